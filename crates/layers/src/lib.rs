@@ -1,0 +1,1 @@
+//! Encrypted linear layers, one module per method.

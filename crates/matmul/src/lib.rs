@@ -1,0 +1,1 @@
+//! Integer weight matrices times matrices of ciphertext words modulo a power of two.

@@ -1,0 +1,27 @@
+//! The one place where the security level comes from.
+//!
+//! Largest log2 of the modulus (key-switching primes included) for 128-bit
+//! classical security with ternary secrets and error deviation of at least
+//! 3.19: Homomorphic Encryption Standard and its 2024 guidelines.
+
+/// `(ring degree, largest log2 q)` at 128 bits.
+pub const TABLE_128: [(usize, u32); 6] = [
+    (1024, 26),
+    (2048, 53),
+    (4096, 106),
+    (8192, 214),
+    (16384, 430),
+    (32768, 868),
+];
+
+/// Largest log2 q that is 128-bit secure at ring degree `n`; `None` when `n` is not in the table.
+#[must_use]
+pub fn max_modulus_bits(n: usize) -> Option<u32> {
+    TABLE_128.iter().find(|(d, _)| *d == n).map(|(_, b)| *b)
+}
+
+/// Whether `(n, log2 q)` reaches 128 bits by the table.
+#[must_use]
+pub fn is_128_bit(n: usize, modulus_bits: u32) -> bool {
+    max_modulus_bits(n).is_some_and(|m| modulus_bits <= m)
+}

@@ -1,0 +1,1 @@
+//! Plan, executors, session, transport, server and client.

@@ -1,0 +1,1 @@
+"""Run a trained neural network on inputs that the server never sees."""
