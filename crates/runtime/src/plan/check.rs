@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Largest bound of a fixed tensor: sums of two stay within an `i64`.
 const MAX_BOUND: u64 = 1 << 62;
 
+/// Most axes that operations are written for.
+const MAX_RANK: usize = 16;
+
 pub(super) fn check(
     spec: PlanSpec,
     json: &str,
@@ -81,6 +84,9 @@ fn check_header(spec: &PlanSpec, options: &PlanOptions) -> Result<(), PlanError>
 fn check_tensor(spec: &TensorSpec, limits: &Limits) -> Result<Tensor, PlanError> {
     let fail = |detail: String| PlanError::Tensor { id: spec.id, name: spec.name.clone(), detail };
     Limits::check(&format!("the rank of tensor '{}'", spec.name), spec.shape.len() as u64, limits.rank)?;
+    if spec.shape.len() > MAX_RANK {
+        return Err(fail(format!("more than {MAX_RANK} axes")));
+    }
     let count = elements(&spec.shape).ok_or_else(|| fail("its size overflows".into()))?;
     Limits::check(&format!("the size of tensor '{}'", spec.name), count as u64, limits.elements)?;
     if count == 0 {

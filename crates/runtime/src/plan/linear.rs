@@ -30,6 +30,9 @@ impl Context<'_> {
             (TensorKind::Fixed { bound: i, .. }, TensorKind::Fixed { bound: o, .. }) => (i, o),
             _ => return Err(self.fail("input and output must be fixed tensors")),
         };
+        if in_bound > i32::MAX as u64 {
+            return Err(self.fail(format!("inputs up to {in_bound} do not fit 32 bits")));
+        }
         self.check_geometry()?;
         check_tiles(&spec.name, &spec.geometry, &spec.tiles)?;
         let weight_l2 = match &self.weights {

@@ -51,6 +51,13 @@ pub struct Tensor {
     pub kind: TensorKind,
 }
 
+impl Tensor {
+    /// Whether an integer of this absolute value is within the bound.
+    pub(crate) fn within(&self, value: u64) -> bool {
+        matches!(self.kind, TensorKind::Fixed { bound, .. } if value <= bound)
+    }
+}
+
 /// A named input or output; `tensor` is an index into [`Plan::tensors`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {

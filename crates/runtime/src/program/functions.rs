@@ -176,7 +176,7 @@ pub(super) fn gelu(x: [f64; LANES]) -> [f64; LANES] {
 mod tests {
     use super::*;
 
-    /// Values computed to 20 digits with an arbitrary-precision program.
+    /// Values of the C library, which is right to the last digits here.
     #[test]
     fn functions_are_accurate() {
         let close = |got: f64, want: f64, tolerance: f64| {
@@ -199,7 +199,7 @@ mod tests {
             (0.0, 0.0),
             (0.1, 0.112_462_916_018_284_9),
             (1.0, 0.842_700_792_949_714_9),
-            (1.999, 0.995_301_582_032_276_3),
+            (1.999, 0.995_301_556_651_370_5),
             (2.0, 0.995_322_265_018_952_7),
             (3.5, 0.999_999_256_901_627_7),
             (7.0, 1.0),
@@ -208,7 +208,7 @@ mod tests {
             close(erf([-x; LANES])[0], -want, 5e-15);
         }
         close(gelu([1.0; LANES])[0], 0.841_344_746_068_542_9, 1e-14);
-        close(gelu_tanh(1.0), 0.841_191_990_607_477_2, 1e-12);
+        close(gelu_tanh(1.0), 0.841_191_990_608_276_8, 1e-14);
         close(hard_swish(1.0), 0.666_666_666_666_666_6, 1e-15);
     }
 

@@ -18,7 +18,7 @@ mod tests;
 pub use values::InputData;
 
 pub(crate) use compile::{compile, peak_bytes, SegmentKind, StageProgram};
-pub(crate) use rows::{allocate, RowRunner};
+pub(crate) use rows::{allocate, interleave, RowRunner};
 pub(crate) use values::{Data, InputView, RowMut, Slot, Storage, Values};
 
 use crate::plan::{ClientStage, Plan, Tensor, TensorKind};
@@ -89,6 +89,11 @@ impl Monitor {
     /// Notes the largest absolute integer of part of a tensor.
     pub(crate) fn see(&self, tensor: usize, largest: u64) {
         self.largest[tensor].fetch_max(largest, Ordering::Relaxed);
+    }
+
+    /// Largest absolute value of some integers.
+    pub(crate) fn largest_of(x: &[i64]) -> u64 {
+        kernels::largest(x)
     }
 
     /// Largest absolute integer seen of a tensor.

@@ -22,7 +22,6 @@ pub(crate) struct RowScratch {
 /// A row program bound to the tensors of a block.
 pub(crate) struct RowRunner<'a> {
     pub program: &'a RowProgram,
-    pub tensors: &'a [Tensor],
     pub values: &'a Values<'a>,
     pub monitor: &'a Monitor,
     /// Tensor whose rows are handed to [`RowRunner::run`] instead of being loaded.
@@ -205,7 +204,7 @@ pub(crate) fn run_rows(program: &RowProgram, tensors: &[Tensor], values: &mut Va
     let images = values.images;
     let mut stored: Vec<Data> = allocate(program, tensors, images);
     {
-        let runner = RowRunner { program, tensors, values, monitor, given: None };
+        let runner = RowRunner { program, values, monitor, given: None };
         let per_feature = program.stores.len().max(1);
         let mut rows = interleave(&mut stored, images, program.features);
         rows.par_chunks_mut(per_feature * GROUP).enumerate().for_each_init(

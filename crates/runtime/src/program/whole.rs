@@ -126,8 +126,9 @@ fn reduce(kind: &OpKind, axes: &[usize], x: &[f64], (input, output): (&Tensor, &
     let ((kept, kept_strides), (inner, inner_strides)) = (split(false), split(true));
     let count: usize = inner.iter().product();
     let element = |index: usize, shape: &[usize], strides: &[usize]| {
-        let mut at = [0; 32];
-        let at = &mut at[..shape.len().min(32)];
+        // Shapes have at most 16 axes.
+        let mut at = [0; 16];
+        let at = &mut at[..shape.len()];
         coordinates(index, shape, at);
         at.iter().zip(strides).map(|(c, s)| c * s).sum::<usize>()
     };
