@@ -34,6 +34,11 @@ pub trait Channel: Send {
 
     /// Largest frame that is accepted from now on, header included.
     fn set_limit(&mut self, bytes: usize);
+
+    /// Tells whether no block is in work, so that a server that is being stopped may end the session.
+    fn rest(&mut self, resting: bool) {
+        let _ = resting;
+    }
 }
 
 /// Tells the peer why this side stops, as far as the peer may know and can still hear it.

@@ -10,6 +10,7 @@ pub mod local;
 pub mod plan;
 pub mod program;
 pub mod trace;
+pub mod transport;
 pub mod wire;
 
 pub use client_aided::{Client, ClientOptions, Input, Output, ServerPlan};

@@ -3,29 +3,8 @@
 
 mod common;
 
-use common::{conv, op, op_with, run_and_compare, Builder, Linear};
+use common::{conv, op, op_with, run_and_compare, small_net, Builder, Linear};
 use serde_json::json;
-
-/// conv - relu - dense - relu - dense, odd sizes.
-fn small_net(n: usize, seed: u64, o: &Linear) -> Builder {
-    let mut b = Builder::new(n, seed);
-    let image = b.input("image", &[2, 7, 5]);
-    let q = b.fixed(&[2, 7, 5], 0.01, 127);
-    b.client(vec![op("quantize", &[image], q)]);
-    let acc = b.linear(q, conv([2, 7, 5], 3, [3, 2], [2, 1], [1, 0, 0, 1], [1, 2], 1), o);
-    let shape = b.shape(acc);
-    let (real, relu) = (b.real(&shape), b.real(&shape));
-    let scale = b.tensors[acc]["scale"].as_f64().unwrap();
-    let bound = b.tensors[acc]["bound"].as_u64().unwrap();
-    let q2 = b.fixed(&shape, scale * bound as f64 / 120.0, 127);
-    b.client(vec![op("dequantize", &[acc], real), op("relu", &[real], relu), op("quantize", &[relu], q2)]);
-    let k: usize = shape.iter().product();
-    let acc2 = b.linear(q2, json!({"type": "dense", "inputs": k, "outputs": 11}), o);
-    let out = b.real(&[11]);
-    b.client(vec![op("dequantize", &[acc2], out)]);
-    b.output("logits", out);
-    b
-}
 
 #[test]
 fn a_small_network_is_exact() {

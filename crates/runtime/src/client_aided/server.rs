@@ -102,7 +102,9 @@ impl ServerPlan {
         })?;
         let (mut set_up, mut next_block, mut images) = (false, 0, 0);
         loop {
+            channel.rest(true);
             let frame = channel.recv()?;
+            channel.rest(false);
             match frame.kind() {
                 Kind::Setup => {
                     let first = shared_stages(&self.plan).next().map_or(0, |(i, _)| i as u32);

@@ -182,6 +182,15 @@ impl GeometrySpec {
         }
     }
 
+    /// First input row that output row `row` or a later one reads.
+    #[must_use]
+    pub fn first_needed(&self, row: usize) -> usize {
+        match self {
+            Self::Dense { .. } => 0,
+            Self::Conv2d { input, stride, pads, .. } => (row * stride[0]).saturating_sub(pads[0]).min(input[1]),
+        }
+    }
+
     /// Feature index in the tensor (channels, rows, columns) of position `position` of a tile that begins at row `first`.
     #[must_use]
     pub(crate) fn feature_of(channels: usize, rows: usize, columns: usize, first: usize, position: usize) -> usize {
