@@ -87,8 +87,8 @@ pub struct ClientStage {
     pub ops: Vec<Op>,
 }
 
-/// Weights of a linear stage; server only.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Weights of a linear stage; server only, and not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
 pub struct LinearWeights {
     /// Row-major, shape [`GeometrySpec::weight_shape`].
     pub weights: WeightData,
@@ -96,8 +96,14 @@ pub struct LinearWeights {
     pub bias: Vec<i64>,
 }
 
+impl std::fmt::Debug for LinearWeights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LinearWeights({} rows, {} weights)", self.bias.len(), self.weights.len())
+    }
+}
+
 /// Integer weights.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum WeightData {
     /// One byte each.
     I8(Vec<i8>),
@@ -229,10 +235,15 @@ pub struct PlanOptions {
 }
 
 /// A checked plan.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Plan(Arc<PlanParts>);
 
-#[derive(Debug)]
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Plan({:?}, {} stages, weights: {})", self.name(), self.stages().len(), self.has_weights())
+    }
+}
+
 struct PlanParts {
     spec: PlanSpec,
     json: String,
