@@ -5,7 +5,10 @@ use crate::client_aided::client::OnProgress;
 use crate::client_aided::{Client, ClientOptions, Input, Output, ServerPlan};
 use crate::error::Error;
 use crate::plan::Plan;
-use crate::trace::Trace;
+use crate::trace::{ServerTrace, Trace};
+use crate::transport::{connect, ConnectOptions, Server, ServerOptions};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Runs a batch with the server on another thread, over an in-process pipe.
 ///
@@ -38,6 +41,33 @@ pub fn run_pipe(
             (Err(e), _) => Err(e),
         }
     })
+}
+
+/// Runs a batch over a WebSocket on the loopback interface.
+///
+/// # Errors
+/// As [`run_pipe`]; [`Error::Transport`] when no port can be opened.
+pub fn run_loopback(
+    plan: &Plan,
+    inputs: &[Input<'_>],
+    options: ClientOptions,
+    progress: &mut OnProgress<'_>,
+    cancel: Arc<AtomicBool>,
+) -> Result<(Vec<Output>, Trace), Error> {
+    let measured: Arc<Mutex<Option<ServerTrace>>> = Arc::default();
+    let slot = measured.clone();
+    let on_session = move |t: &ServerTrace| *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(t.clone());
+    let server_options = ServerOptions { on_session: Some(Arc::new(on_session)), ..ServerOptions::default() };
+    let server = Server::start(ServerPlan::new(plan, options.compute.clone())?, &server_options)?;
+    let connect_options = ConnectOptions { cancel, ..ConnectOptions::default() };
+    let connection = connect(&format!("ws://{}", server.address()), &connect_options)?;
+    let (outputs, mut trace) = infer(Box::new(connection), inputs, options, progress)?;
+    server.stop();
+    server.join()?;
+    if let Some(measured) = measured.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        trace.add_server(measured);
+    }
+    Ok((outputs, trace))
 }
 
 fn infer(

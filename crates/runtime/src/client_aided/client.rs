@@ -117,6 +117,12 @@ impl Client {
         &self.plan
     }
 
+    /// Whether the session can serve another batch.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.closed
+    }
+
     /// Runs the network on a batch of images of any size. Outputs come in the order of the plan.
     ///
     /// # Errors
