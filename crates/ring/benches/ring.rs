@@ -4,9 +4,16 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Throughput};
-use hushnet_ring::{kernels, ntt::Ntt, pack, prg, prime, sample, simd, AlignedWords, ExactMultiplier, Prg};
+use hushnet_ring::{
+    kernels, ntt::Ntt, pack, prg, prime, sample, simd, AlignedWords, ExactMultiplier, Isa, Prg,
+};
 use std::hint::black_box;
 use std::time::Duration;
+
+/// The instruction sets that this crate has kernels for.
+fn paths() -> impl Iterator<Item = Isa> {
+    simd::available().into_iter().filter(|i| [Isa::Portable, Isa::Avx2, Isa::Ifma].contains(i))
+}
 
 fn aligned(prg: &mut Prg, n: usize, p: u64) -> AlignedWords {
     let mut a = AlignedWords::new(n);
@@ -21,7 +28,7 @@ fn transforms(c: &mut Criterion) {
         let p = prime::primes_near(50, n, 1).unwrap()[0];
         let mut a = aligned(&mut random, n, p);
         let mut group = c.benchmark_group(format!("ntt/{n}"));
-        for isa in simd::available() {
+        for isa in paths() {
             let ntt = Ntt::with_isa(n, p, isa).unwrap();
             group.bench_function(BenchmarkId::new("forward", isa.name()), |b| {
                 b.iter(|| ntt.forward(&mut a).unwrap())
@@ -43,7 +50,7 @@ fn products(c: &mut Criterion) {
         let mut s = vec![0; n];
         sample::ternary(&mut random, &mut s);
         let words = aligned(&mut random, n, 1 << k);
-        for isa in simd::available() {
+        for isa in paths() {
             let m = ExactMultiplier::with_isa(n, isa).unwrap();
             let (small, mut hat) = (m.small_hat(&s).unwrap(), m.words_hat(&words, k).unwrap());
             let (mut scratch, mut out) = (m.scratch(), AlignedWords::new(n));
@@ -62,7 +69,7 @@ fn streams(c: &mut Criterion) {
     let mut group = c.benchmark_group("streams/2048");
     let mut out = AlignedWords::new(n);
     let mut trits = vec![0; n];
-    for isa in simd::available() {
+    for isa in paths() {
         let mut prg = Prg::from_seed_with([3; 16], isa);
         group.throughput(Throughput::Bytes(8 * n as u64));
         group.bench_function(BenchmarkId::new("expand_words", isa.name()), |b| {
@@ -88,7 +95,7 @@ fn packing(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(8 * n as u64));
         let mut words = aligned(&mut Prg::from_seed([4; 16]), n, 1 << k);
         let mut bytes = vec![0; pack::packed_len(n, k)];
-        for isa in simd::available() {
+        for isa in paths() {
             group.bench_function(BenchmarkId::new("pack", isa.name()), |b| {
                 b.iter(|| pack::pack_with(isa, black_box(&words), k, &mut bytes).unwrap());
             });
