@@ -6,8 +6,6 @@ layers, everything else client ops with public attributes. Nothing of a model is
 
 from __future__ import annotations
 
-from typing import Optional
-
 from ..graph import Graph
 from . import model
 from .errors import Issue, ModelError, UnsupportedModel

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+import onnx.reference
 from onnx import helper
 
 from .builder import Value

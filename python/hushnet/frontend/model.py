@@ -14,12 +14,13 @@ from typing import Union
 
 import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from .errors import Issue, ModelError
 
-Source = Union[str, os.PathLike, onnx.ModelProto]
+Source = Union[str, "os.PathLike[str]", onnx.ModelProto]
 InputShapes = Mapping[str, Sequence[int]]
 
 OLDEST_OPSET = 13
@@ -264,7 +265,7 @@ def simplify(prepared: Prepared) -> Prepared | None:
     try:
         slim = onnxslim.slim(copy, skip_optimizations=["graph_fusion", "weight_tying"], no_shape_infer=True)
         slim = infer(slim)
-    except Exception:
+    except Exception:  # noqa: BLE001 - a simplifier that fails is one that is not needed
         return None
     old, new = prepared.proto.graph, slim.graph
     if [o.name for o in new.output] != [o.name for o in old.output]:
