@@ -22,51 +22,92 @@ def element_bytes(tensor: dict[str, Any]) -> int:
     return 2 if tensor["bound"] < 1 << 15 else 4 if tensor["bound"] < 1 << 31 else 8
 
 
-def streamable(stage: dict[str, Any]) -> bool:
-    """Whether executors run a client stage tile by tile: all ops elementwise."""
-    return stage["kind"] == "client" and all(
-        op["op"] in {"quantize", "dequantize"} or RULES[op["op"]].elementwise for op in stage["ops"]
-    )
+def by_rows(op: str) -> bool:
+    """Whether feature i of the result depends on feature i of the operands only (reshapes included)."""
+    return op in {"quantize", "dequantize", "reshape"} or RULES[op].elementwise
 
 
-def live_ranges(document: Document) -> dict[int, tuple[int, int]]:
-    """Stages between which each tensor is stored: written in the first, last read in the second."""
-    spans: dict[int, tuple[int, int]] = {port["tensor"]: (-1, -1) for port in document["inputs"]}
+def segments(document: Document) -> list[list[list[dict[str, Any]]]]:
+    """Client ops of every stage in the groups that executors run: elementwise runs of one size, single ops otherwise."""
+    found = []
+    for stage in document["stages"]:
+        groups: list[list[dict[str, Any]]] = []
+        features = None
+        for op in stage.get("ops", []):
+            size = _elements(document, op["out"])
+            if groups and by_rows(op["op"]) and features == size:
+                groups[-1].append(op)
+            else:
+                groups.append([op])
+            features = size if by_rows(op["op"]) else None
+        found.append(groups)
+    return found
 
-    def touch(tensor: int, index: int) -> None:
-        first, _ = spans.get(tensor, (index, index))
-        spans[tensor] = (first, index)
 
+def _elements(document: Document, tensor: int) -> int:
+    return math.prod(document["tensors"][tensor]["shape"])
+
+
+def _last_reads(document: Document, groups: list[list[list[dict[str, Any]]]]) -> dict[int, tuple[int, int]]:
+    last: dict[int, tuple[int, int]] = {}
     for index, stage in enumerate(document["stages"]):
         if stage["kind"] == "linear":
-            touch(stage["input"], index)
-            touch(stage["output"], index)
-        else:
-            for op in stage["ops"]:
+            last[stage["input"]] = last[stage["output"]] = (index, 0)
+        for number, group in enumerate(groups[index]):
+            for op in group:
                 for tensor in [*op["in"], op["out"]]:
-                    touch(tensor, index)
+                    last[tensor] = (index, number)
     for port in document["outputs"]:
-        touch(port["tensor"], len(document["stages"]))
-    return spans
+        last[port["tensor"]] = (len(document["stages"]), 0)
+    return last
+
+
+def _stores(group: list[dict[str, Any]], last: dict[int, tuple[int, int]], now: tuple[int, int]) -> list[int]:
+    if len(group) == 1 and not by_rows(group[0]["op"]):
+        # an op on whole tensors copies a network input that it reads
+        return [group[0]["out"], *group[0]["in"]]
+    return [op["out"] for op in group if last[op["out"]] > now]
+
+
+def _loads(group: list[dict[str, Any]]) -> set[int]:
+    made = {op["out"] for op in group}
+    return {t for op in group for t in op["in"]} - made
 
 
 def stored_bytes(document: Document, images: int) -> list[int]:
-    """Bytes of the client's stored tensors during every stage.
+    """Most bytes of the client's stored tensors in every stage, for blocks of ``images``.
 
-    A tensor that lives in one client stage only is held a chunk of images at a time and not counted; the result of a linear
-    layer that the following streamable stage alone reads is held a tile at a time and not counted either.
+    Of a run of elementwise ops only what is read later is stored. A linear stage's result that the next stage's first run
+    reads is handed over feature by feature, and stored only when something later reads it as well; that run's results are
+    stored while the linear stage runs.
     """
-    stages, tensors = document["stages"], document["tensors"]
-    totals = [0] * len(stages)
-    for tensor, (first, last) in live_ranges(document).items():
-        if first == last and first >= 0 and stages[first]["kind"] == "client":
+    groups = segments(document)
+    last = _last_reads(document, groups)
+    size = {t["id"]: math.prod(t["shape"]) * element_bytes(t) * images for t in document["tensors"]}
+    alive: dict[int, int] = {}
+    totals = [0] * len(document["stages"])
+
+    def step(index: int, made: list[int]) -> None:
+        alive.update((t, size[t]) for t in made)
+        totals[index] = max(totals[index], sum(alive.values()))
+
+    def free(now: tuple[int, int]) -> None:
+        for tensor in [t for t in alive if last[t] <= now]:
+            del alive[tensor]
+
+    for index, stage in enumerate(document["stages"]):
+        if stage["kind"] == "linear":
+            after = groups[index + 1][0] if index + 1 < len(groups) and groups[index + 1] else []
+            fused = by_rows(after[0]["op"]) and stage["output"] in _loads(after) if after else False
+            keep = not fused or last[stage["output"]] > (index + 1, 0)
+            made = [stage["output"]] if keep else []
+            step(index, made + (_stores(after, last, (index + 1, 0)) if fused else []))
+            if not fused:
+                free((index, 0))
             continue
-        streamed = first >= 0 and stages[first]["kind"] == "linear" and last == first + 1 < len(stages) and streamable(stages[last])
-        if streamed:
-            continue
-        size = math.prod(tensors[tensor]["shape"]) * element_bytes(tensors[tensor]) * images
-        for index in range(max(first, 0), min(last, len(stages) - 1) + 1):
-            totals[index] += size
+        for number, group in enumerate(groups[index]):
+            step(index, _stores(group, last, (index, number)))
+            free((index, number))
     return totals
 
 

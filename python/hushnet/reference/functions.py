@@ -21,9 +21,19 @@ EXP_LIMIT = 708.0
 _EXP_COEFFICIENTS = [1.0 / math.factorial(i) for i in range(14)]
 
 
+def larger(a: Array, b: Array | float) -> Array:
+    """``a > b ? a : b``."""
+    return np.where(a > b, a, b)
+
+
+def smaller(a: Array, b: Array | float) -> Array:
+    """``a < b ? a : b``."""
+    return np.where(a < b, a, b)
+
+
 def exp(x: Array) -> Array:
     """``e^x`` for x clamped to [-708, 708]; relative error below 1e-14."""
-    x = np.minimum(np.maximum(x, -EXP_LIMIT), EXP_LIMIT)
+    x = np.where(np.isnan(x), x, smaller(larger(x, -EXP_LIMIT), EXP_LIMIT))
     n = np.rint(x * LOG2E)
     r = (x - n * LN2_HI) - n * LN2_LO
     p = np.full_like(r, _EXP_COEFFICIENTS[13])
@@ -69,8 +79,7 @@ def erf(x: Array) -> Array:
     middle = (z >= 2.0) & (z < 6.0)
     out[low] = _erf_series(z[low])
     out[middle] = _erf_fraction(z[middle])
-    out = np.where(x < 0.0, -out, out)
-    return np.where(np.isnan(x), np.nan, out)
+    return np.where(np.isnan(x), np.nan, np.copysign(out, x))
 
 
 def silu(x: Array) -> Array:
@@ -95,9 +104,9 @@ def elu(x: Array, alpha: float) -> Array:
 
 def hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
     """``min(max(alpha x + beta, 0), 1)``."""
-    return np.minimum(np.maximum(alpha * x + beta, 0.0), 1.0)
+    return smaller(larger(alpha * x + beta, 0.0), 1.0)
 
 
 def hard_swish(x: Array) -> Array:
     """``x min(max(x/6 + 1/2, 0), 1)``."""
-    return x * np.minimum(np.maximum(x * 0.16666666666666666 + 0.5, 0.0), 1.0)
+    return x * hard_sigmoid(x, 0.16666666666666666, 0.5)

@@ -122,10 +122,19 @@ def _client(plan: Plan, stage: dict[str, Any], values: dict[int, Array], freeing
         else:
             with np.errstate(all="ignore"):
                 values[op["out"]] = OPS[op["op"]](op, ins, tuple(out["shape"]))
+            _check_finite(values[op["out"]], out, stage["name"])
         for tensor in op["in"]:
             remaining[tensor] -= 1
             if freeing is not None and remaining[tensor] == 0 and freeing[0][tensor] <= freeing[1]:
                 values.pop(tensor, None)
+
+
+def _check_finite(x: Array, tensor: dict[str, Any], stage: str) -> None:
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise RangeError(
+            f"tensor {tensor['name']!r} (stage {stage!r}) holds a value that is no finite number; check the input and the layers "
+            "before (division by zero, root of a negative number, overflow)"
+        )
 
 
 def quantize(x: Array, tensor: dict[str, Any], stage: str) -> Array:

@@ -32,9 +32,9 @@ def _clip(attrs: Attrs, xs: list[Array], _shape: Shape) -> Array:
     x = xs[0]
     low, high = attrs.get("min"), attrs.get("max")
     if low is not None:
-        x = np.maximum(x, low)
+        x = fn.larger(x, low)
     if high is not None:
-        x = np.minimum(x, high)
+        x = fn.smaller(x, high)
     return x
 
 
@@ -179,8 +179,8 @@ OPS: dict[str, Evaluate] = {
     "sub": _binary(np.subtract),
     "mul": _binary(np.multiply),
     "div": _binary(np.divide),
-    "minimum": _binary(np.minimum),
-    "maximum": _binary(np.maximum),
+    "minimum": _binary(fn.smaller),
+    "maximum": _binary(fn.larger),
     "relu": _unary(lambda x: np.where(x > 0.0, x, 0.0)),
     "leaky_relu": lambda a, xs, _s: np.where(xs[0] < 0.0, a["alpha"] * xs[0], xs[0]),
     "prelu": _prelu,
