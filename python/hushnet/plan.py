@@ -24,7 +24,16 @@ class PlanError(ValueError):
 
 
 class RangeError(ValueError):
-    """A value left the range that the plan was made for; the message names the tensor and the stage."""
+    """A value left the range that the plan was made for; the message names the tensor and the stage.
+
+    Attributes:
+        tensor: name of the tensor.
+        finite: False when the value was NaN or infinite.
+    """
+
+    def __init__(self, message: str, tensor: str, *, finite: bool = True) -> None:
+        super().__init__(message)
+        self.tensor, self.finite = tensor, finite
 
 
 @dataclass

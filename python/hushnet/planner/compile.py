@@ -96,15 +96,38 @@ def compile(
         ranges = from_calibration(graph, samples, settings.margin, input_range)
     planner = _Planner(graph, settings, batch, max_memory, name or graph.name)
     for _ in range(RANGE_ATTEMPTS):
-        plan, prediction = planner.plan(ranges, weight_bits, activation_bits)
+        plan, lowered, prediction = planner.plan(ranges, weight_bits, activation_bits)
+        seen, wider = None, {}
         if samples is None:
-            return _finish(plan, prediction, None)
-        try:
-            return _finish(plan, prediction, _seen(plan, samples, ranges))
-        except RangeError:
-            # rounding carried a value past the range that the float run showed
-            ranges = replace(ranges, limit={k: v * 1.15 for k, v in ranges.limit.items()})
-    raise PlanError("no range holds the calibration data: rounding errors grow from layer to layer; use more weight_bits and activation_bits")
+            wider = _overflows(plan, lowered, prediction)
+        else:
+            try:
+                seen = _seen(plan, samples, ranges)
+            except RangeError as error:
+                wider = _wider(plan, lowered, error)
+        if not wider:
+            return _finish(plan, prediction, seen)
+        ranges = replace(ranges, limit={**ranges.limit, **wider})
+    raise PlanError("no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits")
+
+
+def _overflows(plan: Plan, lowered: Lowered, prediction: Prediction) -> dict[str, float]:
+    """Tensors whose planned run, rounding included, reaches past their range, with a range that holds it."""
+    wider = {}
+    for tensor, reach in prediction.reach.items():
+        entry = plan.tensors[tensor]
+        if reach > entry["bound"] * entry["scale"] * (1 + 1e-12):
+            wider[lowered.quantised[tensor]] = reach * 1.001
+    return wider
+
+
+def _wider(plan: Plan, lowered: Lowered, error: RangeError) -> dict[str, float]:
+    """A wider range for the tensor that rounding carried past what the float run showed."""
+    if not error.finite:
+        raise PlanError(f"the planned run over the calibration data fails: {error}")
+    tensors = {plan.tensors[tensor]["name"]: (plan.tensors[tensor], name) for tensor, name in lowered.quantised.items()}
+    entry, name = tensors[error.tensor]
+    return {name: 1.2 * entry["bound"] * entry["scale"]}
 
 
 def _options(options: dict[str, Any]) -> Options:
@@ -160,7 +183,7 @@ class _Planner:
         self.graph, self.settings, self.batch, self.max_memory, self.name = graph, settings, batch, max_memory, name
         self.unit = UnitCosts.load(settings.unit_costs)
 
-    def plan(self, ranges: Ranges, weight_bits: int, activation_bits: int | str) -> tuple[Plan, Prediction]:
+    def plan(self, ranges: Ranges, weight_bits: int, activation_bits: int | str) -> tuple[Plan, Lowered, Prediction]:
         forms = choose_forms(self.graph, ranges.limit)
         quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree)
         lowered = lower(self.graph, forms, quantisation)
@@ -186,7 +209,7 @@ class _Planner:
             weights[lowered.stages[index]["bias"]] = quantisation.biases[node.output]
         plan = Plan(_plain(document), weights)
         self.predict_cost(plan, noise)
-        return plan, predict(plan.document, lowered.origin, quantisation, ranges)
+        return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
 
     def complete(self, lowered: Lowered, quantisation: Quantisation) -> dict[int, float]:
         """Parameters, masks and tiles of every linear stage; returns log2 of the noise by stage."""

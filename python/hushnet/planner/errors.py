@@ -35,10 +35,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Largest error of each output by name: ``worst`` rigorous, ``estimate`` six standard deviations."""
+    """Largest error of each output by name: ``worst`` rigorous, ``estimate`` six standard deviations.
+
+    ``reach`` says, by quantised tensor, how large the planned run's values can get.
+    """
 
     worst: dict[str, float]
     estimate: dict[str, float]
+    reach: dict[int, float]
 
 
 def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Quantisation, ranges: Ranges) -> Prediction:
@@ -54,11 +58,14 @@ def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Q
         shape = tensors[port["tensor"]]["shape"]
         spreads[port["tensor"]] = Spread((np.full(shape, low), np.full(shape, high)), np.zeros(shape), np.zeros(shape))
     last = _last_reads(document)
+    reach: dict[int, float] = {}
     for index, stage in enumerate(document["stages"]):
         if stage["kind"] == "linear":
             spreads[stage["output"]] = _linear(stage, origin[index], quantisation, ranges, spreads[stage["input"]], tensors)
         else:
             for op in stage["ops"]:
+                if op["op"] == "quantize":
+                    reach[op["out"]] = float(magnitude(spreads[op["in"][0]].interval).max(initial=0.0))
                 spreads[op["out"]] = _client(op, [spreads[t] for t in op["in"]], tensors)
         for tensor in [t for t in spreads if last.get(t, -1) <= index]:
             del spreads[tensor]
@@ -72,7 +79,7 @@ def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Q
                 f"output {port['name']!r}: the worst error is not finite (a division or square root near zero); "
                 "rewrite the model without it or use more activation_bits"
             )
-    return Prediction(worst, estimate)
+    return Prediction(worst, estimate, reach)
 
 
 def _last_reads(document: dict[str, Any]) -> dict[int, int]:

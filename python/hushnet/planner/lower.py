@@ -19,13 +19,16 @@ from .rules import RULES
 
 @dataclass
 class Lowered:
-    """Stages and tensors of a plan, before parameters and tiles; ``origin`` maps linear stages to graph layers."""
+    """Stages and tensors of a plan, before parameters and tiles.
+
+    ``origin`` maps linear stages to graph layers, ``quantised`` fixed tensors to graph tensors."""
 
     tensors: list[dict[str, Any]] = field(default_factory=list)
     stages: list[dict[str, Any]] = field(default_factory=list)
     inputs: list[dict[str, Any]] = field(default_factory=list)
     outputs: list[dict[str, Any]] = field(default_factory=list)
     origin: dict[int, Linear] = field(default_factory=dict)
+    quantised: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -76,7 +79,9 @@ class _Lowering:
 
     def fixed_tensor(self, name: str) -> int:
         form = self.quantisation.activations[self.forms.root(name)]
-        return self.tensor(f"{name}.q", self.graph.shapes[name], form.scale, form.bound)
+        tensor = self.tensor(f"{name}.q", self.graph.shapes[name], form.scale, form.bound)
+        self.out.quantised[tensor] = name
+        return tensor
 
     def linear(self, node: Linear) -> None:
         source = self.forms.source[node.output]

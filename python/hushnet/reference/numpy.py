@@ -133,7 +133,9 @@ def _check_finite(x: Array, tensor: dict[str, Any], stage: str) -> None:
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         raise RangeError(
             f"tensor {tensor['name']!r} (stage {stage!r}) holds a value that is no finite number; check the input and the layers "
-            "before (division by zero, root of a negative number, overflow)"
+            "before (division by zero, root of a negative number, overflow)",
+            tensor["name"],
+            finite=False,
         )
 
 
@@ -150,7 +152,9 @@ def quantize(x: Array, tensor: dict[str, Any], stage: str) -> Array:
         worst = np.abs(x[~(np.abs(v) <= bound)]).max()
         raise RangeError(
             f"tensor {tensor['name']!r} (stage {stage!r}): |{worst:.6g}| is outside the planned range of "
-            f"{bound * tensor['scale']:.6g}; compile again with calibration data that covers it, or a larger margin"
+            f"{bound * tensor['scale']:.6g}; compile again with calibration data that covers it, or a larger margin",
+            tensor["name"],
+            finite=bool(np.isfinite(x).all()),
         )
     return v.astype(np.int64)
 
