@@ -238,7 +238,7 @@ class _Planner:
         degree = plan.ring_degree
         count = cost.blocks(self.batch, degree)
         weight_bytes = sum(w.nbytes for w in plan.weights.values())
-        self.fit_memory(plan, weight_bytes)
+        self.fit_memory(plan, weight_bytes, count)
         seconds, totals = 0.0, {"bytes_up": 0, "bytes_down": 0, "setup_bytes_down": 0}
         for index, stage in enumerate(plan.stages):
             if stage["kind"] == "client":
@@ -249,7 +249,8 @@ class _Planner:
             seconds += predicted["seconds_client"] + predicted["seconds_server"]
             for key in totals:
                 totals[key] += predicted[key]
-        client, server = memory.peaks(plan.document, weight_bytes)
+        totals["bytes_up"] += cost.block_frames(self.batch, degree)
+        client, server = memory.peaks(plan.document, weight_bytes, count)
         plan.document["predicted"] = {
             "batch": self.batch,
             "seconds": seconds,
@@ -261,13 +262,13 @@ class _Planner:
             "worst_error": 0.0,
         }
 
-    def fit_memory(self, plan: Plan, weight_bytes: int) -> None:
+    def fit_memory(self, plan: Plan, weight_bytes: int, count: int) -> None:
         """Narrows tiles until client and server fit the limit together.
 
         Raises:
             PlanError: they do not, even with one row a tile.
         """
-        while sum(memory.peaks(plan.document, weight_bytes)) > self.max_memory:
+        while sum(memory.peaks(plan.document, weight_bytes, count)) > self.max_memory:
             degree = plan.ring_degree
             candidates = [
                 (memory.server_stage(s, degree) + memory.client_stage(s, degree), i)
@@ -275,7 +276,7 @@ class _Planner:
                 if self.settings.tiles == "auto" and s["geometry"]["type"] == "conv2d" and _band(s) > 1
             ]
             if not candidates:
-                client, server = memory.peaks(plan.document, weight_bytes)
+                client, server = memory.peaks(plan.document, weight_bytes, count)
                 raise PlanError(
                     f"client and server need {client / GIB:.2f} and {server / GIB:.2f} GiB, max_memory is {self.max_memory / GIB:.2f} GiB; "
                     "raise max_memory, lower mask_memory, or use smaller images"

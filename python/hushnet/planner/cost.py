@@ -65,6 +65,19 @@ def blocks(batch: int, ring_degree: int) -> int:
     return -(-batch // ring_degree)
 
 
+def block_frames(batch: int, ring_degree: int) -> int:
+    """Bytes of the Block frames that announce a batch in a new session: a header, and index and image count in protobuf."""
+
+    def field(value: int) -> int:
+        return 1 + max(1, -(-value.bit_length() // 7)) if value else 0
+
+    total = 0
+    for index in range(blocks(batch, ring_degree)):
+        images = min(ring_degree, batch - index * ring_degree)
+        total += HEADER_BYTES + field(index) + field(images)
+    return total
+
+
 def products_per_word(geometry: dict[str, Any]) -> int:
     """Weights times features of a linear stage, taps in the padding not counted."""
     if geometry["type"] == "dense":

@@ -49,7 +49,6 @@ class _Lowering:
         self.results: dict[str, int] = {}
         self.stored: dict[str, int] = {}
         self.late: set[str] = set()
-        self.uploaded: dict[int, int] = {}
         self.fresh_inputs = set(graph.inputs)
         self.wanted = _wanted(graph, forms)
 
@@ -85,7 +84,6 @@ class _Lowering:
 
     def linear(self, node: Linear) -> None:
         source = self.forms.source[node.output]
-        tensor = self.upload(source)
         form = self.quantisation.activations[self.forms.root(source)]
         weights = self.quantisation.weights[node.output]
         result = self.tensor(
@@ -98,24 +96,13 @@ class _Lowering:
                 "kind": "linear",
                 "name": node.name,
                 "method": "batch",
-                "input": tensor,
+                "input": self.fixed[source],
                 "output": result,
                 "geometry": plan_geometry(node.geometry),
                 "weights": f"{node.name}.weight",
                 "bias": f"{node.name}.bias",
             }
         )
-
-    def upload(self, source: str) -> int:
-        """The fixed tensor for a layer: one of its own, since masks are derived from the tensor and must not repeat."""
-        tensor = self.fixed[source]
-        uses = self.uploaded[tensor] = self.uploaded.get(tensor, 0) + 1
-        if uses == 1:
-            return tensor
-        copy = self.fixed_tensor(source)
-        op = {"op": "reshape", "in": [tensor], "out": copy}
-        self.client(f"{source}.again", [op])
-        return copy
 
     def streams(self, name: str) -> bool:
         """Whether the real tensor follows elementwise from what is stored before this point."""

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .cost import word_bytes
+from .quantise import CHEAP_MODULUS_BITS
 from .rules import RULES
 from .tiles import layout, resident_rows
 
@@ -111,10 +112,24 @@ def stored_bytes(document: Document, images: int) -> list[int]:
     return totals
 
 
+def kept_sums(stage: dict[str, Any], ring_degree: int) -> int:
+    """Bytes of the sums of masks that a client keeps for a session of a shared-mask stage, in NTT form."""
+    return layout(stage["geometry"]).out_features * ring_degree * WORD_BYTES * mask_parts(stage, ring_degree)
+
+
+def kept_inputs(stage: dict[str, Any], ring_degree: int) -> int:
+    """Bytes of the input masks that a client keeps from the second block of a session on, in NTT form."""
+    return layout(stage["geometry"]).in_features * ring_degree * WORD_BYTES * mask_parts(stage, ring_degree)
+
+
 def kept_masks(stage: dict[str, Any], ring_degree: int) -> int:
-    """Bytes that a client keeps for a session of a shared-mask stage: input masks and their sums, in NTT form."""
-    rows = layout(stage["geometry"])
-    return (rows.in_features + rows.out_features) * ring_degree * WORD_BYTES
+    """Both of them."""
+    return kept_sums(stage, ring_degree) + kept_inputs(stage, ring_degree)
+
+
+def mask_parts(stage: dict[str, Any], ring_degree: int) -> int:
+    """Products with the secret that the stage's modulus takes (docs/parameters.md): 1 or 2."""
+    return 1 if stage["modulus_bits"] <= CHEAP_MODULUS_BITS.get(ring_degree, 0) else 2
 
 
 def _largest_tile(stage: dict[str, Any], ring_degree: int) -> tuple[int, int, int]:
@@ -127,25 +142,28 @@ def _largest_tile(stage: dict[str, Any], ring_degree: int) -> tuple[int, int, in
 
 
 def server_stage(stage: dict[str, Any], ring_degree: int) -> int:
-    """Server bytes of a linear stage: the window of input rows, one tile of results, messages."""
+    """Server bytes of a linear stage: the window of input rows (and of masks), one tile of results, its messages."""
     rows = layout(stage["geometry"])
-    parts = 2 if stage["mask"] == "fresh" else 1
+    windows = 2 if stage["mask"] == "fresh" else 1
     request, response, out = _largest_tile(stage, ring_degree)
     window = resident_rows(stage["geometry"], stage["tiles"]) * rows.in_row
-    return (window + out) * ring_degree * WORD_BYTES * parts + IN_FLIGHT * request + response
+    return (window * windows + out) * ring_degree * WORD_BYTES + IN_FLIGHT * request + response
 
 
 def client_stage(stage: dict[str, Any], ring_degree: int) -> int:
-    """Client bytes of a linear stage besides stored tensors: messages of the tiles in flight and one tile of values."""
-    request, response, out = _largest_tile(stage, ring_degree)
-    return IN_FLIGHT * (request + response) + out * ring_degree * WORD_BYTES
+    """Client bytes of a linear stage besides stored tensors: the messages of the tiles in flight."""
+    request, response, _ = _largest_tile(stage, ring_degree)
+    return IN_FLIGHT * (request + response)
 
 
-def peaks(document: Document, weight_bytes: int) -> tuple[int, int]:
-    """Peak bytes of client and server for one block of N images, kept masks and weights included."""
+def peaks(document: Document, weight_bytes: int, blocks: int) -> tuple[int, int]:
+    """Peak bytes of client and server for blocks of N images, kept masks and weights included, inputs and outputs of the
+    caller not. Input masks are kept only when there is a second block.
+    """
     degree = document["params"]["ring_degree"]
     linear = [s for s in document["stages"] if s["kind"] == "linear"]
-    kept = sum(kept_masks(s, degree) for s in linear if s["mask"] == "shared")
+    keeps = kept_masks if blocks > 1 else kept_sums
+    kept = sum(keeps(s, degree) for s in linear if s["mask"] == "shared")
     stored = stored_bytes(document, degree)
     client = max(
         (

@@ -34,7 +34,6 @@ class _Validator:
         self.plan, self.document = plan, plan.document
         self.tensors: list[dict[str, Any]] = self.document["tensors"]
         self.defined: set[int] = set()
-        self.uploaded: dict[int, str] = {}
         self.used: set[str] = set()
 
     def run(self) -> None:
@@ -142,12 +141,6 @@ class _Validator:
         if set(stage) - set(SERVER_ONLY) != set(LINEAR) or stage["method"] != "batch":
             raise PlanError(f"{place}: its fields or its method are not those of the batch engine")
         self.read(place, stage["input"])
-        if stage["input"] in self.uploaded:
-            raise PlanError(
-                f"{place}: tensor {self.tensors[stage['input']]['name']!r} is already uploaded by {self.uploaded[stage['input']]!r}; "
-                "masks are derived from the tensor and must not repeat, give each layer a tensor of its own"
-            )
-        self.uploaded[stage["input"]] = stage["name"]
         self.define(place, stage["output"])
         source, out = self.tensors[stage["input"]], self.tensors[stage["output"]]
         if source["kind"] != "fixed" or out["kind"] != "fixed":

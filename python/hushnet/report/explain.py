@@ -8,8 +8,8 @@ from typing import Any
 
 from .. import _native
 from ..plan import Plan
-from ..planner.cost import blocks
-from ..planner.memory import client_stage, kept_masks, server_stage
+from ..planner.cost import UnitCosts, blocks, client_seconds
+from ..planner.memory import client_stage, kept_masks, kept_sums, server_stage
 from ..planner.tiles import layout
 from ..planner.validate import noise_bound
 
@@ -40,13 +40,12 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
 
     Args:
         plan: a plan, or the public part of one.
-        trace: JSON of a run. Its ``stages`` list has, for stages named by ``name`` (or by position in ``stage``), any of
-            ``seconds_client``, ``seconds_server``, ``bytes_up``, ``bytes_down``, ``noise_bits``, ``max_value``; other
-            fields are kept as they are.
+        trace: the JSON object of a run's trace. Figures of its ``stages`` stand under ``measured`` of each layer.
     """
     document, predicted = plan.document, plan.predicted
     measured = _measured(plan, trace)
     count = blocks(predicted["batch"], plan.ring_degree)
+    keeps = kept_masks if count > 1 else kept_sums
     report = {
         "name": plan.name,
         "producer": document["producer"],
@@ -57,13 +56,13 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
         "parameters": _parameters(plan),
         "inputs": [_port(plan, p) for p in document["inputs"]],
         "outputs": [_port(plan, p) for p in document["outputs"]],
-        "layers": [_stage(plan, i, s, measured.get(i)) for i, s in enumerate(plan.stages)],
+        "layers": [_stage(plan, i, s, count, measured.get(i)) for i, s in enumerate(plan.stages)],
         "totals": {
             **predicted,
             "blocks": count,
             "seconds_per_image": predicted["seconds"] / predicted["batch"],
             "bytes_per_image": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"],
-            "kept_masks_bytes": sum(kept_masks(s, plan.ring_degree) for _, s in plan.linear_stages() if s["mask"] == "shared"),
+            "kept_masks_bytes": sum(keeps(s, plan.ring_degree) for _, s in plan.linear_stages() if s["mask"] == "shared"),
         },
         "error": {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"]},
         "notes": list(document["notes"]),
@@ -119,10 +118,11 @@ def _geometry(geometry: Mapping[str, Any]) -> str:
     return text
 
 
-def _stage(plan: Plan, index: int, stage: dict[str, Any], seen: Mapping[str, Any] | None) -> dict[str, Any]:
+def _stage(plan: Plan, index: int, stage: dict[str, Any], count: int, seen: Mapping[str, Any] | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"stage": index, "name": stage["name"], "kind": stage["kind"]}
     if stage["kind"] == "client":
         entry["ops"] = [op["op"] for op in stage["ops"]]
+        entry["seconds_client"] = client_seconds(stage, plan.tensors, plan.ring_degree, count, UnitCosts.load())
         entry["ranges"] = {
             plan.tensors[op["out"]]["name"]: _range(plan.tensors[op["out"]]) for op in stage["ops"] if op["op"] == "quantize"
         }
@@ -160,7 +160,7 @@ def _linear(plan: Plan, stage: dict[str, Any]) -> dict[str, Any]:
         "setup_bytes_down": predicted["setup_bytes_down"],
         "seconds_client": predicted["seconds_client"],
         "seconds_server": predicted["seconds_server"],
-        "client_memory_bytes": client_stage(stage, degree) + (kept_masks(stage, degree) if shared else 0),
+        "client_memory_bytes": client_stage(stage, degree) + (kept_sums(stage, degree) if shared else 0),
         "server_memory_bytes": server_stage(stage, degree),
         "tiles": len(stage["tiles"]),
     }
@@ -170,13 +170,30 @@ def _linear(plan: Plan, stage: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _measured(plan: Plan, trace: Mapping[str, Any] | None) -> dict[int, Mapping[str, Any]]:
+def _measured(plan: Plan, trace: Mapping[str, Any] | None) -> dict[int, dict[str, Any]]:
     if trace is None:
         return {}
     by_name = {s["name"]: i for i, s in enumerate(plan.stages)}
-    found: dict[int, Mapping[str, Any]] = {}
-    for entry in trace.get("stages", []):
-        index = by_name.get(entry.get("name"), entry.get("stage"))
-        if isinstance(index, int) and 0 <= index < len(plan.stages):
-            found[index] = {k: v for k, v in entry.items() if k not in ("name", "stage", "kind")}
+    return {by_name[e["name"]]: _figures(plan, e) for e in trace.get("stages", []) if e.get("name") in by_name}
+
+
+def _figures(plan: Plan, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage of a trace in the units of the prediction."""
+    found: dict[str, Any] = {
+        k: entry[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down", "noise_bits", "noise_margin_bits") if entry.get(k) is not None
+    }
+    spent = entry.get("seconds") or {}
+    found["seconds"] = dict(spent)
+    if entry.get("kind") == "linear":
+        found["seconds_client"] = sum(spent.get(k) or 0.0 for k in ("encrypt", "send", "decrypt"))
+        if spent.get("linear") is not None:
+            found["seconds_server"] = spent["linear"]
+    else:
+        found["seconds_client"] = spent.get("program") or 0.0
+    scales = {t["name"]: t["scale"] for t in plan.tensors if t["kind"] == "fixed"}
+    found["ranges"] = {
+        r["tensor"]: {"largest": r["largest"] * scales[r["tensor"]], "planned": r["bound"] * scales[r["tensor"]]}
+        for r in entry.get("ranges", [])
+        if r["tensor"] in scales
+    }
     return found

@@ -74,7 +74,8 @@ def _layers(report: Report) -> Table:
     for layer in report["layers"]:
         if layer["kind"] == "client":
             ops = ", ".join(op for op in layer["ops"] if op not in ("quantize", "dequantize")) or "encode or decode"
-            table.add_row(layer["name"], f"client: {ops}", *[""] * 10, style="dim")
+            cells = ["", "", _spans(layer["ranges"]), "", "", "", seconds(layer["seconds_client"])]
+            table.add_row(layer["name"], f"client: {ops}", *cells, style="dim")
             continue
         span = layer["input_range"]
         table.add_row(
@@ -94,6 +95,10 @@ def _layers(report: Report) -> Table:
     return table
 
 
+def _spans(ranges: Mapping[str, Any]) -> str:
+    return "; ".join(f"±{r['largest']:.4g} in {r['bits']} bits" for r in ranges.values())
+
+
 _MEASURED = ("seconds_client", "seconds_server", "bytes_up", "bytes_down", "noise_bits")
 
 
@@ -102,17 +107,16 @@ def _measured(report: Report) -> Table:
     table.add_column("layer")
     for key in _MEASURED:
         table.add_column(key.replace("_", " "), justify="right")
-    table.add_column("largest value seen of planned", justify="right")
+    table.add_column("largest value of planned", justify="right")
     for layer in report["layers"]:
         seen = layer.get("measured")
-        if not seen or layer["kind"] != "linear":
+        if not seen:
             continue
         cells = []
         for key in _MEASURED:
             show = size if key.startswith("bytes") else seconds if key.startswith("seconds") else "{:.2f}".format
-            cells.append(f"{show(layer[key])} / {show(seen[key])}" if key in seen else f"{show(layer[key])} / -")
-        largest = layer["output_range"]["largest"]
-        cells.append(f"{seen['max_value']:.4g} of {largest:.4g}" if "max_value" in seen else "-")
+            cells.append(" / ".join(show(side[key]) if key in side else "-" for side in (layer, seen)) if key in layer else "")
+        cells.append("; ".join(f"{r['largest']:.4g} of {r['planned']:.4g}" for r in seen["ranges"].values()))
         table.add_row(layer["name"], *cells)
     return table
 
