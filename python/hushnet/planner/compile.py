@@ -1,0 +1,336 @@
+"""From a graph to a plan of the client-aided batch engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+import numpy as np
+
+from ..graph import Graph, Linear
+from ..plan import VERSION, Plan, PlanError, RangeError
+from . import cost, memory
+from .check import check_graph
+from .cost import UnitCosts
+from .errors import Prediction, predict
+from .forms import choose_forms
+from .lower import Lowered, lower
+from .masks import choose_masks
+from .quantise import RING_DEGREES, Quantisation, choose, stage_parameters
+from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from .rewrite import rewrite
+from .tiles import plan_tiles, split
+
+Array = np.ndarray
+Calibration = Union[Array, Mapping[str, Array], None]
+
+TRUST = ("non-interactive", "client-aided", "two-party")
+GIB = 1 << 30
+SEEN_FACTOR = 1.5
+RANGE_ATTEMPTS = 12
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices that ``compile`` leaves to its caller; the defaults are what users want, the others are for ablations.
+
+    Attributes:
+        margin: planned range over the largest calibrated value.
+        ring_degree: 2048 or 4096; None for the smallest that fits.
+        mask: "auto", "shared" or "fresh".
+        mask_memory: bytes that a client may keep for shared masks.
+        drop: whether low bits of results are dropped before they travel.
+        tiles: "auto", or "one" tile a layer.
+        unit_costs: path of a file made by ``hushnet calibrate``.
+        producer: what the plan says it was made by.
+    """
+
+    margin: float = 1.25
+    ring_degree: int | None = None
+    mask: str = "auto"
+    mask_memory: int = GIB
+    drop: bool = True
+    tiles: str = "auto"
+    unit_costs: str | None = None
+    producer: str = "hushnet 0.1.0"
+
+
+def compile(
+    graph: Graph,
+    *,
+    batch: int = 2048,
+    trust: str = "client-aided",
+    calibration: Calibration = None,
+    input_range: InputRanges = None,
+    weight_bits: int = 8,
+    activation_bits: int | str = "auto",
+    max_memory: int = 8 * GIB,
+    name: str | None = None,
+    **options: Any,
+) -> Plan:
+    """A plan that runs ``graph`` on encrypted batches.
+
+    Args:
+        batch: images that cost is predicted for (any number runs; N at a time).
+        trust: "client-aided"; this planner makes no other.
+        calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
+        input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
+            (default: [0, 1]); with calibration data it replaces the margin at the inputs.
+        weight_bits: 2 to 16.
+        activation_bits: 2 to 16, or "auto": per layer the most of 8 to 12 that keep the modulus cheap.
+        max_memory: bytes for client and server together.
+        name: model name; the graph's by default.
+        options: fields of :class:`Options`.
+
+    Raises:
+        PlanError: what cannot be planned, with the layer and what to do.
+    """
+    settings = _options(options)
+    _check_request(batch, trust, settings)
+    graph = rewrite(check_graph(graph))
+    samples = _samples(graph, calibration)
+    if samples is None:
+        ranges = from_intervals(graph, input_intervals(graph, input_range))
+    else:
+        ranges = from_calibration(graph, samples, settings.margin, input_range)
+    planner = _Planner(graph, settings, batch, max_memory, name or graph.name)
+    for _ in range(RANGE_ATTEMPTS):
+        plan, lowered, prediction = planner.plan(ranges, weight_bits, activation_bits)
+        seen, wider = None, {}
+        if samples is None:
+            wider = _overflows(plan, lowered, prediction)
+        else:
+            try:
+                seen = _seen(plan, samples, ranges)
+            except RangeError as error:
+                wider = _wider(plan, lowered, error)
+        if not wider:
+            return _finish(plan, prediction, seen)
+        ranges = replace(ranges, limit={**ranges.limit, **wider})
+    raise PlanError("no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits")
+
+
+def _overflows(plan: Plan, lowered: Lowered, prediction: Prediction) -> dict[str, float]:
+    """Tensors whose planned run, rounding included, reaches past their range, with a range that holds it."""
+    wider = {}
+    for tensor, reach in prediction.reach.items():
+        entry = plan.tensors[tensor]
+        if reach > entry["bound"] * entry["scale"] * (1 + 1e-12):
+            wider[lowered.quantised[tensor]] = reach * 1.001
+    return wider
+
+
+def _wider(plan: Plan, lowered: Lowered, error: RangeError) -> dict[str, float]:
+    """A wider range for the tensor that rounding carried past what the float run showed."""
+    if not error.finite:
+        raise PlanError(f"the planned run over the calibration data fails: {error}")
+    tensors = {plan.tensors[tensor]["name"]: (plan.tensors[tensor], name) for tensor, name in lowered.quantised.items()}
+    entry, name = tensors[error.tensor]
+    return {name: 1.2 * entry["bound"] * entry["scale"]}
+
+
+def _options(options: dict[str, Any]) -> Options:
+    try:
+        return Options(**options)
+    except TypeError:
+        known = sorted(Options.__dataclass_fields__)
+        raise PlanError(f"unknown options {sorted(set(options) - set(known))}; there are {known}") from None
+
+
+def _check_request(batch: int, trust: str, settings: Options) -> None:
+    if trust not in TRUST:
+        raise PlanError(f"trust is {trust!r}; choose one of {', '.join(TRUST)}")
+    if trust != "client-aided":
+        raise PlanError(f"this build has no planner for trust {trust!r} yet; use 'client-aided', and read what it reveals")
+    if not isinstance(batch, int) or batch < 1:
+        raise PlanError(f"batch is {batch!r}; give a positive number of images")
+    if settings.ring_degree not in (None, *RING_DEGREES):
+        raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
+    if settings.tiles not in ("auto", "one"):
+        raise PlanError(f"tiles is {settings.tiles!r}; give 'auto' or 'one'")
+    if not 1.0 <= settings.margin <= 1e6:
+        raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
+
+
+def _samples(graph: Graph, calibration: Calibration) -> dict[str, Array] | None:
+    if calibration is None:
+        return None
+    if not isinstance(calibration, Mapping):
+        if len(graph.inputs) != 1:
+            raise PlanError(f"the model has inputs {graph.inputs}; give calibration data as a dict by name")
+        calibration = {graph.inputs[0]: calibration}
+    if set(calibration) != set(graph.inputs):
+        raise PlanError(f"calibration data is for {sorted(calibration)}, the model's inputs are {graph.inputs}")
+    samples = {}
+    for name, value in calibration.items():
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub" or array.shape[1:] != tuple(graph.shapes[name]) or array.ndim == 0:
+            raise PlanError(
+                f"calibration data of {name!r} has shape {array.shape} and dtype {array.dtype}; "
+                f"give numbers of shape (images, {', '.join(map(str, graph.shapes[name]))})"
+            )
+        samples[name] = array.astype(np.float64)
+        if not np.isfinite(samples[name]).all():
+            raise PlanError(f"calibration data of {name!r} holds NaN or infinite values; remove those images")
+    if len({v.shape[0] for v in samples.values()}) != 1:
+        raise PlanError("calibration data has different numbers of images for different inputs")
+    return samples
+
+
+class _Planner:
+    def __init__(self, graph: Graph, settings: Options, batch: int, max_memory: int, name: str) -> None:
+        self.graph, self.settings, self.batch, self.max_memory, self.name = graph, settings, batch, max_memory, name
+        self.unit = UnitCosts.load(settings.unit_costs)
+
+    def plan(self, ranges: Ranges, weight_bits: int, activation_bits: int | str) -> tuple[Plan, Lowered, Prediction]:
+        forms = choose_forms(self.graph, ranges.limit)
+        quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree)
+        lowered = lower(self.graph, forms, quantisation)
+        degree = quantisation.ring_degree
+        noise = self.complete(lowered, quantisation)
+        document: dict[str, Any] = {
+            "version": VERSION,
+            "name": self.name,
+            "producer": self.settings.producer,
+            "trust": "client-aided",
+            "engine": "batch",
+            "params": {"ring_degree": degree, "security_bits": 128, "insecure": False},
+            "inputs": lowered.inputs,
+            "outputs": lowered.outputs,
+            "tensors": lowered.tensors,
+            "stages": lowered.stages,
+            "predicted": {},
+            "notes": notes(self.graph, ranges, lowered),
+        }
+        weights = {}
+        for index, node in lowered.origin.items():
+            weights[lowered.stages[index]["weights"]] = quantisation.weights[node.output].weight
+            weights[lowered.stages[index]["bias"]] = quantisation.biases[node.output]
+        plan = Plan(_plain(document), weights)
+        self.predict_cost(plan, noise)
+        return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
+
+    def complete(self, lowered: Lowered, quantisation: Quantisation) -> dict[int, float]:
+        """Parameters, masks and tiles of every linear stage; returns log2 of the noise by stage."""
+        degree = quantisation.ring_degree
+
+        def parameters(node: Linear, mask: str) -> dict[str, Any]:
+            weights = quantisation.weights[node.output]
+            p = stage_parameters(node.name, degree, weights.l2, quantisation.bounds[node.output], mask == "shared")
+            noise[node.output] = p.noise_bits
+            drop = p.drop_bits if self.settings.drop else 0
+            return {"modulus_bits": p.modulus_bits, "delta_bits": p.delta_bits, "drop_bits": drop, "mask": mask}
+
+        noise: dict[str, float] = {}
+        for index, node in lowered.origin.items():
+            lowered.stages[index].update(parameters(node, "fresh"))
+        linear = [lowered.stages[i] for i in lowered.origin]
+        masks = choose_masks(linear, degree, self.settings.mask_memory, self.settings.mask, self.unit)
+        for mask, (index, node) in zip(masks, lowered.origin.items()):
+            stage = lowered.stages[index]
+            stage.update(parameters(node, mask))
+            sizes = cost.word_bytes(degree, stage["modulus_bits"], stage["drop_bits"], mask)
+            stage["tiles"] = plan_tiles(node.name, stage["geometry"], sizes, self.settings.tiles == "auto")
+        return {index: noise[node.output] for index, node in lowered.origin.items()}
+
+    def predict_cost(self, plan: Plan, noise: dict[int, float]) -> None:
+        degree = plan.ring_degree
+        count = cost.blocks(self.batch, degree)
+        weight_bytes = sum(w.nbytes for w in plan.weights.values())
+        self.fit_memory(plan, weight_bytes, count)
+        seconds, totals = 0.0, {"bytes_up": 0, "bytes_down": 0, "setup_bytes_down": 0}
+        for index, stage in enumerate(plan.stages):
+            if stage["kind"] == "client":
+                seconds += cost.client_seconds(stage, plan.tensors, degree, count, self.unit)
+                continue
+            predicted = cost.linear_prediction(stage, degree, count, noise[index], self.unit)
+            stage["predicted"] = predicted
+            seconds += predicted["seconds_client"] + predicted["seconds_server"]
+            for key in totals:
+                totals[key] += predicted[key]
+        totals["bytes_up"] += cost.block_frames(self.batch, degree)
+        client, server = memory.peaks(plan.document, weight_bytes, count)
+        plan.document["predicted"] = {
+            "batch": self.batch,
+            "seconds": seconds,
+            **totals,
+            "client_peak_memory_bytes": client,
+            "server_peak_memory_bytes": server,
+            "rounds": len(noise) * count,
+            "max_error": 0.0,
+            "worst_error": 0.0,
+        }
+
+    def fit_memory(self, plan: Plan, weight_bytes: int, count: int) -> None:
+        """Narrows tiles until client and server fit the limit together.
+
+        Raises:
+            PlanError: they do not, even with one row a tile.
+        """
+        while sum(memory.peaks(plan.document, weight_bytes, count)) > self.max_memory:
+            degree = plan.ring_degree
+            candidates = [
+                (memory.server_stage(s, degree) + memory.client_stage(s, degree), i)
+                for i, s in plan.linear_stages()
+                if self.settings.tiles == "auto" and s["geometry"]["type"] == "conv2d" and _band(s) > 1
+            ]
+            if not candidates:
+                client, server = memory.peaks(plan.document, weight_bytes, count)
+                raise PlanError(
+                    f"client and server need {client / GIB:.2f} and {server / GIB:.2f} GiB, max_memory is {self.max_memory / GIB:.2f} GiB; "
+                    "raise max_memory, lower mask_memory, or use smaller images"
+                )
+            _, index = max(candidates)
+            stage = plan.stages[index]
+            stage["tiles"] = split(stage["geometry"], _band(stage) // 2)
+
+
+def _band(stage: dict[str, Any]) -> int:
+    return max(t["outputs"][1] - t["outputs"][0] for t in stage["tiles"])
+
+
+def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
+    """Sentences that a user of the plan must know."""
+    said = [
+        "Client-aided: the client sees every linear layer's result in the clear and can solve for the weights; weights are not private.",
+        "The server learns shapes only: neither inputs nor results.",
+    ]
+    ops = {op["op"] for s in lowered.stages if s["kind"] == "client" for op in s["ops"]}
+    if "prelu" in ops:
+        said.append("PRelu slopes are public: they are part of what every client receives.")
+    if "affine" in ops:
+        said.append("Scalar factors and offsets outside linear layers are public.")
+    if ranges.source == "intervals":
+        said.append("Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision.")
+    return said
+
+
+def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> float:
+    """Largest deviation of the first output from the float run on the calibration data."""
+    from ..reference.numpy import run
+
+    name = plan.document["outputs"][0]["name"]
+    return float(np.abs(run(plan, samples)[name] - ranges.floats[name]).max(initial=0.0))
+
+
+def _finish(plan: Plan, prediction: Prediction, seen: float | None) -> Plan:
+    name = plan.document["outputs"][0]["name"]
+    worst, estimate = prediction.worst[name], prediction.estimate[name]
+    if seen is not None:
+        estimate = min(max(estimate, SEEN_FACTOR * seen), worst)
+        plan.predicted["seen_error"] = seen
+    plan.predicted["max_error"], plan.predicted["worst_error"] = estimate, worst
+    plan.validate()
+    return plan
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars, arrays and tuples as what JSON has."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    return value.item() if isinstance(value, np.generic) else value
