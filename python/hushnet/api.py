@@ -11,6 +11,7 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from hushnet import _native, frontend, passes, planner, report
+from hushnet.errors import InputError, PlanError
 from hushnet.plan import Plan
 
 Inputs = Union[np.ndarray, Mapping[str, np.ndarray]]
@@ -46,7 +47,9 @@ class Model:
     @classmethod
     def load(cls, path: Union[str, Path], *, allow_insecure: bool = False) -> "Model":
         """Reads a ``.hush`` file; PlanError when it is damaged, of another version, or below 128 bits."""
-        return cls(Plan.load(path, allow_insecure=allow_insecure))
+        plan = Plan.load(path)
+        _refuse_insecure(plan, allow_insecure)
+        return cls(plan)
 
     def save(self, path: Union[str, Path]) -> None:
         """Writes the ``.hush`` file (with weights: keep it on the server)."""
@@ -54,7 +57,7 @@ class Model:
 
     def public_part(self) -> bytes:
         """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
-        return self.plan.public_part()
+        return self.plan.public_part().to_bytes()
 
     def explain(self, trace: Optional[dict[str, Any]] = None) -> dict[str, Any]:
         """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace)."""
@@ -63,19 +66,24 @@ class Model:
     @property
     def input_names(self) -> list[str]:
         """Names of the inputs, in order."""
-        return [i["name"] for i in self.plan.json["inputs"]]
+        return [i["name"] for i in self.plan.document["inputs"]]
 
     def named_inputs(self, x: Inputs) -> dict[str, np.ndarray]:
         """An array for the only input, or a mapping from names to arrays, as a mapping."""
         if isinstance(x, Mapping):
             return {name: np.asarray(value) for name, value in x.items()}
         if len(self.input_names) != 1:
-            raise _native.InputError(f"the network has inputs {', '.join(self.input_names)}: pass a dict with one array each")
+            raise InputError(f"the network has inputs {', '.join(self.input_names)}: pass a dict with one array each")
         return {self.input_names[0]: np.asarray(x)}
 
     def native(self, *, allow_insecure: bool = False) -> "_native.Plan":
         """The plan as the run time holds it."""
         return _native.Plan.load(self.plan.to_bytes(), allow_insecure=allow_insecure)
+
+
+def _refuse_insecure(plan: Plan, allowed: bool) -> None:
+    if plan.document["params"]["insecure"] and not allowed:
+        raise PlanError("the plan's parameters are below 128 bits; it runs only with insecure parameters allowed (--insecure-parameters)")
 
 
 def check(model: Any) -> list[frontend.Issue]:
@@ -141,7 +149,7 @@ class Connection:
         else:
             names = [i["name"] for i in self.plan["inputs"]]
             if len(names) != 1:
-                raise _native.InputError(f"the network has inputs {', '.join(names)}: pass a dict with one array each")
+                raise InputError(f"the network has inputs {', '.join(names)}: pass a dict with one array each")
             named = {names[0]: np.asarray(x)}
         outputs, trace = self._client.infer(named, progress=progress)
         return Result(outputs, json.loads(trace))

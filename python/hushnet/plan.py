@@ -11,29 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from .errors import PlanError, RangeError
+
+__all__ = ["Plan", "PlanError", "RangeError"]
+
 FORMAT = "hushnet-plan"
 VERSION = 1
 MAX_HEADER_BYTES = 100 << 20
 SERVER_ONLY = ("weights", "bias")
 _DTYPES = {"I8": np.dtype("<i1"), "I16": np.dtype("<i2"), "I64": np.dtype("<i8")}
 _NAMES = {np.dtype(v).newbyteorder("="): k for k, v in _DTYPES.items()}
-
-
-class PlanError(ValueError):
-    """A plan cannot be made, or a plan file is not what it must be. The message says what to do."""
-
-
-class RangeError(ValueError):
-    """A value left the range that the plan was made for; the message names the tensor and the stage.
-
-    Attributes:
-        tensor: name of the tensor.
-        finite: False when the value was NaN or infinite.
-    """
-
-    def __init__(self, message: str, tensor: str, *, finite: bool = True) -> None:
-        super().__init__(message)
-        self.tensor, self.finite = tensor, finite
 
 
 @dataclass

@@ -78,7 +78,7 @@ def summarise(model: Any, result: Any, encrypted: Any, planned: Any, plain: Any,
     """The figures of the demo."""
     n = len(labels)
     accuracy = lambda logits: float((logits.argmax(axis=1) == labels).mean())  # noqa: E731
-    predicted = model.plan.json["predicted"]
+    predicted = model.plan.predicted
     return {
         "images": n,
         "seconds": seconds,

@@ -167,7 +167,7 @@ def serve(
         print(json.dumps({"url": url, "port": handle.port}), flush=True)
     else:
         out.print(report.trust_text(model.plan))
-        out.print(f"Serving {model.plan.json['name']} at {url} (Ctrl-C ends).")
+        out.print(f"Serving {model.plan.document['name']} at {url} (Ctrl-C ends).")
     try:
         handle.join()
     except KeyboardInterrupt:
