@@ -11,7 +11,7 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from hushnet import _native, frontend, passes, planner, report
-from hushnet.errors import InputError, PlanError
+from hushnet.errors import InputError
 from hushnet.plan import Plan
 
 Inputs = Union[np.ndarray, Mapping[str, np.ndarray]]
@@ -47,9 +47,7 @@ class Model:
     @classmethod
     def load(cls, path: Union[str, Path], *, allow_insecure: bool = False) -> "Model":
         """Reads a ``.hush`` file; PlanError when it is damaged, of another version, or below 128 bits."""
-        plan = Plan.load(path)
-        _refuse_insecure(plan, allow_insecure)
-        return cls(plan)
+        return cls(Plan.load(path, allow_insecure=allow_insecure))
 
     def save(self, path: Union[str, Path]) -> None:
         """Writes the ``.hush`` file (with weights: keep it on the server)."""
@@ -79,11 +77,6 @@ class Model:
     def native(self, *, allow_insecure: bool = False) -> "_native.Plan":
         """The plan as the run time holds it."""
         return _native.Plan.load(self.plan.to_bytes(), allow_insecure=allow_insecure)
-
-
-def _refuse_insecure(plan: Plan, allowed: bool) -> None:
-    if plan.document["params"]["insecure"] and not allowed:
-        raise PlanError("the plan's parameters are below 128 bits; it runs only with insecure parameters allowed (--insecure-parameters)")
 
 
 def check(model: Any) -> list[frontend.Issue]:
