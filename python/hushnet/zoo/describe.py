@@ -10,6 +10,7 @@ from onnx import shape_inference
 
 from hushnet.zoo.errors import ZooError
 
+_SMALL = 64
 _STATISTICS = (3, 4)  # inputs of BatchNormalization that are measured, not trained
 
 
@@ -49,9 +50,9 @@ def describe(model: onnx.ModelProto) -> Description:
     Raises:
         ZooError: a shape that inference cannot find.
     """
-    graph = shape_inference.infer_shapes(model, strict_mode=True).graph
-    sizes = {t.name: tuple(t.dims) for t in graph.initializer}
-    shapes = {v.name: _per_image(v) for v in (*graph.input, *graph.value_info, *graph.output)}
+    graph = shape_inference.infer_shapes(_without_weights(model), strict_mode=True).graph
+    sizes = {t.name: tuple(t.dims) for t in model.graph.initializer}
+    shapes = {v.name: _per_image(v) for v in (*graph.input, *graph.value_info, *graph.output) if v.name not in sizes}
     layers, trained = [], {}
     for node in graph.node:
         skip = _STATISTICS if node.op_type == "BatchNormalization" else ()
@@ -69,15 +70,31 @@ def describe(model: onnx.ModelProto) -> Description:
             terms = weight[-1] if transposed else weight[-2]
         parameters = sum(math.prod(sizes[n]) for n in node.input if n in sizes)
         layers.append(Layer(node.name, node.op_type, output, parameters, math.prod(output) * terms))
-    constants = set(sizes)
+    inputs = [v.name for v in model.graph.input if v.name not in sizes]
     return Description(
         name=graph.name,
         parameters=sum(trained.values()),
         macs=sum(layer.macs for layer in layers),
         layers=tuple(layers),
-        inputs={v.name: shapes[v.name] for v in graph.input if v.name not in constants},
+        inputs={name: shapes[name] for name in inputs},
         outputs={v.name: shapes[v.name] for v in graph.output},
     )
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its large constants as inputs: shape inference copies a model several times."""
+    graph, whole = onnx.GraphProto(), model.graph
+    graph.name = whole.name
+    graph.node.extend(whole.node)
+    graph.input.extend(whole.input)
+    graph.output.extend(whole.output)
+    declared = {v.name for v in whole.input}
+    for tensor in whole.initializer:
+        if math.prod(tensor.dims) <= _SMALL:
+            graph.initializer.append(tensor)
+        elif tensor.name not in declared:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
 def _per_image(value: onnx.ValueInfoProto) -> tuple[int, ...]:

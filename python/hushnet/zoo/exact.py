@@ -17,7 +17,10 @@ _SPREAD = math.sqrt(4 * (256**2 - 1) / 12)  # standard deviation of a sum of fou
 
 def snap(x: np.ndarray) -> np.ndarray:
     """The nearest multiples of 2^-8."""
-    return np.rint(x * GRID) / GRID
+    y = x * GRID
+    np.rint(y, out=y)
+    y *= 1 / GRID
+    return y
 
 
 def short(x: float) -> float:

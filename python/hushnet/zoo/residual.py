@@ -16,7 +16,7 @@ _BRANCH_GAIN = 0.25  # of what is added to a shortcut: keeps deep trunks in rang
 @architecture("resnet152", "ResNet-152 for 32x32 images (GALA)", blocks=(3, 8, 36, 3), bottleneck=True)
 def resnet_small(net: Net, blocks: tuple[int, ...], bottleneck: bool, classes: int = 10) -> Tensor:
     """A 3x3 stem that keeps 32x32, then the four stages of ResNet."""
-    x = net.input(3, 32, 32, images=16)
+    x = net.input(3, 32, 32, images=16 if sum(blocks) <= 16 else 8)
     x = net.conv_norm("stem", x, 64, 3, pad=1)
     return _stages(net, x, blocks, bottleneck, classes)
 
