@@ -6,6 +6,10 @@
 //! `psi^e(64 g + 8 b + s)`. (Vector units then finish eight sub-transforms side by side.) Products are slotwise, so
 //! most users never see the order; [`Ntt::slot_exponent`] tells it.
 
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod ifma;
 mod portable;
 
 use crate::error::expect_len;
@@ -17,7 +21,41 @@ pub struct Ntt {
     n: usize,
     p: u64,
     isa: Isa,
-    portable: portable::Tables,
+    engine: Engine,
+}
+
+/// The kernels in use. Boxed tables, since they differ in size.
+enum Engine {
+    Portable(portable::Tables),
+    /// Only where the processor has AVX-512 IFMA.
+    #[cfg(target_arch = "x86_64")]
+    Ifma(Box<ifma::Tables>),
+}
+
+/// What to do with the coefficients of a product: `out <- (out +- 2^shift c) & mask`.
+#[derive(Clone, Copy)]
+pub(crate) struct Finish {
+    pub(crate) subtract: bool,
+    pub(crate) shift: u32,
+    pub(crate) mask: u64,
+}
+
+/// Splits a number of levels, at least 2, evenly into as few passes of at most four as possible, longest first.
+#[cfg(target_arch = "x86_64")]
+fn level_split(levels: u32) -> impl DoubleEndedIterator<Item = u32> {
+    let passes = levels.div_ceil(4);
+    (0..passes).map(move |i| (levels + passes - 1 - i) / passes)
+}
+
+impl Engine {
+    fn new(isa: Isa, p: u64, forward: &[u64], inverse: &[u64]) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Ifma {
+            return Engine::Ifma(Box::new(ifma::Tables::new(p, forward, inverse)));
+        }
+        let _ = isa;
+        Engine::Portable(portable::Tables::new(p, forward, inverse))
+    }
 }
 
 /// `psi^bitrev(i)`, `i < N`: the twiddles of a decimation that halves blocks, level by level.
@@ -49,8 +87,8 @@ impl Ntt {
         let psi = primitive_root(n, p)?;
         let forward = bit_reversed_powers(n, p, psi);
         let inverse = bit_reversed_powers(n, p, inv_mod(psi, p));
-        let portable = portable::Tables::new(p, &forward, &inverse);
-        Ok(Self { n, p, isa: isa.usable(), portable })
+        let isa = isa.usable();
+        Ok(Self { n, p, isa, engine: Engine::new(isa, p, &forward, &inverse) })
     }
 
     /// Ring degree N.
@@ -85,7 +123,12 @@ impl Ntt {
     /// [`RingError::Length`] unless `a` has N elements.
     pub fn forward(&self, a: &mut [u64]) -> Result<(), RingError> {
         expect_len("polynomial", a.len(), self.n)?;
-        self.portable.forward(a);
+        match &self.engine {
+            Engine::Portable(t) => t.forward(a),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Ifma(t) => unsafe { t.forward(a) },
+        }
         Ok(())
     }
 
@@ -95,7 +138,12 @@ impl Ntt {
     /// [`RingError::Length`] unless `a` has N elements.
     pub fn inverse(&self, a: &mut [u64]) -> Result<(), RingError> {
         expect_len("polynomial", a.len(), self.n)?;
-        self.portable.inverse(a);
+        match &self.engine {
+            Engine::Portable(t) => t.inverse(a),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Ifma(t) => unsafe { t.inverse(a) },
+        }
         Ok(())
     }
 
@@ -112,19 +160,36 @@ impl Ntt {
         Ok(())
     }
 
-    /// Quotients that make `values` (below p) constant factors for [`Self::multiply_factors`].
-    pub(crate) fn factor_quotients(&self, values: &[u64], quotients: &mut [u64]) {
+    /// Makes slot values (below p) constant factors for [`Self::multiply_factors`]: divides them by N and
+    /// computes their quotients.
+    pub(crate) fn prepare_factors(&self, values: &mut [u64], quotients: &mut [u64]) {
+        let scale = inv_mod(self.n as u64, self.p);
         for (q, v) in quotients.iter_mut().zip(values) {
-            *q = portable::Factor::new(*v, self.p).quotient();
+            *v = crate::prime::mul_mod(*v, scale, self.p);
+            *q = match &self.engine {
+                Engine::Portable(_) => portable::Factor::new(*v, self.p).quotient(),
+                #[cfg(target_arch = "x86_64")]
+                Engine::Ifma(t) => t.quotient(*v),
+            };
         }
     }
 
-    /// Coefficients of the product of slot values `a` with prepared factors, below p, into `out`.
-    pub(crate) fn multiply_factors(&self, a: &[u64], values: &[u64], quotients: &[u64], out: &mut [u64]) {
-        for (((o, x), w), q) in out.iter_mut().zip(a).zip(values).zip(quotients) {
-            *o = portable::Factor::from_parts(*w, *q).times_reduced(*x, self.p);
+    /// `out <- (out +- 2^shift c) & mask`, c being the centred coefficients of the slotwise product of `a` with
+    /// prepared factors; `work` is overwritten. All have N elements.
+    pub(crate) fn multiply_factors(
+        &self,
+        a: &[u64],
+        factors: (&[u64], &[u64]),
+        work: &mut [u64],
+        finish: Finish,
+        out: &mut [u64],
+    ) {
+        match &self.engine {
+            Engine::Portable(t) => t.multiply(a, factors, work, finish, out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Ifma(t) => unsafe { t.multiply(a, factors, work, finish, out) },
         }
-        self.portable.inverse(out);
     }
 }
 
