@@ -54,6 +54,8 @@ pub struct UnitCosts {
     pub output: f64,
     /// Seconds a product of both ciphertext parts.
     pub product: f64,
+    /// Seconds a prepared weight polynomial (fetching it from memory, a share of its preparation).
+    pub weight: f64,
 }
 
 /// The places of all elements for one layer and ring degree.
@@ -132,7 +134,8 @@ impl Packing {
                     let cost = packing.cost();
                     let seconds = costs.input * cost.input_polys as f64
                         + costs.output * cost.output_polys as f64
-                        + costs.product * cost.products as f64;
+                        + costs.product * cost.products as f64
+                        + costs.weight * cost.weight_polys as f64;
                     if best.as_ref().is_none_or(|(s, _)| seconds < *s) {
                         best = Some((seconds, packing.clone()));
                     }
@@ -236,22 +239,29 @@ impl Packing {
         first / per_group..=last / per_group
     }
 
-    /// Whether input block `i` and output block `j` share a group, that is, whether their weight polynomial can be non-zero.
+    /// The output blocks that share a group with input block `i`: those whose weight polynomial can be non-zero.
     #[must_use]
-    pub fn connected(&self, i: usize, j: usize) -> bool {
-        let (a, b) = (self.groups_of_input_block(i), self.groups_of_output_block(j));
-        a.start() <= b.end() && b.start() <= a.end()
+    pub fn outputs_of(&self, i: usize) -> std::ops::Range<usize> {
+        let groups = self.groups_of_input_block(i);
+        let per_group = self.outputs / self.groups;
+        let last = (groups.end() + 1) * per_group - 1;
+        groups.start() * per_group / self.outputs_per_poly..last / self.outputs_per_poly + 1
+    }
+
+    /// The input blocks that share a group with output block `j`.
+    #[must_use]
+    pub fn inputs_of(&self, j: usize) -> std::ops::Range<usize> {
+        let groups = self.groups_of_output_block(j);
+        let per_group = self.channels / self.groups * self.phases.len();
+        let last = (groups.end() + 1) * per_group - 1;
+        groups.start() * per_group / self.channels_per_poly..last / self.channels_per_poly + 1
     }
 
     /// Polynomials and products; equals what the execution counts.
     #[must_use]
     pub fn cost(&self) -> PackingCost {
         let (inputs, outputs) = (self.input_blocks(), self.output_blocks());
-        let pairs = if self.groups == 1 {
-            inputs * outputs
-        } else {
-            (0..inputs).map(|i| (0..outputs).filter(|j| self.connected(i, *j)).count()).sum()
-        };
+        let pairs = (0..inputs).map(|i| self.outputs_of(i).len()).sum();
         PackingCost {
             input_polys: self.tiles() * inputs,
             output_polys: self.tiles() * outputs,
@@ -331,6 +341,30 @@ impl Packing {
         outputs * self.tile.0.min(self.output.0 - ty) * self.tile.1.min(self.output.1 - tx)
     }
 
+    /// The coefficients of [`Self::for_each_output`] and the elements that stand there.
+    #[must_use]
+    pub fn output_places(&self, tile: usize, block: usize) -> (Vec<usize>, Vec<usize>) {
+        let count = self.output_count(tile, block);
+        let (mut places, mut elements) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        self.for_each_output(tile, block, |at, e| {
+            places.push(at);
+            elements.push(e);
+        });
+        (places, elements)
+    }
+
+    /// Output channels (rows of a dense layer).
+    #[must_use]
+    pub fn channels_out(&self) -> usize {
+        self.outputs
+    }
+
+    /// Weights of the layer.
+    #[must_use]
+    pub fn weight_len(&self) -> usize {
+        self.outputs * (self.channels / self.groups) * self.kernel.0 * self.kernel.1
+    }
+
     fn tile_origin(&self, tile: usize) -> (usize, usize) {
         let across = self.output.1.div_ceil(self.tile.1);
         (tile / across * self.tile.0, tile % across * self.tile.1)
@@ -344,12 +378,43 @@ fn candidate_sizes(n: usize) -> Vec<usize> {
     sizes
 }
 
+/// The layer by definition, modulo 2^64.
+#[cfg(test)]
+pub(crate) fn oracle(geometry: &Geometry, x: &[u64], w: &[i16]) -> Vec<u64> {
+    let s = shape_of(geometry);
+    let (ipg, opg) = (s.input[0] / s.groups, s.output[0] / s.groups);
+    let mut out = Vec::new();
+    for o in 0..s.output[0] {
+        for y in 0..s.output[1] {
+            for xx in 0..s.output[2] {
+                let mut sum = 0u64;
+                for c in 0..ipg {
+                    for i in 0..s.kernel[0] {
+                        for j in 0..s.kernel[1] {
+                            let row = (y * s.stride[0] + i * s.dilation[0]).wrapping_sub(s.pads[0]);
+                            let col = (xx * s.stride[1] + j * s.dilation[1]).wrapping_sub(s.pads[1]);
+                            if row < s.input[1] && col < s.input[2] {
+                                let channel = o / opg * ipg + c;
+                                let weight = w[((o * ipg + c) * s.kernel[0] + i) * s.kernel[1] + j];
+                                let value = x[(channel * s.input[1] + row) * s.input[2] + col];
+                                sum = sum.wrapping_add(value.wrapping_mul(weight as u64));
+                            }
+                        }
+                    }
+                }
+                out.push(sum);
+            }
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const COSTS: UnitCosts = UnitCosts { input: 30e-6, output: 40e-6, product: 4e-6 };
+    const COSTS: UnitCosts = UnitCosts { input: 30e-6, output: 40e-6, product: 4e-6, weight: 1e-6 };
 
     fn negacyclic(a: &[i64], b: &[i64]) -> Vec<i64> {
         let n = a.len();
@@ -366,49 +431,19 @@ mod tests {
         out
     }
 
-    /// The convolution by definition.
-    fn oracle(s: &Shape, x: &[i64], w: &[i64]) -> Vec<i64> {
-        let (ipg, opg) = (s.input[0] / s.groups, s.output[0] / s.groups);
-        let mut out = Vec::new();
-        for o in 0..s.output[0] {
-            for y in 0..s.output[1] {
-                for xx in 0..s.output[2] {
-                    let mut sum = 0;
-                    for c in 0..ipg {
-                        for i in 0..s.kernel[0] {
-                            for j in 0..s.kernel[1] {
-                                let row = (y * s.stride[0] + i * s.dilation[0]).wrapping_sub(s.pads[0]);
-                                let col = (xx * s.stride[1] + j * s.dilation[1]).wrapping_sub(s.pads[1]);
-                                if row < s.input[1] && col < s.input[2] {
-                                    let channel = o / opg * ipg + c;
-                                    sum += x[(channel * s.input[1] + row) * s.input[2] + col]
-                                        * w[((o * ipg + c) * s.kernel[0] + i) * s.kernel[1] + j];
-                                }
-                            }
-                        }
-                    }
-                    out.push(sum);
-                }
-            }
-        }
-        out
-    }
-
     fn check(geometry: &Geometry, n: usize, costs: &UnitCosts) {
-        let s = shape_of(geometry);
         let p = Packing::choose(geometry, n, costs).unwrap();
         let x: Vec<i64> = (0..p.input_len()).map(|i| (i as i64 * 37 + 11) % 101 - 50).collect();
-        let weights = s.output[0] * (s.input[0] / s.groups) * s.kernel[0] * s.kernel[1];
-        let w: Vec<i64> = (0..weights).map(|i| (i as i64 * 53 + 7) % 31 - 15).collect();
+        let w: Vec<i16> = (0..p.weight_len()).map(|i| ((i as i64 * 53 + 7) % 31 - 15) as i16).collect();
         let mut got = vec![None; p.output_len()];
         let mut products = 0;
         for tile in 0..p.tiles() {
             for j in 0..p.output_blocks() {
                 let mut sum = vec![0; n];
-                for i in (0..p.input_blocks()).filter(|i| p.connected(*i, j)) {
+                for i in p.inputs_of(j) {
                     let (mut a, mut b) = (vec![0; n], vec![0; n]);
                     p.for_each_input(tile, i, |at, e| a[at] = x[e]);
-                    p.for_each_weight(i, j, |at, e| b[at] = w[e]);
+                    p.for_each_weight(i, j, |at, e| b[at] = i64::from(w[e]));
                     for (s, v) in sum.iter_mut().zip(negacyclic(&a, &b)) {
                         *s += v;
                     }
@@ -423,8 +458,9 @@ mod tests {
             }
         }
         assert_eq!(products, p.cost().products);
-        let got: Vec<i64> = got.into_iter().map(Option::unwrap).collect();
-        assert_eq!(got, oracle(&s, &x, &w));
+        let got: Vec<u64> = got.into_iter().map(|v| v.unwrap() as u64).collect();
+        let x: Vec<u64> = x.iter().map(|v| *v as u64).collect();
+        assert_eq!(got, oracle(geometry, &x, &w));
     }
 
     proptest! {
