@@ -23,6 +23,8 @@ pub(super) struct Tables {
     scale: [u64; 2],
 }
 
+/// Most levels of a pass.
+const MOST_LEVELS: u32 = 4;
 /// Words of tile factors in one tile.
 const TILE_FACTORS: usize = 14 * 8;
 
@@ -285,8 +287,9 @@ impl Tables {
         }
     }
 
-    pub(super) fn quotient(&self, w: u64) -> u64 {
-        quotient(w, self.p)
+    /// A factor as the pair that [`Self::multiply`] takes.
+    pub(super) fn prepare(&self, w: u64) -> [u64; 2] {
+        [w, quotient(w, self.p)]
     }
 
     /// # Safety
@@ -299,7 +302,7 @@ impl Tables {
         let a = a.as_mut_ptr();
         // SAFETY: `a` has n elements; passes go down to blocks of eight, which `long` and `tiles` cover.
         unsafe {
-            for levels in level_split(n.trailing_zeros() - 3) {
+            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
                 with_levels!(levels, forward_pass(a, n, blocks, &self.forward.long, m));
                 blocks <<= levels;
             }
@@ -384,7 +387,7 @@ impl Tables {
         let n = self.n;
         let mut blocks = n / 8;
         let mut last = 0;
-        for levels in level_split(n.trailing_zeros() - 3).rev() {
+        for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS).rev() {
             blocks >>= levels;
             last = levels;
             if blocks > 1 {

@@ -9,6 +9,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod ifma;
 mod portable;
 
@@ -27,6 +29,9 @@ pub struct Ntt {
 /// The kernels in use. Boxed tables, since they differ in size.
 enum Engine {
     Portable(portable::Tables),
+    /// Only where the processor has AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Box<avx2::Tables>),
     /// Only where the processor has AVX-512 IFMA.
     #[cfg(target_arch = "x86_64")]
     Ifma(Box<ifma::Tables>),
@@ -40,10 +45,10 @@ pub(crate) struct Finish {
     pub(crate) mask: u64,
 }
 
-/// Splits a number of levels, at least 2, evenly into as few passes of at most four as possible, longest first.
+/// Splits a number of levels evenly into as few passes of at most `most` as possible, longest first.
 #[cfg(target_arch = "x86_64")]
-fn level_split(levels: u32) -> impl DoubleEndedIterator<Item = u32> {
-    let passes = levels.div_ceil(4);
+fn level_split(levels: u32, most: u32) -> impl DoubleEndedIterator<Item = u32> {
+    let passes = levels.div_ceil(most);
     (0..passes).map(move |i| (levels + passes - 1 - i) / passes)
 }
 
@@ -52,6 +57,10 @@ impl Engine {
         #[cfg(target_arch = "x86_64")]
         if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Ifma {
             return Engine::Ifma(Box::new(ifma::Tables::new(p, forward, inverse)));
+        }
+        #[cfg(target_arch = "x86_64")]
+        if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Avx2 {
+            return Engine::Avx2(Box::new(avx2::Tables::new(p, forward, inverse)));
         }
         let _ = isa;
         Engine::Portable(portable::Tables::new(p, forward, inverse))
@@ -127,6 +136,9 @@ impl Ntt {
             Engine::Portable(t) => t.forward(a),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Avx2(t) => unsafe { t.forward(a) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
             Engine::Ifma(t) => unsafe { t.forward(a) },
         }
         Ok(())
@@ -142,6 +154,9 @@ impl Ntt {
             Engine::Portable(t) => t.inverse(a),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Avx2(t) => unsafe { t.inverse(a) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
             Engine::Ifma(t) => unsafe { t.inverse(a) },
         }
         Ok(())
@@ -166,10 +181,12 @@ impl Ntt {
         let scale = inv_mod(self.n as u64, self.p);
         for (q, v) in quotients.iter_mut().zip(values) {
             *v = crate::prime::mul_mod(*v, scale, self.p);
-            *q = match &self.engine {
-                Engine::Portable(_) => portable::Factor::new(*v, self.p).quotient(),
+            [*v, *q] = match &self.engine {
+                Engine::Portable(_) => portable::prepare(*v, self.p),
                 #[cfg(target_arch = "x86_64")]
-                Engine::Ifma(t) => t.quotient(*v),
+                Engine::Avx2(t) => t.prepare(*v),
+                #[cfg(target_arch = "x86_64")]
+                Engine::Ifma(t) => t.prepare(*v),
             };
         }
     }
@@ -188,6 +205,9 @@ impl Ntt {
             Engine::Portable(t) => t.multiply(a, factors, work, finish, out),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Avx2(t) => unsafe { t.multiply(a, factors, work, finish, out) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
             Engine::Ifma(t) => unsafe { t.multiply(a, factors, work, finish, out) },
         }
     }

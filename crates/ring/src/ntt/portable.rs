@@ -4,26 +4,27 @@ use crate::prime::inv_mod;
 
 /// A constant factor w and floor(w 2^64 / p).
 #[derive(Clone, Copy)]
-pub(super) struct Factor {
+struct Factor {
     w: u64,
     quotient: u64,
 }
 
 impl Factor {
-    pub(super) fn new(w: u64, p: u64) -> Self {
+    fn new(w: u64, p: u64) -> Self {
         Self { w, quotient: ((u128::from(w) << 64) / u128::from(p)) as u64 }
-    }
-
-    pub(super) fn quotient(self) -> u64 {
-        self.quotient
     }
 
     /// `x w mod p` up to one p: below 2p for any 64-bit x.
     #[inline(always)]
-    pub(super) fn times(self, x: u64, p: u64) -> u64 {
+    fn times(self, x: u64, p: u64) -> u64 {
         let q = ((u128::from(x) * u128::from(self.quotient)) >> 64) as u64;
         x.wrapping_mul(self.w).wrapping_sub(q.wrapping_mul(p))
     }
+}
+
+/// A factor as the pair that [`Tables::multiply`] takes.
+pub(super) fn prepare(w: u64, p: u64) -> [u64; 2] {
+    [w, Factor::new(w, p).quotient]
 }
 
 pub(super) struct Tables {
