@@ -1,7 +1,7 @@
 //! Single layers, both parties on one thread: seconds and bytes as JSON lines (without the socket).
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
-use hushnet_layers::batch::Geometry;
+use hushnet_layers::batch::{Conv2d, Dense, Geometry};
 use hushnet_layers::cheetah::{CheetahClient, CheetahLinear};
 use hushnet_ring::Prg;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedServer};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 fn conv(c: usize, hw: usize, o: usize, k: usize, s: usize, pad: usize) -> Geometry {
     let out = (hw + 2 * pad - k) / s + 1;
-    Geometry::Conv2d { input: [c, hw, hw], output: [o, out, out], kernel: [k, k], stride: [s, s], pads: [pad; 4], dilation: [1, 1], groups: 1 }
+    Geometry::conv2d(Conv2d { input: [c, hw, hw], output: [o, out, out], kernel: [k, k], stride: [s, s], pads: [pad; 4], dilation: [1, 1], groups: 1 }).unwrap()
 }
 
 fn main() {
@@ -24,7 +24,7 @@ fn main() {
         ("56x56@256 1x1@64", conv(256, 56, 64, 1, 1, 0)),
         ("14x14@256 3x3@256", conv(256, 14, 256, 3, 1, 1)),
         ("7x7@512 3x3@512", conv(512, 7, 512, 3, 1, 1)),
-        ("FC 2048->1001", Geometry::Dense { inputs: 2048, outputs: 1001 }),
+        ("FC 2048->1001", Geometry::dense(Dense { inputs: 2048, outputs: 1001 }).unwrap()),
     ];
     let context = PackedContext::new(2048).unwrap();
     let mut prg = Prg::from_os().unwrap();

@@ -3,7 +3,7 @@
 use hushnet_ring::RingError;
 
 /// Why a ciphertext operation was refused.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CipherError {
     /// The ring refused an operand.
     #[error(transparent)]
@@ -36,12 +36,12 @@ pub enum CipherError {
     #[error("block index 0xffffffff is reserved for shared masks; start a new session")]
     ReservedBlock,
     /// The share ring leaves no room for the noise.
-    #[error("shares of {ring_bits} bits and noise of up to 2^{noise_bits:.1} do not fit a {modulus_bits}-bit modulus; use fewer weight or activation bits")]
+    #[error("shares of {ring_bits} bits and noise of up to 2^{noise_bits} do not fit a {modulus_bits}-bit modulus; use fewer weight or activation bits")]
     TooWide {
         /// l.
         ring_bits: u32,
         /// log2 of the noise bound.
-        noise_bits: f64,
+        noise_bits: u32,
         /// Bits of the ciphertext modulus.
         modulus_bits: u32,
     },

@@ -9,8 +9,7 @@ mod packing;
 
 pub use packing::{Packing, PackingCost, UnitCosts};
 
-use crate::batch::Geometry;
-use crate::LayerError;
+use crate::batch::{expect, Geometry, LayerError};
 use hushnet_ring::{pack, Prg};
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedParams, PackedServer, PackedSpec, WeightPoly, PRIME_BITS};
 use rayon::prelude::*;
@@ -45,8 +44,8 @@ impl CheetahLinear {
     pub fn new(context: &PackedContext, geometry: &Geometry, weights: &[i16], bias: &[i64], ring_bits: u32) -> Result<Self, LayerError> {
         let n = context.ring_degree();
         let packing = Packing::choose(geometry, n, &DEFAULT_COSTS)?;
-        crate::error::expect_len("weights", weights.len(), packing.weight_len())?;
-        crate::error::expect_len("biases", bias.len(), packing.channels_out())?;
+        expect("weights", packing.weight_len(), weights.len())?;
+        expect("biases", packing.channels_out(), bias.len())?;
         let blocks: Vec<(Vec<WeightPoly>, f64)> = (0..packing.output_blocks())
             .into_par_iter()
             .map(|j| {
@@ -97,9 +96,9 @@ impl CheetahLinear {
     /// [`LayerError::Length`] for a request of the wrong length or shares of the wrong size; [`LayerError::Cipher`] for words that are not below the modulus.
     pub fn answer(&self, server: &PackedServer, seed: &[u8; 32], stage: u32, tile: usize, request: &[u8], share: &[u64], own: &mut [u64]) -> Result<Vec<u8>, LayerError> {
         let (n, blocks) = (self.packing.degree(), self.packing.input_blocks());
-        crate::error::expect_len("request", request.len(), request_len(&self.packing))?;
-        crate::error::expect_len("input share", share.len(), self.packing.input_len())?;
-        crate::error::expect_len("output share", own.len(), self.packing.output_len())?;
+        expect("request", request_len(&self.packing), request.len())?;
+        expect("input share", self.packing.input_len(), share.len())?;
+        expect("output share", self.packing.output_len(), own.len())?;
         let inputs: Vec<(Vec<u64>, Vec<u64>)> = request
             .par_chunks_exact(pack::packed_len(n, PRIME_BITS))
             .enumerate()
@@ -177,7 +176,7 @@ impl CheetahClient {
     /// [`LayerError::Length`] unless `share` is the whole tensor.
     pub fn request(&self, key: &PackedClient, seed: &[u8; 32], stage: u32, tile: usize, share: &[u64]) -> Result<Vec<u8>, LayerError> {
         let (n, blocks) = (self.packing.degree(), self.packing.input_blocks());
-        crate::error::expect_len("input share", share.len(), self.packing.input_len())?;
+        expect("input share", self.packing.input_len(), share.len())?;
         let mut message = vec![0; self.request_len()];
         message.par_chunks_exact_mut(pack::packed_len(n, PRIME_BITS)).enumerate().try_for_each(|(i, bytes)| {
             let (mut mask, mut poly, mut c0) = (vec![0; n], vec![0; n], vec![0; n]);
@@ -196,8 +195,8 @@ impl CheetahClient {
     /// [`LayerError::Length`] for an answer of the wrong length or a share of the wrong size.
     pub fn open(&self, key: &PackedClient, tile: usize, answer: &[u8], share: &mut [u64]) -> Result<(), LayerError> {
         let (n, r) = (self.packing.degree(), self.params.response_bits());
-        crate::error::expect_len("answer", answer.len(), self.answer_len(tile))?;
-        crate::error::expect_len("output share", share.len(), self.packing.output_len())?;
+        expect("answer", self.answer_len(tile), answer.len())?;
+        expect("output share", self.packing.output_len(), share.len())?;
         let mut parts = Vec::with_capacity(self.packing.output_blocks());
         let mut rest = answer;
         for j in 0..self.packing.output_blocks() {

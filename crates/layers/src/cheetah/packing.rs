@@ -18,8 +18,7 @@
 //! Larger `Mw` means fewer polynomials down and more up; [`Packing::choose`] takes the cheapest.
 //! A dense layer is the convolution of a 1x1 image.
 
-use crate::batch::Geometry;
-use crate::LayerError;
+use crate::batch::{Geometry, LayerError};
 
 /// A tap of the kernel in phase coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,23 +89,23 @@ struct Shape {
 
 fn shape_of(geometry: &Geometry) -> Shape {
     match geometry {
-        Geometry::Dense { inputs, outputs } => Shape {
-            input: [*inputs, 1, 1],
-            output: [*outputs, 1, 1],
+        Geometry::Dense(d) => Shape {
+            input: [d.inputs, 1, 1],
+            output: [d.outputs, 1, 1],
             kernel: [1, 1],
             stride: [1, 1],
             pads: [0; 4],
             dilation: [1, 1],
             groups: 1,
         },
-        Geometry::Conv2d { input, output, kernel, stride, pads, dilation, groups } => Shape {
-            input: *input,
-            output: *output,
-            kernel: *kernel,
-            stride: *stride,
-            pads: *pads,
-            dilation: *dilation,
-            groups: *groups,
+        Geometry::Conv2d(c) => Shape {
+            input: c.input,
+            output: c.output,
+            kernel: c.kernel,
+            stride: c.stride,
+            pads: c.pads,
+            dilation: c.dilation,
+            groups: c.groups,
         },
     }
 }
@@ -412,6 +411,7 @@ pub(crate) fn oracle(geometry: &Geometry, x: &[u64], w: &[i16]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::{Conv2d, Dense};
     use proptest::prelude::*;
 
     const COSTS: UnitCosts = UnitCosts { input: 30e-6, output: 40e-6, product: 4e-6, weight: 1e-6 };
@@ -478,21 +478,21 @@ mod tests {
             prop_assume!(h + pads[0] + pads[2] >= eh && w + pads[1] + pads[3] >= ew);
             let oh = (h + pads[0] + pads[2] - eh) / stride.0 + 1;
             let ow = (w + pads[1] + pads[3] - ew) / stride.1 + 1;
-            let geometry = Geometry::Conv2d { input: [c, h, w], output: [o, oh, ow], kernel: [k.0, k.1],
-                stride: [stride.0, stride.1], pads, dilation: [dilation.0, dilation.1], groups };
+            let geometry = Geometry::conv2d(Conv2d { input: [c, h, w], output: [o, oh, ow], kernel: [k.0, k.1],
+                stride: [stride.0, stride.1], pads, dilation: [dilation.0, dilation.1], groups }).unwrap();
             let costs = UnitCosts { output: if dear_output { 1.0 } else { 1e-9 }, ..COSTS };
             check(&geometry, n, &costs);
         }
 
         #[test]
         fn dense_layers_of_any_size(inputs in 1usize..200, outputs in 1usize..50) {
-            check(&Geometry::Dense { inputs, outputs }, 64, &COSTS);
+            check(&Geometry::dense(Dense { inputs, outputs }).unwrap(), 64, &COSTS);
         }
     }
 
     #[test]
     fn strided_pointwise_convolutions_touch_only_the_pixels_they_need() {
-        let geometry = Geometry::Conv2d { input: [4, 16, 16], output: [4, 8, 8], kernel: [1, 1], stride: [2, 2], pads: [0; 4], dilation: [1, 1], groups: 1 };
+        let geometry = Geometry::conv2d(Conv2d { input: [4, 16, 16], output: [4, 8, 8], kernel: [1, 1], stride: [2, 2], pads: [0; 4], dilation: [1, 1], groups: 1 }).unwrap();
         let p = Packing::choose(&geometry, 256, &COSTS).unwrap();
         assert_eq!(p.phases, [(0, 0)]);
         check(&geometry, 256, &COSTS);

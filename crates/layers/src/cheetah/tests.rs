@@ -1,9 +1,10 @@
 use super::*;
+use crate::batch::{Conv2d, Dense};
 use hushnet_ring::low_mask;
 
 fn conv(c: usize, hw: usize, o: usize, k: usize, s: usize, pad: usize, groups: usize) -> Geometry {
     let out = (hw + 2 * pad - k) / s + 1;
-    Geometry::Conv2d { input: [c, hw, hw], output: [o, out, out], kernel: [k, k], stride: [s, s], pads: [pad; 4], dilation: [1, 1], groups }
+    Geometry::conv2d(Conv2d { input: [c, hw, hw], output: [o, out, out], kernel: [k, k], stride: [s, s], pads: [pad; 4], dilation: [1, 1], groups }).unwrap()
 }
 
 /// Both halves against the sums by definition; returns the fraction that is a unit off.
@@ -57,9 +58,9 @@ fn shares_of_convolutions_of_every_kind() {
         conv(6, 14, 6, 3, 2, 1, 6),
         conv(8, 60, 2, 1, 2, 0, 2),
         conv(64, 7, 40, 3, 1, 1, 1),
-        Geometry::Dense { inputs: 3000, outputs: 11 },
-        Geometry::Dense { inputs: 100, outputs: 1001 },
-        Geometry::Dense { inputs: 1, outputs: 1 },
+        Geometry::dense(Dense { inputs: 3000, outputs: 11 }).unwrap(),
+        Geometry::dense(Dense { inputs: 100, outputs: 1001 }).unwrap(),
+        Geometry::dense(Dense { inputs: 1, outputs: 1 }).unwrap(),
     ] {
         let off = check(&geometry, 27);
         assert!(off < 0.06, "{geometry:?}: {off}");

@@ -80,7 +80,7 @@ impl PackedSpec {
         let relative = self.noise() * share / f64::from(PRIME_BITS).exp2() * 1.01
             + self.switch_noise() / f64::from(RESPONSE_EXTRA_BITS).exp2();
         if self.ring_bits == 0 || relative >= 0.5 {
-            return Err(CipherError::TooWide { ring_bits: self.ring_bits, noise_bits: self.noise().log2(), modulus_bits: PRIME_BITS });
+            return Err(CipherError::TooWide { ring_bits: self.ring_bits, noise_bits: self.noise().log2().ceil() as u32, modulus_bits: PRIME_BITS });
         }
         Ok(PackedParams { spec: *self, response_bits })
     }
