@@ -6,6 +6,7 @@ use crate::kernels::{portable, WordPanel};
 use crate::limbs::{limbs_for, pack_quad, Lane, Layout, BLOCK, TILE_QUADS};
 use crate::{Kernel, MatmulError, Scratch, Weights};
 use hushnet_ring::{low_mask, Isa};
+use std::ops::Range;
 
 /// Quads whose products of unsigned and signed bytes sum within 32 bits: 4 * 255 * 128 * 16384 < 2^31.
 const MAX_QUADS: usize = 1 << 14;
@@ -108,14 +109,26 @@ impl Prepared {
         &self.layouts
     }
 
-    fn check_output(&self, start: &[u64], out: &[&mut [u64]]) -> Result<usize, MatmulError> {
-        expect("output rows", self.m, out.len())?;
+    fn check_output(
+        &self,
+        outputs: &Range<usize>,
+        start: &[u64],
+        out: &[&mut [u64]],
+    ) -> Result<usize, MatmulError> {
+        if outputs.start > outputs.end || outputs.end > self.m {
+            return Err(MatmulError::Length {
+                what: "end of output rows",
+                expected: self.m,
+                got: outputs.end,
+            });
+        }
+        expect("output rows", outputs.len(), out.len())?;
         let words = out.first().map_or(0, |o| o.len());
         for o in out {
             expect("words of an output row", words, o.len())?;
         }
         if !start.is_empty() {
-            expect("constants", self.m, start.len())?;
+            expect("constants", outputs.len(), start.len())?;
         }
         Ok(words)
     }
@@ -133,21 +146,38 @@ impl Prepared {
         out: &mut [&mut [u64]],
         scratch: &mut Scratch,
     ) -> Result<(), MatmulError> {
-        let words = self.check_output(start, out)?;
+        self.multiply_rows(0..self.m, rows, start, out, scratch)
+    }
+
+    /// [`Prepared::multiply`] for the rows `outputs` of W only; `start` and `out` have one entry for each of these.
+    ///
+    /// # Errors
+    /// As [`Prepared::multiply`], and when there are no such rows.
+    pub fn multiply_rows(
+        &self,
+        outputs: Range<usize>,
+        rows: &[Option<&[u64]>],
+        start: &[u64],
+        out: &mut [&mut [u64]],
+        scratch: &mut Scratch,
+    ) -> Result<(), MatmulError> {
+        let words = self.check_output(&outputs, start, out)?;
         expect("input rows", self.k, rows.len())?;
         for r in rows.iter().flatten() {
             expect("words of an input row", words, r.len())?;
         }
         let mask = low_mask(self.modulus_bits);
         match &self.panel {
-            Panel::Portable(w) => portable::multiply(w, rows, start, mask, out),
+            Panel::Portable(w) => portable::multiply(w, outputs, rows, start, mask, out),
             #[cfg(target_arch = "x86_64")]
             Panel::Words(p) => match self.kernel {
-                Kernel::Avx2 => crate::kernels::avx2::multiply(p, rows, start, mask, out, scratch),
-                Kernel::Mullo => crate::kernels::avx512::mullo::multiply(p, rows, start, mask, out, scratch),
-                _ => crate::kernels::avx512::ifma::multiply(p, rows, start, mask, out, scratch),
+                Kernel::Avx2 => crate::kernels::avx2::multiply(p, outputs, rows, start, mask, out, scratch),
+                Kernel::Mullo => {
+                    crate::kernels::avx512::mullo::multiply(p, outputs, rows, start, mask, out, scratch)
+                }
+                _ => crate::kernels::avx512::ifma::multiply(p, outputs, rows, start, mask, out, scratch),
             },
-            _ => self.pack_and_multiply(rows, start, out, scratch, words),
+            _ => self.pack_and_multiply(outputs, rows, start, out, scratch, words),
         }
         Ok(())
     }
@@ -155,6 +185,7 @@ impl Prepared {
     /// Packs as many blocks of words as the cache holds, multiplies them, and goes on.
     fn pack_and_multiply(
         &self,
+        outputs: Range<usize>,
         rows: &[Option<&[u64]>],
         start: &[u64],
         out: &mut [&mut [u64]],
@@ -192,7 +223,7 @@ impl Prepared {
                 weights += self.weights_of(layout);
             }
             let mut piece: Vec<&mut [u64]> = out.iter_mut().map(|o| &mut o[at..at + count]).collect();
-            self.run(0..count.div_ceil(BLOCK), start, &mut piece, scratch);
+            self.run(outputs.clone(), 0..count.div_ceil(BLOCK), start, &mut piece, scratch);
         }
     }
 
@@ -219,10 +250,27 @@ impl Prepared {
         out: &mut [&mut [u64]],
         scratch: &mut Scratch,
     ) -> Result<(), MatmulError> {
+        self.multiply_limb_rows(0..self.m, segments, first_block, start, out, scratch)
+    }
+
+    /// [`Prepared::multiply_limbs`] for the rows `outputs` of W only; `start` and `out` have one entry for each
+    /// of these.
+    ///
+    /// # Errors
+    /// As [`Prepared::multiply_limbs`], and when there are no such rows.
+    pub fn multiply_limb_rows(
+        &self,
+        outputs: Range<usize>,
+        segments: &[Option<&[Lane]>],
+        first_block: usize,
+        start: &[u64],
+        out: &mut [&mut [u64]],
+        scratch: &mut Scratch,
+    ) -> Result<(), MatmulError> {
         if !self.kernel.uses_limbs() {
             return Err(MatmulError::WrongInput(self.kernel.name()));
         }
-        let words = self.check_output(start, out)?;
+        let words = self.check_output(&outputs, start, out)?;
         expect("segments", self.layouts.len(), segments.len())?;
         scratch.segments.clear();
         let mut weights = 0;
@@ -240,14 +288,15 @@ impl Prepared {
             }
             weights += self.weights_of(layout);
         }
-        self.run(first_block..end, start, out, scratch);
+        self.run(outputs, first_block..end, start, out, scratch);
         Ok(())
     }
 
     /// Multiplies the segments in `scratch`, in runs that cannot overflow 32-bit sums.
     fn run(
         &self,
-        blocks: std::ops::Range<usize>,
+        outputs: Range<usize>,
+        blocks: Range<usize>,
         start: &[u64],
         out: &mut [&mut [u64]],
         scratch: &mut Scratch,
@@ -257,6 +306,7 @@ impl Prepared {
             limbs: limbs_for(self.modulus_bits),
             weight_limbs: self.weight_limbs,
             blocks,
+            outputs,
             start,
             add: false,
             mask: low_mask(self.modulus_bits),

@@ -55,6 +55,13 @@ impl Case {
             }
             assert_eq!(out, exact, "{} split at {split}: {self:?}", kernel.name());
         }
+        let wanted = self.m / 3..self.m - self.m / 5;
+        let mut out = vec![vec![0xDEAD; self.words]; wanted.len()];
+        let mut pieces: Vec<&mut [u64]> = out.iter_mut().map(|o| &mut o[..]).collect();
+        let start = self.start.get(wanted.clone()).unwrap_or(&[]);
+        let rows: Vec<_> = self.rows.iter().map(Option::as_deref).collect();
+        p.multiply_rows(wanted.clone(), &rows, start, &mut pieces, &mut scratch).unwrap();
+        assert_eq!(out, exact[wanted.clone()], "{} rows {wanted:?}: {self:?}", kernel.name());
         if kernel.uses_limbs() {
             self.check_limbs(&p, &exact, &mut scratch);
         }

@@ -5,24 +5,25 @@
 #![allow(unsafe_code)]
 
 use super::avx512::Column;
-use super::WordPanel;
+use super::{Wanted, WordPanel};
 use crate::scratch::Scratch;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// Most rows of weights that a register tile holds.
 pub(crate) const ROWS: usize = 6;
 const WIDTH: usize = 4;
 
-type Micro = unsafe fn(&[Column], usize, *const u64, &[u64], u64, &[*mut u64]);
+type Micro = unsafe fn(&[Column], usize, *const u64, &[u64; ROWS], u64, &[*mut u64; ROWS]);
 
 #[target_feature(enable = "avx2")]
 unsafe fn micro<const R: usize>(
     columns: &[Column],
     offset: usize,
     panel: *const u64,
-    start: &[u64],
+    start: &[u64; ROWS],
     mask: u64,
-    out: &[*mut u64],
+    out: &[*mut u64; ROWS],
 ) {
     // SAFETY: the caller vouches for four words at `offset` of every column, for `R` weights of every column
     // index, and for room for four words behind every output pointer.
@@ -30,7 +31,7 @@ unsafe fn micro<const R: usize>(
         let mut low = [_mm256_setzero_si256(); R];
         let mut high = [_mm256_setzero_si256(); R];
         for r in 0..R {
-            low[r] = _mm256_set1_epi64x(start.get(r).copied().unwrap_or(0) as i64);
+            low[r] = _mm256_set1_epi64x(start[r] as i64);
         }
         let half = _mm256_set1_epi64x(1 << 31);
         for (words, index) in columns {
@@ -62,50 +63,41 @@ fn pick(rows: usize) -> Micro {
     }
 }
 
-/// All rows and words. The caller has checked lengths and instructions.
+/// The wanted rows, all words. The caller has checked lengths and instructions.
 pub(crate) fn multiply(
     panel: &WordPanel,
+    outputs: Range<usize>,
     rows: &[Option<&[u64]>],
     start: &[u64],
     mask: u64,
     out: &mut [&mut [u64]],
     scratch: &mut Scratch,
 ) {
-    let words = out.first().map_or(0, |o| o.len());
+    let mut wanted = Wanted::<WIDTH>::new(outputs, out, start, ROWS);
+    let words = wanted.words();
     let Scratch { words: copy, columns, .. } = scratch;
     columns.clear();
     columns.extend(rows.iter().enumerate().filter_map(|(k, r)| r.map(|r| (r.as_ptr(), k))));
-    let mut tail = [[0u64; WIDTH]; ROWS];
     for at in (0..words).step_by(STRIP) {
         let count = STRIP.min(words - at);
         // Columns that are read again by another row block, or end early, are copied together once.
-        let copied = count < STRIP || panel.blocks.len() > 1;
-        let (list, base): (&[Column], usize) = if copied {
+        let (list, base): (&[Column], usize) = if count < STRIP || panel.blocks.len() > 1 {
             (super::avx512::copied(columns, at, count, STRIP, copy), 0)
         } else {
             (&columns[..], at)
         };
         for offset in (0..count).step_by(WIDTH) {
-            let width = WIDTH.min(count - offset);
             for &(first, r, begin) in &panel.blocks {
-                let mut pointers = [std::ptr::null_mut::<u64>(); ROWS];
-                for i in 0..r {
-                    pointers[i] = if width < WIDTH {
-                        tail[i].as_mut_ptr()
-                    } else {
-                        out[first + i][at + offset..at + offset + WIDTH].as_mut_ptr()
-                    };
+                if wanted.none_of(first, r) {
+                    continue;
                 }
-                let start = start.get(first..first + r).unwrap_or(&[]);
+                let pointers = wanted.pointers::<ROWS>(first, r, at + offset);
+                let start = wanted.constants::<ROWS>(first);
                 let weights = panel.values[begin..begin + r * rows.len()].as_ptr();
                 // SAFETY: every row is as long as the outputs (checked by the caller); a short strip is read
-                // from its padded copy and a short last tile is written to `tail`.
-                unsafe { pick(r)(list, base + offset, weights, start, mask, &pointers[..r]) };
-                if width < WIDTH {
-                    for i in 0..r {
-                        out[first + i][at + offset..].copy_from_slice(&tail[i][..width]);
-                    }
-                }
+                // from its padded copy and a short last tile is written to spare room.
+                unsafe { pick(r)(list, base + offset, weights, &start, mask, &pointers) };
+                wanted.finish(first, r, at + offset);
             }
         }
     }

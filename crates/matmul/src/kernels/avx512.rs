@@ -1,9 +1,10 @@
 //! Whole words in 512-bit vectors: 52-bit multiply-add (IFMA) or 64-bit low products.
 #![allow(unsafe_code)]
 
-use super::WordPanel;
+use super::{Wanted, WordPanel};
 use crate::scratch::Scratch;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// Most rows of weights that a register tile holds.
 pub(crate) const ROWS: usize = 12;
@@ -20,7 +21,7 @@ macro_rules! word_kernels {
         pub(crate) mod $module {
             use super::*;
 
-            type Micro = unsafe fn(&[Column], usize, *const u64, &[u64], u64, &[*mut u64]);
+            type Micro = unsafe fn(&[Column], usize, *const u64, &[u64; ROWS], u64, &[*mut u64; ROWS]);
 
             /// One register tile of `R` rows by `V` vectors.
             #[target_feature(enable = $features)]
@@ -28,17 +29,16 @@ macro_rules! word_kernels {
                 columns: &[Column],
                 offset: usize,
                 panel: *const u64,
-                start: &[u64],
+                start: &[u64; ROWS],
                 mask: u64,
-                out: &[*mut u64],
+                out: &[*mut u64; ROWS],
             ) {
                 // SAFETY: the caller vouches for `8 V` words at `offset` of every column, for `R` weights of
                 // every column index, and for room for `8 V` words behind every output pointer.
                 unsafe {
                     let mut acc = [[_mm512_setzero_si512(); V]; R];
                     for r in 0..R {
-                        let s = start.get(r).copied().unwrap_or(0);
-                        acc[r] = [_mm512_set1_epi64(s as i64); V];
+                        acc[r] = [_mm512_set1_epi64(start[r] as i64); V];
                     }
                     for (words, index) in columns {
                         let mut x = [_mm512_setzero_si512(); V];
@@ -85,49 +85,55 @@ macro_rules! word_kernels {
                 }
             }
 
-            /// All rows and words. The caller has checked lengths and instructions.
+            /// The wanted rows, all words. The caller has checked lengths and instructions.
             pub(crate) fn multiply(
                 panel: &WordPanel,
+                outputs: Range<usize>,
                 rows: &[Option<&[u64]>],
                 start: &[u64],
                 mask: u64,
                 out: &mut [&mut [u64]],
                 scratch: &mut Scratch,
             ) {
-                let words = out.first().map_or(0, |o| o.len());
-                let wide = panel.blocks.iter().all(|b| b.1 <= FEW);
-                let width = if wide { WIDE } else { NARROW };
+                if panel.blocks.iter().all(|b| b.1 <= FEW) {
+                    let wanted = Wanted::<WIDE>::new(outputs, out, start, ROWS);
+                    run(panel, wanted, rows, mask, scratch);
+                } else {
+                    let wanted = Wanted::<NARROW>::new(outputs, out, start, ROWS);
+                    run(panel, wanted, rows, mask, scratch);
+                }
+            }
+
+            fn run<const W: usize>(
+                panel: &WordPanel,
+                mut wanted: Wanted<W>,
+                rows: &[Option<&[u64]>],
+                mask: u64,
+                scratch: &mut Scratch,
+            ) {
+                let words = wanted.words();
                 let Scratch { words: copy, columns, .. } = scratch;
                 columns.clear();
                 columns.extend(rows.iter().enumerate().filter_map(|(k, r)| r.map(|r| (r.as_ptr(), k))));
-                let mut tail = [[0u64; WIDE]; ROWS];
-                for at in (0..words).step_by(width) {
-                    let count = width.min(words - at);
-                    let again = panel.blocks.len() > 1;
-                    let (list, offset): (&[Column], usize) = if count < width || again {
-                        (super::copied(columns, at, count, width, copy), 0)
+                for at in (0..words).step_by(W) {
+                    let count = W.min(words - at);
+                    // Columns that are read again by another row block, or end early, are copied together once.
+                    let (list, offset): (&[Column], usize) = if count < W || panel.blocks.len() > 1 {
+                        (super::copied(columns, at, count, W, copy), 0)
                     } else {
                         (&columns[..], at)
                     };
                     for &(first, r, begin) in &panel.blocks {
-                        let mut pointers = [std::ptr::null_mut::<u64>(); ROWS];
-                        for i in 0..r {
-                            pointers[i] = if count < width {
-                                tail[i].as_mut_ptr()
-                            } else {
-                                out[first + i][at..at + width].as_mut_ptr()
-                            };
+                        if wanted.none_of(first, r) {
+                            continue;
                         }
-                        let start = start.get(first..first + r).unwrap_or(&[]);
+                        let pointers = wanted.pointers::<ROWS>(first, r, at);
+                        let start = wanted.constants::<ROWS>(first);
                         let weights = panel.values[begin..begin + r * rows.len()].as_ptr();
                         // SAFETY: every row is as long as the outputs (checked by the caller), a short last
-                        // tile is read from its padded copy and written to `tail`.
-                        unsafe { pick(r, wide)(list, offset, weights, start, mask, &pointers[..r]) };
-                        if count < width {
-                            for i in 0..r {
-                                out[first + i][at..].copy_from_slice(&tail[i][..count]);
-                            }
-                        }
+                        // tile is read from its padded copy and written to spare room.
+                        unsafe { pick(r, W == WIDE)(list, offset, weights, &start, mask, &pointers) };
+                        wanted.finish(first, r, at);
                     }
                 }
             }

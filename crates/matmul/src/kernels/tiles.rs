@@ -103,7 +103,9 @@ pub(crate) struct LimbCall<'a> {
     pub(crate) weight_limbs: usize,
     /// Blocks of sixteen words: the first, and how many.
     pub(crate) blocks: std::ops::Range<usize>,
-    /// Constant of every row; empty for zeros. Not read when `add`.
+    /// Rows of the matrix that are computed.
+    pub(crate) outputs: std::ops::Range<usize>,
+    /// Constant of every output; empty for zeros. Not read when `add`.
     pub(crate) start: &'a [u64],
     /// Adds to the output.
     pub(crate) add: bool,
@@ -126,15 +128,22 @@ pub(crate) fn multiply<T: TileOps>(
     for block in call.blocks.clone() {
         let at = (block - call.blocks.start) * BLOCK;
         for row_block in 0..panel.row_blocks {
-            let rows = TILE_ROWS.min(panel.m - row_block * TILE_ROWS);
+            let first = row_block * TILE_ROWS;
+            // Rows of this tile that are wanted, and the output of the first of them.
+            let begin = call.outputs.start.clamp(first, first + TILE_ROWS) - first;
+            let end = call.outputs.end.min(panel.m).clamp(first, first + TILE_ROWS) - first;
+            if begin >= end {
+                continue;
+            }
+            let output = first + begin - call.outputs.start;
             let mut words = [[0u64; BLOCK]; TILE_ROWS];
-            for (r, words) in words.iter_mut().enumerate().take(rows) {
-                let row = row_block * TILE_ROWS + r;
+            for (i, words) in words[begin..end].iter_mut().enumerate() {
                 if call.add {
-                    let count = BLOCK.min(out[row].len() - at);
-                    words[..count].copy_from_slice(&out[row][at..at + count]);
+                    let from = &out[output + i][at..];
+                    let count = BLOCK.min(from.len());
+                    words[..count].copy_from_slice(&from[..count]);
                 } else {
-                    words.fill(call.start.get(row).copied().unwrap_or(0));
+                    words.fill(call.start.get(output + i).copied().unwrap_or(0));
                 }
             }
             for j in 0..call.weight_limbs.min(call.limbs) {
@@ -144,15 +153,15 @@ pub(crate) fn multiply<T: TileOps>(
                     let limbs = group * used / groups..(group + 1) * used / groups;
                     let place = Place { weight_limb: j, row_block, block, stride: call.limbs };
                     accumulate(ops, panel, segments, place, limbs.clone(), stored);
-                    for (r, words) in words.iter_mut().enumerate().take(rows) {
+                    for (r, words) in words.iter_mut().enumerate().take(end).skip(begin) {
                         let shift = 8 * (j + limbs.start) as u32;
                         let count = limbs.len();
                         add_lanes(isa, &stored[r * count..(r + 1) * count], shift, words);
                     }
                 }
             }
-            for (r, words) in words.iter().enumerate().take(rows) {
-                for (o, w) in out[row_block * TILE_ROWS + r][at..].iter_mut().zip(words) {
+            for (i, words) in words[begin..end].iter().enumerate() {
+                for (o, w) in out[output + i][at..].iter_mut().zip(words) {
                     *o = w & call.mask;
                 }
             }

@@ -5,8 +5,8 @@
 #![allow(unsafe_code)]
 
 use super::recombine::wide::fold;
-use super::row_blocks;
 use super::tiles::{LimbCall, Segment};
+use super::{row_blocks, Wanted};
 use crate::limbs::BLOCK;
 use crate::weights::balanced_limb;
 use crate::Weights;
@@ -68,7 +68,7 @@ struct Shared<'a> {
     mask: u64,
 }
 
-type Micro = unsafe fn(&Shared, usize, *const i32, u32, Option<&[u64]>, &[*mut u64]);
+type Micro = unsafe fn(&Shared, usize, *const i32, u32, Option<&[u64; MOST]>, &[*mut u64; MOST]);
 
 /// `R` rows by the `L` low limbs of sixteen words. `start`: constants, or `None` to add to the output.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
@@ -77,8 +77,8 @@ unsafe fn micro<const L: usize, const R: usize>(
     block: usize,
     panel: *const i32,
     shift: u32,
-    start: Option<&[u64]>,
-    out: &[*mut u64],
+    start: Option<&[u64; MOST]>,
+    out: &[*mut u64; MOST],
 ) {
     // SAFETY: the caller vouches for every segment's lanes in this block, for `R` weights of every quad, and for
     // sixteen words behind every output pointer.
@@ -108,7 +108,7 @@ unsafe fn micro<const L: usize, const R: usize>(
             let (low, high) = fold(&acc[r]);
             let (first, second) = match start {
                 Some(s) => {
-                    let s = _mm512_set1_epi64(s.get(r).copied().unwrap_or(0) as i64);
+                    let s = _mm512_set1_epi64(s[r] as i64);
                     (s, s)
                 }
                 None => (_mm512_loadu_si512(out[r].cast()), _mm512_loadu_si512(out[r].add(8).cast())),
@@ -146,33 +146,22 @@ fn pick(limbs: usize, rows: usize) -> Micro {
 /// Runs one product. The caller has checked lengths and instructions.
 pub(crate) fn multiply(panel: &QuadPanel, segments: &[Segment], call: &LimbCall, out: &mut [&mut [u64]]) {
     let shared = Shared { segments, stride: call.limbs, mask: call.mask };
-    let words = out.first().map_or(0, |o| o.len());
-    let mut tail = [[0u64; BLOCK]; MOST];
+    let mut wanted = Wanted::<BLOCK>::new(call.outputs.clone(), out, call.start, MOST);
     for block in call.blocks.clone() {
         let at = (block - call.blocks.start) * BLOCK;
-        let count = BLOCK.min(words - at);
         for (j, limb) in panel.limbs.iter().enumerate() {
             for &(first, rows, begin) in &limb.blocks {
-                let mut pointers = [std::ptr::null_mut::<u64>(); MOST];
-                for r in 0..rows {
-                    pointers[r] = if count < BLOCK {
-                        tail[r][..count].copy_from_slice(&out[first + r][at..at + count]);
-                        tail[r].as_mut_ptr()
-                    } else {
-                        out[first + r][at..at + BLOCK].as_mut_ptr()
-                    };
+                if wanted.none_of(first, rows) {
+                    continue;
                 }
-                let start = call.start.get(first..first + rows).unwrap_or(&[]);
-                let start = (j == 0 && !call.add).then_some(start);
+                let pointers = wanted.pointers::<MOST>(first, rows, at);
+                let constants = wanted.constants::<MOST>(first);
+                let start = (j == 0 && !call.add).then_some(&constants);
                 let weights = limb.values[begin..begin + rows * panel.quads].as_ptr();
                 let micro = pick(call.limbs - j, rows);
                 // SAFETY: `pick` has every pair that `ROWS` allows; lanes, weights and outputs were checked.
-                unsafe { micro(&shared, block, weights, 8 * j as u32, start, &pointers[..rows]) };
-                if count < BLOCK {
-                    for r in 0..rows {
-                        out[first + r][at..].copy_from_slice(&tail[r][..count]);
-                    }
-                }
+                unsafe { micro(&shared, block, weights, 8 * j as u32, start, &pointers) };
+                wanted.finish(first, rows, at);
             }
         }
     }
