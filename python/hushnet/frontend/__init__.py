@@ -6,8 +6,6 @@ layers, everything else client ops with public attributes. Nothing of a model is
 
 from __future__ import annotations
 
-from typing import Optional
-
 from ..graph import Graph
 from . import model
 from .errors import Issue, ModelError, UnsupportedModel
@@ -17,7 +15,7 @@ from .model import InputShapes, Source
 __all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "load"]
 
 
-def load(source: Source, shapes: Optional[InputShapes] = None) -> Graph:
+def load(source: Source, shapes: InputShapes | None = None) -> Graph:
     """Lowers a model, without optimisation (see :func:`hushnet.passes.default`).
 
     Args:
@@ -34,7 +32,7 @@ def load(source: Source, shapes: Optional[InputShapes] = None) -> Graph:
     return graph
 
 
-def check(source: Source, shapes: Optional[InputShapes] = None) -> list[Issue]:
+def check(source: Source, shapes: InputShapes | None = None) -> list[Issue]:
     """All nodes that cannot be compiled, each with what to do about it; empty for a supported model.
 
     Raises:
@@ -43,12 +41,12 @@ def check(source: Source, shapes: Optional[InputShapes] = None) -> list[Issue]:
     return _lower(source, shapes)[1]
 
 
-def _lower(source: Source, shapes: Optional[InputShapes]) -> tuple[Optional[Graph], list[Issue]]:
+def _lower(source: Source, shapes: InputShapes | None) -> tuple[Graph | None, list[Issue]]:
     prepared = model.read(source, shapes)
     if prepared.opset < model.OLDEST_OPSET:
         return None, prepared.problems
     prepared.proto = model.infer(prepared.proto)
-    invalid: Optional[ModelError] = None
+    invalid: ModelError | None = None
     try:
         model.validate(prepared.proto)
     except ModelError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -79,14 +79,14 @@ class Builder:
         self._node_names.add(name)
         return name
 
-    def client(self, op: str, *inputs: Value, shape: Optional[Shape] = None, **attributes: Any) -> Value:
+    def client(self, op: str, *inputs: Value, shape: Shape | None = None, **attributes: Any) -> Value:
         """A client op; the output has the first input's shape unless told."""
         shape = inputs[0].shape if shape is None else tuple(shape)
         name = self._tensor(shape)
         self.nodes.append(Op(self._node(op), op, [v.name for v in inputs], name, attributes))
         return Value(name, shape, inputs[0].batch_axis)
 
-    def linear(self, geometry: Geometry, x: Value, weight: np.ndarray, bias: Optional[np.ndarray] = None) -> Value:
+    def linear(self, geometry: Geometry, x: Value, weight: np.ndarray, bias: np.ndarray | None = None) -> Value:
         """A layer of the server; x is reshaped to a convolution's (C, H, W) where needed. Dense gives shape (M,)."""
         outputs = geometry.outputs if isinstance(geometry, Dense) else geometry.output[0]
         weight = np.ascontiguousarray(weight, dtype=np.float64)
@@ -160,10 +160,8 @@ class Builder:
         channels = math.prod(x.shape[:lead])
         first = (slice(None),) * lead + (0,) * (len(x.shape) - lead)
         inner = x.shape[lead:]
-        if len(inner) == 2 and lead == 1:
-            image = x.shape
-        else:
-            image = (channels, math.prod(inner), 1) if len(inner) != 1 else (channels, 1, inner[0])
+        height, width = inner if len(inner) == 2 else (1, inner[0]) if len(inner) == 1 else (math.prod(inner), 1)
+        image = (channels, height, width)
         geometry = Conv2d(image, image, (1, 1), groups=channels)
         y = self.linear(geometry, x, scale[first].reshape(channels, 1, 1, 1), shift[first].reshape(channels))
         return self.reshape(y, x.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import numpy as np
 import onnx
@@ -55,7 +55,7 @@ class Call:
             )
         return value
 
-    def constant(self, index: int, default: Optional[np.ndarray] = None) -> np.ndarray:
+    def constant(self, index: int, default: np.ndarray | None = None) -> np.ndarray:
         """A constant input, floats as binary64; ``default`` where the input is not given."""
         if not self.has(index):
             if default is None:
@@ -74,7 +74,7 @@ class Call:
             raise Unsupported(f"constant input {index} has values that are not finite", "Repair the trained weights.")
         return value
 
-    def scalar(self, index: int) -> Optional[float]:
+    def scalar(self, index: int) -> float | None:
         """A constant input of one element, or None where it is not given."""
         if not self.has(index):
             return None
@@ -84,7 +84,7 @@ class Call:
             raise Unsupported(f"input {index} has {value.size} elements, one is expected", "Use a scalar.")
         return float(value.reshape(()))
 
-    def integers(self, index: int, attribute: Optional[str] = None) -> Optional[list[int]]:
+    def integers(self, index: int, attribute: str | None = None) -> list[int] | None:
         """A list of integers from a constant input or from the attribute that older opsets have; None where neither is given."""
         if self.has(index):
             return [int(v) for v in self.constant(index).reshape(-1)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Optional
 
 import numpy as np
 import onnx
+import onnx.reference
 from onnx import helper
 
 from .builder import Value
@@ -24,7 +24,7 @@ def foldable(node: onnx.NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type not in RANDOM | CONTROL and not node.op_type.startswith("Sequence")
 
 
-def shape_of(node: onnx.NodeProto, value: Value, batch: int) -> Optional[np.ndarray]:
+def shape_of(node: onnx.NodeProto, value: Value, batch: int) -> np.ndarray | None:
     """The constant that Shape or Size gives for a tensor of known shape; None for other nodes."""
     full = list(value.shape)
     full.insert(value.batch_axis, batch)
@@ -36,7 +36,7 @@ def shape_of(node: onnx.NodeProto, value: Value, batch: int) -> Optional[np.ndar
     return np.array(full[slice(attributes.get("start", 0), attributes.get("end"))], dtype=np.int64)
 
 
-def fold(node: onnx.NodeProto, inputs: Sequence[Optional[np.ndarray]], opsets: Sequence[onnx.OperatorSetIdProto]) -> list[np.ndarray]:
+def fold(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequence[onnx.OperatorSetIdProto]) -> list[np.ndarray]:
     """The outputs of a node with constant inputs.
 
     Raises:
@@ -52,13 +52,13 @@ def fold(node: onnx.NodeProto, inputs: Sequence[Optional[np.ndarray]], opsets: S
     try:
         model = helper.make_model(graph, opset_imports=list(opsets), ir_version=8)
         results = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
-    except Exception as error:  # noqa: BLE001 - whatever the reference implementation raises means that it cannot
+    except Exception as error:
         raise Unsupported(f"its inputs are constant but it cannot be evaluated ({error})", "Simplify the model, e.g. with onnxslim.") from error
     by_name = dict(zip(names, results))
     return [np.asarray(by_name[o]) if o else np.zeros(0) for o in node.output]
 
 
-def _elements(node: onnx.NodeProto, inputs: Sequence[Optional[np.ndarray]]) -> float:
+def _elements(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None]) -> float:
     """An upper bound for the size of the result of the operators that can make much out of little."""
     given = [i for i in inputs if i is not None]
     base = max([float(i.size) for i in given], default=1.0)

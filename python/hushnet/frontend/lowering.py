@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Union
 
 import numpy as np
 import onnx
@@ -37,7 +37,7 @@ class Driver:
         self.values: dict[str, Result] = dict(prepared.weights)
         self.wanted = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
 
-    def run(self) -> Optional[Graph]:
+    def run(self) -> Graph | None:
         """The graph, or None where there are issues."""
         graph = self.prepared.proto.graph
         inputs = []
@@ -56,7 +56,7 @@ class Driver:
             return None
         return self.builder.graph(self.prepared.name, inputs, [(n, v) for n, v in outputs if v is not None])
 
-    def _output(self, port: onnx.ValueInfoProto) -> Optional[Value]:
+    def _output(self, port: onnx.ValueInfoProto) -> Value | None:
         value = self.values.get(port.name, Unknown())
         if isinstance(value, np.ndarray):
             self._report(port.name, "output", "the output does not depend on the network's input", "Drop this output.")

@@ -10,16 +10,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional, Union
+from typing import Union
 
 import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from .errors import Issue, ModelError
 
-Source = Union[str, os.PathLike, onnx.ModelProto]
+Source = Union[str, "os.PathLike[str]", onnx.ModelProto]
 InputShapes = Mapping[str, Sequence[int]]
 
 OLDEST_OPSET = 13
@@ -46,7 +47,7 @@ class Prepared:
         return self.proto.graph.name or "network"
 
 
-def read(source: Source, shapes: Optional[InputShapes] = None) -> Prepared:
+def read(source: Source, shapes: InputShapes | None = None) -> Prepared:
     """Reads a model from a file (external data lies beside it) or a ``ModelProto``.
 
     Raises:
@@ -60,7 +61,7 @@ def read(source: Source, shapes: Optional[InputShapes] = None) -> Prepared:
     if proto.functions:
         try:
             proto = onnx.inliner.inline_local_functions(proto)
-        except Exception as error:  # noqa: BLE001 - the inliner raises what its C++ raises
+        except Exception as error:
             raise ModelError(f"the model's local functions cannot be inlined: {error}") from error
     _name_nodes(proto)
     prepared = Prepared(proto, weights)
@@ -116,7 +117,7 @@ def _lift(model: onnx.ModelProto, folder: str) -> tuple[onnx.ModelProto, dict[st
     return proto, weights
 
 
-def _constant_tensor(node: onnx.NodeProto) -> Optional[onnx.TensorProto]:
+def _constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.attribute) != 1:
         return None
     return node.attribute[0].t if node.attribute[0].name == "value" else None
@@ -192,7 +193,7 @@ def _fix_inputs(prepared: Prepared, shapes: InputShapes) -> None:
             port.type.tensor_type.ClearField("shape")
 
 
-def _input_dims(prepared: Prepared, port: onnx.ValueInfoProto, given: Optional[Sequence[int]]) -> Optional[tuple[int, ...]]:
+def _input_dims(prepared: Prepared, port: onnx.ValueInfoProto, given: Sequence[int] | None) -> tuple[int, ...] | None:
     """(batch or 0, per-image shape), or None after reporting why not."""
 
     def report(problem: str, advice: str) -> None:
@@ -236,7 +237,7 @@ def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
     """
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception as error:  # noqa: BLE001 - the binding raises several types
+    except Exception as error:
         raise ModelError(f"ONNX shape inference refuses the model: {error}") from error
 
 
@@ -252,7 +253,7 @@ def validate(proto: onnx.ModelProto) -> None:
         raise ModelError(f"the model is not valid ONNX: {error}") from error
 
 
-def simplify(prepared: Prepared) -> Optional[Prepared]:
+def simplify(prepared: Prepared) -> Prepared | None:
     """Shape arithmetic folded, dead and repeated nodes dropped by onnxslim; None where it fails or changes the interface.
 
     Fusions stay off: they re-round weights and hide the node names that a user knows.

@@ -118,9 +118,8 @@ def prelu(call: Call, build: Builder) -> Value:
     if slope.size == 1:
         return build.client("prelu", x, slope=[float(slope.reshape(()))])
     full = np.broadcast_to(slope, x.shape)
-    lead = full[(slice(None), *([slice(0, 1)] * (full.ndim - 1)))]
     if slope.ndim == len(x.shape) and slope.size == slope.shape[0]:
-        return build.client("prelu", x, slope=[float(v) for v in lead.reshape(-1)])
+        return build.client("prelu", x, slope=[float(v) for v in slope.reshape(-1)])
     negative = build.client("relu", build.client("neg", x))
     return build.client("add", build.client("relu", x), build.diagonal(negative, -full, np.zeros_like(full)))
 

@@ -35,7 +35,7 @@ def strip_batch(constant: np.ndarray, x: Value, batch: int) -> np.ndarray:
         return constant
     if constant.shape[position] not in (1, batch) or np.any(constant != constant.take([0], axis=position)):
         raise Unsupported("a constant that differs from image to image of the batch", "Give the constant size 1 along the batch axis.")
-    return constant.take(0, axis=position)
+    return np.asarray(constant.take(0, axis=position))
 
 
 def together(build: Builder, x: Value, shape: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:

@@ -45,7 +45,7 @@ def _full(call: Call, index: int, like: Value) -> np.ndarray:
         raise Unsupported(f"a constant of shape {constant.shape} beside activations with {len(like.shape) + 1} axes", "Export the model again.")
     if np.any(constant != constant[:1]):
         raise Unsupported("a constant that differs from image to image of the batch", "Use the same constant for all images.")
-    return constant[0]
+    return np.asarray(constant[0])
 
 
 def _pad_axis(build: Builder, x: Value, axis: int, before: int, after: int) -> Value:

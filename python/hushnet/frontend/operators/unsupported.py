@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 
-class Skipped(Exception):  # noqa: N818 - not an error: the node cannot be judged because of an earlier issue
+class Skipped(Exception):
     """A node whose inputs are unknown because of an earlier issue."""
 
 
