@@ -204,11 +204,11 @@ def test_masks_are_kept_by_benefit_within_the_budget():
     graph = b.conv(8).op("relu").conv(8, (1, 1), pads=(0, 0, 0, 0)).op("relu").dense(10).done()
     everything = compile(graph)
     assert {s["mask"] for _, s in everything.linear_stages()} == {"shared"}
-    budget = 30 * MIB
+    budget = 20 * MIB
     some = compile(graph, mask_memory=budget)
     kept = [s for _, s in some.linear_stages() if s["mask"] == "shared"]
     assert 0 < len(kept) < 3
-    assert sum(memory.kept_masks(s, 2048) for s in kept) <= budget
+    assert sum(memory.kept(s, 2048, 1) for s in kept) <= budget
     assert {s["mask"] for _, s in compile(graph, mask_memory=0).linear_stages()} == {"fresh"}
 
 
@@ -222,6 +222,16 @@ def test_memory_is_kept_by_narrower_tiles():
     with pytest.raises(PlanError, match="raise max_memory"):
         compile(graph, max_memory=80 * MIB, **options)
     assert len(compile(graph, tiles="one", **options).stages[1]["tiles"]) == 1
+
+
+def test_masks_give_way_before_the_memory_limit_is_too_small():
+    graph = Builder((1, 120, 20), seed=1).conv(8).op("relu").dense(10).done()
+    free = compile(graph)
+    masks = explain(free)["totals"]["kept_masks_bytes"]
+    peak = free.predicted["client_peak_memory_bytes"] + free.predicted["server_peak_memory_bytes"]
+    tight = compile(graph, max_memory=peak - masks // 2)
+    assert {s["mask"] for _, s in free.linear_stages()} == {"shared"}
+    assert "fresh" in {s["mask"] for _, s in tight.linear_stages()}
 
 
 def test_stored_tensors_follow_the_executors():

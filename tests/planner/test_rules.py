@@ -76,6 +76,7 @@ def test_interval_and_error_rules_hold(op, data):
     assert low.shape == high.shape == spread.shape == y.shape == out
     assert (low - slack <= y).all() and (y <= high + slack).all()
     assert (np.abs(y - reference) <= spread + slack).all()
+    assert (np.abs(y - reference) <= rule.width(attrs) + slack).all()
     deviation = rule.spread(attrs, pairs, errors, out, True)
     assert deviation.shape == out and (deviation >= 0).all()
 
