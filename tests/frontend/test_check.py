@@ -72,6 +72,7 @@ REFUSED = {
     "must be constant": lambda n: n.op("Conv", "x0", "x0"),
     "not float": lambda n: n.op("Cast", n.op("Cast", "x0", to=7), to=1),
     "constant zero": lambda n: n.op("Div", "x0", n.constant([1, 0, 1, 1])),
+    "only padding": lambda n: n.op("MaxPool", n.op("Slice", "x0", n.ints(0), n.ints(1), n.ints(2)), kernel_shape=[2], dilations=[2], pads=[1, 1]),
     "dilated": lambda n: n.op("AveragePool", "x0", kernel_shape=[2], dilations=[2]),
 }
 
