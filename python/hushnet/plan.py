@@ -11,29 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from .errors import PlanError, RangeError
+
+__all__ = ["Plan", "PlanError", "RangeError"]
+
 FORMAT = "hushnet-plan"
 VERSION = 1
 MAX_HEADER_BYTES = 100 << 20
 SERVER_ONLY = ("weights", "bias")
 _DTYPES = {"I8": np.dtype("<i1"), "I16": np.dtype("<i2"), "I64": np.dtype("<i8")}
 _NAMES = {np.dtype(v).newbyteorder("="): k for k, v in _DTYPES.items()}
-
-
-class PlanError(ValueError):
-    """A plan cannot be made, or a plan file is not what it must be. The message says what to do."""
-
-
-class RangeError(ValueError):
-    """A value left the range that the plan was made for; the message names the tensor and the stage.
-
-    Attributes:
-        tensor: name of the tensor.
-        finite: False when the value was NaN or infinite.
-    """
-
-    def __init__(self, message: str, tensor: str, *, finite: bool = True) -> None:
-        super().__init__(message)
-        self.tensor, self.finite = tensor, finite
 
 
 @dataclass
@@ -127,11 +114,12 @@ class Plan:
             scratch.unlink(missing_ok=True)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Plan:
+    def from_bytes(cls, data: bytes, *, allow_insecure: bool = False) -> Plan:
         """Reads and checks a file's bytes.
 
         Raises:
-            PlanError: not a plan, another version, truncated, or changed after it was written.
+            PlanError: not a plan, another version, truncated, changed after it was written, or below 128 bits
+                without ``allow_insecure``.
         """
         head, body = _split(data)
         metadata = head.pop("__metadata__", None)
@@ -155,16 +143,18 @@ class Plan:
             raise PlanError(f"the plan's JSON cannot be read ({error}); compile the model again") from None
         plan = cls(document, weights)
         plan.validate()
+        if document["params"]["insecure"] and not allow_insecure:
+            raise PlanError("the plan's parameters are below 128 bits; it runs only with insecure parameters allowed (--insecure-parameters)")
         return plan
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Plan:
+    def load(cls, path: str | os.PathLike[str], *, allow_insecure: bool = False) -> Plan:
         """Reads and checks a file.
 
         Raises:
             PlanError: as :meth:`from_bytes`. OSError: the file cannot be read.
         """
-        return cls.from_bytes(Path(path).read_bytes())
+        return cls.from_bytes(Path(path).read_bytes(), allow_insecure=allow_insecure)
 
     def validate(self) -> None:
         """Checks everything that a run relies on: structure, shapes, ranges, parameters, tiles, weights.

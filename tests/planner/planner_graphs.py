@@ -176,7 +176,7 @@ def float_run(graph, x, keep_all=False):
             rank = len(a["pads"]) // 2
             y = np.pad(ins[0], [(0, 0)] + [(a["pads"][i], a["pads"][rank + i]) for i in range(rank)], constant_values=a["value"])
         elif node.op == "broadcast":
-            y = np.broadcast_to(ins[0], (len(ins[0]), *shape))
+            y = np.stack([np.broadcast_to(image, shape) for image in ins[0]])
         else:
             raise AssertionError(node.op)
         values[node.output] = y

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hushnet.errors import HushnetError
+
 
 @dataclass(frozen=True)
 class Issue:
@@ -19,7 +21,7 @@ class Issue:
         return f"{self.node} ({self.op_type}): {self.problem}. {self.advice}"
 
 
-class ModelError(ValueError):
+class ModelError(HushnetError, ValueError):
     """The model cannot be read, or is not valid ONNX."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..graph import Conv2d, Graph, Linear, Op
 from ..plan import PlanError
+from ..reference.linear import geometry_shapes
 from .ranges import plan_geometry
 from .rules import RULES
-from ..reference.linear import geometry_shapes
 
 
 def check_graph(graph: Graph) -> Graph:
@@ -58,6 +60,8 @@ def _check_linear(graph: Graph, node: Linear) -> None:
         raise PlanError(
             f"layer {node.name!r}: weights {node.weight.shape} and bias {node.bias.shape}, expected {weight} and {weight[:1]}"
         )
+    if not (np.isfinite(node.weight).all() and np.isfinite(node.bias).all()):
+        raise PlanError(f"layer {node.name!r}: weights or bias hold NaN or infinite values; export the model again")
     if conv:
         problem = conv_problem(plan_geometry(node.geometry))
         if problem:

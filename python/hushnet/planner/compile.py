@@ -8,19 +8,17 @@ from typing import Any, Union
 
 import numpy as np
 
-from ..graph import Graph, Linear
+from ..graph import Graph
 from ..plan import VERSION, Plan, PlanError, RangeError
-from . import cost, memory
+from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
 from .errors import Prediction, predict
 from .forms import choose_forms
 from .lower import Lowered, lower
-from .masks import choose_masks
-from .quantise import RING_DEGREES, Quantisation, choose, stage_parameters
+from .quantise import RING_DEGREES, choose
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from .rewrite import rewrite
-from .tiles import plan_tiles, split
 
 Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
@@ -180,22 +178,28 @@ def _samples(graph: Graph, calibration: Calibration) -> dict[str, Array] | None:
 
 class _Planner:
     def __init__(self, graph: Graph, settings: Options, batch: int, max_memory: int, name: str) -> None:
-        self.graph, self.settings, self.batch, self.max_memory, self.name = graph, settings, batch, max_memory, name
-        self.unit = UnitCosts.load(settings.unit_costs)
+        self.graph, self.settings, self.name = graph, settings, name
+        self.request = Request(
+            batch=batch,
+            max_memory=max_memory,
+            mask=settings.mask,
+            mask_memory=settings.mask_memory,
+            drop=settings.drop,
+            tiles=settings.tiles,
+            unit=UnitCosts.load(settings.unit_costs),
+        )
 
     def plan(self, ranges: Ranges, weight_bits: int, activation_bits: int | str) -> tuple[Plan, Lowered, Prediction]:
         forms = choose_forms(self.graph, ranges.limit)
         quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree)
         lowered = lower(self.graph, forms, quantisation)
-        degree = quantisation.ring_degree
-        noise = self.complete(lowered, quantisation)
         document: dict[str, Any] = {
             "version": VERSION,
             "name": self.name,
             "producer": self.settings.producer,
             "trust": "client-aided",
             "engine": "batch",
-            "params": {"ring_degree": degree, "security_bits": 128, "insecure": False},
+            "params": {"ring_degree": quantisation.ring_degree, "security_bits": 128, "insecure": False},
             "inputs": lowered.inputs,
             "outputs": lowered.outputs,
             "tensors": lowered.tensors,
@@ -207,87 +211,11 @@ class _Planner:
         for index, node in lowered.origin.items():
             weights[lowered.stages[index]["weights"]] = quantisation.weights[node.output].weight
             weights[lowered.stages[index]["bias"]] = quantisation.biases[node.output]
+        stages = {index: (node.name, node.output) for index, node in lowered.origin.items()}
+        weight_bytes = sum(w.nbytes for w in weights.values())
+        Assembly(document, stages, quantisation, self.request, weight_bytes).run()
         plan = Plan(_plain(document), weights)
-        self.predict_cost(plan, noise)
         return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
-
-    def complete(self, lowered: Lowered, quantisation: Quantisation) -> dict[int, float]:
-        """Parameters, masks and tiles of every linear stage; returns log2 of the noise by stage."""
-        degree = quantisation.ring_degree
-
-        def parameters(node: Linear, mask: str) -> dict[str, Any]:
-            weights = quantisation.weights[node.output]
-            p = stage_parameters(node.name, degree, weights.l2, quantisation.bounds[node.output], mask == "shared")
-            noise[node.output] = p.noise_bits
-            drop = p.drop_bits if self.settings.drop else 0
-            return {"modulus_bits": p.modulus_bits, "delta_bits": p.delta_bits, "drop_bits": drop, "mask": mask}
-
-        noise: dict[str, float] = {}
-        for index, node in lowered.origin.items():
-            lowered.stages[index].update(parameters(node, "fresh"))
-        linear = [lowered.stages[i] for i in lowered.origin]
-        masks = choose_masks(linear, degree, self.settings.mask_memory, self.settings.mask, self.unit)
-        for mask, (index, node) in zip(masks, lowered.origin.items()):
-            stage = lowered.stages[index]
-            stage.update(parameters(node, mask))
-            sizes = cost.word_bytes(degree, stage["modulus_bits"], stage["drop_bits"], mask)
-            stage["tiles"] = plan_tiles(node.name, stage["geometry"], sizes, self.settings.tiles == "auto")
-        return {index: noise[node.output] for index, node in lowered.origin.items()}
-
-    def predict_cost(self, plan: Plan, noise: dict[int, float]) -> None:
-        degree = plan.ring_degree
-        count = cost.blocks(self.batch, degree)
-        weight_bytes = sum(w.nbytes for w in plan.weights.values())
-        self.fit_memory(plan, weight_bytes, count)
-        seconds, totals = 0.0, {"bytes_up": 0, "bytes_down": 0, "setup_bytes_down": 0}
-        for index, stage in enumerate(plan.stages):
-            if stage["kind"] == "client":
-                seconds += cost.client_seconds(stage, plan.tensors, degree, count, self.unit)
-                continue
-            predicted = cost.linear_prediction(stage, degree, count, noise[index], self.unit)
-            stage["predicted"] = predicted
-            seconds += predicted["seconds_client"] + predicted["seconds_server"]
-            for key in totals:
-                totals[key] += predicted[key]
-        totals["bytes_up"] += cost.block_frames(self.batch, degree)
-        client, server = memory.peaks(plan.document, weight_bytes, count)
-        plan.document["predicted"] = {
-            "batch": self.batch,
-            "seconds": seconds,
-            **totals,
-            "client_peak_memory_bytes": client,
-            "server_peak_memory_bytes": server,
-            "rounds": len(noise) * count,
-            "max_error": 0.0,
-            "worst_error": 0.0,
-        }
-
-    def fit_memory(self, plan: Plan, weight_bytes: int, count: int) -> None:
-        """Narrows tiles until client and server fit the limit together.
-
-        Raises:
-            PlanError: they do not, even with one row a tile.
-        """
-        while sum(memory.peaks(plan.document, weight_bytes, count)) > self.max_memory:
-            degree = plan.ring_degree
-            candidates = [
-                (memory.server_stage(s, degree) + memory.client_stage(s, degree), i)
-                for i, s in plan.linear_stages()
-                if self.settings.tiles == "auto" and s["geometry"]["type"] == "conv2d" and _band(s) > 1
-            ]
-            if not candidates:
-                client, server = memory.peaks(plan.document, weight_bytes, count)
-                raise PlanError(
-                    f"client and server need {client / GIB:.2f} and {server / GIB:.2f} GiB, max_memory is {self.max_memory / GIB:.2f} GiB; "
-                    "raise max_memory, lower mask_memory, or use smaller images"
-                )
-            _, index = max(candidates)
-            stage = plan.stages[index]
-            stage["tiles"] = split(stage["geometry"], _band(stage) // 2)
-
-
-def _band(stage: dict[str, Any]) -> int:
-    return max(t["outputs"][1] - t["outputs"][0] for t in stage["tiles"])
 
 
 def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:

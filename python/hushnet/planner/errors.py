@@ -112,7 +112,8 @@ def _client(op: dict[str, Any], ins: list[Spread], tensors: list[dict[str, Any]]
         terms = max(1, max(s.error.size for s in ins) // max(1, error.size))
         unit = FLOAT32_UNIT * (4 + terms) * magnitude(interval)
         error, deviation = error + unit, np.hypot(deviation, unit / 6)
-    return Spread(interval, error, deviation)
+    width = rule.width(op)
+    return Spread(interval, np.minimum(error, width), np.minimum(deviation, width))
 
 
 def _quantize(x: Spread, out: dict[str, Any]) -> Spread:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..plan import PlanError
 from .cost import UnitCosts, products_per_word
-from .memory import kept_masks
+from .memory import kept
 from .tiles import layout
 
 
@@ -19,23 +19,23 @@ def saving(stage: dict[str, Any], ring_degree: int, unit: UnitCosts) -> float:
     return products + extra + expansion
 
 
-def choose_masks(stages: list[dict[str, Any]], ring_degree: int, budget: int, forced: str | None, unit: UnitCosts) -> list[str]:
+def choose_masks(
+    stages: list[dict[str, Any]], ring_degree: int, blocks: int, budget: int, forced: str, unit: UnitCosts
+) -> list[str]:
     """``shared`` or ``fresh`` for every linear stage: the best savings a kept byte first, while the budget lasts.
 
     Raises:
         PlanError: an unknown mode.
     """
-    if forced not in (None, "auto", "shared", "fresh"):
+    if forced not in ("auto", "shared", "fresh"):
         raise PlanError(f"mask is {forced!r}; give 'auto', 'shared' or 'fresh'")
-    if forced in ("shared", "fresh"):
+    if forced != "auto":
         return [forced] * len(stages)
-    order = sorted(
-        range(len(stages)), key=lambda i: -saving(stages[i], ring_degree, unit) / kept_masks(stages[i], ring_degree)
-    )
+    sizes = [kept(stage, ring_degree, blocks) for stage in stages]
+    gains = [saving(stage, ring_degree, unit) / size for stage, size in zip(stages, sizes)]
     chosen = ["fresh"] * len(stages)
-    for index in order:
-        size = kept_masks(stages[index], ring_degree)
-        if size <= budget:
-            budget -= size
+    for index in sorted(range(len(stages)), key=lambda i: -gains[i]):
+        if sizes[index] <= budget:
+            budget -= sizes[index]
             chosen[index] = "shared"
     return chosen

@@ -122,9 +122,9 @@ def kept_inputs(stage: dict[str, Any], ring_degree: int) -> int:
     return layout(stage["geometry"]).in_features * ring_degree * WORD_BYTES * mask_parts(stage, ring_degree)
 
 
-def kept_masks(stage: dict[str, Any], ring_degree: int) -> int:
-    """Both of them."""
-    return kept_sums(stage, ring_degree) + kept_inputs(stage, ring_degree)
+def kept(stage: dict[str, Any], ring_degree: int, blocks: int) -> int:
+    """Both of them, as far as a session of ``blocks`` keeps them."""
+    return kept_sums(stage, ring_degree) + (kept_inputs(stage, ring_degree) if blocks > 1 else 0)
 
 
 def mask_parts(stage: dict[str, Any], ring_degree: int) -> int:
@@ -162,8 +162,7 @@ def peaks(document: Document, weight_bytes: int, blocks: int) -> tuple[int, int]
     """
     degree = document["params"]["ring_degree"]
     linear = [s for s in document["stages"] if s["kind"] == "linear"]
-    keeps = kept_masks if blocks > 1 else kept_sums
-    kept = sum(keeps(s, degree) for s in linear if s["mask"] == "shared")
+    masks = sum(kept(s, degree, blocks) for s in linear if s["mask"] == "shared")
     stored = stored_bytes(document, degree)
     client = max(
         (
@@ -173,4 +172,4 @@ def peaks(document: Document, weight_bytes: int, blocks: int) -> tuple[int, int]
         default=0,
     )
     server = max((server_stage(s, degree) for s in linear), default=0)
-    return client + kept, server + weight_bytes
+    return client + masks, server + weight_bytes

@@ -72,8 +72,6 @@ class Quantisation:
 def quantise_weights(node: Linear, bits: int) -> Weights:
     """Symmetric quantisation with one scale for the layer; round half to even."""
     weight = np.asarray(node.weight, dtype=np.float64)
-    if not np.isfinite(weight).all() or not np.isfinite(node.bias).all():
-        raise PlanError(f"layer {node.name!r}: weights or bias hold NaN or infinite values; export the model again")
     top = float(np.abs(weight).max(initial=0.0))
     limit = 2 ** (bits - 1) - 1
     scale = top / limit if top > 0 and top / limit > 0 else 1.0
@@ -110,7 +108,10 @@ def stage_parameters(layer: str, ring_degree: int, l2: float, bound: int, shared
     try:
         return Parameters(*_native.batch_stage_parameters(ring_degree, l2, bound, shared))
     except ValueError as error:
-        raise PlanError(f"layer {layer!r} {error}") from None
+        text = str(error)
+        if ring_degree == max(RING_DEGREES):
+            text = text.replace("a larger ring degree or ", "")
+        raise PlanError(f"layer {layer!r} {text}") from None
 
 
 def choose(graph: Graph, forms: Forms, weight_bits: int, activation_bits: int | str, ring_degree: int | None) -> Quantisation:

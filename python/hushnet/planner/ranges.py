@@ -162,9 +162,10 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
     if isinstance(input_range, Mapping):
         declared = {name: r for name, r in declared.items() if name in input_range}
     for name, (low, high) in declared.items():
-        top = max(abs(low), abs(high))
-        if largest[name] > top * (1 + 1e-9):
-            raise PlanError(f"the calibration data of {name!r} reaches {largest[name]:.6g}, outside the declared input_range ({low}, {high})")
-        limit[name], inputs[name] = top, (low, high)
+        slack = 1e-9 * (high - low)
+        least, most = float(samples[name].min()), float(samples[name].max())
+        if least < low - slack or most > high + slack:
+            raise PlanError(f"the calibration data of {name!r} lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})")
+        limit[name], inputs[name] = max(abs(low), abs(high)), (low, high)
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
     return Ranges(limit, inputs, "calibration", square, outputs)

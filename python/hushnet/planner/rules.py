@@ -36,6 +36,7 @@ class Rule:
         spread: output error from input intervals and errors.
         elementwise: one output element needs the same element of the inputs only (streamable).
         inputs: number of inputs; 0 means one or more.
+        width: size of the range that results lie in whatever the inputs are; bounds every error.
     """
 
     shape: shapes.ShapeRule
@@ -43,6 +44,7 @@ class Rule:
     spread: SpreadRule
     elementwise: bool = True
     inputs: int = 1
+    width: Callable[[Attrs], float] = lambda _attrs: math.inf
 
 
 def evaluate(op: str, attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
@@ -181,8 +183,13 @@ def _largest(_a: Attrs, _ins: list[Pair], errors: list[Array], _s: Shape, _q: bo
     return np.maximum(errors[0], errors[1])
 
 
-def _increasing(op: str, spread: SpreadRule) -> Rule:
-    return Rule(shapes.same, _ends(op), spread)
+def _increasing(op: str, spread: SpreadRule, width: float = math.inf) -> Rule:
+    return Rule(shapes.same, _ends(op), spread, width=lambda _attrs: width)
+
+
+def _clip_width(attrs: Attrs) -> float:
+    low, high = attrs.get("min"), attrs.get("max")
+    return math.inf if low is None or high is None else max(high - low, 0.0)
 
 
 def _moving(op: str, shape: shapes.ShapeRule, inputs: int = 1) -> Rule:
@@ -211,24 +218,24 @@ RULES: dict[str, Rule] = {
     "relu": _increasing("relu", _two_sided(lambda _a, _x: 0.0)),
     "leaky_relu": Rule(shapes.same, _kinked("leaky_relu"), _two_sided(lambda a, _x: a["alpha"])),
     "prelu": Rule(shapes.prelu, _kinked("prelu"), _two_sided(lambda a, x: slopes(a, x.ndim))),
-    "clip": _increasing("clip", _constant(1.0)),
+    "clip": Rule(shapes.same, _ends("clip"), _constant(1.0), width=_clip_width),
     "abs": Rule(shapes.same, _kinked("abs"), _constant(1.0)),
     "neg": Rule(shapes.same, lambda _a, i, _s: (-i[0][1], -i[0][0]), _constant(1.0)),
     "sqrt": Rule(shapes.same, lambda _a, i, _s: (np.sqrt(np.maximum(i[0][0], 0.0)), np.sqrt(np.maximum(i[0][1], 0.0))), _sqrt_spread),
     "square": Rule(shapes.same, _kinked("square"), _lipschitz(lambda _a, low, high: 2.0 * np.maximum(np.abs(low), np.abs(high)))),
-    "sigmoid": _increasing("sigmoid", _lipschitz(_sigmoid_slope)),
-    "tanh": _increasing("tanh", _lipschitz(lambda a, low, high: 4.0 * _sigmoid_slope(a, 2.0 * low, 2.0 * high))),
+    "sigmoid": _increasing("sigmoid", _lipschitz(_sigmoid_slope), 1.0),
+    "tanh": _increasing("tanh", _lipschitz(lambda a, low, high: 4.0 * _sigmoid_slope(a, 2.0 * low, 2.0 * high)), 2.0),
     "exp": _increasing("exp", _lipschitz(_exp_slope)),
-    "erf": _increasing("erf", _constant(2.0 / math.sqrt(math.pi))),
+    "erf": _increasing("erf", _constant(2.0 / math.sqrt(math.pi)), 2.0),
     "hard_sigmoid": Rule(
-        shapes.same, _monotone("hard_sigmoid"), _lipschitz(lambda a, low, _h: np.full_like(low, abs(a["alpha"])))
+        shapes.same, _monotone("hard_sigmoid"), _lipschitz(lambda a, low, _h: np.full_like(low, abs(a["alpha"]))), width=lambda _a: 1.0
     ),
     "hard_swish": Rule(shapes.same, _valley("hard_swish", -1.5, -0.375), _constant(1.5)),
     "silu": Rule(shapes.same, _valley("silu", -1.2784645428, -0.27846455), _constant(1.1)),
     "gelu": Rule(shapes.same, _valley("gelu", -0.7517915245, -0.16997121), _constant(1.13)),
     "gelu_tanh": Rule(shapes.same, _valley("gelu_tanh", -0.7524614220, -0.17004076), _constant(1.13)),
     "elu": Rule(shapes.same, _kinked("elu"), _two_sided(lambda a, _x: a["alpha"])),
-    "softmax": Rule(shapes.same, lambda _a, _i, s: (np.zeros(s), np.ones(s)), _softmax_spread, elementwise=False),
+    "softmax": Rule(shapes.same, lambda _a, _i, s: (np.zeros(s), np.ones(s)), _softmax_spread, elementwise=False, width=lambda _a: 1.0),
     "max_pool": _moving("max_pool", shapes.pool),
     "average_pool": _moving("average_pool", shapes.pool),
     "reduce_mean": _moving("reduce_mean", shapes.reduced),

@@ -74,8 +74,6 @@ class _Validator:
         if d["trust"] != "client-aided" or d["engine"] != "batch":
             raise PlanError(f"trust {d['trust']!r} with engine {d['engine']!r} is not supported by this build")
         limit = _native.max_modulus_bits(d["params"]["ring_degree"])
-        if d["params"]["insecure"]:
-            raise PlanError("the plan's parameters are marked insecure; compile the model again")
         if limit is None or d["params"]["security_bits"] != 128:
             raise PlanError(f"ring degree {d['params']['ring_degree']} with {d['params']['security_bits']} bits is not in the security table")
         self.limit = min(limit, 64)

@@ -9,7 +9,7 @@ from typing import Any
 from .. import _native
 from ..plan import Plan
 from ..planner.cost import UnitCosts, blocks, client_seconds
-from ..planner.memory import client_stage, kept_masks, kept_sums, server_stage
+from ..planner.memory import client_stage, kept, server_stage
 from ..planner.tiles import layout
 from ..planner.validate import noise_bound
 
@@ -45,7 +45,6 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
     document, predicted = plan.document, plan.predicted
     measured = _measured(plan, trace)
     count = blocks(predicted["batch"], plan.ring_degree)
-    keeps = kept_masks if count > 1 else kept_sums
     report = {
         "name": plan.name,
         "producer": document["producer"],
@@ -62,7 +61,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
             "blocks": count,
             "seconds_per_image": predicted["seconds"] / predicted["batch"],
             "bytes_per_image": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"],
-            "kept_masks_bytes": sum(keeps(s, plan.ring_degree) for _, s in plan.linear_stages() if s["mask"] == "shared"),
+            "kept_masks_bytes": sum(kept(s, plan.ring_degree, count) for _, s in plan.linear_stages() if s["mask"] == "shared"),
         },
         "error": {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"]},
         "notes": list(document["notes"]),
@@ -127,13 +126,13 @@ def _stage(plan: Plan, index: int, stage: dict[str, Any], count: int, seen: Mapp
             plan.tensors[op["out"]]["name"]: _range(plan.tensors[op["out"]]) for op in stage["ops"] if op["op"] == "quantize"
         }
     else:
-        entry.update(_linear(plan, stage))
+        entry.update(_linear(plan, stage, count))
     if seen is not None:
         entry["measured"] = dict(seen)
     return entry
 
 
-def _linear(plan: Plan, stage: dict[str, Any]) -> dict[str, Any]:
+def _linear(plan: Plan, stage: dict[str, Any], count: int) -> dict[str, Any]:
     degree, predicted = plan.ring_degree, stage["predicted"]
     shared = stage["mask"] == "shared"
     rows = layout(stage["geometry"])
@@ -160,7 +159,7 @@ def _linear(plan: Plan, stage: dict[str, Any]) -> dict[str, Any]:
         "setup_bytes_down": predicted["setup_bytes_down"],
         "seconds_client": predicted["seconds_client"],
         "seconds_server": predicted["seconds_server"],
-        "client_memory_bytes": client_stage(stage, degree) + (kept_sums(stage, degree) if shared else 0),
+        "client_memory_bytes": client_stage(stage, degree) + (kept(stage, degree, count) if shared else 0),
         "server_memory_bytes": server_stage(stage, degree),
         "tiles": len(stage["tiles"]),
     }
