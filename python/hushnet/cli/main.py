@@ -34,15 +34,16 @@ def compile_(
     batch: int = typer.Option(2048, min=1, help="Images that will usually be sent at once."),
     trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided."),
     calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them."),
-    input_min: float = typer.Option(0.0, help="Least input value, when there is no calibration."),
-    input_max: float = typer.Option(1.0, help="Largest input value, when there is no calibration."),
+    input_range: Optional[tuple[float, float]] = typer.Option(
+        None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
+    ),
     weight_bits: int = typer.Option(8, min=2, max=16),
     activation_bits: str = typer.Option("auto", help="'auto' or a number of bits."),
-    max_memory: Optional[float] = typer.Option(None, help="GiB that either side may use."),
+    max_memory: Optional[float] = typer.Option(None, help="GiB that client and server together may use."),
     as_json: bool = Json,
 ) -> None:
     """Choose packing, parameters and protocol for a network, and write the plan."""
-    options: dict[str, Any] = {"weight_bits": weight_bits, "input_range": (input_min, input_max)}
+    options: dict[str, Any] = {"weight_bits": weight_bits, "input_range": input_range}
     options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
