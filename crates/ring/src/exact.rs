@@ -8,9 +8,9 @@
 //! narrow enough, and take two.
 
 use crate::error::{expect_bits, expect_len};
-use crate::ntt::Finish;
+use crate::ntt::{Centre, Finish};
 use crate::prime::primes_near;
-use crate::{kernels, low_mask, simd, AlignedWords, Isa, Ntt, RingError};
+use crate::{low_mask, simd, AlignedWords, Isa, Ntt, RingError};
 use zeroize::Zeroize;
 
 /// Size of the transform prime.
@@ -185,17 +185,21 @@ impl ExactMultiplier {
         expect_len("word polynomial", words.len(), self.degree())?;
         self.check_words(hat)?;
         let k = hat.modulus_bits;
-        let p = self.ntt.modulus();
+        let single = Centre { add: 0, down: 0, shift: 64 - k };
+        let low = Centre { add: 0, down: 0, shift: 64 - LOW_PART_BITS };
+        // What is left when the centred low part is taken away, so rounded.
+        let high = Centre {
+            add: 1 << (LOW_PART_BITS - 1),
+            down: LOW_PART_BITS,
+            shift: (64 + LOW_PART_BITS).saturating_sub(k),
+        };
         match hat.parts.as_mut_slice() {
-            [single] => kernels::centre_into(self.isa(), words, 64 - k, 64 - k, p, single),
-            [low, high] => {
-                kernels::centre_into(self.isa(), words, LOW_PART_BITS, LOW_PART_BITS, p, low);
-                kernels::centre_high_into(self.isa(), words, k, p, high);
+            [part] => self.ntt.forward_words(words, single, part),
+            [part, rest] => {
+                self.ntt.forward_words(words, low, part);
+                self.ntt.forward_words(words, high, rest);
             }
             _ => return Err(RingError::ForeignHat("word polynomial")),
-        }
-        for part in &mut hat.parts {
-            self.ntt.forward(part)?;
         }
         Ok(())
     }

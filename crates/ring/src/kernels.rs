@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::expect_len;
+use crate::ntt::Centre;
 use crate::{low_mask, Isa, RingError};
 
 /// Defines `$name(isa, args...)`, which runs one loop compiled for the widest vectors that `isa` allows.
@@ -90,21 +91,11 @@ multiversion! {
 }
 
 multiversion! {
-    /// Words shifted left and then arithmetically right (a centred residue), as residues modulo p.
-    pub(crate) fn centre_into(words: &[u64], left: u32, right: u32, p: u64, out: &mut [u64]) {
+    /// Centred parts of words, as residues modulo p.
+    pub(crate) fn centre_into(words: &[u64], centre: Centre, p: u64, out: &mut [u64]) {
+        let Centre { add, down, shift } = centre;
         for (o, w) in out.iter_mut().zip(words) {
-            let v = (w << left) as i64 >> right;
-            *o = (v as u64).wrapping_add(p & (v >> 63) as u64);
-        }
-    }
-}
-
-multiversion! {
-    /// The centred rest `(a - centred low 32 bits of a) / 2^32` modulo 2^(k-32), as residues modulo p.
-    pub(crate) fn centre_high_into(words: &[u64], k: u32, p: u64, out: &mut [u64]) {
-        for (o, w) in out.iter_mut().zip(words) {
-            let rest = w.wrapping_add(1 << 31) >> 32;
-            let v = (rest << (96 - k)) as i64 >> (96 - k);
+            let v = (w.wrapping_add(add) >> down << shift) as i64 >> shift;
             *o = (v as u64).wrapping_add(p & (v >> 63) as u64);
         }
     }

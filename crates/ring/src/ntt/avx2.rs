@@ -238,8 +238,8 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
                         }
                     }
                 }
-                for i in 0..R {
-                    store(a, at(i), v[i]);
+                for (i, x) in v.into_iter().enumerate() {
+                    store(a, at(i), x);
                 }
             }
         }
@@ -268,8 +268,8 @@ unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
             // SAFETY: `at(i) + 4 <= n`, and factor indices stay below `blocks << LEVELS`.
             unsafe {
                 let mut v = [_mm256_setzero_pd(); R];
-                for i in 0..R {
-                    v[i] = reduce(load(a, at(i)), m);
+                for (i, x) in v.iter_mut().enumerate() {
+                    *x = reduce(load(a, at(i)), m);
                 }
                 for level in (0..LEVELS).rev() {
                     let half = R >> (level + 1);
@@ -283,8 +283,8 @@ unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
                         }
                     }
                 }
-                for i in 0..R {
-                    finish(at(i), v[i]);
+                for (i, x) in v.into_iter().enumerate() {
+                    finish(at(i), x);
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! AVX-512 IFMA transforms for p < 2^50, N >= 64: eight butterflies at a time on 52-bit products, values
-//! below 4p < 2^52 between levels, up to four levels in registers, and the last three levels on transposed 8 x 8 tiles.
+//! below 4p < 2^52 between levels, up to three levels in registers, and the last three levels on transposed 8 x 8 tiles.
 #![allow(unsafe_code)]
 
-use super::{level_split, Finish};
+use super::{level_split, Centre, Finish};
 use crate::AlignedWords;
 use std::arch::x86_64::*;
 
@@ -24,7 +24,7 @@ pub(super) struct Tables {
 }
 
 /// Most levels of a pass.
-const MOST_LEVELS: u32 = 4;
+const MOST_LEVELS: u32 = 3;
 /// Words of tile factors in one tile.
 const TILE_FACTORS: usize = 14 * 8;
 
@@ -173,7 +173,8 @@ unsafe fn tile_factor(tile: *const u64, i: usize) -> Factor {
     unsafe { Factor { w: load(tile, 16 * i), q: load(tile, 16 * i + 8) } }
 }
 
-/// `LEVELS` levels of all blocks of length `n / blocks`; R = 2^LEVELS. Values below 4p.
+/// `LEVELS` levels of all blocks of length `n / blocks`; R = 2^LEVELS. `read` gives values below 4p by index,
+/// values below 4p go to `a`.
 ///
 /// # Safety
 /// `a` points to `n` elements, `long` has the factors up to `blocks << LEVELS`, and `n / blocks / R >= 8`.
@@ -185,6 +186,7 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
     blocks: usize,
     long: &[[u64; 2]],
     m: Mod,
+    read: impl Fn(usize) -> __m512i,
 ) {
     let length = n / blocks;
     let stride = length / R;
@@ -194,8 +196,8 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
             // SAFETY: `at(i) + 8 <= n`, and factor indices stay below `blocks << LEVELS`.
             unsafe {
                 let mut v = [_mm512_setzero_si512(); R];
-                for i in 0..R {
-                    v[i] = load(a, at(i));
+                for (i, x) in v.iter_mut().enumerate() {
+                    *x = read(at(i));
                 }
                 for level in 0..LEVELS {
                     let half = R >> (level + 1);
@@ -209,8 +211,8 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
                         }
                     }
                 }
-                for i in 0..R {
-                    store(a, at(i), v[i]);
+                for (i, x) in v.into_iter().enumerate() {
+                    store(a, at(i), x);
                 }
             }
         }
@@ -239,8 +241,8 @@ unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
             // SAFETY: `at(i) + 8 <= n`, and factor indices stay below `blocks << LEVELS`.
             unsafe {
                 let mut v = [_mm512_setzero_si512(); R];
-                for i in 0..R {
-                    v[i] = load(a, at(i));
+                for (i, x) in v.iter_mut().enumerate() {
+                    *x = load(a, at(i));
                 }
                 for level in (0..LEVELS).rev() {
                     let half = R >> (level + 1);
@@ -254,20 +256,55 @@ unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
                         }
                     }
                 }
-                for i in 0..R {
-                    finish(at(i), v[i]);
+                for (i, x) in v.into_iter().enumerate() {
+                    finish(at(i), x);
                 }
             }
         }
     }
 }
 
-/// Calls a pass with its number of levels, 2 to 4, as a constant.
+/// The last three levels of one tile; values below p, or 4p where not `CANONICAL`.
+///
+/// # Safety
+/// `a` points to 64 elements, `factors` to the tile's factors.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+unsafe fn forward_tile<const CANONICAL: bool>(a: *mut u64, factors: *const u64, m: Mod) {
+    // SAFETY: by contract.
+    unsafe {
+        let mut v = [_mm512_setzero_si512(); 8];
+        for (i, x) in v.iter_mut().enumerate() {
+            *x = load(a, 8 * i);
+        }
+        v = transpose(v);
+        let [mut v0, mut v1, mut v2, mut v3, mut v4, mut v5, mut v6, mut v7] = v;
+        let f = tile_factor(factors, 0);
+        forward_butterfly(&mut v0, &mut v4, f, m);
+        forward_butterfly(&mut v1, &mut v5, f, m);
+        forward_butterfly(&mut v2, &mut v6, f, m);
+        forward_butterfly(&mut v3, &mut v7, f, m);
+        let (f, g) = (tile_factor(factors, 1), tile_factor(factors, 2));
+        forward_butterfly(&mut v0, &mut v2, f, m);
+        forward_butterfly(&mut v1, &mut v3, f, m);
+        forward_butterfly(&mut v4, &mut v6, g, m);
+        forward_butterfly(&mut v5, &mut v7, g, m);
+        forward_butterfly(&mut v0, &mut v1, tile_factor(factors, 3), m);
+        forward_butterfly(&mut v2, &mut v3, tile_factor(factors, 4), m);
+        forward_butterfly(&mut v4, &mut v5, tile_factor(factors, 5), m);
+        forward_butterfly(&mut v6, &mut v7, tile_factor(factors, 6), m);
+        for (i, x) in [v0, v1, v2, v3, v4, v5, v6, v7].into_iter().enumerate() {
+            store(a, 8 * i, if CANONICAL { fold(fold(x, m.two_p), m.p) } else { x });
+        }
+    }
+}
+
+/// Calls a pass with its number of levels, 1 to 3, as a constant.
 macro_rules! with_levels {
     ($levels:expr, $pass:ident($($arg:expr),*)) => {
         match $levels {
-            4 => $pass::<4, 16>($($arg),*),
             3 => $pass::<3, 8>($($arg),*),
+            1 => $pass::<1, 2>($($arg),*),
             _ => $pass::<2, 4>($($arg),*),
         }
     };
@@ -297,52 +334,59 @@ impl Tables {
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) unsafe fn forward(&self, a: &mut [u64]) {
         assert_eq!(a.len(), self.n);
-        let (n, m) = (self.n, modulus(self.p));
-        let mut blocks = 1;
-        let a = a.as_mut_ptr();
-        // SAFETY: `a` has n elements; passes go down to blocks of eight, which `long` and `tiles` cover.
+        let (a, m) = (a.as_mut_ptr(), modulus(self.p));
+        // SAFETY: `a` has n elements.
+        unsafe { self.forward_levels::<true>(a, m, |i| load(a, i)) };
+    }
+
+    /// Centres words and transforms them, to values below 4p.
+    ///
+    /// # Safety
+    /// Needs AVX-512 F and IFMA.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) unsafe fn forward_words(&self, words: &[u64], centre: Centre, out: &mut [u64]) {
+        assert!(words.len() == self.n && out.len() == self.n);
+        let m = modulus(self.p);
+        let add = _mm512_set1_epi64(centre.add as i64);
+        let down = _mm512_set1_epi64(i64::from(centre.down));
+        let shift = _mm512_set1_epi64(i64::from(centre.shift));
+        // SAFETY: both have n elements.
         unsafe {
-            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
-                with_levels!(levels, forward_pass(a, n, blocks, &self.forward.long, m));
-                blocks <<= levels;
-            }
-            for g in 0..n / 64 {
-                self.forward_tile(a.add(64 * g), self.forward.tiles.as_ptr().add(TILE_FACTORS * g), m);
-            }
+            self.forward_levels::<false>(out.as_mut_ptr(), m, |i| {
+                let x = _mm512_srlv_epi64(_mm512_add_epi64(load(words.as_ptr(), i), add), down);
+                // Within +-p, so adding p makes it a value below 2p.
+                _mm512_add_epi64(_mm512_srav_epi64(_mm512_sllv_epi64(x, shift), shift), m.p)
+            });
         }
     }
 
-    /// The last three levels of one tile, to canonical values.
+    /// A forward transform from `read` to `a`; values below p, or 4p where not `CANONICAL`.
     ///
     /// # Safety
-    /// `a` points to 64 elements, `factors` to the tile's factors.
+    /// `a` points to n elements.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn forward_tile(&self, a: *mut u64, factors: *const u64, m: Mod) {
-        // SAFETY: by contract.
+    unsafe fn forward_levels<const CANONICAL: bool>(
+        &self,
+        a: *mut u64,
+        m: Mod,
+        read: impl Fn(usize) -> __m512i,
+    ) {
+        let (n, long) = (self.n, &self.forward.long);
+        let mut blocks = 1;
+        // SAFETY: passes go down to blocks of eight, which `long` and `tiles` cover.
         unsafe {
-            let mut v = [_mm512_setzero_si512(); 8];
-            for i in 0..8 {
-                v[i] = load(a, 8 * i);
+            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
+                if blocks == 1 {
+                    with_levels!(levels, forward_pass(a, n, 1, long, m, &read));
+                } else {
+                    with_levels!(levels, forward_pass(a, n, blocks, long, m, |i| load(a, i)));
+                }
+                blocks <<= levels;
             }
-            v = transpose(v);
-            let [mut v0, mut v1, mut v2, mut v3, mut v4, mut v5, mut v6, mut v7] = v;
-            let f = tile_factor(factors, 0);
-            forward_butterfly(&mut v0, &mut v4, f, m);
-            forward_butterfly(&mut v1, &mut v5, f, m);
-            forward_butterfly(&mut v2, &mut v6, f, m);
-            forward_butterfly(&mut v3, &mut v7, f, m);
-            let (f, g) = (tile_factor(factors, 1), tile_factor(factors, 2));
-            forward_butterfly(&mut v0, &mut v2, f, m);
-            forward_butterfly(&mut v1, &mut v3, f, m);
-            forward_butterfly(&mut v4, &mut v6, g, m);
-            forward_butterfly(&mut v5, &mut v7, g, m);
-            forward_butterfly(&mut v0, &mut v1, tile_factor(factors, 3), m);
-            forward_butterfly(&mut v2, &mut v3, tile_factor(factors, 4), m);
-            forward_butterfly(&mut v4, &mut v5, tile_factor(factors, 5), m);
-            forward_butterfly(&mut v6, &mut v7, tile_factor(factors, 6), m);
-            for (i, x) in [v0, v1, v2, v3, v4, v5, v6, v7].into_iter().enumerate() {
-                store(a, 8 * i, fold(fold(x, m.two_p), m.p));
+            for g in 0..n / 64 {
+                let factors = self.forward.tiles.as_ptr().add(TILE_FACTORS * g);
+                forward_tile::<CANONICAL>(a.add(64 * g), factors, m);
             }
         }
     }
@@ -416,8 +460,8 @@ impl Tables {
             for g in 0..n / 64 {
                 let tile = a.add(64 * g);
                 let mut v = [_mm512_setzero_si512(); 8];
-                for i in 0..8 {
-                    v[i] = load(tile, 8 * i);
+                for (i, x) in v.iter_mut().enumerate() {
+                    *x = load(tile, 8 * i);
                 }
                 self.inverse_tile(v, tile, self.inverse.tiles.as_ptr().add(TILE_FACTORS * g), m);
             }

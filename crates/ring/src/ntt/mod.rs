@@ -45,6 +45,15 @@ pub(crate) struct Finish {
     pub(crate) mask: u64,
 }
 
+/// Which bits of a word are centred: `((w + add) >> down) mod 2^(64-shift)`, taken in `[-2^(63-shift), 2^(63-shift))`, which
+/// must be within `(-p, p)`.
+#[derive(Clone, Copy)]
+pub(crate) struct Centre {
+    pub(crate) add: u64,
+    pub(crate) down: u32,
+    pub(crate) shift: u32,
+}
+
 /// Splits a number of levels evenly into as few passes of at most `most` as possible, longest first.
 #[cfg(target_arch = "x86_64")]
 fn level_split(levels: u32, most: u32) -> impl DoubleEndedIterator<Item = u32> {
@@ -173,6 +182,25 @@ impl Ntt {
             *x = crate::prime::mul_mod(*x, *y, self.p);
         }
         Ok(())
+    }
+
+    /// The transform of centred words for [`Self::multiply_factors`]: congruent slot values, but not always below p.
+    pub(crate) fn forward_words(&self, words: &[u64], centre: Centre, out: &mut [u64]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Engine::Ifma(t) = &self.engine {
+            // SAFETY: the engine exists only where the processor has the instructions.
+            unsafe { t.forward_words(words, centre, out) };
+            return;
+        }
+        crate::kernels::centre_into(self.isa, words, centre, self.p, out);
+        match &self.engine {
+            Engine::Portable(t) => t.forward(out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Engine::Avx2(t) => unsafe { t.forward(out) },
+            #[cfg(target_arch = "x86_64")]
+            Engine::Ifma(_) => {}
+        }
     }
 
     /// Makes slot values (below p) constant factors for [`Self::multiply_factors`]: divides them by N and
