@@ -5,7 +5,8 @@
 //! is sub-Gaussian with variance proxy `2^(2k-1)/9`, so a coefficient leaves `(-p/2, p/2)` with probability at most
 //! `2 exp(-9 p^2 / (4 N 2^(2k)))`. Moduli where that is below 2^-80 take one product
 //! ([`ExactMultiplier::single_part_bits`]); wider ones are split into the low 32 bits and the rest, which are both
-//! narrow enough, and take two.
+//! narrow enough, and take two. Words that are not uniform can exceed the bound where `N 2^(k-1) >= p/2`; split ones never
+//! do, and what comes out otherwise is wrong, not unsafe.
 
 use crate::error::{expect_bits, expect_len};
 use crate::ntt::{Centre, Finish};
@@ -372,5 +373,19 @@ mod tests {
         assert!(matches!(small.small_hat(&[2; 8]), Err(RingError::NotTernary)));
         assert!(matches!(small.words_hat(&[0; 8], 65), Err(RingError::ModulusBits(65))));
         assert!(matches!(small.words_hat(&[0; 7], 64), Err(RingError::Length { .. })));
+    }
+
+    /// Does not compile when a secret type implements `Debug`: the function would be ambiguous.
+    #[test]
+    fn secrets_have_no_debug() {
+        trait Unprintable<A> {
+            fn check() {}
+        }
+        struct Printable;
+        impl<T: ?Sized> Unprintable<()> for T {}
+        impl<T: ?Sized + std::fmt::Debug> Unprintable<Printable> for T {}
+        <SmallHat as Unprintable<_>>::check();
+        <MulScratch as Unprintable<_>>::check();
+        <Prg as Unprintable<_>>::check();
     }
 }

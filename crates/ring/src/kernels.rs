@@ -14,9 +14,9 @@ macro_rules! multiversion {
             fn body($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             {
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
                 fn avx512($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
-                #[target_feature(enable = "avx2")]
+                #[target_feature(enable = "avx2,popcnt")]
                 fn avx2($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
                 let isa = isa.usable();
                 if isa >= Isa::Avx512 {
@@ -97,6 +97,21 @@ multiversion! {
         for (o, w) in out.iter_mut().zip(words) {
             let v = (w.wrapping_add(add) >> down << shift) as i64 >> shift;
             *o = (v as u64).wrapping_add(p & (v >> 63) as u64);
+        }
+    }
+}
+
+multiversion! {
+    /// Adds the samples of one generator group (24 words) to at most 32 words, as `sample` defines them.
+    pub(crate) fn add_coins(random: &[u64; 24], words: &mut [u64]) {
+        for (j, word) in words.iter_mut().enumerate() {
+            let coins = if j < 24 {
+                random[j] & low_mask(42)
+            } else {
+                // 22 + 20 bits, side by side.
+                random[j - 24] >> 42 | (random[j - 16] >> 42 & low_mask(20)) << 22
+            };
+            *word = word.wrapping_add(u64::from(coins.count_ones())).wrapping_sub(21);
         }
     }
 }

@@ -17,11 +17,6 @@ pub struct BatchContext {
 }
 
 /// The secret of one block of images. No `Debug`; wiped on drop.
-///
-/// ```compile_fail
-/// fn shows<T: std::fmt::Debug>() {}
-/// shows::<hushnet_rlwe::ClientKey>();
-/// ```
 pub struct ClientKey {
     context: BatchContext,
     secret: SmallHat,

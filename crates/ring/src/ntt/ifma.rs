@@ -324,11 +324,6 @@ impl Tables {
         }
     }
 
-    /// A factor as the pair that [`Self::multiply`] takes.
-    pub(super) fn prepare(&self, w: u64) -> [u64; 2] {
-        [w, quotient(w, self.p)]
-    }
-
     /// # Safety
     /// Needs AVX-512 F and IFMA.
     #[target_feature(enable = "avx512f,avx512ifma")]

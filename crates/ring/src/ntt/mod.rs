@@ -204,18 +204,22 @@ impl Ntt {
     }
 
     /// Makes slot values (below p) constant factors for [`Self::multiply_factors`]: divides them by N and
-    /// computes their quotients.
+    /// computes their quotients. Constant time.
     pub(crate) fn prepare_factors(&self, values: &mut [u64], quotients: &mut [u64]) {
-        let scale = inv_mod(self.n as u64, self.p);
-        for (q, v) in quotients.iter_mut().zip(values) {
-            *v = crate::prime::mul_mod(*v, scale, self.p);
-            [*v, *q] = match &self.engine {
-                Engine::Portable(_) => portable::prepare(*v, self.p),
-                #[cfg(target_arch = "x86_64")]
-                Engine::Avx2(t) => t.prepare(*v),
-                #[cfg(target_arch = "x86_64")]
-                Engine::Ifma(t) => t.prepare(*v),
-            };
+        portable::scale(values, inv_mod(self.n as u64, self.p), self.p);
+        let pairs = values.iter_mut().zip(quotients);
+        match &self.engine {
+            Engine::Portable(_) => {
+                let table = portable::Quotients::<64>::new(self.p);
+                pairs.for_each(|(v, q)| *q = table.of(*v));
+            }
+            #[cfg(target_arch = "x86_64")]
+            Engine::Avx2(_) => pairs.for_each(|(v, q)| [*v, *q] = avx2::prepare_secret(*v, self.p)),
+            #[cfg(target_arch = "x86_64")]
+            Engine::Ifma(_) => {
+                let table = portable::Quotients::<52>::new(self.p);
+                pairs.for_each(|(v, q)| *q = table.of(*v));
+            }
         }
     }
 
