@@ -9,9 +9,9 @@
 //! do, and what comes out otherwise is wrong, not unsafe.
 
 use crate::error::{expect_bits, expect_len};
-use crate::ntt::{Centre, Finish};
+use crate::ntt::{Centre, Finish, Rounding};
 use crate::prime::primes_near;
-use crate::{low_mask, simd, AlignedWords, Isa, Ntt, RingError};
+use crate::{kernels, low_mask, simd, AlignedWords, Isa, Ntt, RingError};
 use zeroize::Zeroize;
 
 /// Size of the transform prime.
@@ -64,11 +64,13 @@ impl WordsHat {
 /// Room for one multiplication at a time. Wiped on drop, since products with secrets pass through it.
 pub struct MulScratch {
     product: AlignedWords,
+    sum: AlignedWords,
 }
 
 impl Drop for MulScratch {
     fn drop(&mut self) {
         self.product.zeroize();
+        self.sum.zeroize();
     }
 }
 
@@ -134,7 +136,7 @@ impl ExactMultiplier {
     /// Room for the multiplications of one thread.
     #[must_use]
     pub fn scratch(&self) -> MulScratch {
-        MulScratch { product: AlignedWords::new(self.degree()) }
+        MulScratch { product: AlignedWords::new(self.degree()), sum: AlignedWords::new(self.degree()) }
     }
 
     /// Transforms a ternary polynomial.
@@ -259,6 +261,55 @@ impl ExactMultiplier {
         self.product(a, s, Sink::SubtractFrom, out, scratch)
     }
 
+    /// `phase = 2^raise base + a s mod 2^k`, centred, rounded to the nearest multiple of 2^d: `out` gets the multiples, the
+    /// result is the largest distance of a phase from one (at most 2^(d-1)). Does not allocate.
+    ///
+    /// # Errors
+    /// As [`Self::multiply_into`], and [`RingError::ModulusBits`] unless `d < k` and `raise < k`.
+    pub fn multiply_round_into(
+        &self,
+        a: &WordsHat,
+        s: &SmallHat,
+        base: (&[u64], u32),
+        d: u32,
+        out: &mut [i64],
+        scratch: &mut MulScratch,
+    ) -> Result<u64, RingError> {
+        let (base, raise) = base;
+        let k = a.modulus_bits;
+        expect_len("rounded words", out.len(), self.degree())?;
+        expect_len("base", base.len(), self.degree())?;
+        if d >= k || raise >= k {
+            return Err(RingError::ModulusBits(k - 1));
+        }
+        self.check_operands(a, s, scratch)?;
+        if let [part] = a.parts.as_slice() {
+            let factors: (&[u64], &[u64]) = (&s.values, &s.quotients);
+            let rounding = Rounding { raise, k, d };
+            let done = self.ntt.multiply_round(part, factors, &mut scratch.product, (base, rounding), out);
+            if let Some(largest) = done {
+                return Ok(largest);
+            }
+        }
+        let mut sum = std::mem::replace(&mut scratch.sum, AlignedWords::new(0));
+        let result = kernels::raise_into(self.isa(), base, raise, &mut sum)
+            .and_then(|()| self.product(a, s, Sink::Add, &mut sum, scratch))
+            .and_then(|()| kernels::round_into(self.isa(), &sum, k, d, out));
+        scratch.sum = sum;
+        result
+    }
+
+    fn check_operands(&self, a: &WordsHat, s: &SmallHat, scratch: &MulScratch) -> Result<(), RingError> {
+        self.check_words(a)?;
+        if s.values.len() != self.degree() || s.isa != self.isa() {
+            return Err(RingError::ForeignHat("small polynomial"));
+        }
+        if scratch.product.len() != self.degree() {
+            return Err(RingError::ForeignHat("scratch"));
+        }
+        Ok(())
+    }
+
     fn product(
         &self,
         a: &WordsHat,
@@ -267,15 +318,8 @@ impl ExactMultiplier {
         out: &mut [u64],
         scratch: &mut MulScratch,
     ) -> Result<(), RingError> {
-        let n = self.degree();
-        expect_len("product", out.len(), n)?;
-        self.check_words(a)?;
-        if s.values.len() != n || s.isa != self.isa() {
-            return Err(RingError::ForeignHat("small polynomial"));
-        }
-        if scratch.product.len() != n {
-            return Err(RingError::ForeignHat("scratch"));
-        }
+        expect_len("product", out.len(), self.degree())?;
+        self.check_operands(a, s, scratch)?;
         if into == Sink::Set {
             out.fill(0);
         }

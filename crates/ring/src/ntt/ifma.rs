@@ -2,7 +2,7 @@
 //! below 4p < 2^52 between levels, up to three levels in registers, and the last three levels on transposed 8 x 8 tiles.
 #![allow(unsafe_code)]
 
-use super::{level_split, Centre, Finish};
+use super::{level_split, Centre, Finish, Rounding};
 use crate::AlignedWords;
 use std::arch::x86_64::*;
 
@@ -99,6 +99,14 @@ fn times(x: __m512i, f: Factor, m: Mod) -> __m512i {
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn fold(x: __m512i, m: __m512i) -> __m512i {
     _mm512_min_epu64(x, _mm512_sub_epi64(x, m))
+}
+
+/// Values below 2p to `[-p/2, p/2]`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn centre(x: __m512i, half: __m512i, m: Mod) -> __m512i {
+    let x = fold(x, m.p);
+    _mm512_mask_sub_epi64(x, _mm512_cmpgt_epu64_mask(x, half), x, m.p)
 }
 
 /// Values below 4p to values below 4p.
@@ -470,8 +478,34 @@ impl Tables {
         }
     }
 
-    /// `out <- out +- 2^shift c` masked, c being the centred coefficients (without the factor N) of the slotwise product of
-    /// `a` with prepared factors; `work` is overwritten.
+    /// All but the last pass of the inverse transform of the slotwise product of `a` with prepared factors, in
+    /// `work`; returns the levels left.
+    ///
+    /// # Safety
+    /// Needs AVX-512 F and IFMA.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    unsafe fn multiply_slots(&self, a: &[u64], factors: (&[u64], &[u64]), work: &mut [u64], m: Mod) -> u32 {
+        for len in [a.len(), factors.0.len(), factors.1.len(), work.len()] {
+            assert_eq!(len, self.n);
+        }
+        let (w, q, work) = (factors.0.as_ptr(), factors.1.as_ptr(), work.as_mut_ptr());
+        // SAFETY: all four have n elements.
+        unsafe {
+            for g in 0..self.n / 64 {
+                let mut v = [_mm512_setzero_si512(); 8];
+                for (i, x) in v.iter_mut().enumerate() {
+                    let at = 64 * g + 8 * i;
+                    *x = times(load(a.as_ptr(), at), Factor { w: load(w, at), q: load(q, at) }, m);
+                }
+                let tile = self.inverse.tiles.as_ptr().add(TILE_FACTORS * g);
+                self.inverse_tile(v, work.add(64 * g), tile, m);
+            }
+            self.inverse_middle(work, m)
+        }
+    }
+
+    /// As [`super::Ntt::multiply_factors`].
     ///
     /// # Safety
     /// Needs AVX-512 F and IFMA.
@@ -485,47 +519,69 @@ impl Tables {
         out: &mut [u64],
     ) {
         let (n, m) = (self.n, modulus(self.p));
-        for len in [a.len(), factors.0.len(), factors.1.len(), work.len(), out.len()] {
-            assert_eq!(len, n);
-        }
-        let (w, q, work, out) = (factors.0.as_ptr(), factors.1.as_ptr(), work.as_mut_ptr(), out.as_mut_ptr());
-        // SAFETY: all five have n elements.
+        assert_eq!(out.len(), n);
+        // SAFETY: `multiply_slots` checks the other lengths.
         unsafe {
-            for g in 0..n / 64 {
-                let mut v = [_mm512_setzero_si512(); 8];
-                for (i, x) in v.iter_mut().enumerate() {
-                    let at = 64 * g + 8 * i;
-                    *x = times(load(a.as_ptr(), at), Factor { w: load(w, at), q: load(q, at) }, m);
-                }
-                let tile = self.inverse.tiles.as_ptr().add(TILE_FACTORS * g);
-                self.inverse_tile(v, work.add(64 * g), tile, m);
-            }
-            let last = self.inverse_middle(work, m);
-            let long = &self.inverse.long;
+            let last = self.multiply_slots(a, factors, work, m);
+            let (work, out, long) = (work.as_ptr(), out.as_mut_ptr(), &self.inverse.long);
             let half = _mm512_set1_epi64((self.p / 2) as i64);
             let shift = _mm512_set1_epi64(i64::from(finish.shift));
             let mask = _mm512_set1_epi64(finish.mask as i64);
-            // Below 2p to centred: p comes off once or twice.
-            let centre = |x: __m512i| {
-                let x = fold(x, m.p);
-                let x = _mm512_mask_sub_epi64(x, _mm512_cmpgt_epu64_mask(x, half), x, m.p);
-                _mm512_sllv_epi64(x, shift)
-            };
+            let scaled = |x| _mm512_sllv_epi64(centre(x, half, m), shift);
             if finish.subtract {
                 with_levels!(
                     last,
                     inverse_pass(work, n, 1, long, m, |i, x| {
-                        store(out, i, _mm512_and_si512(_mm512_sub_epi64(load(out, i), centre(x)), mask));
+                        store(out, i, _mm512_and_si512(_mm512_sub_epi64(load(out, i), scaled(x)), mask));
                     })
                 );
             } else {
                 with_levels!(
                     last,
                     inverse_pass(work, n, 1, long, m, |i, x| {
-                        store(out, i, _mm512_and_si512(_mm512_add_epi64(load(out, i), centre(x)), mask));
+                        store(out, i, _mm512_and_si512(_mm512_add_epi64(load(out, i), scaled(x)), mask));
                     })
                 );
             }
         }
+    }
+
+    /// As [`super::Ntt::multiply_round`].
+    ///
+    /// # Safety
+    /// Needs AVX-512 F and IFMA.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) unsafe fn multiply_round(
+        &self,
+        a: &[u64],
+        factors: (&[u64], &[u64]),
+        work: &mut [u64],
+        (base, rounding): (&[u64], Rounding),
+        out: &mut [i64],
+    ) -> u64 {
+        let (n, m) = (self.n, modulus(self.p));
+        assert!(base.len() == n && out.len() == n);
+        let vector = |v: u32| _mm512_set1_epi64(i64::from(v));
+        let (raise, unused, d) = (vector(rounding.raise), vector(64 - rounding.k), vector(rounding.d));
+        let half_unit = _mm512_set1_epi64((1i64 << rounding.d) >> 1);
+        let mut largest = _mm512_setzero_si512();
+        // SAFETY: `multiply_slots` checks the other lengths.
+        unsafe {
+            let last = self.multiply_slots(a, factors, work, m);
+            let (work, base, out) = (work.as_ptr(), base.as_ptr(), out.as_mut_ptr().cast());
+            let half = _mm512_set1_epi64((self.p / 2) as i64);
+            with_levels!(
+                last,
+                inverse_pass(work, n, 1, &self.inverse.long, m, |i, x| {
+                    let sum = _mm512_add_epi64(_mm512_sllv_epi64(load(base, i), raise), centre(x, half, m));
+                    let phase = _mm512_srav_epi64(_mm512_sllv_epi64(sum, unused), unused);
+                    let rounded = _mm512_srav_epi64(_mm512_add_epi64(phase, half_unit), d);
+                    store(out, i, rounded);
+                    let noise = _mm512_sub_epi64(phase, _mm512_sllv_epi64(rounded, d));
+                    largest = _mm512_max_epu64(largest, _mm512_abs_epi64(noise));
+                })
+            );
+        }
+        _mm512_reduce_max_epu64(largest)
     }
 }

@@ -45,6 +45,14 @@ pub(crate) struct Finish {
     pub(crate) mask: u64,
 }
 
+/// How a sum is rounded: `2^raise base + c` modulo 2^k, centred, to the nearest multiple of 2^d; d < k.
+#[derive(Clone, Copy)]
+pub(crate) struct Rounding {
+    pub(crate) raise: u32,
+    pub(crate) k: u32,
+    pub(crate) d: u32,
+}
+
 /// Which bits of a word are centred: `((w + add) >> down) mod 2^(64-shift)`, taken in `[-2^(63-shift), 2^(63-shift))`, which
 /// must be within `(-p, p)`.
 #[derive(Clone, Copy)]
@@ -241,6 +249,25 @@ impl Ntt {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Engine::Ifma(t) => unsafe { t.multiply(a, factors, work, finish, out) },
+        }
+    }
+
+    /// Adds the product of `a` with prepared factors to `base` and rounds the sum, in one go: `out` gets the
+    /// multiples, the result is the largest distance from one. `None` where no kernel does it in one go.
+    #[allow(unused_variables)]
+    pub(crate) fn multiply_round(
+        &self,
+        a: &[u64],
+        factors: (&[u64], &[u64]),
+        work: &mut [u64],
+        base: (&[u64], Rounding),
+        out: &mut [i64],
+    ) -> Option<u64> {
+        match &self.engine {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Ifma(t) => Some(unsafe { t.multiply_round(a, factors, work, base, out) }),
+            _ => None,
         }
     }
 }
