@@ -47,6 +47,7 @@ pub(crate) struct Finish {
 
 /// How a sum is rounded: `2^raise base + c` modulo 2^k, centred, to the nearest multiple of 2^d; d < k.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) struct Rounding {
     pub(crate) raise: u32,
     pub(crate) k: u32,
