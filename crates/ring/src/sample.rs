@@ -46,10 +46,14 @@ pub fn centred_binomial_add(prg: &mut Prg, words: &mut [u64]) {
     if prg.add_errors(words, words.len().div_ceil(GROUP) * GROUP_WORDS / 2) {
         return;
     }
-    let mut random = [0; GROUP_WORDS];
-    for group in words.chunks_mut(GROUP) {
-        prg.fill_words(&mut random);
-        kernels::add_coins(prg.isa(), &random, group);
+    // Several groups at a time, so that the generator works in bulk.
+    let mut random = [[0; GROUP_WORDS]; 8];
+    for groups in words.chunks_mut(random.len() * GROUP) {
+        let used = &mut random[..groups.len().div_ceil(GROUP)];
+        prg.fill_words(used.as_flattened_mut());
+        for (random, group) in used.iter().zip(groups.chunks_mut(GROUP)) {
+            kernels::add_coins(prg.isa(), random, group);
+        }
     }
     random.zeroize();
 }
