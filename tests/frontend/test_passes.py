@@ -171,3 +171,42 @@ def test_a_graph_of_moves_only_keeps_its_output():
     shapes = {"x": (2, 3), "y": (2, 3)}
     graph = Graph("g", ["x"], ["y"], shapes, [Op("copy", "reshape", ["x"], "y")])
     assert ops(passes.default(graph)) == ["reshape"]
+
+
+def test_swishes_written_as_products_are_one_op():
+    net = Net((4, 3))
+    net.op("Mul", "x0", net.op("Sigmoid", "x0"))
+    assert ops(run(net, passes.default)) == ["silu"]
+    net = Net((4, 3))
+    net.op("Mul", net.op("HardSigmoid", "x0", alpha=1 / 6), "x0")
+    assert ops(run(net, passes.default)) == ["hard_swish"]
+    for order in range(3):
+        net = Net((4, 3))
+        x, sixth = "x0", net.constant(6.0)
+        if order == 0:
+            x = net.op("Div", x, sixth)
+        gate = net.op("Clip", net.op("Add", "x0", net.constant(3)), net.constant(0), net.constant(6))
+        if order == 1:
+            gate = net.op("Div", gate, sixth)
+        net.op("Mul", x, gate)
+        if order == 2:
+            net.op("Div", net.last, sixth)
+        assert ops(run(net, passes.default)) == ["hard_swish"]
+
+
+def test_products_that_are_no_swish_stay():
+    net = Net((4, 3), (4, 3))
+    net.op("Mul", "x0", net.op("Sigmoid", "x1"))
+    assert ops(run(net, passes.default)) == ["sigmoid", "mul"]
+    net = Net((4, 3))
+    net.op("Mul", "x0", net.op("HardSigmoid", "x0"))
+    assert ops(run(net, passes.default)) == ["hard_sigmoid", "mul"]
+    net = Net((4, 3))
+    net.op("Mul", net.op("Mul", "x0", net.op("Sigmoid", "x0")), net.constant(2))
+    assert ops(run(net, passes.default)) == ["silu", "affine"]
+
+
+def test_a_square_is_one_op():
+    net = Net((4, 3))
+    net.op("Mul", "x0", "x0")
+    assert ops(run(net, passes.default)) == ["square"]
