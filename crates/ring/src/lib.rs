@@ -10,12 +10,15 @@ pub mod aligned;
 pub mod error;
 pub mod exact;
 pub mod kernels;
+pub mod mac;
 pub mod ntt;
 pub mod pack;
 pub mod prg;
 pub mod prime;
 pub mod sample;
 pub mod simd;
+#[cfg(target_arch = "x86_64")]
+mod vaes;
 
 pub use aligned::AlignedWords;
 pub use error::RingError;

@@ -11,6 +11,7 @@ pub mod batch_cipher;
 pub mod batch_server;
 pub mod error;
 pub mod mask;
+pub mod packed;
 pub mod security;
 
 pub use batch::{BatchStageParams, BatchStageSpec};

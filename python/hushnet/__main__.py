@@ -1,0 +1,5 @@
+"""``python -m hushnet``."""
+
+from hushnet.cli import main
+
+main()

@@ -1,0 +1,163 @@
+"""The Python API: ``compile``, ``check``, ``run``, ``serve``, ``connect`` and the ``Model`` they work on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import numpy as np
+
+from hushnet import _native, frontend, passes, planner, report
+from hushnet.errors import InputError
+from hushnet.plan import Plan
+
+Inputs = Union[np.ndarray, Mapping[str, np.ndarray]]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run returns.
+
+    Attributes:
+        outputs: output name -> float64 array ``[images, ...]``.
+        trace: per-stage seconds, bytes each way, rounds, noise margin and largest value, as JSON-able data.
+    """
+
+    outputs: dict[str, np.ndarray]
+    trace: dict[str, Any]
+
+    @property
+    def output(self) -> np.ndarray:
+        """The only output of a network that has one."""
+        if len(self.outputs) != 1:
+            raise ValueError(f"the network has {len(self.outputs)} outputs ({', '.join(self.outputs)}): use .outputs[name]")
+        return next(iter(self.outputs.values()))
+
+
+class Model:
+    """A compiled network: a checked plan with its weights (server) or its public part (client)."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+
+    @classmethod
+    def load(cls, path: Union[str, Path], *, allow_insecure: bool = False) -> "Model":
+        """Reads a ``.hush`` file; PlanError when it is damaged, of another version, or below 128 bits."""
+        return cls(Plan.load(path, allow_insecure=allow_insecure))
+
+    def save(self, path: Union[str, Path]) -> None:
+        """Writes the ``.hush`` file (with weights: keep it on the server)."""
+        self.plan.save(path)
+
+    def public_part(self) -> bytes:
+        """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
+        return self.plan.public_part().to_bytes()
+
+    def explain(self, trace: Optional[dict[str, Any]] = None) -> dict[str, Any]:
+        """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace)."""
+        return report.explain(self.plan, trace=trace)
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the inputs, in order."""
+        return [i["name"] for i in self.plan.document["inputs"]]
+
+    def named_inputs(self, x: Inputs) -> dict[str, np.ndarray]:
+        """An array for the only input, or a mapping from names to arrays, as a mapping."""
+        if isinstance(x, Mapping):
+            return {name: np.asarray(value) for name, value in x.items()}
+        if len(self.input_names) != 1:
+            raise InputError(f"the network has inputs {', '.join(self.input_names)}: pass a dict with one array each")
+        return {self.input_names[0]: np.asarray(x)}
+
+    def native(self, *, allow_insecure: bool = False) -> "_native.Plan":
+        """The plan as the run time holds it."""
+        return _native.Plan.load(self.plan.to_bytes(), allow_insecure=allow_insecure)
+
+
+def check(model: Any) -> list[frontend.Issue]:
+    """All unsupported nodes of an ONNX model (path or ``ModelProto``), each with what to do about it; empty when it compiles."""
+    return frontend.check(model)
+
+
+def compile(  # noqa: A001 - the field's word
+    model: Any,
+    *,
+    batch: int = 2048,
+    trust: str = "client-aided",
+    calibration: Optional[Inputs] = None,
+    **options: Any,
+) -> Model:
+    """Turns an ONNX model (path or ``ModelProto``) into a plan.
+
+    Args:
+        batch: images that will usually be sent at once; any number of images can be run.
+        trust: ``client-aided`` (who learns what: ``Model.explain``).
+        calibration: sample inputs ``[images, ...]`` (some dozens) from which the ranges of all tensors are taken;
+            without them ranges come from interval arithmetic over ``input_range``, which is safe but wide.
+        options: see :func:`hushnet.planner.compile`.
+    """
+    graph = passes.default(frontend.load(model))
+    if calibration is not None and not isinstance(calibration, Mapping):
+        calibration = {graph.inputs[0]: np.asarray(calibration)}
+    return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
+
+
+def run(
+    model: Model,
+    x: Inputs,
+    *,
+    threads: Optional[int] = None,
+    progress: Optional[Progress] = None,
+    transport: str = "loopback",
+    allow_insecure: bool = False,
+) -> Result:
+    """Both parties on this machine, the real protocol over a loopback socket (``transport="pipe"``: in memory)."""
+    outputs, trace = _native.run_local(
+        model.native(allow_insecure=allow_insecure), model.named_inputs(x), threads=threads, progress=progress, transport=transport
+    )
+    return Result(outputs, json.loads(trace))
+
+
+def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> "_native.ServerHandle":
+    """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it."""
+    return _native.serve(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
+
+
+class Connection:
+    """A client's session with a server; also a context manager."""
+
+    def __init__(self, client: "_native.Client"):
+        self._client = client
+        self.plan = json.loads(client.plan_json())
+
+    def infer(self, x: Inputs, *, progress: Optional[Progress] = None) -> Result:
+        """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``."""
+        if isinstance(x, Mapping):
+            named = {name: np.asarray(value) for name, value in x.items()}
+        else:
+            names = [i["name"] for i in self.plan["inputs"]]
+            if len(names) != 1:
+                raise InputError(f"the network has inputs {', '.join(names)}: pass a dict with one array each")
+            named = {names[0]: np.asarray(x)}
+        outputs, trace = self._client.infer(named, progress=progress)
+        return Result(outputs, json.loads(trace))
+
+    def close(self) -> None:
+        """Ends the session; its keys are gone."""
+        self._client.close()
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(url: str, *, ca: Optional[str] = None, insecure_tls: bool = False) -> Connection:
+    """Connects to ``ws://host:port/ws`` or ``wss://host:port/ws`` and receives the public part of the plan."""
+    return Connection(_native.connect(url, ca=ca, insecure_tls=insecure_tls))

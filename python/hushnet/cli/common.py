@@ -1,0 +1,76 @@
+"""What all commands share: printing, progress, reading arrays."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Iterator, Optional
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from hushnet import InputError, data
+
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+
+def emit(value: Any) -> None:
+    """Prints one JSON document to standard output."""
+    print(json.dumps(value, indent=2, allow_nan=False, default=_jsonable))
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} in JSON output")
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Optional[Any]]:
+    """A callback ``(stage, done, total)`` that moves a progress bar on standard error; None when quiet."""
+    if quiet or not err.is_terminal:
+        yield None
+        return
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), console=err
+    ) as bars:
+        tasks: dict[str, Any] = {}
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done, total=total)
+
+        yield update
+
+
+def read_arrays(path: Path) -> Any:
+    """Inputs from ``.npy`` (one array), ``.npz`` (one array per input name), or MNIST IDX files."""
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        if "idx" in path.name:
+            return data.as_images(data.load_idx(path))
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{path}: not a readable array file: {error}") from error
+    raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files)")
+
+
+def write_outputs(path: Path, outputs: dict[str, np.ndarray]) -> None:
+    """``.npz`` with one array per output, or ``.npy`` when there is one."""
+    if path.suffix == ".npy" and len(outputs) == 1:
+        np.save(path, next(iter(outputs.values())))
+    else:
+        np.savez(path, **outputs)

@@ -1,0 +1,280 @@
+"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, zoo."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import typer
+
+import hushnet
+from hushnet import _native, report, zoo
+from hushnet.cli.common import emit, err, out, progress_bar, read_arrays, write_outputs
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Run a trained neural network on inputs that the server never sees.",
+)
+
+Json = typer.Option(False, "--json", help="Print one JSON document instead of text.")
+Threads = typer.Option(None, "--threads", min=1, help="Worker threads (default: all cores).")
+Insecure = typer.Option(False, "--insecure-parameters", help="Accept plans below 128 bits; everything printed says so.")
+Trace = typer.Option(None, "--trace", help="Write the trace (per stage: seconds, bytes, rounds, noise margin) as JSON.")
+
+
+@app.command("compile")
+def compile_(
+    model: Path = typer.Argument(..., help="ONNX file (opset 13 or newer)."),
+    output: Path = typer.Option(..., "-o", "--output", help="The plan to write (.hush). It holds the weights."),
+    batch: int = typer.Option(2048, min=1, help="Images that will usually be sent at once."),
+    trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided."),
+    calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them."),
+    input_range: Optional[tuple[float, float]] = typer.Option(
+        None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
+    ),
+    weight_bits: int = typer.Option(8, min=2, max=16),
+    activation_bits: str = typer.Option("auto", help="'auto' or a number of bits."),
+    max_memory: Optional[float] = typer.Option(None, help="GiB that client and server together may use."),
+    as_json: bool = Json,
+) -> None:
+    """Choose packing, parameters and protocol for a network, and write the plan."""
+    options: dict[str, Any] = {"weight_bits": weight_bits, "input_range": input_range}
+    options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
+    if max_memory is not None:
+        options["max_memory"] = int(max_memory * 2**30)
+    samples = read_arrays(calibration) if calibration else None
+    compiled = hushnet.compile(_onnx(model), batch=batch, trust=trust, calibration=samples, **options)
+    compiled.save(output)
+    explained = compiled.explain()
+    if as_json:
+        emit({"plan": str(output), "explain": explained})
+    else:
+        out.print(report.render(explained))
+        out.print(f"Wrote {output} (with weights: it stays on the server).")
+
+
+@app.command()
+def check(model: Path = typer.Argument(..., help="ONNX file."), as_json: bool = Json) -> None:
+    """List all unsupported nodes of a model, with what to do about each."""
+    issues = hushnet.check(_onnx(model))
+    if as_json:
+        emit({"model": str(model), "supported": not issues, "issues": [vars(i) for i in issues]})
+    elif not issues:
+        out.print(f"{model}: every node is supported.")
+    else:
+        for issue in issues:
+            out.print(f"[bold]{issue.node}[/bold] ({issue.op_type}): {issue.problem} [italic]{issue.advice}[/italic]")
+    if issues:
+        raise typer.Exit(1)
+
+
+@app.command()
+def explain(
+    plan: Path,
+    trace: Optional[Path] = typer.Option(None, help="A trace written by run or infer: measured beside predicted."),
+    as_json: bool = Json,
+    insecure: bool = Insecure,
+) -> None:
+    """Per layer: method, parameters, time, bytes, precision, and who learns what."""
+    measured = json.loads(trace.read_text()) if trace else None
+    explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured)
+    emit(explained) if as_json else out.print(report.render(explained))
+
+
+def _summary(result: hushnet.Result) -> dict[str, Any]:
+    trace = result.trace
+    images = trace["images"]
+    return {
+        "images": images,
+        "seconds": trace["seconds"],
+        "images_per_second": images / trace["seconds"] if trace["seconds"] else None,
+        "bytes_up": trace["bytes_up"],
+        "bytes_down": trace["bytes_down"],
+        "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
+    }
+
+
+def _finish(result: hushnet.Result, output: Optional[Path], trace: Optional[Path], as_json: bool) -> None:
+    if output:
+        write_outputs(output, result.outputs)
+    if trace:
+        trace.write_text(json.dumps(result.trace, indent=1))
+    summary = _summary(result)
+    if as_json:
+        if not output:
+            summary["values"] = {name: value.tolist() for name, value in result.outputs.items()}
+        emit(summary)
+        return
+    up, down = (summary[k] / summary["images"] / 1e6 for k in ("bytes_up", "bytes_down"))
+    out.print(
+        f"{summary['images']} images in {summary['seconds']:.3f} s ({summary['images_per_second']:.0f} images/s), "
+        f"{up:.4f} MB up and {down:.4f} MB down an image."
+    )
+    for name, value in result.outputs.items():
+        first = np.array2string(value[0].ravel()[:10], precision=4)
+        out.print(f"{name} {tuple(value.shape)}: first image {first}" + (f" -> {output}" if output else ""))
+
+
+@app.command()
+def run(
+    plan: Path,
+    images: Path = typer.Argument(..., help="Inputs (.npy, .npz, or MNIST IDX)."),
+    output: Optional[Path] = typer.Option(None, "-o", "--output", help="Where to write the outputs (.npz or .npy)."),
+    threads: Optional[int] = Threads,
+    transport: str = typer.Option("loopback", help="loopback (a real socket) or pipe (in memory)."),
+    trace: Optional[Path] = Trace,
+    as_json: bool = Json,
+    insecure: bool = Insecure,
+) -> None:
+    """Both parties on this machine, the real protocol over a loopback socket."""
+    model = hushnet.Model.load(plan, allow_insecure=insecure)
+    with progress_bar(as_json) as bar:
+        result = hushnet.run(
+            model, read_arrays(images), threads=threads, progress=bar, transport=transport, allow_insecure=insecure
+        )
+    _finish(result, output, trace, as_json)
+
+
+@app.command()
+def serve(
+    plan: Path,
+    listen: str = typer.Option("127.0.0.1:8765", help="host:port"),
+    tls: Optional[tuple[Path, Path]] = typer.Option(None, help="Certificate chain and key (PEM)."),
+    threads: Optional[int] = Threads,
+    max_sessions: int = typer.Option(16, min=1),
+    idle_timeout: float = typer.Option(60.0, help="Seconds without a message after which a session is closed."),
+    as_json: bool = Json,
+    insecure: bool = Insecure,
+) -> None:
+    """Serve a plan. /ws speaks the protocol, /healthz and /metrics tell how the server is."""
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise hushnet.InputError(f"--listen {listen}: give host:port, for example 0.0.0.0:8765")
+    model = hushnet.Model.load(plan, allow_insecure=insecure)
+    options: dict[str, Any] = {"max_sessions": max_sessions, "idle_timeout": idle_timeout, "allow_insecure": insecure}
+    if tls:
+        options |= {"tls_cert": str(tls[0]), "tls_key": str(tls[1])}
+    if threads:
+        _native.set_threads(threads)
+    handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
+    scheme = "wss" if tls else "ws"
+    url = f"{scheme}://{host}:{handle.port}/ws"
+    if as_json:
+        print(json.dumps({"url": url, "port": handle.port}), flush=True)
+    else:
+        out.print(report.trust_text(model.plan))
+        out.print(f"Serving {model.plan.document['name']} at {url} (Ctrl-C ends).")
+    try:
+        handle.join()
+    except KeyboardInterrupt:
+        handle.stop()
+
+
+@app.command()
+def infer(
+    url: str = typer.Argument(..., help="ws://host:port or wss://host:port"),
+    images: Path = typer.Argument(..., help="Inputs (.npy, .npz, or MNIST IDX)."),
+    output: Optional[Path] = typer.Option(None, "-o", "--output"),
+    ca: Optional[Path] = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
+    insecure_tls: bool = typer.Option(False, help="Do not check the server's certificate."),
+    threads: Optional[int] = Threads,
+    trace: Optional[Path] = Trace,
+    as_json: bool = Json,
+) -> None:
+    """Encrypt inputs, compute with a server, decrypt the outputs."""
+    if threads:
+        _native.set_threads(threads)
+    x = read_arrays(images)
+    with hushnet.connect(url, ca=str(ca) if ca else None, insecure_tls=insecure_tls) as connection:
+        with progress_bar(as_json) as bar:
+            result = connection.infer(x, progress=bar)
+    _finish(result, output, trace, as_json)
+
+
+@app.command()
+def bench(
+    name: Optional[str] = typer.Argument(None, help="Which benchmark; --list names them."),
+    list_: bool = typer.Option(False, "--list", help="Name the benchmarks."),
+    quick: bool = typer.Option(False, "--quick", help="The smallest size."),
+    threads: Optional[int] = Threads,
+    size: Optional[int] = typer.Option(None, help="Image side, where a benchmark has sizes."),
+    batch: Optional[int] = typer.Option(None, min=1, help="Images."),
+    plot: Optional[Path] = typer.Option(None, help="Write a picture (PNG)."),
+    as_json: bool = Json,
+) -> None:
+    """Reproduce a published table beside our own figures."""
+    from hushnet import bench as benches
+
+    if list_ or name is None:
+        rows = [{"name": b.name, "about": b.about, "source": b.source} for b in benches.registry().values()]
+        if as_json:
+            emit(rows)
+        else:
+            for row in rows:
+                out.print(f"[bold]{row['name']}[/bold]: {row['about']} ({row['source']})")
+        return
+    options = {k: v for k, v in {"threads": threads, "size": size, "batch": batch}.items() if v is not None}
+    with progress_bar(as_json) as bar:
+        result = benches.run(name, quick=quick, progress=bar, **options)
+    emit(result) if as_json else out.print(benches.render(result))
+    if plot:
+        benches.plot(result, plot)
+
+
+@app.command()
+def demo(
+    out_dir: Path = typer.Option(Path("hushnet-demo"), "--out", help="Folder for the picture and the plan."),
+    images: int = typer.Option(360, min=1, help="Held-out digits to classify."),
+    as_json: bool = Json,
+) -> None:
+    """The whole story in a minute on real handwritten digits."""
+    from hushnet.cli.demo import run_demo
+
+    result = run_demo(out_dir, images, quiet=as_json)
+    if as_json:
+        emit(result)
+
+
+@app.command("zoo")
+def zoo_(
+    name: Optional[str] = typer.Argument(None),
+    output: Optional[Path] = typer.Option(None, "-o", "--output"),
+    seed: int = 0,
+    size: Optional[int] = typer.Option(None, help="Image side (mobilenetv2)."),
+    width: Optional[float] = typer.Option(None, help="Width multiplier (mobilenetv2)."),
+    as_json: bool = Json,
+) -> None:
+    """Write one of the papers' architectures as ONNX with seeded weights; without a name, list them."""
+    if name is None:
+        emit(list(zoo.names())) if as_json else out.print("\n".join(zoo.names()))
+        return
+    if name not in zoo.names():
+        raise hushnet.InputError(f"no architecture {name!r}: choose one of {', '.join(zoo.names())}")
+    options = {k: v for k, v in {"size": size, "width": width}.items() if v is not None}
+    model = zoo.build(name, seed=seed, **options)
+    path = output or Path(f"{name}.onnx")
+    path.write_bytes(model.SerializeToString())
+    emit({"model": str(path)}) if as_json else out.print(f"Wrote {path}")
+
+
+def _onnx(path: Path) -> str:
+    if not path.exists():
+        raise hushnet.InputError(f"{path}: no such file")
+    return str(path)
+
+
+def main() -> None:
+    """Entry point: typed errors become one line on standard error (an object with ``--json``) and exit code 1."""
+    try:
+        app()
+    except (hushnet.HushnetError, ValueError, OSError) as error:
+        if "--json" in sys.argv:
+            print(json.dumps({"error": {"type": type(error).__name__, "message": str(error)}}))
+        else:
+            err.print(f"[bold red]{type(error).__name__}:[/bold red] {error}", markup=True, highlight=False)
+        raise SystemExit(1) from None
