@@ -16,6 +16,8 @@ pub mod prg;
 pub mod prime;
 pub mod sample;
 pub mod simd;
+#[cfg(target_arch = "x86_64")]
+mod vaes;
 
 pub use aligned::AlignedWords;
 pub use error::RingError;
