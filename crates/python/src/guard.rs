@@ -1,0 +1,109 @@
+//! Long calls: without the interpreter lock, on a thread of their own, ended by Ctrl-C.
+
+use crate::errors::raise;
+use hushnet_runtime::{Compute, Error, Progress};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often signals are looked at.
+pub const POLL: Duration = Duration::from_millis(100);
+
+/// The pool of calls that do not name a number of threads.
+static DEFAULT: Mutex<Option<Compute>> = Mutex::new(None);
+
+/// Threads of all later calls that do not name a number themselves; 0: one for every processor.
+#[pyfunction]
+pub fn set_threads(threads: usize) -> PyResult<()> {
+    let compute = Compute::with_threads(threads).map_err(raise)?;
+    *DEFAULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(compute);
+    Ok(())
+}
+
+/// A pool of so many threads; 0: the default.
+pub fn compute(threads: usize) -> Result<Compute, Error> {
+    if threads == 0 {
+        let default = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner);
+        return Ok(default.clone().unwrap_or_default());
+    }
+    Compute::with_threads(threads)
+}
+
+/// What stops a call: a signal, or an exception in the progress callback.
+#[derive(Default)]
+pub struct Guard {
+    /// Read by the call.
+    pub cancel: Arc<AtomicBool>,
+    exception: Mutex<Option<PyErr>>,
+}
+
+impl Guard {
+    /// With a flag that something else reads too.
+    pub fn with(cancel: Arc<AtomicBool>) -> Self {
+        Self { cancel, exception: Mutex::default() }
+    }
+
+    fn fail(&self, e: PyErr) {
+        self.exception.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        self.cancel.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs `call` on another thread and waits for it, looking at signals.
+    pub fn run<R: Send>(&self, py: Python<'_>, call: impl FnOnce() -> Result<R, Error> + Send) -> PyResult<R> {
+        let result = py.detach(|| {
+            std::thread::scope(|scope| {
+                let (done, finished) = channel();
+                let worker = scope.spawn(move || {
+                    let result = call();
+                    // The receiver outlives the worker.
+                    let _ = done.send(());
+                    result
+                });
+                while finished.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
+                    if let Err(e) = Python::attach(|py| py.check_signals()) {
+                        self.fail(e);
+                    }
+                }
+                worker.join().unwrap_or_else(|_| Err(Error::Internal("a thread panicked".into())))
+            })
+        });
+        match (result, self.exception.lock().unwrap_or_else(PoisonError::into_inner).take()) {
+            (_, Some(e)) => Err(e),
+            (Ok(r), None) => Ok(r),
+            (Err(e), None) => Err(raise(e)),
+        }
+    }
+
+    /// Hands progress to a Python callable as a dict.
+    pub fn progress(&self, callback: Option<&Py<PyAny>>, p: &Progress<'_>) -> ControlFlow<()> {
+        if let Some(callback) = callback {
+            let told = Python::attach(|py| -> PyResult<()> {
+                let info = PyDict::new(py);
+                info.set_item("name", p.name)?;
+                for (key, value) in [
+                    ("block", p.block),
+                    ("blocks", p.blocks),
+                    ("stage", p.stage),
+                    ("stages", p.stages),
+                    ("tile", p.tile),
+                    ("tiles", p.tiles),
+                ] {
+                    info.set_item(key, value)?;
+                }
+                callback.call1(py, (info,)).map(drop)
+            });
+            if let Err(e) = told {
+                self.fail(e);
+            }
+        }
+        if self.cancel.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
