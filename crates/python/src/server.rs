@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A running server. Stops when it is dropped.
+/// A running server. Stops when it is dropped, or left as a context.
 #[pyclass(frozen, module = "hushnet._native")]
 pub struct ServerHandle(Option<Server>);
 
@@ -24,12 +24,12 @@ impl Drop for ServerHandle {
     }
 }
 
-/// Starts a server on threads of its own.
+/// Starts a server on threads of its own and returns at once.
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
-                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=0))]
+                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-pub fn start_server(
+pub fn serve(
     py: Python<'_>,
     plan: &Plan,
     host: &str,
@@ -41,7 +41,7 @@ pub fn start_server(
     idle_timeout: f64,
     handshake_timeout: f64,
     grace: f64,
-    threads: usize,
+    threads: Option<usize>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -63,9 +63,9 @@ pub fn start_server(
 /// Serves until Ctrl-C. `on_ready` is called with the ServerHandle when the port is open.
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
-                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=0, on_ready=None))]
+                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, on_ready=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-pub fn serve(
+pub fn serve_forever(
     py: Python<'_>,
     plan: &Plan,
     host: &str,
@@ -77,10 +77,10 @@ pub fn serve(
     idle_timeout: f64,
     handshake_timeout: f64,
     grace: f64,
-    threads: usize,
+    threads: Option<usize>,
     on_ready: Option<Py<PyAny>>,
 ) -> PyResult<()> {
-    let handle = start_server(
+    let handle = serve(
         py, plan, host, port, tls_cert, tls_key, max_sessions, memory_limit, idle_timeout, handshake_timeout, grace, threads,
     )?;
     let handle = Py::new(py, handle)?;
