@@ -47,7 +47,8 @@ impl<'py> Array<'py> {
             Ok(array) => format!("has dtype {}", array.dtype()),
             Err(_) => format!("is a {}", value.get_type().name()?),
         };
-        let text = format!("input '{name}' {what}, wanted a NumPy array of float32 or float64 in native byte order");
+        let text =
+            format!("input '{name}' {what}, wanted a NumPy array of float32 or float64 in native byte order");
         Err(Kind::InputError.error(text))
     }
 

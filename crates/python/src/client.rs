@@ -31,14 +31,22 @@ pub fn run_local<'py>(
     let loopback = match transport {
         "pipe" => false,
         "loopback" => true,
-        other => return Err(PyValueError::new_err(format!("transport '{other}' is neither 'pipe' nor 'loopback'"))),
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "transport '{other}' is neither 'pipe' nor 'loopback'"
+            )))
+        }
     };
     let arrays = arrays::read(inputs)?;
     let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
     let guard = Guard::default();
     let (outputs, trace) = guard.run(py, || {
         let plan_options = options(plan.0.insecure(), None);
-        let client = rt::ClientOptions { plan: plan_options, compute: compute(threads)?, ..rt::ClientOptions::default() };
+        let client = rt::ClientOptions {
+            plan: plan_options,
+            compute: compute(threads)?,
+            ..rt::ClientOptions::default()
+        };
         let mut tell = |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
         if loopback {
             run_loopback(&plan.0, &inputs, client, &mut tell, guard.cancel.clone())
@@ -87,7 +95,8 @@ pub fn connect(
         idle_timeout: seconds(idle_timeout)?,
         cancel: cancel.clone(),
     };
-    let client = guard.run(py, || rt::Client::open(Box::new(rt::transport::connect(url, &connection)?), options))?;
+    let client =
+        guard.run(py, || rt::Client::open(Box::new(rt::transport::connect(url, &connection)?), options))?;
     Ok(Client { plan: client.plan().clone(), client: Mutex::new(Some(client)), cancel })
 }
 
@@ -114,14 +123,20 @@ impl Client {
 
     /// Runs the network on a batch of any size: `(outputs, trace JSON)`.
     #[pyo3(signature = (inputs, progress=None))]
-    fn infer<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>, progress: Option<Py<PyAny>>) -> PyResult<Result<'py>> {
+    fn infer<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Result<'py>> {
         let arrays = arrays::read(inputs)?;
         let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
         self.cancel.store(false, Ordering::Relaxed);
         let guard = Guard::with(self.cancel.clone());
-        let mut client = py
-            .detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take())
-            .ok_or_else(|| Kind::TransportError.error("the session is closed, or in use by another thread"))?;
+        let mut client =
+            py.detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take()).ok_or_else(
+                || Kind::TransportError.error("the session is closed, or in use by another thread"),
+            )?;
         let result = guard.run(py, || client.infer(&inputs, &mut |p| guard.progress(progress.as_ref(), p)));
         if client.is_open() {
             *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);

@@ -52,7 +52,11 @@ impl Guard {
     }
 
     /// Runs `call` on another thread and waits for it, looking at signals.
-    pub fn run<R: Send>(&self, py: Python<'_>, call: impl FnOnce() -> Result<R, Error> + Send) -> PyResult<R> {
+    pub fn run<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce() -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
         let result = py.detach(|| {
             std::thread::scope(|scope| {
                 let (done, finished) = channel();

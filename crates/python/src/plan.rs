@@ -35,7 +35,12 @@ impl Plan {
     /// Reads and checks a plan file, or its bytes.
     #[staticmethod]
     #[pyo3(signature = (source, allow_insecure=false, memory_limit=None))]
-    fn load(py: Python<'_>, source: Source, allow_insecure: bool, memory_limit: Option<u64>) -> PyResult<Self> {
+    fn load(
+        py: Python<'_>,
+        source: Source,
+        allow_insecure: bool,
+        memory_limit: Option<u64>,
+    ) -> PyResult<Self> {
         let options = options(allow_insecure, memory_limit);
         py.detach(|| match source {
             Source::Bytes(bytes) => rt::Plan::from_bytes(&bytes, &options).map_err(raise),

@@ -53,10 +53,13 @@ pub fn serve(
         memory_bytes: memory_limit,
         idle_timeout: seconds(idle_timeout)?,
         handshake_timeout: seconds(handshake_timeout)?,
-        grace: Duration::try_from_secs_f64(grace).map_err(|e| PyValueError::new_err(format!("grace: {e}")))?,
+        grace: Duration::try_from_secs_f64(grace)
+            .map_err(|e| PyValueError::new_err(format!("grace: {e}")))?,
     };
     let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session: None };
-    let server = py.detach(|| Server::start(rt::ServerPlan::new(&plan.0, compute(threads)?)?, &options)).map_err(raise)?;
+    let server = py
+        .detach(|| Server::start(rt::ServerPlan::new(&plan.0, compute(threads)?)?, &options))
+        .map_err(raise)?;
     Ok(ServerHandle(Some(server)))
 }
 
@@ -81,7 +84,18 @@ pub fn serve_forever(
     on_ready: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     let handle = serve(
-        py, plan, host, port, tls_cert, tls_key, max_sessions, memory_limit, idle_timeout, handshake_timeout, grace, threads,
+        py,
+        plan,
+        host,
+        port,
+        tls_cert,
+        tls_key,
+        max_sessions,
+        memory_limit,
+        idle_timeout,
+        handshake_timeout,
+        grace,
+        threads,
     )?;
     let handle = Py::new(py, handle)?;
     let run = || -> PyResult<()> {
@@ -95,7 +109,11 @@ pub fn serve_forever(
             handle.get().stop(py);
             handle.get().join(py, None)?;
             // Ctrl-C is how a server is meant to end.
-            if e.is_instance_of::<PyKeyboardInterrupt>(py) { Ok(()) } else { Err(e) }
+            if e.is_instance_of::<PyKeyboardInterrupt>(py) {
+                Ok(())
+            } else {
+                Err(e)
+            }
         }
         Ok(()) => Ok(()),
     }

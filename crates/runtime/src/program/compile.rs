@@ -101,9 +101,11 @@ pub(crate) fn compile(tensors: &[Tensor], stages: &[Stage], outputs: &[Port]) ->
     let mut programs: Vec<StageProgram> = Vec::with_capacity(stages.len());
     for (s, stage) in stages.iter().enumerate() {
         programs.push(match stage {
-            Stage::Linear(_) => {
-                StageProgram::Linear { fused: false, keep: true, free: free.remove(&(s, 0)).unwrap_or_default() }
-            }
+            Stage::Linear(_) => StageProgram::Linear {
+                fused: false,
+                keep: true,
+                free: free.remove(&(s, 0)).unwrap_or_default(),
+            },
             Stage::Client(client) => {
                 let segments = groups[s].iter().enumerate().map(|(g, &(first, end))| {
                     let now = (s, g);
@@ -141,7 +143,12 @@ fn group(tensors: &[Tensor], stage: &Stage) -> Vec<(usize, usize)> {
 }
 
 /// When each tensor is read last; `None`: an output of the network. Tensors that nobody reads die where they are made.
-fn last_reads(stages: &[Stage], groups: &[Vec<(usize, usize)>], outputs: &[Port], tensors: usize) -> Vec<Option<Time>> {
+fn last_reads(
+    stages: &[Stage],
+    groups: &[Vec<(usize, usize)>],
+    outputs: &[Port],
+    tensors: usize,
+) -> Vec<Option<Time>> {
     let mut last = vec![Some((0, 0)); tensors];
     for (s, stage) in stages.iter().enumerate() {
         match stage {
@@ -230,8 +237,15 @@ fn fuse(stages: &[Stage], last: &[Option<Time>], programs: &mut [StageProgram]) 
 }
 
 /// Bytes of the tensors that are alive at once, at most, when `images` images are computed.
-pub(crate) fn peak_bytes(tensors: &[Tensor], stages: &[Stage], programs: &[StageProgram], images: usize) -> u64 {
-    let size = |t: usize| (tensors[t].elements as u64).saturating_mul((Storage::of(&tensors[t]).bytes() * images) as u64);
+pub(crate) fn peak_bytes(
+    tensors: &[Tensor],
+    stages: &[Stage],
+    programs: &[StageProgram],
+    images: usize,
+) -> u64 {
+    let size = |t: usize| {
+        (tensors[t].elements as u64).saturating_mul((Storage::of(&tensors[t]).bytes() * images) as u64)
+    };
     let mut alive: HashMap<usize, u64> = HashMap::new();
     let mut peak = 0;
     let mut step = |made: &[usize], free: &[&[usize]]| {
