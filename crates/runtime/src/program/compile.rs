@@ -2,6 +2,7 @@
 
 use super::values::Storage;
 use crate::plan::{OpKind, Port, Stage, Tensor, TensorKind};
+use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 
 /// How a stage is executed.
@@ -179,10 +180,9 @@ fn row_program(tensors: &[Tensor], ops: &[crate::plan::Op], lives_on: impl Fn(us
     let mut made = Vec::new();
     for op in ops {
         for &t in &op.inputs {
-            if !registers.contains_key(&t) {
+            if let Entry::Vacant(free) = registers.entry(t) {
                 let register = program.register(&tensors[t]);
-                registers.insert(t, register);
-                program.loads.push((t, register));
+                program.loads.push((t, *free.insert(register)));
             }
         }
         made.push(op.output);

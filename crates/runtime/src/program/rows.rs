@@ -149,7 +149,10 @@ impl RowRunner<'_> {
                 match kernel(x, inverse, bound as f64, out) {
                     Some(largest) => self.monitor.see(step.tensor, largest),
                     None => {
-                        let outside = |v: &f64| !((v * inverse).round_ties_even().abs() <= bound as f64);
+                        let outside = |v: &f64| {
+                            let v = (v * inverse).round_ties_even().abs();
+                            v.is_nan() || v > bound as f64
+                        };
                         let at = x.iter().position(outside).unwrap_or(0);
                         out.fill(0);
                         self.fault(FaultKind::Range, step.tensor, feature, start + at, x[at]);

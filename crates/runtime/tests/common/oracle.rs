@@ -1,5 +1,7 @@
 //! Straightforward evaluation of a plan's JSON, one image at a time, row-major, without any of the crate's code.
 
+#![allow(clippy::approx_constant, reason = "the constants are part of the definition, digit for digit")]
+
 use super::{Batch, Builder};
 use serde_json::Value;
 use std::collections::HashMap;
