@@ -5,7 +5,7 @@ use super::inputs::{self, Input, Output};
 use super::tiles::{mask_id, Sink, TileContext, Worker};
 use crate::channel::{send_failure, Channel};
 use crate::compute::{Compute, Shelf};
-use crate::error::{Error, ProtocolError, TransportError};
+use crate::error::{check_environment, Error, ProtocolError, TransportError};
 use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
 use crate::program::{
     self, interleave, Data, InputView, Monitor, RowRunner, SegmentKind, Slot, StageProgram, Storage, Values,
@@ -102,6 +102,7 @@ impl Client {
         channel: &mut dyn Channel,
         options: &ClientOptions,
     ) -> Result<(Plan, BatchContext, [u8; 32]), Error> {
+        check_environment()?;
         let limits = &options.plan.limits;
         let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
         channel.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));

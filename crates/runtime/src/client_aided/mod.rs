@@ -11,6 +11,7 @@ mod tiles;
 
 pub use client::{Client, ClientOptions};
 pub use inputs::{Input, Output};
+pub(crate) use server::KEPT_BYTES;
 pub use server::{ServerPlan, SessionEvent};
 
 /// Tiles that a client sends ahead of the answers.
