@@ -1,16 +1,16 @@
-//! Exceptions.
+//! Exceptions: the classes of `hushnet.errors`.
 
 use hushnet_runtime::Error;
-use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyKeyboardInterrupt};
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::import_exception;
 use pyo3::prelude::*;
 
-create_exception!(hushnet._native, HushnetError, PyException, "Base of all errors of a run.");
-create_exception!(hushnet._native, PlanError, HushnetError, "A plan file is refused.");
-create_exception!(hushnet._native, RangeError, HushnetError, "A value left the planned range.");
-create_exception!(hushnet._native, ProtocolError, HushnetError, "The peer does not keep to the protocol.");
-create_exception!(hushnet._native, TransportError, HushnetError, "The connection failed.");
-create_exception!(hushnet._native, InputError, HushnetError, "An input does not fit the network.");
+import_exception!(hushnet.errors, HushnetError);
+import_exception!(hushnet.errors, PlanError);
+import_exception!(hushnet.errors, RangeError);
+import_exception!(hushnet.errors, ProtocolError);
+import_exception!(hushnet.errors, TransportError);
+import_exception!(hushnet.errors, InputError);
 
 impl HushnetError {
     /// From anything that can be shown.
@@ -31,15 +31,4 @@ pub fn raise(e: Error) -> PyErr {
         Error::Internal(_) => HushnetError::new_err(text),
         Error::Cancelled => PyKeyboardInterrupt::new_err(()),
     }
-}
-
-/// Adds the exceptions to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = m.py();
-    m.add("HushnetError", py.get_type::<HushnetError>())?;
-    m.add("PlanError", py.get_type::<PlanError>())?;
-    m.add("RangeError", py.get_type::<RangeError>())?;
-    m.add("ProtocolError", py.get_type::<ProtocolError>())?;
-    m.add("TransportError", py.get_type::<TransportError>())?;
-    m.add("InputError", py.get_type::<InputError>())
 }

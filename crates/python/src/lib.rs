@@ -24,7 +24,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         .filter_target("hushnet_runtime".to_owned(), log::LevelFilter::Info);
     // A second interpreter finds the logger installed.
     let _ = logger.install();
-    errors::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<plan::Plan>()?;
     m.add_class::<client::Client>()?;

@@ -160,7 +160,7 @@ def serve(
     if tls:
         options |= {"tls_cert": str(tls[0]), "tls_key": str(tls[1])}
     if threads:
-        _native.set_threads(threads)
+        options["threads"] = threads
     handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
     scheme = "wss" if tls else "ws"
     url = f"{scheme}://{host}:{handle.port}/ws"
