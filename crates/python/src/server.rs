@@ -27,7 +27,7 @@ impl Drop for ServerHandle {
 /// Starts a server on threads of its own.
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
-                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=0))]
+                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=0, record=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn start_server(
     py: Python<'_>,
@@ -42,6 +42,7 @@ pub fn start_server(
     handshake_timeout: f64,
     grace: f64,
     threads: usize,
+    record: Option<PathBuf>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -55,7 +56,7 @@ pub fn start_server(
         handshake_timeout: seconds(handshake_timeout)?,
         grace: Duration::try_from_secs_f64(grace).map_err(|e| PyValueError::new_err(format!("grace: {e}")))?,
     };
-    let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session: None };
+    let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session: None, record };
     let server = py.detach(|| Server::start(rt::ServerPlan::new(&plan.0, compute(threads)?)?, &options)).map_err(raise)?;
     Ok(ServerHandle(Some(server)))
 }
@@ -81,7 +82,7 @@ pub fn serve(
     on_ready: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     let handle = start_server(
-        py, plan, host, port, tls_cert, tls_key, max_sessions, memory_limit, idle_timeout, handshake_timeout, grace, threads,
+        py, plan, host, port, tls_cert, tls_key, max_sessions, memory_limit, idle_timeout, handshake_timeout, grace, threads, None,
     )?;
     let handle = Py::new(py, handle)?;
     let run = || -> PyResult<()> {
