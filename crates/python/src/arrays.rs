@@ -1,6 +1,6 @@
 //! NumPy arrays in and out.
 
-use crate::errors::InputError;
+use crate::errors::Kind;
 use hushnet_runtime::{Input, InputData, Output};
 use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -47,8 +47,9 @@ impl<'py> Array<'py> {
             Ok(array) => format!("has dtype {}", array.dtype()),
             Err(_) => format!("is a {}", value.get_type().name()?),
         };
-        let text = format!("input '{name}' {what}, wanted a NumPy array of float32 or float64 in native byte order");
-        Err(InputError::new_err(text))
+        let text =
+            format!("input '{name}' {what}, wanted a NumPy array of float32 or float64 in native byte order");
+        Err(Kind::InputError.error(text))
     }
 
     /// For the run time.

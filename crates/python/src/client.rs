@@ -1,7 +1,7 @@
 //! Running both parties, and being a client.
 
 use crate::arrays;
-use crate::errors::{raise, TransportError};
+use crate::errors::{raise, Kind};
 use crate::guard::{compute, Guard};
 use crate::plan::{options, Plan};
 use hushnet_runtime as rt;
@@ -19,26 +19,34 @@ type Result<'py> = (Bound<'py, PyDict>, String);
 
 /// Both parties in this process, over the real protocol: `(outputs, trace JSON)`.
 #[pyfunction]
-#[pyo3(signature = (plan, inputs, threads=0, progress=None, transport="pipe"))]
+#[pyo3(signature = (plan, inputs, threads=None, progress=None, transport="pipe"))]
 pub fn run_local<'py>(
     py: Python<'py>,
     plan: &Plan,
     inputs: &Bound<'py, PyDict>,
-    threads: usize,
+    threads: Option<usize>,
     progress: Option<Py<PyAny>>,
     transport: &str,
 ) -> PyResult<Result<'py>> {
     let loopback = match transport {
         "pipe" => false,
         "loopback" => true,
-        other => return Err(PyValueError::new_err(format!("transport '{other}' is neither 'pipe' nor 'loopback'"))),
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "transport '{other}' is neither 'pipe' nor 'loopback'"
+            )))
+        }
     };
     let arrays = arrays::read(inputs)?;
     let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
     let guard = Guard::default();
     let (outputs, trace) = guard.run(py, || {
         let plan_options = options(plan.0.insecure(), None);
-        let client = rt::ClientOptions { plan: plan_options, compute: compute(threads)?, ..rt::ClientOptions::default() };
+        let client = rt::ClientOptions {
+            plan: plan_options,
+            compute: compute(threads)?,
+            ..rt::ClientOptions::default()
+        };
         let mut tell = |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
         if loopback {
             run_loopback(&plan.0, &inputs, client, &mut tell, guard.cancel.clone())
@@ -60,7 +68,7 @@ pub struct Client {
 
 /// Connects to `ws://host:port` or `wss://host:port`.
 #[pyfunction]
-#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=0, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None))]
+#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn connect(
     py: Python<'_>,
@@ -68,7 +76,7 @@ pub fn connect(
     ca: Option<PathBuf>,
     insecure_tls: bool,
     allow_insecure: bool,
-    threads: usize,
+    threads: Option<usize>,
     connect_timeout: f64,
     idle_timeout: f64,
     memory_limit: Option<u64>,
@@ -87,7 +95,8 @@ pub fn connect(
         idle_timeout: seconds(idle_timeout)?,
         cancel: cancel.clone(),
     };
-    let client = guard.run(py, || rt::Client::open(Box::new(rt::transport::connect(url, &connection)?), options))?;
+    let client =
+        guard.run(py, || rt::Client::open(Box::new(rt::transport::connect(url, &connection)?), options))?;
     Ok(Client { plan: client.plan().clone(), client: Mutex::new(Some(client)), cancel })
 }
 
@@ -114,14 +123,20 @@ impl Client {
 
     /// Runs the network on a batch of any size: `(outputs, trace JSON)`.
     #[pyo3(signature = (inputs, progress=None))]
-    fn infer<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>, progress: Option<Py<PyAny>>) -> PyResult<Result<'py>> {
+    fn infer<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Result<'py>> {
         let arrays = arrays::read(inputs)?;
         let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
         self.cancel.store(false, Ordering::Relaxed);
         let guard = Guard::with(self.cancel.clone());
-        let mut client = py
-            .detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take())
-            .ok_or_else(|| TransportError::new_err("the session is closed, or in use by another thread"))?;
+        let mut client =
+            py.detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take()).ok_or_else(
+                || Kind::TransportError.error("the session is closed, or in use by another thread"),
+            )?;
         let result = guard.run(py, || client.infer(&inputs, &mut |p| guard.progress(progress.as_ref(), p)));
         if client.is_open() {
             *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);

@@ -3,7 +3,6 @@
 use crate::errors::raise;
 use hushnet_runtime::{Compute, Error, Progress};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError};
@@ -24,12 +23,12 @@ pub fn set_threads(threads: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// A pool of so many threads; 0: the default.
-pub fn compute(threads: usize) -> Result<Compute, Error> {
-    if threads == 0 {
+/// A pool of so many threads; None: the one of [`set_threads`].
+pub fn compute(threads: Option<usize>) -> Result<Compute, Error> {
+    let Some(threads) = threads else {
         let default = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner);
         return Ok(default.clone().unwrap_or_default());
-    }
+    };
     Compute::with_threads(threads)
 }
 
@@ -53,7 +52,11 @@ impl Guard {
     }
 
     /// Runs `call` on another thread and waits for it, looking at signals.
-    pub fn run<R: Send>(&self, py: Python<'_>, call: impl FnOnce() -> Result<R, Error> + Send) -> PyResult<R> {
+    pub fn run<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce() -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
         let result = py.detach(|| {
             std::thread::scope(|scope| {
                 let (done, finished) = channel();
@@ -78,24 +81,15 @@ impl Guard {
         }
     }
 
-    /// Hands progress to a Python callable as a dict.
+    /// Hands progress to a Python callable as `(stage name, tiles done, tiles)`; with several blocks, the name says which.
     pub fn progress(&self, callback: Option<&Py<PyAny>>, p: &Progress<'_>) -> ControlFlow<()> {
         if let Some(callback) = callback {
-            let told = Python::attach(|py| -> PyResult<()> {
-                let info = PyDict::new(py);
-                info.set_item("name", p.name)?;
-                for (key, value) in [
-                    ("block", p.block),
-                    ("blocks", p.blocks),
-                    ("stage", p.stage),
-                    ("stages", p.stages),
-                    ("tile", p.tile),
-                    ("tiles", p.tiles),
-                ] {
-                    info.set_item(key, value)?;
-                }
-                callback.call1(py, (info,)).map(drop)
-            });
+            let name = if p.blocks > 1 {
+                format!("[{}/{}] {}", p.block + 1, p.blocks, p.name)
+            } else {
+                p.name.to_owned()
+            };
+            let told = Python::attach(|py| callback.call1(py, (name, p.tile, p.tiles)));
             if let Err(e) = told {
                 self.fail(e);
             }

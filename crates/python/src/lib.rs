@@ -13,7 +13,9 @@ use pyo3::prelude::*;
 /// Name of the instruction set in use; HushnetError when `HUSHNET_SIMD` cannot be obeyed.
 #[pyfunction]
 fn simd() -> PyResult<&'static str> {
-    hushnet_runtime::simd_init().map(hushnet_runtime::Isa::name).map_err(errors::HushnetError::new_err_from)
+    hushnet_runtime::simd_init()
+        .map(hushnet_runtime::Isa::name)
+        .map_err(|e| errors::Kind::HushnetError.error(e))
 }
 
 #[pymodule]
@@ -32,7 +34,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
     m.add_function(wrap_pyfunction!(client::run_local, m)?)?;
     m.add_function(wrap_pyfunction!(client::connect, m)?)?;
-    m.add_function(wrap_pyfunction!(server::start_server, m)?)?;
+    m.add_function(wrap_pyfunction!(server::serve_forever, m)?)?;
     m.add_function(wrap_pyfunction!(server::serve, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;

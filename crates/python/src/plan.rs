@@ -1,6 +1,6 @@
 //! Plans.
 
-use crate::errors::PlanError;
+use crate::errors::Kind;
 use hushnet_runtime as rt;
 use hushnet_runtime::plan::Port;
 use pyo3::prelude::*;
@@ -27,7 +27,7 @@ pub fn options(allow_insecure: bool, memory_limit: Option<u64>) -> rt::PlanOptio
 }
 
 fn raise(e: rt::PlanError) -> PyErr {
-    PlanError::new_err(e.to_string())
+    Kind::PlanError.error(e)
 }
 
 #[pymethods]
@@ -35,12 +35,17 @@ impl Plan {
     /// Reads and checks a plan file, or its bytes.
     #[staticmethod]
     #[pyo3(signature = (source, allow_insecure=false, memory_limit=None))]
-    fn load(py: Python<'_>, source: Source, allow_insecure: bool, memory_limit: Option<u64>) -> PyResult<Self> {
+    fn load(
+        py: Python<'_>,
+        source: Source,
+        allow_insecure: bool,
+        memory_limit: Option<u64>,
+    ) -> PyResult<Self> {
         let options = options(allow_insecure, memory_limit);
         py.detach(|| match source {
             Source::Bytes(bytes) => rt::Plan::from_bytes(&bytes, &options).map_err(raise),
             Source::Path(path) => rt::Plan::load(&path, &options)
-                .map_err(|e| PlanError::new_err(format!("{}: {e}", path.display()))),
+                .map_err(|e| Kind::PlanError.error(format!("{}: {e}", path.display()))),
         })
         .map(Self)
     }

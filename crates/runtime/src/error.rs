@@ -93,7 +93,9 @@ pub enum InputError {
         name: String,
     },
     /// NaN or infinity.
-    #[error("input '{name}' holds {value} at image {image}, element {element}; inputs must be finite numbers")]
+    #[error(
+        "input '{name}' holds {value} at image {image}, element {element}; inputs must be finite numbers"
+    )]
     NotFinite {
         /// Input name.
         name: String,
@@ -117,7 +119,10 @@ pub enum ProtocolError {
     #[error("the peer sent something that is not a Hushnet frame ({0}); is this address a Hushnet server of this version?")]
     NotAFrame(&'static str),
     /// Another protocol version.
-    #[error("the peer speaks protocol version {got}, this program speaks {}; use the same release on both sides", crate::wire::PROTOCOL)]
+    #[error(
+        "the peer speaks protocol version {got}, this program speaks {}; use the same release on both sides",
+        crate::wire::PROTOCOL
+    )]
     Version {
         /// Version of the peer.
         got: u32,
@@ -131,7 +136,9 @@ pub enum ProtocolError {
         limit: u64,
     },
     /// The payload is shorter or longer than the plan says.
-    #[error("a {kind} frame for stage {stage}, tile {tile} has {got} bytes of payload, the plan says {expected}")]
+    #[error(
+        "a {kind} frame for stage {stage}, tile {tile} has {got} bytes of payload, the plan says {expected}"
+    )]
     Length {
         /// Frame kind.
         kind: &'static str,
@@ -200,8 +207,12 @@ impl Error {
     pub fn for_peer(&self) -> (u32, String) {
         match self {
             Self::Protocol(e) => (code::PROTOCOL, e.to_string()),
-            Self::Transport(TransportError::Timeout { .. }) => (code::TIMEOUT, "nothing was heard for too long".into()),
-            Self::Transport(TransportError::Shutdown) => (code::SHUTDOWN, "the server is shutting down".into()),
+            Self::Transport(TransportError::Timeout { .. }) => {
+                (code::TIMEOUT, "nothing was heard for too long".into())
+            }
+            Self::Transport(TransportError::Shutdown) => {
+                (code::SHUTDOWN, "the server is shutting down".into())
+            }
             Self::Transport(_) | Self::Internal(_) => (code::INTERNAL, "internal error".into()),
             Self::Plan(_) => (code::PLAN, "the plan was refused".into()),
             Self::Range(_) | Self::Input(_) | Self::Cancelled => (code::ABORTED, "the client gave up".into()),

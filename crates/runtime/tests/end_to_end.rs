@@ -49,7 +49,12 @@ fn a_tensor_that_feeds_two_layers_and_a_residual_sum() {
         op("dequantize", &[q], r[2]),
         op("add", &[r[0], r[1]], r[3]),
         op("add", &[r[3], r[2]], r[4]),
-        op_with("max_pool", &[r[4]], pooled, json!({"kernel": [2, 2], "stride": [2, 2], "pads": [0, 0, 0, 0], "dilation": [1, 1]})),
+        op_with(
+            "max_pool",
+            &[r[4]],
+            pooled,
+            json!({"kernel": [2, 2], "stride": [2, 2], "pads": [0, 0, 0, 0], "dilation": [1, 1]}),
+        ),
         op("quantize", &[pooled], q2),
     ]);
     let last = b.linear(q2, json!({"type": "dense", "inputs": 36, "outputs": 3}), &Linear { band: 2, ..o });

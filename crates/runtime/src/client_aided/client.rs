@@ -7,7 +7,9 @@ use crate::channel::{send_failure, Channel};
 use crate::compute::{Compute, Shelf};
 use crate::error::{Error, ProtocolError, TransportError};
 use crate::plan::{ClientStage, Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
-use crate::program::{self, interleave, Data, InputView, Monitor, RowRunner, SegmentKind, Slot, StageProgram, Storage, Values};
+use crate::program::{
+    self, interleave, Data, InputView, Monitor, RowRunner, SegmentKind, Slot, StageProgram, Storage, Values,
+};
 use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
 use crate::wire::{Begin, Block, End, FrameBuilder, Hello, Kind, HEADER, PROTOCOL};
 use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
@@ -94,7 +96,10 @@ impl Client {
         }
     }
 
-    fn greet(channel: &mut dyn Channel, options: &ClientOptions) -> Result<(Plan, BatchContext, [u8; 32]), Error> {
+    fn greet(
+        channel: &mut dyn Channel,
+        options: &ClientOptions,
+    ) -> Result<(Plan, BatchContext, [u8; 32]), Error> {
         let limits = &options.plan.limits;
         let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
         channel.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));
@@ -127,7 +132,11 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Input`] leaves the session open; every other error closes it.
-    pub fn infer(&mut self, inputs: &[Input<'_>], progress: &mut OnProgress<'_>) -> Result<(Vec<Output>, Trace), Error> {
+    pub fn infer(
+        &mut self,
+        inputs: &[Input<'_>],
+        progress: &mut OnProgress<'_>,
+    ) -> Result<(Vec<Output>, Trace), Error> {
         if self.closed {
             return Err(TransportError::Closed.into());
         }
@@ -170,8 +179,11 @@ impl Client {
         let n = plan.ring_degree();
         let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
         let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
-        let mut outputs: Vec<Output> =
-            plan.outputs().iter().map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) }).collect();
+        let mut outputs: Vec<Output> = plan
+            .outputs()
+            .iter()
+            .map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) })
+            .collect();
         let blocks = images.div_ceil(n);
         for block in 0..blocks {
             let first = block * n;
@@ -189,14 +201,21 @@ impl Client {
                 more: block + 1 < blocks || self.next_block > 0,
             };
             self.next_block = self.next_block.checked_add(1).filter(|&b| b < u32::MAX).ok_or_else(|| {
-                ProtocolError::Message { kind: "Block", detail: "a session has at most 2^32 - 2 blocks; open another".into() }
+                ProtocolError::Message {
+                    kind: "Block",
+                    detail: "a session has at most 2^32 - 2 blocks; open another".into(),
+                }
             })?;
             let announce = Block { index: run.index, images: count as u32 };
             self.channel.send(FrameBuilder::message(Kind::Block, &announce)?)?;
             let mut tell = |stage: usize, tile: usize, tiles: usize| {
                 let name = plan.stages()[stage].name();
                 let p = Progress { block, blocks, stage, stages: plan.stages().len(), name, tile, tiles };
-                if progress(&p).is_break() { Err(Error::Cancelled) } else { Ok(()) }
+                if progress(&p).is_break() {
+                    Err(Error::Cancelled)
+                } else {
+                    Ok(())
+                }
             };
             self.block(plan, &mut run, &mut trace, &mut tell)?;
             for (port, output) in plan.outputs().iter().zip(&mut outputs) {
@@ -237,12 +256,25 @@ impl Client {
         for (index, stage) in shared_stages(plan) {
             for tile in 0..stage.tiles.len() {
                 let frame = self.channel.recv()?;
-                let payload = frame.expect_payload(Kind::SetupMask, index as u32, tile as u32, stage.setup_bytes(tile))?;
+                let payload = frame.expect_payload(
+                    Kind::SetupMask,
+                    index as u32,
+                    tile as u32,
+                    stage.setup_bytes(tile),
+                )?;
                 trace.stages[index].setup_bytes_down += frame.bytes().len() as u64;
                 let hats = self.options.compute.run(|| mask_sums(&self.context, stage, payload))?;
                 self.sums[index].extend(hats);
                 done += 1;
-                let p = Progress { block: 0, blocks: 1, stage: 0, stages: plan.stages().len(), name: "setup", tile: done, tiles: total };
+                let p = Progress {
+                    block: 0,
+                    blocks: 1,
+                    stage: 0,
+                    stages: plan.stages().len(),
+                    name: "setup",
+                    tile: done,
+                    tiles: total,
+                };
                 if progress(&p).is_break() {
                     return Err(Error::Cancelled);
                 }
@@ -267,7 +299,8 @@ impl Client {
                 Stage::Client(client) => {
                     let start = Instant::now();
                     let (values, monitor) = (&mut run.values, &run.monitor);
-                    compute.run(|| program::run_client(plan, (index, client), first_segment, values, monitor))?;
+                    compute
+                        .run(|| program::run_client(plan, (index, client), first_segment, values, monitor))?;
                     trace.stages[index].seconds.program += since(start);
                     first_segment = 0;
                     tell(index, 1, 1)?;
@@ -340,7 +373,8 @@ impl Client {
         });
         let images = run.values.images;
         let output = &plan.tensors()[stage.output];
-        let mut stored: Vec<Data> = rows.map(|r| program::allocate(r, plan.tensors(), images)).unwrap_or_default();
+        let mut stored: Vec<Data> =
+            rows.map(|r| program::allocate(r, plan.tensors(), images)).unwrap_or_default();
         if *keep {
             stored.push(Data::new(Storage::of(output), output.elements * images));
         }
@@ -381,7 +415,13 @@ impl Client {
             while sent < stage.tiles.len() && sent < tile + IN_FLIGHT {
                 let start = Instant::now();
                 let length = stage.request_bytes(sent);
-                let mut frame = FrameBuilder::reuse(std::mem::take(&mut buffer), Kind::Request, index as u32, sent as u32, length)?;
+                let mut frame = FrameBuilder::reuse(
+                    std::mem::take(&mut buffer),
+                    Kind::Request,
+                    index as u32,
+                    sent as u32,
+                    length,
+                )?;
                 compute.run(|| upload.encrypt(sent, input, masks, frame.payload_mut()))?;
                 report.seconds.encrypt += since(start);
                 let start = Instant::now();
@@ -394,7 +434,12 @@ impl Client {
             let frame = self.channel.recv()?;
             report.seconds.wait += since(start);
             let start = Instant::now();
-            let payload = frame.expect_payload(Kind::Response, index as u32, tile as u32, stage.response_bytes(tile))?;
+            let payload = frame.expect_payload(
+                Kind::Response,
+                index as u32,
+                tile as u32,
+                stage.response_bytes(tile),
+            )?;
             report.bytes_down += frame.bytes().len() as u64;
             compute.run(|| sink.receive(tile, arrived, payload))?;
             arrived += stage.tile_outputs(tile);
@@ -459,14 +504,23 @@ fn observe(plan: &Plan, monitor: &Monitor, trace: &mut Trace) {
     for (stage, report) in plan.stages().iter().zip(&mut trace.stages) {
         let computed: Vec<usize> = match stage {
             Stage::Linear(l) => vec![l.output],
-            Stage::Client(c) => c.ops.iter().filter(|o| matches!(o.kind, crate::plan::OpKind::Quantize {})).map(|o| o.output).collect(),
+            Stage::Client(c) => c
+                .ops
+                .iter()
+                .filter(|o| matches!(o.kind, crate::plan::OpKind::Quantize {}))
+                .map(|o| o.output)
+                .collect(),
         };
         for (i, tensor) in computed.into_iter().enumerate() {
             let TensorKind::Fixed { bound, .. } = plan.tensors()[tensor].kind else { continue };
             let largest = monitor.largest(tensor);
             match report.ranges.get_mut(i) {
                 Some(range) => range.largest = range.largest.max(largest),
-                None => report.ranges.push(RangeTrace { tensor: plan.tensors()[tensor].name.clone(), largest, bound }),
+                None => report.ranges.push(RangeTrace {
+                    tensor: plan.tensors()[tensor].name.clone(),
+                    largest,
+                    bound,
+                }),
             }
         }
     }

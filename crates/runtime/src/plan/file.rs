@@ -72,7 +72,10 @@ fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec
                 "I16" => Dtype::I16,
                 "I64" => Dtype::I64,
                 other => {
-                    return Err(PlanError::Weights { tensor: name.clone(), detail: format!("dtype {other}") });
+                    return Err(PlanError::Weights {
+                        tensor: name.clone(),
+                        detail: format!("dtype {other}"),
+                    });
                 }
             };
             let view = TensorView::new(dtype, t.shape.to_vec(), t.data)
@@ -103,9 +106,8 @@ impl Plan {
         Limits::check("the plan", bytes.len() as u64, limits.file_bytes)?;
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| container_error(&e))?;
         let metadata = header.metadata().clone().unwrap_or_default();
-        let get = |key: &'static str| {
-            metadata.get(key).ok_or(PlanError::Format { key, found: "missing".into() })
-        };
+        let get =
+            |key: &'static str| metadata.get(key).ok_or(PlanError::Format { key, found: "missing".into() });
         let format = get("format")?;
         if format != FORMAT {
             return Err(PlanError::Format { key: "format", found: format!("{:.40?}", format) });
@@ -154,7 +156,9 @@ impl Plan {
         let mut owned: BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)> = BTreeMap::new();
         for (stage, spec) in self.stages().iter().zip(&self.spec().stages) {
             let (Stage::Linear(stage), StageSpec::Linear(spec)) = (stage, spec) else { continue };
-            let (Some(weights), Some(w), Some(b)) = (&stage.weights, &spec.weights, &spec.bias) else { continue };
+            let (Some(weights), Some(w), Some(b)) = (&stage.weights, &spec.weights, &spec.bias) else {
+                continue;
+            };
             let (dtype, data) = match &weights.weights {
                 WeightData::I8(v) => ("I8", v.iter().map(|&x| x.cast_unsigned()).collect()),
                 WeightData::I16(v) => ("I16", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
@@ -163,8 +167,10 @@ impl Plan {
             let bias = weights.bias.iter().flat_map(|x| x.to_le_bytes()).collect();
             owned.insert(b.clone(), ("I64", vec![weights.bias.len()], bias));
         }
-        let views =
-            owned.iter().map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data })).collect();
+        let views = owned
+            .iter()
+            .map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }))
+            .collect();
         encode(self.json(), &views)
     }
 

@@ -184,7 +184,9 @@ impl LinearStage {
     #[must_use]
     pub fn response_bytes(&self, tile: usize) -> usize {
         let parts = if self.mask == MaskMode::Shared { 1 } else { 2 };
-        self.tile_outputs(tile).saturating_mul(self.polynomial_bytes(self.response_bits())).saturating_mul(parts)
+        self.tile_outputs(tile)
+            .saturating_mul(self.polynomial_bytes(self.response_bits()))
+            .saturating_mul(parts)
     }
 
     /// Payload bytes of a tile's SetupMask, 0 with fresh masks.

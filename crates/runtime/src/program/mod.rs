@@ -83,7 +83,10 @@ pub(crate) struct Monitor {
 
 impl Monitor {
     pub(crate) fn new(tensors: usize) -> Self {
-        Self { largest: std::iter::repeat_with(AtomicU64::default).take(tensors).collect(), fault: Mutex::default() }
+        Self {
+            largest: std::iter::repeat_with(AtomicU64::default).take(tensors).collect(),
+            fault: Mutex::default(),
+        }
     }
 
     /// Notes the largest absolute integer of part of a tensor.

@@ -30,7 +30,12 @@ pub(crate) struct RowRunner<'a> {
 
 impl RowRunner<'_> {
     pub(crate) fn scratch(&self) -> RowScratch {
-        let inputs = self.program.loads.iter().filter(|(t, _)| matches!(self.values.slots[*t], Slot::Input(_))).count();
+        let inputs = self
+            .program
+            .loads
+            .iter()
+            .filter(|(t, _)| matches!(self.values.slots[*t], Slot::Input(_)))
+            .count();
         RowScratch {
             real: vec![vec![0.0; CHUNK]; self.program.real_registers],
             fixed: vec![vec![0; CHUNK]; self.program.fixed_registers],
@@ -40,7 +45,13 @@ impl RowRunner<'_> {
 
     /// Runs the program on `outputs.len() / stores` features from `feature` on; `outputs` are the rows of the stores
     /// of one feature after the other.
-    pub(crate) fn run(&self, scratch: &mut RowScratch, feature: usize, given: &[i64], outputs: &mut [RowMut<'_>]) {
+    pub(crate) fn run(
+        &self,
+        scratch: &mut RowScratch,
+        feature: usize,
+        given: &[i64],
+        outputs: &mut [RowMut<'_>],
+    ) {
         let per_feature = self.program.stores.len().max(1);
         let features = outputs.len() / per_feature;
         for start in (0..self.values.images).step_by(CHUNK) {
@@ -61,7 +72,13 @@ impl RowRunner<'_> {
         }
     }
 
-    fn transpose_inputs(&self, scratch: &mut RowScratch, feature: usize, features: usize, range: (usize, usize)) {
+    fn transpose_inputs(
+        &self,
+        scratch: &mut RowScratch,
+        feature: usize,
+        features: usize,
+        range: (usize, usize),
+    ) {
         let views = self.program.loads.iter().filter_map(|(t, _)| match &self.values.slots[*t] {
             Slot::Input(view) => Some(view),
             _ => None,
@@ -71,7 +88,14 @@ impl RowRunner<'_> {
         }
     }
 
-    fn load(&self, scratch: &mut RowScratch, feature: usize, in_group: usize, given: &[i64], (start, count): (usize, usize)) {
+    fn load(
+        &self,
+        scratch: &mut RowScratch,
+        feature: usize,
+        in_group: usize,
+        given: &[i64],
+        (start, count): (usize, usize),
+    ) {
         let at = feature * self.values.images + start;
         let mut inputs = scratch.inputs.iter();
         for &(tensor, register) in &self.program.loads {
@@ -79,7 +103,9 @@ impl RowRunner<'_> {
                 (_, Register::Fixed(r)) if self.given == Some(tensor) => {
                     scratch.fixed[r][..count].copy_from_slice(&given[start..start + count]);
                 }
-                (Slot::Data(Data::Real(v)), Register::Real(r)) => scratch.real[r][..count].copy_from_slice(&v[at..at + count]),
+                (Slot::Data(Data::Real(v)), Register::Real(r)) => {
+                    scratch.real[r][..count].copy_from_slice(&v[at..at + count])
+                }
                 (Slot::Data(data), Register::Fixed(r)) => data.read_fixed(at, &mut scratch.fixed[r][..count]),
                 (Slot::Input(_), Register::Real(r)) => {
                     if let Some(buffer) = inputs.next() {
@@ -123,7 +149,10 @@ impl RowRunner<'_> {
                 match kernel(x, inverse, bound as f64, out) {
                     Some(largest) => self.monitor.see(step.tensor, largest),
                     None => {
-                        let outside = |v: &f64| !((v * inverse).round_ties_even().abs() <= bound as f64);
+                        let outside = |v: &f64| {
+                            let v = (v * inverse).round_ties_even().abs();
+                            v.is_nan() || v > bound as f64
+                        };
                         let at = x.iter().position(outside).unwrap_or(0);
                         out.fill(0);
                         self.fault(FaultKind::Range, step.tensor, feature, start + at, x[at]);
@@ -179,7 +208,9 @@ fn elementwise(kind: &OpKind, x: &[f64], y: &[f64], channel: usize, out: &mut [f
             let slope = slope.get(channel).or(slope.first()).copied().unwrap_or(1.0);
             kernels::prelu(x, slope, out);
         }
-        OpKind::Clip { min, max } => kernels::clip(x, min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY), out),
+        OpKind::Clip { min, max } => {
+            kernels::clip(x, min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY), out)
+        }
         OpKind::Abs {} => kernels::abs(x, out),
         OpKind::Neg {} => kernels::neg(x, out),
         OpKind::Sqrt {} => kernels::sqrt(x, out),
@@ -219,7 +250,8 @@ pub(crate) fn run_rows(program: &RowProgram, tensors: &[Tensor], values: &mut Va
 
 /// Room for the tensors that a row program stores.
 pub(crate) fn allocate(program: &RowProgram, tensors: &[Tensor], images: usize) -> Vec<Data> {
-    let room = |&(t, _): &(usize, Register)| Data::new(Storage::of(&tensors[t]), tensors[t].elements * images);
+    let room =
+        |&(t, _): &(usize, Register)| Data::new(Storage::of(&tensors[t]), tensors[t].elements * images);
     program.stores.iter().map(room).collect()
 }
 

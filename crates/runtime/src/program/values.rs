@@ -157,7 +157,13 @@ pub(crate) struct InputView<'a> {
 impl InputView<'_> {
     /// Features `feature..feature + out.len() / stride` of images `start..start + count` of the block,
     /// written to `out[feature][image]` with the given distance between features.
-    pub(crate) fn transpose(&self, feature: usize, (start, count): (usize, usize), out: &mut [f64], stride: usize) {
+    pub(crate) fn transpose(
+        &self,
+        feature: usize,
+        (start, count): (usize, usize),
+        out: &mut [f64],
+        stride: usize,
+    ) {
         let group = out.len() / stride;
         for image in 0..count {
             let at = (self.first + start + image) * self.features + feature;
@@ -229,4 +235,3 @@ impl<'a> Values<'a> {
         self.slots[tensor] = Slot::Empty;
     }
 }
-

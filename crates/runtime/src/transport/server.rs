@@ -4,8 +4,8 @@ use super::bridge::{self, Bridge, Phase};
 use super::metrics::{Metrics, Stats};
 use super::record::Recording;
 use super::tls;
-use crate::client_aided::{ServerPlan, SessionEvent};
 use crate::channel::Channel;
+use crate::client_aided::{ServerPlan, SessionEvent};
 use crate::error::{Error, TransportError};
 use crate::plan::{Limits, Plan};
 use crate::trace::ServerTrace;
@@ -113,13 +113,15 @@ impl Server {
         let limits = options.limits;
         let need = session_bytes(plan.plan());
         Limits::check("the memory that one session needs", need, limits.memory_bytes)?;
-        let slots = limits.sessions.min(usize::try_from(limits.memory_bytes / need.max(1)).unwrap_or(usize::MAX));
+        let slots =
+            limits.sessions.min(usize::try_from(limits.memory_bytes / need.max(1)).unwrap_or(usize::MAX));
         let slots = slots.min(Semaphore::MAX_PERMITS);
         let record = options.record.as_deref().map(open_record).transpose()?;
         let config = options.tls.as_ref().map(|t| tls::server(&t.certificate, &t.key)).transpose()?;
         let host = if options.host.is_empty() { "127.0.0.1" } else { options.host.as_str() };
         let listener = listen(host, options.port)?;
-        let fail = |e: std::io::Error| TransportError::Listen { address: host.to_owned(), detail: e.to_string() };
+        let fail =
+            |e: std::io::Error| TransportError::Listen { address: host.to_owned(), detail: e.to_string() };
         let address = listener.local_addr().map_err(fail)?;
         let shared = Arc::new(Shared {
             plan,
@@ -202,7 +204,10 @@ impl Drop for Server {
 }
 
 fn listen(host: &str, port: u16) -> Result<TcpListener, TransportError> {
-    let fail = |e: std::io::Error| TransportError::Listen { address: format!("{host}:{port}"), detail: e.to_string() };
+    let fail = |e: std::io::Error| TransportError::Listen {
+        address: format!("{host}:{port}"),
+        detail: e.to_string(),
+    };
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(fail)?.collect();
     let listener = TcpListener::bind(addresses.as_slice()).map_err(fail)?;
     listener.set_nonblocking(true).map_err(fail)?;
@@ -215,7 +220,8 @@ fn session_bytes(plan: &Plan) -> u64 {
         let parts = if s.mask == crate::plan::MaskMode::Fresh { 2 } else { 1 };
         let row = s.geometry.input_rows().1 as u64 * 8 * (s.params.ring_degree() as u64 + 136);
         let window = s.tiling().map_or(0, |t| t.window_rows() as u64).saturating_mul(row * parts);
-        let frames = (0..s.tiles.len()).map(|t| 4 * s.request_bytes(t) as u64 + 3 * s.response_bytes(t).max(s.setup_bytes(t)) as u64);
+        let frames = (0..s.tiles.len())
+            .map(|t| 4 * s.request_bytes(t) as u64 + 3 * s.response_bytes(t).max(s.setup_bytes(t)) as u64);
         window.saturating_add(frames.max().unwrap_or(0))
     };
     plan.stages().iter().filter_map(|s| s.linear().map(stage)).max().unwrap_or(0).saturating_add(1 << 20)
@@ -247,7 +253,11 @@ async fn serve(
     macro_rules! run {
         ($server:expr) => {{
             let mut server = $server;
-            server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.handshake_timeout);
+            server
+                .http_builder()
+                .http1()
+                .timer(TokioTimer::new())
+                .header_read_timeout(limits.handshake_timeout);
             server.serve(app.into_make_service()).await.map_err(io)
         }};
     }
@@ -272,14 +282,11 @@ async fn upgrade(State(shared): State<Arc<Shared>>, socket: WebSocketUpgrade) ->
         return (StatusCode::SERVICE_UNAVAILABLE, "full\n").into_response();
     };
     let limit = shared.plan.plan().largest_frame();
-    socket
-        .max_message_size(limit)
-        .max_frame_size(limit)
-        .on_upgrade(move |socket| async move {
-            let (phase, limits) = (shared.phase.subscribe(), shared.limits);
-            let times = (limits.handshake_timeout, limits.idle_timeout);
-            bridge::run(socket, phase, times, move |bridge| session(&shared, bridge, slot)).await;
-        })
+    socket.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
+        let (phase, limits) = (shared.phase.subscribe(), shared.limits);
+        let times = (limits.handshake_timeout, limits.idle_timeout);
+        bridge::run(socket, phase, times, move |bridge| session(&shared, bridge, slot)).await;
+    })
 }
 
 fn open_record(path: &std::path::Path) -> Result<File, TransportError> {
