@@ -118,14 +118,14 @@ def run(
 ) -> Result:
     """Both parties on this machine, the real protocol over a loopback socket (``transport="pipe"``: in memory)."""
     outputs, trace = _native.run_local(
-        model.native(allow_insecure=allow_insecure), model.named_inputs(x), threads=threads or 0, progress=progress, transport=transport
+        model.native(allow_insecure=allow_insecure), model.named_inputs(x), threads=threads, progress=progress, transport=transport
     )
     return Result(outputs, json.loads(trace))
 
 
 def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> "_native.ServerHandle":
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it."""
-    return _native.start_server(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
+    return _native.serve(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
 
 
 class Connection:

@@ -1,26 +1,10 @@
-<<<<<<< HEAD
-//! Exceptions: the classes of `hushnet.errors`.
-
-use hushnet_runtime::Error;
-use pyo3::exceptions::PyKeyboardInterrupt;
-use pyo3::import_exception;
-=======
 //! Exceptions: the classes of `hushnet.errors`, so that users catch one family of errors.
 
 use hushnet_runtime::Error;
 use pyo3::exceptions::PyKeyboardInterrupt;
->>>>>>> w-runtime
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-<<<<<<< HEAD
-import_exception!(hushnet.errors, HushnetError);
-import_exception!(hushnet.errors, PlanError);
-import_exception!(hushnet.errors, RangeError);
-import_exception!(hushnet.errors, ProtocolError);
-import_exception!(hushnet.errors, TransportError);
-import_exception!(hushnet.errors, InputError);
-=======
 /// Kinds of exceptions, by the names of their classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -37,7 +21,6 @@ pub enum Kind {
     /// An input does not fit the network.
     InputError,
 }
->>>>>>> w-runtime
 
 const ALL: [(Kind, &str); 6] = [
     (Kind::HushnetError, "HushnetError"),
@@ -85,11 +68,8 @@ pub fn raise(e: Error) -> PyErr {
         Error::Cancelled => PyKeyboardInterrupt::new_err(()),
     }
 }
-<<<<<<< HEAD
-=======
 
 /// Adds the exceptions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ALL.iter().try_for_each(|(kind, name)| m.add(*name, kind.class(m.py())?))
 }
->>>>>>> w-runtime

@@ -26,6 +26,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         .filter_target("hushnet_runtime".to_owned(), log::LevelFilter::Info);
     // A second interpreter finds the logger installed.
     let _ = logger.install();
+    errors::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<plan::Plan>()?;
     m.add_class::<client::Client>()?;
@@ -34,7 +35,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
     m.add_function(wrap_pyfunction!(client::run_local, m)?)?;
     m.add_function(wrap_pyfunction!(client::connect, m)?)?;
-    m.add_function(wrap_pyfunction!(server::serve_forever, m)?)?;
     m.add_function(wrap_pyfunction!(server::serve, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
