@@ -175,22 +175,16 @@ def test_server_and_clients(model: hushnet.Model, plan: _native.Plan) -> None:
         _native.serve(plan, tls_cert="/nowhere.pem")
 
 
-def test_serve_forever_ends_on_interrupt(model: hushnet.Model, tmp_path) -> None:
+def test_serving_ends_on_interrupt(model: hushnet.Model, tmp_path) -> None:
     path = tmp_path / "plan.hush"
     model.save(path)
-    code = (
-        "import sys; from hushnet import _native\n"
-        f"_native.serve_forever(_native.Plan.load({str(path)!r}), on_ready=lambda h: print(h.port, flush=True))\n"
-        "print('ended')"
-    )
-    environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) as process:
-        port = int(process.stdout.readline())
+    command = [sys.executable, "-m", "hushnet", "serve", str(path), "--listen", "127.0.0.1:0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        url = json.loads(process.stdout.readline())["url"]
         x = _images(3)
-        with _native.connect(f"ws://127.0.0.1:{port}") as client:
+        with _native.connect(url) as client:
             assert np.array_equal(client.infer({"x": x})[0]["y"], _expected(model, x))
             process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "ended\n"
         assert process.wait(timeout=20) == 0
 
 

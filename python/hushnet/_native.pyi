@@ -136,6 +136,7 @@ def serve(
     handshake_timeout: float = 10.0,
     grace: float = 10.0,
     threads: Optional[int] = None,
+    record: Optional[Path] = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
@@ -145,28 +146,13 @@ def serve(
         memory_limit: bytes of all sessions together; lowers the number of sessions.
         idle_timeout: seconds to wait for a frame that is due.
         handshake_timeout: seconds for TLS, HTTP and the greeting.
+        record: file to which everything that clients encrypt is appended as it came.
         grace: seconds that blocks in work have when the server stops.
 
     Raises:
         PlanError: the plan has no weights, or one session needs more than ``memory_limit``.
         TransportError: the port or the certificate cannot be used.
     """
-
-def serve_forever(
-    plan: Plan,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    tls_cert: Optional[Path] = None,
-    tls_key: Optional[Path] = None,
-    max_sessions: int = 64,
-    memory_limit: int = 17_179_869_184,
-    idle_timeout: float = 120.0,
-    handshake_timeout: float = 10.0,
-    grace: float = 10.0,
-    threads: Optional[int] = None,
-    on_ready: Optional[Callable[[ServerHandle], Any]] = None,
-) -> None:
-    """:func:`serve`, then waits until Ctrl-C or ``stop``; ``on_ready`` gets the handle when the port is open."""
 
 def connect(
     url: str,

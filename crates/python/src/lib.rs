@@ -33,7 +33,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
     m.add_function(wrap_pyfunction!(client::run_local, m)?)?;
     m.add_function(wrap_pyfunction!(client::connect, m)?)?;
-    m.add_function(wrap_pyfunction!(server::serve_forever, m)?)?;
     m.add_function(wrap_pyfunction!(server::serve, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;

@@ -6,7 +6,7 @@ use crate::guard::{compute, POLL};
 use crate::plan::Plan;
 use hushnet_runtime as rt;
 use hushnet_runtime::transport::{Server, ServerLimits, ServerOptions, TlsFiles};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ impl Drop for ServerHandle {
 /// Starts a server on threads of its own and returns at once.
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
-                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None))]
+                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn serve(
     py: Python<'_>,
@@ -42,6 +42,7 @@ pub fn serve(
     handshake_timeout: f64,
     grace: f64,
     threads: Option<usize>,
+    record: Option<PathBuf>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -56,67 +57,11 @@ pub fn serve(
         grace: Duration::try_from_secs_f64(grace)
             .map_err(|e| PyValueError::new_err(format!("grace: {e}")))?,
     };
-    let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session: None };
+    let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session: None, record };
     let server = py
         .detach(|| Server::start(rt::ServerPlan::new(&plan.0, compute(threads)?)?, &options))
         .map_err(raise)?;
     Ok(ServerHandle(Some(server)))
-}
-
-/// Serves until Ctrl-C. `on_ready` is called with the ServerHandle when the port is open.
-#[pyfunction]
-#[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
-                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, on_ready=None))]
-#[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-pub fn serve_forever(
-    py: Python<'_>,
-    plan: &Plan,
-    host: &str,
-    port: u16,
-    tls_cert: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    max_sessions: usize,
-    memory_limit: u64,
-    idle_timeout: f64,
-    handshake_timeout: f64,
-    grace: f64,
-    threads: Option<usize>,
-    on_ready: Option<Py<PyAny>>,
-) -> PyResult<()> {
-    let handle = serve(
-        py,
-        plan,
-        host,
-        port,
-        tls_cert,
-        tls_key,
-        max_sessions,
-        memory_limit,
-        idle_timeout,
-        handshake_timeout,
-        grace,
-        threads,
-    )?;
-    let handle = Py::new(py, handle)?;
-    let run = || -> PyResult<()> {
-        if let Some(f) = on_ready {
-            f.call1(py, (handle.clone_ref(py),))?;
-        }
-        handle.get().join(py, None).map(drop)
-    };
-    match run() {
-        Err(e) => {
-            handle.get().stop(py);
-            handle.get().join(py, None)?;
-            // Ctrl-C is how a server is meant to end.
-            if e.is_instance_of::<PyKeyboardInterrupt>(py) {
-                Ok(())
-            } else {
-                Err(e)
-            }
-        }
-        Ok(()) => Ok(()),
-    }
 }
 
 impl ServerHandle {

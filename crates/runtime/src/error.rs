@@ -269,6 +269,14 @@ pub enum TransportError {
         /// What happened.
         detail: String,
     },
+    /// The file that recordings go to.
+    #[error("cannot record to {path}: {detail}")]
+    Record {
+        /// The file.
+        path: String,
+        /// What happened.
+        detail: String,
+    },
     /// Certificates, keys or the TLS handshake.
     #[error("TLS: {0}")]
     Tls(String),

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hushnet import InputError, data
 
-out = Console(soft_wrap=True)
+out = Console(width=None if Console().is_terminal else 120)
 err = Console(stderr=True, soft_wrap=True)
 
 

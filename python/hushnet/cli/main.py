@@ -148,6 +148,7 @@ def serve(
     threads: Optional[int] = Threads,
     max_sessions: int = typer.Option(16, min=1),
     idle_timeout: float = typer.Option(60.0, help="Seconds without a message after which a session is closed."),
+    record: Optional[Path] = typer.Option(None, help="Append everything that clients encrypt to this file: all that the server sees of it."),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
@@ -157,10 +158,12 @@ def serve(
         raise hushnet.InputError(f"--listen {listen}: give host:port, for example 0.0.0.0:8765")
     model = hushnet.Model.load(plan, allow_insecure=insecure)
     options: dict[str, Any] = {"max_sessions": max_sessions, "idle_timeout": idle_timeout, "allow_insecure": insecure}
+    if record:
+        options["record"] = str(record)
     if tls:
         options |= {"tls_cert": str(tls[0]), "tls_key": str(tls[1])}
     if threads:
-        _native.set_threads(threads)
+        options["threads"] = threads
     handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
     scheme = "wss" if tls else "ws"
     url = f"{scheme}://{host}:{handle.port}/ws"

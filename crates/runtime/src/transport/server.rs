@@ -2,6 +2,7 @@
 
 use super::bridge::{self, Bridge, Phase};
 use super::metrics::{Metrics, Stats};
+use super::record::Recording;
 use super::tls;
 use crate::channel::Channel;
 use crate::client_aided::{ServerPlan, SessionEvent, KEPT_BYTES};
@@ -18,6 +19,7 @@ use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use axum_server::Handle;
 use hyper_util::rt::TokioTimer;
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -78,6 +80,8 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// Called when a session ended well.
     pub on_session: Option<OnSession>,
+    /// A file to which everything that clients encrypt is appended as it came: all that this server sees of their inputs.
+    pub record: Option<PathBuf>,
 }
 
 struct Shared {
@@ -87,6 +91,8 @@ struct Shared {
     phase: watch::Sender<Phase>,
     limits: ServerLimits,
     on_session: Option<OnSession>,
+    record: Mutex<Option<File>>,
+    recording: bool,
 }
 
 /// A running server. Dropping it stops it.
@@ -110,6 +116,7 @@ impl Server {
         let slots =
             limits.sessions.min(usize::try_from(limits.memory_bytes / need.max(1)).unwrap_or(usize::MAX));
         let slots = slots.min(Semaphore::MAX_PERMITS);
+        let record = options.record.as_deref().map(open_record).transpose()?;
         let config = options.tls.as_ref().map(|t| tls::server(&t.certificate, &t.key)).transpose()?;
         let host = if options.host.is_empty() { "127.0.0.1" } else { options.host.as_str() };
         let listener = listen(host, options.port)?;
@@ -123,6 +130,8 @@ impl Server {
             phase: watch::Sender::new(Phase::Running),
             limits,
             on_session: options.on_session.clone(),
+            recording: record.is_some(),
+            record: Mutex::new(record),
         });
         let handle = Handle::new();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -292,6 +301,11 @@ async fn upgrade(State(shared): State<Arc<Shared>>, socket: WebSocketUpgrade) ->
     })
 }
 
+fn open_record(path: &std::path::Path) -> Result<File, TransportError> {
+    let open = File::options().create(true).append(true).open(path);
+    open.map_err(|e| TransportError::Record { path: path.display().to_string(), detail: e.to_string() })
+}
+
 /// One session on its blocking thread.
 fn session(shared: &Shared, bridge: &mut Bridge, slot: OwnedSemaphorePermit) {
     let metrics = &shared.metrics;
@@ -304,7 +318,11 @@ fn session(shared: &Shared, bridge: &mut Bridge, slot: OwnedSemaphorePermit) {
             metrics.images.fetch_add(images, Ordering::Relaxed);
         }
     };
-    let result = shared.plan.serve(bridge, &mut on_event);
+    let result = if shared.recording {
+        shared.plan.serve(&mut Recording::new(bridge, &shared.record), &mut on_event)
+    } else {
+        shared.plan.serve(bridge, &mut on_event)
+    };
     let traffic = bridge.traffic();
     metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
     metrics.sent.fetch_add(traffic.sent, Ordering::Relaxed);
