@@ -5,7 +5,7 @@
 //! position in each of t blocks of 2^depth rows.
 
 use crate::block::Block;
-use crate::simd::{self, FixedKey};
+use crate::simd::FixedKey;
 
 /// Ones per row of the code.
 pub const WEIGHT: usize = 10;
@@ -55,18 +55,68 @@ impl LpnParams {
 
 /// Adds the code's rows of tree `tree` to `rows` (all 2^depth of them).
 pub(crate) fn encode(code: &FixedKey, tree: u64, table: &[Block], rows: &mut [Block]) {
-    const ROWS: usize = 64;
-    const BLOCKS: usize = ROWS * WEIGHT / 4;
-    let mut random = [0; BLOCKS];
-    let mut picks = [0u32; ROWS * WEIGHT];
-    let first = u128::from(tree) * (rows.len() / ROWS * BLOCKS) as u128;
-    for (g, chunk) in rows.chunks_mut(ROWS).enumerate() {
-        code.counter(first + (g * BLOCKS) as u128, &mut random);
-        for (p, r) in picks.chunks_exact_mut(4).zip(random) {
-            for (i, p) in p.iter_mut().enumerate() {
-                *p = (r >> (32 * i)) as u32;
+    let blocks = (rows.len() * WEIGHT / 4) as u64;
+    code.encode(tree * blocks, table, rows);
+}
+
+#[cfg(test)]
+mod speed {
+    use super::*;
+    use crate::ot::ggm;
+
+    fn cpu() -> f64 {
+        let s = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        s.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// Not a test of anything: `cargo test --release -p hushnet-mpc speed -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "prints timings"]
+    fn kernels() {
+        let tree = FixedKey::new(1);
+        let code = FixedKey::new(2);
+        for p in [LPN_11, LPN_12, LPN_13] {
+            let n = p.leaves() as usize;
+            let mut table = vec![0; p.k() as usize];
+            crate::Prg::new(3).blocks(&mut table);
+            let mut rows = vec![0; n];
+            let mut sums = vec![0; p.depth as usize];
+            let reps = (1 << 24) / n;
+            let t = cpu();
+            for i in 0..reps {
+                ggm::expand(&tree, i as u128 * 77 + 1, 3, &mut rows, &mut sums);
             }
+            let a = cpu() - t;
+            let t = cpu();
+            for i in 0..reps {
+                ggm::expand_punctured(&tree, i as u64, &sums, &mut rows);
+            }
+            let b = cpu() - t;
+            let t = cpu();
+            for i in 0..reps {
+                encode(&code, i as u64, &table, &mut rows);
+            }
+            let c = cpu() - t;
+            let mut random = vec![0; n * 10 / 4];
+            let t = cpu();
+            for i in 0..reps {
+                code.counter(i as u128, &mut random);
+            }
+            let d = cpu() - t;
+            let mut h = 0;
+            let t = cpu();
+            for _ in 0..reps {
+                for g in rows.chunks_exact(64) {
+                    let x: [u64; 3] = code.planes(g.try_into().unwrap(), 5);
+                    h ^= x[0] ^ x[1] ^ x[2];
+                }
+            }
+            let e = cpu() - t;
+            let per = |d: f64| d / (reps * n) as f64;
+            println!(
+                "k=2^{} tree {:.2} punctured {:.2} encode {:.2} (counter {:.2}) planes {:.2} ns/row {h}",
+                p.log_k, per(a), per(b), per(c), per(d), per(e)
+            );
         }
-        simd::gather(chunk, table, &picks, WEIGHT);
     }
 }
