@@ -1,4 +1,5 @@
 //! The extensions and the transfers derived from them.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,13 +1,14 @@
 //! When extensions talk, and how much: the one account that the extensions execute and the cost model replays.
 
 use super::lpn::{LpnParams, LPN_10, LPN_11, LPN_12, LPN_13};
+use super::softspoken;
 
 /// Which extension supplies the correlated OTs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OtKind {
     /// IKNP: 15.9 bytes per OT, cheapest set-up.
     Iknp,
-    /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of about 1.3 MB a direction.
+    /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of 0.24 MB a direction.
     Silent(SilentSize),
 }
 
@@ -67,6 +68,11 @@ pub enum Step {
         /// A multiple of 64.
         rows: u64,
     },
+    /// Small-field OTs that begin a silent extension, receiver to sender.
+    Small {
+        /// A multiple of 64.
+        rows: u64,
+    },
     /// Corrections of so many trees of the bootstrap iteration, sender to receiver.
     Boot {
         /// Trees.
@@ -114,7 +120,7 @@ impl Ledger {
         let OtKind::Silent(size) = self.kind else { return None };
         self.started += 1;
         match self.started {
-            1 => Some(Step::Extend { rows: LPN_10.base().next_multiple_of(64) }),
+            1 => Some(Step::Small { rows: LPN_10.base().next_multiple_of(64) }),
             2 => Some(Step::Boot { trees: size.params().base().div_ceil(LPN_10.leaves()) }),
             _ => {
                 self.started = 2;
@@ -155,6 +161,7 @@ impl Ledger {
         };
         match step {
             Step::Extend { rows } => (false, rows / 8 * 127),
+            Step::Small { rows } => (false, softspoken::bytes(rows)),
             Step::Boot { trees } => (true, trees * 16 * u64::from(LPN_10.depth)),
             Step::Trees { trees } | Step::Roll { trees } => (true, trees * 16 * depth),
         }

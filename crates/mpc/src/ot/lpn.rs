@@ -64,59 +64,38 @@ mod speed {
     use super::*;
     use crate::ot::ggm;
 
-    fn cpu() -> f64 {
-        let s = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-        s.split_whitespace().next().unwrap().parse().unwrap()
+    /// Least nanoseconds per row over many short runs.
+    fn least(n: usize, mut f: impl FnMut(u64)) -> f64 {
+        let mut best = f64::MAX;
+        for rep in 0..300 {
+            let t = std::time::Instant::now();
+            f(rep);
+            best = best.min(t.elapsed().as_nanos() as f64 / n as f64);
+        }
+        best
     }
 
-    /// Not a test of anything: `cargo test --release -p hushnet-mpc speed -- --ignored --nocapture`.
+    /// `cargo test --release -p hushnet-mpc kernels -- --ignored --nocapture`.
     #[test]
     #[ignore = "prints timings"]
     fn kernels() {
-        let tree = FixedKey::new(1);
-        let code = FixedKey::new(2);
-        for p in [LPN_11, LPN_12, LPN_13] {
+        let (tree, code) = (FixedKey::new(1), FixedKey::new(2));
+        for p in [LPN_10, LPN_11, LPN_12, LPN_13] {
             let n = p.leaves() as usize;
             let mut table = vec![0; p.k() as usize];
             crate::Prg::new(3).blocks(&mut table);
-            let mut rows = vec![0; n];
-            let mut sums = vec![0; p.depth as usize];
-            let reps = (1 << 24) / n;
-            let t = cpu();
-            for i in 0..reps {
-                ggm::expand(&tree, i as u128 * 77 + 1, 3, &mut rows, &mut sums);
-            }
-            let a = cpu() - t;
-            let t = cpu();
-            for i in 0..reps {
-                ggm::expand_punctured(&tree, i as u64, &sums, &mut rows);
-            }
-            let b = cpu() - t;
-            let t = cpu();
-            for i in 0..reps {
-                encode(&code, i as u64, &table, &mut rows);
-            }
-            let c = cpu() - t;
-            let mut random = vec![0; n * 10 / 4];
-            let t = cpu();
-            for i in 0..reps {
-                code.counter(i as u128, &mut random);
-            }
-            let d = cpu() - t;
+            let (mut rows, mut sums) = (vec![0; n], vec![0; p.depth as usize]);
+            let full = least(n, |i| ggm::expand(&tree, u128::from(i), 3, &mut rows, &mut sums));
+            let punctured = least(n, |i| ggm::expand_punctured(&tree, i, &sums, &mut rows));
+            let rest = least(n, |i| encode(&code, i, &table, &mut rows));
             let mut h = 0;
-            let t = cpu();
-            for _ in 0..reps {
+            let planes = least(n, |_| {
                 for g in rows.chunks_exact(64) {
                     let x: [u64; 3] = code.planes(g.try_into().unwrap(), 5);
                     h ^= x[0] ^ x[1] ^ x[2];
                 }
-            }
-            let e = cpu() - t;
-            let per = |d: f64| d / (reps * n) as f64;
-            println!(
-                "k=2^{} tree {:.2} punctured {:.2} encode {:.2} (counter {:.2}) planes {:.2} ns/row {h}",
-                p.log_k, per(a), per(b), per(c), per(d), per(e)
-            );
+            });
+            println!("k=2^{}: tree {full:.2} punctured {punctured:.2} encode {rest:.2} planes {planes:.2} ns/row {h:x}", p.log_k);
         }
     }
 }

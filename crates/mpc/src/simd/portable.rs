@@ -79,7 +79,8 @@ pub fn encode(aes: &aes::Aes128, first: u64, table: &[Block], rows: &mut [Block]
     let mut stream = [0; 80];
     for (g, chunk) in rows.chunks_mut(32).enumerate() {
         counter(aes, first.wrapping_add(80 * g as u64).into(), &mut stream);
-        let words = stream.iter().flat_map(|b| [*b as u32, (b >> 32) as u32, (b >> 64) as u32, (b >> 96) as u32]);
+        let words =
+            stream.iter().flat_map(|b| [*b as u32, (b >> 32) as u32, (b >> 64) as u32, (b >> 96) as u32]);
         for (j, w) in words.take(10 * chunk.len()).enumerate() {
             chunk[j / 10] ^= table[(w >> 4) as usize & mask];
         }

@@ -200,43 +200,6 @@ unsafe fn grow_inner(k: &Key, nodes: &mut [Block], w: usize) -> Block {
     parts[0] ^ parts[1] ^ parts[2] ^ parts[3]
 }
 
-pub fn counter(k: &Key, start: u128, out: &mut [Block]) {
-    for (i, o) in out.iter_mut().enumerate() {
-        *o = start.wrapping_add(i as u128);
-    }
-    // SAFETY: a `Key` exists only where the features do.
-    unsafe { encrypt_inner(k, out) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-unsafe fn encrypt_inner(k: &Key, data: &mut [Block]) {
-    const N: usize = 8;
-    let n = data.len();
-    let p = data.as_mut_ptr().cast::<i64>();
-    let mut i = 0;
-    while i + 4 * N <= n {
-        let mut x = [_mm512_setzero_si512(); N];
-        for (j, v) in x.iter_mut().enumerate() {
-            // SAFETY: inside the slice.
-            *v = unsafe { _mm512_loadu_si512(p.add(2 * (i + 4 * j)).cast()) };
-        }
-        for (j, v) in encrypt(k, x).into_iter().enumerate() {
-            // SAFETY: inside the slice.
-            unsafe { _mm512_storeu_si512(p.add(2 * (i + 4 * j)).cast(), v) };
-        }
-        i += 4 * N;
-    }
-    while i < n {
-        let m = head(n - i);
-        // SAFETY: the mask keeps to the slice.
-        let x = unsafe { _mm512_maskz_loadu_epi64(m, p.add(2 * i)) };
-        let [v] = encrypt(k, [x]);
-        // SAFETY: as above.
-        unsafe { _mm512_mask_storeu_epi64(p.add(2 * i), m, v) };
-        i += 4;
-    }
-}
-
 #[target_feature(enable = "avx512f,avx512dq,bmi2")]
 unsafe fn extract_inner(blocks: &[Block; 64], position: u32) -> u64 {
     let shift = _mm_cvtsi32_si128(63 - (position % 64) as i32);
@@ -320,7 +283,8 @@ unsafe fn encode_inner(k: &Key, first: u64, table: &[Block], rows: &mut [Block])
     let base = table.as_ptr().cast::<u8>();
     for (g, chunk) in rows.chunks_mut(ROWS).enumerate() {
         let start = first.wrapping_add((g * PICKS) as u64) as i64;
-        let mut count = _mm512_add_epi64(_mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0), _mm512_maskz_set1_epi64(0x55, start));
+        let mut count =
+            _mm512_add_epi64(_mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0), _mm512_maskz_set1_epi64(0x55, start));
         for batch in offsets.chunks_exact_mut(16 * N) {
             let mut x = [_mm512_setzero_si512(); N];
             for v in &mut x {
