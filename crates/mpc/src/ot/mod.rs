@@ -12,6 +12,7 @@ pub mod iknp;
 pub(crate) mod ledger;
 mod lpn;
 pub mod one_of_n;
+pub(crate) mod pads;
 pub mod softspoken;
 
 pub use ledger::{Ledger, OtKind, Step};
@@ -47,6 +48,9 @@ pub trait CotSender: Send {
 
     /// OTs in stock.
     fn available(&self) -> u64;
+
+    /// Lets the extension use so many threads; messages and results do not depend on it.
+    fn set_threads(&mut self, _threads: usize) {}
 }
 
 /// The receiver of correlated OTs.
@@ -71,6 +75,9 @@ pub trait CotReceiver: Send {
 
     /// OTs in stock.
     fn available(&self) -> u64;
+
+    /// Lets the extension use so many threads; messages and results do not depend on it.
+    fn set_threads(&mut self, _threads: usize) {}
 }
 
 pub(crate) fn send_blocks(ch: &mut dyn Channel, blocks: &[Block]) -> Result<()> {
