@@ -200,13 +200,10 @@ impl Session {
         let ch = &mut *self.channel;
         let me = self.party.index();
         if !self.started && n != [0, 0] {
-            for d in 0..2 {
-                if d == me {
-                    self.send.start(ch)?;
-                } else {
-                    self.recv.start(ch)?;
-                }
-            }
+            self.recv.start(ch)?;
+            self.send.start(ch)?;
+            self.send.start(ch)?;
+            self.recv.start(ch)?;
             self.started = true;
         }
         if self.kind.sender_speaks() {

@@ -255,10 +255,10 @@ impl CotSender for Sender {
     }
 
     fn start(&mut self, ch: &mut dyn Channel) -> Result<()> {
-        while let Some(step) = self.ledger.next_start() {
-            self.step(ch, step)?;
+        match self.ledger.next_start() {
+            Some(step) => self.step(ch, step),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn ensure(&mut self, ch: &mut dyn Channel, n: u64) -> Result<()> {
@@ -416,10 +416,10 @@ impl Receiver {
 
 impl CotReceiver for Receiver {
     fn start(&mut self, ch: &mut dyn Channel) -> Result<()> {
-        while let Some(step) = self.ledger.next_start() {
-            self.step(ch, step)?;
+        match self.ledger.next_start() {
+            Some(step) => self.step(ch, step),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn ensure(&mut self, ch: &mut dyn Channel, n: u64) -> Result<()> {

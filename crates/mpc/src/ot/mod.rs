@@ -27,7 +27,8 @@ pub trait CotSender: Send {
     /// The global correlation; bit 0 is set.
     fn delta(&self) -> Block;
 
-    /// One-time work before the first OT (set-up messages in both directions). Repeated calls do nothing.
+    /// The next step of the one-time work before the first OT, if there is one: first a message from the receiver,
+    /// then one from the sender. Further calls do nothing.
     ///
     /// # Errors
     /// When the channel fails.
