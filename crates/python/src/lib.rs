@@ -13,9 +13,7 @@ use pyo3::prelude::*;
 /// Name of the instruction set in use; HushnetError when `HUSHNET_SIMD` cannot be obeyed.
 #[pyfunction]
 fn simd() -> PyResult<&'static str> {
-    hushnet_runtime::simd_init()
-        .map(hushnet_runtime::Isa::name)
-        .map_err(|e| errors::Kind::HushnetError.error(e))
+    hushnet_runtime::simd_init().map(hushnet_runtime::Isa::name).map_err(|e| errors::Kind::Hushnet.error(e))
 }
 
 #[pymodule]

@@ -326,6 +326,14 @@ impl Plan {
         let largest = self.stages().iter().filter_map(Stage::linear).map(stage).max().unwrap_or(0);
         (largest + crate::wire::HEADER).max(64 << 10)
     }
+    /// The first segment of the next stage, where it runs on the outputs of linear stage `stage` as they come.
+    pub(crate) fn fused_segment(&self, stage: usize) -> Option<&crate::program::Segment> {
+        use crate::program::StageProgram::{Client, Linear};
+        match (&self.0.programs[stage], self.0.programs.get(stage + 1)) {
+            (Linear { fused: true, .. }, Some(Client(segments))) => segments.first(),
+            _ => None,
+        }
+    }
     pub(crate) fn program(&self, stage: usize) -> &crate::program::StageProgram {
         &self.0.programs[stage]
     }

@@ -11,6 +11,8 @@ use rayon::prelude::*;
 const CHUNK: usize = 512;
 /// Features whose network inputs are transposed together.
 const GROUP: usize = 16;
+/// Distance of their rows: not a multiple of 4 KiB, which would put all on the same lines of the first-level cache.
+const STRIDE: usize = CHUNK + 8;
 
 /// Registers of one thread.
 pub(crate) struct RowScratch {
@@ -39,7 +41,7 @@ impl RowRunner<'_> {
         RowScratch {
             real: vec![vec![0.0; CHUNK]; self.program.real_registers],
             fixed: vec![vec![0; CHUNK]; self.program.fixed_registers],
-            inputs: vec![vec![0.0; CHUNK * GROUP]; inputs],
+            inputs: vec![vec![0.0; STRIDE * GROUP]; inputs],
         }
     }
 
@@ -84,7 +86,7 @@ impl RowRunner<'_> {
             _ => None,
         });
         for (view, buffer) in views.zip(&mut scratch.inputs) {
-            view.transpose(feature, range, &mut buffer[..features * CHUNK], CHUNK);
+            view.transpose(feature, range, &mut buffer[..features * STRIDE], STRIDE);
         }
     }
 
@@ -109,7 +111,7 @@ impl RowRunner<'_> {
                 (Slot::Data(data), Register::Fixed(r)) => data.read_fixed(at, &mut scratch.fixed[r][..count]),
                 (Slot::Input(_), Register::Real(r)) => {
                     if let Some(buffer) = inputs.next() {
-                        let row = &buffer[in_group * CHUNK..];
+                        let row = &buffer[in_group * STRIDE..];
                         scratch.real[r][..count].copy_from_slice(&row[..count]);
                         self.check_finite(&scratch.real[r][..count], tensor, feature, start);
                     }

@@ -209,7 +209,7 @@ impl<'a> Values<'a> {
 
     /// Makes a user's input real data, for operations that need it whole.
     pub(crate) fn materialise(&mut self, tensor: usize) {
-        const GROUP: usize = 16;
+        const GROUP: usize = 8;
         let Slot::Input(view) = &self.slots[tensor] else { return };
         let (view, images) = (*view, self.images);
         let mut data = vec![0.0; view.features * images];
