@@ -1,0 +1,111 @@
+//! Scalar transforms for p < 2^61: butterflies with precomputed quotients, values below 4p between levels.
+
+use crate::prime::inv_mod;
+
+/// A constant factor w and floor(w 2^64 / p).
+#[derive(Clone, Copy)]
+pub(super) struct Factor {
+    w: u64,
+    quotient: u64,
+}
+
+impl Factor {
+    pub(super) fn new(w: u64, p: u64) -> Self {
+        Self { w, quotient: ((u128::from(w) << 64) / u128::from(p)) as u64 }
+    }
+
+    pub(super) fn from_parts(w: u64, quotient: u64) -> Self {
+        Self { w, quotient }
+    }
+
+    pub(super) fn quotient(self) -> u64 {
+        self.quotient
+    }
+
+    /// `x w mod p`, below p.
+    #[inline(always)]
+    pub(super) fn times_reduced(self, x: u64, p: u64) -> u64 {
+        fold(self.times(x, p), p)
+    }
+
+    /// `x w mod p` up to one p: below 2p for any 64-bit x.
+    #[inline(always)]
+    pub(super) fn times(self, x: u64, p: u64) -> u64 {
+        let q = ((u128::from(x) * u128::from(self.quotient)) >> 64) as u64;
+        x.wrapping_mul(self.w).wrapping_sub(q.wrapping_mul(p))
+    }
+}
+
+pub(super) struct Tables {
+    p: u64,
+    forward: Vec<Factor>,
+    inverse: Vec<Factor>,
+    /// 1/N, and the last level's only twiddle over N.
+    scale: [Factor; 2],
+}
+
+/// `x` below 2m to below m.
+#[inline(always)]
+fn fold(x: u64, m: u64) -> u64 {
+    x.min(x.wrapping_sub(m))
+}
+
+impl Tables {
+    pub(super) fn new(p: u64, forward: &[u64], inverse: &[u64]) -> Self {
+        let factors = |powers: &[u64]| powers.iter().map(|&w| Factor::new(w, p)).collect();
+        let n_inverse = inv_mod(forward.len() as u64, p);
+        let last = crate::prime::mul_mod(inverse[1], n_inverse, p);
+        Self {
+            p,
+            forward: factors(forward),
+            inverse: factors(inverse),
+            scale: [Factor::new(n_inverse, p), Factor::new(last, p)],
+        }
+    }
+
+    pub(super) fn forward(&self, a: &mut [u64]) {
+        let (n, p) = (a.len(), self.p);
+        let mut blocks = 1;
+        while blocks < n {
+            let half = n / blocks / 2;
+            for (block, factor) in a.chunks_exact_mut(2 * half).zip(&self.forward[blocks..]) {
+                let (low, high) = block.split_at_mut(half);
+                for (x, y) in low.iter_mut().zip(high) {
+                    let u = fold(*x, 2 * p);
+                    let v = factor.times(*y, p);
+                    *x = u + v;
+                    *y = u + 2 * p - v;
+                }
+            }
+            blocks *= 2;
+        }
+        for x in a.iter_mut() {
+            *x = fold(fold(*x, 2 * p), p);
+        }
+        super::transpose_tiles(a);
+    }
+
+    pub(super) fn inverse(&self, a: &mut [u64]) {
+        let (n, p) = (a.len(), self.p);
+        super::transpose_tiles(a);
+        let mut blocks = n / 2;
+        while blocks > 1 {
+            let half = n / blocks / 2;
+            for (block, factor) in a.chunks_exact_mut(2 * half).zip(&self.inverse[blocks..]) {
+                let (low, high) = block.split_at_mut(half);
+                for (x, y) in low.iter_mut().zip(high) {
+                    let (u, v) = (*x, *y);
+                    *x = fold(u + v, 2 * p);
+                    *y = factor.times(u + 2 * p - v, p);
+                }
+            }
+            blocks /= 2;
+        }
+        let (low, high) = a.split_at_mut(n / 2);
+        for (x, y) in low.iter_mut().zip(high) {
+            let (u, v) = (*x, *y);
+            *x = fold(self.scale[0].times(u + v, p), p);
+            *y = fold(self.scale[1].times(u + 2 * p - v, p), p);
+        }
+    }
+}
