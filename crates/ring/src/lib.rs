@@ -14,6 +14,7 @@ pub mod ntt;
 pub mod pack;
 pub mod prg;
 pub mod prime;
+pub mod rns;
 pub mod sample;
 pub mod simd;
 

@@ -140,7 +140,9 @@ impl Lanes for Ifma {
     }
     #[inline(always)]
     unsafe fn acc_mac(acc: Pair, a: __m512i, b: __m512i, _: Consts) -> Pair {
-        unsafe { Pair { low: _mm512_madd52lo_epu64(acc.low, a, b), high: _mm512_madd52hi_epu64(acc.high, a, b) } }
+        unsafe {
+            Pair { low: _mm512_madd52lo_epu64(acc.low, a, b), high: _mm512_madd52hi_epu64(acc.high, a, b) }
+        }
     }
     #[inline(always)]
     unsafe fn acc_reduce(acc: Pair, m: Consts) -> __m512i {

@@ -118,74 +118,79 @@ impl<'a> Out<'a> {
 kernel! { add_k<L>(i, a: Out<'_>, b: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     L::store(at_mut!(a, i), L::add(L::load(at!(a, i)), L::load(at!(b, i)), c));
 } }
-dispatch! { /** `a += b`. */ add_ = add_k(a: Out<'_>, b: &[u64], m: &Modulus) len common(&[a.len(), b.len()]) }
+dispatch! { /** `a += b`. */ add = add_k(a: Out<'_>, b: &[u64], m: &Modulus) len common(&[a.len(), b.len()]) }
 
 kernel! { sub_k<L>(i, a: Out<'_>, b: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     L::store(at_mut!(a, i), L::sub(L::load(at!(a, i)), L::load(at!(b, i)), c));
 } }
-dispatch! { /** `a -= b`. */ sub_ = sub_k(a: Out<'_>, b: &[u64], m: &Modulus) len common(&[a.len(), b.len()]) }
+dispatch! { /** `a -= b`. */ sub = sub_k(a: Out<'_>, b: &[u64], m: &Modulus) len common(&[a.len(), b.len()]) }
 
 kernel! { neg_k<L>(i, a: Out<'_>, m: &Modulus) { let c = L::modulus(m); let zero = L::splat(0); } {
     L::store(at_mut!(a, i), L::sub(zero, L::load(at!(a, i)), c));
 } }
-dispatch! { /** `a = -a`. */ neg_ = neg_k(a: Out<'_>, m: &Modulus) len a.len() }
+dispatch! { /** `a = -a`. */ neg = neg_k(a: Out<'_>, m: &Modulus) len a.len() }
 
 kernel! { add_word_k<L>(i, a: Out<'_>, w: u64, m: &Modulus) { let c = L::modulus(m); let w = L::splat(w); } {
     L::store(at_mut!(a, i), L::add(L::load(at!(a, i)), w, c));
 } }
-dispatch! { /** `a += w` for a residue w. */ add_word_ = add_word_k(a: Out<'_>, w: u64, m: &Modulus) len a.len() }
+dispatch! { /** `a += w` for a residue w. */ add_word = add_word_k(a: Out<'_>, w: u64, m: &Modulus) len a.len() }
 
 kernel! { mul_k<L>(i, a: Out<'_>, b: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     L::store(at_mut!(a, i), L::mul(L::load(at!(a, i)), L::load(at!(b, i)), c));
 } }
-dispatch! { /** `a *= b`. */ mul_ = mul_k(a: Out<'_>, b: &[u64], m: &Modulus) len common(&[a.len(), b.len()]) }
+dispatch! { /** `a *= b`. */ mul = mul_k(a: Out<'_>, b: &[u64], m: &Modulus) len common(&[a.len(), b.len()]) }
 
 kernel! { mul_to_k<L>(i, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     L::store(at_mut!(out, i), L::mul(L::load(at!(a, i)), L::load(at!(b, i)), c));
 } }
-dispatch! { /** `out = a b`. */ mul_to_ = mul_to_k(out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus)
-    len common(&[out.len(), a.len(), b.len()]) }
+dispatch! { /** `out = a b`. */ mul_to = mul_to_k(out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus)
+len common(&[out.len(), a.len(), b.len()]) }
 
 kernel! { mul_add_k<L>(i, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     let product = L::mul(L::load(at!(a, i)), L::load(at!(b, i)), c);
     L::store(at_mut!(out, i), L::add(L::load(at!(out, i)), product, c));
 } }
-dispatch! { /** `out += a b`. */ mul_add_ = mul_add_k(out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus)
-    len common(&[out.len(), a.len(), b.len()]) }
+dispatch! { /** `out += a b`. */ mul_add = mul_add_k(out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus)
+len common(&[out.len(), a.len(), b.len()]) }
 
 kernel! { factor_k<L>(i, a: Out<'_>, f: Factor, m: &Modulus) { let c = L::modulus(m); let f = L::factor(f); } {
     L::store(at_mut!(a, i), L::mul_factor(L::load(at!(a, i)), f, c));
 } }
-dispatch! { /** `a *= w`. */ factor_ = factor_k(a: Out<'_>, f: Factor, m: &Modulus) len a.len() }
+dispatch! { /** `a *= w`. */ factor = factor_k(a: Out<'_>, f: Factor, m: &Modulus) len a.len() }
 
 kernel! { factor_add_k<L>(i, out: Out<'_>, a: &[u64], f: Factor, m: &Modulus)
     { let c = L::modulus(m); let f = L::factor(f); } {
     let product = L::mul_factor(L::load(at!(a, i)), f, c);
     L::store(at_mut!(out, i), L::add(L::load(at!(out, i)), product, c));
 } }
-dispatch! { /** `out += w a`. */ factor_add_ = factor_add_k(out: Out<'_>, a: &[u64], f: Factor, m: &Modulus)
-    len common(&[out.len(), a.len()]) }
+dispatch! { /** `out += w a`. */ factor_add = factor_add_k(out: Out<'_>, a: &[u64], f: Factor, m: &Modulus)
+len common(&[out.len(), a.len()]) }
 
 kernel! { sub_factor_k<L>(i, a: Out<'_>, b: &[u64], f: Factor, m: &Modulus)
     { let c = L::modulus(m); let f = L::factor(f); } {
     let difference = L::sub(L::load(at!(a, i)), L::load(at!(b, i)), c);
     L::store(at_mut!(a, i), L::mul_factor(difference, f, c));
 } }
-dispatch! { /** `a = (a - b) w`. */ sub_factor_ = sub_factor_k(a: Out<'_>, b: &[u64], f: Factor, m: &Modulus)
-    len common(&[a.len(), b.len()]) }
+dispatch! { /** `a = (a - b) w`. */ sub_factor = sub_factor_k(a: Out<'_>, b: &[u64], f: Factor, m: &Modulus)
+len common(&[a.len(), b.len()]) }
 
 kernel! { shift_k<L>(i, out: Out<'_>, a: &[u64], w: u64, m: &Modulus)
     { let c = L::modulus(m); let w = L::splat(w); } {
     L::store(at_mut!(out, i), L::sub(L::reduce(L::load(at!(a, i)), c), w, c));
 } }
 dispatch! { /** `out = (a mod q) - w` for words below 2^52 and a residue w. */
-    shift_ = shift_k(out: Out<'_>, a: &[u64], w: u64, m: &Modulus) len common(&[out.len(), a.len()]) }
+shift = shift_k(out: Out<'_>, a: &[u64], w: u64, m: &Modulus) len common(&[out.len(), a.len()]) }
+
+kernel! { reduce_k<L>(i, a: Out<'_>, m: &Modulus) { let c = L::modulus(m); } {
+    L::store(at_mut!(a, i), L::reduce(L::load(at!(a, i)), c));
+} }
+dispatch! { /** `a = a mod q` for words below 2^52. */ reduce = reduce_k(a: Out<'_>, m: &Modulus) len a.len() }
 
 kernel! { signed_k<L>(i, out: Out<'_>, a: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     L::store(at_mut!(out, i), L::reduce_signed(L::load(at!(a, i)), c));
 } }
 dispatch! { /** `out = a mod q` for signed words (two's complement) of magnitude below 2^52. */
-    signed_ = signed_k(out: Out<'_>, a: &[u64], m: &Modulus) len common(&[out.len(), a.len()]) }
+signed = signed_k(out: Out<'_>, a: &[u64], m: &Modulus) len common(&[out.len(), a.len()]) }
 
 kernel! { tensor_k<L>(i, out: [Out<'_>; 3], a: [&[u64]; 2], b: [&[u64]; 2], m: &Modulus) { let c = L::modulus(m); } {
     let (a0, a1) = (L::load(at!(a[0], i)), L::load(at!(a[1], i)));
@@ -196,8 +201,8 @@ kernel! { tensor_k<L>(i, out: [Out<'_>; 3], a: [&[u64]; 2], b: [&[u64]; 2], m: &
     L::store(at_mut!(out[2], i), L::mul(a1, b1, c));
 } }
 dispatch! { /** `out = (a0 b0, a0 b1 + a1 b0, a1 b1)`. */
-    tensor_ = tensor_k(out: [Out<'_>; 3], a: [&[u64]; 2], b: [&[u64]; 2], m: &Modulus)
-    len common(&[out[0].len(), out[1].len(), out[2].len(), a[0].len(), a[1].len(), b[0].len(), b[1].len()]) }
+tensor = tensor_k(out: [Out<'_>; 3], a: [&[u64]; 2], b: [&[u64]; 2], m: &Modulus)
+len common(&[out[0].len(), out[1].len(), out[2].len(), a[0].len(), a[1].len(), b[0].len(), b[1].len()]) }
 
 kernel! { square_k<L>(i, out: [Out<'_>; 3], a: [&[u64]; 2], m: &Modulus) { let c = L::modulus(m); } {
     let (a0, a1) = (L::load(at!(a[0], i)), L::load(at!(a[1], i)));
@@ -207,8 +212,8 @@ kernel! { square_k<L>(i, out: [Out<'_>; 3], a: [&[u64]; 2], m: &Modulus) { let c
     L::store(at_mut!(out[2], i), L::mul(a1, a1, c));
 } }
 dispatch! { /** `out = (a0^2, 2 a0 a1, a1^2)`. */
-    square_ = square_k(out: [Out<'_>; 3], a: [&[u64]; 2], m: &Modulus)
-    len common(&[out[0].len(), out[1].len(), out[2].len(), a[0].len(), a[1].len()]) }
+square = square_k(out: [Out<'_>; 3], a: [&[u64]; 2], m: &Modulus)
+len common(&[out[0].len(), out[1].len(), out[2].len(), a[0].len(), a[1].len()]) }
 
 kernel! { inner_k<L>(i, out: [Out<'_>; 2], x: &[&[u64]], y: [&[&[u64]]; 2], m: &Modulus) { let c = L::modulus(m); } {
     let (mut s0, mut s1) = (L::acc_zero(), L::acc_zero());
@@ -225,12 +230,12 @@ kernel! { inner_k<L>(i, out: [Out<'_>; 2], x: &[&[u64]], y: [&[&[u64]]; 2], m: &
     L::store(at_mut!(out[1], i), L::acc_reduce(s1, c));
 } }
 dispatch! { /** `out_h = sum_d x_d y_hd`, reduced once every [`LAZY_TERMS`] terms. */
-    inner_ = inner_k(out: [Out<'_>; 2], x: &[&[u64]], y: [&[&[u64]]; 2], m: &Modulus)
-    len {
-        assert!(y.iter().all(|y| y.len() == x.len()), "inner product of lists of different lengths");
-        let n = common(&[out[0].len(), out[1].len()]);
-        x.iter().chain(y[0]).chain(y[1]).fold(n, |n, s| common(&[n, s.len()]))
-    } }
+inner = inner_k(out: [Out<'_>; 2], x: &[&[u64]], y: [&[&[u64]]; 2], m: &Modulus)
+len {
+    assert!(y.iter().all(|y| y.len() == x.len()), "inner product of lists of different lengths");
+    let n = common(&[out[0].len(), out[1].len()]);
+    x.iter().chain(y[0]).chain(y[1]).fold(n, |n, s| common(&[n, s.len()]))
+} }
 
 kernel! { combine_k<L>(i, out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus) { let c = L::modulus(m); } {
     let mut s = L::acc_zero();
@@ -243,11 +248,11 @@ kernel! { combine_k<L>(i, out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus) { 
     L::store(at_mut!(out, i), L::acc_reduce(s, c));
 } }
 dispatch! { /** `out = sum_d w_d x_d` for words below 2^50 and residues w_d. */
-    combine_ = combine_k(out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus)
-    len {
-        assert_eq!(x.len(), w.len(), "combination of lists of different lengths");
-        x.iter().fold(out.len(), |n, s| common(&[n, s.len()]))
-    } }
+combine = combine_k(out: Out<'_>, x: &[&[u64]], w: &[u64], m: &Modulus)
+len {
+    assert_eq!(x.len(), w.len(), "combination of lists of different lengths");
+    x.iter().fold(out.len(), |n, s| common(&[n, s.len()]))
+} }
 
 kernel! { overflow_k<L>(i, out: Out<'_>, x: &[&[u64]], r: &[f64]) { } {
     let mut s = L::real_zero();
@@ -257,8 +262,8 @@ kernel! { overflow_k<L>(i, out: Out<'_>, x: &[&[u64]], r: &[f64]) { } {
     L::store(at_mut!(out, i), L::real_round(s));
 } }
 dispatch! { /** `out = floor(sum_d r_d x_d + 1/2)`, in binary64, terms in order. */
-    overflow_ = overflow_k(out: Out<'_>, x: &[&[u64]], r: &[f64])
-    len {
-        assert_eq!(x.len(), r.len(), "combination of lists of different lengths");
-        x.iter().fold(out.len(), |n, s| common(&[n, s.len()]))
-    } }
+overflow = overflow_k(out: Out<'_>, x: &[&[u64]], r: &[f64])
+len {
+    assert_eq!(x.len(), r.len(), "combination of lists of different lengths");
+    x.iter().fold(out.len(), |n, s| common(&[n, s.len()]))
+} }

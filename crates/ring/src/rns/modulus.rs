@@ -1,7 +1,7 @@
 //! A word-sized prime modulus below 2^50 with the constants that every reduction needs.
 
+use super::RnsError;
 use crate::prime::{inv_mod, is_prime, pow_mod};
-use crate::RingError;
 
 /// Primes of RNS polynomials have at most this many bits: products of two residues then fit the
 /// 52-bit multipliers of AVX-512 IFMA and the 53-bit mantissa tricks of AVX2.
@@ -42,10 +42,10 @@ impl Modulus {
     /// Constants of the prime `q`.
     ///
     /// # Errors
-    /// [`RingError::RnsModulus`] unless `q` is a prime between 8 and 2^50.
-    pub fn new(q: u64) -> Result<Self, RingError> {
+    /// [`RnsError::Modulus`] unless `q` is a prime between 8 and 2^50.
+    pub fn new(q: u64) -> Result<Self, RnsError> {
         if q <= 8 || q >> MAX_RNS_PRIME_BITS != 0 || !is_prime(q) {
-            return Err(RingError::RnsModulus(q));
+            return Err(RnsError::Modulus(q));
         }
         let bits = 64 - q.leading_zeros();
         let mut m = Self {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn refuses_what_is_no_small_prime() {
         for q in [0, 1, 2, 7, 9, 1 << 49, (1 << 50) + 1, (1 << 61) - 1] {
-            assert!(matches!(Modulus::new(q), Err(RingError::RnsModulus(r)) if r == q), "{q}");
+            assert!(matches!(Modulus::new(q), Err(RnsError::Modulus(r)) if r == q), "{q}");
         }
     }
 
