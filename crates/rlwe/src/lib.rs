@@ -9,6 +9,7 @@
 pub mod batch;
 pub mod batch_cipher;
 pub mod batch_server;
+pub mod ckks;
 pub mod error;
 pub mod mask;
 pub mod security;

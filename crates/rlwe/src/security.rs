@@ -5,8 +5,8 @@
 //! 3.19: Homomorphic Encryption Standard and its 2024 guidelines.
 
 /// `(ring degree, largest log2 q)` at 128 bits.
-pub const TABLE_128: [(usize, u32); 6] =
-    [(1024, 26), (2048, 53), (4096, 106), (8192, 214), (16384, 430), (32768, 868)];
+pub const TABLE_128: [(usize, u32); 7] =
+    [(1024, 26), (2048, 53), (4096, 106), (8192, 214), (16384, 430), (32768, 868), (65536, 1747)];
 
 /// Largest log2 q that is 128-bit secure at ring degree `n`; `None` when `n` is not in the table.
 #[must_use]

@@ -120,6 +120,26 @@ impl RnsBasis {
         })
     }
 
+    /// `out += w a` over the limbs of `a`, which `out` must have and may exceed.
+    ///
+    /// # Errors
+    /// As [`Self::scale_assign`].
+    pub fn scale_add_part<F: Form>(
+        &self,
+        out: &mut RnsPoly<F>,
+        a: &RnsPoly<F>,
+        words: &[u64],
+    ) -> Result<(), RnsError> {
+        self.words_for(a, words)?;
+        self.check(a)?;
+        self.check_covers(out, a.range())?;
+        for i in a.range() {
+            let m = &self.moduli()[i];
+            k::factor_add(self.isa(), Out::new(out.limb_mut(i)), a.limb(i), m.factor(words[i]), m);
+        }
+        Ok(())
+    }
+
     /// Adds the constant polynomial w, `words[i] = w mod q_i`: to every slot.
     ///
     /// # Errors

@@ -1,0 +1,245 @@
+//! Ciphertexts and their public bookkeeping.
+
+use super::{CkksError, CkksParams, Level, Plaintext};
+use crate::batch::TAIL;
+use hushnet_ring::rns::{uniform_limb, Eval, RnsPoly};
+use hushnet_ring::Prg;
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+use zeroize::Zeroize;
+
+/// Relative difference of scales that still counts as equal. Rounding of the bookkeeping itself stays far
+/// below (2^-52 an operation); the error that a difference makes is added to the noise estimate.
+pub const SCALE_TOLERANCE: f64 = 9.094_947_017_729_282e-13; // 2^-40
+
+/// Where a uniform polynomial is used; part of its derivation.
+#[derive(Clone, Copy)]
+pub(super) enum Domain {
+    Ciphertext,
+    PublicKey,
+    Relinearise(usize),
+    Galois(usize, usize),
+}
+
+impl Domain {
+    fn words(self) -> [u64; 3] {
+        match self {
+            Domain::Ciphertext => [0, 0, 0],
+            Domain::PublicKey => [1, 0, 0],
+            Domain::Relinearise(digit) => [2, 0, digit as u64],
+            Domain::Galois(exponent, digit) => [3, exponent as u64, digit as u64],
+        }
+    }
+}
+
+/// The public uniform polynomial of a seed: limb by limb, so that fewer primes give the same first limbs.
+/// Limb of prime q: the uniform limb of the AES generator keyed with the first 16 bytes of
+/// `SHA-256("hushnet ckks uniform 1" || seed || domain words || q)`.
+pub(super) fn expand_uniform(
+    params: &CkksParams,
+    seed: &[u8; 32],
+    domain: Domain,
+    range: Range<usize>,
+) -> Result<RnsPoly<Eval>, CkksError> {
+    let mut poly = params.basis().zero::<Eval>(range.clone())?;
+    for i in range {
+        let m = params.basis().moduli()[i];
+        let mut h = Sha256::new();
+        h.update(b"hushnet ckks uniform 1");
+        h.update(seed);
+        for w in domain.words().into_iter().chain([m.value()]) {
+            h.update(w.to_le_bytes());
+        }
+        let mut key = [0; 16];
+        key.copy_from_slice(&h.finalize()[..16]);
+        uniform_limb(&mut Prg::from_seed(key), &m, poly.limb_mut(i));
+    }
+    Ok(poly)
+}
+
+/// A seed from a generator.
+pub(super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
+    let mut seed = [0; 32];
+    prg.fill_bytes(&mut seed);
+    seed
+}
+
+/// Two or three polynomials in evaluation form with `c0 + c1 s (+ c2 s^2) = scale * message + error`.
+#[derive(Clone)]
+pub struct Ciphertext {
+    pub(super) params: CkksParams,
+    pub(super) parts: Vec<RnsPoly<Eval>>,
+    pub(super) level: Level,
+    pub(super) scale: f64,
+    pub(super) bound: f64,
+    pub(super) sd: f64,
+    /// Where c1 comes from, as long as it is fresh: only c0 need travel then.
+    pub(super) seed: Option<[u8; 32]>,
+}
+
+impl std::fmt::Debug for Ciphertext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ciphertext")
+            .field("parts", &self.parts.len())
+            .field("level", &self.level)
+            .field("scale", &self.scale)
+            .field("bound", &self.bound)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ciphertext {
+    /// The parameters it belongs to.
+    #[must_use]
+    pub fn params(&self) -> &CkksParams {
+        &self.params
+    }
+    /// Its level.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+    /// Its scale.
+    #[must_use]
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+    /// Bound of |message| in every slot, derived from declared bounds.
+    #[must_use]
+    pub fn bound(&self) -> f64 {
+        self.bound
+    }
+    /// Square root of the variance proxy of slot errors, in ring units (`docs/ckks.md`).
+    #[must_use]
+    pub fn noise(&self) -> f64 {
+        self.sd
+    }
+    /// Bound of the error of each real or imaginary part of a slot, in units of the message, that holds but
+    /// with probability 2^-40.
+    #[must_use]
+    pub fn error_bound(&self) -> f64 {
+        TAIL * self.sd / self.scale
+    }
+    /// Bits of the message bound above the error bound.
+    #[must_use]
+    pub fn precision_bits(&self) -> f64 {
+        (self.bound / self.error_bound()).log2()
+    }
+    /// Polynomials, in evaluation form: 2, or 3 before relinearisation.
+    #[must_use]
+    pub fn parts(&self) -> &[RnsPoly<Eval>] {
+        &self.parts
+    }
+    /// The residues of part `part` modulo data prime `prime` (0-based), to compute on in place: for linear
+    /// layers that work on words. The caller keeps the words below the prime.
+    #[must_use]
+    pub fn limb(&self, part: usize, prime: usize) -> &[u64] {
+        self.parts[part].limb(self.params.data_range(self.level).start + prime)
+    }
+    /// Whether it is fresh, so that only one polynomial travels.
+    #[must_use]
+    pub fn is_seeded(&self) -> bool {
+        self.seed.is_some()
+    }
+
+    /// Everything but the polynomials.
+    pub(super) fn clone_header(&self) -> Self {
+        Self { params: self.params.clone(), parts: Vec::new(), ..*self }
+    }
+
+    /// States a tighter bound of the message than the derived one (from calibration, say).
+    ///
+    /// # Errors
+    /// [`CkksError::Capacity`] when it does not fit, [`CkksError::ValueOutOfRange`] when it is no bound.
+    pub fn with_bound(mut self, bound: f64) -> Result<Self, CkksError> {
+        if !bound.is_finite() || bound < 0.0 {
+            return Err(CkksError::ValueOutOfRange { index: 0, bound });
+        }
+        self.params.check_capacity(bound, self.scale, self.level)?;
+        self.bound = bound;
+        Ok(self)
+    }
+
+    /// Makes a ciphertext of words that a linear layer computed: `words[part][prime]` are N residues below
+    /// data prime `prime`. `like` gives parameters; the caller vouches for level, scale, bound and sd.
+    ///
+    /// # Errors
+    /// [`CkksError::Count`] for wrong shapes, [`CkksError::Bytes`] for a word that is no residue,
+    /// [`CkksError::Capacity`] when the message does not fit.
+    pub fn from_limbs(
+        params: &CkksParams,
+        limbs: &[Vec<&[u64]>],
+        scale: f64,
+        bound: f64,
+        sd: f64,
+    ) -> Result<Self, CkksError> {
+        let level = params.level(limbs.first().map_or(0, Vec::len))?;
+        if !(2..=3).contains(&limbs.len()) {
+            return Err(CkksError::Parts { what: "from_limbs", needed: 2, got: limbs.len() });
+        }
+        params.check_capacity(bound, scale, level)?;
+        let range = params.data_range(level);
+        let mut parts = Vec::with_capacity(limbs.len());
+        for part in limbs {
+            if part.len() != level.0 {
+                return Err(CkksError::Count { what: "limbs of a part", expected: level.0, got: part.len() });
+            }
+            let mut poly = params.basis().zero::<Eval>(range.clone())?;
+            for (i, words) in range.clone().zip(part) {
+                if words.len() != params.ring_degree() {
+                    return Err(CkksError::Count {
+                        what: "limb",
+                        expected: params.ring_degree(),
+                        got: words.len(),
+                    });
+                }
+                let q = params.basis().moduli()[i].value();
+                if words.iter().any(|w| *w >= q) {
+                    return Err(CkksError::Bytes { what: "limb", why: "a word is not below its prime" });
+                }
+                poly.limb_mut(i).copy_from_slice(words);
+            }
+            parts.push(poly);
+        }
+        Ok(Self { params: params.clone(), parts, level, scale, bound, sd, seed: None })
+    }
+}
+
+/// The public half: encrypts without being able to decrypt.
+#[derive(Clone)]
+pub struct PublicKey {
+    pub(super) params: CkksParams,
+    pub(super) b: RnsPoly<Eval>,
+    pub(super) a: RnsPoly<Eval>,
+    pub(super) seed: [u8; 32],
+}
+
+impl PublicKey {
+    /// Encrypts: `(b u + e0 + m, a u + e1)`, u ternary. Cost: 3 transforms a prime.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn encrypt(&self, message: &Plaintext, prg: &mut Prg) -> Result<Ciphertext, CkksError> {
+        if message.params != self.params {
+            return Err(CkksError::ForeignParams("the plaintext"));
+        }
+        let basis = self.params.basis();
+        let range = self.params.data_range(message.level);
+        let mut u = super::client::small(&self.params, range.clone(), prg, hushnet_ring::sample::ternary)?;
+        let mut c0 = super::client::small_error(&self.params, range.clone(), prg)?;
+        let mut c1 = super::client::small_error(&self.params, range, prg)?;
+        basis.mul_add(&mut c0, &self.b, &u)?;
+        basis.add_assign(&mut c0, &message.poly)?;
+        basis.mul_add(&mut c1, &self.a, &u)?;
+        u.zeroize();
+        Ok(Ciphertext {
+            params: self.params.clone(),
+            parts: vec![c0, c1],
+            level: message.level,
+            scale: message.scale,
+            bound: message.bound,
+            sd: super::noise::independent_sum(message.sd, self.params.noise().public()),
+            seed: None,
+        })
+    }
+}
