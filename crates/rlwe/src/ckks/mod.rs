@@ -5,6 +5,7 @@
 //! ciphertext knows its level, its exact scale, a bound of its message and an estimate of its error, all of
 //! them public and independent of the data.
 
+mod bytes;
 mod ciphertext;
 pub mod client;
 mod encoder;
@@ -15,6 +16,7 @@ pub mod noise;
 mod params;
 mod switching;
 
+pub use bytes::{FORMAT_VERSION, HEADER_BYTES};
 pub use ciphertext::{Ciphertext, PublicKey, SCALE_TOLERANCE};
 pub use encoder::{Complex, EncodeAt, Encoder, Plaintext, ScalarPlaintext};
 pub use error::CkksError;
