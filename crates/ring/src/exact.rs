@@ -8,6 +8,7 @@
 //! narrow enough, and take two.
 
 use crate::error::{expect_bits, expect_len};
+use crate::ntt::Finish;
 use crate::prime::primes_near;
 use crate::{kernels, low_mask, simd, AlignedWords, Isa, Ntt, RingError};
 use zeroize::Zeroize;
@@ -72,7 +73,7 @@ impl Drop for MulScratch {
 
 /// What happens to a product.
 #[derive(Clone, Copy, PartialEq)]
-enum Into {
+enum Sink {
     Set,
     Add,
     SubtractFrom,
@@ -152,7 +153,7 @@ impl ExactMultiplier {
             *w = (i64::from(*v) as u64).wrapping_add(p & (i64::from(*v) >> 63) as u64);
         }
         self.ntt.forward(&mut values)?;
-        self.ntt.factor_quotients(&values, &mut quotients);
+        self.ntt.prepare_factors(&mut values, &mut quotients);
         Ok(SmallHat { values, quotients, isa: self.isa() })
     }
 
@@ -222,7 +223,7 @@ impl ExactMultiplier {
         out: &mut [u64],
         scratch: &mut MulScratch,
     ) -> Result<(), RingError> {
-        self.product(a, s, Into::Set, out, scratch)
+        self.product(a, s, Sink::Set, out, scratch)
     }
 
     /// `out = out + a s mod 2^k`; otherwise as [`Self::multiply_into`].
@@ -236,7 +237,7 @@ impl ExactMultiplier {
         out: &mut [u64],
         scratch: &mut MulScratch,
     ) -> Result<(), RingError> {
-        self.product(a, s, Into::Add, out, scratch)
+        self.product(a, s, Sink::Add, out, scratch)
     }
 
     /// `out = out - a s mod 2^k`; otherwise as [`Self::multiply_into`].
@@ -250,14 +251,14 @@ impl ExactMultiplier {
         out: &mut [u64],
         scratch: &mut MulScratch,
     ) -> Result<(), RingError> {
-        self.product(a, s, Into::SubtractFrom, out, scratch)
+        self.product(a, s, Sink::SubtractFrom, out, scratch)
     }
 
     fn product(
         &self,
         a: &WordsHat,
         s: &SmallHat,
-        into: Into,
+        into: Sink,
         out: &mut [u64],
         scratch: &mut MulScratch,
     ) -> Result<(), RingError> {
@@ -270,21 +271,13 @@ impl ExactMultiplier {
         if scratch.product.len() != n {
             return Err(RingError::ForeignHat("scratch"));
         }
-        if into == Into::Set {
+        if into == Sink::Set {
             out.fill(0);
         }
         let mask = low_mask(a.modulus_bits);
         for (part, shift) in a.parts.iter().zip([0, LOW_PART_BITS]) {
-            self.ntt.multiply_factors(part, &s.values, &s.quotients, &mut scratch.product);
-            let p = self.ntt.modulus();
-            match into {
-                Into::Set | Into::Add => {
-                    kernels::add_centred(self.isa(), &scratch.product, p, shift, mask, out)
-                }
-                Into::SubtractFrom => {
-                    kernels::subtract_centred(self.isa(), &scratch.product, p, shift, mask, out)
-                }
-            }
+            let finish = Finish { subtract: into == Sink::SubtractFrom, shift, mask };
+            self.ntt.multiply_factors(part, (&s.values, &s.quotients), &mut scratch.product, finish, out);
         }
         Ok(())
     }

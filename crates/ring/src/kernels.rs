@@ -110,28 +110,6 @@ multiversion! {
     }
 }
 
-multiversion! {
-    /// Adds 2^shift times the centred residues modulo p, then masks.
-    pub(crate) fn add_centred(residues: &[u64], p: u64, shift: u32, mask: u64, out: &mut [u64]) {
-        let half = p / 2;
-        for (o, r) in out.iter_mut().zip(residues) {
-            let v = r.wrapping_sub(if *r > half { p } else { 0 });
-            *o = o.wrapping_add(v << shift) & mask;
-        }
-    }
-}
-
-multiversion! {
-    /// Subtracts 2^shift times the centred residues modulo p, then masks.
-    pub(crate) fn subtract_centred(residues: &[u64], p: u64, shift: u32, mask: u64, out: &mut [u64]) {
-        let half = p / 2;
-        for (o, r) in out.iter_mut().zip(residues) {
-            let v = r.wrapping_sub(if *r > half { p } else { 0 });
-            *o = o.wrapping_sub(v << shift) & mask;
-        }
-    }
-}
-
 /// Keeps the low `k` bits of every word.
 pub fn reduce(isa: Isa, words: &mut [u64], k: u32) {
     mask_loop(isa, words, low_mask(k));

@@ -17,6 +17,8 @@ pub mod prime;
 pub mod rns;
 pub mod sample;
 pub mod simd;
+#[cfg(target_arch = "x86_64")]
+mod vaes;
 
 pub use aligned::AlignedWords;
 pub use error::RingError;

@@ -1,6 +1,11 @@
 //! Words of k bits, packed without gaps: bit `i` of word `j` is bit `j k + i` of the byte string,
 //! little-endian (`docs/wire-protocol.md`).
 
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod vbmi;
+
 use crate::error::{expect_bits, expect_len};
 use crate::{low_mask, simd, Isa, RingError};
 
@@ -23,10 +28,18 @@ pub fn pack(words: &[u64], k: u32, out: &mut [u8]) -> Result<(), RingError> {
 ///
 /// # Errors
 /// As [`pack`].
-pub fn pack_with(_isa: Isa, words: &[u64], k: u32, out: &mut [u8]) -> Result<(), RingError> {
+pub fn pack_with(isa: Isa, words: &[u64], k: u32, out: &mut [u8]) -> Result<(), RingError> {
     expect_bits(k)?;
     expect_len("packed bytes", out.len(), packed_len(words.len(), k))?;
-    pack_portable(words, k, out);
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if isa.usable() >= Isa::Ifma && k as usize >= vbmi::NARROWEST {
+        // SAFETY: `Isa::Ifma` includes the instructions; lengths and width were checked.
+        done = unsafe { vbmi::pack(words, k, out) };
+    }
+    let _ = isa;
+    // `done` is a multiple of eight, so the rest starts at a byte.
+    pack_portable(&words[done..], k, &mut out[done * k as usize / 8..]);
     Ok(())
 }
 
@@ -43,10 +56,17 @@ pub fn unpack(bytes: &[u8], k: u32, out: &mut [u64]) -> Result<(), RingError> {
 ///
 /// # Errors
 /// As [`unpack`].
-pub fn unpack_with(_isa: Isa, bytes: &[u8], k: u32, out: &mut [u64]) -> Result<(), RingError> {
+pub fn unpack_with(isa: Isa, bytes: &[u8], k: u32, out: &mut [u64]) -> Result<(), RingError> {
     expect_bits(k)?;
     expect_len("packed bytes", bytes.len(), packed_len(out.len(), k))?;
-    unpack_portable(bytes, 0, k, out);
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if isa.usable() >= Isa::Ifma && k as usize >= vbmi::NARROWEST {
+        // SAFETY: `Isa::Ifma` includes the instructions; lengths and width were checked.
+        done = unsafe { vbmi::unpack(bytes, k, out) };
+    }
+    let _ = isa;
+    unpack_portable(&bytes[done * k as usize / 8..], k, &mut out[done..]);
     Ok(())
 }
 
@@ -77,24 +97,26 @@ fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
     }
 }
 
-/// Words from bit `first_bit` (below 8) of `bytes` on; bytes behind the end read as zero.
-fn unpack_portable(bytes: &[u8], first_bit: u64, k: u32, out: &mut [u64]) {
+fn unpack_portable(bytes: &[u8], k: u32, out: &mut [u64]) {
     let mask = low_mask(k);
-    let at = |i: usize| -> u64 {
-        let mut eight = [0; 8];
-        let available = bytes.len().saturating_sub(i).min(8);
-        eight[..available].copy_from_slice(&bytes[bytes.len().min(i)..][..available]);
-        u64::from_le_bytes(eight)
-    };
-    let mut bit = first_bit;
+    let mut bit = 0;
     for word in out {
-        let (byte, shift) = ((bit / 8) as usize, bit % 8);
-        let mut value = at(byte) >> shift;
-        if shift + u64::from(k) > 64 {
-            value |= u64::from(bytes[byte + 8]) << (64 - shift);
-        }
-        *word = value & mask;
-        bit += u64::from(k);
+        let (byte, shift) = (bit / 8, (bit % 8) as u32);
+        // Nine bytes cover a word; the last words have fewer behind them.
+        let mut nine = [0; 9];
+        let source = match bytes.get(byte..byte + 9) {
+            Some(source) => source,
+            None => {
+                let rest = &bytes[byte..];
+                nine[..rest.len()].copy_from_slice(rest);
+                &nine
+            }
+        };
+        let mut low = [0; 8];
+        low.copy_from_slice(&source[..8]);
+        let wide = u128::from(u64::from_le_bytes(low)) | u128::from(source[8]) << 64;
+        *word = (wide >> shift) as u64 & mask;
+        bit += k as usize;
     }
 }
 

@@ -1,6 +1,10 @@
 //! AES-128 in counter mode: the random generator of keys and errors, and the public masks.
 
+#![allow(unsafe_code)]
+
 use crate::error::expect_bits;
+#[cfg(target_arch = "x86_64")]
+use crate::vaes;
 use crate::{low_mask, simd, Isa, RingError};
 use aes::cipher::{BlockEncrypt, KeyInit};
 use aes::{Aes128, Block};
@@ -9,13 +13,51 @@ use zeroize::Zeroize;
 /// Blocks encrypted in one go by the portable path.
 const BULK: usize = 32;
 
+/// A keyed AES-128.
+enum Cipher {
+    /// Of the `aes` crate: constant time, with AES instructions where there are any.
+    Portable(Box<Aes128>),
+    /// Only where the processor has AVX-512 and VAES.
+    #[cfg(target_arch = "x86_64")]
+    Vaes(vaes::Schedule),
+}
+
+/// Counter blocks: block `i` is `first + i step`, in little-endian halves each modulo 2^64.
+#[derive(Clone, Copy)]
+pub(crate) struct Blocks {
+    pub(crate) first: [u64; 2],
+    pub(crate) step: [u64; 2],
+}
+
+impl Cipher {
+    fn new(key: &[u8; 16], isa: Isa) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if isa.usable() >= Isa::Ifma {
+            // SAFETY: `Isa::Ifma` includes AES and AVX.
+            return Cipher::Vaes(unsafe { vaes::Schedule::new(key) });
+        }
+        let _ = isa;
+        Cipher::Portable(Box::new(Aes128::new(&(*key).into())))
+    }
+
+    /// Words `2i, 2i+1` of `out` become the masked halves of the encrypted block `i`.
+    fn keystream(&self, blocks: Blocks, mask: u64, out: &mut [u64]) {
+        match self {
+            Cipher::Portable(cipher) => keystream_portable(cipher, blocks, mask, out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this variant exists only where the processor has AVX-512 and VAES.
+            Cipher::Vaes(s) => unsafe { vaes::keystream(s, blocks, mask, out) },
+        }
+    }
+}
+
 /// Cryptographic generator: block `i` of its stream is AES-128 of the little-endian 128-bit `i`.
 ///
 /// Every call starts at a fresh block and discards what it does not need of the last one. No
 /// `Debug`; the key schedule is wiped on drop.
 pub struct Prg {
-    cipher: Aes128,
-    counter: u128,
+    cipher: Cipher,
+    counter: u64,
     isa: Isa,
 }
 
@@ -42,7 +84,7 @@ impl Prg {
     /// [`Self::from_seed`] on an explicit instruction set (the stream does not depend on it).
     #[must_use]
     pub fn from_seed_with(mut seed: [u8; 16], isa: Isa) -> Self {
-        let cipher = Aes128::new(&seed.into());
+        let cipher = Cipher::new(&seed, isa);
         seed.zeroize();
         Self { cipher, counter: 0, isa: isa.usable() }
     }
@@ -68,26 +110,46 @@ impl Prg {
 
     /// Fills `out` with little-endian words of the next `ceil(len / 2)` blocks.
     pub fn fill_words(&mut self, out: &mut [u64]) {
+        let blocks = self.take_blocks(out.len().div_ceil(2));
+        self.cipher.keystream(blocks, u64::MAX, out);
+    }
+
+    /// The next `count` counter blocks, which are then used up.
+    fn take_blocks(&mut self, count: usize) -> Blocks {
         let first = self.counter;
-        self.counter = first.wrapping_add(out.len().div_ceil(2) as u128);
-        keystream(&self.cipher, out, |i| first.wrapping_add(i as u128).to_le_bytes());
+        self.counter = first.wrapping_add(count as u64);
+        Blocks { first: [first, 0], step: [1, 0] }
+    }
+
+    /// Runs the vector sampler where there is one; whether it did.
+    pub(crate) fn add_errors(&mut self, _words: &mut [u64], _blocks: usize) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(self.cipher, Cipher::Vaes(_)) {
+            let blocks = self.take_blocks(_blocks);
+            if let Cipher::Vaes(s) = &self.cipher {
+                // SAFETY: this variant exists only for `Isa::Ifma`, which includes all that is needed.
+                unsafe { vaes::centred_binomial_add(s, blocks, _words) };
+                return true;
+            }
+        }
+        false
     }
 }
 
-/// Words `2i, 2i+1` of `out` become the two halves of the encrypted counter block `i`.
-fn keystream(cipher: &Aes128, out: &mut [u64], counter: impl Fn(usize) -> [u8; 16]) {
+fn keystream_portable(cipher: &Aes128, counters: Blocks, mask: u64, out: &mut [u64]) {
     let mut blocks = [Block::default(); BULK];
+    let half = |h: usize, i: u64| counters.first[h].wrapping_add(counters.step[h].wrapping_mul(i));
     for (c, chunk) in out.chunks_mut(2 * BULK).enumerate() {
         let used = &mut blocks[..chunk.len().div_ceil(2)];
         for (i, block) in used.iter_mut().enumerate() {
-            *block = counter(c * BULK + i).into();
+            let i = (c * BULK + i) as u64;
+            *block = (u128::from(half(0, i)) | u128::from(half(1, i)) << 64).to_le_bytes().into();
         }
         cipher.encrypt_blocks(used);
         for (words, block) in chunk.chunks_mut(2).zip(used.iter()) {
-            for (word, half) in words.iter_mut().zip(block.chunks_exact(8)) {
-                let mut bytes = [0; 8];
-                bytes.copy_from_slice(half);
-                *word = u64::from_le_bytes(bytes);
+            let both = u128::from_le_bytes((*block).into());
+            for (word, half) in words.iter_mut().zip([both as u64, (both >> 64) as u64]) {
+                *word = half & mask;
             }
         }
     }
@@ -119,7 +181,7 @@ pub fn expand_words(
 /// # Errors
 /// As [`expand_words`].
 pub fn expand_words_with(
-    _isa: Isa,
+    isa: Isa,
     key: &[u8; 16],
     nonce: [u32; 3],
     modulus_bits: u32,
@@ -129,18 +191,9 @@ pub fn expand_words_with(
     if out.len() as u64 > 1 << 33 {
         return Err(RingError::Length { what: "mask", expected: 1 << 33, got: out.len() });
     }
-    let cipher = Aes128::new(&(*key).into());
-    keystream(&cipher, out, |i| {
-        let mut bytes = [0; 16];
-        for (lane, word) in bytes.chunks_exact_mut(4).zip([nonce[0], nonce[1], nonce[2], i as u32]) {
-            lane.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    });
-    let mask = low_mask(modulus_bits);
-    for word in out {
-        *word &= mask;
-    }
+    let first = [u64::from(nonce[0]) | u64::from(nonce[1]) << 32, u64::from(nonce[2])];
+    let blocks = Blocks { first, step: [0, 1 << 32] };
+    Cipher::new(key, isa).keystream(blocks, low_mask(modulus_bits), out);
     Ok(())
 }
 
@@ -148,26 +201,18 @@ pub fn expand_words_with(
 mod tests {
     use super::*;
 
-    /// FIPS 197, appendix C.1: the block cipher itself is AES-128 in the right byte order.
+    /// FIPS 197, appendix C.1: the block cipher is AES-128 in the right byte order, on every path.
     #[test]
     fn keystream_is_aes_128() {
         let key: [u8; 16] = std::array::from_fn(|i| i as u8);
-        let plain: [u8; 16] = std::array::from_fn(|i| (i * 0x11) as u8);
-        let nonce =
-            [0, 4, 8].map(|i| u32::from_le_bytes([plain[i], plain[i + 1], plain[i + 2], plain[i + 3]]));
-        let counter = u32::from_le_bytes([plain[12], plain[13], plain[14], plain[15]]);
-        let cipher = Aes128::new(&key.into());
-        let mut out = [0; 2];
-        keystream(&cipher, &mut out, |_| plain);
-        let expected = 0x69c4_e0d8_6a7b_0430_d8cd_b780_70b4_c55a_u128.to_be_bytes();
-        assert_eq!(out[0].to_le_bytes(), expected[..8]);
-        assert_eq!(out[1].to_le_bytes(), expected[8..]);
-        // The same block through the public function, at its place in the counter sequence.
-        let mut block = [0; 16];
-        for (lane, w) in block.chunks_exact_mut(4).zip([nonce[0], nonce[1], nonce[2], counter]) {
-            lane.copy_from_slice(&w.to_le_bytes());
+        let plain = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.swap_bytes();
+        let cipher_text = 0x69c4_e0d8_6a7b_0430_d8cd_b780_70b4_c55a_u128.swap_bytes();
+        for isa in simd::available() {
+            let mut out = [0; 2];
+            let blocks = Blocks { first: [plain as u64, (plain >> 64) as u64], step: [1, 0] };
+            Cipher::new(&key, isa).keystream(blocks, u64::MAX, &mut out);
+            assert_eq!(u128::from(out[0]) | u128::from(out[1]) << 64, cipher_text, "{isa:?}");
         }
-        assert_eq!(block, plain);
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub fn centred_binomial(prg: &mut Prg, out: &mut [i8]) {
 /// word `j` with bits 42..62 of word `8 + j` give sample `24 + j`, `j < 8`. An unfinished group of
 /// samples still takes 24 words.
 pub fn centred_binomial_add(prg: &mut Prg, words: &mut [u64]) {
+    if prg.add_errors(words, words.len().div_ceil(GROUP) * GROUP_WORDS / 2) {
+        return;
+    }
     let mut random = [0; GROUP_WORDS];
     for group in words.chunks_mut(GROUP) {
         prg.fill_words(&mut random);
@@ -65,6 +68,7 @@ pub fn centred_binomial_add(prg: &mut Prg, words: &mut [u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{simd, Isa};
 
     /// Chi-square of counts against probabilities, and its degrees of freedom.
     fn chi_square(counts: &[usize], probabilities: &[f64]) -> f64 {
@@ -124,12 +128,20 @@ mod tests {
     #[test]
     fn adding_is_the_same_stream_as_sampling() {
         for len in [0, 1, 31, 32, 33, 100, 2048] {
-            let mut a = vec![0; len];
-            centred_binomial(&mut Prg::from_seed([5; 16]), &mut a);
-            let mut b = vec![u64::MAX; len];
-            centred_binomial_add(&mut Prg::from_seed([5; 16]), &mut b);
-            for (x, y) in a.iter().zip(&b) {
-                assert_eq!(u64::MAX.wrapping_add(*x as i64 as u64), *y);
+            let mut next = None;
+            for isa in simd::available() {
+                let mut a = vec![0; len];
+                centred_binomial(&mut Prg::from_seed_with([5; 16], Isa::Portable), &mut a);
+                let mut b = vec![u64::MAX; len];
+                let mut prg = Prg::from_seed_with([5; 16], isa);
+                centred_binomial_add(&mut prg, &mut b);
+                for (x, y) in a.iter().zip(&b) {
+                    assert_eq!(u64::MAX.wrapping_add(*x as i64 as u64), *y, "{isa:?}");
+                }
+                // The stream goes on at the same place.
+                let mut word = [0];
+                prg.fill_words(&mut word);
+                assert_eq!(*next.get_or_insert(word), word, "{isa:?}");
             }
         }
     }

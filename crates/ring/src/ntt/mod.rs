@@ -6,6 +6,12 @@
 //! `psi^e(64 g + 8 b + s)`. (Vector units then finish eight sub-transforms side by side.) Products are slotwise, so
 //! most users never see the order; [`Ntt::slot_exponent`] tells it.
 
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod ifma;
 mod portable;
 
 use crate::error::expect_len;
@@ -17,7 +23,48 @@ pub struct Ntt {
     n: usize,
     p: u64,
     isa: Isa,
-    portable: portable::Tables,
+    engine: Engine,
+}
+
+/// The kernels in use. Boxed tables, since they differ in size.
+enum Engine {
+    Portable(portable::Tables),
+    /// Only where the processor has AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Box<avx2::Tables>),
+    /// Only where the processor has AVX-512 IFMA.
+    #[cfg(target_arch = "x86_64")]
+    Ifma(Box<ifma::Tables>),
+}
+
+/// What to do with the coefficients of a product: `out <- (out +- 2^shift c) & mask`.
+#[derive(Clone, Copy)]
+pub(crate) struct Finish {
+    pub(crate) subtract: bool,
+    pub(crate) shift: u32,
+    pub(crate) mask: u64,
+}
+
+/// Splits a number of levels evenly into as few passes of at most `most` as possible, longest first.
+#[cfg(target_arch = "x86_64")]
+fn level_split(levels: u32, most: u32) -> impl DoubleEndedIterator<Item = u32> {
+    let passes = levels.div_ceil(most);
+    (0..passes).map(move |i| (levels + passes - 1 - i) / passes)
+}
+
+impl Engine {
+    fn new(isa: Isa, p: u64, forward: &[u64], inverse: &[u64]) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Ifma {
+            return Engine::Ifma(Box::new(ifma::Tables::new(p, forward, inverse)));
+        }
+        #[cfg(target_arch = "x86_64")]
+        if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Avx2 {
+            return Engine::Avx2(Box::new(avx2::Tables::new(p, forward, inverse)));
+        }
+        let _ = isa;
+        Engine::Portable(portable::Tables::new(p, forward, inverse))
+    }
 }
 
 /// `psi^bitrev(i)`, `i < N`: the twiddles of a decimation that halves blocks, level by level.
@@ -49,8 +96,8 @@ impl Ntt {
         let psi = primitive_root(n, p)?;
         let forward = bit_reversed_powers(n, p, psi);
         let inverse = bit_reversed_powers(n, p, inv_mod(psi, p));
-        let portable = portable::Tables::new(p, &forward, &inverse);
-        Ok(Self { n, p, isa: isa.usable(), portable })
+        let isa = isa.usable();
+        Ok(Self { n, p, isa, engine: Engine::new(isa, p, &forward, &inverse) })
     }
 
     /// Ring degree N.
@@ -85,7 +132,15 @@ impl Ntt {
     /// [`RingError::Length`] unless `a` has N elements.
     pub fn forward(&self, a: &mut [u64]) -> Result<(), RingError> {
         expect_len("polynomial", a.len(), self.n)?;
-        self.portable.forward(a);
+        match &self.engine {
+            Engine::Portable(t) => t.forward(a),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Avx2(t) => unsafe { t.forward(a) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Engine::Ifma(t) => unsafe { t.forward(a) },
+        }
         Ok(())
     }
 
@@ -95,7 +150,15 @@ impl Ntt {
     /// [`RingError::Length`] unless `a` has N elements.
     pub fn inverse(&self, a: &mut [u64]) -> Result<(), RingError> {
         expect_len("polynomial", a.len(), self.n)?;
-        self.portable.inverse(a);
+        match &self.engine {
+            Engine::Portable(t) => t.inverse(a),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Avx2(t) => unsafe { t.inverse(a) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Engine::Ifma(t) => unsafe { t.inverse(a) },
+        }
         Ok(())
     }
 
@@ -112,19 +175,41 @@ impl Ntt {
         Ok(())
     }
 
-    /// Quotients that make `values` (below p) constant factors for [`Self::multiply_factors`].
-    pub(crate) fn factor_quotients(&self, values: &[u64], quotients: &mut [u64]) {
+    /// Makes slot values (below p) constant factors for [`Self::multiply_factors`]: divides them by N and
+    /// computes their quotients.
+    pub(crate) fn prepare_factors(&self, values: &mut [u64], quotients: &mut [u64]) {
+        let scale = inv_mod(self.n as u64, self.p);
         for (q, v) in quotients.iter_mut().zip(values) {
-            *q = portable::Factor::new(*v, self.p).quotient();
+            *v = crate::prime::mul_mod(*v, scale, self.p);
+            [*v, *q] = match &self.engine {
+                Engine::Portable(_) => portable::prepare(*v, self.p),
+                #[cfg(target_arch = "x86_64")]
+                Engine::Avx2(t) => t.prepare(*v),
+                #[cfg(target_arch = "x86_64")]
+                Engine::Ifma(t) => t.prepare(*v),
+            };
         }
     }
 
-    /// Coefficients of the product of slot values `a` with prepared factors, below p, into `out`.
-    pub(crate) fn multiply_factors(&self, a: &[u64], values: &[u64], quotients: &[u64], out: &mut [u64]) {
-        for (((o, x), w), q) in out.iter_mut().zip(a).zip(values).zip(quotients) {
-            *o = portable::Factor::from_parts(*w, *q).times_reduced(*x, self.p);
+    /// `out <- (out +- 2^shift c) & mask`, c being the centred coefficients of the slotwise product of `a` with
+    /// prepared factors; `work` is overwritten. All have N elements.
+    pub(crate) fn multiply_factors(
+        &self,
+        a: &[u64],
+        factors: (&[u64], &[u64]),
+        work: &mut [u64],
+        finish: Finish,
+        out: &mut [u64],
+    ) {
+        match &self.engine {
+            Engine::Portable(t) => t.multiply(a, factors, work, finish, out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Avx2(t) => unsafe { t.multiply(a, factors, work, finish, out) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Engine::Ifma(t) => unsafe { t.multiply(a, factors, work, finish, out) },
         }
-        self.portable.inverse(out);
     }
 }
 

@@ -4,36 +4,27 @@ use crate::prime::inv_mod;
 
 /// A constant factor w and floor(w 2^64 / p).
 #[derive(Clone, Copy)]
-pub(super) struct Factor {
+struct Factor {
     w: u64,
     quotient: u64,
 }
 
 impl Factor {
-    pub(super) fn new(w: u64, p: u64) -> Self {
+    fn new(w: u64, p: u64) -> Self {
         Self { w, quotient: ((u128::from(w) << 64) / u128::from(p)) as u64 }
-    }
-
-    pub(super) fn from_parts(w: u64, quotient: u64) -> Self {
-        Self { w, quotient }
-    }
-
-    pub(super) fn quotient(self) -> u64 {
-        self.quotient
-    }
-
-    /// `x w mod p`, below p.
-    #[inline(always)]
-    pub(super) fn times_reduced(self, x: u64, p: u64) -> u64 {
-        fold(self.times(x, p), p)
     }
 
     /// `x w mod p` up to one p: below 2p for any 64-bit x.
     #[inline(always)]
-    pub(super) fn times(self, x: u64, p: u64) -> u64 {
+    fn times(self, x: u64, p: u64) -> u64 {
         let q = ((u128::from(x) * u128::from(self.quotient)) >> 64) as u64;
         x.wrapping_mul(self.w).wrapping_sub(q.wrapping_mul(p))
     }
+}
+
+/// A factor as the pair that [`Tables::multiply`] takes.
+pub(super) fn prepare(w: u64, p: u64) -> [u64; 2] {
+    [w, Factor::new(w, p).quotient]
 }
 
 pub(super) struct Tables {
@@ -85,7 +76,8 @@ impl Tables {
         super::transpose_tiles(a);
     }
 
-    pub(super) fn inverse(&self, a: &mut [u64]) {
+    /// All inverse levels but the last, from slot order; values below 2p.
+    fn inverse_levels(&self, a: &mut [u64]) {
         let (n, p) = (a.len(), self.p);
         super::transpose_tiles(a);
         let mut blocks = n / 2;
@@ -101,11 +93,44 @@ impl Tables {
             }
             blocks /= 2;
         }
+    }
+
+    pub(super) fn inverse(&self, a: &mut [u64]) {
+        let (n, p) = (a.len(), self.p);
+        self.inverse_levels(a);
         let (low, high) = a.split_at_mut(n / 2);
         for (x, y) in low.iter_mut().zip(high) {
             let (u, v) = (*x, *y);
             *x = fold(self.scale[0].times(u + v, p), p);
             *y = fold(self.scale[1].times(u + 2 * p - v, p), p);
+        }
+    }
+
+    /// As [`super::Ntt::multiply_factors`].
+    pub(super) fn multiply(
+        &self,
+        a: &[u64],
+        factors: (&[u64], &[u64]),
+        work: &mut [u64],
+        finish: super::Finish,
+        out: &mut [u64],
+    ) {
+        let p = self.p;
+        for (((x, y), w), quotient) in work.iter_mut().zip(a).zip(factors.0).zip(factors.1) {
+            *x = Factor { w: *w, quotient: *quotient }.times(*y, p);
+        }
+        self.inverse_levels(work);
+        let half = work.len() / 2;
+        let factor = self.inverse[1];
+        let (low, high) = work.split_at_mut(half);
+        for (x, y) in low.iter_mut().zip(high) {
+            let (u, v) = (*x, *y);
+            *x = fold(fold(u + v, 2 * p), p);
+            *y = fold(factor.times(u + 2 * p - v, p), p);
+        }
+        for (o, x) in out.iter_mut().zip(work.iter()) {
+            let c = x.wrapping_sub(if *x > p / 2 { p } else { 0 }) << finish.shift;
+            *o = if finish.subtract { o.wrapping_sub(c) } else { o.wrapping_add(c) } & finish.mask;
         }
     }
 }

@@ -216,3 +216,66 @@ fn wrong_operands_are_refused() {
     assert!(key.decrypt_into(&p, &out, MaskSum::Dropped(&out[1..]), &mut scratch, &mut ints).is_err());
     assert!(key.decrypt_into(&p, &out, MaskSum::Exact(&hat), &mut scratch, &mut ints[1..]).is_err());
 }
+
+/// The largest messages of either sign, the full word, and the same through every path.
+#[test]
+fn extreme_messages_at_the_full_word() {
+    let mut prg = Prg::from_seed([5; 16]);
+    for isa in simd::available() {
+        let context = BatchContext::with_isa(4096, isa).unwrap();
+        let key = ClientKey::generate(&context, &mut prg).unwrap();
+        let spec =
+            BatchStageSpec { ring_degree: 4096, weight_l2: 1.0, output_bound: 1 << 31, shared_mask: true };
+        let p = spec.check(64, 30, 24).unwrap();
+        let mut scratch = context.scratch();
+        let mut hat = context.zero_words_hat(64).unwrap();
+        let id = MaskId { tensor: u32::MAX, feature: u32::MAX, block: Some(u32::MAX - 1) };
+        context.mask_hat_into(&SEED, id, &mut hat, &mut scratch).unwrap();
+        let messages: Vec<i32> = (0..4096).map(|i| [i32::MIN, i32::MAX, 0, -1][i % 4]).collect();
+        let (mut c, mut out) = (vec![0; 4096], vec![0; 4096]);
+        key.encrypt_into(&p, &hat, &messages, &mut prg, &mut scratch, &mut c).unwrap();
+        drop_bits(&mut c, 24, 64).unwrap();
+        let noise = key.decrypt_into(&p, &c, MaskSum::Exact(&hat), &mut scratch, &mut out).unwrap();
+        assert!(out.iter().zip(&messages).all(|(o, m)| *o == i64::from(*m)));
+        // Dropping 24 bits dominates, and 4096 uniform remainders come close to its bound.
+        assert!(noise.bits() > 22.9 && noise.bits() < 23.001, "{}", noise.bits());
+    }
+}
+
+/// Ciphertexts of fixed seeds must never change: masks, samplers and packing are formats. The hashes were computed
+/// by an independent implementation (schoolbook products, another AES).
+#[test]
+fn pinned_ciphertexts() {
+    use sha2::{Digest, Sha256};
+    let pins = [
+        (2048, 40, "14afeefdcbe25bafbe1bc9518ba1b1671d4379fe63578925e468d953e035c053"),
+        (2048, 53, "f262d8336f8602e677bacc78f65c41224577d16117557666667f0de7d6118a4d"),
+        (4096, 64, "328e260c9511d9942debc07a4576d2bc6017cac26e95ea810fbba2219a0682bf"),
+    ];
+    for (n, k, pin) in pins {
+        for isa in simd::available() {
+            let context = BatchContext::with_isa(n, isa).unwrap();
+            let mut prg = Prg::from_seed_with([0x11; 16], isa);
+            let key = ClientKey::generate(&context, &mut prg).unwrap();
+            let spec =
+                BatchStageSpec { ring_degree: n, weight_l2: 1.0, output_bound: 127, shared_mask: false };
+            let p = spec.check(k, 20, 3).unwrap();
+            let mut scratch = context.scratch();
+            let mut hat = context.zero_words_hat(k).unwrap();
+            let mut c = vec![0; n];
+            let mut hash = Sha256::new();
+            for feature in 0..3 {
+                let id = MaskId { tensor: 1, feature, block: Some(2) };
+                context.mask_hat_into(&SEED, id, &mut hat, &mut scratch).unwrap();
+                let messages: Vec<i32> =
+                    (0..n as i32 - 9).map(|i| (i * 37 + feature as i32) % 255 - 127).collect();
+                key.encrypt_into(&p, &hat, &messages, &mut prg, &mut scratch, &mut c).unwrap();
+                let mut bytes = vec![0; hushnet_ring::pack::packed_len(n, k)];
+                hushnet_ring::pack::pack_with(isa, &c, k, &mut bytes).unwrap();
+                hash.update(&bytes);
+            }
+            let hex: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(hex, pin, "N={n} k={k} {isa:?}");
+        }
+    }
+}
