@@ -48,7 +48,7 @@ impl Automorphism {
         if self.slots.len() != basis.degree() {
             return Err(RnsError::Degree { expected: basis.degree(), got: self.slots.len() });
         }
-        basis.zero(a.range())
+        basis.dirty(a.range())
     }
 
     /// The image of slot values: a permutation of every limb.

@@ -67,10 +67,21 @@ impl RnsBasis {
     /// # Errors
     /// [`RnsError::Limbs`] when the range is not inside the basis.
     pub fn zero<F: super::Form>(&self, range: Range<usize>) -> Result<RnsPoly<F>, RnsError> {
-        if range.start >= range.end || range.end > self.moduli.len() {
-            return Err(RnsError::Limbs { needed: range, got: 0..self.moduli.len() });
-        }
+        self.check_range(&range)?;
         Ok(RnsPoly::zero(self.n, range))
+    }
+
+    /// A polynomial with arbitrary contents, for callers that write every word.
+    pub(super) fn dirty<F: super::Form>(&self, range: Range<usize>) -> Result<RnsPoly<F>, RnsError> {
+        self.check_range(&range)?;
+        Ok(RnsPoly::dirty(self.n, range))
+    }
+
+    fn check_range(&self, range: &Range<usize>) -> Result<(), RnsError> {
+        if range.start >= range.end || range.end > self.moduli.len() {
+            return Err(RnsError::Limbs { needed: range.clone(), got: 0..self.moduli.len() });
+        }
+        Ok(())
     }
 
     /// Coefficients to slot values, every limb: `count` transforms.
@@ -105,7 +116,7 @@ impl RnsBasis {
         if coefficients.len() != self.n {
             return Err(RnsError::Degree { expected: self.n, got: coefficients.len() });
         }
-        let mut out = self.zero::<Coef>(range)?;
+        let mut out = self.dirty::<Coef>(range)?;
         for i in out.range() {
             super::kernels::signed(
                 self.isa,

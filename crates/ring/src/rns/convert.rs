@@ -5,9 +5,9 @@
 //! representative of x of magnitude at most S/2 (1 + k 2^-49), so v is off (by one) only where both
 //! representatives are within that bound.
 
+use super::buffer::Buffer;
 use super::kernels::{self as k, Out};
 use super::{Coef, Eval, Factor, Modulus, RnsBasis, RnsError, RnsPoly};
-use crate::AlignedWords;
 
 /// Constants of the conversion from the primes `from` to the primes `to` (positions in a basis).
 #[derive(Clone)]
@@ -80,17 +80,17 @@ impl BaseConverter {
 
     /// Makes `source` (coefficient limbs in the order of [`Self::from`], overwritten) ready for [`Self::target`].
     /// With several sources the result is the list of overflows v, else empty.
-    fn prepare(&self, basis: &RnsBasis, source: &mut [&mut [u64]]) -> AlignedWords {
+    fn prepare(&self, basis: &RnsBasis, source: &mut [&mut [u64]]) -> Buffer {
         let isa = basis.isa();
         if let [only] = source {
             let m = &basis.moduli()[self.from[0]];
             k::add_word(isa, Out::new(only), m.value() / 2, m);
-            return AlignedWords::new(0);
+            return Buffer::dirty(0);
         }
         for ((limb, &j), &f) in source.iter_mut().zip(&self.from).zip(&self.lift) {
             k::factor(isa, Out::new(limb), f, &basis.moduli()[j]);
         }
-        let mut overflow = AlignedWords::new(basis.degree());
+        let mut overflow = Buffer::dirty(basis.degree());
         let limbs: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
         k::overflow(isa, Out::new(&mut overflow), &limbs, &self.ratios);
         overflow
@@ -138,6 +138,41 @@ impl BaseConverter {
     }
 }
 
+impl BaseConverter {
+    /// Raises a digit: the polynomial over the primes at `range` whose residues modulo [`Self::from`] are those
+    /// of `own`, all in evaluation form. `coefficients` are the digit's limbs as coefficients, in order, and
+    /// are overwritten. Every other prime of `range` must be among [`Self::to`]. Cost: one forward transform
+    /// for each of these.
+    ///
+    /// # Errors
+    /// [`RnsError`] for missing limbs or primes.
+    pub fn raise(
+        &self,
+        basis: &RnsBasis,
+        own: &RnsPoly<Eval>,
+        coefficients: &mut [&mut [u64]],
+        range: std::ops::Range<usize>,
+    ) -> Result<RnsPoly<Eval>, RnsError> {
+        let mut out = basis.dirty::<Eval>(range.clone())?;
+        let mut targets = Vec::with_capacity(range.len());
+        for (i, limb) in range.zip(out.words_mut().chunks_exact_mut(basis.degree())) {
+            if self.from.contains(&i) {
+                basis.check_covers(own, i..i + 1)?;
+                limb.copy_from_slice(own.limb(i));
+            } else {
+                let t = self.to.iter().position(|t| *t == i);
+                let t = t.ok_or(RnsError::Count { what: "target", expected: i, got: self.to.len() })?;
+                targets.push((t, limb));
+            }
+        }
+        self.convert(basis, coefficients, &mut targets)?;
+        for (t, limb) in targets {
+            basis.transform(self.to[t]).forward(limb)?;
+        }
+        Ok(out)
+    }
+}
+
 /// Division by S = the product of some primes, rounding to the nearest integer: `(x - [x]_S) / S` with the
 /// centred `[x]_S`. Rescaling (S = the last prime), coming down from the special primes, or both at once.
 #[derive(Clone)]
@@ -179,7 +214,7 @@ impl Divider {
         let mut source: Vec<&mut [u64]> = source.iter_mut().map(|s| &mut **s).collect();
         let overflow = self.converter.prepare(basis, &mut source);
         let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
-        let mut remainder = AlignedWords::new(basis.degree());
+        let mut remainder = Buffer::dirty(basis.degree());
         for (t, &i) in self.converter.to.iter().enumerate() {
             self.converter.target(basis, &source, &overflow, t, &mut remainder);
             basis.transform(i).forward(&mut remainder)?;
@@ -190,7 +225,7 @@ impl Divider {
     }
 
     /// The divisor's limbs as coefficients.
-    fn coefficients(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<Vec<AlignedWords>, RnsError> {
+    fn coefficients(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<Vec<Buffer>, RnsError> {
         basis.check(a)?;
         self.converter
             .from
@@ -199,7 +234,7 @@ impl Divider {
                 if !a.range().contains(&j) {
                     return Err(RnsError::Limbs { needed: j..j + 1, got: a.range() });
                 }
-                let mut limb = AlignedWords::new(basis.degree());
+                let mut limb = Buffer::dirty(basis.degree());
                 limb.copy_from_slice(a.limb(j));
                 basis.transform(j).inverse(&mut limb)?;
                 Ok(limb)
@@ -219,8 +254,8 @@ impl RnsBasis {
         self.check(a)?;
         let mut a = a.clone();
         let (first, end) = (a.range().start, a.range().end);
-        let mut shifted = AlignedWords::new(self.degree());
-        let mut residue = AlignedWords::new(self.degree());
+        let mut shifted = Buffer::dirty(self.degree());
+        let mut residue = Buffer::dirty(self.degree());
         for i in first..end {
             let m = &self.moduli()[i];
             let half = m.value() / 2;

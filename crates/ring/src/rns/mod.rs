@@ -13,6 +13,7 @@ mod automorphism;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod basis;
+mod buffer;
 mod convert;
 mod error;
 #[cfg(target_arch = "x86_64")]

@@ -3,6 +3,7 @@
 use super::kernels::{self as k, Out};
 use super::{Eval, Form, RnsBasis, RnsError, RnsPoly};
 use crate::Isa;
+use std::ops::Range;
 
 /// Slices of a list of polynomials at one limb.
 fn limbs<'a, F: Form>(polys: &[&'a RnsPoly<F>], i: usize) -> Vec<&'a [u64]> {
@@ -58,17 +59,21 @@ impl RnsBasis {
         self.each(a, &[b], |isa, a, i| k::mul(isa, a, b.limb(i), &self.moduli()[i]))
     }
 
-    /// `out = a b` in the ring, over the limbs of `out`.
+    /// `a b` in the ring, over the primes at `range`, which both have.
     ///
     /// # Errors
     /// As [`Self::add_assign`].
-    pub fn mul_to(
+    pub fn product(
         &self,
-        out: &mut RnsPoly<Eval>,
+        range: Range<usize>,
         a: &RnsPoly<Eval>,
         b: &RnsPoly<Eval>,
-    ) -> Result<(), RnsError> {
-        self.each(out, &[a, b], |isa, out, i| k::mul_to(isa, out, a.limb(i), b.limb(i), &self.moduli()[i]))
+    ) -> Result<RnsPoly<Eval>, RnsError> {
+        let mut out = self.dirty(range)?;
+        self.each(&mut out, &[a, b], |isa, out, i| {
+            k::mul_to(isa, out, a.limb(i), b.limb(i), &self.moduli()[i]);
+        })?;
+        Ok(out)
     }
 
     /// `out += a b` in the ring, over the limbs of `out`.
@@ -162,7 +167,7 @@ impl RnsBasis {
         b: [&RnsPoly<Eval>; 2],
     ) -> Result<[RnsPoly<Eval>; 3], RnsError> {
         let range = a[0].range();
-        let mut out = [self.zero(range.clone())?, self.zero(range.clone())?, self.zero(range.clone())?];
+        let mut out = [self.dirty(range.clone())?, self.dirty(range.clone())?, self.dirty(range.clone())?];
         for p in [a[0], a[1], b[0], b[1]] {
             self.check_covers(p, range.clone())?;
         }
@@ -181,7 +186,7 @@ impl RnsBasis {
     /// As [`Self::tensor`].
     pub fn tensor_square(&self, a: [&RnsPoly<Eval>; 2]) -> Result<[RnsPoly<Eval>; 3], RnsError> {
         let range = a[0].range();
-        let mut out = [self.zero(range.clone())?, self.zero(range.clone())?, self.zero(range.clone())?];
+        let mut out = [self.dirty(range.clone())?, self.dirty(range.clone())?, self.dirty(range.clone())?];
         for p in a {
             self.check_covers(p, range.clone())?;
         }
@@ -193,57 +198,59 @@ impl RnsBasis {
         Ok(out)
     }
 
-    /// `out_h = sum_d x_d y_hd`, h = 0, 1, with one reduction for every eight products.
+    /// `sum_d x_d y_hd`, h = 0, 1, over the primes at `range`, with one reduction for every eight products.
     ///
     /// # Errors
     /// [`RnsError::Count`] for lists of different lengths; as [`Self::add_assign`] otherwise.
     pub fn inner_products(
         &self,
-        out: [&mut RnsPoly<Eval>; 2],
+        range: Range<usize>,
         x: &[&RnsPoly<Eval>],
         y: [&[&RnsPoly<Eval>]; 2],
-    ) -> Result<(), RnsError> {
-        let [first, second] = out;
-        self.check(first)?;
-        self.check_covers(second, first.range())?;
+    ) -> Result<[RnsPoly<Eval>; 2], RnsError> {
         for h in y {
             if h.len() != x.len() {
                 return Err(RnsError::Count { what: "inner product", expected: x.len(), got: h.len() });
             }
         }
         for p in x.iter().chain(y[0]).chain(y[1]) {
-            self.check_covers(p, first.range())?;
+            self.check_covers(p, range.clone())?;
         }
-        for i in first.range() {
+        let mut out = [self.dirty(range.clone())?, self.dirty(range.clone())?];
+        for i in range {
+            let [first, second] = &mut out;
             let outs = [Out::new(first.limb_mut(i)), Out::new(second.limb_mut(i))];
             k::inner(self.isa(), outs, &limbs(x, i), [&limbs(y[0], i), &limbs(y[1], i)], &self.moduli()[i]);
         }
-        Ok(())
+        Ok(out)
     }
 
-    /// `out = sum_d w_d x_d`, `words[d][i] = w_d mod q_i`, with one reduction for every eight products.
+    /// `sum_d w_d x_d` over the primes at `range`, `words[d][i] = w_d mod q_i`, with one reduction for every
+    /// eight products.
     ///
     /// # Errors
     /// [`RnsError::Count`] for lists of different lengths or too few words a scalar.
     pub fn combine<F: Form>(
         &self,
-        out: &mut RnsPoly<F>,
+        range: Range<usize>,
         x: &[&RnsPoly<F>],
         words: &[&[u64]],
-    ) -> Result<(), RnsError> {
+    ) -> Result<RnsPoly<F>, RnsError> {
         if words.len() != x.len() {
             return Err(RnsError::Count { what: "combination", expected: x.len(), got: words.len() });
         }
+        let mut out = self.dirty(range)?;
         for w in words {
-            self.words_for(out, w)?;
+            self.words_for(&out, w)?;
         }
         let mut at_limb = vec![0; words.len()];
-        self.each(out, x, |isa, out, i| {
+        self.each(&mut out, x, |isa, out, i| {
             let m = &self.moduli()[i];
             for (a, w) in at_limb.iter_mut().zip(words) {
                 *a = w[i] % m.value();
             }
             k::combine(isa, out, &limbs(x, i), &at_limb, m);
-        })
+        })?;
+        Ok(out)
     }
 }

@@ -1,6 +1,6 @@
 //! The polynomial type.
 
-use crate::AlignedWords;
+use super::buffer::Buffer;
 use std::marker::PhantomData;
 use std::ops::Range;
 use zeroize::Zeroize;
@@ -24,13 +24,18 @@ impl Form for Eval {}
 pub struct RnsPoly<F: Form> {
     n: usize,
     range: Range<usize>,
-    words: AlignedWords,
+    words: Buffer,
     form: PhantomData<F>,
 }
 
 impl<F: Form> RnsPoly<F> {
     pub(super) fn zero(n: usize, range: Range<usize>) -> Self {
-        Self { n, words: AlignedWords::new(n * range.len()), range, form: PhantomData }
+        Self { n, words: Buffer::zero(n * range.len()), range, form: PhantomData }
+    }
+
+    /// With arbitrary contents, for callers that write every word.
+    pub(super) fn dirty(n: usize, range: Range<usize>) -> Self {
+        Self { n, words: Buffer::dirty(n * range.len()), range, form: PhantomData }
     }
 
     /// The same words under another form.
@@ -100,7 +105,7 @@ impl<F: Form> RnsPoly<F> {
         if range.is_empty() || range.start < self.range.start || range.end > self.range.end {
             return None;
         }
-        let mut out = Self::zero(self.n, range.clone());
+        let mut out = Self::dirty(self.n, range.clone());
         let start = (range.start - self.range.start) * self.n;
         out.words.copy_from_slice(&self.words[start..start + range.len() * self.n]);
         Some(out)

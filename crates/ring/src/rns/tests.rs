@@ -71,7 +71,7 @@ fn every_operation_equals_its_definition_on_every_path() {
                 ),
                 (run(&|x| basis.neg_assign(x).unwrap()), Box::new(|v, m| (m.value() - v[0]) % m.value())),
                 (run(&|x| basis.mul_assign(x, &b).unwrap()), Box::new(|v, m| m.mul(v[0], v[1]))),
-                (run(&|x| basis.mul_to(x, &b, &c).unwrap()), Box::new(|v, m| m.mul(v[1], v[2]))),
+                (basis.product(0..6, &b, &c).unwrap(), Box::new(|v, m| m.mul(v[1], v[2]))),
                 (
                     run(&|x| basis.mul_add(x, &b, &c).unwrap()),
                     Box::new(|v, m| (v[0] + m.mul(v[1], v[2])) % m.value()),
@@ -123,14 +123,11 @@ fn lazy_sums_of_many_terms_are_exact_on_every_path() {
             let (xs, ys, zs) = (refs(&x), refs(&y), refs(&z));
             let (xr, yr, zr): (Vec<_>, Vec<_>, Vec<_>) =
                 (xs.iter().collect(), ys.iter().collect(), zs.iter().collect());
-            let mut out = [basis.zero(1..5).unwrap(), basis.zero(1..5).unwrap()];
-            let [first, second] = &mut out;
-            basis.inner_products([first, second], &xr, [&yr, &zr]).unwrap();
+            let out = basis.inner_products(1..5, &xr, [&yr, &zr]).unwrap();
             let words: Vec<Vec<u64>> =
                 (0..terms).map(|d| primes.iter().map(|q| q - 1 - d as u64).collect()).collect();
             let word_refs: Vec<&[u64]> = words.iter().map(Vec::as_slice).collect();
-            let mut combined = basis.zero(1..5).unwrap();
-            basis.combine(&mut combined, &xr, &word_refs).unwrap();
+            let combined = basis.combine(1..5, &xr, &word_refs).unwrap();
             for i in 1..5 {
                 let m = basis.moduli()[i];
                 for j in 0..n {
@@ -319,7 +316,7 @@ fn misuse_is_a_typed_error() {
     let other = RnsBasis::new(32, &mixed_primes(32)).unwrap().zero::<Eval>(0..6).unwrap();
     assert_eq!(basis.add_assign(&mut whole, &other), Err(RnsError::Degree { expected: 16, got: 32 }));
     assert!(basis.scale_assign(&mut whole, &[1, 2]).is_err());
-    assert!(basis.combine(&mut whole, &[], &[&[1]]).is_err());
+    assert!(basis.combine::<Eval>(0..6, &[], &[&[1]]).is_err());
     assert!(
         BaseConverter::new(&basis, &[], &[1]).is_err() && BaseConverter::new(&basis, &[9], &[1]).is_err()
     );

@@ -76,8 +76,7 @@ impl SecretKey {
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
         let mut c0 = small_error(&self.params, range.clone(), prg)?;
-        let mut product = basis.zero(range)?;
-        basis.mul_to(&mut product, &a, &self.s)?;
+        let mut product = basis.product(range, &a, &self.s)?;
         basis.sub_assign(&mut c0, &product)?;
         basis.add_assign(&mut c0, &message.poly)?;
         product.zeroize();

@@ -237,9 +237,7 @@ impl Evaluator {
         let range = self.params.data_range(a.level);
         let mut parts = Vec::with_capacity(a.parts.len());
         for part in &a.parts {
-            let mut out = basis.zero(range.clone())?;
-            basis.mul_to(&mut out, part, &p.poly)?;
-            parts.push(out);
+            parts.push(basis.product(range.clone(), part, &p.poly)?);
         }
         let sd = self.params.noise().product((a.bound * a.scale, a.sd), (p.bound * p.scale, p.sd));
         Ok(Ciphertext { params: self.params.clone(), parts, level: a.level, scale, bound, sd, seed: None })
@@ -296,9 +294,7 @@ impl Evaluator {
                 .zip(weights)
                 .filter_map(|(c, w)| c.parts.get(i).map(|p| (p, w.words.as_slice())))
                 .unzip();
-            let mut sum = basis.zero(range.clone())?;
-            basis.combine(&mut sum, &x, &w)?;
-            out.push(sum);
+            out.push(basis.combine(range.clone(), &x, &w)?);
         }
         Ok(Ciphertext { params: self.params.clone(), parts: out, level, scale, bound, sd, seed: None })
     }

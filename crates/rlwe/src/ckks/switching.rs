@@ -108,7 +108,7 @@ pub struct Digits {
 /// d (l + k) - l forward transforms.
 pub(super) fn decompose(params: &CkksParams, c: &RnsPoly<Eval>, level: Level) -> Result<Digits, CkksError> {
     params.needs_special()?;
-    let (basis, special) = (params.basis(), params.0.special);
+    let basis = params.basis();
     let n = params.ring_degree();
     let mut coefficients = basis.inverse(c.clone())?;
     let mut rest = coefficients.words_mut();
@@ -118,27 +118,11 @@ pub(super) fn decompose(params: &CkksParams, c: &RnsPoly<Eval>, level: Level) ->
             break;
         }
         let count = digit.primes.end.min(level.0) - digit.primes.start;
-        let own = special + digit.primes.start..special + digit.primes.start + count;
         let (words, others) = rest.split_at_mut(count * n);
         rest = others;
         let mut source: Vec<&mut [u64]> = words.chunks_exact_mut(n).collect();
-        let mut poly = basis.zero::<Eval>(params.extended_range(level))?;
-        for i in own.clone() {
-            poly.limb_mut(i).copy_from_slice(c.limb(i));
-        }
-        let lift = &digit.lift[count - 1];
-        let mut targets = Vec::new();
-        let outside = poly.words_mut().chunks_exact_mut(n).enumerate().filter(|(i, _)| !own.contains(i));
-        // The converter's targets are all positions outside the digit, in order.
-        for (t, (i, limb)) in outside.enumerate() {
-            debug_assert_eq!(lift.to()[t], i);
-            targets.push((t, limb));
-        }
-        lift.convert(basis, &mut source, &mut targets)?;
-        for (t, limb) in targets {
-            basis.transform(lift.to()[t]).forward(limb)?;
-        }
-        polys.push(poly);
+        let range = params.extended_range(level);
+        polys.push(digit.lift[count - 1].raise(basis, c, &mut source, range)?);
     }
     Ok(Digits { level, polys })
 }
@@ -152,14 +136,11 @@ pub(super) fn apply(
 ) -> Result<[RnsPoly<Eval>; 2], CkksError> {
     let basis = params.basis();
     let range = params.extended_range(digits.level);
-    let mut out = [basis.zero(range.clone())?, basis.zero(range)?];
     let count = digits.polys.len();
     let x: Vec<_> = digits.polys.iter().collect();
     let b: Vec<_> = key.b.iter().take(count).collect();
     let a: Vec<_> = key.a.iter().take(count).collect();
-    let [first, second] = &mut out;
-    basis.inner_products([first, second], &x, [&b, &a])?;
-    Ok(out)
+    Ok(basis.inner_products(range, &x, [&b, &a])?)
 }
 
 /// `sum_d Q_d^2` over the digits in use at a level, divided by P^2.
