@@ -54,7 +54,9 @@ fn primitives(c: &mut Criterion) {
         let bytes = ct.to_bytes().unwrap();
 
         let mut g = c.benchmark_group(name);
-        g.warm_up_time(Duration::from_millis(150)).measurement_time(Duration::from_millis(500)).sample_size(15);
+        g.warm_up_time(Duration::from_millis(150))
+            .measurement_time(Duration::from_millis(500))
+            .sample_size(15);
         g.bench_function("encode", |b| b.iter(|| encoder.encode(black_box(&values), at).unwrap()));
         g.bench_function("encode scalar", |b| {
             b.iter(|| encoder.encode_scalar(black_box(0.77), at.level, at.scale).unwrap())
@@ -87,7 +89,9 @@ fn primitives(c: &mut Criterion) {
         });
         g.bench_function("conjugate", |b| b.iter(|| e.conjugate(black_box(&ct), &galois).unwrap()));
         g.bench_function("to bytes", |b| b.iter(|| black_box(&ct).to_bytes().unwrap()));
-        g.bench_function("from bytes", |b| b.iter(|| Ciphertext::from_bytes(&params, black_box(&bytes)).unwrap()));
+        g.bench_function("from bytes", |b| {
+            b.iter(|| Ciphertext::from_bytes(&params, black_box(&bytes)).unwrap())
+        });
         g.finish();
     }
 }

@@ -198,7 +198,10 @@ impl Ciphertext {
             (1, 2) => {
                 r.expect(32 + one)?;
                 let seed = r.array()?;
-                c.parts = vec![r.poly(params, range.clone())?, expand_uniform(params, &seed, Domain::Ciphertext, range)?];
+                c.parts = vec![
+                    r.poly(params, range.clone())?,
+                    expand_uniform(params, &seed, Domain::Ciphertext, range)?,
+                ];
                 c.seed = Some(seed);
             }
             (0, 2 | 3) => {

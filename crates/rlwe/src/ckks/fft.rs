@@ -41,15 +41,13 @@ pub(super) struct SpecialFft {
 impl SpecialFft {
     pub(super) fn new(ring_degree: usize, isa: Isa) -> Self {
         let (n, turn) = (ring_degree / 2, 2 * ring_degree);
-        let angle = |t: usize| 2.0 * std::f64::consts::PI * t as f64 / turn as f64;
         let (mut re, mut im) = (vec![0.0; n], vec![0.0; n]);
         // Roots of the blocks of a level, as multiples of 1/(2N) of a turn.
         let mut roots = vec![n];
         while roots.len() < n {
             let mut children = Vec::with_capacity(2 * roots.len());
             for (b, &t) in roots.iter().enumerate() {
-                re[roots.len() + b] = angle(t / 2).cos();
-                im[roots.len() + b] = angle(t / 2).sin();
+                (re[roots.len() + b], im[roots.len() + b]) = cos_sin(t / 2, turn);
                 children.extend([t / 2, t / 2 + ring_degree]);
             }
             roots = children;
@@ -129,6 +127,37 @@ enum Pass {
     Inverse,
 }
 
+/// Taylor sums of cos x and sin x for |x| <= pi/4, within 2^-52, by additions and multiplications only: the same
+/// bits on every platform, unlike a system's mathematical library.
+fn taylor(x: f64) -> (f64, f64) {
+    let (y, mut c, mut s) = (x * x, 0.0, 0.0);
+    for k in (1..=9).rev() {
+        let k = f64::from(k);
+        c = -y / (2.0 * k * (2.0 * k - 1.0)) * (1.0 + c);
+        s = -y / (2.0 * k * (2.0 * k + 1.0)) * (1.0 + s);
+    }
+    (1.0 + c, x + x * s)
+}
+
+/// cos and sin of `2 pi t / turn`, `turn` a power of two of at least 8.
+fn cos_sin(t: usize, turn: usize) -> (f64, f64) {
+    // t = octants * turn/8 + r, then r or its complement is an angle of at most pi/4.
+    let (octant, r) = (t * 8 / turn % 8, t % (turn / 8));
+    let small = |r: usize| taylor(std::f64::consts::PI * (2.0 * r as f64 / turn as f64));
+    let (c, s) = if octant % 2 == 0 {
+        small(r)
+    } else {
+        let (c, s) = small(turn / 8 - r);
+        (s, c)
+    };
+    match octant / 2 {
+        0 => (c, s),
+        1 => (-s, c),
+        2 => (-c, -s),
+        _ => (s, -c),
+    }
+}
+
 /// `(u, v) -> (u + w v, u - w v)` on the halves of a block.
 #[inline(always)]
 fn split(re: &mut [f64], im: &mut [f64], wr: f64, wi: f64) {
@@ -186,6 +215,19 @@ fn inverse_body(t: &SpecialFft, re: &mut [f64], im: &mut [f64]) {
 mod tests {
     use super::*;
     use hushnet_ring::simd;
+
+    #[test]
+    fn cosines_and_sines_are_those_of_the_library() {
+        for turn in [8usize, 32, 1 << 17] {
+            for t in (0..turn).step_by(turn.div_ceil(4096)).chain([turn - 1, turn / 8, turn / 4, turn / 2]) {
+                let x = 2.0 * std::f64::consts::PI * t as f64 / turn as f64;
+                let (c, s) = cos_sin(t, turn);
+                // The library's argument itself is rounded, by up to 4.5e-16.
+                assert!((c - x.cos()).abs() < 1e-15 && (s - x.sin()).abs() < 1e-15, "{t}/{turn}: {c} {s}");
+                assert!((c * c + s * s - 1.0).abs() < 7e-16, "{t}/{turn}");
+            }
+        }
+    }
 
     #[test]
     fn slots_are_the_polynomial_at_powers_of_five_and_the_inverse_undoes_on_every_path() {

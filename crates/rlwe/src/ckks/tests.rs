@@ -4,6 +4,11 @@ use super::client::{KeyGenerator, SecretKey};
 use super::*;
 use hushnet_ring::{Isa, Prg};
 
+mod bytes;
+mod circuits;
+mod encoding;
+mod misuse;
+mod noise;
 mod operations;
 
 /// All keys of one party under one specification, deterministic.
