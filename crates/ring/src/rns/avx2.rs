@@ -131,10 +131,24 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn reduce_signed(a: __m256i, m: Consts) -> __m256i {
+    unsafe fn abs(a: __m256i) -> __m256i {
         unsafe {
             let negative = _mm256_cmpgt_epi64(_mm256_setzero_si256(), a);
-            let r = Self::reduce(_mm256_sub_epi64(_mm256_xor_si256(a, negative), negative), m);
+            _mm256_sub_epi64(_mm256_xor_si256(a, negative), negative)
+        }
+    }
+    #[inline(always)]
+    unsafe fn halves(a: __m256i) -> (__m256i, __m256i) {
+        unsafe { (_mm256_srli_epi64::<32>(a), _mm256_and_si256(a, _mm256_set1_epi64x(0xffff_ffff))) }
+    }
+    #[inline(always)]
+    unsafe fn extend(a: __m256i, s: __m256i) -> __m256i {
+        unsafe { _mm256_sub_epi64(_mm256_xor_si256(a, s), s) }
+    }
+    #[inline(always)]
+    unsafe fn with_sign(a: __m256i, r: __m256i, m: Consts) -> __m256i {
+        unsafe {
+            let negative = _mm256_cmpgt_epi64(_mm256_setzero_si256(), a);
             let flipped = subtract_if_not_below(_mm256_sub_epi64(m.q, r), m);
             _mm256_blendv_epi8(r, flipped, negative)
         }

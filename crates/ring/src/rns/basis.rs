@@ -128,6 +128,21 @@ impl RnsBasis {
         Ok(out)
     }
 
+    /// Integers given modulo `2^bits` (two's complement, bits above zero) to residues of prime `i`, in place:
+    /// what follows an exact matrix product modulo a power of two, `|v| < 2^(bits-1)`.
+    ///
+    /// # Errors
+    /// [`RnsError::Limbs`] for a prime outside the basis, [`RnsError::Ring`] unless `bits` is 1 to 64.
+    pub fn residues_of_wrapped(&self, words: &mut [u64], bits: u32, i: usize) -> Result<(), RnsError> {
+        if !(1..=64).contains(&bits) {
+            return Err(crate::RingError::ModulusBits(bits).into());
+        }
+        let m = self.moduli.get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli.len() })?;
+        let out = super::kernels::Out::new(words);
+        super::kernels::wrapped(self.isa, out, 1 << (bits - 1), m.factor(1 << 32), m);
+        Ok(())
+    }
+
     /// That a polynomial has this degree and limbs inside the basis.
     pub(super) fn check<F: super::Form>(&self, a: &RnsPoly<F>) -> Result<(), RnsError> {
         if a.degree() != self.n {

@@ -123,12 +123,23 @@ impl Lanes for Ifma {
         }
     }
     #[inline(always)]
-    unsafe fn reduce_signed(a: __m512i, m: Consts) -> __m512i {
+    unsafe fn abs(a: __m512i) -> __m512i {
+        unsafe { _mm512_abs_epi64(a) }
+    }
+    #[inline(always)]
+    unsafe fn with_sign(a: __m512i, r: __m512i, m: Consts) -> __m512i {
         unsafe {
-            let r = Self::reduce(_mm512_abs_epi64(a), m);
             let negative = _mm512_movepi64_mask(a);
             fold(_mm512_mask_sub_epi64(r, negative, m.q, r), m.q)
         }
+    }
+    #[inline(always)]
+    unsafe fn halves(a: __m512i) -> (__m512i, __m512i) {
+        unsafe { (_mm512_srli_epi64::<32>(a), _mm512_and_si512(a, _mm512_set1_epi64(0xffff_ffff))) }
+    }
+    #[inline(always)]
+    unsafe fn extend(a: __m512i, s: __m512i) -> __m512i {
+        unsafe { _mm512_sub_epi64(_mm512_xor_si512(a, s), s) }
     }
     #[inline(always)]
     unsafe fn acc_zero() -> Pair {

@@ -192,6 +192,16 @@ kernel! { signed_k<L>(i, out: Out<'_>, a: &[u64], m: &Modulus) { let c = L::modu
 dispatch! { /** `out = a mod q` for signed words (two's complement) of magnitude below 2^52. */
 signed = signed_k(out: Out<'_>, a: &[u64], m: &Modulus) len common(&[out.len(), a.len()]) }
 
+kernel! { wrapped_k<L>(i, a: Out<'_>, sign: u64, f: Factor, m: &Modulus)
+    { let c = L::modulus(m); let f = L::factor(f); let sign = L::splat(sign); } {
+    let v = L::extend(L::load(at!(a, i)), sign);
+    let (high, low) = L::halves(L::abs(v));
+    let r = L::add(L::reduce(low, c), L::mul_factor(high, f, c), c);
+    L::store(at_mut!(a, i), L::with_sign(v, r, c));
+} }
+dispatch! { /** `a = a mod q` for two's complement numbers whose sign bit is `sign`; f is `2^32`. */
+wrapped = wrapped_k(a: Out<'_>, sign: u64, f: Factor, m: &Modulus) len a.len() }
+
 kernel! { tensor_k<L>(i, out: [Out<'_>; 3], a: [&[u64]; 2], b: [&[u64]; 2], m: &Modulus) { let c = L::modulus(m); } {
     let (a0, a1) = (L::load(at!(a[0], i)), L::load(at!(a[1], i)));
     let (b0, b1) = (L::load(at!(b[0], i)), L::load(at!(b[1], i)));

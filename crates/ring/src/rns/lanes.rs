@@ -37,8 +37,20 @@ pub(super) trait Lanes: Copy {
     unsafe fn mul_factor(a: Self::Words, f: Self::Fac, m: Self::Mod) -> Self::Words;
     /// `a mod q` for `a < 2^52`.
     unsafe fn reduce(a: Self::Words, m: Self::Mod) -> Self::Words;
+    /// `|a|` of two's complement words.
+    unsafe fn abs(a: Self::Words) -> Self::Words;
+    /// `-r mod q` where the word of `a` is negative, else r; r a residue.
+    unsafe fn with_sign(a: Self::Words, r: Self::Words, m: Self::Mod) -> Self::Words;
+    /// The high and low 32 bits.
+    unsafe fn halves(a: Self::Words) -> (Self::Words, Self::Words);
+    /// `(a xor s) - s`: for `s = 2^(b-1)` and a below 2^b, the sign-extended b-bit number.
+    unsafe fn extend(a: Self::Words, s: Self::Words) -> Self::Words;
     /// `a mod q` for signed words with `|a| < 2^52`, given as two's complement.
-    unsafe fn reduce_signed(a: Self::Words, m: Self::Mod) -> Self::Words;
+    #[inline(always)]
+    unsafe fn reduce_signed(a: Self::Words, m: Self::Mod) -> Self::Words {
+        // SAFETY: promised by the caller.
+        unsafe { Self::with_sign(a, Self::reduce(Self::abs(a), m), m) }
+    }
     unsafe fn acc_zero() -> Self::Acc;
     /// The sum that holds one residue.
     unsafe fn acc_of(a: Self::Words) -> Self::Acc;
@@ -130,15 +142,24 @@ impl Lanes for Scalar {
         fold(a - high_52(a, m.word_ratio) * m.q, m.q)
     }
     #[inline(always)]
-    unsafe fn reduce_signed(a: u64, m: Modulus) -> u64 {
-        let v = a as i64;
-        // SAFETY: no memory is touched.
-        let r = unsafe { Self::reduce(v.unsigned_abs(), m) };
-        if v < 0 {
+    unsafe fn abs(a: u64) -> u64 {
+        (a as i64).unsigned_abs()
+    }
+    #[inline(always)]
+    unsafe fn with_sign(a: u64, r: u64, m: Modulus) -> u64 {
+        if (a as i64) < 0 {
             fold(m.q - r, m.q)
         } else {
             r
         }
+    }
+    #[inline(always)]
+    unsafe fn halves(a: u64) -> (u64, u64) {
+        (a >> 32, a & 0xffff_ffff)
+    }
+    #[inline(always)]
+    unsafe fn extend(a: u64, s: u64) -> u64 {
+        (a ^ s).wrapping_sub(s)
     }
     #[inline(always)]
     unsafe fn acc_zero() -> u128 {

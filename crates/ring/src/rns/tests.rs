@@ -255,6 +255,31 @@ fn signed_words_of_every_size_reduce_on_every_path() {
 }
 
 #[test]
+fn wrapped_integers_reduce_on_every_path() {
+    let primes = mixed_primes(16);
+    let mut prg = Prg::from_seed([14; 16]);
+    for isa in simd::available() {
+        let basis = RnsBasis::with_isa(16, &primes, isa).unwrap();
+        for bits in [1, 2, 31, 32, 33, 52, 53, 63, 64] {
+            let mut words = vec![0; 19];
+            prg.fill_words(&mut words);
+            words.extend([0, 1, u64::MAX, 1 << (bits - 1), (1 << (bits - 1)) - 1]);
+            words.iter_mut().for_each(|w| *w &= crate::low_mask(bits));
+            for (i, m) in basis.moduli().iter().enumerate() {
+                let mut got = words.clone();
+                basis.residues_of_wrapped(&mut got, bits, i).unwrap();
+                for (g, w) in got.iter().zip(&words) {
+                    let v = i128::from(*w) - (i128::from(*w >> (bits - 1)) << bits);
+                    assert_eq!(*g, m.residue(v), "{isa:?} {bits} bits, {v}");
+                }
+            }
+        }
+        assert!(basis.residues_of_wrapped(&mut [], 65, 0).is_err());
+        assert!(basis.residues_of_wrapped(&mut [], 64, 6).is_err());
+    }
+}
+
+#[test]
 fn automorphisms_agree_in_both_forms_and_with_the_definition() {
     for n in [8, 64, 128] {
         let basis = RnsBasis::new(n, &mixed_primes(n)[1..4]).unwrap();

@@ -130,8 +130,10 @@ impl Ciphertext {
     pub fn parts(&self) -> &[RnsPoly<Eval>] {
         &self.parts
     }
-    /// The residues of part `part` modulo data prime `prime` (0-based), to compute on in place: for linear
-    /// layers that work on words. The caller keeps the words below the prime.
+    /// The N residues of part `part` modulo data prime `prime` (0-based): for linear layers that work on words.
+    ///
+    /// # Panics
+    /// When there is no such part or prime.
     #[must_use]
     pub fn limb(&self, part: usize, prime: usize) -> &[u64] {
         self.parts[part].limb(self.params.data_range(self.level).start + prime)
@@ -160,46 +162,36 @@ impl Ciphertext {
         Ok(self)
     }
 
-    /// Makes a ciphertext of words that a linear layer computed: `words[part][prime]` are N residues below
-    /// data prime `prime`. `like` gives parameters; the caller vouches for level, scale, bound and sd.
+    /// Makes a ciphertext of two or three polynomials that a linear layer computed, all over the data primes
+    /// of one level. The caller vouches for scale, bound and sd.
     ///
     /// # Errors
-    /// [`CkksError::Count`] for wrong shapes, [`CkksError::Bytes`] for a word that is no residue,
-    /// [`CkksError::Capacity`] when the message does not fit.
-    pub fn from_limbs(
+    /// [`CkksError::Parts`] for a wrong number of parts, [`CkksError::Bytes`] for polynomials over other primes
+    /// or words that are no residues, [`CkksError::Capacity`] when the message does not fit.
+    pub fn from_parts(
         params: &CkksParams,
-        limbs: &[Vec<&[u64]>],
+        parts: Vec<RnsPoly<Eval>>,
         scale: f64,
         bound: f64,
         sd: f64,
     ) -> Result<Self, CkksError> {
-        let level = params.level(limbs.first().map_or(0, Vec::len))?;
-        if !(2..=3).contains(&limbs.len()) {
-            return Err(CkksError::Parts { what: "from_limbs", needed: 2, got: limbs.len() });
-        }
+        let fail = |why| CkksError::Bytes { what: "ciphertext", why };
+        let range = match parts.as_slice() {
+            [first, _] | [first, _, _] => first.range(),
+            other => return Err(CkksError::Parts { what: "from_parts", needed: 2, got: other.len() }),
+        };
+        let level = params.level(range.len())?;
         params.check_capacity(bound, scale, level)?;
-        let range = params.data_range(level);
-        let mut parts = Vec::with_capacity(limbs.len());
-        for part in limbs {
-            if part.len() != level.0 {
-                return Err(CkksError::Count { what: "limbs of a part", expected: level.0, got: part.len() });
+        for p in &parts {
+            if p.range() != params.data_range(level) || p.degree() != params.ring_degree() {
+                return Err(fail("its parts are not over the data primes of one level"));
             }
-            let mut poly = params.basis().zero::<Eval>(range.clone())?;
-            for (i, words) in range.clone().zip(part) {
-                if words.len() != params.ring_degree() {
-                    return Err(CkksError::Count {
-                        what: "limb",
-                        expected: params.ring_degree(),
-                        got: words.len(),
-                    });
-                }
+            for i in range.clone() {
                 let q = params.basis().moduli()[i].value();
-                if words.iter().any(|w| *w >= q) {
-                    return Err(CkksError::Bytes { what: "limb", why: "a word is not below its prime" });
+                if p.limb(i).iter().fold(0, |m, w| m.max(*w)) >= q {
+                    return Err(fail("a residue is not below its prime"));
                 }
-                poly.limb_mut(i).copy_from_slice(words);
             }
-            parts.push(poly);
         }
         Ok(Self { params: params.clone(), parts, level, scale, bound, sd, seed: None })
     }

@@ -140,13 +140,15 @@ fn limbs_leave_and_come_back() {
     let (mut w, _) = objects(simd::isa());
     let x = w.values(1.0);
     let c = w.encrypt(&x, 2, 1.0);
-    let limbs: Vec<Vec<&[u64]>> = (0..2).map(|p| (0..2).map(|i| c.limb(p, i)).collect()).collect();
-    let back = Ciphertext::from_limbs(&w.params, &limbs, c.scale(), c.bound(), c.noise()).unwrap();
-    assert!(back.parts() == c.parts());
-    let large = vec![u64::MAX; w.params.ring_degree()];
-    assert!(Ciphertext::from_limbs(&w.params, &[vec![&large], vec![&large]], 1024.0, 1.0, 1.0).is_err());
-    assert!(Ciphertext::from_limbs(&w.params, &limbs[..1], 1024.0, 1.0, 1.0).is_err());
-    assert!(
-        Ciphertext::from_limbs(&w.params, &[limbs[0].clone(), vec![limbs[1][0]]], 1024.0, 1.0, 1.0).is_err()
-    );
+    assert_eq!(c.limb(1, 1), c.parts()[1].limb(w.params.data_range(c.level()).start + 1));
+    let make = |parts| Ciphertext::from_parts(&w.params, parts, c.scale(), c.bound(), c.noise());
+    assert!(make(c.parts().to_vec()).unwrap().parts() == c.parts());
+    let mut large = c.parts().to_vec();
+    large[1].words_mut()[5] = u64::MAX;
+    assert!(matches!(make(large), Err(CkksError::Bytes { .. })));
+    let mut uneven = c.parts().to_vec();
+    let end = uneven[1].range().end;
+    uneven[1].truncate(end - 1);
+    assert!(matches!(make(uneven), Err(CkksError::Bytes { .. })));
+    assert!(matches!(make(c.parts()[..1].to_vec()), Err(CkksError::Parts { .. })));
 }
