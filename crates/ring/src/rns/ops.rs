@@ -198,6 +198,23 @@ impl RnsBasis {
         Ok(out)
     }
 
+    /// `out = (a0^2, 2 a0 a1, a1^2)` on any words modulo prime `i`: what a fused pointwise pass over pieces of
+    /// limbs needs.
+    ///
+    /// # Errors
+    /// [`RnsError::Count`] for slices of different lengths, [`RnsError::Limbs`] for a prime outside the basis.
+    pub fn square_words(&self, i: usize, out: [&mut [u64]; 3], a: [&[u64]; 2]) -> Result<(), RnsError> {
+        let expected = a[0].len();
+        let m =
+            self.moduli().get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli().len() })?;
+        let lengths = [a[1].len(), out[0].len(), out[1].len(), out[2].len()];
+        if let Some(&got) = lengths.iter().find(|l| **l != expected) {
+            return Err(RnsError::Count { what: "slice", expected, got });
+        }
+        k::square(self.isa(), out.map(Out::new), a, m);
+        Ok(())
+    }
+
     /// `sum_d x_d y_hd`, h = 0, 1, over the primes at `range`, with one reduction for every eight products.
     ///
     /// # Errors

@@ -63,6 +63,12 @@ fn every_operation_equals_its_definition_on_every_path() {
             };
             let tensor = basis.tensor([&a, &b], [&c, &d]).unwrap();
             let square = basis.tensor_square([&a, &b]).unwrap();
+            let mut piece = [vec![0; 3], vec![0; 3], vec![0; 3]];
+            let [x, y, z] = &mut piece;
+            basis.square_words(2, [x, y, z], [&a.limb(2)[1..4], &b.limb(2)[1..4]]).unwrap();
+            assert!(piece.iter().zip(&square).all(|(p, s)| p[..] == s.limb(2)[1..4]));
+            let [x, y, z] = &mut piece;
+            assert!(basis.square_words(2, [x, y, z], [&[1], &[1]]).is_err());
             let cases: Vec<Case> = vec![
                 (run(&|x| basis.add_assign(x, &b).unwrap()), Box::new(|v, m| (v[0] + v[1]) % m.value())),
                 (
@@ -119,24 +125,22 @@ fn lazy_sums_of_many_terms_are_exact_on_every_path() {
             let mut list =
                 || -> Vec<RnsPoly<Eval>> { (0..terms).map(|_| random(&basis, &mut prg, 1..5)).collect() };
             let (x, y, z) = (list(), list(), list());
-            let refs = |v: &'_ [RnsPoly<Eval>]| -> Vec<RnsPoly<Eval>> { v.to_vec() };
-            let (xs, ys, zs) = (refs(&x), refs(&y), refs(&z));
             let (xr, yr, zr): (Vec<_>, Vec<_>, Vec<_>) =
-                (xs.iter().collect(), ys.iter().collect(), zs.iter().collect());
+                (x.iter().collect(), y.iter().collect(), z.iter().collect());
             let out = basis.inner_products(1..5, &xr, [&yr, &zr]).unwrap();
             let words: Vec<Vec<u64>> =
                 (0..terms).map(|d| primes.iter().map(|q| q - 1 - d as u64).collect()).collect();
             let word_refs: Vec<&[u64]> = words.iter().map(Vec::as_slice).collect();
             let combined = basis.combine(1..5, &xr, &word_refs).unwrap();
-            for i in 1..5 {
-                let m = basis.moduli()[i];
+            for (i, m) in basis.moduli().iter().enumerate().take(5).skip(1) {
                 for j in 0..n {
                     for (got, list) in out.iter().zip([&y, &z]) {
                         let e =
                             (0..terms).fold(0, |s, d| m.add(s, m.mul(x[d].limb(i)[j], list[d].limb(i)[j])));
                         assert_eq!(got.limb(i)[j], e, "{isa:?} {terms} terms");
                     }
-                    let e = (0..terms).fold(0, |s, d| m.add(s, m.mul(x[d].limb(i)[j], words[d][i])));
+                    let e =
+                        (0..terms).fold(0, |s, d| m.add(s, m.mul(x[d].limb(i)[j], primes[i] - 1 - d as u64)));
                     assert_eq!(combined.limb(i)[j], e, "{isa:?} {terms} terms");
                 }
             }

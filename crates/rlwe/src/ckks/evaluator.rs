@@ -1,11 +1,8 @@
-//! Operations on ciphertexts. Levels of operands may differ: the result has the lower one.
+//! Linear operations on ciphertexts. Levels of operands may differ: the result has the lower one.
 
 use super::ciphertext::SCALE_TOLERANCE;
 use super::noise::{any_sum, independent_sum};
-use super::switching::{apply, decompose, digit_ratio2, Digits, GaloisKey};
-use super::{
-    Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Level, Plaintext, RelinKey, ScalarPlaintext,
-};
+use super::{Ciphertext, CkksError, CkksParams, Level, Plaintext, ScalarPlaintext};
 use hushnet_ring::rns::{Eval, RnsPoly};
 
 /// How the errors of a sum's terms are related, for the noise estimate.
@@ -20,10 +17,10 @@ pub enum Terms {
 /// Evaluates under fixed parameters; holds no key.
 #[derive(Clone)]
 pub struct Evaluator {
-    params: CkksParams,
+    pub(super) params: CkksParams,
 }
 
-fn missing(what: &'static str, got: Level, needed: Level) -> CkksError {
+pub(super) fn missing(what: &'static str, got: Level, needed: Level) -> CkksError {
     CkksError::LevelTooLow { what, got: got.0, needed: needed.0 }
 }
 
@@ -40,7 +37,7 @@ impl Evaluator {
         &self.params
     }
 
-    fn own(&self, c: &Ciphertext) -> Result<(), CkksError> {
+    pub(super) fn own(&self, c: &Ciphertext) -> Result<(), CkksError> {
         if c.params == self.params {
             Ok(())
         } else {
@@ -299,164 +296,6 @@ impl Evaluator {
         Ok(Ciphertext { params: self.params.clone(), parts: out, level, scale, bound, sd, seed: None })
     }
 
-    fn pair<'a>(what: &'static str, c: &'a Ciphertext) -> Result<[&'a RnsPoly<Eval>; 2], CkksError> {
-        match c.parts.as_slice() {
-            [c0, c1] => Ok([c0, c1]),
-            other => Err(CkksError::Parts { what, needed: 2, got: other.len() }),
-        }
-    }
-
-    /// `a * b`, slot by slot, as three parts; the scales multiply.
-    ///
-    /// # Errors
-    /// [`CkksError::Parts`] unless both have two parts; [`CkksError::Capacity`], [`CkksError::ForeignParams`].
-    pub fn mul(&self, a: &Ciphertext, b: &Ciphertext) -> Result<Ciphertext, CkksError> {
-        self.own(a)?;
-        self.own(b)?;
-        let (low, high) = if a.level <= b.level { (a, b) } else { (b, a) };
-        let (scale, bound) = (a.scale * b.scale, a.bound * b.bound);
-        self.params.check_capacity(bound, scale, low.level)?;
-        let parts = self.params.basis().tensor(Self::pair("mul", low)?, Self::pair("mul", high)?)?;
-        let sd = self.params.noise().product((a.bound * a.scale, a.sd), (b.bound * b.scale, b.sd));
-        Ok(Ciphertext {
-            params: self.params.clone(),
-            parts: parts.into(),
-            level: low.level,
-            scale,
-            bound,
-            sd,
-            seed: None,
-        })
-    }
-
-    /// `a^2`, as three parts.
-    ///
-    /// # Errors
-    /// As [`Self::mul`].
-    pub fn square(&self, a: &Ciphertext) -> Result<Ciphertext, CkksError> {
-        self.own(a)?;
-        let (scale, bound) = (a.scale * a.scale, a.bound * a.bound);
-        self.params.check_capacity(bound, scale, a.level)?;
-        let parts = self.params.basis().tensor_square(Self::pair("square", a)?)?;
-        let ring = (a.bound * a.scale, a.sd);
-        let sd = self.params.noise().product(ring, ring);
-        Ok(Ciphertext {
-            params: self.params.clone(),
-            parts: parts.into(),
-            level: a.level,
-            scale,
-            bound,
-            sd,
-            seed: None,
-        })
-    }
-
-    fn switched(&self, c: &Ciphertext, parts: Vec<RnsPoly<Eval>>) -> Ciphertext {
-        let noise = self.params.noise();
-        let added = noise.switching(digit_ratio2(&self.params, c.level));
-        Ciphertext {
-            params: self.params.clone(),
-            parts,
-            level: c.level,
-            scale: c.scale,
-            bound: c.bound,
-            sd: independent_sum(c.sd, independent_sum(added, noise.part_rounding(2))),
-            seed: None,
-        }
-    }
-
-    fn third<'a>(
-        c: &'a Ciphertext,
-        key: &RelinKey,
-        what: &'static str,
-    ) -> Result<&'a RnsPoly<Eval>, CkksError> {
-        if key.params != c.params {
-            return Err(CkksError::ForeignParams("the relinearisation key"));
-        }
-        match c.parts.as_slice() {
-            [_, _, c2] => Ok(c2),
-            other => Err(CkksError::Parts { what, needed: 3, got: other.len() }),
-        }
-    }
-
-    /// Three parts to two.
-    ///
-    /// # Errors
-    /// [`CkksError::Parts`] unless it has three; [`CkksError::ForeignParams`].
-    pub fn relinearise(&self, c: &Ciphertext, key: &RelinKey) -> Result<Ciphertext, CkksError> {
-        self.own(c)?;
-        let basis = self.params.basis();
-        let digits = decompose(&self.params, Self::third(c, key, "relinearise")?, c.level)?;
-        let down = &self.params.0.descend[c.level.0 - 1];
-        let mut parts = Vec::with_capacity(2);
-        for (raised, own) in apply(&self.params, &digits, &key.key)?.iter().zip(&c.parts) {
-            let mut part = down.divide(basis, raised)?;
-            basis.add_assign(&mut part, own)?;
-            parts.push(part);
-        }
-        Ok(self.switched(c, parts))
-    }
-
-    /// [`Self::relinearise`] and [`Self::rescale`] with one division by P and the last prime: fewer
-    /// transforms and one rounding less.
-    ///
-    /// # Errors
-    /// As both.
-    pub fn relinearise_rescale(&self, c: &Ciphertext, key: &RelinKey) -> Result<Ciphertext, CkksError> {
-        self.own(c)?;
-        let below = self.below(c.level)?;
-        let basis = self.params.basis();
-        let digits = decompose(&self.params, Self::third(c, key, "relinearise_rescale")?, c.level)?;
-        let down = &self.params.0.descend_rescale[c.level.0 - 2];
-        let mut parts = Vec::with_capacity(2);
-        for (mut raised, own) in apply(&self.params, &digits, &key.key)?.into_iter().zip(&c.parts) {
-            basis.scale_add_part(&mut raised, own, &self.params.0.special_product)?;
-            parts.push(down.divide(basis, &raised)?);
-        }
-        let noise = self.params.noise();
-        let added = noise.switching(digit_ratio2(&self.params, c.level));
-        let prime = self.params.data_prime(below.0) as f64;
-        Ok(Ciphertext {
-            params: self.params.clone(),
-            parts,
-            level: below,
-            scale: c.scale / prime,
-            bound: c.bound,
-            sd: independent_sum(independent_sum(c.sd, added) / prime, noise.part_rounding(2)),
-            seed: None,
-        })
-    }
-
-    fn below(&self, level: Level) -> Result<Level, CkksError> {
-        if level.0 < 2 {
-            return Err(CkksError::NoLevelLeft);
-        }
-        Ok(Level(level.0 - 1))
-    }
-
-    /// Divides by the last prime: level and scale go down, the message stays.
-    ///
-    /// # Errors
-    /// [`CkksError::NoLevelLeft`] at level 1; [`CkksError::ForeignParams`].
-    pub fn rescale(&self, c: &Ciphertext) -> Result<Ciphertext, CkksError> {
-        self.own(c)?;
-        let below = self.below(c.level)?;
-        let divider = &self.params.0.rescale[c.level.0 - 2];
-        let parts =
-            c.parts.iter().map(|p| divider.divide(self.params.basis(), p)).collect::<Result<Vec<_>, _>>()?;
-        let prime = self.params.data_prime(below.0) as f64;
-        let rounding = self.params.noise().part_rounding(parts.len());
-        Ok(Ciphertext {
-            params: self.params.clone(),
-            parts,
-            level: below,
-            scale: c.scale / prime,
-            bound: c.bound,
-            sd: independent_sum(c.sd / prime, rounding),
-            seed: None,
-        })
-    }
-
     /// Forgets primes above `level`; the scale stays. Free but for a copy.
     ///
     /// # Errors
@@ -472,99 +311,5 @@ impl Evaluator {
         let range = self.params.data_range(level);
         let parts = (0..c.parts.len()).map(|i| Self::part(c, i, &range)).collect::<Result<_, _>>()?;
         Ok(Ciphertext { parts, level, ..c.clone_header() })
-    }
-
-    fn key<'a>(&self, keys: &'a GaloisKeys, element: Galois) -> Result<&'a GaloisKey, CkksError> {
-        if keys.params != self.params {
-            return Err(CkksError::ForeignParams("the Galois keys"));
-        }
-        keys.get(element)
-    }
-
-    /// Cuts c1 into digits once, for many automorphisms of the same ciphertext ("hoisting").
-    ///
-    /// # Errors
-    /// [`CkksError::Parts`] unless it has two parts; [`CkksError::NoSpecialPrime`].
-    pub fn hoist(&self, c: &Ciphertext) -> Result<Digits, CkksError> {
-        self.own(c)?;
-        decompose(&self.params, Self::pair("hoist", c)?[1], c.level)
-    }
-
-    /// Applies an automorphism to `c` with the digits that [`Self::hoist`] made of it.
-    ///
-    /// # Errors
-    /// [`CkksError::MissingKey`], [`CkksError::ForeignParams`]; [`CkksError::LevelTooLow`] for digits of another level.
-    pub fn apply_hoisted(
-        &self,
-        c: &Ciphertext,
-        digits: &Digits,
-        element: Galois,
-        keys: &GaloisKeys,
-    ) -> Result<Ciphertext, CkksError> {
-        self.own(c)?;
-        let [c0, _] = Self::pair("an automorphism", c)?;
-        if element.exponent(&self.params) == 1 {
-            return Ok(c.clone());
-        }
-        if digits.level != c.level {
-            return Err(missing("the hoisted digits", digits.level, c.level));
-        }
-        let key = self.key(keys, element)?;
-        let basis = self.params.basis();
-        let down = &self.params.0.descend[c.level.0 - 1];
-        let [raised0, raised1] = apply(&self.params, digits, &key.key)?;
-        let mut r0 = down.divide(basis, &raised0)?;
-        basis.add_assign(&mut r0, c0)?;
-        let r1 = down.divide(basis, &raised1)?;
-        let parts = vec![key.map.apply_eval(basis, &r0)?, key.map.apply_eval(basis, &r1)?];
-        Ok(self.switched(c, parts))
-    }
-
-    /// Applies an automorphism.
-    ///
-    /// # Errors
-    /// As [`Self::hoist`] and [`Self::apply_hoisted`].
-    pub fn apply_galois(
-        &self,
-        c: &Ciphertext,
-        element: Galois,
-        keys: &GaloisKeys,
-    ) -> Result<Ciphertext, CkksError> {
-        if element.exponent(&self.params) == 1 {
-            self.own(c)?;
-            return Ok(c.clone());
-        }
-        self.key(keys, element)?;
-        self.apply_hoisted(c, &self.hoist(c)?, element, keys)
-    }
-
-    /// Slot j receives slot j + steps, modulo N/2.
-    ///
-    /// # Errors
-    /// As [`Self::apply_galois`].
-    pub fn rotate(&self, c: &Ciphertext, steps: i64, keys: &GaloisKeys) -> Result<Ciphertext, CkksError> {
-        self.apply_galois(c, Galois::Rotate(steps), keys)
-    }
-
-    /// Conjugates every slot.
-    ///
-    /// # Errors
-    /// As [`Self::apply_galois`].
-    pub fn conjugate(&self, c: &Ciphertext, keys: &GaloisKeys) -> Result<Ciphertext, CkksError> {
-        self.apply_galois(c, Galois::Conjugate, keys)
-    }
-
-    /// Several rotations of one ciphertext, which is cut into digits once.
-    ///
-    /// # Errors
-    /// As [`Self::apply_galois`].
-    pub fn rotate_many(
-        &self,
-        c: &Ciphertext,
-        steps: &[i64],
-        keys: &GaloisKeys,
-    ) -> Result<Vec<Ciphertext>, CkksError> {
-        let digits = self.hoist(c)?;
-        steps.iter().map(|&s| self.apply_hoisted(c, &digits, Galois::Rotate(s), keys)).collect()
     }
 }

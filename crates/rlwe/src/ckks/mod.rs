@@ -12,8 +12,10 @@ mod encoder;
 mod error;
 mod evaluator;
 mod fft;
+mod multiply;
 pub mod noise;
 mod params;
+mod rotate;
 mod switching;
 
 pub use bytes::{FORMAT_VERSION, HEADER_BYTES};

@@ -143,7 +143,7 @@ impl PartialEq for CkksParams {
 
 /// The nearest prime to `2^bits` that is `1 mod step`, below 2^50 and not taken.
 fn nearest_prime(bits: u32, step: u64, taken: &[u64]) -> Option<u64> {
-    if bits > MAX_RNS_PRIME_BITS || bits < 5 {
+    if !(5..=MAX_RNS_PRIME_BITS).contains(&bits) {
         return None;
     }
     let centre = 1u64 << bits;
