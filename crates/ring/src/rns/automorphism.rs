@@ -1,5 +1,6 @@
 //! `X -> X^g` in both forms, by tables.
 
+use super::kernels;
 use super::{Coef, Eval, Form, RnsBasis, RnsError, RnsPoly};
 
 /// Tables of the automorphism `X -> X^g`, g odd modulo 2N.
@@ -43,11 +44,16 @@ impl Automorphism {
         self.exponent
     }
 
-    fn image<F: Form>(&self, basis: &RnsBasis, a: &RnsPoly<F>) -> Result<RnsPoly<F>, RnsError> {
+    fn check<F: Form>(&self, basis: &RnsBasis, a: &RnsPoly<F>) -> Result<(), RnsError> {
         basis.check(a)?;
         if self.slots.len() != basis.degree() {
             return Err(RnsError::Degree { expected: basis.degree(), got: self.slots.len() });
         }
+        Ok(())
+    }
+
+    fn image<F: Form>(&self, basis: &RnsBasis, a: &RnsPoly<F>) -> Result<RnsPoly<F>, RnsError> {
+        self.check(basis, a)?;
         basis.dirty(a.range())
     }
 
@@ -64,6 +70,37 @@ impl Automorphism {
             }
         }
         Ok(out)
+    }
+
+    /// `out += image(a) b` over the limbs of `out`, slot values throughout, in one pass.
+    ///
+    /// # Errors
+    /// [`RnsError`] when `a` or `b` lacks limbs of `out`, or polynomials and tables are not of this basis.
+    pub fn mul_add_eval(
+        &self,
+        basis: &RnsBasis,
+        out: &mut RnsPoly<Eval>,
+        a: &RnsPoly<Eval>,
+        b: &RnsPoly<Eval>,
+    ) -> Result<(), RnsError> {
+        const PIECE: usize = 512;
+        self.check(basis, out)?;
+        basis.check_covers(a, out.range())?;
+        basis.check_covers(b, out.range())?;
+        let mut piece = [0u64; PIECE];
+        for i in out.range() {
+            let (m, from, factor) = (&basis.moduli()[i], a.limb(i), b.limb(i));
+            for ((to, slots), factor) in
+                out.limb_mut(i).chunks_mut(PIECE).zip(self.slots.chunks(PIECE)).zip(factor.chunks(PIECE))
+            {
+                let piece = &mut piece[..slots.len()];
+                for (word, &slot) in piece.iter_mut().zip(slots) {
+                    *word = from[slot as usize];
+                }
+                kernels::mul_add(basis.isa(), kernels::Out::new(to), piece, factor, m);
+            }
+        }
+        Ok(())
     }
 
     /// The image of coefficients: a signed permutation of every limb.

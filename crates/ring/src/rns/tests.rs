@@ -303,6 +303,12 @@ fn automorphisms_agree_in_both_forms_and_with_the_definition() {
             }
             let evaluated = auto.apply_eval(&basis, &basis.forward(a.clone()).unwrap()).unwrap();
             assert!(basis.forward(image).unwrap() == evaluated, "N={n} g={g}");
+            let (x, y) = (random::<Eval>(&basis, &mut prg, 0..3), random::<Eval>(&basis, &mut prg, 0..2));
+            let (mut fused, mut plain) = (y.clone(), y.clone());
+            let argument = basis.forward(a.clone()).unwrap();
+            auto.mul_add_eval(&basis, &mut fused, &argument, &x).unwrap();
+            basis.mul_add(&mut plain, &evaluated, &x).unwrap();
+            assert!(fused == plain, "N={n} g={g}");
         }
         assert_eq!(Automorphism::new(&basis, 2).err(), Some(RnsError::Exponent(2)));
     }

@@ -1,8 +1,9 @@
 //! Ciphertexts and their public bookkeeping.
 
+use super::noise::independent_sum;
 use super::{CkksError, CkksParams, Level, Plaintext};
 use crate::batch::TAIL;
-use hushnet_ring::rns::{uniform_limb, Eval, RnsPoly};
+use hushnet_ring::rns::{uniform_limb, Coef, Eval, RnsPoly};
 use hushnet_ring::Prg;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -207,6 +208,18 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
+    /// `(b u + e0, a u + e1)`, u ternary.
+    fn zero(&self, level: Level, prg: &mut Prg) -> Result<[RnsPoly<Eval>; 2], CkksError> {
+        let (basis, range) = (self.params.basis(), self.params.data_range(level));
+        let mut u = super::client::small(&self.params, range.clone(), prg, hushnet_ring::sample::ternary)?;
+        let mut c0 = super::client::small_error(&self.params, range.clone(), prg)?;
+        let mut c1 = super::client::small_error(&self.params, range, prg)?;
+        basis.mul_add(&mut c0, &self.b, &u)?;
+        basis.mul_add(&mut c1, &self.a, &u)?;
+        u.zeroize();
+        Ok([c0, c1])
+    }
+
     /// Encrypts: `(b u + e0 + m, a u + e1)`, u ternary. Cost: 3 transforms a prime.
     ///
     /// # Errors
@@ -215,23 +228,62 @@ impl PublicKey {
         if message.params != self.params {
             return Err(CkksError::ForeignParams("the plaintext"));
         }
-        let basis = self.params.basis();
-        let range = self.params.data_range(message.level);
-        let mut u = super::client::small(&self.params, range.clone(), prg, hushnet_ring::sample::ternary)?;
-        let mut c0 = super::client::small_error(&self.params, range.clone(), prg)?;
-        let mut c1 = super::client::small_error(&self.params, range, prg)?;
-        basis.mul_add(&mut c0, &self.b, &u)?;
-        basis.add_assign(&mut c0, &message.poly)?;
-        basis.mul_add(&mut c1, &self.a, &u)?;
-        u.zeroize();
+        let [mut c0, c1] = self.zero(message.level, prg)?;
+        self.params.basis().add_assign(&mut c0, &message.poly)?;
         Ok(Ciphertext {
             params: self.params.clone(),
             parts: vec![c0, c1],
             level: message.level,
             scale: message.scale,
             bound: message.bound,
-            sd: super::noise::independent_sum(message.sd, self.params.noise().public()),
+            sd: independent_sum(message.sd, self.params.noise().public()),
             seed: None,
         })
+    }
+
+    /// Hides how a ciphertext of two parts was computed: adds an encryption of zero, and, with `flood_bits` = b, an
+    /// error uniform in `[-2^(b-1), 2^(b-1))` on every coefficient. The parts then tell nothing beyond the
+    /// phase; the phase's own error tells less than 2^-40 when b is 41 above the bits of any possible error.
+    ///
+    /// # Errors
+    /// [`CkksError::Parts`] for three parts, [`CkksError::Capacity`] when the flood does not fit, [`CkksError::Spec`] when
+    /// `flood_bits` is above 63, [`CkksError::ForeignParams`].
+    pub fn hide(
+        &self,
+        c: &Ciphertext,
+        flood_bits: Option<u32>,
+        prg: &mut Prg,
+    ) -> Result<Ciphertext, CkksError> {
+        if c.params != self.params {
+            return Err(CkksError::ForeignParams("the ciphertext"));
+        }
+        let [a0, a1] = c.parts.as_slice() else {
+            return Err(CkksError::Parts { what: "hide", needed: 2, got: c.parts.len() });
+        };
+        let (basis, n) = (self.params.basis(), self.params.ring_degree());
+        let [mut c0, mut c1] = self.zero(c.level, prg)?;
+        let mut sd = independent_sum(c.sd, self.params.noise().public());
+        if let Some(bits) = flood_bits.filter(|b| *b > 0) {
+            if bits > 63 {
+                return Err(CkksError::Spec(format!("a flood of {bits} bits; at most 63 are possible")));
+            }
+            let width = f64::from(bits).exp2();
+            self.params.check_capacity(c.bound + width / c.scale, c.scale, c.level)?;
+            let mut words = vec![0; n];
+            prg.fill_words(&mut words);
+            words.iter_mut().for_each(|w| *w &= hushnet_ring::low_mask(bits));
+            let mut flood = basis.zero::<Coef>(self.params.data_range(c.level))?;
+            for i in flood.range() {
+                flood.limb_mut(i).copy_from_slice(&words);
+                basis.residues_of_wrapped(flood.limb_mut(i), bits, i)?;
+            }
+            words.zeroize();
+            basis.add_assign(&mut c0, &basis.forward(flood)?)?;
+            // Variance width^2 / 12 a coefficient, N/2 of them in each part of a slot.
+            sd = independent_sum(sd, width * self.params.noise().rounding());
+        }
+        basis.add_assign(&mut c0, a0)?;
+        basis.add_assign(&mut c1, a1)?;
+        Ok(Ciphertext { parts: vec![c0, c1], sd, seed: None, ..c.clone_header() })
     }
 }

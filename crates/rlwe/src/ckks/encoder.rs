@@ -3,6 +3,7 @@
 use super::fft::{ComplexBuffer, SpecialFft};
 use super::{CkksError, CkksParams, Level};
 use hushnet_ring::rns::{Coef, Eval, RnsPoly};
+use std::ops::Range;
 use zeroize::Zeroize;
 
 /// A complex number.
@@ -150,7 +151,22 @@ impl Encoder {
             check_value(j, v.abs(), at.bound)?;
             buffer.re[self.fft.position(j)] = v;
         }
-        self.finish(buffer, at)
+        self.finish(buffer, at, self.params.data_range(at.level))
+    }
+
+    /// [`Self::encode`], over the special primes too: the only plaintexts that [`super::Evaluator::hoisted_sum`] takes,
+    /// and usable everywhere else.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_raised(&self, values: &[f64], at: EncodeAt) -> Result<Plaintext, CkksError> {
+        self.check(values.len(), self.params.slots(), at)?;
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        for (j, &v) in values.iter().enumerate() {
+            check_value(j, v.abs(), at.bound)?;
+            buffer.re[self.fft.position(j)] = v;
+        }
+        self.finish(buffer, at, self.params.extended_range(at.level))
     }
 
     /// Complex values into slots. At most N/2 values; the bound is on the modulus.
@@ -165,7 +181,7 @@ impl Encoder {
             let p = self.fft.position(j);
             (buffer.re[p], buffer.im[p]) = (v.re, v.im);
         }
-        self.finish(buffer, at)
+        self.finish(buffer, at, self.params.data_range(at.level))
     }
 
     /// Complex packing: value 2j in the real, 2j+1 in the imaginary part of slot j; at most N values. For
@@ -184,7 +200,7 @@ impl Encoder {
                 part[p] = v;
             }
         }
-        self.finish(buffer, wide)
+        self.finish(buffer, wide, self.params.data_range(at.level))
     }
 
     /// One real number for all slots, one word a prime: `round(scale v) mod q_i`. Exact for |scale v| < 2^126.
@@ -265,13 +281,18 @@ impl Encoder {
         self.params.check_capacity(at.bound, at.scale, at.level)
     }
 
-    fn finish(&self, mut buffer: ComplexBuffer, at: EncodeAt) -> Result<Plaintext, CkksError> {
+    fn finish(
+        &self,
+        mut buffer: ComplexBuffer,
+        at: EncodeAt,
+        range: Range<usize>,
+    ) -> Result<Plaintext, CkksError> {
         self.fft.inverse(&mut buffer);
         let factor = at.scale / self.fft.slots() as f64;
         let poly = if at.bound * at.scale < FAST_LIMIT / 2.0 {
-            self.round_fast(&buffer, factor, at.level)?
+            self.round_fast(&buffer, factor, range)?
         } else {
-            self.round_wide(&buffer, factor, at.level)?
+            self.round_wide(&buffer, factor, range)?
         };
         let noise = self.params.noise();
         Ok(Plaintext {
@@ -288,11 +309,11 @@ impl Encoder {
         &self,
         buffer: &ComplexBuffer,
         factor: f64,
-        level: Level,
+        range: Range<usize>,
     ) -> Result<RnsPoly<Coef>, CkksError> {
         let mut words: Vec<u64> =
             buffer.re.iter().chain(&buffer.im).map(|&x| rounded_word(x * factor)).collect();
-        let poly = self.params.basis().from_signed(&words, self.params.data_range(level));
+        let poly = self.params.basis().from_signed(&words, range);
         words.zeroize();
         Ok(poly?)
     }
@@ -302,9 +323,8 @@ impl Encoder {
         &self,
         buffer: &ComplexBuffer,
         factor: f64,
-        level: Level,
+        range: Range<usize>,
     ) -> Result<RnsPoly<Coef>, CkksError> {
-        let range = self.params.data_range(level);
         let moduli = self.params.basis().moduli();
         let mut poly = self.params.basis().zero::<Coef>(range.clone())?;
         for (c, &x) in buffer.re.iter().chain(&buffer.im).enumerate() {

@@ -45,7 +45,7 @@ impl Evaluator {
         }
     }
 
-    fn own_plain(&self, p: &Plaintext, needed: Level) -> Result<(), CkksError> {
+    pub(super) fn own_plain(&self, p: &Plaintext, needed: Level) -> Result<(), CkksError> {
         if p.params != self.params {
             return Err(CkksError::ForeignParams("the plaintext"));
         }
@@ -66,7 +66,7 @@ impl Evaluator {
     }
 
     /// The relative difference of two scales, if tolerable.
-    fn same_scale(left: f64, right: f64) -> Result<f64, CkksError> {
+    pub(super) fn same_scale(left: f64, right: f64) -> Result<f64, CkksError> {
         let difference = (left / right - 1.0).abs();
         if difference <= SCALE_TOLERANCE {
             Ok(difference)

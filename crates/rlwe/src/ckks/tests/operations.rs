@@ -86,6 +86,84 @@ fn products(
 }
 
 #[test]
+fn sums_of_products_of_hoisted_rotations_are_within_their_error_and_better_than_one_by_one() {
+    for (i, spec) in specs(256).iter().take(2).enumerate() {
+        let mut world = World::new(spec, simd::isa(), 50 + i as u8);
+        let e = world.evaluator.clone();
+        for level in 2..=world.params.max_level().get() {
+            let x = world.values(1.0);
+            let a = world.encrypt(&x, level, 1.0);
+            let digits = e.hoist(&a).unwrap();
+            let elements = [Galois::Rotate(0), Galois::Rotate(1), Galois::Rotate(-4), Galois::Conjugate];
+            let diagonals: Vec<Vec<f64>> =
+                (0..4).map(|_| world.values(1.0).iter().map(|v| v.re).collect()).collect();
+            let at = EncodeAt { scale: 2f64.powi(26), ..world.at(level, 1.0) };
+            let raised: Vec<Plaintext> =
+                diagonals.iter().map(|d| world.encoder.encode_raised(d, at).unwrap()).collect();
+            let terms: Vec<(Galois, &Plaintext)> = elements.into_iter().zip(&raised).collect();
+            let sum = e.hoisted_sum(&a, &digits, &terms, &world.galois).unwrap();
+            let mut expected = vec![Complex::default(); x.len()];
+            let mut one_by_one: Option<Ciphertext> = None;
+            for (g, d) in elements.iter().zip(&diagonals) {
+                let n = x.len() as i64;
+                for (j, v) in expected.iter_mut().enumerate() {
+                    let image = match g {
+                        Galois::Rotate(s) => x[(j as i64 + s).rem_euclid(n) as usize],
+                        Galois::Conjugate => Complex { re: x[j].re, im: -x[j].im },
+                    };
+                    *v = plus(*v, scaled(image, d[j]));
+                }
+                let plain = world.encoder.encode(d, at).unwrap();
+                let term = e.mul_plain(&e.apply_galois(&a, *g, &world.galois).unwrap(), &plain).unwrap();
+                one_by_one = Some(match one_by_one {
+                    Some(s) => e.add(&s, &term).unwrap(),
+                    None => term,
+                });
+            }
+            let one_by_one = one_by_one.unwrap();
+            world.assert_close("hoisted sum", &sum, &expected);
+            assert!(sum.noise() <= one_by_one.noise() && sum.scale() == one_by_one.scale());
+            assert!(world.error_ratio(&one_by_one, &expected) <= 1.0);
+            let low = world.encoder.encode(&diagonals[0], at).unwrap();
+            assert!(matches!(
+                e.hoisted_sum(&a, &digits, &[(Galois::Rotate(1), &low)], &world.galois),
+                Err(CkksError::Rns(_))
+            ));
+            assert!(e.hoisted_sum(&a, &digits, &[], &world.galois).is_err());
+            // Raised plaintexts serve as ordinary ones.
+            let product = e.mul_plain(&a, &raised[0]).unwrap();
+            assert!(product.parts() == e.mul_plain(&a, &low).unwrap().parts());
+        }
+    }
+}
+
+#[test]
+fn hidden_ciphertexts_keep_the_message_and_forget_the_computation() {
+    let mut world = World::new(&specs(256)[0], simd::isa(), 60);
+    let e = world.evaluator.clone();
+    let x = world.values(1.0);
+    let a = world.encrypt(&x, 3, 1.0);
+    let w = world.encoder.encode_integer(3, a.level()).unwrap();
+    let c = e.mul_scalar(&a, &w).unwrap();
+    let expected = map2(&x, &x, |v, _| scaled(v, 3.0));
+    for flood in [None, Some(0), Some(1), Some(20), Some(60)] {
+        let hidden = world.public.hide(&c, flood, &mut world.prg).unwrap();
+        world.assert_close("hidden", &hidden, &expected);
+        assert!(hidden.parts()[1] != c.parts()[1] && hidden.noise() > c.noise());
+        if let Some(bits @ 20..) = flood {
+            // The flood dominates, and is as large as stated.
+            let ratio = world.error_ratio(&hidden, &expected);
+            assert!(ratio > 0.2, "{bits} bits: {ratio}");
+        }
+    }
+    let low = e.drop_to(&c, world.params.level(1).unwrap()).unwrap();
+    assert!(matches!(world.public.hide(&low, Some(60), &mut world.prg), Err(CkksError::Capacity { .. })));
+    assert!(matches!(world.public.hide(&c, Some(64), &mut world.prg), Err(CkksError::Spec(_))));
+    let three = e.square(&a).unwrap();
+    assert!(matches!(world.public.hide(&three, None, &mut world.prg), Err(CkksError::Parts { .. })));
+}
+
+#[test]
 fn every_operation_stays_within_its_predicted_error_at_every_level() {
     for ring_degree in [16, 128, 2048] {
         for (i, spec) in specs(ring_degree).iter().enumerate() {
