@@ -6,13 +6,33 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 
-/// Words that a thread keeps for later at most (32 MiB).
-const KEPT_WORDS: usize = 1 << 22;
+/// Words that a thread keeps for later at most (64 MiB).
+const KEPT_WORDS: usize = 1 << 23;
 
 #[derive(Default)]
 struct Pool {
     free: HashMap<usize, Vec<AlignedWords>>,
     words: usize,
+}
+
+impl Pool {
+    /// Keeps a buffer; where there is no room, buffers of other sizes, which are not in use now, give way.
+    fn keep(&mut self, words: AlignedWords) {
+        let len = words.len();
+        if len == 0 || len > KEPT_WORDS {
+            return;
+        }
+        while self.words + len > KEPT_WORDS {
+            let Some((&other, list)) = self.free.iter_mut().find(|(l, list)| **l != len && !list.is_empty())
+            else {
+                return;
+            };
+            list.pop();
+            self.words -= other;
+        }
+        self.words += len;
+        self.free.entry(len).or_default().push(words);
+    }
 }
 
 thread_local! {
@@ -48,10 +68,7 @@ impl Drop for Buffer {
         // A thread that is ending has no pool any more: then the buffer is simply freed.
         let _ = POOL.try_with(|pool| {
             let pool = &mut *pool.borrow_mut();
-            if pool.words + words.len() <= KEPT_WORDS && !words.is_empty() {
-                pool.words += words.len();
-                pool.free.entry(words.len()).or_default().push(words);
-            }
+            pool.keep(words);
         });
     }
 }
@@ -92,8 +109,14 @@ mod tests {
         drop(a);
         let b = Buffer::zero(100);
         assert!(b.as_ptr() == at && b.iter().all(|w| *w == 0));
+        drop(b);
         drop((0..5).map(|_| Buffer::dirty(KEPT_WORDS / 2)).collect::<Vec<_>>());
-        POOL.with(|p| assert!(p.borrow().words <= KEPT_WORDS));
+        POOL.with(|p| assert_eq!(p.borrow().words, KEPT_WORDS));
+        // The small one gave way, and does so in turn.
+        drop(Buffer::dirty(100));
+        POOL.with(|p| assert_eq!(p.borrow().words, KEPT_WORDS / 2 + 100));
+        drop(Buffer::dirty(KEPT_WORDS + 1));
+        POOL.with(|p| assert_eq!(p.borrow().words, KEPT_WORDS / 2 + 100));
         assert_eq!(Buffer::dirty(0).len(), 0);
     }
 }

@@ -138,39 +138,106 @@ impl BaseConverter {
     }
 }
 
-impl BaseConverter {
-    /// Raises a digit: the polynomial over the primes at `range` whose residues modulo [`Self::from`] are those
-    /// of `own`, all in evaluation form. `coefficients` are the digit's limbs as coefficients, in order, and
-    /// are overwritten. Every other prime of `range` must be among [`Self::to`]. Cost: one forward transform
-    /// for each of these.
+/// A digit of a polynomial: its residues modulo [`BaseConverter::from`], as slot values and as coefficients ready
+/// for conversion to one prime after the other.
+pub struct Digit<'a> {
+    converter: &'a BaseConverter,
+    own: &'a RnsPoly<Eval>,
+    coefficients: &'a [u64],
+    overflow: Buffer,
+}
+
+impl<'a> Digit<'a> {
+    /// Prepares the digit of `own` that `converter` starts from; `coefficients` are its limbs as coefficients,
+    /// one after the other, and are overwritten.
     ///
     /// # Errors
-    /// [`RnsError`] for missing limbs or primes.
-    pub fn raise(
-        &self,
+    /// [`RnsError::Degree`] or [`RnsError::Limbs`] for missing limbs.
+    pub fn new(
         basis: &RnsBasis,
-        own: &RnsPoly<Eval>,
-        coefficients: &mut [&mut [u64]],
-        range: std::ops::Range<usize>,
-    ) -> Result<RnsPoly<Eval>, RnsError> {
-        let mut out = basis.dirty::<Eval>(range.clone())?;
-        let mut targets = Vec::with_capacity(range.len());
-        for (i, limb) in range.zip(out.words_mut().chunks_exact_mut(basis.degree())) {
-            if self.from.contains(&i) {
-                basis.check_covers(own, i..i + 1)?;
-                limb.copy_from_slice(own.limb(i));
-            } else {
-                let t = self.to.iter().position(|t| *t == i);
-                let t = t.ok_or(RnsError::Count { what: "target", expected: i, got: self.to.len() })?;
-                targets.push((t, limb));
-            }
+        converter: &'a BaseConverter,
+        own: &'a RnsPoly<Eval>,
+        coefficients: &'a mut [u64],
+    ) -> Result<Self, RnsError> {
+        let expected = basis.degree() * converter.from.len();
+        if coefficients.len() != expected {
+            return Err(RnsError::Degree { expected, got: coefficients.len() });
         }
-        self.convert(basis, coefficients, &mut targets)?;
-        for (t, limb) in targets {
-            basis.transform(self.to[t]).forward(limb)?;
+        for &j in &converter.from {
+            basis.check_covers(own, j..j + 1)?;
+        }
+        let mut source: Vec<&mut [u64]> = coefficients.chunks_exact_mut(basis.degree()).collect();
+        let overflow = converter.prepare(basis, &mut source);
+        Ok(Self { converter, own, coefficients, overflow })
+    }
+
+    /// Slot values modulo prime `i` of the polynomial that has the digit's residues. Cost: one forward
+    /// transform, or none for the digit's own primes.
+    ///
+    /// # Errors
+    /// [`RnsError::Count`] unless the prime is among [`BaseConverter::from`] or [`BaseConverter::to`].
+    pub fn limb(&self, basis: &RnsBasis, i: usize, out: &mut [u64]) -> Result<(), RnsError> {
+        if out.len() != basis.degree() {
+            return Err(RnsError::Degree { expected: basis.degree(), got: out.len() });
+        }
+        if self.converter.from.contains(&i) {
+            out.copy_from_slice(self.own.limb(i));
+            return Ok(());
+        }
+        let t = self.converter.to.iter().position(|t| *t == i);
+        let t = t.ok_or(RnsError::Count { what: "target", expected: i, got: self.converter.to.len() })?;
+        let source: Vec<&[u64]> = self.coefficients.chunks_exact(basis.degree()).collect();
+        self.converter.target(basis, &source, &self.overflow, t, out);
+        basis.transform(i).forward(out)?;
+        Ok(())
+    }
+
+    /// The whole polynomial over the primes at `range`.
+    ///
+    /// # Errors
+    /// As [`Self::limb`].
+    pub fn raise(&self, basis: &RnsBasis, range: std::ops::Range<usize>) -> Result<RnsPoly<Eval>, RnsError> {
+        let mut out = basis.dirty::<Eval>(range.clone())?;
+        for i in range {
+            self.limb(basis, i, out.limb_mut(i))?;
         }
         Ok(out)
     }
+}
+
+/// `(sum_d x_d b_d, sum_d x_d a_d)` over the primes at `range` for digits x_d, prime by prime: raised digits live
+/// for one prime only and stay in the cache.
+///
+/// # Errors
+/// [`RnsError::Count`] unless there are as many a_d and b_d as digits, [`RnsError::Limbs`] when they lack primes.
+pub fn switch_digits(
+    basis: &RnsBasis,
+    range: std::ops::Range<usize>,
+    digits: &[Digit<'_>],
+    key: [&[RnsPoly<Eval>]; 2],
+) -> Result<[RnsPoly<Eval>; 2], RnsError> {
+    for half in key {
+        if half.len() != digits.len() {
+            return Err(RnsError::Count { what: "key", expected: digits.len(), got: half.len() });
+        }
+        for p in half {
+            basis.check_covers(p, range.clone())?;
+        }
+    }
+    let n = basis.degree();
+    let mut out = [basis.dirty::<Eval>(range.clone())?, basis.dirty::<Eval>(range.clone())?];
+    let mut raised = Buffer::dirty(n * digits.len());
+    for i in range {
+        for (digit, limb) in digits.iter().zip(raised.chunks_exact_mut(n)) {
+            digit.limb(basis, i, limb)?;
+        }
+        let x: Vec<&[u64]> = raised.chunks_exact(n).collect();
+        let [b, a] = key.map(|half| half.iter().map(|p| p.limb(i)).collect::<Vec<_>>());
+        let [first, second] = &mut out;
+        let outs = [Out::new(first.limb_mut(i)), Out::new(second.limb_mut(i))];
+        k::inner(basis.isa(), outs, &x, [&b, &a], &basis.moduli()[i]);
+    }
+    Ok(out)
 }
 
 /// Division by S = the product of some primes, rounding to the nearest integer: `(x - [x]_S) / S` with the

@@ -27,7 +27,7 @@ mod sample;
 
 pub use automorphism::Automorphism;
 pub use basis::RnsBasis;
-pub use convert::{BaseConverter, Divider};
+pub use convert::{switch_digits, BaseConverter, Digit, Divider};
 pub use error::RnsError;
 pub use modulus::{Factor, Modulus, MAX_RNS_PRIME_BITS};
 pub use poly::{Coef, Eval, Form, RnsPoly};

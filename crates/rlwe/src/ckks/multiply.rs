@@ -1,7 +1,7 @@
 //! Products of ciphertexts, relinearisation, rescaling.
 
 use super::noise::independent_sum;
-use super::switching::{apply, decompose, digit_ratio2};
+use super::switching::{digit_ratio2, switch};
 use super::{Ciphertext, CkksError, Evaluator, Level, RelinKey};
 use hushnet_ring::rns::{Eval, RnsPoly};
 
@@ -96,10 +96,10 @@ impl Evaluator {
     pub fn relinearise(&self, c: &Ciphertext, key: &RelinKey) -> Result<Ciphertext, CkksError> {
         self.own(c)?;
         let basis = self.params.basis();
-        let digits = decompose(&self.params, Self::third(c, key, "relinearise")?, c.level)?;
+        let third = Self::third(c, key, "relinearise")?;
         let down = &self.params.0.descend[c.level.0 - 1];
         let mut parts = Vec::with_capacity(2);
-        for (raised, own) in apply(&self.params, &digits, &key.key)?.iter().zip(&c.parts) {
+        for (raised, own) in switch(&self.params, third, c.level, &key.key)?.iter().zip(&c.parts) {
             let mut part = down.divide(basis, raised)?;
             basis.add_assign(&mut part, own)?;
             parts.push(part);
@@ -116,10 +116,10 @@ impl Evaluator {
         self.own(c)?;
         let below = self.below(c.level)?;
         let basis = self.params.basis();
-        let digits = decompose(&self.params, Self::third(c, key, "relinearise_rescale")?, c.level)?;
+        let third = Self::third(c, key, "relinearise_rescale")?;
         let down = &self.params.0.descend_rescale[c.level.0 - 2];
         let mut parts = Vec::with_capacity(2);
-        for (mut raised, own) in apply(&self.params, &digits, &key.key)?.into_iter().zip(&c.parts) {
+        for (mut raised, own) in switch(&self.params, third, c.level, &key.key)?.into_iter().zip(&c.parts) {
             basis.scale_add_part(&mut raised, own, &self.params.0.special_product)?;
             parts.push(down.divide(basis, &raised)?);
         }

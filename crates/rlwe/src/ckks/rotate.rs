@@ -2,8 +2,9 @@
 
 use super::evaluator::missing;
 use super::noise::{any_sum, independent_sum};
-use super::switching::{apply, decompose, digit_ratio2, Digits, GaloisKey};
+use super::switching::{apply, decompose, digit_ratio2, switch, Digits, GaloisKey};
 use super::{Ciphertext, CkksError, Evaluator, Galois, GaloisKeys, Plaintext};
+use hushnet_ring::rns::{Eval, RnsPoly};
 
 impl Evaluator {
     fn key<'a>(&self, keys: &'a GaloisKeys, element: Galois) -> Result<&'a GaloisKey, CkksError> {
@@ -42,12 +43,22 @@ impl Evaluator {
             return Err(missing("the hoisted digits", digits.level, c.level));
         }
         let key = self.key(keys, element)?;
+        self.finish(c, c0, &apply(&self.params, digits, &key.key)?, key)
+    }
+
+    /// The image of `c` from P times its switched second part.
+    fn finish(
+        &self,
+        c: &Ciphertext,
+        c0: &RnsPoly<Eval>,
+        raised: &[RnsPoly<Eval>; 2],
+        key: &GaloisKey,
+    ) -> Result<Ciphertext, CkksError> {
         let basis = self.params.basis();
         let down = &self.params.0.descend[c.level.0 - 1];
-        let [raised0, raised1] = apply(&self.params, digits, &key.key)?;
-        let mut r0 = down.divide(basis, &raised0)?;
+        let mut r0 = down.divide(basis, &raised[0])?;
         basis.add_assign(&mut r0, c0)?;
-        let r1 = down.divide(basis, &raised1)?;
+        let r1 = down.divide(basis, &raised[1])?;
         let parts = vec![key.map.apply_eval(basis, &r0)?, key.map.apply_eval(basis, &r1)?];
         Ok(self.switched(c, parts))
     }
@@ -66,8 +77,10 @@ impl Evaluator {
             self.own(c)?;
             return Ok(c.clone());
         }
-        self.key(keys, element)?;
-        self.apply_hoisted(c, &self.hoist(c)?, element, keys)
+        self.own(c)?;
+        let [c0, c1] = Self::pair("an automorphism", c)?;
+        let key = self.key(keys, element)?;
+        self.finish(c, c0, &switch(&self.params, c1, c.level, &key.key)?, key)
     }
 
     /// Slot j receives slot j + steps, modulo N/2.

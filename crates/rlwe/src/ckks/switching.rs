@@ -1,7 +1,7 @@
 //! Key switching (hybrid: digits and special primes) and the keys it needs.
 
 use super::{CkksError, CkksParams, Level};
-use hushnet_ring::rns::{Automorphism, Eval, RnsPoly};
+use hushnet_ring::rns::{switch_digits, Automorphism, Digit, Eval, RnsPoly};
 use std::collections::BTreeMap;
 
 /// An automorphism of the slots.
@@ -104,27 +104,49 @@ pub struct Digits {
     pub(super) polys: Vec<RnsPoly<Eval>>,
 }
 
-/// Cuts `c` (level l) into digits. Cost, with d digits in use and k special primes: l inverse and
-/// d (l + k) - l forward transforms.
-pub(super) fn decompose(params: &CkksParams, c: &RnsPoly<Eval>, level: Level) -> Result<Digits, CkksError> {
+/// Calls `f` with the prepared digits of `c` (level l). Cost: l inverse transforms.
+fn with_digits<R>(
+    params: &CkksParams,
+    c: &RnsPoly<Eval>,
+    level: Level,
+    f: impl FnOnce(&[Digit<'_>]) -> Result<R, CkksError>,
+) -> Result<R, CkksError> {
     params.needs_special()?;
     let basis = params.basis();
-    let n = params.ring_degree();
     let mut coefficients = basis.inverse(c.clone())?;
     let mut rest = coefficients.words_mut();
-    let mut polys = Vec::new();
-    for digit in &params.0.digits {
-        if digit.primes.start >= level.0 {
-            break;
-        }
+    let mut digits = Vec::new();
+    for digit in params.0.digits.iter().take_while(|d| d.primes.start < level.0) {
         let count = digit.primes.end.min(level.0) - digit.primes.start;
-        let (words, others) = rest.split_at_mut(count * n);
+        let (words, others) = rest.split_at_mut(count * params.ring_degree());
         rest = others;
-        let mut source: Vec<&mut [u64]> = words.chunks_exact_mut(n).collect();
-        let range = params.extended_range(level);
-        polys.push(digit.lift[count - 1].raise(basis, c, &mut source, range)?);
+        digits.push(Digit::new(basis, &digit.lift[count - 1], c, words)?);
     }
-    Ok(Digits { level, polys })
+    f(&digits)
+}
+
+/// Cuts `c` (level l) into digits and raises them. Cost, with d digits in use and k special primes: l inverse and
+/// d (l + k) - l forward transforms.
+pub(super) fn decompose(params: &CkksParams, c: &RnsPoly<Eval>, level: Level) -> Result<Digits, CkksError> {
+    let range = params.extended_range(level);
+    let raise = |digits: &[Digit<'_>]| -> Result<Vec<_>, CkksError> {
+        digits.iter().map(|d| Ok(d.raise(params.basis(), range.clone())?)).collect()
+    };
+    Ok(Digits { level, polys: with_digits(params, c, level, raise)? })
+}
+
+/// [`decompose`] and [`apply`] at once, without keeping raised digits.
+pub(super) fn switch(
+    params: &CkksParams,
+    c: &RnsPoly<Eval>,
+    level: Level,
+    key: &SwitchingKey,
+) -> Result<[RnsPoly<Eval>; 2], CkksError> {
+    let range = params.extended_range(level);
+    with_digits(params, c, level, |digits| {
+        let halves = [&key.b[..digits.len()], &key.a[..digits.len()]];
+        Ok(switch_digits(params.basis(), range, digits, halves)?)
+    })
 }
 
 /// `(sum_d x_d b_d, sum_d x_d a_d)` over the level's primes and the special ones: P times the switched
