@@ -82,7 +82,7 @@ fn batch(c: &mut Criterion) {
         let rows = geometry.input_rows();
         let bytes = pack::packed_len(WORDS, BITS);
         let features = rows * geometry.input_row_features();
-        let request: Vec<u8> = (0..features * bytes).map(|i| (i * 97 >> 3) as u8).collect();
+        let request: Vec<u8> = (0..features * bytes).map(|i| ((i * 97) >> 3) as u8).collect();
         let outputs = geometry.output_rows();
         let returned = outputs * geometry.output_row_features();
         let out_bytes = pack::packed_len(WORDS, BITS - DROP);

@@ -22,6 +22,11 @@ pub(crate) enum Storage {
 const DENSE_SEGMENT: usize = 64;
 /// Lanes of limbs that a range of words of one output may read: they stay in the second-level cache.
 const RANGE_LANES: usize = 8192;
+/// Bytes of a window of rows that stay in the second-level cache.
+const WINDOW_BYTES: usize = 768 << 10;
+/// Blocks of a range: fewer cost more calls than the cache saves.
+const LEAST_BLOCKS: usize = 8;
+const MOST_BLOCKS: usize = 16;
 /// Whole words that a range of words of one output may read: they stay in the first-level cache.
 const RANGE_WORDS: usize = 2304;
 
@@ -183,19 +188,26 @@ impl PreparedLinear {
         (0..words).step_by(range).map(|at| shape.row_bytes(range.min(words - at))).sum()
     }
 
-    /// Words of a range: whole blocks, small enough for the caches and for all threads to have work.
+    /// Words of a range: whole blocks, as many as keep the window in the second-level cache and the inputs of one
+    /// position in the first-level cache (limbs: in the second), and few enough for all threads to have work.
     fn range_words(&self, words: usize) -> usize {
+        let shape = self.shape(words);
+        let rows = match self.layer.geometry() {
+            Geometry::Dense(_) => 1,
+            Geometry::Conv2d(c) => (c.dilation[0] * (c.kernel[0] - 1) + 2).min(c.input[1]),
+        };
+        let window = WINDOW_BYTES / (rows * shape.row_bytes(BLOCK)).max(1) * BLOCK;
         let layouts = self.groups.first().map_or(&[][..], |p| p.layouts());
-        let cached = match self.storage {
+        let position = match self.storage {
             Storage::Limbs => {
                 let block: usize = layouts.iter().map(|l| l.block_lanes()).sum();
                 RANGE_LANES / block.max(1) * BLOCK
             }
             Storage::Words => RANGE_WORDS / self.groups.first().map_or(1, Prepared::columns),
         };
+        let cached = window.min(position).clamp(LEAST_BLOCKS * BLOCK, MOST_BLOCKS * BLOCK);
         let threads = rayon::current_num_threads();
         let shared = if threads > 1 { words / (4 * threads) } else { words };
-        let cached = cached.clamp(4 * BLOCK, 16 * BLOCK);
         (cached.min(shared) / BLOCK * BLOCK).max(BLOCK)
     }
 
@@ -245,14 +257,34 @@ impl PreparedLinear {
     {
         self.check(&tile.output_rows(), store)?;
         let start = self.constants(bias_shift);
+        let geometry = self.layer.geometry();
         let RowStore { shape, ranges } = store;
         ranges.par_iter_mut().try_for_each(|r| {
             Work::with(|work| {
                 let range = r.range.clone();
                 grow(&mut work.four, 4 * range.len());
-                r.add(shape, &tile.input_rows(), |p, words| fill(p, range.clone(), words), &mut work.four)?;
-                let emit = |p: usize, words: &mut [u64]| emit(p, range.clone(), words);
-                self.outputs(tile.output_rows(), shape, r, &start, work, emit)?;
+                let (inputs, mut done) = (tile.input_rows(), tile.outputs[0]);
+                let (in_row, out_row) = (geometry.input_row_features(), geometry.output_row_features());
+                // A dense layer takes all rows (features) at once; a convolution goes on as soon as it can.
+                let step = if shape.dense { inputs.len().max(1) } else { 1 };
+                for row in inputs.clone().step_by(step) {
+                    let (rows, before) = (row..row + step, (row - inputs.start) * in_row);
+                    r.add(shape, &rows, |p, words| fill(before + p, range.clone(), words), &mut work.four)?;
+                    let ready = |o: usize| geometry.needed_rows(o..o + 1).end <= rows.end;
+                    while !shape.dense && done < tile.outputs[1] && ready(done) {
+                        let before = (done - tile.outputs[0]) * out_row;
+                        let emit = |p: usize, words: &mut [u64]| emit(before + p, range.clone(), words);
+                        self.outputs(done..done + 1, shape, r, &start, work, emit)?;
+                        done += 1;
+                        r.drop_before(
+                            shape,
+                            geometry.first_needed_row(done..geometry.output_rows()).min(keep_from),
+                        );
+                    }
+                }
+                let before = (done - tile.outputs[0]) * out_row;
+                let emit = |p: usize, words: &mut [u64]| emit(before + p, range.clone(), words);
+                self.outputs(done..tile.outputs[1], shape, r, &start, work, emit)?;
                 r.drop_before(shape, keep_from);
                 Ok(())
             })

@@ -28,7 +28,7 @@ fn mixed(x: u64) -> u64 {
 impl Case {
     fn input(&self, feature: usize, word: usize) -> u64 {
         let x = mixed(self.seed ^ (feature * self.words + word) as u64);
-        if x % 16 == 0 {
+        if x.is_multiple_of(16) {
             low_mask(self.bits)
         } else {
             x & low_mask(self.bits)
