@@ -87,6 +87,12 @@ fn primitives(c: &mut Criterion) {
         g.bench_function("rotate, hoisted", |b| {
             b.iter(|| e.apply_hoisted(black_box(&ct), &digits, Galois::Rotate(1), &galois).unwrap())
         });
+        let raised = encoder.encode_raised(&values, EncodeAt { scale: 2f64.powi(20), ..at }).unwrap();
+        let sum = vec![(Galois::Rotate(1), &raised); 8];
+        g.bench_function("hoisted sum of 8 rotations", |b| {
+            b.iter(|| e.hoisted_sum(black_box(&ct), &digits, &sum, &galois).unwrap())
+        });
+        g.bench_function("relinearisation key", |b| b.iter(|| keys.relin_key(&secret, &mut prg).unwrap()));
         g.bench_function("conjugate", |b| b.iter(|| e.conjugate(black_box(&ct), &galois).unwrap()));
         g.bench_function("to bytes", |b| b.iter(|| black_box(&ct).to_bytes().unwrap()));
         g.bench_function("from bytes", |b| {

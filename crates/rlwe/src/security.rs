@@ -30,7 +30,7 @@ mod tests {
             assert_eq!(max_modulus_bits(n), Some(bits));
             assert!(is_128_bit(n, bits) && !is_128_bit(n, bits + 1));
         }
-        for n in [0, 512, 2047, 3000, 65536] {
+        for n in [0, 512, 2047, 3000, 131_072] {
             assert!(max_modulus_bits(n).is_none() && !is_128_bit(n, 1));
         }
     }

@@ -278,7 +278,9 @@ impl PublicKey {
                 basis.residues_of_wrapped(flood.limb_mut(i), bits, i)?;
             }
             words.zeroize();
-            basis.add_assign(&mut c0, &basis.forward(flood)?)?;
+            let mut flood = basis.forward(flood)?;
+            basis.add_assign(&mut c0, &flood)?;
+            flood.zeroize();
             // Variance width^2 / 12 a coefficient, N/2 of them in each part of a slot.
             sd = independent_sum(sd, width * self.params.noise().rounding());
         }

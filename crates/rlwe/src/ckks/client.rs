@@ -196,8 +196,10 @@ impl KeyGenerator {
         let range = self.params.data_range(self.params.max_level());
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::PublicKey, range.clone())?;
-        let error = self.key_error(prg)?;
-        let mut b = error.slice(range).ok_or(CkksError::ForeignParams("the error"))?;
+        let mut error = self.key_error(prg)?;
+        let slice = error.slice(range);
+        error.zeroize();
+        let mut b = slice.ok_or(CkksError::ForeignParams("the error"))?;
         let mut product = a.clone();
         self.params.basis().mul_assign(&mut product, &secret.s)?;
         self.params.basis().sub_assign(&mut b, &product)?;

@@ -17,6 +17,8 @@ fn parameters_are_secure_or_say_that_they_are_not() {
     // The same primes, once checked and once not, are different parameters.
     assert_ne!(secure.check_insecure(Insecure).unwrap().hash(), params.hash());
     assert_eq!(secure.check().unwrap(), params);
+    let large = CkksSpec::with_depth(65536, 50, 2, 40, 50).check().unwrap();
+    assert!(large.is_secure() && large.slots() == 32768);
     // Special primes count.
     let mut specials = secure.clone();
     specials.special_primes = vec![PrimeSpec::Near(40); 3];
