@@ -218,6 +218,8 @@ impl Encoder {
         }
         let rounded = scaled.round_ties_even();
         let mut scalar = self.integer_scalar(rounded as i128, level, scale);
+        // The message is the value itself; what rounding did to it is error.
+        scalar.magnitude = value.abs();
         scalar.rounding = if rounded == scaled { 0.0 } else { 0.5 };
         Ok(scalar)
     }

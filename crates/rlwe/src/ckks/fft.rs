@@ -88,7 +88,7 @@ impl SpecialFft {
     }
 
     fn run(&self, x: &mut ComplexBuffer, f: Pass) {
-        let (re, im) = (&mut x.re[..], &mut x.im[..]);
+        let (re, im, isa) = (&mut x.re[..], &mut x.im[..], self.isa);
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
@@ -105,15 +105,16 @@ impl SpecialFft {
                     Pass::Inverse => inverse_body(t, re, im),
                 }
             }
-            if self.isa >= Isa::Avx512 {
+            if isa >= Isa::Avx512 {
                 // SAFETY: `usable` returned only what this processor has.
                 return unsafe { wide(f, self, re, im) };
             }
-            if self.isa >= Isa::Avx2 {
+            if isa >= Isa::Avx2 {
                 // SAFETY: as above.
                 return unsafe { half(f, self, re, im) };
             }
         }
+        let _ = isa;
         match f {
             Pass::Forward => forward_body(self, re, im),
             Pass::Inverse => inverse_body(self, re, im),

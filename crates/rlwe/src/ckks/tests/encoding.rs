@@ -109,6 +109,16 @@ fn scalars_are_the_exact_integers() {
             }
         }
     }
+    // Rounded to nothing, the scalar is all error, not a smaller message.
+    let mut world = world;
+    let x = world.values(1.0);
+    let tiny = world.encoder.encode_scalar(0.4, level, 1.0).unwrap();
+    assert!(tiny.words().iter().all(|w| *w == 0));
+    let c = world.encrypt(&x, level.get(), 1.0);
+    let product = world.evaluator.mul_scalar(&c, &tiny).unwrap();
+    world.assert_close("a scalar below its rounding", &product, &map2(&x, &x, |v, _| scaled(v, 0.4)));
+    assert!((product.bound() - 0.4).abs() < 1e-12);
+    let moduli = world.params.basis().moduli();
     for w in [0, 1, -1, i64::MAX, i64::MIN] {
         let scalar = world.encoder.encode_integer(w, level).unwrap();
         let q = moduli[world.params.data_range(level).start].value();
