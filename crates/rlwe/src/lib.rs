@@ -3,6 +3,8 @@
 //!
 //! The batch engine in three parts: [`batch`] chooses and checks parameters, [`batch_cipher`] is the client
 //! (keys, encryption, decryption), [`batch_server`] what a server does to words besides linear combinations.
+//!
+//! [`ckks`]: approximate arithmetic on encrypted slots, for polynomial networks without interaction.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -76,8 +76,6 @@ fn expected_refusal(e: &CkksError) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
-
     #[test]
     fn random_circuits_stay_within_their_predicted_errors(
         spec in random_spec(),
