@@ -71,7 +71,7 @@ def test_trace_equals_prediction_in_bytes(folder: Path) -> None:
     model = hushnet.Model.load(folder / "model.hush")
     result = hushnet.run(model, np.resize(np.load(folder / "x.npy"), (2048, 1, 28, 28)))
     for key in ("bytes_up", "bytes_down", "setup_bytes_down", "rounds"):
-        assert result.trace[key] == model.plan.json["predicted"][key], key
+        assert result.trace[key] == model.plan.predicted[key], key
 
 
 def test_serve_and_infer_in_two_processes(folder: Path) -> None:

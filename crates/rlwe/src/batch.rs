@@ -117,11 +117,42 @@ impl BatchStageSpec {
     ///
     /// # Errors
     /// [`ParamsError`] naming what does not hold.
-    pub fn check(&self, modulus_bits: u32, delta_bits: u32, drop_bits: u32) -> Result<BatchStageParams, ParamsError> {
-        let limit = self.limit()?;
+    pub fn check(
+        &self,
+        modulus_bits: u32,
+        delta_bits: u32,
+        drop_bits: u32,
+    ) -> Result<BatchStageParams, ParamsError> {
+        self.check_width(self.limit()?, modulus_bits, delta_bits, drop_bits)
+    }
+
+    /// Checks parameters for correctness only: for plans that are marked insecure, which the caller has allowed.
+    ///
+    /// # Errors
+    /// [`ParamsError`] naming what does not hold.
+    pub fn check_insecure(
+        &self,
+        modulus_bits: u32,
+        delta_bits: u32,
+        drop_bits: u32,
+    ) -> Result<BatchStageParams, ParamsError> {
+        self.check_width(64, modulus_bits, delta_bits, drop_bits)
+    }
+
+    fn check_width(
+        &self,
+        limit: u32,
+        modulus_bits: u32,
+        delta_bits: u32,
+        drop_bits: u32,
+    ) -> Result<BatchStageParams, ParamsError> {
         let needed = delta_bits.saturating_add(self.output_bits());
         if modulus_bits > limit || needed > modulus_bits {
-            return Err(ParamsError::TooWide { ring_degree: self.ring_degree, needed, limit: limit.min(modulus_bits) });
+            return Err(ParamsError::TooWide {
+                ring_degree: self.ring_degree,
+                needed,
+                limit: limit.min(modulus_bits),
+            });
         }
         let noise = self.encryption_noise() + self.drop_noise(drop_bits.min(64));
         if delta_bits == 0 || noise >= f64::from(delta_bits - 1).exp2() {
@@ -174,8 +205,12 @@ mod tests {
 
     #[test]
     fn too_wide_is_refused_with_the_bits() {
-        let spec = BatchStageSpec { ring_degree: 2048, weight_l2: 1e6, output_bound: 1 << 40, shared_mask: true };
+        let spec =
+            BatchStageSpec { ring_degree: 2048, weight_l2: 1e6, output_bound: 1 << 40, shared_mask: true };
         assert!(matches!(spec.choose(), Err(ParamsError::TooWide { limit: 53, .. })));
-        assert!(matches!(BatchStageSpec { ring_degree: 2047, ..spec }.choose(), Err(ParamsError::RingDegree(2047))));
+        assert!(matches!(
+            BatchStageSpec { ring_degree: 2047, ..spec }.choose(),
+            Err(ParamsError::RingDegree(2047))
+        ));
     }
 }

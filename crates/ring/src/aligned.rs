@@ -1,0 +1,67 @@
+//! Word buffers that start at a cache line.
+#![allow(unsafe_code)]
+
+use std::ops::{Deref, DerefMut};
+use zeroize::Zeroize;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+/// A fixed-length `[u64]`, 64-byte aligned and zero at first: full-width loads never straddle lines.
+#[derive(Clone)]
+pub struct AlignedWords {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl AlignedWords {
+    /// `len` zero words.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self { lines: vec![Line([0; 8]); len.div_ceil(8)], len }
+    }
+}
+
+impl Deref for AlignedWords {
+    type Target = [u64];
+    #[inline]
+    fn deref(&self) -> &[u64] {
+        // SAFETY: `lines` holds at least `len` initialised words contiguously (`Line` is `repr(C)` of
+        // eight words, and its size equals its alignment, so there is no padding).
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedWords {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+impl Zeroize for AlignedWords {
+    fn zeroize(&mut self) {
+        self.deref_mut().zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_zeroed_and_of_the_asked_length() {
+        for len in [0, 1, 7, 8, 9, 2048] {
+            let mut a = AlignedWords::new(len);
+            assert_eq!(a.len(), len);
+            assert_eq!(a.as_ptr() as usize % 64, 0);
+            assert!(a.iter().all(|&w| w == 0));
+            a.fill(7);
+            assert_eq!(a.iter().sum::<u64>(), 7 * len as u64);
+            a.zeroize();
+            assert!(a.iter().all(|&w| w == 0));
+        }
+    }
+}

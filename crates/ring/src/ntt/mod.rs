@@ -1,0 +1,288 @@
+//! Negacyclic number-theoretic transforms modulo primes `p = 1 mod 2N`, `p < 2^61`.
+//!
+//! The forward transform evaluates a polynomial at the N odd powers of a primitive 2N-th root of unity
+//! psi. Slot order: let `e(i) = 2 bitrev(i) + 1` over log2 N bits. For N < 64 slot `i` holds the value at `psi^e(i)`.
+//! For N >= 64 every run of 64 slots is an 8 x 8 matrix stored transposed: slot `64 g + 8 s + b` holds the value at
+//! `psi^e(64 g + 8 b + s)`. (Vector units then finish eight sub-transforms side by side.) Products are slotwise, so
+//! most users never see the order; [`Ntt::slot_exponent`] tells it.
+
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod ifma;
+mod portable;
+
+use crate::error::expect_len;
+use crate::prime::{inv_mod, primitive_root};
+use crate::{simd, Isa, RingError};
+
+/// Transform tables for one ring degree and prime.
+pub struct Ntt {
+    n: usize,
+    p: u64,
+    isa: Isa,
+    engine: Engine,
+}
+
+/// The kernels in use. Boxed tables, since they differ in size.
+enum Engine {
+    Portable(portable::Tables),
+    /// Only where the processor has AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Box<avx2::Tables>),
+    /// Only where the processor has AVX-512 IFMA.
+    #[cfg(target_arch = "x86_64")]
+    Ifma(Box<ifma::Tables>),
+}
+
+/// What to do with the coefficients of a product: `out <- (out +- 2^shift c) & mask`.
+#[derive(Clone, Copy)]
+pub(crate) struct Finish {
+    pub(crate) subtract: bool,
+    pub(crate) shift: u32,
+    pub(crate) mask: u64,
+}
+
+/// How a sum is rounded: `2^raise base + c` modulo 2^k, centred, to the nearest multiple of 2^d; d < k.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) struct Rounding {
+    pub(crate) raise: u32,
+    pub(crate) k: u32,
+    pub(crate) d: u32,
+}
+
+/// Which bits of a word are centred: `((w + add) >> down) mod 2^(64-shift)`, taken in `[-2^(63-shift), 2^(63-shift))`, which
+/// must be within `(-p, p)`.
+#[derive(Clone, Copy)]
+pub(crate) struct Centre {
+    pub(crate) add: u64,
+    pub(crate) down: u32,
+    pub(crate) shift: u32,
+}
+
+/// Splits a number of levels evenly into as few passes of at most `most` as possible, longest first.
+#[cfg(target_arch = "x86_64")]
+fn level_split(levels: u32, most: u32) -> impl DoubleEndedIterator<Item = u32> {
+    let passes = levels.div_ceil(most);
+    (0..passes).map(move |i| (levels + passes - 1 - i) / passes)
+}
+
+impl Engine {
+    fn new(isa: Isa, p: u64, forward: &[u64], inverse: &[u64]) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Ifma {
+            return Engine::Ifma(Box::new(ifma::Tables::new(p, forward, inverse)));
+        }
+        #[cfg(target_arch = "x86_64")]
+        if p < 1 << 50 && forward.len() >= 64 && isa >= Isa::Avx2 {
+            return Engine::Avx2(Box::new(avx2::Tables::new(p, forward, inverse)));
+        }
+        let _ = isa;
+        Engine::Portable(portable::Tables::new(p, forward, inverse))
+    }
+}
+
+/// `psi^bitrev(i)`, `i < N`: the twiddles of a decimation that halves blocks, level by level.
+fn bit_reversed_powers(n: usize, p: u64, psi: u64) -> Vec<u64> {
+    let bits = n.trailing_zeros();
+    let mut powers = vec![0; n];
+    let mut power = 1;
+    for i in 0..n {
+        powers[i.reverse_bits() >> (usize::BITS - bits)] = power;
+        power = crate::prime::mul_mod(power, psi, p);
+    }
+    powers
+}
+
+impl Ntt {
+    /// Tables for degree `n` (a power of two, 8 to 65536) and prime `p = 1 mod 2n` below 2^61.
+    ///
+    /// # Errors
+    /// [`RingError::RingDegree`] or [`RingError::Modulus`].
+    pub fn new(n: usize, p: u64) -> Result<Self, RingError> {
+        Self::with_isa(n, p, simd::isa())
+    }
+
+    /// [`Self::new`] on an explicit instruction set (results do not depend on it).
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_isa(n: usize, p: u64, isa: Isa) -> Result<Self, RingError> {
+        let psi = primitive_root(n, p)?;
+        let forward = bit_reversed_powers(n, p, psi);
+        let inverse = bit_reversed_powers(n, p, inv_mod(psi, p));
+        let isa = isa.usable();
+        Ok(Self { n, p, isa, engine: Engine::new(isa, p, &forward, &inverse) })
+    }
+
+    /// Ring degree N.
+    #[must_use]
+    pub fn degree(&self) -> usize {
+        self.n
+    }
+
+    /// The prime p.
+    #[must_use]
+    pub fn modulus(&self) -> u64 {
+        self.p
+    }
+
+    /// The instruction set in use.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The odd `e` such that slot `i` holds the value at `psi^e`; `psi` is [`primitive_root`]'s.
+    #[must_use]
+    pub fn slot_exponent(&self, i: usize) -> usize {
+        let bits = self.n.trailing_zeros();
+        let i = if self.n >= 64 { i / 64 * 64 + i % 8 * 8 + i % 64 / 8 } else { i };
+        2 * (i.reverse_bits() >> (usize::BITS - bits)) + 1
+    }
+
+    /// Coefficients, below p, to slot values below p, in place.
+    ///
+    /// # Errors
+    /// [`RingError::Length`] unless `a` has N elements.
+    pub fn forward(&self, a: &mut [u64]) -> Result<(), RingError> {
+        expect_len("polynomial", a.len(), self.n)?;
+        match &self.engine {
+            Engine::Portable(t) => t.forward(a),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Avx2(t) => unsafe { t.forward(a) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Engine::Ifma(t) => unsafe { t.forward(a) },
+        }
+        Ok(())
+    }
+
+    /// Slot values below p to coefficients below p, in place; undoes [`Self::forward`].
+    ///
+    /// # Errors
+    /// [`RingError::Length`] unless `a` has N elements.
+    pub fn inverse(&self, a: &mut [u64]) -> Result<(), RingError> {
+        expect_len("polynomial", a.len(), self.n)?;
+        match &self.engine {
+            Engine::Portable(t) => t.inverse(a),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Avx2(t) => unsafe { t.inverse(a) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Engine::Ifma(t) => unsafe { t.inverse(a) },
+        }
+        Ok(())
+    }
+
+    /// `a_i <- a_i b_i mod p`.
+    ///
+    /// # Errors
+    /// [`RingError::Length`] unless both have N elements.
+    pub fn multiply_slots(&self, a: &mut [u64], b: &[u64]) -> Result<(), RingError> {
+        expect_len("polynomial", a.len(), self.n)?;
+        expect_len("polynomial", b.len(), self.n)?;
+        for (x, y) in a.iter_mut().zip(b) {
+            *x = crate::prime::mul_mod(*x, *y, self.p);
+        }
+        Ok(())
+    }
+
+    /// The transform of centred words for [`Self::multiply_factors`]: congruent slot values, but not always below p.
+    pub(crate) fn forward_words(&self, words: &[u64], centre: Centre, out: &mut [u64]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Engine::Ifma(t) = &self.engine {
+            // SAFETY: the engine exists only where the processor has the instructions.
+            unsafe { t.forward_words(words, centre, out) };
+            return;
+        }
+        crate::kernels::centre_into(self.isa, words, centre, self.p, out);
+        match &self.engine {
+            Engine::Portable(t) => t.forward(out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Engine::Avx2(t) => unsafe { t.forward(out) },
+            #[cfg(target_arch = "x86_64")]
+            Engine::Ifma(_) => {}
+        }
+    }
+
+    /// Makes slot values (below p) constant factors for [`Self::multiply_factors`]: divides them by N and
+    /// computes their quotients. Constant time.
+    pub(crate) fn prepare_factors(&self, values: &mut [u64], quotients: &mut [u64]) {
+        portable::scale(values, inv_mod(self.n as u64, self.p), self.p);
+        let pairs = values.iter_mut().zip(quotients);
+        match &self.engine {
+            Engine::Portable(_) => {
+                let table = portable::Quotients::<64>::new(self.p);
+                pairs.for_each(|(v, q)| *q = table.of(*v));
+            }
+            #[cfg(target_arch = "x86_64")]
+            Engine::Avx2(_) => pairs.for_each(|(v, q)| [*v, *q] = avx2::prepare_secret(*v, self.p)),
+            #[cfg(target_arch = "x86_64")]
+            Engine::Ifma(_) => {
+                let table = portable::Quotients::<52>::new(self.p);
+                pairs.for_each(|(v, q)| *q = table.of(*v));
+            }
+        }
+    }
+
+    /// `out <- (out +- 2^shift c) & mask`, c being the centred coefficients of the slotwise product of `a` with
+    /// prepared factors; `work` is overwritten. All have N elements.
+    pub(crate) fn multiply_factors(
+        &self,
+        a: &[u64],
+        factors: (&[u64], &[u64]),
+        work: &mut [u64],
+        finish: Finish,
+        out: &mut [u64],
+    ) {
+        match &self.engine {
+            Engine::Portable(t) => t.multiply(a, factors, work, finish, out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Avx2(t) => unsafe { t.multiply(a, factors, work, finish, out) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Engine::Ifma(t) => unsafe { t.multiply(a, factors, work, finish, out) },
+        }
+    }
+
+    /// Adds the product of `a` with prepared factors to `base` and rounds the sum, in one go: `out` gets the
+    /// multiples, the result is the largest distance from one. `None` where no kernel does it in one go.
+    #[allow(unused_variables)]
+    pub(crate) fn multiply_round(
+        &self,
+        a: &[u64],
+        factors: (&[u64], &[u64]),
+        work: &mut [u64],
+        base: (&[u64], Rounding),
+        out: &mut [i64],
+    ) -> Option<u64> {
+        match &self.engine {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Ifma(t) => Some(unsafe { t.multiply_round(a, factors, work, base, out) }),
+            _ => None,
+        }
+    }
+}
+
+/// Transposes every run of 64 elements as an 8 x 8 matrix; its own inverse. Nothing for shorter slices.
+fn transpose_tiles(a: &mut [u64]) {
+    for tile in a.chunks_exact_mut(64) {
+        for r in 0..8 {
+            for c in 0..r {
+                tile.swap(8 * r + c, 8 * c + r);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+use super::*;
+use crate::prime::{mul_mod, pow_mod, primes_near};
+use crate::Prg;
+
+fn random_poly(prg: &mut Prg, n: usize, p: u64) -> Vec<u64> {
+    let mut a = vec![0; n];
+    prg.fill_words(&mut a);
+    a.iter().map(|w| w % p).collect()
+}
+
+fn schoolbook(a: &[u64], b: &[u64], p: u64) -> Vec<u64> {
+    let n = a.len();
+    let mut c = vec![0; n];
+    for (i, x) in a.iter().enumerate() {
+        for (j, y) in b.iter().enumerate() {
+            let t = mul_mod(*x, *y, p);
+            let k = (i + j) % n;
+            c[k] = if i + j < n { (c[k] + t) % p } else { (c[k] + p - t) % p };
+        }
+    }
+    c
+}
+
+#[test]
+fn products_equal_schoolbook_on_every_path() {
+    let mut prg = Prg::from_seed([4; 16]);
+    for log_n in 3..=9 {
+        let n = 1 << log_n;
+        for bits in [20, 30, 40, 49, 50, 51, 55, 60, 61] {
+            let p = primes_near(bits, n, 2).unwrap()[1];
+            let (a, b) = (random_poly(&mut prg, n, p), random_poly(&mut prg, n, p));
+            let expected = schoolbook(&a, &b, p);
+            for isa in simd::available() {
+                let ntt = Ntt::with_isa(n, p, isa).unwrap();
+                let (mut x, mut y) = (a.clone(), b.clone());
+                ntt.forward(&mut x).unwrap();
+                ntt.forward(&mut y).unwrap();
+                ntt.multiply_slots(&mut x, &y).unwrap();
+                ntt.inverse(&mut x).unwrap();
+                assert_eq!(x, expected, "N={n} p={p} {isa:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn slots_hold_the_values_that_slot_exponent_says() {
+    let mut prg = Prg::from_seed([5; 16]);
+    for n in [8, 32, 64, 128, 512] {
+        let p = primes_near(50, n, 1).unwrap()[0];
+        let psi = primitive_root(n, p).unwrap();
+        let a = random_poly(&mut prg, n, p);
+        for isa in simd::available() {
+            let ntt = Ntt::with_isa(n, p, isa).unwrap();
+            let mut x = a.clone();
+            ntt.forward(&mut x).unwrap();
+            let mut seen = std::collections::HashSet::new();
+            for (i, value) in x.iter().enumerate() {
+                let e = ntt.slot_exponent(i);
+                assert!(e % 2 == 1 && e < 2 * n && seen.insert(e));
+                let point = pow_mod(psi, e as u64, p);
+                let expected = a.iter().rev().fold(0, |v, c| (mul_mod(v, point, p) + c) % p);
+                assert_eq!(*value, expected, "N={n} slot {i} {isa:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_paths_give_the_same_bits_and_undo_themselves() {
+    let mut prg = Prg::from_seed([6; 16]);
+    for log_n in 3..=16 {
+        let n = 1 << log_n;
+        for bits in [40, 50, 61] {
+            let p = primes_near(bits, n, 1).unwrap()[0];
+            for a in [random_poly(&mut prg, n, p), vec![p - 1; n], vec![0; n]] {
+                let mut reference = None;
+                for isa in simd::available() {
+                    let ntt = Ntt::with_isa(n, p, isa).unwrap();
+                    let mut x = a.clone();
+                    ntt.forward(&mut x).unwrap();
+                    assert!(x.iter().all(|&v| v < p));
+                    assert_eq!(*reference.get_or_insert_with(|| x.clone()), x, "N={n} p={p} {isa:?}");
+                    ntt.inverse(&mut x).unwrap();
+                    assert_eq!(x, a, "N={n} p={p} {isa:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_degrees_moduli_and_lengths_are_refused() {
+    assert!(matches!(Ntt::new(4, 17), Err(RingError::RingDegree(4))));
+    assert!(matches!(Ntt::new(1 << 17, 17), Err(RingError::RingDegree(_))));
+    assert!(matches!(Ntt::new(16, 17), Err(RingError::Modulus { .. })));
+    let ntt = Ntt::new(8, 17).unwrap();
+    assert!(matches!(ntt.forward(&mut [0; 7]), Err(RingError::Length { .. })));
+    assert!(matches!(ntt.inverse(&mut [0; 9]), Err(RingError::Length { .. })));
+}

@@ -1,0 +1,175 @@
+//! Words of k bits, packed without gaps: bit `i` of word `j` is bit `j k + i` of the byte string,
+//! little-endian (`docs/wire-protocol.md`).
+
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod vbmi;
+
+use crate::error::{expect_bits, expect_len};
+use crate::{low_mask, simd, Isa, RingError};
+
+/// Bytes of `n` packed words of `k` bits.
+#[must_use]
+pub fn packed_len(n: usize, k: u32) -> usize {
+    (n * k as usize).div_ceil(8)
+}
+
+/// Packs the low `k` bits of every word; bits behind the last word are zero.
+///
+/// # Errors
+/// [`RingError::ModulusBits`] unless `k` is 1 to 64; [`RingError::Length`] unless `out` has
+/// [`packed_len`] bytes.
+pub fn pack(words: &[u64], k: u32, out: &mut [u8]) -> Result<(), RingError> {
+    pack_with(simd::isa(), words, k, out)
+}
+
+/// [`pack`] on an explicit instruction set.
+///
+/// # Errors
+/// As [`pack`].
+pub fn pack_with(isa: Isa, words: &[u64], k: u32, out: &mut [u8]) -> Result<(), RingError> {
+    expect_bits(k)?;
+    expect_len("packed bytes", out.len(), packed_len(words.len(), k))?;
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if isa.usable() >= Isa::Ifma && k as usize >= vbmi::NARROWEST {
+        // SAFETY: `Isa::Ifma` includes the instructions; lengths and width were checked.
+        done = unsafe { vbmi::pack(words, k, out) };
+    }
+    let _ = isa;
+    // `done` is a multiple of eight, so the rest starts at a byte.
+    pack_portable(&words[done..], k, &mut out[done * k as usize / 8..]);
+    Ok(())
+}
+
+/// Reads `out.len()` words of `k` bits.
+///
+/// # Errors
+/// [`RingError::ModulusBits`] unless `k` is 1 to 64; [`RingError::Length`] unless `bytes` has
+/// [`packed_len`] bytes.
+pub fn unpack(bytes: &[u8], k: u32, out: &mut [u64]) -> Result<(), RingError> {
+    unpack_with(simd::isa(), bytes, k, out)
+}
+
+/// [`unpack`] on an explicit instruction set.
+///
+/// # Errors
+/// As [`unpack`].
+pub fn unpack_with(isa: Isa, bytes: &[u8], k: u32, out: &mut [u64]) -> Result<(), RingError> {
+    expect_bits(k)?;
+    expect_len("packed bytes", bytes.len(), packed_len(out.len(), k))?;
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if isa.usable() >= Isa::Ifma && k as usize >= vbmi::NARROWEST {
+        // SAFETY: `Isa::Ifma` includes the instructions; lengths and width were checked.
+        done = unsafe { vbmi::unpack(bytes, k, out) };
+    }
+    let _ = isa;
+    unpack_portable(&bytes[done * k as usize / 8..], k, &mut out[done..]);
+    Ok(())
+}
+
+fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
+    let mask = low_mask(k);
+    let (mut pending, mut filled) = (0u64, 0u32);
+    let mut chunks = out.chunks_exact_mut(8);
+    for word in words {
+        let word = word & mask;
+        pending |= word << filled;
+        filled += k;
+        if filled >= 64 {
+            filled -= 64;
+            if let Some(chunk) = chunks.next() {
+                chunk.copy_from_slice(&pending.to_le_bytes());
+                // `word << (k - filled)` went out; the top `filled` bits of the word remain.
+                pending = if filled == 0 { 0 } else { word >> (k - filled) };
+            }
+        }
+    }
+    let bytes = pending.to_le_bytes();
+    match chunks.next() {
+        Some(chunk) => chunk.copy_from_slice(&bytes),
+        None => {
+            let tail = chunks.into_remainder();
+            tail.copy_from_slice(&bytes[..tail.len()]);
+        }
+    }
+}
+
+fn unpack_portable(bytes: &[u8], k: u32, out: &mut [u64]) {
+    let mask = low_mask(k);
+    let mut bit = 0;
+    for word in out {
+        let (byte, shift) = (bit / 8, (bit % 8) as u32);
+        // Nine bytes cover a word; the last words have fewer behind them.
+        let mut nine = [0; 9];
+        let source = match bytes.get(byte..byte + 9) {
+            Some(source) => source,
+            None => {
+                let rest = &bytes[byte..];
+                nine[..rest.len()].copy_from_slice(rest);
+                &nine
+            }
+        };
+        let mut low = [0; 8];
+        low.copy_from_slice(&source[..8]);
+        let wide = u128::from(u64::from_le_bytes(low)) | u128::from(source[8]) << 64;
+        *word = (wide >> shift) as u64 & mask;
+        bit += k as usize;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Prg;
+
+    /// Bit by bit, straight from the definition.
+    fn pack_naive(words: &[u64], k: u32) -> Vec<u8> {
+        let mut out = vec![0; packed_len(words.len(), k)];
+        for (j, w) in words.iter().enumerate() {
+            for i in 0..k as usize {
+                let bit = j * k as usize + i;
+                out[bit / 8] |= ((w >> i & 1) as u8) << (bit % 8);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn every_width_every_path_equals_the_definition() {
+        let mut prg = Prg::from_seed([8; 16]);
+        for k in 1..=64 {
+            for len in [0, 1, 2, 7, 8, 9, 63, 64, 65, 200, 513] {
+                let mut words = vec![0; len];
+                prg.fill_words(&mut words);
+                let expected = pack_naive(&words, k);
+                for isa in simd::available() {
+                    let mut bytes = vec![0xaa; expected.len()];
+                    pack_with(isa, &words, k, &mut bytes).unwrap();
+                    assert_eq!(bytes, expected, "{isa:?} k={k} len={len}");
+                    let mut back = vec![0; len];
+                    unpack_with(isa, &bytes, k, &mut back).unwrap();
+                    assert!(
+                        back.iter().zip(&words).all(|(b, w)| *b == w & low_mask(k)),
+                        "{isa:?} k={k} len={len}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_lengths_and_widths_are_refused() {
+        assert!(matches!(pack(&[0; 8], 0, &mut []), Err(RingError::ModulusBits(0))));
+        assert!(matches!(pack(&[0; 8], 65, &mut [0; 65]), Err(RingError::ModulusBits(65))));
+        assert!(matches!(pack(&[0; 8], 9, &mut [0; 8]), Err(RingError::Length { expected: 9, got: 8, .. })));
+        assert!(matches!(
+            unpack(&[0; 10], 9, &mut [0; 8]),
+            Err(RingError::Length { expected: 9, got: 10, .. })
+        ));
+    }
+}

@@ -1,0 +1,265 @@
+//! AES-128 in counter mode: the random generator of keys and errors, and the public masks.
+
+#![allow(unsafe_code)]
+
+use crate::error::expect_bits;
+#[cfg(target_arch = "x86_64")]
+use crate::vaes;
+use crate::{low_mask, simd, Isa, RingError};
+use aes::cipher::{BlockEncrypt, KeyInit};
+use aes::{Aes128, Block};
+use zeroize::Zeroize;
+
+/// Blocks encrypted in one go by the portable path.
+const BULK: usize = 32;
+
+/// A keyed AES-128.
+enum Cipher {
+    /// Of the `aes` crate: constant time, with AES instructions where there are any.
+    Portable(Box<Aes128>),
+    /// Only where the processor has AVX-512 and VAES.
+    #[cfg(target_arch = "x86_64")]
+    Vaes(vaes::Schedule),
+}
+
+/// Counter blocks: block `i` is `first + i step`, in little-endian halves each modulo 2^64.
+#[derive(Clone, Copy)]
+pub(crate) struct Blocks {
+    pub(crate) first: [u64; 2],
+    pub(crate) step: [u64; 2],
+}
+
+impl Cipher {
+    fn new(key: &[u8; 16], isa: Isa) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if isa.usable() >= Isa::Ifma {
+            // SAFETY: `Isa::Ifma` includes AES and AVX.
+            return Cipher::Vaes(unsafe { vaes::Schedule::new(key) });
+        }
+        let _ = isa;
+        Cipher::Portable(Box::new(Aes128::new(&(*key).into())))
+    }
+
+    /// Words `2i, 2i+1` of `out` become the masked halves of the encrypted block `i`.
+    fn keystream(&self, blocks: Blocks, mask: u64, out: &mut [u64]) {
+        match self {
+            Cipher::Portable(cipher) => keystream_portable(cipher, blocks, mask, out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this variant exists only where the processor has AVX-512 and VAES.
+            Cipher::Vaes(s) => unsafe { vaes::keystream(s, blocks, mask, out) },
+        }
+    }
+}
+
+/// Cryptographic generator: block `i` of its stream is AES-128 of the little-endian 128-bit `i`.
+///
+/// Every call starts at a fresh block and discards what it does not need of the last one. No
+/// `Debug`; the key schedule is wiped on drop.
+pub struct Prg {
+    cipher: Cipher,
+    counter: u64,
+    isa: Isa,
+}
+
+impl Prg {
+    /// Seeded by the operating system.
+    ///
+    /// # Errors
+    /// [`RingError::Entropy`] when the operating system has no randomness to give.
+    pub fn from_os() -> Result<Self, RingError> {
+        let mut seed = [0; 16];
+        getrandom::fill(&mut seed).map_err(|e| RingError::Entropy(e.to_string()))?;
+        let prg = Self::from_seed(seed);
+        seed.zeroize();
+        Ok(prg)
+    }
+
+    /// With a given seed: for tests, and for deriving streams from a seed that is itself random.
+    /// Two generators of one seed give the same stream, so a seed must never serve twice for secrets.
+    #[must_use]
+    pub fn from_seed(seed: [u8; 16]) -> Self {
+        Self::from_seed_with(seed, simd::isa())
+    }
+
+    /// [`Self::from_seed`] on an explicit instruction set (the stream does not depend on it).
+    #[must_use]
+    pub fn from_seed_with(mut seed: [u8; 16], isa: Isa) -> Self {
+        let cipher = Cipher::new(&seed, isa);
+        seed.zeroize();
+        Self { cipher, counter: 0, isa: isa.usable() }
+    }
+
+    /// The instruction set that samplers on this generator use.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Fills `out` with the next `ceil(len / 16)` blocks.
+    pub fn fill_bytes(&mut self, out: &mut [u8]) {
+        let mut words = [0; 2 * BULK];
+        for chunk in out.chunks_mut(16 * BULK) {
+            let needed = chunk.len().div_ceil(8);
+            self.fill_words(&mut words[..needed]);
+            for (bytes, word) in chunk.chunks_mut(8).zip(&words) {
+                bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+            }
+        }
+        words.zeroize();
+    }
+
+    /// Fills `out` with little-endian words of the next `ceil(len / 2)` blocks.
+    pub fn fill_words(&mut self, out: &mut [u64]) {
+        let blocks = self.take_blocks(out.len().div_ceil(2));
+        self.cipher.keystream(blocks, u64::MAX, out);
+    }
+
+    /// The next `count` counter blocks, which are then used up.
+    fn take_blocks(&mut self, count: usize) -> Blocks {
+        let first = self.counter;
+        self.counter = first.wrapping_add(count as u64);
+        Blocks { first: [first, 0], step: [1, 0] }
+    }
+
+    /// Runs the vector sampler where there is one; whether it did.
+    pub(crate) fn add_errors(&mut self, _words: &mut [u64], _blocks: usize) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(self.cipher, Cipher::Vaes(_)) {
+            let blocks = self.take_blocks(_blocks);
+            if let Cipher::Vaes(s) = &self.cipher {
+                // SAFETY: this variant exists only for `Isa::Ifma`, which includes all that is needed.
+                unsafe { vaes::centred_binomial_add(s, blocks, _words) };
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn keystream_portable(cipher: &Aes128, counters: Blocks, mask: u64, out: &mut [u64]) {
+    let mut blocks = [Block::default(); BULK];
+    let half = |h: usize, i: u64| counters.first[h].wrapping_add(counters.step[h].wrapping_mul(i));
+    for (c, chunk) in out.chunks_mut(2 * BULK).enumerate() {
+        let used = &mut blocks[..chunk.len().div_ceil(2)];
+        for (i, block) in used.iter_mut().enumerate() {
+            let i = (c * BULK + i) as u64;
+            *block = (u128::from(half(0, i)) | u128::from(half(1, i)) << 64).to_le_bytes().into();
+        }
+        cipher.encrypt_blocks(used);
+        for (words, block) in chunk.chunks_mut(2).zip(used.iter()) {
+            let both = u128::from_le_bytes((*block).into());
+            for (word, half) in words.iter_mut().zip([both as u64, (both >> 64) as u64]) {
+                *word = half & mask;
+            }
+        }
+    }
+    for block in &mut blocks {
+        block.as_mut_slice().zeroize();
+    }
+}
+
+/// A public mask polynomial (`docs/wire-protocol.md`): word `j` is the low `modulus_bits` of the `j`-th
+/// little-endian u64 of the AES-128-CTR keystream under `key` with the counter block
+/// `tensor, feature, block, counter = 0, 1, ...` (four little-endian u32).
+///
+/// # Errors
+/// [`RingError::ModulusBits`] unless `modulus_bits` is 1 to 64; [`RingError::Length`] when `out` has
+/// more than 2^33 words, where the counter would wrap.
+pub fn expand_words(
+    key: &[u8; 16],
+    tensor: u32,
+    feature: u32,
+    block: u32,
+    modulus_bits: u32,
+    out: &mut [u64],
+) -> Result<(), RingError> {
+    expand_words_with(simd::isa(), key, [tensor, feature, block], modulus_bits, out)
+}
+
+/// [`expand_words`] on an explicit instruction set; `nonce` is `[tensor, feature, block]`.
+///
+/// # Errors
+/// As [`expand_words`].
+pub fn expand_words_with(
+    isa: Isa,
+    key: &[u8; 16],
+    nonce: [u32; 3],
+    modulus_bits: u32,
+    out: &mut [u64],
+) -> Result<(), RingError> {
+    expect_bits(modulus_bits)?;
+    if out.len() as u64 > 1 << 33 {
+        return Err(RingError::Length { what: "mask", expected: 1 << 33, got: out.len() });
+    }
+    let first = [u64::from(nonce[0]) | u64::from(nonce[1]) << 32, u64::from(nonce[2])];
+    let blocks = Blocks { first, step: [0, 1 << 32] };
+    Cipher::new(key, isa).keystream(blocks, low_mask(modulus_bits), out);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FIPS 197, appendix C.1: the block cipher is AES-128 in the right byte order, on every path.
+    #[test]
+    fn keystream_is_aes_128() {
+        let key: [u8; 16] = std::array::from_fn(|i| i as u8);
+        let plain = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.swap_bytes();
+        let cipher_text = 0x69c4_e0d8_6a7b_0430_d8cd_b780_70b4_c55a_u128.swap_bytes();
+        for isa in simd::available() {
+            let mut out = [0; 2];
+            let blocks = Blocks { first: [plain as u64, (plain >> 64) as u64], step: [1, 0] };
+            Cipher::new(&key, isa).keystream(blocks, u64::MAX, &mut out);
+            assert_eq!(u128::from(out[0]) | u128::from(out[1]) << 64, cipher_text, "{isa:?}");
+        }
+    }
+
+    #[test]
+    fn masks_follow_the_wire_protocol() {
+        let key = [7; 16];
+        for isa in simd::available() {
+            for (len, k) in [(1, 64), (2, 1), (64, 42), (65, 53), (2048, 64), (1000, 24)] {
+                let mut out = vec![0; len];
+                expand_words_with(isa, &key, [1, 2, u32::MAX], k, &mut out).unwrap();
+                for (j, &word) in out.iter().enumerate() {
+                    let mut block = [0; 16];
+                    block[0] = 1;
+                    block[4] = 2;
+                    block[8..12].fill(0xff);
+                    block[12..].copy_from_slice(&(j as u32 / 2).to_le_bytes());
+                    let mut block = Block::from(block);
+                    Aes128::new(&key.into()).encrypt_block(&mut block);
+                    let half: [u8; 8] = block[j % 2 * 8..][..8].try_into().unwrap();
+                    assert_eq!(word, u64::from_le_bytes(half) & low_mask(k), "{isa:?} word {j} k {k}");
+                }
+            }
+        }
+        assert!(expand_words(&key, 0, 0, 0, 0, &mut []).is_err());
+        assert!(expand_words(&key, 0, 0, 0, 65, &mut []).is_err());
+    }
+
+    #[test]
+    fn the_stream_does_not_depend_on_the_instruction_set_nor_repeat() {
+        let mut streams = Vec::new();
+        for isa in simd::available() {
+            let mut prg = Prg::from_seed_with([3; 16], isa);
+            let mut stream = Vec::new();
+            for len in [1, 16, 17, 1000, 0, 5000] {
+                let mut bytes = vec![0; len];
+                prg.fill_bytes(&mut bytes);
+                stream.extend_from_slice(&bytes);
+            }
+            let mut words = vec![0; 333];
+            prg.fill_words(&mut words);
+            stream.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+            streams.push(stream);
+        }
+        assert!(streams.windows(2).all(|s| s[0] == s[1]));
+        let distinct: std::collections::HashSet<_> = streams[0][40..].chunks_exact(16).collect();
+        assert_eq!(distinct.len(), streams[0][40..].chunks_exact(16).len());
+        let mut other = [0; 16];
+        Prg::from_os().unwrap().fill_bytes(&mut other);
+        assert_ne!(other, [0; 16]);
+    }
+}

@@ -1,0 +1,147 @@
+//! Primes that allow negacyclic transforms, and arithmetic to find them.
+
+use crate::RingError;
+
+/// Largest size of a transform prime.
+pub const MAX_PRIME_BITS: u32 = 61;
+/// Supported ring degrees, smallest and largest.
+pub const RING_DEGREES: (usize, usize) = (8, 1 << 16);
+
+/// `a b mod p`.
+#[inline]
+#[must_use]
+pub fn mul_mod(a: u64, b: u64, p: u64) -> u64 {
+    (u128::from(a) * u128::from(b) % u128::from(p)) as u64
+}
+
+/// `a^e mod p`.
+#[must_use]
+pub fn pow_mod(a: u64, mut e: u64, p: u64) -> u64 {
+    let mut base = a % p;
+    let mut result = 1 % p;
+    while e > 0 {
+        if e & 1 == 1 {
+            result = mul_mod(result, base, p);
+        }
+        base = mul_mod(base, base, p);
+        e >>= 1;
+    }
+    result
+}
+
+/// `a^-1 mod p` for prime p.
+#[must_use]
+pub fn inv_mod(a: u64, p: u64) -> u64 {
+    pow_mod(a, p - 2, p)
+}
+
+/// Deterministic Miller-Rabin: the first twelve primes as bases decide every 64-bit number.
+#[must_use]
+pub fn is_prime(n: u64) -> bool {
+    const BASES: [u64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
+    if n < 2 {
+        return false;
+    }
+    if let Some(b) = BASES.iter().find(|b| n.is_multiple_of(**b)) {
+        return n == *b;
+    }
+    let twos = (n - 1).trailing_zeros();
+    let odd = (n - 1) >> twos;
+    BASES.iter().all(|&b| {
+        let mut x = pow_mod(b, odd, n);
+        if x == 1 || x == n - 1 {
+            return true;
+        }
+        for _ in 1..twos {
+            x = mul_mod(x, x, n);
+            if x == n - 1 {
+                return true;
+            }
+        }
+        false
+    })
+}
+
+/// Checks a ring degree.
+pub(crate) fn expect_degree(n: usize) -> Result<(), RingError> {
+    if n.is_power_of_two() && (RING_DEGREES.0..=RING_DEGREES.1).contains(&n) {
+        Ok(())
+    } else {
+        Err(RingError::RingDegree(n))
+    }
+}
+
+/// The `count` largest primes `p = 1 mod 2n` of exactly `bits` bits, largest first.
+///
+/// # Errors
+/// [`RingError::RingDegree`] for an unsupported `n`, [`RingError::NotEnoughPrimes`] when there are fewer.
+pub fn primes_near(bits: u32, n: usize, count: usize) -> Result<Vec<u64>, RingError> {
+    expect_degree(n)?;
+    let step = 2 * n as u64;
+    let mut primes = Vec::new();
+    if (2..=MAX_PRIME_BITS).contains(&bits) {
+        let low = 1u64 << (bits - 1);
+        let mut candidate = ((2 * low - 2) / step) * step + 1;
+        while candidate >= low && candidate > 1 && primes.len() < count {
+            if is_prime(candidate) {
+                primes.push(candidate);
+            }
+            candidate = candidate.saturating_sub(step);
+        }
+    }
+    if primes.len() < count {
+        let found = primes.len();
+        return Err(RingError::NotEnoughPrimes { bits, ring_degree: n, wanted: count, found });
+    }
+    Ok(primes)
+}
+
+/// A primitive `2n`-th root of unity mod prime `p`: the first `x^((p-1)/2n)`, `x = 2, 3, ...`, of that order.
+///
+/// # Errors
+/// [`RingError::Modulus`] when `p` is not a prime `= 1 mod 2n` below 2^61.
+pub fn primitive_root(n: usize, p: u64) -> Result<u64, RingError> {
+    expect_degree(n)?;
+    let twice = 2 * n as u64;
+    let error = RingError::Modulus { modulus: p, twice_degree: 2 * n };
+    if p >= 1 << MAX_PRIME_BITS || p % twice != 1 || !is_prime(p) {
+        return Err(error);
+    }
+    (2..p).map(|x| pow_mod(x, (p - 1) / twice, p)).find(|&r| pow_mod(r, n as u64, p) == p - 1).ok_or(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn primality_against_trial_division_and_known_numbers() {
+        let naive = |n: u64| n > 1 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
+        assert!((0..5000).all(|n| is_prime(n) == naive(n)));
+        // Mersenne primes, Carmichael numbers, strong pseudoprimes to many bases.
+        assert!(is_prime((1 << 61) - 1) && is_prime((1 << 31) - 1));
+        for n in [561, 3_215_031_751, 3_825_123_056_546_413_051, 341_550_071_728_321, u64::MAX] {
+            assert!(!is_prime(n), "{n}");
+        }
+        assert!(is_prime(18_446_744_073_709_551_557));
+    }
+
+    #[test]
+    fn primes_are_primes_of_the_size_and_form() {
+        for (bits, n, count) in [(50, 2048, 3), (61, 1 << 16, 20), (30, 1024, 5), (14, 8, 10)] {
+            let primes = primes_near(bits, n, count).unwrap();
+            assert_eq!(primes.len(), count);
+            assert!(primes.windows(2).all(|w| w[0] > w[1]));
+            for p in primes {
+                assert!(is_prime(p) && p % (2 * n as u64) == 1 && 64 - p.leading_zeros() == bits);
+                let r = primitive_root(n, p).unwrap();
+                assert_eq!(pow_mod(r, n as u64, p), p - 1);
+            }
+        }
+        assert!(matches!(primes_near(20, 1 << 16, 50), Err(RingError::NotEnoughPrimes { .. })));
+        assert!(matches!(primes_near(62, 8, 1), Err(RingError::NotEnoughPrimes { found: 0, .. })));
+        assert!(matches!(primes_near(50, 1000, 1), Err(RingError::RingDegree(1000))));
+        assert!(matches!(primitive_root(8, 19), Err(RingError::Modulus { .. })));
+        assert!(matches!(primitive_root(8, 33), Err(RingError::Modulus { .. })));
+    }
+}

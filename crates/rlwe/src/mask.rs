@@ -1,0 +1,60 @@
+//! The public uniform polynomials `a`, which both sides derive from the session seed.
+
+use crate::CipherError;
+use hushnet_ring::prg;
+
+/// Stands in the counter block for "shared by all blocks".
+const SHARED: u32 = u32::MAX;
+
+/// Which mask polynomial: of feature `feature` of tensor `tensor`, in one block of images or (`None`) in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MaskId {
+    /// Tensor id of the plan.
+    pub tensor: u32,
+    /// Feature index within the tensor.
+    pub feature: u32,
+    /// Block index; `None` for masks that all blocks share.
+    pub block: Option<u32>,
+}
+
+/// The N words modulo 2^k of a mask (`docs/wire-protocol.md`): AES-128-CTR under the first half of `seed`.
+///
+/// # Errors
+/// [`CipherError::ReservedBlock`] for block 0xffffffff; [`CipherError::Ring`] unless `modulus_bits` is 1 to 64.
+pub fn mask_words(
+    seed: &[u8; 32],
+    id: MaskId,
+    modulus_bits: u32,
+    out: &mut [u64],
+) -> Result<(), CipherError> {
+    if id.block == Some(SHARED) {
+        return Err(CipherError::ReservedBlock);
+    }
+    let mut key = [0; 16];
+    key.copy_from_slice(&seed[..16]);
+    prg::expand_words(&key, id.tensor, id.feature, id.block.unwrap_or(SHARED), modulus_bits, out)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_the_identity_counts() {
+        let seed = [1; 32];
+        let ids = [(1, 2, Some(0)), (2, 2, Some(0)), (1, 3, Some(0)), (1, 2, Some(1)), (1, 2, None)];
+        let masks: Vec<_> = ids
+            .iter()
+            .map(|&(tensor, feature, block)| {
+                let mut out = vec![0; 32];
+                mask_words(&seed, MaskId { tensor, feature, block }, 50, &mut out).unwrap();
+                out
+            })
+            .collect();
+        let distinct: std::collections::HashSet<_> = masks.iter().collect();
+        assert_eq!(distinct.len(), masks.len());
+        let reserved = MaskId { tensor: 0, feature: 0, block: Some(u32::MAX) };
+        assert_eq!(mask_words(&seed, reserved, 50, &mut []), Err(CipherError::ReservedBlock));
+    }
+}
