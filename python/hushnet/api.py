@@ -11,6 +11,7 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from hushnet import _native, frontend, passes, planner, report
+from hushnet.errors import InputError
 from hushnet.plan import Plan
 
 Inputs = Union[np.ndarray, Mapping[str, np.ndarray]]
@@ -54,7 +55,7 @@ class Model:
 
     def public_part(self) -> bytes:
         """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
-        return self.plan.public_part()
+        return self.plan.public_part().to_bytes()
 
     def explain(self, trace: Optional[dict[str, Any]] = None) -> dict[str, Any]:
         """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace)."""
@@ -63,14 +64,14 @@ class Model:
     @property
     def input_names(self) -> list[str]:
         """Names of the inputs, in order."""
-        return [i["name"] for i in self.plan.json["inputs"]]
+        return [i["name"] for i in self.plan.document["inputs"]]
 
     def named_inputs(self, x: Inputs) -> dict[str, np.ndarray]:
         """An array for the only input, or a mapping from names to arrays, as a mapping."""
         if isinstance(x, Mapping):
             return {name: np.asarray(value) for name, value in x.items()}
         if len(self.input_names) != 1:
-            raise _native.InputError(f"the network has inputs {', '.join(self.input_names)}: pass a dict with one array each")
+            raise InputError(f"the network has inputs {', '.join(self.input_names)}: pass a dict with one array each")
         return {self.input_names[0]: np.asarray(x)}
 
     def native(self, *, allow_insecure: bool = False) -> "_native.Plan":
@@ -141,7 +142,7 @@ class Connection:
         else:
             names = [i["name"] for i in self.plan["inputs"]]
             if len(names) != 1:
-                raise _native.InputError(f"the network has inputs {', '.join(names)}: pass a dict with one array each")
+                raise InputError(f"the network has inputs {', '.join(names)}: pass a dict with one array each")
             named = {names[0]: np.asarray(x)}
         outputs, trace = self._client.infer(named, progress=progress)
         return Result(outputs, json.loads(trace))

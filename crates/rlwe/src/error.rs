@@ -35,4 +35,25 @@ pub enum CipherError {
     /// The block index that stands for shared masks.
     #[error("block index 0xffffffff is reserved for shared masks; start a new session")]
     ReservedBlock,
+    /// The share ring leaves no room for the noise.
+    #[error("shares of {ring_bits} bits and noise of up to 2^{noise_bits} do not fit a {modulus_bits}-bit modulus; use fewer weight or activation bits")]
+    TooWide {
+        /// l.
+        ring_bits: u32,
+        /// log2 of the noise bound.
+        noise_bits: u32,
+        /// Bits of the ciphertext modulus.
+        modulus_bits: u32,
+    },
+    /// Below 128 bits by the security table.
+    #[error("a {modulus_bits}-bit modulus at ring degree {ring_degree} is below 128 bits; use a ring degree of 2048 or more")]
+    Insecure {
+        /// Ring degree.
+        ring_degree: usize,
+        /// Bits of the ciphertext modulus.
+        modulus_bits: u32,
+    },
+    /// A word that came from the peer is not below the modulus.
+    #[error("a received ciphertext word is not below the modulus; the message is damaged or forged")]
+    NotReduced,
 }

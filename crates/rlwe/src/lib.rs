@@ -14,6 +14,7 @@ pub mod batch_server;
 pub mod ckks;
 pub mod error;
 pub mod mask;
+pub mod packed;
 pub mod security;
 
 pub use batch::{BatchStageParams, BatchStageSpec};

@@ -36,7 +36,7 @@ def measure(
         "megabytes_per_image": (trace["bytes_up"] + trace["bytes_down"]) / trace["images"] / 1e6,
         "rounds": trace["rounds"],
         "peak_memory_bytes": trace["peak_memory_bytes"],
-        "predicted_error": model.plan.json["predicted"]["max_error"],
+        "predicted_error": model.plan.predicted["max_error"],
     }
     if reference is not None:
         y = next(iter(last.outputs.values()))[: len(reference)]

@@ -29,7 +29,7 @@ def rows(*, quick: bool, threads: int, progress: Any, size: int = 96, batch: int
         "case": f"0.35-{size}, batch {batch}",
         "method": "hushnet batch",
         "milliseconds_per_image": 1e3 * row["seconds"] / batch,
-        "predicted_peak_memory_bytes": sum(model.plan.json["predicted"][f"{s}_peak_memory_bytes"] for s in ("client", "server")),
+        "predicted_peak_memory_bytes": sum(model.plan.predicted[f"{s}_peak_memory_bytes"] for s in ("client", "server")),
     }
     if size in PUBLISHED:
         ms, mb, _, server_gb = PUBLISHED[size]

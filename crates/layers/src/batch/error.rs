@@ -1,6 +1,8 @@
 //! What can be wrong with a layer.
 
 use hushnet_matmul::MatmulError;
+use hushnet_ring::RingError;
+use hushnet_rlwe::CipherError;
 
 /// Why a geometry, a tiling, weights or a buffer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,6 +107,22 @@ pub enum LayerError {
     /// Integer outputs that do not fit 63 bits.
     #[error("outputs reach beyond 2^63; use fewer weight or activation bits")]
     OutputOverflow,
+    /// Something that does not fit a polynomial.
+    #[error("{what} has {needed} coefficients, a polynomial has {limit}; use a larger ring degree")]
+    TooLarge {
+        /// Which thing.
+        what: &'static str,
+        /// Coefficients needed.
+        needed: usize,
+        /// Ring degree.
+        limit: usize,
+    },
+    /// The cipher refused.
+    #[error(transparent)]
+    Cipher(#[from] CipherError),
+    /// The ring refused.
+    #[error(transparent)]
+    Ring(#[from] RingError),
     /// The matrix product refused.
     #[error(transparent)]
     Matmul(#[from] MatmulError),

@@ -17,6 +17,7 @@ mod tests;
 mod tile;
 
 pub use apply::PreparedLinear;
+pub(crate) use error::expect;
 pub use error::LayerError;
 pub use geometry::{CheckedConv2d, CheckedDense, Conv2d, Dense, Geometry};
 pub use linear::BatchLinear;

@@ -1,0 +1,82 @@
+use super::*;
+use crate::batch::{Conv2d, Dense};
+use hushnet_ring::low_mask;
+
+fn conv(c: usize, hw: usize, o: usize, k: usize, s: usize, pad: usize, groups: usize) -> Geometry {
+    let out = (hw + 2 * pad - k) / s + 1;
+    Geometry::conv2d(Conv2d {
+        input: [c, hw, hw],
+        output: [o, out, out],
+        kernel: [k, k],
+        stride: [s, s],
+        pads: [pad; 4],
+        dilation: [1, 1],
+        groups,
+    })
+    .unwrap()
+}
+
+/// Both halves against the sums by definition; returns the fraction that is a unit off.
+fn check(geometry: &Geometry, ring_bits: u32) -> f64 {
+    let context = PackedContext::new(2048).unwrap();
+    let mut prg = Prg::from_seed([3; 16]);
+    let packing = Packing::choose(geometry, 2048, &DEFAULT_COSTS).unwrap();
+    let mask = low_mask(ring_bits);
+    let mut random = |len: usize| -> Vec<u64> {
+        let mut v = vec![0; len];
+        prg.fill_words(&mut v);
+        v
+    };
+    let weights: Vec<i16> = random(packing.weight_len()).iter().map(|w| (w & 0xff) as i16 - 128).collect();
+    let bias: Vec<i64> = random(packing.channels_out()).iter().map(|b| (b & 0xffff) as i64 - 32768).collect();
+    let server_share: Vec<u64> = random(packing.input_len()).iter().map(|x| x & mask).collect();
+    let client_share: Vec<u64> = random(packing.input_len()).iter().map(|x| x & mask).collect();
+
+    let linear = CheetahLinear::new(&context, geometry, &weights, &bias, ring_bits).unwrap();
+    let client = CheetahClient::new(&context, geometry, ring_bits, linear.params().spec().weight_l2).unwrap();
+    let key = PackedClient::generate(&context, &mut Prg::from_os().unwrap()).unwrap();
+    let server = PackedServer::new(
+        &context,
+        &[1; 32],
+        &key.public_key(&[1; 32], &mut Prg::from_os().unwrap()).unwrap(),
+    )
+    .unwrap();
+    let (mut own, mut got) = (vec![0; packing.output_len()], vec![0; packing.output_len()]);
+    for tile in 0..client.tiles() {
+        let request = client.request(&key, &[2; 32], 5, tile, &client_share).unwrap();
+        assert_eq!(request.len(), client.request_len());
+        let answer = linear.answer(&server, &[2; 32], 5, tile, &request, &server_share, &mut own).unwrap();
+        assert_eq!(answer.len(), client.answer_len(tile));
+        client.open(&key, tile, &answer, &mut got).unwrap();
+        assert!(client.open(&key, tile, &answer[1..], &mut got).is_err());
+        assert!(linear.answer(&server, &[2; 32], 5, tile, &request[1..], &server_share, &mut own).is_err());
+    }
+    let x: Vec<u64> = client_share.iter().zip(&server_share).map(|(a, b)| a.wrapping_add(*b)).collect();
+    let want = crate::cheetah::packing::oracle(geometry, &x, &weights);
+    let pixels = packing.output_len() / packing.channels_out();
+    let mut off = 0;
+    for (e, w) in want.iter().enumerate() {
+        let error = own[e].wrapping_add(got[e]).wrapping_sub(w.wrapping_add(bias[e / pixels] as u64)) & mask;
+        assert!(error == 0 || error == 1 || error == mask, "element {e}: {error}");
+        off += usize::from(error != 0);
+    }
+    off as f64 / want.len() as f64
+}
+
+#[test]
+fn shares_of_convolutions_of_every_kind() {
+    for geometry in [
+        conv(3, 15, 5, 3, 1, 1, 1),
+        conv(3, 33, 4, 7, 2, 3, 1),
+        conv(20, 9, 13, 1, 1, 0, 1),
+        conv(6, 14, 6, 3, 2, 1, 6),
+        conv(8, 60, 2, 1, 2, 0, 2),
+        conv(64, 7, 40, 3, 1, 1, 1),
+        Geometry::dense(Dense { inputs: 3000, outputs: 11 }).unwrap(),
+        Geometry::dense(Dense { inputs: 100, outputs: 1001 }).unwrap(),
+        Geometry::dense(Dense { inputs: 1, outputs: 1 }).unwrap(),
+    ] {
+        let off = check(&geometry, 27);
+        assert!(off < 0.06, "{geometry:?}: {off}");
+    }
+}

@@ -1,0 +1,75 @@
+//! 128-bit blocks, the unit of correlated OTs, and their randomness.
+
+use aes::cipher::{BlockEncrypt, KeyInit};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::error::{MpcError, Result};
+
+/// A 128-bit string; bit 0 carries the choice bit of correlated OTs.
+pub type Block = u128;
+
+/// A pseudo-random generator, AES-128 in counter mode, for one party's own secrets. Keys are wiped on drop.
+#[derive(ZeroizeOnDrop)]
+pub struct Prg {
+    aes: aes::Aes128,
+    #[zeroize(skip)]
+    counter: u128,
+}
+
+impl Prg {
+    /// Seeded with 128 bits.
+    pub fn new(mut seed: Block) -> Self {
+        let prg = Self { aes: aes::Aes128::new(&seed.to_le_bytes().into()), counter: 0 };
+        seed.zeroize();
+        prg
+    }
+
+    /// Seeded by the operating system.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness to give.
+    pub fn from_os() -> Result<Self> {
+        let mut seed = [0u8; 16];
+        getrandom::fill(&mut seed).map_err(|e| MpcError::Random(e.to_string()))?;
+        let prg = Self::new(Block::from_le_bytes(seed));
+        seed.zeroize();
+        Ok(prg)
+    }
+
+    /// Fresh blocks.
+    pub fn blocks(&mut self, out: &mut [Block]) {
+        const BATCH: usize = 8;
+        let mut buf = [aes::Block::default(); BATCH];
+        for chunk in out.chunks_mut(BATCH) {
+            let buf = &mut buf[..chunk.len()];
+            for b in buf.iter_mut() {
+                *b = self.counter.to_le_bytes().into();
+                self.counter += 1;
+            }
+            self.aes.encrypt_blocks(buf);
+            for (o, b) in chunk.iter_mut().zip(buf.iter()) {
+                *o = Block::from_le_bytes((*b).into());
+            }
+        }
+    }
+
+    /// One fresh block.
+    pub fn block(&mut self) -> Block {
+        let mut b = [0];
+        self.blocks(&mut b);
+        b[0]
+    }
+
+    /// Fresh words.
+    pub fn words(&mut self, out: &mut [u64]) {
+        let mut buf = [0u128; 8];
+        for chunk in out.chunks_mut(16) {
+            let n = chunk.len().div_ceil(2);
+            self.blocks(&mut buf[..n]);
+            for (i, w) in chunk.iter_mut().enumerate() {
+                *w = (buf[i / 2] >> (64 * (i % 2))) as u64;
+            }
+        }
+        buf.zeroize();
+    }
+}

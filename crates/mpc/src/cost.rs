@@ -1,0 +1,170 @@
+//! Predicted traffic: a dry run of the protocols that moves lengths, not data.
+//!
+//! Every protocol has a twin in `cost` style that drives a [`CostModel`] through the same messages; tests
+//! demand that the prediction equals the channel's counters exactly.
+
+use crate::ot::{Ledger, OtKind};
+use crate::Party;
+
+/// Bytes and rounds of a protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Bytes that party 0 sends.
+    pub bytes_sent_by_0: u64,
+    /// Bytes that party 1 sends.
+    pub bytes_sent_by_1: u64,
+    /// Messages on the longest chain of dependent messages: latency is rounds x one-way delay. Messages that
+    /// cross on the wire count once, and a stream of messages one way counts once.
+    pub rounds: u64,
+    /// Times that each party turns from sending (or idling) to receiving: what any channel counts.
+    pub turns: [u64; 2],
+}
+
+impl Cost {
+    /// Bytes in both directions.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_sent_by_0 + self.bytes_sent_by_1
+    }
+}
+
+/// The state of both parties that decides what the next protocol costs: what has been sent, who spoke last,
+/// and how many correlated OTs are in stock in each direction.
+#[derive(Clone, Debug)]
+pub struct CostModel {
+    bytes: [u64; 2],
+    turns: [u64; 2],
+    receiving: [bool; 2],
+    clock: [u64; 2],
+    /// Stamps of messages on the way to each party.
+    flying: [std::collections::VecDeque<u64>; 2],
+    /// Stock of direction d: party d is the sender of the correlated OTs. None: not counted.
+    pub(crate) stock: Option<[Ledger; 2]>,
+    pub(crate) chunk: usize,
+}
+
+impl CostModel {
+    /// A model of a session from before its set-up.
+    pub fn new(kind: OtKind) -> Self {
+        Self {
+            bytes: [0; 2],
+            turns: [0; 2],
+            receiving: [false; 2],
+            clock: [0; 2],
+            flying: Default::default(),
+            stock: Some([Ledger::new(kind), Ledger::new(kind)]),
+            chunk: kind.default_chunk(),
+        }
+    }
+
+    /// A model that counts the protocols' own messages only, as if correlated OTs cost nothing.
+    pub fn online(chunk: usize) -> Self {
+        Self { stock: None, chunk, ..Self::new(OtKind::Iknp) }
+    }
+
+    /// With another chunk length (values per pass), as `Session::set_chunk`.
+    pub fn with_chunk(mut self, chunk: usize) -> Self {
+        self.chunk = chunk.max(64).next_multiple_of(64);
+        self
+    }
+
+    /// What has been counted so far.
+    pub fn cost(&self) -> Cost {
+        Cost {
+            bytes_sent_by_0: self.bytes[0],
+            bytes_sent_by_1: self.bytes[1],
+            rounds: self.clock[0].max(self.clock[1]),
+            turns: self.turns,
+        }
+    }
+
+    /// Bytes and rounds back to zero; stock and turn of speech stay.
+    pub fn reset(&mut self) {
+        self.bytes = [0; 2];
+        self.turns = [0; 2];
+        self.clock = [0; 2];
+    }
+
+    fn depart(&mut self, from: Party, bytes: u64) -> u64 {
+        let f = from.index();
+        self.bytes[f] += bytes;
+        self.receiving[f] = false;
+        self.clock[f] + 1
+    }
+
+    fn arrive(&mut self, to: Party, stamp: u64) {
+        let t = to.index();
+        if !self.receiving[t] {
+            self.turns[t] += 1;
+            self.receiving[t] = true;
+        }
+        self.clock[t] = self.clock[t].max(stamp);
+    }
+
+    /// `from` sends `bytes`, which the other party takes with [`CostModel::arrive_late`] in order.
+    pub(crate) fn depart_late(&mut self, from: Party, bytes: u64) {
+        if bytes > 0 {
+            let stamp = self.depart(from, bytes);
+            self.flying[from.other().index()].push_back(stamp);
+        }
+    }
+
+    /// `to` receives the oldest message on its way.
+    pub(crate) fn arrive_late(&mut self, to: Party) {
+        if let Some(stamp) = self.flying[to.index()].pop_front() {
+            self.arrive(to, stamp);
+        }
+    }
+
+    /// One message of `bytes` bytes from `from` (nothing happens for zero bytes).
+    pub(crate) fn message(&mut self, from: Party, bytes: u64) {
+        if bytes > 0 {
+            let stamp = self.depart(from, bytes);
+            self.arrive(from.other(), stamp);
+        }
+    }
+
+    /// Both send first, then both receive.
+    pub(crate) fn exchange(&mut self, by_0: u64, by_1: u64) {
+        let s0 = (by_0 > 0).then(|| self.depart(Party::Zero, by_0));
+        let s1 = (by_1 > 0).then(|| self.depart(Party::One, by_1));
+        if let Some(s) = s0 {
+            self.arrive(Party::One, s);
+        }
+        if let Some(s) = s1 {
+            self.arrive(Party::Zero, s);
+        }
+    }
+
+    /// Makes `n[d]` correlated OTs of direction d available, as `Session::ensure` does.
+    pub fn ensure(&mut self, n: [u64; 2]) {
+        let Some(mut stock) = self.stock.take() else { return };
+        let parties = [Party::Zero, Party::One];
+        for _ in 0..if n == [0, 0] { 0 } else { 2 } {
+            let mut by = [0; 2];
+            for (sender, ledger) in parties.into_iter().zip(&mut stock) {
+                if let Some(step) = ledger.next_start() {
+                    let (by_sender, bytes) = ledger.step_message(step);
+                    by[if by_sender { sender } else { sender.other() }.index()] += bytes;
+                }
+            }
+            self.exchange(by[0], by[1]);
+        }
+        let mut by = [0; 2];
+        for (sender, (ledger, n)) in parties.into_iter().zip(stock.iter_mut().zip(n)) {
+            while let Some(step) = ledger.next_step(n) {
+                let (by_sender, bytes) = ledger.step_message(step);
+                by[if by_sender { sender } else { sender.other() }.index()] += bytes;
+            }
+        }
+        self.exchange(by[0], by[1]);
+        self.stock = Some(stock);
+    }
+
+    /// Ensures and takes correlated OTs.
+    pub(crate) fn take(&mut self, n: [u64; 2]) {
+        self.ensure(n);
+        for (ledger, n) in self.stock.iter_mut().flatten().zip(n) {
+            ledger.draw(n);
+        }
+    }
+}

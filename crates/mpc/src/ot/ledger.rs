@@ -1,0 +1,172 @@
+//! When extensions talk, and how much: the one account that the extensions execute and the cost model replays.
+
+use super::lpn::{LpnParams, LPN_10, LPN_11, LPN_12, LPN_13};
+use super::softspoken;
+
+/// Which extension supplies the correlated OTs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtKind {
+    /// IKNP: 15.9 bytes per OT, cheapest set-up.
+    Iknp,
+    /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of 0.24 MB a direction.
+    Silent(SilentSize),
+}
+
+/// Size of the silent extension's code: a larger one sends less per OT and needs a larger table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SilentSize {
+    /// 2^16 table (1 MiB), 1.25 bits per OT.
+    Tiny,
+    /// 2^17 table (2 MiB), 0.69 bits per OT.
+    Small,
+    /// 2^18 table (4 MiB), 0.38 bits per OT.
+    Medium,
+    /// 2^19 table (8 MiB), 0.20 bits per OT.
+    Large,
+}
+
+impl OtKind {
+    /// The default: silent, medium table (a larger one saves 4 % of the bytes of a ReLU and waits more for the cache).
+    pub const SILENT: Self = Self::Silent(SilentSize::Medium);
+
+    /// A number for the handshake.
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Self::Iknp => 1,
+            Self::Silent(s) => 0x10 + s.params().depth as u64,
+        }
+    }
+
+    /// Values that go through the protocols in one pass.
+    pub fn default_chunk(self) -> usize {
+        match self {
+            Self::Iknp => 1 << 14,
+            Self::Silent(_) => 1 << 20,
+        }
+    }
+
+    /// Whether the sender of the correlated OTs is the one who speaks in `ensure`.
+    pub(crate) fn sender_speaks(self) -> bool {
+        self != Self::Iknp
+    }
+}
+
+impl SilentSize {
+    /// The LPN parameters of the main iterations.
+    pub fn params(self) -> LpnParams {
+        match self {
+            Self::Tiny => LPN_10,
+            Self::Small => LPN_11,
+            Self::Medium => LPN_12,
+            Self::Large => LPN_13,
+        }
+    }
+}
+
+/// One message of an extension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// IKNP columns for so many OTs, receiver to sender.
+    Extend {
+        /// A multiple of 64.
+        rows: u64,
+    },
+    /// Small-field OTs that begin a silent extension, receiver to sender.
+    Small {
+        /// A multiple of 64.
+        rows: u64,
+    },
+    /// Corrections of so many trees of the bootstrap iteration, sender to receiver.
+    Boot {
+        /// Trees.
+        trees: u64,
+    },
+    /// Corrections of so many trees of the running iteration, sender to receiver.
+    Trees {
+        /// Trees.
+        trees: u64,
+    },
+    /// Corrections of the reserved trees, whose outputs begin the next iteration, sender to receiver.
+    Roll {
+        /// Trees.
+        trees: u64,
+    },
+}
+
+/// Stock of correlated OTs in one direction.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    kind: OtKind,
+    started: u8,
+    used: u64,
+    free: u64,
+}
+
+impl Ledger {
+    /// Nothing in stock.
+    pub fn new(kind: OtKind) -> Self {
+        Self { kind, started: 0, used: 0, free: 0 }
+    }
+
+    /// OTs in stock.
+    pub fn available(&self) -> u64 {
+        self.free
+    }
+
+    /// Takes `n` out of the stock.
+    pub(crate) fn draw(&mut self, n: u64) {
+        self.free -= n;
+    }
+
+    /// The next set-up message, until there is none: one from the receiver, one from the sender.
+    pub(crate) fn next_start(&mut self) -> Option<Step> {
+        let OtKind::Silent(size) = self.kind else { return None };
+        self.started += 1;
+        match self.started {
+            1 => Some(Step::Small { rows: LPN_10.base().next_multiple_of(64) }),
+            2 => Some(Step::Boot { trees: size.params().base().div_ceil(LPN_10.leaves()) }),
+            _ => {
+                self.started = 2;
+                None
+            }
+        }
+    }
+
+    /// The next message towards `n` OTs in stock, or none if they are there.
+    pub(crate) fn next_step(&mut self, n: u64) -> Option<Step> {
+        let missing = n.checked_sub(self.free).filter(|&m| m > 0)?;
+        match self.kind {
+            OtKind::Iknp => {
+                let rows = missing.next_multiple_of(64);
+                self.free += rows;
+                Some(Step::Extend { rows })
+            }
+            OtKind::Silent(size) => {
+                let p = size.params();
+                let usable = p.trees - p.reserve();
+                if self.used == usable {
+                    self.used = 0;
+                    return Some(Step::Roll { trees: p.reserve() });
+                }
+                let trees = missing.div_ceil(p.leaves()).min(usable - self.used);
+                self.used += trees;
+                self.free += trees * p.leaves();
+                Some(Step::Trees { trees })
+            }
+        }
+    }
+
+    /// Whether the sender speaks, and bytes.
+    pub(crate) fn step_message(&self, step: Step) -> (bool, u64) {
+        let depth = match self.kind {
+            OtKind::Iknp => 0,
+            OtKind::Silent(size) => u64::from(size.params().depth),
+        };
+        match step {
+            Step::Extend { rows } => (false, rows / 8 * 127),
+            Step::Small { rows } => (false, softspoken::bytes(rows)),
+            Step::Boot { trees } => (true, trees * 16 * u64::from(LPN_10.depth)),
+            Step::Trees { trees } | Step::Roll { trees } => (true, trees * 16 * depth),
+        }
+    }
+}

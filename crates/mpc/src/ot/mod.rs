@@ -1,0 +1,110 @@
+//! Oblivious transfer. Everything rests on *correlated OT with random choices*: the sender holds a global
+//! Delta with bit 0 set and blocks q with bit 0 clear, the receiver blocks t = q ^ b*Delta, so that bit 0 of t
+//! is its random choice b. Two extensions supply them behind [`CotSender`] and [`CotReceiver`]:
+//! [`iknp`] (16 bytes each) and [`ferret`] (a fraction of a bit each, begun by [`softspoken`], 2 bytes each). Random, chosen and 1-of-2^k OT are
+//! derived from them by hashing in [`chosen`] and [`one_of_n`].
+
+pub mod base;
+pub mod chosen;
+pub mod ferret;
+mod ggm;
+pub mod iknp;
+pub(crate) mod ledger;
+mod lpn;
+pub mod one_of_n;
+pub(crate) mod pads;
+pub mod softspoken;
+
+pub use ledger::{Ledger, OtKind, Step};
+pub use lpn::LpnParams;
+
+use crate::block::Block;
+use crate::channel::Channel;
+use crate::error::Result;
+
+/// The sender of correlated OTs.
+pub trait CotSender: Send {
+    /// The global correlation; bit 0 is set.
+    fn delta(&self) -> Block;
+
+    /// The next step of the one-time work before the first OT, if there is one: first a message from the receiver,
+    /// then one from the sender. Further calls do nothing.
+    ///
+    /// # Errors
+    /// When the channel fails.
+    fn start(&mut self, ch: &mut dyn Channel) -> Result<()>;
+
+    /// Exchanges what is needed so that `n` OTs can be drawn without further messages. The receiver calls its
+    /// own `ensure` with the same `n`.
+    ///
+    /// # Errors
+    /// When the channel fails.
+    fn ensure(&mut self, ch: &mut dyn Channel, n: u64) -> Result<()>;
+
+    /// Draws `out.len()` OTs: blocks q with bit 0 clear.
+    ///
+    /// # Errors
+    /// `Exhausted` when fewer have been ensured.
+    fn fill(&mut self, out: &mut [Block]) -> Result<()>;
+
+    /// OTs in stock.
+    fn available(&self) -> u64;
+
+    /// Lets the extension use so many threads; messages and results do not depend on it.
+    fn set_threads(&mut self, _threads: usize) {}
+}
+
+/// The receiver of correlated OTs.
+pub trait CotReceiver: Send {
+    /// As [`CotSender::start`].
+    ///
+    /// # Errors
+    /// When the channel fails.
+    fn start(&mut self, ch: &mut dyn Channel) -> Result<()>;
+
+    /// As [`CotSender::ensure`].
+    ///
+    /// # Errors
+    /// When the channel fails.
+    fn ensure(&mut self, ch: &mut dyn Channel, n: u64) -> Result<()>;
+
+    /// Draws `out.len()` OTs: blocks t = q ^ b*Delta, where b is bit 0 of t.
+    ///
+    /// # Errors
+    /// `Exhausted` when fewer have been ensured.
+    fn fill(&mut self, out: &mut [Block]) -> Result<()>;
+
+    /// OTs in stock.
+    fn available(&self) -> u64;
+
+    /// Lets the extension use so many threads; messages and results do not depend on it.
+    fn set_threads(&mut self, _threads: usize) {}
+}
+
+pub(crate) fn send_blocks(ch: &mut dyn Channel, blocks: &[Block]) -> Result<()> {
+    let mut buf = [0u8; 16 * 64];
+    for chunk in blocks.chunks(64) {
+        for (b, x) in buf.chunks_exact_mut(16).zip(chunk) {
+            b.copy_from_slice(&x.to_le_bytes());
+        }
+        ch.send(&buf[..16 * chunk.len()])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn recv_blocks(ch: &mut dyn Channel, out: &mut [Block]) -> Result<()> {
+    let mut buf = [0u8; 16 * 64];
+    for chunk in out.chunks_mut(64) {
+        let buf = &mut buf[..16 * chunk.len()];
+        ch.recv(buf)?;
+        for (b, x) in buf.chunks_exact(16).zip(chunk) {
+            let mut a = [0u8; 16];
+            a.copy_from_slice(b);
+            *x = Block::from_le_bytes(a);
+        }
+    }
+    Ok(())
+}
+
+/// Everything but the choice bit.
+pub(crate) const CLEAR: Block = !1;

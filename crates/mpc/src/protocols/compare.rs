@@ -1,0 +1,178 @@
+//! Comparison and sign of shared values (millionaires' protocol of CrypTFlow2, section 3, with our digits).
+
+use super::leaf::{self, Digit};
+use super::product::chunks;
+use super::tree;
+use crate::bits::{self, to_planes, words};
+use crate::cost::CostModel;
+use crate::error::{MpcError, Result};
+use crate::ring::Ring;
+use crate::Session;
+
+/// XOR shares of n bits.
+#[derive(Clone)]
+pub struct Bits {
+    pub(crate) plane: Vec<u64>,
+    n: usize,
+}
+
+impl Bits {
+    pub(crate) fn new(plane: Vec<u64>, n: usize) -> Self {
+        debug_assert_eq!(plane.len(), words(n));
+        Self { plane, n }
+    }
+
+    /// Shares from one bit (0 or 1) per value.
+    pub fn from_values(values: &[u64]) -> Self {
+        Self::new(to_planes(values, 1).swap_remove(0), values.len())
+    }
+
+    /// Number of bits.
+    pub fn len(&self) -> usize {
+        self.n
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// This party's share of bit i.
+    pub fn get(&self, i: usize) -> u64 {
+        bits::bit(&self.plane, i)
+    }
+
+    /// Shares of the XOR.
+    pub fn xor(mut self, other: &Self) -> Self {
+        self.plane.iter_mut().zip(&other.plane).for_each(|(a, b)| *a ^= b);
+        self
+    }
+
+    /// Shares of the negation.
+    pub fn not(mut self, s: &Session) -> Self {
+        if s.is_first() {
+            self.plane.iter_mut().for_each(|a| *a = !*a);
+        }
+        self
+    }
+}
+
+/// Shares of `[x < y]` (and of `[x = y]`, when the lowest digit keeps it) for m-bit numbers, given as planes: party 0
+/// holds x, party 1 holds y. One pass, not chunked.
+pub(crate) fn compare_planes(s: &mut Session, input: &[Vec<u64>], n: usize) -> Result<Vec<u64>> {
+    let m = input.len();
+    s.ensure(demand(m, n))?;
+    let digits = leaf::leaves(s, input, n, false)?;
+    Ok(tree::join(s, digits, n)?.lt)
+}
+
+fn demand(m: usize, n: usize) -> [u64; 2] {
+    let joins = tree::demand(m.div_ceil(2), n);
+    [leaf::demand(m, n) + joins, joins]
+}
+
+pub(crate) fn compare_planes_cost(model: &mut CostModel, m: usize, n: usize) {
+    model.take(demand(m, n));
+    leaf::cost(model, m, n, false);
+    tree::cost(model, m.div_ceil(2), n, false);
+}
+
+/// Shares of `[x_low < y_low]` and `[x < y]` where x_low are the lowest `split` planes: party 0 holds x, party 1 y.
+pub(crate) fn compare_both(
+    s: &mut Session,
+    input: &[Vec<u64>],
+    split: usize,
+    n: usize,
+) -> Result<[Vec<u64>; 2]> {
+    let low = compare_planes(s, &input[..split], n)?;
+    let m = input.len() - split;
+    s.ensure(demand_high(m, n))?;
+    let mut digits = vec![Digit { lt: low.clone(), eq: None }];
+    digits.extend(leaf::leaves(s, &input[split..], n, true)?);
+    Ok([low, tree::join(s, digits, n)?.lt])
+}
+
+fn demand_high(m: usize, n: usize) -> [u64; 2] {
+    let joins = tree::demand(m.div_ceil(2) + 1, n);
+    [leaf::demand(m, n) + joins, joins]
+}
+
+pub(crate) fn compare_both_cost(model: &mut CostModel, m: usize, split: usize, n: usize) {
+    compare_planes_cost(model, split, n);
+    let m = m - split;
+    model.take(demand_high(m, n));
+    leaf::cost(model, m, n, true);
+    tree::cost(model, m.div_ceil(2) + 1, n, false);
+}
+
+/// Shares of `[x < y]` for unsigned `bits`-bit numbers, 1 <= bits <= 64; party 0 passes x, party 1 passes y.
+///
+/// Bytes per comparison: (7*D - 2)/8 for the D = bits/2 digits and (6*(D-1) - 2*log2 D)/8 for the tree;
+/// rounds: 2 + ceil(log2 D).
+///
+/// # Errors
+/// `RingWidth` for another width; channel errors.
+pub fn less_than(s: &mut Session, mine: &[u64], bits: u32) -> Result<Bits> {
+    Ring::new(bits)?;
+    let mut plane = Vec::with_capacity(words(mine.len()));
+    for (at, n) in chunks(mine.len(), s.chunk()) {
+        plane.extend(compare_planes(s, &to_planes(&mine[at..at + n], bits), n)?);
+    }
+    Ok(Bits::new(plane, mine.len()))
+}
+
+/// Cost of [`less_than`].
+pub fn less_than_cost(m: &mut CostModel, n: usize, bits: u32) {
+    for (_, n) in chunks(n, m.chunk) {
+        compare_planes_cost(m, bits as usize, n);
+    }
+}
+
+/// Shares of `[x >= 0]` for x in Z_2^l read as signed, l >= 2: 1 ^ msb(x0) ^ msb(x1) ^ carry, where the carry into
+/// the top bit is `[2^(l-1) - 1 - low(x0) < low(x1)]`. Exact for every x.
+///
+/// # Errors
+/// `RingWidth` when l < 2; channel errors.
+pub fn drelu(s: &mut Session, x: &[u64], ring: Ring) -> Result<Bits> {
+    drelu_dropping(s, x, ring, 0)
+}
+
+/// Cost of [`drelu`].
+pub fn drelu_cost(m: &mut CostModel, n: usize, ring: Ring) {
+    drelu_dropping_cost(m, n, ring, 0);
+}
+
+/// As [`drelu`], comparing without the lowest `drop` bits of the shares (drop <= l - 2). **Not exact**: the sign
+/// used is that of floor(x/2^drop) - e with e in {0, 1}. It is wrong only for 0 <= x < 2^drop, which may count as
+/// negative, and for x < 2^drop - 2^(l-1), which may count as positive.
+///
+/// # Errors
+/// `Parameter` when drop > l - 2; otherwise as [`drelu`].
+pub fn drelu_dropping(s: &mut Session, x: &[u64], ring: Ring, drop: u32) -> Result<Bits> {
+    ring.at_least(2)?;
+    if drop > ring.bits() - 2 {
+        return Err(MpcError::Parameter {
+            what: "dropped bits",
+            got: drop.into(),
+            limit: (ring.bits() - 2).into(),
+        });
+    }
+    let mut plane = Vec::with_capacity(words(x.len()));
+    for (at, n) in chunks(x.len(), s.chunk()) {
+        let mut planes = to_planes(&x[at..at + n], ring.bits());
+        let msb = planes.pop().unwrap_or_default();
+        planes.drain(..drop as usize);
+        if s.is_first() {
+            planes.iter_mut().flatten().for_each(|w| *w = !*w);
+        }
+        let carry = compare_planes(s, &planes, n)?;
+        let flip = u64::from(s.is_first()).wrapping_neg();
+        plane.extend(carry.into_iter().zip(msb).map(|(c, m)| c ^ m ^ flip));
+    }
+    Ok(Bits::new(plane, x.len()))
+}
+
+/// Cost of [`drelu_dropping`].
+pub fn drelu_dropping_cost(m: &mut CostModel, n: usize, ring: Ring, drop: u32) {
+    less_than_cost(m, n, ring.bits() - 1 - drop);
+}

@@ -1,0 +1,26 @@
+//! The protocols on shares, one file each, every one with its cost.
+
+mod argmax;
+mod compare;
+mod convert;
+mod divide;
+mod leaf;
+mod maximum;
+mod pool;
+pub(crate) mod product;
+mod relu;
+mod tree;
+mod truncate;
+
+pub use argmax::{argmax, argmax_cost, index_ring};
+pub use compare::{drelu, drelu_cost, drelu_dropping, drelu_dropping_cost, less_than, less_than_cost, Bits};
+pub use convert::{
+    bit_to_arithmetic, bit_to_arithmetic_cost, mux, mux_cost, open, open_cost, reveal, reveal_cost,
+};
+pub use divide::{divide, divide_cost, Quotient};
+pub use maximum::{max_many, max_many_cost, maximum, maximum_cost};
+pub use pool::{average_pool, average_pool_cost, max_pool, max_pool_cost, PoolShape};
+pub use relu::{
+    clip, clip_cost, leaky_relu, leaky_relu_cost, relu, relu_cost, relu_dropping, relu_dropping_cost, Slope,
+};
+pub use truncate::{truncate, truncate_cost, Range, Rounding};

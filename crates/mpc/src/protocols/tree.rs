@@ -1,0 +1,115 @@
+//! Joining digit comparisons in a log-depth tree: lt = lt_h ^ eq_h*lt_l, eq = eq_h*eq_l (CrypTFlow2, section 3).
+//!
+//! The two products of a node share the operand eq_h. One random OT in each direction makes the bit triples for
+//! both without any message: in the OT that party i receives, its choice bit is its share a_i of the mask of eq_h;
+//! in the one that it sends, the XOR of its two pads is its share b_i of the masks of (lt_l, eq_l). A node then costs
+//! 3 bits each way, or 2 on the path of the lowest digit, where no eq is needed.
+
+use super::leaf::Digit;
+use crate::bits::{bytes, words};
+use crate::cost::CostModel;
+use crate::error::Result;
+use crate::simd::GROUP;
+use crate::wire::{recv_plane, send_plane};
+use crate::Session;
+
+/// Correlated OTs that joining `digits` digits takes, in each direction.
+pub fn demand(digits: usize, n: usize) -> u64 {
+    (digits.saturating_sub(1) * words(n) * GROUP) as u64
+}
+
+/// Messages of [`join`].
+pub fn cost(model: &mut CostModel, mut digits: usize, n: usize, lowest_eq: bool) {
+    while digits > 1 {
+        let nodes = digits / 2;
+        let planes = 3 * nodes - usize::from(!lowest_eq);
+        let by = (planes * bytes(n)) as u64;
+        model.exchange(by, by);
+        digits = digits.div_ceil(2);
+    }
+}
+
+/// Bit triples of a node for all instances.
+struct Triple {
+    a: Vec<u64>,
+    b: [Vec<u64>; 2],
+    c: [Vec<u64>; 2],
+}
+
+fn triple(s: &mut Session, n: usize) -> Result<Triple> {
+    let delta = s.send.delta();
+    let plane = || vec![0; words(n)];
+    let mut t = Triple { a: plane(), b: [plane(), plane()], c: [plane(), plane()] };
+    let mut blocks = [0; GROUP];
+    for w in 0..words(n) {
+        s.draw_sent(&mut blocks)?;
+        let m0: [u64; 2] = s.send_pads.key.planes(&blocks, 0);
+        let m1: [u64; 2] = s.send_pads.key.planes(&blocks, delta);
+        s.draw_received(&mut blocks)?;
+        let a = s.recv_pads.key.choices(&blocks);
+        let mc: [u64; 2] = s.recv_pads.key.planes(&blocks, 0);
+        t.a[w] = a;
+        for k in 0..2 {
+            let b = m0[k] ^ m1[k];
+            t.b[k][w] = b;
+            t.c[k][w] = (a & b) ^ m0[k] ^ mc[k];
+        }
+    }
+    Ok(t)
+}
+
+/// Joins the digits, least significant first, into one comparison. All but the lowest have an eq; the result has
+/// one if the lowest has. The correlated OTs have been ensured: [`demand`].
+pub fn join(s: &mut Session, mut digits: Vec<Digit>, n: usize) -> Result<Digit> {
+    while digits.len() > 1 {
+        let mut triples = Vec::with_capacity(digits.len() / 2);
+        for _ in 0..digits.len() / 2 {
+            triples.push(triple(s, n)?);
+        }
+        let mut opened = Vec::with_capacity(triples.len());
+        for (pair, t) in digits.chunks_exact(2).zip(&triples) {
+            let mine = masked(pair, t);
+            for plane in &mine {
+                send_plane(&mut *s.channel, plane, n)?;
+            }
+            opened.push(mine);
+        }
+        s.channel.flush()?;
+        let first = s.is_first();
+        let mut next = Vec::with_capacity(digits.len().div_ceil(2));
+        let mut rest = digits.into_iter();
+        for (t, mut open) in triples.into_iter().zip(opened) {
+            for plane in &mut open {
+                let theirs = recv_plane(&mut *s.channel, n)?;
+                plane.iter_mut().zip(theirs).for_each(|(p, t)| *p ^= t);
+            }
+            if let (Some(_), Some(high)) = (rest.next(), rest.next()) {
+                next.push(node(high.lt, t, &open, first));
+            }
+        }
+        next.extend(rest);
+        digits = next;
+    }
+    digits.pop().ok_or(crate::MpcError::Length { what: "digits", expected: 1, got: 0 })
+}
+
+fn masked(pair: &[Digit], t: &Triple) -> Vec<Vec<u64>> {
+    let xor = |a: &[u64], b: &[u64]| a.iter().zip(b).map(|(a, b)| a ^ b).collect();
+    let mut out = Vec::with_capacity(3);
+    out.extend(pair[1].eq.as_ref().map(|eq| xor(eq, &t.a)));
+    out.push(xor(&pair[0].lt, &t.b[0]));
+    out.extend(pair[0].eq.as_ref().map(|eq| xor(eq, &t.b[1])));
+    out
+}
+
+/// Shares of high_lt ^ eq_h*lt_l and eq_h*eq_l from the opened planes d (of eq_h) and e (of lt_l, eq_l).
+fn node(mut lt: Vec<u64>, t: Triple, open: &[Vec<u64>], first: bool) -> Digit {
+    let first = u64::from(first).wrapping_neg();
+    let product = |k: usize, w: usize| {
+        let (d, e) = (open[0][w], open[1 + k][w]);
+        t.c[k][w] ^ (d & t.b[k][w]) ^ (e & t.a[w]) ^ (d & e & first)
+    };
+    lt.iter_mut().enumerate().for_each(|(w, lt)| *lt ^= product(0, w));
+    let eq = (open.len() == 3).then(|| (0..lt.len()).map(|w| product(1, w)).collect());
+    Digit { lt, eq }
+}

@@ -1,0 +1,238 @@
+//! Two parties, a channel, and a stock of correlated OTs in both directions.
+
+use sha2::{Digest, Sha256};
+
+use crate::block::{Block, Prg};
+use crate::channel::{Channel, Stats};
+use crate::cost::CostModel;
+use crate::error::{MpcError, Result};
+use crate::ot::pads::Pads;
+use crate::ot::{base, ferret, iknp, softspoken, CotReceiver, CotSender, OtKind};
+use crate::simd::FixedKey;
+
+/// Which of the two parties.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Party {
+    /// By convention the server.
+    Zero,
+    /// By convention the client.
+    One,
+}
+
+impl Party {
+    /// 0 or 1.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The peer.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Zero => Self::One,
+            Self::One => Self::Zero,
+        }
+    }
+}
+
+const MAGIC: u64 = 0x0001_4350_4d4e_4853; // "SHNMPC", version 1
+const GREETING: usize = 8 + 8 + 8 + 16;
+
+/// One party's half of a two-party computation. Dropping it wipes its secrets.
+pub struct Session {
+    pub(crate) channel: Box<dyn Channel>,
+    pub(crate) party: Party,
+    pub(crate) hash: FixedKey,
+    pub(crate) send: Box<dyn CotSender>,
+    pub(crate) recv: Box<dyn CotReceiver>,
+    /// Pads of the direction in which this party sends, and of the other.
+    pub(crate) send_pads: Pads,
+    pub(crate) recv_pads: Pads,
+    kind: OtKind,
+    chunk: usize,
+    started: bool,
+}
+
+fn label(session: &[u8; 32], what: &[u8]) -> Block {
+    let mut h = Sha256::new();
+    h.update(b"hushnet-mpc fixed key ");
+    h.update(what);
+    h.update(session);
+    let mut out = [0; 16];
+    out.copy_from_slice(&h.finalize()[..16]);
+    Block::from_le_bytes(out)
+}
+
+/// Labels of the direction in which `party` sends and of the other.
+fn per_direction(session: &[u8; 32], party: Party, what: &[u8]) -> [Block; 2] {
+    [party, party.other()].map(|p| label(session, &[what, &[p.index() as u8]].concat()))
+}
+
+/// Greets the peer and derives the session's public 32 bytes from both parties' nonces.
+fn greet(ch: &mut dyn Channel, party: Party, kind: OtKind, rng: &mut Prg) -> Result<[u8; 32]> {
+    let mut hello = [0u8; GREETING];
+    hello[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    hello[8..16].copy_from_slice(&kind.code().to_le_bytes());
+    hello[16..24].copy_from_slice(&(party.index() as u64).to_le_bytes());
+    hello[24..].copy_from_slice(&rng.block().to_le_bytes());
+    ch.send(&hello)?;
+    let mut theirs = [0u8; GREETING];
+    ch.recv(&mut theirs)?;
+    let word = |i: usize| {
+        let mut a = [0; 8];
+        a.copy_from_slice(&theirs[8 * i..8 * i + 8]);
+        u64::from_le_bytes(a)
+    };
+    let fields = [("protocol", MAGIC), ("OT kind", kind.code()), ("party", party.other().index() as u64)];
+    for (i, (what, expected)) in fields.into_iter().enumerate() {
+        if word(i) != expected {
+            return Err(MpcError::Handshake { what, expected, got: word(i) });
+        }
+    }
+    let (first, second) = if party == Party::Zero { (&hello, &theirs) } else { (&theirs, &hello) };
+    let mut h = Sha256::new();
+    h.update(b"hushnet-mpc session");
+    h.update(first);
+    h.update(second);
+    Ok(h.finalize().into())
+}
+
+impl Session {
+    /// Greets the peer and runs the base OTs of both directions: [`setup_cost`].
+    ///
+    /// # Errors
+    /// `Handshake` when the peer runs something else, `BadPoint` when its base OT message is damaged, channel errors.
+    pub fn new(channel: Box<dyn Channel>, party: Party, kind: OtKind) -> Result<Self> {
+        Self::with_rng(channel, party, kind, Prg::from_os()?)
+    }
+
+    /// As `new` with the party's randomness from a given seed: for reproducible tests only.
+    #[doc(hidden)]
+    pub fn new_deterministic(
+        channel: Box<dyn Channel>,
+        party: Party,
+        kind: OtKind,
+        seed: Block,
+    ) -> Result<Self> {
+        Self::with_rng(channel, party, kind, Prg::new(seed))
+    }
+
+    fn with_rng(mut channel: Box<dyn Channel>, party: Party, kind: OtKind, mut rng: Prg) -> Result<Self> {
+        let ch = &mut *channel;
+        let session = greet(ch, party, kind, &mut rng)?;
+        let delta = rng.block() | 1;
+        let choices = if kind == OtKind::Iknp { delta } else { !delta };
+        let receiver = base::Receiver::new(session, choices, &mut rng);
+        let sender = base::Sender::new(session, &mut rng);
+        ch.send(receiver.message())?;
+        ch.send(sender.message())?;
+        let mut from_receiver = vec![0; base::RECEIVER_BYTES];
+        let mut from_sender = [0; base::SENDER_BYTES];
+        ch.recv(&mut from_receiver)?;
+        ch.recv(&mut from_sender)?;
+        let (chosen, pairs) = (receiver.finish(&from_sender)?, sender.finish(&from_receiver)?);
+        let (send, recv): (Box<dyn CotSender>, Box<dyn CotReceiver>) = match kind {
+            OtKind::Iknp => (
+                Box::new(iknp::Sender::new(delta, chosen)),
+                Box::new(iknp::Receiver::new(pairs, Prg::new(rng.block()))),
+            ),
+            OtKind::Silent(size) => {
+                let tree = FixedKey::new(label(&session, b"small tree"));
+                let code = FixedKey::new(label(&session, b"code"));
+                let [mine, theirs] = per_direction(&session, party, b"tree");
+                let public = |trees| ferret::Public { trees, code: code.clone() };
+                let send = softspoken::Sender::new(delta, chosen, tree.clone());
+                let recv = softspoken::Receiver::new(pairs, tree, Prg::new(rng.block()));
+                (
+                    Box::new(ferret::Sender::new(send, size, public(mine), Prg::new(rng.block()))),
+                    Box::new(ferret::Receiver::new(recv, size, public(theirs))),
+                )
+            }
+        };
+        let hash = FixedKey::new(label(&session, b"hash"));
+        let [send_pads, recv_pads] = per_direction(&session, party, b"pads").map(Pads::new);
+        let chunk = kind.default_chunk();
+        Ok(Self { channel, party, hash, send, recv, send_pads, recv_pads, kind, chunk, started: false })
+    }
+
+    /// Which party this is.
+    pub fn party(&self) -> Party {
+        self.party
+    }
+
+    /// True for party 0, who holds public constants.
+    pub fn is_first(&self) -> bool {
+        self.party == Party::Zero
+    }
+
+    /// The channel's counters.
+    pub fn stats(&self) -> Stats {
+        self.channel.stats()
+    }
+
+    /// The channel, for messages of the caller's own between protocols.
+    pub fn channel(&mut self) -> &mut dyn Channel {
+        &mut *self.channel
+    }
+
+    /// Values per pass of a protocol (both parties must set the same): more costs memory (about 150 bytes a
+    /// value), less costs rounds. Rounded up to a multiple of 64.
+    pub fn set_chunk(&mut self, values: usize) {
+        self.chunk = values.max(64).next_multiple_of(64);
+    }
+
+    /// Expands correlated OTs on rayon's pool when `threads` > 1 (the default is one thread). The parties need not agree.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.send.set_threads(threads);
+        self.recv.set_threads(threads);
+    }
+
+    /// Values per pass.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    /// Makes `n[d]` correlated OTs available in direction d (party d is their sender). Protocols do this by
+    /// themselves; calling it ahead moves the messages to a time of the caller's choice. Both parties call it.
+    ///
+    /// # Errors
+    /// When the channel fails.
+    pub fn ensure(&mut self, n: [u64; 2]) -> Result<()> {
+        let ch = &mut *self.channel;
+        let me = self.party.index();
+        if !self.started && n != [0, 0] {
+            self.recv.start(ch)?;
+            self.send.start(ch)?;
+            self.send.start(ch)?;
+            self.recv.start(ch)?;
+            self.started = true;
+        }
+        if self.kind.sender_speaks() {
+            self.send.ensure(ch, n[me])?;
+            self.recv.ensure(ch, n[1 - me])
+        } else {
+            self.recv.ensure(ch, n[1 - me])?;
+            self.send.ensure(ch, n[me])
+        }
+    }
+}
+
+impl Session {
+    /// Draws correlated OTs as their sender; `send_pads.key` then hashes them.
+    pub(crate) fn draw_sent(&mut self, out: &mut [Block]) -> Result<()> {
+        self.send_pads.advance(out.len());
+        self.send.fill(out)
+    }
+
+    /// Draws correlated OTs as their receiver; `recv_pads.key` then hashes them.
+    pub(crate) fn draw_received(&mut self, out: &mut [Block]) -> Result<()> {
+        self.recv_pads.advance(out.len());
+        self.recv.fill(out)
+    }
+}
+
+/// The set-up of a session: greeting and base OTs (8264 bytes each way).
+pub fn setup_cost(m: &mut CostModel) {
+    m.exchange(GREETING as u64, GREETING as u64);
+    let bytes = (base::RECEIVER_BYTES + base::SENDER_BYTES) as u64;
+    m.exchange(bytes, bytes);
+}

@@ -1,0 +1,88 @@
+//! The versions for every machine.
+
+use aes::cipher::BlockEncrypt;
+
+use crate::block::Block;
+
+pub fn sigma(x: Block) -> Block {
+    (x << 64 ^ (x >> 64 << 64)) | (x >> 64)
+}
+
+fn encrypt(aes: &aes::Aes128, v: &mut [Block]) {
+    let mut buf = [aes::Block::default(); 32];
+    for chunk in v.chunks_mut(32) {
+        let buf = &mut buf[..chunk.len()];
+        for (b, x) in buf.iter_mut().zip(chunk.iter()) {
+            *b = x.to_le_bytes().into();
+        }
+        aes.encrypt_blocks(buf);
+        for (x, b) in chunk.iter_mut().zip(buf.iter()) {
+            *x = Block::from_le_bytes((*b).into());
+        }
+    }
+}
+
+pub fn hash(aes: &aes::Aes128, input: &[Block], offset: Block, out: &mut [Block]) {
+    for (o, &x) in out.iter_mut().zip(input) {
+        *o = sigma(x ^ offset);
+    }
+    encrypt(aes, out);
+    for (o, &x) in out.iter_mut().zip(input) {
+        *o ^= sigma(x ^ offset);
+    }
+}
+
+pub fn grow(aes: &aes::Aes128, nodes: &mut [Block], w: usize) -> Block {
+    let (low, high) = nodes.split_at_mut(w);
+    let high = &mut high[..w];
+    hash(aes, low, 0, high);
+    let mut sum = 0;
+    for (l, h) in low.iter_mut().zip(high) {
+        let left = *h;
+        *h = *l ^ left;
+        *l = left;
+        sum ^= left;
+    }
+    sum
+}
+
+pub fn counter(aes: &aes::Aes128, start: u128, out: &mut [Block]) {
+    for (i, o) in out.iter_mut().enumerate() {
+        *o = start.wrapping_add(i as u128);
+    }
+    encrypt(aes, out);
+}
+
+pub fn extract(blocks: &[Block; 64], position: u32) -> u64 {
+    blocks.iter().enumerate().fold(0, |acc, (i, &b)| acc | ((b >> position) as u64 & 1) << i)
+}
+
+/// Recursive block swap (Warren, Hacker's Delight, section 7-3).
+pub fn transpose64(m: &mut [u64; 64]) {
+    let mut j = 32;
+    let mut mask = 0x0000_0000_ffff_ffffu64;
+    while j != 0 {
+        let mut k = 0;
+        while k < 64 {
+            let t = ((m[k] >> j) ^ m[k | j]) & mask;
+            m[k] ^= t << j;
+            m[k | j] ^= t;
+            k = ((k | j) + 1) & !j;
+        }
+        j >>= 1;
+        mask ^= mask << j;
+    }
+}
+
+pub fn encode(aes: &aes::Aes128, first: u64, table: &[Block], rows: &mut [Block]) {
+    let mask = table.len() - 1;
+    let mut stream = [0; 80];
+    for (g, chunk) in rows.chunks_mut(32).enumerate() {
+        counter(aes, first.wrapping_add(80 * g as u64).into(), &mut stream);
+        let words =
+            stream.iter().flat_map(|b| [*b as u32, (b >> 32) as u32, (b >> 64) as u32, (b >> 96) as u32]);
+        for (j, w) in words.take(10 * chunk.len()).enumerate() {
+            chunk[j / 10] ^= table[(w >> 4) as usize & mask];
+        }
+    }
+}

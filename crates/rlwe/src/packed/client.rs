@@ -1,0 +1,133 @@
+//! The client of a packed stage: encrypts its shares, reads its shares of the answers.
+
+use super::{add_mod, round_to_share, signed_mod, sub_mod, PackedContext, PackedParams};
+use crate::CipherError;
+use hushnet_ring::{low_mask, sample, Prg, RingError, SmallHat};
+use zeroize::{Zeroize, Zeroizing};
+
+/// The session's secret key. No `Debug`; wiped on drop.
+pub struct PackedClient {
+    context: PackedContext,
+    /// s in evaluation form modulo the prime, and as the exact multiplier wants it.
+    secret_hat: Zeroizing<Vec<u64>>,
+    secret: SmallHat,
+}
+
+/// `pk0 = -(pk1 s) + e` in coefficient form; pk1 comes from the seed. What the server re-randomises with.
+#[derive(Clone)]
+pub struct PackedPublicKey {
+    /// N words below the prime.
+    pub pk0: Vec<u64>,
+}
+
+/// Stage number under which the public key's mask is derived; plans have fewer stages.
+pub(crate) const PUBLIC_KEY_STAGE: u32 = u32::MAX;
+
+impl PackedClient {
+    /// A fresh ternary key.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] when the ring refuses an operand.
+    pub fn generate(context: &PackedContext, prg: &mut Prg) -> Result<Self, CipherError> {
+        let mut s = Zeroizing::new(vec![0i8; context.ring_degree()]);
+        sample::ternary(prg, &mut s);
+        let mut secret_hat: Zeroizing<Vec<u64>> =
+            Zeroizing::new(s.iter().map(|v| signed_mod(i64::from(*v), context.prime())).collect());
+        context.ntt().forward(&mut secret_hat)?;
+        Ok(Self { context: context.clone(), secret: context.inner.exact.small_hat(&s)?, secret_hat })
+    }
+
+    /// `-(a s) + e + message` in coefficient form for a mask `a` in evaluation form; overwrites `out`.
+    fn encrypt_message(
+        &self,
+        mask: &[u64],
+        prg: &mut Prg,
+        message: impl Fn(usize) -> u64,
+        out: &mut [u64],
+    ) -> Result<(), CipherError> {
+        let p = self.context.prime();
+        out.copy_from_slice(mask);
+        self.context.ntt().multiply_slots(out, &self.secret_hat)?;
+        self.context.ntt().inverse(out)?;
+        let mut e = vec![0i8; out.len()];
+        sample::centred_binomial(prg, &mut e);
+        for (i, (o, e)) in out.iter_mut().zip(&e).enumerate() {
+            *o = add_mod(sub_mod(signed_mod(i64::from(*e), p), *o, p), message(i), p);
+        }
+        e.zeroize();
+        Ok(())
+    }
+
+    /// The key that the server re-randomises answers with.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] when the ring refuses an operand.
+    pub fn public_key(&self, seed: &[u8; 32], prg: &mut Prg) -> Result<PackedPublicKey, CipherError> {
+        let n = self.context.ring_degree();
+        let (mut mask, mut pk0) = (vec![0; n], vec![0; n]);
+        self.context.mask_hat(seed, PUBLIC_KEY_STAGE, 0, &mut mask)?;
+        self.encrypt_message(&mask, prg, |_| 0, &mut pk0)?;
+        Ok(PackedPublicKey { pk0 })
+    }
+
+    /// c0 (N words below the prime) of an encryption of `share`, N values modulo 2^l; `mask` is the evaluation form of c1.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] when a slice has not N elements.
+    pub fn encrypt_into(
+        &self,
+        params: &PackedParams,
+        mask: &[u64],
+        share: &[u64],
+        prg: &mut Prg,
+        out: &mut [u64],
+    ) -> Result<(), CipherError> {
+        let n = self.context.ring_degree();
+        for (what, len) in
+            [("mask", mask.len()), ("share polynomial", share.len()), ("ciphertext", out.len())]
+        {
+            if len != n {
+                return Err(RingError::Length { what, expected: n, got: len }.into());
+            }
+        }
+        self.encrypt_message(mask, prg, |i| self.context.scale_share(share[i], params.ring_bits()), out)
+    }
+
+    /// The client's shares of an answer: `c1` has N words of r bits, `c0` one word for every coefficient named in
+    /// `places` (below N); shares modulo 2^l in the same order.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] when lengths differ or a place is not below N.
+    pub fn open(
+        &self,
+        params: &PackedParams,
+        c1: &[u64],
+        c0: &[u64],
+        places: &[usize],
+        out: &mut [u64],
+    ) -> Result<(), CipherError> {
+        let (n, r) = (self.context.ring_degree(), params.response_bits());
+        for (what, len) in [("answer coefficients", c0.len()), ("shares", out.len())] {
+            if len != places.len() {
+                return Err(RingError::Length { what, expected: places.len(), got: len }.into());
+            }
+        }
+        if let Some(place) = places.iter().find(|p| **p >= n) {
+            return Err(RingError::Length {
+                what: "coefficient of an answer (below)",
+                expected: n,
+                got: *place,
+            }
+            .into());
+        }
+        let exact = &self.context.inner.exact;
+        let hat = exact.words_hat(c1, r)?;
+        let mut product = Zeroizing::new(vec![0; n]);
+        exact.multiply_into(&hat, &self.secret, &mut product, &mut exact.scratch())?;
+        for ((o, c), place) in out.iter_mut().zip(c0).zip(places) {
+            let phase = c.wrapping_add(product[*place]) & low_mask(r);
+            *o = round_to_share(phase, r, params.ring_bits());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! The server of a packed stage: adds its share, multiplies by weights, re-randomises, masks.
+
+use super::client::PUBLIC_KEY_STAGE;
+use super::{add_mod, round_to_share, signed_mod, PackedContext, PackedParams, PackedPublicKey};
+use crate::CipherError;
+use hushnet_ring::{low_mask, mac, sample, simd, Prg, RingError};
+use zeroize::Zeroize;
+
+/// A weight polynomial in evaluation form, made once for a model. The server's secret: no `Debug`.
+#[derive(Clone)]
+pub struct WeightPoly(Vec<u64>);
+
+/// What a server holds of a session: the client's public key, in evaluation form. No `Debug`.
+pub struct PackedServer {
+    context: PackedContext,
+    pk0: Vec<u64>,
+    pk1: Vec<u64>,
+}
+
+impl WeightPoly {
+    /// From N signed coefficients.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] unless there are N coefficients.
+    pub fn new(context: &PackedContext, coefficients: &[i64]) -> Result<Self, CipherError> {
+        let mut hat: Vec<u64> = coefficients.iter().map(|c| signed_mod(*c, context.prime())).collect();
+        context.ntt().forward(&mut hat)?;
+        Ok(Self(hat))
+    }
+
+    /// Slot values.
+    #[must_use]
+    pub fn slots(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+impl PackedServer {
+    /// Checks and transforms a client's public key.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] unless it has N words; [`CipherError::NotReduced`] when one is not below the prime.
+    pub fn new(context: &PackedContext, seed: &[u8; 32], key: &PackedPublicKey) -> Result<Self, CipherError> {
+        let mut pk0 = key.pk0.clone();
+        check_reduced(&pk0, context.prime())?;
+        context.ntt().forward(&mut pk0)?;
+        let mut pk1 = vec![0; context.ring_degree()];
+        context.mask_hat(seed, PUBLIC_KEY_STAGE, 0, &mut pk1)?;
+        Ok(Self { context: context.clone(), pk0, pk1 })
+    }
+
+    /// Adds the server's share (N values modulo 2^l; may be empty: all zero) to a received c0, and transforms it in place.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] unless both have N elements; [`CipherError::NotReduced`] when a word is not below the prime.
+    pub fn absorb(&self, params: &PackedParams, share: &[u64], c0: &mut [u64]) -> Result<(), CipherError> {
+        let p = self.context.prime();
+        check_reduced(c0, p)?;
+        if !share.is_empty() {
+            if share.len() != c0.len() {
+                return Err(RingError::Length {
+                    what: "share polynomial",
+                    expected: c0.len(),
+                    got: share.len(),
+                }
+                .into());
+            }
+            for (c, x) in c0.iter_mut().zip(share) {
+                *c = add_mod(*c, self.context.scale_share(*x, params.ring_bits()), p);
+            }
+        }
+        Ok(self.context.ntt().forward(c0)?)
+    }
+
+    /// `sum_i w_i (c0_i, c1_i)` in evaluation form.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] when lengths differ or there are more than 4096 terms.
+    pub fn combine(
+        &self,
+        c0: &[&[u64]],
+        c1: &[&[u64]],
+        weights: &[&WeightPoly],
+        out0: &mut [u64],
+        out1: &mut [u64],
+    ) -> Result<(), CipherError> {
+        let w: Vec<&[u64]> = weights.iter().map(|w| w.slots()).collect();
+        Ok(mac::dot(simd::isa(), &self.context.inner.dot, &[c0, c1], &w, &mut [out0, out1])?)
+    }
+
+    /// Turns a combined ciphertext (evaluation form, destroyed) into an answer: re-randomised, switched to 2^r, c0 masked by R
+    /// at `places`. Writes the N words of c1 and one of c0 for every place, and the server's own shares of the same places.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] when lengths differ or a place is not below N.
+    #[allow(clippy::too_many_arguments)]
+    pub fn answer(
+        &self,
+        params: &PackedParams,
+        prg: &mut Prg,
+        sum0: &mut [u64],
+        sum1: &mut [u64],
+        places: &[usize],
+        c0: &mut [u64],
+        share: &mut [u64],
+    ) -> Result<(), CipherError> {
+        let (n, p, r) = (self.context.ring_degree(), self.context.prime(), params.response_bits());
+        for (what, len) in [("answer coefficients", c0.len()), ("shares", share.len())] {
+            if len != places.len() {
+                return Err(RingError::Length { what, expected: places.len(), got: len }.into());
+            }
+        }
+        if let Some(place) = places.iter().find(|place| **place >= n) {
+            return Err(RingError::Length {
+                what: "coefficient of an answer (below)",
+                expected: n,
+                got: *place,
+            }
+            .into());
+        }
+        let ntt = self.context.ntt();
+        let mut small = vec![0i8; n];
+        sample::ternary(prg, &mut small);
+        let mut u: Vec<u64> = small.iter().map(|v| signed_mod(i64::from(*v), p)).collect();
+        ntt.forward(&mut u)?;
+        for (sum, key) in [(&mut *sum0, &self.pk0), (&mut *sum1, &self.pk1)] {
+            let mut product = u.clone();
+            ntt.multiply_slots(&mut product, key)?;
+            sum.iter_mut().zip(&product).for_each(|(s, x)| *s = add_mod(*s, *x, p));
+            product.zeroize();
+            ntt.inverse(sum)?;
+        }
+        u.zeroize();
+        sample::centred_binomial(prg, &mut small);
+        let switch = Switch::new(p, r);
+        for (c, e) in sum1.iter_mut().zip(&small) {
+            *c = switch.apply(add_mod(*c, signed_mod(i64::from(*e), p), p));
+        }
+        small.zeroize();
+        prg.fill_words(share);
+        for ((c, own), place) in c0.iter_mut().zip(share.iter_mut()).zip(places) {
+            let mask = *own & low_mask(r);
+            *c = switch.apply(sum0[*place]).wrapping_sub(mask) & low_mask(r);
+            *own = round_to_share(mask, r, params.ring_bits());
+        }
+        sum0.zeroize();
+        Ok(())
+    }
+}
+
+/// `round(2^r x / p) mod 2^r`, to within one unit.
+struct Switch {
+    factor: u64,
+    mask: u64,
+}
+
+impl Switch {
+    fn new(p: u64, response_bits: u32) -> Self {
+        // 2^(64 + r) / p < 2^64 while r < 50 <= log2 p + 1.
+        Self {
+            factor: ((1u128 << (64 + response_bits)) / u128::from(p)) as u64,
+            mask: low_mask(response_bits),
+        }
+    }
+
+    fn apply(&self, x: u64) -> u64 {
+        (((u128::from(x) * u128::from(self.factor) + (1 << 63)) >> 64) as u64) & self.mask
+    }
+}
+
+fn check_reduced(words: &[u64], p: u64) -> Result<(), CipherError> {
+    if words.iter().fold(false, |bad, w| bad | (*w >= p)) {
+        return Err(CipherError::NotReduced);
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+"""scikit-learn's handwritten digits (8x8 scans that come with the package), enlarged to the shape of MNIST."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hushnet.data.errors import DataError
+from hushnet.data.synthetic import words
+
+HELD_OUT = 360
+_LEVELS = 16.0
+
+
+def digits(size: int = 28, *, held_out: int = HELD_OUT, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The 1,797 digits as ``size`` x ``size`` images, split at random (by ``seed``) into training and held-out ones.
+
+    Returns:
+        ``train_x, train_y, test_x, test_y``: images float32 ``[n, 1, size, size]`` in [0, 1], labels int64 ``[n]``.
+
+    Raises:
+        DataError: scikit-learn is missing, or ``held_out`` leaves one side empty.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise DataError("the digits come with scikit-learn: pip install 'hushnet[demo]'") from error
+    bunch = load_digits()
+    images, labels = np.asarray(bunch.images, np.float64) / _LEVELS, np.asarray(bunch.target, np.int64)
+    if not 0 < held_out < len(labels):
+        raise DataError(f"held_out is {held_out}: choose 1 to {len(labels) - 1}")
+    x = enlarge(images, size).astype(np.float32)[:, None]
+    order = np.argsort(words(len(labels), seed, "digits"), kind="stable")
+    train, test = order[held_out:], order[:held_out]
+    return x[train], labels[train], x[test], labels[test]
+
+
+def enlarge(images: np.ndarray, size: int) -> np.ndarray:
+    """Bilinear interpolation of square images ``[n, s, s]`` to ``[n, size, size]``.
+
+    Output pixel i has its centre at ``u = (i + 1/2) s / size - 1/2`` of the input, clamped to [0, s - 1], and along each
+    axis the value ``(1 - f) v[floor(u)] + f v[floor(u) + 1]`` with ``f = u - floor(u)``: the range of values is kept.
+
+    Raises:
+        DataError: images that are not ``[n, s, s]``, or a size below 1.
+    """
+    if images.ndim != 3 or images.shape[1] != images.shape[2] or images.shape[1] < 1:
+        raise DataError(f"images of shape {images.shape}: give square ones, [n, s, s]")
+    if size < 1:
+        raise DataError(f"size is {size}: choose 1 or more")
+    side = images.shape[1]
+    matrix = np.zeros((size, side))
+    for i in range(size):
+        u = min(max((i + 0.5) * side / size - 0.5, 0.0), side - 1.0)
+        low = int(u)
+        matrix[i, low] += 1 - (u - low)
+        matrix[i, min(low + 1, side - 1)] += u - low
+    return matrix @ images @ matrix.T

@@ -1,0 +1,101 @@
+"""One ONNX node as a lowering sees it: inputs that are values or constants, attributes, axes without the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+import numpy as np
+import onnx
+
+from .builder import Value
+from .errors import Unsupported
+
+Input = Union[Value, np.ndarray, None]
+
+
+class Call:
+    """A node with resolved inputs. Shapes and axes given to lowerings are per image unless said otherwise."""
+
+    def __init__(self, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int, batch: int, *, fixed_batch: bool, batch_anywhere: bool):
+        self.name = proto.name
+        self.op_type = proto.op_type
+        self.outputs = list(proto.output)
+        self.inputs = list(inputs)
+        self.opset = opset
+        self.batch = batch
+        self.fixed_batch = fixed_batch
+        self._batch_anywhere = batch_anywhere
+        self._attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The attribute's value; strings decoded, integer lists as lists."""
+        value = self._attributes.get(name, default)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        return list(value) if not isinstance(value, (str, int, float, type(None), onnx.TensorProto)) else value
+
+    def has(self, index: int) -> bool:
+        """Whether the optional input is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def is_constant(self, index: int) -> bool:
+        """Whether the input is given and constant."""
+        return self.has(index) and isinstance(self.inputs[index], np.ndarray)
+
+    def tensor(self, index: int = 0) -> Value:
+        """An input that depends on the network's inputs."""
+        value = self.inputs[index] if self.has(index) else None
+        if not isinstance(value, Value):
+            raise Unsupported(f"input {index} is {'a constant' if self.has(index) else 'missing'}, not an activation", "Swap or fold the operands.")
+        if value.batch_axis != 0 and not self._batch_anywhere:
+            raise Unsupported(
+                f"the batch is axis {value.batch_axis} of input {index}, not the first axis",
+                "Keep the batch axis in front (drop the Transpose that moves it).",
+            )
+        return value
+
+    def constant(self, index: int, default: np.ndarray | None = None) -> np.ndarray:
+        """A constant input, floats as binary64; ``default`` where the input is not given."""
+        if not self.has(index):
+            if default is None:
+                raise Unsupported(f"input {index} is missing", "Export the model again.")
+            return default
+        value = self.inputs[index]
+        if not isinstance(value, np.ndarray):
+            raise Unsupported(
+                f"input {index} ({value.name}) is computed from the network's input, and must be constant here" if value else f"input {index} is missing",
+                "Make it an initializer: only constant weights, shapes and indices are supported.",
+            )
+        if value.dtype.kind == "b" or np.issubdtype(value.dtype, np.integer):
+            return value
+        value = value.astype(np.float64)
+        if not np.all(np.isfinite(value)):
+            raise Unsupported(f"constant input {index} has values that are not finite", "Repair the trained weights.")
+        return value
+
+    def scalar(self, index: int) -> float | None:
+        """A constant input of one element, or None where it is not given."""
+        if not self.has(index):
+            return None
+        raw = self.inputs[index]
+        value = raw.astype(np.float64) if isinstance(raw, np.ndarray) else self.constant(index)
+        if value.size != 1:
+            raise Unsupported(f"input {index} has {value.size} elements, one is expected", "Use a scalar.")
+        return float(value.reshape(()))
+
+    def integers(self, index: int, attribute: str | None = None) -> list[int] | None:
+        """A list of integers from a constant input or from the attribute that older opsets have; None where neither is given."""
+        if self.has(index):
+            return [int(v) for v in self.constant(index).reshape(-1)]
+        given = self.attribute(attribute) if attribute else None
+        return None if given is None else [int(v) for v in given]
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An ONNX axis (batch included, ``rank`` per-image axes) as a per-image axis; the batch axis is refused."""
+        full = axis + rank + 1 if axis < 0 else axis
+        if not 0 <= full <= rank:
+            raise Unsupported(f"axis {axis} of a tensor with {rank + 1} axes", "Export the model again.")
+        if full == 0:
+            raise Unsupported("it works along the batch axis, which would mix images", "Keep every operation inside one image.")
+        return full - 1

@@ -1,0 +1,72 @@
+"""Folding of nodes whose inputs are all constant, by ONNX's own reference implementation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnx.reference
+from onnx import helper
+
+from .builder import Value
+from .errors import Unsupported
+
+# results above this are refused: no weight of a network that we can run has as many elements
+MAX_ELEMENTS = 1 << 29
+RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+CONTROL = {"If", "Loop", "Scan", "SequenceMap", "Optional", "OptionalGetElement", "OptionalHasElement"}
+
+
+def foldable(node: onnx.NodeProto) -> bool:
+    """Whether a node with constant inputs may be evaluated: a standard operator, deterministic, without subgraphs."""
+    return node.domain in ("", "ai.onnx") and node.op_type not in RANDOM | CONTROL and not node.op_type.startswith("Sequence")
+
+
+def shape_of(node: onnx.NodeProto, value: Value, batch: int) -> np.ndarray | None:
+    """The constant that Shape or Size gives for a tensor of known shape; None for other nodes."""
+    full = list(value.shape)
+    full.insert(value.batch_axis, batch)
+    if node.op_type == "Size":
+        return np.array(math.prod(full), dtype=np.int64)
+    if node.op_type != "Shape":
+        return None
+    attributes = {a.name: a.i for a in node.attribute}
+    return np.array(full[slice(attributes.get("start", 0), attributes.get("end"))], dtype=np.int64)
+
+
+def fold(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequence[onnx.OperatorSetIdProto]) -> list[np.ndarray]:
+    """The outputs of a node with constant inputs.
+
+    Raises:
+        Unsupported: the result would be too large, or the reference implementation cannot do it.
+    """
+    if _elements(node, inputs) > MAX_ELEMENTS:
+        raise Unsupported(f"the constant result has more than {MAX_ELEMENTS} elements", "Store smaller constants.")
+    feeds = {name: array for name, array in zip(node.input, inputs) if name and array is not None}
+    ports = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
+    names = [o for o in node.output if o]
+    outputs = [onnx.ValueInfoProto(name=name) for name in names]
+    graph = helper.make_graph([node], "constant", ports, outputs)
+    try:
+        model = helper.make_model(graph, opset_imports=list(opsets), ir_version=8)
+        results = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    except Exception as error:
+        raise Unsupported(f"its inputs are constant but it cannot be evaluated ({error})", "Simplify the model, e.g. with onnxslim.") from error
+    by_name = dict(zip(names, results))
+    return [np.asarray(by_name[o]) if o else np.zeros(0) for o in node.output]
+
+
+def _elements(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None]) -> float:
+    """An upper bound for the size of the result of the operators that can make much out of little."""
+    given = [i for i in inputs if i is not None]
+    base = max([float(i.size) for i in given], default=1.0)
+    if node.op_type in {"ConstantOfShape", "Expand", "Tile", "Resize", "Upsample", "Pad", "OneHot"} and given:
+        last = [i for i in given if i.dtype.kind in "iu"]
+        sizes = [np.abs(i.astype(np.float64)) for i in last]
+        return base * max([float(np.prod(np.maximum(s, 1.0))) for s in sizes], default=1.0)
+    if node.op_type == "Range" and len(given) == 3:
+        start, limit, delta = (float(i.reshape(-1)[0]) for i in given)
+        return abs((limit - start) / delta) if delta else math.inf
+    return base

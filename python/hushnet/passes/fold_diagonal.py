@@ -1,0 +1,110 @@
+"""Diagonal layers (BatchNormalization, per-channel and per-element constants) into the layer before or behind them.
+
+Exact over the reals; in binary64 it moves a rounding of 2^-53. BatchNormalization arrives here as a diagonal layer, so this
+is the folding of batch norms too; nothing is done on the ONNX model, whose weights are float32.
+
+- Before: ``s (W x + b) + c = (s W) x + (s b + c)``, where the layer's result has no other reader and ``s`` and ``c`` do not vary
+  inside one of its channels.
+- Behind: ``W (s x + c) + b = (W s) x + (W c + b)``, where the diagonal's result has no other reader, ``s`` and ``c`` do not vary
+  inside an input channel, and no zero padding takes the place of ``c``.
+
+Reshapes and transposes may stand between the two; before the diagonal also slices and means over elements of one channel, and maxima
+over them where every ``s`` is positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..graph import Dense, Graph, Linear, Op
+from .edit import Links, bypass, carried, copy, input_scaled, is_diagonal, moves, output_scaled, per_element, replace_node
+
+
+def fold_diagonal(graph: Graph) -> Graph:
+    """Folds until no diagonal layer can be folded."""
+    graph = copy(graph)
+    while _one(graph):
+        pass
+    return graph
+
+
+def _one(graph: Graph) -> bool:
+    links = Links(graph)
+    for node in graph.nodes:
+        if isinstance(node, Linear) and is_diagonal(node) and (_before(graph, links, node) or _behind(graph, links, node)):
+            return True
+    return False
+
+
+def _before(graph: Graph, links: Links, diagonal: Linear) -> bool:
+    positive = bool(np.all(diagonal.weight > 0))
+    layer, chain = links.back(diagonal, lambda op: moves(op) or _keeps_channels(op, positive=positive))
+    if layer is None:
+        return False
+    outputs = layer.bias.size
+    shape = graph.shapes[layer.output]
+    channel = np.broadcast_to(np.arange(outputs).reshape((-1,) + (1,) * (len(shape) - 1)), shape)
+    where = _channels(graph, channel, chain)
+    if where is None:
+        return False
+    where = where.reshape(-1)
+    scale, shift = (_by_channel(v, where, outputs) for v in per_element(diagonal))
+    if scale is None or shift is None:
+        return False
+    # first replace, then take out: the new layer must be the producer that is renamed
+    replace_node(graph, layer, output_scaled(layer, scale, shift))
+    return bypass(graph, Links(graph), diagonal)
+
+
+def _keeps_channels(op: Op, *, positive: bool) -> bool:
+    """Ops that commute with ``s x + c`` where s and c are those of one channel for all elements that are reduced."""
+    if op.op == "average_pool":
+        return not (op.attrs["count_include_pad"] and any(op.attrs["pads"]))
+    return op.op in {"slice", "reduce_mean"} or (positive and op.op in {"max_pool", "reduce_max"})
+
+
+def _channels(graph: Graph, where: np.ndarray, chain: Sequence[Op]) -> np.ndarray | None:
+    """Channel of the layer that every element comes from, behind the chain; None where an element comes from several."""
+    for op in chain:
+        shape = graph.shapes[op.output]
+        if moves(op):
+            where = carried(graph, where, [op])
+            continue
+        if op.op == "slice":
+            for axis, start, step in zip(op.attrs["axes"], op.attrs["starts"], op.attrs["steps"]):
+                where = where.take(start + step * np.arange(shape[axis]), axis=axis)
+            continue
+        axes = tuple(op.attrs["axes"]) if "axes" in op.attrs else tuple(range(1, where.ndim))
+        if np.any(where.min(axis=axes) != where.max(axis=axes)):
+            return None
+        kept = where.min(axis=axes, keepdims=True)
+        where = kept.reshape(shape) if "axes" in op.attrs else np.broadcast_to(kept, shape)
+    return where
+
+
+def _by_channel(values: np.ndarray, where: np.ndarray, channels: int) -> np.ndarray | None:
+    """One value a channel; None where a channel has several."""
+    result = np.zeros(channels)
+    flat = values.reshape(-1)
+    result[where] = flat
+    return result if np.array_equal(result[where], flat) else None
+
+
+def _behind(graph: Graph, links: Links, diagonal: Linear) -> bool:
+    layer, chain = links.forward(diagonal, moves)
+    if layer is None or diagonal.output in graph.outputs:
+        return False
+    inputs = layer.geometry.inputs if isinstance(layer.geometry, Dense) else layer.geometry.input[0]
+    parts = []
+    for values in per_element(diagonal):
+        rows = carried(graph, values, chain).reshape(inputs, -1)
+        if not np.all(rows == rows[:, :1]):
+            return False
+        parts.append(rows[:, 0])
+    folded = input_scaled(layer, parts[0], parts[1])
+    if folded is None:
+        return False
+    replace_node(graph, layer, folded)
+    return bypass(graph, Links(graph), diagonal)

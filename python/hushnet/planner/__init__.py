@@ -1,0 +1,7 @@
+"""Graph and calibration data to plan: ranges, fixed point, parameters, tiles, cost and predicted error."""
+
+from .compile import Calibration, Options, compile
+from .cost import UnitCosts
+from .validate import validate
+
+__all__ = ["Calibration", "Options", "UnitCosts", "compile", "validate"]

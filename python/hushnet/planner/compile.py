@@ -1,0 +1,265 @@
+"""From a graph to a plan of the client-aided batch engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+import numpy as np
+
+from ..graph import Graph
+from ..plan import VERSION, Plan, PlanError, RangeError
+from .assemble import Assembly, Request
+from .check import check_graph
+from .cost import UnitCosts
+from .errors import Prediction, predict
+from .forms import choose_forms
+from .lower import Lowered, lower
+from .quantise import RING_DEGREES, choose
+from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from .rewrite import rewrite
+
+Array = np.ndarray
+Calibration = Union[Array, Mapping[str, Array], None]
+
+TRUST = ("non-interactive", "client-aided", "two-party")
+GIB = 1 << 30
+SEEN_FACTOR = 1.5
+RANGE_ATTEMPTS = 12
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices that ``compile`` leaves to its caller; the defaults are what users want, the others are for ablations.
+
+    Attributes:
+        margin: planned range over the largest calibrated value.
+        ring_degree: 2048 or 4096; None for the smallest that fits.
+        mask: "auto", "shared" or "fresh".
+        mask_memory: bytes that a client may keep for shared masks.
+        drop: whether low bits of results are dropped before they travel.
+        tiles: "auto", or "one" tile a layer.
+        unit_costs: path of a file made by ``hushnet calibrate``.
+        producer: what the plan says it was made by.
+    """
+
+    margin: float = 1.25
+    ring_degree: int | None = None
+    mask: str = "auto"
+    mask_memory: int = GIB
+    drop: bool = True
+    tiles: str = "auto"
+    unit_costs: str | None = None
+    producer: str = "hushnet 0.1.0"
+
+
+def compile(
+    graph: Graph,
+    *,
+    batch: int = 2048,
+    trust: str = "client-aided",
+    calibration: Calibration = None,
+    input_range: InputRanges = None,
+    weight_bits: int = 8,
+    activation_bits: int | str = "auto",
+    max_memory: int = 8 * GIB,
+    name: str | None = None,
+    **options: Any,
+) -> Plan:
+    """A plan that runs ``graph`` on encrypted batches.
+
+    Args:
+        batch: images that cost is predicted for (any number runs; N at a time).
+        trust: "client-aided"; this planner makes no other.
+        calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
+        input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
+            (default: [0, 1]); with calibration data it replaces the margin at the inputs.
+        weight_bits: 2 to 16.
+        activation_bits: 2 to 16, or "auto": per layer the most of 8 to 12 that keep the modulus cheap.
+        max_memory: bytes for client and server together.
+        name: model name; the graph's by default.
+        options: fields of :class:`Options`.
+
+    Raises:
+        PlanError: what cannot be planned, with the layer and what to do.
+    """
+    settings = _options(options)
+    _check_request(batch, trust, settings)
+    graph = rewrite(check_graph(graph))
+    samples = _samples(graph, calibration)
+    if samples is None:
+        ranges = from_intervals(graph, input_intervals(graph, input_range))
+    else:
+        ranges = from_calibration(graph, samples, settings.margin, input_range)
+    planner = _Planner(graph, settings, batch, max_memory, name or graph.name)
+    for _ in range(RANGE_ATTEMPTS):
+        plan, lowered, prediction = planner.plan(ranges, weight_bits, activation_bits)
+        seen, wider = None, {}
+        if samples is None:
+            wider = _overflows(plan, lowered, prediction)
+        else:
+            try:
+                seen = _seen(plan, samples, ranges)
+            except RangeError as error:
+                wider = _wider(plan, lowered, error)
+        if not wider:
+            return _finish(plan, prediction, seen)
+        ranges = replace(ranges, limit={**ranges.limit, **wider})
+    raise PlanError("no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits")
+
+
+def _overflows(plan: Plan, lowered: Lowered, prediction: Prediction) -> dict[str, float]:
+    """Tensors whose planned run, rounding included, reaches past their range, with a range that holds it."""
+    wider = {}
+    for tensor, reach in prediction.reach.items():
+        entry = plan.tensors[tensor]
+        if reach > entry["bound"] * entry["scale"] * (1 + 1e-12):
+            wider[lowered.quantised[tensor]] = reach * 1.001
+    return wider
+
+
+def _wider(plan: Plan, lowered: Lowered, error: RangeError) -> dict[str, float]:
+    """A wider range for the tensor that rounding carried past what the float run showed."""
+    if not error.finite:
+        raise PlanError(f"the planned run over the calibration data fails: {error}")
+    tensors = {plan.tensors[tensor]["name"]: (plan.tensors[tensor], name) for tensor, name in lowered.quantised.items()}
+    entry, name = tensors[error.tensor]
+    return {name: 1.2 * entry["bound"] * entry["scale"]}
+
+
+def _options(options: dict[str, Any]) -> Options:
+    try:
+        return Options(**options)
+    except TypeError:
+        known = sorted(Options.__dataclass_fields__)
+        raise PlanError(f"unknown options {sorted(set(options) - set(known))}; there are {known}") from None
+
+
+def _check_request(batch: int, trust: str, settings: Options) -> None:
+    if trust not in TRUST:
+        raise PlanError(f"trust is {trust!r}; choose one of {', '.join(TRUST)}")
+    if trust != "client-aided":
+        raise PlanError(f"this build has no planner for trust {trust!r} yet; use 'client-aided', and read what it reveals")
+    if not isinstance(batch, int) or batch < 1:
+        raise PlanError(f"batch is {batch!r}; give a positive number of images")
+    if settings.ring_degree not in (None, *RING_DEGREES):
+        raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
+    if settings.tiles not in ("auto", "one"):
+        raise PlanError(f"tiles is {settings.tiles!r}; give 'auto' or 'one'")
+    if not 1.0 <= settings.margin <= 1e6:
+        raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
+
+
+def _samples(graph: Graph, calibration: Calibration) -> dict[str, Array] | None:
+    if calibration is None:
+        return None
+    if not isinstance(calibration, Mapping):
+        if len(graph.inputs) != 1:
+            raise PlanError(f"the model has inputs {graph.inputs}; give calibration data as a dict by name")
+        calibration = {graph.inputs[0]: calibration}
+    if set(calibration) != set(graph.inputs):
+        raise PlanError(f"calibration data is for {sorted(calibration)}, the model's inputs are {graph.inputs}")
+    samples = {}
+    for name, value in calibration.items():
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub" or array.shape[1:] != tuple(graph.shapes[name]) or array.ndim == 0:
+            raise PlanError(
+                f"calibration data of {name!r} has shape {array.shape} and dtype {array.dtype}; "
+                f"give numbers of shape (images, {', '.join(map(str, graph.shapes[name]))})"
+            )
+        samples[name] = array.astype(np.float64)
+        if not np.isfinite(samples[name]).all():
+            raise PlanError(f"calibration data of {name!r} holds NaN or infinite values; remove those images")
+    if len({v.shape[0] for v in samples.values()}) != 1:
+        raise PlanError("calibration data has different numbers of images for different inputs")
+    return samples
+
+
+class _Planner:
+    def __init__(self, graph: Graph, settings: Options, batch: int, max_memory: int, name: str) -> None:
+        self.graph, self.settings, self.name = graph, settings, name
+        self.request = Request(
+            batch=batch,
+            max_memory=max_memory,
+            mask=settings.mask,
+            mask_memory=settings.mask_memory,
+            drop=settings.drop,
+            tiles=settings.tiles,
+            unit=UnitCosts.load(settings.unit_costs),
+        )
+
+    def plan(self, ranges: Ranges, weight_bits: int, activation_bits: int | str) -> tuple[Plan, Lowered, Prediction]:
+        forms = choose_forms(self.graph, ranges.limit)
+        quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree)
+        lowered = lower(self.graph, forms, quantisation)
+        document: dict[str, Any] = {
+            "version": VERSION,
+            "name": self.name,
+            "producer": self.settings.producer,
+            "trust": "client-aided",
+            "engine": "batch",
+            "params": {"ring_degree": quantisation.ring_degree, "security_bits": 128, "insecure": False},
+            "inputs": lowered.inputs,
+            "outputs": lowered.outputs,
+            "tensors": lowered.tensors,
+            "stages": lowered.stages,
+            "predicted": {},
+            "notes": notes(self.graph, ranges, lowered),
+        }
+        weights = {}
+        for index, node in lowered.origin.items():
+            weights[lowered.stages[index]["weights"]] = quantisation.weights[node.output].weight
+            weights[lowered.stages[index]["bias"]] = quantisation.biases[node.output]
+        stages = {index: (node.name, node.output) for index, node in lowered.origin.items()}
+        weight_bytes = sum(w.nbytes for w in weights.values())
+        Assembly(document, stages, quantisation, self.request, weight_bytes).run()
+        plan = Plan(_plain(document), weights)
+        return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
+
+
+def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
+    """Sentences that a user of the plan must know."""
+    said = [
+        "Client-aided: the client sees every linear layer's result in the clear and can solve for the weights; weights are not private.",
+        "The server learns shapes only: neither inputs nor results.",
+    ]
+    ops = {op["op"] for s in lowered.stages if s["kind"] == "client" for op in s["ops"]}
+    if "prelu" in ops:
+        said.append("PRelu slopes are public: they are part of what every client receives.")
+    if "affine" in ops:
+        said.append("Scalar factors and offsets outside linear layers are public.")
+    if ranges.source == "intervals":
+        said.append("Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision.")
+    return said
+
+
+def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> dict[str, float]:
+    """Largest deviation of every output from the float run on the calibration data."""
+    from ..reference.numpy import run
+
+    return {name: float(np.abs(value - ranges.floats[name]).max(initial=0.0)) for name, value in run(plan, samples).items()}
+
+
+def _finish(plan: Plan, prediction: Prediction, seen: dict[str, float] | None) -> Plan:
+    errors: dict[str, dict[str, float]] = {}
+    for name, worst in prediction.worst.items():
+        errors[name] = {"max_error": prediction.estimate[name], "worst_error": worst}
+        if seen is not None:
+            errors[name]["max_error"] = min(max(prediction.estimate[name], SEEN_FACTOR * seen[name]), worst)
+            errors[name]["seen_error"] = seen[name]
+    plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
+    plan.predicted["output_errors"] = errors
+    plan.validate()
+    return plan
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars, arrays and tuples as what JSON has."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    return value.item() if isinstance(value, np.generic) else value

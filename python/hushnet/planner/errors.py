@@ -1,0 +1,155 @@
+"""Error of a plan's outputs against the float network: a rigorous worst case and a statistical estimate.
+
+Every tensor carries, elementwise, the interval that its planned value lies in, an absolute error and a standard deviation.
+With ``W'`` the quantised and ``W`` the float weights, ``y' - y = W (x' - x) + (W' - W) x' + (b' - b)``, so a linear layer adds
+``|W| e + |W' - W| max|x'| + |b' - b|``; quantisation adds half a unit. Deviations take the roundings as independent: a
+quantisation adds scale^2/12, a layer ``sum W^2 v + sum (W' - W)^2 E[x^2]``. Both include the rounding of a float32 reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..graph import Linear
+from ..plan import PlanError
+from ..reference.linear import apply
+from .quantise import Quantisation
+from .ranges import Ranges, linear_interval
+from .rules import RULES, Pair, magnitude
+
+Array = np.ndarray
+FLOAT32_UNIT = 2.0**-23
+
+
+@dataclass
+class Spread:
+    """Planned value's interval, error bound and standard deviation, elementwise."""
+
+    interval: Pair
+    error: Array
+    deviation: Array
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Largest error of each output by name: ``worst`` rigorous, ``estimate`` six standard deviations.
+
+    ``reach`` says, by quantised tensor, how large the planned run's values can get.
+    """
+
+    worst: dict[str, float]
+    estimate: dict[str, float]
+    reach: dict[int, float]
+
+
+def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Quantisation, ranges: Ranges) -> Prediction:
+    """Propagates errors through a plan's stages.
+
+    Raises:
+        PlanError: the worst case of an output is not finite.
+    """
+    tensors = document["tensors"]
+    spreads: dict[int, Spread] = {}
+    for port in document["inputs"]:
+        low, high = ranges.inputs[port["name"]]
+        shape = tensors[port["tensor"]]["shape"]
+        spreads[port["tensor"]] = Spread((np.full(shape, low), np.full(shape, high)), np.zeros(shape), np.zeros(shape))
+    last = _last_reads(document)
+    reach: dict[int, float] = {}
+    for index, stage in enumerate(document["stages"]):
+        if stage["kind"] == "linear":
+            spreads[stage["output"]] = _linear(stage, origin[index], quantisation, ranges, spreads[stage["input"]], tensors)
+        else:
+            for op in stage["ops"]:
+                if op["op"] == "quantize":
+                    reach[op["out"]] = float(magnitude(spreads[op["in"][0]].interval).max(initial=0.0))
+                spreads[op["out"]] = _client(op, [spreads[t] for t in op["in"]], tensors)
+        for tensor in [t for t in spreads if last.get(t, -1) <= index]:
+            del spreads[tensor]
+    worst, estimate = {}, {}
+    for port in document["outputs"]:
+        spread = spreads[port["tensor"]]
+        worst[port["name"]] = float(spread.error.max(initial=0.0))
+        estimate[port["name"]] = min(6.0 * float(spread.deviation.max(initial=0.0)), worst[port["name"]])
+        if not np.isfinite(worst[port["name"]]):
+            raise PlanError(
+                f"output {port['name']!r}: the worst error is not finite (a division or square root near zero); "
+                "rewrite the model without it or use more activation_bits"
+            )
+    return Prediction(worst, estimate, reach)
+
+
+def _last_reads(document: dict[str, Any]) -> dict[int, int]:
+    last: dict[int, int] = {}
+    for index, stage in enumerate(document["stages"]):
+        if stage["kind"] == "linear":
+            last[stage["input"]] = last[stage["output"]] = index
+        else:
+            for op in stage["ops"]:
+                for tensor in [*op["in"], op["out"]]:
+                    last[tensor] = index
+    for port in document["outputs"]:
+        last[port["tensor"]] = len(document["stages"])
+    return last
+
+
+def _client(op: dict[str, Any], ins: list[Spread], tensors: list[dict[str, Any]]) -> Spread:
+    out = tensors[op["out"]]
+    shape = tuple(out["shape"])
+    if op["op"] == "quantize":
+        return _quantize(ins[0], out)
+    if op["op"] == "dequantize":
+        return ins[0]
+    rule = RULES[op["op"]]
+    pairs = [s.interval for s in ins]
+    interval = rule.interval(op, pairs, shape)
+    error = rule.spread(op, pairs, [s.error for s in ins], shape, False)
+    deviation = rule.spread(op, pairs, [s.deviation for s in ins], shape, True)
+    if rule.elementwise or op["op"] in {"average_pool", "reduce_mean", "reduce_sum", "softmax"}:
+        terms = max(1, max(s.error.size for s in ins) // max(1, error.size))
+        unit = FLOAT32_UNIT * (4 + terms) * magnitude(interval)
+        error, deviation = error + unit, np.hypot(deviation, unit / 6)
+    width = rule.width(op)
+    return Spread(interval, np.minimum(error, width), np.minimum(deviation, width))
+
+
+def _quantize(x: Spread, out: dict[str, Any]) -> Spread:
+    scale, bound = out["scale"], out["bound"]
+    limit = bound * scale
+    low, high = (np.clip(np.rint(np.clip(v, -limit, limit) * (1.0 / scale)), -bound, bound) * scale for v in x.interval)
+    return Spread((low, high), x.error + scale / 2 * (1 + 1e-9), np.hypot(x.deviation, scale / np.sqrt(12.0)))
+
+
+def _linear(
+    stage: dict[str, Any], node: Linear, quantisation: Quantisation, ranges: Ranges, x: Spread, tensors: list[dict[str, Any]]
+) -> Spread:
+    geometry = stage["geometry"]
+    weights = quantisation.weights[node.output]
+    scale = tensors[stage["output"]]["scale"]
+    shape = tuple(tensors[stage["output"]]["shape"])
+    planned = weights.weight.astype(np.float64) * weights.scale
+    bias = quantisation.biases[node.output] * scale
+    exact = np.asarray(node.weight, dtype=np.float64)
+    flat = (lambda v: v.reshape(-1)) if geometry["type"] == "dense" else (lambda v: v)
+    pair = (flat(x.interval[0]), flat(x.interval[1]))
+    interval = linear_interval(geometry, planned, bias, pair)
+    off = np.abs(planned - exact)
+    bias_off = np.abs(bias - node.bias)
+    if geometry["type"] != "dense":
+        bias_off = bias_off.reshape(-1, 1, 1)
+    top = magnitude(pair)
+    carried, absolute = apply(geometry, np.abs(exact), np.stack([flat(x.error), top]))
+    rounded = apply(geometry, off, top[None])[0]
+    terms = exact[0].size
+    unit = FLOAT32_UNIT * (2 + terms) * absolute
+    square = ranges.square.get(node.input)
+    power = np.full_like(top, square) if square is not None else top * top / 3.0
+    variance = apply(geometry, exact**2, (flat(x.deviation) ** 2)[None])[0] + apply(geometry, off**2, power[None])[0]
+    deviation = np.sqrt(variance + scale * scale / 12.0 + (FLOAT32_UNIT * absolute) ** 2)
+    error = carried + rounded + bias_off + unit
+    return Spread(
+        (interval[0].reshape(shape), interval[1].reshape(shape)), error.reshape(shape), deviation.reshape(shape)
+    )

@@ -1,0 +1,177 @@
+"""Integer weights, activation scales and the parameters (N, k, d, u) of every linear layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import _native
+from ..graph import Graph, Linear
+from ..plan import PlanError
+from ..reference.linear import row_norms
+from .forms import Forms
+
+Array = np.ndarray
+
+RING_DEGREES = (2048, 4096)
+# a wider modulus would split products with the secret in two (docs/parameters.md)
+CHEAP_MODULUS_BITS = {2048: 42, 4096: 41}
+AUTO_BITS = range(12, 7, -1)
+LEAST_BITS, MOST_BITS = 2, 16
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Integer weights of a layer: ``weight * scale`` is near the float weights.
+
+    Attributes:
+        weight: int8 or int16, shape of the float weights.
+        scale: value of one unit.
+        l2: largest L2 norm of a row.
+        rows: L1 norm of every row.
+    """
+
+    weight: Array
+    scale: float
+    l2: float
+    rows: Array
+
+
+@dataclass(frozen=True)
+class Activation:
+    """Scale of a group of fixed tensors: ``|v| <= bound`` means up to ``bound * scale``."""
+
+    scale: float
+    bound: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A linear layer's modulus 2^k, scale 2^d, dropped bits u, and log2 of its noise bound before dropping."""
+
+    modulus_bits: int
+    delta_bits: int
+    drop_bits: int
+    noise_bits: float
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """All choices for a graph: by linear output (weights, biases, bounds) and by group of fixed tensors."""
+
+    ring_degree: int
+    weights: dict[str, Weights]
+    biases: dict[str, Array]
+    bounds: dict[str, int]
+    activations: dict[str, Activation]
+
+
+def quantise_weights(node: Linear, bits: int) -> Weights:
+    """Symmetric quantisation with one scale for the layer; round half to even."""
+    weight = np.asarray(node.weight, dtype=np.float64)
+    top = float(np.abs(weight).max(initial=0.0))
+    limit = 2 ** (bits - 1) - 1
+    scale = top / limit if top > 0 and top / limit > 0 else 1.0
+    integers = np.rint(weight / scale).clip(-limit, limit).astype(np.int8 if bits <= 8 else np.int16)
+    rows, l2 = row_norms(integers)
+    return Weights(integers, scale, float(l2.max(initial=0.0)), rows)
+
+
+def activation(limit: float, bits: int) -> Activation:
+    """The scale that gives a range of ``limit`` to ``bits`` signed bits."""
+    bound = 2 ** (bits - 1) - 1
+    scale = limit / bound
+    if not (limit > 0 and scale > 1e-290):
+        scale = 1.0 / bound
+    return Activation(scale, bound, bits)
+
+
+def quantise_bias(node: Linear, scale: float) -> Array:
+    """Biases in units of the layer's output, as int64."""
+    v = np.rint(np.asarray(node.bias, dtype=np.float64) / scale)
+    if (np.abs(v) >= 2.0**62).any():
+        raise PlanError(f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model")
+    return v.astype(np.int64)
+
+
+def stage_parameters(layer: str, ring_degree: int, l2: float, bound: int, shared: bool) -> Parameters:
+    """The narrowest secure and correct parameters of a layer.
+
+    Raises:
+        PlanError: none at this ring degree; names the layer, the bits needed and allowed.
+    """
+    if bound >= 1 << 63:
+        raise PlanError(f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits")
+    try:
+        return Parameters(*_native.batch_stage_parameters(ring_degree, l2, bound, shared))
+    except ValueError as error:
+        text = str(error)
+        if ring_degree == max(RING_DEGREES):
+            text = text.replace("a larger ring degree or ", "")
+        raise PlanError(f"layer {layer!r} {text}") from None
+
+
+def choose(graph: Graph, forms: Forms, weight_bits: int, activation_bits: int | str, ring_degree: int | None) -> Quantisation:
+    """Weights, scales, bits and the ring degree of the whole plan.
+
+    Raises:
+        PlanError: bits out of range, or a layer that fits at no ring degree.
+    """
+    _check_bits("weight_bits", weight_bits)
+    if activation_bits != "auto":
+        _check_bits("activation_bits", activation_bits)
+    linears = [n for n in graph.nodes if isinstance(n, Linear)]
+    weights = {n.output: quantise_weights(n, weight_bits) for n in linears}
+    degrees = RING_DEGREES if ring_degree is None else (ring_degree,)
+    for degree in degrees:
+        try:
+            return _at_degree(degree, linears, forms, weights, activation_bits)
+        except PlanError:
+            if degree == degrees[-1]:
+                raise
+    raise PlanError("no ring degree to choose from")
+
+
+def _check_bits(what: str, bits: Any) -> None:
+    if not isinstance(bits, int) or not LEAST_BITS <= bits <= MOST_BITS:
+        raise PlanError(f"{what} is {bits!r}; give a whole number from {LEAST_BITS} to {MOST_BITS}")
+
+
+def _layer(node: Linear, weights: Weights, form: Activation) -> tuple[Array, int]:
+    bias = quantise_bias(node, form.scale * weights.scale)
+    bound = max((int(n) * form.bound + abs(int(b)) for n, b in zip(weights.rows, bias)), default=0)
+    return bias, bound
+
+
+def _at_degree(
+    degree: int, linears: list[Linear], forms: Forms, weights: dict[str, Weights], bits: int | str
+) -> Quantisation:
+    members: dict[str, list[Linear]] = {root: [] for root in forms.limit}
+    for node in linears:
+        members[forms.root(forms.source[node.output])].append(node)
+    activations = {}
+    for root, nodes in members.items():
+        limit = forms.limit[root]
+        chosen = bits if bits != "auto" else min((_auto_bits(degree, n, weights[n.output], limit) for n in nodes), default=min(AUTO_BITS))
+        activations[root] = activation(limit, int(chosen))
+    biases, bounds = {}, {}
+    for node in linears:
+        form = activations[forms.root(forms.source[node.output])]
+        biases[node.output], bounds[node.output] = _layer(node, weights[node.output], form)
+        stage_parameters(node.name, degree, weights[node.output].l2, bounds[node.output], True)
+    return Quantisation(degree, weights, biases, bounds, activations)
+
+
+def _auto_bits(degree: int, node: Linear, weights: Weights, limit: float) -> int:
+    cheap = CHEAP_MODULUS_BITS.get(degree, 64)
+    for bits in AUTO_BITS:
+        _, bound = _layer(node, weights, activation(limit, bits))
+        try:
+            if stage_parameters(node.name, degree, weights.l2, bound, True).modulus_bits <= cheap:
+                return bits
+        except PlanError:
+            continue
+    return min(AUTO_BITS)

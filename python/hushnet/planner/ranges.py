@@ -1,0 +1,171 @@
+"""Ranges of the graph's tensors: from calibration data, or from interval arithmetic over declared input ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import numpy as np
+
+from ..graph import Conv2d, Geometry, Graph, Linear
+from ..plan import PlanError
+from ..reference.linear import add_bias, apply
+from .rules import RULES, Pair, magnitude
+
+Array = np.ndarray
+Range = tuple[float, float]
+InputRanges = Union[Range, Mapping[str, Range], None]
+
+CALIBRATION_BYTES = 256 << 20
+
+
+@dataclass
+class Ranges:
+    """Planned range of every tensor.
+
+    Attributes:
+        limit: largest |x| that is planned for, by tensor.
+        square: mean of x^2, by tensor (known with calibration only).
+        inputs: interval of every graph input.
+        source: "calibration" or "intervals".
+        floats: outputs of the float execution on the calibration data, by name.
+    """
+
+    limit: dict[str, float]
+    inputs: dict[str, Range]
+    source: str
+    square: dict[str, float] = field(default_factory=dict)
+    floats: dict[str, Array] = field(default_factory=dict)
+
+
+def plan_geometry(geometry: Geometry) -> dict[str, Any]:
+    """The geometry as the plan writes it."""
+    if not isinstance(geometry, Conv2d):
+        return {"type": "dense", "inputs": geometry.inputs, "outputs": geometry.outputs}
+    return {
+        "type": "conv2d",
+        "input": list(geometry.input),
+        "output": list(geometry.output),
+        "kernel": list(geometry.kernel),
+        "stride": list(geometry.stride),
+        "pads": list(geometry.pads),
+        "dilation": list(geometry.dilation),
+        "groups": geometry.groups,
+    }
+
+
+def input_intervals(graph: Graph, input_range: InputRanges) -> dict[str, Range]:
+    """The declared interval of every graph input; [0, 1] where nothing is declared.
+
+    Raises:
+        PlanError: an unknown input, or an interval that is empty or not finite.
+    """
+    if isinstance(input_range, Mapping):
+        unknown = sorted(set(input_range) - set(graph.inputs))
+        if unknown:
+            raise PlanError(f"input_range names {unknown}, the model's inputs are {graph.inputs}")
+        given = {name: input_range.get(name, (0.0, 1.0)) for name in graph.inputs}
+    else:
+        given = {name: input_range or (0.0, 1.0) for name in graph.inputs}
+    for name, (low, high) in given.items():
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise PlanError(f"input_range of {name!r} is ({low}, {high}); give finite numbers, the smaller first")
+    return {name: (float(low), float(high)) for name, (low, high) in given.items()}
+
+
+def linear_interval(geometry: dict[str, Any], weight: Array, bias: Array, interval: Pair) -> Pair:
+    """Interval of ``W x + b`` for x in an elementwise interval (per-image shapes)."""
+    middle, radius = (interval[1] + interval[0]) / 2, (interval[1] - interval[0]) / 2
+    centre = add_bias(geometry, apply(geometry, weight, middle[None])[0], bias)
+    spread = apply(geometry, np.abs(weight), radius[None])[0]
+    slack = (np.abs(centre) + spread) * 1e-12
+    return centre - spread - slack, centre + spread + slack
+
+
+def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
+    """Ranges that hold for every input of the declared intervals.
+
+    Raises:
+        PlanError: no finite interval for a tensor.
+    """
+    values: dict[str, Pair] = {
+        name: (np.full(graph.shapes[name], low), np.full(graph.shapes[name], high)) for name, (low, high) in inputs.items()
+    }
+    uses = _uses(graph)
+    limit = {name: float(max(abs(low), abs(high))) for name, (low, high) in inputs.items()}
+    for node in graph.nodes:
+        if isinstance(node, Linear):
+            shaped = values[node.input]
+            values[node.output] = linear_interval(plan_geometry(node.geometry), node.weight, node.bias, _shaped(node, shaped))
+            sources = [node.input]
+        else:
+            ins = [values[t] for t in node.inputs]
+            values[node.output] = RULES[node.op].interval(node.attrs, ins, graph.shapes[node.output])
+            sources = node.inputs
+        largest = float(magnitude(values[node.output]).max(initial=0.0))
+        if not math.isfinite(largest):
+            raise PlanError(
+                f"node {node.name!r}: no finite range for {node.output!r} follows from the input ranges; give calibration data"
+            )
+        limit[node.output] = largest
+        for tensor in sources:
+            uses[tensor] -= 1
+            if uses[tensor] == 0:
+                values.pop(tensor, None)
+    return Ranges(limit, inputs, "intervals")
+
+
+def _shaped(node: Linear, pair: Pair) -> Pair:
+    if isinstance(node.geometry, Conv2d):
+        return pair
+    return pair[0].reshape(-1), pair[1].reshape(-1)
+
+
+def _uses(graph: Graph) -> dict[str, int]:
+    uses: dict[str, int] = {}
+    for node in graph.nodes:
+        for tensor in [node.input] if isinstance(node, Linear) else node.inputs:
+            uses[tensor] = uses.get(tensor, 0) + 1
+    return uses
+
+
+def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, input_range: InputRanges) -> Ranges:
+    """Ranges from a float run over sample inputs, times ``margin``; declared input ranges are kept as they are.
+
+    Raises:
+        PlanError: no samples, or a value that is not finite.
+    """
+    from ..reference.float import evaluate
+
+    count = next(iter(samples.values())).shape[0]
+    if count == 0:
+        raise PlanError("the calibration data has no images; give at least one, better some hundred")
+    step = max(1, CALIBRATION_BYTES // max(1, 8 * sum(math.prod(s) for s in graph.shapes.values())))
+    largest: dict[str, float] = {}
+    square: dict[str, float] = {}
+    floats: dict[str, list[Array]] = {name: [] for name in graph.outputs}
+    for start in range(0, count, step):
+        part = {k: v[start:start + step] for k, v in samples.items()}
+        for name, value in evaluate(graph, part, keep_all=True).items():
+            top = float(np.abs(value).max(initial=0.0))
+            if not math.isfinite(top):
+                raise PlanError(f"the float run over the calibration data gives a value that is not finite in {name!r}; check the model and the data")
+            largest[name] = max(largest.get(name, 0.0), top)
+            square[name] = square.get(name, 0.0) + float(np.square(value).mean()) * next(iter(part.values())).shape[0] / count
+            if name in floats:
+                floats[name].append(value)
+    limit = {name: margin * top for name, top in largest.items()}
+    inputs = {name: (-limit[name], limit[name]) for name in graph.inputs}
+    declared = input_intervals(graph, input_range) if input_range is not None else {}
+    if isinstance(input_range, Mapping):
+        declared = {name: r for name, r in declared.items() if name in input_range}
+    for name, (low, high) in declared.items():
+        slack = 1e-9 * (high - low)
+        least, most = float(samples[name].min()), float(samples[name].max())
+        if least < low - slack or most > high + slack:
+            raise PlanError(f"the calibration data of {name!r} lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})")
+        limit[name], inputs[name] = max(abs(low), abs(high)), (low, high)
+    outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
+    return Ranges(limit, inputs, "calibration", square, outputs)

@@ -1,0 +1,97 @@
+"""Graph rewrites that change no value and make encrypted execution cheaper.
+
+- Relu or clip after a max pooling moves before it (both are non-decreasing, so results are equal bit for bit): the
+  pooling then runs on small quantised tensors, and the activation streams with the layer's results.
+- A convolution that skips positions along an axis where its kernel has one tap (ResNet's strided 1x1) is preceded by a
+  slice on the client, so that positions nobody reads are not encrypted and sent.
+- Nodes that no output needs are dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..graph import Conv2d, Graph, Linear, Node, Op
+
+_MONOTONE = frozenset({"relu", "clip"})
+
+
+def rewrite(graph: Graph) -> Graph:
+    """An equivalent graph; the given one is left as it is."""
+    copied = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
+    _pool_last(copied)
+    _subsample(copied)
+    _prune(copied)
+    return copied
+
+
+def consumers(graph: Graph) -> dict[str, list[Node]]:
+    """The nodes that read each tensor."""
+    found: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for tensor in [node.input] if isinstance(node, Linear) else dict.fromkeys(node.inputs):
+            found.setdefault(tensor, []).append(node)
+    return found
+
+
+def _pool_last(graph: Graph) -> None:
+    changed = True
+    while changed:
+        changed = False
+        readers = consumers(graph)
+        for index, pool in enumerate(graph.nodes):
+            if not isinstance(pool, Op) or pool.op != "max_pool" or pool.output in graph.outputs:
+                continue
+            after = readers.get(pool.output, [])
+            if len(after) != 1 or not isinstance(after[0], Op) or after[0].op not in _MONOTONE:
+                continue
+            activation = after[0]
+            between = f"{pool.inputs[0]}.{activation.name}"
+            if between in graph.shapes:
+                continue
+            graph.shapes[between] = graph.shapes[pool.inputs[0]]
+            first = replace(activation, inputs=[pool.inputs[0]], output=between)
+            second = replace(pool, inputs=[between], output=activation.output)
+            del graph.shapes[pool.output]
+            position = graph.nodes.index(activation)
+            graph.nodes[index], graph.nodes[position] = first, second
+            changed = True
+            break
+
+
+def _subsample(graph: Graph) -> None:
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if not isinstance(node, Linear) or not isinstance(node.geometry, Conv2d):
+            nodes.append(node)
+            continue
+        g = node.geometry
+        axes = [a for a in range(2) if g.kernel[a] == 1 and g.stride[a] > 1 and g.pads[a] == 0 and g.pads[2 + a] == 0]
+        if not axes:
+            nodes.append(node)
+            continue
+        spatial = [g.output[1 + a] if a in axes else g.input[1 + a] for a in range(2)]
+        shape = (g.input[0], spatial[0], spatial[1])
+        name = f"{node.name}.sampled"
+        attrs = {
+            "axes": [1 + a for a in axes],
+            "starts": [0] * len(axes),
+            "ends": [g.input[1 + a] for a in axes],
+            "steps": [g.stride[a] for a in axes],
+        }
+        graph.shapes[name] = shape
+        nodes.append(Op(name, "slice", [node.input], name, attrs))
+        stride = (1 if 0 in axes else g.stride[0], 1 if 1 in axes else g.stride[1])
+        nodes.append(replace(node, input=name, geometry=replace(g, input=shape, stride=stride)))
+    graph.nodes[:] = nodes
+
+
+def _prune(graph: Graph) -> None:
+    """Drops nodes that no output needs."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            kept.append(node)
+            needed.update([node.input] if isinstance(node, Linear) else node.inputs)
+    graph.nodes[:] = reversed(kept)

@@ -1,0 +1,1 @@
+"""Executors of a plan for proof and comparison: what the answer should be."""

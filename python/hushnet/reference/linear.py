@@ -1,0 +1,104 @@
+"""Dense layers and convolutions on NumPy: the same code for exact integers and for real weights.
+
+Integer sums are exact in binary64 matrix products while every partial sum stays below 2^53, and in int64 below 2^63.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+Geometry = dict[str, Any]
+
+IM2COL_BYTES = 128 << 20
+
+
+def geometry_shapes(geometry: Geometry) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Per-image input shape, output shape, and weight shape of a plan geometry."""
+    if geometry["type"] == "dense":
+        k, m = geometry["inputs"], geometry["outputs"]
+        return (k,), (m,), (m, k)
+    c, out = geometry["input"][0], geometry["output"][0]
+    return tuple(geometry["input"]), tuple(geometry["output"]), (out, c // geometry["groups"], *geometry["kernel"])
+
+
+def apply(geometry: Geometry, weight: Array, x: Array) -> Array:
+    """``W x`` (no bias) for x of shape (B, *input); result (B, *output), in the common dtype of both."""
+    if geometry["type"] == "dense":
+        return x.reshape(x.shape[0], -1) @ weight.T
+    return _convolve(geometry, weight, x)
+
+
+def add_bias(geometry: Geometry, y: Array, bias: Array) -> Array:
+    """``y + bias`` with one bias per output channel or feature."""
+    return y + (bias if geometry["type"] == "dense" else bias.reshape(-1, 1, 1))
+
+
+def row_norms(weight: Array) -> tuple[Array, Array]:
+    """L1 norm (exact integers, as int64) and L2 norm (float64) of every row of integer weights."""
+    rows = weight.reshape(weight.shape[0], -1).astype(np.int64)
+    return np.abs(rows).sum(axis=1), np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1))
+
+
+def _padded(geometry: Geometry, x: Array) -> Array:
+    _, _, height, width = x.shape
+    top, left, bottom, right = geometry["pads"]
+    (kh, kw), (sh, sw), (dh, dw) = geometry["kernel"], geometry["stride"], geometry["dilation"]
+    _, out_h, out_w = geometry["output"]
+    # what the last window reads, whatever the declared padding at the end
+    need_h = (out_h - 1) * sh + (kh - 1) * dh + 1
+    need_w = (out_w - 1) * sw + (kw - 1) * dw + 1
+    bottom = max(bottom, need_h - height - top)
+    right = max(right, need_w - width - left)
+    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))) if top or left or bottom or right else x
+
+
+def _convolve(geometry: Geometry, weight: Array, x: Array) -> Array:
+    batch = x.shape[0]
+    out_c, out_h, out_w = geometry["output"]
+    groups = geometry["groups"]
+    kh, kw = geometry["kernel"]
+    in_c = geometry["input"][0]
+    padded = _padded(geometry, x)
+    per_image = in_c * kh * kw * out_h * out_w * 8
+    dtype = np.result_type(weight, x)
+    out = np.zeros((batch, out_c, out_h, out_w), dtype=dtype)
+    if in_c == groups and out_c == groups:
+        _taps(geometry, weight, padded, out, depthwise=True)
+        return out
+    if per_image > IM2COL_BYTES:
+        _taps(geometry, weight, padded, out, depthwise=False)
+        return out
+    chunk = max(1, IM2COL_BYTES // max(1, per_image))
+    rows = weight.reshape(groups, out_c // groups, -1).astype(dtype)
+    for start in range(0, batch, chunk):
+        part = padded[start:start + chunk]
+        columns = np.stack([_tap(geometry, part, i, j) for i in range(kh) for j in range(kw)], axis=2)
+        columns = columns.astype(dtype, copy=False).reshape(part.shape[0], groups, -1, out_h * out_w)
+        out[start:start + chunk] = np.matmul(rows, columns).reshape(-1, out_c, out_h, out_w)
+    return out
+
+
+def _tap(geometry: Geometry, padded: Array, i: int, j: int) -> Array:
+    (sh, sw), (dh, dw) = geometry["stride"], geometry["dilation"]
+    _, out_h, out_w = geometry["output"]
+    rows = slice(i * dh, i * dh + (out_h - 1) * sh + 1, sh)
+    columns = slice(j * dw, j * dw + (out_w - 1) * sw + 1, sw)
+    return padded[:, :, rows, columns]
+
+
+def _taps(geometry: Geometry, weight: Array, padded: Array, out: Array, *, depthwise: bool) -> None:
+    batch, out_c, out_h, out_w = out.shape
+    groups = geometry["groups"]
+    kh, kw = geometry["kernel"]
+    for i in range(kh):
+        for j in range(kw):
+            view = _tap(geometry, padded, i, j)
+            if depthwise:
+                out += view * weight[:, 0, i, j].reshape(-1, 1, 1)
+                continue
+            rows = weight[:, :, i, j].reshape(groups, out_c // groups, -1).astype(out.dtype)
+            columns = view.astype(out.dtype).reshape(batch, groups, -1, out_h * out_w)
+            out += np.matmul(rows, columns).reshape(out.shape)

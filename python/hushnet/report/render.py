@@ -1,0 +1,149 @@
+"""``render(report)``: an explanation for people, with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from ..plan import Plan
+from .explain import TRUST
+
+Report = Mapping[str, Any]
+
+
+def size(count: float) -> str:
+    """Bytes with a binary unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable: the last unit always returns")
+
+
+def seconds(value: float) -> str:
+    """Seconds with a metric unit."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if abs(value) * factor >= 1 or unit == "us":
+            return f"{value * factor:.2f} {unit}"
+    raise AssertionError("unreachable: the last unit always returns")
+
+
+def render(report: Report) -> Group:
+    """A printable of :func:`hushnet.report.explain`'s dict."""
+    parts: list[Any] = [_trust(report), _parameters(report), _layers(report)]
+    if any("measured" in layer for layer in report["layers"]):
+        parts.append(_measured(report))
+    parts += [_totals(report), _notes(report)]
+    return Group(*parts)
+
+
+def trust_text(plan: Plan) -> Text:
+    """Who learns what under a plan, in a few lines."""
+    mode = plan.document["trust"]
+    return _who_learns_what({"mode": mode, **TRUST[mode]})
+
+
+def _who_learns_what(trust: Mapping[str, str]) -> Text:
+    text = Text()
+    for label, key in (
+        ("Non-linear layers  ", "who_computes_nonlinear_layers"),
+        ("The server learns  ", "server_learns"),
+        ("The client learns  ", "client_learns"),
+    ):
+        text.append(label, style="bold")
+        text.append(trust[key] + "\n")
+    if trust["warning"]:
+        text.append(trust["warning"], style="yellow")
+    text.rstrip()
+    return text
+
+
+def _trust(report: Report) -> Panel:
+    return Panel(_who_learns_what(report["trust"]), title=f"{report['name']}: {report['trust']['mode']}", title_align="left")
+
+
+def _parameters(report: Report) -> Table:
+    p = report["parameters"]
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    widths = p["modulus_bits"]
+    table.add_row("Ring degree N", f"{p['ring_degree']} (images in a block)")
+    table.add_row("log2 q", f"{widths['least']} to {widths['most']} bits, the table allows {p['modulus_bits_limit']} for 128-bit security")
+    grade = "INSECURE" if p["insecure"] else f"at least {p['security_bits']} bits, about {p['estimated_security_bits']} estimated"
+    table.add_row("Security", grade)
+    table.add_row("Wrong result", p["failure_probability"])
+    return table
+
+
+def _layers(report: Report) -> Group:
+    """Two tables that fit a narrow terminal: what every layer costs, and with which parameters and precision it runs."""
+    costs = Table(title="Layers, for the whole batch", title_justify="left", header_style="bold")
+    for column in ("layer", "what", "up", "down", "client", "server", "tiles"):
+        costs.add_column(column, justify="left" if column in ("layer", "what") else "right")
+    precision = Table(title="Parameters and precision of linear layers", title_justify="left", header_style="bold")
+    for column in ("layer", "k/d/u", "mask", "input range", "margin", "memory c/s"):
+        precision.add_column(column, justify="left" if column == "layer" else "right")
+    for layer in report["layers"]:
+        if layer["kind"] == "client":
+            ops = ", ".join(op for op in layer["ops"] if op not in ("quantize", "dequantize")) or "encode or decode"
+            costs.add_row(layer["name"], f"client: {ops}", "", "", seconds(layer["seconds_client"]), style="dim")
+            continue
+        traffic = (size(layer["bytes_up"]), size(layer["bytes_down"]))
+        times = (seconds(layer["seconds_client"]), seconds(layer["seconds_server"]))
+        costs.add_row(layer["name"], layer["geometry"], *traffic, *times, str(layer["tiles"]))
+        span = layer["input_range"]
+        precision.add_row(
+            layer["name"],
+            f"{layer['modulus_bits']}/{layer['delta_bits']}/{layer['drop_bits']}",
+            layer["mask"],
+            f"±{span['largest']:.4g} in {span['bits']} bits",
+            f"{layer['noise_margin_bits']:.2f} bits",
+            f"{size(layer['client_memory_bytes'])} / {size(layer['server_memory_bytes'])}",
+        )
+    caption = "k: modulus 2^k, d: scale 2^d, u: low bits not sent back; margin: bits between the noise bound and a wrong result"
+    precision.caption, precision.caption_justify = caption, "left"
+    return Group(costs, precision)
+
+
+_MEASURED = ("seconds_client", "seconds_server", "bytes_up", "bytes_down", "noise_bits")
+
+
+def _measured(report: Report) -> Table:
+    table = Table(title="Predicted / measured", title_justify="left", header_style="bold")
+    table.add_column("layer")
+    for key in _MEASURED:
+        table.add_column(key.replace("_", " "), justify="right")
+    table.add_column("largest value of planned", justify="right")
+    for layer in report["layers"]:
+        seen = layer.get("measured")
+        if not seen:
+            continue
+        cells = []
+        for key in _MEASURED:
+            show = size if key.startswith("bytes") else seconds if key.startswith("seconds") else "{:.2f}".format
+            cells.append(" / ".join(show(side[key]) if key in side else "-" for side in (layer, seen)) if key in layer else "")
+        cells.append("; ".join(f"{r['largest']:.4g} of {r['planned']:.4g}" for r in seen["ranges"].values()))
+        table.add_row(layer["name"], *cells)
+    return table
+
+
+def _totals(report: Report) -> Table:
+    t, e = report["totals"], report["error"]
+    table = Table(title="Totals", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("Batch", f"{t['batch']} images, {t['blocks']} blocks, {t['rounds']} rounds")
+    table.add_row("Time", f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image")
+    table.add_row("Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image")
+    table.add_row("Set-up, once a session", f"{size(t['setup_bytes_down'])} down; {size(t['kept_masks_bytes'])} of masks kept by the client")
+    table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
+    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {e['worst_case']:.3g} in the worst case")
+    if "seen_on_calibration" in e:
+        table.add_row("", f"{e['seen_on_calibration']:.3g} seen on the calibration data")
+    return table
+
+
+def _notes(report: Report) -> Text:
+    return Text("\n".join(f"- {note}" for note in report["notes"]))

@@ -1,0 +1,139 @@
+"""The command line as a user meets it: the whole way through two processes, and bad input of every kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hushnet
+from hushnet import data, zoo
+from hushnet.reference import numpy as fixed_point
+
+
+def hush(*arguments: object, check: bool = True) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "hushnet", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if check:
+        assert done.returncode == 0, done.stderr + done.stdout
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli")
+    train_x, _, test_x, _ = data.digits()
+    np.save(path / "calibration.npy", train_x[:64].astype(np.float32))
+    np.save(path / "x.npy", test_x[:50].astype(np.float32))
+    (path / "model.onnx").write_bytes(zoo.trained("cryptonets-relu").SerializeToString())
+    hush("compile", path / "model.onnx", "-o", path / "model.hush", "--calibration", path / "calibration.npy")
+    return path
+
+
+def planned(folder: Path) -> np.ndarray:
+    model = hushnet.Model.load(folder / "model.hush")
+    return next(iter(fixed_point.run(model.plan, {model.input_names[0]: np.load(folder / "x.npy")}).values()))
+
+
+class Server:
+    def __init__(self, plan: Path, *extra: str):
+        command = [sys.executable, "-m", "hushnet", "serve", str(plan), "--listen", "127.0.0.1:0", "--json", *extra]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.about = json.loads(self.process.stdout.readline())
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=10)
+
+
+def test_check_explain_run(folder: Path) -> None:
+    assert json.loads(hush("check", folder / "model.onnx", "--json").stdout)["supported"]
+    explained = json.loads(hush("explain", folder / "model.hush", "--json").stdout)
+    text = json.dumps(explained)
+    assert "client-aided" in text and "pre-activation" in text
+    hush("run", folder / "model.hush", folder / "x.npy", "-o", folder / "y.npy", "--trace", folder / "trace.json", "--json")
+    np.testing.assert_array_equal(np.load(folder / "y.npy"), planned(folder))
+    measured = json.loads(hush("explain", folder / "model.hush", "--trace", folder / "trace.json", "--json").stdout)
+    assert measured != explained
+    assert "128" in hush("explain", folder / "model.hush").stdout
+
+
+def test_trace_equals_prediction_in_bytes(folder: Path) -> None:
+    model = hushnet.Model.load(folder / "model.hush")
+    result = hushnet.run(model, np.resize(np.load(folder / "x.npy"), (2048, 1, 28, 28)))
+    for key in ("bytes_up", "bytes_down", "setup_bytes_down", "rounds"):
+        assert result.trace[key] == model.plan.predicted[key], key
+
+
+def test_serve_and_infer_in_two_processes(folder: Path) -> None:
+    with Server(folder / "model.hush") as server:
+        url = server.about["url"]
+        hush("infer", url, folder / "x.npy", "-o", folder / "z.npy")
+        np.testing.assert_array_equal(np.load(folder / "z.npy"), planned(folder))
+
+
+def test_the_server_outlives_bad_peers(folder: Path) -> None:
+    with Server(folder / "model.hush") as server:
+        port = server.about["port"]
+        for garbage in (b"", b"\x00" * 4096, b"GET /ws HTTP/1.1\r\n\r\n", os.urandom(10000)):
+            with socket.create_connection(("127.0.0.1", port)) as peer:
+                peer.sendall(garbage)
+        np.save(folder / "bad-shape.npy", np.zeros((3, 1, 27, 28), np.float32))
+        np.save(folder / "nan.npy", np.full((3, 1, 28, 28), np.nan, np.float32))
+        np.save(folder / "text.npy", np.full((3, 1, 28, 28), "a"))
+        np.save(folder / "huge.npy", np.full((3, 1, 28, 28), 1e6, np.float32))
+        for bad, word in (("bad-shape", "28"), ("nan", "finite"), ("text", "dtype"), ("huge", "range")):
+            done = hush("infer", server.about["url"], folder / f"{bad}.npy", check=False)
+            assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
+            assert word in done.stderr.lower(), (bad, done.stderr)
+        hush("infer", server.about["url"], folder / "x.npy", "-o", folder / "after.npy")
+        np.testing.assert_array_equal(np.load(folder / "after.npy"), planned(folder))
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text", "version"])
+def test_damaged_plans(folder: Path, tmp_path: Path, damage: str) -> None:
+    good = (folder / "model.hush").read_bytes()
+    bad = {
+        "truncate": good[: len(good) // 2],
+        "flip": good[:-5] + bytes([good[-5] ^ 1]) + good[-4:],
+        "empty": b"",
+        "text": b"not a plan at all",
+        "version": good.replace(b'"version":"1"', b'"version":"9"', 1),
+    }[damage]
+    assert bad != good
+    (tmp_path / "bad.hush").write_bytes(bad)
+    for command in (["explain"], ["run", folder / "x.npy"], ["serve"]):
+        done = hush(command[0], tmp_path / "bad.hush", *command[1:], check=False)
+        assert done.returncode == 1 and "PlanError" in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_errors_are_one_line_and_name_the_remedy(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    for arguments in (
+        ["compile", tmp_path / "bad.onnx", "-o", tmp_path / "o.hush"],
+        ["compile", tmp_path / "absent.onnx", "-o", tmp_path / "o.hush"],
+        ["compile", folder / "model.onnx", "-o", tmp_path / "o.hush", "--trust", "none"],
+        ["run", folder / "model.hush", tmp_path / "absent.npy"],
+        ["infer", "ws://127.0.0.1:1/ws", folder / "x.npy"],
+        ["infer", "http://example", folder / "x.npy"],
+        ["serve", folder / "model.hush", "--listen", "nowhere"],
+        ["bench", "no-such-bench"],
+        ["zoo", "no-such-net"],
+    ):
+        done = hush(*arguments, check=False)
+        assert done.returncode != 0 and "Traceback" not in done.stderr, (arguments, done.stderr)
+        assert done.stderr.strip(), arguments
+
+
+def test_bench_and_zoo_are_listed() -> None:
+    assert {b["name"] for b in json.loads(hush("bench", "--list", "--json").stdout)} >= {"cryptonets-relu", "mobilenetv2"}
+    assert "resnet50-224" in json.loads(hush("zoo", "--json").stdout)
