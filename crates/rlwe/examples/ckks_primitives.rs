@@ -1,4 +1,4 @@
-//! CKKS primitives, the best of many short runs (a loaded machine disturbs it little), as JSON lines.
+//! CKKS primitives in processor time (which other load disturbs little), as JSON lines.
 //!
 //! `cargo run --release -p hushnet-rlwe --example ckks_primitives`
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -7,23 +7,38 @@ use hushnet_ring::{sample, simd, Prg};
 use hushnet_rlwe::ckks::client::KeyGenerator;
 use hushnet_rlwe::ckks::*;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// Seconds that this thread has run, where the system tells (Linux), else wall-clock seconds.
+fn seconds() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let scheduled = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let first = scheduled.as_deref().and_then(|line| line.split(' ').next()?.parse::<f64>().ok());
+    first.map_or_else(|| START.get_or_init(Instant::now).elapsed().as_secs_f64(), |ns| ns * 1e-9)
+}
 
 struct Report<'a> {
     parameters: &'a str,
 }
 
 impl Report<'_> {
-    /// Best of at least 20 and at most 300 pairs of runs, within a second.
+    /// Seconds a run: the best of three windows of a tenth of a second.
     fn run<R>(&self, operation: &str, mut f: impl FnMut() -> R) {
-        let (mut best, end) = (f64::INFINITY, Instant::now() + Duration::from_secs(1));
-        let mut runs = 0;
-        while runs < 20 || runs < 300 && Instant::now() < end {
-            let start = Instant::now();
-            black_box(f());
-            black_box(f());
-            best = best.min(start.elapsed().as_secs_f64() / 2.0);
-            runs += 1;
+        let start = Instant::now();
+        black_box(f());
+        let batch = (1e-3 / start.elapsed().as_secs_f64().max(1e-8)).ceil() as usize;
+        let mut best = f64::INFINITY;
+        for _ in 0..3 {
+            let (start, mut runs, mut spent) = (seconds(), 0, 0.0);
+            while spent < 0.1 {
+                for _ in 0..batch {
+                    black_box(f());
+                }
+                runs += batch;
+                spent = seconds() - start;
+            }
+            best = best.min(spent / runs as f64);
         }
         println!(
             "{{\"parameters\": \"{}\", \"isa\": \"{}\", \"threads\": 1, \"operation\": \"{operation}\", \"us\": {:.2}}}",

@@ -92,6 +92,30 @@ fn a_thousand_ciphertexts_of_each_kind_stay_within_their_bounds() {
 }
 
 #[test]
+fn independent_errors_of_a_lazy_sum_add_in_squares() {
+    let mut world = World::new(&specs(64)[0], simd::isa(), 35);
+    let e = world.evaluator.clone();
+    let level = world.params.level(3).unwrap();
+    let integers: Vec<i64> = (0..20).map(|k| k * k - 60).collect();
+    let weights: Vec<ScalarPlaintext> =
+        integers.iter().map(|w| world.encoder.encode_integer(*w, level).unwrap()).collect();
+    let weights: Vec<&ScalarPlaintext> = weights.iter().collect();
+    let mut measured = Measured::new();
+    for _ in 0..200 {
+        let mut expected = vec![Complex::default(); 32];
+        let mut terms = Vec::new();
+        for w in &integers {
+            let x = world.values(1.0);
+            expected = map2(&expected, &x, |s, v| plus(s, scaled(v, *w as f64)));
+            terms.push(world.encrypt(&x, 3, 1.0));
+        }
+        let terms: Vec<&Ciphertext> = terms.iter().collect();
+        measured.add(&world, &e.scalar_mac(&terms, &weights, Terms::Independent).unwrap(), &expected);
+    }
+    measured.check("lazy sum", 1.03);
+}
+
+#[test]
 fn dependent_errors_add_up_as_predicted() {
     let mut world = World::new(&specs(128)[0], simd::isa(), 34);
     let e = world.evaluator.clone();
