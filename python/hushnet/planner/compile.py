@@ -18,7 +18,7 @@ from .forms import choose_forms
 from .lower import Lowered, lower
 from .quantise import RING_DEGREES, choose
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
-from .rewrite import rewrite
+from .rewrite import equalise_rows, rewrite
 
 Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
@@ -86,7 +86,7 @@ def compile(
     """
     settings = _options(options)
     _check_request(batch, trust, settings)
-    graph = rewrite(check_graph(graph))
+    graph = equalise_rows(rewrite(check_graph(graph)))
     samples = _samples(graph, calibration)
     if samples is None:
         ranges = from_intervals(graph, input_intervals(graph, input_range))
@@ -225,6 +225,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         "The server learns shapes only: neither inputs nor results.",
     ]
     ops = {op["op"] for s in lowered.stages if s["kind"] == "client" for op in s["ops"]}
+    if "channel_scale" in ops:
+        said.append("The relative size of the largest weight of every output row is public (channel_scale).")
     if "prelu" in ops:
         said.append("PRelu slopes are public: they are part of what every client receives.")
     if "affine" in ops:

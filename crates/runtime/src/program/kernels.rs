@@ -89,6 +89,7 @@ macro_rules! lanes {
 unary!(affine, x, mul, add => x * mul + add);
 unary!(relu, x => f::relu(x));
 unary!(leaky_relu, x, alpha => f::leaky_relu(x, alpha));
+unary!(times, x, factor => x * factor);
 unary!(prelu, x, slope => if x < 0.0 { x * slope } else { x });
 unary!(clip, x, lo, hi => f::smaller(f::larger(x, lo), hi));
 unary!(abs, x => x.abs());

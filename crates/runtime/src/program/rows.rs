@@ -195,6 +195,11 @@ fn keeps_finite(kind: &OpKind) -> bool {
     )
 }
 
+/// The value of a channel, out of one or one for every channel (the plan was checked).
+fn of_channel(values: &[f64], channel: usize) -> f64 {
+    values.get(channel).or(values.first()).copied().unwrap_or(1.0)
+}
+
 fn elementwise(kind: &OpKind, x: &[f64], y: &[f64], channel: usize, out: &mut [f64]) {
     match kind {
         OpKind::Affine { mul, add } => kernels::affine(x, *mul, *add, out),
@@ -206,10 +211,8 @@ fn elementwise(kind: &OpKind, x: &[f64], y: &[f64], channel: usize, out: &mut [f
         OpKind::Maximum {} => kernels::maximum(x, y, out),
         OpKind::Relu {} => kernels::relu(x, out),
         OpKind::LeakyRelu { alpha } => kernels::leaky_relu(x, *alpha, out),
-        OpKind::Prelu { slope } => {
-            let slope = slope.get(channel).or(slope.first()).copied().unwrap_or(1.0);
-            kernels::prelu(x, slope, out);
-        }
+        OpKind::Prelu { slope } => kernels::prelu(x, of_channel(slope, channel), out),
+        OpKind::ChannelScale { factor } => kernels::times(x, of_channel(factor, channel), out),
         OpKind::Clip { min, max } => {
             kernels::clip(x, min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY), out)
         }
