@@ -40,6 +40,7 @@ class Options:
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
         tiles: "auto", or "one" tile a layer.
+        row_scales: whether output rows get scales of their own (``equalise_rows``).
         unit_costs: path of a file made by ``hushnet calibrate``.
         producer: what the plan says it was made by.
     """
@@ -50,6 +51,7 @@ class Options:
     mask_memory: int = GIB
     drop: bool = True
     tiles: str = "auto"
+    row_scales: bool = True
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
 
@@ -86,7 +88,9 @@ def compile(
     """
     settings = _options(options)
     _check_request(batch, trust, settings)
-    graph = equalise_rows(rewrite(check_graph(graph)))
+    graph = rewrite(check_graph(graph))
+    if settings.row_scales:
+        graph = equalise_rows(graph)
     samples = _samples(graph, calibration)
     if samples is None:
         ranges = from_intervals(graph, input_intervals(graph, input_range))
