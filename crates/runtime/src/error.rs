@@ -35,6 +35,12 @@ impl From<hushnet_rlwe::CipherError> for Error {
     }
 }
 
+impl From<hushnet_layers::batch::LayerError> for Error {
+    fn from(e: hushnet_layers::batch::LayerError) -> Self {
+        Self::Internal(e.to_string())
+    }
+}
+
 impl From<hushnet_ring::RingError> for Error {
     fn from(e: hushnet_ring::RingError) -> Self {
         Self::Internal(e.to_string())

@@ -1,95 +1,75 @@
-//! The server's linear algebra on ciphertext words: temporary straightforward version.
+//! The server's side of one linear stage: ciphertext words in, linear combinations out.
 
 use crate::error::Error;
-use crate::plan::{GeometrySpec, LinearStage, WeightData};
+use crate::plan::{LinearStage, WeightData};
+use hushnet_layers::batch::{BatchLinear, PreparedLinear, RowStore, Tiling};
+use hushnet_ring::{pack, simd};
+use hushnet_rlwe::batch_server;
 use rayon::prelude::*;
 
-/// A linear layer.
-pub(super) struct Layer {
-    stage: LinearStage,
-}
+/// Bytes of output words that are computed before they are packed, to stay in the caches.
+const BAND_BYTES: usize = 1 << 20;
 
-/// Inputs that have arrived.
-#[derive(Default)]
-pub(super) struct Window {
-    features: Vec<Vec<u64>>,
+/// A prepared linear stage.
+pub(super) struct Layer {
+    prepared: PreparedLinear,
+    tiling: Tiling,
+    ring_degree: usize,
+    delta_bits: u32,
 }
 
 impl Layer {
     pub(super) fn new(stage: &LinearStage) -> Result<Self, Error> {
-        Ok(Self { stage: stage.clone() })
+        let weights = stage.weights.as_ref().ok_or_else(|| Error::Internal("a stage has no weights".into()))?;
+        let tiling = stage.tiling()?;
+        let layer = match &weights.weights {
+            WeightData::I8(w) => BatchLinear::from_bytes(*tiling.geometry(), w, &weights.bias),
+            WeightData::I16(w) => BatchLinear::new(*tiling.geometry(), w, &weights.bias),
+        }?;
+        let prepared = layer.prepare(simd::isa(), stage.params.modulus_bits())?;
+        tracing::debug!(stage = stage.name, kernel = prepared.kernel().name(), limbs = prepared.keeps_limbs(), "prepared");
+        let (ring_degree, delta_bits) = (stage.params.ring_degree(), stage.params.delta_bits());
+        Ok(Self { prepared, tiling, ring_degree, delta_bits })
     }
 
-    pub(super) fn window(&self) -> Window {
-        let [c, h, w] = self.stage.geometry.input_layout();
-        Window { features: vec![Vec::new(); c * h * w] }
+    pub(super) fn window(&self) -> Result<RowStore, Error> {
+        Ok(self.prepared.new_store(self.ring_degree)?)
     }
 
-    fn weight(&self, i: usize) -> u64 {
-        match &self.stage.weights.as_ref().unwrap().weights {
-            WeightData::I8(w) => i64::from(w[i]) as u64,
-            WeightData::I16(w) => i64::from(w[i]) as u64,
-        }
-    }
-
-    /// Row of the bias of a position of a tile's outputs.
-    pub(super) fn bias_row(&self, tile: usize, position: usize) -> usize {
-        let [c, _, w] = self.stage.geometry.output_layout();
-        match &self.stage.geometry {
-            GeometrySpec::Dense { .. } => self.stage.tiles[tile].outputs[0] + position,
-            GeometrySpec::Conv2d { .. } => position / w % c,
-        }
-    }
-
+    /// Takes in a tile's new inputs (`fill(position, words)` writes one) and writes its outputs without the `drop` low
+    /// bits, packed. With `bias`, it is added. `words` is room to work in.
     pub(super) fn apply(
         &self,
         tile: usize,
-        window: &mut Window,
+        window: &mut RowStore,
         fill: impl Fn(usize, &mut [u64]) -> Result<(), Error> + Sync,
-        emit: impl Fn(usize, &mut [u64]) -> Result<(), Error> + Sync,
+        (bias, drop): (bool, u32),
+        words: &mut Vec<u64>,
+        out: &mut [u8],
     ) -> Result<(), Error> {
-        let n = self.stage.params.ring_degree();
-        let [c, h, w] = self.stage.geometry.input_layout();
-        let first = self.stage.tiles[tile].inputs[0];
-        for p in 0..self.stage.tile_inputs(tile) {
-            let mut words = vec![0; n];
-            fill(p, &mut words)?;
-            window.features[GeometrySpec::feature_of(c, h, w, first, p)] = words;
+        let Some(rows) = self.tiling.tiles().get(tile) else { return Err(Error::Internal("no such tile".into())) };
+        window.add_rows(rows.input_rows(), fill)?;
+        let (n, k) = (self.ring_degree, self.prepared.modulus_bits());
+        let row_features = self.tiling.geometry().output_row_features();
+        let bytes = pack::packed_len(n, k - drop);
+        let band = (BAND_BYTES / (8 * n * row_features).max(1)).max(1);
+        let mut left = out;
+        for start in rows.output_rows().step_by(band) {
+            let end = (start + band).min(rows.outputs[1]);
+            let features = (end - start) * row_features;
+            words.resize(words.len().max(features * n), 0);
+            let words = &mut words[..features * n];
+            self.prepared.apply(start..end, window, bias.then_some(self.delta_bits), words)?;
+            let (packed, rest) = left.split_at_mut(features * bytes);
+            left = rest;
+            words.par_chunks_mut(n).zip(packed.par_chunks_mut(bytes)).try_for_each(|(words, packed)| -> Result<(), Error> {
+                if drop > 0 {
+                    batch_server::drop_bits(words, drop, k)?;
+                }
+                Ok(pack::pack(words, k - drop, packed)?)
+            })?;
         }
-        let [oc, _, ow] = self.stage.geometry.output_layout();
-        let o0 = self.stage.tiles[tile].outputs[0];
-        (0..self.stage.tile_outputs(tile)).into_par_iter().try_for_each(|p| {
-            let mut acc = vec![0_u64; n];
-            let mut add = |weight: u64, feature: usize| {
-                for (a, x) in acc.iter_mut().zip(&window.features[feature]) {
-                    *a = a.wrapping_add(weight.wrapping_mul(*x));
-                }
-            };
-            match &self.stage.geometry {
-                GeometrySpec::Dense { inputs, .. } => {
-                    for k in 0..*inputs {
-                        add(self.weight((o0 + p) * inputs + k), k);
-                    }
-                }
-                GeometrySpec::Conv2d { input, kernel, stride, pads, dilation, groups, .. } => {
-                    let (row, o, col) = (o0 + p / (oc * ow), p / ow % oc, p % ow);
-                    let cg = input[0] / groups;
-                    let g = o / (oc / groups);
-                    for ic in 0..cg {
-                        for ky in 0..kernel[0] {
-                            for kx in 0..kernel[1] {
-                                let y = (row * stride[0] + ky * dilation[0]).wrapping_sub(pads[0]);
-                                let x = (col * stride[1] + kx * dilation[1]).wrapping_sub(pads[1]);
-                                if y < input[1] && x < input[2] {
-                                    let wi = ((o * cg + ic) * kernel[0] + ky) * kernel[1] + kx;
-                                    add(self.weight(wi), ((g * cg + ic) * input[1] + y) * input[2] + x);
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-            emit(p, &mut acc)
-        })
+        window.drop_before(self.tiling.keep_from(tile));
+        Ok(())
     }
 }

@@ -4,11 +4,13 @@ use super::layer::Layer;
 use crate::channel::{send_failure, Channel};
 use crate::compute::Compute;
 use crate::error::{Error, ProtocolError};
-use crate::plan::{LinearStage, MaskMode, Plan, Stage};
+use crate::plan::{GeometrySpec, LinearStage, MaskMode, Plan, Stage};
 use crate::trace::{shared_stages, since, ServerTrace};
 use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Hello, Kind, PROTOCOL};
+use hushnet_layers::batch::RowStore;
 use hushnet_ring::pack;
-use hushnet_rlwe::{batch_server, mask_words, MaskId};
+use hushnet_rlwe::{mask_words, MaskId};
+use std::collections::HashMap;
 use std::time::Instant;
 
 /// A plan prepared for serving; shared by all sessions.
@@ -36,6 +38,50 @@ enum Part<'a> {
     Body(&'a [u8]),
     /// The public masks of a block, or those that all blocks share.
     Mask { seed: &'a [u8; 32], block: Option<u32> },
+}
+
+/// Where a tile is computed.
+struct Room<'a> {
+    window: &'a mut RowStore,
+    words: &'a mut Vec<u64>,
+}
+
+/// What a session keeps from block to block.
+struct Session {
+    seed: [u8; 32],
+    windows: Windows,
+    words: Vec<u64>,
+    buffer: Vec<u8>,
+}
+
+/// Windows of the stages, kept from block to block as far as they fit.
+#[derive(Default)]
+struct Windows {
+    kept: HashMap<(usize, bool), RowStore>,
+    bytes: usize,
+}
+
+/// Bytes of windows that a session keeps between blocks.
+pub(crate) const KEPT_BYTES: usize = 256 << 20;
+
+impl Windows {
+    fn take(&mut self, index: usize, mask: bool, layer: &Layer) -> Result<RowStore, Error> {
+        match self.kept.remove(&(index, mask)) {
+            None => layer.window(),
+            Some(window) => {
+                self.bytes -= window.memory_bytes();
+                Ok(window)
+            }
+        }
+    }
+
+    fn put(&mut self, index: usize, mask: bool, mut window: RowStore) {
+        window.clear();
+        if self.bytes + window.memory_bytes() <= KEPT_BYTES {
+            self.bytes += window.memory_bytes();
+            self.kept.insert((index, mask), window);
+        }
+    }
 }
 
 /// One tile of a stage.
@@ -100,6 +146,7 @@ impl ServerPlan {
             kind: "Begin",
             detail: "the seed must have 32 bytes".into(),
         })?;
+        let mut session = Session { seed, windows: Windows::default(), words: Vec::new(), buffer: Vec::new() };
         let (mut set_up, mut next_block, mut images) = (false, 0, 0);
         loop {
             channel.rest(true);
@@ -114,7 +161,7 @@ impl ServerPlan {
                         return Err(ProtocolError::Unexpected { expected, got }.into());
                     }
                     let start = Instant::now();
-                    self.set_up(channel, &seed)?;
+                    self.set_up(channel, &session.seed)?;
                     trace.setup_seconds += since(start);
                 }
                 Kind::Block => {
@@ -129,7 +176,7 @@ impl ServerPlan {
                         return Err(ProtocolError::Message { kind: "Block", detail }.into());
                     }
                     next_block += 1;
-                    self.block(channel, &seed, block.index, trace)?;
+                    self.block(channel, &mut session, block.index, trace)?;
                     trace.blocks += 1;
                     trace.images += u64::from(block.images);
                     on_event(SessionEvent::Block { images: u64::from(block.images) });
@@ -154,43 +201,48 @@ impl ServerPlan {
     /// Sends the sums of shared masks of every tile.
     fn set_up(&self, channel: &mut dyn Channel, seed: &[u8; 32]) -> Result<(), Error> {
         for (index, stage, layer) in self.jobs().filter(|(_, s, _)| s.mask == MaskMode::Shared) {
-            let mut window = layer.window();
+            let (mut window, mut words) = (layer.window()?, Vec::new());
             for tile in 0..stage.tiles.len() {
                 let length = stage.setup_bytes(tile);
                 let mut frame = FrameBuilder::reuse(Vec::new(), Kind::SetupMask, index as u32, tile as u32, length)?;
                 let job = TileJob { index, stage, layer, tile };
                 let part = Part::Mask { seed, block: None };
-                self.compute.run(|| job.compute(part, &mut window, 0, frame.payload_mut()))?;
+                let room = Room { window: &mut window, words: &mut words };
+                self.compute.run(|| job.compute(part, room, 0, frame.payload_mut()))?;
                 channel.send(frame.finish())?;
             }
         }
         Ok(())
     }
 
-    fn block(&self, channel: &mut dyn Channel, seed: &[u8; 32], block: u32, trace: &mut ServerTrace) -> Result<(), Error> {
-        let mut buffer = Vec::new();
+    fn block(&self, channel: &mut dyn Channel, session: &mut Session, block: u32, trace: &mut ServerTrace) -> Result<(), Error> {
+        let Session { seed, windows, words, buffer } = session;
         for (index, stage, layer) in self.jobs() {
-            let (mut body, mut mask) = (layer.window(), layer.window());
+            let fresh = stage.mask == MaskMode::Fresh;
+            let mut body = windows.take(index, false, layer)?;
+            let mut mask = fresh.then(|| windows.take(index, true, layer)).transpose()?;
             let drop = stage.params.drop_bits();
             for tile in 0..stage.tiles.len() {
                 let request = channel.recv()?;
                 let start = Instant::now();
                 let payload = request.expect_payload(Kind::Request, index as u32, tile as u32, stage.request_bytes(tile))?;
                 let length = stage.response_bytes(tile);
-                let mut frame = FrameBuilder::reuse(std::mem::take(&mut buffer), Kind::Response, index as u32, tile as u32, length)?;
+                let mut frame = FrameBuilder::reuse(std::mem::take(buffer), Kind::Response, index as u32, tile as u32, length)?;
                 let job = TileJob { index, stage, layer, tile };
-                self.compute.run(|| match stage.mask {
-                    MaskMode::Shared => job.compute(Part::Body(payload), &mut body, drop, frame.payload_mut()),
-                    MaskMode::Fresh => {
-                        let (c0, c1) = frame.payload_mut().split_at_mut(length / 2);
-                        job.compute(Part::Body(payload), &mut body, drop, c0)?;
-                        job.compute(Part::Mask { seed, block: Some(block) }, &mut mask, drop, c1)
+                self.compute.run(|| {
+                    let (c0, c1) = frame.payload_mut().split_at_mut(if fresh { length / 2 } else { length });
+                    job.compute(Part::Body(payload), Room { window: &mut body, words }, drop, c0)?;
+                    match &mut mask {
+                        Some(window) => job.compute(Part::Mask { seed, block: Some(block) }, Room { window, words }, drop, c1),
+                        None => Ok(()),
                     }
                 })?;
                 trace.linear_seconds[index] += since(start);
-                buffer = request.into_buffer();
+                *buffer = request.into_buffer();
                 channel.send(frame.finish())?;
             }
+            windows.put(index, false, body);
+            mask.into_iter().for_each(|m| windows.put(index, true, m));
         }
         Ok(())
     }
@@ -198,36 +250,24 @@ impl ServerPlan {
 
 impl TileJob<'_> {
     /// Takes in the tile's new inputs and writes its outputs, without the `drop` low bits, packed.
-    fn compute(&self, part: Part<'_>, window: &mut super::layer::Window, drop: u32, out: &mut [u8]) -> Result<(), Error> {
+    fn compute(&self, part: Part<'_>, room: Room<'_>, drop: u32, out: &mut [u8]) -> Result<(), Error> {
         let params = &self.stage.params;
         let (n, k) = (params.ring_degree(), params.modulus_bits());
         let [channels, rows, columns] = self.stage.geometry.input_layout();
         let first = self.stage.tiles[self.tile].inputs[0];
-        let (in_bytes, out_bytes) = (pack::packed_len(n, k), pack::packed_len(n, k - drop));
+        let bytes = pack::packed_len(n, k);
         let fill = |position: usize, words: &mut [u64]| -> Result<(), Error> {
             match part {
-                Part::Body(payload) => Ok(pack::unpack(&payload[position * in_bytes..(position + 1) * in_bytes], k, words)?),
+                Part::Body(payload) => Ok(pack::unpack(&payload[position * bytes..(position + 1) * bytes], k, words)?),
                 Part::Mask { seed, block } => {
-                    let feature = crate::plan::GeometrySpec::feature_of(channels, rows, columns, first, position);
+                    let feature = GeometrySpec::feature_of(channels, rows, columns, first, position);
                     let id = MaskId { tensor: self.index as u32, feature: feature as u32, block };
                     Ok(mask_words(seed, id, k, words)?)
                 }
             }
         };
-        let bias = self.stage.weights.as_ref().map(|w| w.bias.as_slice()).unwrap_or_default();
-        let out: Vec<std::sync::Mutex<&mut [u8]>> = out.chunks_mut(out_bytes).map(std::sync::Mutex::new).collect();
-        self.layer.apply(self.tile, window, fill, |position, words| {
-            if let Part::Body(_) = part {
-                batch_server::add_bias(params, bias[self.layer.bias_row(self.tile, position)], words);
-            }
-            if k < 64 {
-                words.iter_mut().for_each(|w| *w &= (1 << k) - 1);
-            }
-            if drop > 0 {
-                batch_server::drop_bits(words, drop, k)?;
-            }
-            Ok(pack::pack(words, k - drop, &mut out[position].lock().unwrap())?)
-        })
+        let bias = matches!(part, Part::Body(_));
+        self.layer.apply(self.tile, room.window, fill, (bias, drop), room.words, out)
     }
 }
 

@@ -214,22 +214,23 @@ impl<'a> Checker<'a> {
                 let place = format!("stage '{}'", s.name);
                 let input = self.read(&place, s.input)?;
                 let output = self.define(&place, s.output)?;
-                let weights = match (&s.weights, &s.bias) {
+                let mut context = linear::Context {
+                    spec: s,
+                    input: (input, &self.tensors[input]),
+                    output: (output, &self.tensors[output]),
+                    ring_degree: self.spec.params.ring_degree,
+                    insecure: self.spec.params.insecure,
+                    weights: None,
+                    limits: &self.options.limits,
+                };
+                context.check_shape()?;
+                context.weights = match (&s.weights, &s.bias) {
                     (Some(w), Some(b)) => {
                         self.used_files.extend([w.clone(), b.clone()]);
                         Some(file::weights((w, b), &s.geometry.weight_shape(), self.files)?)
                     }
                     (None, None) => None,
                     _ => return Err(PlanError::Structure(format!("{place} has only one of weights and bias"))),
-                };
-                let context = linear::Context {
-                    spec: s,
-                    input: (input, &self.tensors[input]),
-                    output: (output, &self.tensors[output]),
-                    ring_degree: self.spec.params.ring_degree,
-                    insecure: self.spec.params.insecure,
-                    weights,
-                    limits: &self.options.limits,
                 };
                 Ok(Stage::Linear(Box::new(context.check()?)))
             }

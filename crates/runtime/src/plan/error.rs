@@ -1,5 +1,6 @@
 //! Every way in which a plan file can be wrong.
 
+use hushnet_layers::batch::LayerError;
 use hushnet_rlwe::batch::ParamsError;
 
 /// Why a plan is refused.
@@ -102,14 +103,12 @@ pub enum PlanError {
         detail: String,
     },
     /// The tiles do not compute the stage.
-    #[error("stage '{stage}', tile {tile}: {detail}")]
+    #[error("stage '{stage}': {source}")]
     Tiles {
         /// Stage name.
         stage: String,
-        /// Tile index.
-        tile: usize,
         /// What is wrong.
-        detail: String,
+        source: LayerError,
     },
     /// Weights or biases are absent, of another type or shape.
     #[error("weights '{tensor}': {detail}")]

@@ -2,6 +2,7 @@
 
 use super::spec::{GeometrySpec, LinearSpec, MaskMode, TileSpec};
 use super::{Limits, LinearStage, LinearWeights, PlanError, Tensor, TensorKind, WeightData};
+use hushnet_layers::batch::{Conv2d, Dense, Geometry, LayerError, Tile, Tiling};
 use hushnet_rlwe::BatchStageSpec;
 use std::sync::Arc;
 
@@ -21,11 +22,9 @@ impl Context<'_> {
         PlanError::Linear { stage: self.spec.name.clone(), detail: detail.into() }
     }
 
-    pub(super) fn check(self) -> Result<LinearStage, PlanError> {
+    /// Everything that weights have no part in; returns the bounds of input and output.
+    pub(super) fn check_shape(&self) -> Result<(u64, u64), PlanError> {
         let spec = self.spec;
-        if spec.method != "batch" {
-            return Err(PlanError::Unsupported(format!("method '{}' of stage '{}'", spec.method, spec.name)));
-        }
         let (in_bound, out_bound) = match (self.input.1.kind, self.output.1.kind) {
             (TensorKind::Fixed { bound: i, .. }, TensorKind::Fixed { bound: o, .. }) => (i, o),
             _ => return Err(self.fail("input and output must be fixed tensors")),
@@ -34,7 +33,17 @@ impl Context<'_> {
             return Err(self.fail(format!("inputs up to {in_bound} do not fit 32 bits")));
         }
         self.check_geometry()?;
-        check_tiles(&spec.name, &spec.geometry, &spec.tiles)?;
+        let geometry = spec.geometry.checked().map_err(|e| self.fail(e.to_string()))?;
+        tiling(geometry, &spec.tiles).map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
+        Ok((in_bound, out_bound))
+    }
+
+    pub(super) fn check(self) -> Result<LinearStage, PlanError> {
+        let spec = self.spec;
+        if spec.method != "batch" {
+            return Err(PlanError::Unsupported(format!("method '{}' of stage '{}'", spec.method, spec.name)));
+        }
+        let (in_bound, out_bound) = self.check_shape()?;
         let weight_l2 = match &self.weights {
             None => 1.0,
             Some(w) => {
@@ -94,45 +103,17 @@ impl Context<'_> {
                 }
                 Ok(())
             }
-            GeometrySpec::Conv2d { input, output, kernel, stride, pads, dilation, groups } => {
+            GeometrySpec::Conv2d { input, output, .. } => {
                 if self.input.1.shape != *input || self.output.1.shape != *output {
                     return Err(self.fail(format!(
                         "a convolution {input:?} -> {output:?} does not fit tensors {:?} -> {:?}",
                         self.input.1.shape, self.output.1.shape
                     )));
                 }
-                if *groups == 0 || !input[0].is_multiple_of(*groups) || !output[0].is_multiple_of(*groups) {
-                    return Err(self.fail(format!("{groups} groups do not divide {} and {} channels", input[0], output[0])));
-                }
-                for axis in 0..2 {
-                    let expected = conv_size(input[axis + 1], kernel[axis], stride[axis], [pads[axis], pads[axis + 2]], dilation[axis]);
-                    if expected != Some(output[axis + 1]) {
-                        return Err(self.fail(format!(
-                            "axis {axis}: input {}, kernel {}, stride {}, pads {} and {}, dilation {} give {}, not {}",
-                            input[axis + 1],
-                            kernel[axis],
-                            stride[axis],
-                            pads[axis],
-                            pads[axis + 2],
-                            dilation[axis],
-                            expected.map_or("nothing".to_owned(), |e| e.to_string()),
-                            output[axis + 1]
-                        )));
-                    }
-                }
                 Ok(())
             }
         }
     }
-}
-
-fn conv_size(size: usize, kernel: usize, stride: usize, pads: [usize; 2], dilation: usize) -> Option<usize> {
-    if kernel == 0 || stride == 0 || dilation == 0 {
-        return None;
-    }
-    let extent = (kernel - 1).checked_mul(dilation)?.checked_add(1)?;
-    let free = size.checked_add(pads[0])?.checked_add(pads[1])?.checked_sub(extent)?;
-    Some(free / stride + 1)
 }
 
 impl GeometrySpec {
@@ -165,29 +146,16 @@ impl GeometrySpec {
         }
     }
 
-    /// Input rows that must have arrived before output row `row` can be computed.
-    #[must_use]
-    pub fn rows_needed(&self, row: usize) -> usize {
-        match self {
-            Self::Dense { inputs, .. } => *inputs,
-            Self::Conv2d { input, kernel, stride, pads, dilation, .. } => {
-                // Last row of the window, clipped to the input; windows wholly in the padding need nothing.
-                let last = row * stride[0] + (kernel[0] - 1) * dilation[0];
-                if last < pads[0] {
-                    0
-                } else {
-                    (last - pads[0] + 1).min(input[1])
-                }
+    /// The same, checked, for the linear algebra.
+    ///
+    /// # Errors
+    /// [`LayerError`] naming the size that is out of range.
+    pub fn checked(&self) -> Result<Geometry, LayerError> {
+        match *self {
+            Self::Dense { inputs, outputs } => Geometry::dense(Dense { inputs, outputs }),
+            Self::Conv2d { input, output, kernel, stride, pads, dilation, groups } => {
+                Geometry::conv2d(Conv2d { input, output, kernel, stride, pads, dilation, groups })
             }
-        }
-    }
-
-    /// First input row that output row `row` or a later one reads.
-    #[must_use]
-    pub fn first_needed(&self, row: usize) -> usize {
-        match self {
-            Self::Dense { .. } => 0,
-            Self::Conv2d { input, stride, pads, .. } => (row * stride[0]).saturating_sub(pads[0]).min(input[1]),
         }
     }
 
@@ -218,30 +186,19 @@ impl GeometrySpec {
     }
 }
 
-fn check_tiles(stage: &str, geometry: &GeometrySpec, tiles: &[TileSpec]) -> Result<(), PlanError> {
-    let fail = |tile, detail: String| Err(PlanError::Tiles { stage: stage.to_owned(), tile, detail });
-    let (in_rows, out_rows) = (geometry.input_rows().0, geometry.output_rows().0);
-    let (mut arrived, mut computed) = (0, 0);
-    for (i, tile) in tiles.iter().enumerate() {
-        let ([r0, r1], [o0, o1]) = (tile.inputs, tile.outputs);
-        if r0 != arrived || r1 < r0 || r1 > in_rows {
-            return fail(i, format!("inputs [{r0}, {r1}) must continue at {arrived} and end by {in_rows}"));
-        }
-        if o0 != computed || o1 < o0 || o1 > out_rows {
-            return fail(i, format!("outputs [{o0}, {o1}) must continue at {computed} and end by {out_rows}"));
-        }
-        if r0 == r1 && o0 == o1 {
-            return fail(i, "neither inputs nor outputs".into());
-        }
-        (arrived, computed) = (r1, o1);
-        if o1 > o0 && geometry.rows_needed(o1 - 1) > arrived {
-            return fail(i, format!("output row {} needs {} input rows, {arrived} have arrived", o1 - 1, geometry.rows_needed(o1 - 1)));
-        }
+impl LinearStage {
+    /// The checked tiles.
+    ///
+    /// # Errors
+    /// None for a stage of a checked plan.
+    pub fn tiling(&self) -> Result<Tiling, LayerError> {
+        tiling(self.geometry.checked()?, &self.tiles)
     }
-    if arrived != in_rows || computed != out_rows {
-        return fail(tiles.len(), format!("the tiles cover {arrived} of {in_rows} input rows and {computed} of {out_rows} output rows"));
-    }
-    Ok(())
+}
+
+fn tiling(geometry: Geometry, tiles: &[TileSpec]) -> Result<Tiling, LayerError> {
+    let tiles: Vec<Tile> = tiles.iter().map(|t| Tile { inputs: t.inputs, outputs: t.outputs }).collect();
+    Tiling::new(geometry, &tiles)
 }
 
 impl LinearWeights {

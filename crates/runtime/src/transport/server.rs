@@ -204,17 +204,12 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, TransportError> {
 fn session_bytes(plan: &Plan) -> u64 {
     let stage = |s: &crate::plan::LinearStage| -> u64 {
         let parts = if s.mask == crate::plan::MaskMode::Fresh { 2 } else { 1 };
-        let (rows, row) = s.geometry.input_rows();
-        let mut resident = 0;
-        for tile in &s.tiles {
-            let held = tile.inputs[1] - s.geometry.first_needed(tile.outputs[0]).min(tile.inputs[0]);
-            resident = resident.max(held.min(rows));
-        }
-        let window = (resident as u64).saturating_mul(row as u64 * 8 * s.params.ring_degree() as u64 * parts);
+        let row = s.geometry.input_rows().1 as u64 * 8 * (s.params.ring_degree() as u64 + 136);
+        let window = s.tiling().map_or(0, |t| t.window_rows() as u64).saturating_mul(row * parts);
         let frames = (0..s.tiles.len()).map(|t| 4 * s.request_bytes(t) as u64 + 3 * s.response_bytes(t).max(s.setup_bytes(t)) as u64);
         window.saturating_add(frames.max().unwrap_or(0))
     };
-    plan.stages().iter().filter_map(|s| s.linear().map(stage)).max().unwrap_or(0).max(1 << 20)
+    plan.stages().iter().filter_map(|s| s.linear().map(stage)).max().unwrap_or(0).saturating_add(1 << 20)
 }
 
 async fn serve(
