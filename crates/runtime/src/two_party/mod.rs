@@ -61,3 +61,6 @@ fn layer_error(e: LayerError) -> Error {
 fn peer_words(e: &CipherError) -> Error {
     ProtocolError::Message { kind: "ciphertext", detail: e.to_string() }.into()
 }
+
+#[cfg(test)]
+mod tests;

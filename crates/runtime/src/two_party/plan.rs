@@ -154,6 +154,14 @@ impl TwoPartyPlan {
         super::check::check(spec, json, tensors, options)
     }
 
+    /// A plan file of unchecked parts, as a compiler writes it.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the container cannot be written.
+    pub fn file(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
+        plan::encode(json, tensors)
+    }
+
     /// The part that clients receive: the same plan without weights and without the fields marked *server only*.
     ///
     /// # Errors

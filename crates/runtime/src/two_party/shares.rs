@@ -7,6 +7,12 @@ use crate::error::Error;
 use hushnet_mpc::{self as mpc, PoolShape, Ring, Rounding, Session};
 use zeroize::Zeroizing;
 
+#[cfg(test)]
+thread_local! {
+    /// Every share of this thread's party, in order: what tests put together again.
+    pub(super) static LOG: std::cell::RefCell<Vec<(usize, Vec<u64>)>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
 /// Shares of the tensors that are alive. No `Debug`; wiped when freed.
 pub(super) struct Shares {
     images: usize,
@@ -27,6 +33,8 @@ impl Shares {
     }
 
     pub(super) fn put(&mut self, tensor: usize, share: Vec<u64>) {
+        #[cfg(test)]
+        LOG.with_borrow_mut(|log| log.push((tensor, share.clone())));
         self.values[tensor] = Some(Zeroizing::new(share));
     }
 
