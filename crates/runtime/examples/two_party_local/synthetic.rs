@@ -22,15 +22,19 @@ pub fn plan(name: &str) -> Vec<u8> {
     TwoPartyPlan::file(&net.json(), &files).unwrap()
 }
 
-/// Back to 4 fraction bits and the activations' bound.
-fn rescale(net: &mut Net, x: usize, sign: &str) -> usize {
-    net.truncate_to(x, BITS - 1, sign, false, ACTIVATION)
+/// Back to the activations' size: random weights of BITS bits and `terms` terms grow values about `18 sqrt(terms)` times.
+fn rescale(net: &mut Net, x: usize, sign: &str, terms: usize) -> usize {
+    let drop = (13.0 * (terms as f64).sqrt()).log2().ceil() as u32;
+    let t = net.truncate_to(x, drop, sign, false, ACTIVATION);
+    net.tensors[t]["frac_bits"] = 4.into();
+    t
 }
 
 fn conv_relu(net: &mut Net, x: usize, outputs: usize, kernel: usize, stride: usize) -> usize {
+    let terms = net.shape(x)[0] * kernel * kernel;
     let c = net.conv(x, outputs, kernel, stride, kernel / 2, 1, BITS);
     let r = net.relu(c);
-    rescale(net, r, "non-negative")
+    rescale(net, r, "non-negative", terms)
 }
 
 fn head(net: &mut Net, x: usize, classes: usize) {
@@ -53,7 +57,7 @@ fn tiny() -> Net {
 
 /// Twenty layers on 32 x 32 images, as ResNet-20 without the shortcuts.
 fn plain20() -> Net {
-    let mut net = Net::new(32, 2);
+    let mut net = Net::new(25, 2);
     let mut x = net.input("image", &[3, 32, 32], 4, 15);
     x = conv_relu(&mut net, x, 16, 3, 1);
     for (width, first) in [(16, 1), (32, 2), (64, 2)] {
@@ -66,22 +70,23 @@ fn plain20() -> Net {
 }
 
 fn resnet50() -> Net {
-    let mut net = Net::new(32, 3);
+    let mut net = Net::new(28, 3);
     let x = net.input("image", &[3, 224, 224], 4, 15);
     let c = net.conv(x, 64, 7, 2, 3, 1, BITS);
     let p = net.pool("max_pool", c, [3, 3], [2, 2], [1; 4]);
     let r = net.relu(p);
-    let mut x = rescale(&mut net, r, "non-negative");
+    let mut x = rescale(&mut net, r, "non-negative", 147);
     for (blocks, width, first) in [(3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2)] {
         for block in 0..blocks {
             let stride = if block == 0 { first } else { 1 };
             let a = conv_relu(&mut net, x, width, 1, 1);
             let b = conv_relu(&mut net, a, width, 3, stride);
             let c = net.conv(b, 4 * width, 1, 1, 0, 1, BITS);
-            let main = rescale(&mut net, c, "any");
+            let main = rescale(&mut net, c, "any", width);
             let side = if block == 0 {
-                let s = net.conv(x, 4 * width, 1, stride, 0, 1, BITS);
-                rescale(&mut net, s, "any")
+                let terms = net.shape(x)[0];
+            let s = net.conv(x, 4 * width, 1, stride, 0, 1, BITS);
+                rescale(&mut net, s, "any", 2 * terms)
             } else {
                 x
             };
