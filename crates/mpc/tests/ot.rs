@@ -1,4 +1,5 @@
 //! The extensions and the transfers derived from them.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -6,7 +7,13 @@ use common::{predict, run};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::*;
 
-const KINDS: [OtKind; 3] = [OtKind::Iknp, OtKind::Silent(SilentSize::Small), OtKind::SILENT];
+const KINDS: [OtKind; 5] = [
+    OtKind::Silent(SilentSize::Large),
+    OtKind::Iknp,
+    OtKind::Silent(SilentSize::Tiny),
+    OtKind::Silent(SilentSize::Small),
+    OtKind::SILENT,
+];
 
 #[test]
 fn random_ot_gives_one_of_two() {
@@ -131,6 +138,33 @@ fn silent_relu_costs_what_is_predicted() {
         relu_cost(&mut m, n, ring);
         assert!(m.cost().bytes() as f64 / (n as f64) < limit);
     }
+}
+
+#[test]
+fn threads_change_nothing() {
+    // Party 0 on several threads, party 1 on one, across the end of an iteration.
+    let n = 900_001;
+    let r = run(OtKind::Silent(SilentSize::Tiny), 1 << 20, |s| {
+        if s.is_first() {
+            s.set_threads(3);
+            let (c, m) = chosen::random_recv(s, n).unwrap();
+            let sent = chosen::random_send(s, 5000).unwrap();
+            (Vec::new(), c, m, sent.iter().fold(0, |a, p| a ^ p[0] ^ p[1]))
+        } else {
+            let pairs = chosen::random_send(s, n).unwrap();
+            let (_, got) = chosen::random_recv(s, 5000).unwrap();
+            (pairs, Vec::new(), got, 0)
+        }
+    });
+    let [(_, choices, got, _), (pairs, ..)] = &r.out;
+    for i in 0..n {
+        assert_eq!(got[i], pairs[i][(choices[i / 64] >> (i % 64)) as usize & 1]);
+    }
+    let cost = predict(OtKind::Silent(SilentSize::Tiny), 1 << 20, |m| {
+        chosen::random_cost(m, Party::One, n);
+        chosen::random_cost(m, Party::Zero, 5000);
+    });
+    assert_eq!(r.cost, cost);
 }
 
 #[test]

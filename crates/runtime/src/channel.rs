@@ -43,7 +43,8 @@ pub trait Channel: Send {
 
 /// Tells the peer why this side stops, as far as the peer may know and can still hear it.
 pub fn send_failure(channel: &mut dyn Channel, error: &Error) {
-    if matches!(error, Error::Protocol(ProtocolError::Peer { .. }) | Error::Transport(TransportError::Closed)) {
+    if matches!(error, Error::Protocol(ProtocolError::Peer { .. }) | Error::Transport(TransportError::Closed))
+    {
         return;
     }
     let (code, message) = error.for_peer();

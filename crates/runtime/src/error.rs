@@ -21,6 +21,9 @@ pub enum Error {
     /// The connection failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// `HUSHNET_SIMD` cannot be obeyed.
+    #[error("{0}")]
+    Environment(String),
     /// A computation was refused: an error of this program.
     #[error("internal error: {0}; please report it")]
     Internal(String),
@@ -45,6 +48,11 @@ impl From<hushnet_ring::RingError> for Error {
     fn from(e: hushnet_ring::RingError) -> Self {
         Self::Internal(e.to_string())
     }
+}
+
+/// Refuses to run with a `HUSHNET_SIMD` that cannot be obeyed.
+pub(crate) fn check_environment() -> Result<(), Error> {
+    hushnet_ring::simd::init().map(drop).map_err(|e| Error::Environment(e.to_string()))
 }
 
 /// Why an input is refused.
@@ -93,7 +101,9 @@ pub enum InputError {
         name: String,
     },
     /// NaN or infinity.
-    #[error("input '{name}' holds {value} at image {image}, element {element}; inputs must be finite numbers")]
+    #[error(
+        "input '{name}' holds {value} at image {image}, element {element}; inputs must be finite numbers"
+    )]
     NotFinite {
         /// Input name.
         name: String,
@@ -117,7 +127,10 @@ pub enum ProtocolError {
     #[error("the peer sent something that is not a Hushnet frame ({0}); is this address a Hushnet server of this version?")]
     NotAFrame(&'static str),
     /// Another protocol version.
-    #[error("the peer speaks protocol version {got}, this program speaks {}; use the same release on both sides", crate::wire::PROTOCOL)]
+    #[error(
+        "the peer speaks protocol version {got}, this program speaks {}; use the same release on both sides",
+        crate::wire::PROTOCOL
+    )]
     Version {
         /// Version of the peer.
         got: u32,
@@ -131,7 +144,9 @@ pub enum ProtocolError {
         limit: u64,
     },
     /// The payload is shorter or longer than the plan says.
-    #[error("a {kind} frame for stage {stage}, tile {tile} has {got} bytes of payload, the plan says {expected}")]
+    #[error(
+        "a {kind} frame for stage {stage}, tile {tile} has {got} bytes of payload, the plan says {expected}"
+    )]
     Length {
         /// Frame kind.
         kind: &'static str,
@@ -200,9 +215,15 @@ impl Error {
     pub fn for_peer(&self) -> (u32, String) {
         match self {
             Self::Protocol(e) => (code::PROTOCOL, e.to_string()),
-            Self::Transport(TransportError::Timeout { .. }) => (code::TIMEOUT, "nothing was heard for too long".into()),
-            Self::Transport(TransportError::Shutdown) => (code::SHUTDOWN, "the server is shutting down".into()),
-            Self::Transport(_) | Self::Internal(_) => (code::INTERNAL, "internal error".into()),
+            Self::Transport(TransportError::Timeout { .. }) => {
+                (code::TIMEOUT, "nothing was heard for too long".into())
+            }
+            Self::Transport(TransportError::Shutdown) => {
+                (code::SHUTDOWN, "the server is shutting down".into())
+            }
+            Self::Transport(_) | Self::Internal(_) | Self::Environment(_) => {
+                (code::INTERNAL, "internal error".into())
+            }
             Self::Plan(_) => (code::PLAN, "the plan was refused".into()),
             Self::Range(_) | Self::Input(_) | Self::Cancelled => (code::ABORTED, "the client gave up".into()),
         }
@@ -245,6 +266,14 @@ pub enum TransportError {
     Listen {
         /// Host and port.
         address: String,
+        /// What happened.
+        detail: String,
+    },
+    /// The file that recordings go to.
+    #[error("cannot record to {path}: {detail}")]
+    Record {
+        /// The file.
+        path: String,
         /// What happened.
         detail: String,
     },

@@ -20,3 +20,6 @@ pub use error::{Error, InputError, ProtocolError, TransportError};
 pub use plan::{Limits, Plan, PlanError, PlanOptions};
 pub use program::{InputData, RangeError};
 pub use trace::{Progress, ServerTrace, Trace};
+
+pub use hushnet_ring::simd::init as simd_init;
+pub use hushnet_ring::Isa;

@@ -5,7 +5,12 @@ use crate::client_aided::client::OnProgress;
 use crate::client_aided::{Client, ClientOptions, Input, Output, ServerPlan};
 use crate::error::Error;
 use crate::plan::Plan;
-use crate::trace::Trace;
+use crate::trace::{ServerTrace, Trace};
+use crate::transport::{connect, ConnectOptions, Server, ServerOptions};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Runs a batch with the server on another thread, over an in-process pipe.
 ///
@@ -38,6 +43,34 @@ pub fn run_pipe(
             (Err(e), _) => Err(e),
         }
     })
+}
+
+/// Runs a batch over a WebSocket on the loopback interface.
+///
+/// # Errors
+/// As [`run_pipe`]; [`Error::Transport`] when no port can be opened.
+pub fn run_loopback(
+    plan: &Plan,
+    inputs: &[Input<'_>],
+    options: ClientOptions,
+    progress: &mut OnProgress<'_>,
+    cancel: Arc<AtomicBool>,
+) -> Result<(Vec<Output>, Trace), Error> {
+    let (sender, measured) = sync_channel(1);
+    // Nobody receives any more when the client has failed.
+    let on_session = move |t: &ServerTrace| drop(sender.try_send(t.clone()));
+    let server_options = ServerOptions { on_session: Some(Arc::new(on_session)), ..ServerOptions::default() };
+    let server = Server::start(ServerPlan::new(plan, options.compute.clone())?, &server_options)?;
+    let connect_options = ConnectOptions { cancel, ..ConnectOptions::default() };
+    let connection = connect(&format!("ws://{}", server.address()), &connect_options)?;
+    let (outputs, mut trace) = infer(Box::new(connection), inputs, options, progress)?;
+    // The client has said End; the server's session ends at once, or its part of the trace stays out.
+    if let Ok(measured) = measured.recv_timeout(Duration::from_secs(5)) {
+        trace.add_server(&measured);
+    }
+    server.stop();
+    server.join()?;
+    Ok((outputs, trace))
 }
 
 fn infer(

@@ -90,8 +90,10 @@ impl Frame {
         if u32::from(bytes[2]) != PROTOCOL {
             return Err(ProtocolError::Version { got: u32::from(bytes[2]) });
         }
-        let kind =
-            Kind::ALL.into_iter().find(|k| *k as u8 == bytes[3]).ok_or(ProtocolError::NotAFrame("unknown kind"))?;
+        let kind = Kind::ALL
+            .into_iter()
+            .find(|k| *k as u8 == bytes[3])
+            .ok_or(ProtocolError::NotAFrame("unknown kind"))?;
         let frame = Self { bytes, kind };
         if frame.word(12) as usize != frame.payload().len() {
             return Err(ProtocolError::NotAFrame("the length field does not match the message"));
@@ -164,7 +166,13 @@ impl Frame {
     ///
     /// # Errors
     /// As [`Self::expect`]; [`ProtocolError::Length`].
-    pub fn expect_payload(&self, kind: Kind, stage: u32, tile: u32, length: usize) -> Result<&[u8], ProtocolError> {
+    pub fn expect_payload(
+        &self,
+        kind: Kind,
+        stage: u32,
+        tile: u32,
+        length: usize,
+    ) -> Result<&[u8], ProtocolError> {
         self.expect(kind, stage, tile)?;
         let got = self.payload().len();
         if got != length {
@@ -192,7 +200,13 @@ impl FrameBuilder {
     ///
     /// # Errors
     /// [`ProtocolError::Oversize`] above 4 GiB.
-    pub fn reuse(mut buffer: Vec<u8>, kind: Kind, stage: u32, tile: u32, length: usize) -> Result<Self, ProtocolError> {
+    pub fn reuse(
+        mut buffer: Vec<u8>,
+        kind: Kind,
+        stage: u32,
+        tile: u32,
+        length: usize,
+    ) -> Result<Self, ProtocolError> {
         let field = u32::try_from(length)
             .map_err(|_| ProtocolError::Oversize { got: length as u64, limit: u64::from(u32::MAX) })?;
         buffer.resize(HEADER + length, 0);
@@ -296,7 +310,10 @@ mod tests {
         let parsed = Frame::parse(frame.bytes().clone()).unwrap();
         assert_eq!(parsed, frame);
         assert_eq!(parsed.expect_payload(Kind::Request, 0x0102, 3, 2), Ok(&[7, 8][..]));
-        assert!(matches!(parsed.expect_payload(Kind::Request, 0x0102, 3, 4), Err(ProtocolError::Length { got: 2, expected: 4, .. })));
+        assert!(matches!(
+            parsed.expect_payload(Kind::Request, 0x0102, 3, 4),
+            Err(ProtocolError::Length { got: 2, expected: 4, .. })
+        ));
         assert!(matches!(parsed.expect(Kind::Response, 0x0102, 3), Err(ProtocolError::Unexpected { .. })));
         let begin = Begin { seed: vec![1; 2], images: 5 };
         let frame = FrameBuilder::message(Kind::Begin, &begin).unwrap();
@@ -306,7 +323,8 @@ mod tests {
 
     #[test]
     fn wrong_frames_are_typed_errors() {
-        let good = FrameBuilder::message(Kind::Block, &Block { index: 1, images: 2 }).unwrap().bytes().to_vec();
+        let good =
+            FrameBuilder::message(Kind::Block, &Block { index: 1, images: 2 }).unwrap().bytes().to_vec();
         let with = |at: usize, value: u8| {
             let mut bytes = good.clone();
             bytes[at] = value;

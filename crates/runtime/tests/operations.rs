@@ -73,7 +73,11 @@ fn chains_keep_what_is_read_later() {
         op("quantize", &[t[4]], q),
         op("quantize", &[t[4]], big),
     ]);
-    b.client(vec![op("dequantize", &[q], t[5]), op("minimum", &[t[5], x], t[6]), op("maximum", &[t[6], z], t[7])]);
+    b.client(vec![
+        op("dequantize", &[q], t[5]),
+        op("minimum", &[t[5], x], t[6]),
+        op("maximum", &[t[6], z], t[7]),
+    ]);
     let (d, e) = (b.real(&[7, 11]), b.real(&[7, 11]));
     b.client(vec![op("dequantize", &[big], d), op_with("affine", &[d], e, json!({"mul": 1.0, "add": 20.0}))]);
     let ratio = b.real(&[7, 11]);
@@ -100,7 +104,12 @@ fn a_tensor_through_whole_operations_of_every_storage() {
         let wide_x = b.fixed(&[2, 2, 4, 3], scale, wide);
         b.client(vec![op("quantize", &[x], q)]);
         b.client(vec![
-            op_with("max_pool", &[q], pooled, json!({"kernel": [3, 2], "stride": [2, 2], "pads": [1, 0, 1, 0], "dilation": [1, 1]})),
+            op_with(
+                "max_pool",
+                &[q],
+                pooled,
+                json!({"kernel": [3, 2], "stride": [2, 2], "pads": [1, 0, 1, 0], "dilation": [1, 1]}),
+            ),
             op_with("transpose", &[pooled], turned, json!({"perm": [0, 2, 1]})),
             op_with("pad", &[turned], padded, json!({"pads": [0, 1, 0, 1, 1, 0], "value": 0.0})),
             op_with("slice", &[padded], cut, json!({"axes": [0], "starts": [2], "ends": [0], "steps": [-1]})),
@@ -294,7 +303,11 @@ fn inputs_are_checked_and_named() {
     b.client(vec![op("add", &[x, y], z)]);
     b.output("z", z);
     let plan = b.plan();
-    let batch = |name: &str, shape: &[usize], data: Vec<f64>| Batch { name: name.into(), shape: shape.to_vec(), data };
+    let batch = |name: &str, shape: &[usize], data: Vec<f64>| Batch {
+        name: name.into(),
+        shape: shape.to_vec(),
+        data,
+    };
     let fail = |batches: Vec<Batch>| match run(&plan, &batches) {
         Err(Error::Input(e)) => e.to_string(),
         other => panic!("{other:?}"),

@@ -84,7 +84,10 @@ fn sessions_metrics_and_several_batches() {
     assert_eq!((stats.sessions, stats.blocks, stats.images), (7, 10, 3 + 2049 + 1 + 6 * IMAGES as u64));
     assert_eq!(stats.protocol_errors + stats.transport_errors + stats.internal_errors, 0);
     let text = http(&server, "/metrics");
-    assert!(text.contains("hushnet_sessions_total 7\n") && text.contains("hushnet_blocks_total 10\n"), "{text}");
+    assert!(
+        text.contains("hushnet_sessions_total 7\n") && text.contains("hushnet_blocks_total 10\n"),
+        "{text}"
+    );
     assert!(text.contains(&format!("hushnet_bytes_total{{direction=\"sent\"}} {}\n", stats.bytes_sent)));
     assert!(http(&server, "/nothing").starts_with("HTTP/1.1 404"));
 }
@@ -114,7 +117,8 @@ fn tls_with_a_certificate_of_ones_own() {
     assert!(matches!(plain, Error::Transport(_)), "{plain:?}");
     let other = start(ServerOptions::default());
     let secure = self::url(&other).replace("ws", "wss");
-    let error = open(&secure, &ConnectOptions { insecure_tls: true, ..ConnectOptions::default() }).err().unwrap();
+    let error =
+        open(&secure, &ConnectOptions { insecure_tls: true, ..ConnectOptions::default() }).err().unwrap();
     assert!(matches!(error, Error::Transport(TransportError::Tls(_))), "{error:?}");
     let mut client = open(&url, &ConnectOptions { insecure_tls: true, ..ConnectOptions::default() }).unwrap();
     infer_exactly(&mut client, 1, 6);
@@ -167,7 +171,10 @@ fn a_misbehaving_client_gets_an_error_and_the_server_lives_on() {
         let mut socket = raw(&server);
         act(&mut socket);
         let got = answer(&mut socket);
-        assert!(got == wanted || (got.is_none() && wanted.is_some() && name.starts_with("oversize")), "{name}: {got:?}");
+        assert!(
+            got == wanted || (got.is_none() && wanted.is_some() && name.starts_with("oversize")),
+            "{name}: {got:?}"
+        );
         errors += 1;
         eventually(name, || server.stats().protocol_errors + server.stats().transport_errors == errors);
         works(&server, errors);
@@ -179,12 +186,19 @@ fn a_misbehaving_client_gets_an_error_and_the_server_lives_on() {
         let _ = s.send(Message::Text("hello".into()));
     });
     check("version in the header", protocol, &mut |s| {
-        let mut bytes = FrameBuilder::message(Kind::Hello, &Hello { protocol: 1, producer: String::new() }).unwrap().bytes().to_vec();
+        let mut bytes = FrameBuilder::message(Kind::Hello, &Hello { protocol: 1, producer: String::new() })
+            .unwrap()
+            .bytes()
+            .to_vec();
         bytes[2] = 7;
         send(s, &bytes);
     });
-    check("version in the greeting", protocol, &mut |s| control(s, Kind::Hello, &Hello { protocol: 2, producer: String::new() }));
-    check("greeting that is no message", protocol, &mut |s| send(s, FrameBuilder::with_payload(Kind::Hello, &[0xff; 9]).unwrap().bytes()));
+    check("version in the greeting", protocol, &mut |s| {
+        control(s, Kind::Hello, &Hello { protocol: 2, producer: String::new() })
+    });
+    check("greeting that is no message", protocol, &mut |s| {
+        send(s, FrameBuilder::with_payload(Kind::Hello, &[0xff; 9]).unwrap().bytes())
+    });
     check("no greeting", protocol, &mut |s| control(s, Kind::Begin, &Begin { seed: vec![1; 32], images: 0 }));
     check("short seed", protocol, &mut |s| {
         control(s, Kind::Hello, &Hello { protocol: 1, producer: String::new() });
@@ -204,11 +218,16 @@ fn a_misbehaving_client_gets_an_error_and_the_server_lives_on() {
     });
     let plan = builder().plan();
     let right = plan.stages()[1].linear().unwrap().request_bytes(0);
-    for (stage, tile, length) in [(1, 0, right - 1), (1, 0, right + 1), (1, 1, right), (3, 0, right), (1, 0, 0)] {
+    for (stage, tile, length) in
+        [(1, 0, right - 1), (1, 0, right + 1), (1, 1, right), (3, 0, right), (1, 0, 0)]
+    {
         check("wrong request", protocol, &mut |s| {
             greet(s);
             control(s, Kind::Block, &Block { index: 0, images: 5 });
-            send(s, FrameBuilder::reuse(vec![], Kind::Request, stage, tile, length).unwrap().finish().bytes());
+            send(
+                s,
+                FrameBuilder::reuse(vec![], Kind::Request, stage, tile, length).unwrap().finish().bytes(),
+            );
         });
     }
     check("oversize frame", protocol, &mut |s| send(s, &vec![0; plan.largest_frame() + 1]));
@@ -259,7 +278,8 @@ fn silent_clients_time_out_and_full_servers_refuse() {
     let _ = slow.read_to_end(&mut rest);
     let small = ServerLimits { memory_bytes: 1000, ..ServerLimits::default() };
     let plan = ServerPlan::new(&builder().plan(), Compute::default()).unwrap();
-    let error = Server::start(plan, &ServerOptions { limits: small, ..ServerOptions::default() }).err().unwrap();
+    let error =
+        Server::start(plan, &ServerOptions { limits: small, ..ServerOptions::default() }).err().unwrap();
     assert!(matches!(error, Error::Plan(hushnet_runtime::PlanError::TooLarge { .. })), "{error:?}");
     let taken = ServerOptions { port: server.address().port(), ..ServerOptions::default() };
     let plan = ServerPlan::new(&builder().plan(), Compute::default()).unwrap();
@@ -280,10 +300,14 @@ fn a_stopping_server_tells_its_clients() {
     let error = client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap_err();
     let told = matches!(
         &error,
-        Error::Protocol(ProtocolError::Peer { code: code::SHUTDOWN, .. }) | Error::Transport(TransportError::Closed)
+        Error::Protocol(ProtocolError::Peer { code: code::SHUTDOWN, .. })
+            | Error::Transport(TransportError::Closed)
     );
     assert!(told, "{error:?}");
-    assert!(matches!(connect(&url(&server), &ConnectOptions::default()), Err(Error::Transport(TransportError::Connect { .. }))));
+    assert!(matches!(
+        connect(&url(&server), &ConnectOptions::default()),
+        Err(Error::Transport(TransportError::Connect { .. }))
+    ));
 }
 
 /// A server that says what it is told to, frame by frame, each after something came from the client.
@@ -304,7 +328,8 @@ fn fake(frames: Vec<Vec<u8>>) -> String {
 #[test]
 fn a_misbehaving_server_gets_a_typed_error() {
     let plan = builder().plan();
-    let public = FrameBuilder::with_payload(Kind::Plan, &plan.public_part().unwrap()).unwrap().bytes().to_vec();
+    let public =
+        FrameBuilder::with_payload(Kind::Plan, &plan.public_part().unwrap()).unwrap().bytes().to_vec();
     let opening = |frames: Vec<Vec<u8>>| open(&fake(frames), &ConnectOptions::default()).err().unwrap();
     assert!(matches!(opening(vec![vec![1; 100]]), Error::Protocol(ProtocolError::NotAFrame(_))));
     assert!(matches!(opening(vec![]), Error::Transport(TransportError::Closed)));
@@ -326,7 +351,8 @@ fn a_misbehaving_server_gets_a_typed_error() {
         f.finish().bytes().to_vec()
     };
     let running = |frames: Vec<Vec<u8>>| {
-        let mut client = open(&fake([vec![public.clone()], frames].concat()), &ConnectOptions::default()).unwrap();
+        let mut client =
+            open(&fake([vec![public.clone()], frames].concat()), &ConnectOptions::default()).unwrap();
         let batches = Batch::random(client.plan(), 3, &mut Rng(1), 1.0);
         let error = client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap_err();
         let again = client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap_err();
@@ -334,10 +360,17 @@ fn a_misbehaving_server_gets_a_typed_error() {
         error
     };
     assert!(matches!(running(vec![]), Error::Transport(TransportError::Closed)));
-    assert!(matches!(running(vec![frame(Kind::Response, 1, 0, 8)]), Error::Protocol(ProtocolError::Unexpected { .. })));
-    assert!(matches!(running(vec![frame(Kind::SetupMask, 1, 0, 8)]), Error::Protocol(ProtocolError::Length { got: 8, .. })));
+    assert!(matches!(
+        running(vec![frame(Kind::Response, 1, 0, 8)]),
+        Error::Protocol(ProtocolError::Unexpected { .. })
+    ));
+    assert!(matches!(
+        running(vec![frame(Kind::SetupMask, 1, 0, 8)]),
+        Error::Protocol(ProtocolError::Length { got: 8, .. })
+    ));
     let mut setup = Vec::new();
-    let stages: Vec<_> = plan.stages().iter().enumerate().filter_map(|(i, s)| Some((i as u32, s.linear()?))).collect();
+    let stages: Vec<_> =
+        plan.stages().iter().enumerate().filter_map(|(i, s)| Some((i as u32, s.linear()?))).collect();
     for (i, s) in &stages {
         setup.extend((0..s.tiles.len()).map(|t| frame(Kind::SetupMask, *i, t as u32, s.setup_bytes(t))));
     }
@@ -374,7 +407,10 @@ fn addresses_that_cannot_be_used() {
         let _ = tcp.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     });
     let error = connect(&url, &ConnectOptions::default()).err().unwrap();
-    assert!(matches!(&error, Error::Transport(TransportError::Connect { detail, .. }) if detail.contains("404")), "{error:?}");
+    assert!(
+        matches!(&error, Error::Transport(TransportError::Connect { detail, .. }) if detail.contains("404")),
+        "{error:?}"
+    );
     // A cancelled wait ends soon.
     let quiet = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("ws://{}", quiet.local_addr().unwrap());

@@ -17,7 +17,7 @@ TRUST = {
     "client-aided": {
         "who_computes_nonlinear_layers": "the client, in the clear",
         "server_learns": "shapes only: no inputs, no intermediate values, no results",
-        "client_learns": "its results and every intermediate value before an activation, from which the weights can be solved for",
+        "client_learns": "its results and every pre-activation (each linear layer's result), from which the weights can be solved for",
         "warning": "Weights are not private in this mode. Do not use it to protect a model from its users.",
     },
     "non-interactive": {
@@ -68,6 +68,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
     }
     if "seen_error" in predicted:
         report["error"]["seen_on_calibration"] = predicted["seen_error"]
+    report["error"]["by_output"] = predicted.get("output_errors", {})
     if trace is not None:
         report["measured"] = {k: v for k, v in trace.items() if k != "stages"}
     return report

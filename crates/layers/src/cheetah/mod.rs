@@ -11,11 +11,16 @@ pub use packing::{Packing, PackingCost, UnitCosts};
 
 use crate::batch::{expect, Geometry, LayerError};
 use hushnet_ring::{pack, Prg};
-use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedParams, PackedServer, PackedSpec, WeightPoly, PRIME_BITS};
+use hushnet_rlwe::packed::{
+    PackedClient, PackedContext, PackedParams, PackedServer, PackedSpec, WeightPoly, PRIME_BITS,
+};
 use rayon::prelude::*;
 
 /// Measured on one core; only their ratios steer the choice of the packing.
 pub const DEFAULT_COSTS: UnitCosts = UnitCosts { input: 25e-6, output: 45e-6, product: 1.2e-6, weight: 3e-7 };
+
+/// Elements of a tensor with their shares.
+type Shares = Vec<(usize, u64)>;
 
 /// Server half of a stage: weights in evaluation form. No `Debug`.
 pub struct CheetahLinear {
@@ -41,7 +46,13 @@ impl CheetahLinear {
     /// # Errors
     /// [`LayerError::Length`] when there are not as many weights or biases as the geometry says, and what [`Packing::choose`] and
     /// [`PackedSpec::choose`] refuse.
-    pub fn new(context: &PackedContext, geometry: &Geometry, weights: &[i16], bias: &[i64], ring_bits: u32) -> Result<Self, LayerError> {
+    pub fn new(
+        context: &PackedContext,
+        geometry: &Geometry,
+        weights: &[i16],
+        bias: &[i64],
+        ring_bits: u32,
+    ) -> Result<Self, LayerError> {
         let n = context.ring_degree();
         let packing = Packing::choose(geometry, n, &DEFAULT_COSTS)?;
         expect("weights", packing.weight_len(), weights.len())?;
@@ -94,7 +105,20 @@ impl CheetahLinear {
     ///
     /// # Errors
     /// [`LayerError::Length`] for a request of the wrong length or shares of the wrong size; [`LayerError::Cipher`] for words that are not below the modulus.
-    pub fn answer(&self, server: &PackedServer, seed: &[u8; 32], stage: u32, tile: usize, request: &[u8], share: &[u64], own: &mut [u64]) -> Result<Vec<u8>, LayerError> {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what a stage, a tile and a session are named by, and two shares"
+    )]
+    pub fn answer(
+        &self,
+        server: &PackedServer,
+        seed: &[u8; 32],
+        stage: u32,
+        tile: usize,
+        request: &[u8],
+        share: &[u64],
+        own: &mut [u64],
+    ) -> Result<Vec<u8>, LayerError> {
         let (n, blocks) = (self.packing.degree(), self.packing.input_blocks());
         expect("request", request_len(&self.packing), request.len())?;
         expect("input share", self.packing.input_len(), share.len())?;
@@ -111,7 +135,7 @@ impl CheetahLinear {
                 Ok((c0, c1))
             })
             .collect::<Result<_, LayerError>>()?;
-        let answers: Vec<(Vec<u8>, Vec<(usize, u64)>)> = self
+        let answers: Vec<(Vec<u8>, Shares)> = self
             .weights
             .par_iter()
             .enumerate()
@@ -125,7 +149,10 @@ impl CheetahLinear {
                 let (mut values, mut shares) = (vec![0; places.len()], vec![0; places.len()]);
                 let mut prg = Prg::from_os()?;
                 server.answer(&self.params, &mut prg, &mut s0, &mut s1, &places, &mut values, &mut shares)?;
-                Ok((encode_answer(&s1, &mut values, self.params.response_bits())?, elements.into_iter().zip(shares).collect()))
+                Ok((
+                    encode_answer(&s1, &mut values, self.params.response_bits())?,
+                    elements.into_iter().zip(shares).collect(),
+                ))
             })
             .collect::<Result<_, LayerError>>()?;
         let mask = hushnet_ring::low_mask(self.params.ring_bits());
@@ -146,7 +173,12 @@ impl CheetahClient {
     ///
     /// # Errors
     /// What [`Packing::choose`] and [`PackedSpec::choose`] refuse.
-    pub fn new(context: &PackedContext, geometry: &Geometry, ring_bits: u32, weight_l2: f64) -> Result<Self, LayerError> {
+    pub fn new(
+        context: &PackedContext,
+        geometry: &Geometry,
+        ring_bits: u32,
+        weight_l2: f64,
+    ) -> Result<Self, LayerError> {
         let packing = Packing::choose(geometry, context.ring_degree(), &DEFAULT_COSTS)?;
         let params = PackedSpec { ring_degree: context.ring_degree(), ring_bits, weight_l2 }.choose()?;
         Ok(Self { packing, params, context: context.clone() })
@@ -174,18 +206,27 @@ impl CheetahClient {
     ///
     /// # Errors
     /// [`LayerError::Length`] unless `share` is the whole tensor.
-    pub fn request(&self, key: &PackedClient, seed: &[u8; 32], stage: u32, tile: usize, share: &[u64]) -> Result<Vec<u8>, LayerError> {
+    pub fn request(
+        &self,
+        key: &PackedClient,
+        seed: &[u8; 32],
+        stage: u32,
+        tile: usize,
+        share: &[u64],
+    ) -> Result<Vec<u8>, LayerError> {
         let (n, blocks) = (self.packing.degree(), self.packing.input_blocks());
         expect("input share", self.packing.input_len(), share.len())?;
         let mut message = vec![0; self.request_len()];
-        message.par_chunks_exact_mut(pack::packed_len(n, PRIME_BITS)).enumerate().try_for_each(|(i, bytes)| {
-            let (mut mask, mut poly, mut c0) = (vec![0; n], vec![0; n], vec![0; n]);
-            self.packing.for_each_input(tile, i, |at, e| poly[at] = share[e]);
-            self.context.mask_hat(seed, stage, (tile * blocks + i) as u32, &mut mask)?;
-            key.encrypt_into(&self.params, &mask, &poly, &mut Prg::from_os()?, &mut c0)?;
-            pack::pack(&c0, PRIME_BITS, bytes)?;
-            Ok::<(), LayerError>(())
-        })?;
+        message.par_chunks_exact_mut(pack::packed_len(n, PRIME_BITS)).enumerate().try_for_each(
+            |(i, bytes)| {
+                let (mut mask, mut poly, mut c0) = (vec![0; n], vec![0; n], vec![0; n]);
+                self.packing.for_each_input(tile, i, |at, e| poly[at] = share[e]);
+                self.context.mask_hat(seed, stage, (tile * blocks + i) as u32, &mut mask)?;
+                key.encrypt_into(&self.params, &mask, &poly, &mut Prg::from_os()?, &mut c0)?;
+                pack::pack(&c0, PRIME_BITS, bytes)?;
+                Ok::<(), LayerError>(())
+            },
+        )?;
         Ok(message)
     }
 
@@ -193,7 +234,13 @@ impl CheetahClient {
     ///
     /// # Errors
     /// [`LayerError::Length`] for an answer of the wrong length or a share of the wrong size.
-    pub fn open(&self, key: &PackedClient, tile: usize, answer: &[u8], share: &mut [u64]) -> Result<(), LayerError> {
+    pub fn open(
+        &self,
+        key: &PackedClient,
+        tile: usize,
+        answer: &[u8],
+        share: &mut [u64],
+    ) -> Result<(), LayerError> {
         let (n, r) = (self.packing.degree(), self.params.response_bits());
         expect("answer", self.answer_len(tile), answer.len())?;
         expect("output share", self.packing.output_len(), share.len())?;
@@ -204,7 +251,7 @@ impl CheetahClient {
             parts.push(part);
             rest = after;
         }
-        let opened: Vec<Vec<(usize, u64)>> = parts
+        let opened: Vec<Shares> = parts
             .into_par_iter()
             .enumerate()
             .map(|(j, part)| {

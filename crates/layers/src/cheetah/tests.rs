@@ -4,7 +4,16 @@ use hushnet_ring::low_mask;
 
 fn conv(c: usize, hw: usize, o: usize, k: usize, s: usize, pad: usize, groups: usize) -> Geometry {
     let out = (hw + 2 * pad - k) / s + 1;
-    Geometry::conv2d(Conv2d { input: [c, hw, hw], output: [o, out, out], kernel: [k, k], stride: [s, s], pads: [pad; 4], dilation: [1, 1], groups }).unwrap()
+    Geometry::conv2d(Conv2d {
+        input: [c, hw, hw],
+        output: [o, out, out],
+        kernel: [k, k],
+        stride: [s, s],
+        pads: [pad; 4],
+        dilation: [1, 1],
+        groups,
+    })
+    .unwrap()
 }
 
 /// Both halves against the sums by definition; returns the fraction that is a unit off.
@@ -26,7 +35,12 @@ fn check(geometry: &Geometry, ring_bits: u32) -> f64 {
     let linear = CheetahLinear::new(&context, geometry, &weights, &bias, ring_bits).unwrap();
     let client = CheetahClient::new(&context, geometry, ring_bits, linear.params().spec().weight_l2).unwrap();
     let key = PackedClient::generate(&context, &mut Prg::from_os().unwrap()).unwrap();
-    let server = PackedServer::new(&context, &[1; 32], &key.public_key(&[1; 32], &mut Prg::from_os().unwrap()).unwrap()).unwrap();
+    let server = PackedServer::new(
+        &context,
+        &[1; 32],
+        &key.public_key(&[1; 32], &mut Prg::from_os().unwrap()).unwrap(),
+    )
+    .unwrap();
     let (mut own, mut got) = (vec![0; packing.output_len()], vec![0; packing.output_len()]);
     for tile in 0..client.tiles() {
         let request = client.request(&key, &[2; 32], 5, tile, &client_share).unwrap();

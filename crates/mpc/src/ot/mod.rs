@@ -1,7 +1,7 @@
 //! Oblivious transfer. Everything rests on *correlated OT with random choices*: the sender holds a global
 //! Delta with bit 0 set and blocks q with bit 0 clear, the receiver blocks t = q ^ b*Delta, so that bit 0 of t
 //! is its random choice b. Two extensions supply them behind [`CotSender`] and [`CotReceiver`]:
-//! [`iknp`] (16 bytes each) and [`ferret`] (a fraction of a bit each). Random, chosen and 1-of-2^k OT are
+//! [`iknp`] (16 bytes each) and [`ferret`] (a fraction of a bit each, begun by [`softspoken`], 2 bytes each). Random, chosen and 1-of-2^k OT are
 //! derived from them by hashing in [`chosen`] and [`one_of_n`].
 
 pub mod base;
@@ -12,6 +12,8 @@ pub mod iknp;
 pub(crate) mod ledger;
 mod lpn;
 pub mod one_of_n;
+pub(crate) mod pads;
+pub mod softspoken;
 
 pub use ledger::{Ledger, OtKind, Step};
 pub use lpn::LpnParams;
@@ -25,7 +27,8 @@ pub trait CotSender: Send {
     /// The global correlation; bit 0 is set.
     fn delta(&self) -> Block;
 
-    /// One-time work before the first OT (set-up messages in both directions). Repeated calls do nothing.
+    /// The next step of the one-time work before the first OT, if there is one: first a message from the receiver,
+    /// then one from the sender. Further calls do nothing.
     ///
     /// # Errors
     /// When the channel fails.
@@ -46,6 +49,9 @@ pub trait CotSender: Send {
 
     /// OTs in stock.
     fn available(&self) -> u64;
+
+    /// Lets the extension use so many threads; messages and results do not depend on it.
+    fn set_threads(&mut self, _threads: usize) {}
 }
 
 /// The receiver of correlated OTs.
@@ -70,6 +76,9 @@ pub trait CotReceiver: Send {
 
     /// OTs in stock.
     fn available(&self) -> u64;
+
+    /// Lets the extension use so many threads; messages and results do not depend on it.
+    fn set_threads(&mut self, _threads: usize) {}
 }
 
 pub(crate) fn send_blocks(ch: &mut dyn Channel, blocks: &[Block]) -> Result<()> {

@@ -27,7 +27,10 @@ pub struct Output {
 }
 
 /// Inputs in the order of the plan, and the number of images.
-pub(crate) fn check<'a, 'b>(plan: &Plan, inputs: &'b [Input<'a>]) -> Result<(Vec<&'b Input<'a>>, usize), InputError> {
+pub(crate) fn check<'a, 'b>(
+    plan: &Plan,
+    inputs: &'b [Input<'a>],
+) -> Result<(Vec<&'b Input<'a>>, usize), InputError> {
     let expected = || plan.inputs().iter().map(|p| format!("'{}'", p.name)).collect::<Vec<_>>().join(", ");
     if let Some(i) = inputs.iter().find(|i| plan.inputs().iter().all(|p| p.name != i.name)) {
         return Err(InputError::Unknown { name: i.name.to_owned(), expected: expected() });

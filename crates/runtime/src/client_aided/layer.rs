@@ -20,14 +20,20 @@ pub(super) struct Layer {
 
 impl Layer {
     pub(super) fn new(stage: &LinearStage) -> Result<Self, Error> {
-        let weights = stage.weights.as_ref().ok_or_else(|| Error::Internal("a stage has no weights".into()))?;
+        let weights =
+            stage.weights.as_ref().ok_or_else(|| Error::Internal("a stage has no weights".into()))?;
         let tiling = stage.tiling()?;
         let layer = match &weights.weights {
             WeightData::I8(w) => BatchLinear::from_bytes(*tiling.geometry(), w, &weights.bias),
             WeightData::I16(w) => BatchLinear::new(*tiling.geometry(), w, &weights.bias),
         }?;
         let prepared = layer.prepare(simd::isa(), stage.params.modulus_bits())?;
-        tracing::debug!(stage = stage.name, kernel = prepared.kernel().name(), limbs = prepared.keeps_limbs(), "prepared");
+        tracing::debug!(
+            stage = stage.name,
+            kernel = prepared.kernel().name(),
+            limbs = prepared.keeps_limbs(),
+            "prepared"
+        );
         let (ring_degree, delta_bits) = (stage.params.ring_degree(), stage.params.delta_bits());
         Ok(Self { prepared, tiling, ring_degree, delta_bits })
     }
@@ -47,7 +53,9 @@ impl Layer {
         words: &mut Vec<u64>,
         out: &mut [u8],
     ) -> Result<(), Error> {
-        let Some(rows) = self.tiling.tiles().get(tile) else { return Err(Error::Internal("no such tile".into())) };
+        let Some(rows) = self.tiling.tiles().get(tile) else {
+            return Err(Error::Internal("no such tile".into()));
+        };
         window.add_rows(rows.input_rows(), fill)?;
         let (n, k) = (self.ring_degree, self.prepared.modulus_bits());
         let row_features = self.tiling.geometry().output_row_features();
@@ -62,12 +70,14 @@ impl Layer {
             self.prepared.apply(start..end, window, bias.then_some(self.delta_bits), words)?;
             let (packed, rest) = left.split_at_mut(features * bytes);
             left = rest;
-            words.par_chunks_mut(n).zip(packed.par_chunks_mut(bytes)).try_for_each(|(words, packed)| -> Result<(), Error> {
-                if drop > 0 {
-                    batch_server::drop_bits(words, drop, k)?;
-                }
-                Ok(pack::pack(words, k - drop, packed)?)
-            })?;
+            words.par_chunks_mut(n).zip(packed.par_chunks_mut(bytes)).try_for_each(
+                |(words, packed)| -> Result<(), Error> {
+                    if drop > 0 {
+                        batch_server::drop_bits(words, drop, k)?;
+                    }
+                    Ok(pack::pack(words, k - drop, packed)?)
+                },
+            )?;
         }
         window.drop_before(self.tiling.keep_from(tile));
         Ok(())

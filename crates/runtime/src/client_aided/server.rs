@@ -3,7 +3,7 @@
 use super::layer::Layer;
 use crate::channel::{send_failure, Channel};
 use crate::compute::Compute;
-use crate::error::{Error, ProtocolError};
+use crate::error::{check_environment, Error, ProtocolError};
 use crate::plan::{GeometrySpec, LinearStage, MaskMode, Plan, Stage};
 use crate::trace::{shared_stages, since, ServerTrace};
 use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Hello, Kind, PROTOCOL};
@@ -99,12 +99,16 @@ impl ServerPlan {
     /// # Errors
     /// [`Error::Plan`] when the plan is a public part; [`Error::Internal`] when a layer cannot be prepared.
     pub fn new(plan: &Plan, compute: Compute) -> Result<Self, Error> {
+        check_environment()?;
         if !plan.has_weights() {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
             return Err(crate::plan::PlanError::Structure(detail.into()).into());
         }
         let layers = compute.run(|| {
-            plan.stages().iter().map(|s| s.linear().map(Layer::new).transpose()).collect::<Result<Vec<_>, _>>()
+            plan.stages()
+                .iter()
+                .map(|s| s.linear().map(Layer::new).transpose())
+                .collect::<Result<Vec<_>, _>>()
         })?;
         let public = FrameBuilder::with_payload(Kind::Plan, &plan.public_part()?)?;
         Ok(Self { plan: plan.clone(), layers, public, compute })
@@ -120,8 +124,13 @@ impl ServerPlan {
     ///
     /// # Errors
     /// [`Error`]: transport or protocol.
-    pub fn serve(&self, channel: &mut dyn Channel, on_event: &mut dyn FnMut(SessionEvent)) -> Result<ServerTrace, Error> {
-        let mut trace = ServerTrace { linear_seconds: vec![0.0; self.layers.len()], ..ServerTrace::default() };
+    pub fn serve(
+        &self,
+        channel: &mut dyn Channel,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> Result<ServerTrace, Error> {
+        let mut trace =
+            ServerTrace { linear_seconds: vec![0.0; self.layers.len()], ..ServerTrace::default() };
         channel.set_limit(self.plan.largest_frame());
         let result = self.session(channel, &mut trace, on_event);
         let traffic = channel.traffic();
@@ -135,7 +144,12 @@ impl ServerPlan {
         }
     }
 
-    fn session(&self, channel: &mut dyn Channel, trace: &mut ServerTrace, on_event: &mut dyn FnMut(SessionEvent)) -> Result<(), Error> {
+    fn session(
+        &self,
+        channel: &mut dyn Channel,
+        trace: &mut ServerTrace,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> Result<(), Error> {
         let hello: Hello = channel.recv()?.message(Kind::Hello)?;
         if hello.protocol != PROTOCOL {
             return Err(ProtocolError::Version { got: hello.protocol }.into());
@@ -146,7 +160,8 @@ impl ServerPlan {
             kind: "Begin",
             detail: "the seed must have 32 bytes".into(),
         })?;
-        let mut session = Session { seed, windows: Windows::default(), words: Vec::new(), buffer: Vec::new() };
+        let mut session =
+            Session { seed, windows: Windows::default(), words: Vec::new(), buffer: Vec::new() };
         let (mut set_up, mut next_block, mut images) = (false, 0, 0);
         loop {
             channel.rest(true);
@@ -172,7 +187,10 @@ impl ServerPlan {
                         && block.index < u32::MAX
                         && (begin.images == 0 || images <= begin.images);
                     if !fits {
-                        let detail = format!("block {} of {} images is out of order or too large", block.index, block.images);
+                        let detail = format!(
+                            "block {} of {} images is out of order or too large",
+                            block.index, block.images
+                        );
                         return Err(ProtocolError::Message { kind: "Block", detail }.into());
                     }
                     next_block += 1;
@@ -204,7 +222,8 @@ impl ServerPlan {
             let (mut window, mut words) = (layer.window()?, Vec::new());
             for tile in 0..stage.tiles.len() {
                 let length = stage.setup_bytes(tile);
-                let mut frame = FrameBuilder::reuse(Vec::new(), Kind::SetupMask, index as u32, tile as u32, length)?;
+                let mut frame =
+                    FrameBuilder::reuse(Vec::new(), Kind::SetupMask, index as u32, tile as u32, length)?;
                 let job = TileJob { index, stage, layer, tile };
                 let part = Part::Mask { seed, block: None };
                 let room = Room { window: &mut window, words: &mut words };
@@ -215,7 +234,13 @@ impl ServerPlan {
         Ok(())
     }
 
-    fn block(&self, channel: &mut dyn Channel, session: &mut Session, block: u32, trace: &mut ServerTrace) -> Result<(), Error> {
+    fn block(
+        &self,
+        channel: &mut dyn Channel,
+        session: &mut Session,
+        block: u32,
+        trace: &mut ServerTrace,
+    ) -> Result<(), Error> {
         let Session { seed, windows, words, buffer } = session;
         for (index, stage, layer) in self.jobs() {
             let fresh = stage.mask == MaskMode::Fresh;
@@ -225,15 +250,31 @@ impl ServerPlan {
             for tile in 0..stage.tiles.len() {
                 let request = channel.recv()?;
                 let start = Instant::now();
-                let payload = request.expect_payload(Kind::Request, index as u32, tile as u32, stage.request_bytes(tile))?;
+                let payload = request.expect_payload(
+                    Kind::Request,
+                    index as u32,
+                    tile as u32,
+                    stage.request_bytes(tile),
+                )?;
                 let length = stage.response_bytes(tile);
-                let mut frame = FrameBuilder::reuse(std::mem::take(buffer), Kind::Response, index as u32, tile as u32, length)?;
+                let mut frame = FrameBuilder::reuse(
+                    std::mem::take(buffer),
+                    Kind::Response,
+                    index as u32,
+                    tile as u32,
+                    length,
+                )?;
                 let job = TileJob { index, stage, layer, tile };
                 self.compute.run(|| {
                     let (c0, c1) = frame.payload_mut().split_at_mut(if fresh { length / 2 } else { length });
                     job.compute(Part::Body(payload), Room { window: &mut body, words }, drop, c0)?;
                     match &mut mask {
-                        Some(window) => job.compute(Part::Mask { seed, block: Some(block) }, Room { window, words }, drop, c1),
+                        Some(window) => job.compute(
+                            Part::Mask { seed, block: Some(block) },
+                            Room { window, words },
+                            drop,
+                            c1,
+                        ),
                         None => Ok(()),
                     }
                 })?;
@@ -258,7 +299,9 @@ impl TileJob<'_> {
         let bytes = pack::packed_len(n, k);
         let fill = |position: usize, words: &mut [u64]| -> Result<(), Error> {
             match part {
-                Part::Body(payload) => Ok(pack::unpack(&payload[position * bytes..(position + 1) * bytes], k, words)?),
+                Part::Body(payload) => {
+                    Ok(pack::unpack(&payload[position * bytes..(position + 1) * bytes], k, words)?)
+                }
                 Part::Mask { seed, block } => {
                     let feature = GeometrySpec::feature_of(channels, rows, columns, first, position);
                     let id = MaskId { tensor: self.index as u32, feature: feature as u32, block };

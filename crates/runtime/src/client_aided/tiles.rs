@@ -65,7 +65,13 @@ impl TileContext<'_> {
     }
 
     /// Encrypts the new inputs of a tile; `masks` are the transformed masks by feature, where they are kept.
-    pub(super) fn encrypt(&self, tile: usize, input: &Data, masks: Option<&[WordsHat]>, payload: &mut [u8]) -> Result<(), Error> {
+    pub(super) fn encrypt(
+        &self,
+        tile: usize,
+        input: &Data,
+        masks: Option<&[WordsHat]>,
+        payload: &mut [u8],
+    ) -> Result<(), Error> {
         let (params, images) = (&self.stage.params, self.images);
         let k = params.modulus_bits();
         let bytes = pack::packed_len(params.ring_degree(), k);
@@ -74,7 +80,8 @@ impl TileContext<'_> {
         payload.par_chunks_mut(bytes).enumerate().try_for_each_init(
             || self.shelf.take(|| Worker::new(self.context)),
             |worker, (position, out)| -> Result<(), Error> {
-                let Worker { cipher, noise, words, messages, hat, .. } = &mut **worker.as_mut().map_err(|e| same(e))?;
+                let Worker { cipher, noise, words, messages, hat, .. } =
+                    &mut **worker.as_mut().map_err(|e| same(e))?;
                 let feature = GeometrySpec::feature_of(channels, rows, columns, first, position);
                 let messages = &mut messages[..images];
                 input.read_i32(feature * images, messages);
@@ -122,7 +129,7 @@ pub(super) struct Sink<'a> {
     pub sums: &'a [WordsHat],
     pub output: (usize, &'a Tensor),
     pub monitor: &'a Monitor,
-    pub noise: AtomicU64,
+    noise: AtomicU64,
     nanos: [AtomicU64; 2],
 }
 
@@ -140,6 +147,11 @@ impl<'a> Sink<'a> {
         Self { tile, rows, per_feature, keep, runner, sums, output, monitor, noise, nanos }
     }
 
+    /// log2 of the largest noise seen.
+    pub(super) fn noise_bits(&self) -> f64 {
+        (self.noise.load(Ordering::Relaxed).max(1) as f64).log2()
+    }
+
     /// Share of the program in what the threads did, 0 to 1.
     pub(super) fn program_share(&self) -> f64 {
         let [decrypt, program] = self.nanos.each_ref().map(|n| n.load(Ordering::Relaxed) as f64);
@@ -152,7 +164,8 @@ impl<'a> Sink<'a> {
 
     /// Decrypts the outputs of a tile and hands them on. `arrived`: features of the tiles before.
     pub(super) fn receive(&mut self, tile: usize, arrived: usize, payload: &[u8]) -> Result<(), Error> {
-        let Self { tile: context, rows, per_feature, keep, runner, sums, output, monitor, noise, nanos } = self;
+        let Self { tile: context, rows, per_feature, keep, runner, sums, output, monitor, noise, nanos } =
+            self;
         let stage = context.stage;
         let (params, images, bits) = (&stage.params, context.images, stage.response_bits());
         let bytes = pack::packed_len(params.ring_degree(), bits);
@@ -173,8 +186,13 @@ impl<'a> Sink<'a> {
                         MaskSum::Dropped(&worker.words1)
                     }
                 };
-                let seen =
-                    context.key.decrypt_into(params, &worker.words, sum, &mut worker.cipher, &mut worker.plain)?;
+                let seen = context.key.decrypt_into(
+                    params,
+                    &worker.words,
+                    sum,
+                    &mut worker.cipher,
+                    &mut worker.plain,
+                )?;
                 noise.fetch_max(seen.largest, Ordering::Relaxed);
                 let plain = &worker.plain[..images];
                 let largest = Monitor::largest_of(plain);

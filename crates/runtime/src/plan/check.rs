@@ -3,7 +3,8 @@
 use super::file::{self, TensorBytes};
 use super::spec::{Engine, KindSpec, PlanSpec, PortSpec, StageSpec, TensorSpec, Trust, VERSION};
 use super::{
-    elements, linear, ops, ClientStage, Limits, Op, Plan, PlanError, PlanOptions, PlanParts, Port, Stage, Tensor, TensorKind,
+    elements, linear, ops, ClientStage, Limits, Op, Plan, PlanError, PlanOptions, PlanParts, Port, Stage,
+    Tensor, TensorKind,
 };
 use crate::program;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +23,8 @@ pub(super) fn check(
     options: &PlanOptions,
 ) -> Result<Plan, PlanError> {
     check_header(&spec, options)?;
-    let tensors = spec.tensors.iter().map(|t| check_tensor(t, &options.limits)).collect::<Result<Vec<_>, _>>()?;
+    let tensors =
+        spec.tensors.iter().map(|t| check_tensor(t, &options.limits)).collect::<Result<Vec<_>, _>>()?;
     let mut checker = Checker::new(&spec, &tensors, files, options)?;
     let inputs = checker.inputs()?;
     let mut stages = Vec::with_capacity(spec.stages.len());
@@ -33,7 +35,11 @@ pub(super) fn check(
     let weights = checker.finish(&stages)?;
     let programs = program::compile(&tensors, &stages, &outputs);
     let client_memory = program::peak_bytes(&tensors, &stages, &programs, spec.params.ring_degree);
-    Limits::check("the client's memory for the tensors of one block", client_memory, options.limits.memory_bytes)?;
+    Limits::check(
+        "the client's memory for the tensors of one block",
+        client_memory,
+        options.limits.memory_bytes,
+    )?;
     Ok(Plan(Arc::new(PlanParts {
         spec,
         json: json.to_owned(),
@@ -66,7 +72,10 @@ fn check_header(spec: &PlanSpec, options: &PlanOptions) -> Result<(), PlanError>
         return Err(PlanError::Insecure(format!("{} bits claimed", spec.params.security_bits)));
     }
     if !spec.params.insecure && spec.params.security_bits != 128 {
-        return Err(PlanError::Structure(format!("security of {} bits is not in the table", spec.params.security_bits)));
+        return Err(PlanError::Structure(format!(
+            "security of {} bits is not in the table",
+            spec.params.security_bits
+        )));
     }
     Limits::check("the number of tensors", spec.tensors.len() as u64, limits.tensors)?;
     Limits::check("the number of stages", spec.stages.len() as u64, limits.stages)?;
@@ -131,7 +140,11 @@ impl<'a> Checker<'a> {
         let mut index = HashMap::with_capacity(tensors.len());
         for (i, t) in tensors.iter().enumerate() {
             if index.insert(t.id, i).is_some() {
-                return Err(PlanError::Tensor { id: t.id, name: t.name.clone(), detail: "the id is taken".into() });
+                return Err(PlanError::Tensor {
+                    id: t.id,
+                    name: t.name.clone(),
+                    detail: "the id is taken".into(),
+                });
             }
         }
         let defined = vec![false; tensors.len()];
@@ -146,7 +159,10 @@ impl<'a> Checker<'a> {
     fn read(&self, place: &str, id: u32) -> Result<usize, PlanError> {
         let i = self.find(place, id)?;
         if !self.defined[i] {
-            return Err(PlanError::UsedBeforeDefined { place: place.to_owned(), tensor: self.tensors[i].name.clone() });
+            return Err(PlanError::UsedBeforeDefined {
+                place: place.to_owned(),
+                tensor: self.tensors[i].name.clone(),
+            });
         }
         Ok(i)
     }
@@ -154,12 +170,20 @@ impl<'a> Checker<'a> {
     fn define(&mut self, place: &str, id: u32) -> Result<usize, PlanError> {
         let i = self.find(place, id)?;
         if std::mem::replace(&mut self.defined[i], true) {
-            return Err(PlanError::DefinedTwice { place: place.to_owned(), tensor: self.tensors[i].name.clone() });
+            return Err(PlanError::DefinedTwice {
+                place: place.to_owned(),
+                tensor: self.tensors[i].name.clone(),
+            });
         }
         Ok(i)
     }
 
-    fn port(&mut self, kind: &str, port: &PortSpec, seen: &mut BTreeSet<String>) -> Result<String, PlanError> {
+    fn port(
+        &mut self,
+        kind: &str,
+        port: &PortSpec,
+        seen: &mut BTreeSet<String>,
+    ) -> Result<String, PlanError> {
         if !seen.insert(port.name.clone()) {
             return Err(PlanError::Structure(format!("two {kind}s are called '{}'", port.name)));
         }
@@ -207,7 +231,8 @@ impl<'a> Checker<'a> {
         }
         match stage {
             StageSpec::Client { name, ops } => {
-                let ops = ops.iter().enumerate().map(|(i, op)| self.op(name, i, op)).collect::<Result<_, _>>()?;
+                let ops =
+                    ops.iter().enumerate().map(|(i, op)| self.op(name, i, op)).collect::<Result<_, _>>()?;
                 Ok(Stage::Client(ClientStage { name: name.clone(), ops }))
             }
             StageSpec::Linear(s) => {
@@ -230,7 +255,9 @@ impl<'a> Checker<'a> {
                         Some(file::weights((w, b), &s.geometry.weight_shape(), self.files)?)
                     }
                     (None, None) => None,
-                    _ => return Err(PlanError::Structure(format!("{place} has only one of weights and bias"))),
+                    _ => {
+                        return Err(PlanError::Structure(format!("{place} has only one of weights and bias")))
+                    }
                 };
                 Ok(Stage::Linear(Box::new(context.check()?)))
             }
@@ -255,7 +282,11 @@ impl<'a> Checker<'a> {
     fn finish(self, stages: &[Stage]) -> Result<bool, PlanError> {
         if let Some(i) = self.defined.iter().position(|d| !d) {
             let t = &self.tensors[i];
-            return Err(PlanError::Tensor { id: t.id, name: t.name.clone(), detail: "no stage computes it".into() });
+            return Err(PlanError::Tensor {
+                id: t.id,
+                name: t.name.clone(),
+                detail: "no stage computes it".into(),
+            });
         }
         if let Some(name) = self.files.keys().find(|n| !self.used_files.contains(*n)) {
             return Err(PlanError::Weights { tensor: name.clone(), detail: "no stage uses it".into() });
@@ -263,7 +294,10 @@ impl<'a> Checker<'a> {
         let linear: Vec<_> = stages.iter().filter_map(Stage::linear).collect();
         let with = linear.iter().filter(|s| s.weights.is_some()).count();
         if with != 0 && with != linear.len() {
-            return Err(PlanError::Structure(format!("{with} of {} linear stages have weights", linear.len())));
+            return Err(PlanError::Structure(format!(
+                "{with} of {} linear stages have weights",
+                linear.len()
+            )));
         }
         Ok(with == linear.len())
     }

@@ -24,7 +24,10 @@ pub enum PlanError {
         found: String,
     },
     /// Another version of the format.
-    #[error("the plan has format version {found}, this program reads version {}; compile the model again", super::VERSION)]
+    #[error(
+        "the plan has format version {found}, this program reads version {}; compile the model again",
+        super::VERSION
+    )]
     Version {
         /// Version in the file.
         found: String,

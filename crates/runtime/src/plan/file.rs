@@ -72,7 +72,10 @@ pub(crate) fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) ->
                 "I16" => Dtype::I16,
                 "I64" => Dtype::I64,
                 other => {
-                    return Err(PlanError::Weights { tensor: name.clone(), detail: format!("dtype {other}") });
+                    return Err(PlanError::Weights {
+                        tensor: name.clone(),
+                        detail: format!("dtype {other}"),
+                    });
                 }
             };
             let view = TensorView::new(dtype, t.shape.to_vec(), t.data)
@@ -163,7 +166,9 @@ impl Plan {
         let mut owned: BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)> = BTreeMap::new();
         for (stage, spec) in self.stages().iter().zip(&self.spec().stages) {
             let (Stage::Linear(stage), StageSpec::Linear(spec)) = (stage, spec) else { continue };
-            let (Some(weights), Some(w), Some(b)) = (&stage.weights, &spec.weights, &spec.bias) else { continue };
+            let (Some(weights), Some(w), Some(b)) = (&stage.weights, &spec.weights, &spec.bias) else {
+                continue;
+            };
             let (dtype, data) = match &weights.weights {
                 WeightData::I8(v) => ("I8", v.iter().map(|&x| x.cast_unsigned()).collect()),
                 WeightData::I16(v) => ("I16", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
@@ -172,8 +177,10 @@ impl Plan {
             let bias = weights.bias.iter().flat_map(|x| x.to_le_bytes()).collect();
             owned.insert(b.clone(), ("I64", vec![weights.bias.len()], bias));
         }
-        let views =
-            owned.iter().map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data })).collect();
+        let views = owned
+            .iter()
+            .map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }))
+            .collect();
         encode(self.json(), &views)
     }
 

@@ -34,7 +34,8 @@ impl Context<'_> {
         }
         self.check_geometry()?;
         let geometry = spec.geometry.checked().map_err(|e| self.fail(e.to_string()))?;
-        tiling(geometry, &spec.tiles).map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
+        tiling(geometry, &spec.tiles)
+            .map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
         Ok((in_bound, out_bound))
     }
 
@@ -86,8 +87,13 @@ impl Context<'_> {
             predicted: spec.predicted.clone(),
         };
         for tile in 0..stage.tiles.len() {
-            let frame = stage.request_bytes(tile).max(stage.response_bytes(tile)).max(stage.setup_bytes(tile));
-            Limits::check(&format!("a frame of stage '{}'", stage.name), frame as u64, self.limits.frame_bytes)?;
+            let frame =
+                stage.request_bytes(tile).max(stage.response_bytes(tile)).max(stage.setup_bytes(tile));
+            Limits::check(
+                &format!("a frame of stage '{}'", stage.name),
+                frame as u64,
+                self.limits.frame_bytes,
+            )?;
         }
         Ok(stage)
     }
@@ -161,7 +167,13 @@ impl GeometrySpec {
 
     /// Feature index in the tensor (channels, rows, columns) of position `position` of a tile that begins at row `first`.
     #[must_use]
-    pub(crate) fn feature_of(channels: usize, rows: usize, columns: usize, first: usize, position: usize) -> usize {
+    pub(crate) fn feature_of(
+        channels: usize,
+        rows: usize,
+        columns: usize,
+        first: usize,
+        position: usize,
+    ) -> usize {
         let (row, rest) = (position / (channels * columns), position % (channels * columns));
         let (channel, column) = (rest / columns, rest % columns);
         (channel * rows + first + row) * columns + column

@@ -187,7 +187,9 @@ impl LinearStage {
     #[must_use]
     pub fn response_bytes(&self, tile: usize) -> usize {
         let parts = if self.mask == MaskMode::Shared { 1 } else { 2 };
-        self.tile_outputs(tile).saturating_mul(self.polynomial_bytes(self.response_bits())).saturating_mul(parts)
+        self.tile_outputs(tile)
+            .saturating_mul(self.polynomial_bytes(self.response_bits()))
+            .saturating_mul(parts)
     }
 
     /// Payload bytes of a tile's SetupMask, 0 with fresh masks.
@@ -333,6 +335,14 @@ impl Plan {
         let programs = crate::program::compile(&tensors, &stages, &outputs);
         let client_memory = crate::program::peak_bytes(&tensors, &stages, &programs, 1);
         Self(Arc::new(PlanParts { spec, json: String::new(), tensors, stages, inputs, outputs, programs, weights: false, client_memory }))
+    }
+    /// The first segment of the next stage, where it runs on the outputs of linear stage `stage` as they come.
+    pub(crate) fn fused_segment(&self, stage: usize) -> Option<&crate::program::Segment> {
+        use crate::program::StageProgram::{Client, Linear};
+        match (&self.0.programs[stage], self.0.programs.get(stage + 1)) {
+            (Linear { fused: true, .. }, Some(Client(segments))) => segments.first(),
+            _ => None,
+        }
     }
     pub(crate) fn program(&self, stage: usize) -> &crate::program::StageProgram {
         &self.0.programs[stage]

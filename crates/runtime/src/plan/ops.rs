@@ -8,7 +8,12 @@ type Check = Result<(), String>;
 /// Checks one operation's operands, attributes and output against each other.
 pub(crate) fn check(op: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Check {
     let arity = match op {
-        OpKind::Add {} | OpKind::Sub {} | OpKind::Mul {} | OpKind::Div {} | OpKind::Minimum {} | OpKind::Maximum {} => 2,
+        OpKind::Add {}
+        | OpKind::Sub {}
+        | OpKind::Mul {}
+        | OpKind::Div {}
+        | OpKind::Minimum {}
+        | OpKind::Maximum {} => 2,
         OpKind::Concat { .. } => inputs.len().max(1),
         _ => 1,
     };
@@ -19,7 +24,9 @@ pub(crate) fn check(op: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Check {
     check_attributes(op, inputs[0])?;
     let shape = &inputs[0].shape;
     match op {
-        OpKind::MaxPool { kernel, stride, pads, dilation } => pool(shape, &output.shape, kernel, stride, pads, dilation),
+        OpKind::MaxPool { kernel, stride, pads, dilation } => {
+            pool(shape, &output.shape, kernel, stride, pads, dilation)
+        }
         OpKind::AveragePool { kernel, stride, pads, .. } => {
             pool(shape, &output.shape, kernel, stride, pads, &vec![1; kernel.len()])
         }
@@ -87,7 +94,10 @@ fn check_kinds(op: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Check {
             TensorKind::Real => return expect(t, true),
             TensorKind::Fixed { scale: s, bound: b } if s == scale && b <= bound => {}
             TensorKind::Fixed { .. } => {
-                return Err(format!("tensors '{}' and '{}' must have one scale and no smaller bound after", t.name, output.name))
+                return Err(format!(
+                    "tensors '{}' and '{}' must have one scale and no smaller bound after",
+                    t.name, output.name
+                ))
             }
         }
     }
@@ -99,7 +109,11 @@ fn check_kinds(op: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Check {
 
 fn check_attributes(op: &OpKind, input: &Tensor) -> Check {
     let finite = |values: &[f64]| {
-        values.iter().all(|v| v.is_finite()).then_some(()).ok_or_else(|| "attributes must be finite numbers".to_owned())
+        values
+            .iter()
+            .all(|v| v.is_finite())
+            .then_some(())
+            .ok_or_else(|| "attributes must be finite numbers".to_owned())
     };
     match op {
         OpKind::Affine { mul, add } => finite(&[*mul, *add]),
@@ -121,7 +135,9 @@ fn check_attributes(op: &OpKind, input: &Tensor) -> Check {
             Ok(())
         }
         OpKind::Pad { value, .. } => finite(&[*value]),
-        OpKind::Softmax { axis } if *axis >= input.shape.len() => Err(format!("axis {axis} of a shape {:?}", input.shape)),
+        OpKind::Softmax { axis } if *axis >= input.shape.len() => {
+            Err(format!("axis {axis} of a shape {:?}", input.shape))
+        }
         _ => Ok(()),
     }
 }
@@ -138,14 +154,26 @@ fn same_elements(input: &Tensor, output: &Tensor) -> Check {
     if input.elements == output.elements {
         Ok(())
     } else {
-        Err(format!("{:?} has {} elements, {:?} has {}", input.shape, input.elements, output.shape, output.elements))
+        Err(format!(
+            "{:?} has {} elements, {:?} has {}",
+            input.shape, input.elements, output.shape, output.elements
+        ))
     }
 }
 
-fn pool(input: &[usize], output: &[usize], kernel: &[usize], stride: &[usize], pads: &[usize], dilation: &[usize]) -> Check {
+fn pool(
+    input: &[usize],
+    output: &[usize],
+    kernel: &[usize],
+    stride: &[usize],
+    pads: &[usize],
+    dilation: &[usize],
+) -> Check {
     let axes = kernel.len();
     if axes == 0 || input.len() != axes + 1 || output.len() != axes + 1 {
-        return Err(format!("a kernel {kernel:?} needs shapes [channels, {axes} axes], got {input:?} -> {output:?}"));
+        return Err(format!(
+            "a kernel {kernel:?} needs shapes [channels, {axes} axes], got {input:?} -> {output:?}"
+        ));
     }
     if stride.len() != axes || dilation.len() != axes || pads.len() != 2 * axes {
         return Err(format!("kernel, stride, dilation and pads disagree about the number of axes ({axes})"));
@@ -162,16 +190,26 @@ fn pool(input: &[usize], output: &[usize], kernel: &[usize], stride: &[usize], p
 }
 
 /// Output size must be the floor or the ceiling of the usual formula, and every window must meet the input.
-fn pool_axis(size: usize, out: usize, [kernel, stride, dilation]: [usize; 3], [begin, end]: [usize; 2]) -> Check {
+fn pool_axis(
+    size: usize,
+    out: usize,
+    [kernel, stride, dilation]: [usize; 3],
+    [begin, end]: [usize; 2],
+) -> Check {
     if kernel == 0 || stride == 0 || dilation == 0 {
         return Err("kernel, stride and dilation must be positive".into());
     }
     let overflow = || "sizes overflow".to_owned();
     let extent = (kernel - 1).checked_mul(dilation).and_then(|e| e.checked_add(1)).ok_or_else(overflow)?;
     let padded = size.checked_add(begin).and_then(|s| s.checked_add(end)).ok_or_else(overflow)?;
-    let free = padded.checked_sub(extent).ok_or_else(|| format!("a window of {extent} does not fit {padded}"))?;
+    let free =
+        padded.checked_sub(extent).ok_or_else(|| format!("a window of {extent} does not fit {padded}"))?;
     if out != free / stride + 1 && out != free.div_ceil(stride) + 1 {
-        return Err(format!("output size must be {} (or {} with ceil mode), it is {out}", free / stride + 1, free.div_ceil(stride) + 1));
+        return Err(format!(
+            "output size must be {} (or {} with ceil mode), it is {out}",
+            free / stride + 1,
+            free.div_ceil(stride) + 1
+        ));
     }
     for o in 0..out {
         // First position of the window that is at or after the input's begin.
@@ -220,14 +258,24 @@ fn concat(inputs: &[&Tensor], output: &[usize], axis: usize) -> Check {
         let fits = t.shape.len() == expected.len()
             && t.shape.iter().zip(&expected).enumerate().all(|(i, (a, b))| i == axis || a == b);
         if !fits {
-            return Err(format!("shapes {:?} and {:?} do not join along axis {axis}", inputs[0].shape, t.shape));
+            return Err(format!(
+                "shapes {:?} and {:?} do not join along axis {axis}",
+                inputs[0].shape, t.shape
+            ));
         }
         expected[axis] = expected[axis].checked_add(t.shape[axis]).ok_or("sizes overflow")?;
     }
     mismatch(&expected, output)
 }
 
-fn slice(input: &[usize], output: &[usize], starts: &[i64], ends: &[i64], steps: &[i64], axes: &[usize]) -> Check {
+fn slice(
+    input: &[usize],
+    output: &[usize],
+    starts: &[i64],
+    ends: &[i64],
+    steps: &[i64],
+    axes: &[usize],
+) -> Check {
     if starts.len() != axes.len() || ends.len() != axes.len() || steps.len() != axes.len() {
         return Err("starts, ends, steps and axes differ in length".into());
     }
@@ -259,9 +307,8 @@ fn pad(input: &[usize], output: &[usize], pads: &[usize]) -> Check {
     if pads.len() != 2 * input.len() {
         return Err(format!("{} pads for a shape {input:?}", pads.len()));
     }
-    let expected: Option<Vec<usize>> = (0..input.len())
-        .map(|i| input[i].checked_add(pads[i])?.checked_add(pads[input.len() + i]))
-        .collect();
+    let expected: Option<Vec<usize>> =
+        (0..input.len()).map(|i| input[i].checked_add(pads[i])?.checked_add(pads[input.len() + i])).collect();
     mismatch(&expected.ok_or("sizes overflow")?, output)
 }
 

@@ -333,7 +333,8 @@ impl TryFrom<Map<String, Value>> for OpSpec {
 
     fn try_from(mut map: Map<String, Value>) -> Result<Self, String> {
         let name = map.get("op").and_then(Value::as_str).unwrap_or("?").to_owned();
-        let mut take = |key: &str| map.remove(key).ok_or_else(|| format!("op '{name}': field '{key}' is missing"));
+        let mut take =
+            |key: &str| map.remove(key).ok_or_else(|| format!("op '{name}': field '{key}' is missing"));
         let inputs = take("in")?;
         let output = take("out")?;
         let inputs = serde_json::from_value(inputs).map_err(|e| format!("op '{name}', field 'in': {e}"))?;

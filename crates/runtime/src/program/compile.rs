@@ -2,6 +2,7 @@
 
 use super::values::Storage;
 use crate::plan::{OpKind, Port, Stage, Tensor, TensorKind};
+use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 
 /// How a stage is executed.
@@ -101,9 +102,11 @@ pub(crate) fn compile(tensors: &[Tensor], stages: &[Stage], outputs: &[Port]) ->
     let mut programs: Vec<StageProgram> = Vec::with_capacity(stages.len());
     for (s, stage) in stages.iter().enumerate() {
         programs.push(match stage {
-            Stage::Linear(_) => {
-                StageProgram::Linear { fused: false, keep: true, free: free.remove(&(s, 0)).unwrap_or_default() }
-            }
+            Stage::Linear(_) => StageProgram::Linear {
+                fused: false,
+                keep: true,
+                free: free.remove(&(s, 0)).unwrap_or_default(),
+            },
             Stage::Client(client) => {
                 let segments = groups[s].iter().enumerate().map(|(g, &(first, end))| {
                     let now = (s, g);
@@ -141,7 +144,12 @@ fn group(tensors: &[Tensor], stage: &Stage) -> Vec<(usize, usize)> {
 }
 
 /// When each tensor is read last; `None`: an output of the network. Tensors that nobody reads die where they are made.
-fn last_reads(stages: &[Stage], groups: &[Vec<(usize, usize)>], outputs: &[Port], tensors: usize) -> Vec<Option<Time>> {
+fn last_reads(
+    stages: &[Stage],
+    groups: &[Vec<(usize, usize)>],
+    outputs: &[Port],
+    tensors: usize,
+) -> Vec<Option<Time>> {
     let mut last = vec![Some((0, 0)); tensors];
     for (s, stage) in stages.iter().enumerate() {
         match stage {
@@ -172,10 +180,9 @@ fn row_program(tensors: &[Tensor], ops: &[crate::plan::Op], lives_on: impl Fn(us
     let mut made = Vec::new();
     for op in ops {
         for &t in &op.inputs {
-            if !registers.contains_key(&t) {
+            if let Entry::Vacant(free) = registers.entry(t) {
                 let register = program.register(&tensors[t]);
-                registers.insert(t, register);
-                program.loads.push((t, register));
+                program.loads.push((t, *free.insert(register)));
             }
         }
         made.push(op.output);
@@ -230,8 +237,15 @@ fn fuse(stages: &[Stage], last: &[Option<Time>], programs: &mut [StageProgram]) 
 }
 
 /// Bytes of the tensors that are alive at once, at most, when `images` images are computed.
-pub(crate) fn peak_bytes(tensors: &[Tensor], stages: &[Stage], programs: &[StageProgram], images: usize) -> u64 {
-    let size = |t: usize| (tensors[t].elements as u64).saturating_mul((Storage::of(&tensors[t]).bytes() * images) as u64);
+pub(crate) fn peak_bytes(
+    tensors: &[Tensor],
+    stages: &[Stage],
+    programs: &[StageProgram],
+    images: usize,
+) -> u64 {
+    let size = |t: usize| {
+        (tensors[t].elements as u64).saturating_mul((Storage::of(&tensors[t]).bytes() * images) as u64)
+    };
     let mut alive: HashMap<usize, u64> = HashMap::new();
     let mut peak = 0;
     let mut step = |made: &[usize], free: &[&[usize]]| {

@@ -1,6 +1,7 @@
 //! The elementary functions of `docs/functions.md`: the same bits everywhere.
 //!
 //! Everything here is inlined into the loops of `kernels`, where it vectorises.
+#![allow(clippy::approx_constant, reason = "the constants are part of the definition, digit for digit")]
 
 /// `1.5 * 2^52`: adding it rounds to an integer, half to even, and leaves the integer in the low bits.
 pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;

@@ -2,6 +2,7 @@
 //!
 //! Every instruction set gives the same bits: only IEEE operations, never contracted.
 #![allow(unsafe_code)]
+#![allow(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number must fail the comparison")]
 
 use super::functions as f;
 
@@ -152,7 +153,7 @@ kernel! {
     fn all_finite(x: &[f64]) -> bool {
         let mut bad = 0_u64;
         for &x in x {
-            bad |= u64::from((x - x) != 0.0);
+            bad |= u64::from(!x.is_finite());
         }
         bad == 0
     }
@@ -280,5 +281,50 @@ kernel! {
         for (o, &x) in out.iter_mut().zip(x) {
             *o = f::larger(x, *o);
         }
+    }
+}
+
+/// Images and features of a square of the transposition.
+const SQUARE: usize = 8;
+
+/// `out[f * stride + i] = x[i * features + f]` for `out.len() / stride` features and `count` images.
+#[inline(always)]
+fn transpose<T: Copy + Into<f64>>(x: &[T], features: usize, count: usize, out: &mut [f64], stride: usize) {
+    for (block, rows) in out.chunks_mut(SQUARE * stride).enumerate() {
+        let (first, height) = (block * SQUARE, rows.len() / stride);
+        let mut done = 0;
+        if height == SQUARE {
+            // Squares are read image by image and written feature by feature, a cache line each.
+            while done + SQUARE <= count {
+                let mut square = [[0.0; SQUARE]; SQUARE];
+                for i in 0..SQUARE {
+                    let at = (done + i) * features + first;
+                    for (row, &value) in square.iter_mut().zip(&x[at..at + SQUARE]) {
+                        row[i] = value.into();
+                    }
+                }
+                for (row, values) in rows.chunks_exact_mut(stride).zip(&square) {
+                    row[done..done + SQUARE].copy_from_slice(values);
+                }
+                done += SQUARE;
+            }
+        }
+        for image in done..count {
+            for (f, row) in rows.chunks_exact_mut(stride).enumerate() {
+                row[image] = x[image * features + first + f].into();
+            }
+        }
+    }
+}
+
+kernel! {
+    fn transpose_f32(x: &[f32], features: usize, count: usize, out: &mut [f64], stride: usize) {
+        transpose(x, features, count, out, stride);
+    }
+}
+
+kernel! {
+    fn transpose_f64(x: &[f64], features: usize, count: usize, out: &mut [f64], stride: usize) {
+        transpose(x, features, count, out, stride);
     }
 }

@@ -17,7 +17,7 @@ mod tests;
 
 pub use values::InputData;
 
-pub(crate) use compile::{compile, peak_bytes, SegmentKind, StageProgram};
+pub(crate) use compile::{compile, peak_bytes, Segment, SegmentKind, StageProgram};
 pub(crate) use moves::sources;
 pub(crate) use rows::{allocate, interleave, RowRunner};
 pub(crate) use values::{Data, InputView, RowMut, Slot, Storage, Values};
@@ -84,7 +84,10 @@ pub(crate) struct Monitor {
 
 impl Monitor {
     pub(crate) fn new(tensors: usize) -> Self {
-        Self { largest: std::iter::repeat_with(AtomicU64::default).take(tensors).collect(), fault: Mutex::default() }
+        Self {
+            largest: std::iter::repeat_with(AtomicU64::default).take(tensors).collect(),
+            fault: Mutex::default(),
+        }
     }
 
     /// Notes the largest absolute integer of part of a tensor.

@@ -1,7 +1,7 @@
 //! Operations that only move rows: transpose, concat, slice, pad, broadcast (and reshape, the identity).
 
-use super::values::{Data, RowMut, Storage, Values};
 use super::kernels;
+use super::values::{Data, RowMut, Storage, Values};
 use crate::plan::{Op, OpKind, Tensor};
 use rayon::prelude::*;
 
@@ -54,7 +54,9 @@ impl Map {
                 }
                 Self::Strided { base, steps: by }
             }
-            OpKind::Pad { pads, .. } => Self::Pad { begin: pads[..shape.len()].to_vec(), shape: shape.clone(), strides: own },
+            OpKind::Pad { pads, .. } => {
+                Self::Pad { begin: pads[..shape.len()].to_vec(), shape: shape.clone(), strides: own }
+            }
             OpKind::Concat { axis } => {
                 let ends = inputs.iter().scan(0, |end, t| {
                     *end += t.shape[*axis];

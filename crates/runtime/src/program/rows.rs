@@ -11,6 +11,8 @@ use rayon::prelude::*;
 const CHUNK: usize = 512;
 /// Features whose network inputs are transposed together.
 const GROUP: usize = 16;
+/// Distance of their rows: not a multiple of 4 KiB, which would put all on the same lines of the first-level cache.
+const STRIDE: usize = CHUNK + 8;
 
 /// Registers of one thread.
 pub(crate) struct RowScratch {
@@ -30,17 +32,28 @@ pub(crate) struct RowRunner<'a> {
 
 impl RowRunner<'_> {
     pub(crate) fn scratch(&self) -> RowScratch {
-        let inputs = self.program.loads.iter().filter(|(t, _)| matches!(self.values.slots[*t], Slot::Input(_))).count();
+        let inputs = self
+            .program
+            .loads
+            .iter()
+            .filter(|(t, _)| matches!(self.values.slots[*t], Slot::Input(_)))
+            .count();
         RowScratch {
             real: vec![vec![0.0; CHUNK]; self.program.real_registers],
             fixed: vec![vec![0; CHUNK]; self.program.fixed_registers],
-            inputs: vec![vec![0.0; CHUNK * GROUP]; inputs],
+            inputs: vec![vec![0.0; STRIDE * GROUP]; inputs],
         }
     }
 
     /// Runs the program on `outputs.len() / stores` features from `feature` on; `outputs` are the rows of the stores
     /// of one feature after the other.
-    pub(crate) fn run(&self, scratch: &mut RowScratch, feature: usize, given: &[i64], outputs: &mut [RowMut<'_>]) {
+    pub(crate) fn run(
+        &self,
+        scratch: &mut RowScratch,
+        feature: usize,
+        given: &[i64],
+        outputs: &mut [RowMut<'_>],
+    ) {
         let per_feature = self.program.stores.len().max(1);
         let features = outputs.len() / per_feature;
         for start in (0..self.values.images).step_by(CHUNK) {
@@ -61,17 +74,30 @@ impl RowRunner<'_> {
         }
     }
 
-    fn transpose_inputs(&self, scratch: &mut RowScratch, feature: usize, features: usize, range: (usize, usize)) {
+    fn transpose_inputs(
+        &self,
+        scratch: &mut RowScratch,
+        feature: usize,
+        features: usize,
+        range: (usize, usize),
+    ) {
         let views = self.program.loads.iter().filter_map(|(t, _)| match &self.values.slots[*t] {
             Slot::Input(view) => Some(view),
             _ => None,
         });
         for (view, buffer) in views.zip(&mut scratch.inputs) {
-            view.transpose(feature, range, &mut buffer[..features * CHUNK], CHUNK);
+            view.transpose(feature, range, &mut buffer[..features * STRIDE], STRIDE);
         }
     }
 
-    fn load(&self, scratch: &mut RowScratch, feature: usize, in_group: usize, given: &[i64], (start, count): (usize, usize)) {
+    fn load(
+        &self,
+        scratch: &mut RowScratch,
+        feature: usize,
+        in_group: usize,
+        given: &[i64],
+        (start, count): (usize, usize),
+    ) {
         let at = feature * self.values.images + start;
         let mut inputs = scratch.inputs.iter();
         for &(tensor, register) in &self.program.loads {
@@ -79,11 +105,13 @@ impl RowRunner<'_> {
                 (_, Register::Fixed(r)) if self.given == Some(tensor) => {
                     scratch.fixed[r][..count].copy_from_slice(&given[start..start + count]);
                 }
-                (Slot::Data(Data::Real(v)), Register::Real(r)) => scratch.real[r][..count].copy_from_slice(&v[at..at + count]),
+                (Slot::Data(Data::Real(v)), Register::Real(r)) => {
+                    scratch.real[r][..count].copy_from_slice(&v[at..at + count])
+                }
                 (Slot::Data(data), Register::Fixed(r)) => data.read_fixed(at, &mut scratch.fixed[r][..count]),
                 (Slot::Input(_), Register::Real(r)) => {
                     if let Some(buffer) = inputs.next() {
-                        let row = &buffer[in_group * CHUNK..];
+                        let row = &buffer[in_group * STRIDE..];
                         scratch.real[r][..count].copy_from_slice(&row[..count]);
                         self.check_finite(&scratch.real[r][..count], tensor, feature, start);
                     }
@@ -123,7 +151,10 @@ impl RowRunner<'_> {
                 match kernel(x, inverse, bound as f64, out) {
                     Some(largest) => self.monitor.see(step.tensor, largest),
                     None => {
-                        let outside = |v: &f64| !((v * inverse).round_ties_even().abs() <= bound as f64);
+                        let outside = |v: &f64| {
+                            let v = (v * inverse).round_ties_even().abs();
+                            v.is_nan() || v > bound as f64
+                        };
                         let at = x.iter().position(outside).unwrap_or(0);
                         out.fill(0);
                         self.fault(FaultKind::Range, step.tensor, feature, start + at, x[at]);
@@ -179,7 +210,9 @@ fn elementwise(kind: &OpKind, x: &[f64], y: &[f64], channel: usize, out: &mut [f
             let slope = slope.get(channel).or(slope.first()).copied().unwrap_or(1.0);
             kernels::prelu(x, slope, out);
         }
-        OpKind::Clip { min, max } => kernels::clip(x, min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY), out),
+        OpKind::Clip { min, max } => {
+            kernels::clip(x, min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY), out)
+        }
         OpKind::Abs {} => kernels::abs(x, out),
         OpKind::Neg {} => kernels::neg(x, out),
         OpKind::Sqrt {} => kernels::sqrt(x, out),
@@ -219,7 +252,8 @@ pub(crate) fn run_rows(program: &RowProgram, tensors: &[Tensor], values: &mut Va
 
 /// Room for the tensors that a row program stores.
 pub(crate) fn allocate(program: &RowProgram, tensors: &[Tensor], images: usize) -> Vec<Data> {
-    let room = |&(t, _): &(usize, Register)| Data::new(Storage::of(&tensors[t]), tensors[t].elements * images);
+    let room =
+        |&(t, _): &(usize, Register)| Data::new(Storage::of(&tensors[t]), tensors[t].elements * images);
     program.stores.iter().map(room).collect()
 }
 

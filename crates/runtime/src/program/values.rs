@@ -157,22 +157,17 @@ pub(crate) struct InputView<'a> {
 impl InputView<'_> {
     /// Features `feature..feature + out.len() / stride` of images `start..start + count` of the block,
     /// written to `out[feature][image]` with the given distance between features.
-    pub(crate) fn transpose(&self, feature: usize, (start, count): (usize, usize), out: &mut [f64], stride: usize) {
-        let group = out.len() / stride;
-        for image in 0..count {
-            let at = (self.first + start + image) * self.features + feature;
-            match self.data {
-                InputData::F32(v) => {
-                    for (i, &x) in v[at..at + group].iter().enumerate() {
-                        out[i * stride + image] = f64::from(x);
-                    }
-                }
-                InputData::F64(v) => {
-                    for (i, &x) in v[at..at + group].iter().enumerate() {
-                        out[i * stride + image] = x;
-                    }
-                }
-            }
+    pub(crate) fn transpose(
+        &self,
+        feature: usize,
+        (start, count): (usize, usize),
+        out: &mut [f64],
+        stride: usize,
+    ) {
+        let at = (self.first + start) * self.features + feature;
+        match self.data {
+            InputData::F32(v) => kernels::transpose_f32(&v[at..], self.features, count, out, stride),
+            InputData::F64(v) => kernels::transpose_f64(&v[at..], self.features, count, out, stride),
         }
     }
 }
@@ -203,7 +198,7 @@ impl<'a> Values<'a> {
 
     /// Makes a user's input real data, for operations that need it whole.
     pub(crate) fn materialise(&mut self, tensor: usize) {
-        const GROUP: usize = 16;
+        const GROUP: usize = 8;
         let Slot::Input(view) = &self.slots[tensor] else { return };
         let (view, images) = (*view, self.images);
         let mut data = vec![0.0; view.features * images];
@@ -229,4 +224,3 @@ impl<'a> Values<'a> {
         self.slots[tensor] = Slot::Empty;
     }
 }
-

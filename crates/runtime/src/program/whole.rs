@@ -28,9 +28,10 @@ pub(super) fn run(op: &Op, tensors: &[Tensor], values: &mut Values<'_>, monitor:
             let windows = Windows::new(input, kernel, stride, pads, &dilation);
             average_pool(&windows, x, output, values.images, *count_include_pad)
         }
-        (OpKind::ReduceMean { axes } | OpKind::ReduceSum { axes } | OpKind::ReduceMax { axes }, Some(Data::Real(x))) => {
-            reduce(&op.kind, axes, x, (input, output), values.images)
-        }
+        (
+            OpKind::ReduceMean { axes } | OpKind::ReduceSum { axes } | OpKind::ReduceMax { axes },
+            Some(Data::Real(x)),
+        ) => reduce(&op.kind, axes, x, (input, output), values.images),
         (OpKind::Softmax { axis }, Some(Data::Real(x))) => softmax(x, &input.shape, *axis, values.images),
         _ => moves::run(op, tensors, values),
     };
@@ -46,7 +47,13 @@ fn check(v: &[f64], tensor: usize, values: &Values<'_>, monitor: &Monitor) {
         if !kernels::all_finite(row) {
             if let Some(image) = row.iter().position(|x| !x.is_finite()) {
                 let at = values.first + image;
-                monitor.fault(Fault { kind: FaultKind::NotFinite, tensor, feature, image: at, value: row[image] });
+                monitor.fault(Fault {
+                    kind: FaultKind::NotFinite,
+                    tensor,
+                    feature,
+                    image: at,
+                    value: row[image],
+                });
             }
         }
     });
@@ -63,7 +70,13 @@ struct Windows<'a> {
 }
 
 impl<'a> Windows<'a> {
-    fn new(input: &'a Tensor, kernel: &'a [usize], stride: &'a [usize], pads: &'a [usize], dilation: &'a [usize]) -> Self {
+    fn new(
+        input: &'a Tensor,
+        kernel: &'a [usize],
+        stride: &'a [usize],
+        pads: &'a [usize],
+        dilation: &'a [usize],
+    ) -> Self {
         Self { shape: &input.shape, strides: strides(&input.shape), kernel, stride, pads, dilation }
     }
 
@@ -118,10 +131,19 @@ fn average_pool(windows: &Windows<'_>, x: &[f64], output: &Tensor, images: usize
     })
 }
 
-fn reduce(kind: &OpKind, axes: &[usize], x: &[f64], (input, output): (&Tensor, &Tensor), images: usize) -> Data {
+fn reduce(
+    kind: &OpKind,
+    axes: &[usize],
+    x: &[f64],
+    (input, output): (&Tensor, &Tensor),
+    images: usize,
+) -> Data {
     let own = strides(&input.shape);
     let split = |reduced: bool| -> (Vec<usize>, Vec<usize>) {
-        (0..input.shape.len()).filter(|a| axes.contains(a) == reduced).map(|a| (input.shape[a], own[a])).unzip()
+        (0..input.shape.len())
+            .filter(|a| axes.contains(a) == reduced)
+            .map(|a| (input.shape[a], own[a]))
+            .unzip()
     };
     let ((kept, kept_strides), (inner, inner_strides)) = (split(false), split(true));
     let count: usize = inner.iter().product();

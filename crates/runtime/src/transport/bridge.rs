@@ -56,7 +56,8 @@ pub(super) async fn run(
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();
     let (traffic, limit) = (Traffic::default(), usize::MAX);
-    let mut bridge = Bridge { incoming, outgoing, phase, runtime, handshake, idle, traffic, limit, resting: false };
+    let mut bridge =
+        Bridge { incoming, outgoing, phase, runtime, handshake, idle, traffic, limit, resting: false };
     let reader = tokio::spawn(async move {
         while let Some(message) = stream.next().await {
             let message = match message {
@@ -74,7 +75,10 @@ pub(super) async fn run(
     });
     let writer = tokio::spawn(async move {
         while let Some(bytes) = from_session.recv().await {
-            if tokio::time::timeout(idle, sink.send(Message::Binary(bytes))).await.map_or(true, |r| r.is_err()) {
+            if tokio::time::timeout(idle, sink.send(Message::Binary(bytes)))
+                .await
+                .map_or(true, |r| r.is_err())
+            {
                 return;
             }
         }
@@ -92,11 +96,16 @@ pub(super) async fn run(
 fn failure(e: axum::Error) -> Error {
     let inner = e.into_inner();
     match inner.downcast_ref::<tungstenite::Error>() {
-        Some(tungstenite::Error::Capacity(tungstenite::error::CapacityError::MessageTooLong { size, max_size })) => {
-            ProtocolError::Oversize { got: *size as u64, limit: *max_size as u64 }.into()
+        Some(tungstenite::Error::Capacity(tungstenite::error::CapacityError::MessageTooLong {
+            size,
+            max_size,
+        })) => ProtocolError::Oversize { got: *size as u64, limit: *max_size as u64 }.into(),
+        Some(tungstenite::Error::Protocol(
+            tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
+        ))
+        | Some(tungstenite::Error::Io(_) | tungstenite::Error::ConnectionClosed) => {
+            TransportError::Closed.into()
         }
-        Some(tungstenite::Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake))
-        | Some(tungstenite::Error::Io(_) | tungstenite::Error::ConnectionClosed) => TransportError::Closed.into(),
         Some(tungstenite::Error::Protocol(_) | tungstenite::Error::Utf8(_)) => {
             ProtocolError::NotAFrame("not WebSocket data").into()
         }
@@ -109,7 +118,8 @@ impl Channel for Bridge {
         let bytes = frame.bytes().clone();
         self.traffic.sent += bytes.len() as u64;
         let limit = self.idle;
-        let sent = self.runtime.block_on(async { tokio::time::timeout(limit, self.outgoing.send(bytes)).await });
+        let sent =
+            self.runtime.block_on(async { tokio::time::timeout(limit, self.outgoing.send(bytes)).await });
         match sent {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(TransportError::Closed),
@@ -124,6 +134,8 @@ impl Channel for Bridge {
         let (incoming, phase) = (&mut self.incoming, &mut self.phase);
         let message = self.runtime.block_on(async {
             tokio::select! {
+                // What has come is answered first.
+                biased;
                 message = tokio::time::timeout(limit, incoming.recv()) => Some(message),
                 _ = phase.wait_for(|p| *p == Phase::Stopping || *p == ends) => None,
             }

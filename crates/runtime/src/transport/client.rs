@@ -114,9 +114,11 @@ pub fn connect(url: &str, options: &ConnectOptions) -> Result<Connection, Error>
     let target = format!("{}://{host}:{port}{path}", if secure { "wss" } else { "ws" });
     let tcp = dial(name, port, options.connect_timeout)?;
     let stream = if secure {
-        let server = ServerName::try_from(name.to_owned()).map_err(|_| address("the host is no valid name"))?;
+        let server =
+            ServerName::try_from(name.to_owned()).map_err(|_| address("the host is no valid name"))?;
         let config = tls::client(options.ca.as_deref(), options.insecure_tls)?;
-        let session = ClientConnection::new(config, server).map_err(|e| TransportError::Tls(e.to_string()))?;
+        let session =
+            ClientConnection::new(config, server).map_err(|e| TransportError::Tls(e.to_string()))?;
         let mut stream = StreamOwned::new(session, tcp);
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock).map_err(|e| tls_error(&e))?;
@@ -129,7 +131,9 @@ pub fn connect(url: &str, options: &ConnectOptions) -> Result<Connection, Error>
     let config = WebSocketConfig::default().max_message_size(Some(limit)).max_frame_size(Some(limit));
     let socket = match tungstenite::client::client_with_config(target.as_str(), stream, Some(config)) {
         Ok((socket, _)) => socket,
-        Err(tungstenite::HandshakeError::Failure(e)) => return Err(upgrade_error(&format!("{name}:{port}"), e)),
+        Err(tungstenite::HandshakeError::Failure(e)) => {
+            return Err(upgrade_error(&format!("{name}:{port}"), e))
+        }
         Err(tungstenite::HandshakeError::Interrupted(_)) => {
             return Err(TransportError::Timeout { seconds: options.connect_timeout.as_secs() }.into());
         }
@@ -173,7 +177,8 @@ fn upgrade_error(address: &str, e: tungstenite::Error) -> Error {
             ProtocolError::Peer { code: code::BUSY, message }.into()
         }
         tungstenite::Error::Http(response) => {
-            let detail = format!("the server answers with HTTP status {}; is it a Hushnet server?", response.status());
+            let detail =
+                format!("the server answers with HTTP status {}; is it a Hushnet server?", response.status());
             TransportError::Connect { address: address.to_owned(), detail }.into()
         }
         other => TransportError::Connect { address: address.to_owned(), detail: other.to_string() }.into(),
@@ -183,7 +188,9 @@ fn upgrade_error(address: &str, e: tungstenite::Error) -> Error {
 impl Connection {
     fn failure(&self, e: tungstenite::Error) -> Error {
         match e {
-            tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => TransportError::Closed.into(),
+            tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => {
+                TransportError::Closed.into()
+            }
             tungstenite::Error::Capacity(CapacityError::MessageTooLong { size, max_size }) => {
                 ProtocolError::Oversize { got: size as u64, limit: max_size as u64 }.into()
             }
@@ -192,10 +199,13 @@ impl Connection {
             }
             tungstenite::Error::Protocol(_) => ProtocolError::NotAFrame("not WebSocket data").into(),
             tungstenite::Error::Io(e) => match e.kind() {
-                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof | ErrorKind::ConnectionAborted => {
-                    TransportError::Closed.into()
+                ErrorKind::ConnectionReset
+                | ErrorKind::BrokenPipe
+                | ErrorKind::UnexpectedEof
+                | ErrorKind::ConnectionAborted => TransportError::Closed.into(),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    TransportError::Timeout { seconds: self.idle.as_secs() }.into()
                 }
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => TransportError::Timeout { seconds: self.idle.as_secs() }.into(),
                 _ => TransportError::Io(e.to_string()).into(),
             },
             other => TransportError::Io(other.to_string()).into(),
@@ -228,7 +238,9 @@ impl Channel for Connection {
                 Ok(Message::Text(_)) => return Err(ProtocolError::NotAFrame("a text message").into()),
                 Ok(Message::Close(_)) => return Err(TransportError::Closed.into()),
                 Ok(_) => {}
-                Err(tungstenite::Error::Io(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(tungstenite::Error::Io(e))
+                    if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
                     if self.cancel.load(Ordering::Relaxed) {
                         return Err(Error::Cancelled);
                     }

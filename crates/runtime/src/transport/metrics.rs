@@ -47,9 +47,11 @@ pub struct Stats {
 impl Metrics {
     pub(super) fn count(&self, error: &Error) {
         let counter = match error {
-            Error::Protocol(_) | Error::Input(_) | Error::Range(_) | Error::Cancelled => &self.protocol_errors,
+            Error::Protocol(_) | Error::Input(_) | Error::Range(_) | Error::Cancelled => {
+                &self.protocol_errors
+            }
             Error::Transport(_) => &self.transport_errors,
-            Error::Plan(_) | Error::Internal(_) => &self.internal_errors,
+            Error::Plan(_) | Error::Internal(_) | Error::Environment(_) => &self.internal_errors,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

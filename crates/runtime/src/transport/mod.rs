@@ -3,6 +3,7 @@
 mod bridge;
 pub mod client;
 mod metrics;
+mod record;
 pub mod server;
 mod tls;
 

@@ -2,9 +2,10 @@
 
 use super::bridge::{self, Bridge, Phase};
 use super::metrics::{Metrics, Stats};
+use super::record::Recording;
 use super::tls;
-use crate::client_aided::{ServerPlan, SessionEvent};
 use crate::channel::Channel;
+use crate::client_aided::{ServerPlan, SessionEvent, KEPT_BYTES};
 use crate::error::{Error, TransportError};
 use crate::plan::{Limits, Plan};
 use crate::trace::ServerTrace;
@@ -18,6 +19,7 @@ use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use axum_server::Handle;
 use hyper_util::rt::TokioTimer;
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -78,6 +80,8 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// Called when a session ended well.
     pub on_session: Option<OnSession>,
+    /// A file to which everything that clients encrypt is appended as it came: all that this server sees of their inputs.
+    pub record: Option<PathBuf>,
 }
 
 struct Shared {
@@ -87,6 +91,8 @@ struct Shared {
     phase: watch::Sender<Phase>,
     limits: ServerLimits,
     on_session: Option<OnSession>,
+    record: Mutex<Option<File>>,
+    recording: bool,
 }
 
 /// A running server. Dropping it stops it.
@@ -107,12 +113,15 @@ impl Server {
         let limits = options.limits;
         let need = session_bytes(plan.plan());
         Limits::check("the memory that one session needs", need, limits.memory_bytes)?;
-        let slots = limits.sessions.min(usize::try_from(limits.memory_bytes / need.max(1)).unwrap_or(usize::MAX));
+        let slots =
+            limits.sessions.min(usize::try_from(limits.memory_bytes / need.max(1)).unwrap_or(usize::MAX));
         let slots = slots.min(Semaphore::MAX_PERMITS);
+        let record = options.record.as_deref().map(open_record).transpose()?;
         let config = options.tls.as_ref().map(|t| tls::server(&t.certificate, &t.key)).transpose()?;
         let host = if options.host.is_empty() { "127.0.0.1" } else { options.host.as_str() };
         let listener = listen(host, options.port)?;
-        let fail = |e: std::io::Error| TransportError::Listen { address: host.to_owned(), detail: e.to_string() };
+        let fail =
+            |e: std::io::Error| TransportError::Listen { address: host.to_owned(), detail: e.to_string() };
         let address = listener.local_addr().map_err(fail)?;
         let shared = Arc::new(Shared {
             plan,
@@ -121,6 +130,8 @@ impl Server {
             phase: watch::Sender::new(Phase::Running),
             limits,
             on_session: options.on_session.clone(),
+            recording: record.is_some(),
+            record: Mutex::new(record),
         });
         let handle = Handle::new();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -139,6 +150,12 @@ impl Server {
                 served
             })
             .map_err(fail)?;
+        tracing::info!(
+            "client-aided: the server learns shapes only; the client learns every pre-activation, from which weights can be solved for"
+        );
+        if shared.plan.plan().insecure() {
+            tracing::warn!("the plan's parameters are below 128-bit security");
+        }
         tracing::info!(%address, tls = options.tls.is_some(), sessions = slots, "serving");
         Ok(Self { shared, address, handle, thread: Mutex::new(Some(thread)) })
     }
@@ -193,23 +210,33 @@ impl Drop for Server {
 }
 
 fn listen(host: &str, port: u16) -> Result<TcpListener, TransportError> {
-    let fail = |e: std::io::Error| TransportError::Listen { address: format!("{host}:{port}"), detail: e.to_string() };
+    let fail = |e: std::io::Error| TransportError::Listen {
+        address: format!("{host}:{port}"),
+        detail: e.to_string(),
+    };
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(fail)?.collect();
     let listener = TcpListener::bind(addresses.as_slice()).map_err(fail)?;
     listener.set_nonblocking(true).map_err(fail)?;
     Ok(listener)
 }
 
-/// Bytes that a session may hold: its window of ciphertext rows, and the frames in flight.
+/// Bytes that a session may hold: the largest window of ciphertext rows, those kept for the next block, and the frames
+/// in flight.
 fn session_bytes(plan: &Plan) -> u64 {
-    let stage = |s: &crate::plan::LinearStage| -> u64 {
+    let (mut largest, mut all, mut frames) = (0, 0_u64, 0);
+    for s in plan.stages().iter().filter_map(crate::plan::Stage::linear) {
         let parts = if s.mask == crate::plan::MaskMode::Fresh { 2 } else { 1 };
         let row = s.geometry.input_rows().1 as u64 * 8 * (s.params.ring_degree() as u64 + 136);
         let window = s.tiling().map_or(0, |t| t.window_rows() as u64).saturating_mul(row * parts);
-        let frames = (0..s.tiles.len()).map(|t| 4 * s.request_bytes(t) as u64 + 3 * s.response_bytes(t).max(s.setup_bytes(t)) as u64);
-        window.saturating_add(frames.max().unwrap_or(0))
-    };
-    plan.stages().iter().filter_map(|s| s.linear().map(stage)).max().unwrap_or(0).saturating_add(1 << 20)
+        largest = window.max(largest);
+        all = all.saturating_add(window);
+        for t in 0..s.tiles.len() {
+            let down = s.response_bytes(t).max(s.setup_bytes(t)) as u64;
+            frames = frames.max(4 * s.request_bytes(t) as u64 + 3 * down);
+        }
+    }
+    let kept = all.min(KEPT_BYTES as u64);
+    largest.saturating_add(kept).saturating_add(frames).saturating_add(1 << 20)
 }
 
 async fn serve(
@@ -238,7 +265,11 @@ async fn serve(
     macro_rules! run {
         ($server:expr) => {{
             let mut server = $server;
-            server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.handshake_timeout);
+            server
+                .http_builder()
+                .http1()
+                .timer(TokioTimer::new())
+                .header_read_timeout(limits.handshake_timeout);
             server.serve(app.into_make_service()).await.map_err(io)
         }};
     }
@@ -263,14 +294,16 @@ async fn upgrade(State(shared): State<Arc<Shared>>, socket: WebSocketUpgrade) ->
         return (StatusCode::SERVICE_UNAVAILABLE, "full\n").into_response();
     };
     let limit = shared.plan.plan().largest_frame();
-    socket
-        .max_message_size(limit)
-        .max_frame_size(limit)
-        .on_upgrade(move |socket| async move {
-            let (phase, limits) = (shared.phase.subscribe(), shared.limits);
-            let times = (limits.handshake_timeout, limits.idle_timeout);
-            bridge::run(socket, phase, times, move |bridge| session(&shared, bridge, slot)).await;
-        })
+    socket.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
+        let (phase, limits) = (shared.phase.subscribe(), shared.limits);
+        let times = (limits.handshake_timeout, limits.idle_timeout);
+        bridge::run(socket, phase, times, move |bridge| session(&shared, bridge, slot)).await;
+    })
+}
+
+fn open_record(path: &std::path::Path) -> Result<File, TransportError> {
+    let open = File::options().create(true).append(true).open(path);
+    open.map_err(|e| TransportError::Record { path: path.display().to_string(), detail: e.to_string() })
 }
 
 /// One session on its blocking thread.
@@ -285,7 +318,11 @@ fn session(shared: &Shared, bridge: &mut Bridge, slot: OwnedSemaphorePermit) {
             metrics.images.fetch_add(images, Ordering::Relaxed);
         }
     };
-    let result = shared.plan.serve(bridge, &mut on_event);
+    let result = if shared.recording {
+        shared.plan.serve(&mut Recording::new(bridge, &shared.record), &mut on_event)
+    } else {
+        shared.plan.serve(bridge, &mut on_event)
+    };
     let traffic = bridge.traffic();
     metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
     metrics.sent.fetch_add(traffic.sent, Ordering::Relaxed);

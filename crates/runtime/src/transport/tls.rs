@@ -31,7 +31,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TransportEr
 /// A server's configuration from PEM files.
 pub(super) fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TransportError> {
     let chain = certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| fail(&format!("key file {}", key.display()), e))?;
+    let key =
+        PrivateKeyDer::from_pem_file(key).map_err(|e| fail(&format!("key file {}", key.display()), e))?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .and_then(|b| b.with_no_client_auth().with_single_cert(chain, key))
@@ -48,7 +49,9 @@ pub(super) fn client(ca: Option<&Path>, insecure: bool) -> Result<Arc<ClientConf
     if insecure {
         tracing::warn!("the server's certificate is not verified");
         let verifier = Arc::new(NoVerification(provider()));
-        return Ok(Arc::new(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()));
+        return Ok(Arc::new(
+            builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth(),
+        ));
     }
     let mut roots = RootCertStore::empty();
     match ca {

@@ -120,7 +120,10 @@ impl Builder {
         let get = |k: &str| -> Vec<usize> { serde_json::from_value(geometry[k].clone()).unwrap_or_default() };
         let dense = geometry["type"] == "dense";
         let (rows, terms, wshape, oshape) = if dense {
-            let (k, m) = (geometry["inputs"].as_u64().unwrap() as usize, geometry["outputs"].as_u64().unwrap() as usize);
+            let (k, m) = (
+                geometry["inputs"].as_u64().unwrap() as usize,
+                geometry["outputs"].as_u64().unwrap() as usize,
+            );
             (m, k, vec![m, k], vec![m])
         } else {
             let (i, out, kernel) = (get("input"), get("output"), get("kernel"));
@@ -137,8 +140,14 @@ impl Builder {
             .map(|r| row(r).iter().map(|w| w.unsigned_abs() * bound_in).sum::<u64>() + bias[r].unsigned_abs())
             .max()
             .unwrap();
-        let norm = (0..rows).map(|r| row(r).iter().map(|w| (w * w) as f64).sum::<f64>()).fold(0.0, f64::max).sqrt();
-        let spec = BatchStageSpec { ring_degree: self.n, weight_l2: norm, output_bound: bound, shared_mask: o.mask == "shared" };
+        let norm =
+            (0..rows).map(|r| row(r).iter().map(|w| (w * w) as f64).sum::<f64>()).fold(0.0, f64::max).sqrt();
+        let spec = BatchStageSpec {
+            ring_degree: self.n,
+            weight_l2: norm,
+            output_bound: bound,
+            shared_mask: o.mask == "shared",
+        };
         let p = spec.choose().unwrap();
         let scale = self.tensors[input]["scale"].as_f64().unwrap() * 0.03125;
         let output = self.fixed(&oshape, scale, bound);
@@ -174,7 +183,11 @@ pub fn load(json: &str, files: &BTreeMap<String, FileTensor>) -> Result<Plan, hu
     load_with(json, files, &PlanOptions::default())
 }
 
-pub fn load_with(json: &str, files: &BTreeMap<String, FileTensor>, options: &PlanOptions) -> Result<Plan, hushnet_runtime::PlanError> {
+pub fn load_with(
+    json: &str,
+    files: &BTreeMap<String, FileTensor>,
+    options: &PlanOptions,
+) -> Result<Plan, hushnet_runtime::PlanError> {
     let bytes: BTreeMap<&String, Vec<u8>> = files.iter().map(|(n, f)| (n, f.bytes())).collect();
     let views = files
         .iter()
@@ -205,7 +218,8 @@ fn conv_tiles(g: &Value, band: usize) -> Vec<Value> {
     let band = band.min(oh);
     for o in (0..oh).step_by(band) {
         let end = (o + band).min(oh);
-        let last = ((end - 1) * get("stride", 0) + (get("kernel", 0) - 1) * get("dilation", 0) + 1).saturating_sub(get("pads", 0));
+        let last = ((end - 1) * get("stride", 0) + (get("kernel", 0) - 1) * get("dilation", 0) + 1)
+            .saturating_sub(get("pads", 0));
         let r1 = if end == oh { h } else { last.min(h).max(arrived) };
         tiles.push(json!({"inputs": [arrived, r1], "outputs": [o, end]}));
         arrived = r1;
@@ -213,8 +227,18 @@ fn conv_tiles(g: &Value, band: usize) -> Vec<Value> {
     tiles
 }
 
-pub fn conv(input: [usize; 3], o: usize, kernel: [usize; 2], stride: [usize; 2], pads: [usize; 4], dilation: [usize; 2], groups: usize) -> Value {
-    let size = |i: usize| (input[i + 1] + pads[i] + pads[i + 2] - ((kernel[i] - 1) * dilation[i] + 1)) / stride[i] + 1;
+pub fn conv(
+    input: [usize; 3],
+    o: usize,
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    pads: [usize; 4],
+    dilation: [usize; 2],
+    groups: usize,
+) -> Value {
+    let size = |i: usize| {
+        (input[i + 1] + pads[i] + pads[i + 2] - ((kernel[i] - 1) * dilation[i] + 1)) / stride[i] + 1
+    };
     json!({"type": "conv2d", "input": input, "output": [o, size(0), size(1)], "kernel": kernel, "stride": stride,
            "pads": pads, "dilation": dilation, "groups": groups})
 }
@@ -250,12 +274,17 @@ impl Batch {
 }
 
 pub fn inputs(batches: &[Batch]) -> Vec<Input<'_>> {
-    batches.iter().map(|b| Input { name: &b.name, shape: b.shape.clone(), data: InputData::F64(&b.data) }).collect()
+    batches
+        .iter()
+        .map(|b| Input { name: &b.name, shape: b.shape.clone(), data: InputData::F64(&b.data) })
+        .collect()
 }
 
 /// Runs both parties over a pipe.
 pub fn run(plan: &Plan, batches: &[Batch]) -> Result<(Vec<Output>, Trace), hushnet_runtime::Error> {
-    hushnet_runtime::local::run_pipe(plan, &inputs(batches), ClientOptions::default(), &mut |_| ControlFlow::Continue(()))
+    hushnet_runtime::local::run_pipe(plan, &inputs(batches), ClientOptions::default(), &mut |_| {
+        ControlFlow::Continue(())
+    })
 }
 
 /// Runs both parties and demands exactly what the oracle computes.

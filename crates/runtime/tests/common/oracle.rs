@@ -1,5 +1,7 @@
 //! Straightforward evaluation of a plan's JSON, one image at a time, row-major, without any of the crate's code.
 
+#![allow(clippy::approx_constant, reason = "the constants are part of the definition, digit for digit")]
+
 use super::{Batch, Builder};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -28,9 +30,12 @@ impl Values {
 /// Outputs by name, image after image.
 pub fn evaluate(builder: &Builder, batches: &[Batch], images: usize) -> Vec<(String, Vec<f64>)> {
     let ports = |v: &[Value]| -> Vec<(String, usize)> {
-        v.iter().map(|p| (p["name"].as_str().unwrap().to_owned(), p["tensor"].as_u64().unwrap() as usize)).collect()
+        v.iter()
+            .map(|p| (p["name"].as_str().unwrap().to_owned(), p["tensor"].as_u64().unwrap() as usize))
+            .collect()
     };
-    let mut out: Vec<(String, Vec<f64>)> = ports(&builder.outputs).into_iter().map(|(n, _)| (n, vec![])).collect();
+    let mut out: Vec<(String, Vec<f64>)> =
+        ports(&builder.outputs).into_iter().map(|(n, _)| (n, vec![])).collect();
     for image in 0..images {
         let mut t: HashMap<usize, Values> = HashMap::new();
         for (name, id) in ports(&builder.inputs) {
@@ -72,10 +77,20 @@ fn linear(builder: &Builder, stage: &Value, t: &HashMap<usize, Values>) -> Vec<i
     let b = &builder.files[stage["bias"].as_str().unwrap()].values;
     let g = &stage["geometry"];
     if g["type"] == "dense" {
-        return b.iter().enumerate().map(|(o, b)| b + x.iter().zip(&w[o * x.len()..]).map(|(x, w)| x * w).sum::<i64>()).collect();
+        return b
+            .iter()
+            .enumerate()
+            .map(|(o, b)| b + x.iter().zip(&w[o * x.len()..]).map(|(x, w)| x * w).sum::<i64>())
+            .collect();
     }
-    let (i, o, k, s, p, d) =
-        (list(&g["input"]), list(&g["output"]), list(&g["kernel"]), list(&g["stride"]), list(&g["pads"]), list(&g["dilation"]));
+    let (i, o, k, s, p, d) = (
+        list(&g["input"]),
+        list(&g["output"]),
+        list(&g["kernel"]),
+        list(&g["stride"]),
+        list(&g["pads"]),
+        list(&g["dilation"]),
+    );
     let groups = g["groups"].as_u64().unwrap() as usize;
     let (cg, og) = (i[0] / groups, o[0] / groups);
     let mut out = vec![];
@@ -107,7 +122,10 @@ fn linear(builder: &Builder, stage: &Value, t: &HashMap<usize, Values>) -> Vec<i
 fn grid(shape: &[usize]) -> Vec<Vec<usize>> {
     let mut out = vec![vec![]];
     for &n in shape {
-        out = out.into_iter().flat_map(|c: Vec<usize>| (0..n).map(move |i| [c.clone(), vec![i]].concat())).collect();
+        out = out
+            .into_iter()
+            .flat_map(|c: Vec<usize>| (0..n).map(move |i| [c.clone(), vec![i]].concat()))
+            .collect();
     }
     out
 }
@@ -128,7 +146,8 @@ fn windows(op: &Value, ishape: &[usize], at: &[usize]) -> (Vec<usize>, usize) {
     let d = if op["dilation"].is_null() { vec![1; k.len()] } else { list(&op["dilation"]) };
     let (mut elements, mut inside) = (vec![], 0);
     for tap in grid(&k) {
-        let pos: Vec<i64> = (0..k.len()).map(|a| (at[a + 1] * s[a] + tap[a] * d[a]) as i64 - p[a] as i64).collect();
+        let pos: Vec<i64> =
+            (0..k.len()).map(|a| (at[a + 1] * s[a] + tap[a] * d[a]) as i64 - p[a] as i64).collect();
         if (0..k.len()).all(|a| pos[a] < (ishape[a + 1] + p[k.len() + a]) as i64) {
             inside += 1;
         }
@@ -167,7 +186,8 @@ fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Value
         "broadcast" => {
             let skip = oshape.len() - ishape.len();
             let from = |at: Vec<usize>| {
-                let c: Vec<usize> = (0..ishape.len()).map(|a| if ishape[a] == 1 { 0 } else { at[a + skip] }).collect();
+                let c: Vec<usize> =
+                    (0..ishape.len()).map(|a| if ishape[a] == 1 { 0 } else { at[a + skip] }).collect();
                 Some(flat(&ishape, &c))
             };
             gather(x, grid(&oshape).into_iter().map(from), 0.0)
@@ -186,7 +206,9 @@ fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Value
             let from = |at: Vec<usize>| {
                 let mut c = at.clone();
                 for (i, &a) in axes.iter().enumerate() {
-                    c[a] = (op["starts"][i].as_i64().unwrap() + op["steps"][i].as_i64().unwrap() * at[a] as i64) as usize;
+                    c[a] = (op["starts"][i].as_i64().unwrap()
+                        + op["steps"][i].as_i64().unwrap() * at[a] as i64)
+                        as usize;
                 }
                 Some(flat(&ishape, &c))
             };
@@ -206,15 +228,23 @@ fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Value
                 unreachable!()
             };
             match x {
-                Values::Real(_) => Values::Real(grid(&oshape).iter().map(|at| pick(at)).map(|(i, f)| t[&i].real()[f]).collect()),
-                Values::Fixed(_) => Values::Fixed(grid(&oshape).iter().map(|at| pick(at)).map(|(i, f)| t[&i].fixed()[f]).collect()),
+                Values::Real(_) => Values::Real(
+                    grid(&oshape).iter().map(|at| pick(at)).map(|(i, f)| t[&i].real()[f]).collect(),
+                ),
+                Values::Fixed(_) => Values::Fixed(
+                    grid(&oshape).iter().map(|at| pick(at)).map(|(i, f)| t[&i].fixed()[f]).collect(),
+                ),
             }
         }
         "max_pool" => {
             let w: Vec<Vec<usize>> = grid(&oshape).iter().map(|at| windows(op, &ishape, at).0).collect();
             match x {
-                Values::Real(v) => Values::Real(w.iter().map(|w| w.iter().map(|&i| v[i]).fold(f64::NEG_INFINITY, f64::max)).collect()),
-                Values::Fixed(v) => Values::Fixed(w.iter().map(|w| w.iter().map(|&i| v[i]).max().unwrap()).collect()),
+                Values::Real(v) => Values::Real(
+                    w.iter().map(|w| w.iter().map(|&i| v[i]).fold(f64::NEG_INFINITY, f64::max)).collect(),
+                ),
+                Values::Fixed(v) => {
+                    Values::Fixed(w.iter().map(|w| w.iter().map(|&i| v[i]).max().unwrap()).collect())
+                }
             }
         }
         "average_pool" => {
@@ -262,7 +292,13 @@ fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Value
         "prelu" => {
             let slope: Vec<f64> = serde_json::from_value(op["slope"].clone()).unwrap();
             let per = x.real().len() / ishape.first().copied().unwrap_or(1);
-            let f = |(i, &x): (usize, &f64)| if x < 0.0 { x * slope[if slope.len() == 1 { 0 } else { i / per }] } else { x };
+            let f = |(i, &x): (usize, &f64)| {
+                if x < 0.0 {
+                    x * slope[if slope.len() == 1 { 0 } else { i / per }]
+                } else {
+                    x
+                }
+            };
             Values::Real(x.real().iter().enumerate().map(f).collect())
         }
         "add" | "sub" | "mul" | "div" | "minimum" | "maximum" => {
@@ -285,8 +321,16 @@ fn unary(name: &str, op: &Value, x: f64) -> f64 {
     match name {
         "affine" => x * number("mul").unwrap() + number("add").unwrap(),
         "relu" => x.max(0.0),
-        "leaky_relu" => if x < 0.0 { number("alpha").unwrap() * x } else { x },
-        "clip" => x.max(number("min").unwrap_or(f64::NEG_INFINITY)).min(number("max").unwrap_or(f64::INFINITY)),
+        "leaky_relu" => {
+            if x < 0.0 {
+                number("alpha").unwrap() * x
+            } else {
+                x
+            }
+        }
+        "clip" => {
+            x.max(number("min").unwrap_or(f64::NEG_INFINITY)).min(number("max").unwrap_or(f64::INFINITY))
+        }
         "abs" => x.abs(),
         "neg" => -x,
         "sqrt" => x.sqrt(),
@@ -303,7 +347,13 @@ fn unary(name: &str, op: &Value, x: f64) -> f64 {
             let u = 0.797_884_560_802_865_4 * (x + (0.044_715 * x) * (x * x));
             (0.5 * x) * (1.0 + (2.0 * sigmoid(2.0 * u) - 1.0))
         }
-        "elu" => if x < 0.0 { number("alpha").unwrap() * (exp(x) - 1.0) } else { x },
+        "elu" => {
+            if x < 0.0 {
+                number("alpha").unwrap() * (exp(x) - 1.0)
+            } else {
+                x
+            }
+        }
         other => panic!("{other}"),
     }
 }
