@@ -1,6 +1,6 @@
 //! Both parties of a two-party plan as two processes over loopback TCP; prints one JSON object.
 //!
-//! `two_party_local --plan FILE --input FILE [--images 1] [--threads 1] [--group n] [--ot iknp|silent-small|silent-medium|silent]
+//! `two_party_local --plan FILE --input FILE [--images 1] [--threads 1] [--group n] [--ot iknp|softspoken|silent-small|silent|silent-large]
 //! [--network loopback|lan|wan] [--repeat 1]`: the input file holds the first input as little-endian binary32, image by image.
 //! `--synthetic plain20|resnet50|tiny` makes a network of that shape with random weights and inputs instead.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
@@ -64,8 +64,9 @@ fn options() -> Options {
 fn kind(name: &str) -> OtKind {
     match name {
         "iknp" => OtKind::Iknp,
+        "softspoken" => OtKind::SoftSpoken,
         "silent-small" => OtKind::Silent(SilentSize::Small),
-        "silent-medium" => OtKind::Silent(SilentSize::Medium),
+        "silent-large" => OtKind::Silent(SilentSize::Large),
         "silent" => OtKind::SILENT,
         _ => panic!("unknown OT {name}"),
     }

@@ -88,6 +88,7 @@ impl TwoPartyClient {
         handshake::send_hello(&mut channel, kind, &handshake::plan_digest(&plan)?)?;
         let mut session = Session::new(Box::new(channel), Party::One, kind)?;
         let mut prg = Prg::from_os()?;
+        session.set_threads(options.compute.threads());
         let key = PackedClient::generate(&layers.context, &mut prg)?;
         let seed = random()?;
         let public = key.public_key(&seed, &mut prg)?;

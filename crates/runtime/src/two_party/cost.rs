@@ -1,6 +1,6 @@
 //! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
 
-use super::handshake::{begin_len, key_len, kinds, HELLO};
+use super::handshake::{begin_len, key_len, HELLO};
 use super::plan::{Kind, Stage, TwoPartyPlan};
 use super::shares::of_images;
 use super::spec::Reveal;
@@ -104,14 +104,14 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     Prediction { setup, stages, total, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
-/// The OT extension that sends least for a session of one group of `images` images.
+/// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others.
 #[must_use]
 pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
     let bytes = |kind: &OtKind| {
         let p = predict(plan, layers, *kind, images);
         p.setup.bytes() + p.total.bytes()
     };
-    kinds().into_iter().min_by_key(bytes).unwrap_or(OtKind::SILENT)
+    [OtKind::SILENT, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(OtKind::SILENT)
 }
 
 /// A running session's prediction.

@@ -14,22 +14,22 @@ use sha2::{Digest, Sha256};
 const MAGIC: [u8; 4] = *b"HN2P";
 const VERSION: u8 = 1;
 pub(super) const HELLO: usize = 40;
-const KINDS: [OtKind; 4] = [
+/// Position: the number in `hello`.
+const KINDS: [OtKind; 6] = [
     OtKind::Iknp,
+    OtKind::SoftSpoken,
+    OtKind::Silent(SilentSize::Tiny),
     OtKind::Silent(SilentSize::Small),
     OtKind::Silent(SilentSize::Medium),
     OtKind::Silent(SilentSize::Large),
 ];
 
-/// OT kinds that a session may use.
-pub(super) fn kinds() -> [OtKind; 4] {
-    KINDS
-}
-
 /// Name of an OT kind in traces.
 pub(super) fn kind_name(kind: OtKind) -> &'static str {
     match kind {
         OtKind::Iknp => "iknp",
+        OtKind::SoftSpoken => "softspoken",
+        OtKind::Silent(SilentSize::Tiny) => "silent-tiny",
         OtKind::Silent(SilentSize::Small) => "silent-small",
         OtKind::Silent(SilentSize::Medium) => "silent-medium",
         OtKind::Silent(SilentSize::Large) => "silent-large",

@@ -8,6 +8,7 @@ mod check;
 pub mod client;
 pub mod cost;
 mod handshake;
+pub mod local;
 mod meter;
 pub mod network;
 pub mod plan;
@@ -18,6 +19,7 @@ mod trace;
 
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Layers, Prediction};
+pub use local::run_local;
 pub use plan::TwoPartyPlan;
 pub use server::{TwoPartyModel, TwoPartySession};
 pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};

@@ -18,6 +18,8 @@ use rayon::prelude::*;
 
 /// Bytes of shares that one session may hold, from which the largest group of images follows.
 const SESSION_BYTES: usize = 4 << 30;
+/// Bytes of weights in evaluation form that a server keeps by default.
+pub const DEFAULT_WEIGHT_BYTES: usize = 2 << 30;
 /// Bytes that the protocols need for each element of a tensor in work.
 const BYTES_PER_ELEMENT: usize = 64;
 
@@ -47,12 +49,22 @@ impl TwoPartyModel {
     /// # Errors
     /// [`Error::Plan`] when the plan is a public part, or states a norm of weights that the true weights exceed.
     pub fn new(plan: &TwoPartyPlan, compute: Compute) -> Result<Self, Error> {
+        Self::with_memory(plan, compute, DEFAULT_WEIGHT_BYTES)
+    }
+
+    /// As [`Self::new`], with so many bytes for weights in evaluation form. Layers of many tiles come first; the weights of the
+    /// others are transformed as they are needed.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_memory(plan: &TwoPartyPlan, compute: Compute, weight_bytes: usize) -> Result<Self, Error> {
         let structure = |detail: &str| Error::Plan(PlanError::Structure(detail.into()));
         if !plan.has_weights() {
             return Err(structure("this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote"));
         }
         let layers = compute.run(|| Layers::new(plan))?;
-        let prepare = |stage: &Stage| -> Result<Option<CheetahLinear>, Error> {
+        let keep = kept(&layers, weight_bytes);
+        let prepare = |(index, stage): (usize, &Stage)| -> Result<Option<CheetahLinear>, Error> {
             let Kind::Linear(l) = &stage.kind else { return Ok(None) };
             let weights = l.weights.as_ref().ok_or_else(|| structure("a linear stage has no weights"))?;
             let wide: Vec<i16>;
@@ -63,14 +75,15 @@ impl TwoPartyModel {
                 }
                 WeightData::I16(w) => w,
             };
-            let linear = CheetahLinear::new(&layers.context, &l.geometry.checked()?, words, &weights.bias, plan.ring().bits())?;
+            let make = if keep[index] { CheetahLinear::new } else { CheetahLinear::streamed };
+            let linear = make(&layers.context, &l.geometry.checked()?, words, &weights.bias, plan.ring().bits())?;
             if linear.params().spec().weight_l2 > l.weight_l2 {
                 let detail = format!("weight_l2 {} is below the norm of the weights; the plan is wrong, compile the model again", l.weight_l2);
                 return Err(PlanError::Linear { stage: stage.name.clone(), detail }.into());
             }
             Ok(Some(linear))
         };
-        let linear = compute.run(|| plan.stages().par_iter().map(prepare).collect::<Result<Vec<_>, _>>())?;
+        let linear = compute.run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
         let public = plan.public_part()?;
         Ok(Self { plan: plan.clone(), layers, linear, public, digest: handshake::plan_digest(plan)?, compute })
     }
@@ -87,7 +100,7 @@ impl TwoPartyModel {
         &self.public
     }
 
-    /// Bytes of prepared weights.
+    /// Bytes of weights, prepared and streamed.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         self.linear.iter().flatten().map(CheetahLinear::weight_bytes).sum()
@@ -120,6 +133,7 @@ impl TwoPartyModel {
         let tiles = |i: usize| self.linear[i].as_ref().map_or(0, |l| l.packing().tiles());
         let mut trace = TwoPartyTrace::new(&self.plan, Party::Zero, kind, self.compute.threads(), tiles);
         let mut session = Session::new(Box::new(channel), Party::Zero, kind)?;
+        session.set_threads(self.compute.threads());
         let (seed, key) = handshake::recv_key(session.channel(), &self.layers.context)?;
         let server = PackedServer::new(&self.layers.context, &seed, &key).map_err(|e| peer_words(&e))?;
         let mut account = Account::new(self.plan.ring_degree(), kind);
@@ -228,6 +242,25 @@ impl TwoPartyModel {
         }
         Ok(own)
     }
+}
+
+/// Which stages keep their weights in evaluation form: those that use them for most tiles, while they fit.
+fn kept(layers: &Layers, mut room: usize) -> Vec<bool> {
+    let mut order: Vec<(usize, usize, usize)> = layers
+        .linear
+        .iter()
+        .enumerate()
+        .filter_map(|(i, l)| l.as_ref().map(|l| (l.tiles(), i, l.packing().prepared_bytes())))
+        .collect();
+    order.sort_by_key(|(tiles, index, _)| (std::cmp::Reverse(*tiles), *index));
+    let mut keep = vec![false; layers.linear.len()];
+    for (_, index, bytes) in order {
+        if bytes <= room {
+            room -= bytes;
+            keep[index] = true;
+        }
+    }
+    keep
 }
 
 fn add(to: &mut Phase, from: &Phase) {
