@@ -1,5 +1,6 @@
 //! Random networks: every stage's result against its operands, every output against the planned run.
 
+use super::super::network::Network;
 use super::super::plan::Kind;
 use super::builder::{Net, Rng};
 use super::*;
@@ -292,4 +293,31 @@ fn the_session_survives_wrong_inputs_and_serves_again() {
         client.close().unwrap();
         assert_eq!(served.join().unwrap().unwrap().images, 2);
     });
+}
+
+#[test]
+fn throttled_networks_take_the_predicted_time() {
+    let mut net = classifier(28, 6);
+    let plan = plan_of(&net).unwrap();
+    let inputs = random_inputs(&mut net, &plan, 1);
+    let model = TwoPartyModel::new(&plan, Compute::default()).unwrap();
+    let input = Input { name: "image", shape: vec![1, 3, 9, 7], data: InputData::F64(&inputs[0]) };
+    let run = |network| {
+        let (_, client, _) = super::super::run_local(
+            &model,
+            std::slice::from_ref(&input),
+            TwoPartyOptions { ot: Some(OtKind::SoftSpoken), ..TwoPartyOptions::default() },
+            network,
+            &mut |_| ControlFlow::Continue(()),
+        )
+        .unwrap();
+        client.total
+    };
+    let compute = run(None).seconds;
+    let prediction = super::super::predict(&plan, &Layers::new(&plan).unwrap(), OtKind::SoftSpoken, 1);
+    let slow = Network { bits_per_second: 2e6, round_trip_seconds: 20e-3 };
+    for network in [Network::WAN, slow] {
+        let (expected, measured) = (network.predict_seconds(&prediction, compute), run(Some(network)).seconds);
+        assert!(measured > 0.7 * expected && measured < 1.3 * expected + 0.2, "{network:?}: {measured} s, {expected} s predicted");
+    }
 }
