@@ -7,6 +7,7 @@ mod guard;
 mod parameters;
 mod plan;
 mod server;
+mod two_party;
 
 use pyo3::prelude::*;
 
@@ -34,6 +35,9 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(client::run_local, m)?)?;
     m.add_function(wrap_pyfunction!(client::connect, m)?)?;
     m.add_function(wrap_pyfunction!(server::serve, m)?)?;
+    m.add_function(wrap_pyfunction!(two_party::run_two_party, m)?)?;
+    m.add_function(wrap_pyfunction!(two_party::check_two_party, m)?)?;
+    m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     Ok(())

@@ -274,6 +274,12 @@ impl Packing {
         }
     }
 
+    /// Bytes of the weights' evaluation forms.
+    #[must_use]
+    pub fn prepared_bytes(&self) -> usize {
+        self.cost().weight_polys * self.n * 8
+    }
+
     /// Calls `f(coefficient, element)` for every element of the input tensor (C, H, W row-major) in
     /// polynomial (`tile`, `block`); padding is absent (zero).
     pub fn for_each_input(&self, tile: usize, block: usize, mut f: impl FnMut(usize, usize)) {

@@ -218,7 +218,9 @@ fn sub_mod(a: u64, b: u64, p: u64) -> u64 {
 }
 
 fn signed_mod(v: i64, p: u64) -> u64 {
-    let r = v.unsigned_abs() % p;
+    let size = v.unsigned_abs();
+    // Nearly all are small; a division would cost more than the rest of a transform.
+    let r = if size < p { size } else { size % p };
     if v < 0 && r != 0 {
         p - r
     } else {

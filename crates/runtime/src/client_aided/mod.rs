@@ -4,7 +4,7 @@
 
 pub mod client;
 mod exchange;
-mod inputs;
+pub(crate) mod inputs;
 mod layer;
 pub mod server;
 mod tiles;
