@@ -13,7 +13,9 @@ mod synthetic;
 use hushnet_mpc::{Channel, OtKind, SilentSize, TcpChannel};
 use hushnet_runtime::plan::PlanOptions;
 use hushnet_runtime::two_party::network::{Network, ThrottledChannel};
-use hushnet_runtime::two_party::{predict, Layers, TwoPartyClient, TwoPartyModel, TwoPartyOptions, TwoPartyPlan};
+use hushnet_runtime::two_party::{
+    predict, Layers, TwoPartyClient, TwoPartyModel, TwoPartyOptions, TwoPartyPlan,
+};
 use hushnet_runtime::{Compute, Input, InputData};
 use std::io::BufRead;
 use std::net::{TcpListener, TcpStream};
@@ -89,7 +91,10 @@ fn serve(o: &Options) {
     println!("{}", listener.local_addr().unwrap());
     let trace = model.serve_plain(channel(listener.accept().unwrap().0, o), &mut |_| {}).unwrap();
     let trace: serde_json::Value = serde_json::from_str(&trace.to_json()).unwrap();
-    println!("{}", serde_json::json!({"trace": trace, "prepare_seconds": prepared, "weight_bytes": model.weight_bytes()}));
+    println!(
+        "{}",
+        serde_json::json!({"trace": trace, "prepare_seconds": prepared, "weight_bytes": model.weight_bytes()})
+    );
 }
 
 fn input(o: &Options, elements: usize, amplitude: f64) -> Vec<f32> {
@@ -115,11 +120,13 @@ fn main() {
         std::fs::write(&file, synthetic::plan(name)).unwrap();
         o.plan = file.to_str().unwrap().to_owned();
     }
-    let mut args: Vec<String> = vec!["--serve".into(), "--plan".into(), o.plan.clone(), "--threads".into(), o.threads.to_string()];
+    let mut args: Vec<String> =
+        vec!["--serve".into(), "--plan".into(), o.plan.clone(), "--threads".into(), o.threads.to_string()];
     if let Some(n) = &o.network {
         args.extend(["--network".into(), n.clone()]);
     }
-    let mut child = Command::new(std::env::current_exe().unwrap()).args(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        Command::new(std::env::current_exe().unwrap()).args(&args).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
     let address = lines.next().unwrap().unwrap();
     let stream = TcpStream::connect(&address).unwrap();
@@ -137,11 +144,16 @@ fn main() {
     let (layers, ot) = (Layers::new(&plan).unwrap(), client.ot());
     let tensor = &plan.tensors()[plan.inputs()[0].tensor];
     let data = input(&o, tensor.elements, 0.9);
-    let given = Input { name: &plan.inputs()[0].name, shape: [&[o.images], tensor.shape.as_slice()].concat(), data: InputData::F32(&data) };
+    let given = Input {
+        name: &plan.inputs()[0].name,
+        shape: [&[o.images], tensor.shape.as_slice()].concat(),
+        data: InputData::F32(&data),
+    };
     let mut traces = Vec::new();
     let mut outputs = Vec::new();
     for _ in 0..o.repeat {
-        let (out, trace) = client.infer(std::slice::from_ref(&given), &mut |_| ControlFlow::Continue(())).unwrap();
+        let (out, trace) =
+            client.infer(std::slice::from_ref(&given), &mut |_| ControlFlow::Continue(())).unwrap();
         outputs = out;
         traces.push(trace);
     }

@@ -17,8 +17,11 @@ pub fn plan(name: &str) -> Vec<u8> {
         "tiny" => tiny(),
         _ => panic!("no synthetic network {name}"),
     };
-    let files: BTreeMap<String, TensorBytes<'_>> =
-        net.files.iter().map(|(n, (dtype, shape, data)): (_, &File)| (n.clone(), TensorBytes { dtype, shape, data })).collect();
+    let files: BTreeMap<String, TensorBytes<'_>> = net
+        .files
+        .iter()
+        .map(|(n, (dtype, shape, data)): (_, &File)| (n.clone(), TensorBytes { dtype, shape, data }))
+        .collect();
     TwoPartyPlan::file(&net.json(), &files).unwrap()
 }
 
@@ -85,7 +88,7 @@ fn resnet50() -> Net {
             let main = rescale(&mut net, c, "any", width);
             let side = if block == 0 {
                 let terms = net.shape(x)[0];
-            let s = net.conv(x, 4 * width, 1, stride, 0, 1, BITS);
+                let s = net.conv(x, 4 * width, 1, stride, 0, 1, BITS);
                 rescale(&mut net, s, "any", 2 * terms)
             } else {
                 x

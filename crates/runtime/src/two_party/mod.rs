@@ -35,9 +35,10 @@ impl From<MpcError> for Error {
         match e {
             MpcError::Closed => TransportError::Closed.into(),
             MpcError::Io(e) => match e.kind() {
-                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof | ErrorKind::ConnectionAborted => {
-                    TransportError::Closed.into()
-                }
+                ErrorKind::ConnectionReset
+                | ErrorKind::BrokenPipe
+                | ErrorKind::UnexpectedEof
+                | ErrorKind::ConnectionAborted => TransportError::Closed.into(),
                 // An adapter's error travels through the byte stream as it is.
                 _ => match e.downcast::<Error>() {
                     Ok(inner) => inner,

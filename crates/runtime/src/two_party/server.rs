@@ -76,16 +76,25 @@ impl TwoPartyModel {
                 WeightData::I16(w) => w,
             };
             let make = if keep[index] { CheetahLinear::new } else { CheetahLinear::streamed };
-            let linear = make(&layers.context, &l.geometry.checked()?, words, &weights.bias, plan.ring().bits())?;
+            let linear =
+                make(&layers.context, &l.geometry.checked()?, words, &weights.bias, plan.ring().bits())?;
             if linear.params().spec().weight_l2 > l.weight_l2 {
                 let detail = format!("weight_l2 {} is below the norm of the weights; the plan is wrong, compile the model again", l.weight_l2);
                 return Err(PlanError::Linear { stage: stage.name.clone(), detail }.into());
             }
             Ok(Some(linear))
         };
-        let linear = compute.run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
+        let linear = compute
+            .run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
         let public = plan.public_part()?;
-        Ok(Self { plan: plan.clone(), layers, linear, public, digest: handshake::plan_digest(plan)?, compute })
+        Ok(Self {
+            plan: plan.clone(),
+            layers,
+            linear,
+            public,
+            digest: handshake::plan_digest(plan)?,
+            compute,
+        })
     }
 
     /// The plan.
@@ -117,7 +126,11 @@ impl TwoPartyModel {
     ///
     /// # Errors
     /// As [`Self::serve`].
-    pub fn serve_plain(&self, mut channel: Box<dyn Channel>, on_event: &mut dyn FnMut(TwoPartySession)) -> Result<TwoPartyTrace, Error> {
+    pub fn serve_plain(
+        &self,
+        mut channel: Box<dyn Channel>,
+        on_event: &mut dyn FnMut(TwoPartySession),
+    ) -> Result<TwoPartyTrace, Error> {
         handshake::send_plan(channel.as_mut(), &self.public)?;
         self.serve(channel, on_event)
     }
@@ -126,7 +139,11 @@ impl TwoPartyModel {
     ///
     /// # Errors
     /// [`Error`]: transport or protocol.
-    pub fn serve(&self, channel: Box<dyn Channel>, on_event: &mut dyn FnMut(TwoPartySession)) -> Result<TwoPartyTrace, Error> {
+    pub fn serve(
+        &self,
+        channel: Box<dyn Channel>,
+        on_event: &mut dyn FnMut(TwoPartySession),
+    ) -> Result<TwoPartyTrace, Error> {
         let (mut channel, waited) = Metered::new(channel);
         let gauge = Gauge::start(Party::Zero, &waited, channel.stats());
         let kind = handshake::recv_hello(&mut channel, &self.digest)?;
@@ -175,7 +192,11 @@ impl TwoPartyModel {
             let gauge = Gauge::start(Party::Zero, waited, session.stats());
             self.stage(session, server, (index, stage), seeds, &mut shares)?;
             let mut phase = Phase::default();
-            gauge.stop(session.stats(), account.stage(&self.plan, &self.layers, index, seeds.len()), &mut phase);
+            gauge.stop(
+                session.stats(),
+                account.stage(&self.plan, &self.layers, index, seeds.len()),
+                &mut phase,
+            );
             add(&mut trace.stages[index].phase, &phase);
             add(&mut trace.total, &phase);
         }
@@ -195,7 +216,14 @@ impl TwoPartyModel {
             (Kind::Client(_), ..) => {}
             (Kind::Share, _, Some(output)) => shares.put(output, vec![0; elements(output) * seeds.len()]),
             (Kind::Linear(_), Some(&input), Some(output)) => {
-                let own = self.linear(session, server, index, (shares.get(input)?, elements(input)), elements(output), seeds)?;
+                let own = self.linear(
+                    session,
+                    server,
+                    index,
+                    (shares.get(input)?, elements(input)),
+                    elements(output),
+                    seeds,
+                )?;
                 shares.put(output, own);
             }
             (Kind::Reveal(what), Some(&input), _) => {
@@ -229,7 +257,9 @@ impl TwoPartyModel {
         let length = self.layers.linear[index].as_ref().ok_or_else(missing)?.request_len();
         let mut own = vec![0; outputs * seeds.len()];
         let mut request = vec![0; length];
-        for ((seed, share), own) in seeds.iter().zip(share.chunks_exact(inputs)).zip(own.chunks_exact_mut(outputs)) {
+        for ((seed, share), own) in
+            seeds.iter().zip(share.chunks_exact(inputs)).zip(own.chunks_exact_mut(outputs))
+        {
             for tile in 0..layer.packing().tiles() {
                 session.channel().recv(&mut request)?;
                 let answer = self

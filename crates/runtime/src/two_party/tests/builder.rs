@@ -66,7 +66,10 @@ impl Net {
         self.tensor(json!({"shape": shape, "kind": "shared", "frac_bits": f, "bound": bound}))
     }
     pub fn shape(&self, id: usize) -> Vec<usize> {
-        self.tensors[id]["shape"].as_array().map(|s| s.iter().map(|v| v.as_u64().unwrap_or(0) as usize).collect()).unwrap_or_default()
+        self.tensors[id]["shape"]
+            .as_array()
+            .map(|s| s.iter().map(|v| v.as_u64().unwrap_or(0) as usize).collect())
+            .unwrap_or_default()
     }
     pub fn f(&self, id: usize) -> i64 {
         self.tensors[id]["frac_bits"].as_i64().unwrap_or(0)
@@ -117,7 +120,8 @@ impl Net {
         let bound = (0..rows).map(|r| l1(r) * self.bound(x) + bias[r].unsigned_abs()).max().unwrap_or(0);
         let norm = weights.iter().map(|w| (w * w) as f64).sum::<f64>().sqrt().max(1.0);
         let name = format!("w{}", self.stages.len());
-        let bytes = |v: &[i64], width: usize| v.iter().flat_map(|x| x.to_le_bytes()[..width].to_vec()).collect();
+        let bytes =
+            |v: &[i64], width: usize| v.iter().flat_map(|x| x.to_le_bytes()[..width].to_vec()).collect();
         let (dtype, width) = if bits > 8 { ("I16", 2) } else { ("I8", 1) };
         self.files.insert(name.clone(), (dtype, wshape, bytes(&weights, width)));
         self.files.insert(format!("{name}.b"), ("I64", vec![rows], bytes(&bias, 8)));
@@ -127,7 +131,17 @@ impl Net {
         let f = self.f(x) + i64::from(bits) - 1;
         self.unary(stage, x, &oshape, f, bound)
     }
-    pub fn conv(&mut self, x: usize, outputs: usize, kernel: usize, stride: usize, pad: usize, groups: usize, bits: u32) -> usize {
+    #[allow(clippy::too_many_arguments, reason = "a test builder with the sizes of a convolution")]
+    pub fn conv(
+        &mut self,
+        x: usize,
+        outputs: usize,
+        kernel: usize,
+        stride: usize,
+        pad: usize,
+        groups: usize,
+        bits: u32,
+    ) -> usize {
         let i = self.shape(x);
         let side = |v: usize| (v + 2 * pad - kernel) / stride + 1;
         let geometry = json!({"type": "conv2d", "input": i, "output": [outputs, side(i[1]), side(i[2])], "kernel": [kernel, kernel],
@@ -160,15 +174,29 @@ impl Net {
         }
         self.unary(stage, x, &self.shape(x), self.f(x) - i64::from(bits), bound)
     }
-    pub fn pool(&mut self, kind: &str, x: usize, kernel: [usize; 2], stride: [usize; 2], pads: [usize; 4]) -> usize {
+    pub fn pool(
+        &mut self,
+        kind: &str,
+        x: usize,
+        kernel: [usize; 2],
+        stride: [usize; 2],
+        pads: [usize; 4],
+    ) -> usize {
         let i = self.shape(x);
         let side = |a: usize| (i[a + 1] + pads[a] + pads[a + 2] - kernel[a]) / stride[a] + 1;
         let grow = if kind == "sum_pool" { (kernel[0] * kernel[1]) as u64 } else { 1 };
-        let stage = json!({"kind": kind, "kernel": kernel, "stride": stride, "pads": pads, "dilation": [1, 1]});
+        let stage =
+            json!({"kind": kind, "kernel": kernel, "stride": stride, "pads": pads, "dilation": [1, 1]});
         self.unary(stage, x, &[i[0], side(0), side(1)], self.f(x), self.bound(x) * grow)
     }
     pub fn scale(&mut self, x: usize, factor: u64) -> usize {
-        self.unary(json!({"kind": "scale", "factor": factor}), x, &self.shape(x), self.f(x) + 1, self.bound(x) * factor)
+        self.unary(
+            json!({"kind": "scale", "factor": factor}),
+            x,
+            &self.shape(x),
+            self.f(x) + 1,
+            self.bound(x) * factor,
+        )
     }
     pub fn add(&mut self, x: usize, y: usize) -> usize {
         let out = self.shared(&self.shape(x), self.f(x), self.bound(x) + self.bound(y));
@@ -189,7 +217,9 @@ impl Net {
         let argmax = self.reveal == "argmax";
         let shape = if argmax { vec![1] } else { self.shape(x) };
         let scale = if argmax { 1.0 } else { (-self.f(x) as f64).exp2() };
-        let fixed = self.tensor(json!({"shape": shape, "kind": "fixed", "scale": scale, "bound": self.bound(x).max(1 << 20)}));
+        let fixed = self.tensor(
+            json!({"shape": shape, "kind": "fixed", "scale": scale, "bound": self.bound(x).max(1 << 20)}),
+        );
         self.stage(json!({"kind": "reveal", "in": x, "out": fixed, "what": self.reveal}));
         let real = self.tensor(json!({"shape": shape, "kind": "real"}));
         self.stage(json!({"kind": "client", "ops": [{"op": "dequantize", "in": [fixed], "out": real}]}));

@@ -42,8 +42,11 @@ impl Channel for Probe {
 }
 
 fn plan_of(net: &Net) -> Result<TwoPartyPlan, PlanError> {
-    let files: BTreeMap<String, TensorBytes<'_>> =
-        net.files.iter().map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data })).collect();
+    let files: BTreeMap<String, TensorBytes<'_>> = net
+        .files
+        .iter()
+        .map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }))
+        .collect();
     let bytes = TwoPartyPlan::file(&net.json(), &files)?;
     TwoPartyPlan::from_bytes(&bytes, &PlanOptions::default())
 }
@@ -58,7 +61,12 @@ struct Run {
     heard: [(Vec<u8>, u64); 2],
 }
 
-fn run(plan: &TwoPartyPlan, inputs: &[Vec<f64>], images: usize, options: TwoPartyOptions) -> Result<Run, Error> {
+fn run(
+    plan: &TwoPartyPlan,
+    inputs: &[Vec<f64>],
+    images: usize,
+    options: TwoPartyOptions,
+) -> Result<Run, Error> {
     let model = TwoPartyModel::new(plan, Compute::default())?;
     let (a, b) = memory_pair();
     let (ha, hb) = (Heard::default(), Heard::default());

@@ -22,7 +22,13 @@ fn joined(plan: &TwoPartyPlan, run: &Run, groups: usize) -> HashMap<usize, Vec<i
 }
 
 /// Checks a run; returns (units, results) of all linear stages.
-pub fn verify(net: &Net, plan: &TwoPartyPlan, inputs: &[Vec<f64>], images: usize, run: &Run) -> (usize, usize) {
+pub fn verify(
+    net: &Net,
+    plan: &TwoPartyPlan,
+    inputs: &[Vec<f64>],
+    images: usize,
+    run: &Run,
+) -> (usize, usize) {
     let values = joined(plan, run, run.client.groups);
     let (mut planned, mut spread): (HashMap<usize, Vec<i64>>, HashMap<usize, i64>) = Default::default();
     let (mut units, mut results, mut shared_inputs) = (0, 0, 0);
@@ -33,7 +39,8 @@ pub fn verify(net: &Net, plan: &TwoPartyPlan, inputs: &[Vec<f64>], images: usize
         match checked.kind {
             Kind::Share => {
                 let scale = net.tensors[checked.inputs[0]]["scale"].as_f64().unwrap();
-                let v: Vec<i64> = inputs[shared_inputs].iter().map(|x| (x / scale).round_ties_even() as i64).collect();
+                let v: Vec<i64> =
+                    inputs[shared_inputs].iter().map(|x| (x / scale).round_ties_even() as i64).collect();
                 shared_inputs += 1;
                 assert_eq!(values[&output], v);
                 planned.insert(output, v);
@@ -57,7 +64,10 @@ pub fn verify(net: &Net, plan: &TwoPartyPlan, inputs: &[Vec<f64>], images: usize
             let (expected, allowed) = oracle::evaluate(net, stage, &refs, exact);
             assert_eq!(expected.len(), elements);
             for (i, (got, want)) in part(&values, output).iter().zip(&expected).enumerate() {
-                assert!(allowed.contains(&(got - want)), "{stage}: element {i} of image {image} is {got}, not {want}");
+                assert!(
+                    allowed.contains(&(got - want)),
+                    "{stage}: element {i} of image {image} is {got}, not {want}"
+                );
                 if stage["kind"] == "linear" {
                     units += usize::from(got != want);
                     results += 1;
@@ -70,7 +80,10 @@ pub fn verify(net: &Net, plan: &TwoPartyPlan, inputs: &[Vec<f64>], images: usize
         let x: Vec<i64> = checked.inputs.iter().map(|t| spread[t]).collect();
         let most = oracle::spread(net, stage, &x, exact);
         for (got, want) in values[&output].iter().zip(&ideal) {
-            assert!((got - want).abs() <= most, "{stage}: {got} lies more than {most} from the planned {want}");
+            assert!(
+                (got - want).abs() <= most,
+                "{stage}: {got} lies more than {most} from the planned {want}"
+            );
         }
         planned.insert(output, ideal);
         spread.insert(output, most);
@@ -79,7 +92,14 @@ pub fn verify(net: &Net, plan: &TwoPartyPlan, inputs: &[Vec<f64>], images: usize
     (units, results)
 }
 
-fn check_opened(net: &Net, plan: &TwoPartyPlan, (x, opened): (usize, usize), values: &HashMap<usize, Vec<i64>>, run: &Run, images: usize) {
+fn check_opened(
+    net: &Net,
+    plan: &TwoPartyPlan,
+    (x, opened): (usize, usize),
+    values: &HashMap<usize, Vec<i64>>,
+    run: &Run,
+    images: usize,
+) {
     let name = plan.outputs().iter().position(|p| p.tensor == opened + 1).unwrap();
     let got = &run.outputs[name].data;
     if net.reveal == "argmax" {
@@ -99,16 +119,30 @@ fn check_opened(net: &Net, plan: &TwoPartyPlan, (x, opened): (usize, usize), val
 /// Measured bytes, turns and rounds are the predicted ones, stage by stage, on both sides.
 pub fn check_costs(plan: &TwoPartyPlan, run: &Run) {
     for trace in [&run.client, &run.server] {
-        let turns = |p: &super::super::Phase| if trace.party == "client" { p.predicted.client_turns } else { p.predicted.server_turns };
+        let turns = |p: &super::super::Phase| {
+            if trace.party == "client" {
+                p.predicted.client_turns
+            } else {
+                p.predicted.server_turns
+            }
+        };
         let phases = trace.stages.iter().map(|s| (s.name.as_str(), &s.phase));
         for (name, p) in phases.chain([("set-up", &trace.setup), ("total", &trace.total)]) {
-            assert_eq!((p.bytes_up, p.bytes_down), (p.predicted.bytes_up, p.predicted.bytes_down), "{name} of the {}", trace.party);
+            assert_eq!(
+                (p.bytes_up, p.bytes_down),
+                (p.predicted.bytes_up, p.predicted.bytes_down),
+                "{name} of the {}",
+                trace.party
+            );
             assert_eq!(p.turns, turns(p), "{name} of the {}", trace.party);
         }
     }
     let plan_bytes = 8 + plan.public_part().unwrap().len() as u64;
     let end = 4;
-    assert_eq!(run.heard[1].0.len() as u64, plan_bytes + run.client.setup.bytes_down + run.client.total.bytes_down);
+    assert_eq!(
+        run.heard[1].0.len() as u64,
+        plan_bytes + run.client.setup.bytes_down + run.client.total.bytes_down
+    );
     assert_eq!(run.heard[0].0.len() as u64, run.client.setup.bytes_up + run.client.total.bytes_up + end);
     // The plan's message comes before the account begins; the client then greets.
     let rounds = run.client.setup.predicted.rounds + run.client.total.predicted.rounds;
@@ -135,7 +169,8 @@ fn a_classifier_with_every_ot_extension() {
         let mut net = classifier(28, 1);
         let plan = plan_of(&net).unwrap();
         let inputs = random_inputs(&mut net, &plan, 1);
-        let run = run(&plan, &inputs, 1, TwoPartyOptions { ot: Some(kind), ..TwoPartyOptions::default() }).unwrap();
+        let run =
+            run(&plan, &inputs, 1, TwoPartyOptions { ot: Some(kind), ..TwoPartyOptions::default() }).unwrap();
         verify(&net, &plan, &inputs, 1, &run);
     }
 }
@@ -146,8 +181,10 @@ fn several_images_share_rounds_and_sessions() {
     let plan = plan_of(&net).unwrap();
     let inputs = random_inputs(&mut net, &plan, 7);
     let ot = Some(OtKind::Iknp);
-    let alone = run(&plan, &inputs, 7, TwoPartyOptions { group: Some(1), ot, ..TwoPartyOptions::default() }).unwrap();
-    let together = run(&plan, &inputs, 7, TwoPartyOptions { group: Some(3), ot, ..TwoPartyOptions::default() }).unwrap();
+    let alone =
+        run(&plan, &inputs, 7, TwoPartyOptions { group: Some(1), ot, ..TwoPartyOptions::default() }).unwrap();
+    let together =
+        run(&plan, &inputs, 7, TwoPartyOptions { group: Some(3), ot, ..TwoPartyOptions::default() }).unwrap();
     assert_eq!((alone.client.groups, together.client.groups), (7, 3));
     verify(&net, &plan, &inputs, 7, &together);
     check_costs(&plan, &alone);
@@ -185,10 +222,22 @@ fn residuals_concats_pools_and_moves() {
     let t = net.truncate(sc, 4, "any", false);
     let [ch, h, w] = net.shape(t)[..] else { unreachable!() };
     let tr = net.moves(json!({"kind": "transpose", "perm": [2, 0, 1]}), &[t], &[w, ch, h]);
-    let sl = net.moves(json!({"kind": "slice", "starts": [w - 1, 0], "ends": [0, h], "steps": [-2, 2], "axes": [0, 2]}), &[tr], &[(w - 1).div_ceil(2), ch, h.div_ceil(2)]);
+    let sl = net.moves(
+        json!({"kind": "slice", "starts": [w - 1, 0], "ends": [0, h], "steps": [-2, 2], "axes": [0, 2]}),
+        &[tr],
+        &[(w - 1).div_ceil(2), ch, h.div_ceil(2)],
+    );
     let shape = net.shape(sl);
-    let pd = net.moves(json!({"kind": "pad", "pads": [0, 1, 0, 1, 0, 2]}), &[sl], &[shape[0] + 1, shape[1] + 1, shape[2] + 2]);
-    let cc = net.moves(json!({"kind": "concat", "axis": 1}), &[pd, pd], &[shape[0] + 1, 2 * shape[1] + 2, shape[2] + 2]);
+    let pd = net.moves(
+        json!({"kind": "pad", "pads": [0, 1, 0, 1, 0, 2]}),
+        &[sl],
+        &[shape[0] + 1, shape[1] + 1, shape[2] + 2],
+    );
+    let cc = net.moves(
+        json!({"kind": "concat", "axis": 1}),
+        &[pd, pd],
+        &[shape[0] + 1, 2 * shape[1] + 2, shape[2] + 2],
+    );
     let n: usize = net.shape(cc).iter().product();
     let rs = net.moves(json!({"kind": "reshape"}), &[cc], &[n]);
     let d = net.dense(rs, 3, 3);
@@ -205,7 +254,12 @@ fn residuals_concats_pools_and_moves() {
 fn random_net(seed: u64) -> Net {
     let mut rng = Rng(seed);
     let mut net = Net::new(rng.range(30, 36) as u32, seed ^ 77);
-    let mut x = net.input("image", &[rng.range(1, 3) as usize, rng.range(5, 11) as usize, rng.range(5, 11) as usize], 5, 31);
+    let mut x = net.input(
+        "image",
+        &[rng.range(1, 3) as usize, rng.range(5, 11) as usize, rng.range(5, 11) as usize],
+        5,
+        31,
+    );
     for _ in 0..rng.range(1, 3) {
         let shape = net.shape(x);
         let kernel = rng.range(1, 3.min(shape[1].min(shape[2]) as i64)) as usize;
@@ -259,7 +313,8 @@ fn units_come_as_often_as_predicted() {
     let run = run(&plan, &inputs, 2, TwoPartyOptions::default()).unwrap();
     let (units, results) = verify(&net, &plan, &inputs, 2, &run);
     let weight_l2 = net.stages[2]["weight_l2"].as_f64().unwrap();
-    let stated = hushnet_rlwe::packed::PackedSpec { ring_degree: 2048, ring_bits: 31, weight_l2 }.off_by_one_fraction();
+    let stated = hushnet_rlwe::packed::PackedSpec { ring_degree: 2048, ring_bits: 31, weight_l2 }
+        .off_by_one_fraction();
     let seen = units as f64 / results as f64;
     assert!(seen <= 1.1 * stated && seen >= 0.2 * stated, "{seen} seen, {stated} stated");
 }
@@ -317,7 +372,11 @@ fn throttled_networks_take_the_predicted_time() {
     let prediction = super::super::predict(&plan, &Layers::new(&plan).unwrap(), OtKind::SoftSpoken, 1);
     let slow = Network { bits_per_second: 2e6, round_trip_seconds: 20e-3 };
     for network in [Network::WAN, slow] {
-        let (expected, measured) = (network.predict_seconds(&prediction, compute), run(Some(network)).seconds);
-        assert!(measured > 0.7 * expected && measured < 1.3 * expected + 0.2, "{network:?}: {measured} s, {expected} s predicted");
+        let (expected, measured) =
+            (network.predict_seconds(&prediction, compute), run(Some(network)).seconds);
+        assert!(
+            measured > 0.7 * expected && measured < 1.3 * expected + 0.2,
+            "{network:?}: {measured} s, {expected} s predicted"
+        );
     }
 }

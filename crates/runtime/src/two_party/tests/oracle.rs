@@ -15,7 +15,12 @@ fn list(v: &Value) -> Vec<i64> {
 }
 
 /// Result of a shared stage from its operands, and how many units it may lie above and below.
-pub fn evaluate(net: &Net, stage: &Value, x: &[&[i64]], exact: bool) -> (Vec<i64>, std::ops::RangeInclusive<i64>) {
+pub fn evaluate(
+    net: &Net,
+    stage: &Value,
+    x: &[&[i64]],
+    exact: bool,
+) -> (Vec<i64>, std::ops::RangeInclusive<i64>) {
     let inputs = ids(&stage["in"]);
     let (from, to) = (net.shape(inputs[0]), net.shape(ids(&stage["out"])[0]));
     let a = x[0];
@@ -42,7 +47,14 @@ pub fn evaluate(net: &Net, stage: &Value, x: &[&[i64]], exact: bool) -> (Vec<i64
     }
 }
 
-fn pool(stage: &Value, from: &[usize], to: &[usize], a: &[i64], zero: i64, join: fn(i64, i64) -> i64) -> Vec<i64> {
+fn pool(
+    stage: &Value,
+    from: &[usize],
+    to: &[usize],
+    a: &[i64],
+    zero: i64,
+    join: fn(i64, i64) -> i64,
+) -> Vec<i64> {
     let (k, s, p) = (list(&stage["kernel"]), list(&stage["stride"]), list(&stage["pads"]));
     let mut out = Vec::new();
     for c in 0..to[0] {
@@ -67,10 +79,15 @@ fn pool(stage: &Value, from: &[usize], to: &[usize], a: &[i64], zero: i64, join:
 fn linear(g: &Value, w: &[i64], b: &[i64], x: &[i64]) -> Vec<i64> {
     if g["type"] == "dense" {
         let k = x.len();
-        return b.iter().enumerate().map(|(o, b)| b + w[o * k..(o + 1) * k].iter().zip(x).map(|(a, b)| a * b).sum::<i64>()).collect();
+        return b
+            .iter()
+            .enumerate()
+            .map(|(o, b)| b + w[o * k..(o + 1) * k].iter().zip(x).map(|(a, b)| a * b).sum::<i64>())
+            .collect();
     }
     let (i, o, k) = (list(&g["input"]), list(&g["output"]), list(&g["kernel"]));
-    let (s, p, d, groups) = (list(&g["stride"]), list(&g["pads"]), list(&g["dilation"]), g["groups"].as_i64().unwrap());
+    let (s, p, d, groups) =
+        (list(&g["stride"]), list(&g["pads"]), list(&g["dilation"]), g["groups"].as_i64().unwrap());
     let (ipg, opg) = (i[0] / groups, o[0] / groups);
     let mut out = Vec::new();
     for oc in 0..o[0] {
@@ -83,7 +100,8 @@ fn linear(g: &Value, w: &[i64], b: &[i64], x: &[i64]) -> Vec<i64> {
                             let (r, q) = (y * s[0] + a * d[0] - p[0], z * s[1] + e * d[1] - p[1]);
                             if (0..i[1]).contains(&r) && (0..i[2]).contains(&q) {
                                 let channel = oc / opg * ipg + c;
-                                sum += w[(((oc * ipg + c) * k[0] + a) * k[1] + e) as usize] * x[((channel * i[1] + r) * i[2] + q) as usize];
+                                sum += w[(((oc * ipg + c) * k[0] + a) * k[1] + e) as usize]
+                                    * x[((channel * i[1] + r) * i[2] + q) as usize];
                             }
                         }
                     }

@@ -37,8 +37,16 @@ fn wrong_plans_are_typed_errors() {
     refused("a wide ring", |n| n.ring_bits = 48, "do not fit a 50-bit modulus");
     refused("a small bound", |n| n.tensors[3]["bound"] = 10.into(), "outputs can reach");
     refused("other fractions", |n| n.tensors[4]["frac_bits"] = 3.into(), "fraction bits");
-    refused("a norm that is no power of two", |n| stage(n, "linear")["weight_l2"] = 100.0.into(), "power of two");
-    refused("an enormous norm", |n| stage(n, "linear")["weight_l2"] = 1e30_f64.log2().ceil().exp2().into(), "do not fit");
+    refused(
+        "a norm that is no power of two",
+        |n| stage(n, "linear")["weight_l2"] = 100.0.into(),
+        "power of two",
+    );
+    refused(
+        "an enormous norm",
+        |n| stage(n, "linear")["weight_l2"] = 1e30_f64.log2().ceil().exp2().into(),
+        "do not fit",
+    );
     refused("another geometry", |n| stage(n, "linear")["geometry"]["stride"] = json!([2, 1]), "output");
     refused("another method", |n| stage(n, "linear")["method"] = "gala".into(), "method 'gala'");
     refused("an unknown field", |n| stage(n, "relu")["slope"] = 1.into(), "unknown field");
@@ -51,7 +59,11 @@ fn wrong_plans_are_typed_errors() {
     refused("a dangling tensor", |n| stage(n, "relu")["in"] = 99.into(), "does not exist");
     refused("a tensor before its time", |n| n.stages.swap(3, 4), "before any stage");
     refused("a missing weight", |n| drop(n.files.remove("w2")), "not in the file");
-    refused("an unused weight", |n| drop(n.files.insert("extra".into(), ("I8", vec![1], vec![0]))), "no stage uses it");
+    refused(
+        "an unused weight",
+        |n| drop(n.files.insert("extra".into(), ("I8", vec![1], vec![0]))),
+        "no stage uses it",
+    );
     refused("a client op on shares", |n| n.stages[0]["ops"][0]["out"] = 2.into(), "shared");
     refused("insecure parameters", |n| n.tensors[2]["kind"] = "fixed".into(), "frac_bits");
     let text = net().json().replace("\"insecure\":false", "\"insecure\":true");
@@ -115,10 +127,15 @@ fn a_peer_that_vanishes_is_an_error_on_the_other_side() {
         for part in [0.02, 0.3, 0.6, 0.9] {
             let limit = (bytes as f64 * part) as usize;
             let (a, b) = memory_pair();
-            let (far, near) = if client_breaks { (Breaks(a, usize::MAX), Breaks(b, limit)) } else { (Breaks(a, limit), Breaks(b, usize::MAX)) };
+            let (far, near) = if client_breaks {
+                (Breaks(a, usize::MAX), Breaks(b, limit))
+            } else {
+                (Breaks(a, limit), Breaks(b, usize::MAX))
+            };
             std::thread::scope(|scope| {
                 let served = scope.spawn(|| model.serve_plain(Box::new(far), &mut |_| {}));
-                let input = Input { name: "image", shape: vec![1, 2, 6, 6], data: InputData::F64(&inputs[0]) };
+                let input =
+                    Input { name: "image", shape: vec![1, 2, 6, 6], data: InputData::F64(&inputs[0]) };
                 let result = TwoPartyClient::open(Box::new(near), TwoPartyOptions::default())
                     .and_then(|mut c| c.infer(&[input], &mut |_| ControlFlow::Continue(())));
                 assert!(matches!(result, Err(Error::Transport(_))), "{:?}", result.err());
