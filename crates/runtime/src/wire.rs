@@ -34,10 +34,12 @@ pub enum Kind {
     Error = 9,
     /// Asks for every SetupMask.
     Setup = 10,
+    /// A piece of a two-party session's byte stream.
+    Bytes = 11,
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Hello,
         Self::Plan,
         Self::Begin,
@@ -48,6 +50,7 @@ impl Kind {
         Self::End,
         Self::Error,
         Self::Setup,
+        Self::Bytes,
     ];
 
     /// Name in messages.
@@ -64,6 +67,7 @@ impl Kind {
             Self::End => "End",
             Self::Error => "Error",
             Self::Setup => "Setup",
+            Self::Bytes => "Bytes",
         }
     }
 }
@@ -333,7 +337,7 @@ mod tests {
         assert!(matches!(with(0, b'X'), Err(ProtocolError::NotAFrame("no magic"))));
         assert!(matches!(with(2, 2), Err(ProtocolError::Version { got: 2 })));
         assert!(matches!(with(3, 0), Err(ProtocolError::NotAFrame("unknown kind"))));
-        assert!(matches!(with(3, 11), Err(ProtocolError::NotAFrame("unknown kind"))));
+        assert!(matches!(with(3, 12), Err(ProtocolError::NotAFrame("unknown kind"))));
         assert!(matches!(with(12, 200), Err(ProtocolError::NotAFrame(_))));
         for length in 0..good.len() {
             assert!(Frame::parse(good[..length].to_vec().into()).is_err());

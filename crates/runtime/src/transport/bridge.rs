@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-/// Frames that wait in each direction: as many as a client may have in flight, so that a client never waits for the
-/// server while the server waits for it.
-const DEPTH: usize = crate::client_aided::IN_FLIGHT;
+/// Frames that wait on their way out, and by default on their way in: as many as a client may have in flight, so that a client
+/// never waits for the server while the server waits for it.
+pub(super) const DEPTH: usize = crate::client_aided::IN_FLIGHT;
 
 /// What the reader hands to the session.
 enum Incoming {
@@ -49,14 +49,15 @@ pub(super) async fn run(
     socket: WebSocket,
     phase: watch::Receiver<Phase>,
     (handshake, idle): (Duration, Duration),
-    session: impl FnOnce(&mut Bridge) + Send + 'static,
+    depth: usize,
+    session: impl FnOnce(Bridge) + Send + 'static,
 ) {
     let (mut sink, mut stream) = socket.split();
-    let (to_session, incoming) = mpsc::channel(DEPTH);
+    let (to_session, incoming) = mpsc::channel(depth);
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();
     let (traffic, limit) = (Traffic::default(), usize::MAX);
-    let mut bridge =
+    let bridge =
         Bridge { incoming, outgoing, phase, runtime, handshake, idle, traffic, limit, resting: false };
     let reader = tokio::spawn(async move {
         while let Some(message) = stream.next().await {
@@ -84,7 +85,7 @@ pub(super) async fn run(
         }
         let _ = tokio::time::timeout(Duration::from_secs(5), sink.close()).await;
     });
-    let work = tokio::task::spawn_blocking(move || session(&mut bridge));
+    let work = tokio::task::spawn_blocking(move || session(bridge));
     if let Err(e) = work.await {
         tracing::error!(error = %e, "a session failed");
     }

@@ -13,6 +13,15 @@ pub(super) struct Recording<'a> {
     file: &'a Mutex<Option<File>>,
 }
 
+/// Appends bytes to the file, if it is still written.
+pub(super) fn append(file: &Mutex<Option<File>>, bytes: &[u8]) {
+    let mut slot = file.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(Err(error)) = slot.as_mut().map(|file| file.write_all(bytes)) {
+        tracing::warn!(%error, "recording stops");
+        *slot = None;
+    }
+}
+
 impl<'a> Recording<'a> {
     pub(super) fn new(inner: &'a mut dyn Channel, file: &'a Mutex<Option<File>>) -> Self {
         Self { inner, file }
@@ -27,11 +36,7 @@ impl Channel for Recording<'_> {
     fn recv(&mut self) -> Result<Frame, Error> {
         let frame = self.inner.recv()?;
         if frame.kind() == Kind::Request {
-            let mut slot = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(Err(error)) = slot.as_mut().map(|file| file.write_all(frame.payload())) {
-                tracing::warn!(%error, "recording stops");
-                *slot = None;
-            }
+            append(self.file, frame.payload());
         }
         Ok(frame)
     }

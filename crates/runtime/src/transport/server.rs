@@ -2,13 +2,14 @@
 
 use super::bridge::{self, Bridge, Phase};
 use super::metrics::{Metrics, Stats};
-use super::record::Recording;
+use super::record::{self, Recording};
 use super::tls;
-use crate::channel::Channel;
+use crate::channel::{Channel, Traffic};
 use crate::client_aided::{ServerPlan, SessionEvent, KEPT_BYTES};
 use crate::error::{Error, TransportError};
 use crate::plan::{Limits, Plan};
 use crate::trace::ServerTrace;
+use crate::two_party::{frames, TwoPartyModel, TwoPartySession, TwoPartyTrace};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::State;
 use axum::http::{header, StatusCode};
@@ -84,8 +85,70 @@ pub struct ServerOptions {
     pub record: Option<PathBuf>,
 }
 
+/// What a server serves.
+pub enum Served {
+    /// The client computes the non-linear layers.
+    ClientAided(Box<ServerPlan>),
+    /// Both parties compute on shares.
+    TwoParty(Box<TwoPartyModel>),
+}
+
+impl From<ServerPlan> for Served {
+    fn from(plan: ServerPlan) -> Self {
+        Self::ClientAided(Box::new(plan))
+    }
+}
+
+impl From<TwoPartyModel> for Served {
+    fn from(model: TwoPartyModel) -> Self {
+        Self::TwoParty(Box::new(model))
+    }
+}
+
+impl Served {
+    fn session_bytes(&self) -> u64 {
+        match self {
+            Self::ClientAided(plan) => session_bytes(plan.plan()),
+            Self::TwoParty(model) => model.session_bytes(),
+        }
+    }
+
+    fn largest_frame(&self) -> usize {
+        match self {
+            Self::ClientAided(plan) => plan.plan().largest_frame(),
+            Self::TwoParty(_) => frames::LARGEST_FRAME,
+        }
+    }
+
+    /// Frames that wait for a session.
+    fn depth(&self) -> usize {
+        match self {
+            Self::ClientAided(_) => bridge::DEPTH,
+            Self::TwoParty(model) => frames::frames_in_flight(model),
+        }
+    }
+
+    fn announce(&self) {
+        match self {
+            Self::ClientAided(plan) => {
+                tracing::info!(
+                    "client-aided: the server learns shapes only; the client learns every pre-activation, from which weights can be solved for"
+                );
+                if plan.plan().insecure() {
+                    tracing::warn!("the plan's parameters are below 128-bit security");
+                }
+            }
+            Self::TwoParty(_) => {
+                tracing::info!(
+                    "two-party: the server learns shapes only; the client learns what the plan reveals"
+                );
+            }
+        }
+    }
+}
+
 struct Shared {
-    plan: ServerPlan,
+    plan: Served,
     metrics: Metrics,
     slots: Arc<Semaphore>,
     phase: watch::Sender<Phase>,
@@ -109,9 +172,10 @@ impl Server {
     /// # Errors
     /// [`TransportError::Listen`] and [`TransportError::Tls`]; [`crate::PlanError::TooLarge`] when one session needs more
     /// memory than the limit.
-    pub fn start(plan: ServerPlan, options: &ServerOptions) -> Result<Self, Error> {
+    pub fn start(plan: impl Into<Served>, options: &ServerOptions) -> Result<Self, Error> {
+        let plan = plan.into();
         let limits = options.limits;
-        let need = session_bytes(plan.plan());
+        let need = plan.session_bytes();
         Limits::check("the memory that one session needs", need, limits.memory_bytes)?;
         let slots =
             limits.sessions.min(usize::try_from(limits.memory_bytes / need.max(1)).unwrap_or(usize::MAX));
@@ -150,12 +214,7 @@ impl Server {
                 served
             })
             .map_err(fail)?;
-        tracing::info!(
-            "client-aided: the server learns shapes only; the client learns every pre-activation, from which weights can be solved for"
-        );
-        if shared.plan.plan().insecure() {
-            tracing::warn!("the plan's parameters are below 128-bit security");
-        }
+        shared.plan.announce();
         tracing::info!(%address, tls = options.tls.is_some(), sessions = slots, "serving");
         Ok(Self { shared, address, handle, thread: Mutex::new(Some(thread)) })
     }
@@ -293,11 +352,11 @@ async fn upgrade(State(shared): State<Arc<Shared>>, socket: WebSocketUpgrade) ->
         shared.metrics.refused.fetch_add(1, Ordering::Relaxed);
         return (StatusCode::SERVICE_UNAVAILABLE, "full\n").into_response();
     };
-    let limit = shared.plan.plan().largest_frame();
+    let (limit, depth) = (shared.plan.largest_frame(), shared.plan.depth());
     socket.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
         let (phase, limits) = (shared.phase.subscribe(), shared.limits);
         let times = (limits.handshake_timeout, limits.idle_timeout);
-        bridge::run(socket, phase, times, move |bridge| session(&shared, bridge, slot)).await;
+        bridge::run(socket, phase, times, depth, move |bridge| session(&shared, bridge, slot)).await;
     })
 }
 
@@ -307,23 +366,15 @@ fn open_record(path: &std::path::Path) -> Result<File, TransportError> {
 }
 
 /// One session on its blocking thread.
-fn session(shared: &Shared, bridge: &mut Bridge, slot: OwnedSemaphorePermit) {
+fn session(shared: &Arc<Shared>, bridge: Bridge, slot: OwnedSemaphorePermit) {
     let metrics = &shared.metrics;
     let number = metrics.sessions.fetch_add(1, Ordering::Relaxed);
     metrics.active.fetch_add(1, Ordering::Relaxed);
     tracing::info!(session = number, "session begins");
-    let mut on_event = |event| match event {
-        SessionEvent::Block { images } => {
-            metrics.blocks.fetch_add(1, Ordering::Relaxed);
-            metrics.images.fetch_add(images, Ordering::Relaxed);
-        }
+    let (result, traffic) = match &shared.plan {
+        Served::ClientAided(plan) => client_aided(shared, plan, bridge),
+        Served::TwoParty(model) => two_party(shared, model, bridge),
     };
-    let result = if shared.recording {
-        shared.plan.serve(&mut Recording::new(bridge, &shared.record), &mut on_event)
-    } else {
-        shared.plan.serve(bridge, &mut on_event)
-    };
-    let traffic = bridge.traffic();
     metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
     metrics.sent.fetch_add(traffic.sent, Ordering::Relaxed);
     metrics.active.fetch_sub(1, Ordering::Relaxed);
@@ -340,4 +391,58 @@ fn session(shared: &Shared, bridge: &mut Bridge, slot: OwnedSemaphorePermit) {
         }
     }
     drop(slot);
+}
+
+fn client_aided(
+    shared: &Shared,
+    plan: &ServerPlan,
+    mut bridge: Bridge,
+) -> (Result<ServerTrace, Error>, Traffic) {
+    let metrics = &shared.metrics;
+    let mut on_event = |event| match event {
+        SessionEvent::Block { images } => {
+            metrics.blocks.fetch_add(1, Ordering::Relaxed);
+            metrics.images.fetch_add(images, Ordering::Relaxed);
+        }
+    };
+    let result = if shared.recording {
+        plan.serve(&mut Recording::new(&mut bridge, &shared.record), &mut on_event)
+    } else {
+        plan.serve(&mut bridge, &mut on_event)
+    };
+    (result, bridge.traffic())
+}
+
+fn two_party(
+    shared: &Arc<Shared>,
+    model: &TwoPartyModel,
+    bridge: Bridge,
+) -> (Result<ServerTrace, Error>, Traffic) {
+    let metrics = &shared.metrics;
+    let mut on_event = |event| match event {
+        TwoPartySession::Group { images } => {
+            metrics.blocks.fetch_add(1, Ordering::Relaxed);
+            metrics.images.fetch_add(images, Ordering::Relaxed);
+        }
+    };
+    let tap = shared.recording.then(|| {
+        let shared = shared.clone();
+        let tap: frames::Tap = Box::new(move |bytes: &[u8]| record::append(&shared.record, bytes));
+        tap
+    });
+    let (result, traffic) = frames::serve(model, Box::new(bridge), tap, &mut on_event);
+    (result.map(|trace| summary(&trace)), traffic)
+}
+
+/// A two-party session in the terms of all sessions.
+fn summary(trace: &TwoPartyTrace) -> ServerTrace {
+    ServerTrace {
+        blocks: trace.groups as u64,
+        images: trace.images as u64,
+        linear_seconds: trace.stages.iter().map(|s| s.phase.seconds - s.phase.waiting).collect(),
+        setup_seconds: trace.setup.seconds,
+        bytes_up: trace.setup.bytes_up + trace.total.bytes_up,
+        bytes_down: trace.setup.bytes_down + trace.total.bytes_down,
+        ..ServerTrace::default()
+    }
 }

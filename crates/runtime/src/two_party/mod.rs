@@ -7,6 +7,7 @@
 mod check;
 pub mod client;
 pub mod cost;
+pub(crate) mod frames;
 mod handshake;
 pub mod local;
 mod meter;
@@ -19,6 +20,7 @@ mod trace;
 
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Layers, Prediction};
+pub use frames::connect;
 pub use local::run_local;
 pub use plan::TwoPartyPlan;
 pub use server::{TwoPartyModel, TwoPartySession};

@@ -115,6 +115,20 @@ impl TwoPartyModel {
         self.linear.iter().flatten().map(CheetahLinear::weight_bytes).sum()
     }
 
+    /// Tiles of every linear stage, with the bytes of a request.
+    pub(super) fn requests(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.layers.linear.iter().flatten().map(|l| (l.tiles(), l.request_len()))
+    }
+
+    /// Bytes that one session may hold beside the weights.
+    #[must_use]
+    pub fn session_bytes(&self) -> u64 {
+        let group =
+            self.plan.peak_elements().saturating_mul(BYTES_PER_ELEMENT).saturating_mul(self.largest_group());
+        let requests = self.requests().map(|(tiles, bytes)| tiles * bytes).max().unwrap_or(0);
+        group.saturating_add(requests.saturating_mul(self.largest_group())) as u64
+    }
+
     /// Most images that a client may run through the stages together.
     #[must_use]
     pub fn largest_group(&self) -> usize {

@@ -380,3 +380,32 @@ fn throttled_networks_take_the_predicted_time() {
         );
     }
 }
+
+#[test]
+fn sessions_travel_over_websockets() {
+    use crate::transport::{connect, ConnectOptions, Server, ServerOptions};
+    let mut net = classifier(28, 8);
+    let plan = plan_of(&net).unwrap();
+    let inputs = random_inputs(&mut net, &plan, 3);
+    let model = TwoPartyModel::new(&plan, Compute::default()).unwrap();
+    let server = Server::start(model, &ServerOptions::default()).unwrap();
+    let url = format!("ws://{}", server.address());
+    let input = Input { name: "image", shape: vec![3, 3, 9, 7], data: InputData::F64(&inputs[0]) };
+    for ot in [OtKind::SoftSpoken, OtKind::SILENT] {
+        let options = TwoPartyOptions { ot: Some(ot), group: Some(2), ..TwoPartyOptions::default() };
+        let connection = connect(&url, &ConnectOptions::default()).unwrap();
+        let mut client = super::super::connect(Box::new(connection), options).unwrap();
+        let (outputs, trace) =
+            client.infer(std::slice::from_ref(&input), &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(outputs[0].data.len(), 18);
+        assert_eq!(trace.total.bytes_up, trace.total.predicted.bytes_up);
+        client.close().unwrap();
+    }
+    // A client of the other trust model is told what this plan is.
+    let connection = connect(&url, &ConnectOptions::default()).unwrap();
+    let e = crate::Client::open(Box::new(connection), crate::ClientOptions::default()).err().unwrap();
+    assert!(matches!(e, Error::Plan(_)), "{e}");
+    server.stop();
+    server.join().unwrap();
+    assert_eq!(server.stats().images, 6);
+}

@@ -167,3 +167,9 @@ fn clients_of_another_plan_and_greedy_clients_are_refused() {
     let p = super::super::predict(&plan, &layers, hushnet_mpc::OtKind::Iknp, 1);
     assert_eq!(p.total.bytes(), p.he_bytes + p.ot_bytes);
 }
+
+#[test]
+fn the_server_cannot_name_a_secret_key() {
+    let sources = [include_str!("../server.rs"), include_str!("../shares.rs"), include_str!("../cost.rs")];
+    assert!(sources.iter().all(|s| !s.contains("PackedClient")));
+}

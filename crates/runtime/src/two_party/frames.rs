@@ -1,0 +1,167 @@
+//! The byte stream of a two-party session in frames of the wire protocol, so that it can travel where client-aided
+//! sessions do: Hello and Plan as there, then frames of kind Bytes.
+
+use super::client::{TwoPartyClient, TwoPartyOptions};
+use super::plan::TwoPartyPlan;
+use super::server::{TwoPartyModel, TwoPartySession};
+use super::trace::TwoPartyTrace;
+use crate::channel::{send_failure, Channel as Frames, Traffic};
+use crate::error::{Error, ProtocolError};
+use crate::wire::{Frame, FrameBuilder, Hello, Kind, HEADER, PROTOCOL};
+use hushnet_mpc::channel::Counter;
+use hushnet_mpc::{Channel, MpcError, Result, Stats};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Largest payload of a frame.
+const PIECE: usize = 1 << 18;
+
+/// Bytes of the largest frame of a session after the Plan.
+pub(crate) const LARGEST_FRAME: usize = PIECE + HEADER;
+
+/// Hears every payload that comes in.
+pub(crate) type Tap = Box<dyn FnMut(&[u8]) + Send>;
+
+/// What a session and its owner share: the frames are the owner's again when the session has dropped its end.
+type Shared = Arc<Mutex<Box<dyn Frames>>>;
+
+/// A byte channel over frames.
+struct FrameChannel {
+    frames: Shared,
+    pending: Vec<u8>,
+    current: Option<Frame>,
+    offset: usize,
+    counter: Counter,
+    tap: Option<Tap>,
+}
+
+fn carried(e: impl Into<Error>) -> MpcError {
+    MpcError::Io(std::io::Error::other(e.into()))
+}
+
+impl FrameChannel {
+    fn new(frames: Shared, tap: Option<Tap>) -> Self {
+        Self { frames, pending: Vec::new(), current: None, offset: 0, counter: Counter::default(), tap }
+    }
+
+    fn next(&mut self) -> Result<()> {
+        let frame = self.frames.lock().unwrap_or_else(PoisonError::into_inner).recv().map_err(carried)?;
+        frame.expect(Kind::Bytes, 0, 0).map_err(carried)?;
+        if let Some(tap) = &mut self.tap {
+            tap(frame.payload());
+        }
+        self.offset = 0;
+        self.current = Some(frame);
+        Ok(())
+    }
+}
+
+impl Channel for FrameChannel {
+    fn send(&mut self, data: &[u8]) -> Result<()> {
+        self.counter.sent(data.len());
+        self.pending.extend_from_slice(data);
+        if self.pending.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn recv(&mut self, buf: &mut [u8]) -> Result<()> {
+        self.flush()?;
+        self.counter.received(buf.len());
+        let mut done = 0;
+        while done < buf.len() {
+            let payload = self.current.as_ref().map_or(&[][..], Frame::payload);
+            let n = (buf.len() - done).min(payload.len() - self.offset);
+            if n == 0 {
+                self.next()?;
+                continue;
+            }
+            buf[done..done + n].copy_from_slice(&payload[self.offset..self.offset + n]);
+            self.offset += n;
+            done += n;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        for piece in self.pending.chunks(PIECE) {
+            let frame = FrameBuilder::with_payload(Kind::Bytes, piece).map_err(carried)?;
+            self.frames.lock().unwrap_or_else(PoisonError::into_inner).send(frame).map_err(carried)?;
+        }
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        self.counter.stats()
+    }
+}
+
+/// Opens a session over a framed connection: greeting, plan, set-up.
+///
+/// # Errors
+/// [`Error`]: transport, protocol, or a plan that this client refuses.
+pub fn connect(
+    mut frames: Box<dyn Frames>,
+    options: TwoPartyOptions,
+) -> std::result::Result<TwoPartyClient, Error> {
+    let plan = match greet(frames.as_mut(), &options) {
+        Ok(plan) => plan,
+        Err(e) => {
+            send_failure(frames.as_mut(), &e);
+            return Err(e);
+        }
+    };
+    frames.set_limit(LARGEST_FRAME);
+    let shared = Arc::new(Mutex::new(frames));
+    TwoPartyClient::with_plan(Box::new(FrameChannel::new(shared, None)), plan, options)
+}
+
+fn greet(frames: &mut dyn Frames, options: &TwoPartyOptions) -> std::result::Result<TwoPartyPlan, Error> {
+    let limits = &options.plan.limits;
+    let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
+    frames.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));
+    let producer = concat!("hushnet ", env!("CARGO_PKG_VERSION")).to_owned();
+    frames.send(FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, producer })?)?;
+    let frame = frames.recv()?;
+    frame.expect(Kind::Plan, 0, 0)?;
+    Ok(TwoPartyPlan::from_bytes(frame.payload(), &options.plan)?)
+}
+
+/// Serves one session over a framed connection; returns what passed, too. An error has been told to the peer, as far as the peer may
+/// know it.
+pub(crate) fn serve(
+    model: &TwoPartyModel,
+    mut frames: Box<dyn Frames>,
+    tap: Option<Tap>,
+    on_event: &mut dyn FnMut(TwoPartySession),
+) -> (std::result::Result<TwoPartyTrace, Error>, Traffic) {
+    frames.set_limit(LARGEST_FRAME);
+    let hello = |frames: &mut dyn Frames| -> std::result::Result<(), Error> {
+        let hello: Hello = frames.recv()?.message(Kind::Hello)?;
+        if hello.protocol != PROTOCOL {
+            return Err(ProtocolError::Version { got: hello.protocol }.into());
+        }
+        Ok(frames.send(FrameBuilder::with_payload(Kind::Plan, model.public_part())?)?)
+    };
+    if let Err(e) = hello(frames.as_mut()) {
+        send_failure(frames.as_mut(), &e);
+        return (Err(e), frames.traffic());
+    }
+    let shared = Arc::new(Mutex::new(frames));
+    let result = model.serve(Box::new(FrameChannel::new(shared.clone(), tap)), on_event);
+    let mut frames = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(e) = &result {
+        send_failure(frames.as_mut(), e);
+    }
+    (result, frames.traffic())
+}
+
+/// Frames that an honest client may have on their way at once: a server that queues so many never makes a client wait for
+/// it while it waits for the client.
+pub(crate) fn frames_in_flight(model: &TwoPartyModel) -> usize {
+    let group = model.largest_group();
+    let linear = model.requests().map(|(tiles, bytes)| tiles * (1 + bytes / PIECE)).max().unwrap_or(0);
+    let protocols = 16 * model.plan().peak_elements() / PIECE;
+    group.saturating_mul(linear + protocols).saturating_add(1024).min(1 << 20)
+}
