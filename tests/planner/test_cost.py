@@ -15,7 +15,7 @@ from hushnet.planner import UnitCosts, compile
 from hushnet.planner import cost, memory
 from hushnet.planner.tiles import LARGEST_MESSAGE_BYTES, first_needed, layout, plan_tiles, resident_rows, rows_needed, split
 from hushnet.planner.validate import noise_bound
-from hushnet.report import explain, render
+from hushnet.report import explain, render, trust_text
 
 MIB = 1 << 20
 
@@ -292,6 +292,7 @@ def test_explanation_says_everything_and_renders():
     text = console.export_text()
     for needle in ("client-aided", "The server learns", "weights", "2048", "128", "conv1", "Predicted / measured", "worst case", "310.00 ms"):
         assert needle in text
+    assert "The client learns" in trust_text(plan).plain and "weights" in trust_text(plan.public_part()).plain
     public = explain(plan.public_part())
     assert public["public_part"] and [l.get("noise_margin_bits") for l in public["layers"]] == [l.get("noise_margin_bits") for l in report["layers"]]
 

@@ -102,7 +102,11 @@ def test_several_outputs_and_a_network_without_linear_layers():
     plan = compile(graph)
     x = np.random.default_rng(0).random((5, 2, 4, 4))
     assert set(run(plan, x)) == set(graph.outputs)
-    assert deviation(plan, graph, x)[middle] < 0.1
+    seen = deviation(plan, graph, x)
+    errors = plan.predicted["output_errors"]
+    assert set(errors) == set(graph.outputs) == set(seen)
+    assert all(seen[name] <= errors[name]["worst_error"] for name in seen)
+    assert errors[middle]["worst_error"] == plan.predicted["worst_error"]
     plain = Builder((3, 5)).op("relu").op("softmax", axis=1).done()
     plan = compile(plain)
     x = np.random.default_rng(0).random((5, 3, 5))

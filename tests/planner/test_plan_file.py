@@ -9,7 +9,8 @@ import pytest
 from planner_graphs import Builder
 from safetensors import safe_open
 
-from hushnet.plan import Plan, PlanError, RangeError
+from hushnet.errors import InputError, PlanError, RangeError
+from hushnet.plan import Plan
 from hushnet.planner import compile
 from hushnet.reference.numpy import run
 
@@ -109,7 +110,6 @@ BREAKS = {
     "unknown field": (lambda d: d.update(extra=1), "fields"),
     "trust": (lambda d: d.update(trust="two-party"), "not supported"),
     "ring degree": (lambda d: d["params"].update(ring_degree=2000), "security table"),
-    "insecure": (lambda d: d["params"].update(insecure=True), "insecure"),
     "shape": (lambda d: d["tensors"][0].update(shape=[2, 6, 0]), "shape"),
     "scale": (lambda d: d["tensors"][1].update(scale=0.0), "scale"),
     "id": (lambda d: d["tensors"][1].update(id=7), "has id"),
@@ -146,6 +146,23 @@ def test_wrong_plans_are_refused(plan, what):
         Plan(document, plan.weights).validate()
 
 
+def test_insecure_plans_are_read_only_when_allowed(plan):
+    document = copy.deepcopy(plan.document)
+    document["params"].update(insecure=True, security_bits=0)
+    conv = stage(document, "conv1")
+    conv.update(modulus_bits=60)
+    data = Plan(document, plan.weights).to_bytes()
+    with pytest.raises(PlanError, match="--insecure-parameters"):
+        Plan.from_bytes(data)
+    again = Plan.from_bytes(data, allow_insecure=True)
+    from hushnet.report import explain
+
+    assert explain(again)["parameters"]["insecure"]
+    document["params"].update(insecure=False)
+    with pytest.raises(PlanError, match="security table"):
+        Plan(document, plan.weights).validate()
+
+
 def test_spare_weights_are_refused(plan):
     with pytest.raises(PlanError, match="belong to no stage"):
         Plan(plan.document, {**plan.weights, "spare": np.zeros(3, np.int8)}).validate()
@@ -177,5 +194,5 @@ def test_values_out_of_range_name_their_tensor(plan):
     ],
 )
 def test_wrong_inputs_are_refused(plan, x, message):
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(InputError, match=message):
         run(plan, x)

@@ -234,21 +234,22 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
     return said
 
 
-def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> float:
-    """Largest deviation of the first output from the float run on the calibration data."""
+def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> dict[str, float]:
+    """Largest deviation of every output from the float run on the calibration data."""
     from ..reference.numpy import run
 
-    name = plan.document["outputs"][0]["name"]
-    return float(np.abs(run(plan, samples)[name] - ranges.floats[name]).max(initial=0.0))
+    return {name: float(np.abs(value - ranges.floats[name]).max(initial=0.0)) for name, value in run(plan, samples).items()}
 
 
-def _finish(plan: Plan, prediction: Prediction, seen: float | None) -> Plan:
-    name = plan.document["outputs"][0]["name"]
-    worst, estimate = prediction.worst[name], prediction.estimate[name]
-    if seen is not None:
-        estimate = min(max(estimate, SEEN_FACTOR * seen), worst)
-        plan.predicted["seen_error"] = seen
-    plan.predicted["max_error"], plan.predicted["worst_error"] = estimate, worst
+def _finish(plan: Plan, prediction: Prediction, seen: dict[str, float] | None) -> Plan:
+    errors: dict[str, dict[str, float]] = {}
+    for name, worst in prediction.worst.items():
+        errors[name] = {"max_error": prediction.estimate[name], "worst_error": worst}
+        if seen is not None:
+            errors[name]["max_error"] = min(max(prediction.estimate[name], SEEN_FACTOR * seen[name]), worst)
+            errors[name]["seen_error"] = seen[name]
+    plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
+    plan.predicted["output_errors"] = errors
     plan.validate()
     return plan
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..plan import Plan, PlanError, RangeError
+from ..errors import InputError, PlanError, RangeError
+from ..plan import Plan
 from .linear import add_bias, apply, row_norms
 from .ops import OPS
 
@@ -32,7 +33,8 @@ def run(plan: Plan, inputs: Array | dict[str, Array], *, keep_all: bool = False,
 
     Raises:
         RangeError: a value left its planned range.
-        PlanError: the plan has no weights, or the inputs are not those of the plan.
+        PlanError: the plan has no weights.
+        InputError: the inputs are not those of the plan.
     """
     if plan.is_public and plan.linear_stages():
         raise PlanError("this is the public part of a plan, it has no weights; run the server's plan file")
@@ -47,28 +49,28 @@ def check_inputs(plan: Plan, inputs: Array | dict[str, Array]) -> dict[str, Arra
     """The inputs as float64 by name, checked against the plan.
 
     Raises:
-        PlanError: a name, shape or dtype that the plan does not have, or a value that is not a number.
+        InputError: a name, shape or dtype that the plan does not have, or a value that is not a number.
     """
     wanted = {i["name"]: tuple(plan.tensors[i["tensor"]]["shape"]) for i in plan.document["inputs"]}
     if not isinstance(inputs, dict):
         if len(wanted) != 1:
-            raise PlanError(f"the plan has {len(wanted)} inputs; give a dict with {sorted(wanted)}")
+            raise InputError(f"the plan has {len(wanted)} inputs; give a dict with {sorted(wanted)}")
         inputs = {next(iter(wanted)): inputs}
     if set(inputs) != set(wanted):
-        raise PlanError(f"inputs {sorted(inputs)} were given, the plan wants {sorted(wanted)}")
+        raise InputError(f"inputs {sorted(inputs)} were given, the plan wants {sorted(wanted)}")
     out = {}
     for name, value in inputs.items():
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
-            raise PlanError(f"input {name!r} has dtype {array.dtype}; give real numbers")
+            raise InputError(f"input {name!r} has dtype {array.dtype}; give real numbers")
         if array.shape[1:] != wanted[name] or array.ndim != len(wanted[name]) + 1:
-            raise PlanError(f"input {name!r} has shape {array.shape}; give (images, {', '.join(map(str, wanted[name]))})")
+            raise InputError(f"input {name!r} has shape {array.shape}; give (images, {', '.join(map(str, wanted[name]))})")
         array = array.astype(np.float64, copy=False)
         if not np.isfinite(array).all():
-            raise PlanError(f"input {name!r} holds NaN or infinite values; replace them")
+            raise InputError(f"input {name!r} holds NaN or infinite values; replace them")
         out[name] = array
     if len({a.shape[0] for a in out.values()}) > 1:
-        raise PlanError("the inputs have different numbers of images")
+        raise InputError("the inputs have different numbers of images")
     return out
 
 

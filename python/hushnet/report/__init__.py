@@ -1,6 +1,6 @@
 """Explains a plan: who learns what, and per layer method, parameters, range, precision, bytes, time and memory."""
 
 from .explain import explain
-from .render import render
+from .render import render, trust_text
 
-__all__ = ["explain", "render"]
+__all__ = ["explain", "render", "trust_text"]

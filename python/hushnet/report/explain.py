@@ -68,6 +68,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
     }
     if "seen_error" in predicted:
         report["error"]["seen_on_calibration"] = predicted["seen_error"]
+    report["error"]["by_output"] = predicted.get("output_errors", {})
     if trace is not None:
         report["measured"] = {k: v for k, v in trace.items() if k != "stages"}
     return report

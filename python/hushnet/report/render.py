@@ -10,6 +10,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ..plan import Plan
+from .explain import TRUST
+
 Report = Mapping[str, Any]
 
 
@@ -39,8 +42,13 @@ def render(report: Report) -> Group:
     return Group(*parts)
 
 
-def _trust(report: Report) -> Panel:
-    trust = report["trust"]
+def trust_text(plan: Plan) -> Text:
+    """Who learns what under a plan, in a few lines."""
+    mode = plan.document["trust"]
+    return _who_learns_what({"mode": mode, **TRUST[mode]})
+
+
+def _who_learns_what(trust: Mapping[str, str]) -> Text:
     text = Text()
     for label, key in (
         ("Non-linear layers  ", "who_computes_nonlinear_layers"),
@@ -52,7 +60,11 @@ def _trust(report: Report) -> Panel:
     if trust["warning"]:
         text.append(trust["warning"], style="yellow")
     text.rstrip()
-    return Panel(text, title=f"{report['name']}: {trust['mode']}", title_align="left")
+    return text
+
+
+def _trust(report: Report) -> Panel:
+    return Panel(_who_learns_what(report["trust"]), title=f"{report['name']}: {report['trust']['mode']}", title_align="left")
 
 
 def _parameters(report: Report) -> Table:
