@@ -51,16 +51,13 @@ def _lower(source: Source, shapes: InputShapes | None) -> tuple[Graph | None, li
         model.validate(prepared.proto)
     except ModelError as error:
         invalid = error
-    if invalid is None and not prepared.problems:
-        slim = model.simplify(prepared)
-        if slim is not None:
-            driver = Driver(slim)
-            graph = driver.run()
-            if graph is not None:
-                return graph, []
-    # names and numbers of nodes as the user knows them
     driver = Driver(prepared)
     graph = driver.run()
     if invalid is not None and not driver.issues:
         raise invalid
+    if graph is None and invalid is None and not prepared.problems:
+        slim = model.simplify(prepared)
+        rescued = Driver(slim, simplified=True).run() if slim is not None else None
+        if rescued is not None:
+            return rescued, []
     return graph, driver.issues

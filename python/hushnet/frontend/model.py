@@ -18,6 +18,7 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
+from .constants import RANDOM
 from .errors import Issue, ModelError
 
 Source = Union[str, "os.PathLike[str]", onnx.ModelProto]
@@ -27,6 +28,8 @@ OLDEST_OPSET = 13
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
 # integer constants above this are data, not shapes
 KEPT_ELEMENTS = 4096
+# the simplifier makes no larger constants
+FOLDED_BYTES = 64 << 20
 
 
 @dataclass
@@ -188,8 +191,11 @@ def _fix_inputs(prepared: Prepared, shapes: InputShapes) -> None:
         if port.name in prepared.inputs:
             dims = (prepared.batch, *prepared.inputs[port.name])
             port.type.tensor_type.shape.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, dims).tensor_type.shape)
+    types = {port.name: port.type for port in graph.input}
     for port in graph.output:
-        if port.type.HasField("tensor_type"):
+        if port.name in types:
+            port.type.CopyFrom(types[port.name])
+        elif port.type.HasField("tensor_type"):
             port.type.tensor_type.ClearField("shape")
 
 
@@ -230,15 +236,11 @@ def _input_dims(prepared: Prepared, port: onnx.ValueInfoProto, given: Sequence[i
 
 
 def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the shapes that ONNX's inference finds (data propagation included).
-
-    Raises:
-        ModelError: inference refuses the model.
-    """
+    """The model with the shapes that ONNX's inference finds (data propagation included); as it is where inference refuses it."""
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception as error:
-        raise ModelError(f"ONNX shape inference refuses the model: {error}") from error
+    except Exception:  # noqa: BLE001 - the binding raises several types, and the checker says what is wrong
+        return proto
 
 
 def validate(proto: onnx.ModelProto) -> None:
@@ -254,16 +256,19 @@ def validate(proto: onnx.ModelProto) -> None:
 
 
 def simplify(prepared: Prepared) -> Prepared | None:
-    """Shape arithmetic folded, dead and repeated nodes dropped by onnxslim; None where it fails or changes the interface.
+    """Constant control flow resolved, repeated nodes merged by onnxslim; None where it fails or changes the interface.
 
-    Fusions stay off: they re-round weights and hide the node names that a user knows.
+    The lowering folds shape arithmetic and constants itself, so this is for what it cannot take. Fusions stay off: they re-round
+    weights and hide the node names that a user knows. Random numbers are left alone: they would become constants.
     """
+    if any(node.op_type in RANDOM for node in prepared.proto.graph.node):
+        return None
     import onnxslim
 
     copy = onnx.ModelProto()
     copy.CopyFrom(prepared.proto)
     try:
-        slim = onnxslim.slim(copy, skip_optimizations=["graph_fusion", "weight_tying"], no_shape_infer=True)
+        slim = onnxslim.slim(copy, skip_optimizations=["graph_fusion", "weight_tying"], no_shape_infer=True, size_threshold=FOLDED_BYTES)
         slim = infer(slim)
     except Exception:  # noqa: BLE001 - a simplifier that fails is one that is not needed
         return None

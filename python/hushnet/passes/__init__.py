@@ -12,16 +12,17 @@ from ..graph import Graph
 from .dead_code import dead_code
 from .fold_affine import fold_affine
 from .fold_diagonal import fold_diagonal
+from .fuse_activations import fuse_activations
 from .fuse_diagonals import fuse_diagonals
 from .merge_moves import merge_moves
 
 Pass = Callable[[Graph], Graph]
 
-ORDER: tuple[Pass, ...] = (dead_code, merge_moves, fold_affine, fold_diagonal, fuse_diagonals)
+ORDER: tuple[Pass, ...] = (dead_code, fuse_activations, merge_moves, fold_affine, fold_diagonal, fuse_diagonals)
 # every round that changes something removes a node, or moves one towards the outputs
 ROUNDS = 8
 
-__all__ = ["ORDER", "dead_code", "default", "fold_affine", "fold_diagonal", "fuse_diagonals", "merge_moves"]
+__all__ = ["ORDER", "dead_code", "default", "fold_affine", "fold_diagonal", "fuse_activations", "fuse_diagonals", "merge_moves"]
 
 
 def default(graph: Graph) -> Graph:

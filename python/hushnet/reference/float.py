@@ -22,7 +22,7 @@ def evaluate(graph: Graph, inputs: Mapping[str, Array], *, keep_all: bool = Fals
         keep_all: return every tensor (inputs included), not only the outputs; otherwise tensors are freed after their last use.
 
     Raises:
-        ValueError: an input is missing or has another shape.
+        ValueError: an input is missing or has another shape, or the numbers of images differ.
     """
     values = _inputs(graph, inputs)
     uses: dict[str, int] = {}
@@ -69,4 +69,6 @@ def _inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
         if x.shape[1:] != tuple(graph.shapes[name]):
             raise ValueError(f"input {name!r} has shape {x.shape}, expected (images, {', '.join(map(str, graph.shapes[name]))})")
         values[name] = x
+    if len({x.shape[0] for x in values.values()}) > 1:
+        raise ValueError(f"different numbers of images: { {name: x.shape[0] for name, x in values.items()} }")
     return values

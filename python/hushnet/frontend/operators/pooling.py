@@ -16,9 +16,8 @@ def _image(call: Call, build: Builder) -> tuple[Value, Windows, int]:
         raise Unsupported(f"a pooling over {len(spatial)} spatial axes", "Pool over one or two axes at a time.")
     kernel = [int(k) for k in call.attribute("kernel_shape", [])]
     w = windows(call, spatial, kernel, ceil=bool(call.attribute("ceil_mode", 0)))
-    for low, high, k, d in zip(w.begin, w.end, w.kernel, w.dilation):
-        if max(low, high) > (k - 1) * d:
-            raise Unsupported(f"padding ({low}, {high}) as large as the window of {(k - 1) * d + 1}", "Pad with a Pad node.")
+    if w.blind(spatial):
+        raise Unsupported(f"some of its windows see only padding (pads {list(w.pads)})", "Use less padding than the window is wide.")
     return (build.reshape(x, (x.shape[0], 1, spatial[0])) if len(spatial) == 1 else x), w.flat(), len(spatial)
 
 
@@ -32,7 +31,7 @@ def max_pool(call: Call, build: Builder) -> Value:
         shape=(x.shape[0], *w.output),
         kernel=list(w.kernel),
         stride=list(w.stride),
-        pads=list(w.reaching_pads),
+        pads=list(w.reaching_pads(x.shape[1:])),
         dilation=list(w.dilation),
     )
     return build.reshape(y, (x.shape[0], *w.output[2 - rank :]))
@@ -45,7 +44,7 @@ def average_pool(call: Call, build: Builder) -> Value:
     if any(d != 1 for d, k in zip(w.dilation, w.kernel) if k > 1):
         raise Unsupported("a dilated average pooling", "Write it as a depthwise Conv with constant weights.")
     include = bool(call.attribute("count_include_pad", 0))
-    pads = w.reaching_pads
+    pads = w.reaching_pads(x.shape[1:])
     if include and any(w.overhang):
         # the padding becomes part of the input, and only the overhang stays outside
         x = build.pad(x, [0, *w.begin, 0, *w.end])

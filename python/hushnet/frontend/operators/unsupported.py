@@ -61,4 +61,4 @@ def advice(node: onnx.NodeProto) -> str:
     """What to do about a node whose operator is not supported."""
     if node.domain not in ("", "ai.onnx"):
         return f"Export with standard ONNX operators only; {node.domain} has its own, which no two tools read alike."
-    return ADVICE.get(node.op_type, "Write it with supported operators (see docs/onnx.md), or compute this part on the client after inference.")
+    return ADVICE.get(node.op_type, "Write it with Conv, Gemm, MatMul, arithmetic, activations, pooling, reductions and moves, or compute this part on the client.")

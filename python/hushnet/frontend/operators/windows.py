@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..call import Call
 from ..errors import Unsupported
 
@@ -35,10 +37,22 @@ class Windows:
         """Begins, then ends."""
         return (*self.begin, *self.end)
 
-    @property
-    def reaching_pads(self) -> tuple[int, ...]:
-        """Begins, then ends enlarged so that the last window lies within."""
-        return (*self.begin, *(e + o for e, o in zip(self.end, self.overhang)))
+    def reaching_pads(self, spatial: Sequence[int]) -> tuple[int, ...]:
+        """Begins, then as much at the ends as the last windows reach beyond the input."""
+        ends = []
+        for axis, size in enumerate(spatial):
+            last = (self.output[axis] - 1) * self.stride[axis] - self.begin[axis] + (self.kernel[axis] - 1) * self.dilation[axis]
+            ends.append(max(0, last + 1 - size))
+        return (*self.begin, *ends)
+
+    def blind(self, spatial: Sequence[int]) -> bool:
+        """Whether some window sees nothing of the input, only padding."""
+        for axis, size in enumerate(spatial):
+            starts = np.arange(self.output[axis]) * self.stride[axis] - self.begin[axis]
+            taps = starts[:, None] + np.arange(self.kernel[axis]) * self.dilation[axis]
+            if not np.all(np.any((taps >= 0) & (taps < size), axis=1)):
+                return True
+        return False
 
 
 def _list(call: Call, name: str, rank: int, default: int, *, least: int) -> list[int]:
