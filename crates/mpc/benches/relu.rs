@@ -1,1 +1,60 @@
-fn main() {}
+//! Non-linear layers: both parties in two threads, one core each.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use criterion::{criterion_group, criterion_main, Criterion, Throughput};
+use hushnet_mpc::{
+    maximum, memory_pair, relu, relu_dropping, truncate, OtKind, Party, Prg, Range, Ring, Rounding, Session,
+};
+
+/// Runs `f` `times` times in both parties of a fresh session; returns the time after set-up.
+fn both(n: usize, ring: Ring, times: u64, f: impl Fn(&mut Session, &[u64]) + Sync) -> std::time::Duration {
+    let (a, b) = memory_pair();
+    let party = |ch, p: Party| {
+        let mut x = vec![0; n];
+        Prg::new(p.index() as u128).words(&mut x);
+        x.iter_mut().for_each(|v| *v = ring.reduce(*v));
+        let mut s = Session::new(Box::new(ch), p, OtKind::SILENT).unwrap();
+        s.ensure([64, 64]).unwrap();
+        let start = std::time::Instant::now();
+        (0..times).for_each(|_| f(&mut s, &x));
+        start.elapsed()
+    };
+    std::thread::scope(|t| {
+        t.spawn(|| party(b, Party::One));
+        party(a, Party::Zero)
+    })
+}
+
+fn layers(c: &mut Criterion) {
+    let n = 1 << 16;
+    let mut g = c.benchmark_group("2^16 values");
+    g.sample_size(10).throughput(Throughput::Elements(n as u64));
+    for bits in [64, 37, 16] {
+        let ring = Ring::new(bits).unwrap();
+        g.bench_function(format!("relu {bits} bits"), |b| {
+            b.iter_custom(|times| both(n, ring, times, |s, x| drop(relu(s, x, ring).unwrap())))
+        });
+    }
+    let ring = Ring::new(37).unwrap();
+    g.bench_function("relu 37 bits, 12 dropped", |b| {
+        b.iter_custom(|times| both(n, ring, times, |s, x| drop(relu_dropping(s, x, ring, 12).unwrap())))
+    });
+    g.bench_function("maximum 37 bits", |b| {
+        b.iter_custom(|times| both(n, ring, times, |s, x| drop(maximum(s, x, x, ring).unwrap())))
+    });
+    for (name, range, rounding) in [
+        ("exact", Range::Any, Rounding::Floor),
+        ("small exact", Range::Small, Rounding::Floor),
+        ("small faithful", Range::Small, Rounding::Faithful),
+    ] {
+        g.bench_function(format!("truncate by 12 of 37 bits, {name}"), |b| {
+            b.iter_custom(|times| {
+                both(n, ring, times, |s, x| drop(truncate(s, x, 12, ring, range, rounding).unwrap()))
+            })
+        });
+    }
+    g.finish();
+}
+
+criterion_group!(benches, layers);
+criterion_main!(benches);

@@ -1,6 +1,6 @@
 //! ReLU between two processes over loopback TCP, one thread each; prints one JSON object.
 //!
-//! `relu_two_party [--n 1048576] [--bits 64] [--drop 0] [--ot silent|silent-medium|silent-small|iknp] [--repeat 3]
+//! `relu_two_party [--n 1048576] [--bits 64] [--drop 0] [--ot silent|silent-large|silent-small|silent-tiny|iknp] [--repeat 3]
 //! [--op relu|max|truncate]`
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
@@ -54,8 +54,9 @@ fn options() -> Options {
 fn kind(name: &str) -> OtKind {
     match name {
         "iknp" => OtKind::Iknp,
+        "silent-tiny" => OtKind::Silent(SilentSize::Tiny),
         "silent-small" => OtKind::Silent(SilentSize::Small),
-        "silent-medium" => OtKind::Silent(SilentSize::Medium),
+        "silent-large" => OtKind::Silent(SilentSize::Large),
         "silent" => OtKind::SILENT,
         _ => panic!("unknown OT {name}"),
     }
@@ -78,8 +79,14 @@ fn peak_memory_mib() -> f64 {
     line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-/// Runs the operation `repeat` times; returns set-up seconds, seconds of each, and the last result.
-fn party(o: &Options, channel: TcpChannel, party: Party) -> (f64, Vec<f64>, Vec<u64>, Session) {
+/// Time this thread has spent on a core, in seconds.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split_whitespace().next().and_then(|v| v.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
+}
+
+/// Runs the operation `repeat` times; returns set-up seconds, wall and processor seconds of each, and the last result.
+fn party(o: &Options, channel: TcpChannel, party: Party) -> (f64, Vec<[f64; 2]>, Vec<u64>, Session) {
     let ring = Ring::new(o.bits).unwrap();
     let (_, shares) = inputs(o.n, ring);
     let mine = &shares[party.index()];
@@ -91,7 +98,7 @@ fn party(o: &Options, channel: TcpChannel, party: Party) -> (f64, Vec<f64>, Vec<
     let mut out = Vec::new();
     for _ in 0..o.repeat {
         hushnet_mpc::open(&mut s, &[0], ring).unwrap();
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu_seconds());
         out = match o.op.as_str() {
             "relu" => relu_dropping(&mut s, mine, ring, o.drop).unwrap(),
             "max" => {
@@ -101,7 +108,7 @@ fn party(o: &Options, channel: TcpChannel, party: Party) -> (f64, Vec<f64>, Vec<
             "truncate" => truncate(&mut s, mine, 12, ring, Range::Small, Rounding::Floor).unwrap(),
             _ => panic!("unknown operation"),
         };
-        seconds.push(start.elapsed().as_secs_f64());
+        seconds.push([start.elapsed().as_secs_f64(), cpu_seconds() - cpu]);
     }
     (setup, seconds, out, s)
 }
@@ -165,13 +172,16 @@ fn main() {
     let right = check(&o, &out, &theirs);
     child.wait().unwrap();
     let (setup_cost, cost) = predicted(&o);
-    let mut sorted = seconds.clone();
-    sorted.sort_by(f64::total_cmp);
+    let median = |k: usize| {
+        let mut v: Vec<f64> = seconds.iter().map(|s| s[k]).collect();
+        v.sort_by(f64::total_cmp);
+        v[v.len() / 2]
+    };
     let units = if o.op == "max" { o.n / 2 } else { o.n };
     let json = serde_json::json!({
         "operation": o.op, "values": units, "ring_bits": o.bits, "dropped_bits": o.drop, "ot": o.ot,
         "processes": 2, "threads_per_party": 1, "network": "loopback TCP",
-        "seconds": sorted[sorted.len() / 2], "seconds_all": seconds, "setup_seconds": setup,
+        "seconds": median(0), "cpu_seconds_of_0": median(1), "seconds_all": seconds, "setup_seconds": setup,
         "bytes_per_value": cost.bytes() as f64 / units as f64,
         "bytes_sent_by_0": cost.bytes_sent_by_0, "bytes_sent_by_1": cost.bytes_sent_by_1,
         "rounds": cost.rounds, "turns": cost.turns,

@@ -6,7 +6,7 @@ use crate::block::{Block, Prg};
 use crate::channel::{Channel, Stats};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
-use crate::ot::{base, ferret, iknp, CotReceiver, CotSender, OtKind};
+use crate::ot::{base, ferret, iknp, softspoken, CotReceiver, CotSender, OtKind};
 use crate::simd::FixedKey;
 
 /// Which of the two parties.
@@ -111,7 +111,8 @@ impl Session {
         let ch = &mut *channel;
         let session = greet(ch, party, kind, &mut rng)?;
         let delta = rng.block() | 1;
-        let receiver = base::Receiver::new(session, delta, &mut rng);
+        let choices = if kind == OtKind::Iknp { delta } else { !delta };
+        let receiver = base::Receiver::new(session, choices, &mut rng);
         let sender = base::Sender::new(session, &mut rng);
         ch.send(receiver.message())?;
         ch.send(sender.message())?;
@@ -119,15 +120,18 @@ impl Session {
         let mut from_sender = [0; base::SENDER_BYTES];
         ch.recv(&mut from_receiver)?;
         ch.recv(&mut from_sender)?;
-        let send = iknp::Sender::new(delta, receiver.finish(&from_sender)?);
-        let recv = iknp::Receiver::new(sender.finish(&from_receiver)?, Prg::new(rng.block()));
+        let (chosen, pairs) = (receiver.finish(&from_sender)?, sender.finish(&from_receiver)?);
         let (send, recv): (Box<dyn CotSender>, Box<dyn CotReceiver>) = match kind {
-            OtKind::Iknp => (Box::new(send), Box::new(recv)),
+            OtKind::Iknp => (
+                Box::new(iknp::Sender::new(delta, chosen)),
+                Box::new(iknp::Receiver::new(pairs, Prg::new(rng.block()))),
+            ),
             OtKind::Silent(size) => {
-                let public = ferret::Public {
-                    tree: FixedKey::new(label(&session, b"tree")),
-                    code: FixedKey::new(label(&session, b"code")),
-                };
+                let tree = FixedKey::new(label(&session, b"tree"));
+                let public =
+                    ferret::Public { tree: tree.clone(), code: FixedKey::new(label(&session, b"code")) };
+                let send = softspoken::Sender::new(delta, chosen, tree.clone());
+                let recv = softspoken::Receiver::new(pairs, tree, Prg::new(rng.block()));
                 (
                     Box::new(ferret::Sender::new(send, size, public.clone(), Prg::new(rng.block()))),
                     Box::new(ferret::Receiver::new(recv, size, public)),

@@ -1,4 +1,5 @@
 //! The extensions and the transfers derived from them.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -6,7 +7,13 @@ use common::{predict, run};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::*;
 
-const KINDS: [OtKind; 3] = [OtKind::Iknp, OtKind::Silent(SilentSize::Small), OtKind::SILENT];
+const KINDS: [OtKind; 5] = [
+    OtKind::Silent(SilentSize::Large),
+    OtKind::Iknp,
+    OtKind::Silent(SilentSize::Tiny),
+    OtKind::Silent(SilentSize::Small),
+    OtKind::SILENT,
+];
 
 #[test]
 fn random_ot_gives_one_of_two() {

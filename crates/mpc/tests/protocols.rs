@@ -1,4 +1,5 @@
 //! Every protocol against plain arithmetic, on edge values and odd lengths, with its cost.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

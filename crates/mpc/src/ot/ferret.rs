@@ -6,7 +6,8 @@
 //! bits, so the receiver sends nothing. Row i: table entries named by the code ^ leaf i; the receiver's bit 0 is
 //! then the LPN sample u*A ^ e, pseudo-random to the sender. Trees are paid for (corrections sent) when OTs are
 //! ensured and expanded when they are drawn, so memory does not grow with the number of OTs. The last trees of
-//! an iteration give the base of the next; the first base comes from IKNP through one small iteration.
+//! an iteration give the base of the next; the first base comes from a
+//! small-field extension through one small iteration.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use zeroize::Zeroize;
 
 use super::lpn::{self, LpnParams, LPN_10};
-use super::{ggm, iknp, recv_blocks, send_blocks, CotReceiver, CotSender, Ledger, OtKind, Step};
+use super::{ggm, recv_blocks, send_blocks, softspoken, CotReceiver, CotSender, Ledger, OtKind, Step};
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
 use crate::error::{MpcError, Result};
@@ -84,7 +85,7 @@ fn check_stock(ledger: &mut Ledger, n: usize) -> Result<()> {
 
 /// Holder of Delta.
 pub struct Sender {
-    iknp: iknp::Sender,
+    source: softspoken::Sender,
     delta: Block,
     params: LpnParams,
     public: Public,
@@ -97,11 +98,11 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// On top of an IKNP sender.
-    pub fn new(iknp: iknp::Sender, size: SilentSize, public: Public, roots: Prg) -> Self {
+    /// On top of a small-field sender.
+    pub fn new(source: softspoken::Sender, size: SilentSize, public: Public, roots: Prg) -> Self {
         Self {
-            delta: iknp.delta(),
-            iknp,
+            delta: source.delta(),
+            source,
             params: size.params(),
             public,
             roots,
@@ -152,7 +153,8 @@ impl Sender {
     fn step(&mut self, ch: &mut dyn Channel, step: Step) -> Result<()> {
         let p = self.params;
         match step {
-            Step::Extend { rows } => self.base = Arc::new(Base(self.iknp.batch(ch, rows)?)),
+            Step::Extend { .. } => (),
+            Step::Small { rows } => self.base = Arc::new(Base(self.source.batch(ch, rows)?)),
             Step::Boot { trees } => {
                 let out = self.pay_and_draw(ch, LPN_10, 0, trees)?;
                 self.base = Arc::new(Base(out));
@@ -253,7 +255,7 @@ impl Punctured {
 
 /// Holder of the choice bits.
 pub struct Receiver {
-    iknp: iknp::Receiver,
+    source: softspoken::Receiver,
     params: LpnParams,
     public: Public,
     ledger: Ledger,
@@ -264,10 +266,10 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// On top of an IKNP receiver.
-    pub fn new(iknp: iknp::Receiver, size: SilentSize, public: Public) -> Self {
+    /// On top of a small-field receiver.
+    pub fn new(source: softspoken::Receiver, size: SilentSize, public: Public) -> Self {
         Self {
-            iknp,
+            source,
             params: size.params(),
             public,
             ledger: Ledger::new(OtKind::Silent(size)),
@@ -307,7 +309,8 @@ impl Receiver {
     fn step(&mut self, ch: &mut dyn Channel, step: Step) -> Result<()> {
         let p = self.params;
         match step {
-            Step::Extend { rows } => self.base = Arc::new(Base(self.iknp.batch(ch, rows)?)),
+            Step::Extend { .. } => (),
+            Step::Small { rows } => self.base = Arc::new(Base(self.source.batch(ch, rows)?)),
             Step::Boot { trees } => {
                 let out = self.collect_and_draw(ch, LPN_10, 0, trees)?;
                 self.base = Arc::new(Base(out));

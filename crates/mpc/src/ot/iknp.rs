@@ -95,12 +95,6 @@ impl Sender {
         }
         Ok(())
     }
-
-    /// Makes `rows` (a multiple of 64) OTs at once, for the set-up of another extension.
-    pub(crate) fn batch(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<Vec<Block>> {
-        self.extend(ch, rows)?;
-        Ok(self.store.drain(..).collect())
-    }
 }
 
 impl CotSender for Sender {
@@ -170,12 +164,6 @@ impl Receiver {
             left -= n;
         }
         ch.flush()
-    }
-
-    /// As [`Sender::batch`].
-    pub(crate) fn batch(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<Vec<Block>> {
-        self.extend(ch, rows)?;
-        Ok(self.store.drain(..).collect())
     }
 }
 

@@ -1,19 +1,22 @@
 //! When extensions talk, and how much: the one account that the extensions execute and the cost model replays.
 
 use super::lpn::{LpnParams, LPN_10, LPN_11, LPN_12, LPN_13};
+use super::softspoken;
 
 /// Which extension supplies the correlated OTs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OtKind {
     /// IKNP: 15.9 bytes per OT, cheapest set-up.
     Iknp,
-    /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of about 1.3 MB a direction.
+    /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of 0.24 MB a direction.
     Silent(SilentSize),
 }
 
 /// Size of the silent extension's code: a larger one sends less per OT and needs a larger table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SilentSize {
+    /// 2^16 table (1 MiB), 1.25 bits per OT.
+    Tiny,
     /// 2^17 table (2 MiB), 0.69 bits per OT.
     Small,
     /// 2^18 table (4 MiB), 0.38 bits per OT.
@@ -23,8 +26,8 @@ pub enum SilentSize {
 }
 
 impl OtKind {
-    /// The default: silent, large table.
-    pub const SILENT: Self = Self::Silent(SilentSize::Large);
+    /// The default: silent, medium table (a larger one saves 4 % of the bytes of a ReLU and waits more for the cache).
+    pub const SILENT: Self = Self::Silent(SilentSize::Medium);
 
     /// A number for the handshake.
     pub(crate) fn code(self) -> u64 {
@@ -52,6 +55,7 @@ impl SilentSize {
     /// The LPN parameters of the main iterations.
     pub fn params(self) -> LpnParams {
         match self {
+            Self::Tiny => LPN_10,
             Self::Small => LPN_11,
             Self::Medium => LPN_12,
             Self::Large => LPN_13,
@@ -64,6 +68,11 @@ impl SilentSize {
 pub enum Step {
     /// IKNP columns for so many OTs, receiver to sender.
     Extend {
+        /// A multiple of 64.
+        rows: u64,
+    },
+    /// Small-field OTs that begin a silent extension, receiver to sender.
+    Small {
         /// A multiple of 64.
         rows: u64,
     },
@@ -114,7 +123,7 @@ impl Ledger {
         let OtKind::Silent(size) = self.kind else { return None };
         self.started += 1;
         match self.started {
-            1 => Some(Step::Extend { rows: LPN_10.base().next_multiple_of(64) }),
+            1 => Some(Step::Small { rows: LPN_10.base().next_multiple_of(64) }),
             2 => Some(Step::Boot { trees: size.params().base().div_ceil(LPN_10.leaves()) }),
             _ => {
                 self.started = 2;
@@ -155,6 +164,7 @@ impl Ledger {
         };
         match step {
             Step::Extend { rows } => (false, rows / 8 * 127),
+            Step::Small { rows } => (false, softspoken::bytes(rows)),
             Step::Boot { trees } => (true, trees * 16 * u64::from(LPN_10.depth)),
             Step::Trees { trees } | Step::Roll { trees } => (true, trees * 16 * depth),
         }

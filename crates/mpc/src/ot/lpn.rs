@@ -5,7 +5,7 @@
 //! position in each of t blocks of 2^depth rows.
 
 use crate::block::Block;
-use crate::simd::{self, FixedKey};
+use crate::simd::FixedKey;
 
 /// Ones per row of the code.
 pub const WEIGHT: usize = 10;
@@ -55,18 +55,47 @@ impl LpnParams {
 
 /// Adds the code's rows of tree `tree` to `rows` (all 2^depth of them).
 pub(crate) fn encode(code: &FixedKey, tree: u64, table: &[Block], rows: &mut [Block]) {
-    const ROWS: usize = 64;
-    const BLOCKS: usize = ROWS * WEIGHT / 4;
-    let mut random = [0; BLOCKS];
-    let mut picks = [0u32; ROWS * WEIGHT];
-    let first = u128::from(tree) * (rows.len() / ROWS * BLOCKS) as u128;
-    for (g, chunk) in rows.chunks_mut(ROWS).enumerate() {
-        code.counter(first + (g * BLOCKS) as u128, &mut random);
-        for (p, r) in picks.chunks_exact_mut(4).zip(random) {
-            for (i, p) in p.iter_mut().enumerate() {
-                *p = (r >> (32 * i)) as u32;
-            }
+    let blocks = (rows.len() * WEIGHT / 4) as u64;
+    code.encode(tree * blocks, table, rows);
+}
+
+#[cfg(test)]
+mod speed {
+    use super::*;
+    use crate::ot::ggm;
+
+    /// Least nanoseconds per row over many short runs.
+    fn least(n: usize, mut f: impl FnMut(u64)) -> f64 {
+        let mut best = f64::MAX;
+        for rep in 0..300 {
+            let t = std::time::Instant::now();
+            f(rep);
+            best = best.min(t.elapsed().as_nanos() as f64 / n as f64);
         }
-        simd::gather(chunk, table, &picks, WEIGHT);
+        best
+    }
+
+    /// `cargo test --release -p hushnet-mpc kernels -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "prints timings"]
+    fn kernels() {
+        let (tree, code) = (FixedKey::new(1), FixedKey::new(2));
+        for p in [LPN_10, LPN_11, LPN_12, LPN_13] {
+            let n = p.leaves() as usize;
+            let mut table = vec![0; p.k() as usize];
+            crate::Prg::new(3).blocks(&mut table);
+            let (mut rows, mut sums) = (vec![0; n], vec![0; p.depth as usize]);
+            let full = least(n, |i| ggm::expand(&tree, u128::from(i), 3, &mut rows, &mut sums));
+            let punctured = least(n, |i| ggm::expand_punctured(&tree, i, &sums, &mut rows));
+            let rest = least(n, |i| encode(&code, i, &table, &mut rows));
+            let mut h = 0;
+            let planes = least(n, |_| {
+                for g in rows.chunks_exact(64) {
+                    let x: [u64; 3] = code.planes(g.try_into().unwrap(), 5);
+                    h ^= x[0] ^ x[1] ^ x[2];
+                }
+            });
+            println!("k=2^{}: tree {full:.2} punctured {punctured:.2} encode {rest:.2} planes {planes:.2} ns/row {h:x}", p.log_k);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Oblivious transfer. Everything rests on *correlated OT with random choices*: the sender holds a global
 //! Delta with bit 0 set and blocks q with bit 0 clear, the receiver blocks t = q ^ b*Delta, so that bit 0 of t
 //! is its random choice b. Two extensions supply them behind [`CotSender`] and [`CotReceiver`]:
-//! [`iknp`] (16 bytes each) and [`ferret`] (a fraction of a bit each). Random, chosen and 1-of-2^k OT are
+//! [`iknp`] (16 bytes each) and [`ferret`] (a fraction of a bit each, begun by [`softspoken`], 2 bytes each). Random, chosen and 1-of-2^k OT are
 //! derived from them by hashing in [`chosen`] and [`one_of_n`].
 
 pub mod base;
@@ -12,6 +12,7 @@ pub mod iknp;
 pub(crate) mod ledger;
 mod lpn;
 pub mod one_of_n;
+pub mod softspoken;
 
 pub use ledger::{Ledger, OtKind, Step};
 pub use lpn::LpnParams;

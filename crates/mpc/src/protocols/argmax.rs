@@ -32,7 +32,7 @@ struct Field {
 /// `Length` when x is not a whole number of rows; otherwise as [`drelu`].
 pub fn argmax(s: &mut Session, x: &[u64], classes: usize, ring: Ring) -> Result<Vec<u64>> {
     let small = index_ring(classes)?;
-    if x.len() % classes != 0 {
+    if !x.len().is_multiple_of(classes) {
         return Err(MpcError::Length {
             what: "rows of classes",
             expected: x.len().next_multiple_of(classes),

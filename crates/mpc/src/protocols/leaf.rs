@@ -13,7 +13,7 @@
 use crate::bits::{bytes, words};
 use crate::cost::CostModel;
 use crate::error::Result;
-use crate::simd::{extract, FixedKey, GROUP};
+use crate::simd::{FixedKey, GROUP};
 use crate::wire::{recv_plane, send_plane};
 use crate::{Block, Party, Session};
 
@@ -184,7 +184,7 @@ fn choose_two(s: &mut Session, y0: &[u64], y1: &[u64], n: usize) -> Result<Digit
     for w in 0..words(n) {
         s.recv.fill(&mut t)?;
         let (t1, t0) = halves(&t);
-        let (c1, c0) = (extract(t1, 0), extract(t0, 0));
+        let (c1, c0) = (s.hash.choices(t1), s.hash.choices(t0));
         let (h, l): ([u64; 3], [u64; 3]) = (s.hash.planes(t1, 0), s.hash.planes(t0, 0));
         lt[w] = h[0] ^ ((h[0] ^ h[1]) & c0) ^ l[0] ^ ((l[0] ^ l[1]) & c1);
         eq[w] = h[2] ^ l[2];
@@ -201,7 +201,7 @@ fn choose_one(s: &mut Session, y0: &[u64], n: usize) -> Result<Digit> {
     let [mut lt, mut d] = [(); 2].map(|()| vec![0; words(n)]);
     for w in 0..words(n) {
         s.recv.fill(&mut t)?;
-        d[w] = extract(&t, 0) ^ y0[w];
+        d[w] = s.hash.choices(&t) ^ y0[w];
         [lt[w]] = s.hash.planes(&t, 0);
     }
     send_plane(&mut *s.channel, &d, n)?;

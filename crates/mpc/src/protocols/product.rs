@@ -6,7 +6,6 @@ use crate::bits::{bit, bytes, words};
 use crate::cost::CostModel;
 use crate::error::{check_len, Result};
 use crate::ring::Ring;
-use crate::simd::extract;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
 use crate::{Block, Party, Session};
 
@@ -121,7 +120,7 @@ fn recv_pads(s: &mut Session, n: usize, pads: &mut [Vec<u64>]) -> Result<Vec<u64
         t[m..].fill(0);
         for group in t[..m.next_multiple_of(64)].chunks_exact(64) {
             if let Ok(group) = group.try_into() {
-                choices.push(extract(group, 0));
+                choices.push(s.hash.choices(group));
             }
         }
         s.hash.hash(&t[..m], 0, &mut h[..m]);

@@ -9,7 +9,7 @@ use super::leaf::Digit;
 use crate::bits::{bytes, words};
 use crate::cost::CostModel;
 use crate::error::Result;
-use crate::simd::{extract, GROUP};
+use crate::simd::GROUP;
 use crate::wire::{recv_plane, send_plane};
 use crate::Session;
 
@@ -46,7 +46,7 @@ fn triple(s: &mut Session, n: usize) -> Result<Triple> {
         let m0: [u64; 2] = s.hash.planes(&blocks, 0);
         let m1: [u64; 2] = s.hash.planes(&blocks, delta);
         s.recv.fill(&mut blocks)?;
-        let a = extract(&blocks, 0);
+        let a = s.hash.choices(&blocks);
         let mc: [u64; 2] = s.hash.planes(&blocks, 0);
         t.a[w] = a;
         for k in 0..2 {

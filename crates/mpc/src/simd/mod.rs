@@ -60,34 +60,37 @@ impl FixedKey {
         portable::grow(&self.soft, nodes, w)
     }
 
-    /// out = pi(start), pi(start + 1), ...
-    pub fn counter(&self, start: u128, out: &mut [Block]) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(k) = &self.fast {
-            return x86::counter(k, start, out);
-        }
-        portable::counter(&self.soft, start, out);
-    }
-
     /// Up to four bit planes of H(blocks ^ offset): plane 0 bit 127, 1 bit 63, 2 bit 126, 3 bit 62.
     pub fn planes<const P: usize>(&self, blocks: &[Block; GROUP], offset: Block) -> [u64; P] {
-        let mut h = [0; GROUP];
-        self.hash(blocks, offset, &mut h);
-        let mut out = [0; P];
-        for (j, o) in out.iter_mut().enumerate() {
-            *o = extract(&h, if j % 2 == 0 { 127 } else { 63 } - (j as u32) / 2);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(k) = &self.fast {
+            return x86::planes(k, blocks, offset);
         }
-        out
+        let mut h = [0; GROUP];
+        portable::hash(&self.soft, blocks, offset, &mut h);
+        std::array::from_fn(|j| portable::extract(&h, if j % 2 == 0 { 127 } else { 63 } - (j as u32) / 2))
     }
-}
 
-/// Bit `position` of 64 blocks.
-pub(crate) fn extract(blocks: &[Block; GROUP], position: u32) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(v) = x86::extract(blocks, position) {
-        return v;
+    /// Bit 0 of 64 blocks: the choice bits of correlated OTs.
+    pub fn choices(&self, blocks: &[Block; GROUP]) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(k) = &self.fast {
+            return x86::low_bits(k, blocks);
+        }
+        portable::extract(blocks, 0)
     }
-    portable::extract(blocks, position)
+
+    /// Rows of a sparse code: XORs into row i the ten entries of `table` (a power of two long) that the 32-bit words
+    /// 10i..10i+10 of the stream pi(first), pi(first + 1), ... name: word >> 4 modulo the table's length.
+    /// `rows` is a multiple of 32 long.
+    pub fn encode(&self, first: u64, table: &[Block], rows: &mut [Block]) {
+        debug_assert!(table.len().is_power_of_two() && rows.len().is_multiple_of(32));
+        #[cfg(target_arch = "x86_64")]
+        if let Some(k) = &self.fast {
+            return x86::encode(k, first, table, rows);
+        }
+        portable::encode(&self.soft, first, table, rows);
+    }
 }
 
 /// Transposes 64x64 bits in place: bit j of word i becomes bit i of word j.
@@ -97,17 +100,6 @@ pub(crate) fn transpose64(m: &mut [u64; 64]) {
         return;
     }
     portable::transpose64(m);
-}
-
-/// XORs into each row of `out` the `d` table entries that the words of `picks` name (masked to the table,
-/// whose length is a power of two); row i uses picks[i*d..(i+1)*d].
-pub(crate) fn gather(out: &mut [Block], table: &[Block], picks: &[u32], d: usize) {
-    debug_assert!(table.len().is_power_of_two() && picks.len() >= out.len() * d);
-    #[cfg(target_arch = "x86_64")]
-    if d == 10 {
-        return x86::gather10(out, table, picks);
-    }
-    portable::gather(out, table, picks, d);
 }
 
 #[cfg(test)]
@@ -129,10 +121,12 @@ mod tests {
         let cipher =
             [0x69, 0xc4, 0xe0, 0xd8, 0x6a, 0x7b, 0x04, 0x30, 0xd8, 0xcd, 0xb7, 0x80, 0x70, 0xb4, 0xc5, 0x5a];
         let k = FixedKey::new(key);
+        // The x whose s(x) is the plaintext.
+        let x = (plain << 64) | (plain ^ plain >> 64) as u64 as u128;
         for k in [k.portable(), k] {
             let mut out = [0; 1];
-            k.counter(plain, &mut out);
-            assert_eq!(out[0].to_le_bytes(), cipher);
+            k.hash(&[x ^ 9], 9, &mut out);
+            assert_eq!((out[0] ^ plain).to_le_bytes(), cipher);
         }
     }
 
@@ -146,9 +140,6 @@ mod tests {
             k.hash(&x, 77, &mut a);
             p.hash(&x, 77, &mut b);
             assert_eq!(a, b);
-            k.counter((1 << 64) - 3, &mut a);
-            p.counter((1 << 64) - 3, &mut b);
-            assert_eq!(a, b);
             let mut a = random(2 * n, 3);
             let mut b = a.clone();
             assert_eq!(k.grow(&mut a, n), p.grow(&mut b, n));
@@ -156,9 +147,8 @@ mod tests {
         }
         let x: [Block; GROUP] = random(GROUP, 2).try_into().unwrap();
         assert_eq!(k.planes::<4>(&x, 5), p.planes::<4>(&x, 5));
-        for pos in 0..128 {
-            assert_eq!(extract(&x, pos), portable::extract(&x, pos));
-        }
+        assert_eq!(k.planes::<1>(&x, 0), p.planes::<1>(&x, 0));
+        assert_eq!(k.choices(&x), p.choices(&x));
         let mut m: [u64; 64] = std::array::from_fn(|i| x[i] as u64);
         let mut m2 = m;
         let before = m;
@@ -173,13 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn gather_paths_agree() {
+    fn code_paths_agree() {
+        let k = FixedKey::new(31);
         let table = random(1 << 9, 4);
-        let picks: Vec<u32> = random(10 * 40, 5).iter().map(|&b| b as u32).collect();
-        let mut a = random(40, 6);
-        let mut b = a.clone();
-        gather(&mut a, &table, &picks, 10);
-        portable::gather(&mut b, &table, &picks, 10);
+        let (mut a, mut b) = (random(96, 6), random(96, 6));
+        k.encode(12345, &table, &mut a);
+        k.portable().encode(12345, &table, &mut b);
         assert_eq!(a, b);
+        // Rows are those of the definition.
+        let mut stream = vec![0; 240];
+        portable::counter(&k.soft, 12345, &mut stream);
+        for (i, (row, start)) in a.iter().zip(random(96, 6)).enumerate() {
+            let word = |j: usize| (stream[j / 4] >> (32 * (j % 4))) as u32;
+            let sum = (10 * i..10 * i + 10).fold(start, |s, j| s ^ table[(word(j) >> 4) as usize % 512]);
+            assert_eq!(*row, sum);
+        }
     }
 }

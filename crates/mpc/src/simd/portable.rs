@@ -74,11 +74,15 @@ pub fn transpose64(m: &mut [u64; 64]) {
     }
 }
 
-pub fn gather(out: &mut [Block], table: &[Block], picks: &[u32], d: usize) {
+pub fn encode(aes: &aes::Aes128, first: u64, table: &[Block], rows: &mut [Block]) {
     let mask = table.len() - 1;
-    for (o, p) in out.iter_mut().zip(picks.chunks_exact(d)) {
-        for &i in p {
-            *o ^= table[i as usize & mask];
+    let mut stream = [0; 80];
+    for (g, chunk) in rows.chunks_mut(32).enumerate() {
+        counter(aes, first.wrapping_add(80 * g as u64).into(), &mut stream);
+        let words =
+            stream.iter().flat_map(|b| [*b as u32, (b >> 32) as u32, (b >> 64) as u32, (b >> 96) as u32]);
+        for (j, w) in words.take(10 * chunk.len()).enumerate() {
+            chunk[j / 10] ^= table[(w >> 4) as usize & mask];
         }
     }
 }

@@ -200,48 +200,6 @@ unsafe fn grow_inner(k: &Key, nodes: &mut [Block], w: usize) -> Block {
     parts[0] ^ parts[1] ^ parts[2] ^ parts[3]
 }
 
-pub fn counter(k: &Key, start: u128, out: &mut [Block]) {
-    for (i, o) in out.iter_mut().enumerate() {
-        *o = start.wrapping_add(i as u128);
-    }
-    // SAFETY: a `Key` exists only where the features do.
-    unsafe { encrypt_inner(k, out) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-unsafe fn encrypt_inner(k: &Key, data: &mut [Block]) {
-    const N: usize = 8;
-    let n = data.len();
-    let p = data.as_mut_ptr().cast::<i64>();
-    let mut i = 0;
-    while i + 4 * N <= n {
-        let mut x = [_mm512_setzero_si512(); N];
-        for (j, v) in x.iter_mut().enumerate() {
-            // SAFETY: inside the slice.
-            *v = unsafe { _mm512_loadu_si512(p.add(2 * (i + 4 * j)).cast()) };
-        }
-        for (j, v) in encrypt(k, x).into_iter().enumerate() {
-            // SAFETY: inside the slice.
-            unsafe { _mm512_storeu_si512(p.add(2 * (i + 4 * j)).cast(), v) };
-        }
-        i += 4 * N;
-    }
-    while i < n {
-        let m = head(n - i);
-        // SAFETY: the mask keeps to the slice.
-        let x = unsafe { _mm512_maskz_loadu_epi64(m, p.add(2 * i)) };
-        let [v] = encrypt(k, [x]);
-        // SAFETY: as above.
-        unsafe { _mm512_mask_storeu_epi64(p.add(2 * i), m, v) };
-        i += 4;
-    }
-}
-
-pub fn extract(blocks: &[Block; 64], position: u32) -> Option<u64> {
-    // SAFETY: the features were detected.
-    detected().then(|| unsafe { extract_inner(blocks, position) })
-}
-
 #[target_feature(enable = "avx512f,avx512dq,bmi2")]
 unsafe fn extract_inner(blocks: &[Block; 64], position: u32) -> u64 {
     let shift = _mm_cvtsi32_si128(63 - (position % 64) as i32);
@@ -305,18 +263,86 @@ fn reverse_bytes(x: __m512i) -> __m512i {
     _mm512_shuffle_epi8(x, r)
 }
 
-pub fn gather10(out: &mut [Block], table: &[Block], picks: &[u32]) {
-    assert!(picks.len() >= 10 * out.len() && table.len().is_power_of_two() && table.len() <= 1 << 31);
-    let mask = (table.len() - 1) as u32;
-    let base = table.as_ptr().cast::<__m128i>();
-    for (o, p) in out.iter_mut().zip(picks.chunks_exact(10)) {
-        // SAFETY: SSE2 is part of x86-64; every index is masked below the table's length.
-        unsafe {
-            let at = |i: usize| _mm_load_si128(base.add((p[i] & mask) as usize));
-            let a = _mm_xor_si128(_mm_xor_si128(at(0), at(1)), _mm_xor_si128(at(2), at(3)));
-            let b = _mm_xor_si128(_mm_xor_si128(at(4), at(5)), _mm_xor_si128(at(6), at(7)));
-            let c = _mm_xor_si128(_mm_xor_si128(at(8), at(9)), from_u128(*o));
-            *o = to_u128(_mm_xor_si128(_mm_xor_si128(a, b), c));
+/// Rows of the sparse code per batch, and the blocks of randomness that name their entries.
+const ROWS: usize = 32;
+const PICKS: usize = ROWS * 10 / 4;
+
+/// See `FixedKey::encode`.
+pub fn encode(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
+    assert!(table.len().is_power_of_two() && table.len() <= 1 << 28);
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { encode_inner(k, first, table, rows) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
+unsafe fn encode_inner(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
+    const N: usize = 10;
+    // Byte offsets into the table: 16 times the entry.
+    let mask = _mm512_set1_epi32(((table.len() - 1) << 4) as i32);
+    let mut offsets = [0u32; 4 * PICKS];
+    let base = table.as_ptr().cast::<u8>();
+    for (g, chunk) in rows.chunks_mut(ROWS).enumerate() {
+        let start = first.wrapping_add((g * PICKS) as u64) as i64;
+        let mut count =
+            _mm512_add_epi64(_mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0), _mm512_maskz_set1_epi64(0x55, start));
+        for batch in offsets.chunks_exact_mut(16 * N) {
+            let mut x = [_mm512_setzero_si512(); N];
+            for v in &mut x {
+                *v = count;
+                count = _mm512_add_epi64(count, _mm512_maskz_set1_epi64(0x55, 4));
+            }
+            for (v, o) in encrypt(k, x).into_iter().zip(batch.chunks_exact_mut(16)) {
+                // SAFETY: 16 words of room.
+                unsafe { _mm512_storeu_si512(o.as_mut_ptr().cast(), _mm512_and_si512(v, mask)) };
+            }
+        }
+        for (o, p) in chunk.iter_mut().zip(offsets.chunks_exact(10)) {
+            // SAFETY: every offset is masked to a whole entry inside the table; blocks are 16-byte aligned.
+            unsafe {
+                let at = |i: usize| _mm_load_si128(base.add(p[i] as usize).cast());
+                let a = _mm_xor_si128(_mm_xor_si128(at(0), at(1)), _mm_xor_si128(at(2), at(3)));
+                let b = _mm_xor_si128(_mm_xor_si128(at(4), at(5)), _mm_xor_si128(at(6), at(7)));
+                let c = _mm_xor_si128(_mm_xor_si128(at(8), at(9)), from_u128(*o));
+                *o = to_u128(_mm_xor_si128(_mm_xor_si128(a, b), c));
+            }
         }
     }
+}
+
+/// See `FixedKey::planes`: masks of the 64-bit lanes' top bits, then of the bits below.
+pub fn planes<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Block) -> [u64; P] {
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { planes_inner(k, blocks, offset) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes,bmi2")]
+unsafe fn planes_inner<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Block) -> [u64; P] {
+    const N: usize = 8;
+    let off = broadcast(offset);
+    let mut out = [0; P];
+    for (half, blocks) in blocks.chunks_exact(32).enumerate() {
+        let mut x = [_mm512_setzero_si512(); N];
+        for (v, four) in x.iter_mut().zip(blocks.chunks_exact(4)) {
+            // SAFETY: four blocks.
+            *v = _mm512_xor_si512(unsafe { _mm512_loadu_si512(four.as_ptr().cast()) }, off);
+        }
+        let mut masks = [0u64; 2];
+        for (j, h) in mmo(k, x).into_iter().enumerate() {
+            masks[0] |= u64::from(_mm512_movepi64_mask(h)) << (8 * j);
+            if P > 2 {
+                masks[1] |= u64::from(_mm512_movepi64_mask(_mm512_slli_epi64::<1>(h))) << (8 * j);
+            }
+        }
+        for (i, o) in out.iter_mut().enumerate() {
+            let lanes = if i % 2 == 0 { 0xaaaa_aaaa_aaaa_aaaa } else { 0x5555_5555_5555_5555 };
+            *o |= _pext_u64(masks[i / 2], lanes) << (32 * half);
+        }
+    }
+    out
+}
+
+/// Bit 0 of 64 blocks.
+pub fn low_bits(_: &Key, blocks: &[Block; 64]) -> u64 {
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { extract_inner(blocks, 0) }
 }

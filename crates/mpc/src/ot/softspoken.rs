@@ -1,0 +1,264 @@
+//! OT extension over a small field: Roy, "SoftSpokenOT" (CRYPTO 2022), semi-honest, with 8-bit groups: two bytes
+//! per OT where IKNP sends sixteen, for sixteen times the hashing. It bootstraps the silent extension.
+//!
+//! Delta is cut into 16 groups of 8 bits. For each, a GGM tree of 256 leaves gives the receiver of the extension all
+//! seeds r_x and the sender all but the one at x = Delta_g. With u = XOR_x r_x and v_i = XOR of the r_x with bit i of
+//! x set, the sender can compute q_i = XOR over x of bit i of (x ^ Delta_g) times r_x = v_i ^ Delta_gi * u. The
+//! receiver sends u ^ r for its choice bits r, and the sender adds Delta_gi * (u ^ r).
+
+use zeroize::Zeroize;
+
+use crate::block::{Block, Prg};
+use crate::channel::Channel;
+use crate::error::Result;
+use crate::simd::{self, FixedKey};
+
+use super::{recv_blocks, send_blocks, CLEAR};
+
+/// Bits of a group.
+const BITS: usize = 8;
+const LEAVES: usize = 1 << BITS;
+/// Groups in a block.
+const GROUPS: usize = 128 / BITS;
+/// Words of 64 OTs made at a time.
+const BATCH: usize = 16;
+
+/// Bytes for `rows` OTs (a multiple of 64), all sent by the receiver of the extension: two corrections per level of
+/// each tree, and one bit per group and OT.
+pub const fn bytes(rows: u64) -> u64 {
+    (128 * 2 * 16) + rows / 8 * GROUPS as u64
+}
+
+/// One level of a tree: left = H(parent), right = H(parent ^ 1); the left half keeps its places. Returns the XOR
+/// of either side's children, leaving out those of `hole`.
+fn grow(h: &FixedKey, nodes: &mut [Block], w: usize, hole: Option<usize>) -> [Block; 2] {
+    let (low, high) = nodes.split_at_mut(w);
+    let mut left = vec![0; w];
+    h.hash(low, 0, &mut left);
+    h.hash(low, 1, &mut high[..w]);
+    low.copy_from_slice(&left);
+    if let Some(i) = hole {
+        low[i] = 0;
+        high[i] = 0;
+    }
+    let sum = |v: &[Block]| v.iter().fold(0, |a, b| a ^ b);
+    [sum(low), sum(&high[..w])]
+}
+
+/// From 256 streams to u and the v_i: halves the streams once per bit.
+fn fold(streams: &mut [[u64; BATCH]]) -> ([u64; BATCH], [[u64; BATCH]; BITS]) {
+    let mut v = [[0; BATCH]; BITS];
+    let mut n = LEAVES;
+    for v in v.iter_mut().rev() {
+        n /= 2;
+        let (low, high) = streams.split_at_mut(n);
+        for (l, h) in low.iter_mut().zip(&high[..n]) {
+            for k in 0..BATCH {
+                v[k] ^= h[k];
+                l[k] ^= h[k];
+            }
+        }
+    }
+    (streams[0], v)
+}
+
+/// Turns columns into blocks.
+fn emit(columns: &[[u64; BATCH]], n: usize, out: &mut Vec<Block>) {
+    for w in 0..n {
+        let mut halves = [[0u64; 64]; 2];
+        for (c, column) in columns.iter().enumerate() {
+            halves[c / 64][c % 64] = column[w];
+        }
+        halves.iter_mut().for_each(simd::transpose64);
+        out.extend((0..64).map(|i| Block::from(halves[0][i]) | Block::from(halves[1][i]) << 64));
+    }
+}
+
+/// Holder of Delta.
+pub struct Sender {
+    delta: Block,
+    keys: Vec<Block>,
+    tree: FixedKey,
+}
+
+impl Sender {
+    /// `delta` has bit 0 set; `keys[i]` is the base OT's key for bit i of **!delta**.
+    pub(crate) fn new(delta: Block, keys: Vec<Block>, tree: FixedKey) -> Self {
+        Self { delta, keys, tree }
+    }
+
+    /// Delta.
+    pub fn delta(&self) -> Block {
+        self.delta
+    }
+
+    /// Makes `rows` (a multiple of 64) OTs, once.
+    ///
+    /// # Errors
+    /// When the channel fails.
+    pub fn batch(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<Vec<Block>> {
+        let mut corrections = [0; 256];
+        recv_blocks(ch, &mut corrections)?;
+        let mut prgs = Vec::with_capacity(GROUPS);
+        for (g, corrections) in corrections.chunks_exact(2 * BITS).enumerate() {
+            prgs.push(self.open(g, corrections));
+        }
+        let mut out = Vec::with_capacity(rows as usize);
+        let mut columns = [[0; BATCH]; 128];
+        let mut left = rows as usize / 64;
+        let mut streams = [[0; BATCH]; LEAVES];
+        let mut words = [0u8; 8 * BATCH];
+        while left > 0 {
+            let n = left.min(BATCH);
+            for (g, (prgs, columns)) in prgs.iter_mut().zip(columns.chunks_exact_mut(BITS)).enumerate() {
+                let hole = (self.delta >> (BITS * g)) as usize % LEAVES;
+                for (x, p) in prgs.iter_mut().enumerate() {
+                    // Stream x goes to place x ^ hole; the unknown one to 0, where it counts in no v_i.
+                    match p {
+                        Some(p) => p.words(&mut streams[x ^ hole]),
+                        None => streams[0] = [0; BATCH],
+                    }
+                }
+                let (_, v) = fold(&mut streams);
+                ch.recv(&mut words[..8 * n])?;
+                for (i, (column, v)) in columns.iter_mut().zip(v).enumerate() {
+                    let chosen = ((hole >> i) as u64 & 1).wrapping_neg();
+                    for (k, c) in column.iter_mut().enumerate().take(n) {
+                        let mut a = [0; 8];
+                        a.copy_from_slice(&words[8 * k..8 * k + 8]);
+                        *c = v[k] ^ (u64::from_le_bytes(a) & chosen);
+                    }
+                }
+            }
+            emit(&columns, n, &mut out);
+            left -= n;
+        }
+        out.iter_mut().for_each(|b| *b &= CLEAR);
+        Ok(out)
+    }
+
+    /// The streams of group g, but for the one at Delta_g.
+    fn open(&self, g: usize, corrections: &[Block]) -> Vec<Option<Prg>> {
+        let mut nodes = [0; LEAVES];
+        let mut hole = 0;
+        for level in 0..BITS {
+            let bit = BITS * g + level;
+            let side = 1 - (self.delta >> bit) as usize % 2;
+            let w = 1 << level;
+            let sums = if level == 0 { [0; 2] } else { grow(&self.tree, &mut nodes, w, Some(hole)) };
+            nodes[hole + side * w] = corrections[2 * level + side] ^ self.keys[bit] ^ sums[side];
+            hole += (1 - side) * w;
+            nodes[hole] = 0;
+        }
+        let prgs = nodes.iter().enumerate().map(|(x, &seed)| (x != hole).then(|| Prg::new(seed))).collect();
+        nodes.zeroize();
+        prgs
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.delta.zeroize();
+        self.keys.zeroize();
+    }
+}
+
+/// Holder of the choice bits.
+pub struct Receiver {
+    keys: Vec<[Block; 2]>,
+    tree: FixedKey,
+    secrets: Prg,
+}
+
+impl Receiver {
+    /// `keys` are the base OT's pairs; `secrets` the source of trees and choice bits.
+    pub(crate) fn new(keys: Vec<[Block; 2]>, tree: FixedKey, secrets: Prg) -> Self {
+        Self { keys, tree, secrets }
+    }
+
+    /// As [`Sender::batch`].
+    ///
+    /// # Errors
+    /// When the channel fails.
+    pub fn batch(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<Vec<Block>> {
+        let mut prgs = Vec::with_capacity(GROUPS);
+        let mut corrections = Vec::with_capacity(256);
+        for g in 0..GROUPS {
+            prgs.push(self.plant(g, &mut corrections));
+        }
+        send_blocks(ch, &corrections)?;
+        let mut out = Vec::with_capacity(rows as usize);
+        let mut columns = [[0; BATCH]; 128];
+        let mut streams = [[0; BATCH]; LEAVES];
+        let mut left = rows as usize / 64;
+        while left > 0 {
+            let n = left.min(BATCH);
+            let mut r = [0; BATCH];
+            self.secrets.words(&mut r[..n]);
+            for (prgs, columns) in prgs.iter_mut().zip(columns.chunks_exact_mut(BITS)) {
+                prgs.iter_mut().zip(&mut streams).for_each(|(p, s)| p.words(s));
+                let (u, v) = fold(&mut streams);
+                columns.copy_from_slice(&v);
+                for (u, r) in u.iter().zip(&r[..n]) {
+                    ch.send(&(u ^ r).to_le_bytes())?;
+                }
+            }
+            columns[0] = r;
+            emit(&columns, n, &mut out);
+            left -= n;
+        }
+        ch.flush()?;
+        Ok(out)
+    }
+
+    /// Grows group g's tree, appends its corrections, returns its streams.
+    fn plant(&mut self, g: usize, corrections: &mut Vec<Block>) -> Vec<Prg> {
+        let mut nodes = [0; LEAVES];
+        for level in 0..BITS {
+            let sums = if level == 0 {
+                self.secrets.blocks(&mut nodes[..2]);
+                [nodes[0], nodes[1]]
+            } else {
+                grow(&self.tree, &mut nodes, 1 << level, None)
+            };
+            let keys = self.keys[BITS * g + level];
+            corrections.extend([sums[0] ^ keys[0], sums[1] ^ keys[1]]);
+        }
+        let prgs = nodes.iter().map(|&seed| Prg::new(seed)).collect();
+        nodes.zeroize();
+        prgs
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.keys.iter_mut().for_each(Zeroize::zeroize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_correlated() {
+        let mut rng = Prg::new(5);
+        let delta = rng.block() | 1;
+        let pairs: Vec<[Block; 2]> = (0..128).map(|_| [rng.block(), rng.block()]).collect();
+        let chosen = pairs.iter().enumerate().map(|(i, p)| p[(!delta >> i) as usize & 1]).collect();
+        let (mut a, mut b) = crate::memory_pair();
+        let rows = 64 * 37;
+        let mut receiver = Receiver::new(pairs, FixedKey::new(1), Prg::new(6));
+        let t = receiver.batch(&mut b, rows).unwrap();
+        let q = Sender::new(delta, chosen, FixedKey::new(1)).batch(&mut a, rows).unwrap();
+        assert_eq!(crate::Channel::stats(&b).bytes_sent, bytes(rows));
+        let mut ones = 0;
+        for (q, t) in q.iter().zip(&t) {
+            assert_eq!(q & 1, 0);
+            assert_eq!(*t, q ^ (delta * (t & 1)));
+            ones += t & 1;
+        }
+        assert!((1000..1400).contains(&ones), "{ones}");
+        assert_eq!((q.len(), t.len()), (rows as usize, rows as usize));
+    }
+}
