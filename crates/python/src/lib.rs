@@ -1,5 +1,7 @@
 //! Python bindings: `hushnet._native`.
 
+mod two_party_planning;
+
 use hushnet_rlwe::{security, BatchStageSpec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -22,5 +24,6 @@ fn batch_stage_parameters(ring_degree: usize, weight_l2: f64, output_bound: u64,
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(batch_stage_parameters, m)?)?;
+    two_party_planning::register(m)?;
     Ok(())
 }
