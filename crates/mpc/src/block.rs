@@ -38,7 +38,7 @@ impl Prg {
 
     /// Fresh blocks.
     pub fn blocks(&mut self, out: &mut [Block]) {
-        const BATCH: usize = 64;
+        const BATCH: usize = 8;
         let mut buf = [aes::Block::default(); BATCH];
         for chunk in out.chunks_mut(BATCH) {
             let buf = &mut buf[..chunk.len()];
@@ -62,8 +62,8 @@ impl Prg {
 
     /// Fresh words.
     pub fn words(&mut self, out: &mut [u64]) {
-        let mut buf = [0u128; 64];
-        for chunk in out.chunks_mut(128) {
+        let mut buf = [0u128; 8];
+        for chunk in out.chunks_mut(16) {
             let n = chunk.len().div_ceil(2);
             self.blocks(&mut buf[..n]);
             for (i, w) in chunk.iter_mut().enumerate() {

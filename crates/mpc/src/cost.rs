@@ -139,13 +139,15 @@ impl CostModel {
     pub fn ensure(&mut self, n: [u64; 2]) {
         let Some(mut stock) = self.stock.take() else { return };
         let parties = [Party::Zero, Party::One];
-        if n != [0, 0] {
+        for _ in 0..if n == [0, 0] { 0 } else { 2 } {
+            let mut by = [0; 2];
             for (sender, ledger) in parties.into_iter().zip(&mut stock) {
-                while let Some(step) = ledger.next_start() {
+                if let Some(step) = ledger.next_start() {
                     let (by_sender, bytes) = ledger.step_message(step);
-                    self.message(if by_sender { sender } else { sender.other() }, bytes);
+                    by[if by_sender { sender } else { sender.other() }.index()] += bytes;
                 }
             }
+            self.exchange(by[0], by[1]);
         }
         let mut by = [0; 2];
         for (sender, (ledger, n)) in parties.into_iter().zip(stock.iter_mut().zip(n)) {

@@ -6,6 +6,8 @@
 //! [`max_pool`], [`truncate`], [`average_pool`], [`argmax`] and their parts. Every protocol `p` has a twin
 //! `p_cost` that predicts bytes, rounds and turns exactly; see [`CostModel`]. `docs/mpc.md` has the formulas.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::print_stdout))]
+
 pub(crate) mod bits;
 mod block;
 pub mod channel;

@@ -6,6 +6,7 @@ use crate::block::{Block, Prg};
 use crate::channel::{Channel, Stats};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
+use crate::ot::pads::Pads;
 use crate::ot::{base, ferret, iknp, softspoken, CotReceiver, CotSender, OtKind};
 use crate::simd::FixedKey;
 
@@ -43,6 +44,9 @@ pub struct Session {
     pub(crate) hash: FixedKey,
     pub(crate) send: Box<dyn CotSender>,
     pub(crate) recv: Box<dyn CotReceiver>,
+    /// Pads of the direction in which this party sends, and of the other.
+    pub(crate) send_pads: Pads,
+    pub(crate) recv_pads: Pads,
     kind: OtKind,
     chunk: usize,
     started: bool,
@@ -56,6 +60,11 @@ fn label(session: &[u8; 32], what: &[u8]) -> Block {
     let mut out = [0; 16];
     out.copy_from_slice(&h.finalize()[..16]);
     Block::from_le_bytes(out)
+}
+
+/// Labels of the direction in which `party` sends and of the other.
+fn per_direction(session: &[u8; 32], party: Party, what: &[u8]) -> [Block; 2] {
+    [party, party.other()].map(|p| label(session, &[what, &[p.index() as u8]].concat()))
 }
 
 /// Greets the peer and derives the session's public 32 bytes from both parties' nonces.
@@ -127,20 +136,22 @@ impl Session {
                 Box::new(iknp::Receiver::new(pairs, Prg::new(rng.block()))),
             ),
             OtKind::Silent(size) => {
-                let tree = FixedKey::new(label(&session, b"tree"));
-                let public =
-                    ferret::Public { tree: tree.clone(), code: FixedKey::new(label(&session, b"code")) };
+                let tree = FixedKey::new(label(&session, b"small tree"));
+                let code = FixedKey::new(label(&session, b"code"));
+                let [mine, theirs] = per_direction(&session, party, b"tree");
+                let public = |trees| ferret::Public { trees, code: code.clone() };
                 let send = softspoken::Sender::new(delta, chosen, tree.clone());
                 let recv = softspoken::Receiver::new(pairs, tree, Prg::new(rng.block()));
                 (
-                    Box::new(ferret::Sender::new(send, size, public.clone(), Prg::new(rng.block()))),
-                    Box::new(ferret::Receiver::new(recv, size, public)),
+                    Box::new(ferret::Sender::new(send, size, public(mine), Prg::new(rng.block()))),
+                    Box::new(ferret::Receiver::new(recv, size, public(theirs))),
                 )
             }
         };
         let hash = FixedKey::new(label(&session, b"hash"));
+        let [send_pads, recv_pads] = per_direction(&session, party, b"pads").map(Pads::new);
         let chunk = kind.default_chunk();
-        Ok(Self { channel, party, hash, send, recv, kind, chunk, started: false })
+        Ok(Self { channel, party, hash, send, recv, send_pads, recv_pads, kind, chunk, started: false })
     }
 
     /// Which party this is.
@@ -169,6 +180,12 @@ impl Session {
         self.chunk = values.max(64).next_multiple_of(64);
     }
 
+    /// Expands correlated OTs on rayon's pool when `threads` > 1 (the default is one thread). The parties need not agree.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.send.set_threads(threads);
+        self.recv.set_threads(threads);
+    }
+
     /// Values per pass.
     pub fn chunk(&self) -> usize {
         self.chunk
@@ -183,13 +200,10 @@ impl Session {
         let ch = &mut *self.channel;
         let me = self.party.index();
         if !self.started && n != [0, 0] {
-            for d in 0..2 {
-                if d == me {
-                    self.send.start(ch)?;
-                } else {
-                    self.recv.start(ch)?;
-                }
-            }
+            self.recv.start(ch)?;
+            self.send.start(ch)?;
+            self.send.start(ch)?;
+            self.recv.start(ch)?;
             self.started = true;
         }
         if self.kind.sender_speaks() {
@@ -199,6 +213,20 @@ impl Session {
             self.recv.ensure(ch, n[1 - me])?;
             self.send.ensure(ch, n[me])
         }
+    }
+}
+
+impl Session {
+    /// Draws correlated OTs as their sender; `send_pads.key` then hashes them.
+    pub(crate) fn draw_sent(&mut self, out: &mut [Block]) -> Result<()> {
+        self.send_pads.advance(out.len());
+        self.send.fill(out)
+    }
+
+    /// Draws correlated OTs as their receiver; `recv_pads.key` then hashes them.
+    pub(crate) fn draw_received(&mut self, out: &mut [Block]) -> Result<()> {
+        self.recv_pads.advance(out.len());
+        self.recv.fill(out)
     }
 }
 

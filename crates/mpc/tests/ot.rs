@@ -141,6 +141,33 @@ fn silent_relu_costs_what_is_predicted() {
 }
 
 #[test]
+fn threads_change_nothing() {
+    // Party 0 on several threads, party 1 on one, across the end of an iteration.
+    let n = 900_001;
+    let r = run(OtKind::Silent(SilentSize::Tiny), 1 << 20, |s| {
+        if s.is_first() {
+            s.set_threads(3);
+            let (c, m) = chosen::random_recv(s, n).unwrap();
+            let sent = chosen::random_send(s, 5000).unwrap();
+            (Vec::new(), c, m, sent.iter().fold(0, |a, p| a ^ p[0] ^ p[1]))
+        } else {
+            let pairs = chosen::random_send(s, n).unwrap();
+            let (_, got) = chosen::random_recv(s, 5000).unwrap();
+            (pairs, Vec::new(), got, 0)
+        }
+    });
+    let [(_, choices, got, _), (pairs, ..)] = &r.out;
+    for i in 0..n {
+        assert_eq!(got[i], pairs[i][(choices[i / 64] >> (i % 64)) as usize & 1]);
+    }
+    let cost = predict(OtKind::Silent(SilentSize::Tiny), 1 << 20, |m| {
+        chosen::random_cost(m, Party::One, n);
+        chosen::random_cost(m, Party::Zero, 5000);
+    });
+    assert_eq!(r.cost, cost);
+}
+
+#[test]
 fn mismatched_parties_refuse_each_other() {
     let (a, b) = memory_pair();
     std::thread::scope(|t| {

@@ -350,6 +350,41 @@ fn pooling() {
     }
 }
 
+/// The formulas of docs/mpc.md.
+#[test]
+fn costs_follow_the_formulas() {
+    for (n, l) in [(1000usize, 64u64), (1 << 14, 37), (77, 16), (8, 2), (8, 3), (9, 4)] {
+        let ring = Ring::new(l as u32).unwrap();
+        let mut model = CostModel::online(1 << 20);
+        relu_cost(&mut model, n, ring);
+        let (m, plane, packed) = (l - 1, n.div_ceil(8) as u64, (n as u64 * l).div_ceil(8));
+        let digits = m.div_ceil(2);
+        let levels = u64::from(digits.next_power_of_two().trailing_zeros());
+        let tree = 3 * (digits - 1) - levels;
+        let corrections = if m == 1 { 1 } else { 5 * (m / 2) - 2 + m % 2 };
+        let c = model.cost();
+        assert_eq!(c.bytes_sent_by_0, (corrections + tree + 1) * plane + packed, "n {n} l {l}");
+        assert_eq!(c.bytes_sent_by_1, (m + tree + 1) * plane + packed, "n {n} l {l}");
+        assert_eq!(c.rounds, 4 + levels);
+    }
+}
+
+/// The figures that the project promises, with the correlated OTs in.
+#[test]
+fn bytes_per_relu_are_as_promised() {
+    let n = 1 << 20;
+    let per = |kind, l, drop| {
+        let mut m = CostModel::new(kind);
+        setup_cost(&mut m);
+        relu_dropping_cost(&mut m, n, Ring::new(l).unwrap(), drop);
+        m.cost().bytes() as f64 / n as f64
+    };
+    let large = OtKind::Silent(SilentSize::Large);
+    assert!(per(OtKind::SILENT, 64, 0) < 72.1 && per(large, 64, 0) < 69.3);
+    assert!(per(OtKind::SILENT, 37, 0) < 40.5 && per(large, 37, 0) < 39.0);
+    assert!(per(OtKind::SILENT, 37, 12) < 30.0);
+}
+
 #[test]
 fn separable_pooling_saves_comparisons() {
     let ring = Ring::new(37).unwrap();

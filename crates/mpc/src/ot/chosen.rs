@@ -6,8 +6,12 @@ use crate::bits::{bit, words};
 use crate::block::Block;
 use crate::cost::CostModel;
 use crate::error::{check_len, Result};
+use crate::protocols::product::chunks;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
 use crate::{Party, Session};
+
+/// OTs drawn at a time.
+const STEP: usize = 1024;
 
 /// Random OT, sender: n pairs of random blocks.
 ///
@@ -15,12 +19,16 @@ use crate::{Party, Session};
 /// Channel errors.
 pub fn random_send(s: &mut Session, n: usize) -> Result<Vec<[Block; 2]>> {
     s.ensure(demand(s.party, n))?;
-    let mut q = vec![0; n];
-    s.send.fill(&mut q)?;
-    let (mut h0, mut h1) = (vec![0; n], vec![0; n]);
-    s.hash.hash(&q, 0, &mut h0);
-    s.hash.hash(&q, s.send.delta(), &mut h1);
-    Ok(h0.into_iter().zip(h1).map(|(a, b)| [a, b]).collect())
+    let delta = s.send.delta();
+    let mut out = Vec::with_capacity(n);
+    let (mut q, mut h) = ([0; STEP], [[0; STEP]; 2]);
+    for (_, m) in chunks(n, STEP) {
+        s.draw_sent(&mut q[..m])?;
+        s.send_pads.key.hash(&q[..m], 0, &mut h[0][..m]);
+        s.send_pads.key.hash(&q[..m], delta, &mut h[1][..m]);
+        out.extend((0..m).map(|i| [h[0][i], h[1][i]]));
+    }
+    Ok(out)
 }
 
 /// Random OT, receiver: random choice bits (a plane) and the chosen blocks.
@@ -29,15 +37,17 @@ pub fn random_send(s: &mut Session, n: usize) -> Result<Vec<[Block; 2]>> {
 /// Channel errors.
 pub fn random_recv(s: &mut Session, n: usize) -> Result<(Vec<u64>, Vec<Block>)> {
     s.ensure(demand(s.party.other(), n))?;
-    let mut t = vec![0; n];
-    s.recv.fill(&mut t)?;
     let mut choices = vec![0; words(n)];
-    for (i, t) in t.iter().enumerate() {
-        choices[i / 64] |= (*t as u64 & 1) << (i % 64);
+    let mut out = vec![0; n];
+    let mut t = [0; STEP];
+    for (at, m) in chunks(n, STEP) {
+        s.draw_received(&mut t[..m])?;
+        for (i, t) in t[..m].iter().enumerate() {
+            choices[(at + i) / 64] |= (*t as u64 & 1) << ((at + i) % 64);
+        }
+        s.recv_pads.key.hash(&t[..m], 0, &mut out[at..at + m]);
     }
-    let mut h = vec![0; n];
-    s.hash.hash(&t, 0, &mut h);
-    Ok((choices, h))
+    Ok((choices, out))
 }
 
 fn demand(sender: Party, n: usize) -> [u64; 2] {

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use zeroize::Zeroize;
 
 use super::lpn::{self, LpnParams, LPN_10};
@@ -22,33 +23,48 @@ use crate::error::{MpcError, Result};
 use crate::ot::ledger::SilentSize;
 use crate::simd::FixedKey;
 
-/// The public permutations of a session.
-#[derive(Clone)]
+/// The public permutations of one direction. Every tree has a key of its own, so that a guess at one tree's hidden
+/// path says nothing about the others'.
 pub struct Public {
-    /// Expands trees.
-    pub(crate) tree: FixedKey,
+    /// Seed of the trees' keys.
+    pub(crate) trees: Block,
     /// Names the code's entries.
     pub(crate) code: FixedKey,
 }
 
+impl Public {
+    fn tree(&self, iteration: u64, tree: u64) -> FixedKey {
+        FixedKey::new(self.trees ^ Block::from(iteration) << 64 ^ Block::from(tree))
+    }
+}
+
 /// The base OTs of one iteration, wiped on drop.
-struct Base(Vec<Block>);
+#[derive(Default)]
+struct Base {
+    blocks: Vec<Block>,
+    iteration: u64,
+}
 
 impl Drop for Base {
     fn drop(&mut self) {
-        self.0.zeroize();
+        self.blocks.zeroize();
     }
 }
 
 impl Base {
+    /// The base of the next iteration.
+    fn next(&self, blocks: Vec<Block>) -> Arc<Self> {
+        Arc::new(Self { blocks, iteration: self.iteration + 1 })
+    }
+
     fn table(&self, p: LpnParams) -> &[Block] {
-        &self.0[..p.k() as usize]
+        &self.blocks[..p.k() as usize]
     }
 
     fn of_tree(&self, p: LpnParams, tree: u64) -> &[Block] {
         let d = p.depth as usize;
         let at = p.k() as usize + tree as usize * d;
-        &self.0[at..at + d]
+        &self.blocks[at..at + d]
     }
 }
 
@@ -74,6 +90,35 @@ impl Drop for Buffer {
     }
 }
 
+/// Calls `f(i, rows of tree i, its level sums)` for every tree of `rows`, on rayon's pool when more than one thread
+/// is allowed. Returns the sums, `depth` per tree.
+fn each_tree(
+    threads: usize,
+    p: LpnParams,
+    rows: &mut [Block],
+    f: impl Fn(usize, &mut [Block], &mut [Block]) + Sync,
+) -> Vec<Block> {
+    let (leaves, depth) = (p.leaves() as usize, p.depth as usize);
+    let mut sums = vec![0; rows.len() / leaves * depth];
+    if threads > 1 {
+        let trees = rows.par_chunks_exact_mut(leaves).zip(sums.par_chunks_exact_mut(depth));
+        trees.enumerate().for_each(|(i, (rows, sums))| f(i, rows, sums));
+    } else {
+        let trees = rows.chunks_exact_mut(leaves).zip(sums.chunks_exact_mut(depth));
+        trees.enumerate().for_each(|(i, (rows, sums))| f(i, rows, sums));
+    }
+    sums
+}
+
+/// Trees expanded at a time.
+fn batch(threads: usize) -> usize {
+    if threads > 1 {
+        2 * threads
+    } else {
+        1
+    }
+}
+
 fn check_stock(ledger: &mut Ledger, n: usize) -> Result<()> {
     let missing = (n as u64).saturating_sub(ledger.available());
     if missing > 0 {
@@ -93,8 +138,22 @@ pub struct Sender {
     ledger: Ledger,
     base: Arc<Base>,
     paid: u64,
-    queue: VecDeque<(Arc<Base>, u64, Block)>,
+    queue: VecDeque<Planted>,
     buffer: Buffer,
+    threads: usize,
+}
+
+/// A tree that waits to be drawn from.
+struct Planted {
+    base: Arc<Base>,
+    tree: u64,
+    root: Block,
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        self.root.zeroize();
+    }
 }
 
 impl Sender {
@@ -107,32 +166,40 @@ impl Sender {
             public,
             roots,
             ledger: Ledger::new(OtKind::Silent(size)),
-            base: Arc::new(Base(Vec::new())),
+            base: Arc::default(),
             paid: 0,
             queue: VecDeque::new(),
             buffer: Buffer::default(),
+            threads: 1,
         }
     }
 
-    /// Expands tree `tree` with `root` into `rows` and sends its corrections.
+    /// Expands trees `first..first+trees` into `rows` (with the code's part when `whole`), a few at a time when
+    /// `rows` is shorter, and sends their corrections. Returns the roots.
     fn pay(
-        &self,
+        &mut self,
         ch: &mut dyn Channel,
         p: LpnParams,
-        tree: u64,
-        root: Block,
+        first: u64,
         rows: &mut [Block],
-    ) -> Result<()> {
-        let mut sums = [0; 16];
-        let sums = &mut sums[..p.depth as usize];
-        ggm::expand(&self.public.tree, root, self.delta, rows, sums);
-        for (s, b) in sums.iter_mut().zip(self.base.of_tree(p, tree)) {
-            *s ^= b;
-        }
-        send_blocks(ch, sums)
+        whole: bool,
+    ) -> Result<Vec<Block>> {
+        let mut roots = vec![0; rows.len() >> p.depth];
+        self.roots.blocks(&mut roots);
+        let (public, delta, base) = (&self.public, self.delta, &self.base);
+        let sums = each_tree(self.threads, p, rows, |i, rows, sums| {
+            let tree = first + i as u64;
+            ggm::expand(&public.tree(base.iteration, tree), roots[i], delta, rows, sums);
+            sums.iter_mut().zip(base.of_tree(p, tree)).for_each(|(s, b)| *s ^= b);
+            if whole {
+                lpn::encode(&public.code, tree, base.table(p), rows);
+            }
+        });
+        send_blocks(ch, &sums)?;
+        Ok(roots)
     }
 
-    /// Pays for trees `first..first+trees` and returns their outputs.
+    /// Pays for trees and returns their outputs.
     fn pay_and_draw(
         &mut self,
         ch: &mut dyn Channel,
@@ -141,11 +208,7 @@ impl Sender {
         trees: u64,
     ) -> Result<Vec<Block>> {
         let mut out = vec![0; (trees * p.leaves()) as usize];
-        for (tree, rows) in (first..first + trees).zip(out.chunks_exact_mut(p.leaves() as usize)) {
-            let root = self.roots.block();
-            self.pay(ch, p, tree, root, rows)?;
-            lpn::encode(&self.public.code, tree, self.base.table(p), rows);
-        }
+        self.pay(ch, p, first, &mut out, true)?.zeroize();
         ch.flush()?;
         Ok(out)
     }
@@ -154,22 +217,28 @@ impl Sender {
         let p = self.params;
         match step {
             Step::Extend { .. } => (),
-            Step::Small { rows } => self.base = Arc::new(Base(self.source.batch(ch, rows)?)),
+            Step::Small { rows } => self.base = self.base.next(self.source.batch(ch, rows)?),
             Step::Boot { trees } => {
                 let out = self.pay_and_draw(ch, LPN_10, 0, trees)?;
-                self.base = Arc::new(Base(out));
+                self.base = self.base.next(out);
             }
             Step::Roll { trees } => {
                 let out = self.pay_and_draw(ch, p, self.paid, trees)?;
-                self.base = Arc::new(Base(out));
+                self.base = self.base.next(out);
                 self.paid = 0;
             }
             Step::Trees { trees } => {
-                let mut rows = vec![0; p.leaves() as usize];
-                for tree in self.paid..self.paid + trees {
-                    let root = self.roots.block();
-                    self.pay(ch, p, tree, root, &mut rows)?;
-                    self.queue.push_back((self.base.clone(), tree, root));
+                let mut rows = vec![0; batch(self.threads) << p.depth];
+                let last = self.paid + trees;
+                let mut first = self.paid;
+                while first < last {
+                    let n = (last - first).min(batch(self.threads) as u64);
+                    let mut roots = self.pay(ch, p, first, &mut rows[..(n << p.depth) as usize], false)?;
+                    let planted =
+                        |(i, &root)| Planted { base: self.base.clone(), tree: first + i as u64, root };
+                    self.queue.extend(roots.iter().enumerate().map(planted));
+                    roots.zeroize();
+                    first += n;
                 }
                 rows.zeroize();
                 self.paid += trees;
@@ -186,10 +255,10 @@ impl CotSender for Sender {
     }
 
     fn start(&mut self, ch: &mut dyn Channel) -> Result<()> {
-        while let Some(step) = self.ledger.next_start() {
-            self.step(ch, step)?;
+        match self.ledger.next_start() {
+            Some(step) => self.step(ch, step),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn ensure(&mut self, ch: &mut dyn Channel, n: u64) -> Result<()> {
@@ -207,16 +276,25 @@ impl CotSender for Sender {
             if out.is_empty() {
                 return Ok(());
             }
-            let Some((base, tree, root)) = self.queue.pop_front() else {
+            let p = self.params;
+            let n = batch(self.threads).min(self.queue.len());
+            if n == 0 {
                 return Err(MpcError::Exhausted { missing: out.len() as u64 });
-            };
-            let mut sums = [0; 16];
-            self.buffer.rows.resize(self.params.leaves() as usize, 0);
+            }
+            let next: Vec<Planted> = self.queue.drain(..n).collect();
+            self.buffer.rows.resize(n << p.depth, 0);
             self.buffer.next = 0;
-            let rows = &mut self.buffer.rows;
-            ggm::expand(&self.public.tree, root, self.delta, rows, &mut sums[..self.params.depth as usize]);
-            lpn::encode(&self.public.code, tree, base.table(self.params), rows);
+            let (public, delta) = (&self.public, self.delta);
+            each_tree(self.threads, p, &mut self.buffer.rows, |i, rows, sums| {
+                let t = &next[i];
+                ggm::expand(&public.tree(t.base.iteration, t.tree), t.root, delta, rows, sums);
+                lpn::encode(&public.code, t.tree, t.base.table(p), rows);
+            });
         }
+    }
+
+    fn set_threads(&mut self, threads: usize) {
+        self.threads = threads;
     }
 
     fn available(&self) -> u64 {
@@ -227,7 +305,6 @@ impl CotSender for Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         self.delta.zeroize();
-        self.queue.iter_mut().for_each(|q| q.2.zeroize());
     }
 }
 
@@ -248,7 +325,8 @@ impl Drop for Punctured {
 
 impl Punctured {
     fn rows(&self, public: &Public, p: LpnParams, rows: &mut [Block]) {
-        ggm::expand_punctured(&public.tree, self.sides, &self.sums, rows);
+        let key = public.tree(self.base.iteration, self.tree);
+        ggm::expand_punctured(&key, self.sides, &self.sums, rows);
         lpn::encode(&public.code, self.tree, self.base.table(p), rows);
     }
 }
@@ -263,6 +341,7 @@ pub struct Receiver {
     paid: u64,
     queue: VecDeque<Punctured>,
     buffer: Buffer,
+    threads: usize,
 }
 
 impl Receiver {
@@ -273,10 +352,11 @@ impl Receiver {
             params: size.params(),
             public,
             ledger: Ledger::new(OtKind::Silent(size)),
-            base: Arc::new(Base(Vec::new())),
+            base: Arc::default(),
             paid: 0,
             queue: VecDeque::new(),
             buffer: Buffer::default(),
+            threads: 1,
         }
     }
 
@@ -299,10 +379,12 @@ impl Receiver {
         first: u64,
         trees: u64,
     ) -> Result<Vec<Block>> {
-        let mut out = vec![0; (trees * p.leaves()) as usize];
-        for (tree, rows) in (first..first + trees).zip(out.chunks_exact_mut(p.leaves() as usize)) {
-            self.collect(ch, p, tree)?.rows(&self.public, p, rows);
+        let mut punctured = Vec::with_capacity(trees as usize);
+        for tree in first..first + trees {
+            punctured.push(self.collect(ch, p, tree)?);
         }
+        let mut out = vec![0; (trees * p.leaves()) as usize];
+        each_tree(self.threads, p, &mut out, |i, rows, _| punctured[i].rows(&self.public, p, rows));
         Ok(out)
     }
 
@@ -310,14 +392,14 @@ impl Receiver {
         let p = self.params;
         match step {
             Step::Extend { .. } => (),
-            Step::Small { rows } => self.base = Arc::new(Base(self.source.batch(ch, rows)?)),
+            Step::Small { rows } => self.base = self.base.next(self.source.batch(ch, rows)?),
             Step::Boot { trees } => {
                 let out = self.collect_and_draw(ch, LPN_10, 0, trees)?;
-                self.base = Arc::new(Base(out));
+                self.base = self.base.next(out);
             }
             Step::Roll { trees } => {
                 let out = self.collect_and_draw(ch, p, self.paid, trees)?;
-                self.base = Arc::new(Base(out));
+                self.base = self.base.next(out);
                 self.paid = 0;
             }
             Step::Trees { trees } => {
@@ -334,10 +416,10 @@ impl Receiver {
 
 impl CotReceiver for Receiver {
     fn start(&mut self, ch: &mut dyn Channel) -> Result<()> {
-        while let Some(step) = self.ledger.next_start() {
-            self.step(ch, step)?;
+        match self.ledger.next_start() {
+            Some(step) => self.step(ch, step),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn ensure(&mut self, ch: &mut dyn Channel, n: u64) -> Result<()> {
@@ -355,13 +437,21 @@ impl CotReceiver for Receiver {
             if out.is_empty() {
                 return Ok(());
             }
-            let Some(tree) = self.queue.pop_front() else {
+            let p = self.params;
+            let n = batch(self.threads).min(self.queue.len());
+            if n == 0 {
                 return Err(MpcError::Exhausted { missing: out.len() as u64 });
-            };
-            self.buffer.rows.resize(self.params.leaves() as usize, 0);
+            }
+            let next: Vec<Punctured> = self.queue.drain(..n).collect();
+            self.buffer.rows.resize(n << p.depth, 0);
             self.buffer.next = 0;
-            tree.rows(&self.public, self.params, &mut self.buffer.rows);
+            let public = &self.public;
+            each_tree(self.threads, p, &mut self.buffer.rows, |i, rows, _| next[i].rows(public, p, rows));
         }
+    }
+
+    fn set_threads(&mut self, threads: usize) {
+        self.threads = threads;
     }
 
     fn available(&self) -> u64 {

@@ -118,7 +118,7 @@ impl Ledger {
         self.free -= n;
     }
 
-    /// The next set-up message, until there is none.
+    /// The next set-up message, until there is none: one from the receiver, one from the sender.
     pub(crate) fn next_start(&mut self) -> Option<Step> {
         let OtKind::Silent(size) = self.kind else { return None };
         self.started += 1;

@@ -12,6 +12,7 @@ pub mod iknp;
 pub(crate) mod ledger;
 mod lpn;
 pub mod one_of_n;
+pub(crate) mod pads;
 pub mod softspoken;
 
 pub use ledger::{Ledger, OtKind, Step};
@@ -26,7 +27,8 @@ pub trait CotSender: Send {
     /// The global correlation; bit 0 is set.
     fn delta(&self) -> Block;
 
-    /// One-time work before the first OT (set-up messages in both directions). Repeated calls do nothing.
+    /// The next step of the one-time work before the first OT, if there is one: first a message from the receiver,
+    /// then one from the sender. Further calls do nothing.
     ///
     /// # Errors
     /// When the channel fails.
@@ -47,6 +49,9 @@ pub trait CotSender: Send {
 
     /// OTs in stock.
     fn available(&self) -> u64;
+
+    /// Lets the extension use so many threads; messages and results do not depend on it.
+    fn set_threads(&mut self, _threads: usize) {}
 }
 
 /// The receiver of correlated OTs.
@@ -71,6 +76,9 @@ pub trait CotReceiver: Send {
 
     /// OTs in stock.
     fn available(&self) -> u64;
+
+    /// Lets the extension use so many threads; messages and results do not depend on it.
+    fn set_threads(&mut self, _threads: usize) {}
 }
 
 pub(crate) fn send_blocks(ch: &mut dyn Channel, blocks: &[Block]) -> Result<()> {

@@ -57,7 +57,7 @@ impl Bits {
     }
 }
 
-/// Shares of [x < y] (and of [x = y], when the lowest digit keeps it) for m-bit numbers, given as planes: party 0
+/// Shares of `[x < y]` (and of `[x = y]`, when the lowest digit keeps it) for m-bit numbers, given as planes: party 0
 /// holds x, party 1 holds y. One pass, not chunked.
 pub(crate) fn compare_planes(s: &mut Session, input: &[Vec<u64>], n: usize) -> Result<Vec<u64>> {
     let m = input.len();
@@ -77,7 +77,7 @@ pub(crate) fn compare_planes_cost(model: &mut CostModel, m: usize, n: usize) {
     tree::cost(model, m.div_ceil(2), n, false);
 }
 
-/// Shares of [x_low < y_low] and [x < y] where x_low are the lowest `split` planes: party 0 holds x, party 1 y.
+/// Shares of `[x_low < y_low]` and `[x < y]` where x_low are the lowest `split` planes: party 0 holds x, party 1 y.
 pub(crate) fn compare_both(
     s: &mut Session,
     input: &[Vec<u64>],
@@ -105,7 +105,7 @@ pub(crate) fn compare_both_cost(model: &mut CostModel, m: usize, split: usize, n
     tree::cost(model, m.div_ceil(2) + 1, n, false);
 }
 
-/// Shares of [x < y] for unsigned `bits`-bit numbers, 1 <= bits <= 64; party 0 passes x, party 1 passes y.
+/// Shares of `[x < y]` for unsigned `bits`-bit numbers, 1 <= bits <= 64; party 0 passes x, party 1 passes y.
 ///
 /// Bytes per comparison: (7*D - 2)/8 for the D = bits/2 digits and (6*(D-1) - 2*log2 D)/8 for the tree;
 /// rounds: 2 + ceil(log2 D).
@@ -128,8 +128,8 @@ pub fn less_than_cost(m: &mut CostModel, n: usize, bits: u32) {
     }
 }
 
-/// Shares of [x >= 0] for x in Z_2^l read as signed, l >= 2: 1 ^ msb(x0) ^ msb(x1) ^ carry, where the carry into
-/// the top bit is [2^(l-1) - 1 - low(x0) < low(x1)]. Exact for every x.
+/// Shares of `[x >= 0]` for x in Z_2^l read as signed, l >= 2: 1 ^ msb(x0) ^ msb(x1) ^ carry, where the carry into
+/// the top bit is `[2^(l-1) - 1 - low(x0) < low(x1)]`. Exact for every x.
 ///
 /// # Errors
 /// `RingWidth` when l < 2; channel errors.

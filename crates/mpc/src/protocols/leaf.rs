@@ -105,8 +105,8 @@ fn send_two(s: &mut Session, x0: &[u64], x1: &[u64], n: usize, want_eq: bool) ->
     let mut pads = Vec::with_capacity(words(n));
     let mut q = [0; 2 * GROUP];
     for _ in 0..words(n) {
-        s.send.fill(&mut q)?;
-        pads.push(pads2(&s.hash, delta, &q));
+        s.draw_sent(&mut q)?;
+        pads.push(pads2(&s.send_pads.key, delta, &q));
     }
     let d1 = recv_plane(&mut *s.channel, n)?;
     let d0 = recv_plane(&mut *s.channel, n)?;
@@ -140,8 +140,8 @@ fn send_one(s: &mut Session, x0: &[u64], n: usize) -> Result<Digit> {
     let mut f = vec![0; words(n)];
     let mut q = [0; GROUP];
     for w in 0..words(n) {
-        s.send.fill(&mut q)?;
-        let ([m0], [m1]) = (s.hash.planes::<1>(&q, 0), s.hash.planes::<1>(&q, delta));
+        s.draw_sent(&mut q)?;
+        let ([m0], [m1]) = (s.send_pads.key.planes::<1>(&q, 0), s.send_pads.key.planes::<1>(&q, delta));
         lt[w] = m0;
         f[w] = m0 ^ m1;
     }
@@ -182,10 +182,10 @@ fn choose_two(s: &mut Session, y0: &[u64], y1: &[u64], n: usize) -> Result<Digit
     let mut t = [0; 2 * GROUP];
     let [mut lt, mut eq, mut d1, mut d0] = [(); 4].map(|()| vec![0; words(n)]);
     for w in 0..words(n) {
-        s.recv.fill(&mut t)?;
+        s.draw_received(&mut t)?;
         let (t1, t0) = halves(&t);
-        let (c1, c0) = (s.hash.choices(t1), s.hash.choices(t0));
-        let (h, l): ([u64; 3], [u64; 3]) = (s.hash.planes(t1, 0), s.hash.planes(t0, 0));
+        let (c1, c0) = (s.recv_pads.key.choices(t1), s.recv_pads.key.choices(t0));
+        let (h, l): ([u64; 3], [u64; 3]) = (s.recv_pads.key.planes(t1, 0), s.recv_pads.key.planes(t0, 0));
         lt[w] = h[0] ^ ((h[0] ^ h[1]) & c0) ^ l[0] ^ ((l[0] ^ l[1]) & c1);
         eq[w] = h[2] ^ l[2];
         d1[w] = c1 ^ y1[w];
@@ -200,9 +200,9 @@ fn choose_one(s: &mut Session, y0: &[u64], n: usize) -> Result<Digit> {
     let mut t = [0; GROUP];
     let [mut lt, mut d] = [(); 2].map(|()| vec![0; words(n)]);
     for w in 0..words(n) {
-        s.recv.fill(&mut t)?;
-        d[w] = s.hash.choices(&t) ^ y0[w];
-        [lt[w]] = s.hash.planes(&t, 0);
+        s.draw_received(&mut t)?;
+        d[w] = s.recv_pads.key.choices(&t) ^ y0[w];
+        [lt[w]] = s.recv_pads.key.planes(&t, 0);
     }
     send_plane(&mut *s.channel, &d, n)?;
     Ok(Digit { lt, eq: Some(y0.to_vec()) })

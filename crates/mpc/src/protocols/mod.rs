@@ -7,7 +7,7 @@ mod divide;
 mod leaf;
 mod maximum;
 mod pool;
-mod product;
+pub(crate) mod product;
 mod relu;
 mod tree;
 mod truncate;

@@ -116,14 +116,14 @@ fn recv_pads(s: &mut Session, n: usize, pads: &mut [Vec<u64>]) -> Result<Vec<u64
     let mut choices = Vec::with_capacity(words(n));
     let (mut t, mut h) = ([0; STEP], [0; STEP]);
     for (_, m) in chunks(n, STEP) {
-        s.recv.fill(&mut t[..m])?;
+        s.draw_received(&mut t[..m])?;
         t[m..].fill(0);
         for group in t[..m.next_multiple_of(64)].chunks_exact(64) {
             if let Ok(group) = group.try_into() {
-                choices.push(s.hash.choices(group));
+                choices.push(s.recv_pads.key.choices(group));
             }
         }
-        s.hash.hash(&t[..m], 0, &mut h[..m]);
+        s.recv_pads.key.hash(&t[..m], 0, &mut h[..m]);
         split(&h[..m], pads);
     }
     Ok(choices)
@@ -133,10 +133,10 @@ fn send_pads(s: &mut Session, n: usize, p0: &mut [Vec<u64>], p1: &mut [Vec<u64>]
     let delta = s.send.delta();
     let (mut q, mut h) = ([0; STEP], [0; STEP]);
     for (_, m) in chunks(n, STEP) {
-        s.send.fill(&mut q[..m])?;
-        s.hash.hash(&q[..m], 0, &mut h[..m]);
+        s.draw_sent(&mut q[..m])?;
+        s.send_pads.key.hash(&q[..m], 0, &mut h[..m]);
         split(&h[..m], p0);
-        s.hash.hash(&q[..m], delta, &mut h[..m]);
+        s.send_pads.key.hash(&q[..m], delta, &mut h[..m]);
         split(&h[..m], p1);
     }
     Ok(())

@@ -42,12 +42,12 @@ fn triple(s: &mut Session, n: usize) -> Result<Triple> {
     let mut t = Triple { a: plane(), b: [plane(), plane()], c: [plane(), plane()] };
     let mut blocks = [0; GROUP];
     for w in 0..words(n) {
-        s.send.fill(&mut blocks)?;
-        let m0: [u64; 2] = s.hash.planes(&blocks, 0);
-        let m1: [u64; 2] = s.hash.planes(&blocks, delta);
-        s.recv.fill(&mut blocks)?;
-        let a = s.hash.choices(&blocks);
-        let mc: [u64; 2] = s.hash.planes(&blocks, 0);
+        s.draw_sent(&mut blocks)?;
+        let m0: [u64; 2] = s.send_pads.key.planes(&blocks, 0);
+        let m1: [u64; 2] = s.send_pads.key.planes(&blocks, delta);
+        s.draw_received(&mut blocks)?;
+        let a = s.recv_pads.key.choices(&blocks);
+        let mc: [u64; 2] = s.recv_pads.key.planes(&blocks, 0);
         t.a[w] = a;
         for k in 0..2 {
             let b = m0[k] ^ m1[k];

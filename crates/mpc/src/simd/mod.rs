@@ -155,9 +155,9 @@ mod tests {
         transpose64(&mut m);
         portable::transpose64(&mut m2);
         assert_eq!(m, m2);
-        for i in 0..64 {
-            for j in 0..64 {
-                assert_eq!((m[j] >> i) & 1, (before[i] >> j) & 1);
+        for (j, row) in m.iter().enumerate() {
+            for (i, old) in before.iter().enumerate() {
+                assert_eq!((row >> i) & 1, (old >> j) & 1);
             }
         }
     }
