@@ -141,7 +141,10 @@ impl Kernel {
         match self {
             Kernel::Portable => 20.0 * m * k,
             Kernel::Avx2 => 8.0 * m * k,
-            Kernel::Mullo | Kernel::Ifma => 2.0 * m * k + WHOLE_WORDS * k,
+            Kernel::Mullo | Kernel::Ifma => {
+                let copies = if m > 12.0 { COPY * k } else { 0.0 };
+                2.0 * m * k + WHOLE_WORDS * k + copies
+            }
             Kernel::Vnni => m * quads * products as f64 + recombination,
             Kernel::Amx | Kernel::EmulatedAmx => {
                 let tiles = (m / 16.0).ceil() * (quads / 16.0).ceil();
@@ -153,6 +156,8 @@ impl Kernel {
 
 /// Relative cost of reading one row of sixteen whole words.
 const WHOLE_WORDS: f64 = 1.0;
+/// Relative cost of copying sixteen whole words that several register tiles read.
+const COPY: f64 = 8.0;
 /// Relative cost of turning one accumulator of sixteen lanes into words.
 const RECOMBINATION: f64 = 4.0;
 /// Relative cost of cutting sixteen words of four rows into one limb each.

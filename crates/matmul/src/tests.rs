@@ -207,7 +207,7 @@ fn inserting_rows_equals_packing_quads() {
 fn wrong_buffers_are_refused() {
     let w = Weights::new(2, 3, &[1, 2, 3, 4, 5, 6]).unwrap();
     let p = Prepared::new(&w, Kernel::Portable, 40, 3).unwrap();
-    let row = vec![1u64; 8];
+    let row = [1u64; 8];
     let (mut a, mut b, mut short) = (vec![0; 8], vec![0; 8], vec![0; 7]);
     let mut s = Scratch::new();
     let rows = [Some(&row[..]), None, Some(&row[..])];

@@ -1,29 +1,44 @@
-//! Python bindings: `hushnet._native`.
+//! Python bindings: `hushnet._native`. Types and defaults for users stand in `python/hushnet/_native.pyi`.
 
+mod arrays;
+mod client;
+mod errors;
+mod guard;
+mod parameters;
+mod plan;
+mod server;
 mod two_party_planning;
 
-use hushnet_rlwe::{security, BatchStageSpec};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Largest log2 q at 128-bit security for ring degree `n`, or None.
+/// Name of the instruction set in use; HushnetError when `HUSHNET_SIMD` cannot be obeyed.
 #[pyfunction]
-fn max_modulus_bits(ring_degree: usize) -> Option<u32> {
-    security::max_modulus_bits(ring_degree)
-}
-
-/// `(modulus_bits, delta_bits, drop_bits, noise_bits)` of a batch linear stage; ValueError when none is secure.
-#[pyfunction]
-fn batch_stage_parameters(ring_degree: usize, weight_l2: f64, output_bound: u64, shared_mask: bool) -> PyResult<(u32, u32, u32, f64)> {
-    let spec = BatchStageSpec { ring_degree, weight_l2, output_bound, shared_mask };
-    let p = spec.choose().map_err(|e| PyValueError::new_err(e.to_string()))?;
-    Ok((p.modulus_bits(), p.delta_bits(), p.drop_bits(), spec.encryption_noise().log2()))
+fn simd() -> PyResult<&'static str> {
+    hushnet_runtime::simd_init()
+        .map(hushnet_runtime::Isa::name)
+        .map_err(|e| errors::Kind::HushnetError.error(e))
 }
 
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(max_modulus_bits, m)?)?;
-    m.add_function(wrap_pyfunction!(batch_stage_parameters, m)?)?;
+    // Records of this program go to Python's `logging`, under `hushnet_runtime`; those of its libraries from warnings on.
+    let logger = pyo3_log::Logger::new(m.py(), pyo3_log::Caching::LoggersAndLevels)?
+        .filter(log::LevelFilter::Warn)
+        .filter_target("hushnet_runtime".to_owned(), log::LevelFilter::Info);
+    // A second interpreter finds the logger installed.
+    let _ = logger.install();
+    errors::register(m)?;
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<plan::Plan>()?;
+    m.add_class::<client::Client>()?;
+    m.add_class::<server::ServerHandle>()?;
+    m.add_function(wrap_pyfunction!(simd, m)?)?;
+    m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
+    m.add_function(wrap_pyfunction!(client::run_local, m)?)?;
+    m.add_function(wrap_pyfunction!(client::connect, m)?)?;
+    m.add_function(wrap_pyfunction!(server::serve, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     two_party_planning::register(m)?;
     Ok(())
 }

@@ -5,10 +5,11 @@
 //! is sub-Gaussian with variance proxy `2^(2k-1)/9`, so a coefficient leaves `(-p/2, p/2)` with probability at most
 //! `2 exp(-9 p^2 / (4 N 2^(2k)))`. Moduli where that is below 2^-80 take one product
 //! ([`ExactMultiplier::single_part_bits`]); wider ones are split into the low 32 bits and the rest, which are both
-//! narrow enough, and take two.
+//! narrow enough, and take two. Words that are not uniform can exceed the bound where `N 2^(k-1) >= p/2`; split ones never
+//! do, and what comes out otherwise is wrong, not unsafe.
 
 use crate::error::{expect_bits, expect_len};
-use crate::ntt::Finish;
+use crate::ntt::{Centre, Finish, Rounding};
 use crate::prime::primes_near;
 use crate::{kernels, low_mask, simd, AlignedWords, Isa, Ntt, RingError};
 use zeroize::Zeroize;
@@ -63,11 +64,13 @@ impl WordsHat {
 /// Room for one multiplication at a time. Wiped on drop, since products with secrets pass through it.
 pub struct MulScratch {
     product: AlignedWords,
+    sum: AlignedWords,
 }
 
 impl Drop for MulScratch {
     fn drop(&mut self) {
         self.product.zeroize();
+        self.sum.zeroize();
     }
 }
 
@@ -133,7 +136,7 @@ impl ExactMultiplier {
     /// Room for the multiplications of one thread.
     #[must_use]
     pub fn scratch(&self) -> MulScratch {
-        MulScratch { product: AlignedWords::new(self.degree()) }
+        MulScratch { product: AlignedWords::new(self.degree()), sum: AlignedWords::new(self.degree()) }
     }
 
     /// Transforms a ternary polynomial.
@@ -185,17 +188,21 @@ impl ExactMultiplier {
         expect_len("word polynomial", words.len(), self.degree())?;
         self.check_words(hat)?;
         let k = hat.modulus_bits;
-        let p = self.ntt.modulus();
+        let single = Centre { add: 0, down: 0, shift: 64 - k };
+        let low = Centre { add: 0, down: 0, shift: 64 - LOW_PART_BITS };
+        // What is left when the centred low part is taken away, so rounded.
+        let high = Centre {
+            add: 1 << (LOW_PART_BITS - 1),
+            down: LOW_PART_BITS,
+            shift: (64 + LOW_PART_BITS).saturating_sub(k),
+        };
         match hat.parts.as_mut_slice() {
-            [single] => kernels::centre_into(self.isa(), words, 64 - k, 64 - k, p, single),
-            [low, high] => {
-                kernels::centre_into(self.isa(), words, LOW_PART_BITS, LOW_PART_BITS, p, low);
-                kernels::centre_high_into(self.isa(), words, k, p, high);
+            [part] => self.ntt.forward_words(words, single, part),
+            [part, rest] => {
+                self.ntt.forward_words(words, low, part);
+                self.ntt.forward_words(words, high, rest);
             }
             _ => return Err(RingError::ForeignHat("word polynomial")),
-        }
-        for part in &mut hat.parts {
-            self.ntt.forward(part)?;
         }
         Ok(())
     }
@@ -254,6 +261,55 @@ impl ExactMultiplier {
         self.product(a, s, Sink::SubtractFrom, out, scratch)
     }
 
+    /// `phase = 2^raise base + a s mod 2^k`, centred, rounded to the nearest multiple of 2^d: `out` gets the multiples, the
+    /// result is the largest distance of a phase from one (at most 2^(d-1)). Does not allocate.
+    ///
+    /// # Errors
+    /// As [`Self::multiply_into`], and [`RingError::ModulusBits`] unless `d < k` and `raise < k`.
+    pub fn multiply_round_into(
+        &self,
+        a: &WordsHat,
+        s: &SmallHat,
+        base: (&[u64], u32),
+        d: u32,
+        out: &mut [i64],
+        scratch: &mut MulScratch,
+    ) -> Result<u64, RingError> {
+        let (base, raise) = base;
+        let k = a.modulus_bits;
+        expect_len("rounded words", out.len(), self.degree())?;
+        expect_len("base", base.len(), self.degree())?;
+        if d >= k || raise >= k {
+            return Err(RingError::ModulusBits(k - 1));
+        }
+        self.check_operands(a, s, scratch)?;
+        if let [part] = a.parts.as_slice() {
+            let factors: (&[u64], &[u64]) = (&s.values, &s.quotients);
+            let rounding = Rounding { raise, k, d };
+            let done = self.ntt.multiply_round(part, factors, &mut scratch.product, (base, rounding), out);
+            if let Some(largest) = done {
+                return Ok(largest);
+            }
+        }
+        let mut sum = std::mem::replace(&mut scratch.sum, AlignedWords::new(0));
+        let result = kernels::raise_into(self.isa(), base, raise, &mut sum)
+            .and_then(|()| self.product(a, s, Sink::Add, &mut sum, scratch))
+            .and_then(|()| kernels::round_into(self.isa(), &sum, k, d, out));
+        scratch.sum = sum;
+        result
+    }
+
+    fn check_operands(&self, a: &WordsHat, s: &SmallHat, scratch: &MulScratch) -> Result<(), RingError> {
+        self.check_words(a)?;
+        if s.values.len() != self.degree() || s.isa != self.isa() {
+            return Err(RingError::ForeignHat("small polynomial"));
+        }
+        if scratch.product.len() != self.degree() {
+            return Err(RingError::ForeignHat("scratch"));
+        }
+        Ok(())
+    }
+
     fn product(
         &self,
         a: &WordsHat,
@@ -262,15 +318,8 @@ impl ExactMultiplier {
         out: &mut [u64],
         scratch: &mut MulScratch,
     ) -> Result<(), RingError> {
-        let n = self.degree();
-        expect_len("product", out.len(), n)?;
-        self.check_words(a)?;
-        if s.values.len() != n || s.isa != self.isa() {
-            return Err(RingError::ForeignHat("small polynomial"));
-        }
-        if scratch.product.len() != n {
-            return Err(RingError::ForeignHat("scratch"));
-        }
+        expect_len("product", out.len(), self.degree())?;
+        self.check_operands(a, s, scratch)?;
         if into == Sink::Set {
             out.fill(0);
         }
@@ -368,5 +417,19 @@ mod tests {
         assert!(matches!(small.small_hat(&[2; 8]), Err(RingError::NotTernary)));
         assert!(matches!(small.words_hat(&[0; 8], 65), Err(RingError::ModulusBits(65))));
         assert!(matches!(small.words_hat(&[0; 7], 64), Err(RingError::Length { .. })));
+    }
+
+    /// Does not compile when a secret type implements `Debug`: the function would be ambiguous.
+    #[test]
+    fn secrets_have_no_debug() {
+        trait Unprintable<A> {
+            fn check() {}
+        }
+        struct Printable;
+        impl<T: ?Sized> Unprintable<()> for T {}
+        impl<T: ?Sized + std::fmt::Debug> Unprintable<Printable> for T {}
+        <SmallHat as Unprintable<_>>::check();
+        <MulScratch as Unprintable<_>>::check();
+        <Prg as Unprintable<_>>::check();
     }
 }

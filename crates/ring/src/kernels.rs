@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::expect_len;
+use crate::ntt::Centre;
 use crate::{low_mask, Isa, RingError};
 
 /// Defines `$name(isa, args...)`, which runs one loop compiled for the widest vectors that `isa` allows.
@@ -13,9 +14,9 @@ macro_rules! multiversion {
             fn body($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             {
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
                 fn avx512($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
-                #[target_feature(enable = "avx2")]
+                #[target_feature(enable = "avx2,popcnt")]
                 fn avx2($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
                 let isa = isa.usable();
                 if isa >= Isa::Avx512 {
@@ -90,22 +91,27 @@ multiversion! {
 }
 
 multiversion! {
-    /// Words shifted left and then arithmetically right (a centred residue), as residues modulo p.
-    pub(crate) fn centre_into(words: &[u64], left: u32, right: u32, p: u64, out: &mut [u64]) {
+    /// Centred parts of words, as residues modulo p.
+    pub(crate) fn centre_into(words: &[u64], centre: Centre, p: u64, out: &mut [u64]) {
+        let Centre { add, down, shift } = centre;
         for (o, w) in out.iter_mut().zip(words) {
-            let v = (w << left) as i64 >> right;
+            let v = (w.wrapping_add(add) >> down << shift) as i64 >> shift;
             *o = (v as u64).wrapping_add(p & (v >> 63) as u64);
         }
     }
 }
 
 multiversion! {
-    /// The centred rest `(a - centred low 32 bits of a) / 2^32` modulo 2^(k-32), as residues modulo p.
-    pub(crate) fn centre_high_into(words: &[u64], k: u32, p: u64, out: &mut [u64]) {
-        for (o, w) in out.iter_mut().zip(words) {
-            let rest = w.wrapping_add(1 << 31) >> 32;
-            let v = (rest << (96 - k)) as i64 >> (96 - k);
-            *o = (v as u64).wrapping_add(p & (v >> 63) as u64);
+    /// Adds the samples of one generator group (24 words) to at most 32 words, as `sample` defines them.
+    pub(crate) fn add_coins(random: &[u64; 24], words: &mut [u64]) {
+        for (j, word) in words.iter_mut().enumerate() {
+            let coins = if j < 24 {
+                random[j] & low_mask(42)
+            } else {
+                // 22 + 20 bits, side by side.
+                random[j - 24] >> 42 | (random[j - 16] >> 42 & low_mask(20)) << 22
+            };
+            *word = word.wrapping_add(u64::from(coins.count_ones())).wrapping_sub(21);
         }
     }
 }

@@ -31,6 +31,7 @@ pub fn pack(words: &[u64], k: u32, out: &mut [u8]) -> Result<(), RingError> {
 pub fn pack_with(isa: Isa, words: &[u64], k: u32, out: &mut [u8]) -> Result<(), RingError> {
     expect_bits(k)?;
     expect_len("packed bytes", out.len(), packed_len(words.len(), k))?;
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     if isa.usable() >= Isa::Ifma && k as usize >= vbmi::NARROWEST {
@@ -59,6 +60,7 @@ pub fn unpack(bytes: &[u8], k: u32, out: &mut [u64]) -> Result<(), RingError> {
 pub fn unpack_with(isa: Isa, bytes: &[u8], k: u32, out: &mut [u64]) -> Result<(), RingError> {
     expect_bits(k)?;
     expect_len("packed bytes", bytes.len(), packed_len(out.len(), k))?;
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     if isa.usable() >= Isa::Ifma && k as usize >= vbmi::NARROWEST {

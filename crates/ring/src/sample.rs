@@ -1,14 +1,12 @@
 //! Secret and error distributions. Constant time: no branch and no address depends on a sample.
 
-use crate::Prg;
+use crate::{kernels, Prg};
 use zeroize::Zeroize;
 
 /// Samples made from one group of [`GROUP_WORDS`] generator words.
 const GROUP: usize = 32;
 /// Generator words of a group.
 const GROUP_WORDS: usize = 24;
-/// Bits counted for one error sample.
-const COINS: u32 = 42;
 
 /// Uniform on {-1, 0, 1}: `floor(3 w / 2^64) - 1` of one uniform 64-bit word `w` a sample.
 ///
@@ -48,18 +46,13 @@ pub fn centred_binomial_add(prg: &mut Prg, words: &mut [u64]) {
     if prg.add_errors(words, words.len().div_ceil(GROUP) * GROUP_WORDS / 2) {
         return;
     }
-    let mut random = [0; GROUP_WORDS];
-    for group in words.chunks_mut(GROUP) {
-        prg.fill_words(&mut random);
-        for (j, word) in group.iter_mut().enumerate() {
-            let coins = if j < GROUP_WORDS {
-                random[j] & crate::low_mask(COINS)
-            } else {
-                // 22 + 20 bits, side by side.
-                let i = j - GROUP_WORDS;
-                random[i] >> COINS | (random[i + 8] >> COINS & crate::low_mask(20)) << 22
-            };
-            *word = word.wrapping_add(u64::from(coins.count_ones())).wrapping_sub(u64::from(COINS / 2));
+    // Several groups at a time, so that the generator works in bulk.
+    let mut random = [[0; GROUP_WORDS]; 8];
+    for groups in words.chunks_mut(random.len() * GROUP) {
+        let used = &mut random[..groups.len().div_ceil(GROUP)];
+        prg.fill_words(used.as_flattened_mut());
+        for (random, group) in used.iter().zip(groups.chunks_mut(GROUP)) {
+            kernels::add_coins(prg.isa(), random, group);
         }
     }
     random.zeroize();

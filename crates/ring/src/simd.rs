@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 pub enum Isa {
     /// Plain Rust.
     Portable,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and POPCNT.
     Avx2,
     /// AVX-512 F, BW, DQ, VL, CD.
     Avx512,
@@ -114,7 +114,7 @@ fn detect() -> Isa {
     macro_rules! all {
         ($($f:tt),*) => { $(is_x86_feature_detected!($f))&&* };
     }
-    if !all!("avx2", "fma") {
+    if !all!("avx2", "fma", "popcnt") {
         return Isa::Portable;
     }
     if !all!("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd") {

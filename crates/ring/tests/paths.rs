@@ -67,7 +67,16 @@ proptest! {
                 assert_eq!(b.wrapping_add(*r) & low_mask(k), *x);
                 assert_eq!(b.wrapping_sub(*r) & low_mask(k), *y);
             }
-            results
+            // Rounding the sum at once is adding and then rounding.
+            let (d, raise) = (k / 2, k / 3);
+            let (mut at_once, mut rounded, mut sum) = (vec![0; n], vec![0; n], vec![0; n]);
+            let largest =
+                m.multiply_round_into(&hat, &small, (&base, raise), d, &mut at_once, &mut scratch).unwrap();
+            kernels::raise_into(isa, &base, raise, &mut sum).unwrap();
+            m.multiply_add_into(&hat, &small, &mut sum, &mut scratch).unwrap();
+            assert_eq!(kernels::round_into(isa, &sum, k, d, &mut rounded).unwrap(), largest);
+            assert_eq!(at_once, rounded);
+            (results, at_once, largest)
         });
     }
 

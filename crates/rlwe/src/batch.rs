@@ -123,7 +123,29 @@ impl BatchStageSpec {
         delta_bits: u32,
         drop_bits: u32,
     ) -> Result<BatchStageParams, ParamsError> {
-        let limit = self.limit()?;
+        self.check_width(self.limit()?, modulus_bits, delta_bits, drop_bits)
+    }
+
+    /// Checks parameters for correctness only: for plans that are marked insecure, which the caller has allowed.
+    ///
+    /// # Errors
+    /// [`ParamsError`] naming what does not hold.
+    pub fn check_insecure(
+        &self,
+        modulus_bits: u32,
+        delta_bits: u32,
+        drop_bits: u32,
+    ) -> Result<BatchStageParams, ParamsError> {
+        self.check_width(64, modulus_bits, delta_bits, drop_bits)
+    }
+
+    fn check_width(
+        &self,
+        limit: u32,
+        modulus_bits: u32,
+        delta_bits: u32,
+        drop_bits: u32,
+    ) -> Result<BatchStageParams, ParamsError> {
         let needed = delta_bits.saturating_add(self.output_bits());
         if modulus_bits > limit || needed > modulus_bits {
             return Err(ParamsError::TooWide {

@@ -17,11 +17,6 @@ pub struct BatchContext {
 }
 
 /// The secret of one block of images. No `Debug`; wiped on drop.
-///
-/// ```compile_fail
-/// fn shows<T: std::fmt::Debug>() {}
-/// shows::<hushnet_rlwe::ClientKey>();
-/// ```
 pub struct ClientKey {
     context: BatchContext,
     secret: SmallHat,
@@ -214,16 +209,15 @@ impl ClientKey {
         self.check(p)?;
         let (k, d, u) = (p.modulus_bits(), p.delta_bits(), p.drop_bits());
         let multiplier = &self.context.multiplier;
-        let isa = multiplier.isa();
-        let words = &mut scratch.words;
         match c1 {
             MaskSum::Exact(hat) => {
                 if hat.modulus_bits() != k {
                     return Err(CipherError::MaskBits { got: hat.modulus_bits(), expected: k });
                 }
-                kernels::raise_into(isa, c0_dropped, u, words)?;
-                multiplier.multiply_add_into(hat, &self.secret, words, &mut scratch.product)?;
-                Ok(NoiseSample { largest: kernels::round_into(isa, words, k, d, out)? })
+                let product = &mut scratch.product;
+                let largest =
+                    multiplier.multiply_round_into(hat, &self.secret, (c0_dropped, u), d, out, product)?;
+                Ok(NoiseSample { largest })
             }
             MaskSum::Dropped(c1_words) => {
                 let hat = match &mut scratch.hat {
@@ -231,10 +225,16 @@ impl ClientKey {
                     other => other.insert(multiplier.zero_words_hat(k - u)?),
                 };
                 multiplier.words_hat_into(c1_words, hat)?;
-                kernels::raise_into(isa, c0_dropped, 0, words)?;
-                multiplier.multiply_add_into(hat, &self.secret, words, &mut scratch.product)?;
                 // u < d by construction of the parameters: the noise of dropping u bits is at least 2^(u-1).
-                let largest = kernels::round_into(isa, words, k - u, d - u, out)?;
+                let product = &mut scratch.product;
+                let largest = multiplier.multiply_round_into(
+                    hat,
+                    &self.secret,
+                    (c0_dropped, 0),
+                    d - u,
+                    out,
+                    product,
+                )?;
                 Ok(NoiseSample { largest: largest << u })
             }
         }

@@ -1,1 +1,24 @@
 //! Plan, executors, session, transport, server and client.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod channel;
+pub mod client_aided;
+pub mod compute;
+pub mod error;
+pub mod local;
+pub mod plan;
+pub mod program;
+pub mod trace;
+pub mod transport;
+pub mod wire;
+
+pub use client_aided::{Client, ClientOptions, Input, Output, ServerPlan};
+pub use compute::Compute;
+pub use error::{Error, InputError, ProtocolError, TransportError};
+pub use plan::{Limits, Plan, PlanError, PlanOptions};
+pub use program::{InputData, RangeError};
+pub use trace::{Progress, ServerTrace, Trace};
+
+pub use hushnet_ring::simd::init as simd_init;
+pub use hushnet_ring::Isa;

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hushnet import InputError, data
 
-out = Console(soft_wrap=True)
+out = Console(width=None if Console().is_terminal else 120)
 err = Console(stderr=True, soft_wrap=True)
 
 
@@ -62,7 +62,7 @@ def read_arrays(path: Path) -> Any:
             with np.load(path, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
         if "idx" in path.name:
-            return data.load_idx(path)
+            return data.as_images(data.load_idx(path))
     except (ValueError, OSError, EOFError) as error:
         raise InputError(f"{path}: not a readable array file: {error}") from error
     raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files)")

@@ -108,28 +108,33 @@ def text_summary(s: dict[str, Any]) -> str:
 
 
 def draw(path: Path, images: np.ndarray, labels: np.ndarray, logits: np.ndarray, seen: bytes) -> Path:
-    """Digits with predictions, and above each group what the server received for the same pixels."""
+    """Digits with predictions as the client sees them, and as many bytes of what the server received instead."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    columns, rows = 12, 4
-    figure, axes = pyplot.subplots(rows + 2, columns, figsize=(columns * 0.85, (rows + 2) * 1.0))
-    for axis in axes.ravel():
-        axis.axis("off")
-    for i, axis in enumerate(axes[:rows].ravel()[: len(images)]):
+    columns, rows, side = 12, 4, 28
+    count = min(len(images), columns * rows)
+
+    def mosaic(tiles: np.ndarray) -> np.ndarray:
+        grid = np.zeros((rows * columns, side, side))
+        grid[: len(tiles)] = tiles
+        return grid.reshape(rows, columns, side, side).swapaxes(1, 2).reshape(rows * side, columns * side)
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(15, 3.6), layout="constrained")
+    left.imshow(1 - mosaic(images[:count].reshape(-1, side, side)), cmap="gray", vmin=0, vmax=1)
+    for i in range(count):
         predicted = int(logits[i].argmax())
-        axis.imshow(images[i].reshape(28, 28), cmap="gray_r")
-        axis.set_title(str(predicted), color="#1b7837" if predicted == labels[i] else "#b2182b", fontsize=10, pad=2)
-    noise = np.frombuffer(seen[: 2 * columns * 784], dtype=np.uint8)
-    for i, axis in enumerate(axes[rows:].ravel()):
-        part = noise[i * 784 : (i + 1) * 784]
-        if len(part) == 784:
-            axis.imshow(part.reshape(28, 28), cmap="gray")
-    axes[rows][0].set_title("what the server received (first bytes)", fontsize=9, loc="left", pad=3)
-    figure.suptitle("What the client sees: digit and prediction (green: right)", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+        colour = "#1b7837" if predicted == labels[i] else "#b2182b"
+        left.text(i % columns * side + 1, i // columns * side + 8, str(predicted), color=colour, fontsize=11, weight="bold")
+    left.set_title("The client: digits and decrypted predictions (green: right)")
+    received = np.frombuffer(seen, dtype=np.uint8)[: count * side * side]
+    if len(received) == count * side * side:
+        right.imshow(mosaic(received.reshape(count, side, side)), cmap="gray", vmin=0, vmax=255)
+    right.set_title("The server: the bytes that it received")
+    for axis in (left, right):
+        axis.axis("off")
+    figure.savefig(path, dpi=90)
     pyplot.close(figure)
     return path

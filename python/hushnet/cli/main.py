@@ -34,15 +34,16 @@ def compile_(
     batch: int = typer.Option(2048, min=1, help="Images that will usually be sent at once."),
     trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided."),
     calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them."),
-    input_min: float = typer.Option(0.0, help="Least input value, when there is no calibration."),
-    input_max: float = typer.Option(1.0, help="Largest input value, when there is no calibration."),
+    input_range: Optional[tuple[float, float]] = typer.Option(
+        None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
+    ),
     weight_bits: int = typer.Option(8, min=2, max=16),
     activation_bits: str = typer.Option("auto", help="'auto' or a number of bits."),
-    max_memory: Optional[float] = typer.Option(None, help="GiB that either side may use."),
+    max_memory: Optional[float] = typer.Option(None, help="GiB that client and server together may use."),
     as_json: bool = Json,
 ) -> None:
     """Choose packing, parameters and protocol for a network, and write the plan."""
-    options: dict[str, Any] = {"weight_bits": weight_bits, "input_range": (input_min, input_max)}
+    options: dict[str, Any] = {"weight_bits": weight_bits, "input_range": input_range}
     options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
@@ -147,6 +148,7 @@ def serve(
     threads: Optional[int] = Threads,
     max_sessions: int = typer.Option(16, min=1),
     idle_timeout: float = typer.Option(60.0, help="Seconds without a message after which a session is closed."),
+    record: Optional[Path] = typer.Option(None, help="Append everything that clients encrypt to this file: all that the server sees of it."),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
@@ -156,10 +158,12 @@ def serve(
         raise hushnet.InputError(f"--listen {listen}: give host:port, for example 0.0.0.0:8765")
     model = hushnet.Model.load(plan, allow_insecure=insecure)
     options: dict[str, Any] = {"max_sessions": max_sessions, "idle_timeout": idle_timeout, "allow_insecure": insecure}
+    if record:
+        options["record"] = str(record)
     if tls:
         options |= {"tls_cert": str(tls[0]), "tls_key": str(tls[1])}
     if threads:
-        _native.set_threads(threads)
+        options["threads"] = threads
     handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
     scheme = "wss" if tls else "ws"
     url = f"{scheme}://{host}:{handle.port}/ws"

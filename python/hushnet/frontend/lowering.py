@@ -100,7 +100,7 @@ class Driver:
             raise operators.Skipped
         call = Call(
             node,
-            known,  # type: ignore[arg-type]
+            known,
             self.prepared.opset,
             self.prepared.batch,
             fixed_batch=self.prepared.fixed_batch,

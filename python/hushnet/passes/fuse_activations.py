@@ -63,11 +63,11 @@ def _gate(links: Links, gate: Any, x: str, factor: float) -> str | None:
     if _is(gate, "hard_sigmoid", alpha=1 / 6, beta=0.5) and gate.inputs == [x] and _near(factor, 1.0):
         return "hard_swish"
     if _is(gate, "clip", min=0.0, max=6.0) and _near(factor, 1 / 6):
-        shifted = links.producer.get(gate.inputs[0])
+        shifted: Any = links.producer.get(gate.inputs[0])
         return "hard_swish" if _is(shifted, "affine", mul=1.0, add=3.0) and shifted.inputs == [x] else None
     if _is(gate, "affine", mul=1.0, add=1.0) and _near(factor, 0.5):
-        erf = links.producer.get(gate.inputs[0])
-        inner = links.producer.get(erf.inputs[0]) if _is(erf, "erf") else None
+        erf: Any = links.producer.get(gate.inputs[0])
+        inner: Any = links.producer.get(erf.inputs[0]) if _is(erf, "erf") else None
         return "gelu" if _is(inner, "affine", mul=math.sqrt(0.5), add=0.0) and inner.inputs == [x] else None
     return None
 

@@ -79,36 +79,34 @@ def _parameters(report: Report) -> Table:
     return table
 
 
-def _layers(report: Report) -> Table:
-    table = Table(title="Layers, for the whole batch", title_justify="left", header_style="bold")
-    for column in ("layer", "what", "k/d/u", "mask", "input range", "margin", "up", "down", "client", "server", "memory c/s", "tiles"):
-        table.add_column(column, justify="left" if column in ("layer", "what") else "right", overflow="fold")
+def _layers(report: Report) -> Group:
+    """Two tables that fit a narrow terminal: what every layer costs, and with which parameters and precision it runs."""
+    costs = Table(title="Layers, for the whole batch", title_justify="left", header_style="bold")
+    for column in ("layer", "what", "up", "down", "client", "server", "tiles"):
+        costs.add_column(column, justify="left" if column in ("layer", "what") else "right")
+    precision = Table(title="Parameters and precision of linear layers", title_justify="left", header_style="bold")
+    for column in ("layer", "k/d/u", "mask", "input range", "margin", "memory c/s"):
+        precision.add_column(column, justify="left" if column == "layer" else "right")
     for layer in report["layers"]:
         if layer["kind"] == "client":
             ops = ", ".join(op for op in layer["ops"] if op not in ("quantize", "dequantize")) or "encode or decode"
-            cells = ["", "", _spans(layer["ranges"]), "", "", "", seconds(layer["seconds_client"])]
-            table.add_row(layer["name"], f"client: {ops}", *cells, style="dim")
+            costs.add_row(layer["name"], f"client: {ops}", "", "", seconds(layer["seconds_client"]), style="dim")
             continue
+        traffic = (size(layer["bytes_up"]), size(layer["bytes_down"]))
+        times = (seconds(layer["seconds_client"]), seconds(layer["seconds_server"]))
+        costs.add_row(layer["name"], layer["geometry"], *traffic, *times, str(layer["tiles"]))
         span = layer["input_range"]
-        table.add_row(
+        precision.add_row(
             layer["name"],
-            layer["geometry"],
             f"{layer['modulus_bits']}/{layer['delta_bits']}/{layer['drop_bits']}",
             layer["mask"],
             f"±{span['largest']:.4g} in {span['bits']} bits",
             f"{layer['noise_margin_bits']:.2f} bits",
-            size(layer["bytes_up"]),
-            size(layer["bytes_down"]),
-            seconds(layer["seconds_client"]),
-            seconds(layer["seconds_server"]),
             f"{size(layer['client_memory_bytes'])} / {size(layer['server_memory_bytes'])}",
-            str(layer["tiles"]),
         )
-    return table
-
-
-def _spans(ranges: Mapping[str, Any]) -> str:
-    return "; ".join(f"±{r['largest']:.4g} in {r['bits']} bits" for r in ranges.values())
+    caption = "k: modulus 2^k, d: scale 2^d, u: low bits not sent back; margin: bits between the noise bound and a wrong result"
+    precision.caption, precision.caption_justify = caption, "left"
+    return Group(costs, precision)
 
 
 _MEASURED = ("seconds_client", "seconds_server", "bytes_up", "bytes_down", "noise_bits")

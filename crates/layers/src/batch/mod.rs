@@ -19,7 +19,7 @@ mod tile;
 pub use apply::PreparedLinear;
 pub(crate) use error::expect;
 pub use error::LayerError;
-pub use geometry::{Conv2d, Dense, Geometry};
+pub use geometry::{CheckedConv2d, CheckedDense, Conv2d, Dense, Geometry};
 pub use linear::BatchLinear;
 pub use store::RowStore;
 pub use tile::{Tile, Tiling};

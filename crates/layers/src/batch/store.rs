@@ -9,14 +9,17 @@ use rayon::prelude::*;
 use std::collections::VecDeque;
 use std::ops::Range;
 
+/// Quads of features whose whole polynomials [`RowStore::add_rows`] holds at a time.
+const WHOLE: usize = 16;
+
 /// Input rows of a tile and those that later tiles still read, as the layer's kernel reads them:
 /// whole words or byte limbs. Memory stays at the rows of the window.
+///
+/// The polynomials are cut into ranges of words, each stored by itself: a thread takes a range through storing,
+/// multiplying and emitting while it is in the cache.
 pub struct RowStore {
     pub(crate) shape: Shape,
-    rows: VecDeque<Row>,
-    /// Index of the first row of the window.
-    first: usize,
-    spare: Vec<Row>,
+    pub(crate) ranges: Vec<RangeStore>,
 }
 
 /// How rows are stored; equal for stores and layers that fit together.
@@ -37,6 +40,30 @@ pub(crate) struct Shape {
     pub(crate) layouts: Vec<Layout>,
 }
 
+/// Up to four neighbouring channels of one group at one position.
+struct Quad {
+    /// Which new row.
+    row: usize,
+    column: usize,
+    group: usize,
+    /// First channel within the group.
+    first: usize,
+    /// Channels that there are.
+    count: usize,
+    /// Features of the row that come now.
+    features: [Option<usize>; 4],
+}
+
+/// The window of one range of words.
+pub(crate) struct RangeStore {
+    /// Which words.
+    pub(crate) range: Range<usize>,
+    rows: VecDeque<Row>,
+    /// Index of the first row of the window; of a dense layer: how many features have come.
+    first: usize,
+    spare: Vec<Row>,
+}
+
 enum Row {
     /// Every feature at a stride, in wire order: channel, column.
     Words(AlignedWords),
@@ -45,85 +72,116 @@ enum Row {
 }
 
 impl Shape {
-    /// Words from feature to feature. Not a multiple of the cache's way size: the same words of
-    /// neighbouring features must not fall on the same cache sets.
-    pub(crate) fn stride(&self) -> usize {
-        self.words.next_multiple_of(8) + 8 * 17
-    }
-
-    fn features(&self) -> usize {
+    pub(crate) fn features(&self) -> usize {
         self.columns * self.groups * self.group_channels
     }
 
-    /// Lanes of one group of one position.
-    pub(crate) fn group_lanes(&self) -> usize {
-        self.layouts.iter().map(|l| l.segment_lanes(self.words)).sum()
+    /// Lanes of one group of one position, `words` words each.
+    pub(crate) fn group_lanes(&self, words: usize) -> usize {
+        self.layouts.iter().map(|l| l.segment_lanes(words)).sum()
     }
 
-    fn row_lanes(&self) -> usize {
-        self.columns * self.groups * self.group_lanes()
+    fn row_lanes(&self, words: usize) -> usize {
+        self.columns * self.groups * self.group_lanes(words)
     }
 
     fn slack(&self) -> usize {
         self.layouts.iter().map(Layout::slack_lanes).max().unwrap_or(0)
     }
 
-    /// Bytes of one row (a dense layer: of all features).
-    pub(crate) fn row_bytes(&self) -> usize {
+    /// Bytes of a range of `words` words of one row (a dense layer: of all features).
+    pub(crate) fn row_bytes(&self, words: usize) -> usize {
         match self.storage {
-            Storage::Words => 8 * self.features() * self.stride(),
-            Storage::Limbs => 64 * (self.row_lanes() + self.slack()),
+            Storage::Words => 8 * self.features() * stride(words),
+            Storage::Limbs => 64 * (self.row_lanes(words) + self.slack()),
         }
     }
 
-    fn new_row(&self) -> Row {
+    /// Quads of a row.
+    fn quads(&self) -> usize {
+        self.columns * self.groups * self.group_channels.div_ceil(4)
+    }
+
+    /// The `index`-th quad of a new row: neighbouring channels of one group at one position. Features outside of
+    /// `wanted` do not come now.
+    fn quad(&self, row: usize, index: usize, wanted: &Range<usize>) -> Quad {
+        let per_group = self.group_channels.div_ceil(4);
+        let (place, column) = (index / self.columns, index % self.columns);
+        let (group, first) = (place / per_group, place % per_group * 4);
+        let count = 4.min(self.group_channels - first);
+        let feature = |i: usize| (group * self.group_channels + first + i) * self.columns + column;
+        let features =
+            std::array::from_fn(|i| (i < count).then(|| feature(i)).filter(|f| wanted.contains(f)));
+        Quad { row, column, group, first, count, features }
+    }
+
+    /// Where a quad's limbs are in a row: first lane of its segment, the segment's layout, row of the segment.
+    fn place(&self, words: usize, quad: &Quad) -> (usize, &Layout, usize) {
+        let per_segment = 4 * self.layouts[0].quads();
+        let segment = quad.first / per_segment;
+        let before = segment * self.layouts[0].segment_lanes(words);
+        let start = (quad.column * self.groups + quad.group) * self.group_lanes(words) + before;
+        (start, &self.layouts[segment], quad.first % per_segment)
+    }
+
+    fn new_row(&self, words: usize) -> Row {
         match self.storage {
-            Storage::Words => Row::Words(AlignedWords::new(self.features() * self.stride())),
-            Storage::Limbs => Row::Limbs(vec![Lane::ZERO; self.row_lanes() + self.slack()]),
+            Storage::Words => Row::Words(AlignedWords::new(self.features() * stride(words))),
+            Storage::Limbs => Row::Limbs(vec![Lane::ZERO; self.row_lanes(words) + self.slack()]),
         }
     }
 }
 
+/// Words from feature to feature: an odd number of cache lines, so that the same words of neighbouring
+/// features do not fall on the same cache sets.
+pub(crate) fn stride(words: usize) -> usize {
+    8 * (words.div_ceil(8) | 1)
+}
+
 impl RowStore {
-    pub(crate) fn new(shape: Shape) -> Self {
-        Self { shape, rows: VecDeque::new(), first: 0, spare: Vec::new() }
+    pub(crate) fn new(shape: Shape, range: usize) -> Self {
+        let words = shape.words;
+        let cut = |at: usize| RangeStore {
+            range: at..words.min(at + range),
+            rows: VecDeque::new(),
+            first: 0,
+            spare: Vec::new(),
+        };
+        Self { ranges: (0..words).step_by(range).map(cut).collect(), shape }
     }
 
     /// Input rows (dense: whether any features) in memory.
     #[must_use]
     pub fn rows_held(&self) -> usize {
-        self.rows.len()
+        self.ranges.first().map_or(0, |r| r.rows.len())
     }
 
     /// Bytes in use, spare rows included.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        (self.rows.len() + self.spare.len()) * self.shape.row_bytes()
+        let bytes = |r: &RangeStore| (r.rows.len() + r.spare.len()) * self.shape.row_bytes(r.range.len());
+        self.ranges.iter().map(bytes).sum()
     }
 
     /// Forgets all rows and keeps the memory, for the next block of images.
     pub fn clear(&mut self) {
-        self.spare.extend(self.rows.drain(..));
-        self.first = 0;
+        for r in &mut self.ranges {
+            r.spare.extend(r.rows.drain(..));
+            r.first = 0;
+        }
     }
 
     /// Drops the rows before `row` (not of a dense layer, whose features are all needed to the end).
     pub fn drop_before(&mut self, row: usize) {
-        if self.shape.dense {
-            return;
-        }
-        while self.first < row {
-            match self.rows.pop_front() {
-                Some(r) => self.spare.push(r),
-                None => break,
-            }
-            self.first += 1;
+        for r in &mut self.ranges {
+            r.drop_before(&self.shape, row);
         }
     }
 
     /// Adds the input rows `rows` of the geometry (dense: features), in order after those before.
-    /// `fill(position, words)` writes the words (below 2^k) of the feature at `position` among
+    /// `fill(position, words)` writes all words (below 2^k) of the feature at `position` among
     /// the new ones in wire order; it is called once for every feature, by several threads.
+    /// Where `fill` can write ranges of words, [`super::PreparedLinear::tile`] is faster.
     ///
     /// # Errors
     /// [`LayerError`] when rows come out of order; what `fill` returns.
@@ -132,149 +190,167 @@ impl RowStore {
         E: From<LayerError> + Send,
         F: Fn(usize, &mut [u64]) -> Result<(), E> + Sync,
     {
-        if rows.is_empty() {
-            return Ok(());
+        let (shape, words) = (&self.shape, self.shape.words);
+        self.ranges.iter_mut().try_for_each(|r| r.open(shape, &rows))?;
+        let (new_rows, wanted) =
+            if shape.dense { (1, rows.clone()) } else { (rows.len(), 0..shape.features()) };
+        let quads = shape.quads();
+        let mut whole = AlignedWords::new(4 * WHOLE * words);
+        for at in (0..new_rows * quads).step_by(WHOLE) {
+            let batch: Vec<Quad> = (at..(at + WHOLE).min(new_rows * quads))
+                .map(|i| shape.quad(i / quads, i % quads, &wanted))
+                .filter(|q| q.features.iter().any(Option::is_some))
+                .collect();
+            whole[..4 * batch.len() * words].par_chunks_mut(words).enumerate().try_for_each(
+                |(i, words)| {
+                    let quad = &batch[i / 4];
+                    let Some(feature) = quad.features[i % 4] else { return Ok(()) };
+                    fill(quad.row * shape.features() + feature - wanted.start, words)
+                },
+            )?;
+            self.ranges.par_iter_mut().try_for_each(|r| {
+                let (range, held) = (r.range.clone(), r.rows.len() - new_rows);
+                batch.iter().enumerate().try_for_each(|(b, quad)| {
+                    let four = std::array::from_fn(|i| {
+                        let from = (4 * b + i) * words;
+                        quad.features[i].map(|_| &whole[from + range.start..from + range.end])
+                    });
+                    r.insert(shape, held, quad, four)
+                })
+            })?;
         }
-        if self.shape.dense {
-            return self.add_features(rows, &fill);
-        }
-        expect("first new input row", self.first + self.rows.len(), rows.start)?;
-        for index in 0..rows.len() {
-            let mut row = self.spare.pop().unwrap_or_else(|| self.shape.new_row());
-            let features = self.shape.features();
-            let at = index * features;
-            let shape = &self.shape;
-            match &mut row {
-                Row::Words(w) => fill_words(shape, w, at, 0..features, &fill)?,
-                Row::Limbs(lanes) => {
-                    let group = shape.group_lanes();
-                    lanes[..shape.row_lanes()].par_chunks_mut(group).enumerate().try_for_each(
-                        |(place, lanes)| {
-                            let (column, g) = (place / shape.groups, place % shape.groups);
-                            let position =
-                                |c: usize| at + (g * shape.group_channels + c) * shape.columns + column;
-                            fill_limbs(shape, &shape.layouts[0], shape.group_channels, lanes, position, &fill)
-                        },
-                    )?;
-                }
+        Ok(())
+    }
+}
+
+impl RangeStore {
+    pub(crate) fn drop_before(&mut self, shape: &Shape, row: usize) {
+        while !shape.dense && self.first < row {
+            match self.rows.pop_front() {
+                Some(r) => self.spare.push(r),
+                None => break,
             }
-            self.rows.push_back(row);
+            self.first += 1;
+        }
+    }
+
+    /// Checks the order of new rows and makes room for them; what the room holds is not defined.
+    fn open(&mut self, shape: &Shape, rows: &Range<usize>) -> Result<(), LayerError> {
+        let words = self.range.len();
+        let new = if shape.dense {
+            expect("first new input feature", self.first, rows.start)?;
+            if rows.end > shape.features() {
+                let (expected, got) = (shape.features(), rows.end);
+                return Err(LayerError::Length { what: "input features", expected, got });
+            }
+            self.first = rows.end;
+            usize::from(self.rows.is_empty())
+        } else {
+            expect("first new input row", self.first + self.rows.len(), rows.start)?;
+            rows.len()
+        };
+        for _ in 0..new {
+            self.rows.push_back(self.spare.pop().unwrap_or_else(|| shape.new_row(words)));
         }
         Ok(())
     }
 
-    /// Features of a dense layer, which are one row.
-    fn add_features<E, F>(&mut self, range: Range<usize>, fill: &F) -> Result<(), E>
-    where
-        E: From<LayerError> + Send,
-        F: Fn(usize, &mut [u64]) -> Result<(), E> + Sync,
-    {
-        expect("first new input feature", self.first, range.start)?;
-        let shape = &self.shape;
-        if range.end > shape.features() {
-            let (expected, got) = (shape.features(), range.end);
-            return Err(LayerError::Length { what: "input features", expected, got }.into());
-        }
-        if self.rows.is_empty() {
-            self.rows.push_back(self.spare.pop().unwrap_or_else(|| shape.new_row()));
-        }
-        match self.rows.front_mut() {
-            Some(Row::Words(w)) => fill_words(shape, w, 0, range.clone(), fill)?,
-            Some(Row::Limbs(lanes)) => {
-                let mut parts = Vec::new();
-                let (mut rest, mut first) = (&mut lanes[..], 0);
-                for layout in &shape.layouts {
-                    let (segment, more) = rest.split_at_mut(layout.segment_lanes(shape.words));
-                    let end = (first + 4 * shape.layouts[0].quads()).min(shape.features());
-                    if first < range.end && range.start < end {
-                        parts.push((segment, layout, first, end));
+    /// Stores the features of a quad that have come, `held` rows after the window's first.
+    fn insert(
+        &mut self,
+        shape: &Shape,
+        held: usize,
+        quad: &Quad,
+        four: [Option<&[u64]>; 4],
+    ) -> Result<(), LayerError> {
+        let words = self.range.len();
+        match self.rows.get_mut(held + quad.row) {
+            Some(Row::Words(w)) => {
+                for (feature, from) in quad.features.iter().zip(four) {
+                    if let (Some(feature), Some(from)) = (feature, from) {
+                        let at = feature * stride(words);
+                        w[at..at + words].copy_from_slice(from);
                     }
-                    (rest, first) = (more, end);
                 }
-                parts.into_par_iter().try_for_each(|(segment, layout, first, end)| {
-                    let wanted = range.start.max(first)..range.end.min(end);
-                    if wanted == (first..end) {
-                        let position = |c: usize| first + c - range.start;
-                        return fill_limbs(shape, layout, end - first, segment, position, fill);
-                    }
-                    let mut words = AlignedWords::new(shape.words);
-                    wanted.into_iter().try_for_each(|feature| {
-                        fill(feature - range.start, &mut words)?;
-                        layout.insert(feature - first, &words, segment).map_err(LayerError::from)?;
-                        Ok(())
-                    })
-                })?;
             }
-            None => {}
+            Some(Row::Limbs(lanes)) => {
+                let (start, layout, index) = shape.place(words, quad);
+                let come = four.iter().flatten().count();
+                if come == quad.count {
+                    layout.pack(shape.isa, index / 4, four, &mut lanes[start..])?;
+                } else {
+                    for (i, from) in four.into_iter().enumerate() {
+                        from.map_or(Ok(()), |f| layout.insert(index + i, f, &mut lanes[start..]))?;
+                    }
+                }
+            }
+            None => return Err(LayerError::RowMissing(self.first)),
         }
-        self.first = range.end;
+        Ok(())
+    }
+
+    /// Adds rows whose words `fill(position, words)` writes, this range only.
+    pub(crate) fn add<E: From<LayerError>>(
+        &mut self,
+        shape: &Shape,
+        rows: &Range<usize>,
+        fill: impl Fn(usize, &mut [u64]) -> Result<(), E>,
+        four: &mut AlignedWords,
+    ) -> Result<(), E> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.open(shape, rows)?;
+        let words = self.range.len();
+        let (new_rows, wanted) =
+            if shape.dense { (1, rows.clone()) } else { (rows.len(), 0..shape.features()) };
+        let held = self.rows.len() - new_rows;
+        for index in 0..new_rows {
+            let base = index * shape.features();
+            if let Some(Row::Words(w)) = self.rows.get_mut(held + index) {
+                for feature in wanted.clone() {
+                    let at = feature * stride(words);
+                    fill(base + feature - wanted.start, &mut w[at..at + words])?;
+                }
+                continue;
+            }
+            for quad in (0..shape.quads()).map(|q| shape.quad(index, q, &wanted)) {
+                for (feature, buffer) in quad.features.iter().zip(four.chunks_exact_mut(words)) {
+                    feature.map_or(Ok(()), |f| fill(base + f - wanted.start, buffer))?;
+                }
+                let rows =
+                    std::array::from_fn(|i| quad.features[i].map(|_| &four[i * words..(i + 1) * words]));
+                if rows.iter().any(Option::is_some) {
+                    self.insert(shape, held, &quad, rows)?;
+                }
+            }
+        }
         Ok(())
     }
 
     /// Whether all features of a dense layer have come.
-    pub(crate) fn complete(&self) -> bool {
-        !self.shape.dense || self.first == self.shape.features()
+    pub(crate) fn complete(&self, shape: &Shape) -> bool {
+        !shape.dense || self.first == shape.features()
     }
 
-    fn row(&self, row: usize) -> Result<&Row, LayerError> {
-        let index = if self.shape.dense { Some(0) } else { row.checked_sub(self.first) };
+    fn row(&self, shape: &Shape, row: usize) -> Result<&Row, LayerError> {
+        let index = if shape.dense { Some(0) } else { row.checked_sub(self.first) };
         index.and_then(|i| self.rows.get(i)).ok_or(LayerError::RowMissing(row))
     }
 
-    /// The words of a whole row, feature after feature at [`Shape::stride`].
-    pub(crate) fn words(&self, row: usize) -> Result<&[u64], LayerError> {
-        match self.row(row)? {
+    /// The words of a whole row, feature after feature at [`stride`].
+    pub(crate) fn words(&self, shape: &Shape, row: usize) -> Result<&[u64], LayerError> {
+        match self.row(shape, row)? {
             Row::Words(w) => Ok(w),
             Row::Limbs(_) => Err(LayerError::ForeignStore),
         }
     }
 
     /// The lanes of a whole row.
-    pub(crate) fn lanes(&self, row: usize) -> Result<&[Lane], LayerError> {
-        match self.row(row)? {
+    pub(crate) fn lanes(&self, shape: &Shape, row: usize) -> Result<&[Lane], LayerError> {
+        match self.row(shape, row)? {
             Row::Limbs(l) => Ok(l),
             Row::Words(_) => Err(LayerError::ForeignStore),
         }
     }
-}
-
-/// Fills features `range` of a row of words; the first of them is at position `at`.
-fn fill_words<E, F>(shape: &Shape, row: &mut [u64], at: usize, range: Range<usize>, fill: &F) -> Result<(), E>
-where
-    E: From<LayerError> + Send,
-    F: Fn(usize, &mut [u64]) -> Result<(), E> + Sync,
-{
-    let stride = shape.stride();
-    row[range.start * stride..range.end * stride]
-        .par_chunks_mut(stride)
-        .enumerate()
-        .try_for_each(|(i, words)| fill(at + i, &mut words[..shape.words]))
-}
-
-/// Fills and packs all quads of one segment.
-fn fill_limbs<E, F>(
-    shape: &Shape,
-    layout: &Layout,
-    channels: usize,
-    segment: &mut [Lane],
-    position: impl Fn(usize) -> usize,
-    fill: &F,
-) -> Result<(), E>
-where
-    E: From<LayerError> + Send,
-    F: Fn(usize, &mut [u64]) -> Result<(), E> + Sync,
-{
-    let mut words = AlignedWords::new(4 * shape.words);
-    for quad in 0..layout.quads() {
-        let count = 4.min(channels - 4 * quad);
-        let mut four = [None; 4];
-        for (i, words) in words.chunks_exact_mut(shape.words).take(count).enumerate() {
-            fill(position(4 * quad + i), words)?;
-        }
-        for (slot, words) in four.iter_mut().zip(words.chunks_exact(shape.words)).take(count) {
-            *slot = Some(words);
-        }
-        layout.pack(shape.isa, quad, four, segment).map_err(LayerError::from)?;
-    }
-    Ok(())
 }

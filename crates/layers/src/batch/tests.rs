@@ -5,7 +5,9 @@ use super::*;
 use hushnet_matmul::Kernel;
 use hushnet_ring::{low_mask, simd, Isa};
 use proptest::prelude::*;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 
 /// A layer, its inputs (feature id -> words) and parameters.
 #[derive(Clone, Debug)]
@@ -26,7 +28,7 @@ fn mixed(x: u64) -> u64 {
 impl Case {
     fn input(&self, feature: usize, word: usize) -> u64 {
         let x = mixed(self.seed ^ (feature * self.words + word) as u64);
-        if x % 16 == 0 {
+        if x.is_multiple_of(16) {
             low_mask(self.bits)
         } else {
             x & low_mask(self.bits)
@@ -88,36 +90,71 @@ impl Case {
         BatchLinear::new(self.geometry, &self.weights, &self.bias).unwrap()
     }
 
-    /// Runs all tiles as a server does.
+    /// Runs all tiles as a server does: by ranges of words, and again with whole polynomials in the same store.
     fn run(&self, p: &PreparedLinear, tiling: &Tiling, bias_shift: Option<u32>) -> Vec<u64> {
         let mut store = p.new_store(self.words).unwrap();
+        let by_range = self.run_ranges(p, tiling, bias_shift, &mut store);
+        store.clear();
         let mut all = Vec::new();
-        for _ in 0..2 {
-            all.clear();
-            store.clear();
-            for (index, tile) in tiling.tiles().iter().enumerate() {
-                let ids: Vec<usize> = self.geometry.input_features(tile.input_rows()).collect();
-                assert_eq!(ids.len(), tiling.input_count(index));
-                let calls = AtomicUsize::new(0);
-                store
-                    .add_rows(tile.input_rows(), |position, words: &mut [u64]| {
-                        calls.fetch_add(1, Ordering::Relaxed);
-                        assert_eq!(words.len(), self.words);
-                        for (w, word) in words.iter_mut().enumerate() {
-                            *word = self.input(ids[position], w);
-                        }
-                        Ok::<(), LayerError>(())
-                    })
-                    .unwrap();
-                assert_eq!(calls.into_inner(), ids.len());
-                if let Geometry::Conv2d(_) = self.geometry {
-                    assert!(store.rows_held() <= tiling.window_rows());
+        for (index, tile) in tiling.tiles().iter().enumerate() {
+            let ids: Vec<usize> = self.geometry.input_features(tile.input_rows()).collect();
+            assert_eq!(ids.len(), tiling.input_count(index));
+            let calls = AtomicUsize::new(0);
+            let fill = |position: usize, words: &mut [u64]| {
+                calls.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(words.len(), self.words);
+                for (w, word) in words.iter_mut().enumerate() {
+                    *word = self.input(ids[position], w);
                 }
-                let mut out = vec![0xDEAD; tiling.output_count(index) * self.words];
-                p.apply(tile.output_rows(), &store, bias_shift, &mut out).unwrap();
-                store.drop_before(tiling.keep_from(index));
-                all.extend(out);
+                Ok::<(), LayerError>(())
+            };
+            store.add_rows(tile.input_rows(), fill).unwrap();
+            assert_eq!(calls.into_inner(), ids.len());
+            if let Geometry::Conv2d(_) = self.geometry {
+                assert!(store.rows_held() <= tiling.window_rows());
             }
+            let mut out = vec![0xDEAD; tiling.output_count(index) * self.words];
+            p.apply(tile.output_rows(), &store, bias_shift, &mut out).unwrap();
+            store.drop_before(tiling.keep_from(index));
+            all.extend(out);
+        }
+        assert_eq!(by_range, all);
+        all
+    }
+
+    fn run_ranges(
+        &self,
+        p: &PreparedLinear,
+        tiling: &Tiling,
+        bias_shift: Option<u32>,
+        store: &mut RowStore,
+    ) -> Vec<u64> {
+        let mut all = Vec::new();
+        for (index, tile) in tiling.tiles().iter().enumerate() {
+            let ids: Vec<usize> = self.geometry.input_features(tile.input_rows()).collect();
+            let filled = AtomicUsize::new(0);
+            let out: Vec<_> =
+                (0..tiling.output_count(index)).map(|_| Mutex::new(vec![None; self.words])).collect();
+            let fill = |position: usize, range: Range<usize>, words: &mut [u64]| {
+                filled.fetch_add(words.len(), Ordering::Relaxed);
+                assert_eq!((words.len(), range.start % 16), (range.len(), 0));
+                for (word, w) in words.iter_mut().zip(range) {
+                    *word = self.input(ids[position], w);
+                }
+                Ok::<(), LayerError>(())
+            };
+            let emit = |position: usize, range: Range<usize>, words: &mut [u64]| {
+                let mut out = out[position].lock().unwrap();
+                for (word, w) in words.iter_mut().zip(range) {
+                    assert_eq!(out[w].replace(*word), None, "every word comes once");
+                    // Emitted words are the callee's own.
+                    *word = u64::MAX;
+                }
+                Ok(())
+            };
+            p.tile(tile, tiling.keep_from(index), store, bias_shift, fill, emit).unwrap();
+            assert_eq!(filled.into_inner(), ids.len() * self.words);
+            all.extend(out.into_iter().flat_map(|o| o.into_inner().unwrap()).map(Option::unwrap));
         }
         all
     }
@@ -397,6 +434,20 @@ fn missing_rows_and_foreign_stores_are_errors() {
     assert!(store.add_rows(3..5, fill).is_err());
     let failing = |_: usize, _: &mut [u64]| Err(LayerError::TileEmpty(9));
     assert_eq!(store.add_rows(3..4, failing), Err(LayerError::TileEmpty(9)));
+    store.clear();
+    let tile = Tile { inputs: [0, 4], outputs: [0, 1] };
+    let words = |_: usize, _: Range<usize>, words: &mut [u64]| {
+        words.fill(1);
+        Ok::<(), LayerError>(())
+    };
+    let failing = |_: usize, _: Range<usize>, _: &mut [u64]| Err(LayerError::TileEmpty(9));
+    assert_eq!(d.tile(&tile, 4, &mut store, None, words, failing), Err(LayerError::TileEmpty(9)));
+    assert!(d.tile(&tile, 4, &mut store, None, words, words).is_err(), "rows came already");
+    store.clear();
+    assert_eq!(d.tile(&tile, 4, &mut store, None, failing, words), Err(LayerError::TileEmpty(9)));
+    store.clear();
+    assert_eq!(d.tile(&tile, 4, &mut store, None, words, words), Ok(()));
+    assert_eq!(p.tile(&tile, 4, &mut store, None, words, words), Err(LayerError::ForeignStore));
     assert!(d.new_store(0).is_err());
     assert!(dense.prepare(Isa::Portable, 65).is_err());
 }

@@ -58,5 +58,5 @@ mod x86 {
 
     registers!(vnni, "avx512f,avx512vnni", |a, x, w| _mm512_dpbusd_epi32(a, x, w));
     registers!(ifma, "avx512f,avx512ifma", |a, x, w| _mm512_madd52lo_epu64(a, x, w));
-    registers!(mullo, "avx512f,avx512dq", |a, x, w| _mm512_add_epi64(a, _mm512_mullo_epi64(x, w)));
+    registers!(mullo, "avx512f,avx512dq", |a, x, w| _mm512_add_epi64(_mm512_mullo_epi64(a, w), x));
 }

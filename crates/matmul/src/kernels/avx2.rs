@@ -82,7 +82,7 @@ pub(crate) fn multiply(
         let count = STRIP.min(words - at);
         // Columns that are read again by another row block, or end early, are copied together once.
         let (list, base): (&[Column], usize) = if count < STRIP || panel.blocks.len() > 1 {
-            (super::avx512::copied(columns, at, count, STRIP, copy), 0)
+            (super::avx512::copied::<STRIP>(columns, at, count, copy), 0)
         } else {
             (&columns[..], at)
         };
@@ -92,7 +92,7 @@ pub(crate) fn multiply(
                     continue;
                 }
                 let pointers = wanted.pointers::<ROWS>(first, r, at + offset);
-                let start = wanted.constants::<ROWS>(first);
+                let start = wanted.constants::<ROWS>(first, r);
                 let weights = panel.values[begin..begin + r * rows.len()].as_ptr();
                 // SAFETY: every row is as long as the outputs (checked by the caller); a short strip is read
                 // from its padded copy and a short last tile is written to spare room.

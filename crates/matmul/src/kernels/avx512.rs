@@ -8,9 +8,10 @@ use std::ops::Range;
 
 /// Most rows of weights that a register tile holds.
 pub(crate) const ROWS: usize = 12;
-/// Words of a tile of many rows, and of a tile of at most [`FEW`] rows.
+/// Words of a tile of many rows, of at most [`FEW`] rows, and of one row.
 const NARROW: usize = 16;
 const WIDE: usize = 32;
+const WIDEST: usize = 64;
 const FEW: usize = 5;
 
 /// A column that is not padding: where its words begin, and its index.
@@ -63,18 +64,19 @@ macro_rules! word_kernels {
                 }
             }
 
-            fn pick(rows: usize, wide: bool) -> Micro {
-                match (rows, wide) {
-                    (1, true) => micro::<1, 4>,
-                    (2, true) => micro::<2, 4>,
-                    (3, true) => micro::<3, 4>,
-                    (4, true) => micro::<4, 4>,
-                    (5, true) => micro::<5, 4>,
-                    (1, false) => micro::<1, 2>,
-                    (2, false) => micro::<2, 2>,
-                    (3, false) => micro::<3, 2>,
-                    (4, false) => micro::<4, 2>,
-                    (5, false) => micro::<5, 2>,
+            fn pick(rows: usize, words: usize) -> Micro {
+                match (rows, words) {
+                    (1, WIDEST) => micro::<1, 8>,
+                    (1, WIDE) => micro::<1, 4>,
+                    (2, WIDE) => micro::<2, 4>,
+                    (3, WIDE) => micro::<3, 4>,
+                    (4, WIDE) => micro::<4, 4>,
+                    (5, WIDE) => micro::<5, 4>,
+                    (1, _) => micro::<1, 2>,
+                    (2, _) => micro::<2, 2>,
+                    (3, _) => micro::<3, 2>,
+                    (4, _) => micro::<4, 2>,
+                    (5, _) => micro::<5, 2>,
                     (6, _) => micro::<6, 2>,
                     (7, _) => micro::<7, 2>,
                     (8, _) => micro::<8, 2>,
@@ -95,7 +97,10 @@ macro_rules! word_kernels {
                 out: &mut [&mut [u64]],
                 scratch: &mut Scratch,
             ) {
-                if panel.blocks.iter().all(|b| b.1 <= FEW) {
+                if panel.blocks.iter().all(|b| b.1 == 1) {
+                    let wanted = Wanted::<WIDEST>::new(outputs, out, start, ROWS);
+                    run(panel, wanted, rows, mask, scratch);
+                } else if panel.blocks.iter().all(|b| b.1 <= FEW) {
                     let wanted = Wanted::<WIDE>::new(outputs, out, start, ROWS);
                     run(panel, wanted, rows, mask, scratch);
                 } else {
@@ -119,7 +124,7 @@ macro_rules! word_kernels {
                     let count = W.min(words - at);
                     // Columns that are read again by another row block, or end early, are copied together once.
                     let (list, offset): (&[Column], usize) = if count < W || panel.blocks.len() > 1 {
-                        (super::copied(columns, at, count, W, copy), 0)
+                        (super::copied::<W>(columns, at, count, copy), 0)
                     } else {
                         (&columns[..], at)
                     };
@@ -128,11 +133,11 @@ macro_rules! word_kernels {
                             continue;
                         }
                         let pointers = wanted.pointers::<ROWS>(first, r, at);
-                        let start = wanted.constants::<ROWS>(first);
+                        let start = wanted.constants::<ROWS>(first, r);
                         let weights = panel.values[begin..begin + r * rows.len()].as_ptr();
                         // SAFETY: every row is as long as the outputs (checked by the caller), a short last
                         // tile is read from its padded copy and written to spare room.
-                        unsafe { pick(r, W == WIDE)(list, offset, weights, &start, mask, &pointers) };
+                        unsafe { pick(r, W)(list, offset, weights, &start, mask, &pointers) };
                         wanted.finish(first, r, at);
                     }
                 }
@@ -144,25 +149,29 @@ macro_rules! word_kernels {
 word_kernels!(ifma, "avx512f,avx512ifma", |acc, x, w| _mm512_madd52lo_epu64(acc, x, w));
 word_kernels!(mullo, "avx512f,avx512dq", |acc, x, w| _mm512_add_epi64(acc, _mm512_mullo_epi64(x, w)));
 
-/// Copies `count` words at `at` of every column next to each other, padded to `width` with zeros.
-pub(super) fn copied<'a>(
+/// Copies `count` words at `at` of every column next to each other, padded to `W` with zeros.
+pub(super) fn copied<'a, const W: usize>(
     columns: &[Column],
     at: usize,
     count: usize,
-    width: usize,
     copy: &'a mut (Vec<crate::limbs::Lane>, Vec<Column>),
 ) -> &'a [Column] {
     let (lanes, list) = copy;
-    crate::scratch::grow(lanes, columns.len() * width / 8);
+    crate::scratch::grow(lanes, columns.len() * W / 8);
     list.clear();
     let base: *mut u64 = lanes.as_mut_ptr().cast();
     for (i, (words, index)) in columns.iter().enumerate() {
-        // SAFETY: every column has `at + count` words, `lanes` was grown to `width` words a column,
+        // SAFETY: every column has `at + count` words, `lanes` was grown to `W` words a column,
         // and any bit pattern is a valid lane.
         unsafe {
-            let to = base.add(i * width);
-            std::ptr::copy_nonoverlapping(words.add(at), to, count);
-            std::ptr::write_bytes(to.add(count), 0, width - count);
+            let to = base.add(i * W);
+            if count == W {
+                // A size known to the compiler: vectors, not a call.
+                to.cast::<[u64; W]>().write(words.add(at).cast::<[u64; W]>().read());
+            } else {
+                std::ptr::copy_nonoverlapping(words.add(at), to, count);
+                std::ptr::write_bytes(to.add(count), 0, W - count);
+            }
             list.push((to.cast_const(), *index));
         }
     }

@@ -109,11 +109,15 @@ impl<'a, 'b, const W: usize> Wanted<'a, 'b, W> {
     }
 
     /// The constants of a tile.
-    pub(crate) fn constants<const R: usize>(&self, first: usize) -> [u64; R] {
-        std::array::from_fn(|i| {
-            let row = (first + i).checked_sub(self.rows.start);
-            row.and_then(|r| self.start.get(r)).copied().unwrap_or(0)
-        })
+    pub(crate) fn constants<const R: usize>(&self, first: usize, rows: usize) -> [u64; R] {
+        let mut constants = [0; R];
+        if !self.start.is_empty() {
+            for (i, constant) in constants.iter_mut().enumerate().take(rows) {
+                let row = (first + i).checked_sub(self.rows.start);
+                *constant = row.and_then(|r| self.start.get(r)).copied().unwrap_or(0);
+            }
+        }
+        constants
     }
 }
 

@@ -1,5 +1,6 @@
 //! Cutting words into byte limbs with two-source byte permutations.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "counted loops over registers unroll fully")]
 
 use crate::limbs::Lane;
 use std::arch::x86_64::*;

@@ -34,8 +34,8 @@ pub(crate) mod wide {
     pub(crate) fn fold<const L: usize>(acc: &[__m512i; L]) -> (__m512i, __m512i) {
         let mut low = _mm512_setzero_si512();
         let mut high = _mm512_setzero_si512();
-        for l in 0..L {
-            let (a, b) = weigh(acc[l], l);
+        for (l, acc) in acc.iter().enumerate() {
+            let (a, b) = weigh(*acc, l);
             low = _mm512_add_epi64(low, a);
             high = _mm512_add_epi64(high, b);
         }

@@ -3,6 +3,7 @@
 //! A register tile holds all limbs of sixteen words for a few rows of weights, so the sums turn into
 //! words without leaving registers.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "counted loops over registers unroll fully")]
 
 use super::recombine::wide::fold;
 use super::tiles::{LimbCall, Segment};
@@ -155,7 +156,7 @@ pub(crate) fn multiply(panel: &QuadPanel, segments: &[Segment], call: &LimbCall,
                     continue;
                 }
                 let pointers = wanted.pointers::<MOST>(first, rows, at);
-                let constants = wanted.constants::<MOST>(first);
+                let constants = wanted.constants::<MOST>(first, rows);
                 let start = (j == 0 && !call.add).then_some(&constants);
                 let weights = limb.values[begin..begin + rows * panel.quads].as_ptr();
                 let micro = pick(call.limbs - j, rows);

@@ -37,6 +37,14 @@ fn prepare(w: u64, p: u64) -> [f64; 2] {
     [centred, centred / p as f64]
 }
 
+/// [`prepare`] as bit patterns for [`Tables::multiply`], without branches and divisions by the secret w. The quotient
+/// is one rounding worse, so a product of `|x| <= p` has at most 0.7 p.
+pub(super) fn prepare_secret(w: u64, p: u64) -> [u64; 2] {
+    let above = (p / 2).wrapping_sub(w) as i64 >> 63;
+    let centred = (w as i64 - (p as i64 & above)) as f64;
+    [centred.to_bits(), (centred * (1.0 / p as f64)).to_bits()]
+}
+
 impl Direction {
     fn new(powers: &[u64], p: u64) -> Self {
         let n = powers.len();
@@ -222,9 +230,10 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
             // SAFETY: `at(i) + 4 <= n`, and factor indices stay below `blocks << LEVELS`.
             unsafe {
                 let mut v = [_mm256_setzero_pd(); R];
-                for i in 0..R {
-                    let x = if blocks == 1 { from_integers(load_integers(a, at(i))) } else { load(a, at(i)) };
-                    v[i] = reduce(x, m);
+                for (i, x) in v.iter_mut().enumerate() {
+                    let integers = blocks == 1;
+                    let read = if integers { from_integers(load_integers(a, at(i))) } else { load(a, at(i)) };
+                    *x = reduce(read, m);
                 }
                 for level in 0..LEVELS {
                     let half = R >> (level + 1);
@@ -238,8 +247,8 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
                         }
                     }
                 }
-                for i in 0..R {
-                    store(a, at(i), v[i]);
+                for (i, x) in v.into_iter().enumerate() {
+                    store(a, at(i), x);
                 }
             }
         }
@@ -268,8 +277,8 @@ unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
             // SAFETY: `at(i) + 4 <= n`, and factor indices stay below `blocks << LEVELS`.
             unsafe {
                 let mut v = [_mm256_setzero_pd(); R];
-                for i in 0..R {
-                    v[i] = reduce(load(a, at(i)), m);
+                for (i, x) in v.iter_mut().enumerate() {
+                    *x = reduce(load(a, at(i)), m);
                 }
                 for level in (0..LEVELS).rev() {
                     let half = R >> (level + 1);
@@ -283,8 +292,8 @@ unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
                         }
                     }
                 }
-                for i in 0..R {
-                    finish(at(i), v[i]);
+                for (i, x) in v.into_iter().enumerate() {
+                    finish(at(i), x);
                 }
             }
         }
@@ -308,11 +317,6 @@ impl Tables {
         assert!(n >= 64 && n.is_power_of_two() && inverse.len() == n && p < 1 << 50, "checked by the caller");
         let scale = prepare(crate::prime::inv_mod(n as u64, p), p);
         Self { n, p, forward: Direction::new(forward, p), inverse: Direction::new(inverse, p), scale }
-    }
-
-    /// A factor as the pair of bit patterns that [`Self::multiply`] takes.
-    pub(super) fn prepare(&self, w: u64) -> [u64; 2] {
-        prepare(w, self.p).map(f64::to_bits)
     }
 
     /// # Safety

@@ -1,8 +1,8 @@
 //! AVX-512 IFMA transforms for p < 2^50, N >= 64: eight butterflies at a time on 52-bit products, values
-//! below 4p < 2^52 between levels, up to four levels in registers, and the last three levels on transposed 8 x 8 tiles.
+//! below 4p < 2^52 between levels, up to three levels in registers, and the last three levels on transposed 8 x 8 tiles.
 #![allow(unsafe_code)]
 
-use super::{level_split, Finish};
+use super::{level_split, Centre, Finish, Rounding};
 use crate::AlignedWords;
 use std::arch::x86_64::*;
 
@@ -24,7 +24,7 @@ pub(super) struct Tables {
 }
 
 /// Most levels of a pass.
-const MOST_LEVELS: u32 = 4;
+const MOST_LEVELS: u32 = 3;
 /// Words of tile factors in one tile.
 const TILE_FACTORS: usize = 14 * 8;
 
@@ -101,6 +101,14 @@ fn fold(x: __m512i, m: __m512i) -> __m512i {
     _mm512_min_epu64(x, _mm512_sub_epi64(x, m))
 }
 
+/// Values below 2p to `[-p/2, p/2]`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn centre(x: __m512i, half: __m512i, m: Mod) -> __m512i {
+    let x = fold(x, m.p);
+    _mm512_mask_sub_epi64(x, _mm512_cmpgt_epu64_mask(x, half), x, m.p)
+}
+
 /// Values below 4p to values below 4p.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma")]
@@ -173,7 +181,8 @@ unsafe fn tile_factor(tile: *const u64, i: usize) -> Factor {
     unsafe { Factor { w: load(tile, 16 * i), q: load(tile, 16 * i + 8) } }
 }
 
-/// `LEVELS` levels of all blocks of length `n / blocks`; R = 2^LEVELS. Values below 4p.
+/// `LEVELS` levels of all blocks of length `n / blocks`; R = 2^LEVELS. `read` gives values below 4p by index,
+/// values below 4p go to `a`.
 ///
 /// # Safety
 /// `a` points to `n` elements, `long` has the factors up to `blocks << LEVELS`, and `n / blocks / R >= 8`.
@@ -185,6 +194,7 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
     blocks: usize,
     long: &[[u64; 2]],
     m: Mod,
+    read: impl Fn(usize) -> __m512i,
 ) {
     let length = n / blocks;
     let stride = length / R;
@@ -194,8 +204,8 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
             // SAFETY: `at(i) + 8 <= n`, and factor indices stay below `blocks << LEVELS`.
             unsafe {
                 let mut v = [_mm512_setzero_si512(); R];
-                for i in 0..R {
-                    v[i] = load(a, at(i));
+                for (i, x) in v.iter_mut().enumerate() {
+                    *x = read(at(i));
                 }
                 for level in 0..LEVELS {
                     let half = R >> (level + 1);
@@ -209,8 +219,8 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
                         }
                     }
                 }
-                for i in 0..R {
-                    store(a, at(i), v[i]);
+                for (i, x) in v.into_iter().enumerate() {
+                    store(a, at(i), x);
                 }
             }
         }
@@ -239,8 +249,8 @@ unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
             // SAFETY: `at(i) + 8 <= n`, and factor indices stay below `blocks << LEVELS`.
             unsafe {
                 let mut v = [_mm512_setzero_si512(); R];
-                for i in 0..R {
-                    v[i] = load(a, at(i));
+                for (i, x) in v.iter_mut().enumerate() {
+                    *x = load(a, at(i));
                 }
                 for level in (0..LEVELS).rev() {
                     let half = R >> (level + 1);
@@ -254,20 +264,55 @@ unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
                         }
                     }
                 }
-                for i in 0..R {
-                    finish(at(i), v[i]);
+                for (i, x) in v.into_iter().enumerate() {
+                    finish(at(i), x);
                 }
             }
         }
     }
 }
 
-/// Calls a pass with its number of levels, 2 to 4, as a constant.
+/// The last three levels of one tile; values below p, or 4p where not `CANONICAL`.
+///
+/// # Safety
+/// `a` points to 64 elements, `factors` to the tile's factors.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+unsafe fn forward_tile<const CANONICAL: bool>(a: *mut u64, factors: *const u64, m: Mod) {
+    // SAFETY: by contract.
+    unsafe {
+        let mut v = [_mm512_setzero_si512(); 8];
+        for (i, x) in v.iter_mut().enumerate() {
+            *x = load(a, 8 * i);
+        }
+        v = transpose(v);
+        let [mut v0, mut v1, mut v2, mut v3, mut v4, mut v5, mut v6, mut v7] = v;
+        let f = tile_factor(factors, 0);
+        forward_butterfly(&mut v0, &mut v4, f, m);
+        forward_butterfly(&mut v1, &mut v5, f, m);
+        forward_butterfly(&mut v2, &mut v6, f, m);
+        forward_butterfly(&mut v3, &mut v7, f, m);
+        let (f, g) = (tile_factor(factors, 1), tile_factor(factors, 2));
+        forward_butterfly(&mut v0, &mut v2, f, m);
+        forward_butterfly(&mut v1, &mut v3, f, m);
+        forward_butterfly(&mut v4, &mut v6, g, m);
+        forward_butterfly(&mut v5, &mut v7, g, m);
+        forward_butterfly(&mut v0, &mut v1, tile_factor(factors, 3), m);
+        forward_butterfly(&mut v2, &mut v3, tile_factor(factors, 4), m);
+        forward_butterfly(&mut v4, &mut v5, tile_factor(factors, 5), m);
+        forward_butterfly(&mut v6, &mut v7, tile_factor(factors, 6), m);
+        for (i, x) in [v0, v1, v2, v3, v4, v5, v6, v7].into_iter().enumerate() {
+            store(a, 8 * i, if CANONICAL { fold(fold(x, m.two_p), m.p) } else { x });
+        }
+    }
+}
+
+/// Calls a pass with its number of levels, 1 to 3, as a constant.
 macro_rules! with_levels {
     ($levels:expr, $pass:ident($($arg:expr),*)) => {
         match $levels {
-            4 => $pass::<4, 16>($($arg),*),
             3 => $pass::<3, 8>($($arg),*),
+            1 => $pass::<1, 2>($($arg),*),
             _ => $pass::<2, 4>($($arg),*),
         }
     };
@@ -287,62 +332,64 @@ impl Tables {
         }
     }
 
-    /// A factor as the pair that [`Self::multiply`] takes.
-    pub(super) fn prepare(&self, w: u64) -> [u64; 2] {
-        [w, quotient(w, self.p)]
-    }
-
     /// # Safety
     /// Needs AVX-512 F and IFMA.
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) unsafe fn forward(&self, a: &mut [u64]) {
         assert_eq!(a.len(), self.n);
-        let (n, m) = (self.n, modulus(self.p));
-        let mut blocks = 1;
-        let a = a.as_mut_ptr();
-        // SAFETY: `a` has n elements; passes go down to blocks of eight, which `long` and `tiles` cover.
+        let (a, m) = (a.as_mut_ptr(), modulus(self.p));
+        // SAFETY: `a` has n elements.
+        unsafe { self.forward_levels::<true>(a, m, |i| load(a, i)) };
+    }
+
+    /// Centres words and transforms them, to values below 4p.
+    ///
+    /// # Safety
+    /// Needs AVX-512 F and IFMA.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) unsafe fn forward_words(&self, words: &[u64], centre: Centre, out: &mut [u64]) {
+        assert!(words.len() == self.n && out.len() == self.n);
+        let m = modulus(self.p);
+        let add = _mm512_set1_epi64(centre.add as i64);
+        let down = _mm512_set1_epi64(i64::from(centre.down));
+        let shift = _mm512_set1_epi64(i64::from(centre.shift));
+        // SAFETY: both have n elements.
         unsafe {
-            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
-                with_levels!(levels, forward_pass(a, n, blocks, &self.forward.long, m));
-                blocks <<= levels;
-            }
-            for g in 0..n / 64 {
-                self.forward_tile(a.add(64 * g), self.forward.tiles.as_ptr().add(TILE_FACTORS * g), m);
-            }
+            self.forward_levels::<false>(out.as_mut_ptr(), m, |i| {
+                let x = _mm512_srlv_epi64(_mm512_add_epi64(load(words.as_ptr(), i), add), down);
+                // Within +-p, so adding p makes it a value below 2p.
+                _mm512_add_epi64(_mm512_srav_epi64(_mm512_sllv_epi64(x, shift), shift), m.p)
+            });
         }
     }
 
-    /// The last three levels of one tile, to canonical values.
+    /// A forward transform from `read` to `a`; values below p, or 4p where not `CANONICAL`.
     ///
     /// # Safety
-    /// `a` points to 64 elements, `factors` to the tile's factors.
+    /// `a` points to n elements.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn forward_tile(&self, a: *mut u64, factors: *const u64, m: Mod) {
-        // SAFETY: by contract.
+    unsafe fn forward_levels<const CANONICAL: bool>(
+        &self,
+        a: *mut u64,
+        m: Mod,
+        read: impl Fn(usize) -> __m512i,
+    ) {
+        let (n, long) = (self.n, &self.forward.long);
+        let mut blocks = 1;
+        // SAFETY: passes go down to blocks of eight, which `long` and `tiles` cover.
         unsafe {
-            let mut v = [_mm512_setzero_si512(); 8];
-            for i in 0..8 {
-                v[i] = load(a, 8 * i);
+            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
+                if blocks == 1 {
+                    with_levels!(levels, forward_pass(a, n, 1, long, m, &read));
+                } else {
+                    with_levels!(levels, forward_pass(a, n, blocks, long, m, |i| load(a, i)));
+                }
+                blocks <<= levels;
             }
-            v = transpose(v);
-            let [mut v0, mut v1, mut v2, mut v3, mut v4, mut v5, mut v6, mut v7] = v;
-            let f = tile_factor(factors, 0);
-            forward_butterfly(&mut v0, &mut v4, f, m);
-            forward_butterfly(&mut v1, &mut v5, f, m);
-            forward_butterfly(&mut v2, &mut v6, f, m);
-            forward_butterfly(&mut v3, &mut v7, f, m);
-            let (f, g) = (tile_factor(factors, 1), tile_factor(factors, 2));
-            forward_butterfly(&mut v0, &mut v2, f, m);
-            forward_butterfly(&mut v1, &mut v3, f, m);
-            forward_butterfly(&mut v4, &mut v6, g, m);
-            forward_butterfly(&mut v5, &mut v7, g, m);
-            forward_butterfly(&mut v0, &mut v1, tile_factor(factors, 3), m);
-            forward_butterfly(&mut v2, &mut v3, tile_factor(factors, 4), m);
-            forward_butterfly(&mut v4, &mut v5, tile_factor(factors, 5), m);
-            forward_butterfly(&mut v6, &mut v7, tile_factor(factors, 6), m);
-            for (i, x) in [v0, v1, v2, v3, v4, v5, v6, v7].into_iter().enumerate() {
-                store(a, 8 * i, fold(fold(x, m.two_p), m.p));
+            for g in 0..n / 64 {
+                let factors = self.forward.tiles.as_ptr().add(TILE_FACTORS * g);
+                forward_tile::<CANONICAL>(a.add(64 * g), factors, m);
             }
         }
     }
@@ -416,8 +463,8 @@ impl Tables {
             for g in 0..n / 64 {
                 let tile = a.add(64 * g);
                 let mut v = [_mm512_setzero_si512(); 8];
-                for i in 0..8 {
-                    v[i] = load(tile, 8 * i);
+                for (i, x) in v.iter_mut().enumerate() {
+                    *x = load(tile, 8 * i);
                 }
                 self.inverse_tile(v, tile, self.inverse.tiles.as_ptr().add(TILE_FACTORS * g), m);
             }
@@ -431,8 +478,34 @@ impl Tables {
         }
     }
 
-    /// `out <- out +- 2^shift c` masked, c being the centred coefficients (without the factor N) of the slotwise product of
-    /// `a` with prepared factors; `work` is overwritten.
+    /// All but the last pass of the inverse transform of the slotwise product of `a` with prepared factors, in
+    /// `work`; returns the levels left.
+    ///
+    /// # Safety
+    /// Needs AVX-512 F and IFMA.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    unsafe fn multiply_slots(&self, a: &[u64], factors: (&[u64], &[u64]), work: &mut [u64], m: Mod) -> u32 {
+        for len in [a.len(), factors.0.len(), factors.1.len(), work.len()] {
+            assert_eq!(len, self.n);
+        }
+        let (w, q, work) = (factors.0.as_ptr(), factors.1.as_ptr(), work.as_mut_ptr());
+        // SAFETY: all four have n elements.
+        unsafe {
+            for g in 0..self.n / 64 {
+                let mut v = [_mm512_setzero_si512(); 8];
+                for (i, x) in v.iter_mut().enumerate() {
+                    let at = 64 * g + 8 * i;
+                    *x = times(load(a.as_ptr(), at), Factor { w: load(w, at), q: load(q, at) }, m);
+                }
+                let tile = self.inverse.tiles.as_ptr().add(TILE_FACTORS * g);
+                self.inverse_tile(v, work.add(64 * g), tile, m);
+            }
+            self.inverse_middle(work, m)
+        }
+    }
+
+    /// As [`super::Ntt::multiply_factors`].
     ///
     /// # Safety
     /// Needs AVX-512 F and IFMA.
@@ -446,47 +519,69 @@ impl Tables {
         out: &mut [u64],
     ) {
         let (n, m) = (self.n, modulus(self.p));
-        for len in [a.len(), factors.0.len(), factors.1.len(), work.len(), out.len()] {
-            assert_eq!(len, n);
-        }
-        let (w, q, work, out) = (factors.0.as_ptr(), factors.1.as_ptr(), work.as_mut_ptr(), out.as_mut_ptr());
-        // SAFETY: all five have n elements.
+        assert_eq!(out.len(), n);
+        // SAFETY: `multiply_slots` checks the other lengths.
         unsafe {
-            for g in 0..n / 64 {
-                let mut v = [_mm512_setzero_si512(); 8];
-                for (i, x) in v.iter_mut().enumerate() {
-                    let at = 64 * g + 8 * i;
-                    *x = times(load(a.as_ptr(), at), Factor { w: load(w, at), q: load(q, at) }, m);
-                }
-                let tile = self.inverse.tiles.as_ptr().add(TILE_FACTORS * g);
-                self.inverse_tile(v, work.add(64 * g), tile, m);
-            }
-            let last = self.inverse_middle(work, m);
-            let long = &self.inverse.long;
+            let last = self.multiply_slots(a, factors, work, m);
+            let (work, out, long) = (work.as_ptr(), out.as_mut_ptr(), &self.inverse.long);
             let half = _mm512_set1_epi64((self.p / 2) as i64);
             let shift = _mm512_set1_epi64(i64::from(finish.shift));
             let mask = _mm512_set1_epi64(finish.mask as i64);
-            // Below 2p to centred: p comes off once or twice.
-            let centre = |x: __m512i| {
-                let x = fold(x, m.p);
-                let x = _mm512_mask_sub_epi64(x, _mm512_cmpgt_epu64_mask(x, half), x, m.p);
-                _mm512_sllv_epi64(x, shift)
-            };
+            let scaled = |x| _mm512_sllv_epi64(centre(x, half, m), shift);
             if finish.subtract {
                 with_levels!(
                     last,
                     inverse_pass(work, n, 1, long, m, |i, x| {
-                        store(out, i, _mm512_and_si512(_mm512_sub_epi64(load(out, i), centre(x)), mask));
+                        store(out, i, _mm512_and_si512(_mm512_sub_epi64(load(out, i), scaled(x)), mask));
                     })
                 );
             } else {
                 with_levels!(
                     last,
                     inverse_pass(work, n, 1, long, m, |i, x| {
-                        store(out, i, _mm512_and_si512(_mm512_add_epi64(load(out, i), centre(x)), mask));
+                        store(out, i, _mm512_and_si512(_mm512_add_epi64(load(out, i), scaled(x)), mask));
                     })
                 );
             }
         }
+    }
+
+    /// As [`super::Ntt::multiply_round`].
+    ///
+    /// # Safety
+    /// Needs AVX-512 F and IFMA.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) unsafe fn multiply_round(
+        &self,
+        a: &[u64],
+        factors: (&[u64], &[u64]),
+        work: &mut [u64],
+        (base, rounding): (&[u64], Rounding),
+        out: &mut [i64],
+    ) -> u64 {
+        let (n, m) = (self.n, modulus(self.p));
+        assert!(base.len() == n && out.len() == n);
+        let vector = |v: u32| _mm512_set1_epi64(i64::from(v));
+        let (raise, unused, d) = (vector(rounding.raise), vector(64 - rounding.k), vector(rounding.d));
+        let half_unit = _mm512_set1_epi64((1i64 << rounding.d) >> 1);
+        let mut largest = _mm512_setzero_si512();
+        // SAFETY: `multiply_slots` checks the other lengths.
+        unsafe {
+            let last = self.multiply_slots(a, factors, work, m);
+            let (work, base, out) = (work.as_ptr(), base.as_ptr(), out.as_mut_ptr().cast());
+            let half = _mm512_set1_epi64((self.p / 2) as i64);
+            with_levels!(
+                last,
+                inverse_pass(work, n, 1, &self.inverse.long, m, |i, x| {
+                    let sum = _mm512_add_epi64(_mm512_sllv_epi64(load(base, i), raise), centre(x, half, m));
+                    let phase = _mm512_srav_epi64(_mm512_sllv_epi64(sum, unused), unused);
+                    let rounded = _mm512_srav_epi64(_mm512_add_epi64(phase, half_unit), d);
+                    store(out, i, rounded);
+                    let noise = _mm512_sub_epi64(phase, _mm512_sllv_epi64(rounded, d));
+                    largest = _mm512_max_epu64(largest, _mm512_abs_epi64(noise));
+                })
+            );
+        }
+        _mm512_reduce_max_epu64(largest)
     }
 }

@@ -45,6 +45,24 @@ pub(crate) struct Finish {
     pub(crate) mask: u64,
 }
 
+/// How a sum is rounded: `2^raise base + c` modulo 2^k, centred, to the nearest multiple of 2^d; d < k.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) struct Rounding {
+    pub(crate) raise: u32,
+    pub(crate) k: u32,
+    pub(crate) d: u32,
+}
+
+/// Which bits of a word are centred: `((w + add) >> down) mod 2^(64-shift)`, taken in `[-2^(63-shift), 2^(63-shift))`, which
+/// must be within `(-p, p)`.
+#[derive(Clone, Copy)]
+pub(crate) struct Centre {
+    pub(crate) add: u64,
+    pub(crate) down: u32,
+    pub(crate) shift: u32,
+}
+
 /// Splits a number of levels evenly into as few passes of at most `most` as possible, longest first.
 #[cfg(target_arch = "x86_64")]
 fn level_split(levels: u32, most: u32) -> impl DoubleEndedIterator<Item = u32> {
@@ -175,19 +193,42 @@ impl Ntt {
         Ok(())
     }
 
+    /// The transform of centred words for [`Self::multiply_factors`]: congruent slot values, but not always below p.
+    pub(crate) fn forward_words(&self, words: &[u64], centre: Centre, out: &mut [u64]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Engine::Ifma(t) = &self.engine {
+            // SAFETY: the engine exists only where the processor has the instructions.
+            unsafe { t.forward_words(words, centre, out) };
+            return;
+        }
+        crate::kernels::centre_into(self.isa, words, centre, self.p, out);
+        match &self.engine {
+            Engine::Portable(t) => t.forward(out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Engine::Avx2(t) => unsafe { t.forward(out) },
+            #[cfg(target_arch = "x86_64")]
+            Engine::Ifma(_) => {}
+        }
+    }
+
     /// Makes slot values (below p) constant factors for [`Self::multiply_factors`]: divides them by N and
-    /// computes their quotients.
+    /// computes their quotients. Constant time.
     pub(crate) fn prepare_factors(&self, values: &mut [u64], quotients: &mut [u64]) {
-        let scale = inv_mod(self.n as u64, self.p);
-        for (q, v) in quotients.iter_mut().zip(values) {
-            *v = crate::prime::mul_mod(*v, scale, self.p);
-            [*v, *q] = match &self.engine {
-                Engine::Portable(_) => portable::prepare(*v, self.p),
-                #[cfg(target_arch = "x86_64")]
-                Engine::Avx2(t) => t.prepare(*v),
-                #[cfg(target_arch = "x86_64")]
-                Engine::Ifma(t) => t.prepare(*v),
-            };
+        portable::scale(values, inv_mod(self.n as u64, self.p), self.p);
+        let pairs = values.iter_mut().zip(quotients);
+        match &self.engine {
+            Engine::Portable(_) => {
+                let table = portable::Quotients::<64>::new(self.p);
+                pairs.for_each(|(v, q)| *q = table.of(*v));
+            }
+            #[cfg(target_arch = "x86_64")]
+            Engine::Avx2(_) => pairs.for_each(|(v, q)| [*v, *q] = avx2::prepare_secret(*v, self.p)),
+            #[cfg(target_arch = "x86_64")]
+            Engine::Ifma(_) => {
+                let table = portable::Quotients::<52>::new(self.p);
+                pairs.for_each(|(v, q)| *q = table.of(*v));
+            }
         }
     }
 
@@ -209,6 +250,25 @@ impl Ntt {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Engine::Ifma(t) => unsafe { t.multiply(a, factors, work, finish, out) },
+        }
+    }
+
+    /// Adds the product of `a` with prepared factors to `base` and rounds the sum, in one go: `out` gets the
+    /// multiples, the result is the largest distance from one. `None` where no kernel does it in one go.
+    #[allow(unused_variables)]
+    pub(crate) fn multiply_round(
+        &self,
+        a: &[u64],
+        factors: (&[u64], &[u64]),
+        work: &mut [u64],
+        base: (&[u64], Rounding),
+        out: &mut [i64],
+    ) -> Option<u64> {
+        match &self.engine {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the engine exists only where the processor has the instructions.
+            Engine::Ifma(t) => Some(unsafe { t.multiply_round(a, factors, work, base, out) }),
+            _ => None,
         }
     }
 }

@@ -22,9 +22,35 @@ impl Factor {
     }
 }
 
-/// A factor as the pair that [`Tables::multiply`] takes.
-pub(super) fn prepare(w: u64, p: u64) -> [u64; 2] {
-    [w, Factor::new(w, p).quotient]
+/// Computes floor(w 2^B / p) in constant time, for secret w: with `r = w 2^B mod p` the quotient is the exact
+/// division `(w 2^B - r) / p`, which modulo 2^64 is a product.
+pub(super) struct Quotients<const B: u32> {
+    p: u64,
+    power: Factor,
+    /// 1/p mod 2^64.
+    inverse: u64,
+}
+
+impl<const B: u32> Quotients<B> {
+    pub(super) fn new(p: u64) -> Self {
+        // Newton: p is its own inverse mod 8, and every step doubles the bits.
+        let inverse = (0..5).fold(p, |x, _| x.wrapping_mul(2u64.wrapping_sub(p.wrapping_mul(x))));
+        Self { p, power: Factor::new(crate::prime::pow_mod(2, u64::from(B), p), p), inverse }
+    }
+
+    /// floor(w 2^B / p), w below p.
+    pub(super) fn of(&self, w: u64) -> u64 {
+        let r = fold(self.power.times(w, self.p), self.p);
+        w.checked_shl(B).unwrap_or(0).wrapping_sub(r).wrapping_mul(self.inverse)
+    }
+}
+
+/// Multiplies every value (below p) by a constant modulo p, in constant time.
+pub(super) fn scale(values: &mut [u64], factor: u64, p: u64) {
+    let factor = Factor::new(factor, p);
+    for v in values {
+        *v = fold(factor.times(*v, p), p);
+    }
 }
 
 pub(super) struct Tables {
@@ -129,8 +155,30 @@ impl Tables {
             *y = fold(factor.times(u + 2 * p - v, p), p);
         }
         for (o, x) in out.iter_mut().zip(work.iter()) {
-            let c = x.wrapping_sub(if *x > p / 2 { p } else { 0 }) << finish.shift;
+            let above = ((p / 2).wrapping_sub(*x) as i64 >> 63) as u64;
+            let c = x.wrapping_sub(p & above) << finish.shift;
             *o = if finish.subtract { o.wrapping_sub(c) } else { o.wrapping_add(c) } & finish.mask;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_and_scaling_equal_wide_arithmetic() {
+        for p in [17, 97, 1_125_899_906_826_241, 2_305_843_009_211_596_801] {
+            let (q64, q52) = (Quotients::<64>::new(p), Quotients::<52>::new(p));
+            for w in [0, 1, 2, p / 3, p / 2, p / 2 + 1, p - 2, p - 1] {
+                assert_eq!(q64.of(w), Factor::new(w, p).quotient);
+                if p < 1 << 52 {
+                    assert_eq!(q52.of(w), ((u128::from(w) << 52) / u128::from(p)) as u64);
+                }
+                let mut v = [w];
+                scale(&mut v, p - 3, p);
+                assert_eq!(v[0], crate::prime::mul_mod(w, p - 3, p));
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ const fn layout(k: usize) -> Layout {
         let mut t = start;
         while t < end {
             let within = t - start;
-            if t == start && j * k % 8 != 0 {
+            if t == start && !(j * k).is_multiple_of(8) {
                 l.second[t] = (8 * j) as u8;
                 l.shared |= 1 << t;
             } else {

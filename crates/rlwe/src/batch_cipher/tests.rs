@@ -279,3 +279,16 @@ fn pinned_ciphertexts() {
         }
     }
 }
+
+/// Does not compile when a secret type implements `Debug`: the function would be ambiguous.
+#[test]
+fn secrets_have_no_debug() {
+    trait Unprintable<A> {
+        fn check() {}
+    }
+    struct Printable;
+    impl<T: ?Sized> Unprintable<()> for T {}
+    impl<T: ?Sized + std::fmt::Debug> Unprintable<Printable> for T {}
+    <ClientKey as Unprintable<_>>::check();
+    <CipherScratch as Unprintable<_>>::check();
+}

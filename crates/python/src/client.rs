@@ -1,0 +1,161 @@
+//! Running both parties, and being a client.
+
+use crate::arrays;
+use crate::errors::{raise, Kind};
+use crate::guard::{compute, Guard};
+use crate::plan::{options, Plan};
+use hushnet_runtime as rt;
+use hushnet_runtime::local::{run_loopback, run_pipe};
+use hushnet_runtime::transport::ConnectOptions;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+type Result<'py> = (Bound<'py, PyDict>, String);
+
+/// Both parties in this process, over the real protocol: `(outputs, trace JSON)`.
+#[pyfunction]
+#[pyo3(signature = (plan, inputs, threads=None, progress=None, transport="pipe"))]
+pub fn run_local<'py>(
+    py: Python<'py>,
+    plan: &Plan,
+    inputs: &Bound<'py, PyDict>,
+    threads: Option<usize>,
+    progress: Option<Py<PyAny>>,
+    transport: &str,
+) -> PyResult<Result<'py>> {
+    let loopback = match transport {
+        "pipe" => false,
+        "loopback" => true,
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "transport '{other}' is neither 'pipe' nor 'loopback'"
+            )))
+        }
+    };
+    let arrays = arrays::read(inputs)?;
+    let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
+    let guard = Guard::default();
+    let (outputs, trace) = guard.run(py, || {
+        let plan_options = options(plan.0.insecure(), None);
+        let client = rt::ClientOptions {
+            plan: plan_options,
+            compute: compute(threads)?,
+            ..rt::ClientOptions::default()
+        };
+        let mut tell = |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
+        if loopback {
+            run_loopback(&plan.0, &inputs, client, &mut tell, guard.cancel.clone())
+        } else {
+            run_pipe(&plan.0, &inputs, client, &mut tell)
+        }
+    })?;
+    Ok((arrays::write(py, outputs)?, trace.to_json()))
+}
+
+/// An open session with a server.
+#[pyclass(frozen, module = "hushnet._native")]
+pub struct Client {
+    plan: rt::Plan,
+    client: Mutex<Option<rt::Client>>,
+    /// Shared with the connection.
+    cancel: Arc<AtomicBool>,
+}
+
+/// Connects to `ws://host:port` or `wss://host:port`.
+#[pyfunction]
+#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+pub fn connect(
+    py: Python<'_>,
+    url: &str,
+    ca: Option<PathBuf>,
+    insecure_tls: bool,
+    allow_insecure: bool,
+    threads: Option<usize>,
+    connect_timeout: f64,
+    idle_timeout: f64,
+    memory_limit: Option<u64>,
+) -> PyResult<Client> {
+    let guard = Guard::default();
+    let cancel = guard.cancel.clone();
+    let options = rt::ClientOptions {
+        plan: options(allow_insecure, memory_limit),
+        compute: compute(threads).map_err(raise)?,
+        ..rt::ClientOptions::default()
+    };
+    let connection = ConnectOptions {
+        ca,
+        insecure_tls,
+        connect_timeout: seconds(connect_timeout)?,
+        idle_timeout: seconds(idle_timeout)?,
+        cancel: cancel.clone(),
+    };
+    let client =
+        guard.run(py, || rt::Client::open(Box::new(rt::transport::connect(url, &connection)?), options))?;
+    Ok(Client { plan: client.plan().clone(), client: Mutex::new(Some(client)), cancel })
+}
+
+/// A duration of at least a millisecond.
+pub fn seconds(value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .ok()
+        .filter(|d| *d >= Duration::from_millis(1))
+        .ok_or_else(|| PyValueError::new_err(format!("a time of {value} s is not possible")))
+}
+
+#[pymethods]
+impl Client {
+    /// JSON of the server's plan, public part.
+    fn plan_json(&self) -> &str {
+        self.plan.json()
+    }
+
+    /// The server's plan, public part.
+    #[getter]
+    fn plan(&self) -> Plan {
+        Plan(self.plan.clone())
+    }
+
+    /// Runs the network on a batch of any size: `(outputs, trace JSON)`.
+    #[pyo3(signature = (inputs, progress=None))]
+    fn infer<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Result<'py>> {
+        let arrays = arrays::read(inputs)?;
+        let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
+        self.cancel.store(false, Ordering::Relaxed);
+        let guard = Guard::with(self.cancel.clone());
+        let mut client =
+            py.detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take()).ok_or_else(
+                || Kind::TransportError.error("the session is closed, or in use by another thread"),
+            )?;
+        let result = guard.run(py, || client.infer(&inputs, &mut |p| guard.progress(progress.as_ref(), p)));
+        if client.is_open() {
+            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        }
+        let (outputs, trace) = result?;
+        Ok((arrays::write(py, outputs)?, trace.to_json()))
+    }
+
+    /// Ends the session; again: nothing.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+}

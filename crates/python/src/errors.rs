@@ -1,0 +1,75 @@
+//! Exceptions: the classes of `hushnet.errors`, so that users catch one family of errors.
+
+use hushnet_runtime::Error;
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// Kinds of exceptions, by the names of their classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Base of all.
+    HushnetError,
+    /// A plan file is refused.
+    PlanError,
+    /// A value left the planned range.
+    RangeError,
+    /// The peer does not keep to the protocol.
+    ProtocolError,
+    /// The connection failed.
+    TransportError,
+    /// An input does not fit the network.
+    InputError,
+}
+
+const ALL: [(Kind, &str); 6] = [
+    (Kind::HushnetError, "HushnetError"),
+    (Kind::PlanError, "PlanError"),
+    (Kind::RangeError, "RangeError"),
+    (Kind::ProtocolError, "ProtocolError"),
+    (Kind::TransportError, "TransportError"),
+    (Kind::InputError, "InputError"),
+];
+
+impl Kind {
+    fn class(self, py: Python<'_>) -> PyResult<Bound<'_, PyType>> {
+        let name = ALL.iter().find(|(k, _)| *k == self).map_or("HushnetError", |(_, n)| n);
+        Ok(py.import("hushnet.errors")?.getattr(name)?.downcast_into::<PyType>()?)
+    }
+
+    /// The exception with a message.
+    pub fn error(self, message: impl std::fmt::Display) -> PyErr {
+        let message = message.to_string();
+        Python::attach(|py| self.class(py).map_or_else(|e| e, |class| PyErr::from_type(class, message)))
+    }
+}
+
+/// The exception for an error.
+pub fn raise(e: Error) -> PyErr {
+    let text = e.to_string();
+    match e {
+        Error::Plan(_) => Kind::PlanError.error(text),
+        Error::Range(range) => {
+            let error = Kind::RangeError.error(text);
+            // For programs: which tensor, and whether the value was a number at all.
+            Python::attach(|py| {
+                let set = || -> PyResult<()> {
+                    error.value(py).setattr("tensor", &range.tensor)?;
+                    error.value(py).setattr("finite", range.value.is_finite())
+                };
+                set().err()
+            })
+            .unwrap_or(error)
+        }
+        Error::Input(_) => Kind::InputError.error(text),
+        Error::Protocol(_) => Kind::ProtocolError.error(text),
+        Error::Transport(_) => Kind::TransportError.error(text),
+        Error::Internal(_) => Kind::HushnetError.error(text),
+        Error::Cancelled => PyKeyboardInterrupt::new_err(()),
+    }
+}
+
+/// Adds the exceptions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    ALL.iter().try_for_each(|(kind, name)| m.add(*name, kind.class(m.py())?))
+}

@@ -1,0 +1,107 @@
+//! What protocols speak to: blocking, framed, counted; and the in-process pipe.
+
+use crate::error::{Error, ProtocolError, TransportError};
+use crate::wire::{Frame, FrameBuilder, Kind, HEADER};
+use bytes::Bytes;
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+
+/// Bytes that went through a channel, headers included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Sent by this side.
+    pub sent: u64,
+    /// Received by this side.
+    pub received: u64,
+}
+
+/// A connection to the peer, of whatever kind.
+pub trait Channel: Send {
+    /// Sends a frame; returns when it is handed over.
+    ///
+    /// # Errors
+    /// [`TransportError`] when the peer is gone.
+    fn send(&mut self, frame: Frame) -> Result<(), TransportError>;
+
+    /// Waits for the next frame.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when the peer is gone or silent for too long, [`Error::Protocol`] when what came is no frame
+    /// or above the limit.
+    fn recv(&mut self) -> Result<Frame, Error>;
+
+    /// Bytes so far.
+    fn traffic(&self) -> Traffic;
+
+    /// Largest frame that is accepted from now on, header included.
+    fn set_limit(&mut self, bytes: usize);
+
+    /// Tells whether no block is in work, so that a server that is being stopped may end the session.
+    fn rest(&mut self, resting: bool) {
+        let _ = resting;
+    }
+}
+
+/// Tells the peer why this side stops, as far as the peer may know and can still hear it.
+pub fn send_failure(channel: &mut dyn Channel, error: &Error) {
+    if matches!(error, Error::Protocol(ProtocolError::Peer { .. }) | Error::Transport(TransportError::Closed))
+    {
+        return;
+    }
+    let (code, message) = error.for_peer();
+    if let Ok(frame) = FrameBuilder::message(Kind::Error, &crate::wire::Failure { code, message }) {
+        if let Err(e) = channel.send(frame) {
+            tracing::debug!(error = %e, "the peer could not be told");
+        }
+    }
+}
+
+/// Frames that wait in one direction of a pipe.
+const DEPTH: usize = 4;
+
+/// One end of an in-process connection.
+#[derive(Debug)]
+pub struct Pipe {
+    sender: SyncSender<Bytes>,
+    receiver: Receiver<Bytes>,
+    traffic: Traffic,
+    limit: usize,
+}
+
+/// Two connected ends.
+#[must_use]
+pub fn pipe() -> (Pipe, Pipe) {
+    let (a, b) = (sync_channel(DEPTH), sync_channel(DEPTH));
+    let end = |sender, receiver| Pipe { sender, receiver, traffic: Traffic::default(), limit: usize::MAX };
+    (end(a.0, b.1), end(b.0, a.1))
+}
+
+impl Channel for Pipe {
+    fn send(&mut self, frame: Frame) -> Result<(), TransportError> {
+        self.traffic.sent += frame.bytes().len() as u64;
+        let bytes = frame.bytes().clone();
+        drop(frame);
+        self.sender.send(bytes).map_err(|_| TransportError::Closed)
+    }
+
+    fn recv(&mut self) -> Result<Frame, Error> {
+        let bytes = self.receiver.recv().map_err(|_| TransportError::Closed)?;
+        self.traffic.received += bytes.len() as u64;
+        check_limit(bytes.len(), self.limit)?;
+        Ok(Frame::parse(bytes)?)
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    fn set_limit(&mut self, bytes: usize) {
+        self.limit = bytes;
+    }
+}
+
+pub(crate) fn check_limit(got: usize, limit: usize) -> Result<(), ProtocolError> {
+    if got > limit.max(HEADER) {
+        return Err(ProtocolError::Oversize { got: got as u64, limit: limit as u64 });
+    }
+    Ok(())
+}

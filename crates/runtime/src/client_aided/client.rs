@@ -1,0 +1,527 @@
+//! The client: owns the inputs and the keys, and computes the non-linear layers in the clear.
+
+use super::inputs::{self, Input, Output};
+use super::tiles::{mask_id, Sink, TileContext, Worker};
+use super::IN_FLIGHT;
+use crate::channel::{send_failure, Channel};
+use crate::compute::{Compute, Shelf};
+use crate::error::{Error, ProtocolError, TransportError};
+use crate::plan::{ClientStage, Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
+use crate::program::{
+    self, interleave, Data, InputView, Monitor, RowRunner, SegmentKind, Slot, StageProgram, Storage, Values,
+};
+use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
+use crate::wire::{Begin, Block, End, FrameBuilder, Hello, Kind, HEADER, PROTOCOL};
+use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
+use hushnet_rlwe::{BatchContext, ClientKey};
+use rayon::prelude::*;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// How a client works.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// How strictly the server's plan is read.
+    pub plan: PlanOptions,
+    /// Bytes for keeping transformed input masks from block to block.
+    pub mask_cache_bytes: u64,
+    /// Where parallel work runs.
+    pub compute: Compute,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { plan: PlanOptions::default(), mask_cache_bytes: 1 << 30, compute: Compute::default() }
+    }
+}
+
+/// Called as a run proceeds; `Break` stops it.
+pub type OnProgress<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
+
+/// An open session with a server. Serves many batches; every block of images has a secret key of its own.
+pub struct Client {
+    channel: Box<dyn Channel>,
+    plan: Plan,
+    options: ClientOptions,
+    context: BatchContext,
+    seed: [u8; 32],
+    next_block: u32,
+    /// Mask sums by stage, in order of arrival; empty before the set-up and with fresh masks.
+    sums: Vec<Vec<WordsHat>>,
+    ready: bool,
+    /// Transformed input masks by stage and feature, where they are kept.
+    masks: Vec<Option<Vec<WordsHat>>>,
+    cached: u64,
+    shelf: Shelf<Worker>,
+    closed: bool,
+}
+
+/// One block in work.
+struct BlockRun<'a> {
+    index: u32,
+    values: Values<'a>,
+    key: ClientKey,
+    monitor: Monitor,
+    /// Whether more blocks are expected, so that keeping masks pays.
+    more: bool,
+}
+
+impl Client {
+    /// Greets the server, receives and checks its plan, and opens a session.
+    ///
+    /// # Errors
+    /// [`Error`]: transport, protocol, or a plan that this client refuses.
+    pub fn open(mut channel: Box<dyn Channel>, options: ClientOptions) -> Result<Self, Error> {
+        let result = Self::greet(channel.as_mut(), &options);
+        match result {
+            Err(e) => {
+                send_failure(channel.as_mut(), &e);
+                Err(e)
+            }
+            Ok((plan, context, seed)) => Ok(Self {
+                channel,
+                sums: plan.stages().iter().map(|_| Vec::new()).collect(),
+                masks: plan.stages().iter().map(|_| None).collect(),
+                plan,
+                options,
+                context,
+                seed,
+                next_block: 0,
+                ready: false,
+                cached: 0,
+                shelf: Shelf::default(),
+                closed: false,
+            }),
+        }
+    }
+
+    fn greet(
+        channel: &mut dyn Channel,
+        options: &ClientOptions,
+    ) -> Result<(Plan, BatchContext, [u8; 32]), Error> {
+        let limits = &options.plan.limits;
+        let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
+        channel.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));
+        let producer = concat!("hushnet ", env!("CARGO_PKG_VERSION")).to_owned();
+        channel.send(FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, producer })?)?;
+        let frame = channel.recv()?;
+        frame.expect(Kind::Plan, 0, 0)?;
+        let plan = Plan::from_bytes(frame.payload(), &options.plan)?;
+        channel.set_limit(plan.largest_frame());
+        let context = BatchContext::new(plan.ring_degree())?;
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|e| Error::Internal(format!("no randomness: {e}")))?;
+        channel.send(FrameBuilder::message(Kind::Begin, &Begin { seed: seed.to_vec(), images: 0 })?)?;
+        Ok((plan, context, seed))
+    }
+
+    /// The server's plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Whether the session can serve another batch.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.closed
+    }
+
+    /// Runs the network on a batch of images of any size. Outputs come in the order of the plan.
+    ///
+    /// # Errors
+    /// [`Error::Input`] leaves the session open; every other error closes it.
+    pub fn infer(
+        &mut self,
+        inputs: &[Input<'_>],
+        progress: &mut OnProgress<'_>,
+    ) -> Result<(Vec<Output>, Trace), Error> {
+        if self.closed {
+            return Err(TransportError::Closed.into());
+        }
+        let plan = self.plan.clone();
+        let (inputs, images) = inputs::check(&plan, inputs)?;
+        let result = self.run(&plan, &inputs, images, progress);
+        if let Err(e) = &result {
+            self.closed = true;
+            send_failure(self.channel.as_mut(), e);
+        }
+        result
+    }
+
+    /// Closes the session.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when the server is gone already.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        Ok(self.channel.send(FrameBuilder::message(Kind::End, &End {})?)?)
+    }
+
+    fn run(
+        &mut self,
+        plan: &Plan,
+        inputs: &[&Input<'_>],
+        images: usize,
+        progress: &mut OnProgress<'_>,
+    ) -> Result<(Vec<Output>, Trace), Error> {
+        let mut trace = Trace::new(plan);
+        trace.threads = self.options.compute.threads();
+        self.set_up(plan, &mut trace, progress)?;
+        let (start, before) = (Instant::now(), self.channel.traffic());
+        let n = plan.ring_degree();
+        let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
+        let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
+        let mut outputs: Vec<Output> = plan
+            .outputs()
+            .iter()
+            .map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) })
+            .collect();
+        let blocks = images.div_ceil(n);
+        for block in 0..blocks {
+            let first = block * n;
+            let count = n.min(images - first);
+            let mut values = Values::new(plan.tensors().len(), count, first);
+            for (port, input) in plan.inputs().iter().zip(inputs) {
+                let features = plan.tensors()[port.tensor].elements;
+                values.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
+            }
+            let mut run = BlockRun {
+                index: self.next_block,
+                values,
+                key: ClientKey::generate(&self.context, &mut Prg::from_os()?)?,
+                monitor: Monitor::new(plan.tensors().len()),
+                more: block + 1 < blocks || self.next_block > 0,
+            };
+            self.next_block = self.next_block.checked_add(1).filter(|&b| b < u32::MAX).ok_or_else(|| {
+                ProtocolError::Message {
+                    kind: "Block",
+                    detail: "a session has at most 2^32 - 2 blocks; open another".into(),
+                }
+            })?;
+            let announce = Block { index: run.index, images: count as u32 };
+            self.channel.send(FrameBuilder::message(Kind::Block, &announce)?)?;
+            let mut tell = |stage: usize, tile: usize, tiles: usize| {
+                let name = plan.stages()[stage].name();
+                let p = Progress { block, blocks, stage, stages: plan.stages().len(), name, tile, tiles };
+                if progress(&p).is_break() {
+                    Err(Error::Cancelled)
+                } else {
+                    Ok(())
+                }
+            };
+            self.block(plan, &mut run, &mut trace, &mut tell)?;
+            for (port, output) in plan.outputs().iter().zip(&mut outputs) {
+                let size = plan.tensors()[port.tensor].elements;
+                let part = &mut output.data[first * size..(first + count) * size];
+                program::read_output(plan.tensors(), port.tensor, &run.values, part);
+            }
+            observe(plan, &run.monitor, &mut trace);
+        }
+        let after = self.channel.traffic();
+        trace.images = images;
+        trace.blocks = blocks;
+        trace.seconds = since(start);
+        trace.bytes_up = after.sent - before.sent;
+        trace.bytes_down = after.received - before.received;
+        trace.peak_memory_bytes = peak_memory();
+        Ok((outputs, trace))
+    }
+
+    /// Receives the mask sums of shared-mask stages, once a session.
+    fn set_up(&mut self, plan: &Plan, trace: &mut Trace, progress: &mut OnProgress<'_>) -> Result<(), Error> {
+        if std::mem::replace(&mut self.ready, true) {
+            return Ok(());
+        }
+        let total: usize = shared_stages(plan).map(|(_, s)| s.tiles.len()).sum();
+        let Some((first, _)) = shared_stages(plan).next() else { return Ok(()) };
+        let kept: u64 = shared_stages(plan)
+            .map(|(_, s)| {
+                let parts = self.context.multiplier().parts(s.params.modulus_bits()) as u64;
+                let features = (0..s.tiles.len()).map(|t| s.tile_outputs(t) as u64).sum::<u64>();
+                features.saturating_mul(8 * parts * plan.ring_degree() as u64)
+            })
+            .fold(0, u64::saturating_add);
+        Limits::check("the client's memory for mask sums", kept, self.options.plan.limits.memory_bytes)?;
+        let start = Instant::now();
+        self.channel.send(FrameBuilder::reuse(Vec::new(), Kind::Setup, first as u32, 0, 0)?.finish())?;
+        let mut done = 0;
+        for (index, stage) in shared_stages(plan) {
+            for tile in 0..stage.tiles.len() {
+                let frame = self.channel.recv()?;
+                let payload = frame.expect_payload(
+                    Kind::SetupMask,
+                    index as u32,
+                    tile as u32,
+                    stage.setup_bytes(tile),
+                )?;
+                trace.stages[index].setup_bytes_down += frame.bytes().len() as u64;
+                let hats = self.options.compute.run(|| mask_sums(&self.context, stage, payload))?;
+                self.sums[index].extend(hats);
+                done += 1;
+                let p = Progress {
+                    block: 0,
+                    blocks: 1,
+                    stage: 0,
+                    stages: plan.stages().len(),
+                    name: "setup",
+                    tile: done,
+                    tiles: total,
+                };
+                if progress(&p).is_break() {
+                    return Err(Error::Cancelled);
+                }
+            }
+        }
+        trace.setup_seconds = since(start);
+        trace.setup_bytes_down = trace.stages.iter().map(|s| s.setup_bytes_down).sum();
+        Ok(())
+    }
+
+    fn block(
+        &mut self,
+        plan: &Plan,
+        run: &mut BlockRun<'_>,
+        trace: &mut Trace,
+        tell: &mut dyn FnMut(usize, usize, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let compute = self.options.compute.clone();
+        let mut first_segment = 0;
+        for (index, stage) in plan.stages().iter().enumerate() {
+            match stage {
+                Stage::Client(client) => {
+                    let start = Instant::now();
+                    let (values, monitor) = (&mut run.values, &run.monitor);
+                    compute
+                        .run(|| program::run_client(plan, (index, client), first_segment, values, monitor))?;
+                    trace.stages[index].seconds.program += since(start);
+                    first_segment = 0;
+                    tell(index, 1, 1)?;
+                }
+                Stage::Linear(linear) => {
+                    tell(index, 0, linear.tiles.len())?;
+                    self.keep_masks(index, linear, run.more)?;
+                    let next = match plan.stages().get(index + 1) {
+                        Some(Stage::Client(c)) => Some(c),
+                        _ => None,
+                    };
+                    first_segment = self.linear(plan, (index, linear), next, run, trace, tell)?;
+                    trace.rounds += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the transformed masks of a stage's inputs, when they will be used again and fit.
+    fn keep_masks(&mut self, index: usize, stage: &LinearStage, more: bool) -> Result<(), Error> {
+        if !more || stage.mask == MaskMode::Fresh || self.masks[index].is_some() {
+            return Ok(());
+        }
+        let k = stage.params.modulus_bits();
+        let [channels, rows, columns] = stage.geometry.input_layout();
+        let features = channels * rows * columns;
+        let parts = self.context.multiplier().parts(k) as u64;
+        let bytes = (features as u64).saturating_mul(8 * parts * stage.params.ring_degree() as u64);
+        if self.cached.saturating_add(bytes) > self.options.mask_cache_bytes {
+            return Ok(());
+        }
+        let hats = self.options.compute.run(|| {
+            (0..features)
+                .into_par_iter()
+                .map_init(
+                    || self.context.scratch(),
+                    |scratch, feature| -> Result<WordsHat, Error> {
+                        let mut hat = self.context.zero_words_hat(k)?;
+                        let id = mask_id(stage, index, feature, 0);
+                        self.context.mask_hat_into(&self.seed, id, &mut hat, scratch)?;
+                        Ok(hat)
+                    },
+                )
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        self.cached += bytes;
+        self.masks[index] = Some(hats);
+        Ok(())
+    }
+
+    /// Runs one linear stage; returns how many segments of the next stage ran with it.
+    fn linear(
+        &mut self,
+        plan: &Plan,
+        (index, stage): (usize, &LinearStage),
+        next: Option<&ClientStage>,
+        run: &mut BlockRun<'_>,
+        trace: &mut Trace,
+        tell: &mut dyn FnMut(usize, usize, usize) -> Result<(), Error>,
+    ) -> Result<usize, Error> {
+        let StageProgram::Linear { fused, keep, free } = plan.program(index) else { return Ok(0) };
+        let segment = match (fused, plan.stages().get(index + 1).map(|_| plan.program(index + 1))) {
+            (true, Some(StageProgram::Client(segments))) => segments.first(),
+            _ => None,
+        };
+        let rows = segment.and_then(|s| match &s.kind {
+            SegmentKind::Rows(r) => Some(r),
+            SegmentKind::Whole(_) => None,
+        });
+        let images = run.values.images;
+        let output = &plan.tensors()[stage.output];
+        let mut stored: Vec<Data> =
+            rows.map(|r| program::allocate(r, plan.tensors(), images)).unwrap_or_default();
+        if *keep {
+            stored.push(Data::new(Storage::of(output), output.elements * images));
+        }
+        let context = || TileContext {
+            context: &self.context,
+            key: &run.key,
+            shelf: &self.shelf,
+            seed: &self.seed,
+            stage,
+            stage_index: index,
+            block: run.index,
+            images,
+        };
+        let runner = rows.map(|program| RowRunner {
+            program,
+            values: &run.values,
+            monitor: &run.monitor,
+            given: Some(stage.output),
+        });
+        let per_feature = stored.len();
+        let all = interleave(&mut stored, images, output.elements);
+        let mut sink = Sink::new(
+            context(),
+            (all, per_feature, *keep),
+            runner,
+            &self.sums[index],
+            (stage.output, output),
+            &run.monitor,
+        );
+        let upload = context();
+        let Some(input) = run.values.data(stage.input) else {
+            return Err(Error::Internal(format!("stage '{}' has no input", stage.name)));
+        };
+        let masks = self.masks[index].as_deref();
+        let (compute, report) = (&self.options.compute, &mut trace.stages[index]);
+        let (mut sent, mut arrived, mut decrypting, mut buffer) = (0, 0, 0.0, Vec::new());
+        for tile in 0..stage.tiles.len() {
+            while sent < stage.tiles.len() && sent < tile + IN_FLIGHT {
+                let start = Instant::now();
+                let length = stage.request_bytes(sent);
+                let mut frame = FrameBuilder::reuse(
+                    std::mem::take(&mut buffer),
+                    Kind::Request,
+                    index as u32,
+                    sent as u32,
+                    length,
+                )?;
+                compute.run(|| upload.encrypt(sent, input, masks, frame.payload_mut()))?;
+                report.seconds.encrypt += since(start);
+                let start = Instant::now();
+                self.channel.send(frame.finish())?;
+                report.bytes_up += (HEADER + length) as u64;
+                report.seconds.send += since(start);
+                sent += 1;
+            }
+            let start = Instant::now();
+            let frame = self.channel.recv()?;
+            report.seconds.wait += since(start);
+            let start = Instant::now();
+            let payload = frame.expect_payload(
+                Kind::Response,
+                index as u32,
+                tile as u32,
+                stage.response_bytes(tile),
+            )?;
+            report.bytes_down += frame.bytes().len() as u64;
+            compute.run(|| sink.receive(tile, arrived, payload))?;
+            arrived += stage.tile_outputs(tile);
+            decrypting += since(start);
+            buffer = frame.into_buffer();
+            if let Some(client) = next.filter(|_| *fused) {
+                run.monitor.check(&client.name, plan.tensors())?;
+            }
+            tell(index, tile + 1, stage.tiles.len())?;
+        }
+        let noise = sink.noise.load(Ordering::Relaxed);
+        let program_seconds = decrypting * sink.program_share();
+        drop(sink);
+        let bits = (noise.max(1) as f64).log2();
+        let report = &mut trace.stages[index];
+        report.noise_bits = Some(report.noise_bits.map_or(bits, |b| b.max(bits)));
+        report.noise_margin_bits = report.noise_bits.map(|b| f64::from(stage.params.delta_bits()) - 1.0 - b);
+        report.seconds.decrypt += decrypting - program_seconds;
+        if let Some(next) = trace.stages.get_mut(index + 1) {
+            next.seconds.program += program_seconds;
+        }
+        if *keep {
+            if let Some(data) = stored.pop() {
+                run.values.put(stage.output, data);
+            }
+        }
+        if let Some(rows) = rows {
+            rows.stores.iter().zip(stored).for_each(|((t, _), data)| run.values.put(*t, data));
+        }
+        let freed = segment.map(|s| s.free.as_slice()).unwrap_or_default();
+        free.iter().chain(freed).for_each(|&t| run.values.free(t));
+        Ok(usize::from(segment.is_some()))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Err(e) = self.end() {
+            tracing::debug!(error = %e, "the session could not be closed");
+        }
+    }
+}
+
+/// Unpacks and transforms the mask sums of one tile.
+fn mask_sums(context: &BatchContext, stage: &LinearStage, payload: &[u8]) -> Result<Vec<WordsHat>, Error> {
+    let k = stage.params.modulus_bits();
+    let bytes = pack::packed_len(stage.params.ring_degree(), k);
+    payload
+        .par_chunks(bytes)
+        .map_init(
+            || AlignedWords::new(stage.params.ring_degree()),
+            |words, packed| -> Result<WordsHat, Error> {
+                pack::unpack(packed, k, words)?;
+                Ok(context.words_hat(words, k)?)
+            },
+        )
+        .collect()
+}
+
+/// Adds the ranges seen in a block to the trace.
+fn observe(plan: &Plan, monitor: &Monitor, trace: &mut Trace) {
+    for (stage, report) in plan.stages().iter().zip(&mut trace.stages) {
+        let computed: Vec<usize> = match stage {
+            Stage::Linear(l) => vec![l.output],
+            Stage::Client(c) => c
+                .ops
+                .iter()
+                .filter(|o| matches!(o.kind, crate::plan::OpKind::Quantize {}))
+                .map(|o| o.output)
+                .collect(),
+        };
+        for (i, tensor) in computed.into_iter().enumerate() {
+            let TensorKind::Fixed { bound, .. } = plan.tensors()[tensor].kind else { continue };
+            let largest = monitor.largest(tensor);
+            match report.ranges.get_mut(i) {
+                Some(range) => range.largest = range.largest.max(largest),
+                None => report.ranges.push(RangeTrace {
+                    tensor: plan.tensors()[tensor].name.clone(),
+                    largest,
+                    bound,
+                }),
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The server: owns the weights, sees ciphertexts and shapes only. No key type is known here.
+
+use super::layer::Layer;
+use crate::channel::{send_failure, Channel};
+use crate::compute::Compute;
+use crate::error::{Error, ProtocolError};
+use crate::plan::{GeometrySpec, LinearStage, MaskMode, Plan, Stage};
+use crate::trace::{shared_stages, since, ServerTrace};
+use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Hello, Kind, PROTOCOL};
+use hushnet_layers::batch::RowStore;
+use hushnet_ring::pack;
+use hushnet_rlwe::{mask_words, MaskId};
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// A plan prepared for serving; shared by all sessions.
+pub struct ServerPlan {
+    plan: Plan,
+    layers: Vec<Option<Layer>>,
+    public: Frame,
+    compute: Compute,
+}
+
+/// What a session reports as it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// A block of images was answered.
+    Block {
+        /// Images in it.
+        images: u64,
+    },
+}
+
+/// Which polynomial of the ciphertexts is computed.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    /// c0 from the Request's payload; the bias belongs to it.
+    Body(&'a [u8]),
+    /// The public masks of a block, or those that all blocks share.
+    Mask { seed: &'a [u8; 32], block: Option<u32> },
+}
+
+/// Where a tile is computed.
+struct Room<'a> {
+    window: &'a mut RowStore,
+    words: &'a mut Vec<u64>,
+}
+
+/// What a session keeps from block to block.
+struct Session {
+    seed: [u8; 32],
+    windows: Windows,
+    words: Vec<u64>,
+    buffer: Vec<u8>,
+}
+
+/// Windows of the stages, kept from block to block as far as they fit.
+#[derive(Default)]
+struct Windows {
+    kept: HashMap<(usize, bool), RowStore>,
+    bytes: usize,
+}
+
+/// Bytes of windows that a session keeps between blocks.
+pub(crate) const KEPT_BYTES: usize = 256 << 20;
+
+impl Windows {
+    fn take(&mut self, index: usize, mask: bool, layer: &Layer) -> Result<RowStore, Error> {
+        match self.kept.remove(&(index, mask)) {
+            None => layer.window(),
+            Some(window) => {
+                self.bytes -= window.memory_bytes();
+                Ok(window)
+            }
+        }
+    }
+
+    fn put(&mut self, index: usize, mask: bool, mut window: RowStore) {
+        window.clear();
+        if self.bytes + window.memory_bytes() <= KEPT_BYTES {
+            self.bytes += window.memory_bytes();
+            self.kept.insert((index, mask), window);
+        }
+    }
+}
+
+/// One tile of a stage.
+#[derive(Clone, Copy)]
+struct TileJob<'a> {
+    index: usize,
+    stage: &'a LinearStage,
+    layer: &'a Layer,
+    tile: usize,
+}
+
+impl ServerPlan {
+    /// Prepares the weights for the linear algebra of this machine.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the plan is a public part; [`Error::Internal`] when a layer cannot be prepared.
+    pub fn new(plan: &Plan, compute: Compute) -> Result<Self, Error> {
+        if !plan.has_weights() {
+            let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
+            return Err(crate::plan::PlanError::Structure(detail.into()).into());
+        }
+        let layers = compute.run(|| {
+            plan.stages()
+                .iter()
+                .map(|s| s.linear().map(Layer::new).transpose())
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let public = FrameBuilder::with_payload(Kind::Plan, &plan.public_part()?)?;
+        Ok(Self { plan: plan.clone(), layers, public, compute })
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Serves one session to its end. An error has been told to the peer, as far as the peer may know it.
+    ///
+    /// # Errors
+    /// [`Error`]: transport or protocol.
+    pub fn serve(
+        &self,
+        channel: &mut dyn Channel,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> Result<ServerTrace, Error> {
+        let mut trace =
+            ServerTrace { linear_seconds: vec![0.0; self.layers.len()], ..ServerTrace::default() };
+        channel.set_limit(self.plan.largest_frame());
+        let result = self.session(channel, &mut trace, on_event);
+        let traffic = channel.traffic();
+        (trace.bytes_up, trace.bytes_down) = (traffic.received, traffic.sent);
+        match result {
+            Ok(()) => Ok(trace),
+            Err(e) => {
+                send_failure(channel, &e);
+                Err(e)
+            }
+        }
+    }
+
+    fn session(
+        &self,
+        channel: &mut dyn Channel,
+        trace: &mut ServerTrace,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> Result<(), Error> {
+        let hello: Hello = channel.recv()?.message(Kind::Hello)?;
+        if hello.protocol != PROTOCOL {
+            return Err(ProtocolError::Version { got: hello.protocol }.into());
+        }
+        channel.send(self.public.clone())?;
+        let begin: Begin = channel.recv()?.message(Kind::Begin)?;
+        let seed: [u8; 32] = begin.seed.try_into().map_err(|_| ProtocolError::Message {
+            kind: "Begin",
+            detail: "the seed must have 32 bytes".into(),
+        })?;
+        let mut session =
+            Session { seed, windows: Windows::default(), words: Vec::new(), buffer: Vec::new() };
+        let (mut set_up, mut next_block, mut images) = (false, 0, 0);
+        loop {
+            channel.rest(true);
+            let frame = channel.recv()?;
+            channel.rest(false);
+            match frame.kind() {
+                Kind::Setup => {
+                    let first = shared_stages(&self.plan).next().map_or(0, |(i, _)| i as u32);
+                    frame.expect_payload(Kind::Setup, first, 0, 0)?;
+                    if std::mem::replace(&mut set_up, true) {
+                        let (expected, got) = ("one Setup a session".into(), "another".into());
+                        return Err(ProtocolError::Unexpected { expected, got }.into());
+                    }
+                    let start = Instant::now();
+                    self.set_up(channel, &session.seed)?;
+                    trace.setup_seconds += since(start);
+                }
+                Kind::Block => {
+                    let block: Block = frame.message(Kind::Block)?;
+                    images += u64::from(block.images);
+                    let fits = (1..=self.plan.ring_degree() as u64).contains(&u64::from(block.images))
+                        && block.index == next_block
+                        && block.index < u32::MAX
+                        && (begin.images == 0 || images <= begin.images);
+                    if !fits {
+                        let detail = format!(
+                            "block {} of {} images is out of order or too large",
+                            block.index, block.images
+                        );
+                        return Err(ProtocolError::Message { kind: "Block", detail }.into());
+                    }
+                    next_block += 1;
+                    self.block(channel, &mut session, block.index, trace)?;
+                    trace.blocks += 1;
+                    trace.images += u64::from(block.images);
+                    on_event(SessionEvent::Block { images: u64::from(block.images) });
+                }
+                _ => {
+                    let End {} = frame.message(Kind::End)?;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = (usize, &LinearStage, &Layer)> {
+        self.plan
+            .stages()
+            .iter()
+            .zip(&self.layers)
+            .enumerate()
+            .filter_map(|(i, (s, l))| Some((i, Stage::linear(s)?, l.as_ref()?)))
+    }
+
+    /// Sends the sums of shared masks of every tile.
+    fn set_up(&self, channel: &mut dyn Channel, seed: &[u8; 32]) -> Result<(), Error> {
+        for (index, stage, layer) in self.jobs().filter(|(_, s, _)| s.mask == MaskMode::Shared) {
+            let (mut window, mut words) = (layer.window()?, Vec::new());
+            for tile in 0..stage.tiles.len() {
+                let length = stage.setup_bytes(tile);
+                let mut frame =
+                    FrameBuilder::reuse(Vec::new(), Kind::SetupMask, index as u32, tile as u32, length)?;
+                let job = TileJob { index, stage, layer, tile };
+                let part = Part::Mask { seed, block: None };
+                let room = Room { window: &mut window, words: &mut words };
+                self.compute.run(|| job.compute(part, room, 0, frame.payload_mut()))?;
+                channel.send(frame.finish())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn block(
+        &self,
+        channel: &mut dyn Channel,
+        session: &mut Session,
+        block: u32,
+        trace: &mut ServerTrace,
+    ) -> Result<(), Error> {
+        let Session { seed, windows, words, buffer } = session;
+        for (index, stage, layer) in self.jobs() {
+            let fresh = stage.mask == MaskMode::Fresh;
+            let mut body = windows.take(index, false, layer)?;
+            let mut mask = fresh.then(|| windows.take(index, true, layer)).transpose()?;
+            let drop = stage.params.drop_bits();
+            for tile in 0..stage.tiles.len() {
+                let request = channel.recv()?;
+                let start = Instant::now();
+                let payload = request.expect_payload(
+                    Kind::Request,
+                    index as u32,
+                    tile as u32,
+                    stage.request_bytes(tile),
+                )?;
+                let length = stage.response_bytes(tile);
+                let mut frame = FrameBuilder::reuse(
+                    std::mem::take(buffer),
+                    Kind::Response,
+                    index as u32,
+                    tile as u32,
+                    length,
+                )?;
+                let job = TileJob { index, stage, layer, tile };
+                self.compute.run(|| {
+                    let (c0, c1) = frame.payload_mut().split_at_mut(if fresh { length / 2 } else { length });
+                    job.compute(Part::Body(payload), Room { window: &mut body, words }, drop, c0)?;
+                    match &mut mask {
+                        Some(window) => job.compute(
+                            Part::Mask { seed, block: Some(block) },
+                            Room { window, words },
+                            drop,
+                            c1,
+                        ),
+                        None => Ok(()),
+                    }
+                })?;
+                trace.linear_seconds[index] += since(start);
+                *buffer = request.into_buffer();
+                channel.send(frame.finish())?;
+            }
+            windows.put(index, false, body);
+            mask.into_iter().for_each(|m| windows.put(index, true, m));
+        }
+        Ok(())
+    }
+}
+
+impl TileJob<'_> {
+    /// Takes in the tile's new inputs and writes its outputs, without the `drop` low bits, packed.
+    fn compute(&self, part: Part<'_>, room: Room<'_>, drop: u32, out: &mut [u8]) -> Result<(), Error> {
+        let params = &self.stage.params;
+        let (n, k) = (params.ring_degree(), params.modulus_bits());
+        let [channels, rows, columns] = self.stage.geometry.input_layout();
+        let first = self.stage.tiles[self.tile].inputs[0];
+        let bytes = pack::packed_len(n, k);
+        let fill = |position: usize, words: &mut [u64]| -> Result<(), Error> {
+            match part {
+                Part::Body(payload) => {
+                    Ok(pack::unpack(&payload[position * bytes..(position + 1) * bytes], k, words)?)
+                }
+                Part::Mask { seed, block } => {
+                    let feature = GeometrySpec::feature_of(channels, rows, columns, first, position);
+                    let id = MaskId { tensor: self.index as u32, feature: feature as u32, block };
+                    Ok(mask_words(seed, id, k, words)?)
+                }
+            }
+        };
+        let bias = matches!(part, Part::Body(_));
+        self.layer.apply(self.tile, room.window, fill, (bias, drop), room.words, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_server_cannot_name_a_key() {
+        let source = include_str!("server.rs");
+        let name = concat!("Client", "Key");
+        assert!(!source.contains(name));
+    }
+}

@@ -1,0 +1,239 @@
+//! The client's work on one tile: encrypting its inputs, decrypting its outputs.
+
+use crate::compute::Shelf;
+use crate::error::Error;
+use crate::plan::{GeometrySpec, LinearStage, MaskMode, Tensor};
+use crate::program::{Data, Monitor, RowMut, RowRunner};
+use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
+use hushnet_rlwe::{BatchContext, CipherScratch, ClientKey, MaskId, MaskSum};
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use zeroize::Zeroize;
+
+/// Room of one thread of a client. Wiped on drop.
+pub(super) struct Worker {
+    cipher: CipherScratch,
+    noise: Prg,
+    words: AlignedWords,
+    words1: AlignedWords,
+    plain: Vec<i64>,
+    messages: Vec<i32>,
+    hat: Option<WordsHat>,
+}
+
+impl Worker {
+    pub(super) fn new(context: &BatchContext) -> Result<Self, Error> {
+        let n = context.ring_degree();
+        Ok(Self {
+            cipher: context.scratch(),
+            noise: Prg::from_os()?,
+            words: AlignedWords::new(n),
+            words1: AlignedWords::new(n),
+            plain: vec![0; n],
+            messages: vec![0; n],
+            hat: None,
+        })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.plain.zeroize();
+        self.messages.zeroize();
+    }
+}
+
+/// What a tile of a stage needs.
+pub(super) struct TileContext<'a> {
+    pub context: &'a BatchContext,
+    pub key: &'a ClientKey,
+    pub shelf: &'a Shelf<Worker>,
+    pub seed: &'a [u8; 32],
+    pub stage: &'a LinearStage,
+    pub stage_index: usize,
+    /// Index of the block, for fresh masks.
+    pub block: u32,
+    pub images: usize,
+}
+
+impl TileContext<'_> {
+    /// Identity of an input feature's mask. The stage stands where the format says tensor: a tensor that feeds two stages
+    /// is encrypted twice under one key, and must not be so under one mask.
+    fn mask_id(&self, feature: usize) -> MaskId {
+        mask_id(self.stage, self.stage_index, feature, self.block)
+    }
+
+    /// Encrypts the new inputs of a tile; `masks` are the transformed masks by feature, where they are kept.
+    pub(super) fn encrypt(
+        &self,
+        tile: usize,
+        input: &Data,
+        masks: Option<&[WordsHat]>,
+        payload: &mut [u8],
+    ) -> Result<(), Error> {
+        let (params, images) = (&self.stage.params, self.images);
+        let k = params.modulus_bits();
+        let bytes = pack::packed_len(params.ring_degree(), k);
+        let [channels, rows, columns] = self.stage.geometry.input_layout();
+        let first = self.stage.tiles[tile].inputs[0];
+        payload.par_chunks_mut(bytes).enumerate().try_for_each_init(
+            || self.shelf.take(|| Worker::new(self.context)),
+            |worker, (position, out)| -> Result<(), Error> {
+                let Worker { cipher, noise, words, messages, hat, .. } =
+                    &mut **worker.as_mut().map_err(|e| same(e))?;
+                let feature = GeometrySpec::feature_of(channels, rows, columns, first, position);
+                let messages = &mut messages[..images];
+                input.read_i32(feature * images, messages);
+                let mask = match masks {
+                    Some(masks) => &masks[feature],
+                    None => {
+                        let hat = match hat {
+                            Some(hat) if hat.modulus_bits() == k => hat,
+                            other => other.insert(self.context.zero_words_hat(k)?),
+                        };
+                        self.context.mask_hat_into(self.seed, self.mask_id(feature), hat, cipher)?;
+                        hat
+                    }
+                };
+                self.key.encrypt_into(params, mask, messages, noise, cipher, words)?;
+                Ok(pack::pack(words, k, out)?)
+            },
+        )
+    }
+}
+
+/// Identity of an input feature's mask in a stage.
+pub(super) fn mask_id(stage: &LinearStage, stage_index: usize, feature: usize, block: u32) -> MaskId {
+    let block = match stage.mask {
+        MaskMode::Shared => None,
+        MaskMode::Fresh => Some(block),
+    };
+    // The plan's limits keep both below 2^32.
+    MaskId { tensor: stage_index as u32, feature: feature as u32, block }
+}
+
+fn same(e: &Error) -> Error {
+    Error::Internal(e.to_string())
+}
+
+/// Where the outputs of a stage go: into the first segment of the next stage, into a tensor, or both.
+pub(super) struct Sink<'a> {
+    pub tile: TileContext<'a>,
+    /// Rows of the segment's stores, and the output itself behind them when it is kept, feature by feature.
+    pub rows: Vec<RowMut<'a>>,
+    pub per_feature: usize,
+    pub keep: bool,
+    pub runner: Option<RowRunner<'a>>,
+    /// Transformed mask sums of the whole stage in order of arrival (shared masks).
+    pub sums: &'a [WordsHat],
+    pub output: (usize, &'a Tensor),
+    pub monitor: &'a Monitor,
+    pub noise: AtomicU64,
+    nanos: [AtomicU64; 2],
+}
+
+impl<'a> Sink<'a> {
+    pub(super) fn new(
+        tile: TileContext<'a>,
+        rows: (Vec<RowMut<'a>>, usize, bool),
+        runner: Option<RowRunner<'a>>,
+        sums: &'a [WordsHat],
+        output: (usize, &'a Tensor),
+        monitor: &'a Monitor,
+    ) -> Self {
+        let (rows, per_feature, keep) = rows;
+        let (noise, nanos) = (AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)]);
+        Self { tile, rows, per_feature, keep, runner, sums, output, monitor, noise, nanos }
+    }
+
+    /// Share of the program in what the threads did, 0 to 1.
+    pub(super) fn program_share(&self) -> f64 {
+        let [decrypt, program] = self.nanos.each_ref().map(|n| n.load(Ordering::Relaxed) as f64);
+        if program > 0.0 {
+            program / (decrypt + program)
+        } else {
+            0.0
+        }
+    }
+
+    /// Decrypts the outputs of a tile and hands them on. `arrived`: features of the tiles before.
+    pub(super) fn receive(&mut self, tile: usize, arrived: usize, payload: &[u8]) -> Result<(), Error> {
+        let Self { tile: context, rows, per_feature, keep, runner, sums, output, monitor, noise, nanos } =
+            self;
+        let stage = context.stage;
+        let (params, images, bits) = (&stage.params, context.images, stage.response_bits());
+        let bytes = pack::packed_len(params.ring_degree(), bits);
+        let features = stage.tile_outputs(tile);
+        let (c0, c1) = payload.split_at(features * bytes);
+        let (work, decrypt_only) = (select(rows, *per_feature, stage, tile), runner.is_none());
+        work.into_par_iter().try_for_each_init(
+            || (context.shelf.take(|| Worker::new(context.context)), runner.as_ref().map(RowRunner::scratch)),
+            |(worker, scratch), (position, feature, rows)| -> Result<(), Error> {
+                let worker = &mut **worker.as_mut().map_err(|e| same(e))?;
+                let start = Instant::now();
+                let range = position * bytes..(position + 1) * bytes;
+                pack::unpack(&c0[range.clone()], bits, &mut worker.words)?;
+                let sum = match stage.mask {
+                    MaskMode::Shared => MaskSum::Exact(&sums[arrived + position]),
+                    MaskMode::Fresh => {
+                        pack::unpack(&c1[range], bits, &mut worker.words1)?;
+                        MaskSum::Dropped(&worker.words1)
+                    }
+                };
+                let seen = context.key.decrypt_into(
+                    params,
+                    &worker.words,
+                    sum,
+                    &mut worker.cipher,
+                    &mut worker.plain,
+                )?;
+                noise.fetch_max(seen.largest, Ordering::Relaxed);
+                let plain = &worker.plain[..images];
+                let largest = Monitor::largest_of(plain);
+                monitor.see(output.0, largest);
+                if !output.1.within(largest) {
+                    return Err(crate::error::ProtocolError::Answer { stage: stage.name.clone() }.into());
+                }
+                let (stores, own) = rows.split_at_mut(rows.len() - usize::from(*keep));
+                if let Some(row) = own.first_mut() {
+                    row.write_fixed(0, plain);
+                }
+                if decrypt_only {
+                    return Ok(());
+                }
+                let between = Instant::now();
+                if let (Some(runner), Some(scratch)) = (runner.as_ref(), scratch.as_mut()) {
+                    runner.run(scratch, feature, plain, stores);
+                }
+                nanos[0].fetch_add((between - start).as_nanos() as u64, Ordering::Relaxed);
+                nanos[1].fetch_add(between.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                Ok(())
+            },
+        )
+    }
+}
+
+/// The rows that a tile's outputs go to: `(position in the tile, feature, rows)`.
+fn select<'r, 'd>(
+    rows: &'r mut [RowMut<'d>],
+    per_feature: usize,
+    stage: &LinearStage,
+    tile: usize,
+) -> Vec<(usize, usize, &'r mut [RowMut<'d>])> {
+    let [channels, height, columns] = stage.geometry.output_layout();
+    let [first, end] = stage.tiles[tile].outputs;
+    let mut work = Vec::with_capacity((end - first) * channels * columns);
+    if per_feature == 0 {
+        return work;
+    }
+    for (channel, rows) in rows.chunks_mut(height * columns * per_feature).enumerate() {
+        let band = rows[first * columns * per_feature..end * columns * per_feature].chunks_mut(per_feature);
+        for (i, rows) in band.enumerate() {
+            let (row, column) = (i / columns, i % columns);
+            let position = (row * channels + channel) * columns + column;
+            work.push((position, (channel * height + first + row) * columns + column, rows));
+        }
+    }
+    work
+}

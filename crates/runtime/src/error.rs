@@ -1,0 +1,276 @@
+//! Errors of running a plan. None carries a secret; what a peer is told is only [`ProtocolError::code`].
+
+use crate::plan::PlanError;
+use crate::program::RangeError;
+
+/// Why a run failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The plan is refused.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A value left the planned range.
+    #[error(transparent)]
+    Range(#[from] RangeError),
+    /// The caller's input does not fit the plan.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The peer does not keep to the protocol.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The connection failed.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A computation was refused: an error of this program.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+    /// The caller's progress callback asked to stop.
+    #[error("stopped by the caller")]
+    Cancelled,
+}
+
+impl From<hushnet_rlwe::CipherError> for Error {
+    fn from(e: hushnet_rlwe::CipherError) -> Self {
+        Self::Internal(e.to_string())
+    }
+}
+
+impl From<hushnet_layers::batch::LayerError> for Error {
+    fn from(e: hushnet_layers::batch::LayerError) -> Self {
+        Self::Internal(e.to_string())
+    }
+}
+
+impl From<hushnet_ring::RingError> for Error {
+    fn from(e: hushnet_ring::RingError) -> Self {
+        Self::Internal(e.to_string())
+    }
+}
+
+/// Why an input is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum InputError {
+    /// An input of the plan was not given.
+    #[error("input '{name}' is missing; the network takes {expected}")]
+    Missing {
+        /// Input name.
+        name: String,
+        /// All input names.
+        expected: String,
+    },
+    /// A name that the plan does not have.
+    #[error("there is no input '{name}'; the network takes {expected}")]
+    Unknown {
+        /// Given name.
+        name: String,
+        /// All input names.
+        expected: String,
+    },
+    /// Wrong shape.
+    #[error("input '{name}' has shape {got:?}, wanted [images, {}]", join(.expected))]
+    Shape {
+        /// Input name.
+        name: String,
+        /// Shape given.
+        got: Vec<usize>,
+        /// Shape per image.
+        expected: Vec<usize>,
+    },
+    /// Inputs disagree about the number of images.
+    #[error("input '{name}' holds {got} images, another input holds {expected}")]
+    Images {
+        /// Input name.
+        name: String,
+        /// Images given.
+        got: usize,
+        /// Images of the first input.
+        expected: usize,
+    },
+    /// No images at all.
+    #[error("input '{name}' holds no images")]
+    Empty {
+        /// Input name.
+        name: String,
+    },
+    /// NaN or infinity.
+    #[error(
+        "input '{name}' holds {value} at image {image}, element {element}; inputs must be finite numbers"
+    )]
+    NotFinite {
+        /// Input name.
+        name: String,
+        /// Image.
+        image: usize,
+        /// Position in the image, row-major.
+        element: usize,
+        /// The value.
+        value: f64,
+    },
+}
+
+fn join(shape: &[usize]) -> String {
+    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// How a peer broke the protocol, or that it says that we did.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// Not a frame.
+    #[error("the peer sent something that is not a Hushnet frame ({0}); is this address a Hushnet server of this version?")]
+    NotAFrame(&'static str),
+    /// Another protocol version.
+    #[error(
+        "the peer speaks protocol version {got}, this program speaks {}; use the same release on both sides",
+        crate::wire::PROTOCOL
+    )]
+    Version {
+        /// Version of the peer.
+        got: u32,
+    },
+    /// A frame above the limit.
+    #[error("a frame of {got} bytes is above the limit of {limit}")]
+    Oversize {
+        /// Bytes announced or sent.
+        got: u64,
+        /// Largest accepted.
+        limit: u64,
+    },
+    /// The payload is shorter or longer than the plan says.
+    #[error(
+        "a {kind} frame for stage {stage}, tile {tile} has {got} bytes of payload, the plan says {expected}"
+    )]
+    Length {
+        /// Frame kind.
+        kind: &'static str,
+        /// Stage.
+        stage: u32,
+        /// Tile.
+        tile: u32,
+        /// Bytes sent.
+        got: usize,
+        /// Bytes expected.
+        expected: usize,
+    },
+    /// A frame out of turn.
+    #[error("expected {expected}, the peer sent {got}")]
+    Unexpected {
+        /// What was due.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// A control message that cannot be decoded or holds impossible values.
+    #[error("a {kind} message is invalid: {detail}")]
+    Message {
+        /// Frame kind.
+        kind: &'static str,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A decrypted value that no honest server can return.
+    #[error("stage '{stage}': the server's answer decrypts to a value outside the rigorous bound; the server or the connection is faulty")]
+    Answer {
+        /// Stage name.
+        stage: String,
+    },
+    /// The peer reports an error.
+    #[error("the peer stopped: {message} (code {code})")]
+    Peer {
+        /// Code of the Error frame.
+        code: u32,
+        /// Its message.
+        message: String,
+    },
+}
+
+/// Codes of Error frames.
+pub mod code {
+    /// The peer broke the protocol.
+    pub const PROTOCOL: u32 = 1;
+    /// Too many sessions.
+    pub const BUSY: u32 = 2;
+    /// A failure inside.
+    pub const INTERNAL: u32 = 3;
+    /// The client gave up (range error, cancelled, ...).
+    pub const ABORTED: u32 = 4;
+    /// Nothing was heard for too long.
+    pub const TIMEOUT: u32 = 5;
+    /// The plan was refused.
+    pub const PLAN: u32 = 6;
+    /// The server is being shut down.
+    pub const SHUTDOWN: u32 = 7;
+}
+
+impl Error {
+    /// What the peer is told: a code and a sentence that depends on nothing secret.
+    #[must_use]
+    pub fn for_peer(&self) -> (u32, String) {
+        match self {
+            Self::Protocol(e) => (code::PROTOCOL, e.to_string()),
+            Self::Transport(TransportError::Timeout { .. }) => {
+                (code::TIMEOUT, "nothing was heard for too long".into())
+            }
+            Self::Transport(TransportError::Shutdown) => {
+                (code::SHUTDOWN, "the server is shutting down".into())
+            }
+            Self::Transport(_) | Self::Internal(_) => (code::INTERNAL, "internal error".into()),
+            Self::Plan(_) => (code::PLAN, "the plan was refused".into()),
+            Self::Range(_) | Self::Input(_) | Self::Cancelled => (code::ABORTED, "the client gave up".into()),
+        }
+    }
+}
+
+/// How a connection failed.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The peer closed the connection, or vanished.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// Nothing came in time.
+    #[error("nothing came from the peer for {seconds} s")]
+    Timeout {
+        /// The limit.
+        seconds: u64,
+    },
+    /// This side is shutting down.
+    #[error("this side is shutting down")]
+    Shutdown,
+    /// An address that cannot be used.
+    #[error("address '{url}': {detail}; use ws://host:port or wss://host:port")]
+    Address {
+        /// What was given.
+        url: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// No connection.
+    #[error("cannot connect to {address}: {detail}")]
+    Connect {
+        /// Host and port.
+        address: String,
+        /// What happened.
+        detail: String,
+    },
+    /// The port cannot be opened.
+    #[error("cannot listen on {address}: {detail}")]
+    Listen {
+        /// Host and port.
+        address: String,
+        /// What happened.
+        detail: String,
+    },
+    /// The file that recordings go to.
+    #[error("cannot record to {path}: {detail}")]
+    Record {
+        /// The file.
+        path: String,
+        /// What happened.
+        detail: String,
+    },
+    /// Certificates, keys or the TLS handshake.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// Anything else on the wire.
+    #[error("connection: {0}")]
+    Io(String),
+}

@@ -1,0 +1,223 @@
+//! The safetensors container: reading, digest, writing, public part.
+
+use super::spec::{PlanSpec, StageSpec, VERSION};
+use super::{Limits, LinearWeights, Plan, PlanError, PlanOptions, Stage, WeightData};
+use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
+use safetensors::SafeTensors;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+const FORMAT: &str = "hushnet-plan";
+
+/// A tensor of the file: type name as in safetensors (`I8`, `I16`, `I64`), shape, little-endian bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorBytes<'a> {
+    /// `I8`, `I16` or `I64`.
+    pub dtype: &'a str,
+    /// Shape.
+    pub shape: &'a [usize],
+    /// Little-endian bytes.
+    pub data: &'a [u8],
+}
+
+/// SHA-256 (hex) over the JSON, then every tensor in name order: `name 0 dtype 0 shape 0 data`.
+#[must_use]
+pub fn digest(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> String {
+    let mut hash = Sha256::new();
+    hash.update(json.as_bytes());
+    for (name, t) in tensors {
+        let shape: Vec<String> = t.shape.iter().map(ToString::to_string).collect();
+        for part in [name.as_str(), t.dtype, &shape.join(",")] {
+            hash.update(part.as_bytes());
+            hash.update([0]);
+        }
+        hash.update(t.data);
+    }
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Type name of the dtypes that plans use.
+fn dtype_name(dtype: Dtype) -> Option<&'static str> {
+    match dtype {
+        Dtype::I8 => Some("I8"),
+        Dtype::I16 => Some("I16"),
+        Dtype::I64 => Some("I64"),
+        _ => None,
+    }
+}
+
+fn container_error(e: &SafeTensorError) -> PlanError {
+    match e {
+        SafeTensorError::HeaderTooSmall
+        | SafeTensorError::InvalidHeaderLength
+        | SafeTensorError::MetadataIncompleteBuffer => PlanError::Truncated(e.to_string()),
+        other => PlanError::NotSafetensors(other.to_string()),
+    }
+}
+
+fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
+    let metadata = HashMap::from([
+        ("format".to_owned(), FORMAT.to_owned()),
+        ("version".to_owned(), VERSION.to_string()),
+        ("plan".to_owned(), json.to_owned()),
+        ("digest".to_owned(), digest(json, tensors)),
+    ]);
+    let views = tensors
+        .iter()
+        .map(|(name, t)| {
+            let dtype = match t.dtype {
+                "I8" => Dtype::I8,
+                "I16" => Dtype::I16,
+                "I64" => Dtype::I64,
+                other => {
+                    return Err(PlanError::Weights {
+                        tensor: name.clone(),
+                        detail: format!("dtype {other}"),
+                    });
+                }
+            };
+            let view = TensorView::new(dtype, t.shape.to_vec(), t.data)
+                .map_err(|e| PlanError::Weights { tensor: name.clone(), detail: e.to_string() })?;
+            Ok((name.clone(), view))
+        })
+        .collect::<Result<Vec<_>, PlanError>>()?;
+    safetensors::serialize(views, Some(metadata)).map_err(|e| PlanError::NotSafetensors(e.to_string()))
+}
+
+impl Plan {
+    /// Reads and checks a plan file.
+    ///
+    /// # Errors
+    /// [`PlanError`] for every way in which the file can be wrong.
+    pub fn load(path: &Path, options: &PlanOptions) -> Result<Self, PlanError> {
+        let size = std::fs::metadata(path)?.len();
+        Limits::check("the plan file", size, options.limits.file_bytes)?;
+        Self::from_bytes(&std::fs::read(path)?, options)
+    }
+
+    /// Reads and checks a plan, complete or public part.
+    ///
+    /// # Errors
+    /// [`PlanError`] for every way in which the bytes can be wrong.
+    pub fn from_bytes(bytes: &[u8], options: &PlanOptions) -> Result<Self, PlanError> {
+        let limits = &options.limits;
+        Limits::check("the plan", bytes.len() as u64, limits.file_bytes)?;
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| container_error(&e))?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        let get =
+            |key: &'static str| metadata.get(key).ok_or(PlanError::Format { key, found: "missing".into() });
+        let format = get("format")?;
+        if format != FORMAT {
+            return Err(PlanError::Format { key: "format", found: format!("{:.40?}", format) });
+        }
+        let version = get("version")?;
+        if version != &VERSION.to_string() {
+            return Err(PlanError::Version { found: format!("{version:.20}") });
+        }
+        let json = get("plan")?;
+        Limits::check("the plan's JSON", json.len() as u64, limits.json_bytes)?;
+        let file = SafeTensors::deserialize(bytes).map_err(|e| container_error(&e))?;
+        let views: BTreeMap<String, TensorView<'_>> = file.tensors().into_iter().collect();
+        let mut tensors = BTreeMap::new();
+        for (name, view) in &views {
+            let dtype = dtype_name(view.dtype()).ok_or_else(|| PlanError::Weights {
+                tensor: name.clone(),
+                detail: format!("type {:?} is not one of I8, I16, I64", view.dtype()),
+            })?;
+            tensors.insert(name.clone(), TensorBytes { dtype, shape: view.shape(), data: view.data() });
+        }
+        if get("digest")? != &digest(json, &tensors) {
+            return Err(PlanError::Digest);
+        }
+        Self::from_parts(json, &tensors, options)
+    }
+
+    /// Checks a plan given as JSON and tensors.
+    ///
+    /// # Errors
+    /// [`PlanError`] for every way in which they can be wrong.
+    pub fn from_parts(
+        json: &str,
+        tensors: &BTreeMap<String, TensorBytes<'_>>,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
+        Limits::check("the plan's JSON", json.len() as u64, options.limits.json_bytes)?;
+        let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
+        super::check::check(spec, json, tensors, options)
+    }
+
+    /// The plan as a file.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the container cannot be written.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, PlanError> {
+        let mut owned: BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)> = BTreeMap::new();
+        for (stage, spec) in self.stages().iter().zip(&self.spec().stages) {
+            let (Stage::Linear(stage), StageSpec::Linear(spec)) = (stage, spec) else { continue };
+            let (Some(weights), Some(w), Some(b)) = (&stage.weights, &spec.weights, &spec.bias) else {
+                continue;
+            };
+            let (dtype, data) = match &weights.weights {
+                WeightData::I8(v) => ("I8", v.iter().map(|&x| x.cast_unsigned()).collect()),
+                WeightData::I16(v) => ("I16", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            };
+            owned.insert(w.clone(), (dtype, stage.geometry.weight_shape(), data));
+            let bias = weights.bias.iter().flat_map(|x| x.to_le_bytes()).collect();
+            owned.insert(b.clone(), ("I64", vec![weights.bias.len()], bias));
+        }
+        let views = owned
+            .iter()
+            .map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }))
+            .collect();
+        encode(self.json(), &views)
+    }
+
+    /// The part that clients receive: the same plan without weights and without the fields marked *server only*.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the container cannot be written.
+    pub fn public_part(&self) -> Result<Vec<u8>, PlanError> {
+        let mut spec = self.spec().clone();
+        for stage in &mut spec.stages {
+            if let StageSpec::Linear(s) = stage {
+                (s.weights, s.bias) = (None, None);
+            }
+        }
+        let json = serde_json::to_string(&spec).map_err(|e| PlanError::Json(e.to_string()))?;
+        encode(&json, &BTreeMap::new())
+    }
+}
+
+/// Reads the weights of one linear stage.
+pub(super) fn weights(
+    (weight_name, bias_name): (&str, &str),
+    shape: &[usize],
+    tensors: &BTreeMap<String, TensorBytes<'_>>,
+) -> Result<Arc<LinearWeights>, PlanError> {
+    let fail = |tensor: &str, detail: String| PlanError::Weights { tensor: tensor.to_owned(), detail };
+    let find = |name: &str| tensors.get(name).ok_or_else(|| fail(name, "not in the file".into()));
+    let (w, b) = (find(weight_name)?, find(bias_name)?);
+    if w.shape != shape {
+        return Err(fail(weight_name, format!("shape {:?}, expected {shape:?}", w.shape)));
+    }
+    let weights = match w.dtype {
+        "I8" => WeightData::I8(w.data.iter().map(|&x| x.cast_signed()).collect()),
+        "I16" => WeightData::I16(w.data.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect()),
+        other => return Err(fail(weight_name, format!("type {other}, expected I8 or I16"))),
+    };
+    if b.dtype != "I64" || b.shape != &shape[..1] {
+        return Err(fail(bias_name, format!("{} {:?}, expected I64 {:?}", b.dtype, b.shape, &shape[..1])));
+    }
+    let bias: Vec<i64> = b
+        .data
+        .chunks_exact(8)
+        .map(|c| i64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
+        .collect();
+    let count = super::elements(shape);
+    if count != Some(weights.len()) || bias.len() != shape[0] {
+        return Err(fail(weight_name, "the bytes do not fill the shape".into()));
+    }
+    Ok(Arc::new(LinearWeights { weights, bias }))
+}

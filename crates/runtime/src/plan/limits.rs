@@ -1,0 +1,60 @@
+//! What a process is willing to allocate for a plan.
+
+use super::PlanError;
+
+/// Upper limits, checked before anything is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a plan file.
+    pub file_bytes: u64,
+    /// Bytes of the plan JSON.
+    pub json_bytes: u64,
+    /// Tensors.
+    pub tensors: u64,
+    /// Stages.
+    pub stages: u64,
+    /// Client operations in all.
+    pub ops: u64,
+    /// Tiles in all.
+    pub tiles: u64,
+    /// Axes of a tensor.
+    pub rank: u64,
+    /// Elements of a tensor, per image.
+    pub elements: u64,
+    /// Bytes of a frame.
+    pub frame_bytes: u64,
+    /// Bytes of tensors that a client holds at once for one block.
+    pub memory_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            file_bytes: 8 << 30,
+            json_bytes: 64 << 20,
+            tensors: 1 << 16,
+            stages: 1 << 15,
+            ops: 1 << 17,
+            tiles: 1 << 20,
+            rank: 8,
+            elements: 1 << 28,
+            frame_bytes: 1 << 30,
+            memory_bytes: 32 << 30,
+        }
+    }
+}
+
+impl Limits {
+    /// Refuses `value` above `limit`.
+    pub(crate) fn check(what: &str, value: u64, limit: u64) -> Result<(), PlanError> {
+        if value > limit {
+            return Err(PlanError::TooLarge { what: what.to_owned(), value, limit });
+        }
+        Ok(())
+    }
+}
+
+/// Product of a shape, or `None` when it does not fit `usize`.
+pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1_usize, |n, &d| n.checked_mul(d))
+}

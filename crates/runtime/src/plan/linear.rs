@@ -1,0 +1,253 @@
+//! Geometry, tiles, weights and parameters of linear stages.
+
+use super::spec::{GeometrySpec, LinearSpec, MaskMode, TileSpec};
+use super::{Limits, LinearStage, LinearWeights, PlanError, Tensor, TensorKind, WeightData};
+use hushnet_layers::batch::{Conv2d, Dense, Geometry, LayerError, Tile, Tiling};
+use hushnet_rlwe::BatchStageSpec;
+use std::sync::Arc;
+
+/// Inputs of a check of one stage.
+pub(super) struct Context<'a> {
+    pub spec: &'a LinearSpec,
+    pub input: (usize, &'a Tensor),
+    pub output: (usize, &'a Tensor),
+    pub ring_degree: usize,
+    pub insecure: bool,
+    pub weights: Option<Arc<LinearWeights>>,
+    pub limits: &'a Limits,
+}
+
+impl Context<'_> {
+    fn fail(&self, detail: impl Into<String>) -> PlanError {
+        PlanError::Linear { stage: self.spec.name.clone(), detail: detail.into() }
+    }
+
+    /// Everything that weights have no part in; returns the bounds of input and output.
+    pub(super) fn check_shape(&self) -> Result<(u64, u64), PlanError> {
+        let spec = self.spec;
+        let (in_bound, out_bound) = match (self.input.1.kind, self.output.1.kind) {
+            (TensorKind::Fixed { bound: i, .. }, TensorKind::Fixed { bound: o, .. }) => (i, o),
+            _ => return Err(self.fail("input and output must be fixed tensors")),
+        };
+        if in_bound > i32::MAX as u64 {
+            return Err(self.fail(format!("inputs up to {in_bound} do not fit 32 bits")));
+        }
+        self.check_geometry()?;
+        let geometry = spec.geometry.checked().map_err(|e| self.fail(e.to_string()))?;
+        tiling(geometry, &spec.tiles)
+            .map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
+        Ok((in_bound, out_bound))
+    }
+
+    pub(super) fn check(self) -> Result<LinearStage, PlanError> {
+        let spec = self.spec;
+        if spec.method != "batch" {
+            return Err(PlanError::Unsupported(format!("method '{}' of stage '{}'", spec.method, spec.name)));
+        }
+        let (in_bound, out_bound) = self.check_shape()?;
+        let weight_l2 = match &self.weights {
+            None => 1.0,
+            Some(w) => {
+                let derived = w.output_bound(in_bound);
+                if derived > u128::from(out_bound) {
+                    return Err(PlanError::Bound {
+                        stage: spec.name.clone(),
+                        tensor: self.output.1.name.clone(),
+                        derived,
+                        planned: out_bound,
+                    });
+                }
+                w.largest_norm()
+            }
+        };
+        let stage = BatchStageSpec {
+            ring_degree: self.ring_degree,
+            weight_l2,
+            output_bound: out_bound,
+            shared_mask: spec.mask == MaskMode::Shared,
+        };
+        let params = if self.insecure {
+            stage.check_insecure(spec.modulus_bits, spec.delta_bits, spec.drop_bits)
+        } else {
+            stage.check(spec.modulus_bits, spec.delta_bits, spec.drop_bits)
+        }
+        .map_err(|source| PlanError::Params { stage: spec.name.clone(), source })?;
+        if spec.drop_bits >= spec.modulus_bits {
+            return Err(self.fail("drop_bits must be below modulus_bits"));
+        }
+        let stage = LinearStage {
+            name: spec.name.clone(),
+            input: self.input.0,
+            output: self.output.0,
+            geometry: spec.geometry.clone(),
+            tiles: spec.tiles.clone(),
+            mask: spec.mask,
+            params,
+            weights: self.weights,
+            predicted: spec.predicted.clone(),
+        };
+        for tile in 0..stage.tiles.len() {
+            let frame =
+                stage.request_bytes(tile).max(stage.response_bytes(tile)).max(stage.setup_bytes(tile));
+            Limits::check(
+                &format!("a frame of stage '{}'", stage.name),
+                frame as u64,
+                self.limits.frame_bytes,
+            )?;
+        }
+        Ok(stage)
+    }
+
+    fn check_geometry(&self) -> Result<(), PlanError> {
+        match &self.spec.geometry {
+            GeometrySpec::Dense { inputs, outputs } => {
+                if *inputs != self.input.1.elements || *outputs != self.output.1.elements {
+                    return Err(self.fail(format!(
+                        "a dense layer {inputs} -> {outputs} does not fit tensors {:?} -> {:?}",
+                        self.input.1.shape, self.output.1.shape
+                    )));
+                }
+                Ok(())
+            }
+            GeometrySpec::Conv2d { input, output, .. } => {
+                if self.input.1.shape != *input || self.output.1.shape != *output {
+                    return Err(self.fail(format!(
+                        "a convolution {input:?} -> {output:?} does not fit tensors {:?} -> {:?}",
+                        self.input.1.shape, self.output.1.shape
+                    )));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl GeometrySpec {
+    /// `(rows, features a row)` of the input: the units of `TileSpec::inputs`.
+    #[must_use]
+    pub fn input_rows(&self) -> (usize, usize) {
+        match self {
+            Self::Dense { inputs, .. } => (*inputs, 1),
+            Self::Conv2d { input, .. } => (input[1], input[0] * input[2]),
+        }
+    }
+
+    /// `(rows, features a row)` of the output.
+    #[must_use]
+    pub fn output_rows(&self) -> (usize, usize) {
+        match self {
+            Self::Dense { outputs, .. } => (*outputs, 1),
+            Self::Conv2d { output, .. } => (output[1], output[0] * output[2]),
+        }
+    }
+
+    /// Shape of the weight tensor.
+    #[must_use]
+    pub fn weight_shape(&self) -> Vec<usize> {
+        match self {
+            Self::Dense { inputs, outputs } => vec![*outputs, *inputs],
+            Self::Conv2d { input, output, kernel, groups, .. } => {
+                vec![output[0], input[0] / (*groups).max(1), kernel[0], kernel[1]]
+            }
+        }
+    }
+
+    /// The same, checked, for the linear algebra.
+    ///
+    /// # Errors
+    /// [`LayerError`] naming the size that is out of range.
+    pub fn checked(&self) -> Result<Geometry, LayerError> {
+        match *self {
+            Self::Dense { inputs, outputs } => Geometry::dense(Dense { inputs, outputs }),
+            Self::Conv2d { input, output, kernel, stride, pads, dilation, groups } => {
+                Geometry::conv2d(Conv2d { input, output, kernel, stride, pads, dilation, groups })
+            }
+        }
+    }
+
+    /// Feature index in the tensor (channels, rows, columns) of position `position` of a tile that begins at row `first`.
+    #[must_use]
+    pub(crate) fn feature_of(
+        channels: usize,
+        rows: usize,
+        columns: usize,
+        first: usize,
+        position: usize,
+    ) -> usize {
+        let (row, rest) = (position / (channels * columns), position % (channels * columns));
+        let (channel, column) = (rest / columns, rest % columns);
+        (channel * rows + first + row) * columns + column
+    }
+
+    /// Input layout `(channels, rows, columns)`; dense layers have one channel and one column.
+    #[must_use]
+    pub fn input_layout(&self) -> [usize; 3] {
+        match self {
+            Self::Dense { inputs, .. } => [1, *inputs, 1],
+            Self::Conv2d { input, .. } => *input,
+        }
+    }
+
+    /// Output layout `(channels, rows, columns)`.
+    #[must_use]
+    pub fn output_layout(&self) -> [usize; 3] {
+        match self {
+            Self::Dense { outputs, .. } => [1, *outputs, 1],
+            Self::Conv2d { output, .. } => *output,
+        }
+    }
+}
+
+impl LinearStage {
+    /// The checked tiles.
+    ///
+    /// # Errors
+    /// None for a stage of a checked plan.
+    pub fn tiling(&self) -> Result<Tiling, LayerError> {
+        tiling(self.geometry.checked()?, &self.tiles)
+    }
+}
+
+fn tiling(geometry: Geometry, tiles: &[TileSpec]) -> Result<Tiling, LayerError> {
+    let tiles: Vec<Tile> = tiles.iter().map(|t| Tile { inputs: t.inputs, outputs: t.outputs }).collect();
+    Tiling::new(geometry, &tiles)
+}
+
+impl LinearWeights {
+    /// Rows of the weight matrix (outputs or output channels).
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.bias.len()
+    }
+
+    fn fold_rows<T>(&self, init: T, mut f: impl FnMut(T, &mut dyn Iterator<Item = i64>, i64) -> T) -> T {
+        let row = self.weights.len().checked_div(self.rows()).unwrap_or(0);
+        let mut value = init;
+        for (o, &bias) in self.bias.iter().enumerate() {
+            let range = o * row..(o + 1) * row;
+            value = match &self.weights {
+                WeightData::I8(w) => f(value, &mut w[range].iter().map(|&v| i64::from(v)), bias),
+                WeightData::I16(w) => f(value, &mut w[range].iter().map(|&v| i64::from(v)), bias),
+            };
+        }
+        value
+    }
+
+    /// `max_o (sum_k |W_ok| * bound + |bias_o|)`.
+    #[must_use]
+    pub fn output_bound(&self, input_bound: u64) -> u128 {
+        self.fold_rows(0, |max, row, bias| {
+            let sum: u128 = row.map(|w| u128::from(w.unsigned_abs())).sum();
+            max.max(sum * u128::from(input_bound) + u128::from(bias.unsigned_abs()))
+        })
+    }
+
+    /// `max_o ||W_o||_2`.
+    #[must_use]
+    pub fn largest_norm(&self) -> f64 {
+        let square = self.fold_rows(0_u128, |max, row, _| {
+            max.max(row.map(|w| u128::from(w.unsigned_abs()) * u128::from(w.unsigned_abs())).sum())
+        });
+        (square as f64).sqrt()
+    }
+}

@@ -1,0 +1,332 @@
+//! The plan: what is run, checked once and immutable afterwards.
+//!
+//! [`PlanSpec`](spec::PlanSpec) is the JSON as it stands in the file;
+//! [`Plan`] is what executors accept, and can only be made by checking.
+
+mod check;
+mod error;
+mod file;
+mod limits;
+mod linear;
+mod ops;
+pub mod spec;
+
+pub use error::PlanError;
+pub use file::{digest, TensorBytes};
+pub use limits::Limits;
+pub use spec::{Engine, GeometrySpec, MaskMode, OpKind, PlanSpec, TileSpec, Trust, VERSION};
+
+pub(crate) use limits::elements;
+
+use hushnet_rlwe::BatchStageParams;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// Arithmetic of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TensorKind {
+    /// IEEE binary64.
+    Real,
+    /// Integers `v`, `|v| <= bound`, meaning `v * scale`.
+    Fixed {
+        /// Value of one unit.
+        scale: f64,
+        /// Largest absolute value.
+        bound: u64,
+    },
+}
+
+/// A checked tensor; shapes are per image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Id in the file.
+    pub id: u32,
+    /// Name for messages.
+    pub name: String,
+    /// Shape per image.
+    pub shape: Vec<usize>,
+    /// Product of the shape.
+    pub elements: usize,
+    /// Arithmetic.
+    pub kind: TensorKind,
+}
+
+impl Tensor {
+    /// Whether an integer of this absolute value is within the bound.
+    pub(crate) fn within(&self, value: u64) -> bool {
+        matches!(self.kind, TensorKind::Fixed { bound, .. } if value <= bound)
+    }
+}
+
+/// A named input or output; `tensor` is an index into [`Plan::tensors`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Name for users.
+    pub name: String,
+    /// Tensor index.
+    pub tensor: usize,
+}
+
+/// A checked client operation; tensors are indices into [`Plan::tensors`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Op {
+    /// What is computed.
+    pub kind: OpKind,
+    /// Operands.
+    pub inputs: Vec<usize>,
+    /// Result.
+    pub output: usize,
+}
+
+/// Operations that the client computes in the clear.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientStage {
+    /// Name for messages.
+    pub name: String,
+    /// Operations in order.
+    pub ops: Vec<Op>,
+}
+
+/// Weights of a linear stage; server only, and not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LinearWeights {
+    /// Row-major, shape [`GeometrySpec::weight_shape`].
+    pub weights: WeightData,
+    /// One value an output row (dense) or output channel (conv2d), in units of the output's scale.
+    pub bias: Vec<i64>,
+}
+
+impl std::fmt::Debug for LinearWeights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LinearWeights({} rows, {} weights)", self.bias.len(), self.weights.len())
+    }
+}
+
+/// Integer weights.
+#[derive(Clone, PartialEq, Eq)]
+pub enum WeightData {
+    /// One byte each.
+    I8(Vec<i8>),
+    /// Two bytes each.
+    I16(Vec<i16>),
+}
+
+impl WeightData {
+    /// Number of weights.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::I8(w) => w.len(),
+            Self::I16(w) => w.len(),
+        }
+    }
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// An encrypted linear layer.
+#[derive(Clone, Debug)]
+pub struct LinearStage {
+    /// Name for messages.
+    pub name: String,
+    /// Index of the fixed input tensor.
+    pub input: usize,
+    /// Index of the fixed output tensor.
+    pub output: usize,
+    /// What is computed.
+    pub geometry: GeometrySpec,
+    /// Streaming order.
+    pub tiles: Vec<TileSpec>,
+    /// Masks.
+    pub mask: MaskMode,
+    /// Checked ring-LWE parameters.
+    pub params: BatchStageParams,
+    /// Weights, absent in a public part.
+    pub weights: Option<Arc<LinearWeights>>,
+    /// What the planner predicts.
+    pub predicted: Map<String, Value>,
+}
+
+impl LinearStage {
+    /// Bytes of one packed polynomial with `bits` bits a word.
+    fn polynomial_bytes(&self, bits: u32) -> usize {
+        (self.params.ring_degree() / 8).saturating_mul(bits as usize)
+    }
+
+    /// Features that a tile uploads.
+    #[must_use]
+    pub fn tile_inputs(&self, tile: usize) -> usize {
+        self.tiles.get(tile).map_or(0, |t| (t.inputs[1] - t.inputs[0]) * self.geometry.input_rows().1)
+    }
+
+    /// Features that a tile returns.
+    #[must_use]
+    pub fn tile_outputs(&self, tile: usize) -> usize {
+        self.tiles.get(tile).map_or(0, |t| (t.outputs[1] - t.outputs[0]) * self.geometry.output_rows().1)
+    }
+
+    /// Payload bytes of a tile's Request: `features * N * k / 8`.
+    #[must_use]
+    pub fn request_bytes(&self, tile: usize) -> usize {
+        self.tile_inputs(tile).saturating_mul(self.polynomial_bytes(self.params.modulus_bits()))
+    }
+
+    /// Bits of a returned word, `k - u`.
+    #[must_use]
+    pub fn response_bits(&self) -> u32 {
+        self.params.modulus_bits() - self.params.drop_bits()
+    }
+
+    /// Payload bytes of a tile's Response: `features * N * (k - u) / 8`, twice that with fresh masks.
+    #[must_use]
+    pub fn response_bytes(&self, tile: usize) -> usize {
+        let parts = if self.mask == MaskMode::Shared { 1 } else { 2 };
+        self.tile_outputs(tile)
+            .saturating_mul(self.polynomial_bytes(self.response_bits()))
+            .saturating_mul(parts)
+    }
+
+    /// Payload bytes of a tile's SetupMask, 0 with fresh masks.
+    #[must_use]
+    pub fn setup_bytes(&self, tile: usize) -> usize {
+        if self.mask == MaskMode::Fresh {
+            return 0;
+        }
+        self.tile_outputs(tile).saturating_mul(self.polynomial_bytes(self.params.modulus_bits()))
+    }
+}
+
+/// A stage of the batch engine.
+#[derive(Clone, Debug)]
+pub enum Stage {
+    /// Computed by the client in the clear.
+    Client(ClientStage),
+    /// Computed by the server under encryption.
+    Linear(Box<LinearStage>),
+}
+
+impl Stage {
+    /// Name for messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Client(s) => &s.name,
+            Self::Linear(s) => &s.name,
+        }
+    }
+    /// The linear stage, if it is one.
+    #[must_use]
+    pub fn linear(&self) -> Option<&LinearStage> {
+        match self {
+            Self::Client(_) => None,
+            Self::Linear(s) => Some(s),
+        }
+    }
+}
+
+/// How strictly a plan is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Accept plans that are marked insecure.
+    pub allow_insecure: bool,
+    /// Sizes that are refused.
+    pub limits: Limits,
+}
+
+/// A checked plan.
+#[derive(Clone)]
+pub struct Plan(Arc<PlanParts>);
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Plan({:?}, {} stages, weights: {})", self.name(), self.stages().len(), self.has_weights())
+    }
+}
+
+struct PlanParts {
+    spec: PlanSpec,
+    json: String,
+    tensors: Vec<Tensor>,
+    stages: Vec<Stage>,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    programs: Vec<crate::program::StageProgram>,
+    weights: bool,
+    client_memory: u64,
+}
+
+impl Plan {
+    /// The plan's JSON, byte for byte as in the file.
+    #[must_use]
+    pub fn json(&self) -> &str {
+        &self.0.json
+    }
+    /// The plan as written.
+    #[must_use]
+    pub fn spec(&self) -> &PlanSpec {
+        &self.0.spec
+    }
+    /// Name of the network.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.spec.name
+    }
+    /// Ring degree N, the images in a full block.
+    #[must_use]
+    pub fn ring_degree(&self) -> usize {
+        self.0.spec.params.ring_degree
+    }
+    /// Whether the parameters are below the security table.
+    #[must_use]
+    pub fn insecure(&self) -> bool {
+        self.0.spec.params.insecure
+    }
+    /// Tensors.
+    #[must_use]
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.0.tensors
+    }
+    /// Stages in order.
+    #[must_use]
+    pub fn stages(&self) -> &[Stage] {
+        &self.0.stages
+    }
+    /// Inputs of the network.
+    #[must_use]
+    pub fn inputs(&self) -> &[Port] {
+        &self.0.inputs
+    }
+    /// Outputs of the network.
+    #[must_use]
+    pub fn outputs(&self) -> &[Port] {
+        &self.0.outputs
+    }
+    /// Whether weights are present (the server's plan) or not (the public part).
+    #[must_use]
+    pub fn has_weights(&self) -> bool {
+        self.0.weights
+    }
+    /// Bytes of tensors that a client holds at once for a full block.
+    #[must_use]
+    pub fn client_tensor_bytes(&self) -> u64 {
+        self.0.client_memory
+    }
+    /// Bytes of the largest frame that either party sends, header included; at least 64 KiB, for control messages.
+    #[must_use]
+    pub fn largest_frame(&self) -> usize {
+        let stage = |s: &LinearStage| {
+            (0..s.tiles.len())
+                .map(|t| s.request_bytes(t).max(s.response_bytes(t)).max(s.setup_bytes(t)))
+                .max()
+                .unwrap_or(0)
+        };
+        let largest = self.stages().iter().filter_map(Stage::linear).map(stage).max().unwrap_or(0);
+        (largest + crate::wire::HEADER).max(64 << 10)
+    }
+    pub(crate) fn program(&self, stage: usize) -> &crate::program::StageProgram {
+        &self.0.programs[stage]
+    }
+}

@@ -1,0 +1,285 @@
+//! Loops over the images of one feature, compiled for several instruction sets.
+//!
+//! Every instruction set gives the same bits: only IEEE operations, never contracted.
+#![allow(unsafe_code)]
+#![allow(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number must fail the comparison")]
+
+use super::functions as f;
+
+/// Defines a function whose body is compiled for AVX-512 and AVX2 too, chosen by `hushnet_ring::simd`.
+macro_rules! kernel {
+    ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$doc])*
+        pub(super) fn $name($($arg: $type),*) $(-> $ret)? {
+            #[inline(always)]
+            fn body($($arg: $type),*) $(-> $ret)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            {
+                use hushnet_ring::{simd, Isa};
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                fn avx512($($arg: $type),*) $(-> $ret)? {
+                    body($($arg),*)
+                }
+                #[target_feature(enable = "avx2")]
+                fn avx2($($arg: $type),*) $(-> $ret)? {
+                    body($($arg),*)
+                }
+                let isa = simd::isa();
+                if isa >= Isa::Avx512 {
+                    // SAFETY: `simd::isa` never exceeds what the processor has.
+                    return unsafe { avx512($($arg),*) };
+                }
+                if isa >= Isa::Avx2 {
+                    // SAFETY: as above.
+                    return unsafe { avx2($($arg),*) };
+                }
+            }
+            body($($arg),*)
+        }
+    };
+}
+
+/// Defines an elementwise kernel of one operand.
+macro_rules! unary {
+    ($name:ident, $x:ident $(, $p:ident)* => $value:expr) => {
+        kernel! {
+            fn $name(x: &[f64], $($p: f64,)* out: &mut [f64]) {
+                for (o, &$x) in out.iter_mut().zip(x) {
+                    *o = $value;
+                }
+            }
+        }
+    };
+}
+
+/// Defines an elementwise kernel of two operands.
+macro_rules! binary {
+    ($name:ident, $x:ident, $y:ident => $value:expr) => {
+        kernel! {
+            fn $name(x: &[f64], y: &[f64], out: &mut [f64]) {
+                for ((o, &$x), &$y) in out.iter_mut().zip(x).zip(y) {
+                    *o = $value;
+                }
+            }
+        }
+    };
+}
+
+/// Defines a kernel from a function of eight lanes.
+macro_rules! lanes {
+    ($name:ident, $function:path) => {
+        kernel! {
+            fn $name(x: &[f64], out: &mut [f64]) {
+                let mut xs = x.chunks_exact(f::LANES);
+                let mut os = out.chunks_exact_mut(f::LANES);
+                for (x, o) in xs.by_ref().zip(os.by_ref()) {
+                    let mut lanes = [0.0; f::LANES];
+                    lanes.copy_from_slice(x);
+                    o.copy_from_slice(&$function(lanes));
+                }
+                for (x, o) in xs.remainder().iter().zip(os.into_remainder()) {
+                    *o = $function([*x; f::LANES])[0];
+                }
+            }
+        }
+    };
+}
+
+unary!(affine, x, mul, add => x * mul + add);
+unary!(relu, x => f::relu(x));
+unary!(leaky_relu, x, alpha => f::leaky_relu(x, alpha));
+unary!(prelu, x, slope => if x < 0.0 { x * slope } else { x });
+unary!(clip, x, lo, hi => f::smaller(f::larger(x, lo), hi));
+unary!(abs, x => x.abs());
+unary!(neg, x => -x);
+unary!(sqrt, x => x.sqrt());
+unary!(square, x => x * x);
+unary!(sigmoid, x => f::sigmoid(x));
+unary!(tanh, x => f::tanh(x));
+unary!(exp, x => f::exp(x));
+unary!(hard_sigmoid, x, alpha, beta => f::hard_sigmoid(x, alpha, beta));
+unary!(hard_swish, x => f::hard_swish(x));
+unary!(silu, x => f::silu(x));
+unary!(gelu_tanh, x => f::gelu_tanh(x));
+unary!(elu, x, alpha => f::elu(x, alpha));
+lanes!(erf, f::erf);
+lanes!(gelu, f::gelu);
+binary!(add, x, y => x + y);
+binary!(sub, x, y => x - y);
+binary!(mul, x, y => x * y);
+binary!(div, x, y => x / y);
+binary!(minimum, x, y => f::smaller(x, y));
+binary!(maximum, x, y => f::larger(x, y));
+
+kernel! {
+    /// `out += x`.
+    fn accumulate(x: &[f64], out: &mut [f64]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o += x;
+        }
+    }
+}
+
+kernel! {
+    /// `out = exp(x - y)`.
+    fn exp_difference(x: &[f64], y: &[f64], out: &mut [f64]) {
+        for ((o, &x), &y) in out.iter_mut().zip(x).zip(y) {
+            *o = f::exp(x - y);
+        }
+    }
+}
+
+kernel! {
+    /// `out /= y`.
+    fn divide(y: &[f64], out: &mut [f64]) {
+        for (o, &y) in out.iter_mut().zip(y) {
+            *o /= y;
+        }
+    }
+}
+
+kernel! {
+    /// `out /= count`.
+    fn divide_in_place(count: f64, out: &mut [f64]) {
+        for o in out {
+            *o /= count;
+        }
+    }
+}
+
+kernel! {
+    /// Whether all values are finite.
+    fn all_finite(x: &[f64]) -> bool {
+        let mut bad = 0_u64;
+        for &x in x {
+            bad |= u64::from(!x.is_finite());
+        }
+        bad == 0
+    }
+}
+
+kernel! {
+    /// `out = x * scale` of integers below 2^51.
+    fn dequantize(x: &[i64], scale: f64, out: &mut [f64]) {
+        const BITS: u64 = f::ROUND.to_bits();
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = (f64::from_bits(BITS.wrapping_add(x.cast_unsigned())) - f::ROUND) * scale;
+        }
+    }
+}
+
+kernel! {
+    /// `out = x * scale` of any integers.
+    fn dequantize_wide(x: &[i64], scale: f64, out: &mut [f64]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = x as f64 * scale;
+        }
+    }
+}
+
+kernel! {
+    /// `out = round_half_even(x * inverse)`, `bound < 2^50`. Returns the largest absolute value, or `None` when
+    /// one is above `bound` or no number.
+    fn quantize(x: &[f64], inverse: f64, bound: f64, out: &mut [i64]) -> Option<u64> {
+        const BITS: u64 = f::ROUND.to_bits();
+        let (mut bad, mut largest) = (0_u64, 0.0_f64);
+        for (o, &x) in out.iter_mut().zip(x) {
+            // The sum rounds to an integer, half to even, while |x * inverse| < 2^51; beyond, `v` is above any bound.
+            let shifted = x * inverse + f::ROUND;
+            let v = (shifted - f::ROUND).abs();
+            bad |= u64::from(!(v <= bound));
+            largest = f::larger(v, largest);
+            *o = shifted.to_bits().wrapping_sub(BITS).cast_signed();
+        }
+        (bad == 0).then_some(largest as u64)
+    }
+}
+
+kernel! {
+    /// [`quantize`] for any bound.
+    fn quantize_wide(x: &[f64], inverse: f64, bound: f64, out: &mut [i64]) -> Option<u64> {
+        let (mut bad, mut largest) = (false, 0_u64);
+        for (o, &x) in out.iter_mut().zip(x) {
+            let v = (x * inverse).round_ties_even();
+            bad |= !(v.abs() <= bound);
+            *o = v as i64;
+            largest = largest.max(o.unsigned_abs());
+        }
+        (!bad).then_some(largest)
+    }
+}
+
+kernel! {
+    /// Largest absolute value.
+    fn largest(x: &[i64]) -> u64 {
+        x.iter().fold(0, |m, x| m.max(x.unsigned_abs()))
+    }
+}
+
+kernel! {
+    fn widen_i16(x: &[i16], out: &mut [i64]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = i64::from(x);
+        }
+    }
+}
+
+kernel! {
+    fn widen_i32(x: &[i32], out: &mut [i64]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = i64::from(x);
+        }
+    }
+}
+
+kernel! {
+    /// Low halves; the values fit.
+    fn narrow_i16(x: &[i64], out: &mut [i16]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = x as i16;
+        }
+    }
+}
+
+kernel! {
+    /// Low halves; the values fit.
+    fn narrow_i32(x: &[i64], out: &mut [i32]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = x as i32;
+        }
+    }
+}
+
+kernel! {
+    fn maximum_i16(x: &[i16], out: &mut [i16]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = (*o).max(x);
+        }
+    }
+}
+
+kernel! {
+    fn maximum_i32(x: &[i32], out: &mut [i32]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = (*o).max(x);
+        }
+    }
+}
+
+kernel! {
+    fn maximum_i64(x: &[i64], out: &mut [i64]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = (*o).max(x);
+        }
+    }
+}
+
+kernel! {
+    /// `out = x > out ? x : out`.
+    fn maximum_f64(x: &[f64], out: &mut [f64]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o = f::larger(x, *o);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Operations that only move rows: transpose, concat, slice, pad, broadcast (and reshape, the identity).
+
+use super::kernels;
+use super::values::{Data, RowMut, Storage, Values};
+use crate::plan::{Op, OpKind, Tensor};
+use rayon::prelude::*;
+
+/// Distance in elements between neighbours along each axis of a row-major shape.
+pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut out = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        out[axis - 1] = out[axis] * shape[axis];
+    }
+    out
+}
+
+/// Coordinates of an element of a row-major shape.
+pub(super) fn coordinates(mut index: usize, shape: &[usize], out: &mut [usize]) {
+    for (c, &size) in out.iter_mut().zip(shape).rev() {
+        *c = index % size;
+        index /= size;
+    }
+}
+
+/// Where an element of the result comes from: `(operand, element)`, or a constant.
+enum Map {
+    Strided { base: usize, steps: Vec<isize> },
+    Pad { begin: Vec<usize>, shape: Vec<usize>, strides: Vec<usize> },
+    Concat { axis: usize, ends: Vec<usize>, strides: Vec<Vec<usize>> },
+}
+
+impl Map {
+    fn new(kind: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Self {
+        let shape = &inputs[0].shape;
+        let own = strides(shape);
+        let signed = |v: usize| v.cast_signed();
+        match kind {
+            OpKind::Transpose { perm } => {
+                Self::Strided { base: 0, steps: perm.iter().map(|&p| signed(own[p])).collect() }
+            }
+            OpKind::Broadcast {} => {
+                let skip = output.shape.len() - shape.len();
+                let step = |axis: usize| match axis.checked_sub(skip) {
+                    Some(a) if shape[a] == output.shape[axis] => signed(own[a]),
+                    _ => 0,
+                };
+                Self::Strided { base: 0, steps: (0..output.shape.len()).map(step).collect() }
+            }
+            OpKind::Slice { starts, steps, axes, .. } => {
+                let (mut base, mut by) = (0, own.iter().map(|&s| signed(s)).collect::<Vec<_>>());
+                for (i, &axis) in axes.iter().enumerate() {
+                    base += usize::try_from(starts[i]).unwrap_or(0) * own[axis];
+                    by[axis] *= isize::try_from(steps[i]).unwrap_or(1);
+                }
+                Self::Strided { base, steps: by }
+            }
+            OpKind::Pad { pads, .. } => {
+                Self::Pad { begin: pads[..shape.len()].to_vec(), shape: shape.clone(), strides: own }
+            }
+            OpKind::Concat { axis } => {
+                let ends = inputs.iter().scan(0, |end, t| {
+                    *end += t.shape[*axis];
+                    Some(*end)
+                });
+                let strides = inputs.iter().map(|t| strides(&t.shape)).collect();
+                Self::Concat { axis: *axis, ends: ends.collect(), strides }
+            }
+            _ => Self::Strided { base: 0, steps: strides(&output.shape).into_iter().map(signed).collect() },
+        }
+    }
+
+    fn source(&self, at: &[usize]) -> Option<(usize, usize)> {
+        match self {
+            Self::Strided { base, steps } => {
+                let offset: isize = at.iter().zip(steps).map(|(&c, s)| c.cast_signed() * s).sum();
+                Some((0, base.wrapping_add_signed(offset)))
+            }
+            Self::Pad { begin, shape, strides } => {
+                let mut element = 0;
+                for axis in 0..shape.len() {
+                    let c = at[axis].checked_sub(begin[axis]).filter(|&c| c < shape[axis])?;
+                    element += c * strides[axis];
+                }
+                Some((0, element))
+            }
+            Self::Concat { axis, ends, strides } => {
+                let operand = ends.partition_point(|&end| end <= at[*axis]);
+                let before = if operand == 0 { 0 } else { ends[operand - 1] };
+                let element: usize = at.iter().zip(&strides[operand]).map(|(c, s)| c * s).sum();
+                Some((operand, element - before * strides[operand][*axis]))
+            }
+        }
+    }
+}
+
+impl RowMut<'_> {
+    /// Copies a row of another tensor, widening integers where it is stored narrower.
+    pub(super) fn copy_from(&mut self, data: &Data, at: usize, scratch: &mut Vec<i64>) {
+        match (&mut *self, data) {
+            (RowMut::Real(o), Data::Real(v)) => o.copy_from_slice(&v[at..at + o.len()]),
+            (RowMut::I16(o), Data::I16(v)) => o.copy_from_slice(&v[at..at + o.len()]),
+            (RowMut::I32(o), Data::I32(v)) => o.copy_from_slice(&v[at..at + o.len()]),
+            (RowMut::I64(o), Data::I64(v)) => o.copy_from_slice(&v[at..at + o.len()]),
+            _ => {
+                scratch.resize(self.len(), 0);
+                data.read_fixed(at, scratch);
+                self.write_fixed(0, scratch);
+            }
+        }
+    }
+
+    /// Running maximum with a row of another tensor.
+    pub(super) fn maximum_with(&mut self, data: &Data, at: usize, scratch: &mut Vec<i64>) {
+        match (&mut *self, data) {
+            (RowMut::Real(o), Data::Real(v)) => kernels::maximum_f64(&v[at..at + o.len()], o),
+            (RowMut::I16(o), Data::I16(v)) => kernels::maximum_i16(&v[at..at + o.len()], o),
+            (RowMut::I32(o), Data::I32(v)) => kernels::maximum_i32(&v[at..at + o.len()], o),
+            (RowMut::I64(o), Data::I64(v)) => kernels::maximum_i64(&v[at..at + o.len()], o),
+            _ => {
+                scratch.resize(self.len(), 0);
+                data.read_fixed(at, scratch);
+                match self {
+                    RowMut::I32(o) => o.iter_mut().zip(scratch).for_each(|(o, x)| *o = (*o).max(*x as i32)),
+                    RowMut::I64(o) => o.iter_mut().zip(scratch).for_each(|(o, x)| *o = (*o).max(*x)),
+                    // Nothing is stored narrower than 16 bits.
+                    RowMut::Real(_) | RowMut::I16(_) => {}
+                }
+            }
+        }
+    }
+
+    pub(super) fn fill(&mut self, value: f64) {
+        match self {
+            RowMut::Real(o) => o.fill(value),
+            // Fixed tensors are padded with zero only.
+            RowMut::I16(o) => o.fill(0),
+            RowMut::I32(o) => o.fill(0),
+            RowMut::I64(o) => o.fill(0),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            RowMut::Real(o) => o.len(),
+            RowMut::I16(o) => o.len(),
+            RowMut::I32(o) => o.len(),
+            RowMut::I64(o) => o.len(),
+        }
+    }
+}
+
+/// Computes every row of the output tensor in parallel.
+pub(super) fn each_row(
+    output: &Tensor,
+    images: usize,
+    compute: impl Fn(usize, &mut [usize], &mut RowMut<'_>, &mut Vec<i64>) + Sync,
+) -> Data {
+    let mut data = Data::new(Storage::of(output), output.elements * images);
+    let mut rows: Vec<RowMut<'_>> = data.rows_mut(images).collect();
+    rows.par_iter_mut().enumerate().for_each_init(
+        || (vec![0; output.shape.len()], Vec::new()),
+        |(at, scratch), (feature, row)| {
+            coordinates(feature, &output.shape, at);
+            compute(feature, at, row, scratch);
+        },
+    );
+    drop(rows);
+    data
+}
+
+/// Runs one of the moving operations.
+pub(super) fn run(op: &Op, tensors: &[Tensor], values: &Values<'_>) -> Data {
+    let operands: Vec<&Tensor> = op.inputs.iter().map(|&t| &tensors[t]).collect();
+    let map = Map::new(&op.kind, &operands, &tensors[op.output]);
+    let constant = match op.kind {
+        OpKind::Pad { value, .. } => value,
+        _ => 0.0,
+    };
+    each_row(&tensors[op.output], values.images, |_, at, row, scratch| match map.source(at) {
+        Some((operand, element)) => {
+            if let Some(data) = values.data(op.inputs[operand]) {
+                row.copy_from(data, element * values.images, scratch);
+            }
+        }
+        None => row.fill(constant),
+    })
+}

@@ -1,0 +1,266 @@
+//! Execution of row programs: elementwise operations on one feature's images at a time.
+
+use super::compile::{Register, RowProgram, Step};
+use super::kernels;
+use super::values::{Data, RowMut, Slot, Storage, Values};
+use super::{Fault, FaultKind, Monitor};
+use crate::plan::{OpKind, Tensor};
+use rayon::prelude::*;
+
+/// Images that a row program works on at a time: its registers stay in the first-level cache.
+const CHUNK: usize = 512;
+/// Features whose network inputs are transposed together.
+const GROUP: usize = 16;
+
+/// Registers of one thread.
+pub(crate) struct RowScratch {
+    real: Vec<Vec<f64>>,
+    fixed: Vec<Vec<i64>>,
+    inputs: Vec<Vec<f64>>,
+}
+
+/// A row program bound to the tensors of a block.
+pub(crate) struct RowRunner<'a> {
+    pub program: &'a RowProgram,
+    pub values: &'a Values<'a>,
+    pub monitor: &'a Monitor,
+    /// Tensor whose rows are handed to [`RowRunner::run`] instead of being loaded.
+    pub given: Option<usize>,
+}
+
+impl RowRunner<'_> {
+    pub(crate) fn scratch(&self) -> RowScratch {
+        let inputs = self
+            .program
+            .loads
+            .iter()
+            .filter(|(t, _)| matches!(self.values.slots[*t], Slot::Input(_)))
+            .count();
+        RowScratch {
+            real: vec![vec![0.0; CHUNK]; self.program.real_registers],
+            fixed: vec![vec![0; CHUNK]; self.program.fixed_registers],
+            inputs: vec![vec![0.0; CHUNK * GROUP]; inputs],
+        }
+    }
+
+    /// Runs the program on `outputs.len() / stores` features from `feature` on; `outputs` are the rows of the stores
+    /// of one feature after the other.
+    pub(crate) fn run(
+        &self,
+        scratch: &mut RowScratch,
+        feature: usize,
+        given: &[i64],
+        outputs: &mut [RowMut<'_>],
+    ) {
+        let per_feature = self.program.stores.len().max(1);
+        let features = outputs.len() / per_feature;
+        for start in (0..self.values.images).step_by(CHUNK) {
+            let count = CHUNK.min(self.values.images - start);
+            self.transpose_inputs(scratch, feature, features, (start, count));
+            for (i, rows) in outputs.chunks_mut(per_feature).enumerate() {
+                self.load(scratch, feature + i, i, given, (start, count));
+                for step in &self.program.steps {
+                    self.step(scratch, step, feature + i, (start, count));
+                }
+                for ((_, register), row) in self.program.stores.iter().zip(rows) {
+                    match *register {
+                        Register::Real(r) => row.write_real(start, &scratch.real[r][..count]),
+                        Register::Fixed(r) => row.write_fixed(start, &scratch.fixed[r][..count]),
+                    }
+                }
+            }
+        }
+    }
+
+    fn transpose_inputs(
+        &self,
+        scratch: &mut RowScratch,
+        feature: usize,
+        features: usize,
+        range: (usize, usize),
+    ) {
+        let views = self.program.loads.iter().filter_map(|(t, _)| match &self.values.slots[*t] {
+            Slot::Input(view) => Some(view),
+            _ => None,
+        });
+        for (view, buffer) in views.zip(&mut scratch.inputs) {
+            view.transpose(feature, range, &mut buffer[..features * CHUNK], CHUNK);
+        }
+    }
+
+    fn load(
+        &self,
+        scratch: &mut RowScratch,
+        feature: usize,
+        in_group: usize,
+        given: &[i64],
+        (start, count): (usize, usize),
+    ) {
+        let at = feature * self.values.images + start;
+        let mut inputs = scratch.inputs.iter();
+        for &(tensor, register) in &self.program.loads {
+            match (&self.values.slots[tensor], register) {
+                (_, Register::Fixed(r)) if self.given == Some(tensor) => {
+                    scratch.fixed[r][..count].copy_from_slice(&given[start..start + count]);
+                }
+                (Slot::Data(Data::Real(v)), Register::Real(r)) => {
+                    scratch.real[r][..count].copy_from_slice(&v[at..at + count])
+                }
+                (Slot::Data(data), Register::Fixed(r)) => data.read_fixed(at, &mut scratch.fixed[r][..count]),
+                (Slot::Input(_), Register::Real(r)) => {
+                    if let Some(buffer) = inputs.next() {
+                        let row = &buffer[in_group * CHUNK..];
+                        scratch.real[r][..count].copy_from_slice(&row[..count]);
+                        self.check_finite(&scratch.real[r][..count], tensor, feature, start);
+                    }
+                }
+                // The plan was checked: loaded tensors exist and have their kind.
+                _ => {}
+            }
+        }
+    }
+
+    fn fault(&self, kind: FaultKind, tensor: usize, feature: usize, image: usize, value: f64) {
+        let image = self.values.first + image;
+        self.monitor.fault(Fault { kind, tensor, feature, image, value });
+    }
+
+    fn check_finite(&self, x: &[f64], tensor: usize, feature: usize, start: usize) {
+        if !kernels::all_finite(x) {
+            if let Some(i) = x.iter().position(|v| !v.is_finite()) {
+                self.fault(FaultKind::NotFinite, tensor, feature, start + i, x[i]);
+            }
+        }
+    }
+
+    fn step(&self, scratch: &mut RowScratch, step: &Step, feature: usize, (start, count): (usize, usize)) {
+        let RowScratch { real, fixed, .. } = scratch;
+        match (&step.kind, step.inputs.as_slice(), step.output) {
+            (OpKind::Dequantize {}, &[Register::Fixed(i)], Register::Real(o)) => {
+                let (scale, bound) = step.fixed.unwrap_or((1.0, u64::MAX));
+                let kernel = if bound < 1 << 50 { kernels::dequantize } else { kernels::dequantize_wide };
+                kernel(&fixed[i][..count], scale, &mut real[o][..count]);
+            }
+            (OpKind::Quantize {}, &[Register::Real(i)], Register::Fixed(o)) => {
+                let (scale, bound) = step.fixed.unwrap_or((1.0, 0));
+                let inverse = 1.0 / scale;
+                let kernel = if bound < 1 << 50 { kernels::quantize } else { kernels::quantize_wide };
+                let (x, out) = (&real[i][..count], &mut fixed[o][..count]);
+                match kernel(x, inverse, bound as f64, out) {
+                    Some(largest) => self.monitor.see(step.tensor, largest),
+                    None => {
+                        let outside = |v: &f64| {
+                            let v = (v * inverse).round_ties_even().abs();
+                            v.is_nan() || v > bound as f64
+                        };
+                        let at = x.iter().position(outside).unwrap_or(0);
+                        out.fill(0);
+                        self.fault(FaultKind::Range, step.tensor, feature, start + at, x[at]);
+                    }
+                }
+            }
+            (kind, inputs, Register::Real(o)) => {
+                // Registers are assigned once, in order: operands lie before the result.
+                let (before, after) = real.split_at_mut(o);
+                let out = &mut after[0][..count];
+                let operand = |i: usize| match inputs.get(i) {
+                    Some(&Register::Real(r)) => &before[r][..count],
+                    _ => &[],
+                };
+                elementwise(kind, operand(0), operand(1), feature / step.channel.max(1), out);
+                if !keeps_finite(kind) {
+                    self.check_finite(out, step.tensor, feature, start);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether finite operands always give finite results.
+fn keeps_finite(kind: &OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Relu {}
+            | OpKind::Clip { .. }
+            | OpKind::Abs {}
+            | OpKind::Neg {}
+            | OpKind::Minimum {}
+            | OpKind::Maximum {}
+            | OpKind::Sigmoid {}
+            | OpKind::Tanh {}
+            | OpKind::Erf {}
+    )
+}
+
+fn elementwise(kind: &OpKind, x: &[f64], y: &[f64], channel: usize, out: &mut [f64]) {
+    match kind {
+        OpKind::Affine { mul, add } => kernels::affine(x, *mul, *add, out),
+        OpKind::Add {} => kernels::add(x, y, out),
+        OpKind::Sub {} => kernels::sub(x, y, out),
+        OpKind::Mul {} => kernels::mul(x, y, out),
+        OpKind::Div {} => kernels::div(x, y, out),
+        OpKind::Minimum {} => kernels::minimum(x, y, out),
+        OpKind::Maximum {} => kernels::maximum(x, y, out),
+        OpKind::Relu {} => kernels::relu(x, out),
+        OpKind::LeakyRelu { alpha } => kernels::leaky_relu(x, *alpha, out),
+        OpKind::Prelu { slope } => {
+            let slope = slope.get(channel).or(slope.first()).copied().unwrap_or(1.0);
+            kernels::prelu(x, slope, out);
+        }
+        OpKind::Clip { min, max } => {
+            kernels::clip(x, min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY), out)
+        }
+        OpKind::Abs {} => kernels::abs(x, out),
+        OpKind::Neg {} => kernels::neg(x, out),
+        OpKind::Sqrt {} => kernels::sqrt(x, out),
+        OpKind::Square {} => kernels::square(x, out),
+        OpKind::Sigmoid {} => kernels::sigmoid(x, out),
+        OpKind::Tanh {} => kernels::tanh(x, out),
+        OpKind::Exp {} => kernels::exp(x, out),
+        OpKind::Erf {} => kernels::erf(x, out),
+        OpKind::HardSigmoid { alpha, beta } => kernels::hard_sigmoid(x, *alpha, *beta, out),
+        OpKind::HardSwish {} => kernels::hard_swish(x, out),
+        OpKind::Silu {} => kernels::silu(x, out),
+        OpKind::Gelu {} => kernels::gelu(x, out),
+        OpKind::GeluTanh {} => kernels::gelu_tanh(x, out),
+        OpKind::Elu { alpha } => kernels::elu(x, *alpha, out),
+        // Only elementwise operations are compiled into row programs.
+        _ => {}
+    }
+}
+
+/// Runs a row program on all features of a block and stores its results.
+pub(crate) fn run_rows(program: &RowProgram, tensors: &[Tensor], values: &mut Values<'_>, monitor: &Monitor) {
+    let images = values.images;
+    let mut stored: Vec<Data> = allocate(program, tensors, images);
+    {
+        let runner = RowRunner { program, values, monitor, given: None };
+        let per_feature = program.stores.len().max(1);
+        let mut rows = interleave(&mut stored, images, program.features);
+        rows.par_chunks_mut(per_feature * GROUP).enumerate().for_each_init(
+            || runner.scratch(),
+            |scratch, (group, rows)| runner.run(scratch, group * GROUP, &[], rows),
+        );
+    }
+    for ((tensor, _), data) in program.stores.iter().zip(stored) {
+        values.put(*tensor, data);
+    }
+}
+
+/// Room for the tensors that a row program stores.
+pub(crate) fn allocate(program: &RowProgram, tensors: &[Tensor], images: usize) -> Vec<Data> {
+    let room =
+        |&(t, _): &(usize, Register)| Data::new(Storage::of(&tensors[t]), tensors[t].elements * images);
+    program.stores.iter().map(room).collect()
+}
+
+/// The rows of several tensors, feature by feature: all rows of feature 0, all of feature 1, ...
+pub(crate) fn interleave(stored: &mut [Data], images: usize, features: usize) -> Vec<RowMut<'_>> {
+    let mut iterators: Vec<_> = stored.iter_mut().map(|d| d.rows_mut(images)).collect();
+    let mut rows = Vec::with_capacity(iterators.len() * features);
+    for _ in 0..features {
+        rows.extend(iterators.iter_mut().filter_map(Iterator::next));
+    }
+    rows
+}

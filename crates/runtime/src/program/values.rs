@@ -1,0 +1,237 @@
+//! Tensors of one block of images, laid out [feature][image].
+
+use super::kernels;
+use crate::plan::{Tensor, TensorKind};
+
+/// Integers or reals, `features * images` of them.
+#[derive(Debug)]
+pub(crate) enum Data {
+    Real(Vec<f64>),
+    I16(Vec<i16>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+}
+
+/// Storage of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Storage {
+    Real,
+    I16,
+    I32,
+    I64,
+}
+
+impl Storage {
+    pub(crate) fn of(tensor: &Tensor) -> Self {
+        match tensor.kind {
+            TensorKind::Real => Self::Real,
+            TensorKind::Fixed { bound, .. } if bound <= i16::MAX as u64 => Self::I16,
+            TensorKind::Fixed { bound, .. } if bound <= i32::MAX as u64 => Self::I32,
+            TensorKind::Fixed { .. } => Self::I64,
+        }
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::I16 => 2,
+            Self::I32 => 4,
+            Self::Real | Self::I64 => 8,
+        }
+    }
+}
+
+impl Data {
+    pub(crate) fn new(storage: Storage, len: usize) -> Self {
+        match storage {
+            Storage::Real => Self::Real(vec![0.0; len]),
+            Storage::I16 => Self::I16(vec![0; len]),
+            Storage::I32 => Self::I32(vec![0; len]),
+            Storage::I64 => Self::I64(vec![0; len]),
+        }
+    }
+
+    /// One slice a feature, in order.
+    pub(crate) fn rows_mut(&mut self, images: usize) -> Box<dyn Iterator<Item = RowMut<'_>> + '_> {
+        match self {
+            Self::Real(v) => Box::new(v.chunks_exact_mut(images).map(RowMut::Real)),
+            Self::I16(v) => Box::new(v.chunks_exact_mut(images).map(RowMut::I16)),
+            Self::I32(v) => Box::new(v.chunks_exact_mut(images).map(RowMut::I32)),
+            Self::I64(v) => Box::new(v.chunks_exact_mut(images).map(RowMut::I64)),
+        }
+    }
+
+    /// Part of the integers widened to `i64`.
+    pub(crate) fn read_fixed(&self, start: usize, out: &mut [i64]) {
+        let range = start..start + out.len();
+        match self {
+            Self::I16(v) => kernels::widen_i16(&v[range], out),
+            Self::I32(v) => kernels::widen_i32(&v[range], out),
+            Self::I64(v) => out.copy_from_slice(&v[range]),
+            Self::Real(_) => out.fill(0),
+        }
+    }
+
+    /// Part of the integers as `i32`; tensors that are encrypted fit.
+    pub(crate) fn read_i32(&self, start: usize, out: &mut [i32]) {
+        let range = start..start + out.len();
+        match self {
+            Self::I16(v) => out.iter_mut().zip(&v[range]).for_each(|(o, &x)| *o = i32::from(x)),
+            Self::I32(v) => out.copy_from_slice(&v[range]),
+            Self::I64(_) | Self::Real(_) => out.fill(0),
+        }
+    }
+}
+
+/// One feature's values in an output tensor.
+#[derive(Debug)]
+pub(crate) enum RowMut<'a> {
+    Real(&'a mut [f64]),
+    I16(&'a mut [i16]),
+    I32(&'a mut [i32]),
+    I64(&'a mut [i64]),
+}
+
+impl RowMut<'_> {
+    /// Writes part of a row of integers that fit.
+    pub(crate) fn write_fixed(&mut self, start: usize, x: &[i64]) {
+        let range = start..start + x.len();
+        match self {
+            Self::I16(v) => kernels::narrow_i16(x, &mut v[range]),
+            Self::I32(v) => kernels::narrow_i32(x, &mut v[range]),
+            Self::I64(v) => v[range].copy_from_slice(x),
+            Self::Real(_) => {}
+        }
+    }
+
+    /// Writes part of a row of reals.
+    pub(crate) fn write_real(&mut self, start: usize, x: &[f64]) {
+        if let Self::Real(v) = self {
+            v[start..start + x.len()].copy_from_slice(x);
+        }
+    }
+}
+
+/// Numbers of a user's input, image by image.
+#[derive(Clone, Copy, Debug)]
+pub enum InputData<'a> {
+    /// binary32.
+    F32(&'a [f32]),
+    /// binary64.
+    F64(&'a [f64]),
+}
+
+impl InputData<'_> {
+    /// Numbers in all.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(v) => v.len(),
+            Self::F64(v) => v.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn get(&self, i: usize) -> f64 {
+        match self {
+            Self::F32(v) => f64::from(v[i]),
+            Self::F64(v) => v[i],
+        }
+    }
+}
+
+/// A user's input from the first image of the block on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InputView<'a> {
+    pub data: InputData<'a>,
+    /// First image of the block.
+    pub first: usize,
+    /// Features of an image.
+    pub features: usize,
+}
+
+impl InputView<'_> {
+    /// Features `feature..feature + out.len() / stride` of images `start..start + count` of the block,
+    /// written to `out[feature][image]` with the given distance between features.
+    pub(crate) fn transpose(
+        &self,
+        feature: usize,
+        (start, count): (usize, usize),
+        out: &mut [f64],
+        stride: usize,
+    ) {
+        let group = out.len() / stride;
+        for image in 0..count {
+            let at = (self.first + start + image) * self.features + feature;
+            match self.data {
+                InputData::F32(v) => {
+                    for (i, &x) in v[at..at + group].iter().enumerate() {
+                        out[i * stride + image] = f64::from(x);
+                    }
+                }
+                InputData::F64(v) => {
+                    for (i, &x) in v[at..at + group].iter().enumerate() {
+                        out[i * stride + image] = x;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where a tensor of the block is.
+#[derive(Debug)]
+pub(crate) enum Slot<'a> {
+    Empty,
+    Input(InputView<'a>),
+    Data(Data),
+}
+
+/// The tensors of one block that are alive.
+#[derive(Debug)]
+pub(crate) struct Values<'a> {
+    /// Images of the block.
+    pub images: usize,
+    /// Index of the block's first image, for messages.
+    pub first: usize,
+    /// By tensor index.
+    pub slots: Vec<Slot<'a>>,
+}
+
+impl<'a> Values<'a> {
+    pub(crate) fn new(tensors: usize, images: usize, first: usize) -> Self {
+        Self { images, first, slots: std::iter::repeat_with(|| Slot::Empty).take(tensors).collect() }
+    }
+
+    /// Makes a user's input real data, for operations that need it whole.
+    pub(crate) fn materialise(&mut self, tensor: usize) {
+        const GROUP: usize = 16;
+        let Slot::Input(view) = &self.slots[tensor] else { return };
+        let (view, images) = (*view, self.images);
+        let mut data = vec![0.0; view.features * images];
+        use rayon::prelude::*;
+        data.par_chunks_mut(GROUP * images)
+            .enumerate()
+            .for_each(|(i, out)| view.transpose(i * GROUP, (0, images), out, images));
+        self.slots[tensor] = Slot::Data(Data::Real(data));
+    }
+
+    pub(crate) fn data(&self, tensor: usize) -> Option<&Data> {
+        match &self.slots[tensor] {
+            Slot::Data(d) => Some(d),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn put(&mut self, tensor: usize, data: Data) {
+        self.slots[tensor] = Slot::Data(data);
+    }
+
+    pub(crate) fn free(&mut self, tensor: usize) {
+        self.slots[tensor] = Slot::Empty;
+    }
+}

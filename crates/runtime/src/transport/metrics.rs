@@ -1,0 +1,101 @@
+//! Counters of a server, as numbers and as Prometheus text.
+
+use crate::error::Error;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters; atomic, shared by all sessions.
+#[derive(Debug, Default)]
+pub(super) struct Metrics {
+    pub sessions: AtomicU64,
+    pub active: AtomicU64,
+    pub refused: AtomicU64,
+    pub blocks: AtomicU64,
+    pub images: AtomicU64,
+    pub received: AtomicU64,
+    pub sent: AtomicU64,
+    pub protocol_errors: AtomicU64,
+    pub transport_errors: AtomicU64,
+    pub internal_errors: AtomicU64,
+}
+
+/// Counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Stats {
+    /// Sessions begun.
+    pub sessions: u64,
+    /// Sessions open now.
+    pub active: u64,
+    /// Sessions refused because the server was full or stopping.
+    pub refused: u64,
+    /// Blocks answered.
+    pub blocks: u64,
+    /// Images in them.
+    pub images: u64,
+    /// Bytes received, headers of frames included.
+    pub bytes_received: u64,
+    /// Bytes sent, headers of frames included.
+    pub bytes_sent: u64,
+    /// Sessions that ended because the client broke the protocol or gave up.
+    pub protocol_errors: u64,
+    /// Sessions that ended because the connection failed or timed out.
+    pub transport_errors: u64,
+    /// Sessions that ended by a failure of this program.
+    pub internal_errors: u64,
+}
+
+impl Metrics {
+    pub(super) fn count(&self, error: &Error) {
+        let counter = match error {
+            Error::Protocol(_) | Error::Input(_) | Error::Range(_) | Error::Cancelled => {
+                &self.protocol_errors
+            }
+            Error::Transport(_) => &self.transport_errors,
+            Error::Plan(_) | Error::Internal(_) => &self.internal_errors,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        Stats {
+            sessions: get(&self.sessions),
+            active: get(&self.active),
+            refused: get(&self.refused),
+            blocks: get(&self.blocks),
+            images: get(&self.images),
+            bytes_received: get(&self.received),
+            bytes_sent: get(&self.sent),
+            protocol_errors: get(&self.protocol_errors),
+            transport_errors: get(&self.transport_errors),
+            internal_errors: get(&self.internal_errors),
+        }
+    }
+
+    /// Prometheus text, exposition format 0.0.4.
+    pub(super) fn text(&self) -> String {
+        let s = self.stats();
+        let mut out = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, values: &[(&str, u64)]| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "# HELP hushnet_{name} {help}\n# TYPE hushnet_{name} {kind}");
+            for (labels, value) in values {
+                let _ = writeln!(out, "hushnet_{name}{labels} {value}");
+            }
+        };
+        family("sessions_total", "counter", "Sessions begun.", &[("", s.sessions)]);
+        family("sessions_active", "gauge", "Sessions open now.", &[("", s.active)]);
+        family("sessions_refused_total", "counter", "Sessions refused.", &[("", s.refused)]);
+        family("blocks_total", "counter", "Blocks of images answered.", &[("", s.blocks)]);
+        family("images_total", "counter", "Images answered.", &[("", s.images)]);
+        let bytes = [("{direction=\"received\"}", s.bytes_received), ("{direction=\"sent\"}", s.bytes_sent)];
+        family("bytes_total", "counter", "Bytes of frames.", &bytes);
+        let errors = [
+            ("{kind=\"protocol\"}", s.protocol_errors),
+            ("{kind=\"transport\"}", s.transport_errors),
+            ("{kind=\"internal\"}", s.internal_errors),
+        ];
+        family("errors_total", "counter", "Sessions that ended in an error.", &errors);
+        out
+    }
+}

@@ -1,0 +1,108 @@
+//! TLS by rustls with the ring provider.
+
+use crate::error::TransportError;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{ring, verify_tls12_signature, verify_tls13_signature, CryptoProvider};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use std::path::Path;
+use std::sync::Arc;
+
+fn fail(what: &str, e: impl std::fmt::Display) -> TransportError {
+    TransportError::Tls(format!("{what}: {e}"))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TransportError> {
+    let what = format!("certificate file {}", path.display());
+    let found = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| fail(&what, e))?;
+    if found.is_empty() {
+        return Err(fail(&what, "no PEM certificate in it"));
+    }
+    Ok(found)
+}
+
+/// A server's configuration from PEM files.
+pub(super) fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TransportError> {
+    let chain = certificates(certificate)?;
+    let key =
+        PrivateKeyDer::from_pem_file(key).map_err(|e| fail(&format!("key file {}", key.display()), e))?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .and_then(|b| b.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|e| fail("server certificate", e))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// A client's configuration: the system's roots, a given CA file, or no verification at all.
+pub(super) fn client(ca: Option<&Path>, insecure: bool) -> Result<Arc<ClientConfig>, TransportError> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|e| fail("protocol versions", e))?;
+    if insecure {
+        tracing::warn!("the server's certificate is not verified");
+        let verifier = Arc::new(NoVerification(provider()));
+        return Ok(Arc::new(
+            builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth(),
+        ));
+    }
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|e| fail("CA certificate", e))?;
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+            if roots.is_empty() {
+                return Err(fail("the system's certificates", "none found; name a CA file"));
+            }
+        }
+    }
+    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// Accepts every certificate (but checks that the server owns it): for tests against self-signed servers.
+#[derive(Debug)]
+struct NoVerification(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for NoVerification {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

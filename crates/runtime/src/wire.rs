@@ -1,0 +1,348 @@
+//! Frames and control messages of `docs/wire-protocol.md`.
+
+use crate::error::{Error, ProtocolError};
+use bytes::Bytes;
+use prost::Message;
+
+/// Bytes of a frame's header.
+pub const HEADER: usize = 16;
+/// Version of the protocol.
+pub const PROTOCOL: u32 = 1;
+const MAGIC: [u8; 2] = *b"HN";
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// [`Hello`].
+    Hello = 1,
+    /// The public part of the plan.
+    Plan = 2,
+    /// [`Begin`].
+    Begin = 3,
+    /// Weighted sums of shared masks.
+    SetupMask = 4,
+    /// [`Block`].
+    Block = 5,
+    /// Encrypted features of a tile.
+    Request = 6,
+    /// Encrypted outputs of a tile.
+    Response = 7,
+    /// [`End`].
+    End = 8,
+    /// [`Failure`].
+    Error = 9,
+    /// Asks for every SetupMask.
+    Setup = 10,
+}
+
+impl Kind {
+    const ALL: [Self; 10] = [
+        Self::Hello,
+        Self::Plan,
+        Self::Begin,
+        Self::SetupMask,
+        Self::Block,
+        Self::Request,
+        Self::Response,
+        Self::End,
+        Self::Error,
+        Self::Setup,
+    ];
+
+    /// Name in messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hello => "Hello",
+            Self::Plan => "Plan",
+            Self::Begin => "Begin",
+            Self::SetupMask => "SetupMask",
+            Self::Block => "Block",
+            Self::Request => "Request",
+            Self::Response => "Response",
+            Self::End => "End",
+            Self::Error => "Error",
+            Self::Setup => "Setup",
+        }
+    }
+}
+
+/// A checked frame that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    bytes: Bytes,
+    kind: Kind,
+}
+
+impl Frame {
+    /// Checks a message: magic, version, kind, length.
+    ///
+    /// # Errors
+    /// [`ProtocolError`] naming what is wrong.
+    pub fn parse(bytes: Bytes) -> Result<Self, ProtocolError> {
+        if bytes.len() < HEADER {
+            return Err(ProtocolError::NotAFrame("shorter than a header"));
+        }
+        if bytes[..2] != MAGIC {
+            return Err(ProtocolError::NotAFrame("no magic"));
+        }
+        if u32::from(bytes[2]) != PROTOCOL {
+            return Err(ProtocolError::Version { got: u32::from(bytes[2]) });
+        }
+        let kind = Kind::ALL
+            .into_iter()
+            .find(|k| *k as u8 == bytes[3])
+            .ok_or(ProtocolError::NotAFrame("unknown kind"))?;
+        let frame = Self { bytes, kind };
+        if frame.word(12) as usize != frame.payload().len() {
+            return Err(ProtocolError::NotAFrame("the length field does not match the message"));
+        }
+        Ok(frame)
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        let b = &self.bytes[at..at + 4];
+        u32::from_le_bytes([b[0], b[1], b[2], b[3]])
+    }
+
+    /// Kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+    /// Stage index.
+    #[must_use]
+    pub fn stage(&self) -> u32 {
+        self.word(4)
+    }
+    /// Tile index.
+    #[must_use]
+    pub fn tile(&self) -> u32 {
+        self.word(8)
+    }
+    /// Everything behind the header.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[HEADER..]
+    }
+    /// Header and payload.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Decodes a control message of the given kind.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for another kind (an Error frame as what the peer says) or an invalid message.
+    pub fn message<M: Message + Default>(&self, kind: Kind) -> Result<M, Error> {
+        self.expect(kind, 0, 0)?;
+        M::decode(self.payload())
+            .map_err(|e| ProtocolError::Message { kind: kind.name(), detail: e.to_string() }.into())
+    }
+
+    /// Refuses every frame but the one that is due; an Error frame becomes [`ProtocolError::Peer`].
+    ///
+    /// # Errors
+    /// [`ProtocolError::Unexpected`], [`ProtocolError::Peer`].
+    pub fn expect(&self, kind: Kind, stage: u32, tile: u32) -> Result<(), ProtocolError> {
+        if self.kind == Kind::Error && kind != Kind::Error {
+            let failure = Failure::decode(self.payload()).unwrap_or_default();
+            // The peer's words are shown to people: one short line of them.
+            let message = failure.message.chars().filter(|c| !c.is_control()).take(200).collect();
+            return Err(ProtocolError::Peer { code: failure.code, message });
+        }
+        if (self.kind, self.stage(), self.tile()) != (kind, stage, tile) {
+            return Err(ProtocolError::Unexpected {
+                expected: format!("{} (stage {stage}, tile {tile})", kind.name()),
+                got: format!("{} (stage {}, tile {})", self.kind.name(), self.stage(), self.tile()),
+            });
+        }
+        Ok(())
+    }
+
+    /// [`Self::expect`], and a payload of exactly `length` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::expect`]; [`ProtocolError::Length`].
+    pub fn expect_payload(
+        &self,
+        kind: Kind,
+        stage: u32,
+        tile: u32,
+        length: usize,
+    ) -> Result<&[u8], ProtocolError> {
+        self.expect(kind, stage, tile)?;
+        let got = self.payload().len();
+        if got != length {
+            return Err(ProtocolError::Length { kind: kind.name(), stage, tile, got, expected: length });
+        }
+        Ok(self.payload())
+    }
+
+    /// The buffer, for another frame, where nobody else holds it.
+    #[must_use]
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.bytes.try_into_mut().map(Vec::from).unwrap_or_default()
+    }
+}
+
+/// A frame that is being written.
+#[derive(Debug)]
+pub struct FrameBuilder {
+    bytes: Vec<u8>,
+    kind: Kind,
+}
+
+impl FrameBuilder {
+    /// A frame with a payload of `length` bytes of unspecified content, in a used buffer.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Oversize`] above 4 GiB.
+    pub fn reuse(
+        mut buffer: Vec<u8>,
+        kind: Kind,
+        stage: u32,
+        tile: u32,
+        length: usize,
+    ) -> Result<Self, ProtocolError> {
+        let field = u32::try_from(length)
+            .map_err(|_| ProtocolError::Oversize { got: length as u64, limit: u64::from(u32::MAX) })?;
+        buffer.resize(HEADER + length, 0);
+        buffer[..2].copy_from_slice(&MAGIC);
+        buffer[2] = PROTOCOL as u8;
+        buffer[3] = kind as u8;
+        buffer[4..8].copy_from_slice(&stage.to_le_bytes());
+        buffer[8..12].copy_from_slice(&tile.to_le_bytes());
+        buffer[12..16].copy_from_slice(&field.to_le_bytes());
+        Ok(Self { bytes: buffer, kind })
+    }
+
+    /// A frame with a given payload.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Oversize`] above 4 GiB.
+    pub fn with_payload(kind: Kind, payload: &[u8]) -> Result<Frame, ProtocolError> {
+        let mut builder = Self::reuse(Vec::new(), kind, 0, 0, payload.len())?;
+        builder.payload_mut().copy_from_slice(payload);
+        Ok(builder.finish())
+    }
+
+    /// A control message.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Oversize`] above 4 GiB.
+    pub fn message(kind: Kind, message: &impl Message) -> Result<Frame, ProtocolError> {
+        Self::with_payload(kind, &message.encode_to_vec())
+    }
+
+    /// Everything behind the header.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[HEADER..]
+    }
+
+    /// The finished frame.
+    #[must_use]
+    pub fn finish(self) -> Frame {
+        Frame { bytes: self.bytes.into(), kind: self.kind }
+    }
+}
+
+/// First message of a client.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    #[prost(uint32, tag = "1")]
+    pub protocol: u32,
+    /// Program and version.
+    #[prost(string, tag = "2")]
+    pub producer: String,
+}
+
+/// Opens a session.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Begin {
+    /// Seed of the public masks, 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub seed: Vec<u8>,
+    /// Images in all blocks together; 0: not known yet.
+    #[prost(uint64, tag = "2")]
+    pub images: u64,
+}
+
+/// Announces a block of images.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Block {
+    /// Index, counted from 0 within the session.
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    /// Images in it, 1 to N.
+    #[prost(uint32, tag = "2")]
+    pub images: u32,
+}
+
+/// Closes a session.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct End {}
+
+/// Why a party stops.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Failure {
+    /// One of [`crate::error::code`].
+    #[prost(uint32, tag = "1")]
+    pub code: u32,
+    /// A sentence without secrets.
+    #[prost(string, tag = "2")]
+    pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_bytes_are_pinned() {
+        let mut builder = FrameBuilder::reuse(vec![9; 3], Kind::Request, 0x0102, 3, 2).unwrap();
+        builder.payload_mut().copy_from_slice(&[7, 8]);
+        let frame = builder.finish();
+        assert_eq!(frame.bytes().as_ref(), [b'H', b'N', 1, 6, 2, 1, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 7, 8]);
+        let parsed = Frame::parse(frame.bytes().clone()).unwrap();
+        assert_eq!(parsed, frame);
+        assert_eq!(parsed.expect_payload(Kind::Request, 0x0102, 3, 2), Ok(&[7, 8][..]));
+        assert!(matches!(
+            parsed.expect_payload(Kind::Request, 0x0102, 3, 4),
+            Err(ProtocolError::Length { got: 2, expected: 4, .. })
+        ));
+        assert!(matches!(parsed.expect(Kind::Response, 0x0102, 3), Err(ProtocolError::Unexpected { .. })));
+        let begin = Begin { seed: vec![1; 2], images: 5 };
+        let frame = FrameBuilder::message(Kind::Begin, &begin).unwrap();
+        assert_eq!(frame.payload(), [10, 2, 1, 1, 16, 5]);
+        assert_eq!(frame.message::<Begin>(Kind::Begin).unwrap(), begin);
+    }
+
+    #[test]
+    fn wrong_frames_are_typed_errors() {
+        let good =
+            FrameBuilder::message(Kind::Block, &Block { index: 1, images: 2 }).unwrap().bytes().to_vec();
+        let with = |at: usize, value: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            Frame::parse(bytes.into())
+        };
+        assert!(matches!(with(0, b'X'), Err(ProtocolError::NotAFrame("no magic"))));
+        assert!(matches!(with(2, 2), Err(ProtocolError::Version { got: 2 })));
+        assert!(matches!(with(3, 0), Err(ProtocolError::NotAFrame("unknown kind"))));
+        assert!(matches!(with(3, 11), Err(ProtocolError::NotAFrame("unknown kind"))));
+        assert!(matches!(with(12, 200), Err(ProtocolError::NotAFrame(_))));
+        for length in 0..good.len() {
+            assert!(Frame::parse(good[..length].to_vec().into()).is_err());
+        }
+        let failure = Failure { code: 3, message: "no\nluck".into() };
+        let frame = FrameBuilder::message(Kind::Error, &failure).unwrap();
+        assert_eq!(
+            frame.expect(Kind::Plan, 0, 0),
+            Err(ProtocolError::Peer { code: 3, message: "noluck".into() })
+        );
+    }
+}

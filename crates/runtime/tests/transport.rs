@@ -1,0 +1,426 @@
+//! Server and client over sockets: sessions, TLS, metrics, and every kind of fault.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{compare, inputs, small_net, Batch, Builder, Linear, Rng};
+use hushnet_runtime::channel::Channel;
+use hushnet_runtime::error::code;
+use hushnet_runtime::transport::{connect, ConnectOptions, Server, ServerLimits, ServerOptions, TlsFiles};
+use hushnet_runtime::wire::{Begin, Block, FrameBuilder, Hello, Kind};
+use hushnet_runtime::{Client, ClientOptions, Compute, Error, ProtocolError, ServerPlan, TransportError};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tungstenite::Message;
+
+const IMAGES: usize = 7;
+
+fn builder() -> &'static Builder {
+    static NET: OnceLock<Builder> = OnceLock::new();
+    NET.get_or_init(|| small_net(2048, 11, &Linear { band: 2, ..Linear::default() }))
+}
+
+fn start(options: ServerOptions) -> Server {
+    Server::start(ServerPlan::new(&builder().plan(), Compute::default()).unwrap(), &options).unwrap()
+}
+
+fn url(server: &Server) -> String {
+    format!("ws://{}", server.address())
+}
+
+fn open(url: &str, options: &ConnectOptions) -> Result<Client, Error> {
+    Client::open(Box::new(connect(url, options)?), ClientOptions::default())
+}
+
+fn infer_exactly(client: &mut Client, images: usize, seed: u64) {
+    let batches = Batch::random(client.plan(), images, &mut Rng(seed), 1.0);
+    let (outputs, trace) = client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap();
+    compare(builder(), &batches, images, &outputs);
+    assert!(trace.bytes_up > 0 && trace.bytes_down > 0);
+}
+
+fn works(server: &Server, seed: u64) {
+    let mut client = open(&url(server), &ConnectOptions::default()).unwrap();
+    infer_exactly(&mut client, IMAGES, seed);
+    client.close().unwrap();
+}
+
+fn http(server: &Server, path: &str) -> String {
+    let mut tcp = TcpStream::connect(server.address()).unwrap();
+    write!(tcp, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    tcp.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn sessions_metrics_and_several_batches() {
+    let server = start(ServerOptions::default());
+    assert!(http(&server, "/healthz").ends_with("ok\n"));
+    let mut client = open(&url(&server), &ConnectOptions::default()).unwrap();
+    infer_exactly(&mut client, 3, 1);
+    infer_exactly(&mut client, 2048 + 1, 2);
+    infer_exactly(&mut client, 1, 3);
+    client.close().unwrap();
+    std::thread::scope(|s| {
+        for i in 0..6 {
+            let server = &server;
+            s.spawn(move || works(server, 100 + i));
+        }
+    });
+    eventually("all sessions end", || server.stats().active == 0);
+    let stats = server.stats();
+    assert_eq!((stats.sessions, stats.blocks, stats.images), (7, 10, 3 + 2049 + 1 + 6 * IMAGES as u64));
+    assert_eq!(stats.protocol_errors + stats.transport_errors + stats.internal_errors, 0);
+    let text = http(&server, "/metrics");
+    assert!(
+        text.contains("hushnet_sessions_total 7\n") && text.contains("hushnet_blocks_total 10\n"),
+        "{text}"
+    );
+    assert!(text.contains(&format!("hushnet_bytes_total{{direction=\"sent\"}} {}\n", stats.bytes_sent)));
+    assert!(http(&server, "/nothing").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn tls_with_a_certificate_of_ones_own() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let folder = std::env::temp_dir().join(format!("hushnet-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let tls = Some(TlsFiles { certificate: certificate.clone(), key: key.clone() });
+    let server = start(ServerOptions { host: "localhost".into(), tls, ..ServerOptions::default() });
+    let url = format!("wss://localhost:{}", server.address().port());
+    for options in [
+        ConnectOptions { ca: Some(certificate.clone()), ..ConnectOptions::default() },
+        ConnectOptions { insecure_tls: true, ..ConnectOptions::default() },
+    ] {
+        let mut client = open(&url, &options).unwrap();
+        infer_exactly(&mut client, IMAGES, 5);
+    }
+    let error = open(&url, &ConnectOptions::default()).err().unwrap();
+    assert!(matches!(error, Error::Transport(TransportError::Tls(_))), "{error:?}");
+    // A plain client of a TLS port, and the other way round.
+    let plain = open(&url.replace("wss", "ws"), &ConnectOptions::default()).err().unwrap();
+    assert!(matches!(plain, Error::Transport(_)), "{plain:?}");
+    let other = start(ServerOptions::default());
+    let secure = self::url(&other).replace("ws", "wss");
+    let error =
+        open(&secure, &ConnectOptions { insecure_tls: true, ..ConnectOptions::default() }).err().unwrap();
+    assert!(matches!(error, Error::Transport(TransportError::Tls(_))), "{error:?}");
+    let mut client = open(&url, &ConnectOptions { insecure_tls: true, ..ConnectOptions::default() }).unwrap();
+    infer_exactly(&mut client, 1, 6);
+    drop(client);
+    let wrong = Some(TlsFiles { certificate: key, key: certificate });
+    let plan = ServerPlan::new(&builder().plan(), Compute::default()).unwrap();
+    let error = Server::start(plan, &ServerOptions { tls: wrong, ..ServerOptions::default() }).err().unwrap();
+    assert!(matches!(error, Error::Transport(TransportError::Tls(_))), "{error:?}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+type Raw = tungstenite::WebSocket<TcpStream>;
+
+fn raw(server: &Server) -> Raw {
+    let tcp = TcpStream::connect(server.address()).unwrap();
+    tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    tungstenite::client(format!("ws://{}/ws", server.address()), tcp).unwrap().0
+}
+
+fn send(socket: &mut Raw, bytes: &[u8]) {
+    // The server may have closed already: what it answered is looked at afterwards.
+    let _ = socket.send(Message::Binary(bytes.to_vec().into()));
+}
+
+fn control(socket: &mut Raw, kind: Kind, message: &impl prost::Message) {
+    send(socket, FrameBuilder::message(kind, message).unwrap().bytes());
+}
+
+fn greet(socket: &mut Raw) {
+    control(socket, Kind::Hello, &Hello { protocol: 1, producer: "test".into() });
+    control(socket, Kind::Begin, &Begin { seed: vec![1; 32], images: 0 });
+}
+
+/// The code of the Error frame that the server sends before it closes, if it does.
+fn answer(socket: &mut Raw) -> Option<u32> {
+    loop {
+        match socket.read() {
+            Ok(Message::Binary(bytes)) if bytes[3] == Kind::Error as u8 => return Some(u32::from(bytes[17])),
+            Ok(Message::Close(_)) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+#[test]
+fn a_misbehaving_client_gets_an_error_and_the_server_lives_on() {
+    let server = start(ServerOptions::default());
+    let mut errors = 0;
+    let mut check = |name: &str, wanted: Option<u32>, act: &mut dyn FnMut(&mut Raw)| {
+        let mut socket = raw(&server);
+        act(&mut socket);
+        let got = answer(&mut socket);
+        assert!(
+            got == wanted || (got.is_none() && wanted.is_some() && name.starts_with("oversize")),
+            "{name}: {got:?}"
+        );
+        errors += 1;
+        eventually(name, || server.stats().protocol_errors + server.stats().transport_errors == errors);
+        works(&server, errors);
+    };
+    let protocol = Some(code::PROTOCOL);
+    check("garbage", protocol, &mut |s| send(s, &[0xab; 1000]));
+    check("empty", protocol, &mut |s| send(s, &[]));
+    check("text", protocol, &mut |s| {
+        let _ = s.send(Message::Text("hello".into()));
+    });
+    check("version in the header", protocol, &mut |s| {
+        let mut bytes = FrameBuilder::message(Kind::Hello, &Hello { protocol: 1, producer: String::new() })
+            .unwrap()
+            .bytes()
+            .to_vec();
+        bytes[2] = 7;
+        send(s, &bytes);
+    });
+    check("version in the greeting", protocol, &mut |s| {
+        control(s, Kind::Hello, &Hello { protocol: 2, producer: String::new() })
+    });
+    check("greeting that is no message", protocol, &mut |s| {
+        send(s, FrameBuilder::with_payload(Kind::Hello, &[0xff; 9]).unwrap().bytes())
+    });
+    check("no greeting", protocol, &mut |s| control(s, Kind::Begin, &Begin { seed: vec![1; 32], images: 0 }));
+    check("short seed", protocol, &mut |s| {
+        control(s, Kind::Hello, &Hello { protocol: 1, producer: String::new() });
+        control(s, Kind::Begin, &Begin { seed: vec![1; 31], images: 0 });
+    });
+    for (index, images) in [(0, 0), (0, 2049), (1, 5), (u32::MAX, 5)] {
+        check("impossible block", protocol, &mut |s| {
+            greet(s);
+            control(s, Kind::Block, &Block { index, images });
+        });
+    }
+    check("two set-ups", protocol, &mut |s| {
+        greet(s);
+        for _ in 0..2 {
+            send(s, FrameBuilder::reuse(vec![], Kind::Setup, 1, 0, 0).unwrap().finish().bytes());
+        }
+    });
+    let plan = builder().plan();
+    let right = plan.stages()[1].linear().unwrap().request_bytes(0);
+    for (stage, tile, length) in
+        [(1, 0, right - 1), (1, 0, right + 1), (1, 1, right), (3, 0, right), (1, 0, 0)]
+    {
+        check("wrong request", protocol, &mut |s| {
+            greet(s);
+            control(s, Kind::Block, &Block { index: 0, images: 5 });
+            send(
+                s,
+                FrameBuilder::reuse(vec![], Kind::Request, stage, tile, length).unwrap().finish().bytes(),
+            );
+        });
+    }
+    check("oversize frame", protocol, &mut |s| send(s, &vec![0; plan.largest_frame() + 1]));
+    check("vanishes mid-layer", None, &mut |s| {
+        greet(s);
+        control(s, Kind::Block, &Block { index: 0, images: 5 });
+        send(s, FrameBuilder::reuse(vec![], Kind::Request, 1, 0, right).unwrap().finish().bytes());
+        s.get_mut().shutdown(std::net::Shutdown::Both).unwrap();
+    });
+    check("not WebSocket data", protocol, &mut |s| {
+        s.get_mut().write_all(&[0xff; 200]).unwrap();
+    });
+    let mut tcp = TcpStream::connect(server.address()).unwrap();
+    tcp.write_all(&[0; 4096]).unwrap();
+    let mut text = Vec::new();
+    let _ = tcp.read_to_end(&mut text);
+    works(&server, 99);
+    eventually("all sessions end", || server.stats().active == 0);
+    assert_eq!(server.stats().internal_errors, 0);
+}
+
+#[test]
+fn silent_clients_time_out_and_full_servers_refuse() {
+    let limits = ServerLimits {
+        sessions: 1,
+        idle_timeout: Duration::from_millis(700),
+        handshake_timeout: Duration::from_millis(300),
+        ..ServerLimits::default()
+    };
+    let server = start(ServerOptions { limits, ..ServerOptions::default() });
+    let mut silent = raw(&server);
+    assert_eq!(answer(&mut silent), Some(code::TIMEOUT));
+    eventually("the slot is free", || server.stats().active == 0);
+    let mut held = raw(&server);
+    greet(&mut held);
+    eventually("the slot is taken", || server.stats().active == 1);
+    let error = open(&url(&server), &ConnectOptions::default()).err().unwrap();
+    assert!(matches!(&error, Error::Protocol(ProtocolError::Peer { code: code::BUSY, .. })), "{error:?}");
+    assert_eq!(server.stats().refused, 1);
+    assert_eq!(answer(&mut held), Some(code::TIMEOUT));
+    eventually("the slot is free again", || server.stats().active == 0);
+    works(&server, 1);
+    // A connection that never finishes its request is cut off.
+    let mut slow = TcpStream::connect(server.address()).unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    slow.write_all(b"GET /ws HTTP/1.1\r\nHost:").unwrap();
+    let mut rest = Vec::new();
+    let _ = slow.read_to_end(&mut rest);
+    let small = ServerLimits { memory_bytes: 1000, ..ServerLimits::default() };
+    let plan = ServerPlan::new(&builder().plan(), Compute::default()).unwrap();
+    let error =
+        Server::start(plan, &ServerOptions { limits: small, ..ServerOptions::default() }).err().unwrap();
+    assert!(matches!(error, Error::Plan(hushnet_runtime::PlanError::TooLarge { .. })), "{error:?}");
+    let taken = ServerOptions { port: server.address().port(), ..ServerOptions::default() };
+    let plan = ServerPlan::new(&builder().plan(), Compute::default()).unwrap();
+    let error = Server::start(plan, &taken).err().unwrap();
+    assert!(matches!(error, Error::Transport(TransportError::Listen { .. })), "{error:?}");
+}
+
+#[test]
+fn a_stopping_server_tells_its_clients() {
+    let server = start(ServerOptions::default());
+    let mut client = open(&url(&server), &ConnectOptions::default()).unwrap();
+    infer_exactly(&mut client, IMAGES, 5);
+    let begin = Instant::now();
+    server.stop();
+    server.join().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(8), "an idle session does not use up the grace period");
+    let batches = Batch::random(client.plan(), 2, &mut Rng(1), 1.0);
+    let error = client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap_err();
+    let told = matches!(
+        &error,
+        Error::Protocol(ProtocolError::Peer { code: code::SHUTDOWN, .. })
+            | Error::Transport(TransportError::Closed)
+    );
+    assert!(told, "{error:?}");
+    assert!(matches!(
+        connect(&url(&server), &ConnectOptions::default()),
+        Err(Error::Transport(TransportError::Connect { .. }))
+    ));
+}
+
+/// A server that says what it is told to, frame by frame, each after something came from the client.
+fn fake(frames: Vec<Vec<u8>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut socket = tungstenite::accept(listener.accept().unwrap().0).unwrap();
+        for bytes in frames {
+            if socket.read().is_err() || socket.send(Message::Binary(bytes.into())).is_err() {
+                return;
+            }
+        }
+    });
+    format!("ws://{address}")
+}
+
+#[test]
+fn a_misbehaving_server_gets_a_typed_error() {
+    let plan = builder().plan();
+    let public =
+        FrameBuilder::with_payload(Kind::Plan, &plan.public_part().unwrap()).unwrap().bytes().to_vec();
+    let opening = |frames: Vec<Vec<u8>>| open(&fake(frames), &ConnectOptions::default()).err().unwrap();
+    assert!(matches!(opening(vec![vec![1; 100]]), Error::Protocol(ProtocolError::NotAFrame(_))));
+    assert!(matches!(opening(vec![]), Error::Transport(TransportError::Closed)));
+    let cut = FrameBuilder::with_payload(Kind::Plan, &plan.public_part().unwrap()[..500]).unwrap();
+    assert!(matches!(opening(vec![cut.bytes().to_vec()]), Error::Plan(_)));
+    let mut version = public.clone();
+    version[2] = 9;
+    assert!(matches!(opening(vec![version]), Error::Protocol(ProtocolError::Version { got: 9 })));
+    let mut small = ClientOptions::default();
+    small.plan.limits.json_bytes = 1 << 20;
+    let connection = connect(&fake(vec![vec![0; 4 << 20]]), &ConnectOptions::default()).unwrap();
+    let error = Client::open(Box::new(connection), small).err().unwrap();
+    assert!(matches!(error, Error::Protocol(ProtocolError::Oversize { .. })), "{error:?}");
+    // After the plan: vanish, a frame out of turn, wrong lengths, random ciphertexts.
+    let frame = |kind, stage, tile, length: usize| {
+        let mut f = FrameBuilder::reuse(vec![], kind, stage, tile, length).unwrap();
+        let mut rng = Rng(3);
+        f.payload_mut().iter_mut().for_each(|b| *b = rng.next() as u8);
+        f.finish().bytes().to_vec()
+    };
+    let running = |frames: Vec<Vec<u8>>| {
+        let mut client =
+            open(&fake([vec![public.clone()], frames].concat()), &ConnectOptions::default()).unwrap();
+        let batches = Batch::random(client.plan(), 3, &mut Rng(1), 1.0);
+        let error = client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        let again = client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(matches!(again, Error::Transport(TransportError::Closed)));
+        error
+    };
+    assert!(matches!(running(vec![]), Error::Transport(TransportError::Closed)));
+    assert!(matches!(
+        running(vec![frame(Kind::Response, 1, 0, 8)]),
+        Error::Protocol(ProtocolError::Unexpected { .. })
+    ));
+    assert!(matches!(
+        running(vec![frame(Kind::SetupMask, 1, 0, 8)]),
+        Error::Protocol(ProtocolError::Length { got: 8, .. })
+    ));
+    let mut setup = Vec::new();
+    let stages: Vec<_> =
+        plan.stages().iter().enumerate().filter_map(|(i, s)| Some((i as u32, s.linear()?))).collect();
+    for (i, s) in &stages {
+        setup.extend((0..s.tiles.len()).map(|t| frame(Kind::SetupMask, *i, t as u32, s.setup_bytes(t))));
+    }
+    let response = frame(Kind::Response, 1, 0, stages[0].1.response_bytes(0));
+    // The fake answers once a message; the client sends Begin and Setup, then Block and Requests.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}", listener.local_addr().unwrap());
+    let plan_frame = public.clone();
+    std::thread::spawn(move || {
+        let mut socket = tungstenite::accept(listener.accept().unwrap().0).unwrap();
+        for bytes in [vec![plan_frame], setup, vec![response]].concat() {
+            socket.send(Message::Binary(bytes.into())).unwrap();
+        }
+        while socket.read().is_ok() {}
+    });
+    let mut client = open(&url, &ConnectOptions::default()).unwrap();
+    let batches = Batch::random(client.plan(), 3, &mut Rng(1), 1.0);
+    let error = client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(error, Error::Protocol(ProtocolError::Answer { .. })), "{error:?}");
+}
+
+#[test]
+fn addresses_that_cannot_be_used() {
+    for bad in ["http://localhost:1", "localhost:80", "ws://", "::", "wss://bad host:1"] {
+        let error = connect(bad, &ConnectOptions::default()).err().unwrap();
+        assert!(matches!(error, Error::Transport(TransportError::Address { .. })), "{bad}: {error:?}");
+    }
+    let error = connect("ws://127.0.0.1:9", &ConnectOptions::default()).err().unwrap();
+    assert!(matches!(error, Error::Transport(TransportError::Connect { .. })), "{error:?}");
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}", other.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let mut tcp = other.accept().unwrap().0;
+        let _ = tcp.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    });
+    let error = connect(&url, &ConnectOptions::default()).err().unwrap();
+    assert!(
+        matches!(&error, Error::Transport(TransportError::Connect { detail, .. }) if detail.contains("404")),
+        "{error:?}"
+    );
+    // A cancelled wait ends soon.
+    let quiet = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}", quiet.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let socket = tungstenite::accept(quiet.accept().unwrap().0);
+        std::thread::sleep(Duration::from_secs(10));
+        drop(socket);
+    });
+    let options = ConnectOptions::default();
+    let mut connection = connect(&url, &options).unwrap();
+    options.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(matches!(connection.recv(), Err(Error::Cancelled)));
+}

@@ -1,0 +1,188 @@
+"""The run time in Rust: plans, both parties of the protocol, server and client.
+
+Long calls release the interpreter lock and end on Ctrl-C. A ``progress`` callback gets ``(stage name, tiles done, tiles)``, on a
+thread of the run time; what it raises ends the call and is raised by it. Traces are JSON (``docs/plan-format.md`` names the stages).
+Records of the run time go to :mod:`logging`, under ``hushnet_runtime``.
+"""
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import Any, Literal, Optional, Union, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import HushnetError as HushnetError
+from .errors import InputError as InputError
+from .errors import PlanError as PlanError
+from .errors import ProtocolError as ProtocolError
+from .errors import RangeError as RangeError
+from .errors import TransportError as TransportError
+
+__version__: str
+
+Path = Union[str, PathLike[str]]
+Inputs = Mapping[str, Union[NDArray[np.float32], NDArray[np.float64]]]
+Outputs = dict[str, NDArray[np.float64]]
+Progress = Callable[[str, int, int], Any]
+
+@final
+class Plan:
+    """A checked, immutable plan."""
+
+    @staticmethod
+    def load(source: Union[Path, bytes], allow_insecure: bool = False, memory_limit: Optional[int] = None) -> Plan:
+        """Reads a plan file or its bytes, complete or public part.
+
+        Args:
+            allow_insecure: accept a plan that is marked as below 128-bit security.
+            memory_limit: bytes that the client's tensors of one block may take (default 32 GiB).
+
+        Raises:
+            PlanError: for every way in which the file can be wrong.
+        """
+    def json(self) -> str:
+        """The plan's JSON, byte for byte as in the file."""
+    def public_part(self) -> bytes:
+        """What clients receive: a plan file without weights."""
+    @property
+    def has_weights(self) -> bool: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def insecure(self) -> bool: ...
+    @property
+    def ring_degree(self) -> int: ...
+    @property
+    def inputs(self) -> list[tuple[str, list[int]]]:
+        """Names and shapes per image."""
+    @property
+    def outputs(self) -> list[tuple[str, list[int]]]:
+        """Names and shapes per image."""
+    @property
+    def client_tensor_bytes(self) -> int:
+        """Bytes of tensors that a client holds at once for a full block."""
+
+@final
+class Client:
+    """An open session with a server; a context manager."""
+
+    def plan_json(self) -> str:
+        """JSON of the server's plan, public part."""
+    @property
+    def plan(self) -> Plan:
+        """The server's plan, public part."""
+    def infer(self, inputs: Inputs, progress: Optional[Progress] = None) -> tuple[Outputs, str]:
+        """Runs the network on a batch of any size; returns the outputs and the trace.
+
+        InputError leaves the session open, every other error closes it.
+
+        Raises:
+            InputError: wrong name, shape, dtype, or values that are not finite.
+            RangeError: a value left the planned range; names layer and tensor.
+            ProtocolError, TransportError: the server or the connection failed.
+        """
+    def close(self) -> None:
+        """Ends the session; again: nothing."""
+    def __enter__(self) -> Client: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+@final
+class ServerHandle:
+    """A running server; a context manager. Stops when it is dropped."""
+
+    @property
+    def port(self) -> int: ...
+    @property
+    def address(self) -> str:
+        """``host:port`` that the server listens on."""
+    @property
+    def running(self) -> bool: ...
+    def stop(self) -> None:
+        """Refuses new sessions, lets blocks in work finish within the grace period; returns at once."""
+    def join(self, timeout: Optional[float] = None) -> bool:
+        """Waits for the end; False when it has not come in ``timeout`` seconds."""
+    def stats(self) -> dict[str, int]:
+        """Counters: sessions, active, refused, blocks, images, bytes_received, bytes_sent, protocol_errors, ..."""
+    def __enter__(self) -> ServerHandle: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+def run_local(
+    plan: Plan,
+    inputs: Inputs,
+    threads: Optional[int] = None,
+    progress: Optional[Progress] = None,
+    transport: Literal["pipe", "loopback"] = "pipe",
+) -> tuple[Outputs, str]:
+    """Both parties in this process, over the real protocol: outputs and trace.
+
+    Args:
+        threads: of both parties together; None for those of :func:`set_threads`, 0 for one a processor.
+        transport: an in-process pipe, or a WebSocket on the loopback interface.
+
+    Raises:
+        As :meth:`Client.infer`; PlanError when the plan has no weights.
+    """
+
+def serve(
+    plan: Plan,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls_cert: Optional[Path] = None,
+    tls_key: Optional[Path] = None,
+    max_sessions: int = 64,
+    memory_limit: int = 17_179_869_184,
+    idle_timeout: float = 120.0,
+    handshake_timeout: float = 10.0,
+    grace: float = 10.0,
+    threads: Optional[int] = None,
+    record: Optional[Path] = None,
+) -> ServerHandle:
+    """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
+
+    Args:
+        port: 0 for any free one.
+        tls_cert: PEM file with the certificate chain; with ``tls_key``.
+        memory_limit: bytes of all sessions together; lowers the number of sessions.
+        idle_timeout: seconds to wait for a frame that is due.
+        handshake_timeout: seconds for TLS, HTTP and the greeting.
+        record: file to which everything that clients encrypt is appended as it came.
+        grace: seconds that blocks in work have when the server stops.
+
+    Raises:
+        PlanError: the plan has no weights, or one session needs more than ``memory_limit``.
+        TransportError: the port or the certificate cannot be used.
+    """
+
+def connect(
+    url: str,
+    ca: Optional[Path] = None,
+    insecure_tls: bool = False,
+    allow_insecure: bool = False,
+    threads: Optional[int] = None,
+    connect_timeout: float = 20.0,
+    idle_timeout: float = 600.0,
+    memory_limit: Optional[int] = None,
+) -> Client:
+    """Connects to ``ws://host:port`` or ``wss://host:port`` and receives the server's plan.
+
+    Args:
+        ca: PEM file of the authorities to trust; without it those of the system.
+        insecure_tls: accept any certificate.
+        allow_insecure: accept a plan that is marked as below 128-bit security.
+        idle_timeout: longest wait for an answer, the server's computation included.
+    """
+
+def simd() -> str:
+    """The instruction set in use; HushnetError when ``HUSHNET_SIMD`` cannot be obeyed."""
+
+def set_threads(threads: int) -> None:
+    """Threads of all later calls that do not name a number themselves; 0 for one a processor."""
+
+def max_modulus_bits(ring_degree: int) -> Optional[int]:
+    """Largest log2 q at 128-bit security, or None."""
+
+def batch_stage_parameters(
+    ring_degree: int, weight_l2: float, output_bound: int, shared_mask: bool
+) -> tuple[int, int, int, float]:
+    """``(modulus_bits, delta_bits, drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
