@@ -101,7 +101,7 @@ impl CostModel {
     }
 
     /// `from` sends `bytes`, which the other party takes with [`CostModel::arrive_late`] in order.
-    pub(crate) fn depart_late(&mut self, from: Party, bytes: u64) {
+    pub fn depart_late(&mut self, from: Party, bytes: u64) {
         if bytes > 0 {
             let stamp = self.depart(from, bytes);
             self.flying[from.other().index()].push_back(stamp);
@@ -109,14 +109,14 @@ impl CostModel {
     }
 
     /// `to` receives the oldest message on its way.
-    pub(crate) fn arrive_late(&mut self, to: Party) {
+    pub fn arrive_late(&mut self, to: Party) {
         if let Some(stamp) = self.flying[to.index()].pop_front() {
             self.arrive(to, stamp);
         }
     }
 
     /// One message of `bytes` bytes from `from` (nothing happens for zero bytes).
-    pub(crate) fn message(&mut self, from: Party, bytes: u64) {
+    pub fn message(&mut self, from: Party, bytes: u64) {
         if bytes > 0 {
             let stamp = self.depart(from, bytes);
             self.arrive(from.other(), stamp);
@@ -124,7 +124,7 @@ impl CostModel {
     }
 
     /// Both send first, then both receive.
-    pub(crate) fn exchange(&mut self, by_0: u64, by_1: u64) {
+    pub fn exchange(&mut self, by_0: u64, by_1: u64) {
         let s0 = (by_0 > 0).then(|| self.depart(Party::Zero, by_0));
         let s1 = (by_1 > 0).then(|| self.depart(Party::One, by_1));
         if let Some(s) = s0 {

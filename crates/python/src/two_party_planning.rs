@@ -1,15 +1,17 @@
-//! What the two-party planner asks of the Rust side: packings of linear layers, their parameters, and the exact traffic of the
-//! protocols on shares. Geometries and protocols come as JSON, written as in `docs/plan-format.md` and `docs/two-party.md`.
+//! What the two-party planner asks of the Rust side: packings of linear layers, their parameters, and the exact traffic of a
+//! plan. Geometries and plans come as JSON, written as in `docs/plan-format.md` and `docs/two-party.md`.
 
 use hushnet_layers::batch::Geometry;
 use hushnet_layers::cheetah::{CheetahClient, Packing, DEFAULT_COSTS};
-use hushnet_mpc::{self as mpc, CostModel, OtKind, Party, PoolShape, Range, Ring, Rounding, SilentSize, Slope};
+use hushnet_mpc::{OtKind, SilentSize};
 use hushnet_rlwe::packed::{PackedContext, PackedSpec};
+use hushnet_runtime::two_party::{predict, Layers, TwoPartyPlan};
+use hushnet_runtime::PlanOptions;
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use serde::Deserialize;
+use std::collections::BTreeMap;
 
 fn refused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -72,104 +74,33 @@ fn packed_weight_l2(geometry_json: &str, ring_degree: usize, weights: PyReadonly
     Ok((largest as f64).sqrt())
 }
 
-#[derive(Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-enum Protocol {
-    Relu { n: usize },
-    LeakyRelu { n: usize, numerator: u64, log_denominator: u32, sign: Sign },
-    Clip { n: usize },
-    Truncate { n: usize, bits: u32, sign: Sign, exact: bool },
-    MaxPool { channels: usize, height: usize, width: usize, kernel: [usize; 2], stride: [usize; 2], pads: [usize; 4] },
-    MaxMany { n: usize, count: usize },
-    Argmax { classes: usize },
-    Open { n: usize },
-    OpenIndex { classes: usize },
-}
-
-/// What is known of a truncated value x: nothing, `x >= 0`, or `|x| < 2^(l-2)`.
-#[derive(Deserialize, Clone, Copy)]
-#[serde(rename_all = "kebab-case")]
-enum Sign {
-    Any,
-    NonNegative,
-    Small,
-}
-
-impl From<Sign> for Range {
-    fn from(sign: Sign) -> Self {
-        match sign {
-            Sign::Any => Self::Any,
-            Sign::NonNegative => Self::NonNegative,
-            Sign::Small => Self::Small,
-        }
+fn extension(name: &str) -> PyResult<OtKind> {
+    match name {
+        "iknp" => Ok(OtKind::Iknp),
+        "silent-tiny" => Ok(OtKind::Silent(SilentSize::Tiny)),
+        "silent-small" => Ok(OtKind::Silent(SilentSize::Small)),
+        "silent-medium" => Ok(OtKind::Silent(SilentSize::Medium)),
+        "silent-large" => Ok(OtKind::Silent(SilentSize::Large)),
+        other => Err(refused(format!("there is no OT extension {other:?}"))),
     }
 }
 
-fn count(model: &mut CostModel, protocol: &Protocol, ring: Ring) -> mpc::Result<()> {
-    match *protocol {
-        Protocol::Relu { n } => mpc::relu_cost(model, n, ring),
-        Protocol::LeakyRelu { n, numerator, log_denominator, sign } => {
-            mpc::leaky_relu_cost(model, n, ring, Slope::new(numerator, log_denominator)?, sign.into(), Rounding::Faithful);
-        }
-        Protocol::Clip { n } => mpc::clip_cost(model, n, ring),
-        Protocol::Truncate { n, bits, sign, exact } => {
-            let rounding = if exact { Rounding::Floor } else { Rounding::Faithful };
-            mpc::truncate_cost(model, n, bits, ring, sign.into(), rounding);
-        }
-        Protocol::MaxPool { channels, height, width, kernel, stride, pads } => {
-            let shape = PoolShape {
-                channels,
-                height,
-                width,
-                kernel: (kernel[0], kernel[1]),
-                stride: (stride[0], stride[1]),
-                padding: [(pads[0], pads[2]), (pads[1], pads[3])],
-            };
-            shape.output()?;
-            mpc::max_pool_cost(model, ring, shape);
-        }
-        Protocol::MaxMany { n, count } => mpc::max_many_cost(model, count, n, ring),
-        Protocol::Argmax { classes } => mpc::argmax_cost(model, 1, classes, ring),
-        Protocol::Open { n } => mpc::reveal_cost(model, n, ring, Party::One),
-        Protocol::OpenIndex { classes } => mpc::reveal_cost(model, 1, mpc::index_ring(classes)?, Party::One),
-    }
-    Ok(())
-}
-
-/// Exact traffic of protocols that run one after the other in a new session, the server being party 0: a list of
-/// `(bytes_up, bytes_down, rounds)`, first of the session's set-up (with the first stock of correlated OTs), then of every protocol.
-/// Rounds are messages on the longest chain of dependent ones.
+/// Exact traffic of a session that runs one group of `images` images, from a plan's JSON (weights not needed): the executor's own
+/// prediction, as JSON with `setup`, `stages`, `total` (`bytes_up`, `bytes_down`, `rounds`, ...), `he_bytes`, `ot_bytes`,
+/// and `peak_elements`, the most shared elements of one image at once. ValueError when the executor refuses the plan.
 ///
-/// `protocols` is a JSON list of objects with `op` (relu, leaky_relu, clip, truncate, max_pool, max_many, argmax, open, open_index)
-/// and its sizes; `extension` is "silent-large", "silent-medium", "silent-small" or "iknp".
+/// `extension` is "iknp", "silent-tiny", "silent-small", "silent-medium" or "silent-large". Rounds are messages on the longest chain of dependent ones.
 #[pyfunction]
-fn mpc_cost(protocols: &str, ring_bits: u32, extension: &str) -> PyResult<Vec<(u64, u64, u64)>> {
-    let protocols: Vec<Protocol> = serde_json::from_str(protocols).map_err(refused)?;
-    let kind = match extension {
-        "silent-large" => OtKind::Silent(SilentSize::Large),
-        "silent-medium" => OtKind::Silent(SilentSize::Medium),
-        "silent-small" => OtKind::Silent(SilentSize::Small),
-        "iknp" => OtKind::Iknp,
-        other => return Err(refused(format!("there is no OT extension {other:?}"))),
-    };
-    let ring = Ring::new(ring_bits).map_err(refused)?;
-    let mut model = CostModel::new(kind);
-    mpc::setup_cost(&mut model);
-    if !protocols.is_empty() {
-        model.ensure([1, 1]);
-    }
-    let mut found = Vec::with_capacity(protocols.len() + 1);
-    let mut take = |model: &mut CostModel| {
-        let cost = model.cost();
-        found.push((cost.bytes_sent_by_1, cost.bytes_sent_by_0, cost.rounds));
-        model.reset();
-    };
-    take(&mut model);
-    for protocol in &protocols {
-        count(&mut model, protocol, ring).map_err(refused)?;
-        take(&mut model);
-    }
-    Ok(found)
+fn two_party_cost(py: Python<'_>, plan_json: &str, extension_name: &str, images: usize) -> PyResult<String> {
+    let kind = extension(extension_name)?;
+    py.detach(|| {
+        let plan = TwoPartyPlan::from_parts(plan_json, &BTreeMap::new(), &PlanOptions::default()).map_err(refused)?;
+        let layers = Layers::new(&plan).map_err(refused)?;
+        let prediction = predict(&plan, &layers, kind, images);
+        let mut value = serde_json::to_value(&prediction).map_err(refused)?;
+        value["peak_elements"] = plan.peak_elements().into();
+        Ok(value.to_string())
+    })
 }
 
 /// Adds these functions to the module.
@@ -177,5 +108,5 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(packed_stage_parameters, m)?)?;
     m.add_function(wrap_pyfunction!(packed_layer_cost, m)?)?;
     m.add_function(wrap_pyfunction!(packed_weight_l2, m)?)?;
-    m.add_function(wrap_pyfunction!(mpc_cost, m)?)
+    m.add_function(wrap_pyfunction!(two_party_cost, m)?)
 }

@@ -11,6 +11,7 @@ pub mod plan;
 pub mod program;
 pub mod trace;
 pub mod transport;
+pub mod two_party;
 pub mod wire;
 
 pub use client_aided::{Client, ClientOptions, Input, Output, ServerPlan};

@@ -27,7 +27,7 @@ pub struct Output {
 }
 
 /// Inputs in the order of the plan, and the number of images.
-pub(super) fn check<'a, 'b>(
+pub(crate) fn check<'a, 'b>(
     plan: &Plan,
     inputs: &'b [Input<'a>],
 ) -> Result<(Vec<&'b Input<'a>>, usize), InputError> {

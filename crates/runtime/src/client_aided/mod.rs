@@ -3,7 +3,7 @@
 //! The server learns shapes only; the client learns every pre-activation.
 
 pub mod client;
-mod inputs;
+pub(crate) mod inputs;
 mod layer;
 pub mod server;
 mod tiles;

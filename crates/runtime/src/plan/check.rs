@@ -90,7 +90,7 @@ fn check_header(spec: &PlanSpec, options: &PlanOptions) -> Result<(), PlanError>
     Limits::check("the number of tiles", tile_count, limits.tiles)
 }
 
-fn check_tensor(spec: &TensorSpec, limits: &Limits) -> Result<Tensor, PlanError> {
+pub(crate) fn check_tensor(spec: &TensorSpec, limits: &Limits) -> Result<Tensor, PlanError> {
     let fail = |detail: String| PlanError::Tensor { id: spec.id, name: spec.name.clone(), detail };
     Limits::check(&format!("the rank of tensor '{}'", spec.name), spec.shape.len() as u64, limits.rank)?;
     if spec.shape.len() > MAX_RANK {

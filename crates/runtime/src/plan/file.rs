@@ -57,7 +57,7 @@ fn container_error(e: &SafeTensorError) -> PlanError {
     }
 }
 
-fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
+pub(crate) fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
     let metadata = HashMap::from([
         ("format".to_owned(), FORMAT.to_owned()),
         ("version".to_owned(), VERSION.to_string()),
@@ -86,6 +86,45 @@ fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec
     safetensors::serialize(views, Some(metadata)).map_err(|e| PlanError::NotSafetensors(e.to_string()))
 }
 
+/// Checks a container and its digest, and hands over the JSON and the tensors.
+pub(crate) fn open<R>(
+    bytes: &[u8],
+    limits: &Limits,
+    read: impl FnOnce(&str, &BTreeMap<String, TensorBytes<'_>>) -> Result<R, PlanError>,
+) -> Result<R, PlanError> {
+    Limits::check("the plan", bytes.len() as u64, limits.file_bytes)?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| container_error(&e))?;
+    let metadata = header.metadata().clone().unwrap_or_default();
+    let get = |key: &'static str| {
+        metadata.get(key).ok_or(PlanError::Format { key, found: "missing".into() })
+    };
+    let format = get("format")?;
+    if format != FORMAT {
+        return Err(PlanError::Format { key: "format", found: format!("{:.40?}", format) });
+    }
+    let version = get("version")?;
+    if version != &VERSION.to_string() {
+        return Err(PlanError::Version { found: format!("{version:.20}") });
+    }
+    let json = get("plan")?;
+    Limits::check("the plan's JSON", json.len() as u64, limits.json_bytes)?;
+    let file = SafeTensors::deserialize(bytes).map_err(|e| container_error(&e))?;
+    let views: BTreeMap<String, TensorView<'_>> = file.tensors().into_iter().collect();
+    let mut tensors = BTreeMap::new();
+    for (name, view) in &views {
+        let dtype = dtype_name(view.dtype()).ok_or_else(|| PlanError::Weights {
+            tensor: name.clone(),
+            detail: format!("type {:?} is not one of I8, I16, I64", view.dtype()),
+        })?;
+        tensors.insert(name.clone(), TensorBytes { dtype, shape: view.shape(), data: view.data() });
+    }
+    if get("digest")? != &digest(json, &tensors) {
+        return Err(PlanError::Digest);
+    }
+    read(json, &tensors)
+}
+
+
 impl Plan {
     /// Reads and checks a plan file.
     ///
@@ -102,36 +141,7 @@ impl Plan {
     /// # Errors
     /// [`PlanError`] for every way in which the bytes can be wrong.
     pub fn from_bytes(bytes: &[u8], options: &PlanOptions) -> Result<Self, PlanError> {
-        let limits = &options.limits;
-        Limits::check("the plan", bytes.len() as u64, limits.file_bytes)?;
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| container_error(&e))?;
-        let metadata = header.metadata().clone().unwrap_or_default();
-        let get =
-            |key: &'static str| metadata.get(key).ok_or(PlanError::Format { key, found: "missing".into() });
-        let format = get("format")?;
-        if format != FORMAT {
-            return Err(PlanError::Format { key: "format", found: format!("{:.40?}", format) });
-        }
-        let version = get("version")?;
-        if version != &VERSION.to_string() {
-            return Err(PlanError::Version { found: format!("{version:.20}") });
-        }
-        let json = get("plan")?;
-        Limits::check("the plan's JSON", json.len() as u64, limits.json_bytes)?;
-        let file = SafeTensors::deserialize(bytes).map_err(|e| container_error(&e))?;
-        let views: BTreeMap<String, TensorView<'_>> = file.tensors().into_iter().collect();
-        let mut tensors = BTreeMap::new();
-        for (name, view) in &views {
-            let dtype = dtype_name(view.dtype()).ok_or_else(|| PlanError::Weights {
-                tensor: name.clone(),
-                detail: format!("type {:?} is not one of I8, I16, I64", view.dtype()),
-            })?;
-            tensors.insert(name.clone(), TensorBytes { dtype, shape: view.shape(), data: view.data() });
-        }
-        if get("digest")? != &digest(json, &tensors) {
-            return Err(PlanError::Digest);
-        }
-        Self::from_parts(json, &tensors, options)
+        open(bytes, &options.limits, |json, tensors| Self::from_parts(json, tensors, options))
     }
 
     /// Checks a plan given as JSON and tensors.
@@ -191,7 +201,7 @@ impl Plan {
 }
 
 /// Reads the weights of one linear stage.
-pub(super) fn weights(
+pub(crate) fn weights(
     (weight_name, bias_name): (&str, &str),
     shape: &[usize],
     tensors: &BTreeMap<String, TensorBytes<'_>>,

@@ -14,6 +14,9 @@ pub mod spec;
 pub use error::PlanError;
 pub use file::{digest, TensorBytes};
 pub use limits::Limits;
+pub(crate) use check::check_tensor;
+pub(crate) use file::{encode, open, weights};
+pub(crate) use ops::check as check_op;
 pub use spec::{Engine, GeometrySpec, MaskMode, OpKind, PlanSpec, TileSpec, Trust, VERSION};
 
 pub(crate) use limits::elements;
@@ -325,6 +328,13 @@ impl Plan {
         };
         let largest = self.stages().iter().filter_map(Stage::linear).map(stage).max().unwrap_or(0);
         (largest + crate::wire::HEADER).max(64 << 10)
+    }
+    /// A plan of client stages only, whose parts another trust model's plan has checked: what [`crate::program`] runs.
+    /// `inputs` and `outputs` are kept as long as the plan runs.
+    pub(crate) fn client_only(spec: PlanSpec, tensors: Vec<Tensor>, stages: Vec<Stage>, inputs: Vec<Port>, outputs: Vec<Port>) -> Self {
+        let programs = crate::program::compile(&tensors, &stages, &outputs);
+        let client_memory = crate::program::peak_bytes(&tensors, &stages, &programs, 1);
+        Self(Arc::new(PlanParts { spec, json: String::new(), tensors, stages, inputs, outputs, programs, weights: false, client_memory }))
     }
     pub(crate) fn program(&self, stage: usize) -> &crate::program::StageProgram {
         &self.0.programs[stage]

@@ -6,7 +6,7 @@ use super::{Tensor, TensorKind};
 type Check = Result<(), String>;
 
 /// Checks one operation's operands, attributes and output against each other.
-pub(super) fn check(op: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Check {
+pub(crate) fn check(op: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Check {
     let arity = match op {
         OpKind::Add {}
         | OpKind::Sub {}

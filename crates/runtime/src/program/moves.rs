@@ -149,6 +149,17 @@ impl RowMut<'_> {
     }
 }
 
+/// For every element of the output of a moving operation, `(operand, element)` that it is a copy of; `None`: padding.
+pub(crate) fn sources(kind: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Vec<Option<(usize, usize)>> {
+    let map = Map::new(kind, inputs, output);
+    let mut at = vec![0; output.shape.len()];
+    let source = |feature| {
+        coordinates(feature, &output.shape, &mut at);
+        map.source(&at)
+    };
+    (0..output.elements).map(source).collect()
+}
+
 /// Computes every row of the output tensor in parallel.
 pub(super) fn each_row(
     output: &Tensor,

@@ -166,12 +166,7 @@ class _Planner:
         }
         weight_bytes = sum(w.nbytes for w in chosen.fixed.weights.values())
         document["predicted"] = cost.predicted(document, weight_bytes, self.unit, self.settings.network)
-        needed = [document["predicted"][f"{side}_peak_memory_bytes"] for side in ("client", "server")]
-        if sum(needed) > self.settings.max_memory:
-            raise PlanError(
-                f"client and server need {needed[0] / GIB:.2f} and {needed[1] / GIB:.2f} GiB, max_memory is "
-                f"{self.settings.max_memory / GIB:.2f} GiB; raise max_memory, or use smaller images"
-            )
+        self.check_memory(document)
         doubts = Propagation(chosen.fixed, chosen.ring_degree, ranges).run()
         if self.settings.reveal == "output":
             errors = Tail(self.graph, self.regions, ranges, chosen.fixed).errors(doubts, self.outputs)
@@ -179,6 +174,20 @@ class _Planner:
             errors = carry(doubts, self.outputs)
         document["predicted"]["output_errors"] = errors
         return Plan(document, dict(chosen.fixed.weights)), {t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors}
+
+    def check_memory(self, document: dict[str, Any]) -> None:
+        """Prepared weights beyond the limit are said; what cannot be done without is refused."""
+        client, server, ready = (
+            document["predicted"][k] for k in ("client_peak_memory_bytes", "server_peak_memory_bytes", "server_prepared_weight_bytes")
+        )
+        most = self.settings.max_memory
+        if client + server - ready > most:
+            raise PlanError(
+                f"client and server need {client / GIB:.2f} and {(server - ready) / GIB:.2f} GiB beside prepared weights, max_memory is "
+                f"{most / GIB:.2f} GiB; raise max_memory, or use smaller images"
+            )
+        if client + server > most:
+            document["notes"].append(f"The server's prepared weights take {ready / GIB:.1f} GiB: together more than max_memory ({most / GIB:.1f} GiB).")
 
     def rehearse(self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges) -> tuple[dict[str, float], dict[str, float]]:
         """A run over the calibration data with units drawn: deviation of every output, and ranges that were too narrow."""

@@ -1,7 +1,6 @@
 """Predicted bytes, rounds, seconds and memory of a two-party plan, for one image in a new session.
 
-Bytes are exact: those of ciphertexts follow from the packing, those of protocols from a dry run of them (``mpc_cost``). Rounds are
-messages on the longest chain of dependent ones; every linear stage counts two (requests leave together, answers stream back).
+Bytes and rounds are the executor's own prediction, exact; rounds are messages on the longest chain of dependent ones.
 Seconds are compute on one core a party (both parties' work one after the other), transfers and one-way delays.
 """
 
@@ -14,20 +13,17 @@ from importlib import resources
 from typing import Any
 
 from ... import _native
-from ...plan import PlanError
+from ...plan import SERVER_ONLY, PlanError
 
 Document = dict[str, Any]
 Stage = dict[str, Any]
 
-EXTENSIONS = ("iknp", "silent-small", "silent-medium", "silent-large")
-# greeting and plan digest; public key seed; announcement of one image
-HELLO_BYTES, SEED_BYTES, BEGIN_BYTES = 40, 32, 36
-PRIME_BITS = 50
+EXTENSIONS = ("iknp", "silent-tiny", "silent-small", "silent-medium", "silent-large")
 SHARE_BYTES = 8
 # values of a protocol that are in work at once, and bytes for each
-PASS = {"iknp": 1 << 14, "silent-small": 1 << 20, "silent-medium": 1 << 20, "silent-large": 1 << 20}
+PASS = {"iknp": 1 << 14, **dict.fromkeys(EXTENSIONS[1:], 1 << 20)}
 VALUE_BYTES = 150
-EXTENSION_BYTES = {"iknp": 8 << 20, "silent-small": 32 << 20, "silent-medium": 64 << 20, "silent-large": 192 << 20}
+EXTENSION_BYTES = {"iknp": 8 << 20, "silent-tiny": 3 << 20, "silent-small": 6 << 20, "silent-medium": 12 << 20, "silent-large": 24 << 20}
 
 
 @dataclass(frozen=True)
@@ -73,103 +69,89 @@ def elements(tensor: dict[str, Any]) -> int:
     return math.prod(tensor["shape"])
 
 
-def protocol(document: Document, stage: Stage) -> list[dict[str, Any]]:
-    """The protocols that a stage runs, as ``mpc_cost`` takes them."""
-    tensors, ring = document["tensors"], document["params"]["ring_bits"]
-    kind = stage["kind"]
-    if kind in {"client", "linear", "share", "sum_pool", "scale", "add", "reshape", "transpose", "concat", "slice", "pad"}:
-        return []
-    source = tensors[stage["in"]]
-    n = elements(source)
-    if kind in {"relu", "clip"}:
-        return [{"op": kind, "n": n}]
-    if kind == "leaky_relu":
-        bits = stage["log_denominator"]
-        sign = _sign(source["bound"] << bits, ring)
-        return [{"op": kind, "n": n, "numerator": stage["numerator"], "log_denominator": bits, "sign": sign}]
-    if kind == "truncate":
-        sign = "non-negative" if stage["sign"] == "non-negative" else _sign(source["bound"], ring)
-        return [{"op": kind, "n": n, "bits": stage["bits"], "sign": sign, "exact": stage.get("exact", False)}]
-    if kind == "max_pool":
-        c, h, w = source["shape"]
-        return [{"op": kind, "channels": c, "height": h, "width": w, **{k: stage[k] for k in ("kernel", "stride", "pads")}}]
-    if stage["what"] == "argmax":
-        return [{"op": "argmax", "classes": n}, {"op": "open_index", "classes": n}]
-    return [{"op": "open", "n": n}]
-
-
-def _sign(bound: int, ring_bits: int) -> str:
-    """What a truncation may assume of values up to ``bound``, a unit of errors included."""
-    return "small" if bound < (1 << (ring_bits - 2)) - (bound >> 8) - 2 else "any"
+def _small(bound: int, ring_bits: int) -> bool:
+    """Whether values are far enough from the ring's ends for a truncation without comparison."""
+    return bound < (1 << (ring_bits - 2)) - (bound >> 8) - 2
 
 
 @dataclass(frozen=True)
 class Account:
-    """Costs of all stages, and of the session's set-up, with one OT extension."""
+    """Costs of all stages, of the session's set-up, and of one image in all, with one OT extension."""
 
     extension: str
     setup: Traffic
     stages: list[StageCost]
+    total: Traffic
+    peak_elements: int
 
 
 def account(document: Document, unit: dict[str, Any], extension: str | None = None) -> Account:
-    """Costs with the OT extension that sends least (or the given one)."""
-    return min((_account(document, unit, e) for e in ([extension] if extension else EXTENSIONS)), key=_sent)
+    """Costs with the OT extension that sends least (or the given one).
+
+    Raises:
+        PlanError: the executor refuses the plan.
+    """
+    stages = [{k: v for k, v in s.items() if k not in SERVER_ONLY} for s in document["stages"]]
+    text = json.dumps({**document, "stages": stages})
+    return min((_account(document, text, unit, e) for e in ([extension] if extension else EXTENSIONS)), key=_sent)
 
 
 def _sent(found: Account) -> int:
-    return found.setup.up + found.setup.down + sum(s.ot.up + s.ot.down for s in found.stages)
+    return found.setup.up + found.setup.down + found.total.up + found.total.down
 
 
-def _account(document: Document, unit: dict[str, Any], extension: str) -> Account:
+def _account(document: Document, text: str, unit: dict[str, Any], extension: str) -> Account:
     degree, ring = document["params"]["ring_degree"], document["params"]["ring_bits"]
-    lists = [protocol(document, s) for s in document["stages"]]
-    flat = [p for protocols in lists for p in protocols]
-    setup, *costs = (Traffic(*c) for c in _native.mpc_cost(json.dumps(flat), ring, extension))
-    key = SEED_BYTES + -(-degree * PRIME_BITS // 8)
-    setup = Traffic(setup.up + HELLO_BYTES + key + BEGIN_BYTES, setup.down, setup.rounds + 1)
+    try:
+        told = json.loads(_native.two_party_cost(text, extension, 1))
+    except ValueError as error:
+        raise PlanError(f"the two-party run time refuses the plan: {error}") from None
     stages = []
-    for stage, protocols in zip(document["stages"], lists):
-        mine, costs = costs[:len(protocols)], costs[len(protocols):]
-        ot = Traffic(sum(c.up for c in mine), sum(c.down for c in mine), sum(c.rounds for c in mine))
-        he, packing = Traffic(), {}
-        if stage["kind"] == "linear":
+    for stage, phase in zip(document["stages"], told["stages"]):
+        linear = stage["kind"] == "linear"
+        traffic, packing = _traffic(phase), {}
+        if linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
-            he = Traffic(packing["bytes_up"], packing["bytes_down"], 2)
-        stages.append(StageCost(he, ot, _compute(document, stage, protocols, packing, unit), packing))
-    return Account(extension, setup, stages)
+        compute = _compute(document, stage, packing, unit)
+        stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
+    return Account(extension, _traffic(told["setup"]), stages, _traffic(told["total"]), told["peak_elements"])
 
 
-def _compute(document: Document, stage: Stage, protocols: list[dict[str, Any]], packing: dict[str, int], unit: dict[str, Any]) -> float:
-    ring = document["params"]["ring_bits"]
-    seconds = 0.0
+def _traffic(phase: dict[str, int]) -> Traffic:
+    return Traffic(phase["bytes_up"], phase["bytes_down"], phase["rounds"])
+
+
+def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: dict[str, Any]) -> float:
+    if stage["kind"] == "client":
+        return 0.0
+    seconds = elements(document["tensors"][stage["out"]]) * unit["local_element"]
     if packing:
         for figure, what in (("input_poly", "input_polys"), ("output_poly", "output_polys"), ("product", "products")):
             seconds += unit[figure] * packing[what]
-    for p in protocols:
-        compared, selected = _work(p, ring)
-        seconds += compared * unit["compared_bit"] + selected * unit["selected_value"]
-    if stage["kind"] != "client":
-        seconds += elements(document["tensors"][stage["out"]]) * unit["local_element"]
-    return seconds
+        return seconds
+    compared, selected = _work(document, stage)
+    return seconds + compared * unit["compared_bit"] + selected * unit["selected_value"]
 
 
-def _work(protocol: dict[str, Any], ring: int) -> tuple[int, int]:
-    """Bits that are compared, and values that are selected."""
-    op = protocol["op"]
-    if op == "max_pool":
-        kernel, stride = protocol["kernel"], protocol["stride"]
-        rows = protocol["channels"] * protocol["height"] * -(-protocol["width"] // stride[1])
-        n = rows * (kernel[1] - 1) + rows // max(stride[0], 1) * (kernel[0] - 1)
-        return n * ring, n
-    if op == "argmax":
-        return protocol["classes"] * ring, 2 * protocol["classes"]
-    n = protocol.get("n", 0)
-    if op == "truncate":
-        compared = (ring if protocol["sign"] == "any" else 0) + (protocol["bits"] if protocol["exact"] else 0)
-        return n * compared, n
-    factor = {"relu": 1, "leaky_relu": 1, "clip": 2}.get(op, 0)
-    return n * ring * factor, n * (factor + (op == "leaky_relu"))
+def _work(document: Document, stage: Stage) -> tuple[int, int]:
+    """Bits that a stage compares, and values that it selects."""
+    kind, ring = stage["kind"], document["params"]["ring_bits"]
+    if kind not in {"relu", "leaky_relu", "clip", "truncate", "max_pool", "reveal"}:
+        return 0, 0
+    source = document["tensors"][stage["in"]]
+    n = elements(source)
+    if kind == "max_pool":
+        _, _, width = source["shape"]
+        channels, rows, columns = document["tensors"][stage["out"]]["shape"]
+        high, wide = stage["kernel"]
+        n = channels * (source["shape"][1] * min(columns, width) * (wide - 1) + rows * columns * (high - 1))
+    elif kind == "reveal":
+        return (n * ring, 2 * n) if stage["what"] == "argmax" else (0, 0)
+    elif kind == "truncate":
+        known = stage["sign"] == "non-negative" or _small(source["bound"], ring)
+        return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), n
+    times = 2 if kind == "clip" else 1
+    return n * ring * times, n * (times + (kind == "leaky_relu"))
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
@@ -178,41 +160,22 @@ def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
     return compute + traffic.rounds * network["round_trip_seconds"] / 2 + transfer
 
 
-def total(found: Account) -> Traffic:
-    """Of one image, the set-up not counted."""
-    parts = [t for s in found.stages for t in (s.he, s.ot)]
-    return Traffic(sum(t.up for t in parts), sum(t.down for t in parts), sum(t.rounds for t in parts))
-
-
-def peak_elements(document: Document) -> int:
-    """Most elements of shared tensors that are alive at once."""
-    last: dict[int, int] = {}
-    shared = {t["id"] for t in document["tensors"] if t["kind"] == "shared"}
-    reads = [([] if s["kind"] == "client" else s["in"] if isinstance(s["in"], list) else [s["in"]]) for s in document["stages"]]
-    for index, (stage, ins) in enumerate(zip(document["stages"], reads)):
-        for tensor in [*ins, stage.get("out", -1)]:
-            last[tensor] = index
-    alive = peak = 0
-    sizes = {t["id"]: elements(t) for t in document["tensors"]}
-    for index, (stage, ins) in enumerate(zip(document["stages"], reads)):
-        made = stage.get("out", -1)
-        alive += sizes[made] if made in shared else 0
-        peak = max(peak, alive)
-        alive -= sum(sizes[t] for t in {*ins, made} & shared if last[t] == index)
-    return peak
-
-
 def memory(document: Document, found: Account, weight_bytes: int) -> tuple[int, int]:
     """Peak bytes of client and server: shares, one pass of a protocol, the OT extension, ciphertexts of one stage; prepared weights."""
     degree = document["params"]["ring_degree"]
-    values = max((elements(document["tensors"][s["in"]]) for s in document["stages"] if protocol(document, s)), default=0)
-    shares = SHARE_BYTES * peak_elements(document)
-    work = min(values * 2, PASS[found.extension]) * VALUE_BYTES + EXTENSION_BYTES[found.extension]
-    polys = [2 * SHARE_BYTES * degree * (s.packing["input_polys"] + s.packing["output_polys"]) // s.packing["tiles"] for s in found.stages if s.packing]
-    wire = max((s.he.up + s.he.down for s in found.stages), default=0)
-    prepared = sum(SHARE_BYTES * degree * s.packing["weight_polys"] for s in found.stages if s.packing)
-    client = shares + work + wire + max(polys, default=0) // 2
-    return client, shares + work + wire + max(polys, default=0) + prepared + weight_bytes
+    values = max((_work(document, s)[1] for s in document["stages"] if s["kind"] != "client"), default=0)
+    shares = SHARE_BYTES * found.peak_elements
+    work = min(values, PASS[found.extension]) * VALUE_BYTES + EXTENSION_BYTES[found.extension]
+    layers = [s for s in found.stages if s.packing]
+    polys = max((2 * SHARE_BYTES * degree * (s.packing["input_polys"] + s.packing["output_polys"]) // s.packing["tiles"] for s in layers), default=0)
+    wire = max((s.he.up + s.he.down for s in layers), default=0)
+    return shares + work + wire + polys // 2, shares + work + wire + polys + weight_bytes + prepared(document, found)
+
+
+def prepared(document: Document, found: Account) -> int:
+    """Bytes of the weights in evaluation form."""
+    polys = sum(s.packing["weight_polys"] for s in found.stages if s.packing)
+    return SHARE_BYTES * document["params"]["ring_degree"] * polys
 
 
 def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], network: str) -> dict[str, Any]:
@@ -224,7 +187,7 @@ def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], netwo
     if network not in unit["networks"]:
         raise PlanError(f"there is no network {network!r}; choose one of {', '.join(unit['networks'])}")
     found = account(document, unit)
-    traffic, compute = total(found), sum(s.compute for s in found.stages)
+    traffic, compute = found.total, sum(s.compute for s in found.stages)
     client, server = memory(document, found, weight_bytes)
     return {
         "batch": 1,
@@ -235,10 +198,11 @@ def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], netwo
         "seconds_compute": compute,
         "bytes_up": traffic.up,
         "bytes_down": traffic.down,
-        "he_bytes": sum(s.he.up + s.he.down for s in found.stages),
-        "ot_bytes": sum(s.ot.up + s.ot.down for s in found.stages),
+        "he_bytes": (he := sum(s.he.up + s.he.down for s in found.stages)),
+        "ot_bytes": traffic.up + traffic.down - he,
         "setup_bytes": found.setup.up + found.setup.down,
         "rounds": traffic.rounds,
         "client_peak_memory_bytes": client,
         "server_peak_memory_bytes": server,
+        "server_prepared_weight_bytes": prepared(document, found),
     }

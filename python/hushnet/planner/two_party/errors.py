@@ -96,8 +96,13 @@ class Propagation:
         if kind == "add":
             return Doubt(ins[0].worst + ins[1].worst, ins[0].variance + ins[1].variance)
         if kind == "relu":
-            return ins[0]
+            return Doubt(ins[0].worst, ins[0].variance * self.passed(stage))
         return Doubt(self.move(stage, [d.worst for d in ins]), self.move(stage, [d.variance for d in ins]))
+
+    def passed(self, stage: Stage) -> float:
+        """Share of a tensor's power that an activation lets through: of its deviations as well, on average."""
+        before, after = (self.ranges.square.get(self.fixed.names[t], 0.0) for t in (stage["in"], stage["out"]))
+        return min(1.0, after / before) if after > 0 and before > 0 else 1.0
 
     def slope(self, stage: Stage) -> float:
         return float(self.fixed.slopes[stage["name"]])

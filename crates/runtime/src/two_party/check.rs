@@ -1,0 +1,640 @@
+//! From the two-party plan as written to the checked plan.
+//!
+//! What local and linear stages compute must fit the bounds of their results. Relu, max_pool, leaky_relu and truncate may
+//! state a smaller bound than their operand's: that is where a planner's knowledge of activations enters.
+
+use super::plan::{Kind, Linear, Parts, Stage, TwoPartyPlan, Window, PADDING};
+use super::spec::{KindSpec, LinearSpec, PlanSpec, Reveal, Sign, StageSpec, TensorSpec, WindowSpec};
+use crate::plan::spec::{self as batch, OpKind, OpSpec, PortSpec};
+use crate::plan::{
+    self, check_op, check_tensor, ClientStage, Engine, GeometrySpec, Limits, Op, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes,
+    TensorKind, Trust, VERSION,
+};
+use crate::program;
+use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
+use hushnet_rlwe::packed::PackedSpec;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Narrowest ring that the protocols work at.
+const MIN_RING_BITS: u32 = 4;
+
+pub(super) fn check(
+    spec: PlanSpec,
+    json: &str,
+    files: &BTreeMap<String, TensorBytes<'_>>,
+    options: &PlanOptions,
+) -> Result<TwoPartyPlan, PlanError> {
+    let ring = check_header(&spec, &options.limits)?;
+    let tensors = spec.tensors.iter().map(|t| tensor(t, ring, &options.limits)).collect::<Result<Vec<_>, _>>()?;
+    let mut checker = Checker::new(&spec, &tensors, files, ring)?;
+    let inputs = checker.inputs()?;
+    let mut stages = Vec::with_capacity(spec.stages.len());
+    for stage in &spec.stages {
+        stages.push(checker.stage(stage)?);
+    }
+    let outputs = checker.outputs()?;
+    let (client_stages, weights) = checker.finish(&stages)?;
+    exact_before_opening(&mut stages)?;
+    let peak_elements = liveness(&mut stages, &tensors, &spec)?;
+    Limits::check("the memory for the shares of one image", 8 * peak_elements as u64, options.limits.memory_bytes)?;
+    let mut kept = outputs;
+    kept.extend(stages.iter().filter(|s| matches!(s.kind, Kind::Share)).flat_map(|s| {
+        s.inputs.iter().map(|&tensor| Port { name: tensors[tensor].name.clone(), tensor })
+    }));
+    let client = Plan::client_only(client_spec(&spec), tensors.clone(), client_stages, inputs, kept);
+    let frac_bits = spec.tensors.iter().map(|t| t.frac_bits).collect();
+    Ok(TwoPartyPlan(Arc::new(Parts { spec, json: json.to_owned(), ring, tensors, frac_bits, stages, client, weights, peak_elements })))
+}
+
+fn client_spec(spec: &PlanSpec) -> batch::PlanSpec {
+    batch::PlanSpec {
+        version: spec.version,
+        name: spec.name.clone(),
+        producer: spec.producer.clone(),
+        trust: spec.trust,
+        engine: spec.engine,
+        params: spec.params.batch(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        tensors: Vec::new(),
+        stages: Vec::new(),
+        predicted: spec.predicted.clone(),
+        notes: Vec::new(),
+    }
+}
+
+fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<Ring, PlanError> {
+    if spec.version != VERSION {
+        return Err(PlanError::Version { found: spec.version.to_string() });
+    }
+    if spec.trust != Trust::TwoParty {
+        return Err(PlanError::Unsupported(format!("trust model {:?} in a two-party run", spec.trust)));
+    }
+    if spec.engine != Engine::Packed {
+        return Err(PlanError::Unsupported(format!("engine {:?} with two parties", spec.engine)));
+    }
+    let p = &spec.params;
+    if p.insecure || p.security_bits != 128 {
+        return Err(PlanError::Insecure(format!("{} bits claimed; two-party plans have 128", p.security_bits)));
+    }
+    let ring = Ring::new(p.ring_bits).ok().filter(|r| r.bits() >= MIN_RING_BITS);
+    let ring = ring.ok_or_else(|| PlanError::Structure(format!("ring_bits {} is not from {MIN_RING_BITS} to 64", p.ring_bits)))?;
+    let packed = PackedSpec { ring_degree: p.ring_degree, ring_bits: p.ring_bits, weight_l2: 1.0 };
+    packed.choose().map_err(|e| PlanError::Structure(e.to_string()))?;
+    Limits::check("the number of tensors", spec.tensors.len() as u64, limits.tensors)?;
+    Limits::check("the number of stages", spec.stages.len() as u64, limits.stages)?;
+    let ops = |s: &StageSpec| if let StageSpec::Client { ops, .. } = s { ops.len() as u64 } else { 0 };
+    Limits::check("the number of client operations", spec.stages.iter().map(ops).sum(), limits.ops)?;
+    Ok(ring)
+}
+
+fn tensor(spec: &TensorSpec, ring: Ring, limits: &Limits) -> Result<Tensor, PlanError> {
+    let fail = |detail: &str| PlanError::Tensor { id: spec.id, name: spec.name.clone(), detail: detail.into() };
+    let (kind, scale) = match (spec.kind, spec.frac_bits) {
+        (KindSpec::Real, None) => (batch::KindSpec::Real, spec.scale),
+        (KindSpec::Fixed, None) => (batch::KindSpec::Fixed, spec.scale),
+        (KindSpec::Shared, Some(f)) if spec.scale.is_none() => {
+            if !(-64..=64).contains(&f) {
+                return Err(fail("frac_bits is not from -64 to 64"));
+            }
+            if spec.bound.is_some_and(|b| b >= 1 << (ring.bits() - 1)) {
+                return Err(fail("its bound does not fit the ring of the shares"));
+            }
+            (batch::KindSpec::Fixed, Some(f64::from(-f).exp2()))
+        }
+        (KindSpec::Shared, _) => return Err(fail("a shared tensor has frac_bits and no scale")),
+        _ => return Err(fail("only shared tensors have frac_bits")),
+    };
+    let spec = batch::TensorSpec { id: spec.id, name: spec.name.clone(), shape: spec.shape.clone(), kind, scale, bound: spec.bound };
+    check_tensor(&spec, limits)
+}
+
+/// A shared tensor as the checks see it.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    tensor: &'a Tensor,
+    non_negative: bool,
+    bound: u64,
+    f: i32,
+}
+
+struct Checker<'a> {
+    spec: &'a PlanSpec,
+    tensors: &'a [Tensor],
+    files: &'a BTreeMap<String, TensorBytes<'a>>,
+    ring: Ring,
+    index: HashMap<u32, usize>,
+    defined: Vec<bool>,
+    /// Shared tensors that follow from relu or clip so that no value is negative.
+    non_negative: Vec<bool>,
+    used_files: BTreeSet<String>,
+    names: BTreeSet<String>,
+    client: Vec<ClientStage>,
+}
+
+impl<'a> Checker<'a> {
+    fn new(
+        spec: &'a PlanSpec,
+        tensors: &'a [Tensor],
+        files: &'a BTreeMap<String, TensorBytes<'a>>,
+        ring: Ring,
+    ) -> Result<Self, PlanError> {
+        let mut index = HashMap::with_capacity(tensors.len());
+        for (i, t) in tensors.iter().enumerate() {
+            if index.insert(t.id, i).is_some() {
+                return Err(PlanError::Tensor { id: t.id, name: t.name.clone(), detail: "the id is taken".into() });
+            }
+        }
+        let (defined, non_negative) = (vec![false; tensors.len()], vec![false; tensors.len()]);
+        let (used_files, names, client) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        Ok(Self { spec, tensors, files, ring, index, defined, non_negative, used_files, names, client })
+    }
+
+    fn find(&self, place: &str, id: u32) -> Result<usize, PlanError> {
+        self.index.get(&id).copied().ok_or_else(|| PlanError::DanglingTensor { place: place.to_owned(), id })
+    }
+
+    fn read(&self, place: &str, id: u32) -> Result<usize, PlanError> {
+        let i = self.find(place, id)?;
+        if !self.defined[i] {
+            return Err(PlanError::UsedBeforeDefined { place: place.to_owned(), tensor: self.tensors[i].name.clone() });
+        }
+        Ok(i)
+    }
+
+    fn define(&mut self, place: &str, id: u32) -> Result<usize, PlanError> {
+        let i = self.find(place, id)?;
+        if std::mem::replace(&mut self.defined[i], true) {
+            return Err(PlanError::DefinedTwice { place: place.to_owned(), tensor: self.tensors[i].name.clone() });
+        }
+        Ok(i)
+    }
+
+    fn is_shared(&self, i: usize) -> bool {
+        self.spec.tensors[i].kind == KindSpec::Shared
+    }
+
+    fn ports(&mut self, kind: &str, ports: &[PortSpec], input: bool) -> Result<Vec<Port>, PlanError> {
+        let mut seen = BTreeSet::new();
+        let mut out = Vec::new();
+        for port in ports {
+            let place = format!("{kind} '{}'", port.name);
+            if !seen.insert(&port.name) {
+                return Err(PlanError::Structure(format!("two {kind}s are called '{}'", port.name)));
+            }
+            let tensor = if input { self.define(&place, port.tensor)? } else { self.read(&place, port.tensor)? };
+            if self.is_shared(tensor) || input && self.tensors[tensor].kind != TensorKind::Real {
+                return Err(PlanError::Structure(format!("{place} must be a tensor of the client's, inputs real")));
+            }
+            out.push(Port { name: port.name.clone(), tensor });
+        }
+        if out.is_empty() {
+            return Err(PlanError::Structure(format!("the plan has no {kind}s")));
+        }
+        Ok(out)
+    }
+
+    fn inputs(&mut self) -> Result<Vec<Port>, PlanError> {
+        self.ports("input", &self.spec.inputs, true)
+    }
+
+    fn outputs(&mut self) -> Result<Vec<Port>, PlanError> {
+        self.ports("output", &self.spec.outputs, false)
+    }
+
+    fn stage(&mut self, spec: &StageSpec) -> Result<Stage, PlanError> {
+        let name = spec.name().to_owned();
+        if !self.names.insert(name.clone()) {
+            return Err(PlanError::Structure(format!("two stages are called '{name}'")));
+        }
+        let place = format!("stage '{name}'");
+        let (ids, out): (Vec<u32>, u32) = match spec {
+            StageSpec::Client { ops, .. } => {
+                let ops = ops.iter().enumerate().map(|(i, op)| self.op(&name, i, op)).collect::<Result<_, _>>()?;
+                self.client.push(ClientStage { name: name.clone(), ops });
+                let kind = Kind::Client(self.client.len() - 1);
+                return Ok(Stage { name, label: spec.kind(), kind, inputs: Vec::new(), output: None, free: Vec::new() });
+            }
+            StageSpec::Share { input, output, .. }
+            | StageSpec::Relu { input, output, .. }
+            | StageSpec::LeakyRelu { input, output, .. }
+            | StageSpec::Clip { input, output, .. }
+            | StageSpec::Truncate { input, output, .. }
+            | StageSpec::Scale { input, output, .. }
+            | StageSpec::Reveal { input, output, .. } => (vec![*input], *output),
+            StageSpec::Linear(s) => (vec![s.input], s.output),
+            StageSpec::MaxPool(s) | StageSpec::SumPool(s) => (vec![s.input], s.output),
+            StageSpec::Add { inputs, output, .. } => (inputs.to_vec(), *output),
+            StageSpec::Reshape { inputs, output, .. }
+            | StageSpec::Transpose { inputs, output, .. }
+            | StageSpec::Concat { inputs, output, .. }
+            | StageSpec::Slice { inputs, output, .. }
+            | StageSpec::Pad { inputs, output, .. } => (inputs.clone(), *output),
+        };
+        let inputs = ids.iter().map(|&id| self.read(&place, id)).collect::<Result<Vec<_>, _>>()?;
+        let output = self.define(&place, out)?;
+        let kind = self.kind(spec, &inputs, output).map_err(|e| match e {
+            Fault::Detail(detail) => PlanError::Linear { stage: name.clone(), detail },
+            Fault::Plan(e) => e,
+        })?;
+        self.non_negative[output] = match &kind {
+            Kind::Relu => true,
+            Kind::Clip { low, .. } => *low >= 0,
+            Kind::Truncate { .. } | Kind::MaxPool(_) | Kind::SumPool(_) | Kind::Scale(_) | Kind::Add | Kind::Move(_) => {
+                inputs.iter().all(|&i| self.non_negative[i])
+            }
+            _ => false,
+        };
+        Ok(Stage { name, label: spec.kind(), kind, inputs, output: Some(output), free: Vec::new() })
+    }
+
+    fn op(&mut self, stage: &str, index: usize, op: &OpSpec) -> Result<Op, PlanError> {
+        let place = format!("operation {index} of stage '{stage}'");
+        let inputs = op.inputs.iter().map(|&id| self.read(&place, id)).collect::<Result<Vec<_>, _>>()?;
+        let output = self.define(&place, op.output)?;
+        let fail = |detail| PlanError::Op { stage: stage.to_owned(), index, op: op.kind.name(), detail };
+        if let Some(&t) = inputs.iter().chain([&output]).find(|&&t| self.is_shared(t)) {
+            return Err(fail(format!("tensor '{}' is shared; the client has only half of it", self.tensors[t].name)));
+        }
+        let operands: Vec<&Tensor> = inputs.iter().map(|&i| &self.tensors[i]).collect();
+        check_op(&op.kind, &operands, &self.tensors[output]).map_err(fail)?;
+        Ok(Op { kind: op.kind.clone(), inputs, output })
+    }
+
+    fn shared(&self, index: usize) -> Result<Shared<'a>, Fault> {
+        let tensor = &self.tensors[index];
+        match (self.spec.tensors[index].frac_bits, tensor.kind) {
+            (Some(f), TensorKind::Fixed { bound, .. }) => Ok(Shared { tensor, non_negative: self.non_negative[index], bound, f }),
+            _ => fault(format!("tensor '{}' must be shared", tensor.name)),
+        }
+    }
+
+    fn fixed(&self, index: usize) -> Result<(&'a Tensor, f64, u64), Fault> {
+        let tensor = &self.tensors[index];
+        match tensor.kind {
+            TensorKind::Fixed { scale, bound } if !self.is_shared(index) => Ok((tensor, scale, bound)),
+            _ => fault(format!("tensor '{}' must be fixed", tensor.name)),
+        }
+    }
+
+    /// Largest absolute value below which nothing wraps when it is doubled `spare` times.
+    fn room(&self, spare: u32) -> u128 {
+        1 << (self.ring.bits() - 1 - spare)
+    }
+
+    fn kind(&mut self, spec: &StageSpec, inputs: &[usize], output: usize) -> Result<Kind, Fault> {
+        match spec {
+            StageSpec::Share { .. } => {
+                let ((from, scale, bound), to) = (self.fixed(inputs[0])?, self.shared(output)?);
+                same_shape(from, to.tensor)?;
+                opened(scale, to.f)?;
+                holds(&to, u128::from(bound))?;
+                return Ok(Kind::Share);
+            }
+            StageSpec::Reveal { what, .. } => return self.reveal(*what, self.shared(inputs[0])?, self.fixed(output)?),
+            _ => {}
+        }
+        let from = inputs.iter().map(|&i| self.shared(i)).collect::<Result<Vec<_>, _>>()?;
+        let to = self.shared(output)?;
+        if let StageSpec::Linear(s) = spec {
+            return Ok(Kind::Linear(Box::new(self.linear(s, &from[0], &to)?)));
+        }
+        if let Some(kind) = moves(spec, &from, &to)? {
+            return Ok(kind);
+        }
+        let (x, bound) = (from[0], u128::from(from[0].bound));
+        match spec {
+            StageSpec::MaxPool(w) => {
+                same_f(&x, &to)?;
+                self.differences(&x)?;
+                return self.max_pool(w, &x, &to);
+            }
+            StageSpec::SumPool(w) => return sum_pool(w, &x, &to),
+            _ => same_shape(x.tensor, to.tensor)?,
+        }
+        match spec {
+            StageSpec::Relu { .. } => same_f(&x, &to).map(|()| Kind::Relu),
+            StageSpec::LeakyRelu { numerator, log_denominator, .. } => {
+                same_f(&x, &to)?;
+                let slope = Slope::new(*numerator, *log_denominator).or_else(|e| fault(e.to_string()))?;
+                let scaled = bound.checked_shl(*log_denominator).filter(|_| *log_denominator < 62).unwrap_or(u128::MAX);
+                let range = self.range(scaled)?;
+                self.shift(*log_denominator, range)?;
+                Ok(Kind::LeakyRelu { slope, range })
+            }
+            StageSpec::Clip { low, high, .. } => {
+                same_f(&x, &to)?;
+                let reach = low.unsigned_abs().max(high.unsigned_abs());
+                if low > high || bound + u128::from(reach) >= self.room(0) {
+                    return fault(format!("clip to {low}..{high} of values up to {bound} does not fit the ring"));
+                }
+                holds(&to, u128::from(reach).min(bound.max(u128::from(reach))))?;
+                Ok(Kind::Clip { low: *low, high: *high })
+            }
+            StageSpec::Truncate { bits, sign, exact, .. } => {
+                if to.f > x.f || i64::from(to.f) < i64::from(x.f) - i64::from(*bits) {
+                    return fault(format!("{} fraction bits cannot become {} by dropping {bits}", x.f, to.f));
+                }
+                let range = match sign {
+                    Sign::NonNegative if x.non_negative => Range::NonNegative,
+                    Sign::NonNegative => return fault(format!("nothing says that tensor '{}' is not negative", x.tensor.name)),
+                    Sign::Any => self.range(bound)?,
+                };
+                self.shift(*bits, range)?;
+                let rounding = if *exact { Rounding::Floor } else { Rounding::Faithful };
+                Ok(Kind::Truncate { bits: *bits, range, rounding })
+            }
+            StageSpec::Scale { factor, .. } => {
+                if *factor == 0 || to.f < x.f {
+                    return fault(format!("factor {factor} takes {} fraction bits to {}", x.f, to.f));
+                }
+                holds(&to, bound * u128::from(*factor))?;
+                Ok(Kind::Scale(*factor))
+            }
+            StageSpec::Add { .. } => {
+                let y = from[1];
+                same_shape(y.tensor, to.tensor)?;
+                same_f(&x, &to)?;
+                same_f(&y, &to)?;
+                holds(&to, bound + u128::from(y.bound))?;
+                Ok(Kind::Add)
+            }
+            _ => fault("no such stage".into()),
+        }
+    }
+
+    /// The range that truncation may assume of values up to `bound`, a unit of errors included.
+    fn range(&self, bound: u128) -> Result<Range, Fault> {
+        if bound < self.room(1).saturating_sub(bound >> 8).saturating_sub(2) {
+            Ok(Range::Small)
+        } else if bound < self.room(0) {
+            Ok(Range::Any)
+        } else {
+            fault(format!("values up to {bound} do not fit a ring of {} bits", self.ring.bits()))
+        }
+    }
+
+    fn shift(&self, bits: u32, range: Range) -> Result<(), Fault> {
+        let limit = self.ring.bits() - if range == Range::Any { 1 } else { 2 };
+        if bits == 0 || bits > limit {
+            return fault(format!("{bits} bits cannot be dropped from shares of {} bits (1 to {limit})", self.ring.bits()));
+        }
+        Ok(())
+    }
+
+    /// Differences of two values must not wrap.
+    fn differences(&self, x: &Shared<'_>) -> Result<(), Fault> {
+        if u128::from(x.bound) >= self.room(1) {
+            return fault(format!("differences of values up to {} do not fit a ring of {} bits", x.bound, self.ring.bits()));
+        }
+        Ok(())
+    }
+
+    fn reveal(&self, what: Reveal, x: Shared<'_>, (to, scale, bound): (&Tensor, f64, u64)) -> Result<Kind, Fault> {
+        if what != self.spec.reveal {
+            return fault(format!("reveals {what:?}, but the plan says {:?}", self.spec.reveal));
+        }
+        match what {
+            Reveal::Output => {
+                same_shape(x.tensor, to)?;
+                opened(scale, x.f)?;
+                if bound < x.bound {
+                    return fault(format!("values up to {} open into a tensor of bound {bound}", x.bound));
+                }
+            }
+            Reveal::Argmax => {
+                self.differences(&x)?;
+                if to.elements != 1 || scale != 1.0 || (bound as u128) + 1 < x.tensor.elements as u128 {
+                    return fault(format!("an index of {} classes needs one element of scale 1 that holds it", x.tensor.elements));
+                }
+            }
+        }
+        Ok(Kind::Reveal(what))
+    }
+
+    fn linear(&mut self, spec: &LinearSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Linear, Fault> {
+        if spec.method != "cheetah" {
+            return Err(PlanError::Unsupported(format!("method '{}' of stage '{}'", spec.method, spec.name)).into());
+        }
+        if to.f < x.f {
+            return fault(format!("{} fraction bits cannot become {} by integer weights", x.f, to.f));
+        }
+        let fits = match &spec.geometry {
+            GeometrySpec::Dense { inputs, outputs } => *inputs == x.tensor.elements && *outputs == to.tensor.elements,
+            GeometrySpec::Conv2d { input, output, .. } => x.tensor.shape == *input && to.tensor.shape == *output,
+        };
+        if !fits {
+            return fault(format!("the geometry does not fit tensors {:?} -> {:?}", x.tensor.shape, to.tensor.shape));
+        }
+        spec.geometry.checked().map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
+        let l2 = spec.weight_l2;
+        if !(l2.is_finite() && l2 > 0.0 && l2.log2().fract() == 0.0) {
+            return fault(format!("weight_l2 {l2} is not a power of two"));
+        }
+        let p = &self.spec.params;
+        let packed = PackedSpec { ring_degree: p.ring_degree, ring_bits: p.ring_bits, weight_l2: l2 };
+        packed.choose().or_else(|e| fault(e.to_string()))?;
+        let weights = match (&spec.weights, &spec.bias) {
+            (Some(w), Some(b)) => {
+                self.used_files.extend([w.clone(), b.clone()]);
+                Some(plan::weights((w, b), &spec.geometry.weight_shape(), self.files)?)
+            }
+            (None, None) => None,
+            _ => return fault("only one of weights and bias is given".into()),
+        };
+        if let Some(w) = &weights {
+            let derived = w.output_bound(x.bound);
+            if derived > u128::from(to.bound) {
+                let (stage, tensor) = (spec.name.clone(), to.tensor.name.clone());
+                return Err(PlanError::Bound { stage, tensor, derived, planned: to.bound }.into());
+            }
+        }
+        Ok(Linear { geometry: spec.geometry.clone(), weight_l2: l2, weights })
+    }
+
+    fn max_pool(&self, w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
+        let window = window(w, x, to)?;
+        let shape = PoolShape {
+            channels: window.input[0],
+            height: window.input[1],
+            width: window.input[2],
+            kernel: (w.kernel[0], w.kernel[1]),
+            stride: (w.stride[0], w.stride[1]),
+            padding: [(w.pads[0], w.pads[2]), (w.pads[1], w.pads[3])],
+        };
+        match shape.output() {
+            Ok(out) if out == (window.output[0], window.output[1]) => Ok(Kind::MaxPool(shape)),
+            Ok(out) => fault(format!("the windows give {out:?}, not {:?}", window.output)),
+            Err(e) => fault(e.to_string()),
+        }
+    }
+
+    /// The client's stages and whether the plan has weights; refuses unused tensors and half-public plans.
+    fn finish(self, stages: &[Stage]) -> Result<(Vec<plan::Stage>, bool), PlanError> {
+        if let Some(i) = self.defined.iter().position(|d| !d) {
+            let t = &self.tensors[i];
+            return Err(PlanError::Tensor { id: t.id, name: t.name.clone(), detail: "no stage computes it".into() });
+        }
+        if let Some(name) = self.files.keys().find(|n| !self.used_files.contains(*n)) {
+            return Err(PlanError::Weights { tensor: name.clone(), detail: "no stage uses it".into() });
+        }
+        let linear = || stages.iter().filter_map(|s| if let Kind::Linear(l) = &s.kind { Some(l) } else { None });
+        let (all, with) = (linear().count(), linear().filter(|l| l.weights.is_some()).count());
+        if with != 0 && with != all {
+            return Err(PlanError::Structure(format!("{with} of {all} linear stages have weights")));
+        }
+        Ok((self.client.into_iter().map(plan::Stage::Client).collect(), with == all))
+    }
+}
+
+/// Why a stage is refused.
+enum Fault {
+    Detail(String),
+    Plan(PlanError),
+}
+
+impl From<PlanError> for Fault {
+    fn from(e: PlanError) -> Self {
+        Self::Plan(e)
+    }
+}
+
+fn fault<T>(detail: String) -> Result<T, Fault> {
+    Err(Fault::Detail(detail))
+}
+
+fn same_shape(a: &Tensor, b: &Tensor) -> Result<(), Fault> {
+    if a.shape != b.shape {
+        return fault(format!("shapes differ: {:?} and {:?}", a.shape, b.shape));
+    }
+    Ok(())
+}
+
+fn same_f(a: &Shared<'_>, b: &Shared<'_>) -> Result<(), Fault> {
+    if a.f != b.f {
+        return fault(format!("tensors '{}' and '{}' have {} and {} fraction bits", a.tensor.name, b.tensor.name, a.f, b.f));
+    }
+    Ok(())
+}
+
+fn opened(scale: f64, f: i32) -> Result<(), Fault> {
+    if scale != f64::from(-f).exp2() {
+        return fault(format!("scale {scale} is not 2^-{f}"));
+    }
+    Ok(())
+}
+
+fn holds(to: &Shared<'_>, derived: u128) -> Result<(), Fault> {
+    if derived > u128::from(to.bound) {
+        return fault(format!("values can reach {derived}, but tensor '{}' is planned for {}", to.tensor.name, to.bound));
+    }
+    Ok(())
+}
+
+fn window(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Window, Fault> {
+    if w.dilation != [1, 1] {
+        return Err(PlanError::Unsupported(format!("dilated pooling (stage '{}')", w.name)).into());
+    }
+    match (x.tensor.shape.as_slice(), to.tensor.shape.as_slice()) {
+        (&[c, h, width], &[d, oh, ow]) if c == d && w.kernel.iter().chain(&w.stride).all(|&v| v > 0) => {
+            Ok(Window { input: [c, h, width], output: [oh, ow], kernel: w.kernel, stride: w.stride, pads: [w.pads[0], w.pads[1]] })
+        }
+        (from, to) => fault(format!("shapes {from:?} and {to:?} are not pooled channels of images")),
+    }
+}
+
+fn sum_pool(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
+    let window = window(w, x, to)?;
+    for axis in 0..2 {
+        let padded = window.input[axis + 1].checked_add(w.pads[axis]).and_then(|v| v.checked_add(w.pads[axis + 2]));
+        let expected = padded.and_then(|p| p.checked_sub(w.kernel[axis])).map(|p| p / w.stride[axis] + 1);
+        if expected != Some(window.output[axis]) {
+            return fault(format!("the windows give {expected:?} along axis {axis}, not {}", window.output[axis]));
+        }
+    }
+    if to.f < x.f {
+        return fault(format!("{} fraction bits cannot become {} by sums", x.f, to.f));
+    }
+    let count = |axis: usize| w.kernel[axis].min(window.input[axis + 1]) as u128;
+    holds(to, u128::from(x.bound).saturating_mul(count(0) * count(1)))?;
+    Ok(Kind::SumPool(window))
+}
+
+/// Stages that only move elements.
+fn moves(spec: &StageSpec, from: &[Shared<'_>], to: &Shared<'_>) -> Result<Option<Kind>, Fault> {
+    let kind = match spec {
+        StageSpec::Reshape { .. } => OpKind::Reshape {},
+        StageSpec::Transpose { perm, .. } => OpKind::Transpose { perm: perm.clone() },
+        StageSpec::Concat { axis, .. } => OpKind::Concat { axis: *axis },
+        StageSpec::Slice { starts, ends, steps, axes, .. } => {
+            OpKind::Slice { starts: starts.clone(), ends: ends.clone(), steps: steps.clone(), axes: axes.clone() }
+        }
+        StageSpec::Pad { pads, .. } => OpKind::Pad { pads: pads.clone(), value: 0.0 },
+        _ => return Ok(None),
+    };
+    if from.is_empty() {
+        return fault("there is no operand".into());
+    }
+    let operands: Vec<&Tensor> = from.iter().map(|s| s.tensor).collect();
+    check_op(&kind, &operands, to.tensor).or_else(fault)?;
+    if kind == (OpKind::Reshape {}) {
+        return Ok(Some(Kind::Move(None)));
+    }
+    let mut starts = Vec::with_capacity(operands.len());
+    let mut total = 0usize;
+    for t in &operands {
+        starts.push(total);
+        total += t.elements;
+    }
+    if total >= PADDING as usize {
+        return fault(format!("{total} elements are too many to move"));
+    }
+    let place = |s: Option<(usize, usize)>| s.map_or(PADDING, |(operand, element)| (starts[operand] + element) as u32);
+    let map: Arc<[u32]> = program::sources(&kind, &operands, to.tensor).into_iter().map(place).collect();
+    Ok(Some(Kind::Move(Some(map))))
+}
+
+/// What is opened must have gone through an exact truncation since the last linear layer: the noise behind a linear stage's
+/// unit depends on weights. Truncations that nothing but opening follows are made exact.
+fn exact_before_opening(stages: &mut [Stage]) -> Result<(), PlanError> {
+    let mut raw: BTreeSet<usize> = BTreeSet::new();
+    for stage in stages.iter_mut().rev() {
+        if matches!(stage.kind, Kind::Reveal(Reveal::Output)) {
+            raw.extend(&stage.inputs);
+            continue;
+        }
+        if !stage.output.is_some_and(|o| raw.contains(&o)) {
+            continue;
+        }
+        match &mut stage.kind {
+            Kind::Truncate { rounding, .. } => *rounding = Rounding::Floor,
+            Kind::Linear(_) => {
+                let detail = "its result is opened without an exact truncation after it; units of noise would tell about weights";
+                return Err(PlanError::Linear { stage: stage.name.clone(), detail: detail.into() });
+            }
+            _ => raw.extend(&stage.inputs),
+        }
+    }
+    Ok(())
+}
+
+/// Says where shared tensors die; returns the most elements that are alive at once.
+fn liveness(stages: &mut [Stage], tensors: &[Tensor], spec: &PlanSpec) -> Result<usize, PlanError> {
+    let shared = |t: usize| spec.tensors[t].kind == KindSpec::Shared;
+    let mut read_later: BTreeSet<usize> = BTreeSet::new();
+    for stage in stages.iter_mut().rev() {
+        let touched: BTreeSet<usize> = stage.inputs.iter().copied().chain(stage.output).filter(|&t| shared(t)).collect();
+        stage.free = touched.iter().copied().filter(|&t| read_later.insert(t)).collect();
+    }
+    let (mut alive, mut peak) = (0usize, 0usize);
+    for stage in stages.iter() {
+        let overflow = || PlanError::Structure("the sizes of the tensors overflow".into());
+        if let Some(output) = stage.output.filter(|&t| shared(t)) {
+            alive = alive.checked_add(tensors[output].elements).ok_or_else(overflow)?;
+        }
+        peak = peak.max(alive);
+        alive -= stage.free.iter().map(|&t| tensors[t].elements).sum::<usize>();
+    }
+    Ok(peak)
+}

@@ -1,0 +1,185 @@
+//! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
+
+use super::handshake::{begin_len, key_len, kinds, HELLO};
+use super::plan::{Kind, Stage, TwoPartyPlan};
+use super::shares::of_images;
+use super::spec::Reveal;
+use crate::error::Error;
+use hushnet_layers::cheetah::CheetahClient;
+use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, Rounding};
+use hushnet_rlwe::packed::PackedContext;
+use serde::{Deserialize, Serialize};
+
+/// The places of all linear stages, as both parties derive them from the public plan.
+pub struct Layers {
+    pub(super) context: PackedContext,
+    pub(super) linear: Vec<Option<CheetahClient>>,
+}
+
+impl Layers {
+    /// Chooses the packings.
+    ///
+    /// # Errors
+    /// None for a checked plan but [`Error::Internal`].
+    pub fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
+        let context = PackedContext::new(plan.ring_degree())?;
+        let layer = |stage: &Stage| match &stage.kind {
+            Kind::Linear(l) => Ok(Some(CheetahClient::new(&context, &l.geometry.checked()?, plan.ring().bits(), l.weight_l2)?)),
+            _ => Ok(None),
+        };
+        let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
+        Ok(Self { context, linear })
+    }
+}
+
+/// Bytes and rounds of a phase; up is from the client to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// From the client.
+    pub bytes_up: u64,
+    /// From the server.
+    pub bytes_down: u64,
+    /// Messages on the longest chain of messages that depend on each other: latency is rounds times the one-way delay.
+    pub rounds: u64,
+    /// Times that the client turns from sending to receiving.
+    pub client_turns: u64,
+    /// Times that the server does.
+    pub server_turns: u64,
+}
+
+impl Traffic {
+    fn between(before: &Cost, after: &Cost) -> Self {
+        Self {
+            bytes_up: after.bytes_sent_by_1 - before.bytes_sent_by_1,
+            bytes_down: after.bytes_sent_by_0 - before.bytes_sent_by_0,
+            rounds: after.rounds - before.rounds,
+            client_turns: after.turns[1] - before.turns[1],
+            server_turns: after.turns[0] - before.turns[0],
+        }
+    }
+
+    /// Bytes both ways.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes_up + self.bytes_down
+    }
+}
+
+impl std::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, o: Self) {
+        self.bytes_up += o.bytes_up;
+        self.bytes_down += o.bytes_down;
+        self.rounds += o.rounds;
+        self.client_turns += o.client_turns;
+        self.server_turns += o.server_turns;
+    }
+}
+
+/// Predicted traffic of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Greeting, base OTs, public key.
+    pub setup: Traffic,
+    /// The first group of images, stage by stage.
+    pub stages: Vec<Traffic>,
+    /// The first group in all, its announcement included.
+    pub total: Traffic,
+    /// Bytes of ciphertexts in it.
+    pub he_bytes: u64,
+    /// Bytes of everything else in it.
+    pub ot_bytes: u64,
+}
+
+/// Predicts a session that runs one group of `images` images with an OT extension.
+#[must_use]
+pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Prediction {
+    let mut account = Account::new(plan.ring_degree(), kind);
+    let setup = account.setup();
+    let begin = account.begin(images);
+    let stages: Vec<Traffic> = (0..plan.stages().len()).map(|i| account.stage(plan, layers, i, images)).collect();
+    let mut total = begin;
+    stages.iter().for_each(|s| total += *s);
+    let he = |(s, t): (&Stage, &Traffic)| if matches!(s.kind, Kind::Linear(_)) { t.bytes() } else { 0 };
+    let he_bytes = plan.stages().iter().zip(&stages).map(he).sum();
+    Prediction { setup, stages, total, he_bytes, ot_bytes: total.bytes() - he_bytes }
+}
+
+/// The OT extension that sends least for a session of one group of `images` images.
+#[must_use]
+pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
+    let bytes = |kind: &OtKind| {
+        let p = predict(plan, layers, *kind, images);
+        p.setup.bytes() + p.total.bytes()
+    };
+    kinds().into_iter().min_by_key(bytes).unwrap_or(OtKind::SILENT)
+}
+
+/// A running session's prediction.
+pub(super) struct Account {
+    model: CostModel,
+    degree: usize,
+}
+
+impl Account {
+    pub(super) fn new(degree: usize, kind: OtKind) -> Self {
+        Self { model: CostModel::new(kind), degree }
+    }
+
+    fn count(&mut self, f: impl FnOnce(&mut CostModel)) -> Traffic {
+        let before = self.model.cost();
+        f(&mut self.model);
+        Traffic::between(&before, &self.model.cost())
+    }
+
+    pub(super) fn setup(&mut self) -> Traffic {
+        let key = key_len(self.degree) as u64;
+        self.count(|m| {
+            m.message(Party::One, HELLO as u64);
+            mpc::setup_cost(m);
+            m.message(Party::One, key);
+        })
+    }
+
+    pub(super) fn begin(&mut self, images: usize) -> Traffic {
+        self.count(|m| m.message(Party::One, begin_len(images) as u64))
+    }
+
+    pub(super) fn stage(&mut self, plan: &TwoPartyPlan, layers: &Layers, index: usize, images: usize) -> Traffic {
+        let stage = &plan.stages()[index];
+        let ring = plan.ring();
+        let elements = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements);
+        let n = elements * images;
+        self.count(|m| match &stage.kind {
+            Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
+            Kind::Relu => mpc::relu_cost(m, n, ring),
+            Kind::LeakyRelu { slope, range } => mpc::leaky_relu_cost(m, n, ring, *slope, *range, Rounding::Faithful),
+            Kind::Clip { .. } => mpc::clip_cost(m, n, ring),
+            Kind::Truncate { bits, range, rounding } => mpc::truncate_cost(m, n, *bits, ring, *range, *rounding),
+            Kind::MaxPool(shape) => mpc::max_pool_cost(m, ring, of_images(shape, images)),
+            Kind::Reveal(Reveal::Output) => mpc::reveal_cost(m, n, ring, Party::One),
+            Kind::Reveal(Reveal::Argmax) => {
+                mpc::argmax_cost(m, images, elements, ring);
+                if let Ok(small) = mpc::index_ring(elements) {
+                    mpc::reveal_cost(m, images, small, Party::One);
+                }
+            }
+            Kind::Client(_) | Kind::Share | Kind::SumPool(_) | Kind::Scale(_) | Kind::Add | Kind::Move(_) => {}
+        })
+    }
+}
+
+/// All requests leave at once; the server answers tile by tile.
+fn linear(m: &mut CostModel, layer: Option<&CheetahClient>, images: usize) {
+    let Some(layer) = layer else { return };
+    let tiles = || (0..images).flat_map(|_| 0..layer.tiles());
+    for _ in tiles() {
+        m.depart_late(Party::One, layer.request_len() as u64);
+    }
+    for tile in tiles() {
+        m.arrive_late(Party::Zero);
+        m.depart_late(Party::Zero, layer.answer_len(tile) as u64);
+    }
+    for _ in tiles() {
+        m.arrive_late(Party::One);
+    }
+}

@@ -1,0 +1,63 @@
+//! Both sides private (`docs/two-party.md`): linear layers on coefficient-packed ciphertexts, everything else on
+//! additive shares modulo 2^l. The client learns the output (or the label), the server nothing but shapes.
+//!
+//! [`TwoPartyPlan`] is the checked plan, [`TwoPartyClient`] the client's session, [`TwoPartyModel`] the server's prepared
+//! weights, [`cost::predict`] the exact bytes and rounds of both.
+
+mod check;
+pub mod client;
+pub mod cost;
+mod handshake;
+mod meter;
+pub mod network;
+pub mod plan;
+pub mod server;
+mod shares;
+pub mod spec;
+mod trace;
+
+pub use client::{TwoPartyClient, TwoPartyOptions};
+pub use cost::{predict, Layers, Prediction};
+pub use plan::TwoPartyPlan;
+pub use server::{TwoPartyModel, TwoPartySession};
+pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
+
+use crate::error::{Error, ProtocolError, TransportError};
+use hushnet_layers::batch::LayerError;
+use hushnet_mpc::MpcError;
+use hushnet_rlwe::CipherError;
+
+impl From<MpcError> for Error {
+    fn from(e: MpcError) -> Self {
+        use std::io::ErrorKind;
+        match e {
+            MpcError::Closed => TransportError::Closed.into(),
+            MpcError::Io(e) => match e.kind() {
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof | ErrorKind::ConnectionAborted => {
+                    TransportError::Closed.into()
+                }
+                // An adapter's error travels through the byte stream as it is.
+                _ => match e.downcast::<Error>() {
+                    Ok(inner) => inner,
+                    Err(e) => TransportError::Io(e.to_string()).into(),
+                },
+            },
+            MpcError::Handshake { .. } | MpcError::BadPoint { .. } => {
+                ProtocolError::Message { kind: "two-party set-up", detail: e.to_string() }.into()
+            }
+            other => Self::Internal(other.to_string()),
+        }
+    }
+}
+
+/// A layer's error, where words of the peer may be the cause.
+fn layer_error(e: LayerError) -> Error {
+    match e {
+        LayerError::Cipher(CipherError::NotReduced) => peer_words(&CipherError::NotReduced),
+        other => other.into(),
+    }
+}
+
+fn peer_words(e: &CipherError) -> Error {
+    ProtocolError::Message { kind: "ciphertext", detail: e.to_string() }.into()
+}

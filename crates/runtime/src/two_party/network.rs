@@ -1,0 +1,154 @@
+//! Networks with latency and limited bandwidth: a throttled channel, and predicted time.
+
+use super::cost::Prediction;
+use hushnet_mpc::channel::Counter;
+use hushnet_mpc::{Channel, MpcError, Result, Stats};
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Bytes that travel together: large enough for the scheduler, small enough for pipelines.
+const PIECE: usize = 1 << 15;
+
+/// A link between the parties, equal in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Network {
+    /// Bits a second, each way.
+    pub bits_per_second: f64,
+    /// Seconds from one party to the other and back.
+    pub round_trip_seconds: f64,
+}
+
+impl Network {
+    /// 3 Gbit/s, 0.3 ms.
+    pub const LAN: Self = Self { bits_per_second: 3e9, round_trip_seconds: 0.3e-3 };
+    /// 100 Mbit/s, 40 ms.
+    pub const WAN: Self = Self { bits_per_second: 1e8, round_trip_seconds: 40e-3 };
+
+    /// By name: `lan` or `wan`; `None` for `loopback` and unknown names.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "lan" => Some(Self::LAN),
+            "wan" => Some(Self::WAN),
+            _ => None,
+        }
+    }
+
+    /// Seconds that `bytes` occupy the link.
+    #[must_use]
+    pub fn transfer_seconds(&self, bytes: u64) -> f64 {
+        bytes as f64 * 8.0 / self.bits_per_second
+    }
+
+    /// Seconds of one group of images over this network, given `compute` seconds over an unlimited one:
+    /// computing, one-way delays of all rounds, and the transfers of both directions, which follow each other.
+    #[must_use]
+    pub fn predict_seconds(&self, prediction: &Prediction, compute: f64) -> f64 {
+        let t = &prediction.total;
+        compute + t.rounds as f64 * self.round_trip_seconds / 2.0 + self.transfer_seconds(t.bytes())
+    }
+}
+
+/// One end of a throttled connection. Sending never waits; a thread hands pieces over when the link would deliver them.
+pub struct ThrottledChannel {
+    reader: Box<dyn Read + Send>,
+    queue: Option<mpsc::Sender<Vec<u8>>>,
+    writer: Option<JoinHandle<()>>,
+    pending: Vec<u8>,
+    counter: Counter,
+}
+
+impl ThrottledChannel {
+    /// From the two halves of a reliable byte stream.
+    #[must_use]
+    pub fn new(reader: Box<dyn Read + Send>, mut sink: Box<dyn Write + Send>, network: Network) -> Self {
+        let (queue, jobs) = mpsc::channel::<Vec<u8>>();
+        let (timed, due) = mpsc::channel::<(Instant, Vec<u8>)>();
+        let delay = Duration::from_secs_f64(network.round_trip_seconds / 2.0);
+        std::thread::spawn(move || {
+            let mut free = Instant::now();
+            for data in jobs {
+                for piece in data.chunks(PIECE) {
+                    free = free.max(Instant::now()) + Duration::from_secs_f64(network.transfer_seconds(piece.len() as u64));
+                    if timed.send((free + delay, piece.to_vec())).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        let writer = std::thread::spawn(move || {
+            for (at, piece) in due {
+                std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                if sink.write_all(&piece).and_then(|()| sink.flush()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { reader, queue: Some(queue), writer: Some(writer), pending: Vec::new(), counter: Counter::default() }
+    }
+
+    /// Over a TCP connection (sets TCP_NODELAY).
+    ///
+    /// # Errors
+    /// When the socket refuses.
+    pub fn from_stream(stream: TcpStream, network: Network) -> Result<Self> {
+        stream.set_nodelay(true)?;
+        let sink = stream.try_clone()?;
+        Ok(Self::new(Box::new(std::io::BufReader::with_capacity(1 << 16, stream)), Box::new(sink), network))
+    }
+}
+
+/// Two ends of a throttled connection within this process (over loopback TCP).
+///
+/// # Errors
+/// When the system refuses sockets.
+pub fn throttled_pair(network: Network) -> Result<(ThrottledChannel, ThrottledChannel)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let far = listener.accept()?.0;
+    Ok((ThrottledChannel::from_stream(near, network)?, ThrottledChannel::from_stream(far, network)?))
+}
+
+impl Channel for ThrottledChannel {
+    fn send(&mut self, data: &[u8]) -> Result<()> {
+        self.counter.sent(data.len());
+        self.pending.extend_from_slice(data);
+        if self.pending.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn recv(&mut self, buf: &mut [u8]) -> Result<()> {
+        self.flush()?;
+        self.counter.received(buf.len());
+        Ok(self.reader.read_exact(buf)?)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let data = std::mem::take(&mut self.pending);
+        self.queue.as_ref().ok_or(MpcError::Closed)?.send(data).map_err(|_| MpcError::Closed)
+    }
+
+    fn stats(&self) -> Stats {
+        self.counter.stats()
+    }
+}
+
+impl Drop for ThrottledChannel {
+    fn drop(&mut self) {
+        // An error here means that the peer is gone; nothing is left to deliver to it.
+        let _ = self.flush();
+        self.queue = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The checked two-party plan.
+
+use super::spec::{PlanSpec, Reveal, StageSpec};
+use crate::plan::{self, GeometrySpec, Limits, LinearWeights, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes};
+use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a stage computes.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// Operations of the client in the clear: index of the stage in [`TwoPartyPlan::client`].
+    Client(usize),
+    /// The client's integers become shares.
+    Share,
+    /// A linear layer.
+    Linear(Box<Linear>),
+    /// `max(x, 0)`.
+    Relu,
+    /// `x < 0 ? floor(slope x) : x`, perhaps one unit more.
+    LeakyRelu {
+        /// Slope.
+        slope: Slope,
+        /// What is known of the scaled value.
+        range: Range,
+    },
+    /// `min(max(x, low), high)`.
+    Clip {
+        /// Least value.
+        low: i64,
+        /// Largest value.
+        high: i64,
+    },
+    /// Arithmetic shift right.
+    Truncate {
+        /// Bits dropped.
+        bits: u32,
+        /// What is known of the value.
+        range: Range,
+        /// `Floor` where the result is opened.
+        rounding: Rounding,
+    },
+    /// Maxima of windows; the shape is that of one image.
+    MaxPool(PoolShape),
+    /// Sums of windows.
+    SumPool(Window),
+    /// Product with a public integer.
+    Scale(u64),
+    /// Sum of two tensors.
+    Add,
+    /// Elements elsewhere: for every element of the result the element of the joined operands, or [`PADDING`]; `None`: all stay where they are.
+    Move(Option<Arc<[u32]>>),
+    /// Opened to the client.
+    Reveal(Reveal),
+}
+
+/// Mark of an element that is zero.
+pub const PADDING: u32 = u32::MAX;
+
+/// A linear layer.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    /// What is computed.
+    pub geometry: GeometrySpec,
+    /// Bound of the norm of the weights that meet in one answer.
+    pub weight_l2: f64,
+    /// Weights, absent in a public part.
+    pub weights: Option<Arc<LinearWeights>>,
+}
+
+/// Windows of sum pooling over `[channels, height, width]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Channels, height, width of the input.
+    pub input: [usize; 3],
+    /// Height and width of the output.
+    pub output: [usize; 2],
+    /// Height and width.
+    pub kernel: [usize; 2],
+    /// Steps down and right.
+    pub stride: [usize; 2],
+    /// Top, left.
+    pub pads: [usize; 2],
+}
+
+/// A checked stage.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Name for messages.
+    pub name: String,
+    /// The kind as it stands in the plan.
+    pub label: &'static str,
+    /// What is computed.
+    pub kind: Kind,
+    /// Tensor indices read (none for client stages, which know their own).
+    pub inputs: Vec<usize>,
+    /// Tensor index written (none for client stages).
+    pub output: Option<usize>,
+    /// Shared tensors that nobody reads after this stage.
+    pub free: Vec<usize>,
+}
+
+/// A checked two-party plan.
+#[derive(Clone)]
+pub struct TwoPartyPlan(pub(super) Arc<Parts>);
+
+pub(super) struct Parts {
+    pub spec: PlanSpec,
+    pub json: String,
+    pub ring: Ring,
+    /// Shared tensors appear as fixed ones of scale `2^-f`.
+    pub tensors: Vec<Tensor>,
+    /// f of shared tensors.
+    pub frac_bits: Vec<Option<i32>>,
+    pub stages: Vec<Stage>,
+    pub client: Plan,
+    pub weights: bool,
+    pub peak_elements: usize,
+}
+
+impl std::fmt::Debug for TwoPartyPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TwoPartyPlan({:?}, {} stages, weights: {})", self.name(), self.stages().len(), self.has_weights())
+    }
+}
+
+impl TwoPartyPlan {
+    /// Reads and checks a plan file.
+    ///
+    /// # Errors
+    /// [`PlanError`] for every way in which the file can be wrong.
+    pub fn load(path: &Path, options: &PlanOptions) -> Result<Self, PlanError> {
+        let size = std::fs::metadata(path)?.len();
+        Limits::check("the plan file", size, options.limits.file_bytes)?;
+        Self::from_bytes(&std::fs::read(path)?, options)
+    }
+
+    /// Reads and checks a plan, complete or public part.
+    ///
+    /// # Errors
+    /// [`PlanError`] for every way in which the bytes can be wrong.
+    pub fn from_bytes(bytes: &[u8], options: &PlanOptions) -> Result<Self, PlanError> {
+        plan::open(bytes, &options.limits, |json, tensors| Self::from_parts(json, tensors, options))
+    }
+
+    /// Checks a plan given as JSON and tensors.
+    ///
+    /// # Errors
+    /// [`PlanError`] for every way in which they can be wrong.
+    pub fn from_parts(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>, options: &PlanOptions) -> Result<Self, PlanError> {
+        Limits::check("the plan's JSON", json.len() as u64, options.limits.json_bytes)?;
+        let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
+        super::check::check(spec, json, tensors, options)
+    }
+
+    /// The part that clients receive: the same plan without weights and without the fields marked *server only*.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the container cannot be written.
+    pub fn public_part(&self) -> Result<Vec<u8>, PlanError> {
+        plan::encode(&self.public_json()?, &BTreeMap::new())
+    }
+
+    /// The JSON of the public part.
+    pub(super) fn public_json(&self) -> Result<String, PlanError> {
+        let mut spec = self.spec().clone();
+        for stage in &mut spec.stages {
+            if let StageSpec::Linear(s) = stage {
+                (s.weights, s.bias) = (None, None);
+            }
+        }
+        serde_json::to_string(&spec).map_err(|e| PlanError::Json(e.to_string()))
+    }
+
+    /// The plan's JSON, byte for byte as in the file.
+    #[must_use]
+    pub fn json(&self) -> &str {
+        &self.0.json
+    }
+    /// The plan as written.
+    #[must_use]
+    pub fn spec(&self) -> &PlanSpec {
+        &self.0.spec
+    }
+    /// Name of the network.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.spec.name
+    }
+    /// Ring degree N of the packed ciphertexts.
+    #[must_use]
+    pub fn ring_degree(&self) -> usize {
+        self.0.spec.params.ring_degree
+    }
+    /// Z_2^l, the ring of the shares.
+    #[must_use]
+    pub fn ring(&self) -> Ring {
+        self.0.ring
+    }
+    /// Tensors; shared ones appear as fixed ones of scale `2^-f`.
+    #[must_use]
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.0.tensors
+    }
+    /// f of a shared tensor, `None` for others.
+    #[must_use]
+    pub fn frac_bits(&self, tensor: usize) -> Option<i32> {
+        self.0.frac_bits[tensor]
+    }
+    /// Stages in order.
+    #[must_use]
+    pub fn stages(&self) -> &[Stage] {
+        &self.0.stages
+    }
+    /// Inputs of the network.
+    #[must_use]
+    pub fn inputs(&self) -> &[Port] {
+        self.0.client.inputs()
+    }
+    /// Outputs of the network (the client plan keeps more).
+    #[must_use]
+    pub fn outputs(&self) -> &[Port] {
+        &self.0.client.outputs()[..self.0.spec.outputs.len()]
+    }
+    /// Whether weights are present (the server's plan) or not (the public part).
+    #[must_use]
+    pub fn has_weights(&self) -> bool {
+        self.0.weights
+    }
+    /// Largest number of shared elements that are alive at once, for one image.
+    #[must_use]
+    pub fn peak_elements(&self) -> usize {
+        self.0.peak_elements
+    }
+    /// The client's own stages as a plan of the interpreter.
+    pub(super) fn client(&self) -> &Plan {
+        &self.0.client
+    }
+}

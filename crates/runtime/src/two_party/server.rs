@@ -1,0 +1,240 @@
+//! The server: owns the weights, holds one share of everything between; sees shapes only. No secret key type is known here.
+
+use super::cost::{Account, Layers};
+use super::handshake;
+use super::meter::{Metered, Waited};
+use super::plan::{Kind, Stage, TwoPartyPlan};
+use super::shares::Shares;
+use super::spec::Reveal;
+use super::trace::{Gauge, Phase, TwoPartyTrace};
+use super::{layer_error, peer_words};
+use crate::compute::Compute;
+use crate::error::Error;
+use crate::plan::{PlanError, WeightData};
+use hushnet_layers::cheetah::CheetahLinear;
+use hushnet_mpc::{self as mpc, Channel, Party, Session};
+use hushnet_rlwe::packed::PackedServer;
+use rayon::prelude::*;
+
+/// Bytes of shares that one session may hold, from which the largest group of images follows.
+const SESSION_BYTES: usize = 4 << 30;
+/// Bytes that the protocols need for each element of a tensor in work.
+const BYTES_PER_ELEMENT: usize = 64;
+
+/// A plan prepared for serving: weights in evaluation form, shared by all sessions.
+pub struct TwoPartyModel {
+    plan: TwoPartyPlan,
+    layers: Layers,
+    linear: Vec<Option<CheetahLinear>>,
+    public: Vec<u8>,
+    digest: [u8; 32],
+    compute: Compute,
+}
+
+/// What a session reports as it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TwoPartySession {
+    /// A group of images was answered.
+    Group {
+        /// Images in it.
+        images: u64,
+    },
+}
+
+impl TwoPartyModel {
+    /// Prepares the weights.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the plan is a public part, or states a norm of weights that the true weights exceed.
+    pub fn new(plan: &TwoPartyPlan, compute: Compute) -> Result<Self, Error> {
+        let structure = |detail: &str| Error::Plan(PlanError::Structure(detail.into()));
+        if !plan.has_weights() {
+            return Err(structure("this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote"));
+        }
+        let layers = compute.run(|| Layers::new(plan))?;
+        let prepare = |stage: &Stage| -> Result<Option<CheetahLinear>, Error> {
+            let Kind::Linear(l) = &stage.kind else { return Ok(None) };
+            let weights = l.weights.as_ref().ok_or_else(|| structure("a linear stage has no weights"))?;
+            let wide: Vec<i16>;
+            let words = match &weights.weights {
+                WeightData::I8(w) => {
+                    wide = w.iter().map(|v| i16::from(*v)).collect();
+                    &wide
+                }
+                WeightData::I16(w) => w,
+            };
+            let linear = CheetahLinear::new(&layers.context, &l.geometry.checked()?, words, &weights.bias, plan.ring().bits())?;
+            if linear.params().spec().weight_l2 > l.weight_l2 {
+                let detail = format!("weight_l2 {} is below the norm of the weights; the plan is wrong, compile the model again", l.weight_l2);
+                return Err(PlanError::Linear { stage: stage.name.clone(), detail }.into());
+            }
+            Ok(Some(linear))
+        };
+        let linear = compute.run(|| plan.stages().par_iter().map(prepare).collect::<Result<Vec<_>, _>>())?;
+        let public = plan.public_part()?;
+        Ok(Self { plan: plan.clone(), layers, linear, public, digest: handshake::plan_digest(plan)?, compute })
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &TwoPartyPlan {
+        &self.plan
+    }
+
+    /// The plan file that clients receive.
+    #[must_use]
+    pub fn public_part(&self) -> &[u8] {
+        &self.public
+    }
+
+    /// Bytes of prepared weights.
+    #[must_use]
+    pub fn weight_bytes(&self) -> usize {
+        self.linear.iter().flatten().map(CheetahLinear::weight_bytes).sum()
+    }
+
+    /// Most images that a client may run through the stages together.
+    #[must_use]
+    pub fn largest_group(&self) -> usize {
+        let bytes = self.plan.peak_elements().max(1).saturating_mul(BYTES_PER_ELEMENT);
+        (SESSION_BYTES / bytes).clamp(1, super::client::MAX_GROUP)
+    }
+
+    /// Sends the public plan, then serves a session: for channels that carry nothing else.
+    ///
+    /// # Errors
+    /// As [`Self::serve`].
+    pub fn serve_plain(&self, mut channel: Box<dyn Channel>, on_event: &mut dyn FnMut(TwoPartySession)) -> Result<TwoPartyTrace, Error> {
+        handshake::send_plan(channel.as_mut(), &self.public)?;
+        self.serve(channel, on_event)
+    }
+
+    /// Serves one session to its end, with a client that has the public plan.
+    ///
+    /// # Errors
+    /// [`Error`]: transport or protocol.
+    pub fn serve(&self, channel: Box<dyn Channel>, on_event: &mut dyn FnMut(TwoPartySession)) -> Result<TwoPartyTrace, Error> {
+        let (mut channel, waited) = Metered::new(channel);
+        let gauge = Gauge::start(Party::Zero, &waited, channel.stats());
+        let kind = handshake::recv_hello(&mut channel, &self.digest)?;
+        let tiles = |i: usize| self.linear[i].as_ref().map_or(0, |l| l.packing().tiles());
+        let mut trace = TwoPartyTrace::new(&self.plan, Party::Zero, kind, self.compute.threads(), tiles);
+        let mut session = Session::new(Box::new(channel), Party::Zero, kind)?;
+        let (seed, key) = handshake::recv_key(session.channel(), &self.layers.context)?;
+        let server = PackedServer::new(&self.layers.context, &seed, &key).map_err(|e| peer_words(&e))?;
+        let mut account = Account::new(self.plan.ring_degree(), kind);
+        gauge.stop(session.stats(), account.setup(), &mut trace.setup);
+        loop {
+            let seeds = {
+                let gauge = Gauge::start(Party::Zero, &waited, session.stats());
+                let seeds = handshake::recv_begin(session.channel(), self.largest_group())?;
+                if seeds.is_empty() {
+                    break;
+                }
+                let mut phase = Phase::default();
+                gauge.stop(session.stats(), account.begin(seeds.len()), &mut phase);
+                // The time between two groups is the client's own.
+                (phase.seconds, phase.waiting) = (0.0, 0.0);
+                add(&mut trace.total, &phase);
+                seeds
+            };
+            self.group(&mut session, &server, &seeds, &waited, &mut account, &mut trace)?;
+            trace.images += seeds.len();
+            trace.groups += 1;
+            on_event(TwoPartySession::Group { images: seeds.len() as u64 });
+        }
+        trace.finish();
+        Ok(trace)
+    }
+
+    fn group(
+        &self,
+        session: &mut Session,
+        server: &PackedServer,
+        seeds: &[[u8; 32]],
+        waited: &Waited,
+        account: &mut Account,
+        trace: &mut TwoPartyTrace,
+    ) -> Result<(), Error> {
+        let mut shares = Shares::new(&self.plan, seeds.len());
+        for (index, stage) in self.plan.stages().iter().enumerate() {
+            let gauge = Gauge::start(Party::Zero, waited, session.stats());
+            self.stage(session, server, (index, stage), seeds, &mut shares)?;
+            let mut phase = Phase::default();
+            gauge.stop(session.stats(), account.stage(&self.plan, &self.layers, index, seeds.len()), &mut phase);
+            add(&mut trace.stages[index].phase, &phase);
+            add(&mut trace.total, &phase);
+        }
+        Ok(())
+    }
+
+    fn stage(
+        &self,
+        session: &mut Session,
+        server: &PackedServer,
+        (index, stage): (usize, &Stage),
+        seeds: &[[u8; 32]],
+        shares: &mut Shares,
+    ) -> Result<(), Error> {
+        let elements = |t: usize| self.plan.tensors()[t].elements;
+        match (&stage.kind, stage.inputs.first(), stage.output) {
+            (Kind::Client(_), ..) => {}
+            (Kind::Share, _, Some(output)) => shares.put(output, vec![0; elements(output) * seeds.len()]),
+            (Kind::Linear(_), Some(&input), Some(output)) => {
+                let own = self.linear(session, server, index, (shares.get(input)?, elements(input)), elements(output), seeds)?;
+                shares.put(output, own);
+            }
+            (Kind::Reveal(what), Some(&input), _) => {
+                let (share, ring) = (shares.get(input)?, self.plan.ring());
+                match what {
+                    Reveal::Output => mpc::reveal(session, share, ring, Party::One)?,
+                    Reveal::Argmax => {
+                        let index = mpc::argmax(session, share, elements(input), ring)?;
+                        mpc::reveal(session, &index, mpc::index_ring(elements(input))?, Party::One)?
+                    }
+                };
+            }
+            _ => shares.run(session, &self.plan, stage)?,
+        }
+        shares.free(&stage.free);
+        Ok(())
+    }
+
+    /// Answers requests tile by tile as they come.
+    fn linear(
+        &self,
+        session: &mut Session,
+        server: &PackedServer,
+        index: usize,
+        (share, inputs): (&[u64], usize),
+        outputs: usize,
+        seeds: &[[u8; 32]],
+    ) -> Result<Vec<u64>, Error> {
+        let missing = || Error::Internal("a linear stage was not prepared".into());
+        let layer = self.linear[index].as_ref().ok_or_else(missing)?;
+        let length = self.layers.linear[index].as_ref().ok_or_else(missing)?.request_len();
+        let mut own = vec![0; outputs * seeds.len()];
+        let mut request = vec![0; length];
+        for ((seed, share), own) in seeds.iter().zip(share.chunks_exact(inputs)).zip(own.chunks_exact_mut(outputs)) {
+            for tile in 0..layer.packing().tiles() {
+                session.channel().recv(&mut request)?;
+                let answer = self
+                    .compute
+                    .run(|| layer.answer(server, seed, index as u32, tile, &request, share, own))
+                    .map_err(layer_error)?;
+                session.channel().send(&answer)?;
+                session.channel().flush()?;
+            }
+        }
+        Ok(own)
+    }
+}
+
+fn add(to: &mut Phase, from: &Phase) {
+    to.seconds += from.seconds;
+    to.waiting += from.waiting;
+    to.bytes_up += from.bytes_up;
+    to.bytes_down += from.bytes_down;
+    to.turns += from.turns;
+    to.predicted += from.predicted;
+}

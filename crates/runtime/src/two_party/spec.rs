@@ -1,0 +1,337 @@
+//! The JSON of a two-party plan as it stands in the file (`docs/two-party.md`): unchecked.
+
+use crate::plan::spec::{OpSpec, ParamsSpec as BatchParams, PortSpec};
+use crate::plan::{Engine, GeometrySpec, Trust};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Everything that a two-party plan says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanSpec {
+    /// Format version.
+    pub version: u32,
+    /// Name of the network.
+    pub name: String,
+    /// Program that wrote the plan.
+    pub producer: String,
+    /// `two-party`.
+    pub trust: Trust,
+    /// `packed`.
+    pub engine: Engine,
+    /// Cryptographic parameters that all stages share.
+    pub params: ParamsSpec,
+    /// What the client learns.
+    pub reveal: Reveal,
+    /// Inputs of the network.
+    pub inputs: Vec<PortSpec>,
+    /// Outputs of the network.
+    pub outputs: Vec<PortSpec>,
+    /// All tensors.
+    pub tensors: Vec<TensorSpec>,
+    /// Stages in order of execution.
+    pub stages: Vec<StageSpec>,
+    /// What the planner predicts for one image; free fields, numbers or strings.
+    #[serde(default)]
+    pub predicted: Map<String, Value>,
+    /// Sentences for `explain`.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// What the client learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reveal {
+    /// The output.
+    Output,
+    /// The index of the largest element only.
+    Argmax,
+}
+
+/// Cryptographic parameters that all stages share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParamsSpec {
+    /// Ring degree N of the packed ciphertexts.
+    pub ring_degree: usize,
+    /// Claimed security level.
+    pub security_bits: u32,
+    /// Must be false: the packed engine has no parameters below the security table.
+    pub insecure: bool,
+    /// l, shares are modulo 2^l.
+    pub ring_bits: u32,
+}
+
+impl ParamsSpec {
+    pub(crate) fn batch(&self) -> BatchParams {
+        BatchParams { ring_degree: self.ring_degree, security_bits: self.security_bits, insecure: self.insecure }
+    }
+}
+
+/// Arithmetic of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KindSpec {
+    /// IEEE binary64, known to the client.
+    Real,
+    /// Integers known to the client.
+    Fixed,
+    /// Integers `v` meaning `v * 2^-frac_bits`, in additive shares.
+    Shared,
+}
+
+/// A tensor; the shape is per image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorSpec {
+    /// Id, unique in the plan.
+    pub id: u32,
+    /// Name for messages.
+    pub name: String,
+    /// Shape per image.
+    pub shape: Vec<usize>,
+    /// Arithmetic.
+    pub kind: KindSpec,
+    /// Scale, of fixed tensors only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f64>,
+    /// f, of shared tensors only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frac_bits: Option<i32>,
+    /// Largest absolute value of the integers, of fixed and shared tensors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<u64>,
+}
+
+/// What is known of the sign of a truncated value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sign {
+    /// Nothing.
+    Any,
+    /// It is not negative.
+    NonNegative,
+}
+
+/// A window that slides over the spatial axes of `[channels, height, width]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowSpec {
+    /// Name for messages.
+    pub name: String,
+    /// Input.
+    #[serde(rename = "in")]
+    pub input: u32,
+    /// Output.
+    #[serde(rename = "out")]
+    pub output: u32,
+    /// Height and width.
+    pub kernel: [usize; 2],
+    /// Steps down and right.
+    pub stride: [usize; 2],
+    /// Top, left, bottom, right.
+    pub pads: [usize; 4],
+    /// Must be 1, 1.
+    pub dilation: [usize; 2],
+}
+
+/// A linear layer on shares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinearSpec {
+    /// Name for messages.
+    pub name: String,
+    /// `cheetah`.
+    pub method: String,
+    /// Input.
+    #[serde(rename = "in")]
+    pub input: u32,
+    /// Output.
+    #[serde(rename = "out")]
+    pub output: u32,
+    /// What is computed.
+    pub geometry: GeometrySpec,
+    /// Name of the weight tensor; server only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
+    /// Name of the bias tensor; server only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias: Option<String>,
+    /// Norm of all weights that meet in one answer, rounded up to a power of two.
+    pub weight_l2: f64,
+    /// What the planner predicts; free fields.
+    #[serde(default)]
+    pub predicted: Map<String, Value>,
+}
+
+/// A stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[allow(missing_docs, reason = "the table in docs/two-party.md is the documentation")]
+pub enum StageSpec {
+    Client {
+        name: String,
+        ops: Vec<OpSpec>,
+    },
+    Share {
+        name: String,
+        #[serde(rename = "in")]
+        input: u32,
+        #[serde(rename = "out")]
+        output: u32,
+    },
+    Linear(Box<LinearSpec>),
+    Relu {
+        name: String,
+        #[serde(rename = "in")]
+        input: u32,
+        #[serde(rename = "out")]
+        output: u32,
+    },
+    LeakyRelu {
+        name: String,
+        #[serde(rename = "in")]
+        input: u32,
+        #[serde(rename = "out")]
+        output: u32,
+        numerator: u64,
+        log_denominator: u32,
+    },
+    Clip {
+        name: String,
+        #[serde(rename = "in")]
+        input: u32,
+        #[serde(rename = "out")]
+        output: u32,
+        low: i64,
+        high: i64,
+    },
+    Truncate {
+        name: String,
+        #[serde(rename = "in")]
+        input: u32,
+        #[serde(rename = "out")]
+        output: u32,
+        bits: u32,
+        sign: Sign,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        exact: bool,
+    },
+    MaxPool(WindowSpec),
+    SumPool(WindowSpec),
+    Scale {
+        name: String,
+        #[serde(rename = "in")]
+        input: u32,
+        #[serde(rename = "out")]
+        output: u32,
+        factor: u64,
+    },
+    Add {
+        name: String,
+        #[serde(rename = "in")]
+        inputs: [u32; 2],
+        #[serde(rename = "out")]
+        output: u32,
+    },
+    Reshape {
+        name: String,
+        #[serde(rename = "in")]
+        inputs: Vec<u32>,
+        #[serde(rename = "out")]
+        output: u32,
+    },
+    Transpose {
+        name: String,
+        #[serde(rename = "in")]
+        inputs: Vec<u32>,
+        #[serde(rename = "out")]
+        output: u32,
+        perm: Vec<usize>,
+    },
+    Concat {
+        name: String,
+        #[serde(rename = "in")]
+        inputs: Vec<u32>,
+        #[serde(rename = "out")]
+        output: u32,
+        axis: usize,
+    },
+    Slice {
+        name: String,
+        #[serde(rename = "in")]
+        inputs: Vec<u32>,
+        #[serde(rename = "out")]
+        output: u32,
+        starts: Vec<i64>,
+        ends: Vec<i64>,
+        steps: Vec<i64>,
+        axes: Vec<usize>,
+    },
+    Pad {
+        name: String,
+        #[serde(rename = "in")]
+        inputs: Vec<u32>,
+        #[serde(rename = "out")]
+        output: u32,
+        pads: Vec<usize>,
+    },
+    Reveal {
+        name: String,
+        #[serde(rename = "in")]
+        input: u32,
+        #[serde(rename = "out")]
+        output: u32,
+        what: Reveal,
+    },
+}
+
+impl StageSpec {
+    /// Name for messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Client { name, .. }
+            | Self::Share { name, .. }
+            | Self::Relu { name, .. }
+            | Self::LeakyRelu { name, .. }
+            | Self::Clip { name, .. }
+            | Self::Truncate { name, .. }
+            | Self::Scale { name, .. }
+            | Self::Add { name, .. }
+            | Self::Reshape { name, .. }
+            | Self::Transpose { name, .. }
+            | Self::Concat { name, .. }
+            | Self::Slice { name, .. }
+            | Self::Pad { name, .. }
+            | Self::Reveal { name, .. } => name,
+            Self::Linear(s) => &s.name,
+            Self::MaxPool(w) | Self::SumPool(w) => &w.name,
+        }
+    }
+
+    /// The kind as it stands in the plan.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Client { .. } => "client",
+            Self::Share { .. } => "share",
+            Self::Linear(_) => "linear",
+            Self::Relu { .. } => "relu",
+            Self::LeakyRelu { .. } => "leaky_relu",
+            Self::Clip { .. } => "clip",
+            Self::Truncate { .. } => "truncate",
+            Self::MaxPool(_) => "max_pool",
+            Self::SumPool(_) => "sum_pool",
+            Self::Scale { .. } => "scale",
+            Self::Add { .. } => "add",
+            Self::Reshape { .. } => "reshape",
+            Self::Transpose { .. } => "transpose",
+            Self::Concat { .. } => "concat",
+            Self::Slice { .. } => "slice",
+            Self::Pad { .. } => "pad",
+            Self::Reveal { .. } => "reveal",
+        }
+    }
+}
