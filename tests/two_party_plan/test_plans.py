@@ -14,7 +14,7 @@ from hushnet.planner import compile
 from hushnet.planner.two_party.cost import EXTENSIONS, account, unit_costs
 from hushnet.reference.two_party import inputs_of, off_fraction, run, unit_reach
 
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def plan_of(graph, x=None, **options):
@@ -58,12 +58,9 @@ def test_proven_plans_hold_their_bounds_at_the_extremes(graph):
 @EXAMPLES
 @given(graphs())
 def test_units_move_a_run_no_further_than_their_reach(graph):
-    plan = plan_of(graph, images(graph, 4))
-    x = images(graph, 4, seed=5)
-    try:
-        exact, drawn = (run(plan, x, keep_all=True, units=u) for u in (None, np.random.default_rng(6)))
-    except ValueError:
-        return  # the second images leave the calibrated range: refused, as it should be
+    plan = plan_of(graph)
+    x = images(graph, 4)
+    exact, drawn = (run(plan, x, keep_all=True, units=u) for u in (None, np.random.default_rng(6)))
     for name, reach in unit_reach(plan).items():
         assert (np.abs(exact[name] - drawn[name]) <= reach + 1e-9).all(), name
 
@@ -127,7 +124,7 @@ def test_more_bits_are_more_exact():
     x = images(graph, 16)
     want = float_run(graph, x)[graph.outputs[0]]
     errors = []
-    for bits in ((6, 6), (8, 9), (12, 12)):
+    for bits in ((6, 6), (8, 9), (10, 12)):
         plan = plan_of(graph, x, weight_bits=bits[0], activation_bits=bits[1])
         errors.append(np.abs(run(plan, x)[graph.outputs[0]] - want).max())
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
@@ -159,7 +156,7 @@ def test_windows_of_different_counts_are_exact(pads, ceil):
     b.conv(2).pool("average_pool", (3, 3), (2, 2), pads, ceil).dense(3)
     graph = b.done()
     x = images(graph, 8)
-    plan = plan_of(graph, x, weight_bits=14)
+    plan = plan_of(graph, x, weight_bits=10)
     want = float_run(graph, x)[graph.outputs[0]]
     assert np.abs(run(plan, x)[graph.outputs[0]] - want).max() < 0.02 * np.abs(want).max()
 

@@ -92,11 +92,11 @@ def tensor(document, stage, end):
 
 CHANGES = {
     "ring": (lambda d: d["params"].update(ring_bits=12), "bound"),
-    "wide ring": (lambda d: d["params"].update(ring_bits=40), "ring"),
+    "wide ring": (lambda d: d["params"].update(ring_bits=40), "do not fit"),
     "kind": (lambda d: stage(d, "relu").update(kind="gelu"), "unknown kind"),
     "field": (lambda d: stage(d, "relu").update(extra=1), "fields"),
     "linear bound": (lambda d: tensor(d, stage(d, "linear"), "out").update(bound=5), "reach"),
-    "sign": (lambda d: stage(d, "relu").update(kind="reshape", **{"in": [stage(d, "relu")["in"]]}), "non-negative"),
+    "sign": (lambda d: [s.update(sign="non-negative") for s in d["stages"] if s["kind"] == "truncate"], "non-negative"),
     "norm": (lambda d: stage(d, "linear").update(weight_l2=1.0), "norm"),
     "odd norm": (lambda d: stage(d, "linear").update(weight_l2=1000.0), "power of two"),
     "norm of nothing": (lambda d: stage(d, "linear").update(weight_l2=2.0**60), "noise|ring"),

@@ -136,7 +136,8 @@ def _masking(plan: Plan, stage: Stage, shape: tuple[int, ...], units: np.random.
 
 
 def unit_reach(plan: Plan) -> dict[str, Array]:
-    """Most units that every shared and opened tensor can be away from ``run``'s, by name and element."""
+    """Most units that every shared and opened tensor can be away from ``run``'s, by name and element, for inputs whose values keep
+    to the planned ranges (all inputs, for a plan without calibration)."""
     reach: dict[int, Array] = {}
     for stage in plan.stages:
         if stage["kind"] == "client":

@@ -30,6 +30,8 @@ MOST_ACTIVATION_BITS = 12
 EXTRA_UNITS = 2
 # of weights: activations add at most as many, and plans hold 64
 MOST_FRACTION = 40
+# of a layer's largest bias: far more than any result needs
+BIAS_BITS = 23
 
 
 class DoesNotFit(Exception):
@@ -199,7 +201,7 @@ class Builder:
                 after = 0
             elif step.kind in {"linear", "clip", "leaky_relu"}:
                 after = 1
-            elif step.kind in {"max_pool", "sum_pool", "scale"}:
+            elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
                 after = max(after, 1)
             for tensor in step.inputs:
                 room[tensor] = max(room.get(tensor, 0), after)
@@ -249,6 +251,12 @@ class Builder:
         self.natural[name] = version
         self.out.reach[name] = version.bound * version.unit
 
+    def most(self, name: str) -> int:
+        """Largest bound of a tensor that leaves room for what happens to it next."""
+        room = self.room.get(name, 0)
+        # a truncation without known sign needs some air beside the half
+        return (self.limit >> room) * 63 // 64 - 4 if room else self.limit
+
     def fits(self, bound: int) -> bool:
         return bound <= self.limit
 
@@ -284,19 +292,31 @@ class Builder:
             reach = self.group_reach(group, version)
             given = self.request.activation_bits
             bits = given if given is not None else MOST_ACTIVATION_BITS
-            while given is None and bits > 2 and not all(self.holds(n, version.gain, reach, bits) for n in layers):
+            while given is None and bits > 2:
+                fine = self.fraction(layers, version.gain, reach, bits)
+                if all(self.holds(n, version.gain, reach, fine) for n in layers):
+                    break
                 bits -= 1
-            self.target[group] = fraction(reach, bits)
+            self.target[group] = self.fraction(layers, version.gain, reach, bits)
             self.out.least_bits = min(self.out.least_bits, bits)
         return self.target.get(group)
 
-    def holds(self, layer: Linear, gain: float, reach: float, bits: int) -> bool:
-        """Whether a layer's results fit the ring when its inputs have so many bits."""
-        weights, fine = self.weights(layer, gain), fraction(reach, bits)
+    def fraction(self, layers: list[Linear], gain: float, reach: float, bits: int) -> int:
+        """frac_bits of inputs of so many bits; fewer where inputs are so small that biases alone would fill the ring."""
+        fine = fraction(reach, bits)
+        for layer in layers:
+            bias = float(np.abs(layer.bias).max(initial=0.0))
+            if bias > 0:
+                fine = min(fine, BIAS_BITS - math.frexp(bias)[1] - self.weights(layer, gain).frac_bits)
+        return fine
+
+    def holds(self, layer: Linear, gain: float, reach: float, fine: int) -> bool:
+        """Whether a layer's results fit the ring when its inputs have so many frac_bits."""
+        weights = self.weights(layer, gain)
         bound = math.floor(math.ldexp(reach, fine)) + EXTRA_UNITS
         bias = np.abs(np.ldexp(np.asarray(layer.bias, dtype=np.float64), fine + weights.frac_bits))
         top = float((weights.rows * float(bound) + bias).max(initial=0.0)) + 2
-        return top <= self.limit >> self.room.get(layer.output, 0)
+        return top <= self.most(layer.output)
 
     def read(self, name: str) -> Version:
         """The version that layers and moves in front of them read: truncated when the group is read by a layer."""
@@ -324,12 +344,13 @@ class Builder:
             self.rough[key] = made
         return self.rough[key]
 
-    def fitted(self, name: str, version: Version, factor: int) -> Version:
-        """The version, truncated where ``factor`` times its bound would not fit."""
-        if self.fits(version.bound * factor):
+    def fitted(self, name: str, version: Version, factor: int, result: str = "") -> Version:
+        """The version, truncated where ``factor`` times its bound would not fit, with what happens to ``result`` next."""
+        limit = self.most(result)
+        if version.bound * factor <= limit:
             return version
         bits = 1
-        while not self.fits(((version.bound >> bits) + 1) * factor):
+        while ((version.bound >> bits) + 1) * factor > limit:
             bits += 1
             if bits > self.out.ring_bits - 2:
                 raise DoesNotFit(name)
@@ -344,7 +365,7 @@ class Builder:
         # powers of two go to the point
         shared = min(more, (factor & -factor).bit_length() - 1)
         factor, more = factor >> shared, more - shared
-        source = self.fitted(name, version, factor)
+        source = self.fitted(name, version, factor, name)
         scaled = replace(source, frac_bits=source.frac_bits + more, bound=source.bound * factor, gain=1.0)
         made = self.tensor(name, self.shapes[source.tensor], scaled)
         stage = self.stage("scale", f"{name}.gain", source.tensor, made.tensor, factor=factor)
@@ -407,7 +428,7 @@ class Builder:
             numerator, shift = numerator // 2, shift - 1
         # on the way every value is multiplied by the denominator
         source = self.fitted(step.inputs[0], source, 2 ** (shift + 1))
-        made = self.calibrated(step.output, replace(source, bound=source.bound + 1))
+        made = self.calibrated(step.output, replace(source, bound=source.bound + 1, positive=False))
         self.emit(step, source, made, numerator=numerator, log_denominator=shift)
         self.out.slopes[self.out.stages[-1]["name"]] = step.attrs["alpha"]
 
@@ -430,12 +451,12 @@ class Builder:
 
     def sum_pool(self, step: Step) -> None:
         taps = math.prod(step.attrs["kernel"])
-        source = self.fitted(step.inputs[0], self.read(step.inputs[0]), taps)
+        source = self.fitted(step.inputs[0], self.read(step.inputs[0]), taps, step.output)
         self.emit(step, source, replace(source, bound=source.bound * taps), **step.attrs)
 
     def scale(self, step: Step) -> None:
         factor = step.attrs["factor"]
-        source = self.fitted(step.inputs[0], self.natural[step.inputs[0]], factor)
+        source = self.fitted(step.inputs[0], self.natural[step.inputs[0]], factor, step.output)
         self.emit(step, source, replace(source, bound=source.bound * factor, gain=source.gain), factor=factor)
 
     def gain(self, step: Step) -> None:
@@ -459,7 +480,7 @@ class Builder:
         if operands[0].gain != operands[1].gain:
             operands = [self.without_gain(t, v) for t, v in zip(step.inputs, operands)]
         fine = max(v.frac_bits for v in operands)
-        room = self.limit >> self.room.get(step.output, 0)
+        room = self.most(step.output)
         while sum(self.at(v, fine) for v in operands) > room:
             fine -= 1
             if fine < min(v.frac_bits for v in operands) - self.out.ring_bits:

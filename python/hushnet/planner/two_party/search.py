@@ -86,12 +86,12 @@ class Search:
             try:
                 most, layer = self.capacity(degree)
             except PlanError as error:
-                problem = str(error)
+                problem = problem or str(error)
                 continue
             fixed, blocking = self.at_degree(most, ring_bits)
             if fixed is not None:
                 return Chosen(self.normed(fixed, degree), degree)
-            problem = (
+            problem = problem or (
                 f"the values of {blocking!r} do not fit a ring of {ring_bits or most} bits (layer {layer!r} carries {most} at ring degree "
                 f"{degree}); use fewer activation_bits or weight_bits, give calibration data, or scale the network's weights down"
             )
