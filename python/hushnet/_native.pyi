@@ -173,6 +173,39 @@ def connect(
         idle_timeout: longest wait for an answer, the server's computation included.
     """
 
+def run_two_party(
+    plan: bytes,
+    inputs: Inputs,
+    threads: Optional[int] = None,
+    network: Optional[Literal["loopback", "lan", "wan"]] = None,
+    progress: Optional[Progress] = None,
+    group: Optional[int] = None,
+    weight_memory: Optional[int] = None,
+) -> tuple[Outputs, str]:
+    """Both parties of a two-party plan file in this process, over the real protocol: outputs, and the traces of both as JSON
+    ``{"client": ..., "server": ...}``.
+
+    Args:
+        threads: of each party's linear layers; None for those of :func:`set_threads`, 0 for one a processor.
+        network: "lan" or "wan" throttle the connection; otherwise the parties talk over memory.
+        group: images that run through the stages together; None for a number that the memory allows.
+        weight_memory: bytes for the server's weights in evaluation form (default 2 GiB); the rest are transformed as they are used.
+
+    Raises:
+        As :meth:`Client.infer`; PlanError when the plan is refused or has no weights.
+    """
+
+def check_two_party(plan: bytes) -> str:
+    """JSON of a checked two-party plan file.
+
+    Raises:
+        PlanError: for every way in which the file can be wrong.
+    """
+
+def predict_two_party(plan: bytes, images: int = 1) -> str:
+    """Exact traffic of a session that runs so many images at once, by stage, as JSON: ``setup``, ``stages`` and ``total``, each with
+    ``bytes_up``, ``bytes_down``, ``rounds`` and turns; ``he_bytes``, ``ot_bytes``."""
+
 def simd() -> str:
     """The instruction set in use; HushnetError when ``HUSHNET_SIMD`` cannot be obeyed."""
 
@@ -197,6 +230,6 @@ def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> d
 def packed_weight_l2(geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
     """Largest Euclidean norm of all weights that meet in one answer; ``weights`` are flat, in the plan's order."""
 
-def two_party_cost(plan_json: str, extension_name: str, images: int) -> str:
+def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
-    ``peak_elements``. ``extension_name`` is ``iknp`` or ``silent-tiny``, ``-small``, ``-medium``, ``-large``. ValueError when the plan is refused."""
+    ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""

@@ -118,6 +118,7 @@ _ERF = np.vectorize(math.erf)
 FLOAT = {
     "relu": lambda x, a: np.maximum(x, 0),
     "leaky_relu": lambda x, a: np.where(x < 0, a["alpha"] * x, x),
+    "channel_scale": lambda x, a: x * np.reshape(a["factor"], (-1,) + (1,) * (x.ndim - 2)),
     "prelu": lambda x, a: np.where(x < 0, x * np.reshape(a["slope"], (-1,) + (1,) * (x.ndim - 2)), x),
     "clip": lambda x, a: np.clip(x, a["min"], a["max"]),
     "sigmoid": lambda x, a: 1 / (1 + np.exp(-x)),

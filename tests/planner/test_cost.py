@@ -170,8 +170,8 @@ def test_parameters_are_the_natives_and_noise_has_a_margin():
 
 def test_forced_choices():
     graph = crypto_nets()
-    base = compile(graph)
-    wide = compile(graph, ring_degree=4096)
+    base = compile(graph, row_scales=False)
+    wide = compile(graph, ring_degree=4096, row_scales=False)
     assert wide.ring_degree == 4096 and all(s["modulus_bits"] <= 41 for _, s in wide.linear_stages())
     fresh, whole = compile(graph, mask="fresh"), compile(graph, drop=False)
     assert {s["mask"] for _, s in fresh.linear_stages()} == {"fresh"} and fresh.predicted["setup_bytes_down"] == 0
@@ -265,7 +265,7 @@ def test_unit_costs_can_be_replaced(tmp_path):
 def test_explanation_says_everything_and_renders():
     from rich.console import Console
 
-    plan = compile(crypto_nets())
+    plan = compile(crypto_nets(), row_scales=False)
     names = {s["name"]: i for i, s in enumerate(plan.stages)}
     trace = {
         "threads": 1,

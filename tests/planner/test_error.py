@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_graphs import Builder, float_run, graphs
 
+from hushnet.graph import Conv2d, Graph, Linear
 from hushnet.plan import Plan
 from hushnet.planner import compile
 from hushnet.reference.numpy import run
@@ -112,3 +113,17 @@ def test_several_outputs_and_a_network_without_linear_layers():
     x = np.random.default_rng(0).random((5, 3, 5))
     assert plan.linear_stages() == []
     np.testing.assert_allclose(run(plan, x)[plain.outputs[0]], float_run(plain, x)[plain.outputs[0]], atol=1e-14)
+
+
+def test_rows_of_their_own_scale_are_more_precise() -> None:
+    rng = np.random.default_rng(5)
+    weight = rng.standard_normal((6, 3, 3, 3)) * np.array([1.0, 0.3, 0.1, 0.03, 0.01, 0.003]).reshape(-1, 1, 1, 1)
+    node = Linear("conv", "x", "y", Conv2d((3, 6, 6), (6, 4, 4), (3, 3)), weight, rng.standard_normal(6) * 0.01)
+    graph = Graph("rows", ["x"], ["y"], {"x": (3, 6, 6), "y": (6, 4, 4)}, [node])
+    x = rng.uniform(0, 1, (20, 3, 6, 6))
+    want = float_run(graph, x)["y"]
+    errors = []
+    for row_scales in (False, True):
+        plan = compile(graph, calibration=x, row_scales=row_scales, activation_bits=16)
+        errors.append(np.abs(run(plan, x)["y"] - want).max(axis=(0, 2, 3)))
+    assert (errors[1][1:] < errors[0][1:] / 2).all(), errors

@@ -11,7 +11,6 @@ from tests.two_party_plan.share_graphs import graphs, images
 from hushnet import _native
 from hushnet.plan import Plan
 from hushnet.planner import compile
-from hushnet.planner.two_party.cost import EXTENSIONS, account, unit_costs
 from hushnet.reference.two_party import inputs_of, off_fraction, run, unit_reach
 
 EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -73,7 +72,7 @@ def test_the_run_time_reads_what_the_planner_writes(graph):
     assert again.document == plan.document and again.digest == plan.digest
     public = Plan.from_bytes(plan.public_part().to_bytes())
     assert public.is_public and not public.weights
-    told = json.loads(_native.two_party_cost(json.dumps(public.document), "iknp", 1))
+    told = json.loads(_native.two_party_cost(json.dumps(public.document), 1))
     assert len(told["stages"]) == len(plan.stages)
 
 
@@ -91,10 +90,10 @@ def test_the_plan_says_who_costs_what():
     graph = residual()
     plan = plan_of(graph, images(graph, 8))
     predicted = plan.predicted
-    unit = unit_costs()
-    accounts = {e: account(plan.document, unit, e) for e in EXTENSIONS}
-    best = min(accounts.values(), key=lambda a: a.setup.up + a.setup.down + a.total.up + a.total.down)
-    assert predicted["extension"] == best.extension
+    told = json.loads(_native.predict_two_party(plan.to_bytes(), 1))
+    for key in ("bytes_up", "bytes_down", "rounds"):
+        assert predicted[key] == told["total"][key]
+    assert predicted["setup_bytes"] == told["setup"]["bytes_up"] + told["setup"]["bytes_down"]
     assert predicted["bytes_up"] + predicted["bytes_down"] == predicted["he_bytes"] + predicted["ot_bytes"]
     linear = [s for _, s in plan.linear_stages()]
     bits = plan.document["params"]["ring_bits"]

@@ -9,7 +9,16 @@ use std::time::Instant;
 
 fn conv(c: usize, hw: usize, o: usize, k: usize, s: usize, pad: usize) -> Geometry {
     let out = (hw + 2 * pad - k) / s + 1;
-    Geometry::conv2d(Conv2d { input: [c, hw, hw], output: [o, out, out], kernel: [k, k], stride: [s, s], pads: [pad; 4], dilation: [1, 1], groups: 1 }).unwrap()
+    Geometry::conv2d(Conv2d {
+        input: [c, hw, hw],
+        output: [o, out, out],
+        kernel: [k, k],
+        stride: [s, s],
+        pads: [pad; 4],
+        dilation: [1, 1],
+        groups: 1,
+    })
+    .unwrap()
 }
 
 fn main() {
@@ -38,11 +47,24 @@ fn main() {
             v.iter_mut().for_each(|x| *x &= mask);
             v
         };
-        let client_packing = hushnet_layers::cheetah::Packing::choose(&geometry, 2048, &hushnet_layers::cheetah::DEFAULT_COSTS).unwrap();
-        let weights: Vec<i16> = random(client_packing.weight_len(), 255).iter().map(|w| *w as i16 - 128).collect();
+        let client_packing = hushnet_layers::cheetah::Packing::choose(
+            &geometry,
+            2048,
+            &hushnet_layers::cheetah::DEFAULT_COSTS,
+        )
+        .unwrap();
+        let weights: Vec<i16> =
+            random(client_packing.weight_len(), 255).iter().map(|w| *w as i16 - 128).collect();
         let share = random(client_packing.input_len(), (1 << ring_bits) - 1);
         let start = Instant::now();
-        let linear = CheetahLinear::new(&context, &geometry, &weights, &vec![0; client_packing.channels_out()], ring_bits).unwrap();
+        let linear = CheetahLinear::new(
+            &context,
+            &geometry,
+            &weights,
+            &vec![0; client_packing.channels_out()],
+            ring_bits,
+        )
+        .unwrap();
         let prepare = start.elapsed().as_secs_f64();
         let client: CheetahClient = linear.client();
         let (mut own, mut got) = (vec![0; client_packing.output_len()], vec![0; client_packing.output_len()]);

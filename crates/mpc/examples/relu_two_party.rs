@@ -1,6 +1,6 @@
 //! ReLU between two processes over loopback TCP, one thread each; prints one JSON object.
 //!
-//! `relu_two_party [--n 1048576] [--bits 64] [--drop 0] [--ot silent|silent-large|silent-small|silent-tiny|iknp] [--repeat 3]
+//! `relu_two_party [--n 1048576] [--bits 64] [--drop 0] [--ot silent|silent-large|silent-small|silent-tiny|softspoken|iknp] [--repeat 3]
 //! [--op relu|max|truncate]`
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
@@ -54,6 +54,7 @@ fn options() -> Options {
 fn kind(name: &str) -> OtKind {
     match name {
         "iknp" => OtKind::Iknp,
+        "softspoken" => OtKind::SoftSpoken,
         "silent-tiny" => OtKind::Silent(SilentSize::Tiny),
         "silent-small" => OtKind::Silent(SilentSize::Small),
         "silent-large" => OtKind::Silent(SilentSize::Large),

@@ -40,6 +40,7 @@ pub struct CostModel {
     /// Stock of direction d: party d is the sender of the correlated OTs. None: not counted.
     pub(crate) stock: Option<[Ledger; 2]>,
     pub(crate) chunk: usize,
+    drawn: [u64; 2],
 }
 
 impl CostModel {
@@ -53,6 +54,7 @@ impl CostModel {
             flying: Default::default(),
             stock: Some([Ledger::new(kind), Ledger::new(kind)]),
             chunk: kind.default_chunk(),
+            drawn: [0; 2],
         }
     }
 
@@ -75,6 +77,11 @@ impl CostModel {
             rounds: self.clock[0].max(self.clock[1]),
             turns: self.turns,
         }
+    }
+
+    /// Correlated OTs drawn in each direction.
+    pub fn drawn(&self) -> [u64; 2] {
+        self.drawn
     }
 
     /// Bytes and rounds back to zero; stock and turn of speech stay.
@@ -163,6 +170,7 @@ impl CostModel {
     /// Ensures and takes correlated OTs.
     pub(crate) fn take(&mut self, n: [u64; 2]) {
         self.ensure(n);
+        self.drawn.iter_mut().zip(n).for_each(|(d, n)| *d += n);
         for (ledger, n) in self.stock.iter_mut().flatten().zip(n) {
             ledger.draw(n);
         }

@@ -135,6 +135,11 @@ impl Session {
                 Box::new(iknp::Sender::new(delta, chosen)),
                 Box::new(iknp::Receiver::new(pairs, Prg::new(rng.block()))),
             ),
+            OtKind::SoftSpoken => {
+                let tree = FixedKey::new(label(&session, b"small tree"));
+                let recv = softspoken::Receiver::new(pairs, tree.clone(), Prg::new(rng.block()));
+                (Box::new(softspoken::Sender::new(delta, chosen, tree)), Box::new(recv))
+            }
             OtKind::Silent(size) => {
                 let tree = FixedKey::new(label(&session, b"small tree"));
                 let code = FixedKey::new(label(&session, b"code"));

@@ -7,7 +7,8 @@ use common::{predict, run};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::*;
 
-const KINDS: [OtKind; 5] = [
+const KINDS: [OtKind; 6] = [
+    OtKind::SoftSpoken,
     OtKind::Silent(SilentSize::Large),
     OtKind::Iknp,
     OtKind::Silent(SilentSize::Tiny),
@@ -138,6 +139,19 @@ fn silent_relu_costs_what_is_predicted() {
         relu_cost(&mut m, n, ring);
         assert!(m.cost().bytes() as f64 / (n as f64) < limit);
     }
+}
+
+#[test]
+fn small_sessions_take_the_small_extension() {
+    let ring = Ring::new(37).unwrap();
+    let kind = |n| {
+        let mut m = CostModel::online(1 << 20);
+        relu_cost(&mut m, n, ring);
+        assert_eq!(m.drawn(), [54 * n as u64, 18 * n as u64]);
+        OtKind::for_demand(m.drawn())
+    };
+    assert_eq!(kind(256), OtKind::SoftSpoken);
+    assert_eq!(kind(1 << 16), OtKind::SILENT);
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl<'py> Array<'py> {
         };
         let text =
             format!("input '{name}' {what}, wanted a NumPy array of float32 or float64 in native byte order");
-        Err(Kind::InputError.error(text))
+        Err(Kind::Input.error(text))
     }
 
     /// For the run time.

@@ -133,10 +133,9 @@ impl Client {
         let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
         self.cancel.store(false, Ordering::Relaxed);
         let guard = Guard::with(self.cancel.clone());
-        let mut client =
-            py.detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take()).ok_or_else(
-                || Kind::TransportError.error("the session is closed, or in use by another thread"),
-            )?;
+        let mut client = py
+            .detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take())
+            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
         let result = guard.run(py, || client.infer(&inputs, &mut |p| guard.progress(progress.as_ref(), p)));
         if client.is_open() {
             *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);

@@ -9,26 +9,26 @@ use pyo3::types::PyType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Base of all.
-    HushnetError,
+    Hushnet,
     /// A plan file is refused.
-    PlanError,
+    Plan,
     /// A value left the planned range.
-    RangeError,
+    Range,
     /// The peer does not keep to the protocol.
-    ProtocolError,
+    Protocol,
     /// The connection failed.
-    TransportError,
+    Transport,
     /// An input does not fit the network.
-    InputError,
+    Input,
 }
 
 const ALL: [(Kind, &str); 6] = [
-    (Kind::HushnetError, "HushnetError"),
-    (Kind::PlanError, "PlanError"),
-    (Kind::RangeError, "RangeError"),
-    (Kind::ProtocolError, "ProtocolError"),
-    (Kind::TransportError, "TransportError"),
-    (Kind::InputError, "InputError"),
+    (Kind::Hushnet, "HushnetError"),
+    (Kind::Plan, "PlanError"),
+    (Kind::Range, "RangeError"),
+    (Kind::Protocol, "ProtocolError"),
+    (Kind::Transport, "TransportError"),
+    (Kind::Input, "InputError"),
 ];
 
 impl Kind {
@@ -48,9 +48,9 @@ impl Kind {
 pub fn raise(e: Error) -> PyErr {
     let text = e.to_string();
     match e {
-        Error::Plan(_) => Kind::PlanError.error(text),
+        Error::Plan(_) => Kind::Plan.error(text),
         Error::Range(range) => {
-            let error = Kind::RangeError.error(text);
+            let error = Kind::Range.error(text);
             // For programs: which tensor, and whether the value was a number at all.
             Python::attach(|py| {
                 let set = || -> PyResult<()> {
@@ -61,10 +61,10 @@ pub fn raise(e: Error) -> PyErr {
             })
             .unwrap_or(error)
         }
-        Error::Input(_) => Kind::InputError.error(text),
-        Error::Protocol(_) => Kind::ProtocolError.error(text),
-        Error::Transport(_) => Kind::TransportError.error(text),
-        Error::Internal(_) => Kind::HushnetError.error(text),
+        Error::Input(_) => Kind::Input.error(text),
+        Error::Protocol(_) => Kind::Protocol.error(text),
+        Error::Transport(_) => Kind::Transport.error(text),
+        Error::Internal(_) | Error::Environment(_) => Kind::Hushnet.error(text),
         Error::Cancelled => PyKeyboardInterrupt::new_err(()),
     }
 }

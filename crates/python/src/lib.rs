@@ -7,6 +7,7 @@ mod guard;
 mod parameters;
 mod plan;
 mod server;
+mod two_party;
 mod two_party_planning;
 
 use pyo3::prelude::*;
@@ -14,9 +15,7 @@ use pyo3::prelude::*;
 /// Name of the instruction set in use; HushnetError when `HUSHNET_SIMD` cannot be obeyed.
 #[pyfunction]
 fn simd() -> PyResult<&'static str> {
-    hushnet_runtime::simd_init()
-        .map(hushnet_runtime::Isa::name)
-        .map_err(|e| errors::Kind::HushnetError.error(e))
+    hushnet_runtime::simd_init().map(hushnet_runtime::Isa::name).map_err(|e| errors::Kind::Hushnet.error(e))
 }
 
 #[pymodule]
@@ -37,6 +36,9 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(client::run_local, m)?)?;
     m.add_function(wrap_pyfunction!(client::connect, m)?)?;
     m.add_function(wrap_pyfunction!(server::serve, m)?)?;
+    m.add_function(wrap_pyfunction!(two_party::run_two_party, m)?)?;
+    m.add_function(wrap_pyfunction!(two_party::check_two_party, m)?)?;
+    m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     two_party_planning::register(m)?;

@@ -27,7 +27,7 @@ pub fn options(allow_insecure: bool, memory_limit: Option<u64>) -> rt::PlanOptio
 }
 
 fn raise(e: rt::PlanError) -> PyErr {
-    Kind::PlanError.error(e)
+    Kind::Plan.error(e)
 }
 
 #[pymethods]
@@ -45,7 +45,7 @@ impl Plan {
         py.detach(|| match source {
             Source::Bytes(bytes) => rt::Plan::from_bytes(&bytes, &options).map_err(raise),
             Source::Path(path) => rt::Plan::load(&path, &options)
-                .map_err(|e| Kind::PlanError.error(format!("{}: {e}", path.display()))),
+                .map_err(|e| Kind::Plan.error(format!("{}: {e}", path.display()))),
         })
         .map(Self)
     }

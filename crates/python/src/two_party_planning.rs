@@ -5,6 +5,7 @@ use hushnet_layers::batch::Geometry;
 use hushnet_layers::cheetah::{CheetahClient, Packing, DEFAULT_COSTS};
 use hushnet_mpc::{OtKind, SilentSize};
 use hushnet_rlwe::packed::{PackedContext, PackedSpec};
+use hushnet_runtime::two_party::cost::choose;
 use hushnet_runtime::two_party::{predict, Layers, TwoPartyPlan};
 use hushnet_runtime::PlanOptions;
 use numpy::PyReadonlyArray1;
@@ -74,30 +75,29 @@ fn packed_weight_l2(geometry_json: &str, ring_degree: usize, weights: PyReadonly
     Ok((largest as f64).sqrt())
 }
 
-fn extension(name: &str) -> PyResult<OtKind> {
-    match name {
-        "iknp" => Ok(OtKind::Iknp),
-        "silent-tiny" => Ok(OtKind::Silent(SilentSize::Tiny)),
-        "silent-small" => Ok(OtKind::Silent(SilentSize::Small)),
-        "silent-medium" => Ok(OtKind::Silent(SilentSize::Medium)),
-        "silent-large" => Ok(OtKind::Silent(SilentSize::Large)),
-        other => Err(refused(format!("there is no OT extension {other:?}"))),
+fn extension_name(kind: OtKind) -> &'static str {
+    match kind {
+        OtKind::Iknp => "iknp",
+        OtKind::SoftSpoken => "softspoken",
+        OtKind::Silent(SilentSize::Tiny) => "silent-tiny",
+        OtKind::Silent(SilentSize::Small) => "silent-small",
+        OtKind::Silent(SilentSize::Medium) => "silent-medium",
+        OtKind::Silent(SilentSize::Large) => "silent-large",
     }
 }
 
 /// Exact traffic of a session that runs one group of `images` images, from a plan's JSON (weights not needed): the executor's own
-/// prediction, as JSON with `setup`, `stages`, `total` (`bytes_up`, `bytes_down`, `rounds`, ...), `he_bytes`, `ot_bytes`,
-/// and `peak_elements`, the most shared elements of one image at once. ValueError when the executor refuses the plan.
-///
-/// `extension` is "iknp", "silent-tiny", "silent-small", "silent-medium" or "silent-large". Rounds are messages on the longest chain of dependent ones.
+/// prediction, as JSON with `setup`, `stages`, `total` (`bytes_up`, `bytes_down`, `rounds`, ...), `he_bytes`, `ot_bytes`, the
+/// `extension` that it will choose, and `peak_elements`, the most shared elements of one image at once. ValueError when the
+/// executor refuses the plan. Rounds are messages on the longest chain of dependent ones.
 #[pyfunction]
-fn two_party_cost(py: Python<'_>, plan_json: &str, extension_name: &str, images: usize) -> PyResult<String> {
-    let kind = extension(extension_name)?;
+fn two_party_cost(py: Python<'_>, plan_json: &str, images: usize) -> PyResult<String> {
     py.detach(|| {
         let plan = TwoPartyPlan::from_parts(plan_json, &BTreeMap::new(), &PlanOptions::default()).map_err(refused)?;
         let layers = Layers::new(&plan).map_err(refused)?;
-        let prediction = predict(&plan, &layers, kind, images);
-        let mut value = serde_json::to_value(&prediction).map_err(refused)?;
+        let kind = choose(&plan, &layers, images);
+        let mut value = serde_json::to_value(predict(&plan, &layers, kind, images)).map_err(refused)?;
+        value["extension"] = extension_name(kind).into();
         value["peak_elements"] = plan.peak_elements().into();
         Ok(value.to_string())
     })

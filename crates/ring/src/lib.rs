@@ -15,6 +15,7 @@ pub mod ntt;
 pub mod pack;
 pub mod prg;
 pub mod prime;
+pub mod rns;
 pub mod sample;
 pub mod simd;
 #[cfg(target_arch = "x86_64")]

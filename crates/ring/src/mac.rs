@@ -40,10 +40,20 @@ impl DotModulus {
 ///
 /// # Errors
 /// [`RingError::Length`] when lengths differ or there are more than 4096 terms.
-pub fn dot(isa: Isa, m: &DotModulus, x: &[&[&[u64]]], w: &[&[u64]], out: &mut [&mut [u64]]) -> Result<(), RingError> {
+pub fn dot(
+    isa: Isa,
+    m: &DotModulus,
+    x: &[&[&[u64]]],
+    w: &[&[u64]],
+    out: &mut [&mut [u64]],
+) -> Result<(), RingError> {
     expect_len("parts of a dot product", x.len(), out.len())?;
     if w.len() > MAX_TERMS {
-        return Err(RingError::Length { what: "terms of a dot product (at most)", expected: MAX_TERMS, got: w.len() });
+        return Err(RingError::Length {
+            what: "terms of a dot product (at most)",
+            expected: MAX_TERMS,
+            got: w.len(),
+        });
     }
     for (part, out) in x.iter().zip(out.iter_mut()) {
         expect_len("left factors of a dot product", part.len(), w.len())?;
@@ -75,7 +85,8 @@ fn portable(m: &DotModulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64], from: u
         let sum = x.iter().zip(w).fold(0u128, |s, (a, b)| s + u128::from(a[j]) * u128::from(b[j]));
         // sum < 2^112: three 52-bit digits, each times its power modulo p.
         let digits = [(sum >> 52) as u64 & MASK, (sum >> 104) as u64, sum as u64 & MASK];
-        let total: u64 = digits.iter().zip(&m.constants).map(|(y, (c, q))| reduce_product(*y, *c, *q, m.p)).sum();
+        let total: u64 =
+            digits.iter().zip(&m.constants).map(|(y, (c, q))| reduce_product(*y, *c, *q, m.p)).sum();
         *o = subtract_if_above(subtract_if_above(subtract_if_above(total, 4 * m.p), 2 * m.p), m.p);
     }
 }
@@ -108,7 +119,10 @@ mod ifma {
                 for v in 0..4 {
                     // SAFETY: j + 32 <= out.len() <= the lengths of a and b.
                     let (a, b) = unsafe {
-                        (_mm512_loadu_si512(a.as_ptr().add(j + 8 * v).cast()), _mm512_loadu_si512(b.as_ptr().add(j + 8 * v).cast()))
+                        (
+                            _mm512_loadu_si512(a.as_ptr().add(j + 8 * v).cast()),
+                            _mm512_loadu_si512(b.as_ptr().add(j + 8 * v).cast()),
+                        )
                     };
                     lo[v] = _mm512_madd52lo_epu64(lo[v], a, b);
                     hi[v] = _mm512_madd52hi_epu64(hi[v], a, b);
@@ -181,7 +195,8 @@ mod tests {
         for isa in simd::available() {
             let mut out = vec![0; 32];
             dot(isa, &m, &[&xs], &xs, &mut [&mut out]).unwrap();
-            let want = (u128::from(p - 1) * u128::from(p - 1) % u128::from(p) * MAX_TERMS as u128 % u128::from(p)) as u64;
+            let want = (u128::from(p - 1) * u128::from(p - 1) % u128::from(p) * MAX_TERMS as u128
+                % u128::from(p)) as u64;
             assert_eq!(out, vec![want; 32]);
         }
         let too_many: Vec<&[u64]> = vec![&x; MAX_TERMS + 1];

@@ -3,12 +3,15 @@
 //!
 //! The batch engine in three parts: [`batch`] chooses and checks parameters, [`batch_cipher`] is the client
 //! (keys, encryption, decryption), [`batch_server`] what a server does to words besides linear combinations.
+//!
+//! [`ckks`]: approximate arithmetic on encrypted slots, for polynomial networks without interaction.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod batch;
 pub mod batch_cipher;
 pub mod batch_server;
+pub mod ckks;
 pub mod error;
 pub mod mask;
 pub mod packed;

@@ -21,6 +21,9 @@ pub enum Error {
     /// The connection failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// `HUSHNET_SIMD` cannot be obeyed.
+    #[error("{0}")]
+    Environment(String),
     /// A computation was refused: an error of this program.
     #[error("internal error: {0}; please report it")]
     Internal(String),
@@ -45,6 +48,11 @@ impl From<hushnet_ring::RingError> for Error {
     fn from(e: hushnet_ring::RingError) -> Self {
         Self::Internal(e.to_string())
     }
+}
+
+/// Refuses to run with a `HUSHNET_SIMD` that cannot be obeyed.
+pub(crate) fn check_environment() -> Result<(), Error> {
+    hushnet_ring::simd::init().map(drop).map_err(|e| Error::Environment(e.to_string()))
 }
 
 /// Why an input is refused.
@@ -213,7 +221,9 @@ impl Error {
             Self::Transport(TransportError::Shutdown) => {
                 (code::SHUTDOWN, "the server is shutting down".into())
             }
-            Self::Transport(_) | Self::Internal(_) => (code::INTERNAL, "internal error".into()),
+            Self::Transport(_) | Self::Internal(_) | Self::Environment(_) => {
+                (code::INTERNAL, "internal error".into())
+            }
             Self::Plan(_) => (code::PLAN, "the plan was refused".into()),
             Self::Range(_) | Self::Input(_) | Self::Cancelled => (code::ABORTED, "the client gave up".into()),
         }

@@ -63,3 +63,45 @@ fn a_tensor_that_feeds_two_layers_and_a_residual_sum() {
     b.output("left", left);
     run_and_compare(&b, 9, 0.5, 6);
 }
+
+/// Runs tests of this program again on every weaker instruction set: all equal the same oracle, bit for bit.
+#[test]
+fn every_instruction_set_gives_the_same_bits() {
+    for isa in hushnet_ring::simd::available() {
+        let done = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_small_network_is_exact", "smooth_functions_between_layers_are_exact"])
+            .env("HUSHNET_SIMD", isa.name())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && text.contains("2 passed"), "{}: {text}", isa.name());
+    }
+}
+
+#[test]
+fn smooth_functions_between_layers_are_exact() {
+    let mut b = Builder::new(2048, 9);
+    let x = b.input("x", &[19]);
+    let q = b.fixed(&[19], 0.01, 127);
+    b.client(vec![op("quantize", &[x], q)]);
+    let o = Linear { weight_bits: 5, ..Linear::default() };
+    let acc = b.linear(q, json!({"type": "dense", "inputs": 19, "outputs": 13}), &o);
+    let t: Vec<usize> = (0..9).map(|_| b.real(&[13])).collect();
+    let scale = 8.0 / b.tensors[acc]["bound"].as_f64().unwrap();
+    b.tensors[acc]["scale"] = scale.into();
+    b.client(vec![
+        op("dequantize", &[acc], t[0]),
+        op("gelu", &[t[0]], t[1]),
+        op("silu", &[t[0]], t[2]),
+        op("tanh", &[t[0]], t[3]),
+        op_with("elu", &[t[0]], t[4], json!({"alpha": 0.7})),
+        op("gelu_tanh", &[t[0]], t[5]),
+        op("add", &[t[1], t[2]], t[6]),
+        op("mul", &[t[6], t[3]], t[7]),
+        op_with("softmax", &[t[7]], t[8], json!({"axis": 0})),
+    ]);
+    for (name, id) in [("softmax", t[8]), ("elu", t[4]), ("tanh gelu", t[5])] {
+        b.output(name, id);
+    }
+    run_and_compare(&b, 2048 + 77, 1.27, 4);
+}

@@ -95,6 +95,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "affine": ("mul", "add"),
     "leaky_relu": ("alpha",),
     "prelu": ("slope",),
+    "channel_scale": ("factor",),
     "clip": ("min", "max"),
     "hard_sigmoid": ("alpha", "beta"),
     "elu": ("alpha",),

@@ -18,7 +18,7 @@ from .forms import choose_forms
 from .lower import Lowered, lower
 from .quantise import RING_DEGREES, choose
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
-from .rewrite import rewrite
+from .rewrite import equalise_rows, rewrite
 
 Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
@@ -40,6 +40,7 @@ class Options:
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
         tiles: "auto", or "one" tile a layer.
+        row_scales: whether output rows get scales of their own (``equalise_rows``).
         unit_costs: path of a file made by ``hushnet calibrate``.
         producer: what the plan says it was made by.
     """
@@ -50,6 +51,7 @@ class Options:
     mask_memory: int = GIB
     drop: bool = True
     tiles: str = "auto"
+    row_scales: bool = True
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
 
@@ -89,6 +91,8 @@ def compile(
     settings = _options(options, Options)
     _check_request(batch, trust, settings)
     graph = rewrite(check_graph(graph))
+    if settings.row_scales:
+        graph = equalise_rows(graph)
     samples = _samples(graph, calibration)
     if samples is None:
         ranges = from_intervals(graph, input_intervals(graph, input_range))
@@ -245,6 +249,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         "The server learns shapes only: neither inputs nor results.",
     ]
     ops = {op["op"] for s in lowered.stages if s["kind"] == "client" for op in s["ops"]}
+    if "channel_scale" in ops:
+        said.append("The relative size of the largest weight of every output row is public (channel_scale).")
     if "prelu" in ops:
         said.append("PRelu slopes are public: they are part of what every client receives.")
     if "affine" in ops:

@@ -5,11 +5,15 @@
 - A convolution that skips positions along an axis where its kernel has one tap (ResNet's strided 1x1) is preceded by a
   slice on the client, so that positions nobody reads are not encrypted and sent.
 - Nodes that no output needs are dropped.
+
+:func:`equalise_rows` changes precision, not values: it takes the size of every output row out of a layer's weights.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+
+import numpy as np
 
 from ..graph import Conv2d, Graph, Linear, Node, Op
 
@@ -23,6 +27,33 @@ def rewrite(graph: Graph) -> Graph:
     _subsample(copied)
     _prune(copied)
     return copied
+
+
+def equalise_rows(graph: Graph) -> Graph:
+    """Gives every output row of a layer the same largest weight, and the client a factor for every row to multiply back.
+
+    One scale for a whole layer costs rows of small weights their precision, above all where batch normalisation was folded in or a
+    row is a single channel (depthwise). The factors are public; in this mode the client can solve for the weights anyway.
+    """
+    nodes: list[Node] = []
+    shapes = dict(graph.shapes)
+    for node in graph.nodes:
+        if not isinstance(node, Linear):
+            nodes.append(node)
+            continue
+        tops = np.abs(np.asarray(node.weight, dtype=np.float64)).reshape(len(node.weight), -1).max(axis=1, initial=0.0)
+        top = tops.max(initial=0.0)
+        factors = np.where(tops > top * 2.0**-16, tops / (top or 1.0), 1.0)
+        inner = f"{node.output}.rows"
+        rows_are_channels = graph.shapes[node.output][0] == len(factors)
+        if not rows_are_channels or inner in shapes or factors.min(initial=1.0) > 0.9:
+            nodes.append(node)
+            continue
+        weight = np.asarray(node.weight, dtype=np.float64) / factors.reshape((-1,) + (1,) * (np.ndim(node.weight) - 1))
+        shapes[inner] = graph.shapes[node.output]
+        nodes.append(replace(node, output=inner, weight=weight, bias=np.asarray(node.bias, dtype=np.float64) / factors))
+        nodes.append(Op(inner, "channel_scale", [inner], node.output, {"factor": [float(f) for f in factors]}))
+    return Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, nodes)
 
 
 def consumers(graph: Graph) -> dict[str, list[Node]]:

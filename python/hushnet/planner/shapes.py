@@ -23,8 +23,19 @@ def same(_attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
 
 def prelu(attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
     """As its input; one slope, or one a channel."""
-    if len(attrs["slope"]) not in {1, ins[0][0]}:
-        raise ValueError(f"{len(attrs['slope'])} slopes for {ins[0][0]} channels")
+    return _one_a_channel(attrs["slope"], attrs, ins, out)
+
+
+def channel_scale(attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
+    """As its input; one positive factor, or one a channel."""
+    if any(not 0 < f < math.inf for f in attrs["factor"]):
+        raise ValueError("factors must be positive")
+    return _one_a_channel(attrs["factor"], attrs, ins, out)
+
+
+def _one_a_channel(values: list[float], attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
+    if len(values) not in {1, ins[0][0]}:
+        raise ValueError(f"{len(values)} values for {ins[0][0]} channels")
     return same(attrs, ins, out)
 
 

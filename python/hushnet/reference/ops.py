@@ -38,10 +38,19 @@ def _clip(attrs: Attrs, xs: list[Array], _shape: Shape) -> Array:
     return x
 
 
+def by_channel(values: Any, rank: int) -> Array:
+    """One value, or one a channel, as an array that broadcasts over a per-image tensor of ``rank`` axes."""
+    array = np.asarray(values, dtype=np.float64).reshape(-1)
+    return array if array.size == 1 else array.reshape((-1,) + (1,) * (rank - 1))
+
+
 def slopes(attrs: Attrs, rank: int) -> Array:
-    """The slopes of ``prelu`` as an array that broadcasts over a per-image tensor of ``rank`` axes."""
-    slope = np.asarray(attrs["slope"], dtype=np.float64).reshape(-1)
-    return slope if slope.size == 1 else slope.reshape((-1,) + (1,) * (rank - 1))
+    """The slopes of ``prelu``, as :func:`by_channel`."""
+    return by_channel(attrs["slope"], rank)
+
+
+def _channel_scale(attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
+    return xs[0] * by_channel(attrs["factor"], len(shape))
 
 
 def _prelu(attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
@@ -184,6 +193,7 @@ OPS: dict[str, Evaluate] = {
     "relu": _unary(lambda x: np.where(x > 0.0, x, 0.0)),
     "leaky_relu": lambda a, xs, _s: np.where(xs[0] < 0.0, a["alpha"] * xs[0], xs[0]),
     "prelu": _prelu,
+    "channel_scale": _channel_scale,
     "clip": _clip,
     "abs": _unary(np.abs),
     "neg": _unary(np.negative),

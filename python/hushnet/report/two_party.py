@@ -50,7 +50,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     name = network or predicted.get("network", "loopback")
     if name not in unit["networks"]:
         raise ValueError(f"there is no network {name!r}; choose one of {', '.join(unit['networks'])}")
-    found = cost.account(document, unit, predicted.get("extension"))
+    found = cost.account(document, unit)
     measured = {e["name"]: dict(e) for e in (trace or {}).get("stages", []) if "name" in e}
     layers = [_stage(plan, i, s, c, unit["networks"][name], measured) for i, (s, c) in enumerate(zip(plan.stages, found.stages))]
     report = {

@@ -129,7 +129,8 @@ impl Packing {
                 packing.tile = (th, tw);
                 for outputs_per_poly in candidate_sizes(packing.outputs.min(n / pixels)) {
                     packing.outputs_per_poly = outputs_per_poly;
-                    packing.channels_per_poly = (n / pixels / outputs_per_poly).clamp(1, packing.virtual_channels());
+                    packing.channels_per_poly =
+                        (n / pixels / outputs_per_poly).clamp(1, packing.virtual_channels());
                     let cost = packing.cost();
                     let seconds = costs.input * cost.input_polys as f64
                         + costs.output * cost.output_polys as f64
@@ -141,7 +142,11 @@ impl Packing {
                 }
             }
         }
-        best.map(|(_, p)| p).ok_or(LayerError::TooLarge { what: "receptive field of one output pixel", needed: kh * kw, limit: n })
+        best.map(|(_, p)| p).ok_or(LayerError::TooLarge {
+            what: "receptive field of one output pixel",
+            needed: kh * kw,
+            limit: n,
+        })
     }
 
     fn unpacked(geometry: &Geometry, n: usize) -> Self {
@@ -269,6 +274,12 @@ impl Packing {
         }
     }
 
+    /// Bytes of the weights' evaluation forms.
+    #[must_use]
+    pub fn prepared_bytes(&self) -> usize {
+        self.cost().weight_polys * self.n * 8
+    }
+
     /// Calls `f(coefficient, element)` for every element of the input tensor (C, H, W row-major) in
     /// polynomial (`tile`, `block`); padding is absent (zero).
     pub fn for_each_input(&self, tile: usize, block: usize, mut f: impl FnMut(usize, usize)) {
@@ -302,14 +313,18 @@ impl Packing {
         let first_output = j * self.outputs_per_poly;
         let first_channel = i * cw;
         for (m, o) in (first_output..(first_output + self.outputs_per_poly).min(self.outputs)).enumerate() {
-            for (slot, channel) in (first_channel..(first_channel + cw).min(self.virtual_channels())).enumerate() {
+            for (slot, channel) in
+                (first_channel..(first_channel + cw).min(self.virtual_channels())).enumerate()
+            {
                 let (c, phase) = (channel / phases, channel % phases);
                 if c / per_group.0 != o / per_group.1 {
                     continue;
                 }
                 for tap in self.taps.iter().filter(|t| t.phase == phase) {
                     let place = (self.extent.0 - 1 - tap.at.0) * wt + (self.extent.1 - 1 - tap.at.1);
-                    let weight = ((o * per_group.0 + c % per_group.0) * self.kernel.0 + tap.kernel.0) * self.kernel.1 + tap.kernel.1;
+                    let weight = ((o * per_group.0 + c % per_group.0) * self.kernel.0 + tap.kernel.0)
+                        * self.kernel.1
+                        + tap.kernel.1;
                     f((m * cw + cw - 1 - slot) * s + place, weight);
                 }
             }
@@ -492,7 +507,16 @@ mod tests {
 
     #[test]
     fn strided_pointwise_convolutions_touch_only_the_pixels_they_need() {
-        let geometry = Geometry::conv2d(Conv2d { input: [4, 16, 16], output: [4, 8, 8], kernel: [1, 1], stride: [2, 2], pads: [0; 4], dilation: [1, 1], groups: 1 }).unwrap();
+        let geometry = Geometry::conv2d(Conv2d {
+            input: [4, 16, 16],
+            output: [4, 8, 8],
+            kernel: [1, 1],
+            stride: [2, 2],
+            pads: [0; 4],
+            dilation: [1, 1],
+            groups: 1,
+        })
+        .unwrap();
         let p = Packing::choose(&geometry, 256, &COSTS).unwrap();
         assert_eq!(p.phases, [(0, 0)]);
         check(&geometry, 256, &COSTS);

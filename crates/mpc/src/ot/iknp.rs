@@ -8,10 +8,10 @@
 
 use std::collections::VecDeque;
 
-use super::{CotReceiver, CotSender, Ledger, OtKind, Step};
+use super::{take, CotReceiver, CotSender, Ledger, OtKind, Step};
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
-use crate::error::{MpcError, Result};
+use crate::error::Result;
 use crate::simd;
 
 /// Words of 64 rows in one batch of columns.
@@ -27,19 +27,6 @@ fn rows_of(columns: &[Vec<u64>], word: usize, out: &mut VecDeque<Block>) {
         simd::transpose64(h);
     }
     out.extend((0..64).map(|i| Block::from(halves[0][i]) | Block::from(halves[1][i]) << 64));
-}
-
-fn take(store: &mut VecDeque<Block>, ledger: &mut Ledger, out: &mut [Block]) -> Result<()> {
-    let missing = (out.len() as u64).saturating_sub(store.len() as u64);
-    if missing > 0 {
-        return Err(MpcError::Exhausted { missing });
-    }
-    ledger.draw(out.len() as u64);
-    let n = out.len();
-    for (o, b) in out.iter_mut().zip(store.drain(..n)) {
-        *o = b;
-    }
-    Ok(())
 }
 
 fn send_words(ch: &mut dyn Channel, words: &[u64]) -> Result<()> {

@@ -1,5 +1,7 @@
 //! When extensions talk, and how much: the one account that the extensions execute and the cost model replays.
 
+use crate::cost::CostModel;
+
 use super::lpn::{LpnParams, LPN_10, LPN_11, LPN_12, LPN_13};
 use super::softspoken;
 
@@ -8,6 +10,8 @@ use super::softspoken;
 pub enum OtKind {
     /// IKNP: 15.9 bytes per OT, cheapest set-up.
     Iknp,
+    /// SoftSpoken: 2 bytes per OT; the cheapest for a session of up to a few thousand ReLUs.
+    SoftSpoken,
     /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of 0.24 MB a direction.
     Silent(SilentSize),
 }
@@ -29,10 +33,25 @@ impl OtKind {
     /// The default: silent, medium table (a larger one saves 4 % of the bytes of a ReLU and waits more for the cache).
     pub const SILENT: Self = Self::Silent(SilentSize::Medium);
 
+    /// The kind that sends least for `demand[d]` OTs in direction d ([`CostModel::drawn`] counts them).
+    pub fn for_demand(demand: [u64; 2]) -> Self {
+        let bytes = |kind| {
+            let mut m = CostModel::new(kind);
+            m.ensure(demand);
+            m.cost().bytes()
+        };
+        if bytes(Self::SoftSpoken) <= bytes(Self::SILENT) {
+            Self::SoftSpoken
+        } else {
+            Self::SILENT
+        }
+    }
+
     /// A number for the handshake.
     pub(crate) fn code(self) -> u64 {
         match self {
             Self::Iknp => 1,
+            Self::SoftSpoken => 2,
             Self::Silent(s) => 0x10 + s.params().depth as u64,
         }
     }
@@ -40,14 +59,14 @@ impl OtKind {
     /// Values that go through the protocols in one pass.
     pub fn default_chunk(self) -> usize {
         match self {
-            Self::Iknp => 1 << 14,
+            Self::Iknp | Self::SoftSpoken => 1 << 14,
             Self::Silent(_) => 1 << 20,
         }
     }
 
     /// Whether the sender of the correlated OTs is the one who speaks in `ensure`.
     pub(crate) fn sender_speaks(self) -> bool {
-        self != Self::Iknp
+        matches!(self, Self::Silent(_))
     }
 }
 
@@ -66,14 +85,14 @@ impl SilentSize {
 /// One message of an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// IKNP columns for so many OTs, receiver to sender.
+    /// Columns for so many OTs, receiver to sender.
     Extend {
         /// A multiple of 64.
         rows: u64,
     },
-    /// Small-field OTs that begin a silent extension, receiver to sender.
+    /// Trees of a small-field extension and its first OTs, receiver to sender.
     Small {
-        /// A multiple of 64.
+        /// A multiple of 64, or zero.
         rows: u64,
     },
     /// Corrections of so many trees of the bootstrap iteration, sender to receiver.
@@ -120,7 +139,14 @@ impl Ledger {
 
     /// The next set-up message, until there is none: one from the receiver, one from the sender.
     pub(crate) fn next_start(&mut self) -> Option<Step> {
-        let OtKind::Silent(size) = self.kind else { return None };
+        let size = match self.kind {
+            OtKind::Iknp => return None,
+            OtKind::SoftSpoken => {
+                self.started = self.started.saturating_add(1);
+                return (self.started == 1).then_some(Step::Small { rows: 0 });
+            }
+            OtKind::Silent(size) => size,
+        };
         self.started += 1;
         match self.started {
             1 => Some(Step::Small { rows: LPN_10.base().next_multiple_of(64) }),
@@ -136,7 +162,7 @@ impl Ledger {
     pub(crate) fn next_step(&mut self, n: u64) -> Option<Step> {
         let missing = n.checked_sub(self.free).filter(|&m| m > 0)?;
         match self.kind {
-            OtKind::Iknp => {
+            OtKind::Iknp | OtKind::SoftSpoken => {
                 let rows = missing.next_multiple_of(64);
                 self.free += rows;
                 Some(Step::Extend { rows })
@@ -159,11 +185,12 @@ impl Ledger {
     /// Whether the sender speaks, and bytes.
     pub(crate) fn step_message(&self, step: Step) -> (bool, u64) {
         let depth = match self.kind {
-            OtKind::Iknp => 0,
+            OtKind::Iknp | OtKind::SoftSpoken => 0,
             OtKind::Silent(size) => u64::from(size.params().depth),
         };
         match step {
-            Step::Extend { rows } => (false, rows / 8 * 127),
+            Step::Extend { rows } if self.kind == OtKind::Iknp => (false, rows / 8 * 127),
+            Step::Extend { rows } => (false, softspoken::bytes(rows) - softspoken::bytes(0)),
             Step::Small { rows } => (false, softspoken::bytes(rows)),
             Step::Boot { trees } => (true, trees * 16 * u64::from(LPN_10.depth)),
             Step::Trees { trees } | Step::Roll { trees } => (true, trees * 16 * depth),

@@ -1,7 +1,7 @@
 //! Oblivious transfer. Everything rests on *correlated OT with random choices*: the sender holds a global
 //! Delta with bit 0 set and blocks q with bit 0 clear, the receiver blocks t = q ^ b*Delta, so that bit 0 of t
-//! is its random choice b. Two extensions supply them behind [`CotSender`] and [`CotReceiver`]:
-//! [`iknp`] (16 bytes each) and [`ferret`] (a fraction of a bit each, begun by [`softspoken`], 2 bytes each). Random, chosen and 1-of-2^k OT are
+//! is its random choice b. Three extensions supply them behind [`CotSender`] and [`CotReceiver`]:
+//! [`iknp`] (16 bytes each), [`softspoken`] (2) and [`ferret`] (a fraction of a bit each). Random, chosen and 1-of-2^k OT are
 //! derived from them by hashing in [`chosen`] and [`one_of_n`].
 
 pub mod base;
@@ -20,7 +20,9 @@ pub use lpn::LpnParams;
 
 use crate::block::Block;
 use crate::channel::Channel;
-use crate::error::Result;
+use std::collections::VecDeque;
+
+use crate::error::{MpcError, Result};
 
 /// The sender of correlated OTs.
 pub trait CotSender: Send {
@@ -102,6 +104,20 @@ pub(crate) fn recv_blocks(ch: &mut dyn Channel, out: &mut [Block]) -> Result<()>
             a.copy_from_slice(b);
             *x = Block::from_le_bytes(a);
         }
+    }
+    Ok(())
+}
+
+/// Draws from the stock of an extension that makes OTs in batches.
+fn take(store: &mut VecDeque<Block>, ledger: &mut Ledger, out: &mut [Block]) -> Result<()> {
+    let missing = (out.len() as u64).saturating_sub(store.len() as u64);
+    if missing > 0 {
+        return Err(MpcError::Exhausted { missing });
+    }
+    ledger.draw(out.len() as u64);
+    let n = out.len();
+    for (o, b) in out.iter_mut().zip(store.drain(..n)) {
+        *o = b;
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! OT extension over a small field: Roy, "SoftSpokenOT" (CRYPTO 2022), semi-honest, with 8-bit groups: two bytes
-//! per OT where IKNP sends sixteen, for sixteen times the hashing. It bootstraps the silent extension.
+//! per OT where IKNP sends sixteen, for sixteen times the hashing. It bootstraps the silent extension, and serves small sessions by itself.
 //!
 //! Delta is cut into 16 groups of 8 bits. For each, a GGM tree of 256 leaves gives the receiver of the extension all
 //! seeds r_x and the sender all but the one at x = Delta_g. With u = XOR_x r_x and v_i = XOR of the r_x with bit i of
 //! x set, the sender can compute q_i = XOR over x of bit i of (x ^ Delta_g) times r_x = v_i ^ Delta_gi * u. The
 //! receiver sends u ^ r for its choice bits r, and the sender adds Delta_gi * (u ^ r).
+
+use std::collections::VecDeque;
 
 use zeroize::Zeroize;
 
@@ -13,7 +15,7 @@ use crate::channel::Channel;
 use crate::error::Result;
 use crate::simd::{self, FixedKey};
 
-use super::{recv_blocks, send_blocks, CLEAR};
+use super::{recv_blocks, send_blocks, take, CotReceiver, CotSender, Ledger, OtKind, Step, CLEAR};
 
 /// Bits of a group.
 const BITS: usize = 8;
@@ -23,7 +25,7 @@ const GROUPS: usize = 128 / BITS;
 /// Words of 64 OTs made at a time.
 const BATCH: usize = 16;
 
-/// Bytes for `rows` OTs (a multiple of 64), all sent by the receiver of the extension: two corrections per level of
+/// Bytes for the first `rows` OTs (a multiple of 64), all sent by the receiver of the extension: two corrections per level of
 /// each tree, and one bit per group and OT.
 pub const fn bytes(rows: u64) -> u64 {
     (128 * 2 * 16) + rows / 8 * GROUPS as u64
@@ -63,7 +65,7 @@ fn fold(streams: &mut [[u64; BATCH]]) -> ([u64; BATCH], [[u64; BATCH]; BITS]) {
 }
 
 /// Turns columns into blocks.
-fn emit(columns: &[[u64; BATCH]], n: usize, out: &mut Vec<Block>) {
+fn emit(columns: &[[u64; BATCH]], n: usize, out: &mut VecDeque<Block>) {
     for w in 0..n {
         let mut halves = [[0u64; 64]; 2];
         for (c, column) in columns.iter().enumerate() {
@@ -79,38 +81,49 @@ pub struct Sender {
     delta: Block,
     keys: Vec<Block>,
     tree: FixedKey,
+    /// Streams by group; empty before the trees are there.
+    prgs: Vec<Vec<Option<Prg>>>,
+    store: VecDeque<Block>,
+    ledger: Ledger,
 }
 
 impl Sender {
     /// `delta` has bit 0 set; `keys[i]` is the base OT's key for bit i of **!delta**.
     pub(crate) fn new(delta: Block, keys: Vec<Block>, tree: FixedKey) -> Self {
-        Self { delta, keys, tree }
+        Self {
+            delta,
+            keys,
+            tree,
+            prgs: Vec::new(),
+            store: VecDeque::new(),
+            ledger: Ledger::new(OtKind::SoftSpoken),
+        }
     }
 
-    /// Delta.
-    pub fn delta(&self) -> Block {
-        self.delta
-    }
-
-    /// Makes `rows` (a multiple of 64) OTs, once.
-    ///
-    /// # Errors
-    /// When the channel fails.
-    pub fn batch(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<Vec<Block>> {
+    fn plant(&mut self, ch: &mut dyn Channel) -> Result<()> {
         let mut corrections = [0; 256];
         recv_blocks(ch, &mut corrections)?;
-        let mut prgs = Vec::with_capacity(GROUPS);
-        for (g, corrections) in corrections.chunks_exact(2 * BITS).enumerate() {
-            prgs.push(self.open(g, corrections));
-        }
-        let mut out = Vec::with_capacity(rows as usize);
+        let trees = corrections.chunks_exact(2 * BITS).enumerate();
+        self.prgs = trees.map(|(g, c)| self.open(g, c)).collect();
+        self.keys.zeroize();
+        Ok(())
+    }
+
+    /// Plants the trees and makes `rows` (a multiple of 64) OTs, for the set-up of another extension.
+    pub(crate) fn batch(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<Vec<Block>> {
+        self.plant(ch)?;
+        self.extend(ch, rows)?;
+        Ok(self.store.drain(..).collect())
+    }
+
+    fn extend(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<()> {
         let mut columns = [[0; BATCH]; 128];
         let mut left = rows as usize / 64;
         let mut streams = [[0; BATCH]; LEAVES];
         let mut words = [0u8; 8 * BATCH];
         while left > 0 {
             let n = left.min(BATCH);
-            for (g, (prgs, columns)) in prgs.iter_mut().zip(columns.chunks_exact_mut(BITS)).enumerate() {
+            for (g, (prgs, columns)) in self.prgs.iter_mut().zip(columns.chunks_exact_mut(BITS)).enumerate() {
                 let hole = (self.delta >> (BITS * g)) as usize % LEAVES;
                 for (x, p) in prgs.iter_mut().enumerate() {
                     // Stream x goes to place x ^ hole; the unknown one to 0, where it counts in no v_i.
@@ -130,11 +143,12 @@ impl Sender {
                     }
                 }
             }
-            emit(&columns, n, &mut out);
+            let old = self.store.len();
+            emit(&columns, n, &mut self.store);
+            self.store.range_mut(old..).for_each(|b| *b &= CLEAR);
             left -= n;
         }
-        out.iter_mut().for_each(|b| *b &= CLEAR);
-        Ok(out)
+        Ok(())
     }
 
     /// The streams of group g, but for the one at Delta_g.
@@ -156,10 +170,39 @@ impl Sender {
     }
 }
 
+impl CotSender for Sender {
+    fn delta(&self) -> Block {
+        self.delta
+    }
+
+    fn start(&mut self, ch: &mut dyn Channel) -> Result<()> {
+        match self.ledger.next_start() {
+            Some(_) => self.plant(ch),
+            None => Ok(()),
+        }
+    }
+
+    fn ensure(&mut self, ch: &mut dyn Channel, n: u64) -> Result<()> {
+        while let Some(Step::Extend { rows }) = self.ledger.next_step(n) {
+            self.extend(ch, rows)?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, out: &mut [Block]) -> Result<()> {
+        take(&mut self.store, &mut self.ledger, out)
+    }
+
+    fn available(&self) -> u64 {
+        self.ledger.available()
+    }
+}
+
 impl Drop for Sender {
     fn drop(&mut self) {
         self.delta.zeroize();
         self.keys.zeroize();
+        self.store.iter_mut().for_each(Zeroize::zeroize);
     }
 }
 
@@ -168,26 +211,40 @@ pub struct Receiver {
     keys: Vec<[Block; 2]>,
     tree: FixedKey,
     secrets: Prg,
+    prgs: Vec<Vec<Prg>>,
+    store: VecDeque<Block>,
+    ledger: Ledger,
 }
 
 impl Receiver {
     /// `keys` are the base OT's pairs; `secrets` the source of trees and choice bits.
     pub(crate) fn new(keys: Vec<[Block; 2]>, tree: FixedKey, secrets: Prg) -> Self {
-        Self { keys, tree, secrets }
+        Self {
+            keys,
+            tree,
+            secrets,
+            prgs: Vec::new(),
+            store: VecDeque::new(),
+            ledger: Ledger::new(OtKind::SoftSpoken),
+        }
+    }
+
+    fn plant(&mut self, ch: &mut dyn Channel) -> Result<()> {
+        let mut corrections = Vec::with_capacity(256);
+        self.prgs = (0..GROUPS).map(|g| self.grow_tree(g, &mut corrections)).collect();
+        self.keys.iter_mut().for_each(Zeroize::zeroize);
+        send_blocks(ch, &corrections)?;
+        ch.flush()
     }
 
     /// As [`Sender::batch`].
-    ///
-    /// # Errors
-    /// When the channel fails.
-    pub fn batch(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<Vec<Block>> {
-        let mut prgs = Vec::with_capacity(GROUPS);
-        let mut corrections = Vec::with_capacity(256);
-        for g in 0..GROUPS {
-            prgs.push(self.plant(g, &mut corrections));
-        }
-        send_blocks(ch, &corrections)?;
-        let mut out = Vec::with_capacity(rows as usize);
+    pub(crate) fn batch(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<Vec<Block>> {
+        self.plant(ch)?;
+        self.extend(ch, rows)?;
+        Ok(self.store.drain(..).collect())
+    }
+
+    fn extend(&mut self, ch: &mut dyn Channel, rows: u64) -> Result<()> {
         let mut columns = [[0; BATCH]; 128];
         let mut streams = [[0; BATCH]; LEAVES];
         let mut left = rows as usize / 64;
@@ -195,7 +252,7 @@ impl Receiver {
             let n = left.min(BATCH);
             let mut r = [0; BATCH];
             self.secrets.words(&mut r[..n]);
-            for (prgs, columns) in prgs.iter_mut().zip(columns.chunks_exact_mut(BITS)) {
+            for (prgs, columns) in self.prgs.iter_mut().zip(columns.chunks_exact_mut(BITS)) {
                 prgs.iter_mut().zip(&mut streams).for_each(|(p, s)| p.words(s));
                 let (u, v) = fold(&mut streams);
                 columns.copy_from_slice(&v);
@@ -204,15 +261,14 @@ impl Receiver {
                 }
             }
             columns[0] = r;
-            emit(&columns, n, &mut out);
+            emit(&columns, n, &mut self.store);
             left -= n;
         }
-        ch.flush()?;
-        Ok(out)
+        ch.flush()
     }
 
     /// Grows group g's tree, appends its corrections, returns its streams.
-    fn plant(&mut self, g: usize, corrections: &mut Vec<Block>) -> Vec<Prg> {
+    fn grow_tree(&mut self, g: usize, corrections: &mut Vec<Block>) -> Vec<Prg> {
         let mut nodes = [0; LEAVES];
         for level in 0..BITS {
             let sums = if level == 0 {
@@ -230,9 +286,34 @@ impl Receiver {
     }
 }
 
+impl CotReceiver for Receiver {
+    fn start(&mut self, ch: &mut dyn Channel) -> Result<()> {
+        match self.ledger.next_start() {
+            Some(_) => self.plant(ch),
+            None => Ok(()),
+        }
+    }
+
+    fn ensure(&mut self, ch: &mut dyn Channel, n: u64) -> Result<()> {
+        while let Some(Step::Extend { rows }) = self.ledger.next_step(n) {
+            self.extend(ch, rows)?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, out: &mut [Block]) -> Result<()> {
+        take(&mut self.store, &mut self.ledger, out)
+    }
+
+    fn available(&self) -> u64 {
+        self.ledger.available()
+    }
+}
+
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.keys.iter_mut().for_each(Zeroize::zeroize);
+        self.store.iter_mut().for_each(Zeroize::zeroize);
     }
 }
 

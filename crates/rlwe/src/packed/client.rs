@@ -38,7 +38,13 @@ impl PackedClient {
     }
 
     /// `-(a s) + e + message` in coefficient form for a mask `a` in evaluation form; overwrites `out`.
-    fn encrypt_message(&self, mask: &[u64], prg: &mut Prg, message: impl Fn(usize) -> u64, out: &mut [u64]) -> Result<(), CipherError> {
+    fn encrypt_message(
+        &self,
+        mask: &[u64],
+        prg: &mut Prg,
+        message: impl Fn(usize) -> u64,
+        out: &mut [u64],
+    ) -> Result<(), CipherError> {
         let p = self.context.prime();
         out.copy_from_slice(mask);
         self.context.ntt().multiply_slots(out, &self.secret_hat)?;
@@ -68,9 +74,18 @@ impl PackedClient {
     ///
     /// # Errors
     /// [`CipherError::Ring`] when a slice has not N elements.
-    pub fn encrypt_into(&self, params: &PackedParams, mask: &[u64], share: &[u64], prg: &mut Prg, out: &mut [u64]) -> Result<(), CipherError> {
+    pub fn encrypt_into(
+        &self,
+        params: &PackedParams,
+        mask: &[u64],
+        share: &[u64],
+        prg: &mut Prg,
+        out: &mut [u64],
+    ) -> Result<(), CipherError> {
         let n = self.context.ring_degree();
-        for (what, len) in [("mask", mask.len()), ("share polynomial", share.len()), ("ciphertext", out.len())] {
+        for (what, len) in
+            [("mask", mask.len()), ("share polynomial", share.len()), ("ciphertext", out.len())]
+        {
             if len != n {
                 return Err(RingError::Length { what, expected: n, got: len }.into());
             }
@@ -83,7 +98,14 @@ impl PackedClient {
     ///
     /// # Errors
     /// [`CipherError::Ring`] when lengths differ or a place is not below N.
-    pub fn open(&self, params: &PackedParams, c1: &[u64], c0: &[u64], places: &[usize], out: &mut [u64]) -> Result<(), CipherError> {
+    pub fn open(
+        &self,
+        params: &PackedParams,
+        c1: &[u64],
+        c0: &[u64],
+        places: &[usize],
+        out: &mut [u64],
+    ) -> Result<(), CipherError> {
         let (n, r) = (self.context.ring_degree(), params.response_bits());
         for (what, len) in [("answer coefficients", c0.len()), ("shares", out.len())] {
             if len != places.len() {
@@ -91,7 +113,12 @@ impl PackedClient {
             }
         }
         if let Some(place) = places.iter().find(|p| **p >= n) {
-            return Err(RingError::Length { what: "coefficient of an answer (below)", expected: n, got: *place }.into());
+            return Err(RingError::Length {
+                what: "coefficient of an answer (below)",
+                expected: n,
+                got: *place,
+            }
+            .into());
         }
         let exact = &self.context.inner.exact;
         let hat = exact.words_hat(c1, r)?;

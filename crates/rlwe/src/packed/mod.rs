@@ -80,7 +80,11 @@ impl PackedSpec {
         let relative = self.noise() * share / f64::from(PRIME_BITS).exp2() * 1.01
             + self.switch_noise() / f64::from(RESPONSE_EXTRA_BITS).exp2();
         if self.ring_bits == 0 || relative >= 0.5 {
-            return Err(CipherError::TooWide { ring_bits: self.ring_bits, noise_bits: self.noise().log2().ceil() as u32, modulus_bits: PRIME_BITS });
+            return Err(CipherError::TooWide {
+                ring_bits: self.ring_bits,
+                noise_bits: self.noise().log2().ceil() as u32,
+                modulus_bits: PRIME_BITS,
+            });
         }
         Ok(PackedParams { spec: *self, response_bits })
     }
@@ -163,7 +167,13 @@ impl PackedContext {
     ///
     /// # Errors
     /// [`CipherError::Ring`] unless `out` has N words.
-    pub fn mask_hat(&self, seed: &[u8; 32], stage: u32, index: u32, out: &mut [u64]) -> Result<(), CipherError> {
+    pub fn mask_hat(
+        &self,
+        seed: &[u8; 32],
+        stage: u32,
+        index: u32,
+        out: &mut [u64],
+    ) -> Result<(), CipherError> {
         let n = self.ring_degree();
         if out.len() != n {
             return Err(RingError::Length { what: "mask", expected: n, got: out.len() }.into());
@@ -208,7 +218,9 @@ fn sub_mod(a: u64, b: u64, p: u64) -> u64 {
 }
 
 fn signed_mod(v: i64, p: u64) -> u64 {
-    let r = v.unsigned_abs() % p;
+    let size = v.unsigned_abs();
+    // Nearly all are small; a division would cost more than the rest of a transform.
+    let r = if size < p { size } else { size % p };
     if v < 0 && r != 0 {
         p - r
     } else {

@@ -58,7 +58,12 @@ impl PackedServer {
         check_reduced(c0, p)?;
         if !share.is_empty() {
             if share.len() != c0.len() {
-                return Err(RingError::Length { what: "share polynomial", expected: c0.len(), got: share.len() }.into());
+                return Err(RingError::Length {
+                    what: "share polynomial",
+                    expected: c0.len(),
+                    got: share.len(),
+                }
+                .into());
             }
             for (c, x) in c0.iter_mut().zip(share) {
                 *c = add_mod(*c, self.context.scale_share(*x, params.ring_bits()), p);
@@ -71,7 +76,14 @@ impl PackedServer {
     ///
     /// # Errors
     /// [`CipherError::Ring`] when lengths differ or there are more than 4096 terms.
-    pub fn combine(&self, c0: &[&[u64]], c1: &[&[u64]], weights: &[&WeightPoly], out0: &mut [u64], out1: &mut [u64]) -> Result<(), CipherError> {
+    pub fn combine(
+        &self,
+        c0: &[&[u64]],
+        c1: &[&[u64]],
+        weights: &[&WeightPoly],
+        out0: &mut [u64],
+        out1: &mut [u64],
+    ) -> Result<(), CipherError> {
         let w: Vec<&[u64]> = weights.iter().map(|w| w.slots()).collect();
         Ok(mac::dot(simd::isa(), &self.context.inner.dot, &[c0, c1], &w, &mut [out0, out1])?)
     }
@@ -99,7 +111,12 @@ impl PackedServer {
             }
         }
         if let Some(place) = places.iter().find(|place| **place >= n) {
-            return Err(RingError::Length { what: "coefficient of an answer (below)", expected: n, got: *place }.into());
+            return Err(RingError::Length {
+                what: "coefficient of an answer (below)",
+                expected: n,
+                got: *place,
+            }
+            .into());
         }
         let ntt = self.context.ntt();
         let mut small = vec![0i8; n];
@@ -140,7 +157,10 @@ struct Switch {
 impl Switch {
     fn new(p: u64, response_bits: u32) -> Self {
         // 2^(64 + r) / p < 2^64 while r < 50 <= log2 p + 1.
-        Self { factor: ((1u128 << (64 + response_bits)) / u128::from(p)) as u64, mask: low_mask(response_bits) }
+        Self {
+            factor: ((1u128 << (64 + response_bits)) / u128::from(p)) as u64,
+            mask: low_mask(response_bits),
+        }
     }
 
     fn apply(&self, x: u64) -> u64 {

@@ -35,7 +35,8 @@ fn stage(n: usize, ring_bits: u32, terms: usize, seed: u8, weight: i64) -> (Vec<
 
     let client = PackedClient::generate(&context, &mut prg).unwrap();
     let session = [7; 32];
-    let server = PackedServer::new(&context, &session, &client.public_key(&session, &mut prg).unwrap()).unwrap();
+    let server =
+        PackedServer::new(&context, &session, &client.public_key(&session, &mut prg).unwrap()).unwrap();
     let (mut c0s, mut c1s, mut ws) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..terms {
         let (mut a, mut c0) = (vec![0; n], vec![0; n]);
@@ -58,7 +59,8 @@ fn stage(n: usize, ring_bits: u32, terms: usize, seed: u8, weight: i64) -> (Vec<
 
     let mut want = vec![0u64; n];
     for i in 0..terms {
-        let x: Vec<u64> = client_shares[i].iter().zip(&server_shares[i]).map(|(a, b)| a.wrapping_add(*b)).collect();
+        let x: Vec<u64> =
+            client_shares[i].iter().zip(&server_shares[i]).map(|(a, b)| a.wrapping_add(*b)).collect();
         for (w, v) in want.iter_mut().zip(negacyclic(&x, &weights[i])) {
             *w = w.wrapping_add(v);
         }
@@ -80,7 +82,9 @@ fn stage(n: usize, ring_bits: u32, terms: usize, seed: u8, weight: i64) -> (Vec<
 
 #[test]
 fn shares_sum_to_the_product_up_to_the_stated_unit() {
-    for (n, ring_bits, terms, weight) in [(2048, 26, 3, 127), (2048, 30, 1, 127), (4096, 28, 2, 127), (2048, 8, 2, 3), (8192, 24, 1, 127)] {
+    for (n, ring_bits, terms, weight) in
+        [(2048, 26, 3, 127), (2048, 30, 1, 127), (4096, 28, 2, 127), (2048, 8, 2, 3), (8192, 24, 1, 127)]
+    {
         let (mut wrong, mut all, mut expected) = (0, 0, 0.0);
         for seed in 0..4 {
             let (errors, spec) = stage(n, ring_bits, terms, seed, weight);
@@ -99,7 +103,10 @@ fn shares_sum_to_the_product_up_to_the_stated_unit() {
 fn too_wide_rings_and_foreign_words_are_refused() {
     let spec = PackedSpec { ring_degree: 2048, ring_bits: 40, weight_l2: 2000.0 };
     assert!(matches!(spec.choose(), Err(CipherError::TooWide { .. })));
-    assert!(matches!(PackedSpec { ring_degree: 1024, ring_bits: 20, ..spec }.choose(), Err(CipherError::Insecure { .. })));
+    assert!(matches!(
+        PackedSpec { ring_degree: 1024, ring_bits: 20, ..spec }.choose(),
+        Err(CipherError::Insecure { .. })
+    ));
     let context = PackedContext::new(2048).unwrap();
     let key = PackedPublicKey { pk0: vec![context.prime(); 2048] };
     assert!(matches!(PackedServer::new(&context, &[0; 32], &key), Err(CipherError::NotReduced)));

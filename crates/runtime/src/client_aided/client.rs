@@ -1,22 +1,21 @@
 //! The client: owns the inputs and the keys, and computes the non-linear layers in the clear.
 
+use super::exchange::Exchange;
 use super::inputs::{self, Input, Output};
 use super::tiles::{mask_id, Sink, TileContext, Worker};
-use super::IN_FLIGHT;
 use crate::channel::{send_failure, Channel};
 use crate::compute::{Compute, Shelf};
-use crate::error::{Error, ProtocolError, TransportError};
-use crate::plan::{ClientStage, Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
+use crate::error::{check_environment, Error, ProtocolError, TransportError};
+use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
 use crate::program::{
     self, interleave, Data, InputView, Monitor, RowRunner, SegmentKind, Slot, StageProgram, Storage, Values,
 };
 use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
-use crate::wire::{Begin, Block, End, FrameBuilder, Hello, Kind, HEADER, PROTOCOL};
+use crate::wire::{Begin, Block, End, FrameBuilder, Hello, Kind, PROTOCOL};
 use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
 use hushnet_rlwe::{BatchContext, ClientKey};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// How a client works.
@@ -38,6 +37,9 @@ impl Default for ClientOptions {
 
 /// Called as a run proceeds; `Break` stops it.
 pub type OnProgress<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
+
+/// Reports `(stage, tiles done, tiles)`; an error stops the run.
+type Tell<'a> = dyn FnMut(usize, usize, usize) -> Result<(), Error> + 'a;
 
 /// An open session with a server. Serves many batches; every block of images has a secret key of its own.
 pub struct Client {
@@ -100,6 +102,7 @@ impl Client {
         channel: &mut dyn Channel,
         options: &ClientOptions,
     ) -> Result<(Plan, BatchContext, [u8; 32]), Error> {
+        check_environment()?;
         let limits = &options.plan.limits;
         let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
         channel.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));
@@ -290,7 +293,7 @@ impl Client {
         plan: &Plan,
         run: &mut BlockRun<'_>,
         trace: &mut Trace,
-        tell: &mut dyn FnMut(usize, usize, usize) -> Result<(), Error>,
+        tell: &mut Tell<'_>,
     ) -> Result<(), Error> {
         let compute = self.options.compute.clone();
         let mut first_segment = 0;
@@ -308,11 +311,7 @@ impl Client {
                 Stage::Linear(linear) => {
                     tell(index, 0, linear.tiles.len())?;
                     self.keep_masks(index, linear, run.more)?;
-                    let next = match plan.stages().get(index + 1) {
-                        Some(Stage::Client(c)) => Some(c),
-                        _ => None,
-                    };
-                    first_segment = self.linear(plan, (index, linear), next, run, trace, tell)?;
+                    first_segment = self.linear(plan, (index, linear), run, trace, tell)?;
                     trace.rounds += 1;
                 }
             }
@@ -357,16 +356,12 @@ impl Client {
         &mut self,
         plan: &Plan,
         (index, stage): (usize, &LinearStage),
-        next: Option<&ClientStage>,
         run: &mut BlockRun<'_>,
         trace: &mut Trace,
-        tell: &mut dyn FnMut(usize, usize, usize) -> Result<(), Error>,
+        tell: &mut Tell<'_>,
     ) -> Result<usize, Error> {
-        let StageProgram::Linear { fused, keep, free } = plan.program(index) else { return Ok(0) };
-        let segment = match (fused, plan.stages().get(index + 1).map(|_| plan.program(index + 1))) {
-            (true, Some(StageProgram::Client(segments))) => segments.first(),
-            _ => None,
-        };
+        let StageProgram::Linear { keep, free, .. } = plan.program(index) else { return Ok(0) };
+        let segment = plan.fused_segment(index);
         let rows = segment.and_then(|s| match &s.kind {
             SegmentKind::Rows(r) => Some(r),
             SegmentKind::Whole(_) => None,
@@ -378,6 +373,7 @@ impl Client {
         if *keep {
             stored.push(Data::new(Storage::of(output), output.elements * images));
         }
+        let per_feature = stored.len();
         let context = || TileContext {
             context: &self.context,
             key: &run.key,
@@ -388,18 +384,15 @@ impl Client {
             block: run.index,
             images,
         };
-        let runner = rows.map(|program| RowRunner {
-            program,
-            values: &run.values,
-            monitor: &run.monitor,
-            given: Some(stage.output),
-        });
-        let per_feature = stored.len();
-        let all = interleave(&mut stored, images, output.elements);
-        let mut sink = Sink::new(
+        let sink = Sink::new(
             context(),
-            (all, per_feature, *keep),
-            runner,
+            (interleave(&mut stored, images, output.elements), per_feature, *keep),
+            rows.map(|program| RowRunner {
+                program,
+                values: &run.values,
+                monitor: &run.monitor,
+                given: Some(stage.output),
+            }),
             &self.sums[index],
             (stage.output, output),
             &run.monitor,
@@ -408,58 +401,22 @@ impl Client {
         let Some(input) = run.values.data(stage.input) else {
             return Err(Error::Internal(format!("stage '{}' has no input", stage.name)));
         };
-        let masks = self.masks[index].as_deref();
-        let (compute, report) = (&self.options.compute, &mut trace.stages[index]);
-        let (mut sent, mut arrived, mut decrypting, mut buffer) = (0, 0, 0.0, Vec::new());
-        for tile in 0..stage.tiles.len() {
-            while sent < stage.tiles.len() && sent < tile + IN_FLIGHT {
-                let start = Instant::now();
-                let length = stage.request_bytes(sent);
-                let mut frame = FrameBuilder::reuse(
-                    std::mem::take(&mut buffer),
-                    Kind::Request,
-                    index as u32,
-                    sent as u32,
-                    length,
-                )?;
-                compute.run(|| upload.encrypt(sent, input, masks, frame.payload_mut()))?;
-                report.seconds.encrypt += since(start);
-                let start = Instant::now();
-                self.channel.send(frame.finish())?;
-                report.bytes_up += (HEADER + length) as u64;
-                report.seconds.send += since(start);
-                sent += 1;
+        let exchange = Exchange {
+            upload,
+            input,
+            masks: self.masks[index].as_deref(),
+            sink,
+            compute: &self.options.compute,
+        };
+        let mut check = |done: usize| -> Result<(), Error> {
+            if segment.is_some() {
+                run.monitor.check(plan.stages()[index + 1].name(), plan.tensors())?;
             }
-            let start = Instant::now();
-            let frame = self.channel.recv()?;
-            report.seconds.wait += since(start);
-            let start = Instant::now();
-            let payload = frame.expect_payload(
-                Kind::Response,
-                index as u32,
-                tile as u32,
-                stage.response_bytes(tile),
-            )?;
-            report.bytes_down += frame.bytes().len() as u64;
-            compute.run(|| sink.receive(tile, arrived, payload))?;
-            arrived += stage.tile_outputs(tile);
-            decrypting += since(start);
-            buffer = frame.into_buffer();
-            if let Some(client) = next.filter(|_| *fused) {
-                run.monitor.check(&client.name, plan.tensors())?;
-            }
-            tell(index, tile + 1, stage.tiles.len())?;
-        }
-        let noise = sink.noise.load(Ordering::Relaxed);
-        let program_seconds = decrypting * sink.program_share();
-        drop(sink);
-        let bits = (noise.max(1) as f64).log2();
-        let report = &mut trace.stages[index];
-        report.noise_bits = Some(report.noise_bits.map_or(bits, |b| b.max(bits)));
-        report.noise_margin_bits = report.noise_bits.map(|b| f64::from(stage.params.delta_bits()) - 1.0 - b);
-        report.seconds.decrypt += decrypting - program_seconds;
+            tell(index, done, stage.tiles.len())
+        };
+        let measured = exchange.run(self.channel.as_mut(), &mut trace.stages[index], &mut check)?;
         if let Some(next) = trace.stages.get_mut(index + 1) {
-            next.seconds.program += program_seconds;
+            next.seconds.program += measured;
         }
         if *keep {
             if let Some(data) = stored.pop() {

@@ -3,6 +3,7 @@
 //! The server learns shapes only; the client learns every pre-activation.
 
 pub mod client;
+mod exchange;
 pub(crate) mod inputs;
 mod layer;
 pub mod server;
@@ -10,6 +11,7 @@ mod tiles;
 
 pub use client::{Client, ClientOptions};
 pub use inputs::{Input, Output};
+pub(crate) use server::KEPT_BYTES;
 pub use server::{ServerPlan, SessionEvent};
 
 /// Tiles that a client sends ahead of the answers.

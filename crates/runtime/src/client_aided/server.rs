@@ -3,7 +3,7 @@
 use super::layer::Layer;
 use crate::channel::{send_failure, Channel};
 use crate::compute::Compute;
-use crate::error::{Error, ProtocolError};
+use crate::error::{check_environment, Error, ProtocolError};
 use crate::plan::{GeometrySpec, LinearStage, MaskMode, Plan, Stage};
 use crate::trace::{shared_stages, since, ServerTrace};
 use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Hello, Kind, PROTOCOL};
@@ -99,6 +99,7 @@ impl ServerPlan {
     /// # Errors
     /// [`Error::Plan`] when the plan is a public part; [`Error::Internal`] when a layer cannot be prepared.
     pub fn new(plan: &Plan, compute: Compute) -> Result<Self, Error> {
+        check_environment()?;
         if !plan.has_weights() {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
             return Err(crate::plan::PlanError::Structure(detail.into()).into());

@@ -129,7 +129,7 @@ pub(super) struct Sink<'a> {
     pub sums: &'a [WordsHat],
     pub output: (usize, &'a Tensor),
     pub monitor: &'a Monitor,
-    pub noise: AtomicU64,
+    noise: AtomicU64,
     nanos: [AtomicU64; 2],
 }
 
@@ -145,6 +145,11 @@ impl<'a> Sink<'a> {
         let (rows, per_feature, keep) = rows;
         let (noise, nanos) = (AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)]);
         Self { tile, rows, per_feature, keep, runner, sums, output, monitor, noise, nanos }
+    }
+
+    /// log2 of the largest noise seen.
+    pub(super) fn noise_bits(&self) -> f64 {
+        (self.noise.load(Ordering::Relaxed).max(1) as f64).log2()
     }
 
     /// Share of the program in what the threads did, 0 to 1.

@@ -95,9 +95,7 @@ pub(crate) fn open<R>(
     Limits::check("the plan", bytes.len() as u64, limits.file_bytes)?;
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| container_error(&e))?;
     let metadata = header.metadata().clone().unwrap_or_default();
-    let get = |key: &'static str| {
-        metadata.get(key).ok_or(PlanError::Format { key, found: "missing".into() })
-    };
+    let get = |key: &'static str| metadata.get(key).ok_or(PlanError::Format { key, found: "missing".into() });
     let format = get("format")?;
     if format != FORMAT {
         return Err(PlanError::Format { key: "format", found: format!("{:.40?}", format) });
@@ -123,7 +121,6 @@ pub(crate) fn open<R>(
     }
     read(json, &tensors)
 }
-
 
 impl Plan {
     /// Reads and checks a plan file.

@@ -11,11 +11,11 @@ mod linear;
 mod ops;
 pub mod spec;
 
+pub(crate) use check::check_tensor;
 pub use error::PlanError;
 pub use file::{digest, TensorBytes};
-pub use limits::Limits;
-pub(crate) use check::check_tensor;
 pub(crate) use file::{encode, open, weights};
+pub use limits::Limits;
 pub(crate) use ops::check as check_op;
 pub use spec::{Engine, GeometrySpec, MaskMode, OpKind, PlanSpec, TileSpec, Trust, VERSION};
 
@@ -331,10 +331,34 @@ impl Plan {
     }
     /// A plan of client stages only, whose parts another trust model's plan has checked: what [`crate::program`] runs.
     /// `inputs` and `outputs` are kept as long as the plan runs.
-    pub(crate) fn client_only(spec: PlanSpec, tensors: Vec<Tensor>, stages: Vec<Stage>, inputs: Vec<Port>, outputs: Vec<Port>) -> Self {
+    pub(crate) fn client_only(
+        spec: PlanSpec,
+        tensors: Vec<Tensor>,
+        stages: Vec<Stage>,
+        inputs: Vec<Port>,
+        outputs: Vec<Port>,
+    ) -> Self {
         let programs = crate::program::compile(&tensors, &stages, &outputs);
         let client_memory = crate::program::peak_bytes(&tensors, &stages, &programs, 1);
-        Self(Arc::new(PlanParts { spec, json: String::new(), tensors, stages, inputs, outputs, programs, weights: false, client_memory }))
+        Self(Arc::new(PlanParts {
+            spec,
+            json: String::new(),
+            tensors,
+            stages,
+            inputs,
+            outputs,
+            programs,
+            weights: false,
+            client_memory,
+        }))
+    }
+    /// The first segment of the next stage, where it runs on the outputs of linear stage `stage` as they come.
+    pub(crate) fn fused_segment(&self, stage: usize) -> Option<&crate::program::Segment> {
+        use crate::program::StageProgram::{Client, Linear};
+        match (&self.0.programs[stage], self.0.programs.get(stage + 1)) {
+            (Linear { fused: true, .. }, Some(Client(segments))) => segments.first(),
+            _ => None,
+        }
     }
     pub(crate) fn program(&self, stage: usize) -> &crate::program::StageProgram {
         &self.0.programs[stage]

@@ -126,11 +126,11 @@ fn check_attributes(op: &OpKind, input: &Tensor) -> Check {
                 _ => Ok(()),
             }
         }
-        OpKind::Prelu { slope } => {
-            finite(slope)?;
+        OpKind::Prelu { slope: values } | OpKind::ChannelScale { factor: values } => {
+            finite(values)?;
             let channels = input.shape.first().copied().unwrap_or(1);
-            if slope.len() != 1 && slope.len() != channels {
-                return Err(format!("{} slopes for {channels} channels", slope.len()));
+            if values.len() != 1 && values.len() != channels {
+                return Err(format!("{} values for {channels} channels", values.len()));
             }
             Ok(())
         }

@@ -248,6 +248,9 @@ pub enum OpKind {
     Prelu {
         slope: Vec<f64>,
     },
+    ChannelScale {
+        factor: Vec<f64>,
+    },
     Clip {
         #[serde(default)]
         min: Option<f64>,

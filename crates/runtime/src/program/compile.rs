@@ -64,7 +64,7 @@ pub(crate) struct Step {
     pub tensor: usize,
     /// Scale and bound of the fixed tensor (operand of dequantize, result of quantize).
     pub fixed: Option<(f64, u64)>,
-    /// Features of a channel, for `prelu`.
+    /// Features of a channel, for `prelu` and `channel_scale`.
     pub channel: usize,
 }
 

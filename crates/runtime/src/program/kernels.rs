@@ -89,6 +89,7 @@ macro_rules! lanes {
 unary!(affine, x, mul, add => x * mul + add);
 unary!(relu, x => f::relu(x));
 unary!(leaky_relu, x, alpha => f::leaky_relu(x, alpha));
+unary!(times, x, factor => x * factor);
 unary!(prelu, x, slope => if x < 0.0 { x * slope } else { x });
 unary!(clip, x, lo, hi => f::smaller(f::larger(x, lo), hi));
 unary!(abs, x => x.abs());
@@ -281,5 +282,50 @@ kernel! {
         for (o, &x) in out.iter_mut().zip(x) {
             *o = f::larger(x, *o);
         }
+    }
+}
+
+/// Images and features of a square of the transposition.
+const SQUARE: usize = 8;
+
+/// `out[f * stride + i] = x[i * features + f]` for `out.len() / stride` features and `count` images.
+#[inline(always)]
+fn transpose<T: Copy + Into<f64>>(x: &[T], features: usize, count: usize, out: &mut [f64], stride: usize) {
+    for (block, rows) in out.chunks_mut(SQUARE * stride).enumerate() {
+        let (first, height) = (block * SQUARE, rows.len() / stride);
+        let mut done = 0;
+        if height == SQUARE {
+            // Squares are read image by image and written feature by feature, a cache line each.
+            while done + SQUARE <= count {
+                let mut square = [[0.0; SQUARE]; SQUARE];
+                for i in 0..SQUARE {
+                    let at = (done + i) * features + first;
+                    for (row, &value) in square.iter_mut().zip(&x[at..at + SQUARE]) {
+                        row[i] = value.into();
+                    }
+                }
+                for (row, values) in rows.chunks_exact_mut(stride).zip(&square) {
+                    row[done..done + SQUARE].copy_from_slice(values);
+                }
+                done += SQUARE;
+            }
+        }
+        for image in done..count {
+            for (f, row) in rows.chunks_exact_mut(stride).enumerate() {
+                row[image] = x[image * features + first + f].into();
+            }
+        }
+    }
+}
+
+kernel! {
+    fn transpose_f32(x: &[f32], features: usize, count: usize, out: &mut [f64], stride: usize) {
+        transpose(x, features, count, out, stride);
+    }
+}
+
+kernel! {
+    fn transpose_f64(x: &[f64], features: usize, count: usize, out: &mut [f64], stride: usize) {
+        transpose(x, features, count, out, stride);
     }
 }

@@ -17,7 +17,7 @@ mod tests;
 
 pub use values::InputData;
 
-pub(crate) use compile::{compile, peak_bytes, SegmentKind, StageProgram};
+pub(crate) use compile::{compile, peak_bytes, Segment, SegmentKind, StageProgram};
 pub(crate) use moves::sources;
 pub(crate) use rows::{allocate, interleave, RowRunner};
 pub(crate) use values::{Data, InputView, RowMut, Slot, Storage, Values};

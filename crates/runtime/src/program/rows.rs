@@ -11,6 +11,8 @@ use rayon::prelude::*;
 const CHUNK: usize = 512;
 /// Features whose network inputs are transposed together.
 const GROUP: usize = 16;
+/// Distance of their rows: not a multiple of 4 KiB, which would put all on the same lines of the first-level cache.
+const STRIDE: usize = CHUNK + 8;
 
 /// Registers of one thread.
 pub(crate) struct RowScratch {
@@ -39,7 +41,7 @@ impl RowRunner<'_> {
         RowScratch {
             real: vec![vec![0.0; CHUNK]; self.program.real_registers],
             fixed: vec![vec![0; CHUNK]; self.program.fixed_registers],
-            inputs: vec![vec![0.0; CHUNK * GROUP]; inputs],
+            inputs: vec![vec![0.0; STRIDE * GROUP]; inputs],
         }
     }
 
@@ -84,7 +86,7 @@ impl RowRunner<'_> {
             _ => None,
         });
         for (view, buffer) in views.zip(&mut scratch.inputs) {
-            view.transpose(feature, range, &mut buffer[..features * CHUNK], CHUNK);
+            view.transpose(feature, range, &mut buffer[..features * STRIDE], STRIDE);
         }
     }
 
@@ -109,7 +111,7 @@ impl RowRunner<'_> {
                 (Slot::Data(data), Register::Fixed(r)) => data.read_fixed(at, &mut scratch.fixed[r][..count]),
                 (Slot::Input(_), Register::Real(r)) => {
                     if let Some(buffer) = inputs.next() {
-                        let row = &buffer[in_group * CHUNK..];
+                        let row = &buffer[in_group * STRIDE..];
                         scratch.real[r][..count].copy_from_slice(&row[..count]);
                         self.check_finite(&scratch.real[r][..count], tensor, feature, start);
                     }
@@ -193,6 +195,11 @@ fn keeps_finite(kind: &OpKind) -> bool {
     )
 }
 
+/// The value of a channel, out of one or one for every channel (the plan was checked).
+fn of_channel(values: &[f64], channel: usize) -> f64 {
+    values.get(channel).or(values.first()).copied().unwrap_or(1.0)
+}
+
 fn elementwise(kind: &OpKind, x: &[f64], y: &[f64], channel: usize, out: &mut [f64]) {
     match kind {
         OpKind::Affine { mul, add } => kernels::affine(x, *mul, *add, out),
@@ -204,10 +211,8 @@ fn elementwise(kind: &OpKind, x: &[f64], y: &[f64], channel: usize, out: &mut [f
         OpKind::Maximum {} => kernels::maximum(x, y, out),
         OpKind::Relu {} => kernels::relu(x, out),
         OpKind::LeakyRelu { alpha } => kernels::leaky_relu(x, *alpha, out),
-        OpKind::Prelu { slope } => {
-            let slope = slope.get(channel).or(slope.first()).copied().unwrap_or(1.0);
-            kernels::prelu(x, slope, out);
-        }
+        OpKind::Prelu { slope } => kernels::prelu(x, of_channel(slope, channel), out),
+        OpKind::ChannelScale { factor } => kernels::times(x, of_channel(factor, channel), out),
         OpKind::Clip { min, max } => {
             kernels::clip(x, min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY), out)
         }

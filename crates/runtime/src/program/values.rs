@@ -164,21 +164,10 @@ impl InputView<'_> {
         out: &mut [f64],
         stride: usize,
     ) {
-        let group = out.len() / stride;
-        for image in 0..count {
-            let at = (self.first + start + image) * self.features + feature;
-            match self.data {
-                InputData::F32(v) => {
-                    for (i, &x) in v[at..at + group].iter().enumerate() {
-                        out[i * stride + image] = f64::from(x);
-                    }
-                }
-                InputData::F64(v) => {
-                    for (i, &x) in v[at..at + group].iter().enumerate() {
-                        out[i * stride + image] = x;
-                    }
-                }
-            }
+        let at = (self.first + start) * self.features + feature;
+        match self.data {
+            InputData::F32(v) => kernels::transpose_f32(&v[at..], self.features, count, out, stride),
+            InputData::F64(v) => kernels::transpose_f64(&v[at..], self.features, count, out, stride),
         }
     }
 }
@@ -209,7 +198,7 @@ impl<'a> Values<'a> {
 
     /// Makes a user's input real data, for operations that need it whole.
     pub(crate) fn materialise(&mut self, tensor: usize) {
-        const GROUP: usize = 16;
+        const GROUP: usize = 8;
         let Slot::Input(view) = &self.slots[tensor] else { return };
         let (view, images) = (*view, self.images);
         let mut data = vec![0.0; view.features * images];

@@ -5,7 +5,7 @@ use super::metrics::{Metrics, Stats};
 use super::record::Recording;
 use super::tls;
 use crate::channel::Channel;
-use crate::client_aided::{ServerPlan, SessionEvent};
+use crate::client_aided::{ServerPlan, SessionEvent, KEPT_BYTES};
 use crate::error::{Error, TransportError};
 use crate::plan::{Limits, Plan};
 use crate::trace::ServerTrace;
@@ -150,6 +150,12 @@ impl Server {
                 served
             })
             .map_err(fail)?;
+        tracing::info!(
+            "client-aided: the server learns shapes only; the client learns every pre-activation, from which weights can be solved for"
+        );
+        if shared.plan.plan().insecure() {
+            tracing::warn!("the plan's parameters are below 128-bit security");
+        }
         tracing::info!(%address, tls = options.tls.is_some(), sessions = slots, "serving");
         Ok(Self { shared, address, handle, thread: Mutex::new(Some(thread)) })
     }
@@ -214,17 +220,23 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, TransportError> {
     Ok(listener)
 }
 
-/// Bytes that a session may hold: its window of ciphertext rows, and the frames in flight.
+/// Bytes that a session may hold: the largest window of ciphertext rows, those kept for the next block, and the frames
+/// in flight.
 fn session_bytes(plan: &Plan) -> u64 {
-    let stage = |s: &crate::plan::LinearStage| -> u64 {
+    let (mut largest, mut all, mut frames) = (0, 0_u64, 0);
+    for s in plan.stages().iter().filter_map(crate::plan::Stage::linear) {
         let parts = if s.mask == crate::plan::MaskMode::Fresh { 2 } else { 1 };
         let row = s.geometry.input_rows().1 as u64 * 8 * (s.params.ring_degree() as u64 + 136);
         let window = s.tiling().map_or(0, |t| t.window_rows() as u64).saturating_mul(row * parts);
-        let frames = (0..s.tiles.len())
-            .map(|t| 4 * s.request_bytes(t) as u64 + 3 * s.response_bytes(t).max(s.setup_bytes(t)) as u64);
-        window.saturating_add(frames.max().unwrap_or(0))
-    };
-    plan.stages().iter().filter_map(|s| s.linear().map(stage)).max().unwrap_or(0).saturating_add(1 << 20)
+        largest = window.max(largest);
+        all = all.saturating_add(window);
+        for t in 0..s.tiles.len() {
+            let down = s.response_bytes(t).max(s.setup_bytes(t)) as u64;
+            frames = frames.max(4 * s.request_bytes(t) as u64 + 3 * down);
+        }
+    }
+    let kept = all.min(KEPT_BYTES as u64);
+    largest.saturating_add(kept).saturating_add(frames).saturating_add(1 << 20)
 }
 
 async fn serve(

@@ -7,8 +7,8 @@ use super::plan::{Kind, Linear, Parts, Stage, TwoPartyPlan, Window, PADDING};
 use super::spec::{KindSpec, LinearSpec, PlanSpec, Reveal, Sign, StageSpec, TensorSpec, WindowSpec};
 use crate::plan::spec::{self as batch, OpKind, OpSpec, PortSpec};
 use crate::plan::{
-    self, check_op, check_tensor, ClientStage, Engine, GeometrySpec, Limits, Op, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes,
-    TensorKind, Trust, VERSION,
+    self, check_op, check_tensor, ClientStage, Engine, GeometrySpec, Limits, Op, Plan, PlanError,
+    PlanOptions, Port, Tensor, TensorBytes, TensorKind, Trust, VERSION,
 };
 use crate::program;
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
@@ -26,7 +26,8 @@ pub(super) fn check(
     options: &PlanOptions,
 ) -> Result<TwoPartyPlan, PlanError> {
     let ring = check_header(&spec, &options.limits)?;
-    let tensors = spec.tensors.iter().map(|t| tensor(t, ring, &options.limits)).collect::<Result<Vec<_>, _>>()?;
+    let tensors =
+        spec.tensors.iter().map(|t| tensor(t, ring, &options.limits)).collect::<Result<Vec<_>, _>>()?;
     let mut checker = Checker::new(&spec, &tensors, files, ring)?;
     let inputs = checker.inputs()?;
     let mut stages = Vec::with_capacity(spec.stages.len());
@@ -37,14 +38,31 @@ pub(super) fn check(
     let (client_stages, weights) = checker.finish(&stages)?;
     exact_before_opening(&mut stages)?;
     let peak_elements = liveness(&mut stages, &tensors, &spec)?;
-    Limits::check("the memory for the shares of one image", 8 * peak_elements as u64, options.limits.memory_bytes)?;
+    Limits::check(
+        "the memory for the shares of one image",
+        8 * peak_elements as u64,
+        options.limits.memory_bytes,
+    )?;
     let mut kept = outputs;
-    kept.extend(stages.iter().filter(|s| matches!(s.kind, Kind::Share)).flat_map(|s| {
-        s.inputs.iter().map(|&tensor| Port { name: tensors[tensor].name.clone(), tensor })
-    }));
+    kept.extend(
+        stages
+            .iter()
+            .filter(|s| matches!(s.kind, Kind::Share))
+            .flat_map(|s| s.inputs.iter().map(|&tensor| Port { name: tensors[tensor].name.clone(), tensor })),
+    );
     let client = Plan::client_only(client_spec(&spec), tensors.clone(), client_stages, inputs, kept);
     let frac_bits = spec.tensors.iter().map(|t| t.frac_bits).collect();
-    Ok(TwoPartyPlan(Arc::new(Parts { spec, json: json.to_owned(), ring, tensors, frac_bits, stages, client, weights, peak_elements })))
+    Ok(TwoPartyPlan(Arc::new(Parts {
+        spec,
+        json: json.to_owned(),
+        ring,
+        tensors,
+        frac_bits,
+        stages,
+        client,
+        weights,
+        peak_elements,
+    })))
 }
 
 fn client_spec(spec: &PlanSpec) -> batch::PlanSpec {
@@ -76,10 +94,15 @@ fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<Ring, PlanError> {
     }
     let p = &spec.params;
     if p.insecure || p.security_bits != 128 {
-        return Err(PlanError::Insecure(format!("{} bits claimed; two-party plans have 128", p.security_bits)));
+        return Err(PlanError::Insecure(format!(
+            "{} bits claimed; two-party plans have 128",
+            p.security_bits
+        )));
     }
     let ring = Ring::new(p.ring_bits).ok().filter(|r| r.bits() >= MIN_RING_BITS);
-    let ring = ring.ok_or_else(|| PlanError::Structure(format!("ring_bits {} is not from {MIN_RING_BITS} to 64", p.ring_bits)))?;
+    let ring = ring.ok_or_else(|| {
+        PlanError::Structure(format!("ring_bits {} is not from {MIN_RING_BITS} to 64", p.ring_bits))
+    })?;
     let packed = PackedSpec { ring_degree: p.ring_degree, ring_bits: p.ring_bits, weight_l2: 1.0 };
     packed.choose().map_err(|e| PlanError::Structure(e.to_string()))?;
     Limits::check("the number of tensors", spec.tensors.len() as u64, limits.tensors)?;
@@ -90,7 +113,8 @@ fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<Ring, PlanError> {
 }
 
 fn tensor(spec: &TensorSpec, ring: Ring, limits: &Limits) -> Result<Tensor, PlanError> {
-    let fail = |detail: &str| PlanError::Tensor { id: spec.id, name: spec.name.clone(), detail: detail.into() };
+    let fail =
+        |detail: &str| PlanError::Tensor { id: spec.id, name: spec.name.clone(), detail: detail.into() };
     let (kind, scale) = match (spec.kind, spec.frac_bits) {
         (KindSpec::Real, None) => (batch::KindSpec::Real, spec.scale),
         (KindSpec::Fixed, None) => (batch::KindSpec::Fixed, spec.scale),
@@ -106,7 +130,14 @@ fn tensor(spec: &TensorSpec, ring: Ring, limits: &Limits) -> Result<Tensor, Plan
         (KindSpec::Shared, _) => return Err(fail("a shared tensor has frac_bits and no scale")),
         _ => return Err(fail("only shared tensors have frac_bits")),
     };
-    let spec = batch::TensorSpec { id: spec.id, name: spec.name.clone(), shape: spec.shape.clone(), kind, scale, bound: spec.bound };
+    let spec = batch::TensorSpec {
+        id: spec.id,
+        name: spec.name.clone(),
+        shape: spec.shape.clone(),
+        kind,
+        scale,
+        bound: spec.bound,
+    };
     check_tensor(&spec, limits)
 }
 
@@ -143,7 +174,11 @@ impl<'a> Checker<'a> {
         let mut index = HashMap::with_capacity(tensors.len());
         for (i, t) in tensors.iter().enumerate() {
             if index.insert(t.id, i).is_some() {
-                return Err(PlanError::Tensor { id: t.id, name: t.name.clone(), detail: "the id is taken".into() });
+                return Err(PlanError::Tensor {
+                    id: t.id,
+                    name: t.name.clone(),
+                    detail: "the id is taken".into(),
+                });
             }
         }
         let (defined, non_negative) = (vec![false; tensors.len()], vec![false; tensors.len()]);
@@ -158,7 +193,10 @@ impl<'a> Checker<'a> {
     fn read(&self, place: &str, id: u32) -> Result<usize, PlanError> {
         let i = self.find(place, id)?;
         if !self.defined[i] {
-            return Err(PlanError::UsedBeforeDefined { place: place.to_owned(), tensor: self.tensors[i].name.clone() });
+            return Err(PlanError::UsedBeforeDefined {
+                place: place.to_owned(),
+                tensor: self.tensors[i].name.clone(),
+            });
         }
         Ok(i)
     }
@@ -166,7 +204,10 @@ impl<'a> Checker<'a> {
     fn define(&mut self, place: &str, id: u32) -> Result<usize, PlanError> {
         let i = self.find(place, id)?;
         if std::mem::replace(&mut self.defined[i], true) {
-            return Err(PlanError::DefinedTwice { place: place.to_owned(), tensor: self.tensors[i].name.clone() });
+            return Err(PlanError::DefinedTwice {
+                place: place.to_owned(),
+                tensor: self.tensors[i].name.clone(),
+            });
         }
         Ok(i)
     }
@@ -183,9 +224,12 @@ impl<'a> Checker<'a> {
             if !seen.insert(&port.name) {
                 return Err(PlanError::Structure(format!("two {kind}s are called '{}'", port.name)));
             }
-            let tensor = if input { self.define(&place, port.tensor)? } else { self.read(&place, port.tensor)? };
+            let tensor =
+                if input { self.define(&place, port.tensor)? } else { self.read(&place, port.tensor)? };
             if self.is_shared(tensor) || input && self.tensors[tensor].kind != TensorKind::Real {
-                return Err(PlanError::Structure(format!("{place} must be a tensor of the client's, inputs real")));
+                return Err(PlanError::Structure(format!(
+                    "{place} must be a tensor of the client's, inputs real"
+                )));
             }
             out.push(Port { name: port.name.clone(), tensor });
         }
@@ -211,10 +255,18 @@ impl<'a> Checker<'a> {
         let place = format!("stage '{name}'");
         let (ids, out): (Vec<u32>, u32) = match spec {
             StageSpec::Client { ops, .. } => {
-                let ops = ops.iter().enumerate().map(|(i, op)| self.op(&name, i, op)).collect::<Result<_, _>>()?;
+                let ops =
+                    ops.iter().enumerate().map(|(i, op)| self.op(&name, i, op)).collect::<Result<_, _>>()?;
                 self.client.push(ClientStage { name: name.clone(), ops });
                 let kind = Kind::Client(self.client.len() - 1);
-                return Ok(Stage { name, label: spec.kind(), kind, inputs: Vec::new(), output: None, free: Vec::new() });
+                return Ok(Stage {
+                    name,
+                    label: spec.kind(),
+                    kind,
+                    inputs: Vec::new(),
+                    output: None,
+                    free: Vec::new(),
+                });
             }
             StageSpec::Share { input, output, .. }
             | StageSpec::Relu { input, output, .. }
@@ -241,9 +293,12 @@ impl<'a> Checker<'a> {
         self.non_negative[output] = match &kind {
             Kind::Relu => true,
             Kind::Clip { low, .. } => *low >= 0,
-            Kind::Truncate { .. } | Kind::MaxPool(_) | Kind::SumPool(_) | Kind::Scale(_) | Kind::Add | Kind::Move(_) => {
-                inputs.iter().all(|&i| self.non_negative[i])
-            }
+            Kind::Truncate { .. }
+            | Kind::MaxPool(_)
+            | Kind::SumPool(_)
+            | Kind::Scale(_)
+            | Kind::Add
+            | Kind::Move(_) => inputs.iter().all(|&i| self.non_negative[i]),
             _ => false,
         };
         Ok(Stage { name, label: spec.kind(), kind, inputs, output: Some(output), free: Vec::new() })
@@ -255,7 +310,10 @@ impl<'a> Checker<'a> {
         let output = self.define(&place, op.output)?;
         let fail = |detail| PlanError::Op { stage: stage.to_owned(), index, op: op.kind.name(), detail };
         if let Some(&t) = inputs.iter().chain([&output]).find(|&&t| self.is_shared(t)) {
-            return Err(fail(format!("tensor '{}' is shared; the client has only half of it", self.tensors[t].name)));
+            return Err(fail(format!(
+                "tensor '{}' is shared; the client has only half of it",
+                self.tensors[t].name
+            )));
         }
         let operands: Vec<&Tensor> = inputs.iter().map(|&i| &self.tensors[i]).collect();
         check_op(&op.kind, &operands, &self.tensors[output]).map_err(fail)?;
@@ -265,7 +323,9 @@ impl<'a> Checker<'a> {
     fn shared(&self, index: usize) -> Result<Shared<'a>, Fault> {
         let tensor = &self.tensors[index];
         match (self.spec.tensors[index].frac_bits, tensor.kind) {
-            (Some(f), TensorKind::Fixed { bound, .. }) => Ok(Shared { tensor, non_negative: self.non_negative[index], bound, f }),
+            (Some(f), TensorKind::Fixed { bound, .. }) => {
+                Ok(Shared { tensor, non_negative: self.non_negative[index], bound, f })
+            }
             _ => fault(format!("tensor '{}' must be shared", tensor.name)),
         }
     }
@@ -292,7 +352,9 @@ impl<'a> Checker<'a> {
                 holds(&to, u128::from(bound))?;
                 return Ok(Kind::Share);
             }
-            StageSpec::Reveal { what, .. } => return self.reveal(*what, self.shared(inputs[0])?, self.fixed(output)?),
+            StageSpec::Reveal { what, .. } => {
+                return self.reveal(*what, self.shared(inputs[0])?, self.fixed(output)?)
+            }
             _ => {}
         }
         let from = inputs.iter().map(|&i| self.shared(i)).collect::<Result<Vec<_>, _>>()?;
@@ -318,7 +380,10 @@ impl<'a> Checker<'a> {
             StageSpec::LeakyRelu { numerator, log_denominator, .. } => {
                 same_f(&x, &to)?;
                 let slope = Slope::new(*numerator, *log_denominator).or_else(|e| fault(e.to_string()))?;
-                let scaled = bound.checked_shl(*log_denominator).filter(|_| *log_denominator < 62).unwrap_or(u128::MAX);
+                let scaled = bound
+                    .checked_shl(*log_denominator)
+                    .filter(|_| *log_denominator < 62)
+                    .unwrap_or(u128::MAX);
                 let range = self.range(scaled)?;
                 self.shift(*log_denominator, range)?;
                 Ok(Kind::LeakyRelu { slope, range })
@@ -327,7 +392,9 @@ impl<'a> Checker<'a> {
                 same_f(&x, &to)?;
                 let reach = low.unsigned_abs().max(high.unsigned_abs());
                 if low > high || bound + u128::from(reach) >= self.room(0) {
-                    return fault(format!("clip to {low}..{high} of values up to {bound} does not fit the ring"));
+                    return fault(format!(
+                        "clip to {low}..{high} of values up to {bound} does not fit the ring"
+                    ));
                 }
                 holds(&to, u128::from(reach).min(bound.max(u128::from(reach))))?;
                 Ok(Kind::Clip { low: *low, high: *high })
@@ -338,7 +405,9 @@ impl<'a> Checker<'a> {
                 }
                 let range = match sign {
                     Sign::NonNegative if x.non_negative => Range::NonNegative,
-                    Sign::NonNegative => return fault(format!("nothing says that tensor '{}' is not negative", x.tensor.name)),
+                    Sign::NonNegative => {
+                        return fault(format!("nothing says that tensor '{}' is not negative", x.tensor.name))
+                    }
                     Sign::Any => self.range(bound)?,
                 };
                 self.shift(*bits, range)?;
@@ -378,7 +447,10 @@ impl<'a> Checker<'a> {
     fn shift(&self, bits: u32, range: Range) -> Result<(), Fault> {
         let limit = self.ring.bits() - if range == Range::Any { 1 } else { 2 };
         if bits == 0 || bits > limit {
-            return fault(format!("{bits} bits cannot be dropped from shares of {} bits (1 to {limit})", self.ring.bits()));
+            return fault(format!(
+                "{bits} bits cannot be dropped from shares of {} bits (1 to {limit})",
+                self.ring.bits()
+            ));
         }
         Ok(())
     }
@@ -386,12 +458,21 @@ impl<'a> Checker<'a> {
     /// Differences of two values must not wrap.
     fn differences(&self, x: &Shared<'_>) -> Result<(), Fault> {
         if u128::from(x.bound) >= self.room(1) {
-            return fault(format!("differences of values up to {} do not fit a ring of {} bits", x.bound, self.ring.bits()));
+            return fault(format!(
+                "differences of values up to {} do not fit a ring of {} bits",
+                x.bound,
+                self.ring.bits()
+            ));
         }
         Ok(())
     }
 
-    fn reveal(&self, what: Reveal, x: Shared<'_>, (to, scale, bound): (&Tensor, f64, u64)) -> Result<Kind, Fault> {
+    fn reveal(
+        &self,
+        what: Reveal,
+        x: Shared<'_>,
+        (to, scale, bound): (&Tensor, f64, u64),
+    ) -> Result<Kind, Fault> {
         if what != self.spec.reveal {
             return fault(format!("reveals {what:?}, but the plan says {:?}", self.spec.reveal));
         }
@@ -406,7 +487,10 @@ impl<'a> Checker<'a> {
             Reveal::Argmax => {
                 self.differences(&x)?;
                 if to.elements != 1 || scale != 1.0 || (bound as u128) + 1 < x.tensor.elements as u128 {
-                    return fault(format!("an index of {} classes needs one element of scale 1 that holds it", x.tensor.elements));
+                    return fault(format!(
+                        "an index of {} classes needs one element of scale 1 that holds it",
+                        x.tensor.elements
+                    ));
                 }
             }
         }
@@ -415,17 +499,26 @@ impl<'a> Checker<'a> {
 
     fn linear(&mut self, spec: &LinearSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Linear, Fault> {
         if spec.method != "cheetah" {
-            return Err(PlanError::Unsupported(format!("method '{}' of stage '{}'", spec.method, spec.name)).into());
+            return Err(
+                PlanError::Unsupported(format!("method '{}' of stage '{}'", spec.method, spec.name)).into()
+            );
         }
         if to.f < x.f {
             return fault(format!("{} fraction bits cannot become {} by integer weights", x.f, to.f));
         }
         let fits = match &spec.geometry {
-            GeometrySpec::Dense { inputs, outputs } => *inputs == x.tensor.elements && *outputs == to.tensor.elements,
-            GeometrySpec::Conv2d { input, output, .. } => x.tensor.shape == *input && to.tensor.shape == *output,
+            GeometrySpec::Dense { inputs, outputs } => {
+                *inputs == x.tensor.elements && *outputs == to.tensor.elements
+            }
+            GeometrySpec::Conv2d { input, output, .. } => {
+                x.tensor.shape == *input && to.tensor.shape == *output
+            }
         };
         if !fits {
-            return fault(format!("the geometry does not fit tensors {:?} -> {:?}", x.tensor.shape, to.tensor.shape));
+            return fault(format!(
+                "the geometry does not fit tensors {:?} -> {:?}",
+                x.tensor.shape, to.tensor.shape
+            ));
         }
         spec.geometry.checked().map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
         let l2 = spec.weight_l2;
@@ -474,12 +567,17 @@ impl<'a> Checker<'a> {
     fn finish(self, stages: &[Stage]) -> Result<(Vec<plan::Stage>, bool), PlanError> {
         if let Some(i) = self.defined.iter().position(|d| !d) {
             let t = &self.tensors[i];
-            return Err(PlanError::Tensor { id: t.id, name: t.name.clone(), detail: "no stage computes it".into() });
+            return Err(PlanError::Tensor {
+                id: t.id,
+                name: t.name.clone(),
+                detail: "no stage computes it".into(),
+            });
         }
         if let Some(name) = self.files.keys().find(|n| !self.used_files.contains(*n)) {
             return Err(PlanError::Weights { tensor: name.clone(), detail: "no stage uses it".into() });
         }
-        let linear = || stages.iter().filter_map(|s| if let Kind::Linear(l) = &s.kind { Some(l) } else { None });
+        let linear =
+            || stages.iter().filter_map(|s| if let Kind::Linear(l) = &s.kind { Some(l) } else { None });
         let (all, with) = (linear().count(), linear().filter(|l| l.weights.is_some()).count());
         if with != 0 && with != all {
             return Err(PlanError::Structure(format!("{with} of {all} linear stages have weights")));
@@ -513,7 +611,10 @@ fn same_shape(a: &Tensor, b: &Tensor) -> Result<(), Fault> {
 
 fn same_f(a: &Shared<'_>, b: &Shared<'_>) -> Result<(), Fault> {
     if a.f != b.f {
-        return fault(format!("tensors '{}' and '{}' have {} and {} fraction bits", a.tensor.name, b.tensor.name, a.f, b.f));
+        return fault(format!(
+            "tensors '{}' and '{}' have {} and {} fraction bits",
+            a.tensor.name, b.tensor.name, a.f, b.f
+        ));
     }
     Ok(())
 }
@@ -527,7 +628,10 @@ fn opened(scale: f64, f: i32) -> Result<(), Fault> {
 
 fn holds(to: &Shared<'_>, derived: u128) -> Result<(), Fault> {
     if derived > u128::from(to.bound) {
-        return fault(format!("values can reach {derived}, but tensor '{}' is planned for {}", to.tensor.name, to.bound));
+        return fault(format!(
+            "values can reach {derived}, but tensor '{}' is planned for {}",
+            to.tensor.name, to.bound
+        ));
     }
     Ok(())
 }
@@ -538,7 +642,13 @@ fn window(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Window, Fau
     }
     match (x.tensor.shape.as_slice(), to.tensor.shape.as_slice()) {
         (&[c, h, width], &[d, oh, ow]) if c == d && w.kernel.iter().chain(&w.stride).all(|&v| v > 0) => {
-            Ok(Window { input: [c, h, width], output: [oh, ow], kernel: w.kernel, stride: w.stride, pads: [w.pads[0], w.pads[1]] })
+            Ok(Window {
+                input: [c, h, width],
+                output: [oh, ow],
+                kernel: w.kernel,
+                stride: w.stride,
+                pads: [w.pads[0], w.pads[1]],
+            })
         }
         (from, to) => fault(format!("shapes {from:?} and {to:?} are not pooled channels of images")),
     }
@@ -547,10 +657,14 @@ fn window(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Window, Fau
 fn sum_pool(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
     let window = window(w, x, to)?;
     for axis in 0..2 {
-        let padded = window.input[axis + 1].checked_add(w.pads[axis]).and_then(|v| v.checked_add(w.pads[axis + 2]));
+        let padded =
+            window.input[axis + 1].checked_add(w.pads[axis]).and_then(|v| v.checked_add(w.pads[axis + 2]));
         let expected = padded.and_then(|p| p.checked_sub(w.kernel[axis])).map(|p| p / w.stride[axis] + 1);
         if expected != Some(window.output[axis]) {
-            return fault(format!("the windows give {expected:?} along axis {axis}, not {}", window.output[axis]));
+            return fault(format!(
+                "the windows give {expected:?} along axis {axis}, not {}",
+                window.output[axis]
+            ));
         }
     }
     if to.f < x.f {
@@ -567,9 +681,12 @@ fn moves(spec: &StageSpec, from: &[Shared<'_>], to: &Shared<'_>) -> Result<Optio
         StageSpec::Reshape { .. } => OpKind::Reshape {},
         StageSpec::Transpose { perm, .. } => OpKind::Transpose { perm: perm.clone() },
         StageSpec::Concat { axis, .. } => OpKind::Concat { axis: *axis },
-        StageSpec::Slice { starts, ends, steps, axes, .. } => {
-            OpKind::Slice { starts: starts.clone(), ends: ends.clone(), steps: steps.clone(), axes: axes.clone() }
-        }
+        StageSpec::Slice { starts, ends, steps, axes, .. } => OpKind::Slice {
+            starts: starts.clone(),
+            ends: ends.clone(),
+            steps: steps.clone(),
+            axes: axes.clone(),
+        },
         StageSpec::Pad { pads, .. } => OpKind::Pad { pads: pads.clone(), value: 0.0 },
         _ => return Ok(None),
     };
@@ -590,7 +707,9 @@ fn moves(spec: &StageSpec, from: &[Shared<'_>], to: &Shared<'_>) -> Result<Optio
     if total >= PADDING as usize {
         return fault(format!("{total} elements are too many to move"));
     }
-    let place = |s: Option<(usize, usize)>| s.map_or(PADDING, |(operand, element)| (starts[operand] + element) as u32);
+    let place = |s: Option<(usize, usize)>| {
+        s.map_or(PADDING, |(operand, element)| (starts[operand] + element) as u32)
+    };
     let map: Arc<[u32]> = program::sources(&kind, &operands, to.tensor).into_iter().map(place).collect();
     Ok(Some(Kind::Move(Some(map))))
 }
@@ -624,7 +743,8 @@ fn liveness(stages: &mut [Stage], tensors: &[Tensor], spec: &PlanSpec) -> Result
     let shared = |t: usize| spec.tensors[t].kind == KindSpec::Shared;
     let mut read_later: BTreeSet<usize> = BTreeSet::new();
     for stage in stages.iter_mut().rev() {
-        let touched: BTreeSet<usize> = stage.inputs.iter().copied().chain(stage.output).filter(|&t| shared(t)).collect();
+        let touched: BTreeSet<usize> =
+            stage.inputs.iter().copied().chain(stage.output).filter(|&t| shared(t)).collect();
         stage.free = touched.iter().copied().filter(|&t| read_later.insert(t)).collect();
     }
     let (mut alive, mut peak) = (0usize, 0usize);

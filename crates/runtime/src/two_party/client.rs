@@ -2,12 +2,12 @@
 
 use super::cost::{self, Account, Layers};
 use super::handshake;
+use super::layer_error;
 use super::meter::{Metered, Waited};
 use super::plan::{Kind, Stage, TwoPartyPlan};
 use super::shares::Shares;
 use super::spec::Reveal;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
-use super::layer_error;
 use crate::client_aided::client::OnProgress;
 use crate::client_aided::{inputs, Input, Output};
 use crate::compute::Compute;
@@ -70,7 +70,8 @@ impl TwoPartyClient {
     /// [`Error`]: transport, protocol, or a plan that this client refuses.
     pub fn open(mut channel: Box<dyn Channel>, options: TwoPartyOptions) -> Result<Self, Error> {
         let limits = &options.plan.limits;
-        let file = handshake::recv_plan(channel.as_mut(), limits.file_bytes.min(2 * limits.json_bytes + (1 << 20)))?;
+        let file =
+            handshake::recv_plan(channel.as_mut(), limits.file_bytes.min(2 * limits.json_bytes + (1 << 20)))?;
         let plan = TwoPartyPlan::from_bytes(&file, &options.plan)?;
         Self::with_plan(channel, plan, options)
     }
@@ -79,7 +80,11 @@ impl TwoPartyClient {
     ///
     /// # Errors
     /// [`Error`]: transport or protocol.
-    pub fn with_plan(channel: Box<dyn Channel>, plan: TwoPartyPlan, options: TwoPartyOptions) -> Result<Self, Error> {
+    pub fn with_plan(
+        channel: Box<dyn Channel>,
+        plan: TwoPartyPlan,
+        options: TwoPartyOptions,
+    ) -> Result<Self, Error> {
         let layers = options.compute.run(|| Layers::new(&plan))?;
         let group = group_size(&plan, &options, options.expected_images.unwrap_or(1));
         let kind = options.ot.unwrap_or_else(|| cost::choose(&plan, &layers, group));
@@ -88,6 +93,7 @@ impl TwoPartyClient {
         handshake::send_hello(&mut channel, kind, &handshake::plan_digest(&plan)?)?;
         let mut session = Session::new(Box::new(channel), Party::One, kind)?;
         let mut prg = Prg::from_os()?;
+        session.set_threads(options.compute.threads());
         let key = PackedClient::generate(&layers.context, &mut prg)?;
         let seed = random()?;
         let public = key.public_key(&seed, &mut prg)?;
@@ -114,7 +120,11 @@ impl TwoPartyClient {
     ///
     /// # Errors
     /// [`Error::Input`] leaves the session open; every other error closes it.
-    pub fn infer(&mut self, inputs: &[Input<'_>], progress: &mut OnProgress<'_>) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
+    pub fn infer(
+        &mut self,
+        inputs: &[Input<'_>],
+        progress: &mut OnProgress<'_>,
+    ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
         let mut session = self.session.take().ok_or(TransportError::Closed)?;
         let plan = self.plan.clone();
         let (inputs, images) = match inputs::check(plan.client(), inputs) {
@@ -153,14 +163,18 @@ impl TwoPartyClient {
         progress: &mut OnProgress<'_>,
     ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
         let tiles = |i: usize| self.layers.linear[i].as_ref().map_or(0, CheetahClient::tiles);
-        let mut trace = TwoPartyTrace::new(plan, Party::One, self.kind, self.options.compute.threads(), tiles);
+        let mut trace =
+            TwoPartyTrace::new(plan, Party::One, self.kind, self.options.compute.threads(), tiles);
         trace.setup = self.setup;
         let size = group_size(plan, &self.options, images);
         let groups = images.div_ceil(size);
         let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
         let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
-        let mut outputs: Vec<Output> =
-            plan.outputs().iter().map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) }).collect();
+        let mut outputs: Vec<Output> = plan
+            .outputs()
+            .iter()
+            .map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) })
+            .collect();
         for group in 0..groups {
             let first = group * size;
             let count = size.min(images - first);
@@ -179,7 +193,15 @@ impl TwoPartyClient {
             let mut predicted = self.account.begin(count);
             for (index, stage) in plan.stages().iter().enumerate() {
                 let tiles = trace.stages[index].tiles * count;
-                let p = Progress { block: group, blocks: groups, stage: index, stages: plan.stages().len(), name: &stage.name, tile: 0, tiles };
+                let p = Progress {
+                    block: group,
+                    blocks: groups,
+                    stage: index,
+                    stages: plan.stages().len(),
+                    name: &stage.name,
+                    tile: 0,
+                    tiles,
+                };
                 if progress(&p).is_break() {
                     return Err(Error::Cancelled);
                 }
@@ -201,12 +223,20 @@ impl TwoPartyClient {
         Ok((outputs, trace))
     }
 
-    fn stage(&self, session: &mut Session, plan: &TwoPartyPlan, (index, stage): (usize, &Stage), work: &mut Group<'_>) -> Result<(), Error> {
+    fn stage(
+        &self,
+        session: &mut Session,
+        plan: &TwoPartyPlan,
+        (index, stage): (usize, &Stage),
+        work: &mut Group<'_>,
+    ) -> Result<(), Error> {
         match (&stage.kind, stage.inputs.first(), stage.output) {
             (Kind::Client(at), ..) => {
                 if let plan::Stage::Client(client) = &plan.client().stages()[*at] {
                     let (values, monitor) = (&mut work.values, &work.monitor);
-                    self.options.compute.run(|| program::run_client(plan.client(), (*at, client), 0, values, monitor))?;
+                    self.options
+                        .compute
+                        .run(|| program::run_client(plan.client(), (*at, client), 0, values, monitor))?;
                 }
             }
             (Kind::Share, Some(&input), Some(output)) => {
@@ -229,15 +259,26 @@ impl TwoPartyClient {
     }
 
     /// Sends every tile's request, then reads the answers: the server computes a tile while the next ones are on their way.
-    fn linear(&self, session: &mut Session, plan: &TwoPartyPlan, index: usize, share: &[u64], seeds: &[[u8; 32]]) -> Result<Vec<u64>, Error> {
-        let layer = self.layers.linear[index].as_ref().ok_or_else(|| Error::Internal("a linear stage has no places".into()))?;
+    fn linear(
+        &self,
+        session: &mut Session,
+        plan: &TwoPartyPlan,
+        index: usize,
+        share: &[u64],
+        seeds: &[[u8; 32]],
+    ) -> Result<Vec<u64>, Error> {
+        let layer = self.layers.linear[index]
+            .as_ref()
+            .ok_or_else(|| Error::Internal("a linear stage has no places".into()))?;
         let stage = &plan.stages()[index];
         let elements = |t: Option<usize>| t.map_or(0, |t| plan.tensors()[t].elements);
         let (inputs, outputs) = (elements(stage.inputs.first().copied()), elements(stage.output));
         let (compute, key) = (&self.options.compute, &self.key);
         for (seed, share) in seeds.iter().zip(share.chunks_exact(inputs)) {
             for tile in 0..layer.tiles() {
-                let request = compute.run(|| layer.request(key, seed, index as u32, tile, share)).map_err(layer_error)?;
+                let request = compute
+                    .run(|| layer.request(key, seed, index as u32, tile, share))
+                    .map_err(layer_error)?;
                 session.channel().send(&request)?;
                 session.channel().flush()?;
             }
@@ -276,7 +317,8 @@ fn group_size(plan: &TwoPartyPlan, options: &TwoPartyOptions, images: usize) -> 
 /// The client's share of a tensor of its own: the value itself.
 fn share(plan: &TwoPartyPlan, values: &Values<'_>, tensor: usize) -> Result<Vec<u64>, Error> {
     let (ring, elements, images) = (plan.ring(), plan.tensors()[tensor].elements, values.images);
-    let data = values.data(tensor).ok_or_else(|| Error::Internal("a fixed tensor was freed too early".into()))?;
+    let data =
+        values.data(tensor).ok_or_else(|| Error::Internal("a fixed tensor was freed too early".into()))?;
     let mut rows = Zeroizing::new(vec![0i64; elements * images]);
     data.read_fixed(0, &mut rows);
     let mut out = vec![0; rows.len()];
@@ -289,7 +331,13 @@ fn share(plan: &TwoPartyPlan, values: &Values<'_>, tensor: usize) -> Result<Vec<
 }
 
 /// Opens a tensor, or the index of its largest element, to the client.
-fn open(session: &mut Session, plan: &TwoPartyPlan, what: Reveal, share: &[u64], images: usize) -> Result<Vec<i64>, Error> {
+fn open(
+    session: &mut Session,
+    plan: &TwoPartyPlan,
+    what: Reveal,
+    share: &[u64],
+    images: usize,
+) -> Result<Vec<i64>, Error> {
     let ring = plan.ring();
     let fail = || Error::Internal("nothing was opened".into());
     match what {
@@ -300,14 +348,21 @@ fn open(session: &mut Session, plan: &TwoPartyPlan, what: Reveal, share: &[u64],
         Reveal::Argmax => {
             let classes = share.len() / images;
             let index = mpc::argmax(session, share, classes, ring)?;
-            let opened = mpc::reveal(session, &index, mpc::index_ring(classes)?, Party::One)?.ok_or_else(fail)?;
+            let opened =
+                mpc::reveal(session, &index, mpc::index_ring(classes)?, Party::One)?.ok_or_else(fail)?;
             Ok(opened.iter().map(|v| *v as i64).collect())
         }
     }
 }
 
 /// Opened integers [image][element] as a fixed tensor of the interpreter.
-fn reveal(plan: &TwoPartyPlan, stage: &Stage, opened: &[i64], tensor: usize, values: &Values<'_>) -> Result<Data, Error> {
+fn reveal(
+    plan: &TwoPartyPlan,
+    stage: &Stage,
+    opened: &[i64],
+    tensor: usize,
+    values: &Values<'_>,
+) -> Result<Data, Error> {
     let (t, images) = (&plan.tensors()[tensor], values.images);
     let (scale, bound) = match t.kind {
         TensorKind::Fixed { scale, bound } => (scale, bound),

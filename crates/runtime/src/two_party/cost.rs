@@ -1,6 +1,6 @@
 //! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
 
-use super::handshake::{begin_len, key_len, kinds, HELLO};
+use super::handshake::{begin_len, key_len, HELLO};
 use super::plan::{Kind, Stage, TwoPartyPlan};
 use super::shares::of_images;
 use super::spec::Reveal;
@@ -24,7 +24,12 @@ impl Layers {
     pub fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
         let context = PackedContext::new(plan.ring_degree())?;
         let layer = |stage: &Stage| match &stage.kind {
-            Kind::Linear(l) => Ok(Some(CheetahClient::new(&context, &l.geometry.checked()?, plan.ring().bits(), l.weight_l2)?)),
+            Kind::Linear(l) => Ok(Some(CheetahClient::new(
+                &context,
+                &l.geometry.checked()?,
+                plan.ring().bits(),
+                l.weight_l2,
+            )?)),
             _ => Ok(None),
         };
         let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
@@ -96,7 +101,8 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     let mut account = Account::new(plan.ring_degree(), kind);
     let setup = account.setup();
     let begin = account.begin(images);
-    let stages: Vec<Traffic> = (0..plan.stages().len()).map(|i| account.stage(plan, layers, i, images)).collect();
+    let stages: Vec<Traffic> =
+        (0..plan.stages().len()).map(|i| account.stage(plan, layers, i, images)).collect();
     let mut total = begin;
     stages.iter().for_each(|s| total += *s);
     let he = |(s, t): (&Stage, &Traffic)| if matches!(s.kind, Kind::Linear(_)) { t.bytes() } else { 0 };
@@ -104,14 +110,14 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     Prediction { setup, stages, total, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
-/// The OT extension that sends least for a session of one group of `images` images.
+/// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others.
 #[must_use]
 pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
     let bytes = |kind: &OtKind| {
         let p = predict(plan, layers, *kind, images);
         p.setup.bytes() + p.total.bytes()
     };
-    kinds().into_iter().min_by_key(bytes).unwrap_or(OtKind::SILENT)
+    [OtKind::SILENT, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(OtKind::SILENT)
 }
 
 /// A running session's prediction.
@@ -144,7 +150,13 @@ impl Account {
         self.count(|m| m.message(Party::One, begin_len(images) as u64))
     }
 
-    pub(super) fn stage(&mut self, plan: &TwoPartyPlan, layers: &Layers, index: usize, images: usize) -> Traffic {
+    pub(super) fn stage(
+        &mut self,
+        plan: &TwoPartyPlan,
+        layers: &Layers,
+        index: usize,
+        images: usize,
+    ) -> Traffic {
         let stage = &plan.stages()[index];
         let ring = plan.ring();
         let elements = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements);
@@ -152,9 +164,13 @@ impl Account {
         self.count(|m| match &stage.kind {
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
             Kind::Relu => mpc::relu_cost(m, n, ring),
-            Kind::LeakyRelu { slope, range } => mpc::leaky_relu_cost(m, n, ring, *slope, *range, Rounding::Faithful),
+            Kind::LeakyRelu { slope, range } => {
+                mpc::leaky_relu_cost(m, n, ring, *slope, *range, Rounding::Faithful)
+            }
             Kind::Clip { .. } => mpc::clip_cost(m, n, ring),
-            Kind::Truncate { bits, range, rounding } => mpc::truncate_cost(m, n, *bits, ring, *range, *rounding),
+            Kind::Truncate { bits, range, rounding } => {
+                mpc::truncate_cost(m, n, *bits, ring, *range, *rounding)
+            }
             Kind::MaxPool(shape) => mpc::max_pool_cost(m, ring, of_images(shape, images)),
             Kind::Reveal(Reveal::Output) => mpc::reveal_cost(m, n, ring, Party::One),
             Kind::Reveal(Reveal::Argmax) => {
@@ -163,7 +179,8 @@ impl Account {
                     mpc::reveal_cost(m, images, small, Party::One);
                 }
             }
-            Kind::Client(_) | Kind::Share | Kind::SumPool(_) | Kind::Scale(_) | Kind::Add | Kind::Move(_) => {}
+            Kind::Client(_) | Kind::Share | Kind::SumPool(_) | Kind::Scale(_) | Kind::Add | Kind::Move(_) => {
+            }
         })
     }
 }

@@ -14,23 +14,21 @@ use sha2::{Digest, Sha256};
 const MAGIC: [u8; 4] = *b"HN2P";
 const VERSION: u8 = 1;
 pub(super) const HELLO: usize = 40;
-const KINDS: [OtKind; 5] = [
+/// Position: the number in `hello`.
+const KINDS: [OtKind; 6] = [
     OtKind::Iknp,
+    OtKind::SoftSpoken,
     OtKind::Silent(SilentSize::Tiny),
     OtKind::Silent(SilentSize::Small),
     OtKind::Silent(SilentSize::Medium),
     OtKind::Silent(SilentSize::Large),
 ];
 
-/// OT kinds that a session may use.
-pub(super) fn kinds() -> [OtKind; 5] {
-    KINDS
-}
-
 /// Name of an OT kind in traces.
 pub(super) fn kind_name(kind: OtKind) -> &'static str {
     match kind {
         OtKind::Iknp => "iknp",
+        OtKind::SoftSpoken => "softspoken",
         OtKind::Silent(SilentSize::Tiny) => "silent-tiny",
         OtKind::Silent(SilentSize::Small) => "silent-small",
         OtKind::Silent(SilentSize::Medium) => "silent-medium",
@@ -66,14 +64,21 @@ pub(super) fn recv_hello(channel: &mut dyn Channel, digest: &[u8; 32]) -> Result
         return Err(ProtocolError::Message { kind: "two-party greeting", detail }.into());
     }
     let detail = format!("no OT extension {}", hello[5]);
-    KINDS.get(usize::from(hello[5])).copied().ok_or_else(|| ProtocolError::Message { kind: "two-party greeting", detail }.into())
+    KINDS
+        .get(usize::from(hello[5]))
+        .copied()
+        .ok_or_else(|| ProtocolError::Message { kind: "two-party greeting", detail }.into())
 }
 
 pub(super) fn key_len(degree: usize) -> usize {
     32 + pack::packed_len(degree, PRIME_BITS)
 }
 
-pub(super) fn send_key(channel: &mut dyn Channel, seed: &[u8; 32], key: &PackedPublicKey) -> Result<(), Error> {
+pub(super) fn send_key(
+    channel: &mut dyn Channel,
+    seed: &[u8; 32],
+    key: &PackedPublicKey,
+) -> Result<(), Error> {
     let mut message = vec![0; key_len(key.pk0.len())];
     message[..32].copy_from_slice(seed);
     pack::pack(&key.pk0, PRIME_BITS, &mut message[32..])?;
@@ -81,7 +86,10 @@ pub(super) fn send_key(channel: &mut dyn Channel, seed: &[u8; 32], key: &PackedP
     Ok(channel.flush()?)
 }
 
-pub(super) fn recv_key(channel: &mut dyn Channel, context: &PackedContext) -> Result<([u8; 32], PackedPublicKey), Error> {
+pub(super) fn recv_key(
+    channel: &mut dyn Channel,
+    context: &PackedContext,
+) -> Result<([u8; 32], PackedPublicKey), Error> {
     let mut message = vec![0; key_len(context.ring_degree())];
     channel.recv(&mut message)?;
     let mut seed = [0; 32];

@@ -8,6 +8,7 @@ mod check;
 pub mod client;
 pub mod cost;
 mod handshake;
+pub mod local;
 mod meter;
 pub mod network;
 pub mod plan;
@@ -18,6 +19,7 @@ mod trace;
 
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Layers, Prediction};
+pub use local::run_local;
 pub use plan::TwoPartyPlan;
 pub use server::{TwoPartyModel, TwoPartySession};
 pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
@@ -33,9 +35,10 @@ impl From<MpcError> for Error {
         match e {
             MpcError::Closed => TransportError::Closed.into(),
             MpcError::Io(e) => match e.kind() {
-                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof | ErrorKind::ConnectionAborted => {
-                    TransportError::Closed.into()
-                }
+                ErrorKind::ConnectionReset
+                | ErrorKind::BrokenPipe
+                | ErrorKind::UnexpectedEof
+                | ErrorKind::ConnectionAborted => TransportError::Closed.into(),
                 // An adapter's error travels through the byte stream as it is.
                 _ => match e.downcast::<Error>() {
                     Ok(inner) => inner,
@@ -61,3 +64,6 @@ fn layer_error(e: LayerError) -> Error {
 fn peer_words(e: &CipherError) -> Error {
     ProtocolError::Message { kind: "ciphertext", detail: e.to_string() }.into()
 }
+
+#[cfg(test)]
+mod tests;

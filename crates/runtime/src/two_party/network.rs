@@ -73,7 +73,8 @@ impl ThrottledChannel {
             let mut free = Instant::now();
             for data in jobs {
                 for piece in data.chunks(PIECE) {
-                    free = free.max(Instant::now()) + Duration::from_secs_f64(network.transfer_seconds(piece.len() as u64));
+                    free = free.max(Instant::now())
+                        + Duration::from_secs_f64(network.transfer_seconds(piece.len() as u64));
                     if timed.send((free + delay, piece.to_vec())).is_err() {
                         return;
                     }
@@ -88,7 +89,13 @@ impl ThrottledChannel {
                 }
             }
         });
-        Self { reader, queue: Some(queue), writer: Some(writer), pending: Vec::new(), counter: Counter::default() }
+        Self {
+            reader,
+            queue: Some(queue),
+            writer: Some(writer),
+            pending: Vec::new(),
+            counter: Counter::default(),
+        }
     }
 
     /// Over a TCP connection (sets TCP_NODELAY).

@@ -1,7 +1,9 @@
 //! The checked two-party plan.
 
 use super::spec::{PlanSpec, Reveal, StageSpec};
-use crate::plan::{self, GeometrySpec, Limits, LinearWeights, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes};
+use crate::plan::{
+    self, GeometrySpec, Limits, LinearWeights, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes,
+};
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -121,7 +123,13 @@ pub(super) struct Parts {
 
 impl std::fmt::Debug for TwoPartyPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TwoPartyPlan({:?}, {} stages, weights: {})", self.name(), self.stages().len(), self.has_weights())
+        write!(
+            f,
+            "TwoPartyPlan({:?}, {} stages, weights: {})",
+            self.name(),
+            self.stages().len(),
+            self.has_weights()
+        )
     }
 }
 
@@ -148,10 +156,22 @@ impl TwoPartyPlan {
     ///
     /// # Errors
     /// [`PlanError`] for every way in which they can be wrong.
-    pub fn from_parts(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>, options: &PlanOptions) -> Result<Self, PlanError> {
+    pub fn from_parts(
+        json: &str,
+        tensors: &BTreeMap<String, TensorBytes<'_>>,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
         Limits::check("the plan's JSON", json.len() as u64, options.limits.json_bytes)?;
         let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
         super::check::check(spec, json, tensors, options)
+    }
+
+    /// A plan file of unchecked parts, as a compiler writes it.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the container cannot be written.
+    pub fn file(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
+        plan::encode(json, tensors)
     }
 
     /// The part that clients receive: the same plan without weights and without the fields marked *server only*.

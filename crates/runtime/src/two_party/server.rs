@@ -18,6 +18,8 @@ use rayon::prelude::*;
 
 /// Bytes of shares that one session may hold, from which the largest group of images follows.
 const SESSION_BYTES: usize = 4 << 30;
+/// Bytes of weights in evaluation form that a server keeps by default.
+pub const DEFAULT_WEIGHT_BYTES: usize = 2 << 30;
 /// Bytes that the protocols need for each element of a tensor in work.
 const BYTES_PER_ELEMENT: usize = 64;
 
@@ -47,12 +49,22 @@ impl TwoPartyModel {
     /// # Errors
     /// [`Error::Plan`] when the plan is a public part, or states a norm of weights that the true weights exceed.
     pub fn new(plan: &TwoPartyPlan, compute: Compute) -> Result<Self, Error> {
+        Self::with_memory(plan, compute, DEFAULT_WEIGHT_BYTES)
+    }
+
+    /// As [`Self::new`], with so many bytes for weights in evaluation form. Layers of many tiles come first; the weights of the
+    /// others are transformed as they are needed.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_memory(plan: &TwoPartyPlan, compute: Compute, weight_bytes: usize) -> Result<Self, Error> {
         let structure = |detail: &str| Error::Plan(PlanError::Structure(detail.into()));
         if !plan.has_weights() {
             return Err(structure("this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote"));
         }
         let layers = compute.run(|| Layers::new(plan))?;
-        let prepare = |stage: &Stage| -> Result<Option<CheetahLinear>, Error> {
+        let keep = kept(&layers, weight_bytes);
+        let prepare = |(index, stage): (usize, &Stage)| -> Result<Option<CheetahLinear>, Error> {
             let Kind::Linear(l) = &stage.kind else { return Ok(None) };
             let weights = l.weights.as_ref().ok_or_else(|| structure("a linear stage has no weights"))?;
             let wide: Vec<i16>;
@@ -63,16 +75,26 @@ impl TwoPartyModel {
                 }
                 WeightData::I16(w) => w,
             };
-            let linear = CheetahLinear::new(&layers.context, &l.geometry.checked()?, words, &weights.bias, plan.ring().bits())?;
+            let make = if keep[index] { CheetahLinear::new } else { CheetahLinear::streamed };
+            let linear =
+                make(&layers.context, &l.geometry.checked()?, words, &weights.bias, plan.ring().bits())?;
             if linear.params().spec().weight_l2 > l.weight_l2 {
                 let detail = format!("weight_l2 {} is below the norm of the weights; the plan is wrong, compile the model again", l.weight_l2);
                 return Err(PlanError::Linear { stage: stage.name.clone(), detail }.into());
             }
             Ok(Some(linear))
         };
-        let linear = compute.run(|| plan.stages().par_iter().map(prepare).collect::<Result<Vec<_>, _>>())?;
+        let linear = compute
+            .run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
         let public = plan.public_part()?;
-        Ok(Self { plan: plan.clone(), layers, linear, public, digest: handshake::plan_digest(plan)?, compute })
+        Ok(Self {
+            plan: plan.clone(),
+            layers,
+            linear,
+            public,
+            digest: handshake::plan_digest(plan)?,
+            compute,
+        })
     }
 
     /// The plan.
@@ -87,7 +109,7 @@ impl TwoPartyModel {
         &self.public
     }
 
-    /// Bytes of prepared weights.
+    /// Bytes of weights, prepared and streamed.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         self.linear.iter().flatten().map(CheetahLinear::weight_bytes).sum()
@@ -104,7 +126,11 @@ impl TwoPartyModel {
     ///
     /// # Errors
     /// As [`Self::serve`].
-    pub fn serve_plain(&self, mut channel: Box<dyn Channel>, on_event: &mut dyn FnMut(TwoPartySession)) -> Result<TwoPartyTrace, Error> {
+    pub fn serve_plain(
+        &self,
+        mut channel: Box<dyn Channel>,
+        on_event: &mut dyn FnMut(TwoPartySession),
+    ) -> Result<TwoPartyTrace, Error> {
         handshake::send_plan(channel.as_mut(), &self.public)?;
         self.serve(channel, on_event)
     }
@@ -113,13 +139,18 @@ impl TwoPartyModel {
     ///
     /// # Errors
     /// [`Error`]: transport or protocol.
-    pub fn serve(&self, channel: Box<dyn Channel>, on_event: &mut dyn FnMut(TwoPartySession)) -> Result<TwoPartyTrace, Error> {
+    pub fn serve(
+        &self,
+        channel: Box<dyn Channel>,
+        on_event: &mut dyn FnMut(TwoPartySession),
+    ) -> Result<TwoPartyTrace, Error> {
         let (mut channel, waited) = Metered::new(channel);
         let gauge = Gauge::start(Party::Zero, &waited, channel.stats());
         let kind = handshake::recv_hello(&mut channel, &self.digest)?;
         let tiles = |i: usize| self.linear[i].as_ref().map_or(0, |l| l.packing().tiles());
         let mut trace = TwoPartyTrace::new(&self.plan, Party::Zero, kind, self.compute.threads(), tiles);
         let mut session = Session::new(Box::new(channel), Party::Zero, kind)?;
+        session.set_threads(self.compute.threads());
         let (seed, key) = handshake::recv_key(session.channel(), &self.layers.context)?;
         let server = PackedServer::new(&self.layers.context, &seed, &key).map_err(|e| peer_words(&e))?;
         let mut account = Account::new(self.plan.ring_degree(), kind);
@@ -161,7 +192,11 @@ impl TwoPartyModel {
             let gauge = Gauge::start(Party::Zero, waited, session.stats());
             self.stage(session, server, (index, stage), seeds, &mut shares)?;
             let mut phase = Phase::default();
-            gauge.stop(session.stats(), account.stage(&self.plan, &self.layers, index, seeds.len()), &mut phase);
+            gauge.stop(
+                session.stats(),
+                account.stage(&self.plan, &self.layers, index, seeds.len()),
+                &mut phase,
+            );
             add(&mut trace.stages[index].phase, &phase);
             add(&mut trace.total, &phase);
         }
@@ -181,7 +216,14 @@ impl TwoPartyModel {
             (Kind::Client(_), ..) => {}
             (Kind::Share, _, Some(output)) => shares.put(output, vec![0; elements(output) * seeds.len()]),
             (Kind::Linear(_), Some(&input), Some(output)) => {
-                let own = self.linear(session, server, index, (shares.get(input)?, elements(input)), elements(output), seeds)?;
+                let own = self.linear(
+                    session,
+                    server,
+                    index,
+                    (shares.get(input)?, elements(input)),
+                    elements(output),
+                    seeds,
+                )?;
                 shares.put(output, own);
             }
             (Kind::Reveal(what), Some(&input), _) => {
@@ -215,7 +257,9 @@ impl TwoPartyModel {
         let length = self.layers.linear[index].as_ref().ok_or_else(missing)?.request_len();
         let mut own = vec![0; outputs * seeds.len()];
         let mut request = vec![0; length];
-        for ((seed, share), own) in seeds.iter().zip(share.chunks_exact(inputs)).zip(own.chunks_exact_mut(outputs)) {
+        for ((seed, share), own) in
+            seeds.iter().zip(share.chunks_exact(inputs)).zip(own.chunks_exact_mut(outputs))
+        {
             for tile in 0..layer.packing().tiles() {
                 session.channel().recv(&mut request)?;
                 let answer = self
@@ -228,6 +272,25 @@ impl TwoPartyModel {
         }
         Ok(own)
     }
+}
+
+/// Which stages keep their weights in evaluation form: those that use them for most tiles, while they fit.
+fn kept(layers: &Layers, mut room: usize) -> Vec<bool> {
+    let mut order: Vec<(usize, usize, usize)> = layers
+        .linear
+        .iter()
+        .enumerate()
+        .filter_map(|(i, l)| l.as_ref().map(|l| (l.tiles(), i, l.packing().prepared_bytes())))
+        .collect();
+    order.sort_by_key(|(tiles, index, _)| (std::cmp::Reverse(*tiles), *index));
+    let mut keep = vec![false; layers.linear.len()];
+    for (_, index, bytes) in order {
+        if bytes <= room {
+            room -= bytes;
+            keep[index] = true;
+        }
+    }
+    keep
 }
 
 fn add(to: &mut Phase, from: &Phase) {

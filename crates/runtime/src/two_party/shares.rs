@@ -7,6 +7,12 @@ use crate::error::Error;
 use hushnet_mpc::{self as mpc, PoolShape, Ring, Rounding, Session};
 use zeroize::Zeroizing;
 
+#[cfg(test)]
+thread_local! {
+    /// Every share of this thread's party, in order: what tests put together again.
+    pub(super) static LOG: std::cell::RefCell<Vec<(usize, Vec<u64>)>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
 /// Shares of the tensors that are alive. No `Debug`; wiped when freed.
 pub(super) struct Shares {
     images: usize,
@@ -23,10 +29,15 @@ impl Shares {
     }
 
     pub(super) fn get(&self, tensor: usize) -> Result<&[u64], Error> {
-        self.values[tensor].as_ref().map(|v| v.as_slice()).ok_or_else(|| Error::Internal("a share was freed too early".into()))
+        self.values[tensor]
+            .as_ref()
+            .map(|v| v.as_slice())
+            .ok_or_else(|| Error::Internal("a share was freed too early".into()))
     }
 
     pub(super) fn put(&mut self, tensor: usize, share: Vec<u64>) {
+        #[cfg(test)]
+        LOG.with_borrow_mut(|log| log.push((tensor, share.clone())));
         self.values[tensor] = Some(Zeroizing::new(share));
     }
 
@@ -51,7 +62,12 @@ impl Shares {
     }
 
     /// Runs a stage that both parties compute alike: protocols on shares and local stages.
-    pub(super) fn run(&mut self, session: &mut Session, plan: &TwoPartyPlan, stage: &Stage) -> Result<(), Error> {
+    pub(super) fn run(
+        &mut self,
+        session: &mut Session,
+        plan: &TwoPartyPlan,
+        stage: &Stage,
+    ) -> Result<(), Error> {
         let Some(output) = stage.output else { return Ok(()) };
         let ring = plan.ring();
         let input = stage.inputs[0];
@@ -64,7 +80,9 @@ impl Shares {
             Kind::Truncate { bits, range, rounding } => {
                 mpc::truncate(session, self.get(input)?, *bits, ring, *range, *rounding)?
             }
-            Kind::MaxPool(shape) => mpc::max_pool(session, self.get(input)?, ring, of_images(shape, self.images))?,
+            Kind::MaxPool(shape) => {
+                mpc::max_pool(session, self.get(input)?, ring, of_images(shape, self.images))?
+            }
             Kind::SumPool(window) => sum_pool(self.get(input)?, window, ring),
             Kind::Scale(factor) => {
                 let mut x = self.take(stage, input)?;

@@ -65,7 +65,11 @@ pub struct ParamsSpec {
 
 impl ParamsSpec {
     pub(crate) fn batch(&self) -> BatchParams {
-        BatchParams { ring_degree: self.ring_degree, security_bits: self.security_bits, insecure: self.insecure }
+        BatchParams {
+            ring_degree: self.ring_degree,
+            security_bits: self.security_bits,
+            insecure: self.insecure,
+        }
     }
 }
 

@@ -76,7 +76,13 @@ pub struct TwoPartyTrace {
 }
 
 impl TwoPartyTrace {
-    pub(super) fn new(plan: &TwoPartyPlan, party: Party, kind: OtKind, threads: usize, tiles: impl Fn(usize) -> usize) -> Self {
+    pub(super) fn new(
+        plan: &TwoPartyPlan,
+        party: Party,
+        kind: OtKind,
+        threads: usize,
+        tiles: impl Fn(usize) -> usize,
+    ) -> Self {
         let stage = |(i, s): (usize, &super::plan::Stage)| TwoPartyStage {
             name: s.name.clone(),
             kind: s.label.to_owned(),
@@ -125,7 +131,10 @@ impl Gauge {
 
     /// Adds what has passed to `phase`.
     pub(super) fn stop(&self, stats: Stats, predicted: Traffic, phase: &mut Phase) {
-        let (sent, received) = (stats.bytes_sent - self.before.0.bytes_sent, stats.bytes_received - self.before.0.bytes_received);
+        let (sent, received) = (
+            stats.bytes_sent - self.before.0.bytes_sent,
+            stats.bytes_received - self.before.0.bytes_received,
+        );
         let (up, down) = if self.party == Party::One { (sent, received) } else { (received, sent) };
         phase.seconds += self.start.elapsed().as_secs_f64();
         phase.waiting += (self.waited.load(Ordering::Relaxed) - self.before.1) as f64 * 1e-9;

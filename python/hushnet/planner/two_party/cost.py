@@ -18,12 +18,11 @@ from ...plan import SERVER_ONLY, PlanError
 Document = dict[str, Any]
 Stage = dict[str, Any]
 
-EXTENSIONS = ("iknp", "silent-tiny", "silent-small", "silent-medium", "silent-large")
 SHARE_BYTES = 8
 # values of a protocol that are in work at once, and bytes for each
-PASS = {"iknp": 1 << 14, **dict.fromkeys(EXTENSIONS[1:], 1 << 20)}
+SILENT_PASS, OTHER_PASS = 1 << 20, 1 << 14
 VALUE_BYTES = 150
-EXTENSION_BYTES = {"iknp": 8 << 20, "silent-tiny": 3 << 20, "silent-small": 6 << 20, "silent-medium": 12 << 20, "silent-large": 24 << 20}
+EXTENSION_BYTES = 24 << 20
 
 
 @dataclass(frozen=True)
@@ -85,25 +84,16 @@ class Account:
     peak_elements: int
 
 
-def account(document: Document, unit: dict[str, Any], extension: str | None = None) -> Account:
-    """Costs with the OT extension that sends least (or the given one).
+def account(document: Document, unit: dict[str, Any]) -> Account:
+    """Costs with the OT extension that the run time will choose.
 
     Raises:
-        PlanError: the executor refuses the plan.
+        PlanError: the run time refuses the plan.
     """
-    stages = [{k: v for k, v in s.items() if k not in SERVER_ONLY} for s in document["stages"]]
-    text = json.dumps({**document, "stages": stages})
-    return min((_account(document, text, unit, e) for e in ([extension] if extension else EXTENSIONS)), key=_sent)
-
-
-def _sent(found: Account) -> int:
-    return found.setup.up + found.setup.down + found.total.up + found.total.down
-
-
-def _account(document: Document, text: str, unit: dict[str, Any], extension: str) -> Account:
     degree, ring = document["params"]["ring_degree"], document["params"]["ring_bits"]
+    public = [{k: v for k, v in s.items() if k not in SERVER_ONLY} for s in document["stages"]]
     try:
-        told = json.loads(_native.two_party_cost(text, extension, 1))
+        told = json.loads(_native.two_party_cost(json.dumps({**document, "stages": public}), 1))
     except ValueError as error:
         raise PlanError(f"the two-party run time refuses the plan: {error}") from None
     stages = []
@@ -114,7 +104,7 @@ def _account(document: Document, text: str, unit: dict[str, Any], extension: str
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
         compute = _compute(document, stage, packing, unit)
         stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
-    return Account(extension, _traffic(told["setup"]), stages, _traffic(told["total"]), told["peak_elements"])
+    return Account(told["extension"], _traffic(told["setup"]), stages, _traffic(told["total"]), told["peak_elements"])
 
 
 def _traffic(phase: dict[str, int]) -> Traffic:
@@ -165,7 +155,7 @@ def memory(document: Document, found: Account, weight_bytes: int) -> tuple[int, 
     degree = document["params"]["ring_degree"]
     values = max((_work(document, s)[1] for s in document["stages"] if s["kind"] != "client"), default=0)
     shares = SHARE_BYTES * found.peak_elements
-    work = min(values, PASS[found.extension]) * VALUE_BYTES + EXTENSION_BYTES[found.extension]
+    work = min(values, SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS) * VALUE_BYTES + EXTENSION_BYTES
     layers = [s for s in found.stages if s.packing]
     polys = max((2 * SHARE_BYTES * degree * (s.packing["input_polys"] + s.packing["output_polys"]) // s.packing["tiles"] for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)

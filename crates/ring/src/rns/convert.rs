@@ -1,0 +1,351 @@
+//! From one set of primes to another, and division by a product of primes with rounding.
+//!
+//! For x modulo S = s_1 ... s_k, centred: with y_j = x (S/s_j)^-1 mod s_j, x = sum_j y_j S/s_j - v S where
+//! v = round(sum_j y_j / s_j). The sum is taken in binary64, whose error is below k 2^-50: the result is the
+//! representative of x of magnitude at most S/2 (1 + k 2^-49), so v is off (by one) only where both
+//! representatives are within that bound.
+
+use super::buffer::Buffer;
+use super::kernels::{self as k, Out};
+use super::{Coef, Eval, Factor, Modulus, RnsBasis, RnsError, RnsPoly};
+
+/// Constants of the conversion from the primes `from` to the primes `to` (positions in a basis).
+#[derive(Clone)]
+pub struct BaseConverter {
+    from: Vec<usize>,
+    to: Vec<usize>,
+    /// `(S/s_j)^-1 mod s_j`.
+    lift: Vec<Factor>,
+    /// `1 / s_j`.
+    ratios: Vec<f64>,
+    /// Per target t: `S/s_j mod t` for every j, then `-S mod t`.
+    weights: Vec<Vec<u64>>,
+    /// Per target t, for one source: `floor(s/2) mod t`.
+    half: Vec<u64>,
+}
+
+/// The product of some primes modulo one.
+fn product(moduli: &[Modulus], of: impl Iterator<Item = usize>, m: &Modulus) -> u64 {
+    of.fold(1, |p, i| m.mul(p, moduli[i].value() % m.value()))
+}
+
+impl BaseConverter {
+    /// Constants from the primes at `from` to those at `to`.
+    ///
+    /// # Errors
+    /// [`RnsError::Empty`] without a source, [`RnsError::Limbs`] for positions outside the basis.
+    pub fn new(basis: &RnsBasis, from: &[usize], to: &[usize]) -> Result<Self, RnsError> {
+        if from.is_empty() {
+            return Err(RnsError::Empty);
+        }
+        let moduli = basis.moduli();
+        if let Some(&i) = from.iter().chain(to).find(|i| **i >= moduli.len()) {
+            return Err(RnsError::Limbs { needed: i..i + 1, got: 0..moduli.len() });
+        }
+        let others = |j: usize| from.iter().copied().filter(move |&i| i != j);
+        let lift = from
+            .iter()
+            .map(|&j| moduli[j].factor(moduli[j].inv(product(moduli, others(j), &moduli[j]))))
+            .collect();
+        let weights = to
+            .iter()
+            .map(|&t| {
+                let m = &moduli[t];
+                let mut row: Vec<u64> = from.iter().map(|&j| product(moduli, others(j), m)).collect();
+                row.push(m.neg(product(moduli, from.iter().copied(), m)));
+                row
+            })
+            .collect();
+        Ok(Self {
+            from: from.to_vec(),
+            to: to.to_vec(),
+            lift,
+            ratios: from.iter().map(|&j| 1.0 / moduli[j].value() as f64).collect(),
+            weights,
+            half: to.iter().map(|&t| moduli[from[0]].value() / 2 % moduli[t].value()).collect(),
+        })
+    }
+
+    /// Source positions.
+    #[must_use]
+    pub fn from(&self) -> &[usize] {
+        &self.from
+    }
+
+    /// Target positions.
+    #[must_use]
+    pub fn to(&self) -> &[usize] {
+        &self.to
+    }
+
+    /// Makes `source` (coefficient limbs in the order of [`Self::from`], overwritten) ready for [`Self::target`].
+    /// With several sources the result is the list of overflows v, else empty.
+    fn prepare(&self, basis: &RnsBasis, source: &mut [&mut [u64]]) -> Buffer {
+        let isa = basis.isa();
+        if let [only] = source {
+            let m = &basis.moduli()[self.from[0]];
+            k::add_word(isa, Out::new(only), m.value() / 2, m);
+            return Buffer::dirty(0);
+        }
+        for ((limb, &j), &f) in source.iter_mut().zip(&self.from).zip(&self.lift) {
+            k::factor(isa, Out::new(limb), f, &basis.moduli()[j]);
+        }
+        let mut overflow = Buffer::dirty(basis.degree());
+        let limbs: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
+        k::overflow(isa, Out::new(&mut overflow), &limbs, &self.ratios);
+        overflow
+    }
+
+    /// Residues of target number `t` from prepared sources.
+    fn target(&self, basis: &RnsBasis, source: &[&[u64]], overflow: &[u64], t: usize, out: &mut [u64]) {
+        let m = &basis.moduli()[self.to[t]];
+        if let [only] = source {
+            k::shift(basis.isa(), Out::new(out), only, self.half[t], m);
+            return;
+        }
+        let terms: Vec<&[u64]> = source.iter().copied().chain([overflow]).collect();
+        k::combine(basis.isa(), Out::new(out), &terms, &self.weights[t], m);
+    }
+
+    /// Converts coefficient limbs. `source` follows [`Self::from`] and is overwritten; `write(t, limb)`
+    /// receives, for every target number `t` that `wanted` asks for, its N residues to keep.
+    ///
+    /// # Errors
+    /// [`RnsError::Count`] for a wrong number of sources, [`RnsError::Degree`] for a wrong length.
+    pub fn convert(
+        &self,
+        basis: &RnsBasis,
+        source: &mut [&mut [u64]],
+        targets: &mut [(usize, &mut [u64])],
+    ) -> Result<(), RnsError> {
+        if source.len() != self.from.len() {
+            return Err(RnsError::Count { what: "source", expected: self.from.len(), got: source.len() });
+        }
+        let n = basis.degree();
+        let lengths = source.iter().map(|s| s.len()).chain(targets.iter().map(|t| t.1.len()));
+        if let Some(got) = lengths.into_iter().find(|l| *l != n) {
+            return Err(RnsError::Degree { expected: n, got });
+        }
+        if let Some((t, _)) = targets.iter().find(|(t, _)| *t >= self.to.len()) {
+            return Err(RnsError::Count { what: "target", expected: self.to.len(), got: *t });
+        }
+        let overflow = self.prepare(basis, source);
+        let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
+        for (t, out) in targets {
+            self.target(basis, &source, &overflow, *t, out);
+        }
+        Ok(())
+    }
+}
+
+/// A digit of a polynomial: its residues modulo [`BaseConverter::from`], as slot values and as coefficients ready
+/// for conversion to one prime after the other.
+pub struct Digit<'a> {
+    converter: &'a BaseConverter,
+    own: &'a RnsPoly<Eval>,
+    coefficients: &'a [u64],
+    overflow: Buffer,
+}
+
+impl<'a> Digit<'a> {
+    /// Prepares the digit of `own` that `converter` starts from; `coefficients` are its limbs as coefficients,
+    /// one after the other, and are overwritten.
+    ///
+    /// # Errors
+    /// [`RnsError::Degree`] or [`RnsError::Limbs`] for missing limbs.
+    pub fn new(
+        basis: &RnsBasis,
+        converter: &'a BaseConverter,
+        own: &'a RnsPoly<Eval>,
+        coefficients: &'a mut [u64],
+    ) -> Result<Self, RnsError> {
+        let expected = basis.degree() * converter.from.len();
+        if coefficients.len() != expected {
+            return Err(RnsError::Degree { expected, got: coefficients.len() });
+        }
+        for &j in &converter.from {
+            basis.check_covers(own, j..j + 1)?;
+        }
+        let mut source: Vec<&mut [u64]> = coefficients.chunks_exact_mut(basis.degree()).collect();
+        let overflow = converter.prepare(basis, &mut source);
+        Ok(Self { converter, own, coefficients, overflow })
+    }
+
+    /// Slot values modulo prime `i` of the polynomial that has the digit's residues. Cost: one forward
+    /// transform, or none for the digit's own primes.
+    ///
+    /// # Errors
+    /// [`RnsError::Count`] unless the prime is among [`BaseConverter::from`] or [`BaseConverter::to`].
+    pub fn limb(&self, basis: &RnsBasis, i: usize, out: &mut [u64]) -> Result<(), RnsError> {
+        if out.len() != basis.degree() {
+            return Err(RnsError::Degree { expected: basis.degree(), got: out.len() });
+        }
+        if self.converter.from.contains(&i) {
+            out.copy_from_slice(self.own.limb(i));
+            return Ok(());
+        }
+        let t = self.converter.to.iter().position(|t| *t == i);
+        let t = t.ok_or(RnsError::Count { what: "target", expected: i, got: self.converter.to.len() })?;
+        let source: Vec<&[u64]> = self.coefficients.chunks_exact(basis.degree()).collect();
+        self.converter.target(basis, &source, &self.overflow, t, out);
+        basis.transform(i).forward(out)?;
+        Ok(())
+    }
+
+    /// The whole polynomial over the primes at `range`.
+    ///
+    /// # Errors
+    /// As [`Self::limb`].
+    pub fn raise(&self, basis: &RnsBasis, range: std::ops::Range<usize>) -> Result<RnsPoly<Eval>, RnsError> {
+        let mut out = basis.dirty::<Eval>(range.clone())?;
+        for i in range {
+            self.limb(basis, i, out.limb_mut(i))?;
+        }
+        Ok(out)
+    }
+}
+
+/// `(sum_d x_d b_d, sum_d x_d a_d)` over the primes at `range` for digits x_d, prime by prime: raised digits live
+/// for one prime only and stay in the cache.
+///
+/// # Errors
+/// [`RnsError::Count`] unless there are as many a_d and b_d as digits, [`RnsError::Limbs`] when they lack primes.
+pub fn switch_digits(
+    basis: &RnsBasis,
+    range: std::ops::Range<usize>,
+    digits: &[Digit<'_>],
+    key: [&[RnsPoly<Eval>]; 2],
+) -> Result<[RnsPoly<Eval>; 2], RnsError> {
+    for half in key {
+        if half.len() != digits.len() {
+            return Err(RnsError::Count { what: "key", expected: digits.len(), got: half.len() });
+        }
+        for p in half {
+            basis.check_covers(p, range.clone())?;
+        }
+    }
+    let n = basis.degree();
+    let mut out = [basis.dirty::<Eval>(range.clone())?, basis.dirty::<Eval>(range.clone())?];
+    let mut raised = Buffer::dirty(n * digits.len());
+    for i in range {
+        for (digit, limb) in digits.iter().zip(raised.chunks_exact_mut(n)) {
+            digit.limb(basis, i, limb)?;
+        }
+        let x: Vec<&[u64]> = raised.chunks_exact(n).collect();
+        let [b, a] = key.map(|half| half.iter().map(|p| p.limb(i)).collect::<Vec<_>>());
+        let [first, second] = &mut out;
+        let outs = [Out::new(first.limb_mut(i)), Out::new(second.limb_mut(i))];
+        k::inner(basis.isa(), outs, &x, [&b, &a], &basis.moduli()[i]);
+    }
+    Ok(out)
+}
+
+/// Division by S = the product of some primes, rounding to the nearest integer: `(x - [x]_S) / S` with the
+/// centred `[x]_S`. Rescaling (S = the last prime), coming down from the special primes, or both at once.
+#[derive(Clone)]
+pub struct Divider {
+    converter: BaseConverter,
+    /// `S^-1` modulo every target.
+    inverses: Vec<Factor>,
+}
+
+impl Divider {
+    /// Division by the primes at `by`, for polynomials whose remaining primes are at `to` (contiguous).
+    ///
+    /// # Errors
+    /// As [`BaseConverter::new`].
+    pub fn new(basis: &RnsBasis, by: &[usize], to: std::ops::Range<usize>) -> Result<Self, RnsError> {
+        let converter = BaseConverter::new(basis, by, &to.clone().collect::<Vec<_>>())?;
+        let moduli = basis.moduli();
+        let inverses = to
+            .map(|t| moduli[t].factor(moduli[t].inv(product(moduli, by.iter().copied(), &moduli[t]))))
+            .collect();
+        Ok(Self { converter, inverses })
+    }
+
+    /// The quotient's positions in the basis.
+    #[must_use]
+    pub fn to(&self) -> &[usize] {
+        &self.converter.to
+    }
+
+    /// The quotient of `a`, which must have all primes of divisor and quotient. Cost: one inverse transform
+    /// a prime of S, one forward transform a prime of the quotient.
+    ///
+    /// # Errors
+    /// [`RnsError`] when limbs are missing.
+    pub fn divide(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<RnsPoly<Eval>, RnsError> {
+        let to = self.converter.to[0]..self.converter.to[0] + self.converter.to.len();
+        let mut out = a.slice(to.clone()).ok_or(RnsError::Limbs { needed: to, got: a.range() })?;
+        let mut source = self.coefficients(basis, a)?;
+        let mut source: Vec<&mut [u64]> = source.iter_mut().map(|s| &mut **s).collect();
+        let overflow = self.converter.prepare(basis, &mut source);
+        let source: Vec<&[u64]> = source.iter().map(|s| &**s).collect();
+        let mut remainder = Buffer::dirty(basis.degree());
+        for (t, &i) in self.converter.to.iter().enumerate() {
+            self.converter.target(basis, &source, &overflow, t, &mut remainder);
+            basis.transform(i).forward(&mut remainder)?;
+            let m = &basis.moduli()[i];
+            k::sub_factor(basis.isa(), Out::new(out.limb_mut(i)), &remainder, self.inverses[t], m);
+        }
+        Ok(out)
+    }
+
+    /// The divisor's limbs as coefficients.
+    fn coefficients(&self, basis: &RnsBasis, a: &RnsPoly<Eval>) -> Result<Vec<Buffer>, RnsError> {
+        basis.check(a)?;
+        self.converter
+            .from
+            .iter()
+            .map(|&j| {
+                if !a.range().contains(&j) {
+                    return Err(RnsError::Limbs { needed: j..j + 1, got: a.range() });
+                }
+                let mut limb = Buffer::dirty(basis.degree());
+                limb.copy_from_slice(a.limb(j));
+                basis.transform(j).inverse(&mut limb)?;
+                Ok(limb)
+            })
+            .collect()
+    }
+}
+
+impl RnsBasis {
+    /// The centred integer of every coefficient modulo the limbs' product, as binary64 (nearest up to a
+    /// relative error of 2^-51 when it is below 2^53 times the product of the primes it spans): balanced
+    /// mixed-radix digits, `x = a_0 + a_1 q_0 + a_2 q_0 q_1 + ...`, `|a_j| <= q_j / 2`.
+    ///
+    /// # Errors
+    /// [`RnsError`] when the polynomial is not of this basis.
+    pub fn to_reals(&self, a: &RnsPoly<Coef>) -> Result<Vec<f64>, RnsError> {
+        self.check(a)?;
+        let mut a = a.clone();
+        let (first, end) = (a.range().start, a.range().end);
+        let mut shifted = Buffer::dirty(self.degree());
+        let mut residue = Buffer::dirty(self.degree());
+        for i in first..end {
+            let m = &self.moduli()[i];
+            let half = m.value() / 2;
+            shifted.copy_from_slice(a.limb(i));
+            k::add_word(self.isa(), Out::new(&mut shifted), half, m);
+            for j in i + 1..end {
+                let t = &self.moduli()[j];
+                k::shift(self.isa(), Out::new(&mut residue), &shifted, half % t.value(), t);
+                let inverse = t.factor(t.inv(m.value() % t.value()));
+                k::sub_factor(self.isa(), Out::new(a.limb_mut(j)), &residue, inverse, t);
+            }
+        }
+        let mut out = vec![0.0; self.degree()];
+        for i in (first..end).rev() {
+            let below = if i > first { self.moduli()[i - 1].value() as f64 } else { 1.0 };
+            let m = self.moduli()[i];
+            for (o, &w) in out.iter_mut().zip(a.limb(i)) {
+                *o = (*o + m.centred(w) as f64) * below;
+            }
+        }
+        zeroize::Zeroize::zeroize(&mut *shifted);
+        zeroize::Zeroize::zeroize(&mut *residue);
+        zeroize::Zeroize::zeroize(&mut a);
+        Ok(out)
+    }
+}

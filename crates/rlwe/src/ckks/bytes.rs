@@ -1,0 +1,338 @@
+//! Versioned bytes of keys and ciphertexts (`docs/ckks.md`, "Bytes").
+//!
+//! Header, 48 bytes: magic `HNCK`, version u16, kind u8, flags u8 (1: insecure parameters), parameter hash
+//! (32 bytes), payload length u64; little-endian. Decoders compare the length with what the kind, the
+//! parameters and the few count fields demand before they allocate, and every residue with its prime.
+
+use super::ciphertext::{expand_uniform, Domain};
+use super::switching::{GaloisKey, SwitchingKey};
+use super::{Ciphertext, CkksError, CkksParams, GaloisKeys, PublicKey, RelinKey};
+use hushnet_ring::pack::{pack, packed_len, unpack};
+use hushnet_ring::rns::{Eval, RnsPoly};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Version of the byte format.
+pub const FORMAT_VERSION: u16 = 1;
+const MAGIC: [u8; 4] = *b"HNCK";
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 48;
+/// Level u16, parts u8, seeded u8, scale, bound, sd f64.
+const CIPHERTEXT_FIELDS: usize = 28;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Ciphertext = 1,
+    PublicKey = 2,
+    RelinKey = 3,
+    GaloisKeys = 4,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Ciphertext => "ciphertext",
+            Kind::PublicKey => "public key",
+            Kind::RelinKey => "relinearisation key",
+            Kind::GaloisKeys => "Galois keys",
+        }
+    }
+}
+
+fn bits_at(params: &CkksParams, i: usize) -> u32 {
+    64 - params.basis().moduli()[i].value().leading_zeros()
+}
+
+/// Bytes of the packed limbs at `range`: N words of the prime's bits each.
+fn poly_bytes(params: &CkksParams, range: Range<usize>) -> usize {
+    range.map(|i| packed_len(params.ring_degree(), bits_at(params, i))).sum()
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new(kind: Kind, params: &CkksParams, payload: usize) -> Self {
+        let mut out = Vec::with_capacity(HEADER_BYTES + payload);
+        out.extend(MAGIC);
+        out.extend(FORMAT_VERSION.to_le_bytes());
+        out.extend([kind as u8, u8::from(!params.is_secure())]);
+        out.extend(params.hash());
+        out.extend((payload as u64).to_le_bytes());
+        Self(out)
+    }
+
+    fn poly(&mut self, params: &CkksParams, p: &RnsPoly<Eval>) -> Result<(), CkksError> {
+        for i in p.range() {
+            let bits = bits_at(params, i);
+            let start = self.0.len();
+            self.0.resize(start + packed_len(params.ring_degree(), bits), 0);
+            pack(p.limb(i), bits, &mut self.0[start..])?;
+        }
+        Ok(())
+    }
+}
+
+struct Reader<'a> {
+    kind: Kind,
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn new(kind: Kind, params: &CkksParams, bytes: &'a [u8]) -> Result<Self, CkksError> {
+        let fail = |why| CkksError::Bytes { what: kind.name(), why };
+        let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(fail("shorter than its header"))?;
+        let (version, hash) = (u16::from_le_bytes([header[4], header[5]]), &header[8..40]);
+        if header[..4] != MAGIC {
+            return Err(fail("not made by this program (wrong magic)"));
+        }
+        if version != FORMAT_VERSION {
+            return Err(fail("unknown format version; use the program version that wrote it"));
+        }
+        if header[6] != kind as u8 {
+            return Err(fail("another kind of object"));
+        }
+        if hash != params.hash() || header[7] != u8::from(!params.is_secure()) {
+            return Err(CkksError::ForeignParams(kind.name()));
+        }
+        if header[40..48] != (rest.len() as u64).to_le_bytes() {
+            return Err(fail("the length in its header is not the length that came"));
+        }
+        Ok(Self { kind, rest })
+    }
+
+    fn fail(&self, why: &'static str) -> CkksError {
+        CkksError::Bytes { what: self.kind.name(), why }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], CkksError> {
+        let (head, rest) = self.rest.split_at_checked(count).ok_or(self.fail("truncated"))?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    fn array<const K: usize>(&mut self) -> Result<[u8; K], CkksError> {
+        let mut out = [0; K];
+        out.copy_from_slice(self.take(K)?);
+        Ok(out)
+    }
+
+    fn number(&mut self) -> Result<f64, CkksError> {
+        let v = f64::from_le_bytes(self.array()?);
+        if !v.is_finite() || v < 0.0 {
+            return Err(self.fail("a scale, bound or error is not a finite number of at least 0"));
+        }
+        Ok(v)
+    }
+
+    /// That exactly `count` bytes remain.
+    fn expect(&self, count: usize) -> Result<(), CkksError> {
+        if self.rest.len() == count {
+            Ok(())
+        } else {
+            Err(self.fail("its length does not fit its parameters"))
+        }
+    }
+
+    fn poly(&mut self, params: &CkksParams, range: Range<usize>) -> Result<RnsPoly<Eval>, CkksError> {
+        let mut p = params.basis().zero::<Eval>(range.clone())?;
+        for i in range {
+            let bits = bits_at(params, i);
+            unpack(self.take(packed_len(params.ring_degree(), bits))?, bits, p.limb_mut(i))?;
+            let q = params.basis().moduli()[i].value();
+            if p.limb(i).iter().any(|w| *w >= q) {
+                return Err(self.fail("a residue is not below its prime"));
+            }
+        }
+        Ok(p)
+    }
+}
+
+impl Ciphertext {
+    /// Bytes of [`Self::to_bytes`].
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        let one = poly_bytes(&self.params, self.params.data_range(self.level));
+        HEADER_BYTES + CIPHERTEXT_FIELDS + if self.seed.is_some() { 32 + one } else { self.parts.len() * one }
+    }
+
+    /// Level, parts, scale, bounds, then the parts with each residue in as many bits as its prime; of a fresh
+    /// symmetric encryption c0 and the seed of c1.
+    ///
+    /// # Errors
+    /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
+        let mut w = Writer::new(Kind::Ciphertext, &self.params, self.byte_len() - HEADER_BYTES);
+        w.0.extend((self.level.0 as u16).to_le_bytes());
+        w.0.extend([self.parts.len() as u8, u8::from(self.seed.is_some())]);
+        for v in [self.scale, self.bound, self.sd] {
+            w.0.extend(v.to_le_bytes());
+        }
+        match &self.seed {
+            Some(seed) => {
+                w.0.extend(seed);
+                w.poly(&self.params, &self.parts[0])?;
+            }
+            None => {
+                for p in &self.parts {
+                    w.poly(&self.params, p)?;
+                }
+            }
+        }
+        Ok(w.0)
+    }
+
+    /// Reads [`Self::to_bytes`].
+    ///
+    /// # Errors
+    /// [`CkksError::Bytes`], [`CkksError::ForeignParams`], [`CkksError::Level`], [`CkksError::Capacity`].
+    pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
+        let mut r = Reader::new(Kind::Ciphertext, params, bytes)?;
+        let level = params.level(usize::from(u16::from_le_bytes(r.array()?)))?;
+        let [count, seeded] = r.array()?;
+        let (scale, bound, sd) = (r.number()?, r.number()?, r.number()?);
+        params.check_capacity(bound, scale, level)?;
+        let range = params.data_range(level);
+        let one = poly_bytes(params, range.clone());
+        let mut c = Self { params: params.clone(), parts: Vec::new(), level, scale, bound, sd, seed: None };
+        match (seeded, count) {
+            (1, 2) => {
+                r.expect(32 + one)?;
+                let seed = r.array()?;
+                c.parts = vec![
+                    r.poly(params, range.clone())?,
+                    expand_uniform(params, &seed, Domain::Ciphertext, range)?,
+                ];
+                c.seed = Some(seed);
+            }
+            (0, 2 | 3) => {
+                r.expect(usize::from(count) * one)?;
+                for _ in 0..count {
+                    c.parts.push(r.poly(params, range.clone())?);
+                }
+            }
+            _ => return Err(r.fail("wrong number of parts")),
+        }
+        Ok(c)
+    }
+}
+
+impl PublicKey {
+    /// Seed and one polynomial.
+    ///
+    /// # Errors
+    /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
+        let payload = 32 + poly_bytes(&self.params, self.b.range());
+        let mut w = Writer::new(Kind::PublicKey, &self.params, payload);
+        w.0.extend(self.seed);
+        w.poly(&self.params, &self.b)?;
+        Ok(w.0)
+    }
+
+    /// Reads [`Self::to_bytes`].
+    ///
+    /// # Errors
+    /// [`CkksError::Bytes`], [`CkksError::ForeignParams`].
+    pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
+        let mut r = Reader::new(Kind::PublicKey, params, bytes)?;
+        let range = params.data_range(params.max_level());
+        r.expect(32 + poly_bytes(params, range.clone()))?;
+        let seed = r.array()?;
+        let b = r.poly(params, range.clone())?;
+        let a = expand_uniform(params, &seed, Domain::PublicKey, range)?;
+        Ok(Self { params: params.clone(), b, a, seed })
+    }
+}
+
+/// Bytes of one switching key: seed and a polynomial over all primes a digit.
+fn switching_bytes(params: &CkksParams) -> usize {
+    32 + params.0.digits.len() * poly_bytes(params, params.extended_range(params.max_level()))
+}
+
+fn write_switching(w: &mut Writer, params: &CkksParams, key: &SwitchingKey) -> Result<(), CkksError> {
+    w.0.extend(key.seed);
+    key.b.iter().try_for_each(|b| w.poly(params, b))
+}
+
+fn read_switching(
+    r: &mut Reader<'_>,
+    params: &CkksParams,
+    domain: impl Fn(usize) -> Domain,
+) -> Result<SwitchingKey, CkksError> {
+    let range = params.extended_range(params.max_level());
+    let mut key = SwitchingKey { seed: r.array()?, b: Vec::new(), a: Vec::new() };
+    for d in 0..params.0.digits.len() {
+        key.b.push(r.poly(params, range.clone())?);
+        key.a.push(expand_uniform(params, &key.seed, domain(d), range.clone())?);
+    }
+    Ok(key)
+}
+
+impl RelinKey {
+    /// Seed and one polynomial over all primes a digit.
+    ///
+    /// # Errors
+    /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
+        let mut w = Writer::new(Kind::RelinKey, &self.params, switching_bytes(&self.params));
+        write_switching(&mut w, &self.params, &self.key)?;
+        Ok(w.0)
+    }
+
+    /// Reads [`Self::to_bytes`].
+    ///
+    /// # Errors
+    /// [`CkksError::Bytes`], [`CkksError::ForeignParams`], [`CkksError::NoSpecialPrime`].
+    pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
+        params.needs_special()?;
+        let mut r = Reader::new(Kind::RelinKey, params, bytes)?;
+        r.expect(switching_bytes(params))?;
+        let key = read_switching(&mut r, params, Domain::Relinearise)?;
+        Ok(Self { params: params.clone(), key })
+    }
+}
+
+impl GaloisKeys {
+    /// Count u32, then per key its exponent u32, seed and one polynomial over all primes a digit; exponents
+    /// increase.
+    ///
+    /// # Errors
+    /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
+        let payload = 4 + self.keys.len() * (4 + switching_bytes(&self.params));
+        let mut w = Writer::new(Kind::GaloisKeys, &self.params, payload);
+        w.0.extend((self.keys.len() as u32).to_le_bytes());
+        for (&exponent, key) in &self.keys {
+            w.0.extend((exponent as u32).to_le_bytes());
+            write_switching(&mut w, &self.params, &key.key)?;
+        }
+        Ok(w.0)
+    }
+
+    /// Reads [`Self::to_bytes`].
+    ///
+    /// # Errors
+    /// [`CkksError::Bytes`], [`CkksError::ForeignParams`], [`CkksError::NoSpecialPrime`].
+    pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
+        params.needs_special()?;
+        let mut r = Reader::new(Kind::GaloisKeys, params, bytes)?;
+        let count = u32::from_le_bytes(r.array()?) as usize;
+        let each = 4 + switching_bytes(params);
+        match count.checked_mul(each) {
+            Some(total) => r.expect(total)?,
+            None => return Err(r.fail("its length does not fit its parameters")),
+        }
+        let mut keys = BTreeMap::new();
+        let mut last = 1;
+        for _ in 0..count {
+            let exponent = u32::from_le_bytes(r.array()?) as usize;
+            if exponent <= last || exponent.is_multiple_of(2) || exponent >= 2 * params.ring_degree() {
+                return Err(r.fail("exponents are not odd, below 2N and increasing"));
+            }
+            last = exponent;
+            let key = read_switching(&mut r, params, |d| Domain::Galois(exponent, d))?;
+            keys.insert(exponent, GaloisKey::new(params, exponent, key)?);
+        }
+        Ok(Self { params: params.clone(), keys })
+    }
+}

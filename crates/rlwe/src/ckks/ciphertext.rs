@@ -1,0 +1,291 @@
+//! Ciphertexts and their public bookkeeping.
+
+use super::noise::independent_sum;
+use super::{CkksError, CkksParams, Level, Plaintext};
+use crate::batch::TAIL;
+use hushnet_ring::rns::{uniform_limb, Coef, Eval, RnsPoly};
+use hushnet_ring::Prg;
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+use zeroize::Zeroize;
+
+/// Relative difference of scales that still counts as equal. Rounding of the bookkeeping itself stays far
+/// below (2^-52 an operation); the error that a difference makes is added to the noise estimate.
+pub const SCALE_TOLERANCE: f64 = 9.094_947_017_729_282e-13; // 2^-40
+
+/// Where a uniform polynomial is used; part of its derivation.
+#[derive(Clone, Copy)]
+pub(super) enum Domain {
+    Ciphertext,
+    PublicKey,
+    Relinearise(usize),
+    Galois(usize, usize),
+}
+
+impl Domain {
+    fn words(self) -> [u64; 3] {
+        match self {
+            Domain::Ciphertext => [0, 0, 0],
+            Domain::PublicKey => [1, 0, 0],
+            Domain::Relinearise(digit) => [2, 0, digit as u64],
+            Domain::Galois(exponent, digit) => [3, exponent as u64, digit as u64],
+        }
+    }
+}
+
+/// The public uniform polynomial of a seed: limb by limb, so that fewer primes give the same first limbs.
+/// Limb of prime q: the uniform limb of the AES generator keyed with the first 16 bytes of
+/// `SHA-256("hushnet ckks uniform 1" || seed || domain words || q)`.
+pub(super) fn expand_uniform(
+    params: &CkksParams,
+    seed: &[u8; 32],
+    domain: Domain,
+    range: Range<usize>,
+) -> Result<RnsPoly<Eval>, CkksError> {
+    let mut poly = params.basis().zero::<Eval>(range.clone())?;
+    for i in range {
+        let m = params.basis().moduli()[i];
+        let mut h = Sha256::new();
+        h.update(b"hushnet ckks uniform 1");
+        h.update(seed);
+        for w in domain.words().into_iter().chain([m.value()]) {
+            h.update(w.to_le_bytes());
+        }
+        let mut key = [0; 16];
+        key.copy_from_slice(&h.finalize()[..16]);
+        uniform_limb(&mut Prg::from_seed(key), &m, poly.limb_mut(i));
+    }
+    Ok(poly)
+}
+
+/// A seed from a generator.
+pub(super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
+    let mut seed = [0; 32];
+    prg.fill_bytes(&mut seed);
+    seed
+}
+
+/// Two or three polynomials in evaluation form with `c0 + c1 s (+ c2 s^2) = scale * message + error`.
+#[derive(Clone)]
+pub struct Ciphertext {
+    pub(super) params: CkksParams,
+    pub(super) parts: Vec<RnsPoly<Eval>>,
+    pub(super) level: Level,
+    pub(super) scale: f64,
+    pub(super) bound: f64,
+    pub(super) sd: f64,
+    /// Where c1 comes from, as long as it is fresh: only c0 need travel then.
+    pub(super) seed: Option<[u8; 32]>,
+}
+
+impl std::fmt::Debug for Ciphertext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ciphertext")
+            .field("parts", &self.parts.len())
+            .field("level", &self.level)
+            .field("scale", &self.scale)
+            .field("bound", &self.bound)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ciphertext {
+    /// The parameters it belongs to.
+    #[must_use]
+    pub fn params(&self) -> &CkksParams {
+        &self.params
+    }
+    /// Its level.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+    /// Its scale.
+    #[must_use]
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+    /// Bound of |message| in every slot, derived from declared bounds.
+    #[must_use]
+    pub fn bound(&self) -> f64 {
+        self.bound
+    }
+    /// Square root of the variance proxy of slot errors, in ring units (`docs/ckks.md`).
+    #[must_use]
+    pub fn noise(&self) -> f64 {
+        self.sd
+    }
+    /// Bound of the error of each real or imaginary part of a slot, in units of the message, that holds but
+    /// with probability 2^-40.
+    #[must_use]
+    pub fn error_bound(&self) -> f64 {
+        TAIL * self.sd / self.scale
+    }
+    /// Bits of the message bound above the error bound.
+    #[must_use]
+    pub fn precision_bits(&self) -> f64 {
+        (self.bound / self.error_bound()).log2()
+    }
+    /// Polynomials, in evaluation form: 2, or 3 before relinearisation.
+    #[must_use]
+    pub fn parts(&self) -> &[RnsPoly<Eval>] {
+        &self.parts
+    }
+    /// The N residues of part `part` modulo data prime `prime` (0-based): for linear layers that work on words.
+    ///
+    /// # Panics
+    /// When there is no such part or prime.
+    #[must_use]
+    pub fn limb(&self, part: usize, prime: usize) -> &[u64] {
+        self.parts[part].limb(self.params.data_range(self.level).start + prime)
+    }
+    /// Whether it is fresh, so that only one polynomial travels.
+    #[must_use]
+    pub fn is_seeded(&self) -> bool {
+        self.seed.is_some()
+    }
+
+    /// Everything but the polynomials.
+    pub(super) fn clone_header(&self) -> Self {
+        Self { params: self.params.clone(), parts: Vec::new(), ..*self }
+    }
+
+    /// States a tighter bound of the message than the derived one (from calibration, say).
+    ///
+    /// # Errors
+    /// [`CkksError::Capacity`] when it does not fit, [`CkksError::ValueOutOfRange`] when it is no bound.
+    pub fn with_bound(mut self, bound: f64) -> Result<Self, CkksError> {
+        if !bound.is_finite() || bound < 0.0 {
+            return Err(CkksError::ValueOutOfRange { index: 0, bound });
+        }
+        self.params.check_capacity(bound, self.scale, self.level)?;
+        self.bound = bound;
+        Ok(self)
+    }
+
+    /// Makes a ciphertext of two or three polynomials that a linear layer computed, all over the data primes
+    /// of one level. The caller vouches for scale, bound and sd.
+    ///
+    /// # Errors
+    /// [`CkksError::Parts`] for a wrong number of parts, [`CkksError::Bytes`] for polynomials over other primes
+    /// or words that are no residues, [`CkksError::Capacity`] when the message does not fit.
+    pub fn from_parts(
+        params: &CkksParams,
+        parts: Vec<RnsPoly<Eval>>,
+        scale: f64,
+        bound: f64,
+        sd: f64,
+    ) -> Result<Self, CkksError> {
+        let fail = |why| CkksError::Bytes { what: "ciphertext", why };
+        let range = match parts.as_slice() {
+            [first, _] | [first, _, _] => first.range(),
+            other => return Err(CkksError::Parts { what: "from_parts", needed: 2, got: other.len() }),
+        };
+        let level = params.level(range.len())?;
+        params.check_capacity(bound, scale, level)?;
+        for p in &parts {
+            if p.range() != params.data_range(level) || p.degree() != params.ring_degree() {
+                return Err(fail("its parts are not over the data primes of one level"));
+            }
+            for i in range.clone() {
+                let q = params.basis().moduli()[i].value();
+                if p.limb(i).iter().fold(0, |m, w| m.max(*w)) >= q {
+                    return Err(fail("a residue is not below its prime"));
+                }
+            }
+        }
+        Ok(Self { params: params.clone(), parts, level, scale, bound, sd, seed: None })
+    }
+}
+
+/// The public half: encrypts without being able to decrypt.
+#[derive(Clone)]
+pub struct PublicKey {
+    pub(super) params: CkksParams,
+    pub(super) b: RnsPoly<Eval>,
+    pub(super) a: RnsPoly<Eval>,
+    pub(super) seed: [u8; 32],
+}
+
+impl PublicKey {
+    /// `(b u + e0, a u + e1)`, u ternary.
+    fn zero(&self, level: Level, prg: &mut Prg) -> Result<[RnsPoly<Eval>; 2], CkksError> {
+        let (basis, range) = (self.params.basis(), self.params.data_range(level));
+        let mut u = super::client::small(&self.params, range.clone(), prg, hushnet_ring::sample::ternary)?;
+        let mut c0 = super::client::small_error(&self.params, range.clone(), prg)?;
+        let mut c1 = super::client::small_error(&self.params, range, prg)?;
+        basis.mul_add(&mut c0, &self.b, &u)?;
+        basis.mul_add(&mut c1, &self.a, &u)?;
+        u.zeroize();
+        Ok([c0, c1])
+    }
+
+    /// Encrypts: `(b u + e0 + m, a u + e1)`, u ternary. Cost: 3 transforms a prime.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn encrypt(&self, message: &Plaintext, prg: &mut Prg) -> Result<Ciphertext, CkksError> {
+        if message.params != self.params {
+            return Err(CkksError::ForeignParams("the plaintext"));
+        }
+        let [mut c0, c1] = self.zero(message.level, prg)?;
+        self.params.basis().add_assign(&mut c0, &message.poly)?;
+        Ok(Ciphertext {
+            params: self.params.clone(),
+            parts: vec![c0, c1],
+            level: message.level,
+            scale: message.scale,
+            bound: message.bound,
+            sd: independent_sum(message.sd, self.params.noise().public()),
+            seed: None,
+        })
+    }
+
+    /// Hides how a ciphertext of two parts was computed: adds an encryption of zero, and, with `flood_bits` = b, an
+    /// error uniform in `[-2^(b-1), 2^(b-1))` on every coefficient. The parts then tell nothing beyond the
+    /// phase; the phase's own error tells less than 2^-40 when b is 41 above the bits of any possible error.
+    ///
+    /// # Errors
+    /// [`CkksError::Parts`] for three parts, [`CkksError::Capacity`] when the flood does not fit, [`CkksError::Spec`] when
+    /// `flood_bits` is above 63, [`CkksError::ForeignParams`].
+    pub fn hide(
+        &self,
+        c: &Ciphertext,
+        flood_bits: Option<u32>,
+        prg: &mut Prg,
+    ) -> Result<Ciphertext, CkksError> {
+        if c.params != self.params {
+            return Err(CkksError::ForeignParams("the ciphertext"));
+        }
+        let [a0, a1] = c.parts.as_slice() else {
+            return Err(CkksError::Parts { what: "hide", needed: 2, got: c.parts.len() });
+        };
+        let (basis, n) = (self.params.basis(), self.params.ring_degree());
+        let [mut c0, mut c1] = self.zero(c.level, prg)?;
+        let mut sd = independent_sum(c.sd, self.params.noise().public());
+        if let Some(bits) = flood_bits.filter(|b| *b > 0) {
+            if bits > 63 {
+                return Err(CkksError::Spec(format!("a flood of {bits} bits; at most 63 are possible")));
+            }
+            let width = f64::from(bits).exp2();
+            self.params.check_capacity(c.bound + width / c.scale, c.scale, c.level)?;
+            let mut words = vec![0; n];
+            prg.fill_words(&mut words);
+            words.iter_mut().for_each(|w| *w &= hushnet_ring::low_mask(bits));
+            let mut flood = basis.zero::<Coef>(self.params.data_range(c.level))?;
+            for i in flood.range() {
+                flood.limb_mut(i).copy_from_slice(&words);
+                basis.residues_of_wrapped(flood.limb_mut(i), bits, i)?;
+            }
+            words.zeroize();
+            let mut flood = basis.forward(flood)?;
+            basis.add_assign(&mut c0, &flood)?;
+            flood.zeroize();
+            // Variance width^2 / 12 a coefficient, N/2 of them in each part of a slot.
+            sd = independent_sum(sd, width * self.params.noise().rounding());
+        }
+        basis.add_assign(&mut c0, a0)?;
+        basis.add_assign(&mut c1, a1)?;
+        Ok(Ciphertext { parts: vec![c0, c1], sd, seed: None, ..c.clone_header() })
+    }
+}

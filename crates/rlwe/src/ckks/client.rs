@@ -1,0 +1,287 @@
+//! What only the owner of the data has: the secret key, decryption, key generation.
+
+use super::ciphertext::{expand_uniform, fresh_seed, Domain};
+use super::fft::{ComplexBuffer, SpecialFft};
+use super::noise::independent_sum;
+use super::switching::{GaloisKey, SwitchingKey};
+use super::{Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Plaintext, PublicKey, RelinKey};
+use hushnet_ring::rns::{Automorphism, Eval, RnsPoly};
+use hushnet_ring::{sample, Prg};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use zeroize::Zeroize;
+
+/// A ternary secret. No `Debug`, no serialised form that leaves the client by accident; wiped on drop.
+pub struct SecretKey {
+    params: CkksParams,
+    /// Over all primes.
+    s: RnsPoly<Eval>,
+}
+
+impl Drop for SecretKey {
+    fn drop(&mut self) {
+        self.s.zeroize();
+    }
+}
+
+/// Small coefficients to evaluation form.
+fn lift(params: &CkksParams, coefficients: &[i8], range: Range<usize>) -> Result<RnsPoly<Eval>, CkksError> {
+    let mut words: Vec<u64> = coefficients.iter().map(|&c| i64::from(c) as u64).collect();
+    let poly = params.basis().from_signed(&words, range);
+    words.zeroize();
+    Ok(params.basis().forward(poly?)?)
+}
+
+/// A small polynomial of the given distribution.
+pub(super) fn small(
+    params: &CkksParams,
+    range: Range<usize>,
+    prg: &mut Prg,
+    distribution: fn(&mut Prg, &mut [i8]),
+) -> Result<RnsPoly<Eval>, CkksError> {
+    let mut coefficients = vec![0i8; params.ring_degree()];
+    distribution(prg, &mut coefficients);
+    let poly = lift(params, &coefficients, range);
+    coefficients.zeroize();
+    poly
+}
+
+/// A fresh error.
+pub(super) fn small_error(
+    params: &CkksParams,
+    range: Range<usize>,
+    prg: &mut Prg,
+) -> Result<RnsPoly<Eval>, CkksError> {
+    small(params, range, prg, sample::centred_binomial)
+}
+
+impl SecretKey {
+    /// Its parameters.
+    #[must_use]
+    pub fn params(&self) -> &CkksParams {
+        &self.params
+    }
+
+    /// Encrypts `(-a s + e + m, a)` with `a` from a fresh seed, so that one polynomial travels. Cost: one
+    /// transform a prime.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn encrypt(&self, message: &Plaintext, prg: &mut Prg) -> Result<Ciphertext, CkksError> {
+        if message.params != self.params {
+            return Err(CkksError::ForeignParams("the plaintext"));
+        }
+        let basis = self.params.basis();
+        let range = self.params.data_range(message.level);
+        let seed = fresh_seed(prg);
+        let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
+        let mut c0 = small_error(&self.params, range.clone(), prg)?;
+        let mut product = basis.product(range, &a, &self.s)?;
+        basis.sub_assign(&mut c0, &product)?;
+        basis.add_assign(&mut c0, &message.poly)?;
+        product.zeroize();
+        Ok(Ciphertext {
+            params: self.params.clone(),
+            parts: vec![c0, a],
+            level: message.level,
+            scale: message.scale,
+            bound: message.bound,
+            sd: independent_sum(message.sd, self.params.noise().fresh()),
+            seed: Some(seed),
+        })
+    }
+
+    /// `c0 + c1 s (+ c2 s^2)`: the message with its error.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn decrypt(&self, c: &Ciphertext) -> Result<Plaintext, CkksError> {
+        if c.params != self.params {
+            return Err(CkksError::ForeignParams("the ciphertext"));
+        }
+        let basis = self.params.basis();
+        // Horner: (c2 s + c1) s + c0.
+        let mut parts = c.parts.iter().rev();
+        let mut poly = match parts.next() {
+            Some(top) => top.clone(),
+            None => return Err(CkksError::Parts { what: "decrypt", needed: 2, got: 0 }),
+        };
+        for part in parts {
+            basis.mul_assign(&mut poly, &self.s)?;
+            basis.add_assign(&mut poly, part)?;
+        }
+        Ok(Plaintext {
+            params: self.params.clone(),
+            poly,
+            level: c.level,
+            scale: c.scale,
+            bound: c.bound,
+            sd: c.sd + self.params.noise().transform(c.bound * c.scale),
+        })
+    }
+}
+
+/// Makes keys under fixed parameters.
+pub struct KeyGenerator {
+    params: CkksParams,
+    fft: SpecialFft,
+}
+
+impl KeyGenerator {
+    /// For `params`.
+    #[must_use]
+    pub fn new(params: &CkksParams) -> Self {
+        Self { params: params.clone(), fft: SpecialFft::new(params.ring_degree(), params.basis().isa()) }
+    }
+
+    /// Largest `|p(zeta^(5^j))|^2` of a small polynomial.
+    fn largest_slot(&self, coefficients: &[i8]) -> f64 {
+        let n = self.fft.slots();
+        let mut buffer = ComplexBuffer::zero(n);
+        for (part, values) in [&mut buffer.re, &mut buffer.im].into_iter().zip(coefficients.chunks(n)) {
+            for (out, v) in part.iter_mut().zip(values) {
+                *out = f64::from(*v);
+            }
+        }
+        self.fft.forward(&mut buffer);
+        buffer.re.iter().zip(&buffer.im).map(|(a, b)| a * a + b * b).fold(0.0, f64::max)
+    }
+
+    /// Samples until no slot is larger than the noise model assumes (which fails about once in 10^6 times, so
+    /// the condition costs a factor 1 + 2^-20 of security).
+    fn bounded(
+        &self,
+        prg: &mut Prg,
+        limit: f64,
+        distribution: fn(&mut Prg, &mut [i8]),
+    ) -> Result<RnsPoly<Eval>, CkksError> {
+        let mut coefficients = vec![0i8; self.params.ring_degree()];
+        loop {
+            distribution(prg, &mut coefficients);
+            if self.largest_slot(&coefficients) <= limit {
+                break;
+            }
+        }
+        let poly = lift(&self.params, &coefficients, self.params.extended_range(self.params.max_level()));
+        coefficients.zeroize();
+        poly
+    }
+
+    fn key_error(&self, prg: &mut Prg) -> Result<RnsPoly<Eval>, CkksError> {
+        self.bounded(prg, self.params.noise().key_error_norm2(), sample::centred_binomial)
+    }
+
+    /// A secret key.
+    ///
+    /// # Errors
+    /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
+    pub fn secret_key(&self, prg: &mut Prg) -> Result<SecretKey, CkksError> {
+        let s = self.bounded(prg, self.params.noise().secret_norm2(), sample::ternary)?;
+        Ok(SecretKey { params: self.params.clone(), s })
+    }
+
+    fn check(&self, secret: &SecretKey) -> Result<(), CkksError> {
+        if secret.params != self.params {
+            return Err(CkksError::ForeignParams("the secret key"));
+        }
+        Ok(())
+    }
+
+    /// `(-a s + e, a)` over the data primes.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn public_key(&self, secret: &SecretKey, prg: &mut Prg) -> Result<PublicKey, CkksError> {
+        self.check(secret)?;
+        let range = self.params.data_range(self.params.max_level());
+        let seed = fresh_seed(prg);
+        let a = expand_uniform(&self.params, &seed, Domain::PublicKey, range.clone())?;
+        let mut error = self.key_error(prg)?;
+        let slice = error.slice(range);
+        error.zeroize();
+        let mut b = slice.ok_or(CkksError::ForeignParams("the error"))?;
+        let mut product = a.clone();
+        self.params.basis().mul_assign(&mut product, &secret.s)?;
+        self.params.basis().sub_assign(&mut b, &product)?;
+        Ok(PublicKey { params: self.params.clone(), b, a, seed })
+    }
+
+    /// Digits `(-a_d under + e_d + P g_d from, a_d)`: from key `from` to key `under`.
+    fn switching_key(
+        &self,
+        from: &RnsPoly<Eval>,
+        under: &RnsPoly<Eval>,
+        domain: impl Fn(usize) -> Domain,
+        prg: &mut Prg,
+    ) -> Result<SwitchingKey, CkksError> {
+        let (basis, special) = (self.params.basis(), self.params.0.special);
+        let range = self.params.extended_range(self.params.max_level());
+        let seed = fresh_seed(prg);
+        let mut key = SwitchingKey { seed, b: Vec::new(), a: Vec::new() };
+        for (d, digit) in self.params.0.digits.iter().enumerate() {
+            let a = expand_uniform(&self.params, &seed, domain(d), range.clone())?;
+            let mut b = self.key_error(prg)?;
+            let mut product = a.clone();
+            basis.mul_assign(&mut product, under)?;
+            basis.sub_assign(&mut b, &product)?;
+            // P g_d is P modulo the digit's primes and 0 modulo all others.
+            let words: Vec<u64> = (0..range.end)
+                .map(|i| {
+                    if i >= special && digit.primes.contains(&(i - special)) {
+                        self.params.0.special_product[i]
+                    } else {
+                        0
+                    }
+                })
+                .collect();
+            basis.scale_add(&mut b, from, &words)?;
+            product.zeroize();
+            key.b.push(b);
+            key.a.push(a);
+        }
+        Ok(key)
+    }
+
+    /// The key that takes three-part ciphertexts back to two parts.
+    ///
+    /// # Errors
+    /// [`CkksError::NoSpecialPrime`], [`CkksError::ForeignParams`].
+    pub fn relin_key(&self, secret: &SecretKey, prg: &mut Prg) -> Result<RelinKey, CkksError> {
+        self.check(secret)?;
+        self.params.needs_special()?;
+        let mut square = secret.s.clone();
+        self.params.basis().mul_assign(&mut square, &secret.s)?;
+        let key = self.switching_key(&square, &secret.s, Domain::Relinearise, prg);
+        square.zeroize();
+        Ok(RelinKey { params: self.params.clone(), key: key? })
+    }
+
+    /// Keys for exactly these rotations and conjugations; each is as large as a relinearisation key.
+    ///
+    /// # Errors
+    /// [`CkksError::NoSpecialPrime`], [`CkksError::ForeignParams`].
+    pub fn galois_keys(
+        &self,
+        secret: &SecretKey,
+        wanted: &[Galois],
+        prg: &mut Prg,
+    ) -> Result<GaloisKeys, CkksError> {
+        self.check(secret)?;
+        self.params.needs_special()?;
+        let mut keys = BTreeMap::new();
+        for element in wanted {
+            let exponent = element.exponent(&self.params);
+            if exponent == 1 || keys.contains_key(&exponent) {
+                continue;
+            }
+            let inverse = super::switching::inverse_exponent(exponent, &self.params);
+            // Ciphertexts are switched to sigma^-1(s), then sigma is applied to them.
+            let mut under = Automorphism::new(self.params.basis(), inverse)?
+                .apply_eval(self.params.basis(), &secret.s)?;
+            let key = self.switching_key(&secret.s, &under, |d| Domain::Galois(exponent, d), prg);
+            under.zeroize();
+            keys.insert(exponent, GaloisKey::new(&self.params, exponent, key?)?);
+        }
+        Ok(GaloisKeys { params: self.params.clone(), keys })
+    }
+}

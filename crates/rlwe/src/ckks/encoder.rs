@@ -1,0 +1,374 @@
+//! Values to plaintext polynomials and back.
+
+use super::fft::{ComplexBuffer, SpecialFft};
+use super::{CkksError, CkksParams, Level};
+use hushnet_ring::rns::{Coef, Eval, RnsPoly};
+use std::ops::Range;
+use zeroize::Zeroize;
+
+/// A complex number.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Complex {
+    /// Real part.
+    pub re: f64,
+    /// Imaginary part.
+    pub im: f64,
+}
+
+/// Where and how precisely values are encoded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EncodeAt {
+    /// Level of the plaintext.
+    pub level: Level,
+    /// Values are multiplied by this and rounded.
+    pub scale: f64,
+    /// Declared bound of |value|. Public: it travels with ciphertexts and bounds their errors, so state
+    /// what is known beforehand, not the largest of the data.
+    pub bound: f64,
+}
+
+/// An encoded vector: polynomial in evaluation form, with its public bookkeeping. No `Debug`.
+#[derive(Clone)]
+pub struct Plaintext {
+    pub(super) params: CkksParams,
+    pub(super) poly: RnsPoly<Eval>,
+    pub(super) level: Level,
+    pub(super) scale: f64,
+    pub(super) bound: f64,
+    pub(super) sd: f64,
+}
+
+impl Drop for Plaintext {
+    fn drop(&mut self) {
+        self.poly.zeroize();
+    }
+}
+
+impl Plaintext {
+    /// Its level.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+    /// Its scale.
+    #[must_use]
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+    /// Declared bound of |value|.
+    #[must_use]
+    pub fn bound(&self) -> f64 {
+        self.bound
+    }
+    /// Bound of the error of each real or imaginary part of a slot, in units of the values, that holds
+    /// but with probability 2^-40.
+    #[must_use]
+    pub fn error_bound(&self) -> f64 {
+        crate::batch::TAIL * self.sd / self.scale
+    }
+    /// The polynomial, in evaluation form.
+    #[must_use]
+    pub fn poly(&self) -> &RnsPoly<Eval> {
+        &self.poly
+    }
+}
+
+/// One real number for all slots: a word a prime instead of N.
+#[derive(Clone)]
+pub struct ScalarPlaintext {
+    pub(super) params: CkksParams,
+    /// By position in the basis up to the level; zero at special primes.
+    pub(super) words: Vec<u64>,
+    pub(super) level: Level,
+    pub(super) scale: f64,
+    pub(super) magnitude: f64,
+    /// Bound of the rounding error, in ring units: 1/2, or 0 for integers.
+    pub(super) rounding: f64,
+}
+
+impl Drop for ScalarPlaintext {
+    fn drop(&mut self) {
+        self.words.zeroize();
+    }
+}
+
+impl ScalarPlaintext {
+    /// Its level.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+    /// Its scale.
+    #[must_use]
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+    /// Words, one for each data prime of its level.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words[self.params.data_range(self.level)]
+    }
+}
+
+/// Encodes and decodes under fixed parameters.
+pub struct Encoder {
+    params: CkksParams,
+    fft: SpecialFft,
+}
+
+/// Integers up to this magnitude take the vector path.
+const FAST_LIMIT: f64 = (1u64 << 51) as f64;
+/// 3 * 2^51: adding it to a number below 2^51 rounds it to an integer (ties to even) in the mantissa.
+const ROUNDER: f64 = 6_755_399_441_055_744.0;
+
+/// Round to nearest, ties to even, of |x| < 2^51, as two's complement.
+#[inline(always)]
+fn rounded_word(x: f64) -> u64 {
+    (x + ROUNDER).to_bits().wrapping_sub(ROUNDER.to_bits())
+}
+
+impl Encoder {
+    /// Tables for `params`.
+    #[must_use]
+    pub fn new(params: &CkksParams) -> Self {
+        Self { params: params.clone(), fft: SpecialFft::new(params.ring_degree(), params.basis().isa()) }
+    }
+
+    /// The parameters.
+    #[must_use]
+    pub fn params(&self) -> &CkksParams {
+        &self.params
+    }
+
+    /// Real values into slots 0, 1, ...; missing slots are zero. At most N/2 values.
+    ///
+    /// # Errors
+    /// [`CkksError::TooManyValues`], [`CkksError::ValueOutOfRange`], [`CkksError::Capacity`], [`CkksError::BadScale`].
+    pub fn encode(&self, values: &[f64], at: EncodeAt) -> Result<Plaintext, CkksError> {
+        self.check(values.len(), self.params.slots(), at)?;
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        for (j, &v) in values.iter().enumerate() {
+            check_value(j, v.abs(), at.bound)?;
+            buffer.re[self.fft.position(j)] = v;
+        }
+        self.finish(buffer, at, self.params.data_range(at.level))
+    }
+
+    /// [`Self::encode`], over the special primes too: the only plaintexts that [`super::Evaluator::hoisted_sum`] takes,
+    /// and usable everywhere else.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_raised(&self, values: &[f64], at: EncodeAt) -> Result<Plaintext, CkksError> {
+        self.check(values.len(), self.params.slots(), at)?;
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        for (j, &v) in values.iter().enumerate() {
+            check_value(j, v.abs(), at.bound)?;
+            buffer.re[self.fft.position(j)] = v;
+        }
+        self.finish(buffer, at, self.params.extended_range(at.level))
+    }
+
+    /// Complex values into slots. At most N/2 values; the bound is on the modulus.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_complex(&self, values: &[Complex], at: EncodeAt) -> Result<Plaintext, CkksError> {
+        self.check(values.len(), self.params.slots(), at)?;
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        for (j, v) in values.iter().enumerate() {
+            check_value(j, v.re.hypot(v.im), at.bound)?;
+            let p = self.fft.position(j);
+            (buffer.re[p], buffer.im[p]) = (v.re, v.im);
+        }
+        self.finish(buffer, at, self.params.data_range(at.level))
+    }
+
+    /// Complex packing: value 2j in the real, 2j+1 in the imaginary part of slot j; at most N values. For
+    /// circuits without products of ciphertexts. The bound is on every value; the plaintext's is sqrt(2) larger.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_packed(&self, values: &[f64], at: EncodeAt) -> Result<Plaintext, CkksError> {
+        let wide = EncodeAt { bound: at.bound * std::f64::consts::SQRT_2, ..at };
+        self.check(values.len(), 2 * self.params.slots(), wide)?;
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        for (j, pair) in values.chunks(2).enumerate() {
+            let p = self.fft.position(j);
+            for (k, (&v, part)) in pair.iter().zip([&mut buffer.re, &mut buffer.im]).enumerate() {
+                check_value(2 * j + k, v.abs(), at.bound)?;
+                part[p] = v;
+            }
+        }
+        self.finish(buffer, wide, self.params.data_range(at.level))
+    }
+
+    /// One real number for all slots, one word a prime: `round(scale v) mod q_i`. Exact for |scale v| < 2^126.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_scalar(&self, value: f64, level: Level, scale: f64) -> Result<ScalarPlaintext, CkksError> {
+        if !value.is_finite() {
+            return Err(CkksError::ValueOutOfRange { index: 0, bound: f64::MAX });
+        }
+        self.params.check_capacity(value.abs(), scale, self.params.level(level.0)?)?;
+        let scaled = value * scale;
+        if scaled.abs() >= 126f64.exp2() {
+            return Err(CkksError::BadScale);
+        }
+        let rounded = scaled.round_ties_even();
+        let mut scalar = self.integer_scalar(rounded as i128, level, scale);
+        // The message is the value itself; what rounding did to it is error.
+        scalar.magnitude = value.abs();
+        scalar.rounding = if rounded == scaled { 0.0 } else { 0.5 };
+        Ok(scalar)
+    }
+
+    /// The integer `w` as a scalar of scale 1.
+    ///
+    /// # Errors
+    /// [`CkksError::Level`] or [`CkksError::Capacity`].
+    pub fn encode_integer(&self, w: i64, level: Level) -> Result<ScalarPlaintext, CkksError> {
+        self.params.check_capacity(w.unsigned_abs() as f64, 1.0, self.params.level(level.0)?)?;
+        Ok(self.integer_scalar(i128::from(w), level, 1.0))
+    }
+
+    fn integer_scalar(&self, w: i128, level: Level, scale: f64) -> ScalarPlaintext {
+        let range = self.params.data_range(level);
+        let moduli = self.params.basis().moduli();
+        let words = (0..range.end).map(|i| if i < range.start { 0 } else { moduli[i].residue(w) }).collect();
+        let magnitude = w.unsigned_abs() as f64 / scale;
+        ScalarPlaintext { params: self.params.clone(), words, level, scale, magnitude, rounding: 0.0 }
+    }
+
+    /// Slot values of a plaintext's real parts.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn decode(&self, p: &Plaintext) -> Result<Vec<f64>, CkksError> {
+        let buffer = self.slots_of(p)?;
+        Ok((0..self.fft.slots()).map(|j| buffer.re[self.fft.position(j)]).collect())
+    }
+
+    /// Slot values of a plaintext.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn decode_complex(&self, p: &Plaintext) -> Result<Vec<Complex>, CkksError> {
+        let buffer = self.slots_of(p)?;
+        Ok((0..self.fft.slots())
+            .map(|j| self.fft.position(j))
+            .map(|i| Complex { re: buffer.re[i], im: buffer.im[i] })
+            .collect())
+    }
+
+    /// Undoes [`Self::encode_packed`]: N values.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn decode_packed(&self, p: &Plaintext) -> Result<Vec<f64>, CkksError> {
+        let buffer = self.slots_of(p)?;
+        let position = (0..self.fft.slots()).map(|j| self.fft.position(j));
+        Ok(position.flat_map(|i| [buffer.re[i], buffer.im[i]]).collect())
+    }
+
+    fn check(&self, got: usize, slots: usize, at: EncodeAt) -> Result<(), CkksError> {
+        if got > slots {
+            return Err(CkksError::TooManyValues { got, slots });
+        }
+        if !at.bound.is_finite() || at.bound < 0.0 {
+            return Err(CkksError::ValueOutOfRange { index: 0, bound: at.bound });
+        }
+        self.params.level(at.level.0)?;
+        self.params.check_capacity(at.bound, at.scale, at.level)
+    }
+
+    fn finish(
+        &self,
+        mut buffer: ComplexBuffer,
+        at: EncodeAt,
+        range: Range<usize>,
+    ) -> Result<Plaintext, CkksError> {
+        self.fft.inverse(&mut buffer);
+        let factor = at.scale / self.fft.slots() as f64;
+        let poly = if at.bound * at.scale < FAST_LIMIT / 2.0 {
+            self.round_fast(&buffer, factor, range)?
+        } else {
+            self.round_wide(&buffer, factor, range)?
+        };
+        let noise = self.params.noise();
+        Ok(Plaintext {
+            params: self.params.clone(),
+            poly: self.params.basis().forward(poly)?,
+            level: at.level,
+            scale: at.scale,
+            bound: at.bound,
+            sd: noise.rounding() + noise.transform(at.bound * at.scale),
+        })
+    }
+
+    fn round_fast(
+        &self,
+        buffer: &ComplexBuffer,
+        factor: f64,
+        range: Range<usize>,
+    ) -> Result<RnsPoly<Coef>, CkksError> {
+        let mut words: Vec<u64> =
+            buffer.re.iter().chain(&buffer.im).map(|&x| rounded_word(x * factor)).collect();
+        let poly = self.params.basis().from_signed(&words, range);
+        words.zeroize();
+        Ok(poly?)
+    }
+
+    /// Magnitudes from 2^51 up: rounded in binary64 and reduced as the integers they are.
+    fn round_wide(
+        &self,
+        buffer: &ComplexBuffer,
+        factor: f64,
+        range: Range<usize>,
+    ) -> Result<RnsPoly<Coef>, CkksError> {
+        let moduli = self.params.basis().moduli();
+        let mut poly = self.params.basis().zero::<Coef>(range.clone())?;
+        for (c, &x) in buffer.re.iter().chain(&buffer.im).enumerate() {
+            let v = (x * factor).round_ties_even();
+            if v.abs() >= 126f64.exp2() {
+                poly.zeroize();
+                return Err(CkksError::BadScale);
+            }
+            for i in range.clone() {
+                poly.limb_mut(i)[c] = moduli[i].residue(v as i128);
+            }
+        }
+        Ok(poly)
+    }
+
+    fn slots_of(&self, p: &Plaintext) -> Result<ComplexBuffer, CkksError> {
+        if p.params != self.params {
+            return Err(CkksError::ForeignParams("the plaintext"));
+        }
+        let basis = self.params.basis();
+        let mut coefficients = basis.inverse(p.poly.clone())?;
+        let reals = basis.to_reals(&coefficients);
+        coefficients.zeroize();
+        let mut reals = reals?;
+        let n = self.fft.slots();
+        let mut buffer = ComplexBuffer::zero(n);
+        for (part, values) in [&mut buffer.re, &mut buffer.im].into_iter().zip(reals.chunks(n)) {
+            for (out, v) in part.iter_mut().zip(values) {
+                *out = v / p.scale;
+            }
+        }
+        reals.zeroize();
+        self.fft.forward(&mut buffer);
+        Ok(buffer)
+    }
+}
+
+fn check_value(index: usize, magnitude: f64, bound: f64) -> Result<(), CkksError> {
+    // Not-a-number compares false.
+    if magnitude <= bound {
+        Ok(())
+    } else {
+        Err(CkksError::ValueOutOfRange { index, bound })
+    }
+}

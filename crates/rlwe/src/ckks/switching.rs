@@ -1,0 +1,183 @@
+//! Key switching (hybrid: digits and special primes) and the keys it needs.
+
+use super::{CkksError, CkksParams, Level};
+use hushnet_ring::rns::{switch_digits, Automorphism, Digit, Eval, RnsPoly};
+use std::collections::BTreeMap;
+
+/// An automorphism of the slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Galois {
+    /// Slot j receives slot j + steps (modulo N/2); negative steps go right.
+    Rotate(i64),
+    /// Slots are conjugated.
+    Conjugate,
+}
+
+impl Galois {
+    /// g of `X -> X^g`: `5^steps` or -1, modulo 2N.
+    #[must_use]
+    pub fn exponent(self, params: &CkksParams) -> usize {
+        let turn = 2 * params.ring_degree();
+        match self {
+            Galois::Conjugate => turn - 1,
+            Galois::Rotate(steps) => {
+                let steps = steps.rem_euclid(params.slots() as i64);
+                (0..steps).fold(1, |g, _| g * 5 % turn)
+            }
+        }
+    }
+}
+
+/// The exponent of the inverse automorphism: the group of odd numbers modulo 2N has exponent N/2 (or less).
+pub(super) fn inverse_exponent(g: usize, params: &CkksParams) -> usize {
+    let turn = 2 * params.ring_degree();
+    (1..params.slots()).fold(1, |p, _| p * g % turn)
+}
+
+/// One switching key: a pair a digit, over all primes.
+#[derive(Clone)]
+pub(super) struct SwitchingKey {
+    pub(super) seed: [u8; 32],
+    pub(super) b: Vec<RnsPoly<Eval>>,
+    pub(super) a: Vec<RnsPoly<Eval>>,
+}
+
+/// Takes `c2 s^2` back to two parts.
+#[derive(Clone)]
+pub struct RelinKey {
+    pub(super) params: CkksParams,
+    pub(super) key: SwitchingKey,
+}
+
+/// A switching key and its automorphism's tables.
+#[derive(Clone)]
+pub(super) struct GaloisKey {
+    pub(super) key: SwitchingKey,
+    pub(super) map: Automorphism,
+}
+
+impl GaloisKey {
+    pub(super) fn new(params: &CkksParams, exponent: usize, key: SwitchingKey) -> Result<Self, CkksError> {
+        Ok(Self { key, map: Automorphism::new(params.basis(), exponent)? })
+    }
+}
+
+/// Keys for a chosen set of rotations and conjugation.
+#[derive(Clone)]
+pub struct GaloisKeys {
+    pub(super) params: CkksParams,
+    pub(super) keys: BTreeMap<usize, GaloisKey>,
+}
+
+impl GaloisKeys {
+    /// Whether the automorphism can be applied (the identity always can).
+    #[must_use]
+    pub fn contains(&self, element: Galois) -> bool {
+        let g = element.exponent(&self.params);
+        g == 1 || self.keys.contains_key(&g)
+    }
+
+    /// Number of keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub(super) fn get(&self, element: Galois) -> Result<&GaloisKey, CkksError> {
+        self.keys
+            .get(&element.exponent(&self.params))
+            .ok_or_else(|| CkksError::MissingKey(format!("{element:?}")))
+    }
+}
+
+/// A polynomial cut into digits, each raised to all primes of its level and the special ones: what every
+/// key switch of the same polynomial shares.
+#[derive(Clone)]
+pub struct Digits {
+    pub(super) level: Level,
+    pub(super) polys: Vec<RnsPoly<Eval>>,
+}
+
+/// Calls `f` with the prepared digits of `c` (level l). Cost: l inverse transforms.
+fn with_digits<R>(
+    params: &CkksParams,
+    c: &RnsPoly<Eval>,
+    level: Level,
+    f: impl FnOnce(&[Digit<'_>]) -> Result<R, CkksError>,
+) -> Result<R, CkksError> {
+    params.needs_special()?;
+    let basis = params.basis();
+    let mut coefficients = basis.inverse(c.clone())?;
+    let mut rest = coefficients.words_mut();
+    let mut digits = Vec::new();
+    for digit in params.0.digits.iter().take_while(|d| d.primes.start < level.0) {
+        let count = digit.primes.end.min(level.0) - digit.primes.start;
+        let (words, others) = rest.split_at_mut(count * params.ring_degree());
+        rest = others;
+        digits.push(Digit::new(basis, &digit.lift[count - 1], c, words)?);
+    }
+    f(&digits)
+}
+
+/// Cuts `c` (level l) into digits and raises them. Cost, with d digits in use and k special primes: l inverse and
+/// d (l + k) - l forward transforms.
+pub(super) fn decompose(params: &CkksParams, c: &RnsPoly<Eval>, level: Level) -> Result<Digits, CkksError> {
+    let range = params.extended_range(level);
+    let raise = |digits: &[Digit<'_>]| -> Result<Vec<_>, CkksError> {
+        digits.iter().map(|d| Ok(d.raise(params.basis(), range.clone())?)).collect()
+    };
+    Ok(Digits { level, polys: with_digits(params, c, level, raise)? })
+}
+
+/// [`decompose`] and [`apply`] at once, without keeping raised digits.
+pub(super) fn switch(
+    params: &CkksParams,
+    c: &RnsPoly<Eval>,
+    level: Level,
+    key: &SwitchingKey,
+) -> Result<[RnsPoly<Eval>; 2], CkksError> {
+    let range = params.extended_range(level);
+    with_digits(params, c, level, |digits| {
+        let halves = [&key.b[..digits.len()], &key.a[..digits.len()]];
+        Ok(switch_digits(params.basis(), range, digits, halves)?)
+    })
+}
+
+/// `(sum_d x_d b_d, sum_d x_d a_d)` over the level's primes and the special ones: P times the switched
+/// polynomial.
+pub(super) fn apply(
+    params: &CkksParams,
+    digits: &Digits,
+    key: &SwitchingKey,
+) -> Result<[RnsPoly<Eval>; 2], CkksError> {
+    let basis = params.basis();
+    let range = params.extended_range(digits.level);
+    let count = digits.polys.len();
+    let x: Vec<_> = digits.polys.iter().collect();
+    let b: Vec<_> = key.b.iter().take(count).collect();
+    let a: Vec<_> = key.a.iter().take(count).collect();
+    Ok(basis.inner_products(range, &x, [&b, &a])?)
+}
+
+/// `sum_d Q_d^2` over the digits in use at a level, divided by P^2.
+pub(super) fn digit_ratio2(params: &CkksParams, level: Level) -> f64 {
+    let special: f64 = params.special_primes().iter().map(|&p| (p as f64).log2()).sum();
+    params
+        .0
+        .digits
+        .iter()
+        .filter(|d| d.primes.start < level.0)
+        .map(|d| {
+            let bits: f64 = (d.primes.start..d.primes.end.min(level.0))
+                .map(|i| (params.data_prime(i) as f64).log2())
+                .sum();
+            (2.0 * (bits - special)).exp2()
+        })
+        .sum()
+}

@@ -1,0 +1,154 @@
+//! Round trips, pinned bytes, and decoders that survive anything.
+
+use super::*;
+use hushnet_ring::simd;
+use sha2::{Digest, Sha256};
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)[..12].iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Every kind of object of one deterministic world.
+fn objects(isa: Isa) -> (World, Vec<(&'static str, Vec<u8>)>) {
+    let spec = CkksSpec::with_depth(2048, 40, 2, 30, 40);
+    let mut w = World::new(&spec, isa, 42);
+    let x: Vec<Complex> =
+        (0..1024).map(|j| Complex { re: f64::from(j) / 1024.0, im: -f64::from(j % 7) / 16.0 }).collect();
+    let fresh = w.encrypt(&x, 3, 2.0);
+    let plain = w.encoder.encode_complex(&x, w.at(3, 2.0)).unwrap();
+    let public = w.public.encrypt(&plain, &mut w.prg).unwrap();
+    let e = w.evaluator.clone();
+    let product = e.mul(&fresh, &public).unwrap();
+    let scalar = w.encoder.encode_scalar(0.3, fresh.level(), w.params.scale()).unwrap();
+    let ciphertexts = [
+        ("fresh", fresh.clone()),
+        ("public", public),
+        ("lower", e.drop_to(&fresh, w.params.level(2).unwrap()).unwrap()),
+        ("product", product.clone()),
+        ("relinearised", e.relinearise(&product, &w.relin).unwrap()),
+        ("fused", e.relinearise_rescale(&product, &w.relin).unwrap()),
+        ("rescaled", e.rescale(&e.mul_scalar(&fresh, &scalar).unwrap()).unwrap()),
+        ("rotated", e.rotate(&fresh, 2, &w.galois).unwrap()),
+        ("conjugate", e.conjugate(&fresh, &w.galois).unwrap()),
+    ];
+    let mut out = vec![
+        ("public key", w.public.to_bytes().unwrap()),
+        ("relin key", w.relin.to_bytes().unwrap()),
+        ("galois keys", w.galois.to_bytes().unwrap()),
+    ];
+    for (name, c) in ciphertexts {
+        let bytes = c.to_bytes().unwrap();
+        assert_eq!(bytes.len(), c.byte_len());
+        let back = Ciphertext::from_bytes(&w.params, &bytes).unwrap();
+        assert!(
+            back.parts() == c.parts() && back.level() == c.level() && back.is_seeded() == c.is_seeded(),
+            "{name}"
+        );
+        assert_eq!((back.scale(), back.bound(), back.noise()), (c.scale(), c.bound(), c.noise()));
+        assert_eq!(back.to_bytes().unwrap(), bytes);
+        out.push((name, bytes));
+    }
+    (w, out)
+}
+
+#[test]
+fn bytes_are_pinned_and_equal_on_every_instruction_set() {
+    let pinned = include_str!("pinned.txt");
+    for isa in simd::available() {
+        let (_, objects) = objects(isa);
+        let got: String =
+            objects.iter().map(|(name, b)| format!("{name}: {} bytes, {}\n", b.len(), hex(b))).collect();
+        assert_eq!(got, pinned, "{isa:?}");
+    }
+}
+
+#[test]
+fn keys_that_travelled_work() {
+    let (mut w, _) = objects(simd::isa());
+    let public = PublicKey::from_bytes(&w.params, &w.public.to_bytes().unwrap()).unwrap();
+    let relin = RelinKey::from_bytes(&w.params, &w.relin.to_bytes().unwrap()).unwrap();
+    let galois = GaloisKeys::from_bytes(&w.params, &w.galois.to_bytes().unwrap()).unwrap();
+    assert_eq!(galois.len(), STEPS.len() + 1);
+    let x = w.values(1.0);
+    let plain = w.encoder.encode_complex(&x, w.at(3, 1.0)).unwrap();
+    let c = public.encrypt(&plain, &mut w.prg).unwrap();
+    let e = w.evaluator.clone();
+    let c = e.relinearise_rescale(&e.square(&c).unwrap(), &relin).unwrap();
+    let square = map2(&x, &x, times);
+    let rotated: Vec<Complex> = (0..x.len()).map(|j| square[(j + 1) % x.len()]).collect();
+    w.assert_close("after travel", &e.rotate(&c, 1, &galois).unwrap(), &rotated);
+}
+
+/// Calls a decoder on every truncation class and on changed bytes; nothing may panic.
+fn batter(bytes: &[u8], decode: impl Fn(&[u8]) -> bool) {
+    assert!(decode(bytes));
+    for cut in (0..100).chain([bytes.len() - 1, bytes.len() / 2]) {
+        assert!(!decode(&bytes[..cut.min(bytes.len() - 1)]), "cut at {cut}");
+    }
+    let mut longer = bytes.to_vec();
+    longer.push(0);
+    assert!(!decode(&longer));
+    for at in 0..HEADER_BYTES {
+        let mut changed = bytes.to_vec();
+        changed[at] ^= 1;
+        assert!(!decode(&changed), "header byte {at}");
+    }
+    for at in HEADER_BYTES..bytes.len().min(HEADER_BYTES + 64) {
+        for flip in [1, 0x80, 0xff] {
+            let mut changed = bytes.to_vec();
+            changed[at] ^= flip;
+            decode(&changed);
+        }
+    }
+    // All ones: residues above their primes.
+    let mut ones = bytes.to_vec();
+    let half = HEADER_BYTES + (bytes.len() - HEADER_BYTES) / 2;
+    ones[half..].fill(0xff);
+    assert!(!decode(&ones));
+}
+
+#[test]
+fn decoders_refuse_what_they_did_not_write() {
+    let (w, objects) = objects(simd::isa());
+    let p = &w.params;
+    for (name, bytes) in &objects {
+        match *name {
+            "public key" => batter(bytes, |b| PublicKey::from_bytes(p, b).is_ok()),
+            "relin key" => batter(bytes, |b| RelinKey::from_bytes(p, b).is_ok()),
+            "galois keys" => {
+                // Reading them is slow; the header and lengths are what the others test too.
+                assert!(GaloisKeys::from_bytes(p, &bytes[..bytes.len() - 1]).is_err());
+                let mut many = bytes.clone();
+                many[HEADER_BYTES..HEADER_BYTES + 4].fill(0xff);
+                assert!(GaloisKeys::from_bytes(p, &many).is_err());
+                let mut even = bytes.clone();
+                even[HEADER_BYTES + 4] ^= 1;
+                assert!(GaloisKeys::from_bytes(p, &even).is_err());
+            }
+            "fresh" | "product" => batter(bytes, |b| Ciphertext::from_bytes(p, b).is_ok()),
+            _ => assert!(PublicKey::from_bytes(p, bytes).is_err()),
+        }
+    }
+    let other = CkksSpec::with_depth(2048, 40, 2, 31, 40).check_insecure(Insecure).unwrap();
+    for (_, bytes) in objects.iter().filter(|(name, _)| *name == "fresh") {
+        assert_eq!(Ciphertext::from_bytes(&other, bytes).err(), Some(CkksError::ForeignParams("ciphertext")));
+    }
+}
+
+#[test]
+fn limbs_leave_and_come_back() {
+    let (mut w, _) = objects(simd::isa());
+    let x = w.values(1.0);
+    let c = w.encrypt(&x, 2, 1.0);
+    assert_eq!(c.limb(1, 1), c.parts()[1].limb(w.params.data_range(c.level()).start + 1));
+    let make = |parts| Ciphertext::from_parts(&w.params, parts, c.scale(), c.bound(), c.noise());
+    assert!(make(c.parts().to_vec()).unwrap().parts() == c.parts());
+    let mut large = c.parts().to_vec();
+    large[1].words_mut()[5] = u64::MAX;
+    assert!(matches!(make(large), Err(CkksError::Bytes { .. })));
+    let mut uneven = c.parts().to_vec();
+    let end = uneven[1].range().end;
+    uneven[1].truncate(end - 1);
+    assert!(matches!(make(uneven), Err(CkksError::Bytes { .. })));
+    assert!(matches!(make(c.parts()[..1].to_vec()), Err(CkksError::Parts { .. })));
+}

@@ -1,0 +1,199 @@
+//! The stages on plain integers, one image, by definition.
+
+use super::builder::Net;
+use serde_json::Value;
+
+pub fn ids(v: &Value) -> Vec<usize> {
+    match v {
+        Value::Array(a) => a.iter().map(|v| v.as_u64().unwrap() as usize).collect(),
+        v => vec![v.as_u64().unwrap() as usize],
+    }
+}
+
+fn list(v: &Value) -> Vec<i64> {
+    serde_json::from_value(v.clone()).unwrap()
+}
+
+/// Result of a shared stage from its operands, and how many units it may lie above and below.
+pub fn evaluate(
+    net: &Net,
+    stage: &Value,
+    x: &[&[i64]],
+    exact: bool,
+) -> (Vec<i64>, std::ops::RangeInclusive<i64>) {
+    let inputs = ids(&stage["in"]);
+    let (from, to) = (net.shape(inputs[0]), net.shape(ids(&stage["out"])[0]));
+    let a = x[0];
+    let number = |k: &str| stage[k].as_i64().unwrap();
+    let each = |f: &dyn Fn(i64) -> i64| a.iter().map(|v| f(*v)).collect::<Vec<_>>();
+    match stage["kind"].as_str().unwrap() {
+        "linear" => {
+            let (w, b) = &net.weights[stage["weights"].as_str().unwrap()];
+            (linear(&stage["geometry"], w, b, a), -1..=1)
+        }
+        "relu" => (each(&|v| v.max(0)), 0..=0),
+        "leaky_relu" => {
+            let (n, d) = (number("numerator"), number("log_denominator"));
+            (each(&|v| if v < 0 { (v * n) >> d } else { v }), 0..=1)
+        }
+        "clip" => (each(&|v| v.clamp(number("low"), number("high"))), 0..=0),
+        "truncate" => (each(&|v| v >> number("bits")), 0..=i64::from(!exact)),
+        "scale" => (each(&|v| v * number("factor")), 0..=0),
+        "add" => (a.iter().zip(x[1]).map(|(a, b)| a + b).collect(), 0..=0),
+        "max_pool" => (pool(stage, &from, &to, a, i64::MIN, i64::max), 0..=0),
+        "sum_pool" => (pool(stage, &from, &to, a, 0, |a, b| a + b), 0..=0),
+        "reshape" => (a.to_vec(), 0..=0),
+        _ => (moved(net, stage, &inputs, &to, x), 0..=0),
+    }
+}
+
+fn pool(
+    stage: &Value,
+    from: &[usize],
+    to: &[usize],
+    a: &[i64],
+    zero: i64,
+    join: fn(i64, i64) -> i64,
+) -> Vec<i64> {
+    let (k, s, p) = (list(&stage["kernel"]), list(&stage["stride"]), list(&stage["pads"]));
+    let mut out = Vec::new();
+    for c in 0..to[0] {
+        for y in 0..to[1] as i64 {
+            for z in 0..to[2] as i64 {
+                let mut v = zero;
+                for i in 0..k[0] {
+                    for j in 0..k[1] {
+                        let (r, q) = (y * s[0] + i - p[0], z * s[1] + j - p[1]);
+                        if (0..from[1] as i64).contains(&r) && (0..from[2] as i64).contains(&q) {
+                            v = join(v, a[(c * from[1] + r as usize) * from[2] + q as usize]);
+                        }
+                    }
+                }
+                out.push(v);
+            }
+        }
+    }
+    out
+}
+
+fn linear(g: &Value, w: &[i64], b: &[i64], x: &[i64]) -> Vec<i64> {
+    if g["type"] == "dense" {
+        let k = x.len();
+        return b
+            .iter()
+            .enumerate()
+            .map(|(o, b)| b + w[o * k..(o + 1) * k].iter().zip(x).map(|(a, b)| a * b).sum::<i64>())
+            .collect();
+    }
+    let (i, o, k) = (list(&g["input"]), list(&g["output"]), list(&g["kernel"]));
+    let (s, p, d, groups) =
+        (list(&g["stride"]), list(&g["pads"]), list(&g["dilation"]), g["groups"].as_i64().unwrap());
+    let (ipg, opg) = (i[0] / groups, o[0] / groups);
+    let mut out = Vec::new();
+    for oc in 0..o[0] {
+        for y in 0..o[1] {
+            for z in 0..o[2] {
+                let mut sum = b[oc as usize];
+                for c in 0..ipg {
+                    for a in 0..k[0] {
+                        for e in 0..k[1] {
+                            let (r, q) = (y * s[0] + a * d[0] - p[0], z * s[1] + e * d[1] - p[1]);
+                            if (0..i[1]).contains(&r) && (0..i[2]).contains(&q) {
+                                let channel = oc / opg * ipg + c;
+                                sum += w[(((oc * ipg + c) * k[0] + a) * k[1] + e) as usize]
+                                    * x[((channel * i[1] + r) * i[2] + q) as usize];
+                            }
+                        }
+                    }
+                }
+                out.push(sum);
+            }
+        }
+    }
+    out
+}
+
+fn at(shape: &[usize], mut index: usize) -> Vec<i64> {
+    let mut c = vec![0; shape.len()];
+    for (c, s) in c.iter_mut().zip(shape).rev() {
+        *c = (index % s) as i64;
+        index /= s;
+    }
+    c
+}
+
+fn get(shape: &[usize], x: &[i64], c: &[i64]) -> Option<i64> {
+    let mut index = 0;
+    for (c, s) in c.iter().zip(shape) {
+        if !(0..*s as i64).contains(c) {
+            return None;
+        }
+        index = index * s + *c as usize;
+    }
+    Some(x[index])
+}
+
+fn moved(net: &Net, stage: &Value, inputs: &[usize], to: &[usize], x: &[&[i64]]) -> Vec<i64> {
+    let elements: usize = to.iter().product();
+    let shape = net.shape(inputs[0]);
+    (0..elements)
+        .map(|e| {
+            let mut c = at(to, e);
+            match stage["kind"].as_str().unwrap() {
+                "transpose" => {
+                    let mut source = vec![0; c.len()];
+                    for (axis, p) in list(&stage["perm"]).iter().enumerate() {
+                        source[*p as usize] = c[axis];
+                    }
+                    get(&shape, x[0], &source).unwrap()
+                }
+                "concat" => {
+                    let axis = stage["axis"].as_u64().unwrap() as usize;
+                    for (t, x) in inputs.iter().zip(x) {
+                        let shape = net.shape(*t);
+                        if let Some(v) = get(&shape, x, &c) {
+                            return v;
+                        }
+                        c[axis] -= shape[axis] as i64;
+                    }
+                    unreachable!("beyond the operands")
+                }
+                "slice" => {
+                    for (i, axis) in list(&stage["axes"]).iter().enumerate() {
+                        let v = &mut c[*axis as usize];
+                        *v = list(&stage["starts"])[i] + *v * list(&stage["steps"])[i];
+                    }
+                    get(&shape, x[0], &c).unwrap()
+                }
+                "pad" => {
+                    for (c, p) in c.iter_mut().zip(list(&stage["pads"])) {
+                        *c -= p;
+                    }
+                    get(&shape, x[0], &c).unwrap_or(0)
+                }
+                other => unreachable!("{other}"),
+            }
+        })
+        .collect()
+}
+
+/// How far an output may lie from the planned value when every operand lies up to `x` away: one unit a linear or truncating stage.
+pub fn spread(net: &Net, stage: &Value, x: &[i64], exact: bool) -> i64 {
+    match stage["kind"].as_str().unwrap() {
+        "linear" => {
+            let (w, b) = &net.weights[stage["weights"].as_str().unwrap()];
+            let row = w.len() / b.len();
+            w.chunks(row).map(|r| r.iter().map(|v| v.abs()).sum::<i64>()).max().unwrap() * x[0] + 1
+        }
+        "leaky_relu" => x[0] + 1,
+        "truncate" => {
+            let bits = stage["bits"].as_i64().unwrap();
+            ((x[0] + (1 << bits) - 1) >> bits) + i64::from(!exact)
+        }
+        "scale" => x[0] * stage["factor"].as_i64().unwrap(),
+        "add" => x[0] + x[1],
+        "sum_pool" => x[0] * list(&stage["kernel"]).iter().product::<i64>(),
+        "concat" => *x.iter().max().unwrap(),
+        _ => x[0],
+    }
+}
