@@ -11,7 +11,7 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from hushnet import _native, frontend, passes, planner, report
-from hushnet.errors import InputError
+from hushnet.errors import InputError, PlanError
 from hushnet.plan import Plan
 
 Inputs = Union[np.ndarray, Mapping[str, np.ndarray]]
@@ -87,7 +87,7 @@ def check(model: Any) -> list[frontend.Issue]:
 def compile(  # noqa: A001 - the field's word
     model: Any,
     *,
-    batch: int = 2048,
+    batch: Optional[int] = None,
     trust: str = "client-aided",
     calibration: Optional[Inputs] = None,
     **options: Any,
@@ -95,8 +95,8 @@ def compile(  # noqa: A001 - the field's word
     """Turns an ONNX model (path or ``ModelProto``) into a plan.
 
     Args:
-        batch: images that will usually be sent at once; any number of images can be run.
-        trust: ``client-aided`` (who learns what: ``Model.explain``).
+        batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1); any number of images can be run.
+        trust: ``client-aided`` or ``two-party`` (who learns what: ``Model.explain``).
         calibration: sample inputs ``[images, ...]`` (some dozens) from which the ranges of all tensors are taken;
             without them ranges come from interval arithmetic over ``input_range``, which is safe but wide.
         options: see :func:`hushnet.planner.compile`.
@@ -104,6 +104,8 @@ def compile(  # noqa: A001 - the field's word
     graph = passes.default(frontend.load(model))
     if calibration is not None and not isinstance(calibration, Mapping):
         calibration = {graph.inputs[0]: np.asarray(calibration)}
+    if batch is None:
+        batch = 1 if trust == "two-party" else 2048
     return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
 
 
@@ -114,17 +116,43 @@ def run(
     threads: Optional[int] = None,
     progress: Optional[Progress] = None,
     transport: str = "loopback",
+    network: Optional[str] = None,
     allow_insecure: bool = False,
 ) -> Result:
-    """Both parties on this machine, the real protocol over a loopback socket (``transport="pipe"``: in memory)."""
+    """Both parties on this machine, the real protocol over a loopback socket (``transport="pipe"``: in memory).
+
+    Two-party plans run over memory, one thread pool a party; ``network="lan"`` or ``"wan"`` slows the connection down to that.
+    """
+    if model.plan.document["trust"] == "two-party":
+        return _run_two_party(model, model.named_inputs(x), threads, progress, network)
+    if network is not None:
+        raise InputError("network is for two-party plans; this one is client-aided")
     outputs, trace = _native.run_local(
         model.native(allow_insecure=allow_insecure), model.named_inputs(x), threads=threads, progress=progress, transport=transport
     )
     return Result(outputs, json.loads(trace))
 
 
+def _run_two_party(model: Model, inputs: dict[str, np.ndarray], threads: Any, progress: Any, network: Optional[str]) -> Result:
+    outputs, text = _native.run_two_party(model.plan.to_bytes(), inputs, threads=threads, network=network, progress=progress)
+    both = json.loads(text)
+    client, total, setup = both["client"], both["client"]["total"], both["client"]["setup"]
+    trace = {
+        **{k: client[k] for k in ("plan", "simd", "threads", "ring_degree", "ring_bits", "images", "peak_memory_bytes", "stages", "predicted")},
+        **{k: total[k] for k in ("seconds", "bytes_up", "bytes_down")},
+        "rounds": total["predicted"]["rounds"],
+        "setup_seconds": setup["seconds"],
+        "setup_bytes_up": setup["bytes_up"],
+        "setup_bytes_down": setup["bytes_down"],
+        **both,
+    }
+    return Result(outputs, trace)
+
+
 def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> "_native.ServerHandle":
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it."""
+    if model.plan.document["trust"] == "two-party":
+        raise PlanError("this version serves client-aided plans only; two-party plans run with hushnet.run (both parties on this machine)")
     return _native.serve(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
 
 

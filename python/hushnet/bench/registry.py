@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Optional
@@ -26,9 +26,9 @@ class Benchmark:
 
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
-    from hushnet.bench import cryptonets_relu, mobilenetv2
+    from hushnet.bench import cryptonets_relu, mobilenetv2, two_party
 
-    return {b.name: b for b in (cryptonets_relu.BENCHMARK, mobilenetv2.BENCHMARK)}
+    return {b.name: b for b in (cryptonets_relu.BENCHMARK, mobilenetv2.BENCHMARK, *two_party.BENCHMARKS)}
 
 
 def machine() -> dict[str, Any]:
@@ -52,13 +52,17 @@ def pinned(threads: int) -> Iterator[None]:
         return
     before = os.sched_getaffinity(0)
     chosen = set(sorted(before)[-threads:])
-    for task in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(task), chosen)
+    _pin(chosen)
     try:
         yield
     finally:
-        for task in os.listdir("/proc/self/task"):
-            os.sched_setaffinity(int(task), before)
+        _pin(before)
+
+
+def _pin(cores: set[int]) -> None:
+    for task in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):  # a thread that has just ended
+            os.sched_setaffinity(int(task), cores)
 
 
 def run(name: str, *, quick: bool = False, threads: int = 1, progress: Any = None, **options: Any) -> dict[str, Any]:

@@ -31,8 +31,10 @@ Trace = typer.Option(None, "--trace", help="Write the trace (per stage: seconds,
 def compile_(
     model: Path = typer.Argument(..., help="ONNX file (opset 13 or newer)."),
     output: Path = typer.Option(..., "-o", "--output", help="The plan to write (.hush). It holds the weights."),
-    batch: int = typer.Option(2048, min=1, help="Images that will usually be sent at once."),
-    trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided."),
+    batch: Optional[int] = typer.Option(None, min=1, help="Images that will usually be sent at once (default: 2048; two-party: 1)."),
+    trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided or two-party."),
+    reveal: Optional[str] = typer.Option(None, help="Two-party: what the client learns, output (default) or argmax."),
+    network: Optional[str] = typer.Option(None, help="Two-party: what time is predicted for, loopback (default), lan or wan."),
     calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them."),
     input_range: Optional[tuple[float, float]] = typer.Option(
         None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
@@ -45,6 +47,7 @@ def compile_(
     """Choose packing, parameters and protocol for a network, and write the plan."""
     options: dict[str, Any] = {"weight_bits": weight_bits, "input_range": input_range}
     options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
+    options |= {k: v for k, v in {"reveal": reveal, "network": network}.items() if v is not None}
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
     samples = read_arrays(calibration) if calibration else None
@@ -127,6 +130,7 @@ def run(
     output: Optional[Path] = typer.Option(None, "-o", "--output", help="Where to write the outputs (.npz or .npy)."),
     threads: Optional[int] = Threads,
     transport: str = typer.Option("loopback", help="loopback (a real socket) or pipe (in memory)."),
+    network: Optional[str] = typer.Option(None, help="Two-party: slow the connection down to lan or wan."),
     trace: Optional[Path] = Trace,
     as_json: bool = Json,
     insecure: bool = Insecure,
@@ -135,7 +139,7 @@ def run(
     model = hushnet.Model.load(plan, allow_insecure=insecure)
     with progress_bar(as_json) as bar:
         result = hushnet.run(
-            model, read_arrays(images), threads=threads, progress=bar, transport=transport, allow_insecure=insecure
+            model, read_arrays(images), threads=threads, progress=bar, transport=transport, network=network, allow_insecure=insecure
         )
     _finish(result, output, trace, as_json)
 
