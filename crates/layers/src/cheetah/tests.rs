@@ -48,7 +48,7 @@ fn check(geometry: &Geometry, ring_bits: u32) -> f64 {
     assert_eq!(prepared.params(), streamed.params());
     assert_eq!(prepared.weight_bytes(), packing.prepared_bytes());
     for tile in 0..client.tiles() {
-        let linear = if (tile + ring_bits as usize) % 2 == 0 { &prepared } else { &streamed };
+        let linear = if (tile + ring_bits as usize).is_multiple_of(2) { &prepared } else { &streamed };
         let request = client.request(&key, &[2; 32], 5, tile, &client_share).unwrap();
         assert_eq!(request.len(), client.request_len());
         let answer = linear.answer(&server, &[2; 32], 5, tile, &request, &server_share, &mut own).unwrap();
