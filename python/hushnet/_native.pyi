@@ -219,3 +219,17 @@ def batch_stage_parameters(
     ring_degree: int, weight_l2: float, output_bound: int, shared_mask: bool
 ) -> tuple[int, int, int, float]:
     """``(modulus_bits, delta_bits, drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
+
+def packed_stage_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, float, float]:
+    """``(response_bits, noise_bits, off_by_one_fraction)`` of a packed layer on shares; ValueError when no parameters hold."""
+
+def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> dict[str, int]:
+    """``tiles``, ``input_polys``, ``output_polys``, ``products``, ``weight_polys``, ``outputs``, ``bytes_up`` and ``bytes_down`` of a
+    packed layer for one image; ValueError when it does not fit."""
+
+def packed_weight_l2(geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
+    """Largest Euclidean norm of all weights that meet in one answer; ``weights`` are flat, in the plan's order."""
+
+def two_party_cost(plan_json: str, images: int) -> str:
+    """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
+    ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""

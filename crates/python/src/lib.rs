@@ -8,6 +8,7 @@ mod parameters;
 mod plan;
 mod server;
 mod two_party;
+mod two_party_planning;
 
 use pyo3::prelude::*;
 
@@ -40,5 +41,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    two_party_planning::register(m)?;
     Ok(())
 }

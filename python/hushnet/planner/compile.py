@@ -73,7 +73,7 @@ def compile(
 
     Args:
         batch: images that cost is predicted for (any number runs; N at a time).
-        trust: "client-aided"; this planner makes no other.
+        trust: "client-aided", or "two-party" (one image at a time; ``batch`` is not used).
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
         input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
             (default: [0, 1]); with calibration data it replaces the margin at the inputs.
@@ -81,12 +81,14 @@ def compile(
         activation_bits: 2 to 16, or "auto": per layer the most of 8 to 12 that keep the modulus cheap.
         max_memory: bytes for client and server together.
         name: model name; the graph's by default.
-        options: fields of :class:`Options`.
+        options: fields of :class:`Options`, or of :class:`hushnet.planner.two_party.Options`.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
     """
-    settings = _options(options)
+    if trust == "two-party":
+        return _two_party(graph, calibration, input_range, weight_bits, activation_bits, max_memory, name, options)
+    settings = _options(options, Options)
     _check_request(batch, trust, settings)
     graph = rewrite(check_graph(graph))
     if settings.row_scales:
@@ -132,11 +134,29 @@ def _wider(plan: Plan, lowered: Lowered, error: RangeError) -> dict[str, float]:
     return {name: 1.2 * entry["bound"] * entry["scale"]}
 
 
-def _options(options: dict[str, Any]) -> Options:
+def _two_party(
+    graph: Graph,
+    calibration: Calibration,
+    input_range: InputRanges,
+    weight_bits: int,
+    activation_bits: int | str,
+    max_memory: int,
+    name: str | None,
+    options: dict[str, Any],
+) -> Plan:
+    from . import two_party
+
+    settings = _options({**options, "max_memory": max_memory}, two_party.Options)
+    samples = _samples(check_graph(graph), calibration)
+    plan = two_party.compile_two_party(graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings)
+    return Plan(_plain(plan.document), plan.weights)
+
+
+def _options(options: dict[str, Any], kind: Any) -> Any:
     try:
-        return Options(**options)
+        return kind(**options)
     except TypeError:
-        known = sorted(Options.__dataclass_fields__)
+        known = sorted(kind.__dataclass_fields__)
         raise PlanError(f"unknown options {sorted(set(options) - set(known))}; there are {known}") from None
 
 

@@ -24,7 +24,12 @@ LINEAR = ("kind", "name", "method", "input", "output", "geometry", "modulus_bits
 def validate(plan: Plan) -> None:
     """Raises :class:`PlanError` for the first thing that does not hold."""
     try:
-        _Validator(plan).run()
+        if plan.document["trust"] == "two-party":
+            from .two_party.validate import TwoPartyValidator  # which uses this module
+
+            TwoPartyValidator(plan).run()
+        else:
+            _Validator(plan).run()
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise PlanError(f"the plan's structure is not that of version {VERSION} ({type(error).__name__}: {error}); compile the model again") from None
 

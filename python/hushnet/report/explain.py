@@ -12,6 +12,7 @@ from ..planner.cost import UnitCosts, blocks, client_seconds
 from ..planner.memory import client_stage, kept, server_stage
 from ..planner.tiles import layout
 from ..planner.validate import noise_bound
+from . import two_party
 
 TRUST = {
     "client-aided": {
@@ -26,12 +27,6 @@ TRUST = {
         "client_learns": "its results, and the little that ciphertext noise tells",
         "warning": "",
     },
-    "two-party": {
-        "who_computes_nonlinear_layers": "both, on secret shares",
-        "server_learns": "shapes only",
-        "client_learns": "its results only (semi-honest parties)",
-        "warning": "",
-    },
 }
 
 
@@ -42,6 +37,8 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
         plan: a plan, or the public part of one.
         trace: the JSON object of a run's trace. Figures of its ``stages`` stand under ``measured`` of each layer.
     """
+    if plan.document["trust"] == "two-party":
+        return two_party.explain(plan, trace)
     document, predicted = plan.document, plan.predicted
     measured = _measured(plan, trace)
     count = blocks(predicted["batch"], plan.ring_degree)

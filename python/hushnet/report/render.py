@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..plan import Plan
+from . import two_party
 from .explain import TRUST
 
 Report = Mapping[str, Any]
@@ -35,6 +36,8 @@ def seconds(value: float) -> str:
 
 def render(report: Report) -> Group:
     """A printable of :func:`hushnet.report.explain`'s dict."""
+    if report["trust"]["mode"] == "two-party":
+        return Group(_trust(report), two_party.tables(report, size, seconds), two_party.totals(report, size, seconds), _notes(report))
     parts: list[Any] = [_trust(report), _parameters(report), _layers(report)]
     if any("measured" in layer for layer in report["layers"]):
         parts.append(_measured(report))
@@ -45,6 +48,8 @@ def render(report: Report) -> Group:
 def trust_text(plan: Plan) -> Text:
     """Who learns what under a plan, in a few lines."""
     mode = plan.document["trust"]
+    if mode == "two-party":
+        return _who_learns_what(two_party.trust(plan))
     return _who_learns_what({"mode": mode, **TRUST[mode]})
 
 

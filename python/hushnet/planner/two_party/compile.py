@@ -1,0 +1,239 @@
+"""From a graph to a plan of the two-party engine (``docs/two-party.md``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...graph import Graph, Op
+from ...plan import VERSION, Plan, PlanError, RangeError
+from ..check import check_graph
+from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from ..rewrite import _prune
+from . import cost
+from .client import Writer
+from .errors import Propagation
+from .fixed import Request, Weights
+from .opened import Tail, carry, strip_for_argmax
+from .regions import Regions, split
+from .search import RING_DEGREES, Search
+from .steps import Step, to_steps
+
+Array = np.ndarray
+SEEN_FACTOR = 1.5
+RANGE_ATTEMPTS = 12
+GIB = 1 << 30
+LEAST_BITS, MOST_BITS = 2, 16
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of the two-party planner.
+
+    Attributes:
+        reveal: "output", or "argmax": the client learns nothing but the index of the largest element.
+        network: "loopback", "lan" or "wan": what ``predicted`` seconds are for.
+        margin: planned range over the largest calibrated value.
+        ring_bits: width of the shares; None for the narrowest that holds.
+        ring_degree: 2048 or 4096; None for the smallest that holds.
+        output_bits: bits of opened values.
+        max_memory: bytes for both parties.
+        unit_costs: path of a JSON file with unit costs.
+        producer: what the plan says it was made by.
+    """
+
+    reveal: str = "output"
+    network: str = "loopback"
+    margin: float = 1.25
+    ring_bits: int | None = None
+    ring_degree: int | None = None
+    output_bits: int = 16
+    max_memory: int = 8 * GIB
+    unit_costs: str | None = None
+    producer: str = "hushnet 0.1.0"
+
+
+def compile_two_party(
+    graph: Graph,
+    samples: dict[str, Array] | None,
+    input_range: InputRanges,
+    weight_bits: int,
+    activation_bits: int | str,
+    name: str,
+    settings: Options,
+) -> Plan:
+    """See :func:`hushnet.planner.compile`; ``samples`` are checked calibration inputs by name.
+
+    Raises:
+        PlanError: what cannot be planned, with the layer and what to do.
+    """
+    _check(settings, weight_bits, activation_bits)
+    graph = check_graph(graph)
+    graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
+    names = list(graph.outputs)
+    if settings.reveal == "argmax":
+        graph = strip_for_argmax(graph)
+    _prune(graph)
+    regions = split(graph)
+    if settings.reveal == "argmax" and (regions.tail or len(regions.opened) != 1):
+        raise PlanError("reveal='argmax' needs one output that is computed on shares; end the network in its scores")
+    ranges = _ranges(graph, regions, samples, settings.margin, input_range)
+    planner = _Planner(graph, regions, settings, (name, names), weight_bits, None if activation_bits == "auto" else int(activation_bits))
+    for _ in range(RANGE_ATTEMPTS):
+        plan, names = planner.plan(ranges)
+        if samples is None:
+            return _finish(plan, None)
+        try:
+            seen, wider = planner.rehearse(plan, names, samples, ranges)
+        except RangeError as error:
+            if not error.finite:
+                raise PlanError(f"the planned run over the calibration data fails: {error}") from None
+            seen, wider = {}, {error.tensor.removesuffix(".q"): 1.2 * _reach(plan, error.tensor)}
+        if not wider:
+            return _finish(plan, seen)
+        ranges = replace(ranges, limit={**ranges.limit, **{k: max(v, ranges.limit.get(k, 0.0)) for k, v in wider.items()}})
+    raise PlanError("no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits")
+
+
+def _reach(plan: Plan, tensor: str) -> float:
+    entry = next(t for t in plan.tensors if t["name"] == tensor)
+    return entry["bound"] * entry["scale"]
+
+
+def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
+    for what, bits in (("weight_bits", weight_bits), ("activation_bits", activation_bits), ("output_bits", settings.output_bits)):
+        if what == "activation_bits" and bits == "auto":
+            continue
+        if not isinstance(bits, int) or not LEAST_BITS <= bits <= MOST_BITS:
+            raise PlanError(f"{what} is {bits!r}; give a whole number from {LEAST_BITS} to {MOST_BITS}")
+    if settings.reveal not in ("output", "argmax"):
+        raise PlanError(f"reveal is {settings.reveal!r}; choose 'output' or 'argmax'")
+    if settings.ring_degree not in (None, *RING_DEGREES):
+        raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
+    if settings.ring_bits is not None and not 8 <= settings.ring_bits <= 40:
+        raise PlanError(f"ring_bits is {settings.ring_bits}; give 8 to 40 or None")
+    if not 1.0 <= settings.margin <= 1e6:
+        raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
+
+
+def _ranges(graph: Graph, regions: Regions, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Ranges:
+    """Calibrated ranges; or, without data, intervals of what enters (everything else then follows from integer bounds)."""
+    if samples is not None:
+        return from_calibration(graph, samples, margin, declared)
+    inputs = input_intervals(graph, declared)
+    front = Graph(graph.name, graph.inputs, regions.entering, graph.shapes, list(regions.head))
+    return from_intervals(front, inputs)
+
+
+class _Planner:
+    def __init__(self, graph: Graph, regions: Regions, settings: Options, names: tuple[str, list[str]], weight_bits: int, activation_bits: int | None) -> None:
+        self.graph, self.regions, self.settings = graph, regions, settings
+        self.name, self.outputs = names
+        self.weight_bits, self.activation_bits = weight_bits, activation_bits
+        self.steps: list[Step] = to_steps(graph, regions)
+        self.weights = Weights(weight_bits)
+        self.unit = cost.unit_costs(settings.unit_costs)
+
+    def plan(self, ranges: Ranges) -> tuple[Plan, dict[str, str]]:
+        """A plan for the ranges, and the graph tensor of every shared tensor's name."""
+        calibrated = ranges.source == "calibration"
+        shapes = {t: self.graph.shapes[t] for t in self.regions.entering}
+        limits = {k: v for k, v in ranges.limit.items() if k not in shapes} if calibrated else {}
+        request = Request(
+            limits=limits,
+            inputs={t: (-ranges.limit[t], ranges.limit[t]) for t in shapes},
+            opened=self.regions.opened,
+            argmax=self.settings.reveal == "argmax",
+            weight_bits=self.weight_bits,
+            activation_bits=self.activation_bits,
+            output_bits=self.settings.output_bits,
+        )
+        chosen = Search(self.steps, request, shapes, self.weights).run(self.settings.ring_bits, self.settings.ring_degree)
+        writer = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs)
+        document: dict[str, Any] = {
+            "version": VERSION,
+            "name": self.name,
+            "producer": self.settings.producer,
+            "trust": "two-party",
+            "engine": "packed",
+            "params": {"ring_degree": chosen.ring_degree, "security_bits": 128, "insecure": False, "ring_bits": chosen.fixed.ring_bits},
+            "reveal": self.settings.reveal,
+            **writer.run(),
+            "predicted": {},
+            "notes": self.notes(ranges),
+        }
+        weight_bytes = sum(w.nbytes for w in chosen.fixed.weights.values())
+        document["predicted"] = cost.predicted(document, weight_bytes, self.unit, self.settings.network)
+        self.check_memory(document)
+        doubts = Propagation(chosen.fixed, chosen.ring_degree, ranges).run()
+        if self.settings.reveal == "output":
+            errors = Tail(self.graph, self.regions, ranges, chosen.fixed).errors(doubts, self.outputs)
+        else:
+            errors = carry(doubts, self.outputs)
+        document["predicted"]["output_errors"] = errors
+        return Plan(document, dict(chosen.fixed.weights)), {t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors}
+
+    def check_memory(self, document: dict[str, Any]) -> None:
+        """Prepared weights beyond the limit are said; what cannot be done without is refused."""
+        client, server, ready = (
+            document["predicted"][k] for k in ("client_peak_memory_bytes", "server_peak_memory_bytes", "server_prepared_weight_bytes")
+        )
+        most = self.settings.max_memory
+        if client + server - ready > most:
+            raise PlanError(
+                f"client and server need {client / GIB:.2f} and {(server - ready) / GIB:.2f} GiB beside prepared weights, max_memory is "
+                f"{most / GIB:.2f} GiB; raise max_memory, or use smaller images"
+            )
+        if client + server > most:
+            document["notes"].append(f"The server's prepared weights take {ready / GIB:.1f} GiB: together more than max_memory ({most / GIB:.1f} GiB).")
+
+    def rehearse(self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges) -> tuple[dict[str, float], dict[str, float]]:
+        """A run over the calibration data with units drawn: deviation of every output, and ranges that were too narrow."""
+        from ...reference.two_party import rehearse
+
+        outputs, largest = rehearse(plan, samples, np.random.default_rng(0))
+        wider: dict[str, float] = {}
+        for tensor in plan.tensors:
+            if tensor["kind"] == "shared" and largest.get(tensor["id"], 0) > tensor["bound"]:
+                name = names[tensor["name"]]
+                wider[name] = max(wider.get(name, 0.0), 1.05 * ranges.limit.get(name, 0.0) * largest[tensor["id"]] / tensor["bound"])
+        seen = {}
+        if self.settings.reveal == "output":
+            floats = dict(zip(self.outputs, (ranges.floats[t] for t in self.graph.outputs)))
+            seen = {k: float(np.abs(v - floats[k]).max(initial=0.0)) for k, v in outputs.items()}
+        return seen, wider
+
+    def notes(self, ranges: Ranges) -> list[str]:
+        """Sentences that a user of the plan must know."""
+        said = [
+            "Two-party, semi-honest: the server learns shapes only; the client learns what is opened, ring and layer shapes, and the "
+            "norms of weights rounded up to powers of two.",
+        ]
+        if self.settings.reveal == "argmax":
+            said.append("Only the index of the largest score is opened.")
+        else:
+            hidden = [t for t in self.regions.opened if t not in self.graph.outputs]
+            if hidden:
+                ops = sorted({n.op for n in self.regions.tail if isinstance(n, Op)})
+                said.append(f"The client computes {', '.join(ops)} at the end by itself, so it learns {', '.join(hidden)}.")
+        if ranges.source == "calibration":
+            said.append(
+                "Ranges come from calibration data times a margin. Nobody can see a value that leaves its range: the answer to such an "
+                "input may be wrong without notice. Without calibration data every range is proven, and values are coarser."
+            )
+        else:
+            said.append("Every range is proven for all inputs of the declared intervals.")
+        return said
+
+
+def _finish(plan: Plan, seen: dict[str, float] | None) -> Plan:
+    errors = plan.predicted["output_errors"]
+    for name, entry in errors.items():
+        if seen and name in seen:
+            entry["seen_error"] = seen[name]
+            entry["max_error"] = min(max(entry["max_error"], SEEN_FACTOR * seen[name]), entry["worst_error"])
+    plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
+    plan.validate()
+    return plan

@@ -1,0 +1,198 @@
+"""Predicted bytes, rounds, seconds and memory of a two-party plan, for one image in a new session.
+
+Bytes and rounds are the executor's own prediction, exact; rounds are messages on the longest chain of dependent ones.
+Seconds are compute on one core a party (both parties' work one after the other), transfers and one-way delays.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from ... import _native
+from ...plan import SERVER_ONLY, PlanError
+
+Document = dict[str, Any]
+Stage = dict[str, Any]
+
+SHARE_BYTES = 8
+# values of a protocol that are in work at once, and bytes for each
+SILENT_PASS, OTHER_PASS = 1 << 20, 1 << 14
+VALUE_BYTES = 150
+EXTENSION_BYTES = 24 << 20
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes from client and server, and rounds."""
+
+    up: int = 0
+    down: int = 0
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """One stage: ciphertexts, protocol messages, seconds of computing; ``packing`` of linear stages."""
+
+    he: Traffic
+    ot: Traffic
+    compute: float
+    packing: dict[str, int]
+
+
+def unit_costs(path: str | None = None) -> dict[str, Any]:
+    """Seconds of one core for one unit of work, and networks by name.
+
+    Raises:
+        PlanError: the file cannot be read, or lacks a figure.
+    """
+    default = json.loads(resources.files(__package__).joinpath("network_costs.json").read_text())
+    if path is None:
+        return default
+    try:
+        with open(path) as file:
+            given = json.load(file)
+        if not isinstance(given, dict) or not set(given) <= set(default):
+            raise ValueError(f"fields must be among {sorted(default)}")
+    except (OSError, ValueError) as error:
+        raise PlanError(f"unit costs in {path} cannot be used ({error}); give a JSON object like the package's network_costs.json") from None
+    return {**default, **given}
+
+
+def elements(tensor: dict[str, Any]) -> int:
+    """Elements of a tensor."""
+    return math.prod(tensor["shape"])
+
+
+def _small(bound: int, ring_bits: int) -> bool:
+    """Whether values are far enough from the ring's ends for a truncation without comparison."""
+    return bound < (1 << (ring_bits - 2)) - (bound >> 8) - 2
+
+
+@dataclass(frozen=True)
+class Account:
+    """Costs of all stages, of the session's set-up, and of one image in all, with one OT extension."""
+
+    extension: str
+    setup: Traffic
+    stages: list[StageCost]
+    total: Traffic
+    peak_elements: int
+
+
+def account(document: Document, unit: dict[str, Any]) -> Account:
+    """Costs with the OT extension that the run time will choose.
+
+    Raises:
+        PlanError: the run time refuses the plan.
+    """
+    degree, ring = document["params"]["ring_degree"], document["params"]["ring_bits"]
+    public = [{k: v for k, v in s.items() if k not in SERVER_ONLY} for s in document["stages"]]
+    try:
+        told = json.loads(_native.two_party_cost(json.dumps({**document, "stages": public}), 1))
+    except ValueError as error:
+        raise PlanError(f"the two-party run time refuses the plan: {error}") from None
+    stages = []
+    for stage, phase in zip(document["stages"], told["stages"]):
+        linear = stage["kind"] == "linear"
+        traffic, packing = _traffic(phase), {}
+        if linear:
+            packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
+        compute = _compute(document, stage, packing, unit)
+        stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
+    return Account(told["extension"], _traffic(told["setup"]), stages, _traffic(told["total"]), told["peak_elements"])
+
+
+def _traffic(phase: dict[str, int]) -> Traffic:
+    return Traffic(phase["bytes_up"], phase["bytes_down"], phase["rounds"])
+
+
+def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: dict[str, Any]) -> float:
+    if stage["kind"] == "client":
+        return 0.0
+    seconds = elements(document["tensors"][stage["out"]]) * unit["local_element"]
+    if packing:
+        for figure, what in (("input_poly", "input_polys"), ("output_poly", "output_polys"), ("product", "products")):
+            seconds += unit[figure] * packing[what]
+        return seconds
+    compared, selected = _work(document, stage)
+    return seconds + compared * unit["compared_bit"] + selected * unit["selected_value"]
+
+
+def _work(document: Document, stage: Stage) -> tuple[int, int]:
+    """Bits that a stage compares, and values that it selects."""
+    kind, ring = stage["kind"], document["params"]["ring_bits"]
+    if kind not in {"relu", "leaky_relu", "clip", "truncate", "max_pool", "reveal"}:
+        return 0, 0
+    source = document["tensors"][stage["in"]]
+    n = elements(source)
+    if kind == "max_pool":
+        _, _, width = source["shape"]
+        channels, rows, columns = document["tensors"][stage["out"]]["shape"]
+        high, wide = stage["kernel"]
+        n = channels * (source["shape"][1] * min(columns, width) * (wide - 1) + rows * columns * (high - 1))
+    elif kind == "reveal":
+        return (n * ring, 2 * n) if stage["what"] == "argmax" else (0, 0)
+    elif kind == "truncate":
+        known = stage["sign"] == "non-negative" or _small(source["bound"], ring)
+        return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), n
+    times = 2 if kind == "clip" else 1
+    return n * ring * times, n * (times + (kind == "leaky_relu"))
+
+
+def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
+    """Computing, one-way delays, and the transfers of both directions one after the other."""
+    transfer = 0.0 if network["bits_per_second"] is None else 8 * (traffic.up + traffic.down) / network["bits_per_second"]
+    return compute + traffic.rounds * network["round_trip_seconds"] / 2 + transfer
+
+
+def memory(document: Document, found: Account, weight_bytes: int) -> tuple[int, int]:
+    """Peak bytes of client and server: shares, one pass of a protocol, the OT extension, ciphertexts of one stage; prepared weights."""
+    degree = document["params"]["ring_degree"]
+    values = max((_work(document, s)[1] for s in document["stages"] if s["kind"] != "client"), default=0)
+    shares = SHARE_BYTES * found.peak_elements
+    work = min(values, SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS) * VALUE_BYTES + EXTENSION_BYTES
+    layers = [s for s in found.stages if s.packing]
+    polys = max((2 * SHARE_BYTES * degree * (s.packing["input_polys"] + s.packing["output_polys"]) // s.packing["tiles"] for s in layers), default=0)
+    wire = max((s.he.up + s.he.down for s in layers), default=0)
+    return shares + work + wire + polys // 2, shares + work + wire + polys + weight_bytes + prepared(document, found)
+
+
+def prepared(document: Document, found: Account) -> int:
+    """Bytes of the weights in evaluation form."""
+    polys = sum(s.packing["weight_polys"] for s in found.stages if s.packing)
+    return SHARE_BYTES * document["params"]["ring_degree"] * polys
+
+
+def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], network: str) -> dict[str, Any]:
+    """The plan's ``predicted``, errors left out.
+
+    Raises:
+        PlanError: no such network.
+    """
+    if network not in unit["networks"]:
+        raise PlanError(f"there is no network {network!r}; choose one of {', '.join(unit['networks'])}")
+    found = account(document, unit)
+    traffic, compute = found.total, sum(s.compute for s in found.stages)
+    client, server = memory(document, found, weight_bytes)
+    return {
+        "batch": 1,
+        "network": network,
+        "extension": found.extension,
+        "seconds": seconds(traffic, compute, unit["networks"][network]),
+        "seconds_by_network": {name: seconds(traffic, compute, link) for name, link in unit["networks"].items()},
+        "seconds_compute": compute,
+        "bytes_up": traffic.up,
+        "bytes_down": traffic.down,
+        "he_bytes": (he := sum(s.he.up + s.he.down for s in found.stages)),
+        "ot_bytes": traffic.up + traffic.down - he,
+        "setup_bytes": found.setup.up + found.setup.down,
+        "rounds": traffic.rounds,
+        "client_peak_memory_bytes": client,
+        "server_peak_memory_bytes": server,
+        "server_prepared_weight_bytes": prepared(document, found),
+    }

@@ -1,0 +1,189 @@
+"""Error of the opened values against the float network: a rigorous worst case and a statistical estimate.
+
+Every shared tensor carries an error bound and a variance, in units of its integers. Arrays have the tensor's axes, with size 1
+where all elements along an axis share a value. A layer adds ``|W' - W| max|x'| + |b' - b|`` and a unit of masking (in a stated
+fraction of elements), a truncation at most a unit: it rounds up with the probability of the remainder, so its error has mean zero and
+a variance of a sixth at most.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import _native
+from ...reference.linear import apply
+from ...reference.ops import OPS
+from ..ranges import Ranges
+from .fixed import Fixed
+
+Array = np.ndarray
+Stage = dict[str, Any]
+FLOAT32_UNIT = 2.0**-23
+# variance of what a truncation rounds off: p (1 - p) with p uniform
+FAITHFUL = 1.0 / 6.0
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Error bound and variance of a tensor, in its units."""
+
+    worst: Array
+    variance: Array
+
+
+class Propagation:
+    """Through the stages of a shared region."""
+
+    def __init__(self, fixed: Fixed, ring_degree: int, ranges: Ranges) -> None:
+        self.fixed, self.degree, self.ranges = fixed, ring_degree, ranges
+        self.doubts: dict[int, Doubt] = {}
+
+    def run(self) -> dict[str, Doubt]:
+        """Doubts of the opened tensors in real units, by name."""
+        for version in self.fixed.entering.values():
+            shape = (1,) * len(self.fixed.tensors[version.tensor]["shape"])
+            # half a unit, and what binary64 adds
+            self.doubts[version.tensor] = Doubt(np.full(shape, 0.5 * (1 + 1e-9)), np.full(shape, 1 / 12))
+        last = {t: i for i, s in enumerate(self.fixed.stages) for t in [*_inputs(s), s["out"]]}
+        kept = {v.tensor for v in self.fixed.opened.values()}
+        for index, stage in enumerate(self.fixed.stages):
+            ins = [self.doubts[t] for t in _inputs(stage)]
+            self.doubts[stage["out"]] = self.capped(stage["out"], self.stage(stage, ins))
+            for tensor in [t for t in self.doubts if last.get(t, -1) <= index and t not in kept]:
+                del self.doubts[tensor]
+        found = {}
+        for name, version in self.fixed.opened.items():
+            doubt = self.doubts[version.tensor]
+            found[name] = Doubt(doubt.worst * version.unit, doubt.variance * version.unit**2)
+        return found
+
+    def capped(self, tensor: int, doubt: Doubt) -> Doubt:
+        """Neither value leaves its range, so neither does their difference."""
+        name = self.fixed.names[tensor]
+        limit = self.ranges.limit.get(name)
+        if limit is None or self.ranges.source != "calibration":
+            return doubt
+        entry = self.fixed.tensors[tensor]
+        most = entry["bound"] + math.ldexp(limit, entry["frac_bits"]) * 2
+        return Doubt(np.minimum(doubt.worst, most), np.minimum(doubt.variance, most * most))
+
+    def stage(self, stage: Stage, ins: list[Doubt]) -> Doubt:
+        kind = stage["kind"]
+        if kind == "linear":
+            return self.linear(stage, ins[0])
+        if kind == "truncate":
+            return self.truncate(stage, ins[0])
+        if kind == "leaky_relu":
+            slope = stage["numerator"] / 2 ** stage["log_denominator"]
+            off = abs(slope - self.slope(stage)) * self.fixed.tensors[stage["in"]]["bound"]
+            return Doubt(ins[0].worst + off + 1, ins[0].variance + off * off + FAITHFUL)
+        if kind == "clip":
+            return Doubt(ins[0].worst + 0.5, ins[0].variance + 1 / 12)
+        if kind == "scale":
+            factor = stage["factor"]
+            off = abs(self.fixed.factors.get(stage["name"], factor) - factor) * self.fixed.tensors[stage["in"]]["bound"]
+            return Doubt(ins[0].worst * factor + off, ins[0].variance * factor**2 + off * off / 3)
+        if kind == "sum_pool":
+            taps = math.prod(stage["kernel"])
+            # errors inside of a window are taken as fully correlated
+            return Doubt(_peak(ins[0].worst) * taps, _peak(ins[0].variance) * taps**2)
+        if kind == "max_pool":
+            return Doubt(_peak(ins[0].worst), _peak(ins[0].variance))
+        if kind == "add":
+            return Doubt(ins[0].worst + ins[1].worst, ins[0].variance + ins[1].variance)
+        if kind == "relu":
+            return Doubt(ins[0].worst, ins[0].variance * self.passed(stage))
+        return Doubt(self.move(stage, [d.worst for d in ins]), self.move(stage, [d.variance for d in ins]))
+
+    def passed(self, stage: Stage) -> float:
+        """Share of a tensor's power that an activation lets through: of its deviations as well, on average."""
+        before, after = (self.ranges.square.get(self.fixed.names[t], 0.0) for t in (stage["in"], stage["out"]))
+        return min(1.0, after / before) if after > 0 and before > 0 else 1.0
+
+    def slope(self, stage: Stage) -> float:
+        return float(self.fixed.slopes[stage["name"]])
+
+    def truncate(self, stage: Stage, x: Doubt) -> Doubt:
+        part = 2.0 ** -stage["bits"]
+        opened = stage["out"] in {v.tensor for v in self.fixed.opened.values()}
+        half = any(s["out"] == stage["in"] and s["name"] in self.fixed.offsets for s in self.fixed.stages)
+        unit, spread = (0.5, 1 / 12) if opened and half else (1.0, 1 / 3) if opened else (1.0, FAITHFUL)
+        return Doubt(x.worst * part + unit, x.variance * part**2 + spread)
+
+    def linear(self, stage: Stage, x: Doubt) -> Doubt:
+        layer = self.fixed.layers[stage["name"]]
+        source, out = self.fixed.tensors[stage["in"]], self.fixed.tensors[stage["out"]]
+        planned = self.fixed.weights[stage["weights"]].astype(np.float64)
+        gain = self.fixed.gains[stage["name"]]
+        # both in units of the result
+        units = math.ldexp(self.fixed.results[stage["name"]], out["frac_bits"])
+        exact = np.asarray(layer.weight, dtype=np.float64) * math.ldexp(gain * units, -source["frac_bits"])
+        off = np.abs(planned - exact)
+        bias = self.fixed.weights[stage["bias"]] - self.fixed.offsets.get(stage["name"], 0)
+        bias_off = np.abs(bias - np.asarray(layer.bias, dtype=np.float64) * units)
+        top = float(source["bound"])
+        geometry, shape = stage["geometry"], tuple(source["shape"])
+        magnitude = np.abs(exact)
+        terms = exact[0].size
+        square = self.ranges.square.get(layer.input)
+        power = top * top / 3.0 if square is None else math.ldexp(square, 2 * source["frac_bits"]) / gain**2
+        fraction = _native.packed_stage_parameters(self.degree, self.fixed.ring_bits, stage["weight_l2"])[2]
+        absolute = _rows(magnitude) * (top + _peak_all(x.worst))
+        rounding = FLOAT32_UNIT * (2 + terms) * absolute
+        worst = _layer(geometry, magnitude, x.worst, shape) + _column(geometry, _rows(off) * top + bias_off + 1 + rounding)
+        noise = _rows(off**2) * power + 1 / 12 + fraction + (FLOAT32_UNIT * absolute) ** 2
+        variance = _layer(geometry, exact**2, x.variance, shape) + _column(geometry, noise)
+        return Doubt(worst, variance)
+
+    def move(self, stage: Stage, arrays: list[Array]) -> Array:
+        shape = tuple(self.fixed.tensors[stage["out"]]["shape"])
+        sources = [tuple(self.fixed.tensors[t]["shape"]) for t in _inputs(stage)]
+        kind = stage["kind"]
+        if kind == "reshape" and all(n == 1 for n in arrays[0].shape):
+            return arrays[0].reshape((1,) * len(shape))
+        if kind == "transpose":
+            return arrays[0].transpose(stage["perm"])
+        if kind == "slice":
+            for axis, start, step in zip(stage["axes"], stage["starts"], stage["steps"]):
+                if arrays[0].shape[axis] > 1:
+                    arrays = [np.take(arrays[0], start + step * np.arange(shape[axis]), axis=axis)]
+            return arrays[0]
+        full = [np.broadcast_to(a, s)[None] for a, s in zip(arrays, sources)]
+        return OPS[kind]({**stage, "value": 0}, full, shape)[0]
+
+
+def _inputs(stage: Stage) -> list[int]:
+    return stage["in"] if isinstance(stage["in"], list) else [stage["in"]]
+
+
+def _peak(array: Array) -> Array:
+    """Largest over the spatial axes."""
+    return array.max(axis=tuple(range(1, array.ndim)), keepdims=True)
+
+
+def _peak_all(array: Array) -> float:
+    return float(array.max(initial=0.0))
+
+
+def _rows(weight: Array) -> Array:
+    return weight.reshape(weight.shape[0], -1).sum(axis=1)
+
+
+def _column(geometry: dict[str, Any], values: Array) -> Array:
+    return values if geometry["type"] == "dense" else values.reshape(-1, 1, 1)
+
+
+def _layer(geometry: dict[str, Any], weight: Array, x: Array, shape: tuple[int, ...]) -> Array:
+    """``weight x`` for non-negative operands; a convolution with the largest x of every channel, padding not used."""
+    if geometry["type"] == "dense":
+        if x.size == 1:
+            return weight.sum(axis=1) * float(x.reshape(-1)[0])
+        return apply(geometry, weight, np.broadcast_to(x, shape)[None])[0]
+    channels = np.broadcast_to(_peak(x).reshape(-1), (geometry["input"][0],))
+    groups = geometry["groups"]
+    taps = weight.reshape(weight.shape[0], weight.shape[1], -1).sum(axis=2).reshape(groups, -1, weight.shape[1])
+    return np.einsum("goc,gc->go", taps, channels.reshape(groups, -1)).reshape(-1, 1, 1)

@@ -1,0 +1,577 @@
+"""Fixed point for the steps: frac_bits, bounds and stages for one ring width and one rule for activation bits.
+
+A *version* of a tensor is a plan tensor v with ``value = v * 2^-frac_bits * gain``. Values stay as fine as they come out of a layer
+through activations, pools and sums (all exact), and are truncated once, right before layers read them. ``bound`` is rigorous,
+given that the tensors with a calibrated range stay inside of it; units of masking and truncation are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...graph import Linear
+from ...plan import PlanError
+from ..ranges import plan_geometry
+from .regions import MOVES
+from .steps import Step
+
+Array = np.ndarray
+
+# an opened value loses at least this many bits, so that units of masking (which depend on weights) are rarely seen
+OPENING_BITS = 6
+GAIN_BITS = 10
+SLOPE_BITS = 7
+MOST_ACTIVATION_BITS = 12
+EXTRA_UNITS = 2
+# of weights: activations add at most as many, and plans hold 64
+MOST_FRACTION = 40
+# of a layer's largest bias: far more than any result needs
+BIAS_BITS = 23
+
+
+class DoesNotFit(Exception):
+    """Some value needs a wider ring; carries the step's name."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A plan tensor that holds ``value / (2^-frac_bits gain)``."""
+
+    tensor: int
+    frac_bits: int
+    bound: int
+    positive: bool
+    gain: float
+
+    @property
+    def unit(self) -> float:
+        """What one unit of the integer is worth."""
+        return math.ldexp(self.gain, -self.frac_bits)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Integer weights of a layer that reads a version with some gain, ``weight * 2^-frac_bits`` near ``gain * float weights``."""
+
+    weight: Array
+    frac_bits: int
+    rows: Array
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the fixed point depends on beside the steps.
+
+    Attributes:
+        limits: largest |x| by graph tensor, where calibration showed one.
+        inputs: interval of every tensor that enters, in front of the steps.
+        opened: tensors that are opened.
+        argmax: whether only an index is opened.
+        weight_bits, output_bits: bits of weights and of opened values, sign included.
+        activation_bits: bits of every tensor that a layer reads; None: the most up to 12 that the ring allows.
+    """
+
+    limits: Mapping[str, float]
+    inputs: Mapping[str, tuple[float, float]]
+    opened: list[str]
+    argmax: bool
+    weight_bits: int
+    activation_bits: int | None
+    output_bits: int
+
+
+@dataclass
+class Fixed:
+    """The result.
+
+    Attributes:
+        tensors, stages: of the shared region, as the plan has them.
+        weights: integers by plan name; ``layers``: the float layer of every linear stage.
+        entering, opened: the version of every tensor that enters or is opened.
+        names: the graph or step tensor that a plan tensor holds.
+        offsets: units that a layer's bias was raised by, so that the truncation behind it rounds to nearest.
+        factors: real factor of scale stages whose integer factor only comes near.
+        slopes: real slope of leaky activations, by stage.
+        gains, results: gain of what a linear stage reads, and units of its result by 2^-frac_bits.
+        reach: largest real value by tensor.
+        least_bits: fewest bits of a tensor that a layer reads.
+    """
+
+    ring_bits: int
+    tensors: list[dict[str, Any]] = field(default_factory=list)
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    weights: dict[str, Array] = field(default_factory=dict)
+    layers: dict[str, Linear] = field(default_factory=dict)
+    entering: dict[str, Version] = field(default_factory=dict)
+    opened: dict[str, Version] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
+    factors: dict[str, float] = field(default_factory=dict)
+    slopes: dict[str, float] = field(default_factory=dict)
+    gains: dict[str, float] = field(default_factory=dict)
+    results: dict[str, float] = field(default_factory=dict)
+    reach: dict[str, float] = field(default_factory=dict)
+    least_bits: int = MOST_ACTIVATION_BITS
+
+
+class Weights:
+    """Quantised weights by layer and gain, kept between attempts."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits, self.kept = bits, {}
+
+    def __call__(self, layer: Linear, gain: float) -> Quantised:
+        """Symmetric, the finest power of two that the bits allow."""
+        key = (layer.output, gain)
+        if key not in self.kept:
+            exact = np.asarray(layer.weight, dtype=np.float64) * gain
+            limit = 2 ** (self.bits - 1) - 1
+            top = float(np.abs(exact).max(initial=0.0))
+            fine = 0
+            if top > 0:
+                fine = min(math.floor(math.log2(limit / top)), MOST_FRACTION)
+                while fine < MOST_FRACTION and round(math.ldexp(top, fine + 1)) <= limit:
+                    fine += 1
+                while round(math.ldexp(top, fine)) > limit:
+                    fine -= 1
+            integers = np.rint(np.ldexp(exact, fine)).astype(np.int8 if self.bits <= 8 else np.int16)
+            flat = integers.reshape(integers.shape[0], -1)
+            self.kept[key] = Quantised(integers, fine, np.abs(flat.astype(np.int64)).sum(axis=1))
+        return self.kept[key]
+
+
+def groups(steps: list[Step]) -> tuple[Callable[[str], str], dict[str, list[Linear]], dict[str, set[str]]]:
+    """Tensors joined by moves: a root for each, the layers that read a group, and its members."""
+    parent: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        parent.setdefault(name, name)
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for step in steps:
+        for tensor in step.inputs:
+            if step.kind in MOVES:
+                parent[root(tensor)] = root(step.output)
+            root(tensor)
+        root(step.output)
+    layers: dict[str, list[Linear]] = {}
+    for step in steps:
+        if step.layer is not None:
+            layers.setdefault(root(step.inputs[0]), []).append(step.layer)
+    members: dict[str, set[str]] = {}
+    for name in list(parent):
+        members.setdefault(root(name), set()).add(name)
+    return root, layers, members
+
+
+class Builder:
+    """One attempt at a ring width. ``reach`` is that of an earlier attempt without limits."""
+
+    def __init__(self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]) -> None:
+        self.steps, self.request, self.weights, self.known = steps, request, weights, reach
+        self.limit = (1 << (ring_bits - 1)) - 1
+        self.out = Fixed(ring_bits)
+        self.root, self.layers, self.members = groups(steps)
+        self.joined = {self.root(s.output) for s in steps if s.kind == "concat"}
+        self.readers = [t for s in steps for t in s.inputs] + request.opened
+        self.natural: dict[str, Version] = {}
+        self.rough: dict[tuple[int, int], Version] = {}
+        self.target: dict[str, int] = {}
+        self.names: set[str] = set()
+        self.shapes: dict[int, tuple[int, ...]] = {}
+        self.room = self.doublings()
+
+    def doublings(self) -> dict[str, int]:
+        """How often a tensor of unknown sign is doubled before its next bound: sums and differences of two need a bit each, a
+        truncation without known sign one."""
+        room = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
+        for step in reversed(self.steps):
+            after = room.get(step.output, 0)
+            if step.kind == "add":
+                after += 1
+            elif step.kind == "relu":
+                after = 0
+            elif step.kind in {"linear", "clip", "leaky_relu"}:
+                after = 1
+            elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
+                after = max(after, 1)
+            for tensor in step.inputs:
+                room[tensor] = max(room.get(tensor, 0), after)
+        return room
+
+    def run(self, entering: Mapping[str, tuple[int, ...]]) -> Fixed:
+        """All stages.
+
+        Raises:
+            DoesNotFit: a value needs a wider ring.
+        """
+        for name, shape in entering.items():
+            self.enter(name, shape)
+        for step in self.steps:
+            getattr(self, step.kind)(step)
+        for name in self.request.opened:
+            self.open(name)
+        for tensor in self.out.tensors:
+            self.demand(tensor["bound"], tensor["name"])
+        return self.out
+
+    # -- tensors and stages
+
+    def unique(self, name: str) -> str:
+        unique, number = name, 2
+        while unique in self.names:
+            unique, number = f"{name}.{number}", number + 1
+        self.names.add(unique)
+        return unique
+
+    def tensor(self, name: str, shape: tuple[int, ...], version: Version, suffix: str = "s") -> Version:
+        """A new shared tensor with a version's figures."""
+        index = len(self.out.tensors)
+        entry = {"id": index, "name": self.unique(f"{name}.{suffix}"), "shape": list(shape), "kind": "shared"}
+        self.out.tensors.append(entry | {"frac_bits": version.frac_bits, "bound": version.bound})
+        self.shapes[index] = tuple(shape)
+        self.out.names[index] = name
+        return replace(version, tensor=index)
+
+    def stage(self, kind: str, name: str, source: int | list[int], out: int, **fields: Any) -> str:
+        unique = self.unique(name)
+        self.out.stages.append({"kind": kind, "name": unique, "in": source, "out": out, **fields})
+        return unique
+
+    def keep(self, name: str, version: Version) -> None:
+        """Records what a graph or step tensor is."""
+        self.natural[name] = version
+        self.out.reach[name] = version.bound * version.unit
+
+    def most(self, name: str) -> int:
+        """Largest bound of a tensor that leaves room for what happens to it next."""
+        room = self.room.get(name, 0)
+        # a truncation without known sign needs some air beside the half
+        return (self.limit >> room) * 63 // 64 - 4 if room else self.limit
+
+    def fits(self, bound: int) -> bool:
+        return bound <= self.limit
+
+    def demand(self, bound: int, name: str) -> None:
+        if not self.fits(bound):
+            raise DoesNotFit(name)
+
+    def calibrated(self, name: str, version: Version) -> Version:
+        """The version with its calibrated range as bound, where that is less."""
+        limit = self.request.limits.get(name)
+        if limit is None:
+            return version
+        return replace(version, bound=min(version.bound, math.floor(limit / version.unit) + EXTRA_UNITS))
+
+    # -- activation bits
+
+    def group_reach(self, group: str, version: Version) -> float:
+        """Largest value that a group is planned for, in units of the gain."""
+        limits, inputs = self.request.limits, self.request.inputs
+        found = []
+        for member in self.members[group]:
+            if member in inputs:
+                found.append(max(map(abs, inputs[member])))
+            elif member in limits or member in self.known:
+                found.append(min(limits.get(member, math.inf), self.known.get(member, math.inf)))
+        return max(found or [version.bound * version.unit]) / version.gain
+
+    def target_bits(self, name: str, version: Version) -> int | None:
+        """frac_bits at which layers read a group (None: no layer does); fixed when the first member is asked for."""
+        group = self.root(name)
+        layers = self.layers.get(group)
+        if group not in self.target and layers:
+            reach = self.group_reach(group, version)
+            given = self.request.activation_bits
+            bits = given if given is not None else MOST_ACTIVATION_BITS
+            while given is None and bits > 2:
+                fine = self.fraction(layers, version.gain, reach, bits)
+                if all(self.holds(n, version.gain, reach, fine) for n in layers):
+                    break
+                bits -= 1
+            self.target[group] = self.fraction(layers, version.gain, reach, bits)
+            self.out.least_bits = min(self.out.least_bits, bits)
+        return self.target.get(group)
+
+    def fraction(self, layers: list[Linear], gain: float, reach: float, bits: int) -> int:
+        """frac_bits of inputs of so many bits; fewer where inputs are so small that biases alone would fill the ring."""
+        fine = fraction(reach, bits)
+        for layer in layers:
+            bias = float(np.abs(layer.bias).max(initial=0.0))
+            if bias > 0:
+                fine = min(fine, BIAS_BITS - math.frexp(bias)[1] - self.weights(layer, gain).frac_bits)
+        return fine
+
+    def holds(self, layer: Linear, gain: float, reach: float, fine: int) -> bool:
+        """Whether a layer's results fit the ring when its inputs have so many frac_bits."""
+        weights = self.weights(layer, gain)
+        bound = math.floor(math.ldexp(reach, fine)) + EXTRA_UNITS
+        bias = np.abs(np.ldexp(np.asarray(layer.bias, dtype=np.float64), fine + weights.frac_bits))
+        top = float((weights.rows * float(bound) + bias).max(initial=0.0)) + 2
+        return top <= self.most(layer.output)
+
+    def read(self, name: str) -> Version:
+        """The version that layers and moves in front of them read: truncated when the group is read by a layer."""
+        version = self.natural[name]
+        group = self.root(name)
+        if group in self.layers and group in self.joined:
+            version = self.without_gain(name, version)
+        target = self.target_bits(name, version)
+        if target is None or target >= version.frac_bits:
+            return version
+        return self.truncated(name, version, version.frac_bits - target)
+
+    def truncated(self, name: str, version: Version, bits: int) -> Version:
+        """A version with fewer bits behind the point; made once."""
+        bits = min(bits, self.out.ring_bits - 2)
+        key = (version.tensor, bits)
+        if key not in self.rough:
+            if not version.positive:
+                # the cheap truncation takes values below a quarter of the ring, with a unit of errors and some air
+                self.demand(2 * (version.bound + (version.bound >> 8) + 2), name)
+            coarse = replace(version, frac_bits=version.frac_bits - bits, bound=(version.bound >> bits) + 1)
+            made = self.tensor(name, self.shapes[version.tensor], self.calibrated(name, coarse), "t")
+            sign = "non-negative" if version.positive else "any"
+            self.stage("truncate", f"{name}.truncate", version.tensor, made.tensor, bits=bits, sign=sign)
+            self.rough[key] = made
+        return self.rough[key]
+
+    def fitted(self, name: str, version: Version, factor: int, result: str = "") -> Version:
+        """The version, truncated where ``factor`` times its bound would not fit, with what happens to ``result`` next."""
+        limit = self.most(result)
+        if version.bound * factor <= limit:
+            return version
+        bits = 1
+        while ((version.bound >> bits) + 1) * factor > limit:
+            bits += 1
+            if bits > self.out.ring_bits - 2:
+                raise DoesNotFit(name)
+        return self.truncated(name, version, bits)
+
+    def without_gain(self, name: str, version: Version) -> Version:
+        """The gain as an integer factor."""
+        if version.gain == 1.0:
+            return version
+        more = max(0, GAIN_BITS + 1 - math.frexp(version.gain)[1])
+        factor = round(math.ldexp(version.gain, more))
+        # powers of two go to the point
+        shared = min(more, (factor & -factor).bit_length() - 1)
+        factor, more = factor >> shared, more - shared
+        source = self.fitted(name, version, factor, name)
+        scaled = replace(source, frac_bits=source.frac_bits + more, bound=source.bound * factor, gain=1.0)
+        made = self.tensor(name, self.shapes[source.tensor], scaled)
+        stage = self.stage("scale", f"{name}.gain", source.tensor, made.tensor, factor=factor)
+        self.out.factors[stage] = math.ldexp(version.gain, more)
+        self.keep(name, made)
+        return made
+
+    def emit(self, step: Step, source: Version, made: Version, **fields: Any) -> Version:
+        """A stage with one input whose result becomes the step's."""
+        made = self.tensor(step.output, step.shape, made)
+        self.stage(step.kind, step.name, source.tensor, made.tensor, **fields)
+        self.keep(step.output, made)
+        return made
+
+    # -- steps
+
+    def enter(self, name: str, shape: tuple[int, ...]) -> None:
+        top = max(map(abs, self.request.inputs[name]))
+        fine = self.target_bits(name, Version(-1, 0, 0, False, 1.0))
+        if fine is None:
+            fine = fraction(top, self.request.activation_bits or MOST_ACTIVATION_BITS)
+        made = self.tensor(name, shape, Version(-1, fine, max(1, math.ceil(math.ldexp(top, fine))), False, 1.0))
+        self.keep(name, made)
+        self.out.entering[name] = made
+
+    def linear(self, step: Step) -> None:
+        layer = step.layer
+        assert layer is not None
+        source = self.read(step.inputs[0])
+        weights = self.weights(layer, source.gain)
+        # weights above their integers' range leave a gain instead of a negative number of bits
+        fine = source.frac_bits + max(weights.frac_bits, 0)
+        gain = math.ldexp(1.0, max(-weights.frac_bits, 0))
+        scaled = np.rint(np.ldexp(np.asarray(layer.bias, dtype=np.float64) / gain, fine))
+        if (np.abs(scaled) >= 2.0**62).any():
+            raise PlanError(f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model")
+        bias = scaled.astype(np.int64)
+        # one unit for the masking of the shares
+        bound = max(int(n) * source.bound + abs(int(b)) for n, b in zip(weights.rows, bias)) + 1
+        self.demand(bound, layer.name)
+        made = self.tensor(step.output, step.shape, Version(-1, fine, bound, False, gain))
+        names = {key: f"{layer.name}.{key}" for key in ("weight", "bias")}
+        stage = self.stage(
+            "linear", layer.name, source.tensor, made.tensor, method="cheetah", geometry=plan_geometry(layer.geometry),
+            weights=names["weight"], bias=names["bias"], weight_l2=0,
+        )
+        self.out.weights[names["weight"]], self.out.weights[names["bias"]] = weights.weight, bias
+        self.out.layers[stage], self.out.gains[stage], self.out.results[stage] = layer, source.gain, 1.0 / gain
+        self.keep(step.output, made)
+
+    def relu(self, step: Step) -> None:
+        source = self.natural[step.inputs[0]]
+        self.emit(step, source, self.calibrated(step.output, replace(source, positive=True)))
+
+    def leaky_relu(self, step: Step) -> None:
+        source = self.natural[step.inputs[0]]
+        shift = SLOPE_BITS
+        numerator = round(step.attrs["alpha"] * 2**shift)
+        while shift > 1 and numerator % 2 == 0 and numerator:
+            numerator, shift = numerator // 2, shift - 1
+        # on the way every value is multiplied by the denominator
+        source = self.fitted(step.inputs[0], source, 2 ** (shift + 1))
+        made = self.calibrated(step.output, replace(source, bound=source.bound + 1, positive=False))
+        self.emit(step, source, made, numerator=numerator, log_denominator=shift)
+        self.out.slopes[self.out.stages[-1]["name"]] = step.attrs["alpha"]
+
+    def clip(self, step: Step) -> None:
+        source = self.natural[step.inputs[0]]
+        low, high = step.attrs["low"], step.attrs["high"]
+        # an end that no value reaches clips nothing
+        low = -source.bound if low is None else max(-source.bound, round(low / source.unit))
+        high = source.bound if high is None else min(source.bound, round(high / source.unit))
+        low, high = (low, max(low, high)) if step.attrs["high"] is None else (min(low, high), high)
+        # the protocol compares differences from both ends
+        self.demand(source.bound + max(abs(low), abs(high)), step.name)
+        made = replace(source, bound=max(abs(low), abs(high)), positive=low >= 0)
+        self.emit(step, source, made, low=low, high=high)
+
+    def max_pool(self, step: Step) -> None:
+        source = self.read(step.inputs[0])
+        self.demand(2 * source.bound, step.name)
+        self.emit(step, source, self.calibrated(step.output, source), **step.attrs)
+
+    def sum_pool(self, step: Step) -> None:
+        taps = math.prod(step.attrs["kernel"])
+        source = self.fitted(step.inputs[0], self.read(step.inputs[0]), taps, step.output)
+        self.emit(step, source, replace(source, bound=source.bound * taps), **step.attrs)
+
+    def scale(self, step: Step) -> None:
+        factor = step.attrs["factor"]
+        source = self.fitted(step.inputs[0], self.natural[step.inputs[0]], factor, step.output)
+        self.emit(step, source, replace(source, bound=source.bound * factor, gain=source.gain), factor=factor)
+
+    def gain(self, step: Step) -> None:
+        """The same integers mean something else; a local stage where they keep their old meaning too, or came from a layer."""
+        name = step.inputs[0]
+        source = self.natural[name]
+        gain = source.gain * step.attrs["factor"]
+        # a factor below one makes room behind the point; one above stays a gain
+        more = max(0, 1 - math.frexp(gain)[1])
+        version = replace(source, frac_bits=source.frac_bits + more, gain=math.ldexp(gain, more))
+        producer = next((s["kind"] for s in reversed(self.out.stages) if s["out"] == source.tensor), None)
+        if more and not (producer in {"sum_pool", "scale"} and self.readers.count(name) == 1):
+            version = self.tensor(step.output, step.shape, version)
+            self.stage("scale", step.name, source.tensor, version.tensor, factor=1)
+        else:
+            self.out.tensors[source.tensor]["frac_bits"] = version.frac_bits
+        self.keep(step.output, version)
+
+    def add(self, step: Step) -> None:
+        operands = [self.read(t) if self.root(t) in self.layers else self.natural[t] for t in step.inputs]
+        if operands[0].gain != operands[1].gain:
+            operands = [self.without_gain(t, v) for t, v in zip(step.inputs, operands)]
+        fine = max(v.frac_bits for v in operands)
+        room = self.most(step.output)
+        while sum(self.at(v, fine) for v in operands) > room:
+            fine -= 1
+            if fine < min(v.frac_bits for v in operands) - self.out.ring_bits:
+                raise DoesNotFit(step.name)
+        aligned = [self.aligned(t, v, fine) for t, v in zip(step.inputs, operands)]
+        bound = sum(v.bound for v in aligned)
+        sum_of = Version(-1, fine, bound, all(v.positive for v in aligned), aligned[0].gain)
+        made = self.tensor(step.output, step.shape, sum_of)
+        self.stage("add", step.name, [v.tensor for v in aligned], made.tensor)
+        self.keep(step.output, made)
+
+    @staticmethod
+    def at(version: Version, fine: int) -> int:
+        """Bound of a version at other frac_bits."""
+        step = fine - version.frac_bits
+        return version.bound << step if step >= 0 else (version.bound >> -step) + 1
+
+    def aligned(self, name: str, version: Version, fine: int) -> Version:
+        step = fine - version.frac_bits
+        if step == 0:
+            return version
+        if step < 0:
+            return self.truncated(name, version, -step)
+        made = self.tensor(name, self.shapes[version.tensor], replace(version, frac_bits=fine, bound=version.bound << step))
+        self.stage("scale", f"{name}.scale", version.tensor, made.tensor, factor=1 << step)
+        return made
+
+    def move(self, step: Step, **fields: Any) -> None:
+        source = self.read(step.inputs[0])
+        made = self.tensor(step.output, step.shape, source)
+        self.stage(step.kind, step.name, [source.tensor], made.tensor, **fields)
+        self.keep(step.output, made)
+
+    def reshape(self, step: Step) -> None:
+        self.move(step)
+
+    def transpose(self, step: Step) -> None:
+        self.move(step, perm=step.attrs["perm"])
+
+    def slice(self, step: Step) -> None:
+        self.move(step, **{k: step.attrs[k] for k in ("starts", "ends", "steps", "axes")})
+
+    def pad(self, step: Step) -> None:
+        self.move(step, pads=step.attrs["pads"])
+
+    def concat(self, step: Step) -> None:
+        parts = [self.read(t) for t in step.inputs]
+        if len({v.gain for v in parts}) > 1:
+            parts = [self.without_gain(t, v) for t, v in zip(step.inputs, parts)]
+        fine = max(v.frac_bits for v in parts)
+        while not self.fits(max(self.at(v, fine) for v in parts)):
+            fine -= 1
+            if fine < min(v.frac_bits for v in parts) - self.out.ring_bits:
+                raise DoesNotFit(step.name)
+        parts = [self.aligned(t, v, fine) for t, v in zip(step.inputs, parts)]
+        whole = Version(-1, fine, max(v.bound for v in parts), all(v.positive for v in parts), parts[0].gain)
+        made = self.tensor(step.output, step.shape, whole)
+        self.stage("concat", step.name, [v.tensor for v in parts], made.tensor, axis=step.attrs["axis"])
+        self.keep(step.output, made)
+
+    # -- the end
+
+    def open(self, name: str) -> None:
+        version = self.natural[name]
+        if self.request.argmax:
+            self.demand(2 * version.bound, name)
+        else:
+            reach = min(version.bound * version.unit, self.request.limits.get(name, math.inf)) / version.gain
+            bits = max(version.frac_bits - fraction(reach, self.request.output_bits), OPENING_BITS)
+            version = self.opening(name, version, max(1, min(bits, version.bound.bit_length() - 2, self.out.ring_bits - 2)))
+        self.out.opened[name] = version
+
+    def opening(self, name: str, version: Version, bits: int) -> Version:
+        """The exact truncation before a value is opened; rounds to nearest where the layer's bias can take the half."""
+        made_by = [s for s in self.out.stages if s["out"] == version.tensor]
+        readers = [s for s in self.out.stages if version.tensor in (s["in"] if isinstance(s["in"], list) else [s["in"]])]
+        half = 1 << (bits - 1)
+        if made_by and made_by[0]["kind"] == "linear" and not readers and self.fits(version.bound + half):
+            bias = made_by[0]["bias"]
+            self.out.weights[bias] = self.out.weights[bias] + half
+            self.out.offsets[made_by[0]["name"]] = half
+            version = replace(version, bound=version.bound + half)
+            self.out.tensors[version.tensor]["bound"] = version.bound
+        coarse = replace(version, frac_bits=version.frac_bits - bits, bound=(version.bound >> bits) + 1)
+        made = self.tensor(name, self.shapes[version.tensor], coarse, "opened")
+        sign = "non-negative" if version.positive else "any"
+        self.stage("truncate", f"{name}.open", version.tensor, made.tensor, bits=bits, sign=sign, exact=True)
+        return made
+
+
+def fraction(reach: float, bits: int) -> int:
+    """frac_bits at which values up to ``reach``, and units of truncation beside them, take so many bits."""
+    most = max(2 ** (bits - 1) - 1 - EXTRA_UNITS, 1)
+    return math.floor(math.log2(most / reach)) if reach > 1e-290 else 0

@@ -1,0 +1,132 @@
+"""Who computes what: the client alone before the first layer, both on shares, the client alone on what is opened.
+
+- *Head*: ops that depend on inputs only; the client computes them on its own data.
+- *Tail*: ops behind the last layer that shares cannot do (softmax, sigmoid, ...), all that follows from them, and ops that can be undone
+  (reshape, transpose, affine, neg) right before an output. What they read is opened to the client.
+- Everything else runs on shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...graph import Graph, Linear, Node, Op
+from ...plan import PlanError
+from ..rewrite import consumers
+
+MOVES = frozenset({"reshape", "transpose", "concat", "slice", "pad"})
+REDUCTIONS = frozenset({"reduce_mean", "reduce_sum", "reduce_max"})
+# ops that lose nothing: opening what they read tells no more than their result
+INVERTIBLE = frozenset({"reshape", "transpose", "affine", "neg"})
+# increasing functions of every element, which leave the index of the largest where it is
+INCREASING = frozenset({"sigmoid", "tanh", "erf", "exp"})
+
+_RELU = "replace it by Relu, LeakyRelu or a clip and train the network again with it"
+_PRODUCT = "products of two private tensors are not offered; leave the branch out"
+ADVICE = {
+    **dict.fromkeys(("sigmoid", "tanh", "erf", "exp", "hard_sigmoid", "elu", "sqrt"), _RELU),
+    **dict.fromkeys(("silu", "hard_swish", "gelu", "gelu_tanh"), _RELU),
+    **dict.fromkeys(("mul", "div", "square"), _PRODUCT),
+    "abs": "write it as Relu(x) + Relu(-x)",
+    "minimum": "write minimum(a, b) as b - Relu(b - a)",
+    "maximum": "write maximum(a, b) as b + Relu(a - b)",
+    "broadcast": "give both operands of the sum the same shape",
+    "softmax": "only the end of the network may normalise; move it behind the last layer",
+    "prelu": "use one slope from 0 to 1 for all channels",
+    "leaky_relu": "use a slope from 0 to 1",
+    "pad": "pad with zeros",
+    "affine": "remove the multiplication by zero",
+    "pool": "pool over one or two spatial axes, without dilation",
+}
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Nodes of each region in graph order, and the tensors that cross."""
+
+    head: list[Op]
+    shared: list[Node]
+    tail: list[Op]
+    entering: list[str]
+    opened: list[str]
+
+
+def obstacle(graph: Graph, node: Op) -> str | None:
+    """Why shares cannot do an op (a key of :data:`ADVICE`), or None."""
+    op, attrs = node.op, node.attrs
+    rank = len(graph.shapes[node.inputs[0]])
+    if op in {"relu", "clip", "add", "sub", "neg"} or op in REDUCTIONS or (op in MOVES and op != "pad"):
+        return None
+    if op == "pad":
+        return None if attrs["value"] == 0 else "pad"
+    if op == "affine":
+        return "affine" if attrs["mul"] == 0 else None
+    if op == "leaky_relu":
+        return None if 0 <= attrs["alpha"] <= 1 else "leaky_relu"
+    if op == "prelu":
+        return None if len(set(attrs["slope"])) == 1 and 0 <= attrs["slope"][0] <= 1 else "prelu"
+    if op in {"max_pool", "average_pool"}:
+        return None if rank in (2, 3) and set(attrs.get("dilation", [1])) == {1} else "pool"
+    return op
+
+
+def split(graph: Graph) -> Regions:
+    """The regions of a graph.
+
+    Raises:
+        PlanError: ops before a layer that shares cannot do; all of them, each with what to do.
+    """
+    known = set(graph.inputs)
+    head: list[Op] = []
+    rest: list[Node] = []
+    for node in graph.nodes:
+        if isinstance(node, Op) and all(t in known for t in node.inputs):
+            known.add(node.output)
+            head.append(node)
+        else:
+            rest.append(node)
+    if not any(isinstance(n, Linear) for n in rest):
+        raise PlanError("the network has no layer with weights, so there is nothing to compute with the server")
+    tail = _tail(graph, rest)
+    refused = [n for n in rest if n not in tail and isinstance(n, Op) and obstacle(graph, n)]
+    if refused:
+        raise PlanError(_refusal(graph, refused))
+    shared = [n for n in rest if n not in tail]
+    made = {n.output for n in shared}
+    opened = list(dict.fromkeys(t for n in tail for t in n.inputs if t in made))
+    opened += [t for t in graph.outputs if t in made and t not in opened]
+    entering = list(dict.fromkeys(t for n in shared for t in _reads(n) if t in known))
+    return Regions(head, shared, [n for n in rest if isinstance(n, Op) and n in tail], entering, opened)
+
+
+def _reads(node: Node) -> list[str]:
+    return [node.input] if isinstance(node, Linear) else node.inputs
+
+
+def _tail(graph: Graph, rest: list[Node]) -> list[Node]:
+    """Found from the end: an op that shares cannot do makes all that follow it the client's; see the module's text."""
+    readers = consumers(graph)
+    forced: set[str] = set()
+    weighted: set[str] = set()
+    for node in reversed(rest):
+        after = readers.get(node.output, [])
+        if isinstance(node, Linear) or any(n.output in weighted for n in after):
+            weighted.add(node.output)
+    for node in rest:
+        if isinstance(node, Op) and node.output not in weighted and (obstacle(graph, node) or any(t in forced for t in node.inputs)):
+            forced.add(node.output)
+    tail = set(forced)
+    for node in reversed(rest):
+        after = readers.get(node.output, [])
+        if isinstance(node, Op) and node.op in INVERTIBLE and obstacle(graph, node) is None and all(n.output in tail for n in after):
+            tail.add(node.output)
+    return [n for n in rest if n.output in tail]
+
+
+def _refusal(graph: Graph, nodes: list[Op]) -> str:
+    lines = [f"- node {n.name!r} ({n.op}): {ADVICE.get(obstacle(graph, n) or '', _RELU)}" for n in nodes]
+    return (
+        f"{len(nodes)} operator(s) before the last layer cannot run on secret shares:\n"
+        + "\n".join(lines)
+        + "\nOr use trust='client-aided', where the client computes them in the clear (and can learn the weights)."
+    )

@@ -1,0 +1,149 @@
+"""The ring width and the activation bits: the narrowest ring, within what the packed ciphertexts hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ... import _native
+from ...graph import Linear
+from ...plan import PlanError
+from ..ranges import plan_geometry
+from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Fixed, Request, Weights
+from .steps import Step
+
+RING_DEGREES = (2048, 4096)
+LEAST_RING, MOST_RING = 8, 40
+UNLIMITED_RING = 900
+# "auto": wider rings than this are taken only to keep activations at GOOD_BITS
+CHEAP_RING = 28
+DEAR_RING = 31
+GOOD_BITS = 8
+LEAST_GOOD_BITS = 4
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A fixed-point plan and the ring degree of its ciphertexts."""
+
+    fixed: Fixed
+    ring_degree: int
+
+
+def norm(layer: Linear, weight: np.ndarray, ring_degree: int) -> float:
+    """Euclidean norm of the weights that meet in one answer, rounded up to a power of two.
+
+    Raises:
+        PlanError: the layer's receptive field does not fit a polynomial.
+    """
+    flat = np.ascontiguousarray(weight.reshape(-1).astype(np.int16))
+    try:
+        exact = _native.packed_weight_l2(json.dumps(plan_geometry(layer.geometry)), ring_degree, flat)
+    except ValueError as error:
+        raise PlanError(f"layer {layer.name!r}: {error}; use a smaller kernel") from None
+    return 2.0 ** math.ceil(math.log2(max(exact, 1.0)))
+
+
+def widest_ring(ring_degree: int, weight_l2: float) -> int:
+    """The widest ring of shares that a packed layer carries; 0 when none."""
+    for bits in range(MOST_RING, 0, -1):
+        try:
+            _native.packed_stage_parameters(ring_degree, bits, weight_l2)
+        except ValueError:
+            continue
+        return bits
+    return 0
+
+
+class Search:
+    """Attempts at ring widths for the steps of one network."""
+
+    def __init__(self, steps: list[Step], request: Request, entering: Mapping[str, tuple[int, ...]], weights: Weights) -> None:
+        self.steps, self.request, self.entering = steps, request, entering
+        self.weights = weights
+        self.reach = self.build(UNLIMITED_RING, {}).reach
+
+    def build(self, ring_bits: int, reach: Mapping[str, float] | None = None) -> Fixed:
+        """One attempt.
+
+        Raises:
+            DoesNotFit: a value needs a wider ring.
+        """
+        return Builder(self.steps, self.request, self.weights, ring_bits, self.reach if reach is None else reach).run(self.entering)
+
+    def run(self, ring_bits: int | None, ring_degree: int | None) -> Chosen:
+        """The plan at the narrowest ring, or at the given one.
+
+        Raises:
+            PlanError: nothing fits; with the layers and bits.
+        """
+        problem = ""
+        for degree in RING_DEGREES if ring_degree is None else (ring_degree,):
+            try:
+                most, layer = self.capacity(degree)
+            except PlanError as error:
+                problem = problem or str(error)
+                continue
+            fixed, blocking = self.at_degree(most, ring_bits)
+            if fixed is not None:
+                return Chosen(self.normed(fixed, degree), degree)
+            problem = problem or (
+                f"the values of {blocking!r} do not fit a ring of {ring_bits or most} bits (layer {layer!r} carries {most} at ring degree "
+                f"{degree}); use fewer activation_bits or weight_bits, give calibration data, or scale the network's weights down"
+            )
+        raise PlanError(problem)
+
+    def capacity(self, degree: int) -> tuple[int, str]:
+        """The widest ring that all layers carry, and the layer that carries least."""
+        least = (MOST_RING, "")
+        for step in self.steps:
+            if step.layer is not None:
+                weight = self.weights(step.layer, 1.0).weight
+                # a gain changes the norm by less than two
+                least = min(least, (widest_ring(degree, norm(step.layer, weight, degree)), step.layer.name))
+        return least
+
+    def at_degree(self, most: int, ring_bits: int | None) -> tuple[Fixed | None, str]:
+        blocking = ""
+        found: list[Fixed] = []
+        for bits in range(LEAST_RING, most + 1) if ring_bits is None else [ring_bits]:
+            if bits > most:
+                return None, self.steps[0].name
+            try:
+                fixed = self.build(bits)
+            except DoesNotFit as error:
+                blocking = str(error)
+                continue
+            if self.request.activation_bits is not None or ring_bits is not None or fixed.least_bits == MOST_ACTIVATION_BITS:
+                found.append(fixed)
+                break
+            found.append(fixed)
+            if bits >= CHEAP_RING and fixed.least_bits >= GOOD_BITS:
+                break
+        good = [f for f in found if f.ring_bits <= DEAR_RING or f.least_bits >= GOOD_BITS] or found
+        return (good[-1] if good and good[-1].least_bits >= self.floor(ring_bits) else None), blocking or self.steps[0].name
+
+    def floor(self, ring_bits: int | None) -> int:
+        return 0 if ring_bits is not None or self.request.activation_bits is not None else LEAST_GOOD_BITS
+
+    def normed(self, fixed: Fixed, degree: int) -> Fixed:
+        """Writes the norm of every layer's weights, and checks that its ciphertexts carry the ring.
+
+        Raises:
+            PlanError: a layer whose noise leaves no room.
+        """
+        stages = []
+        for stage in fixed.stages:
+            if stage["kind"] == "linear":
+                l2 = norm(fixed.layers[stage["name"]], fixed.weights[stage["weights"]], degree)
+                try:
+                    _native.packed_stage_parameters(degree, fixed.ring_bits, l2)
+                except ValueError as error:
+                    raise PlanError(f"layer {stage['name']!r}: {error}; use fewer weight_bits") from None
+                stage = {**stage, "weight_l2": l2}
+            stages.append(stage)
+        return replace(fixed, stages=stages)

@@ -1,0 +1,215 @@
+"""Runs a two-party plan on NumPy in exact integers: no shares, no ciphertexts, no units of masking and truncation.
+
+``run`` is the answer that the protocols come near to; with ``units`` a generator draws the units as a real run does (a linear output is
+off by one in the stated fraction, a truncation rounds up with the probability of the remainder). ``unit_reach`` bounds, for
+every tensor, how far any such units can move it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import _native
+from ..errors import PlanError
+from ..plan import Plan
+from .linear import add_bias, apply, row_norms
+from .numpy import _client, check_inputs, linear
+from .ops import OPS, _windows
+
+Array = np.ndarray
+Stage = dict[str, Any]
+
+LIVE_BYTES = 256 << 20
+MOVES = frozenset({"reshape", "transpose", "concat", "slice", "pad"})
+
+
+def run(
+    plan: Plan, inputs: Array | dict[str, Array], *, keep_all: bool = False, units: np.random.Generator | None = None, chunk: int | None = None
+) -> dict[str, Array]:
+    """Outputs by name, for a batch of images of shape (B, *per-image shape).
+
+    Args:
+        plan: a two-party plan with its weights.
+        keep_all: also every intermediate tensor, by its name in the plan.
+        units: draws the units of a real run; None for none.
+        chunk: images at a time.
+
+    Raises:
+        PlanError: the plan has no weights. RangeError: an input outside of its planned range. InputError: not the plan's inputs.
+    """
+    if plan.is_public:
+        raise PlanError("this is the public part of a plan, it has no weights; run the server's plan file")
+    arrays = check_inputs(plan, inputs)
+    batch = next(iter(arrays.values())).shape[0]
+    live = 8 * max(sum(math.prod(t["shape"]) for t in plan.tensors) if keep_all else 6 * max(math.prod(t["shape"]) for t in plan.tensors), 1)
+    step = chunk or max(1, LIVE_BYTES // live)
+    parts = [_run(plan, {k: v[i:i + step] for k, v in arrays.items()}, keep_all, units) for i in range(0, max(batch, 1), step)]
+    return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def inputs_of(stage: Stage) -> list[int]:
+    """Tensors that a stage on shares reads."""
+    return stage["in"] if isinstance(stage["in"], list) else [stage["in"]]
+
+
+def _run(plan: Plan, arrays: dict[str, Array], keep_all: bool, units: np.random.Generator | None) -> dict[str, Array]:
+    values: dict[int, Array] = {i["tensor"]: arrays[i["name"]] for i in plan.document["inputs"]}
+    last = _last_uses(plan)
+    for index, stage in enumerate(plan.stages):
+        if stage["kind"] == "client":
+            _client(plan, stage, values, None)
+        else:
+            values[stage["out"]] = _stage(plan, stage, [values[t] for t in inputs_of(stage)], units)
+        if not keep_all:
+            for tensor in [t for t in values if last.get(t, -1) <= index]:
+                del values[tensor]
+    if keep_all:
+        return {plan.tensors[t]["name"]: v for t, v in values.items()}
+    return {o["name"]: values[o["tensor"]] for o in plan.document["outputs"]}
+
+
+def _last_uses(plan: Plan) -> dict[int, int]:
+    last: dict[int, int] = {}
+    for index, stage in enumerate(plan.stages):
+        touched = [t for op in stage["ops"] for t in [*op["in"], op["out"]]] if stage["kind"] == "client" else [*inputs_of(stage), stage["out"]]
+        last.update(dict.fromkeys(touched, index))
+    last.update({o["tensor"]: len(plan.stages) for o in plan.document["outputs"]})
+    return last
+
+
+def _stage(plan: Plan, stage: Stage, xs: list[Array], units: np.random.Generator | None) -> Array:
+    kind, x = stage["kind"], xs[0]
+    shape = tuple(plan.tensors[stage["out"]]["shape"])
+    if kind == "linear":
+        y = linear(plan, {**stage, "input": stage["in"]}, x).reshape(x.shape[0], *shape)
+        return y if units is None else y + _masking(plan, stage, y.shape, units)
+    if kind == "relu":
+        return np.maximum(x, 0)
+    if kind == "leaky_relu":
+        scaled = x * stage["numerator"] + np.maximum(x, 0) * (2 ** stage["log_denominator"] - stage["numerator"])
+        return _shift(scaled, stage["log_denominator"], units)
+    if kind == "clip":
+        return np.clip(x, stage["low"], stage["high"])
+    if kind == "truncate":
+        return _shift(x, stage["bits"], None if stage.get("exact") else units)
+    if kind == "sum_pool":
+        return sums(stage, x, shape)
+    if kind == "scale":
+        return x * stage["factor"]
+    if kind == "add":
+        return xs[0] + xs[1]
+    if kind in MOVES or kind == "max_pool":
+        return OPS[kind]({**stage, "value": 0}, xs, shape)
+    if kind == "reveal" and stage["what"] == "argmax":
+        return x.reshape(x.shape[0], -1).argmax(axis=1).reshape(x.shape[0], *shape)
+    return x
+
+
+def sums(stage: Stage, x: Array, shape: tuple[int, ...]) -> Array:
+    """Sums of windows; padding adds nothing."""
+    out = np.zeros((x.shape[0], *shape), dtype=x.dtype)
+    for target, source, _ in _windows(stage, x, shape):
+        out[(slice(None), slice(None), *target)] += x[(slice(None), slice(None), *source)]
+    return out
+
+
+def _shift(x: Array, bits: int, units: np.random.Generator | None) -> Array:
+    if units is None:
+        return x >> bits
+    # up with probability (remainder + 1) / 2^bits
+    return (x + units.integers(0, 1 << bits, size=x.shape) + 1) >> bits
+
+
+def off_fraction(plan: Plan, stage: Stage) -> float:
+    """Fraction of a linear stage's results that masking puts a unit off."""
+    params = plan.document["params"]
+    return _native.packed_stage_parameters(params["ring_degree"], params["ring_bits"], stage["weight_l2"])[2]
+
+
+def _masking(plan: Plan, stage: Stage, shape: tuple[int, ...], units: np.random.Generator) -> Array:
+    off = units.random(shape) < off_fraction(plan, stage)
+    return np.where(off, units.integers(0, 2, size=shape) * 2 - 1, 0)
+
+
+def unit_reach(plan: Plan) -> dict[str, Array]:
+    """Most units that every shared and opened tensor can be away from ``run``'s, by name and element, for inputs whose values keep
+    to the planned ranges (all inputs, for a plan without calibration)."""
+    reach: dict[int, Array] = {}
+    for stage in plan.stages:
+        if stage["kind"] == "client":
+            continue
+        out = plan.tensors[stage["out"]]
+        shape = tuple(out["shape"])
+        if stage["kind"] == "share":
+            reach[stage["out"]] = np.zeros(shape)
+            continue
+        moved = _reached(plan, stage, [reach[t] for t in inputs_of(stage)], shape)
+        # neither run leaves the bound
+        most = 2.0 * out["bound"]
+        reach[stage["out"]] = np.minimum(moved, most)
+    return {plan.tensors[t]["name"]: r for t, r in reach.items()}
+
+
+def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) -> Array:
+    kind, r = stage["kind"], rs[0]
+    if kind == "linear":
+        weight = np.abs(plan.weights[stage["weights"]].astype(np.float64))
+        zero = np.zeros(weight.shape[0])
+        return add_bias(stage["geometry"], apply(stage["geometry"], weight, r[None])[0], zero).reshape(shape) + 1
+    if kind == "truncate":
+        return np.ceil(r / 2 ** stage["bits"]) + (0 if stage.get("exact") else 1)
+    if kind == "leaky_relu":
+        return r + 2
+    if kind == "sum_pool":
+        return sums(stage, r[None], shape)[0]
+    if kind == "scale":
+        return r * stage["factor"]
+    if kind == "add":
+        return rs[0] + rs[1]
+    if kind == "reveal" and stage["what"] == "argmax":
+        return np.full(shape, np.inf if r.max(initial=0) > 0 else 0.0)
+    if kind in MOVES or kind == "max_pool":
+        return OPS[kind]({**stage, "value": 0}, [x[None] for x in rs], shape)[0]
+    return r
+
+
+def weight_norm(plan: Plan, stage: Stage) -> float:
+    """Euclidean norm of the weights that meet in one answer."""
+    weight = np.ascontiguousarray(plan.weights[stage["weights"]].reshape(-1).astype(np.int16))
+    return _native.packed_weight_l2(json.dumps(stage["geometry"]), plan.ring_degree, weight)
+
+
+def reach_of_linear(plan: Plan, stage: Stage) -> int:
+    """Largest result of a linear stage, a unit of masking included."""
+    weight, bias = plan.weights[stage["weights"]], plan.weights[stage["bias"]]
+    rows, _ = row_norms(weight)
+    bound = plan.tensors[stage["in"]]["bound"]
+    return max((int(n) * bound + abs(int(b)) for n, b in zip(rows, bias)), default=0) + 1
+
+
+def rehearse(plan: Plan, inputs: dict[str, Array], units: np.random.Generator) -> tuple[dict[str, Array], dict[int, int]]:
+    """Outputs with units drawn, and the largest absolute value of every shared tensor, by id."""
+    arrays = check_inputs(plan, inputs)
+    batch = next(iter(arrays.values())).shape[0]
+    step = max(1, LIVE_BYTES // (48 * max(math.prod(t["shape"]) for t in plan.tensors)))
+    largest: dict[int, int] = {}
+    parts = []
+    last = _last_uses(plan)
+    for start in range(0, batch, step):
+        values: dict[int, Array] = {i["tensor"]: arrays[i["name"]][start:start + step] for i in plan.document["inputs"]}
+        for index, stage in enumerate(plan.stages):
+            if stage["kind"] == "client":
+                _client(plan, stage, values, None)
+            else:
+                out = stage["out"]
+                values[out] = _stage(plan, stage, [values[t] for t in inputs_of(stage)], units)
+                if values[out].dtype.kind == "i":
+                    largest[out] = max(largest.get(out, 0), int(np.abs(values[out]).max(initial=0)))
+            for tensor in [t for t in values if last.get(t, -1) <= index]:
+                del values[tensor]
+        parts.append({o["name"]: values[o["tensor"]] for o in plan.document["outputs"]})
+    return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}, largest

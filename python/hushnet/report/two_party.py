@@ -1,0 +1,189 @@
+"""Explains a two-party plan: who learns what, and per stage ciphertext and protocol bytes, rounds, time, ring and units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from .. import _native
+from ..plan import Plan
+from ..planner.two_party import cost
+from ..reference.two_party import off_fraction
+
+Report = Mapping[str, Any]
+
+LEARNS = {
+    "who_computes_nonlinear_layers": "both, on secret shares",
+    "server_learns": "shapes only: no inputs, no intermediate values, no results",
+    "warning": "Holds for parties that keep to the protocol (semi-honest).",
+}
+OUTPUT = "its results, shapes, and norms of weights rounded up to powers of two"
+ARGMAX = "the index of the largest output, shapes, and norms of weights rounded up to powers of two"
+
+
+def trust(plan: Plan) -> dict[str, str]:
+    """Who learns what."""
+    if plan.document["reveal"] == "argmax":
+        client = ARGMAX
+    else:
+        outputs = {o["tensor"] for o in plan.document["outputs"]}
+        decoded = {op["in"][0]: op["out"] for s in plan.stages if s["kind"] == "client" for op in s["ops"] if op["op"] in ("dequantize", "affine")}
+        opened = [s["out"] for s in plan.stages if s["kind"] == "reveal"]
+        hidden = [t for t in opened if decoded.get(t) not in outputs and decoded.get(decoded.get(t, -1)) not in outputs]
+        names = ", ".join(plan.tensors[decoded.get(t, t)]["name"] for t in hidden)
+        client = OUTPUT if not hidden else f"{OUTPUT}; what it computes its results from: {names}"
+    return {"mode": "two-party", **LEARNS, "client_learns": client}
+
+
+def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | None = None) -> dict[str, Any]:
+    """The plan as a structured dict; with a run's trace, measured figures stand beside the predicted ones.
+
+    Args:
+        network: "loopback", "lan" or "wan" for the seconds of every stage; the plan's own by default.
+    """
+    document, predicted = plan.document, plan.predicted
+    unit = cost.unit_costs()
+    name = network or predicted.get("network", "loopback")
+    if name not in unit["networks"]:
+        raise ValueError(f"there is no network {name!r}; choose one of {', '.join(unit['networks'])}")
+    found = cost.account(document, unit)
+    measured = {e["name"]: dict(e) for e in (trace or {}).get("stages", []) if "name" in e}
+    layers = [_stage(plan, i, s, c, unit["networks"][name], measured) for i, (s, c) in enumerate(zip(plan.stages, found.stages))]
+    report = {
+        "name": plan.name,
+        "producer": document["producer"],
+        "digest": plan.digest,
+        "public_part": plan.is_public,
+        "engine": document["engine"],
+        "trust": trust(plan),
+        "reveal": document["reveal"],
+        "parameters": _parameters(plan),
+        "network": {"name": name, **unit["networks"][name]},
+        "inputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["inputs"]],
+        "outputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["outputs"]],
+        "layers": layers,
+        "totals": {**predicted, "seconds": sum(layer["seconds"] for layer in layers), "bytes_per_image": found.total.up + found.total.down},
+        "error": {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "by_output": predicted["output_errors"]},
+        "notes": list(document["notes"]),
+    }
+    if "seen_error" in predicted:
+        report["error"]["seen_on_calibration"] = predicted["seen_error"]
+    if trace is not None:
+        report["measured"] = {k: v for k, v in trace.items() if k != "stages"}
+    return report
+
+
+def _parameters(plan: Plan) -> dict[str, Any]:
+    norms = [s["weight_l2"] for _, s in plan.linear_stages()]
+    degree, ring = plan.ring_degree, plan.document["params"]["ring_bits"]
+    response, noise, _ = _native.packed_stage_parameters(degree, ring, max(norms, default=1.0))
+    return {
+        "ring_degree": degree,
+        "ring_bits": ring,
+        "prime_bits": 50,
+        "response_bits": response,
+        "noise_bits": noise,
+        "modulus_bits_limit": _native.max_modulus_bits(degree),
+        "security_bits": plan.document["params"]["security_bits"],
+        "statistical_security_bits": 40,
+    }
+
+
+def _stage(
+    plan: Plan, index: int, stage: dict[str, Any], spent: cost.StageCost, network: dict[str, Any], measured: Mapping[str, Any]
+) -> dict[str, Any]:
+    traffic = cost.Traffic(spent.he.up + spent.ot.up, spent.he.down + spent.ot.down, spent.he.rounds + spent.ot.rounds)
+    entry: dict[str, Any] = {
+        "stage": index,
+        "name": stage["name"],
+        "kind": stage["kind"],
+        "what": _what(plan, stage),
+        "he_bytes": spent.he.up + spent.he.down,
+        "ot_bytes": spent.ot.up + spent.ot.down,
+        "bytes_up": traffic.up,
+        "bytes_down": traffic.down,
+        "rounds": traffic.rounds,
+        "seconds": cost.seconds(traffic, spent.compute, network),
+    }
+    if stage["kind"] != "client":
+        out = plan.tensors[stage["out"]]
+        entry["elements"] = cost.elements(out)
+        entry["memory_bytes"] = cost.SHARE_BYTES * cost.elements(out)
+    if stage["kind"] not in {"client", "reveal"}:
+        entry["range"] = {"largest": math.ldexp(out["bound"], -out["frac_bits"]), "precision": math.ldexp(1.0, -out["frac_bits"])}
+        entry["range"]["bits"] = (2 * out["bound"]).bit_length()
+    if stage["kind"] == "linear":
+        entry |= {"unit_fraction": off_fraction(plan, stage), "weight_l2": stage["weight_l2"], **spent.packing}
+        degree = plan.ring_degree
+        entry["memory_bytes"] += cost.SHARE_BYTES * degree * spent.packing["weight_polys"]
+        entry |= {"bytes_up": traffic.up, "bytes_down": traffic.down}
+    if stage["name"] in measured:
+        entry["measured"] = measured[stage["name"]]
+    return entry
+
+
+def _what(plan: Plan, stage: dict[str, Any]) -> str:
+    kind = stage["kind"]
+    if kind == "client":
+        return ", ".join(op["op"] for op in stage["ops"])
+    if kind == "linear":
+        g = stage["geometry"]
+        if g["type"] == "dense":
+            return f"dense {g['inputs']} -> {g['outputs']}"
+        return f"conv {g['kernel'][0]}x{g['kernel'][1]}, {'x'.join(map(str, g['input']))} -> {'x'.join(map(str, g['output']))}"
+    if kind == "truncate":
+        return f"{'exactly ' if stage.get('exact') else ''}by {stage['bits']} bits, {stage['sign']}"
+    if kind in {"max_pool", "sum_pool"}:
+        return f"{stage['kernel'][0]}x{stage['kernel'][1]} by {stage['stride'][0]},{stage['stride'][1]}"
+    if kind == "scale":
+        return f"by {stage['factor']}"
+    return {"reveal": stage.get("what", ""), "clip": f"{stage.get('low')} to {stage.get('high')}"}.get(kind, "")
+
+
+def tables(report: Report, size: Any, seconds: Any) -> Group:
+    """Parameters and stages for people; ``size`` and ``seconds`` format bytes and times."""
+    p, n = report["parameters"], report["network"]
+    grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    grid.add_row("Shares", f"modulo 2^{p['ring_bits']}")
+    grid.add_row("Ciphertexts", f"N = {p['ring_degree']}, {p['prime_bits']}-bit prime, answers of {p['response_bits']} bits")
+    grid.add_row("Security", f"{p['security_bits']} bits (the table allows {p['modulus_bits_limit']} bits of modulus), {p['statistical_security_bits']} statistical")
+    speed = "unlimited" if n["bits_per_second"] is None else f"{n['bits_per_second'] / 1e6:.0f} Mbit/s"
+    grid.add_row("Network", f"{n['name']}: {speed}, round trip {seconds(n['round_trip_seconds'])}")
+    table = Table(title="Stages, for one image", title_justify="left", header_style="bold")
+    for column in ("stage", "kind", "what", "ciphertexts", "protocols", "rounds", "time", "units off", "range", "memory"):
+        table.add_column(column, justify="left" if column in ("stage", "kind", "what") else "right", overflow="fold")
+    for layer in report["layers"]:
+        span = layer.get("range")
+        table.add_row(
+            layer["name"],
+            layer["kind"],
+            layer["what"],
+            size(layer["he_bytes"]) if layer["he_bytes"] else "",
+            size(layer["ot_bytes"]) if layer["ot_bytes"] else "",
+            str(layer["rounds"] or ""),
+            seconds(layer["seconds"]),
+            f"{100 * layer['unit_fraction']:.1f} %" if "unit_fraction" in layer else "",
+            f"±{span['largest']:.4g} in {span['bits']} bits" if span else "",
+            size(layer["memory_bytes"]) if "memory_bytes" in layer else "",
+            style="" if layer["kind"] in {"linear", "relu", "max_pool", "clip", "leaky_relu"} else "dim",
+        )
+    return Group(grid, table)
+
+
+def totals(report: Report, size: Any, seconds: Any) -> Table:
+    """Totals for one image."""
+    t, e = report["totals"], report["error"]
+    table = Table(title="Totals for one image", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    by_network = ", ".join(f"{name} {seconds(s)}" for name, s in t["seconds_by_network"].items())
+    table.add_row("Time, one core a party", by_network)
+    table.add_row("Bytes", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down: {size(t['he_bytes'])} ciphertexts, {size(t['ot_bytes'])} protocols")
+    table.add_row("Once a session", f"{size(t['setup_bytes'])} ({t['extension']})")
+    table.add_row("Rounds", f"{t['rounds']} messages that depend on each other")
+    table.add_row("Memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
+    seen = f", {e['seen_on_calibration']:.3g} seen on calibration data" if "seen_on_calibration" in e else ""
+    table.add_row("Error", f"about {e['estimate']:.3g}, at most {e['worst_case']:.3g}{seen}")
+    return table
