@@ -443,6 +443,5 @@ fn summary(trace: &TwoPartyTrace) -> ServerTrace {
         setup_seconds: trace.setup.seconds,
         bytes_up: trace.setup.bytes_up + trace.total.bytes_up,
         bytes_down: trace.setup.bytes_down + trace.total.bytes_down,
-        ..ServerTrace::default()
     }
 }

@@ -3,21 +3,20 @@
 //! What local and linear stages compute must fit the bounds of their results. Relu, max_pool, leaky_relu and truncate may
 //! state a smaller bound than their operand's: that is where a planner's knowledge of activations enters.
 
-use super::plan::{Kind, Linear, Parts, Stage, TwoPartyPlan, Window, PADDING};
-use super::spec::{KindSpec, LinearSpec, PlanSpec, Reveal, Sign, StageSpec, TensorSpec, WindowSpec};
-use crate::plan::spec::{self as batch, OpKind, OpSpec, PortSpec};
+use super::check_header::{check_header, client_spec, tensor};
+use super::check_local::{moves, sum_pool, window};
+use super::flow::{exact_before_opening, liveness};
+use super::plan::{Kind, Linear, Parts, Stage, TwoPartyPlan};
+use super::spec::{KindSpec, LinearSpec, PlanSpec, Reveal, Sign, StageSpec, WindowSpec};
+use crate::plan::spec::{OpSpec, PortSpec};
 use crate::plan::{
-    self, check_op, check_tensor, ClientStage, Engine, GeometrySpec, Limits, Op, Plan, PlanError,
-    PlanOptions, Port, Tensor, TensorBytes, TensorKind, Trust, VERSION,
+    self, check_op, ClientStage, GeometrySpec, Limits, Op, Plan, PlanError, PlanOptions, Port, Tensor,
+    TensorBytes, TensorKind,
 };
-use crate::program;
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
 use hushnet_rlwe::packed::PackedSpec;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-
-/// Narrowest ring that the protocols work at.
-const MIN_RING_BITS: u32 = 4;
 
 pub(super) fn check(
     spec: PlanSpec,
@@ -65,89 +64,13 @@ pub(super) fn check(
     })))
 }
 
-fn client_spec(spec: &PlanSpec) -> batch::PlanSpec {
-    batch::PlanSpec {
-        version: spec.version,
-        name: spec.name.clone(),
-        producer: spec.producer.clone(),
-        trust: spec.trust,
-        engine: spec.engine,
-        params: spec.params.batch(),
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        tensors: Vec::new(),
-        stages: Vec::new(),
-        predicted: spec.predicted.clone(),
-        notes: Vec::new(),
-    }
-}
-
-fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<Ring, PlanError> {
-    if spec.version != VERSION {
-        return Err(PlanError::Version { found: spec.version.to_string() });
-    }
-    if spec.trust != Trust::TwoParty {
-        return Err(PlanError::Unsupported(format!("trust model {:?} in a two-party run", spec.trust)));
-    }
-    if spec.engine != Engine::Packed {
-        return Err(PlanError::Unsupported(format!("engine {:?} with two parties", spec.engine)));
-    }
-    let p = &spec.params;
-    if p.insecure || p.security_bits != 128 {
-        return Err(PlanError::Insecure(format!(
-            "{} bits claimed; two-party plans have 128",
-            p.security_bits
-        )));
-    }
-    let ring = Ring::new(p.ring_bits).ok().filter(|r| r.bits() >= MIN_RING_BITS);
-    let ring = ring.ok_or_else(|| {
-        PlanError::Structure(format!("ring_bits {} is not from {MIN_RING_BITS} to 64", p.ring_bits))
-    })?;
-    let packed = PackedSpec { ring_degree: p.ring_degree, ring_bits: p.ring_bits, weight_l2: 1.0 };
-    packed.choose().map_err(|e| PlanError::Structure(e.to_string()))?;
-    Limits::check("the number of tensors", spec.tensors.len() as u64, limits.tensors)?;
-    Limits::check("the number of stages", spec.stages.len() as u64, limits.stages)?;
-    let ops = |s: &StageSpec| if let StageSpec::Client { ops, .. } = s { ops.len() as u64 } else { 0 };
-    Limits::check("the number of client operations", spec.stages.iter().map(ops).sum(), limits.ops)?;
-    Ok(ring)
-}
-
-fn tensor(spec: &TensorSpec, ring: Ring, limits: &Limits) -> Result<Tensor, PlanError> {
-    let fail =
-        |detail: &str| PlanError::Tensor { id: spec.id, name: spec.name.clone(), detail: detail.into() };
-    let (kind, scale) = match (spec.kind, spec.frac_bits) {
-        (KindSpec::Real, None) => (batch::KindSpec::Real, spec.scale),
-        (KindSpec::Fixed, None) => (batch::KindSpec::Fixed, spec.scale),
-        (KindSpec::Shared, Some(f)) if spec.scale.is_none() => {
-            if !(-64..=64).contains(&f) {
-                return Err(fail("frac_bits is not from -64 to 64"));
-            }
-            if spec.bound.is_some_and(|b| b >= 1 << (ring.bits() - 1)) {
-                return Err(fail("its bound does not fit the ring of the shares"));
-            }
-            (batch::KindSpec::Fixed, Some(f64::from(-f).exp2()))
-        }
-        (KindSpec::Shared, _) => return Err(fail("a shared tensor has frac_bits and no scale")),
-        _ => return Err(fail("only shared tensors have frac_bits")),
-    };
-    let spec = batch::TensorSpec {
-        id: spec.id,
-        name: spec.name.clone(),
-        shape: spec.shape.clone(),
-        kind,
-        scale,
-        bound: spec.bound,
-    };
-    check_tensor(&spec, limits)
-}
-
 /// A shared tensor as the checks see it.
 #[derive(Clone, Copy)]
-struct Shared<'a> {
-    tensor: &'a Tensor,
-    non_negative: bool,
-    bound: u64,
-    f: i32,
+pub(super) struct Shared<'a> {
+    pub tensor: &'a Tensor,
+    pub non_negative: bool,
+    pub bound: u64,
+    pub f: i32,
 }
 
 struct Checker<'a> {
@@ -587,7 +510,7 @@ impl<'a> Checker<'a> {
 }
 
 /// Why a stage is refused.
-enum Fault {
+pub(super) enum Fault {
     Detail(String),
     Plan(PlanError),
 }
@@ -598,7 +521,7 @@ impl From<PlanError> for Fault {
     }
 }
 
-fn fault<T>(detail: String) -> Result<T, Fault> {
+pub(super) fn fault<T>(detail: String) -> Result<T, Fault> {
     Err(Fault::Detail(detail))
 }
 
@@ -626,7 +549,7 @@ fn opened(scale: f64, f: i32) -> Result<(), Fault> {
     Ok(())
 }
 
-fn holds(to: &Shared<'_>, derived: u128) -> Result<(), Fault> {
+pub(super) fn holds(to: &Shared<'_>, derived: u128) -> Result<(), Fault> {
     if derived > u128::from(to.bound) {
         return fault(format!(
             "values can reach {derived}, but tensor '{}' is planned for {}",
@@ -634,127 +557,4 @@ fn holds(to: &Shared<'_>, derived: u128) -> Result<(), Fault> {
         ));
     }
     Ok(())
-}
-
-fn window(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Window, Fault> {
-    if w.dilation != [1, 1] {
-        return Err(PlanError::Unsupported(format!("dilated pooling (stage '{}')", w.name)).into());
-    }
-    match (x.tensor.shape.as_slice(), to.tensor.shape.as_slice()) {
-        (&[c, h, width], &[d, oh, ow]) if c == d && w.kernel.iter().chain(&w.stride).all(|&v| v > 0) => {
-            Ok(Window {
-                input: [c, h, width],
-                output: [oh, ow],
-                kernel: w.kernel,
-                stride: w.stride,
-                pads: [w.pads[0], w.pads[1]],
-            })
-        }
-        (from, to) => fault(format!("shapes {from:?} and {to:?} are not pooled channels of images")),
-    }
-}
-
-fn sum_pool(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
-    let window = window(w, x, to)?;
-    for axis in 0..2 {
-        let padded =
-            window.input[axis + 1].checked_add(w.pads[axis]).and_then(|v| v.checked_add(w.pads[axis + 2]));
-        let expected = padded.and_then(|p| p.checked_sub(w.kernel[axis])).map(|p| p / w.stride[axis] + 1);
-        if expected != Some(window.output[axis]) {
-            return fault(format!(
-                "the windows give {expected:?} along axis {axis}, not {}",
-                window.output[axis]
-            ));
-        }
-    }
-    if to.f < x.f {
-        return fault(format!("{} fraction bits cannot become {} by sums", x.f, to.f));
-    }
-    let count = |axis: usize| w.kernel[axis].min(window.input[axis + 1]) as u128;
-    holds(to, u128::from(x.bound).saturating_mul(count(0) * count(1)))?;
-    Ok(Kind::SumPool(window))
-}
-
-/// Stages that only move elements.
-fn moves(spec: &StageSpec, from: &[Shared<'_>], to: &Shared<'_>) -> Result<Option<Kind>, Fault> {
-    let kind = match spec {
-        StageSpec::Reshape { .. } => OpKind::Reshape {},
-        StageSpec::Transpose { perm, .. } => OpKind::Transpose { perm: perm.clone() },
-        StageSpec::Concat { axis, .. } => OpKind::Concat { axis: *axis },
-        StageSpec::Slice { starts, ends, steps, axes, .. } => OpKind::Slice {
-            starts: starts.clone(),
-            ends: ends.clone(),
-            steps: steps.clone(),
-            axes: axes.clone(),
-        },
-        StageSpec::Pad { pads, .. } => OpKind::Pad { pads: pads.clone(), value: 0.0 },
-        _ => return Ok(None),
-    };
-    if from.is_empty() {
-        return fault("there is no operand".into());
-    }
-    let operands: Vec<&Tensor> = from.iter().map(|s| s.tensor).collect();
-    check_op(&kind, &operands, to.tensor).or_else(fault)?;
-    if kind == (OpKind::Reshape {}) {
-        return Ok(Some(Kind::Move(None)));
-    }
-    let mut starts = Vec::with_capacity(operands.len());
-    let mut total = 0usize;
-    for t in &operands {
-        starts.push(total);
-        total += t.elements;
-    }
-    if total >= PADDING as usize {
-        return fault(format!("{total} elements are too many to move"));
-    }
-    let place = |s: Option<(usize, usize)>| {
-        s.map_or(PADDING, |(operand, element)| (starts[operand] + element) as u32)
-    };
-    let map: Arc<[u32]> = program::sources(&kind, &operands, to.tensor).into_iter().map(place).collect();
-    Ok(Some(Kind::Move(Some(map))))
-}
-
-/// What is opened must have gone through an exact truncation since the last linear layer: the noise behind a linear stage's
-/// unit depends on weights. Truncations that nothing but opening follows are made exact.
-fn exact_before_opening(stages: &mut [Stage]) -> Result<(), PlanError> {
-    let mut raw: BTreeSet<usize> = BTreeSet::new();
-    for stage in stages.iter_mut().rev() {
-        if matches!(stage.kind, Kind::Reveal(Reveal::Output)) {
-            raw.extend(&stage.inputs);
-            continue;
-        }
-        if !stage.output.is_some_and(|o| raw.contains(&o)) {
-            continue;
-        }
-        match &mut stage.kind {
-            Kind::Truncate { rounding, .. } => *rounding = Rounding::Floor,
-            Kind::Linear(_) => {
-                let detail = "its result is opened without an exact truncation after it; units of noise would tell about weights";
-                return Err(PlanError::Linear { stage: stage.name.clone(), detail: detail.into() });
-            }
-            _ => raw.extend(&stage.inputs),
-        }
-    }
-    Ok(())
-}
-
-/// Says where shared tensors die; returns the most elements that are alive at once.
-fn liveness(stages: &mut [Stage], tensors: &[Tensor], spec: &PlanSpec) -> Result<usize, PlanError> {
-    let shared = |t: usize| spec.tensors[t].kind == KindSpec::Shared;
-    let mut read_later: BTreeSet<usize> = BTreeSet::new();
-    for stage in stages.iter_mut().rev() {
-        let touched: BTreeSet<usize> =
-            stage.inputs.iter().copied().chain(stage.output).filter(|&t| shared(t)).collect();
-        stage.free = touched.iter().copied().filter(|&t| read_later.insert(t)).collect();
-    }
-    let (mut alive, mut peak) = (0usize, 0usize);
-    for stage in stages.iter() {
-        let overflow = || PlanError::Structure("the sizes of the tensors overflow".into());
-        if let Some(output) = stage.output.filter(|&t| shared(t)) {
-            alive = alive.checked_add(tensors[output].elements).ok_or_else(overflow)?;
-        }
-        peak = peak.max(alive);
-        alive -= stage.free.iter().map(|&t| tensors[t].elements).sum::<usize>();
-    }
-    Ok(peak)
 }

@@ -5,8 +5,11 @@
 //! weights, [`cost::predict`] the exact bytes and rounds of both.
 
 mod check;
+mod check_header;
+mod check_local;
 pub mod client;
 pub mod cost;
+mod flow;
 pub(crate) mod frames;
 mod handshake;
 pub mod local;

@@ -1,0 +1,87 @@
+//! Checks of stages that each party computes by itself: windows and moves.
+
+use super::check::{fault, holds, Fault, Shared};
+use super::plan::{Kind, Window, PADDING};
+use super::spec::{StageSpec, WindowSpec};
+use crate::plan::spec::OpKind;
+use crate::plan::{check_op, PlanError, Tensor};
+use crate::program;
+use std::sync::Arc;
+
+pub(super) fn window(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Window, Fault> {
+    if w.dilation != [1, 1] {
+        return Err(PlanError::Unsupported(format!("dilated pooling (stage '{}')", w.name)).into());
+    }
+    match (x.tensor.shape.as_slice(), to.tensor.shape.as_slice()) {
+        (&[c, h, width], &[d, oh, ow]) if c == d && w.kernel.iter().chain(&w.stride).all(|&v| v > 0) => {
+            Ok(Window {
+                input: [c, h, width],
+                output: [oh, ow],
+                kernel: w.kernel,
+                stride: w.stride,
+                pads: [w.pads[0], w.pads[1]],
+            })
+        }
+        (from, to) => fault(format!("shapes {from:?} and {to:?} are not pooled channels of images")),
+    }
+}
+
+pub(super) fn sum_pool(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
+    let window = window(w, x, to)?;
+    for axis in 0..2 {
+        let padded =
+            window.input[axis + 1].checked_add(w.pads[axis]).and_then(|v| v.checked_add(w.pads[axis + 2]));
+        let expected = padded.and_then(|p| p.checked_sub(w.kernel[axis])).map(|p| p / w.stride[axis] + 1);
+        if expected != Some(window.output[axis]) {
+            return fault(format!(
+                "the windows give {expected:?} along axis {axis}, not {}",
+                window.output[axis]
+            ));
+        }
+    }
+    if to.f < x.f {
+        return fault(format!("{} fraction bits cannot become {} by sums", x.f, to.f));
+    }
+    let count = |axis: usize| w.kernel[axis].min(window.input[axis + 1]) as u128;
+    holds(to, u128::from(x.bound).saturating_mul(count(0) * count(1)))?;
+    Ok(Kind::SumPool(window))
+}
+
+/// Stages that only move elements.
+pub(super) fn moves(spec: &StageSpec, from: &[Shared<'_>], to: &Shared<'_>) -> Result<Option<Kind>, Fault> {
+    let kind = match spec {
+        StageSpec::Reshape { .. } => OpKind::Reshape {},
+        StageSpec::Transpose { perm, .. } => OpKind::Transpose { perm: perm.clone() },
+        StageSpec::Concat { axis, .. } => OpKind::Concat { axis: *axis },
+        StageSpec::Slice { starts, ends, steps, axes, .. } => OpKind::Slice {
+            starts: starts.clone(),
+            ends: ends.clone(),
+            steps: steps.clone(),
+            axes: axes.clone(),
+        },
+        StageSpec::Pad { pads, .. } => OpKind::Pad { pads: pads.clone(), value: 0.0 },
+        _ => return Ok(None),
+    };
+    if from.is_empty() {
+        return fault("there is no operand".into());
+    }
+    let operands: Vec<&Tensor> = from.iter().map(|s| s.tensor).collect();
+    check_op(&kind, &operands, to.tensor).or_else(fault)?;
+    if kind == (OpKind::Reshape {}) {
+        return Ok(Some(Kind::Move(None)));
+    }
+    let mut starts = Vec::with_capacity(operands.len());
+    let mut total = 0usize;
+    for t in &operands {
+        starts.push(total);
+        total += t.elements;
+    }
+    if total >= PADDING as usize {
+        return fault(format!("{total} elements are too many to move"));
+    }
+    let place = |s: Option<(usize, usize)>| {
+        s.map_or(PADDING, |(operand, element)| (starts[operand] + element) as u32)
+    };
+    let map: Arc<[u32]> = program::sources(&kind, &operands, to.tensor).into_iter().map(place).collect();
+    Ok(Some(Kind::Move(Some(map))))
+}
