@@ -34,7 +34,12 @@ fn packed_stage_parameters(ring_degree: usize, ring_bits: u32, weight_l2: f64) -
 /// What a packed layer costs for one image: `tiles`, `input_polys`, `output_polys`, `products`, `weight_polys`, `outputs` and the
 /// bytes of all requests (`bytes_up`) and answers (`bytes_down`); ValueError when the layer does not fit the ring degree.
 #[pyfunction]
-fn packed_layer_cost<'py>(py: Python<'py>, geometry_json: &str, ring_degree: usize, ring_bits: u32) -> PyResult<Bound<'py, PyDict>> {
+fn packed_layer_cost<'py>(
+    py: Python<'py>,
+    geometry_json: &str,
+    ring_degree: usize,
+    ring_bits: u32,
+) -> PyResult<Bound<'py, PyDict>> {
     let shape = geometry(geometry_json)?;
     let packing = Packing::choose(&shape, ring_degree, &DEFAULT_COSTS).map_err(refused)?;
     let context = PackedContext::new(ring_degree).map_err(refused)?;
@@ -58,7 +63,11 @@ fn packed_layer_cost<'py>(py: Python<'py>, geometry_json: &str, ring_degree: usi
 
 /// Largest Euclidean norm of all weights that meet in one output polynomial; `weights` are (O, C/groups, kh, kw) or (M, K), flat.
 #[pyfunction]
-fn packed_weight_l2(geometry_json: &str, ring_degree: usize, weights: PyReadonlyArray1<'_, i16>) -> PyResult<f64> {
+fn packed_weight_l2(
+    geometry_json: &str,
+    ring_degree: usize,
+    weights: PyReadonlyArray1<'_, i16>,
+) -> PyResult<f64> {
     let packing = Packing::choose(&geometry(geometry_json)?, ring_degree, &DEFAULT_COSTS).map_err(refused)?;
     let weights = weights.as_slice().map_err(refused)?;
     if weights.len() != packing.weight_len() {
@@ -93,7 +102,8 @@ fn extension_name(kind: OtKind) -> &'static str {
 #[pyfunction]
 fn two_party_cost(py: Python<'_>, plan_json: &str, images: usize) -> PyResult<String> {
     py.detach(|| {
-        let plan = TwoPartyPlan::from_parts(plan_json, &BTreeMap::new(), &PlanOptions::default()).map_err(refused)?;
+        let plan = TwoPartyPlan::from_parts(plan_json, &BTreeMap::new(), &PlanOptions::default())
+            .map_err(refused)?;
         let layers = Layers::new(&plan).map_err(refused)?;
         let kind = choose(&plan, &layers, images);
         let mut value = serde_json::to_value(predict(&plan, &layers, kind, images)).map_err(refused)?;
