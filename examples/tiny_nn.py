@@ -7,6 +7,7 @@ Every layer has ``parameters`` and ``gradients`` by the names that ``hushnet.zoo
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -16,18 +17,20 @@ from hushnet.zoo import ACTIVATIONS
 Array = np.ndarray
 
 
-class Layer:
+class Layer(ABC):
     """A layer: parameters and gradients by name, an output, and the gradient of its input."""
 
     def __init__(self) -> None:
         self.parameters: dict[str, Array] = {}
         self.gradients: dict[str, Array] = {}
 
+    @abstractmethod
     def forward(self, x: Array, training: bool) -> Array:
-        raise NotImplementedError
+        """The output for a batch."""
 
+    @abstractmethod
     def backward(self, dy: Array) -> Array:
-        raise NotImplementedError
+        """The gradient of the input; keeps those of the parameters."""
 
 
 class Dense(Layer):
