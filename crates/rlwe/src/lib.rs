@@ -11,6 +11,7 @@
 pub mod batch;
 pub mod batch_cipher;
 pub mod batch_server;
+pub mod bfv;
 pub mod ckks;
 pub mod error;
 pub mod mask;
