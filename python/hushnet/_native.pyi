@@ -233,3 +233,22 @@ def packed_weight_l2(geometry_json: str, ring_degree: int, weights: NDArray[np.i
 def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
+
+def measure_relu(
+    address: Optional[str] = None,
+    announce: Optional[Callable[[int], Any]] = None,
+    *,
+    values: int = 0,
+    ring_bits: int = 64,
+    drop_bits: int = 0,
+    pool: Optional[tuple[int, int, int, int, int]] = None,
+    repeat: int = 3,
+) -> str:
+    """One party of a measurement of ReLU, or of max-pool (``pool``: channels, height, width, kernel, stride), between two
+    processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
+
+def measure_layer(
+    address: Optional[str] = None, announce: Optional[Callable[[int], Any]] = None, *, geometry: str, ring_bits: int, repeat: int = 3
+) -> str:
+    """One party of a measurement of a linear layer (JSON of its geometry as in a plan) on shares between two processes: JSON.
+    Party 0 is the server and checks the joint result, party 1 the client and counts the bytes."""

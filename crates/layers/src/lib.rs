@@ -3,4 +3,5 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod batch;
+pub mod batch_shares;
 pub mod cheetah;
