@@ -5,3 +5,4 @@
 pub mod batch;
 pub mod batch_shares;
 pub mod cheetah;
+pub mod ckks_batch;
