@@ -4,3 +4,4 @@
 
 pub mod batch;
 pub mod cheetah;
+pub mod packed;
