@@ -6,3 +6,4 @@ pub mod batch;
 pub mod batch_shares;
 pub mod cheetah;
 pub mod ckks_batch;
+pub mod packed;
