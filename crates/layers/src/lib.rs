@@ -4,3 +4,6 @@
 
 pub mod batch;
 pub mod cheetah;
+pub mod gala;
+pub mod gazelle;
+pub mod slots;
