@@ -7,3 +7,6 @@ pub mod batch_shares;
 pub mod cheetah;
 pub mod ckks_batch;
 pub mod packed;
+pub mod gala;
+pub mod gazelle;
+pub mod slots;
