@@ -4,3 +4,5 @@
 
 pub mod batch;
 pub mod cheetah;
+pub mod convfhe;
+pub mod rotation_free;
