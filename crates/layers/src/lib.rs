@@ -3,6 +3,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod batch;
+pub mod batch_shares;
 pub mod cheetah;
 pub mod convfhe;
 pub mod rotation_free;
+pub mod ckks_batch;

@@ -1,6 +1,7 @@
 //! Python bindings: `hushnet._native`. Types and defaults for users stand in `python/hushnet/_native.pyi`.
 
 mod arrays;
+mod bench;
 mod client;
 mod errors;
 mod guard;
@@ -31,6 +32,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<plan::Plan>()?;
     m.add_class::<client::Client>()?;
+    m.add_class::<two_party::TwoPartyClient>()?;
     m.add_class::<server::ServerHandle>()?;
     m.add_function(wrap_pyfunction!(simd, m)?)?;
     m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
@@ -44,5 +46,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
+    bench::register(m)?;
     Ok(())
 }
