@@ -245,7 +245,7 @@ impl BatchShareClient {
         let part = self.request_part(images);
         message.par_chunks_exact_mut(part.max(1)).enumerate().try_for_each_init(
             || (Worker::new(&self.context), self.context.zero_words_hat(k), vec![0; n]),
-            |(worker, hat, words), (position, bytes)| {
+            |(worker, hat, words), (position, bytes)| -> Result<(), LayerError> {
                 let worker = lent(worker)?;
                 let hat = hat.as_mut().map_err(|e| LayerError::from(e.clone()))?;
                 let feature = self.input_element(&rows, position);
@@ -334,6 +334,12 @@ impl BatchShareLinear {
     #[must_use]
     pub fn client(&self) -> &BatchShareClient {
         &self.client
+    }
+
+    /// Bytes that the weights take, as 16-bit integers.
+    #[must_use]
+    pub fn weight_bytes(&self) -> usize {
+        2 * self.client.geometry().weights()
     }
 
     /// A block of `images` images, before its first tile.

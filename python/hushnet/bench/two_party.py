@@ -18,7 +18,8 @@ from hushnet.bench.two_processes import Measured, measure
 from hushnet.reference import two_party as reference
 
 SAMPLES = 16
-# runs of one network: at most so many, and none begins after so many seconds of them
+WEIGHT_BITS = 11
+# runs of one network, an image of its own each: at most so many, and none begins after so many seconds of them
 RUNS, SECONDS = 7, 20.0
 
 
@@ -60,16 +61,17 @@ def rows(bench: str, *, quick: bool, threads: int, progress: Any, batch: int = 1
     shape = (network.shape[0], options["size"], options["size"]) if options else network.shape
     onnx_model = zoo.build(network.name, **options)
     calibration = data.synthetic(shape, SAMPLES, seed=1)
-    x = data.synthetic(shape, batch, seed=2).astype(np.float32)
-    model = hushnet.compile(onnx_model, trust="two-party", calibration=calibration, weight_bits=10, name=bench)
-    seen = measure(model, x, threads=threads, runs=1 if quick else RUNS, seconds=SECONDS)
+    x = data.synthetic(shape, batch * (1 if quick else RUNS), seed=2).astype(np.float32)
+    model = hushnet.compile(onnx_model, trust="two-party", calibration=calibration, weight_bits=WEIGHT_BITS, name=bench)
+    seen = measure(model, x, batch=batch, threads=threads, seconds=SECONDS)
+    outputs = next(iter(seen.outputs.values()))
     return [
         {
             "case": f"{bench} {'x'.join(map(str, shape))}, {batch} image(s)",
             "method": f"hushnet two-party, two processes, {threads} core(s) a party" + (" (the same ones)" if seen.shared else ""),
             **_measured(seen),
             **_predicted(model, batch),
-            **_checked(model, onnx_model, x, next(iter(seen.outputs.values()))),
+            **_checked(model, onnx_model, x[:len(outputs)], outputs),
             "published": network.published,
         }
     ]
@@ -84,6 +86,8 @@ def _measured(seen: Measured) -> dict[str, Any]:
         "seconds_all": [t["seconds"] for t in seen.client],
         "client_busy_seconds": trace["seconds"] - trace["total"]["waiting"],
         "server_busy_seconds": (server["total"]["seconds"] - server["total"]["waiting"]) / runs,
+        "client_cpu_seconds": min(t["cpu_seconds"] for t in seen.client),
+        "server_cpu_seconds": server["cpu_seconds"] / runs,
         "setup_seconds": trace["setup_seconds"],
         "setup_bytes": trace["setup_bytes_up"] + trace["setup_bytes_down"],
         "bytes_up": trace["bytes_up"],
@@ -109,6 +113,7 @@ def _checked(model: hushnet.Model, onnx_model: Any, x: np.ndarray, got: np.ndarr
         raise hushnet.HushnetError(f"{model.plan.name}: the result is {error:.3g} from the planned run, at most {reach:.3g} is possible")
     label = lambda y: y.reshape(len(x), -1).argmax(1)  # noqa: E731
     row = {
+        "images_checked": len(x),
         "max_error": error,
         "error_bound": reach,
         "predicted_error": model.plan.predicted["max_error"],

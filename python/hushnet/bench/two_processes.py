@@ -24,7 +24,7 @@ START_SECONDS, TRACE_SECONDS = 600.0, 60.0
 
 @dataclass(frozen=True)
 class Measured:
-    """Outputs of the last run, the client's traces of all runs, and the server's trace of the session.
+    """Outputs of all runs' images, the client's traces of all runs, and the server's trace of the session.
 
     Attributes:
         shared: the parties shared cores, because there are too few.
@@ -47,12 +47,13 @@ def cores(threads: int) -> tuple[set[int], set[int], bool]:
     return (server, client, False) if len(client) == threads else (server, server, True)
 
 
-def measure(model: hushnet.Model, x: np.ndarray, *, threads: int = 1, runs: int = 1, seconds: Optional[float] = None) -> Measured:
-    """Runs a plan between two processes.
+def measure(
+    model: hushnet.Model, x: np.ndarray, *, batch: int = 1, threads: int = 1, seconds: Optional[float] = None
+) -> Measured:
+    """Runs a plan between two processes, in one session, ``batch`` of the images ``x`` after the other.
 
     Args:
         threads: cores of each party, to which its process is pinned.
-        runs: private inferences in one session, at most.
         seconds: no further run begins after so many seconds of them.
 
     Raises:
@@ -63,15 +64,16 @@ def measure(model: hushnet.Model, x: np.ndarray, *, threads: int = 1, runs: int 
         folder = Path(name)
         model.save(folder / "plan.hush")
         np.save(folder / "x.npy", x)
-        with _server(folder, threads, server_cores) as url:
-            order = {"folder": name, "url": url, "threads": threads, "runs": runs, "seconds": seconds, "input": model.input_names[0]}
+        with _server(folder, threads, server_cores) as (url, process):
+            before = cpu_seconds(process.pid)
+            order = {"folder": name, "url": url, "threads": threads, "batch": batch, "seconds": seconds, "input": model.input_names[0]}
             done = subprocess.run(
                 [sys.executable, "-m", "hushnet.bench.two_processes", json.dumps(order)],
                 capture_output=True, text=True, check=False, preexec_fn=_pin(client_cores), env=_environment(threads),
             )
             if done.returncode:
                 raise hushnet.HushnetError(f"the client process ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-            server = json.loads(_line(folder / "server.jsonl"))
+            server = json.loads(_line(folder / "server.jsonl")) | {"cpu_seconds": cpu_seconds(process.pid) - before}
         with np.load(folder / "outputs.npz") as archive:
             outputs = {name: archive[name] for name in archive.files}
         return Measured(outputs, json.loads((folder / "client.json").read_text()), server, shared)
@@ -86,7 +88,7 @@ def _pin(chosen: set[int]) -> Any:
 
 
 @contextmanager
-def _server(folder: Path, threads: int, chosen: set[int]) -> Iterator[str]:
+def _server(folder: Path, threads: int, chosen: set[int]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     command = [sys.executable, "-m", "hushnet", "serve", str(folder / "plan.hush"), "--listen", "127.0.0.1:0", "--json"]
     command += ["--threads", str(threads), "--trace", str(folder / "server.jsonl"), "--idle-timeout", str(START_SECONDS)]
     with open(folder / "server.err", "w+") as errors:
@@ -98,10 +100,19 @@ def _server(folder: Path, threads: int, chosen: set[int]) -> Iterator[str]:
             if not line or "url" not in json.loads(line):
                 errors.seek(0)
                 raise hushnet.HushnetError(f"the server process did not start: {line} {errors.read()[-500:]}")
-            yield json.loads(line)["url"]
+            yield json.loads(line)["url"], process
         finally:
             process.terminate()
             process.wait(timeout=30)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Seconds of processor time that a process has used so far (Linux; 0 elsewhere)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _line(path: Path) -> str:
@@ -116,14 +127,17 @@ def _line(path: Path) -> str:
 
 def _client(order: dict[str, Any]) -> None:
     folder = Path(order["folder"])
-    x = np.load(folder / "x.npy")
-    traces, started = [], time.monotonic()
-    with hushnet.connect(order["url"], threads=order["threads"], images=len(x)) as connection:
-        while not traces or (len(traces) < order["runs"] and (order["seconds"] is None or time.monotonic() - started < order["seconds"])):
-            result = connection.infer({order["input"]: x})
-            traces.append(result.trace)
-    np.savez(folder / "outputs.npz", **result.outputs)
-    (folder / "client.json").write_text(json.dumps(traces))
+    x, batch, limit = np.load(folder / "x.npy"), order["batch"], order["seconds"]
+    results, started = [], time.monotonic()
+    with hushnet.connect(order["url"], threads=order["threads"], images=batch) as connection:
+        for first in range(0, len(x), batch):
+            if results and limit is not None and time.monotonic() - started > limit:
+                break
+            cpu = time.process_time()
+            results.append(connection.infer({order["input"]: x[first:first + batch]}))
+            results[-1].trace["cpu_seconds"] = time.process_time() - cpu
+    np.savez(folder / "outputs.npz", **{k: np.concatenate([r.outputs[k] for r in results]) for k in results[0].outputs})
+    (folder / "client.json").write_text(json.dumps([r.trace for r in results]))
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ fn shares_of_layers_of_every_kind() {
 
 #[test]
 fn large_images_come_in_tiles_that_fit() {
-    let geometry = conv([64, 112, 112], 32, [3, 3], 2, [1; 4], 1);
+    let geometry = conv([16, 112, 112], 8, [3, 3], 2, [1; 4], 1);
     let context = BatchContext::new(2048).unwrap();
     let client = BatchShareClient::new(&context, &geometry, 22, 1000.0).unwrap();
     assert!(client.tiles() > 1);
@@ -102,8 +102,8 @@ fn large_images_come_in_tiles_that_fit() {
     let requests: usize = (0..client.tiles()).map(|t| client.request_len(t, 8)).sum();
     let answers: usize = (0..client.tiles()).map(|t| client.answer_len(t, 8)).sum();
     let k = client.params().modulus_bits() as usize;
-    assert_eq!(requests, 64 * 112 * 112 * k);
-    assert_eq!(answers, 32 * 56 * 56 * (2048 + 8) / 8 * client.params().response_bits() as usize);
+    assert_eq!(requests, 16 * 112 * 112 * k);
+    assert_eq!(answers, 8 * 56 * 56 * (2048 + 8) / 8 * client.params().response_bits() as usize);
 }
 
 #[test]
