@@ -272,3 +272,19 @@ def measure_layer(
 ) -> str:
     """One party of a measurement of a linear layer (JSON of its geometry as in a plan) on shares between two processes: JSON.
     Party 0 is the server and checks the joint result, party 1 the client and counts the bytes."""
+
+def rotation_free_layer(
+    geometry_json: str,
+    methods: list[str],
+    ring_bits: int = 26,
+    runs: int = 3,
+    ring_degree: int = 8192,
+    most: int = 32,
+    insecure_parameters: bool = False,
+) -> str:
+    """One linear layer by several methods, on one thread, as JSON by method: ``seconds``, ``operations``, bytes. Methods: compact, flooded,
+    cheetah, convfhe; with ``insecure_parameters`` published, cheetah-published, convfhe-published, at ``ring_degree`` with at most ``most``
+    weight polynomials, used in turn. ValueError for other methods and layers that do not fit."""
+
+def rotation_free_attack(setups: int) -> list[tuple[int, float]]:
+    """The averaging attack on repeated set-ups of the published parameters: (set-ups, error of weights in [-1, 1])."""

@@ -5,6 +5,8 @@
 pub mod batch;
 pub mod batch_shares;
 pub mod cheetah;
+pub mod convfhe;
+pub mod rotation_free;
 pub mod ckks_batch;
 pub mod packed;
 pub mod gala;

@@ -7,6 +7,7 @@ mod errors;
 mod guard;
 mod parameters;
 mod plan;
+mod rotation_free;
 mod server;
 mod two_party;
 mod two_party_planning;
@@ -43,6 +44,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    rotation_free::register(m)?;
     two_party_planning::register(m)?;
     bench::register(m)?;
     Ok(())

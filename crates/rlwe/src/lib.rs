@@ -18,6 +18,8 @@ pub mod batch_shares;
 pub mod ckks;
 pub mod error;
 pub mod mask;
+pub mod one_poly;
+pub mod pack_lwe;
 pub mod packed;
 pub mod security;
 

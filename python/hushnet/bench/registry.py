@@ -26,12 +26,13 @@ class Benchmark:
 
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
-    from hushnet.bench import cryptonets_relu, mobilenetv2, relu, two_party, two_party_layers
+    from hushnet.bench import cryptonets_relu, mobilenetv2, relu, rotation_free, two_party, two_party_layers
 
     known = [
         cryptonets_relu.BENCHMARK,
         mobilenetv2.BENCHMARK,
         relu.BENCHMARK,
+        rotation_free.BENCHMARK,
         two_party_layers.BENCHMARK,
         *two_party.BENCHMARKS,
     ]
