@@ -10,6 +10,7 @@ pub mod local;
 pub mod non_interactive;
 pub mod plan;
 pub mod program;
+pub mod session;
 pub mod trace;
 pub mod transport;
 pub mod two_party;

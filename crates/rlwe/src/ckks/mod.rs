@@ -12,6 +12,7 @@ mod encoder;
 mod error;
 mod evaluator;
 mod fft;
+mod linear;
 mod multiply;
 pub mod noise;
 mod params;
@@ -23,6 +24,7 @@ pub use ciphertext::{Ciphertext, PublicKey, MAX_FLOOD_BITS, SCALE_TOLERANCE};
 pub use encoder::{Complex, EncodeAt, Encoder, Plaintext, ScalarPlaintext, SmallPlaintext};
 pub use error::CkksError;
 pub use evaluator::{Evaluator, Terms};
+pub use linear::PlainRows;
 pub use params::{CkksParams, CkksSpec, Insecure, Level, PrimeSpec};
 pub use switching::{Digits, Galois, GaloisKeys, RelinKey};
 

@@ -13,7 +13,7 @@ use crate::error::{Error, TransportError};
 use crate::plan::{self, PlanOptions, Port};
 use crate::program::{self, Data, InputView, Monitor, RangeError, Slot, Values};
 use crate::trace::{peak_memory, since, Progress};
-use crate::wire::{Block, End, FrameBuilder, Hello, Kind, PROTOCOL};
+use crate::wire::{Block, End, Frame, FrameBuilder, Kind};
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
 use rayon::prelude::*;
@@ -48,23 +48,35 @@ impl NonInteractiveClient {
     /// # Errors
     /// [`Error`]: transport, protocol, or a plan that this client refuses.
     pub fn open(mut channel: Box<dyn Channel>, options: NonInteractiveOptions) -> Result<Self, Error> {
-        crate::error::check_environment()?;
-        let limits = &options.plan.limits;
-        let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
-        channel.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));
-        let opened = Self::greet(channel.as_mut(), &options).and_then(|plan| {
-            let start = Instant::now();
-            let before = channel.traffic().sent;
-            let engine = Box::new(BatchEngine::new(&plan));
-            channel.set_limit(messages::largest_frame(&plan, engine.as_ref()));
-            let mut prg = Prg::from_os()?;
-            let secret =
-                options.compute.run(|| Self::keys(&plan, engine.as_ref(), &mut prg, channel.as_mut()))?;
-            Ok((plan, engine, secret, prg, (since(start), channel.traffic().sent - before)))
-        });
+        match crate::session::greet(channel.as_mut(), &options.plan.limits) {
+            Ok(frame) => Self::greeted(channel, &frame, options),
+            Err(e) => {
+                send_failure(channel.as_mut(), &e);
+                Err(e)
+            }
+        }
+    }
+
+    /// A session behind the greeting: `frame` carries the server's plan.
+    pub(crate) fn greeted(
+        mut channel: Box<dyn Channel>,
+        frame: &Frame,
+        options: NonInteractiveOptions,
+    ) -> Result<Self, Error> {
+        let compute = options.compute;
+        let opened = NonInteractivePlan::from_bytes(frame.payload(), &options.plan)
+            .map_err(Error::from)
+            .and_then(|plan| {
+                let start = Instant::now();
+                let before = channel.traffic().sent;
+                let engine = Box::new(BatchEngine::new(&plan));
+                channel.set_limit(messages::largest_frame(&plan, engine.as_ref()));
+                let mut prg = Prg::from_os()?;
+                let secret = Self::keys(&plan, engine.as_ref(), &mut prg, &compute, channel.as_mut())?;
+                Ok((plan, engine, secret, prg, (since(start), channel.traffic().sent - before)))
+            });
         match opened {
             Ok((plan, engine, secret, prg, setup)) => {
-                let compute = options.compute;
                 Ok(Self { channel: Some(channel), plan, engine, secret, prg, compute, next_block: 0, setup })
             }
             Err(e) => {
@@ -74,32 +86,22 @@ impl NonInteractiveClient {
         }
     }
 
-    fn greet(
-        channel: &mut dyn Channel,
-        options: &NonInteractiveOptions,
-    ) -> Result<NonInteractivePlan, Error> {
-        let producer = concat!("hushnet ", env!("CARGO_PKG_VERSION")).to_owned();
-        channel.send(FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, producer })?)?;
-        let frame = channel.recv()?;
-        frame.expect(Kind::Plan, 0, 0)?;
-        Ok(NonInteractivePlan::from_bytes(frame.payload(), &options.plan)?)
-    }
-
     fn keys(
         plan: &NonInteractivePlan,
         engine: &dyn Engine,
         prg: &mut Prg,
+        compute: &Compute,
         channel: &mut dyn Channel,
     ) -> Result<SecretKey, Error> {
         let (params, needed) = (plan.params(), engine.keys());
         let generator = KeyGenerator::new(params);
         let secret = generator.secret_key(prg)?;
         for (kind, length) in messages::keys(params, &needed) {
-            let bytes = match kind {
-                KeyKind::Relin => generator.relin_key(&secret, prg)?.to_bytes()?,
-                KeyKind::Public => generator.public_key(&secret, prg)?.to_bytes()?,
-                KeyKind::Galois => generator.galois_keys(&secret, &needed.galois, prg)?.to_bytes()?,
-            };
+            let bytes = compute.run(|| match kind {
+                KeyKind::Relin => generator.relin_key(&secret, prg)?.to_bytes(),
+                KeyKind::Public => generator.public_key(&secret, prg)?.to_bytes(),
+                KeyKind::Galois => generator.galois_keys(&secret, &needed.galois, prg)?.to_bytes(),
+            })?;
             let mut frame = FrameBuilder::reuse(Vec::new(), Kind::Setup, 0, kind as u32, length)?;
             if bytes.len() != length {
                 return Err(Error::Internal("a key has another length than the plan gives".into()));
@@ -313,7 +315,7 @@ impl NonInteractiveClient {
         parcel: &Parcel,
         (number, tile): (usize, usize),
         (rows, images): (&[f64], usize),
-    ) -> Result<crate::wire::Frame, Error> {
+    ) -> Result<Frame, Error> {
         // Two at a time: the batch engine encodes pairs.
         let range = parcel.range(tile);
         let starts: Vec<usize> = range.clone().step_by(2).collect();
