@@ -2,6 +2,7 @@
 
 mod arrays;
 mod bench;
+mod ckks_bench;
 mod client;
 mod errors;
 mod guard;
@@ -48,6 +49,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
     non_interactive::register(m)?;
+    ckks_bench::register(m)?;
     bench::register(m)?;
     Ok(())
 }

@@ -26,12 +26,13 @@ class Benchmark:
 
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
-    from hushnet.bench import cryptonets_relu, cryptonets_square, mobilenetv2, relu, rotation_free, two_party, two_party_layers
+    from hushnet.bench import cryptonets_relu, cryptonets_square, mobilenetv2, ngraph_he2, relu, rotation_free, two_party, two_party_layers
 
     known = [
         cryptonets_relu.BENCHMARK,
         cryptonets_square.BENCHMARK,
         mobilenetv2.BENCHMARK,
+        ngraph_he2.BENCHMARK,
         relu.BENCHMARK,
         rotation_free.BENCHMARK,
         two_party_layers.BENCHMARK,

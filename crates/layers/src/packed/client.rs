@@ -98,7 +98,11 @@ impl<'a> Client<'a> {
     pub fn decrypt(&self, answer: &[Ciphertext]) -> Result<Vec<f64>, PackedError> {
         let layout = &self.circuit.program().output_layout;
         if answer.len() != layout.cts.len() {
-            return Err(PackedError::Message { what: "the answer", expected: layout.cts.len(), got: answer.len() });
+            return Err(PackedError::Message {
+                what: "the answer",
+                expected: layout.cts.len(),
+                got: answer.len(),
+            });
         }
         let slots: Vec<Vec<f64>> = answer
             .iter()

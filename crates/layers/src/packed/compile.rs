@@ -314,15 +314,14 @@ impl Circuit {
         if options.security != 128 && options.security != 0 {
             return Err(PackedError::Spec(format!("security {}: 128 or 0 (insecure)", options.security)));
         }
-        let degrees: Vec<usize> = if options.ring_degree == 0 {
-            DEGREES.to_vec()
-        } else {
-            vec![options.ring_degree]
-        };
+        let degrees: Vec<usize> =
+            if options.ring_degree == 0 { DEGREES.to_vec() } else { vec![options.ring_degree] };
         let mut why = String::new();
         for &n in &degrees {
             if !n.is_power_of_two() || !(64..=65536).contains(&n) {
-                return Err(PackedError::Spec(format!("ring degree {n} is not a power of two from 64 to 65536")));
+                return Err(PackedError::Spec(format!(
+                    "ring degree {n} is not a power of two from 64 to 65536"
+                )));
             }
             let depth = super::plan::network_depth(net);
             let search = Search { net, options, n };
@@ -348,8 +347,11 @@ impl Circuit {
     }
 
     fn new(net: &Network, options: &Options, found: Found, spent: Vec<(String, usize)>) -> Self {
-        let rotations =
-            found.rotations.iter().filter_map(|(s, l)| found.params.level(*l).ok().map(|l| (*s, l))).collect();
+        let rotations = found
+            .rotations
+            .iter()
+            .filter_map(|(s, l)| found.params.level(*l).ok().map(|l| (*s, l)))
+            .collect();
         Self {
             program: found.program,
             params: found.params,
@@ -466,8 +468,7 @@ pub(super) fn encode_rows(
     let scale = op.scale * params.data_prime(op.level - 1) as f64 / input_scale;
     let lists = sums.iter().map(|s| s.terms.clone()).collect();
     let mut rows = PlainRows::new(params, level, scale, lists)?;
-    let mut values: Vec<Vec<Vec<f64>>> =
-        sums.iter().map(|s| vec![Vec::new(); s.terms.len()]).collect();
+    let mut values: Vec<Vec<Vec<f64>>> = sums.iter().map(|s| vec![Vec::new(); s.terms.len()]).collect();
     let mut put = |sum: usize, term: usize, slot: usize, w: f64| {
         let v = &mut values[sum][term];
         if v.is_empty() {
@@ -540,7 +541,8 @@ impl Circuit {
         let program = &self.program;
         let line = |op: &Op| {
             let out = &program.values[op.output()];
-            let head = format!("{}: level {} -> {}, ", op.name(), program.values[op.inputs()[0]].level, out.level);
+            let head =
+                format!("{}: level {} -> {}, ", op.name(), program.values[op.inputs()[0]].level, out.level);
             let tail = match op {
                 Op::Linear(l) => {
                     let w = l.rotations.work(&l.folds);
@@ -550,7 +552,10 @@ impl Circuit {
                             split.base,
                             form.layout().grid.map_or_else(
                                 || format!("a flat layout of period {}", form.layout().period),
-                                |g| format!("a {}x{} grid, gap {:?}, blocks of {}", g.rows, g.cols, g.gap, g.block)
+                                |g| format!(
+                                    "a {}x{} grid, gap {:?}, blocks of {}",
+                                    g.rows, g.cols, g.gap, g.block
+                                )
                             ),
                             if l.folds.is_empty() { "" } else { ", folded" }
                         ),

@@ -211,8 +211,7 @@ impl Worker<'_, '_> {
         let rows = match prepared.rows.get(ct) {
             Some(rows) => rows,
             None => {
-                fresh =
-                    encode_rows(self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
+                fresh = encode_rows(self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
                 &fresh
             }
         };
