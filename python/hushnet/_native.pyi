@@ -250,6 +250,18 @@ def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> d
 def packed_weight_l2(geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
     """Largest Euclidean norm of all weights that meet in one answer; ``weights`` are flat, in the plan's order."""
 
+def batch_share_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
+    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a batch layer on shares; ValueError when none is secure."""
+
+def batch_share_layer_cost(
+    geometry_json: str, ring_degree: int, ring_bits: int, weight_l2: float, images: int
+) -> dict[str, int]:
+    """``tiles``, ``inputs``, ``outputs``, ``word_products``, ``bytes_up``, ``bytes_down`` and ``window_bytes`` of a batch layer for a block
+    of images; ValueError when there are no parameters."""
+
+def two_party_group(ring_degree: int, peak_elements: int) -> int:
+    """Images that a session runs together by default when the plan has batch layers."""
+
 def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
