@@ -1,6 +1,7 @@
 //! Python bindings: `hushnet._native`. Types and defaults for users stand in `python/hushnet/_native.pyi`.
 
 mod arrays;
+mod ckks;
 mod client;
 mod errors;
 mod guard;
@@ -42,5 +43,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     two_party_planning::register(m)?;
+    ckks::register(m)?;
     Ok(())
 }
