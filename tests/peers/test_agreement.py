@@ -149,7 +149,6 @@ def test_a_peer_reports_errors_and_memory() -> None:
 
 def test_missing_peers_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("HUSHNET_PEERS", str(tmp_path))
-    monkeypatch.setattr("hushnet.reference.executor.FOLDER", ".no-such-folder")
     with pytest.raises(PeerMissing, match="make peers"):
         interpreter("seal")
     with pytest.raises(ValueError, match="choose one of"):

@@ -2,11 +2,13 @@
 
 mod arrays;
 mod ckks;
+mod bench;
 mod client;
 mod errors;
 mod guard;
 mod parameters;
 mod plan;
+mod rotation_free;
 mod server;
 mod two_party;
 mod two_party_planning;
@@ -31,6 +33,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<plan::Plan>()?;
     m.add_class::<client::Client>()?;
+    m.add_class::<two_party::TwoPartyClient>()?;
     m.add_class::<server::ServerHandle>()?;
     m.add_function(wrap_pyfunction!(simd, m)?)?;
     m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
@@ -42,7 +45,9 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    rotation_free::register(m)?;
     two_party_planning::register(m)?;
     ckks::register(m)?;
+    bench::register(m)?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 """Other libraries as executors of non-interactive networks: programs in interpreters of their own, requests as JSON lines.
 
-The programs are in ``peers/``; ``make peers`` installs the libraries (``.venv-peers/NAME``). Nothing of the product needs them.
+The programs are in ``peers/``; ``make peers`` installs the libraries, each in an environment of its own. Nothing of the product needs them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ Array = np.ndarray
 Spec = tuple[dict[str, Any], dict[str, Array]]
 
 PROGRAMS = Path(__file__).parent / "peers"
-FOLDER = ".venv-peers"
 
 
 class PeerMissing(HushnetError):
@@ -55,18 +54,16 @@ class Parameters:
 
 
 def interpreter(library: str) -> Path:
-    """The interpreter that has a library: ``HUSHNET_PEERS``, or ``.venv-peers`` here or beside the package.
+    """The interpreter that has a library: in ``$HUSHNET_PEERS``, or ``hushnet-peers`` in the user's cache.
 
     Raises:
         PeerMissing: none found.
     """
-    places = [Path(os.environ["HUSHNET_PEERS"])] if "HUSHNET_PEERS" in os.environ else []
-    places += [p / FOLDER for p in (Path.cwd(), *Path.cwd().parents, *Path(__file__).resolve().parents)]
-    for place in places:
-        python = place / library / "bin" / "python"
-        if python.exists():
-            return python
-    raise PeerMissing(f"{library} is not installed for comparisons: run `make peers`, or name the folder of its environments in HUSHNET_PEERS")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    python = Path(os.environ.get("HUSHNET_PEERS") or cache / "hushnet-peers") / library / "bin" / "python"
+    if not python.exists():
+        raise PeerMissing(f"{library} is not installed for comparisons: run `make peers`, or name the folder of its environments in HUSHNET_PEERS")
+    return python
 
 
 class Executor:

@@ -1,6 +1,6 @@
 //! The server: `/ws`, `/healthz` and `/metrics` on one port.
 
-use super::bridge::{self, Bridge, Phase};
+use super::bridge::{self, Bridge, Phase, Queue};
 use super::metrics::{Metrics, Stats};
 use super::record::{self, Recording};
 use super::tls;
@@ -68,6 +68,9 @@ impl Default for ServerLimits {
 /// Called with the measurements of every session that ended well.
 pub type OnSession = Arc<dyn Fn(&ServerTrace) + Send + Sync>;
 
+/// Called with the measurements of every two-party session that ended well.
+pub type OnTwoParty = Arc<dyn Fn(&TwoPartyTrace) + Send + Sync>;
+
 /// How a server runs.
 #[derive(Clone, Default)]
 pub struct ServerOptions {
@@ -81,6 +84,8 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// Called when a session ended well.
     pub on_session: Option<OnSession>,
+    /// Called when a two-party session ended well.
+    pub on_two_party: Option<OnTwoParty>,
     /// A file to which everything that clients encrypt is appended as it came: all that this server sees of their inputs.
     pub record: Option<PathBuf>,
 }
@@ -120,11 +125,11 @@ impl Served {
         }
     }
 
-    /// Frames that wait for a session.
-    fn depth(&self) -> usize {
+    /// What may wait for a session.
+    fn queue(&self) -> Queue {
         match self {
-            Self::ClientAided(_) => bridge::DEPTH,
-            Self::TwoParty(model) => frames::frames_in_flight(model),
+            Self::ClientAided(_) => Queue { frames: bridge::DEPTH, bytes: u64::MAX },
+            Self::TwoParty(model) => Queue { frames: Semaphore::MAX_PERMITS, bytes: model.queue_bytes() },
         }
     }
 
@@ -154,6 +159,7 @@ struct Shared {
     phase: watch::Sender<Phase>,
     limits: ServerLimits,
     on_session: Option<OnSession>,
+    on_two_party: Option<OnTwoParty>,
     record: Mutex<Option<File>>,
     recording: bool,
 }
@@ -194,6 +200,7 @@ impl Server {
             phase: watch::Sender::new(Phase::Running),
             limits,
             on_session: options.on_session.clone(),
+            on_two_party: options.on_two_party.clone(),
             recording: record.is_some(),
             record: Mutex::new(record),
         });
@@ -352,11 +359,11 @@ async fn upgrade(State(shared): State<Arc<Shared>>, socket: WebSocketUpgrade) ->
         shared.metrics.refused.fetch_add(1, Ordering::Relaxed);
         return (StatusCode::SERVICE_UNAVAILABLE, "full\n").into_response();
     };
-    let (limit, depth) = (shared.plan.largest_frame(), shared.plan.depth());
+    let (limit, queue) = (shared.plan.largest_frame(), shared.plan.queue());
     socket.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
         let (phase, limits) = (shared.phase.subscribe(), shared.limits);
         let times = (limits.handshake_timeout, limits.idle_timeout);
-        bridge::run(socket, phase, times, depth, move |bridge| session(&shared, bridge, slot)).await;
+        bridge::run(socket, phase, times, queue, move |bridge| session(&shared, bridge, slot)).await;
     })
 }
 
@@ -431,6 +438,9 @@ fn two_party(
         tap
     });
     let (result, traffic) = frames::serve(model, Box::new(bridge), tap, &mut on_event);
+    if let (Ok(trace), Some(f)) = (&result, &shared.on_two_party) {
+        f(trace);
+    }
     (result.map(|trace| summary(&trace)), traffic)
 }
 
