@@ -65,11 +65,11 @@ class OpenFhe(Counter):
         one = self.digits * 2 * (data + special) * 2 * self.slots * 8
         return {"relinearisation": one, "rotation": one * self.rotations, "public": 2 * data * 2 * self.slots * 8}
 
-    def encode(self, values, used):
-        """A plaintext for a ciphertext that has used so many levels."""
+    def encode(self, values, used, products=1):
+        """A plaintext for a ciphertext that has used so many levels; its scale has so many factors."""
         start = time.thread_time()
         vector = values if isinstance(values, np.ndarray) else np.full(self.slots, float(values))
-        plain = self.cc.MakeCKKSPackedPlaintext(vector, 1, used)
+        plain = self.cc.MakeCKKSPackedPlaintext(vector, products, used)
         self.encode_seconds += time.thread_time() - start
         return plain
 
@@ -107,7 +107,7 @@ class OpenFhe(Counter):
 
     def add_plain(self, a, values, level):
         self.count("add_plain")
-        return self.cc.EvalAdd(a, self.encode(values, self.used(a)))
+        return self.cc.EvalAdd(a, self.encode(values, a.GetLevel(), a.GetNoiseScaleDeg()))
 
     def multiply_plain(self, a, values, level):
         self.count("multiply_plain")
