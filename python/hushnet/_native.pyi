@@ -324,3 +324,24 @@ def rotation_free_layer(
 
 def rotation_free_attack(setups: int) -> list[tuple[int, float]]:
     """The averaging attack on repeated set-ups of the published parameters: (set-ups, error of weights in [-1, 1])."""
+class PackedCircuit:
+    """A polynomial network for one image under CKKS with rotations (docs/packed.md)."""
+
+    def __init__(self, spec_json: str, tensors: dict[str, NDArray[np.float64]], options_json: str = "{}") -> None:
+        """Chooses ring degree, primes, layouts and methods.
+
+        Options: ``method`` "auto" | "channel-wise", ``security`` 128 | 0 (insecure), ``precision_bits``, ``hide_weights``,
+        ``ring_degree`` (0: chosen), ``key_bytes``, ``memory_bytes``.
+
+        Raises:
+            ValueError: for a network that is not well formed, or deeper than secure parameters hold (naming the layers).
+        """
+
+    def report(self) -> str:
+        """Parameters, operations, key bytes, memory, predicted errors, as JSON."""
+
+    def run(self, image: NDArray[np.float64], threads: int = 1) -> tuple[NDArray[np.float64], str]:
+        """Client and server in this process, each with its own keys: ``(output, trace JSON)``. The first call makes keys and encodes
+        the weights. The trace has ``seconds`` (``setup``, ``encrypt``, ``evaluate``, ``decrypt``), ``cpu_seconds`` (for one thread), ``steps``,
+        ``counts``, ``peak_memory_bytes``, ``error`` (against binary64) and ``out_of_range`` (values outside of a polynomial's range).
+        """
