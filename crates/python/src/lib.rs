@@ -1,6 +1,7 @@
 //! Python bindings: `hushnet._native`. Types and defaults for users stand in `python/hushnet/_native.pyi`.
 
 mod arrays;
+mod ckks;
 mod bench;
 mod client;
 mod errors;
@@ -48,6 +49,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
+    ckks::register(m)?;
     bench::register(m)?;
     Ok(())
 }
