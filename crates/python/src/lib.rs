@@ -7,6 +7,7 @@ mod client;
 mod errors;
 mod guard;
 mod packed;
+mod non_interactive;
 mod parameters;
 mod plan;
 mod rotation_free;
@@ -50,6 +51,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
     ckks::register(m)?;
+    non_interactive::register(m)?;
     bench::register(m)?;
     Ok(())
 }
