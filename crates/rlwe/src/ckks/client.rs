@@ -4,7 +4,9 @@ use super::ciphertext::{expand_uniform, fresh_seed, Domain};
 use super::fft::{ComplexBuffer, SpecialFft};
 use super::noise::independent_sum;
 use super::switching::{GaloisKey, SwitchingKey};
-use super::{Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Level, Plaintext, PublicKey, RelinKey};
+use super::{
+    Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Level, Plaintext, PublicKey, RelinKey, SmallPlaintext,
+};
 use hushnet_ring::rns::{Automorphism, Eval, RnsPoly};
 use hushnet_ring::{sample, Prg};
 use std::collections::BTreeMap;
@@ -79,6 +81,34 @@ impl SecretKey {
         let mut product = basis.product(range, &a, &self.s)?;
         basis.sub_assign(&mut c0, &product)?;
         basis.add_assign(&mut c0, &message.poly)?;
+        product.zeroize();
+        Ok(Ciphertext {
+            params: self.params.clone(),
+            parts: vec![c0, a],
+            level: message.level,
+            scale: message.scale,
+            bound: message.bound,
+            sd: independent_sum(message.sd, self.params.noise().fresh()),
+            seed: Some(seed),
+        })
+    }
+
+    /// [`Self::encrypt`] of integers: message and error share one transform a prime.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn encrypt_small(&self, mut message: SmallPlaintext, prg: &mut Prg) -> Result<Ciphertext, CkksError> {
+        if message.params != self.params {
+            return Err(CkksError::ForeignParams("the plaintext"));
+        }
+        let basis = self.params.basis();
+        let range = self.params.data_range(message.level);
+        let seed = fresh_seed(prg);
+        let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
+        sample::centred_binomial_add(prg, &mut message.words);
+        let mut c0 = basis.forward(basis.from_signed(&message.words, range.clone())?)?;
+        let mut product = basis.product(range, &a, &self.s)?;
+        basis.sub_assign(&mut c0, &product)?;
         product.zeroize();
         Ok(Ciphertext {
             params: self.params.clone(),

@@ -20,8 +20,8 @@ mod rotate;
 mod switching;
 
 pub use bytes::{FORMAT_VERSION, HEADER_BYTES};
-pub use ciphertext::{Ciphertext, PublicKey, SCALE_TOLERANCE};
-pub use encoder::{Complex, EncodeAt, Encoder, Plaintext, ScalarPlaintext};
+pub use ciphertext::{Ciphertext, PublicKey, MAX_FLOOD_BITS, SCALE_TOLERANCE};
+pub use encoder::{Complex, EncodeAt, Encoder, Plaintext, ScalarPlaintext, SmallPlaintext};
 pub use error::CkksError;
 pub use evaluator::{Evaluator, Terms};
 pub use linear::PlainRows;

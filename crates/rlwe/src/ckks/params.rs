@@ -443,6 +443,12 @@ impl CkksParams {
         NoiseModel::new(self.ring_degree())
     }
 
+    /// `sum_d (Q_d / P)^2` over the key-switching digits in use at a level: what [`NoiseModel::switching`] takes.
+    #[must_use]
+    pub fn digit_ratio2(&self, level: Level) -> f64 {
+        super::switching::digit_ratio2(self, level)
+    }
+
     pub(super) fn needs_special(&self) -> Result<(), CkksError> {
         if self.0.special == 0 {
             return Err(CkksError::NoSpecialPrime);
