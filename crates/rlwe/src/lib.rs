@@ -13,8 +13,8 @@
 pub mod batch;
 pub mod batch_cipher;
 pub mod batch_server;
-pub mod bfv;
 pub mod batch_shares;
+pub mod bfv;
 pub mod ckks;
 pub mod error;
 pub mod mask;

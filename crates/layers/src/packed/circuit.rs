@@ -196,4 +196,6 @@ pub struct Program {
     pub scale: f64,
     /// Slots of a ciphertext.
     pub slots: usize,
+    /// Data primes of a level: 1, or more where a scale is wider than a prime.
+    pub width: usize,
 }

@@ -18,6 +18,8 @@ pub struct Choice {
     pub slots: usize,
     /// Special primes, and primes of a digit.
     pub special: usize,
+    /// Data primes of a level.
+    pub width: usize,
     /// The published layout: one channel a ciphertext, no baby and giant steps, nothing replicated by the client.
     pub channel_wise: bool,
     /// Microseconds that a rotation key counts for.
@@ -47,7 +49,9 @@ fn windowed(c: &Conv2d, weights: &[f64]) -> Option<([usize; 2], Conv2d, Vec<f64>
             && c.dilation[axis] == 1
     };
     let equal = |a: usize, b: usize| {
-        weights.chunks(kh * kw).all(|k| (0..kh * kw).all(|i| k[i] == k[(i / kw) / a * a * kw + (i % kw) / b * b]))
+        weights
+            .chunks(kh * kw)
+            .all(|k| (0..kh * kw).all(|i| k[i] == k[(i / kw) / a * a * kw + (i % kw) / b * b]))
     };
     let best = (1..=kh.min(4))
         .flat_map(|a| (1..=kw.min(4)).map(move |b| [a, b]))
@@ -139,7 +143,12 @@ type Rotated = (f64, Form, Split, Rotations);
 
 impl Planner<'_> {
     fn at(&self, level: usize) -> LevelCost {
-        LevelCost { n: 2 * self.choice.slots, level: level.max(1), special: self.choice.special, digit: self.choice.special }
+        LevelCost {
+            n: 2 * self.choice.slots,
+            level: level.max(1) * self.choice.width,
+            special: self.choice.special,
+            digit: self.choice.special,
+        }
     }
 
     /// The best baby and giant steps for a map between layouts; `None` when the products alone cost more than `limit`.
@@ -239,7 +248,8 @@ impl Planner<'_> {
         let outputs = self.net.tensors[*output].len();
         let least = outputs.next_power_of_two();
         if self.partner(*output).is_none() && self.net.tensors[*output].chw()[1..] == [1, 1] {
-            let moduli = std::iter::successors(Some(least), |m| Some(m * 2)).take_while(|m| *m < input.period);
+            let moduli =
+                std::iter::successors(Some(least), |m| Some(m * 2)).take_while(|m| *m < input.period);
             for modulus in moduli.take(if self.choice.channel_wise { 1 } else { 4 }) {
                 let mut layout = Layout::flat(self.choice.slots, outputs);
                 if modulus > least {
@@ -296,7 +306,8 @@ impl Planner<'_> {
         if from_client {
             sources = self.client_layouts(map);
         }
-        let lookahead = |p: &Self, layout: &Layout| if p.choice.channel_wise { 0.0 } else { p.ahead(*output, layout) };
+        let lookahead =
+            |p: &Self, layout: &Layout| if p.choice.channel_wise { 0.0 } else { p.ahead(*output, layout) };
         let pooled = self.pooling.as_ref().is_some_and(|p| p.first == step);
         let mut best: Option<(f64, f64, Layout, Rotated)> = None;
         for source in sources.iter().filter(|_| !pooled) {
@@ -317,7 +328,10 @@ impl Planner<'_> {
             }
         }
         let Some((_, cost, source, (_, form, split, rotations))) = best else {
-            return Err(PackedError::Step { step: self.net.names[step].clone(), why: "no layout fits it".into() });
+            return Err(PackedError::Step {
+                step: self.net.names[step].clone(),
+                why: "no layout fits it".into(),
+            });
         };
         self.cost += cost;
         let value = if from_client { self.upload(&source) } else { known.map_or(0, |k| k.0) };
@@ -435,7 +449,13 @@ impl Planner<'_> {
     }
 
     /// The tensor in another layout, by the identity map.
-    fn moved(&mut self, tensor: usize, value: usize, from: &Layout, to: &Layout) -> Result<usize, PackedError> {
+    fn moved(
+        &mut self,
+        tensor: usize,
+        value: usize,
+        from: &Layout,
+        to: &Layout,
+    ) -> Result<usize, PackedError> {
         let elements = self.net.tensors[tensor].len();
         let geometry = Geometry::conv2d(Conv2d {
             input: [elements, 1, 1],
@@ -481,7 +501,13 @@ impl Planner<'_> {
                 self.cost += work * self.at(self.need[*input]).relinearise();
                 self.placed.insert(*output, (target, layout));
                 let coefficients = coefficients.clone();
-                self.program.ops.push(Op::Polynomial { name, input: value, output: target, members, coefficients });
+                self.program.ops.push(Op::Polynomial {
+                    name,
+                    input: value,
+                    output: target,
+                    members,
+                    coefficients,
+                });
                 Ok(())
             }
             Step::Add { inputs, output } => {
@@ -612,7 +638,11 @@ fn assign_levels(program: &mut Program) -> Vec<(String, usize)> {
 ///
 /// # Errors
 /// [`PackedError::Step`] when no layout fits.
-pub fn plan(net: &Network, choice: Choice, scale: f64) -> Result<(Program, f64, Vec<(String, usize)>), PackedError> {
+pub fn plan(
+    net: &Network,
+    choice: Choice,
+    scale: f64,
+) -> Result<(Program, f64, Vec<(String, usize)>), PackedError> {
     if choice.channel_wise {
         return plan_one(net, None, choice, scale);
     }
@@ -640,6 +670,7 @@ fn plan_one(
         output_layout: Layout::flat(choice.slots, 1),
         scale,
         slots: choice.slots,
+        width: choice.width,
     };
     let mut planner =
         Planner { net, choice, need: levels(net), pooling, placed: BTreeMap::new(), program, cost: 0.0 };
