@@ -2,7 +2,7 @@
 //! key bytes, peak memory, error.
 //!
 //! `cargo run --release -p hushnet-layers --example packed_cnn -- mnist-square|mnist-deg2|mnist-deg4|cifar10-square|cifar10-deg2|cifar10-deg4
-//! [channel-wise] [threads=T] [runs=R] [precision=BITS]`
+//! [channel-wise] [threads=T] [runs=R] [precision=BITS] [degree=N] [keys=MB] [hide]`
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use hushnet_layers::packed::{Circuit, Client, Network, Options, PackedSpec, Packing, Server, Step};
@@ -164,6 +164,7 @@ fn main() {
             Some(("threads", v)) => threads = v.parse().unwrap(),
             Some(("runs", v)) => runs = v.parse().unwrap(),
             Some(("precision", v)) => options.precision_bits = v.parse().unwrap(),
+            Some(("keys", v)) => options.key_bytes = v.parse::<u64>().unwrap() * 1_000_000,
             Some(("degree", v)) => options.ring_degree = v.parse().unwrap(),
             _ if arg == "channel-wise" => options.method = Packing::ChannelWise,
             _ if arg == "hide" => options.hide_weights = true,

@@ -124,7 +124,7 @@ impl LinearOp {
 #[derive(Clone)]
 pub enum Op {
     /// `W x + b`.
-    Linear(LinearOp),
+    Linear(Box<LinearOp>),
     /// A polynomial, summed over members: member k's ciphertexts follow those of member k - 1.
     Polynomial {
         /// Step's name.

@@ -80,8 +80,7 @@ impl Client {
         if image.len() != c.elements {
             return Err(PackedError::InputLength { expected: c.elements, got: image.len() });
         }
-        // Not-a-number compares false.
-        if let Some(index) = image.iter().position(|v| !(v.abs() <= c.input_bound)) {
+        if let Some(index) = image.iter().position(|v| v.is_nan() || v.abs() > c.input_bound) {
             return Err(PackedError::InputRange { index, bound: c.input_bound });
         }
         let program = c.program();

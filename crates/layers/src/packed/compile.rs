@@ -1,18 +1,14 @@
 //! Parameters for a network, and everything that a server prepares once.
 
-use super::circuit::{LinearOp, Method, Op, Program};
+use super::circuit::{Op, Program};
 use super::cost::{Counts, LevelCost};
-use super::diagonals::visit;
-use super::layout::EMPTY;
 use super::machine::run;
 use super::plan::{plan, Choice};
 use super::simulate::{Outcome, Simulator};
 use super::spec::Network;
 use super::PackedError;
 use hushnet_rlwe::batch::TAIL;
-use hushnet_rlwe::ckks::{
-    CkksError, CkksParams, CkksSpec, EncodeAt, Encoder, Insecure, Level, PlainRows, Plaintext, PrimeSpec,
-};
+use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, Level, PrimeSpec};
 use hushnet_rlwe::security::max_modulus_bits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,6 +66,9 @@ const WIDE_BITS: u32 = 49;
 /// Most data primes of a level.
 const MAX_WIDTH: usize = 3;
 
+/// Microseconds that a rotation key counts for, one after the other until keys are small enough.
+const KEY_PRICES: [f64; 4] = [0.0, 500.0, 5000.0, 50000.0];
+
 /// Statistical distance of a flooded result from its simulation: 2^-40.
 const STATISTICAL_BITS: f64 = 40.0;
 
@@ -84,7 +83,7 @@ pub struct Circuit {
     pub(super) outcomes: Vec<Outcome>,
     pub(super) elements: usize,
     pub(super) input_bound: f64,
-    spent: Vec<(String, usize)>,
+    pub(super) spent: Vec<(String, usize)>,
     words: usize,
 }
 
@@ -262,17 +261,16 @@ impl Search<'_> {
     fn choose(&self) -> Result<(Found, Vec<(String, usize)>), String> {
         let slots = self.n / 2;
         let channel_wise = self.options.method == Packing::ChannelWise;
-        let mut key_price = 0.0;
         let mut why = String::from("the modulus of its depth is not 128-bit secure");
         // A plan for two special primes, then the number of them that makes it cheapest among those that fit.
-        for _ in 0..6 {
+        for key_price in KEY_PRICES {
             let choice = Choice { slots, special: 2, width: self.width, channel_wise, key_price };
             let (program, _, spent) = plan(self.net, choice, 1.0).map_err(|e| e.to_string())?;
             let depth = program.depth();
             let mut order: Vec<(f64, usize)> =
                 (1..=5).map(|k| (program.predicted_cost(self.n, k), k)).collect();
             order.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let mut fits = None;
+            let mut too_large = 0;
             for (_, special) in order {
                 match self.with_special(&program, depth, special) {
                     Ok(found) => {
@@ -280,16 +278,18 @@ impl Search<'_> {
                         if bytes <= self.options.key_bytes {
                             return Ok((found, spent));
                         }
-                        fits = Some(bytes);
+                        too_large += 1;
+                        why = format!("its keys would take {bytes} bytes");
+                        if too_large == 2 {
+                            break;
+                        }
                     }
                     Err(e) => why = e,
                 }
             }
-            match fits {
-                Some(bytes) => why = format!("its keys would take {bytes} bytes"),
-                None => return Err(why),
+            if too_large == 0 {
+                return Err(why);
             }
-            key_price = if key_price == 0.0 { 200.0 } else { key_price * 3.0 };
         }
         Err(why)
     }
@@ -373,7 +373,7 @@ impl Circuit {
                     "ring degree {n} is not a power of two from 64 to 65536"
                 )));
             }
-            let depth = super::plan::network_depth(net);
+            let depth = super::levels::network_depth(net);
             let widths = if options.hide_weights { 2..=MAX_WIDTH } else { 1..=1 };
             for width in widths {
                 let search = Search { net, options, n, width };
@@ -389,10 +389,10 @@ impl Circuit {
                 }
             }
         }
-        let per_step = super::plan::network_levels(net);
+        let per_step = super::levels::network_levels(net);
         let layers = per_step.iter().map(|(name, l)| format!("'{name}' {l}")).collect::<Vec<_>>().join(", ");
         Err(PackedError::Depth {
-            depth: super::plan::network_depth(net),
+            depth: super::levels::network_depth(net),
             layers,
             largest: degrees.last().copied().unwrap_or(0),
             bits: options.precision_bits,
@@ -523,227 +523,5 @@ impl Circuit {
     #[must_use]
     pub fn keeps_plaintexts(&self) -> bool {
         self.plaintext_bytes() <= self.options.memory_bytes
-    }
-}
-
-/// Encoded weights of one output ciphertext.
-pub(super) fn encode_rows(
-    circuit: &Circuit,
-    op: &LinearOp,
-    ct: usize,
-    input_scale: f64,
-    encoder: &Encoder,
-) -> Result<PlainRows, PackedError> {
-    let params = &circuit.params;
-    let slots = circuit.program.slots;
-    let sums = &op.rotations.outputs[ct];
-    let level = circuit.level(op.level)?;
-    let scale = op.scale * circuit.step(op.level - 1) / input_scale;
-    let lists = sums.iter().map(|s| s.terms.clone()).collect();
-    let mut rows = PlainRows::new(params, level, scale, lists)?;
-    let mut values: Vec<Vec<Vec<f64>>> = sums.iter().map(|s| vec![Vec::new(); s.terms.len()]).collect();
-    let mut put = |sum: usize, term: usize, slot: usize, w: f64| {
-        let v = &mut values[sum][term];
-        if v.is_empty() {
-            v.resize(slots, 0.0);
-        }
-        v[slot] = w;
-    };
-    match &op.method {
-        Method::Rotate { input, form, split } => {
-            let mut at = BTreeMap::new();
-            for (k, s) in sums.iter().enumerate() {
-                for (t, &number) in s.terms.iter().enumerate() {
-                    let (i, baby) = op.rotations.inputs[number as usize];
-                    at.insert((i, baby, s.giant), (k, t));
-                }
-            }
-            let mut last = ((u32::MAX, 0), (0, 0, 0));
-            visit(&op.map, input, form, ct, split.offset, |diagonal, slot, w| {
-                if last.0 != diagonal {
-                    let (baby, giant) = split.cut(diagonal.1);
-                    let (k, t) = at[&(diagonal.0, baby, giant)];
-                    last = (diagonal, (k, t, giant));
-                }
-                let (k, t, giant) = last.1;
-                let inner = (slot as i64 + giant).rem_euclid(slots as i64) as usize;
-                put(k, t, inner, w);
-            });
-        }
-        Method::Replicated { outputs, copies, .. } => {
-            let part = slots / copies;
-            for (s, &f) in outputs[ct][..part].iter().enumerate() {
-                if f != EMPTY {
-                    op.map.row(f as usize, |tap, _, w| put(0, tap / copies, tap % copies * part + s, w));
-                }
-            }
-        }
-    }
-    for (k, v) in values.into_iter().enumerate() {
-        rows.set(encoder, k, &v)?;
-    }
-    Ok(rows)
-}
-
-/// Encoded biases, one for each output ciphertext, or none.
-pub(super) fn encode_bias(
-    circuit: &Circuit,
-    op: &LinearOp,
-    scale: f64,
-    encoder: &Encoder,
-) -> Result<Vec<Plaintext>, PackedError> {
-    if op.map.bias.iter().all(|b| *b == 0.0) {
-        return Ok(Vec::new());
-    }
-    let level = circuit.level(op.level - 1)?;
-    let bound = op.map.bias.iter().fold(0.0f64, |m, b| m.max(b.abs()));
-    op.output_slots()
-        .iter()
-        .map(|slots| {
-            let values: Vec<f64> =
-                slots.iter().map(|&f| if f == EMPTY { 0.0 } else { op.map.bias_of(f as usize) }).collect();
-            Ok(encoder.encode(&values, EncodeAt { level, scale, bound })?)
-        })
-        .collect()
-}
-
-/// What a circuit is, for people and benches.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    /// Packing asked for.
-    pub method: Packing,
-    /// Ring degree N.
-    pub ring_degree: usize,
-    /// Bits of security, 0 where the parameters are not secure.
-    pub security: u32,
-    /// log2 of the data primes.
-    pub data_prime_bits: Vec<f64>,
-    /// log2 of the special primes.
-    pub special_prime_bits: Vec<f64>,
-    /// log2 of the widest modulus of any sample.
-    pub modulus_bits: f64,
-    /// log2 of the scale of linear results.
-    pub scale_bits: f64,
-    /// Rescalings that the parameters allow.
-    pub levels: usize,
-    /// Levels that every step spends.
-    pub levels_spent: Vec<(String, usize)>,
-    /// Evaluation keys: bytes, and number of rotations.
-    pub key_bytes: u64,
-    /// Rotation keys.
-    pub rotation_keys: usize,
-    /// Client to server, an image.
-    pub upload_bytes: u64,
-    /// Server to client, an image.
-    pub download_bytes: u64,
-    /// Encoded weights.
-    pub plaintext_bytes: u64,
-    /// Whether they are kept between images.
-    pub keeps_plaintexts: bool,
-    /// Predicted peak of the server.
-    pub memory_bytes: u64,
-    /// Operations for an image.
-    pub counts: Counts,
-    /// All rotations for an image.
-    pub rotations: usize,
-    /// Error that holds but with probability 2^-40, in units of the output.
-    pub error_bound: f64,
-    /// 7.6 deviations of errors taken as independent.
-    pub error_typical: f64,
-    /// A line for every operation.
-    pub operations: Vec<String>,
-    /// Who learns what.
-    pub notes: Vec<String>,
-}
-
-impl Circuit {
-    /// What it is.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        let p = &self.params;
-        let bits = |q: u64| (q as f64).log2();
-        let data: Vec<f64> = (0..p.max_level().get()).map(|i| bits(p.data_prime(i))).collect();
-        let special: Vec<f64> = p.special_primes().iter().map(|q| bits(*q)).collect();
-        let all: f64 = data.iter().sum();
-        let keys: f64 = data[..p.key_level().get()].iter().chain(&special).sum();
-        let (error_bound, error_typical) = self.predicted_error();
-        let level = self.program.values[self.program.output].level;
-        let one = self.level(level).map_or(0, |l| p.ciphertext_bytes(l)) as u64;
-        let mut notes = vec!["the server learns shapes only; the client learns the output".to_owned()];
-        if let Some(bits) = self.flood_bits() {
-            notes.push(format!(
-                "the output is re-randomised and flooded by {bits} bits: weights stay hidden (2^-40)"
-            ));
-        } else {
-            notes.push("the output's ciphertext noise depends on the weights and is not hidden".to_owned());
-        }
-        Report {
-            method: self.options.method,
-            ring_degree: p.ring_degree(),
-            security: if p.is_secure() { 128 } else { 0 },
-            data_prime_bits: data,
-            special_prime_bits: special,
-            modulus_bits: all.max(keys),
-            scale_bits: self.program.scale.log2(),
-            levels: p.max_level().get() / self.program.width - 1,
-            levels_spent: self.spent.clone(),
-            key_bytes: self.key_bytes(),
-            rotation_keys: self.rotations.len(),
-            upload_bytes: self.upload_bytes(),
-            download_bytes: one * self.program.output_layout.cts.len() as u64,
-            plaintext_bytes: self.plaintext_bytes(),
-            keeps_plaintexts: self.keeps_plaintexts(),
-            memory_bytes: self.memory_bytes(),
-            counts: self.counts,
-            rotations: self.counts.rotations(),
-            error_bound,
-            error_typical,
-            operations: self.describe(),
-            notes,
-        }
-    }
-
-    /// One line for every operation: method, layout, rotations and products.
-    #[must_use]
-    pub fn describe(&self) -> Vec<String> {
-        let program = &self.program;
-        let line = |op: &Op| {
-            let out = &program.values[op.output()];
-            let head =
-                format!("{}: level {} -> {}, ", op.name(), program.values[op.inputs()[0]].level, out.level);
-            let tail = match op {
-                Op::Linear(l) => {
-                    let w = l.rotations.work(&l.folds);
-                    let how = match &l.method {
-                        Method::Rotate { split, form, .. } => format!(
-                            "baby steps to {} and giant steps over {}{}",
-                            split.base,
-                            form.layout().grid.map_or_else(
-                                || format!("a flat layout of period {}", form.layout().period),
-                                |g| format!(
-                                    "a {}x{} grid, gap {:?}, blocks of {}",
-                                    g.rows, g.cols, g.gap, g.block
-                                )
-                            ),
-                            if l.folds.is_empty() { "" } else { ", folded" }
-                        ),
-                        Method::Replicated { copies, layout, .. } => format!(
-                            "copies made by the client, {copies} a ciphertext, period {} of {}",
-                            layout.period, program.slots
-                        ),
-                    };
-                    format!(
-                        "{} -> {} ciphertexts, {how}: {} + {} + {} rotations (hoisted, giant, folds), {} products, {} keys",
-                        program.values[l.input].cts, out.cts, w.babies, w.giants, w.folds, w.products, w.keys
-                    )
-                }
-                Op::Polynomial { members, coefficients, .. } => {
-                    format!("degree {}, {} ciphertexts, {members} summed", coefficients.len() - 1, out.cts)
-                }
-                Op::Add { .. } => format!("{} ciphertexts", out.cts),
-            };
-            head + &tail
-        };
-        program.ops.iter().map(line).collect()
     }
 }

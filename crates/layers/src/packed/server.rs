@@ -2,8 +2,9 @@
 
 use super::circuit::{LinearOp, Op};
 use super::client::EvaluationKeys;
-use super::compile::{encode_bias, encode_rows, Circuit};
+use super::compile::Circuit;
 use super::cost::Counts;
+use super::encode::{encode_bias, encode_rows};
 use super::machine::{run, Machine};
 use super::simulate::Simulator;
 use super::PackedError;
