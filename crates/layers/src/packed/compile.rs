@@ -222,7 +222,10 @@ impl Search<'_> {
             let mut program = program.clone();
             program.set_scale(f64::from(scale_bits).exp2());
             let key_level = program.key_level() * self.width;
-            let fitting = (self.first_bits(scale_bits)..=50 * self.width as u32)
+            let fitting = [0, 4, 8, 12]
+                .into_iter()
+                .map(|more| self.first_bits(scale_bits) + more)
+                .filter(|first| *first <= 50 * self.width as u32)
                 .filter_map(|first| primes(self.n, depth, self.width, scale_bits, first, special))
                 .filter(|spec| self.secure(spec, key_level));
             let mut next = scale_bits + 1;
