@@ -25,7 +25,10 @@ Calibration = Union[Array, Mapping[str, Array], None]
 
 TRUST = ("non-interactive", "client-aided", "two-party")
 GIB = 1 << 30
-SEEN_FACTOR = 1.5
+# max_error of a calibrated plan (docs/parameters.md): so many times the largest deviation that calibration showed, and at least so
+# many times the root of its mean square
+SEEN_FACTOR = 2.0
+SEEN_DEVIATIONS = 6.0
 RANGE_ATTEMPTS = 12
 
 
@@ -215,7 +218,7 @@ class _Planner:
 
     def plan(self, ranges: Ranges, weight_bits: int, activation_bits: int | str) -> tuple[Plan, Lowered, Prediction]:
         forms = choose_forms(self.graph, ranges.limit)
-        quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree)
+        quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree, ranges.mean)
         lowered = lower(self.graph, forms, quantisation)
         document: dict[str, Any] = {
             "version": VERSION,
@@ -260,20 +263,33 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
     return said
 
 
-def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> dict[str, float]:
-    """Largest deviation of every output from the float run on the calibration data."""
+@dataclass(frozen=True)
+class _Seen:
+    """Deviation of an output from the float run on the calibration data: the largest, and the root mean square."""
+
+    largest: float
+    root_mean_square: float
+
+
+def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> dict[str, _Seen]:
     from ..reference.numpy import run
 
-    return {name: float(np.abs(value - ranges.floats[name]).max(initial=0.0)) for name, value in run(plan, samples).items()}
+    found = {}
+    for name, value in run(plan, samples).items():
+        off = np.abs(value - ranges.floats[name])
+        found[name] = _Seen(float(off.max(initial=0.0)), float(np.sqrt(np.square(off).mean())) if off.size else 0.0)
+    return found
 
 
-def _finish(plan: Plan, prediction: Prediction, seen: dict[str, float] | None) -> Plan:
+def _finish(plan: Plan, prediction: Prediction, seen: dict[str, _Seen] | None) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
-        errors[name] = {"max_error": prediction.estimate[name], "worst_error": worst}
+        spread = prediction.estimate[name]
+        errors[name] = {"max_error": spread, "worst_error": worst, "propagated_error": spread}
         if seen is not None:
-            errors[name]["max_error"] = min(max(prediction.estimate[name], SEEN_FACTOR * seen[name]), worst)
-            errors[name]["seen_error"] = seen[name]
+            likely = max(SEEN_FACTOR * seen[name].largest, SEEN_DEVIATIONS * seen[name].root_mean_square)
+            errors[name]["max_error"] = min(likely, worst)
+            errors[name]["seen_error"] = seen[name].largest
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
     plan.validate()

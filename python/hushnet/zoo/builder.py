@@ -116,15 +116,15 @@ class Net:
         attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": list(pads), "group": groups}
         return self._node("Conv", name, [x.name, *names], (out, oh, ow), value, **attributes)
 
-    def batch_norm(self, name: str, x: Tensor, *, gain: float = 1.0) -> Tensor:
-        """BatchNormalization over the channels, scale near ``gain`` and shift near 0."""
+    def batch_norm(self, name: str, x: Tensor, *, gain: float = 1.0, centre: float = 0.0) -> Tensor:
+        """BatchNormalization over the channels, scale near ``gain`` and shift near ``centre``."""
         channels = x.shape[0]
         mean = variance = np.zeros(0)
         if x.value is not None:
             mean, variance = exact.moments(x.value)
             variance = np.maximum(variance, _SMALLEST_VARIANCE)
         scale = self._parameter(f"{name}.scale", (channels,), lambda: gain * (1 + self._bell(f"{name}.scale", (channels,), 0.1)))
-        shift = self._parameter(f"{name}.shift", (channels,), lambda: self._bell(f"{name}.shift", (channels,), 0.1))
+        shift = self._parameter(f"{name}.shift", (channels,), lambda: centre + self._bell(f"{name}.shift", (channels,), 0.1))
         mean = self._parameter(f"{name}.mean", (channels,), lambda: mean)
         variance = self._parameter(f"{name}.variance", (channels,), lambda: variance)
         value = None
@@ -136,11 +136,20 @@ class Net:
         return self._node("BatchNormalization", name, [x.name, *names], x.shape, value, epsilon=EPSILON)
 
     def conv_norm(
-        self, name: str, x: Tensor, out: int, kernel: int, *, act: Optional[str] = "relu", gain: float = 1.0, **options: Any
+        self,
+        name: str,
+        x: Tensor,
+        out: int,
+        kernel: int,
+        *,
+        act: Optional[str] = "relu",
+        gain: float = 1.0,
+        centre: float = 0.0,
+        **options: Any,
     ) -> Tensor:
-        """Convolution without bias, BatchNormalization, activation (None: linear)."""
+        """Convolution without bias, BatchNormalization (see there), activation (None: linear)."""
         x = self.conv(f"{name}.conv", x, out, kernel, bias=False, deviation=None, **options)
-        x = self.batch_norm(f"{name}.norm", x, gain=gain)
+        x = self.batch_norm(f"{name}.norm", x, gain=gain, centre=centre)
         return x if act is None else self.act(f"{name}.{act}", x, act)
 
     def fc(self, name: str, x: Tensor, out: int, *, bias: bool = True, last: bool = False) -> Tensor:
