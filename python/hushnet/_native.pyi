@@ -164,7 +164,7 @@ def connect(
     idle_timeout: float = 600.0,
     memory_limit: Optional[int] = None,
 ) -> Client:
-    """Connects to ``ws://host:port`` or ``wss://host:port`` and receives the server's plan.
+    """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
     Args:
         ca: PEM file of the authorities to trust; without it those of the system.
@@ -217,8 +217,8 @@ def max_modulus_bits(ring_degree: int) -> Optional[int]:
 
 def batch_stage_parameters(
     ring_degree: int, weight_l2: float, output_bound: int, shared_mask: bool
-) -> tuple[int, int, int, float]:
-    """``(modulus_bits, delta_bits, drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
+) -> tuple[int, int, int, int, float]:
+    """``(modulus_bits, delta_bits, drop_bits, mask_drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
 
 def packed_stage_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, float, float]:
     """``(response_bits, noise_bits, off_by_one_fraction)`` of a packed layer on shares; ValueError when no parameters hold."""
@@ -233,3 +233,9 @@ def packed_weight_l2(geometry_json: str, ring_degree: int, weights: NDArray[np.i
 def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
+
+def cost_units() -> list[tuple[str, str]]:
+    """Name and meaning of every unit cost that :func:`measure_unit` measures."""
+
+def measure_unit(name: str, seconds: float) -> float:
+    """Seconds of one thread for one unit of work, measured for about ``seconds``; ValueError for an unknown name."""

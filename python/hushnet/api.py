@@ -187,5 +187,5 @@ class Connection:
 
 
 def connect(url: str, *, ca: Optional[str] = None, insecure_tls: bool = False) -> Connection:
-    """Connects to ``ws://host:port/ws`` or ``wss://host:port/ws`` and receives the public part of the plan."""
+    """Connects to ``hush://host:port`` (``hushs://`` with TLS; ``ws://`` and ``wss://`` through proxies) and receives the public part of the plan."""
     return Connection(_native.connect(url, ca=ca, insecure_tls=insecure_tls))

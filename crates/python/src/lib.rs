@@ -41,6 +41,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
     two_party_planning::register(m)?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! What one unit of each kind of work costs on this machine: one row, one function each (`hushnet calibrate`).
 //!
-//! A cost is the least of several runs, in seconds of one thread. To add one: a function, and a row in [`UNITS`].
+//! A cost is in seconds of processor time. To add one: a function, and a row in [`UNITS`].
 
+use crate::compute::Compute;
 use crate::error::Error;
 use hushnet_layers::batch::{BatchLinear, Conv2d, Geometry, Tile, Tiling};
 use hushnet_ring::{pack, simd, AlignedWords, Prg};
@@ -9,6 +10,7 @@ use hushnet_rlwe::{batch_server, BatchContext, BatchStageSpec, ClientKey, MaskId
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Ring degree that words are measured at.
@@ -30,11 +32,7 @@ pub const UNITS: &[Unit] = &[
         about: "one ciphertext word times one weight, in a layer with many inputs and outputs",
         measure: word_product,
     },
-    Unit {
-        name: "narrow_product",
-        about: "the same in a depthwise convolution",
-        measure: narrow_product,
-    },
+    Unit { name: "narrow_product", about: "the same in a depthwise convolution", measure: narrow_product },
     Unit {
         name: "encrypt_word",
         about: "one word of an upload, with a transformed mask, packed",
@@ -56,24 +54,40 @@ pub const UNITS: &[Unit] = &[
 ];
 
 impl Unit {
-    /// Measures for about `time`; seconds.
+    /// Measures for about `time`; seconds of processor time, so that other load disturbs little.
     ///
     /// # Errors
-    /// [`Error`] when the system refuses sockets or randomness.
+    /// [`Error`] when the system refuses threads, sockets or randomness.
     pub fn measure(&self, time: Duration) -> Result<f64, Error> {
-        (self.measure)(time)
+        // A pool of one thread: what runs in parallel otherwise is counted here as well.
+        Compute::with_threads(1)?.run(|| (self.measure)(time))
     }
 }
 
-/// Least seconds of one call, over as many calls as fit in `time` (at least three).
+/// Seconds that this thread has run, where the system tells (Linux), else wall-clock seconds.
+fn clock() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let scheduled = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ran = scheduled.as_deref().and_then(|line| line.split(' ').next()?.parse::<f64>().ok());
+    ran.map_or_else(|| START.get_or_init(Instant::now).elapsed().as_secs_f64(), |ns| ns * 1e-9)
+}
+
+/// Seconds of one call: the least of as many groups of calls as fit in `time` (at least three).
 fn least(time: Duration, mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    f()?;
+    let start = clock();
+    f()?;
+    // Groups of a millisecond: reading the clock takes about one microsecond.
+    let calls = (1e-3 / (clock() - start).max(1e-8)).ceil().clamp(1.0, 1e5) as usize;
     let start = Instant::now();
-    let (mut best, mut calls) = (f64::INFINITY, 0);
-    while calls < 3 || start.elapsed() < time {
-        let call = Instant::now();
-        f()?;
-        best = best.min(call.elapsed().as_secs_f64());
-        calls += 1;
+    let (mut best, mut groups) = (f64::INFINITY, 0);
+    while groups < 3 || start.elapsed() < time {
+        let group = clock();
+        for _ in 0..calls {
+            f()?;
+        }
+        best = best.min((clock() - group) / calls as f64);
+        groups += 1;
     }
     Ok(best)
 }
@@ -106,12 +120,18 @@ fn products(time: Duration, conv: Conv2d) -> Result<f64, Error> {
 fn word_product(time: Duration) -> Result<f64, Error> {
     let pads = [0; 4];
     let (input, output) = ([96, 4, 4], [96, 4, 4]);
-    products(time, Conv2d { input, output, kernel: [1; 2], stride: [1; 2], pads, dilation: [1; 2], groups: 1 })
+    products(
+        time,
+        Conv2d { input, output, kernel: [1; 2], stride: [1; 2], pads, dilation: [1; 2], groups: 1 },
+    )
 }
 
 fn narrow_product(time: Duration) -> Result<f64, Error> {
     let (input, output, pads) = ([32, 8, 8], [32, 8, 8], [1; 4]);
-    products(time, Conv2d { input, output, kernel: [3; 2], stride: [1; 2], pads, dilation: [1; 2], groups: 32 })
+    products(
+        time,
+        Conv2d { input, output, kernel: [3; 2], stride: [1; 2], pads, dilation: [1; 2], groups: 32 },
+    )
 }
 
 /// A client and parameters of a usual stage.
@@ -124,12 +144,8 @@ struct Client {
 
 impl Client {
     fn new() -> Result<Self, Error> {
-        let spec = BatchStageSpec {
-            ring_degree: N,
-            weight_l2: 500.0,
-            output_bound: 1 << 22,
-            shared_mask: true,
-        };
+        let spec =
+            BatchStageSpec { ring_degree: N, weight_l2: 500.0, output_bound: 1 << 22, shared_mask: true };
         let params = spec.choose().map_err(|e| Error::Internal(e.to_string()))?;
         let (context, mut noise) = (BatchContext::new(N)?, Prg::from_os()?);
         let key = ClientKey::generate(&context, &mut noise)?;
@@ -177,8 +193,9 @@ fn mask_word(time: Duration) -> Result<f64, Error> {
 fn transform_word(time: Duration) -> Result<f64, Error> {
     let context = BatchContext::new(N)?;
     let (mut hat, words) = (context.zero_words_hat(40)?, vec![77; N]);
-    let seconds =
-        least(time, || Ok(context.multiplier().words_hat_into(&words, black_box(&mut hat)).map_err(Error::from)?))?;
+    let seconds = least(time, || {
+        Ok(context.multiplier().words_hat_into(&words, black_box(&mut hat)).map_err(Error::from)?)
+    })?;
     Ok(seconds / N as f64)
 }
 
@@ -194,39 +211,27 @@ fn server_word(time: Duration) -> Result<f64, Error> {
 }
 
 fn loopback_byte(time: Duration) -> Result<f64, Error> {
-    const BYTES: usize = 32 << 20;
-    const PIECE: usize = 4 << 20;
+    const PIECE: usize = 1 << 20;
     let io = |e: std::io::Error| Error::from(crate::error::TransportError::Io(e.to_string()));
     let listener = TcpListener::bind("127.0.0.1:0").map_err(io)?;
     let mut near = TcpStream::connect(listener.local_addr().map_err(io)?).map_err(io)?;
     let (mut far, _) = listener.accept().map_err(io)?;
-    let reader = std::thread::spawn(move || -> std::io::Result<()> {
+    let reader = std::thread::spawn(move || -> std::io::Result<f64> {
         let mut buffer = vec![0; PIECE];
-        let mut received = 0;
-        loop {
-            let read = far.read(&mut buffer)?;
-            received += read;
-            if read == 0 {
-                return Ok(());
-            }
-            if received >= BYTES {
-                received -= BYTES;
-                far.write_all(&[1])?;
-            }
-        }
+        let start = clock();
+        while far.read(&mut buffer)? > 0 {}
+        Ok(clock() - start)
     });
     let piece = vec![1; PIECE];
-    let seconds = least(time, || {
-        for _ in 0..BYTES / PIECE {
-            near.write_all(&piece).map_err(io)?;
-        }
-        near.read_exact(&mut [0]).map_err(io)
-    })?;
+    let (start, begun, mut sent) = (Instant::now(), clock(), 0);
+    while sent < 16 * PIECE || start.elapsed() < time {
+        near.write_all(&piece).map_err(io)?;
+        sent += PIECE;
+    }
     drop(near);
-    let ended = reader.join().map_err(|_| Error::Internal("the reading thread failed".into()))?;
-    ended.map_err(io)?;
-    // Two threads were at work.
-    Ok(2.0 * seconds / BYTES as f64)
+    let writing = clock() - begun;
+    let reading = reader.join().map_err(|_| Error::Internal("the reading thread failed".into()))?;
+    Ok((writing + reading.map_err(io)?) / sent as f64)
 }
 
 #[cfg(test)]

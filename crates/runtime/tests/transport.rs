@@ -34,10 +34,6 @@ fn url_over(carrier: &str, server: &Server) -> String {
     format!("{carrier}://{}", server.address())
 }
 
-fn url(server: &Server) -> String {
-    url_over("ws", server)
-}
-
 fn open(url: &str, options: &ConnectOptions) -> Result<Client, Error> {
     Client::open(Box::new(connect(url, options)?), ClientOptions::default())
 }

@@ -1,4 +1,4 @@
-"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, zoo."""
+"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, calibrate, zoo."""
 
 from __future__ import annotations
 
@@ -169,13 +169,14 @@ def serve(
     if threads:
         options["threads"] = threads
     handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
-    scheme = "wss" if tls else "ws"
-    url = f"{scheme}://{host}:{handle.port}/ws"
+    scheme = "hushs" if tls else "hush"
+    url = f"{scheme}://{host}:{handle.port}"
+    websocket = f"{'wss' if tls else 'ws'}://{host}:{handle.port}/ws"
     if as_json:
-        print(json.dumps({"url": url, "port": handle.port}), flush=True)
+        print(json.dumps({"url": url, "websocket": websocket, "port": handle.port}), flush=True)
     else:
         out.print(report.trust_text(model.plan))
-        out.print(f"Serving {model.plan.document['name']} at {url} (Ctrl-C ends).")
+        out.print(f"Serving {model.plan.document['name']} at {url} and {websocket} (Ctrl-C ends).")
     try:
         handle.join()
     except KeyboardInterrupt:
@@ -184,7 +185,7 @@ def serve(
 
 @app.command()
 def infer(
-    url: str = typer.Argument(..., help="ws://host:port or wss://host:port"),
+    url: str = typer.Argument(..., help="hush://host:port or hushs://host:port (TLS); ws:// and wss:// through proxies"),
     images: Path = typer.Argument(..., help="Inputs (.npy, .npz, or MNIST IDX)."),
     output: Optional[Path] = typer.Option(None, "-o", "--output"),
     ca: Optional[Path] = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
@@ -245,6 +246,24 @@ def demo(
     result = run_demo(out_dir, images, quiet=as_json)
     if as_json:
         emit(result)
+
+
+@app.command("calibrate")
+def calibrate_(
+    output: Optional[Path] = typer.Option(None, "-o", "--output", help="File to write (default: the user's, which the planner then reads)."),
+    seconds: float = typer.Option(0.3, min=0.01, max=60, help="Time for each unit cost."),
+    as_json: bool = Json,
+) -> None:
+    """Measure what each kind of work costs on this machine, for predicted times."""
+    from hushnet.calibrate import rows
+
+    found, path = hushnet.calibrate(output, seconds=seconds)
+    if as_json:
+        emit({"path": str(path), "unit_costs": found})
+        return
+    for row in rows():
+        out.print(f"{row.name:16} {found[row.name] * 1e9:9.4f} ns  {row.about}", highlight=False)
+    out.print(f"Wrote {path}; HUSHNET_UNIT_COSTS names another file.", highlight=False)
 
 
 @app.command("zoo")

@@ -39,7 +39,7 @@ class Options:
     Attributes:
         margin: planned range over the largest calibrated value.
         ring_degree: 2048 or 4096; None for the smallest that fits.
-        mask: "auto", "shared" or "fresh".
+        mask: "auto", "shared", "fresh" or "sent" (docs/plan-format.md).
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
         tiles: "auto", or "one" tile a layer.

@@ -66,11 +66,16 @@ impl Layer {
     }
 }
 
-/// The bytes of packed polynomials, cut by ranges of words. One thread works on a range, so that no lock is waited for.
+/// The bytes of packed polynomials, cut by ranges of words.
 struct Cut<'a> {
     range_words: usize,
-    pieces: Vec<Mutex<Vec<&'a mut [u8]>>>,
+    pieces: Vec<Pieces<'a>>,
 }
+
+/// One range of every polynomial. One thread works on it, so that nobody waits for the lock; aligned so that locks of different
+/// threads do not share a cache line.
+#[repr(align(128))]
+struct Pieces<'a>(Mutex<Vec<&'a mut [u8]>>);
 
 impl<'a> Cut<'a> {
     /// Ranges are multiples of eight words: whole bytes.
@@ -85,7 +90,7 @@ impl<'a> Cut<'a> {
                 list.push(piece);
             }
         }
-        Self { range_words, pieces: pieces.into_iter().map(Mutex::new).collect() }
+        Self { range_words, pieces: pieces.into_iter().map(|p| Pieces(Mutex::new(p))).collect() }
     }
 
     fn with<T>(
@@ -95,7 +100,7 @@ impl<'a> Cut<'a> {
         f: impl FnOnce(&mut [u8]) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let list = self.pieces.get(range.start / self.range_words);
-        let mut list = list.map(|l| l.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut list = list.map(|l| l.0.lock().unwrap_or_else(PoisonError::into_inner));
         match list.as_mut().and_then(|l| l.get_mut(position)) {
             Some(piece) => f(piece),
             None => Err(Error::Internal("an output outside of its tile".into())),

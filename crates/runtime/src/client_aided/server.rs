@@ -39,6 +39,8 @@ enum Part<'a> {
     Body(&'a [u8]),
     /// The public masks of a block, or those that all blocks share.
     Mask { masks: &'a Masks, block: Option<u32> },
+    /// The masks as they were sent.
+    Sent(&'a [u8]),
 }
 
 /// What a session keeps from block to block.
@@ -236,12 +238,12 @@ impl ServerPlan {
     ) -> Result<(), Error> {
         let Session { masks, windows, buffer } = session;
         for (index, stage, layer) in self.jobs() {
-            let fresh = stage.mask == MaskMode::Fresh;
+            let fresh = stage.mask != MaskMode::Shared;
             let (mut body, mut mask) = self.compute.run(|| -> Result<_, Error> {
                 let body = windows.take(index, false, layer)?;
                 Ok((body, fresh.then(|| windows.take(index, true, layer)).transpose()?))
             })?;
-            let drop = stage.params.drop_bits();
+            let dropped = (stage.params.drop_bits(), stage.params.mask_drop_bits());
             for tile in 0..stage.tiles.len() {
                 let request = channel.recv()?;
                 let start = Instant::now();
@@ -251,6 +253,8 @@ impl ServerPlan {
                     tile as u32,
                     stage.request_bytes(tile),
                 )?;
+                let (bodies, sent) =
+                    payload.split_at(payload.len() / if stage.mask == MaskMode::Sent { 2 } else { 1 });
                 let length = stage.response_bytes(tile);
                 let mut frame = FrameBuilder::reuse(
                     std::mem::take(buffer),
@@ -261,12 +265,15 @@ impl ServerPlan {
                 )?;
                 let job = TileJob { index, stage, layer, tile };
                 self.compute.run(|| {
-                    let (c0, c1) = frame.payload_mut().split_at_mut(if fresh { length / 2 } else { length });
-                    job.compute(Part::Body(payload), &mut body, drop, c0)?;
+                    let (c0, c1) = frame.payload_mut().split_at_mut(stage.response_body_bytes(tile));
+                    job.compute(Part::Body(bodies), &mut body, dropped.0, c0)?;
                     match &mut mask {
                         Some(window) => {
-                            let part = Part::Mask { masks: &*masks, block: Some(block) };
-                            job.compute(part, window, drop, c1)
+                            let part = match stage.mask {
+                                MaskMode::Sent => Part::Sent(sent),
+                                _ => Part::Mask { masks: &*masks, block: Some(block) },
+                            };
+                            job.compute(part, window, dropped.1, c1)
                         }
                         None => Ok(()),
                     }
@@ -292,7 +299,7 @@ impl TileJob<'_> {
         let bytes = pack::packed_len(n, k);
         let fill = |position: usize, range: Range<usize>, words: &mut [u64]| -> Result<(), Error> {
             match part {
-                Part::Body(payload) => {
+                Part::Body(payload) | Part::Sent(payload) => {
                     // Ranges are whole bytes.
                     let at = |word: usize| position * bytes + word * k as usize / 8;
                     Ok(pack::unpack(&payload[at(range.start)..at(range.end)], k, words)?)

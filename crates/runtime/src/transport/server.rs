@@ -286,7 +286,7 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, TransportError> {
 fn session_bytes(plan: &Plan) -> u64 {
     let (mut largest, mut all, mut frames) = (0, 0_u64, 0);
     for s in plan.stages().iter().filter_map(crate::plan::Stage::linear) {
-        let parts = if s.mask == crate::plan::MaskMode::Fresh { 2 } else { 1 };
+        let parts = if s.mask == crate::plan::MaskMode::Shared { 1 } else { 2 };
         let row = s.geometry.input_rows().1 as u64 * 8 * (s.params.ring_degree() as u64 + 136);
         let window = s.tiling().map_or(0, |t| t.window_rows() as u64).saturating_mul(row * parts);
         largest = window.max(largest);
