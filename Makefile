@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: setup demo test test-rust test-python lint licences bench-quick clean
+.PHONY: setup demo test test-rust test-python lint licences bench-quick peers clean
 
 setup: $(VENV)/.built
 
@@ -53,6 +53,16 @@ licences: setup
 bench-quick: setup
 	@for name in $$($(BIN)/hushnet bench --list --json | $(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.load(sys.stdin)])'); do \
 		echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
+
+# Rivals from PyPI for the benchmarks, each in an environment of its own (bench/peers).
+PEERS ?= $(or $(HUSHNET_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet-peers)
+peers: $(PEERS)/spu/.installed
+
+$(PEERS)/spu/.installed:
+	@command -v python3.11 >/dev/null || { echo "SPU has wheels for Python 3.11 only"; exit 1; }
+	@echo "== SPU 0.9.5 in $(@D)"
+	@python3.11 -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check spu==0.9.5
+	@touch $@
 
 clean:
 	rm -rf $(VENV) target out

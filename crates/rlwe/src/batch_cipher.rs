@@ -35,6 +35,31 @@ impl Drop for CipherScratch {
     }
 }
 
+impl CipherScratch {
+    /// Room for a product.
+    pub(crate) fn product(&mut self) -> &mut MulScratch {
+        &mut self.product
+    }
+
+    /// Room for a product, and N words.
+    pub(crate) fn product_and_words(&mut self) -> (&mut MulScratch, &mut AlignedWords) {
+        (&mut self.product, &mut self.words)
+    }
+
+    /// Room for a transformed polynomial modulo 2^k, for a product, and N words.
+    pub(crate) fn parts(
+        &mut self,
+        multiplier: &ExactMultiplier,
+        k: u32,
+    ) -> Result<(&mut WordsHat, &mut MulScratch, &mut AlignedWords), CipherError> {
+        let hat = match self.hat.take() {
+            Some(hat) if hat.modulus_bits() == k => hat,
+            _ => multiplier.zero_words_hat(k)?,
+        };
+        Ok((self.hat.insert(hat), &mut self.product, &mut self.words))
+    }
+}
+
 /// The server's combination of masks, `sum_k W_ok a_k`, as the client has it.
 #[derive(Clone, Copy)]
 pub enum MaskSum<'a> {

@@ -10,6 +10,7 @@ pub mod error;
 pub mod local;
 pub mod plan;
 pub mod program;
+pub mod session;
 pub mod trace;
 pub mod transport;
 pub mod two_party;

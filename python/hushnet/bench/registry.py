@@ -26,9 +26,17 @@ class Benchmark:
 
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
-    from hushnet.bench import cryptonets_relu, mobilenetv2, two_party
+    from hushnet.bench import cryptonets_relu, mobilenetv2, relu, rotation_free, two_party, two_party_layers
 
-    return {b.name: b for b in (cryptonets_relu.BENCHMARK, mobilenetv2.BENCHMARK, *two_party.BENCHMARKS)}
+    known = [
+        cryptonets_relu.BENCHMARK,
+        mobilenetv2.BENCHMARK,
+        relu.BENCHMARK,
+        rotation_free.BENCHMARK,
+        two_party_layers.BENCHMARK,
+        *two_party.BENCHMARKS,
+    ]
+    return {b.name: b for b in known}
 
 
 def machine() -> dict[str, Any]:

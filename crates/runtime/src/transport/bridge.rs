@@ -5,16 +5,33 @@ use crate::error::{Error, TransportError};
 use crate::wire::Frame;
 use bytes::Bytes;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 /// Frames that wait on their way out, and by default on their way in: as many as a client may have in flight, so that a client
 /// never waits for the server while the server waits for it.
 pub(super) const DEPTH: usize = crate::client_aided::IN_FLIGHT;
 
-/// What the reader hands to the session.
-pub(super) enum Incoming {
+/// What may wait for a session: frames, and bytes of them. Beyond either, nothing more is read from the socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queue {
+    pub frames: usize,
+    pub bytes: u64,
+}
+
+/// Unit in which waiting bytes are counted; what a frame costs at least.
+const GRAIN: u64 = 1 << 10;
+
+/// What the reader hands to the session; a frame holds its part of the waiting bytes until it is taken.
+enum Incoming {
+    Frame(Bytes, OwnedSemaphorePermit),
+    Failed(Error),
+}
+
+/// What comes from a carrier.
+pub(super) enum Arrival {
     /// A whole message, not looked into.
     Frame(Bytes),
     /// What came cannot be a frame, or the carrier failed.
@@ -24,7 +41,7 @@ pub(super) enum Incoming {
 /// The receiving half of a carrier.
 pub(super) trait Source: Send + 'static {
     /// The next message; `None` when the peer has closed.
-    fn next(&mut self) -> impl Future<Output = Option<Incoming>> + Send;
+    fn next(&mut self) -> impl Future<Output = Option<Arrival>> + Send;
 
     /// Reads and forgets what still comes, so that the peer gets to hear the last words.
     fn discard(&mut self) -> impl Future<Output = ()> + Send;
@@ -71,17 +88,29 @@ pub(super) async fn run(
     (mut source, mut sink): (impl Source, impl Sink),
     phase: watch::Receiver<Phase>,
     (handshake, idle): (Duration, Duration),
-    depth: usize,
+    queue: Queue,
     session: impl FnOnce(Bridge) + Send + 'static,
 ) {
-    let (to_session, incoming) = mpsc::channel(depth);
+    let (to_session, incoming) = mpsc::channel(queue.frames);
+    let most =
+        u32::try_from(queue.bytes / GRAIN).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32).max(1);
+    let waiting = Arc::new(Semaphore::new(most as usize));
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();
     let (traffic, limit) = (Traffic::default(), usize::MAX);
     let bridge =
         Bridge { incoming, outgoing, phase, runtime, handshake, idle, traffic, limit, resting: false };
     let reader = tokio::spawn(async move {
-        while let Some(message) = source.next().await {
+        while let Some(arrival) = source.next().await {
+            let message = match arrival {
+                Arrival::Frame(bytes) => {
+                    let grains = (bytes.len() as u64).div_ceil(GRAIN).clamp(1, u64::from(most)) as u32;
+                    // Never closed.
+                    let Ok(permit) = waiting.clone().acquire_many_owned(grains).await else { break };
+                    Incoming::Frame(bytes, permit)
+                }
+                Arrival::Failed(e) => Incoming::Failed(e),
+            };
             let last = matches!(message, Incoming::Failed(_));
             if to_session.send(message).await.is_err() || last {
                 break;
@@ -154,7 +183,8 @@ impl Channel for Bridge {
             Some(Err(_)) => Err(TransportError::Timeout { seconds: limit.as_secs() }.into()),
             Some(Ok(None)) => Err(TransportError::Closed.into()),
             Some(Ok(Some(Incoming::Failed(e)))) => Err(e),
-            Some(Ok(Some(Incoming::Frame(bytes)))) => {
+            Some(Ok(Some(Incoming::Frame(bytes, permit)))) => {
+                drop(permit);
                 self.traffic.received += bytes.len() as u64;
                 check_limit(bytes.len(), self.limit)?;
                 Ok(Frame::parse(bytes)?)

@@ -1,6 +1,6 @@
 //! The server's end of a connection without WebSocket, and how it is told from HTTP on the same port.
 
-use super::bridge::{Incoming, Sink, Source};
+use super::bridge::{Arrival, Sink, Source};
 use super::server::{serve_raw, Shared};
 use super::tls;
 use crate::error::{Error, TransportError};
@@ -122,10 +122,10 @@ impl<R: AsyncRead + Send + Unpin + 'static> Receiver<R> {
 }
 
 impl<R: AsyncRead + Send + Unpin + 'static> Source for Receiver<R> {
-    async fn next(&mut self) -> Option<Incoming> {
+    async fn next(&mut self) -> Option<Arrival> {
         match self.frame().await {
-            Ok(frame) => frame.map(Incoming::Frame),
-            Err(e) => Some(Incoming::Failed(e)),
+            Ok(frame) => frame.map(Arrival::Frame),
+            Err(e) => Some(Arrival::Failed(e)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The server: bare frames, `/ws`, `/healthz` and `/metrics` on one port.
 
-use super::bridge::{self, Bridge, Phase, Sink, Source};
+use super::bridge::{self, Bridge, Phase, Queue, Sink, Source};
 use super::metrics::{Metrics, Stats};
 use super::raw_server::{self, Door};
 use super::record::{self, Recording};
@@ -70,6 +70,9 @@ impl Default for ServerLimits {
 /// Called with the measurements of every session that ended well.
 pub type OnSession = Arc<dyn Fn(&ServerTrace) + Send + Sync>;
 
+/// Called with the measurements of every two-party session that ended well.
+pub type OnTwoParty = Arc<dyn Fn(&TwoPartyTrace) + Send + Sync>;
+
 /// How a server runs.
 #[derive(Clone, Default)]
 pub struct ServerOptions {
@@ -83,6 +86,8 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// Called when a session ended well.
     pub on_session: Option<OnSession>,
+    /// Called when a two-party session ended well.
+    pub on_two_party: Option<OnTwoParty>,
     /// A file to which everything that clients encrypt is appended as it came: all that this server sees of their inputs.
     pub record: Option<PathBuf>,
 }
@@ -122,11 +127,11 @@ impl Served {
         }
     }
 
-    /// Frames that wait for a session.
-    fn depth(&self) -> usize {
+    /// What may wait for a session.
+    fn queue(&self) -> Queue {
         match self {
-            Self::ClientAided(_) => bridge::DEPTH,
-            Self::TwoParty(model) => frames::frames_in_flight(model),
+            Self::ClientAided(_) => Queue { frames: bridge::DEPTH, bytes: u64::MAX },
+            Self::TwoParty(model) => Queue { frames: Semaphore::MAX_PERMITS, bytes: model.queue_bytes() },
         }
     }
 
@@ -156,6 +161,7 @@ pub(super) struct Shared {
     phase: watch::Sender<Phase>,
     limits: ServerLimits,
     on_session: Option<OnSession>,
+    on_two_party: Option<OnTwoParty>,
     record: Mutex<Option<File>>,
     recording: bool,
 }
@@ -196,6 +202,7 @@ impl Server {
             phase: watch::Sender::new(Phase::Running),
             limits,
             on_session: options.on_session.clone(),
+            on_two_party: options.on_two_party.clone(),
             recording: record.is_some(),
             record: Mutex::new(record),
         });
@@ -373,9 +380,9 @@ impl Shared {
 
     /// One session over a carrier.
     async fn pump(self: &Arc<Self>, carrier: (impl Source, impl Sink), slot: OwnedSemaphorePermit) {
-        let (shared, phase, depth) = (self.clone(), self.phase.subscribe(), self.plan.depth());
+        let (shared, phase, queue) = (self.clone(), self.phase.subscribe(), self.plan.queue());
         let times = (self.limits.handshake_timeout, self.limits.idle_timeout);
-        bridge::run(carrier, phase, times, depth, move |bridge| session(&shared, bridge, slot)).await;
+        bridge::run(carrier, phase, times, queue, move |bridge| session(&shared, bridge, slot)).await;
     }
 }
 
@@ -451,6 +458,9 @@ fn two_party(
         tap
     });
     let (result, traffic) = frames::serve(model, Box::new(bridge), tap, &mut on_event);
+    if let (Ok(trace), Some(f)) = (&result, &shared.on_two_party) {
+        f(trace);
+    }
     (result.map(|trace| summary(&trace)), traffic)
 }
 

@@ -1,6 +1,6 @@
 //! The server's end of a WebSocket.
 
-use super::bridge::{Incoming, Sink, Source};
+use super::bridge::{Arrival, Sink, Source};
 use crate::error::{Error, ProtocolError, TransportError};
 use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
@@ -20,16 +20,16 @@ pub(super) struct Receiver(SplitStream<WebSocket>);
 pub(super) struct Sender(SplitSink<WebSocket, Message>);
 
 impl Source for Receiver {
-    async fn next(&mut self) -> Option<Incoming> {
+    async fn next(&mut self) -> Option<Arrival> {
         loop {
             return match self.0.next().await? {
-                Ok(Message::Binary(bytes)) => Some(Incoming::Frame(bytes)),
+                Ok(Message::Binary(bytes)) => Some(Arrival::Frame(bytes)),
                 Ok(Message::Text(_)) => {
-                    Some(Incoming::Failed(ProtocolError::NotAFrame("a text message").into()))
+                    Some(Arrival::Failed(ProtocolError::NotAFrame("a text message").into()))
                 }
                 Ok(Message::Close(_)) => None,
                 Ok(Message::Ping(_) | Message::Pong(_)) => continue,
-                Err(e) => Some(Incoming::Failed(failure(e))),
+                Err(e) => Some(Arrival::Failed(failure(e))),
             };
         }
     }

@@ -1,7 +1,8 @@
 //! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
 
+use super::batch;
 use super::handshake::{begin_len, key_len, HELLO};
-use super::plan::{Kind, Stage, TwoPartyPlan};
+use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::of_images;
 use super::spec::Reveal;
 use crate::error::Error;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct Layers {
     pub(super) context: PackedContext,
     pub(super) linear: Vec<Option<CheetahClient>>,
+    pub(super) batch: batch::Layers,
 }
 
 impl Layers {
@@ -24,7 +26,7 @@ impl Layers {
     pub fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
         let context = PackedContext::new(plan.ring_degree())?;
         let layer = |stage: &Stage| match &stage.kind {
-            Kind::Linear(l) => Ok(Some(CheetahClient::new(
+            Kind::Linear(l) if l.method == Method::Cheetah => Ok(Some(CheetahClient::new(
                 &context,
                 &l.geometry.checked()?,
                 plan.ring().bits(),
@@ -33,7 +35,7 @@ impl Layers {
             _ => Ok(None),
         };
         let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
-        Ok(Self { context, linear })
+        Ok(Self { context, linear, batch: batch::Layers::new(plan)? })
     }
 }
 
@@ -99,7 +101,7 @@ pub struct Prediction {
 #[must_use]
 pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Prediction {
     let mut account = Account::new(plan.ring_degree(), kind);
-    let setup = account.setup();
+    let setup = account.setup(layers);
     let begin = account.begin(images);
     let stages: Vec<Traffic> =
         (0..plan.stages().len()).map(|i| account.stage(plan, layers, i, images)).collect();
@@ -137,8 +139,8 @@ impl Account {
         Traffic::between(&before, &self.model.cost())
     }
 
-    pub(super) fn setup(&mut self) -> Traffic {
-        let key = key_len(self.degree) as u64;
+    pub(super) fn setup(&mut self, layers: &Layers) -> Traffic {
+        let key = (key_len(self.degree) + layers.batch.key_len()) as u64;
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
@@ -162,6 +164,7 @@ impl Account {
         let elements = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements);
         let n = elements * images;
         self.count(|m| match &stage.kind {
+            Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
             Kind::Relu => mpc::relu_cost(m, n, ring),
             Kind::LeakyRelu { slope, range } => {

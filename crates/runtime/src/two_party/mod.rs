@@ -4,6 +4,7 @@
 //! [`TwoPartyPlan`] is the checked plan, [`TwoPartyClient`] the client's session, [`TwoPartyModel`] the server's prepared
 //! weights, [`cost::predict`] the exact bytes and rounds of both.
 
+mod batch;
 mod check;
 mod check_header;
 mod check_local;

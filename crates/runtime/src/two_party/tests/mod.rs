@@ -1,5 +1,6 @@
 //! Both parties in two threads, against the stages on plain integers.
 
+mod batch;
 mod builder;
 mod networks;
 mod oracle;
