@@ -35,8 +35,7 @@ pub trait Machine {
     /// Two parts at the next lower level.
     fn rescale(&mut self, c: &Self::C) -> Result<Self::C, PackedError>;
     /// The linear operation number `at` of the program on its inputs.
-    fn linear(&mut self, at: usize, op: &LinearOp, inputs: Vec<Self::C>)
-        -> Result<Vec<Self::C>, PackedError>;
+    fn linear(&mut self, at: usize, op: &LinearOp, inputs: Vec<Self::C>) -> Result<Vec<Self::C>, PackedError>;
     /// Called after every operation, with its number.
     fn done(&mut self, at: usize, outputs: &[Self::C]);
 }
@@ -155,13 +154,7 @@ pub fn polynomial<M: Machine>(
 }
 
 /// A polynomial before its last rescaling, but for a constant.
-fn member<M: Machine>(
-    m: &mut M,
-    x: &M::C,
-    c: &[f64],
-    level: usize,
-    scale: f64,
-) -> Result<(M::C, f64), PackedError> {
+fn member<M: Machine>(m: &mut M, x: &M::C, c: &[f64], level: usize, scale: f64) -> Result<(M::C, f64), PackedError> {
     match *c {
         [c0, c1] => {
             let x = m.drop_to(x, level)?;

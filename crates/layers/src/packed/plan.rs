@@ -47,9 +47,7 @@ fn windowed(c: &Conv2d, weights: &[f64]) -> Option<([usize; 2], Conv2d, Vec<f64>
             && c.dilation[axis] == 1
     };
     let equal = |a: usize, b: usize| {
-        weights
-            .chunks(kh * kw)
-            .all(|k| (0..kh * kw).all(|i| k[i] == k[(i / kw) / a * a * kw + (i % kw) / b * b]))
+        weights.chunks(kh * kw).all(|k| (0..kh * kw).all(|i| k[i] == k[(i / kw) / a * a * kw + (i % kw) / b * b]))
     };
     let best = (1..=kh.min(4))
         .flat_map(|a| (1..=kw.min(4)).map(move |b| [a, b]))
@@ -141,12 +139,7 @@ type Rotated = (f64, Form, Split, Rotations);
 
 impl Planner<'_> {
     fn at(&self, level: usize) -> LevelCost {
-        LevelCost {
-            n: 2 * self.choice.slots,
-            level: level.max(1),
-            special: self.choice.special,
-            digit: self.choice.special,
-        }
+        LevelCost { n: 2 * self.choice.slots, level: level.max(1), special: self.choice.special, digit: self.choice.special }
     }
 
     /// The best baby and giant steps for a map between layouts.
@@ -181,11 +174,8 @@ impl Planner<'_> {
                 }
             }
         }
-        let (cost, split, rotations) = best.unwrap_or((
-            0.0,
-            Split { base: slots, shift: 0, offset: 0 },
-            Rotations { inputs: vec![], outputs: vec![] },
-        ));
+        let (cost, split, rotations) =
+            best.unwrap_or((0.0, Split { base: slots, shift: 0, offset: 0 }, Rotations { inputs: vec![], outputs: vec![] }));
         (cost, form, split, rotations)
     }
 
@@ -246,8 +236,7 @@ impl Planner<'_> {
         let outputs = self.net.tensors[*output].len();
         let least = outputs.next_power_of_two();
         if self.partner(*output).is_none() && self.net.tensors[*output].chw()[1..] == [1, 1] {
-            let moduli =
-                std::iter::successors(Some(least), |m| Some(m * 2)).take_while(|m| *m < input.period);
+            let moduli = std::iter::successors(Some(least), |m| Some(m * 2)).take_while(|m| *m < input.period);
             for modulus in moduli.take(if self.choice.channel_wise { 1 } else { 4 }) {
                 let mut layout = Layout::flat(self.choice.slots, outputs);
                 if modulus > least {
@@ -267,10 +256,7 @@ impl Planner<'_> {
                     Step::Polynomial { output, .. } => tensor = *output,
                     Step::Linear { map, .. } => {
                         let level = self.need[tensor];
-                        let costs = self
-                            .forms(*one, layout)
-                            .into_iter()
-                            .map(|f| self.rotated(map, layout, f, level).0);
+                        let costs = self.forms(*one, layout).into_iter().map(|f| self.rotated(map, layout, f, level).0);
                         return costs.fold(f64::INFINITY, f64::min);
                     }
                     Step::Add { .. } => return 0.0,
@@ -304,8 +290,7 @@ impl Planner<'_> {
         if from_client {
             sources = self.client_layouts(map);
         }
-        let lookahead =
-            |p: &Self, layout: &Layout| if p.choice.channel_wise { 0.0 } else { p.ahead(*output, layout) };
+        let lookahead = |p: &Self, layout: &Layout| if p.choice.channel_wise { 0.0 } else { p.ahead(*output, layout) };
         let pooled = self.pooling.as_ref().is_some_and(|p| p.first == step);
         let mut best: Option<(f64, f64, Layout, Rotated)> = None;
         for source in sources.iter().filter(|_| !pooled) {
@@ -325,10 +310,7 @@ impl Planner<'_> {
             }
         }
         let Some((_, cost, source, (_, form, split, rotations))) = best else {
-            return Err(PackedError::Step {
-                step: self.net.names[step].clone(),
-                why: "no layout fits it".into(),
-            });
+            return Err(PackedError::Step { step: self.net.names[step].clone(), why: "no layout fits it".into() });
         };
         self.cost += cost;
         let value = if from_client { self.upload(&source) } else { known.map_or(0, |k| k.0) };
@@ -446,13 +428,7 @@ impl Planner<'_> {
     }
 
     /// The tensor in another layout, by the identity map.
-    fn moved(
-        &mut self,
-        tensor: usize,
-        value: usize,
-        from: &Layout,
-        to: &Layout,
-    ) -> Result<usize, PackedError> {
+    fn moved(&mut self, tensor: usize, value: usize, from: &Layout, to: &Layout) -> Result<usize, PackedError> {
         let elements = self.net.tensors[tensor].len();
         let geometry = Geometry::conv2d(Conv2d {
             input: [elements, 1, 1],
@@ -495,13 +471,7 @@ impl Planner<'_> {
                 self.cost += work * self.at(self.need[*input]).relinearise();
                 self.placed.insert(*output, (target, layout));
                 let coefficients = coefficients.clone();
-                self.program.ops.push(Op::Polynomial {
-                    name,
-                    input: value,
-                    output: target,
-                    members,
-                    coefficients,
-                });
+                self.program.ops.push(Op::Polynomial { name, input: value, output: target, members, coefficients });
                 Ok(())
             }
             Step::Add { inputs, output } => {
@@ -632,11 +602,7 @@ fn assign_levels(program: &mut Program) -> Vec<(String, usize)> {
 ///
 /// # Errors
 /// [`PackedError::Step`] when no layout fits.
-pub fn plan(
-    net: &Network,
-    choice: Choice,
-    scale: f64,
-) -> Result<(Program, f64, Vec<(String, usize)>), PackedError> {
+pub fn plan(net: &Network, choice: Choice, scale: f64) -> Result<(Program, f64, Vec<(String, usize)>), PackedError> {
     let plain = plan_one(net, None, choice, scale)?;
     if choice.channel_wise {
         return Ok(plain);

@@ -163,12 +163,7 @@ impl Machine for Simulator<'_> {
         self.capacity(Shadow { level, ..*c })
     }
     fn add_constant(&mut self, c: &Shadow, v: f64) -> Result<Shadow, PackedError> {
-        self.capacity(Shadow {
-            bound: c.bound + v.abs(),
-            worst: c.worst + 0.5,
-            typical: c.typical + 0.5,
-            ..*c
-        })
+        self.capacity(Shadow { bound: c.bound + v.abs(), worst: c.worst + 0.5, typical: c.typical + 0.5, ..*c })
     }
     fn mul_constant(&mut self, c: &Shadow, v: f64, scale: f64) -> Result<Shadow, PackedError> {
         self.counts.constant_products += 1;
@@ -297,8 +292,7 @@ impl Machine for Simulator<'_> {
                 typical: (op.norms.1 * gain * typical).hypot(own[1]).hypot(noise.rounding()),
             });
         }
-        let held = (op.rotations.inputs.len() * 2
-            + op.rotations.outputs.iter().map(|o| o.len() * 2).max().unwrap_or(0))
+        let held = (op.rotations.inputs.len() * 2 + op.rotations.outputs.iter().map(|o| o.len() * 2).max().unwrap_or(0))
             * level
             * self.params.ring_degree();
         self.words = self.words.max(held);

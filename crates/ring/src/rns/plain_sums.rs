@@ -115,10 +115,7 @@ impl PlainTerms {
         if term >= have {
             return Err(RnsError::Count { what: "term", expected: have, got: term });
         }
-        if poly.degree() != self.n
-            || poly.range().start > self.range.start
-            || poly.range().end < self.range.end
-        {
+        if poly.degree() != self.n || poly.range().start > self.range.start || poly.range().end < self.range.end {
             return Err(RnsError::Limbs { needed: self.range(), got: poly.range() });
         }
         let at = self.starts[sum] + term;

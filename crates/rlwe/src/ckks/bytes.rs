@@ -374,11 +374,8 @@ impl GaloisKeys {
                 return Err(r.fail("exponents are not odd, below 2N and increasing"));
             }
             last = exponent;
-            let level = if levelled {
-                params.level(usize::from(u16::from_le_bytes(r.array()?)))?
-            } else {
-                params.key_level()
-            };
+            let level =
+                if levelled { params.level(usize::from(u16::from_le_bytes(r.array()?)))? } else { params.key_level() };
             if level > params.key_level() || r.rest.len() < switching_bytes(params, level) {
                 return Err(r.fail("a key of a level that has none, or truncated"));
             }
