@@ -3,6 +3,7 @@
 mod arrays;
 mod bench;
 mod client;
+mod coefficients;
 mod errors;
 mod guard;
 mod parameters;
@@ -44,6 +45,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    coefficients::register(m)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
     bench::register(m)?;
