@@ -8,6 +8,7 @@
 use hushnet_layers::packed::{Circuit, Client, Network, Options, PackedSpec, Packing, Server, Step};
 use hushnet_ring::Prg;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Uniform numbers in [-1, 1).
@@ -39,7 +40,7 @@ impl Builder {
 
     fn conv(&mut self, from: usize, input: [usize; 3], output: [usize; 3], kernel: usize, stride: usize, pad: usize) -> usize {
         let fan = input[0] * kernel * kernel;
-        let weights = self.numbers.list(output[0] * fan, 3.0 / (fan as f64).sqrt());
+        let weights = self.numbers.list(output[0] * fan, 1.2 / (fan as f64).sqrt());
         self.conv_of(from, input, output, kernel, stride, pad, weights)
     }
 
@@ -87,7 +88,7 @@ impl Builder {
     /// A convolution after a 2x2 mean, merged: 6x6, stride 2, pad 2.
     fn pooled(&mut self, from: usize, input: [usize; 3], output: [usize; 3]) -> usize {
         let fan = input[0] * 9;
-        let small = self.numbers.list(output[0] * fan, 3.0 / (fan as f64).sqrt());
+        let small = self.numbers.list(output[0] * fan, 1.2 / (fan as f64).sqrt());
         let weights = small
             .chunks(9)
             .flat_map(|k| (0..36).map(move |i| k[i / 6 / 2 * 3 + i % 6 / 2] / 4.0))
@@ -165,7 +166,7 @@ fn main() {
     }
     let net = network(&name);
     let begin = Instant::now();
-    let circuit = Circuit::compile(&net, &options).unwrap();
+    let circuit = Arc::new(Circuit::compile(&net, &options).unwrap());
     let p = circuit.params();
     let primes: Vec<f64> = (0..p.max_level().get()).map(|i| (p.data_prime(i) as f64).log2().round()).collect();
     let special: Vec<f64> = p.special_primes().iter().map(|q| (*q as f64).log2().round()).collect();

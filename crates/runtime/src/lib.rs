@@ -7,6 +7,7 @@ pub mod client_aided;
 pub mod compute;
 pub mod error;
 pub mod local;
+pub mod non_interactive;
 pub mod plan;
 pub mod program;
 pub mod session;

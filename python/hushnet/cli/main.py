@@ -230,6 +230,8 @@ def bench(
     threads: Optional[int] = Threads,
     size: Optional[int] = typer.Option(None, help="Image side, where a benchmark has sizes."),
     batch: Optional[int] = typer.Option(None, min=1, help="Images."),
+    cases: Optional[str] = typer.Option(None, help="Only these cases, comma-separated, where a benchmark has several."),
+    peers: Optional[str] = typer.Option(None, help="Only these other libraries, comma-separated; 'none' for ours alone."),
     plot: Optional[Path] = typer.Option(None, help="Write a picture (PNG)."),
     as_json: bool = Json,
 ) -> None:
@@ -245,6 +247,9 @@ def bench(
                 out.print(f"[bold]{row['name']}[/bold]: {row['about']} ({row['source']})")
         return
     options = {k: v for k, v in {"threads": threads, "size": size, "batch": batch}.items() if v is not None}
+    for key, text in (("cases", cases), ("peers", peers)):
+        if text is not None:
+            options[key] = [] if text == "none" else text.split(",")  # type: ignore[assignment]
     with progress_bar(as_json) as bar:
         result = benches.run(name, quick=quick, progress=bar, **options)
     emit(result) if as_json else out.print(benches.render(result))

@@ -59,7 +59,7 @@ class Options:
 def compile(
     graph: Graph,
     *,
-    batch: int = 2048,
+    batch: int | None = None,
     trust: str = "client-aided",
     calibration: Calibration = None,
     input_range: InputRanges = None,
@@ -72,8 +72,8 @@ def compile(
     """A plan that runs ``graph`` on encrypted batches.
 
     Args:
-        batch: images that cost is predicted for (any number runs; N at a time).
-        trust: "client-aided", or "two-party" (one image at a time; ``batch`` is not used).
+        batch: images that cost is predicted for (any number runs; N at a time); 2048 by default, with "two-party" 1.
+        trust: "client-aided", or "two-party" (with a batch of several images, layers may work on all of them at once).
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
         input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
             (default: [0, 1]); with calibration data it replaces the margin at the inputs.
@@ -87,7 +87,9 @@ def compile(
         PlanError: what cannot be planned, with the layer and what to do.
     """
     if trust == "two-party":
+        options = {**options, "batch": 1 if batch is None else batch}
         return _two_party(graph, calibration, input_range, weight_bits, activation_bits, max_memory, name, options)
+    batch = 2048 if batch is None else batch
     settings = _options(options, Options)
     _check_request(batch, trust, settings)
     graph = rewrite(check_graph(graph))

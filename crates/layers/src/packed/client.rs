@@ -5,6 +5,7 @@ use super::PackedError;
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
 use hushnet_rlwe::ckks::{Ciphertext, EncodeAt, Encoder, Galois, GaloisKeys, PublicKey, RelinKey};
+use std::sync::Arc;
 
 /// What the server needs to evaluate: nothing that decrypts.
 #[derive(Clone)]
@@ -32,21 +33,21 @@ impl EvaluationKeys {
 }
 
 /// Owns the secret key. No `Debug`; the key is wiped when it goes.
-pub struct Client<'a> {
-    circuit: &'a Circuit,
+pub struct Client {
+    circuit: Arc<Circuit>,
     encoder: Encoder,
     secret: SecretKey,
 }
 
-impl<'a> Client<'a> {
+impl Client {
     /// With a fresh secret key.
     ///
     /// # Errors
     /// [`PackedError::Ckks`] only when the ring refuses, which checked parameters exclude.
-    pub fn new(circuit: &'a Circuit, prg: &mut Prg) -> Result<Self, PackedError> {
+    pub fn new(circuit: &Arc<Circuit>, prg: &mut Prg) -> Result<Self, PackedError> {
         let params = circuit.params();
         let secret = KeyGenerator::new(params).secret_key(prg)?;
-        Ok(Self { circuit, encoder: Encoder::new(params), secret })
+        Ok(Self { circuit: circuit.clone(), encoder: Encoder::new(params), secret })
     }
 
     /// Keys for the server.
@@ -72,7 +73,7 @@ impl<'a> Client<'a> {
     /// # Errors
     /// [`PackedError::InputLength`], [`PackedError::InputRange`].
     pub fn encrypt(&self, image: &[f64], prg: &mut Prg) -> Result<Vec<Ciphertext>, PackedError> {
-        let c = self.circuit;
+        let c = &*self.circuit;
         if image.len() != c.elements {
             return Err(PackedError::InputLength { expected: c.elements, got: image.len() });
         }

@@ -20,7 +20,7 @@ mod spec;
 
 pub use circuit::{LinearOp, Method, Op, Program, Upload, Value};
 pub use client::{Client, EvaluationKeys};
-pub use compile::{Circuit, Options, Packing};
+pub use compile::{Circuit, Options, Packing, Report};
 pub use cost::Counts;
 pub use diagonals::Work;
 pub use error::PackedError;

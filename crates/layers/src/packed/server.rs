@@ -11,6 +11,7 @@ use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::{Ciphertext, Encoder, Evaluator, PlainRows, Plaintext};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One linear operation's plaintexts.
@@ -47,19 +48,19 @@ pub struct Trace {
 }
 
 /// Holds the weights, encoded for a circuit.
-pub struct Server<'a> {
-    circuit: &'a Circuit,
+pub struct Server {
+    circuit: Arc<Circuit>,
     encoder: Encoder,
     evaluator: Evaluator,
     prepared: BTreeMap<usize, Prepared>,
 }
 
-impl<'a> Server<'a> {
+impl Server {
     /// Encodes the weights, once for all images (or only the biases, where the circuit is told to save memory).
     ///
     /// # Errors
     /// [`PackedError::Ckks`] when a weight cannot be encoded.
-    pub fn new(circuit: &'a Circuit) -> Result<Self, PackedError> {
+    pub fn new(circuit: &Arc<Circuit>) -> Result<Self, PackedError> {
         let encoder = Encoder::new(circuit.params());
         let scales = input_scales(circuit)?;
         let mut prepared = BTreeMap::new();
@@ -76,7 +77,7 @@ impl<'a> Server<'a> {
             };
             prepared.insert(at, Prepared { rows, bias, input_scale });
         }
-        Ok(Self { circuit, encoder, evaluator: Evaluator::new(circuit.params()), prepared })
+        Ok(Self { circuit: circuit.clone(), encoder, evaluator: Evaluator::new(circuit.params()), prepared })
     }
 
     /// Bytes of the encoded weights held.
@@ -157,15 +158,15 @@ fn input_scales(circuit: &Circuit) -> Result<Vec<f64>, PackedError> {
     Ok(scales)
 }
 
-struct Worker<'a, 'b> {
-    server: &'a Server<'b>,
+struct Worker<'a> {
+    server: &'a Server,
     keys: &'a EvaluationKeys,
     counts: Counts,
     steps: Vec<StepTrace>,
     since: Instant,
 }
 
-impl Worker<'_, '_> {
+impl Worker<'_> {
     fn evaluator(&self) -> &Evaluator {
         &self.server.evaluator
     }
@@ -212,7 +213,7 @@ impl Worker<'_, '_> {
             Some(rows) => rows,
             None => {
                 fresh =
-                    encode_rows(self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
+                    encode_rows(&self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
                 &fresh
             }
         };
@@ -236,7 +237,7 @@ impl Worker<'_, '_> {
     }
 }
 
-impl Machine for Worker<'_, '_> {
+impl Machine for Worker<'_> {
     type C = Ciphertext;
 
     fn prime(&self, i: usize) -> f64 {

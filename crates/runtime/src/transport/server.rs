@@ -7,6 +7,7 @@ use super::tls;
 use crate::channel::{Channel, Traffic};
 use crate::client_aided::{ServerPlan, SessionEvent, KEPT_BYTES};
 use crate::error::{Error, TransportError};
+use crate::non_interactive::{NonInteractiveModel, NonInteractiveServerTrace, NonInteractiveSession};
 use crate::plan::{Limits, Plan};
 use crate::trace::ServerTrace;
 use crate::two_party::{frames, TwoPartyModel, TwoPartySession, TwoPartyTrace};
@@ -96,6 +97,8 @@ pub enum Served {
     ClientAided(Box<ServerPlan>),
     /// Both parties compute on shares.
     TwoParty(Box<TwoPartyModel>),
+    /// The server computes everything, under encryption.
+    NonInteractive(Box<NonInteractiveModel>),
 }
 
 impl From<ServerPlan> for Served {
@@ -110,11 +113,18 @@ impl From<TwoPartyModel> for Served {
     }
 }
 
+impl From<NonInteractiveModel> for Served {
+    fn from(model: NonInteractiveModel) -> Self {
+        Self::NonInteractive(Box::new(model))
+    }
+}
+
 impl Served {
     fn session_bytes(&self) -> u64 {
         match self {
             Self::ClientAided(plan) => session_bytes(plan.plan()),
             Self::TwoParty(model) => model.session_bytes(),
+            Self::NonInteractive(model) => model.session_bytes(),
         }
     }
 
@@ -122,13 +132,16 @@ impl Served {
         match self {
             Self::ClientAided(plan) => plan.plan().largest_frame(),
             Self::TwoParty(_) => frames::LARGEST_FRAME,
+            Self::NonInteractive(model) => model.largest_frame(),
         }
     }
 
     /// What may wait for a session.
     fn queue(&self) -> Queue {
         match self {
-            Self::ClientAided(_) => Queue { frames: bridge::DEPTH, bytes: u64::MAX },
+            Self::ClientAided(_) | Self::NonInteractive(_) => {
+                Queue { frames: bridge::DEPTH, bytes: u64::MAX }
+            }
             Self::TwoParty(model) => Queue { frames: Semaphore::MAX_PERMITS, bytes: model.queue_bytes() },
         }
     }
@@ -147,6 +160,20 @@ impl Served {
                 tracing::info!(
                     "two-party: the server learns shapes only; the client learns what the plan reveals"
                 );
+            }
+            Self::NonInteractive(model) => {
+                let hidden = model.plan().flood_bits().is_some();
+                tracing::info!(
+                    "non-interactive: the server learns shapes only; the client learns its results{}",
+                    if hidden {
+                        ""
+                    } else {
+                        ", and weights may be solved for from ciphertexts (compile with hide_weights)"
+                    }
+                );
+                if model.plan().insecure() {
+                    tracing::warn!("the plan's parameters are below 128-bit security");
+                }
             }
         }
     }
@@ -381,6 +408,7 @@ fn session(shared: &Arc<Shared>, bridge: Bridge, slot: OwnedSemaphorePermit) {
     let (result, traffic) = match &shared.plan {
         Served::ClientAided(plan) => client_aided(shared, plan, bridge),
         Served::TwoParty(model) => two_party(shared, model, bridge),
+        Served::NonInteractive(model) => non_interactive(shared, model, bridge),
     };
     metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
     metrics.sent.fetch_add(traffic.sent, Ordering::Relaxed);
@@ -418,6 +446,38 @@ fn client_aided(
         plan.serve(&mut bridge, &mut on_event)
     };
     (result, bridge.traffic())
+}
+
+fn non_interactive(
+    shared: &Shared,
+    model: &NonInteractiveModel,
+    mut bridge: Bridge,
+) -> (Result<ServerTrace, Error>, Traffic) {
+    let metrics = &shared.metrics;
+    let mut on_event = |event| match event {
+        NonInteractiveSession::Block { images } => {
+            metrics.blocks.fetch_add(1, Ordering::Relaxed);
+            metrics.images.fetch_add(images, Ordering::Relaxed);
+        }
+    };
+    let result = if shared.recording {
+        model.serve(&mut Recording::new(&mut bridge, &shared.record), &mut on_event)
+    } else {
+        model.serve(&mut bridge, &mut on_event)
+    };
+    (result.map(non_interactive_summary), bridge.traffic())
+}
+
+/// A non-interactive session in the terms of all sessions; its work on ciphertexts stands where set-ups stand.
+fn non_interactive_summary(trace: NonInteractiveServerTrace) -> ServerTrace {
+    ServerTrace {
+        blocks: trace.blocks,
+        images: trace.images,
+        linear_seconds: trace.stage_seconds,
+        setup_seconds: trace.seconds,
+        bytes_up: trace.bytes_up,
+        bytes_down: trace.bytes_down,
+    }
 }
 
 fn two_party(

@@ -23,6 +23,7 @@ mod shares;
 pub mod spec;
 mod trace;
 
+pub use batch::largest_batch;
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Layers, Prediction};
 pub use frames::connect;

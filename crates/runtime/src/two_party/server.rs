@@ -170,7 +170,7 @@ impl TwoPartyModel {
     /// Most images that a client may run through the stages together.
     #[must_use]
     pub fn largest_group(&self) -> usize {
-        largest_group(&self.plan)
+        largest_group(self.plan.peak_elements())
     }
 
     /// Sends the public plan, then serves a session: for channels that carry nothing else.
@@ -350,9 +350,9 @@ impl TwoPartyModel {
     }
 }
 
-/// Most images of a plan that one session may hold.
-pub(super) fn largest_group(plan: &TwoPartyPlan) -> usize {
-    let bytes = plan.peak_elements().max(1).saturating_mul(BYTES_PER_ELEMENT);
+/// Most images that one session may hold, when so many shared elements of an image are alive at once.
+pub(super) fn largest_group(peak_elements: usize) -> usize {
+    let bytes = peak_elements.max(1).saturating_mul(BYTES_PER_ELEMENT);
     (SESSION_BYTES / bytes).clamp(1, super::client::MAX_GROUP)
 }
 
