@@ -343,6 +343,15 @@ def rotation_free_layer(
 
 def rotation_free_attack(setups: int) -> list[tuple[int, float]]:
     """The averaging attack on repeated set-ups of the published parameters: (set-ups, error of weights in [-1, 1])."""
+
+def coefficient_stage_parameters(method: str, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
+    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of method rotation-free or convfhe."""
+
+def coefficient_layer_cost(method: str, geometry_json: str, ring_bits: int, weight_l2: float) -> dict[str, int]:
+    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``."""
+
+def coefficient_weight_l2(method: str, geometry_json: str, weights: NDArray[np.int16]) -> float:
+    """Largest Euclidean norm of all weights that meet in one answer, for method rotation-free or convfhe."""
 class PackedCircuit:
     """A polynomial network for one image under CKKS with rotations (docs/packed.md)."""
 

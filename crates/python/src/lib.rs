@@ -4,6 +4,7 @@ mod arrays;
 mod ckks;
 mod bench;
 mod client;
+mod coefficients;
 mod errors;
 mod guard;
 mod packed;
@@ -50,6 +51,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
+    coefficients::register(m)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
     ckks::register(m)?;

@@ -66,7 +66,7 @@ def compile(
     trust: str = "client-aided",
     calibration: Calibration = None,
     input_range: InputRanges = None,
-    weight_bits: int = 8,
+    weight_bits: int | None = None,
     activation_bits: int | str = "auto",
     max_memory: int = 8 * GIB,
     name: str | None = None,
@@ -76,19 +76,25 @@ def compile(
 
     Args:
         batch: images that cost is predicted for (any number runs; N at a time); 2048 by default, with "two-party" 1.
-        trust: "client-aided", or "two-party" (with a batch of several images, layers may work on all of them at once).
+        trust: "client-aided", "two-party" (with a batch of several images, layers may work on all of them at once), or
+            "non-interactive".
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
         input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
             (default: [0, 1]); with calibration data it replaces the margin at the inputs.
-        weight_bits: 2 to 16.
+        weight_bits: 2 to 16 (default: 8; non-interactive: 2 to 15, by default what is cheapest).
         activation_bits: 2 to 16, or "auto": per layer the most of 8 to 12 that keep the modulus cheap.
         max_memory: bytes for client and server together.
         name: model name; the graph's by default.
-        options: fields of :class:`Options`, or of :class:`hushnet.planner.two_party.Options`.
+        options: fields of :class:`Options`, of :class:`hushnet.planner.two_party.Options`, or of
+            :class:`hushnet.planner.non_interactive.batch.Options`.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
     """
+    if trust == "non-interactive":
+        batch = 4096 if batch is None else batch
+        return _non_interactive(graph, calibration, input_range, max_memory, name, batch, {**options, "weight_bits": weight_bits})
+    weight_bits = 8 if weight_bits is None else weight_bits
     if trust == "two-party":
         options = {**options, "batch": 1 if batch is None else batch}
         return _two_party(graph, calibration, input_range, weight_bits, activation_bits, max_memory, name, options)
@@ -154,6 +160,17 @@ def _two_party(
     settings = _options({**options, "max_memory": max_memory}, two_party.Options)
     samples = _samples(check_graph(graph), calibration)
     plan = two_party.compile_two_party(graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings)
+    return Plan(_plain(plan.document), plan.weights)
+
+
+def _non_interactive(
+    graph: Graph, calibration: Calibration, input_range: InputRanges, max_memory: int, name: str | None, batch: int, options: dict[str, Any]
+) -> Plan:
+    from .non_interactive import batch as engine
+
+    settings = _options({**options, "max_memory": max_memory}, engine.Options)
+    samples = _samples(check_graph(graph), calibration)
+    plan = engine.compile_batch(graph, samples, input_range, name or graph.name, batch, settings)
     return Plan(_plain(plan.document), plan.weights)
 
 

@@ -13,7 +13,7 @@ from ..planner.cost import UnitCosts, blocks, client_seconds, dropped_bits
 from ..planner.memory import client_stage, kept, server_stage
 from ..planner.tiles import layout
 from ..planner.validate import noise_bound
-from . import two_party
+from . import non_interactive, two_party
 
 TRUST = {
     "client-aided": {
@@ -21,12 +21,6 @@ TRUST = {
         "server_learns": "shapes only: no inputs, no intermediate values, no results",
         "client_learns": "its results and every pre-activation (each linear layer's result), from which the weights can be solved for",
         "warning": "Weights are not private in this mode. Do not use it to protect a model from its users.",
-    },
-    "non-interactive": {
-        "who_computes_nonlinear_layers": "nobody: activations are polynomials, computed under encryption",
-        "server_learns": "shapes only",
-        "client_learns": "its results, and the little that ciphertext noise tells",
-        "warning": "",
     },
 }
 
@@ -41,6 +35,8 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     """
     if plan.document["trust"] == "two-party":
         return two_party.explain(plan, trace, network)
+    if plan.document["trust"] == "non-interactive":
+        return non_interactive.explain(plan, trace)
     if network is not None:
         raise InputError("network is for two-party plans; this one is client-aided")
     document, predicted = plan.document, plan.predicted
