@@ -44,6 +44,15 @@ impl Ciphertext {
     fn error_bound(&self) -> f64 {
         self.0.error_bound()
     }
+    /// Bound of the message.
+    #[getter]
+    fn bound(&self) -> f64 {
+        self.0.bound()
+    }
+    /// The same with a tighter bound of the message, which the caller knows.
+    fn with_bound(&self, bound: f64) -> PyResult<Self> {
+        self.0.clone().with_bound(bound).map(Self).map_err(refused)
+    }
 }
 
 /// An encoded vector of [`Ckks`].
