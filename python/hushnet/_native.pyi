@@ -181,6 +181,8 @@ def connect(
     connect_timeout: float = 20.0,
     idle_timeout: float = 600.0,
     memory_limit: Optional[int] = None,
+) -> Client:
+    """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
     expected_images: Optional[int] = None,
 ) -> Union[Client, TwoPartyClient]:
     """Connects to ``ws://host:port`` or ``wss://host:port`` and receives the server's plan.
@@ -237,8 +239,8 @@ def max_modulus_bits(ring_degree: int) -> Optional[int]:
 
 def batch_stage_parameters(
     ring_degree: int, weight_l2: float, output_bound: int, shared_mask: bool
-) -> tuple[int, int, int, float]:
-    """``(modulus_bits, delta_bits, drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
+) -> tuple[int, int, int, int, float]:
+    """``(modulus_bits, delta_bits, drop_bits, mask_drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
 
 def packed_stage_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, float, float]:
     """``(response_bits, noise_bits, off_by_one_fraction)`` of a packed layer on shares; ValueError when no parameters hold."""
@@ -250,10 +252,27 @@ def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> d
 def packed_weight_l2(geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
     """Largest Euclidean norm of all weights that meet in one answer; ``weights`` are flat, in the plan's order."""
 
+def batch_share_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
+    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a batch layer on shares; ValueError when none is secure."""
+
+def batch_share_layer_cost(
+    geometry_json: str, ring_degree: int, ring_bits: int, weight_l2: float, images: int
+) -> dict[str, int]:
+    """``tiles``, ``inputs``, ``outputs``, ``word_products``, ``bytes_up``, ``bytes_down`` and ``window_bytes`` of a batch layer for a block
+    of images; ValueError when there are no parameters."""
+
+def two_party_group(ring_degree: int, peak_elements: int) -> int:
+    """Images that a session runs together by default when the plan has batch layers."""
+
 def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
 
+def cost_units() -> list[tuple[str, str]]:
+    """Name and meaning of every unit cost that :func:`measure_unit` measures."""
+
+def measure_unit(name: str, seconds: float) -> float:
+    """Seconds of one thread for one unit of work, measured for about ``seconds``; ValueError for an unknown name."""
 class CkksPlaintext:
     """An encoded vector of :class:`Ckks`."""
 
@@ -328,6 +347,15 @@ def rotation_free_layer(
 
 def rotation_free_attack(setups: int) -> list[tuple[int, float]]:
     """The averaging attack on repeated set-ups of the published parameters: (set-ups, error of weights in [-1, 1])."""
+
+def coefficient_stage_parameters(method: str, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
+    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of method rotation-free or convfhe."""
+
+def coefficient_layer_cost(method: str, geometry_json: str, ring_bits: int, weight_l2: float) -> dict[str, int]:
+    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``."""
+
+def coefficient_weight_l2(method: str, geometry_json: str, weights: NDArray[np.int16]) -> float:
+    """Largest Euclidean norm of all weights that meet in one answer, for method rotation-free or convfhe."""
 class PackedCircuit:
     """A polynomial network for one image under CKKS with rotations (docs/packed.md)."""
 

@@ -4,9 +4,11 @@ mod arrays;
 mod ckks;
 mod bench;
 mod client;
+mod coefficients;
 mod errors;
 mod guard;
 mod packed;
+mod non_interactive;
 mod parameters;
 mod plan;
 mod rotation_free;
@@ -47,9 +49,13 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
+    coefficients::register(m)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
     ckks::register(m)?;
+    non_interactive::register(m)?;
     bench::register(m)?;
     Ok(())
 }

@@ -27,10 +27,20 @@ class Benchmark:
 
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
-    from hushnet.bench import cryptonets_relu, mobilenetv2, relu, rotation_free, seal_openfhe, two_party, two_party_layers
+    from hushnet.bench import (
+        cryptonets_relu,
+        cryptonets_square,
+        mobilenetv2,
+        relu,
+        rotation_free,
+        seal_openfhe,
+        two_party,
+        two_party_layers,
+    )
 
     known = [
         cryptonets_relu.BENCHMARK,
+        cryptonets_square.BENCHMARK,
         mobilenetv2.BENCHMARK,
         relu.BENCHMARK,
         rotation_free.BENCHMARK,

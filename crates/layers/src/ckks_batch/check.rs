@@ -1,6 +1,6 @@
 //! From an unchecked circuit to a checked one, with the error of every tensor.
 
-use super::circuit::{batch_linear, Inner, Kind, Linear, LinearSpec, Stage, StageKind, StageSpec};
+use super::circuit::{batch_linear, Inner, Kind, Linear, LinearSpec, Scaled, Stage, StageKind, StageSpec};
 use super::{pass, CircuitError, CircuitSpec, TensorSpec, Track};
 use hushnet_matmul::{Kernel, Prepared};
 use hushnet_ring::simd;
@@ -101,7 +101,7 @@ fn fresh(params: &CkksParams, t: &TensorSpec, complex: bool) -> Track {
     let noise = params.noise();
     let magnitude = if complex { t.bound * std::f64::consts::SQRT_2 } else { 2.0 * t.bound };
     let sd = (noise.rounding() + noise.transform(magnitude * t.scale)).hypot(noise.fresh());
-    Track { sd, likely: sd, fresh: true }
+    Track { sd, likely: sd, hidden: noise.fresh(), fresh: true }
 }
 
 fn same(what: &str, expected: f64, got: f64) -> Result<(), String> {
@@ -160,12 +160,6 @@ fn named(e: CircuitError, stage: &str) -> CircuitError {
     }
 }
 
-/// An integer nearest to `value * scale`; `None` beyond 2^126.
-pub(super) fn scaled(value: f64, scale: f64) -> Option<i128> {
-    let v = (value * scale).round_ties_even();
-    (v.abs() < 126f64.exp2()).then_some(v as i128)
-}
-
 fn linear(
     params: &CkksParams,
     (first, out): (&TensorSpec, &TensorSpec),
@@ -189,14 +183,14 @@ fn linear(
     }
     let Some((weights, bias)) = &spec.weights else { return Ok((Kind::Linear(None), None)) };
     let rows = batch_linear(spec, weights)?;
-    if bias.len() != g.biases() {
+    if bias.len() != g.biases() && bias.len() != out.elements {
         return Err(fail(format!("{} biases for {} outputs", bias.len(), g.biases())));
     }
-    let bias: Vec<i128> = bias
+    let bias: Vec<Scaled> = bias
         .iter()
-        .map(|b| scaled(*b, out.scale))
+        .map(|b| Scaled::new(*b, out.scale))
         .collect::<Option<_>>()
-        .ok_or_else(|| fail("a bias times the scale is not a number below 2^126".into()))?;
+        .ok_or_else(|| fail("a bias times the scale is not a finite number".into()))?;
     let widest = (0..out.level).map(|i| params.data_prime(i)).max().unwrap_or(0);
     // Sums of weights times words, and a bias word, within half the modulus on either side of zero.
     let reach = (u128::from(rows.max_row_l1()) + 1) * u128::from(widest);
@@ -223,6 +217,7 @@ fn linear(
     let track = track.map(|t| Track {
         sd: t.sd * if t.fresh { l2 } else { l1 } + 0.5,
         likely: t.likely * l2 + 0.5,
+        hidden: t.hidden * if t.fresh { l2 } else { l1 },
         fresh: false,
     });
     Ok((Kind::Linear(Some(Box::new(Linear { geometry: *g, groups, bias, sum_bits }))), track))
@@ -244,6 +239,7 @@ fn multiply(
     let track = ta.zip(tb).map(|(x, y)| Track {
         sd: noise.product((a.bound * a.scale, x.sd), (b.bound * b.scale, y.sd)),
         likely: noise.product((a.bound * a.scale, x.likely), (b.bound * b.scale, y.likely)),
+        hidden: noise.product((a.bound * a.scale, x.hidden), (b.bound * b.scale, y.hidden)),
         fresh: false,
     });
     Ok((Kind::Multiply, track))
@@ -276,7 +272,15 @@ fn relinearise(
     let switching = noise.switching(params.digit_ratio2(level));
     let rounding = noise.part_rounding(2);
     let after = |sd: f64| (sd.hypot(switching) / q).hypot(rounding);
-    Ok((Kind::Relinearise, track.map(|t| Track { sd: after(t.sd), likely: after(t.likely), fresh: false })))
+    Ok((
+        Kind::Relinearise,
+        track.map(|t| Track {
+            sd: after(t.sd),
+            likely: after(t.likely),
+            hidden: after(t.hidden),
+            fresh: false,
+        }),
+    ))
 }
 
 fn rescale(
@@ -295,7 +299,15 @@ fn rescale(
     let after = |sd: f64| {
         (out.level..a.level).rev().fold(sd, |sd, i| (sd / params.data_prime(i) as f64).hypot(rounding))
     };
-    Ok((Kind::Rescale, track.map(|t| Track { sd: after(t.sd), likely: after(t.likely), fresh: false })))
+    Ok((
+        Kind::Rescale,
+        track.map(|t| Track {
+            sd: after(t.sd),
+            likely: after(t.likely),
+            hidden: after(t.hidden),
+            fresh: false,
+        }),
+    ))
 }
 
 fn combine(
@@ -315,13 +327,15 @@ fn combine(
     if factors.len() != inputs.len() {
         return Err(format!("{} factors for {} operands", factors.len(), inputs.len()));
     }
-    let constant = scaled(*constant, out.scale).ok_or("the constant times the scale is not below 2^126")?;
-    let rounding = if constant == 0 { 0.0 } else { 0.5 };
+    let constant =
+        Scaled::new(*constant, out.scale).ok_or("the constant times the scale is not a finite number")?;
+    let rounding = if constant.is_zero() { 0.0 } else { 0.5 };
     let track = tracks.map(|tracks| {
         let terms = || tracks.iter().zip(factors).map(|(t, k)| (t, k.unsigned_abs() as f64));
         Track {
             sd: terms().map(|(t, k)| t.sd * k).sum::<f64>() + rounding,
             likely: terms().map(|(t, k)| (t.likely * k).powi(2)).sum::<f64>().sqrt() + rounding,
+            hidden: terms().map(|(t, k)| t.hidden * k).sum::<f64>(),
             fresh: false,
         }
     });

@@ -4,6 +4,7 @@ use super::pass::Step;
 use super::CircuitError;
 use crate::batch::{BatchLinear, Geometry};
 use hushnet_matmul::Prepared;
+use hushnet_ring::rns::Modulus;
 use hushnet_rlwe::ckks::CkksParams;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub struct TensorSpec {
 pub struct LinearSpec {
     /// Shapes.
     pub geometry: Geometry,
-    /// Integer weights in the plan's order and one bias an output (channel), in units of the message.
+    /// Integer weights in the plan's order, and one bias an output (channel), or one an output element, in units of the message.
     pub weights: Option<(Vec<i16>, Vec<f64>)>,
 }
 
@@ -86,8 +87,37 @@ pub struct Track {
     pub sd: f64,
     /// The same for independent terms.
     pub likely: f64,
+    /// `sd` without what encoding did to the client's values: the part that tells of the computation, and that a flood must hide.
+    pub hidden: f64,
     /// Whether it is a fresh encryption: errors of different ciphertexts are then independent for certain.
     pub fresh: bool,
+}
+
+/// A number times a scale, rounded to an integer: `mantissa 2^shift`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scaled {
+    mantissa: i128,
+    shift: u32,
+}
+
+impl Scaled {
+    /// `round(value * scale)`, which binary64 holds exactly beyond 2^53; `None` where it is not finite.
+    pub(super) fn new(value: f64, scale: f64) -> Option<Self> {
+        let v = (value * scale).round_ties_even();
+        if v.abs() < 126f64.exp2() {
+            return Some(Self { mantissa: v as i128, shift: 0 });
+        }
+        let shift = v.abs().log2() as u32 - 60;
+        v.is_finite().then(|| Self { mantissa: (v / f64::from(shift).exp2()) as i128, shift })
+    }
+
+    pub(super) fn is_zero(self) -> bool {
+        self.mantissa == 0
+    }
+
+    pub(super) fn residue(self, m: &Modulus) -> u64 {
+        m.mul(m.residue(self.mantissa), m.pow(2, u64::from(self.shift)))
+    }
 }
 
 /// A linear layer ready to run.
@@ -95,8 +125,8 @@ pub(super) struct Linear {
     pub(super) geometry: Geometry,
     /// One matrix a group.
     pub(super) groups: Vec<Prepared>,
-    /// Integer biases at the output's scale.
-    pub(super) bias: Vec<i128>,
+    /// Integer biases at the output's scale, by channel or by element.
+    pub(super) bias: Vec<Scaled>,
     pub(super) sum_bits: u32,
 }
 
@@ -105,7 +135,7 @@ pub(super) enum Kind {
     Multiply,
     Relinearise,
     Rescale,
-    Combine(Option<(Vec<i64>, i128)>),
+    Combine(Option<(Vec<i64>, Scaled)>),
 }
 
 pub(super) struct Stage {

@@ -197,10 +197,10 @@ pub(super) fn run(
         .stages
         .iter()
         .map(|s| match &inner.stages[*s].kind {
-            Kind::Linear(Some(l)) => Residues::Bias(l.bias.iter().map(|b| modulus.residue(*b)).collect()),
+            Kind::Linear(Some(l)) => Residues::Bias(l.bias.iter().map(|b| b.residue(&modulus)).collect()),
             Kind::Combine(Some((factors, constant))) => Residues::Factors(
                 factors.iter().map(|k| modulus.residue(i128::from(*k))).collect(),
-                modulus.residue(*constant),
+                constant.residue(&modulus),
             ),
             _ => Residues::None,
         })
@@ -297,6 +297,7 @@ fn linear(
     let (channels, outputs) = (conv.group_inputs(), conv.group_outputs());
     let mut places: Vec<Option<&mut [u64]>> = out.chunks_mut(count).map(Some).collect();
     let mut products = 0;
+    let (by_element, mut constants) = (bias.len() == places.len(), Vec::with_capacity(outputs));
     let mut rows: Vec<Option<&[u64]>> = Vec::with_capacity(channels * conv.kernel[0] * conv.kernel[1]);
     for y in 0..out_height {
         for x in 0..out_width {
@@ -320,9 +321,13 @@ fn linear(
                 let mut outs: Vec<&mut [u64]> = (0..outputs)
                     .filter_map(|o| places[((group * outputs + o) * out_height + y) * out_width + x].take())
                     .collect();
-                let start =
-                    if bias.is_empty() { bias } else { &bias[group * outputs..(group + 1) * outputs] };
-                matrix.multiply(&rows, start, &mut outs, scratch)?;
+                constants.clear();
+                constants.extend((0..outputs).filter_map(|o| {
+                    let channel = group * outputs + o;
+                    let element = (channel * out_height + y) * out_width + x;
+                    bias.get(if by_element { element } else { channel })
+                }));
+                matrix.multiply(&rows, &constants, &mut outs, scratch)?;
                 products += (present * outs.len() * count) as u64;
             }
         }

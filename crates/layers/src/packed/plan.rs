@@ -142,8 +142,8 @@ impl Planner<'_> {
         LevelCost { n: 2 * self.choice.slots, level: level.max(1), special: self.choice.special, digit: self.choice.special }
     }
 
-    /// The best baby and giant steps for a map between layouts.
-    fn rotated(&self, map: &Linear, input: &Layout, form: Form, level: usize) -> Rotated {
+    /// The best baby and giant steps for a map between layouts; `None` when the products alone cost more than `limit`.
+    fn rotated(&self, map: &Linear, input: &Layout, form: Form, level: usize, limit: f64) -> Option<Rotated> {
         let slots = input.slots();
         let at = self.at(level);
         let block = input.grid.or(form.layout().grid).map_or(1, |g| g.block);
@@ -157,6 +157,10 @@ impl Planner<'_> {
         let mut best: Option<(f64, Split, Rotations)> = None;
         for offset in offsets {
             let sets = diagonals(map, input, &form, offset);
+            let products: usize = sets.iter().map(std::collections::BTreeSet::len).sum();
+            if products as f64 * at.product() > limit {
+                continue;
+            }
             let mut bases = vec![slots];
             if !self.choice.channel_wise {
                 bases.extend((0..slots.ilog2()).map(|i| 1 << i));
@@ -174,9 +178,8 @@ impl Planner<'_> {
                 }
             }
         }
-        let (cost, split, rotations) =
-            best.unwrap_or((0.0, Split { base: slots, shift: 0, offset: 0 }, Rotations { inputs: vec![], outputs: vec![] }));
-        (cost, form, split, rotations)
+        let (cost, split, rotations) = best?;
+        Some((cost, form, split, rotations))
     }
 
     /// Layouts for the output of a linear step, given its input's layout where there is one.
@@ -255,9 +258,12 @@ impl Planner<'_> {
                 [one] => match &self.net.steps[*one] {
                     Step::Polynomial { output, .. } => tensor = *output,
                     Step::Linear { map, .. } => {
-                        let level = self.need[tensor];
-                        let costs = self.forms(*one, layout).into_iter().map(|f| self.rotated(map, layout, f, level).0);
-                        return costs.fold(f64::INFINITY, f64::min);
+                        let mut least = f64::INFINITY;
+                        for form in self.forms(*one, layout) {
+                            let found = self.rotated(map, layout, form, self.need[tensor], least);
+                            least = found.map_or(least, |f| f.0.min(least));
+                        }
+                        return least;
                     }
                     Step::Add { .. } => return 0.0,
                 },
@@ -297,7 +303,8 @@ impl Planner<'_> {
             let send = if from_client { source.cts.len() as f64 * self.at(level).encryption() } else { 0.0 };
             for form in self.forms(step, source) {
                 let total = send + lookahead(self, form.layout());
-                let found = self.rotated(map, source, form, level);
+                let limit = best.as_ref().map_or(f64::INFINITY, |b| b.0 - total);
+                let Some(found) = self.rotated(map, source, form, level, limit) else { continue };
                 if best.as_ref().is_none_or(|b| total + found.0 < b.0) {
                     best = Some((total + found.0, send + found.0, source.clone(), found));
                 }
@@ -440,7 +447,10 @@ impl Planner<'_> {
             groups: elements,
         })?;
         let map = Linear { geometry, weights: Arc::new(vec![1.0; elements]), bias: Arc::new(Vec::new()) };
-        let found = self.rotated(&map, from, Form::Direct(to.clone()), self.need[tensor]);
+        let form = Form::Direct(to.clone());
+        let Some(found) = self.rotated(&map, from, form, self.need[tensor], f64::INFINITY) else {
+            return Err(PackedError::Spec("no layout fits a sum".into()));
+        };
         self.cost += found.0;
         let target = self.value(tensor, to.cts.len());
         self.program.ops.push(Op::Linear(LinearOp {
@@ -603,16 +613,16 @@ fn assign_levels(program: &mut Program) -> Vec<(String, usize)> {
 /// # Errors
 /// [`PackedError::Step`] when no layout fits.
 pub fn plan(net: &Network, choice: Choice, scale: f64) -> Result<(Program, f64, Vec<(String, usize)>), PackedError> {
-    let plain = plan_one(net, None, choice, scale)?;
     if choice.channel_wise {
-        return Ok(plain);
+        return plan_one(net, None, choice, scale);
     }
-    match pool_first(net) {
-        Some((rewritten, pooling)) => match plan_one(&rewritten, Some(pooling), choice, scale) {
-            Ok(pooled) if pooled.1 < plain.1 => Ok(pooled),
-            _ => Ok(plain),
-        },
-        None => Ok(plain),
+    let pooled = pool_first(net)
+        .and_then(|(rewritten, pooling)| plan_one(&rewritten, Some(pooling), choice, scale).ok());
+    match pooled {
+        // Few copies: the window's sums come for nothing, so nothing else can be cheaper.
+        Some(p) if p.0.uploads.len() <= 64 => Ok(p),
+        Some(p) => plan_one(net, None, choice, scale).map(|plain| if p.1 < plain.1 { p } else { plain }),
+        None => plan_one(net, None, choice, scale),
     }
 }
 

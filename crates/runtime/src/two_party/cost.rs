@@ -1,6 +1,7 @@
 //! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
 
 use super::batch;
+use super::coefficients;
 use super::handshake::{begin_len, key_len, HELLO};
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::of_images;
@@ -16,6 +17,7 @@ pub struct Layers {
     pub(super) context: PackedContext,
     pub(super) linear: Vec<Option<CheetahClient>>,
     pub(super) batch: batch::Layers,
+    pub(super) coefficients: coefficients::Layers,
 }
 
 impl Layers {
@@ -35,7 +37,8 @@ impl Layers {
             _ => Ok(None),
         };
         let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
-        Ok(Self { context, linear, batch: batch::Layers::new(plan)? })
+        let (batch, coefficients) = (batch::Layers::new(plan)?, coefficients::Layers::new(plan)?);
+        Ok(Self { context, linear, batch, coefficients })
     }
 }
 
@@ -140,11 +143,15 @@ impl Account {
     }
 
     pub(super) fn setup(&mut self, layers: &Layers) -> Traffic {
-        let key = (key_len(self.degree) + layers.batch.key_len()) as u64;
+        let key = key_len(self.degree) + layers.batch.key_len() + layers.coefficients.keys_len();
+        let setup = layers.coefficients.setup_len() as u64;
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
-            m.message(Party::One, key);
+            m.message(Party::One, key as u64);
+            if setup > 0 {
+                m.message(Party::Zero, setup);
+            }
         })
     }
 
@@ -165,6 +172,7 @@ impl Account {
         let n = elements * images;
         self.count(|m| match &stage.kind {
             Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
+            Kind::Linear(l) if l.method != Method::Cheetah => layers.coefficients.cost(m, index, images),
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
             Kind::Relu => mpc::relu_cost(m, n, ring),
             Kind::LeakyRelu { slope, range } => {

@@ -67,6 +67,10 @@ pub enum Method {
     Cheetah,
     /// One feature of up to N images in a ciphertext, integer combinations.
     Batch,
+    /// One image packed, one polynomial up, encrypted weights at the client.
+    RotationFree,
+    /// One image packed, output channels merged at the server.
+    ConvFhe,
 }
 
 /// A linear layer.

@@ -2,6 +2,7 @@
 
 mod batch;
 mod builder;
+mod coefficients;
 mod networks;
 mod oracle;
 mod plans;
