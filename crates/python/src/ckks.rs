@@ -90,7 +90,6 @@ impl Ckks {
 impl Ckks {
     #[new]
     #[pyo3(signature = (ring_degree, data_primes, special_primes, scale_bits, rotations, digits=None))]
-    #[allow(clippy::needless_pass_by_value)]
     fn new(
         ring_degree: usize,
         data_primes: Vec<u64>,
@@ -131,7 +130,6 @@ impl Ckks {
     }
 
     #[pyo3(signature = (values, bound, level=None, scale=None))]
-    #[allow(clippy::needless_pass_by_value)]
     fn encode(
         &self,
         values: PyReadonlyArray1<'_, f64>,

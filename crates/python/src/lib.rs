@@ -1,14 +1,14 @@
 //! Python bindings: `hushnet._native`. Types and defaults for users stand in `python/hushnet/_native.pyi`.
 
 mod arrays;
-mod ckks;
 mod bench;
+mod ckks;
 mod client;
 mod coefficients;
 mod errors;
 mod guard;
-mod packed;
 mod non_interactive;
+mod packed;
 mod parameters;
 mod plan;
 mod rotation_free;
