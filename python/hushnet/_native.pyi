@@ -281,7 +281,11 @@ class CkksCiphertext:
 
     level: int
     scale: float
+    bound: float
     error_bound: float
+
+    def with_bound(self, bound: float) -> "CkksCiphertext":
+        """The same with a tighter bound of the message, which the caller knows."""
 
 class Ckks:
     """RNS-CKKS operation by operation with all keys in one object: for comparisons with other libraries, not for use.
