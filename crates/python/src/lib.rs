@@ -7,6 +7,7 @@ mod guard;
 mod parameters;
 mod plan;
 mod server;
+mod slots;
 mod two_party;
 mod two_party_planning;
 
@@ -41,6 +42,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    slots::register(m)?;
     two_party_planning::register(m)?;
     Ok(())
 }

@@ -56,7 +56,7 @@ impl Machine for Evaluator {
     type Weight = Weight;
 
     fn encode(&self, slots: impl FnOnce() -> Vec<u64>) -> Result<Weight, SlotError> {
-        Ok(Evaluator::encode(self, &slots())?)
+        Ok(self.encode_with(slots)?)
     }
     fn sum_products(&self, terms: &[(&Cipher, &Weight)]) -> Result<Cipher, SlotError> {
         Ok(Evaluator::sum_products(self, terms)?)

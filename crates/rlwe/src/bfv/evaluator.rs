@@ -8,6 +8,7 @@ use crate::bfv::error::expect;
 use hushnet_ring::pack;
 use hushnet_ring::rns::{Digit, Eval, RnsPoly};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// A ciphertext (c0, c1) in evaluation form and a bound of its noise.
@@ -36,6 +37,14 @@ pub struct Weight {
 /// A ciphertext's second part cut into digits: what every permutation of the same ciphertext shares.
 pub struct Hoisted(Vec<RnsPoly<Eval>>);
 
+/// Nanoseconds since some moment.
+pub type Clock = fn() -> u64;
+
+fn wall_clock() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
 /// What a server holds of a session: public keys and counters.
 pub struct Evaluator {
     pub(super) params: BfvParams,
@@ -43,6 +52,7 @@ pub struct Evaluator {
     keys: GaloisKeys,
     tally: Tally,
     encoding: AtomicU64,
+    clock: Clock,
 }
 
 impl Evaluator {
@@ -63,6 +73,7 @@ impl Evaluator {
             keys,
             tally: Tally::default(),
             encoding: AtomicU64::new(0),
+            clock: wall_clock,
         })
     }
 
@@ -70,6 +81,19 @@ impl Evaluator {
     #[must_use]
     pub fn params(&self) -> &BfvParams {
         &self.params
+    }
+
+    /// Another clock than the wall's for [`Self::now`], such as the thread's processor time on a busy machine.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Nanoseconds of the clock.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        (self.clock)()
     }
 
     /// Operations so far.
@@ -97,9 +121,17 @@ impl Evaluator {
     /// # Errors
     /// [`BfvError::Length`], [`BfvError::NotReduced`].
     pub fn encode(&self, slots: &[u64]) -> Result<Weight, BfvError> {
-        let start = Instant::now();
-        let (poly, norm2) = self.params.weight(slots)?;
-        self.encoding.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.encode_with(|| slots.to_vec())
+    }
+
+    /// [`Self::encode`] of what `make` returns; its time counts as encoding.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_with(&self, make: impl FnOnce() -> Vec<u64>) -> Result<Weight, BfvError> {
+        let start = self.now();
+        let (poly, norm2) = self.params.weight(&make())?;
+        self.encoding.fetch_add(self.now() - start, Ordering::Relaxed);
         Ok(Weight { poly, norm2 })
     }
 
