@@ -1,21 +1,22 @@
 """Runs a two-party plan on NumPy in exact integers: no shares, no ciphertexts, no units of masking and truncation.
 
-``run`` is the answer that the protocols come near to; with ``units`` a generator draws the units as a real run does (a linear output is
-off by one in the stated fraction, a truncation rounds up with the probability of the remainder). ``unit_reach`` bounds, for
+``run`` is the answer that the protocols come near to: truncations that are not exact round to nearest there (what a real run
+gives is the floor or the next integer, on average the quotient; a run that took floors would be half a unit low everywhere, and
+such half units add up over layers). With ``units`` a generator draws the units as a real run does (a linear output is off by one
+in the stated fraction, a truncation rounds up with the probability of the remainder). ``unit_reach`` bounds, for
 every tensor, how far any such units can move it.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 
-from .. import _native
 from ..errors import PlanError
 from ..plan import Plan
+from . import methods
 from .linear import add_bias, apply, row_norms
 from .numpy import _client, check_inputs, linear
 from .ops import OPS, _windows
@@ -95,7 +96,7 @@ def _stage(plan: Plan, stage: Stage, xs: list[Array], units: np.random.Generator
     if kind == "clip":
         return np.clip(x, stage["low"], stage["high"])
     if kind == "truncate":
-        return _shift(x, stage["bits"], None if stage.get("exact") else units)
+        return x >> stage["bits"] if stage.get("exact") else _shift(x, stage["bits"], units)
     if kind == "sum_pool":
         return sums(stage, x, shape)
     if kind == "scale":
@@ -119,7 +120,7 @@ def sums(stage: Stage, x: Array, shape: tuple[int, ...]) -> Array:
 
 def _shift(x: Array, bits: int, units: np.random.Generator | None) -> Array:
     if units is None:
-        return x >> bits
+        return (x + (1 << bits >> 1)) >> bits
     # up with probability (remainder + 1) / 2^bits
     return (x + units.integers(0, 1 << bits, size=x.shape) + 1) >> bits
 
@@ -127,7 +128,7 @@ def _shift(x: Array, bits: int, units: np.random.Generator | None) -> Array:
 def off_fraction(plan: Plan, stage: Stage) -> float:
     """Fraction of a linear stage's results that masking puts a unit off."""
     params = plan.document["params"]
-    return _native.packed_stage_parameters(params["ring_degree"], params["ring_bits"], stage["weight_l2"])[2]
+    return methods.ciphertexts(stage["method"], params["ring_degree"], params["ring_bits"], stage["weight_l2"]).unit_fraction
 
 
 def _masking(plan: Plan, stage: Stage, shape: tuple[int, ...], units: np.random.Generator) -> Array:
@@ -178,9 +179,8 @@ def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) 
 
 
 def weight_norm(plan: Plan, stage: Stage) -> float:
-    """Euclidean norm of the weights that meet in one answer."""
-    weight = np.ascontiguousarray(plan.weights[stage["weights"]].reshape(-1).astype(np.int16))
-    return _native.packed_weight_l2(json.dumps(stage["geometry"]), plan.ring_degree, weight)
+    """Euclidean norm of the weights that the noise of one answer rests on."""
+    return methods.norm(stage["method"], stage["geometry"], plan.ring_degree, plan.weights[stage["weights"]])
 
 
 def reach_of_linear(plan: Plan, stage: Stage) -> int:

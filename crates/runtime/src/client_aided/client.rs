@@ -5,15 +5,16 @@ use super::inputs::{self, Input, Output};
 use super::tiles::{mask_id, Sink, TileContext, Worker};
 use crate::channel::{send_failure, Channel};
 use crate::compute::{Compute, Shelf};
-use crate::error::{check_environment, Error, ProtocolError, TransportError};
+use crate::error::{Error, ProtocolError, TransportError};
 use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
 use crate::program::{
     self, interleave, Data, InputView, Monitor, RowRunner, SegmentKind, Slot, StageProgram, Storage, Values,
 };
+use crate::session::greet;
 use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
-use crate::wire::{Begin, Block, End, FrameBuilder, Hello, Kind, PROTOCOL};
+use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
 use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
-use hushnet_rlwe::{BatchContext, ClientKey};
+use hushnet_rlwe::{BatchContext, ClientKey, Masks};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -47,7 +48,8 @@ pub struct Client {
     plan: Plan,
     options: ClientOptions,
     context: BatchContext,
-    seed: [u8; 32],
+    /// Every mask by its identity.
+    public_masks: Masks,
     next_block: u32,
     /// Mask sums by stage, in order of arrival; empty before the set-up and with fresh masks.
     sums: Vec<Vec<WordsHat>>,
@@ -75,8 +77,22 @@ impl Client {
     /// # Errors
     /// [`Error`]: transport, protocol, or a plan that this client refuses.
     pub fn open(mut channel: Box<dyn Channel>, options: ClientOptions) -> Result<Self, Error> {
-        let result = Self::greet(channel.as_mut(), &options);
-        match result {
+        match greet(channel.as_mut(), &options.plan.limits) {
+            Ok(frame) => Self::greeted(channel, &frame, options),
+            Err(e) => {
+                send_failure(channel.as_mut(), &e);
+                Err(e)
+            }
+        }
+    }
+
+    /// Opens a session with a server that has sent its plan.
+    pub(crate) fn greeted(
+        mut channel: Box<dyn Channel>,
+        plan: &Frame,
+        options: ClientOptions,
+    ) -> Result<Self, Error> {
+        match Self::begin(channel.as_mut(), plan, &options) {
             Err(e) => {
                 send_failure(channel.as_mut(), &e);
                 Err(e)
@@ -88,7 +104,7 @@ impl Client {
                 plan,
                 options,
                 context,
-                seed,
+                public_masks: Masks::new(&seed),
                 next_block: 0,
                 ready: false,
                 cached: 0,
@@ -98,18 +114,11 @@ impl Client {
         }
     }
 
-    fn greet(
+    fn begin(
         channel: &mut dyn Channel,
+        frame: &Frame,
         options: &ClientOptions,
     ) -> Result<(Plan, BatchContext, [u8; 32]), Error> {
-        check_environment()?;
-        let limits = &options.plan.limits;
-        let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
-        channel.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));
-        let producer = concat!("hushnet ", env!("CARGO_PKG_VERSION")).to_owned();
-        channel.send(FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, producer })?)?;
-        let frame = channel.recv()?;
-        frame.expect(Kind::Plan, 0, 0)?;
         let plan = Plan::from_bytes(frame.payload(), &options.plan)?;
         channel.set_limit(plan.largest_frame());
         let context = BatchContext::new(plan.ring_degree())?;
@@ -321,7 +330,7 @@ impl Client {
 
     /// Keeps the transformed masks of a stage's inputs, when they will be used again and fit.
     fn keep_masks(&mut self, index: usize, stage: &LinearStage, more: bool) -> Result<(), Error> {
-        if !more || stage.mask == MaskMode::Fresh || self.masks[index].is_some() {
+        if !more || stage.mask != MaskMode::Shared || self.masks[index].is_some() {
             return Ok(());
         }
         let k = stage.params.modulus_bits();
@@ -336,12 +345,10 @@ impl Client {
             (0..features)
                 .into_par_iter()
                 .map_init(
-                    || self.context.scratch(),
-                    |scratch, feature| -> Result<WordsHat, Error> {
-                        let mut hat = self.context.zero_words_hat(k)?;
-                        let id = mask_id(stage, index, feature, 0);
-                        self.context.mask_hat_into(&self.seed, id, &mut hat, scratch)?;
-                        Ok(hat)
+                    || AlignedWords::new(stage.params.ring_degree()),
+                    |words, feature| -> Result<WordsHat, Error> {
+                        self.public_masks.words(mask_id(stage, index, feature, 0), 0, k, words)?;
+                        Ok(self.context.words_hat(words, k)?)
                     },
                 )
                 .collect::<Result<Vec<_>, _>>()
@@ -378,7 +385,7 @@ impl Client {
             context: &self.context,
             key: &run.key,
             shelf: &self.shelf,
-            seed: &self.seed,
+            masks: &self.public_masks,
             stage,
             stage_index: index,
             block: run.index,
