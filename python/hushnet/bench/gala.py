@@ -308,8 +308,8 @@ def _why_ratio(gazelle: Row, gala: Row, ratio: float) -> str:
     a, b = gazelle["counted"], gala["counted"]
     switches = (a["perm"] + a["hst_perm"], b["perm"] + b["hst_perm"])
     return (
-        f"{switches[0]} against {switches[1]} key switches and {a['sc_mult']} against {b['sc_mult']} products that both share, at N = "
-        f"{gazelle['parameters']['ring_degree']} and {gala['parameters']['ring_degree']}: at 128 bits a ciphertext holds "
+        f"bar {ratio:g}: {switches[0]} against {switches[1]} key switches, {a['sc_mult']} against {b['sc_mult']} products, at N = "
+        f"{gazelle['parameters']['ring_degree']} and {gala['parameters']['ring_degree']}: products cost both the same, and at 128 bits a ciphertext holds "
         f"{gala['parameters']['ring_degree'] // SLOTS} times as many channels as the paper's, and the gain c_i/c_n is as much smaller"
     )
 
