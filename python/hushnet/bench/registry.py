@@ -26,10 +26,11 @@ class Benchmark:
 
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
-    from hushnet.bench import cryptonets_relu, mobilenetv2, relu, two_party, two_party_layers
+    from hushnet.bench import cryptonets_relu, cryptonets_relu_two_party, mobilenetv2, relu, two_party, two_party_layers
 
     known = [
         cryptonets_relu.BENCHMARK,
+        cryptonets_relu_two_party.BENCHMARK,
         mobilenetv2.BENCHMARK,
         relu.BENCHMARK,
         two_party_layers.BENCHMARK,
