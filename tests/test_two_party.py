@@ -75,10 +75,9 @@ def test_only_the_label_is_opened_when_asked() -> None:
     assert got.size == 12 and (got.ravel() == want).all()
 
 
-def test_what_is_not_served_yet_says_so() -> None:
-    model = hushnet.compile(zoo.build("mlp-784-128-128-10"), trust="two-party", input_range=(0, 1))
-    with pytest.raises(hushnet.PlanError, match="client-aided"):
-        hushnet.serve(model)
+def test_networks_are_for_two_party_plans() -> None:
     batch = hushnet.compile(zoo.trained("cryptonets-relu"), input_range=(0, 1))
     with pytest.raises(hushnet.InputError, match="two-party"):
         hushnet.run(batch, np.zeros((1, 1, 28, 28), np.float32), network="lan")
+    with pytest.raises(hushnet.InputError, match="two-party"):
+        batch.explain(network="lan")

@@ -88,6 +88,19 @@ class Client:
     def __exit__(self, *exception: object) -> None: ...
 
 @final
+class TwoPartyClient:
+    """An open session with a server of a two-party plan; a context manager."""
+
+    def plan_json(self) -> str:
+        """JSON of the server's plan, public part."""
+    def infer(self, inputs: Inputs, progress: Optional[Progress] = None) -> tuple[Outputs, str]:
+        """As :meth:`Client.infer`; the trace is the client's own."""
+    def close(self) -> None:
+        """Ends the session; again: nothing."""
+    def __enter__(self) -> TwoPartyClient: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+@final
 class ServerHandle:
     """A running server; a context manager. Stops when it is dropped."""
 
@@ -102,6 +115,8 @@ class ServerHandle:
         """Refuses new sessions, lets blocks in work finish within the grace period; returns at once."""
     def join(self, timeout: Optional[float] = None) -> bool:
         """Waits for the end; False when it has not come in ``timeout`` seconds."""
+    def traces(self) -> list[str]:
+        """Traces of two-party sessions that ended well since the last call, as JSON; at most the last 64."""
     def stats(self) -> dict[str, int]:
         """Counters: sessions, active, refused, blocks, images, bytes_received, bytes_sent, protocol_errors, ..."""
     def __enter__(self) -> ServerHandle: ...
@@ -125,7 +140,7 @@ def run_local(
     """
 
 def serve(
-    plan: Plan,
+    plan: Union[Plan, bytes],
     host: str = "127.0.0.1",
     port: int = 0,
     tls_cert: Optional[Path] = None,
@@ -137,10 +152,13 @@ def serve(
     grace: float = 10.0,
     threads: Optional[int] = None,
     record: Optional[Path] = None,
+    weight_memory: Optional[int] = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
     Args:
+        plan: a client-aided plan, or the file of a two-party one.
+        weight_memory: as in :func:`run_two_party`.
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
         memory_limit: bytes of all sessions together; lowers the number of sessions.
@@ -163,7 +181,8 @@ def connect(
     connect_timeout: float = 20.0,
     idle_timeout: float = 600.0,
     memory_limit: Optional[int] = None,
-) -> Client:
+    expected_images: Optional[int] = None,
+) -> Union[Client, TwoPartyClient]:
     """Connects to ``ws://host:port`` or ``wss://host:port`` and receives the server's plan.
 
     Args:
@@ -171,13 +190,14 @@ def connect(
         insecure_tls: accept any certificate.
         allow_insecure: accept a plan that is marked as below 128-bit security.
         idle_timeout: longest wait for an answer, the server's computation included.
+        expected_images: of a two-party session, as far as known: what its OT extension is chosen for.
     """
 
 def run_two_party(
     plan: bytes,
     inputs: Inputs,
     threads: Optional[int] = None,
-    network: Optional[Literal["loopback", "lan", "wan"]] = None,
+    network: Optional[tuple[float, float]] = None,
     progress: Optional[Progress] = None,
     group: Optional[int] = None,
     weight_memory: Optional[int] = None,
@@ -187,7 +207,7 @@ def run_two_party(
 
     Args:
         threads: of each party's linear layers; None for those of :func:`set_threads`, 0 for one a processor.
-        network: "lan" or "wan" throttle the connection; otherwise the parties talk over memory.
+        network: bits a second and seconds of a round trip throttle the connection; otherwise the parties talk over memory.
         group: images that run through the stages together; None for a number that the memory allows.
         weight_memory: bytes for the server's weights in evaluation form (default 2 GiB); the rest are transformed as they are used.
 
@@ -246,6 +266,42 @@ def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
 
+class CkksPlaintext:
+    """An encoded vector of :class:`Ckks`."""
+
+class CkksCiphertext:
+    """A ciphertext of :class:`Ckks`."""
+
+    level: int
+    scale: float
+    error_bound: float
+
+class Ckks:
+    """RNS-CKKS operation by operation with all keys in one object: for comparisons with other libraries, not for use.
+
+    Primes are given by their bits or themselves; errors are ValueErrors.
+    """
+
+    primes: list[int]
+
+    def __init__(
+        self, ring_degree: int, data_primes: list[int], special_primes: list[int], scale_bits: int, rotations: list[int], digits: int | None = None
+    ) -> None: ...
+    def encode(self, values: np.ndarray, bound: float, level: int | None = None, scale: float | None = None) -> CkksPlaintext: ...
+    def decode(self, p: CkksPlaintext) -> np.ndarray: ...
+    def encrypt(self, p: CkksPlaintext, symmetric: bool = False) -> CkksCiphertext: ...
+    def decrypt(self, c: CkksCiphertext) -> CkksPlaintext: ...
+    def add(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
+    def sub(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
+    def add_plain(self, a: CkksCiphertext, p: CkksPlaintext) -> CkksCiphertext: ...
+    def multiply_plain(self, a: CkksCiphertext, p: CkksPlaintext) -> CkksCiphertext: ...
+    def multiply(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
+    def square(self, a: CkksCiphertext) -> CkksCiphertext: ...
+    def relinearise(self, a: CkksCiphertext) -> CkksCiphertext: ...
+    def relinearise_rescale(self, a: CkksCiphertext) -> CkksCiphertext: ...
+    def rescale(self, a: CkksCiphertext) -> CkksCiphertext: ...
+    def drop_to(self, a: CkksCiphertext, level: int) -> CkksCiphertext: ...
+    def rotate(self, a: CkksCiphertext, steps: int) -> CkksCiphertext: ...
 def measure_relu(
     address: Optional[str] = None,
     announce: Optional[Callable[[int], Any]] = None,
@@ -265,3 +321,40 @@ def measure_layer(
 ) -> str:
     """One party of a measurement of a linear layer (JSON of its geometry as in a plan) on shares between two processes: JSON.
     Party 0 is the server and checks the joint result, party 1 the client and counts the bytes."""
+
+def rotation_free_layer(
+    geometry_json: str,
+    methods: list[str],
+    ring_bits: int = 26,
+    runs: int = 3,
+    ring_degree: int = 8192,
+    most: int = 32,
+    insecure_parameters: bool = False,
+) -> str:
+    """One linear layer by several methods, on one thread, as JSON by method: ``seconds``, ``operations``, bytes. Methods: compact, flooded,
+    cheetah, convfhe; with ``insecure_parameters`` published, cheetah-published, convfhe-published, at ``ring_degree`` with at most ``most``
+    weight polynomials, used in turn. ValueError for other methods and layers that do not fit."""
+
+def rotation_free_attack(setups: int) -> list[tuple[int, float]]:
+    """The averaging attack on repeated set-ups of the published parameters: (set-ups, error of weights in [-1, 1])."""
+class PackedCircuit:
+    """A polynomial network for one image under CKKS with rotations (docs/packed.md)."""
+
+    def __init__(self, spec_json: str, tensors: dict[str, NDArray[np.float64]], options_json: str = "{}") -> None:
+        """Chooses ring degree, primes, layouts and methods.
+
+        Options: ``method`` "auto" | "channel-wise", ``security`` 128 | 0 (insecure), ``precision_bits``, ``hide_weights``,
+        ``ring_degree`` (0: chosen), ``key_bytes``, ``memory_bytes``.
+
+        Raises:
+            ValueError: for a network that is not well formed, or deeper than secure parameters hold (naming the layers).
+        """
+
+    def report(self) -> str:
+        """Parameters, operations, key bytes, memory, predicted errors, as JSON."""
+
+    def run(self, image: NDArray[np.float64], threads: int = 1) -> tuple[NDArray[np.float64], str]:
+        """Client and server in this process, each with its own keys: ``(output, trace JSON)``. The first call makes keys and encodes
+        the weights. The trace has ``seconds`` (``setup``, ``encrypt``, ``evaluate``, ``decrypt``), ``cpu_seconds`` (for one thread), ``steps``,
+        ``counts``, ``peak_memory_bytes``, ``error`` (against binary64) and ``out_of_range`` (values outside of a polynomial's range).
+        """

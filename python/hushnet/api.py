@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from hushnet import _native, frontend, passes, planner, report
-from hushnet.errors import InputError, PlanError
+from hushnet.errors import InputError
 from hushnet.plan import Plan
 
 Inputs = Union[np.ndarray, Mapping[str, np.ndarray]]
@@ -57,9 +58,13 @@ class Model:
         """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
         return self.plan.public_part().to_bytes()
 
-    def explain(self, trace: Optional[dict[str, Any]] = None) -> dict[str, Any]:
-        """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace)."""
-        return report.explain(self.plan, trace=trace)
+    def explain(self, trace: Optional[dict[str, Any]] = None, *, network: Optional[str] = None) -> dict[str, Any]:
+        """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace).
+
+        Args:
+            network: two-party: "loopback", "lan", "wan", or bandwidth and round trip like "200mbit,5ms".
+        """
+        return report.explain(self.plan, trace=trace, network=network)
 
     @property
     def input_names(self) -> list[str]:
@@ -121,7 +126,8 @@ def run(
 ) -> Result:
     """Both parties on this machine, the real protocol over a loopback socket (``transport="pipe"``: in memory).
 
-    Two-party plans run over memory, one thread pool a party; ``network="lan"`` or ``"wan"`` slows the connection down to that.
+    Two-party plans run over memory, one thread pool a party; ``network`` ("lan", "wan", or bandwidth and round trip like
+    "200mbit,5ms") slows the connection down to that.
     """
     if model.plan.document["trust"] == "two-party":
         return _run_two_party(model, model.named_inputs(x), threads, progress, network)
@@ -134,37 +140,49 @@ def run(
 
 
 def _run_two_party(model: Model, inputs: dict[str, np.ndarray], threads: Any, progress: Any, network: Optional[str]) -> Result:
-    outputs, text = _native.run_two_party(model.plan.to_bytes(), inputs, threads=threads, network=network, progress=progress)
+    link = None
+    if network not in (None, "loopback"):
+        found = planner.two_party.cost.link(network)
+        link = (found["bits_per_second"] or math.inf, found["round_trip_seconds"])
+    outputs, text = _native.run_two_party(model.plan.to_bytes(), inputs, threads=threads, network=link, progress=progress)
     both = json.loads(text)
-    client, total, setup = both["client"], both["client"]["total"], both["client"]["setup"]
-    trace = {
-        **{k: client[k] for k in ("plan", "simd", "threads", "ring_degree", "ring_bits", "images", "peak_memory_bytes", "stages", "predicted")},
+    return Result(outputs, {**_flat(both["client"]), **both})
+
+
+def _flat(client: dict[str, Any]) -> dict[str, Any]:
+    """A two-party client's trace with the totals under the names that all traces have."""
+    total, setup = client["total"], client["setup"]
+    return {
+        **client,
         **{k: total[k] for k in ("seconds", "bytes_up", "bytes_down")},
         "rounds": total["predicted"]["rounds"],
         "setup_seconds": setup["seconds"],
         "setup_bytes_up": setup["bytes_up"],
         "setup_bytes_down": setup["bytes_down"],
-        **both,
     }
-    return Result(outputs, trace)
 
 
 def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> "_native.ServerHandle":
-    """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it."""
+    """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
+
+    Args:
+        options: of :func:`hushnet._native.serve`. Traces of two-party sessions: ``handle.traces()``.
+    """
     if model.plan.document["trust"] == "two-party":
-        raise PlanError("this version serves client-aided plans only; two-party plans run with hushnet.run (both parties on this machine)")
+        options.pop("allow_insecure", None)
+        return _native.serve(model.plan.to_bytes(), host, port, **options)
     return _native.serve(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
 
 
 class Connection:
     """A client's session with a server; also a context manager."""
 
-    def __init__(self, client: "_native.Client"):
+    def __init__(self, client: Union["_native.Client", "_native.TwoPartyClient"]):
         self._client = client
         self.plan = json.loads(client.plan_json())
 
     def infer(self, x: Inputs, *, progress: Optional[Progress] = None) -> Result:
-        """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``."""
+        """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
         if isinstance(x, Mapping):
             named = {name: np.asarray(value) for name, value in x.items()}
         else:
@@ -172,8 +190,9 @@ class Connection:
             if len(names) != 1:
                 raise InputError(f"the network has inputs {', '.join(names)}: pass a dict with one array each")
             named = {names[0]: np.asarray(x)}
-        outputs, trace = self._client.infer(named, progress=progress)
-        return Result(outputs, json.loads(trace))
+        outputs, text = self._client.infer(named, progress=progress)
+        trace = json.loads(text)
+        return Result(outputs, _flat(trace) if self.plan["trust"] == "two-party" else trace)
 
     def close(self) -> None:
         """Ends the session; its keys are gone."""
@@ -186,6 +205,12 @@ class Connection:
         self.close()
 
 
-def connect(url: str, *, ca: Optional[str] = None, insecure_tls: bool = False) -> Connection:
-    """Connects to ``ws://host:port/ws`` or ``wss://host:port/ws`` and receives the public part of the plan."""
-    return Connection(_native.connect(url, ca=ca, insecure_tls=insecure_tls))
+def connect(
+    url: str, *, ca: Optional[str] = None, insecure_tls: bool = False, threads: Optional[int] = None, images: Optional[int] = None
+) -> Connection:
+    """Connects to ``ws://host:port/ws`` or ``wss://host:port/ws`` and receives the public part of the plan.
+
+    Args:
+        images: how many will be sent, as far as known (two-party: the OT extension is chosen for it).
+    """
+    return Connection(_native.connect(url, ca=ca, insecure_tls=insecure_tls, threads=threads, expected_images=images))

@@ -3,10 +3,14 @@
 use crate::arrays;
 use crate::errors::{raise, Kind};
 use crate::guard::{compute, Guard};
+use crate::non_interactive::NonInteractiveClient;
 use crate::plan::{options, Plan};
+use crate::two_party::TwoPartyClient;
 use hushnet_runtime as rt;
 use hushnet_runtime::local::{run_loopback, run_pipe};
+use hushnet_runtime::session::AnyClient;
 use hushnet_runtime::transport::ConnectOptions;
+use hushnet_runtime::two_party::TwoPartyOptions;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -68,7 +72,7 @@ pub struct Client {
 
 /// Connects to `ws://host:port` or `wss://host:port`.
 #[pyfunction]
-#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None))]
+#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn connect(
     py: Python<'_>,
@@ -80,14 +84,18 @@ pub fn connect(
     connect_timeout: f64,
     idle_timeout: f64,
     memory_limit: Option<u64>,
-) -> PyResult<Client> {
+    expected_images: Option<usize>,
+) -> PyResult<Py<PyAny>> {
     let guard = Guard::default();
     let cancel = guard.cancel.clone();
-    let options = rt::ClientOptions {
-        plan: options(allow_insecure, memory_limit),
-        compute: compute(threads).map_err(raise)?,
-        ..rt::ClientOptions::default()
+    let (plan, compute) = (options(allow_insecure, memory_limit), compute(threads).map_err(raise)?);
+    let two_party = TwoPartyOptions {
+        plan: plan.clone(),
+        expected_images,
+        compute: compute.clone(),
+        ..TwoPartyOptions::default()
     };
+    let batch = rt::ClientOptions { plan, compute, ..rt::ClientOptions::default() };
     let connection = ConnectOptions {
         ca,
         insecure_tls,
@@ -95,9 +103,19 @@ pub fn connect(
         idle_timeout: seconds(idle_timeout)?,
         cancel: cancel.clone(),
     };
-    let client =
-        guard.run(py, || rt::Client::open(Box::new(rt::transport::connect(url, &connection)?), options))?;
-    Ok(Client { plan: client.plan().clone(), client: Mutex::new(Some(client)), cancel })
+    let opened = guard.run(py, || {
+        rt::session::open(Box::new(rt::transport::connect(url, &connection)?), batch, two_party)
+    })?;
+    match opened {
+        AnyClient::ClientAided(client) => {
+            let client = Client { plan: client.plan().clone(), client: Mutex::new(Some(*client)), cancel };
+            Ok(Py::new(py, client)?.into_any())
+        }
+        AnyClient::TwoParty(client) => Ok(Py::new(py, TwoPartyClient::new(*client, cancel))?.into_any()),
+        AnyClient::NonInteractive(client) => {
+            Ok(Py::new(py, NonInteractiveClient::new(*client, cancel))?.into_any())
+        }
+    }
 }
 
 /// A duration of at least a millisecond.

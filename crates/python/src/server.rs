@@ -3,18 +3,28 @@
 use crate::client::seconds;
 use crate::errors::raise;
 use crate::guard::{compute, POLL};
-use crate::plan::Plan;
+use crate::plan::{options as plan_options, Plan};
 use hushnet_runtime as rt;
-use hushnet_runtime::transport::{Server, ServerLimits, ServerOptions, TlsFiles};
+use hushnet_runtime::non_interactive::{NonInteractiveModel, NonInteractivePlan};
+use hushnet_runtime::transport::{OnTwoParty, Served, Server, ServerLimits, ServerOptions, TlsFiles};
+use hushnet_runtime::two_party::{TwoPartyModel, TwoPartyPlan, TwoPartyTrace};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Traces that wait to be taken; older ones go first.
+const KEPT_TRACES: usize = 64;
+
+/// JSON of sessions that ended well.
+type Traces = Arc<Mutex<VecDeque<String>>>;
 
 /// A running server. Stops when it is dropped, or left as a context.
 #[pyclass(frozen, module = "hushnet._native")]
-pub struct ServerHandle(Option<Server>);
+pub struct ServerHandle(Option<Server>, Traces);
 
 impl Drop for ServerHandle {
     fn drop(&mut self) {
@@ -24,14 +34,23 @@ impl Drop for ServerHandle {
     }
 }
 
+/// What can be served.
+#[derive(FromPyObject)]
+pub enum Servable<'py> {
+    /// A client-aided plan.
+    Plan(PyRef<'py, Plan>),
+    /// A two-party or non-interactive plan's file.
+    File(Vec<u8>),
+}
+
 /// Starts a server on threads of its own and returns at once.
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
-                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None))]
+                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None, allow_insecure=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn serve(
     py: Python<'_>,
-    plan: &Plan,
+    plan: Servable<'_>,
     host: &str,
     port: u16,
     tls_cert: Option<PathBuf>,
@@ -43,6 +62,8 @@ pub fn serve(
     grace: f64,
     threads: Option<usize>,
     record: Option<PathBuf>,
+    weight_memory: Option<usize>,
+    allow_insecure: bool,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -57,11 +78,50 @@ pub fn serve(
         grace: Duration::try_from_secs_f64(grace)
             .map_err(|e| PyValueError::new_err(format!("grace: {e}")))?,
     };
-    let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session: None, record };
-    let server = py
-        .detach(|| Server::start(rt::ServerPlan::new(&plan.0, compute(threads)?)?, &options))
-        .map_err(raise)?;
-    Ok(ServerHandle(Some(server)))
+    let traces = Traces::default();
+    let kept = traces.clone();
+    let on_two_party: OnTwoParty = Arc::new(move |t: &TwoPartyTrace| {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT_TRACES {
+            kept.pop_front();
+        }
+        kept.push_back(t.to_json());
+    });
+    let options = ServerOptions {
+        host: host.to_owned(),
+        port,
+        tls,
+        limits,
+        on_session: None,
+        on_two_party: Some(on_two_party),
+        record,
+    };
+    let batch = match &plan {
+        Servable::Plan(plan) => Some(plan.0.clone()),
+        Servable::File(_) => None,
+    };
+    let file = match plan {
+        Servable::File(file) => file,
+        Servable::Plan(_) => Vec::new(),
+    };
+    let started = py.detach(move || {
+        let served: Served = match batch {
+            Some(plan) => rt::ServerPlan::new(&plan, compute(threads)?)?.into(),
+            None if rt::session::trust(&file, &rt::Limits::default())? == rt::plan::Trust::NonInteractive => {
+                let plan = NonInteractivePlan::from_bytes(&file, &plan_options(allow_insecure, None))?;
+                drop(file);
+                NonInteractiveModel::new(&plan, compute(threads)?)?.into()
+            }
+            None => {
+                let plan = TwoPartyPlan::from_bytes(&file, &plan_options(false, None))?;
+                drop(file);
+                let weights = weight_memory.unwrap_or(rt::two_party::server::DEFAULT_WEIGHT_BYTES);
+                TwoPartyModel::with_memory(&plan, compute(threads)?, weights)?.into()
+            }
+        };
+        Server::start(served, &options)
+    });
+    Ok(ServerHandle(Some(started.map_err(raise)?), traces))
 }
 
 impl ServerHandle {
@@ -111,6 +171,11 @@ impl ServerHandle {
         }
         py.detach(|| server.join()).map_err(raise)?;
         Ok(true)
+    }
+
+    /// Traces of two-party sessions that ended since the last call, as JSON; at most the last 64.
+    fn traces(&self) -> Vec<String> {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
     /// Counters as a dict.

@@ -1,4 +1,4 @@
-//! Two-party inference: both parties in this process.
+//! Two-party inference: both parties in this process, and being a client.
 
 use crate::arrays;
 use crate::errors::{raise, Kind};
@@ -10,6 +10,18 @@ use hushnet_runtime::two_party::{run_local, TwoPartyModel, TwoPartyOptions, TwoP
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A link of so many bits a second (infinity: no limit) and so many seconds there and back.
+fn link((bits_per_second, round_trip_seconds): (f64, f64)) -> PyResult<Network> {
+    if bits_per_second > 0.0 && round_trip_seconds >= 0.0 && round_trip_seconds.is_finite() {
+        return Ok(Network { bits_per_second, round_trip_seconds });
+    }
+    Err(PyValueError::new_err(format!(
+        "a network of {bits_per_second} bits a second and a round trip of {round_trip_seconds} s is not possible"
+    )))
+}
 
 /// Both parties of a two-party plan in this process, over the real protocol: `(outputs, trace JSON)`. Each party has a thread and a
 /// pool of its own.
@@ -21,17 +33,12 @@ pub fn run_two_party<'py>(
     plan: &[u8],
     inputs: &Bound<'py, PyDict>,
     threads: Option<usize>,
-    network: Option<&str>,
+    network: Option<(f64, f64)>,
     progress: Option<Py<PyAny>>,
     group: Option<usize>,
     weight_memory: Option<usize>,
 ) -> PyResult<(Bound<'py, PyDict>, String)> {
-    let network = match network {
-        None | Some("loopback") => None,
-        Some(name) => Some(Network::named(name).ok_or_else(|| {
-            PyValueError::new_err(format!("network '{name}' is none of 'loopback', 'lan' and 'wan'"))
-        })?),
-    };
+    let network = network.map(link).transpose()?;
     let arrays = arrays::read(inputs)?;
     let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
     let guard = Guard::default();
@@ -51,6 +58,66 @@ pub fn run_two_party<'py>(
     })?;
     let trace = format!("{{\"client\":{},\"server\":{}}}", client.to_json(), server.to_json());
     Ok((arrays::write(py, outputs)?, trace))
+}
+
+/// An open session with a server of a two-party plan.
+#[pyclass(frozen, module = "hushnet._native")]
+pub struct TwoPartyClient {
+    plan: TwoPartyPlan,
+    client: Mutex<Option<rt::two_party::TwoPartyClient>>,
+    /// Shared with the connection.
+    cancel: Arc<AtomicBool>,
+}
+
+impl TwoPartyClient {
+    pub fn new(client: rt::two_party::TwoPartyClient, cancel: Arc<AtomicBool>) -> Self {
+        Self { plan: client.plan().clone(), client: Mutex::new(Some(client)), cancel }
+    }
+}
+
+#[pymethods]
+impl TwoPartyClient {
+    /// JSON of the server's plan, public part.
+    fn plan_json(&self) -> &str {
+        self.plan.json()
+    }
+
+    /// Runs the network on any number of images: `(outputs, the client's trace as JSON)`.
+    #[pyo3(signature = (inputs, progress=None))]
+    fn infer<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(Bound<'py, PyDict>, String)> {
+        let arrays = arrays::read(inputs)?;
+        let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
+        self.cancel.store(false, Ordering::Relaxed);
+        let guard = Guard::with(self.cancel.clone());
+        let mut client = py
+            .detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take())
+            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
+        let result = guard.run(py, || client.infer(&inputs, &mut |p| guard.progress(progress.as_ref(), p)));
+        if client.is_open() {
+            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        }
+        let (outputs, trace) = result?;
+        Ok((arrays::write(py, outputs)?, trace.to_json()))
+    }
+
+    /// Ends the session; again: nothing.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
 }
 
 /// Checks a two-party plan file: its JSON. PlanError for every way in which the file can be wrong.

@@ -13,10 +13,13 @@
 pub mod batch;
 pub mod batch_cipher;
 pub mod batch_server;
+pub mod bfv;
 pub mod batch_shares;
 pub mod ckks;
 pub mod error;
 pub mod mask;
+pub mod one_poly;
+pub mod pack_lwe;
 pub mod packed;
 pub mod security;
 

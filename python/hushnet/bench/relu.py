@@ -7,7 +7,7 @@ from typing import Any
 
 from hushnet.bench import peers
 from hushnet.bench.registry import Benchmark
-from hushnet.bench.two_processes import core, measure
+from hushnet.bench.protocol_processes import core, measure
 
 OPEN_CHEETAH = "OpenCheetah on such a machine, 37 bits, 12 dropped: 5.9 s, 43 bytes"
 SPU = "SPU-Cheetah on such a machine, 64 bits: 24.7 s, 112 bytes"

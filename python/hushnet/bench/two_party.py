@@ -1,7 +1,11 @@
-"""Whole networks with both sides private: trust two-party, one image, checked against the planned fixed-point run."""
+"""Whole networks with both sides private: trust two-party, one image, server and client in processes of their own, a core each.
+
+The result is checked against the planned fixed-point run, and both parties' bytes, rounds and memory stand beside what was predicted.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -10,55 +14,118 @@ import numpy as np
 import hushnet
 from hushnet import data, zoo
 from hushnet.bench.registry import Benchmark
+from hushnet.bench.two_processes import Measured, measure
 from hushnet.reference import two_party as reference
 
-# name -> (zoo name, input shape, options for --quick, published or measured rivals)
-NETWORKS: dict[str, tuple[str, tuple[int, ...], dict[str, int], str]] = {
-    "mlp": ("mlp-784-128-128-10", (1, 28, 28), {}, "SPU-Cheetah on such a machine: 0.50 s, 1.45 MB"),
-    "cifar10-cnn": ("cifar10-cnn", (3, 32, 32), {}, "-"),
-    "plain20": ("plain20-f3-d20-w1", (3, 32, 32), {}, "rotation-free CNN: 7.5 s server, 7.9 s client, 24.7 MB"),
-    "resnet18": ("resnet18", (3, 32, 32), {}, "GALA: 13 s"),
-    "squeezenet": ("squeezenet", (3, 227, 227), {"size": 64}, "OpenCheetah on such a machine: 53 s, 260 MB"),
-    "resnet50": ("resnet50-224", (3, 224, 224), {"size": 64}, "rotation-free CNN: 292 s server, 295 s client, 641 MB; Cheetah: 1258 s, 10.97 GB"),
+SAMPLES = 16
+WEIGHT_BITS = 11
+# runs of one network, an image of its own each: at most so many, and none begins after so many seconds of them
+RUNS, SECONDS = 7, 20.0
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of the zoo.
+
+    Attributes:
+        quick: options for ``--quick``.
+        published: what others took, measured on such a machine or published.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    published: str
+    quick: dict[str, int] = field(default_factory=dict)
+
+
+NETWORKS = {
+    "mlp": Network("mlp-784-128-128-10", (1, 28, 28), "SPU-Cheetah on such a machine: 0.50 s, 1.45 MB"),
+    "cifar10-cnn": Network("cifar10-cnn", (3, 32, 32), "-"),
+    "plain20": Network("plain20-f3-d20-w1", (3, 32, 32), "rotation-free CNN: 7.5 s server, 7.9 s client, 24.7 MB"),
+    "resnet18": Network("resnet18", (3, 32, 32), "GALA: 13 s"),
+    "squeezenet": Network("squeezenet", (3, 227, 227), "OpenCheetah on such a machine: 53 s, 260 MB", {"size": 64}),
+    "resnet50": Network(
+        "resnet50-224", (3, 224, 224), "rotation-free CNN: 292 s server, 295 s client, 641 MB; Cheetah: 1258 s, 10.97 GB", {"size": 64}
+    ),
 }
 
 
-def rows(network: str, *, quick: bool, threads: int, progress: Any, batch: int = 1) -> list[dict[str, Any]]:
-    """One row: seconds of a private inference after the session's set-up, bytes, rounds, and the check of the result."""
-    name, shape, small, published = NETWORKS[network]
-    options = small if quick else {}
-    if options:
-        shape = (shape[0], options["size"], options["size"])
-    onnx_model = zoo.build(name, **options)
-    calibration = data.synthetic(shape, 16, seed=1)
-    x = data.synthetic(shape, batch, seed=2).astype(np.float32)
-    model = hushnet.compile(onnx_model, trust="two-party", calibration=calibration, weight_bits=10, name=network)
-    results = [hushnet.run(model, x, threads=threads, progress=progress) for _ in range(1 if quick else 3)]
-    result = sorted(results, key=lambda r: r.trace["seconds"])[len(results) // 2]
-    got = next(iter(result.outputs.values()))
-    planned = next(iter(reference.run(model.plan, {model.input_names[0]: x}).values()))
-    reach = _reach(model)
-    trace = result.trace
+def rows(bench: str, *, quick: bool, threads: int, progress: Any, batch: int = 1, size: int | None = None) -> list[dict[str, Any]]:
+    """One row: seconds of a private inference after the session's set-up, bytes, rounds, memory, and the check of the result."""
+    network = NETWORKS[bench]
+    options = dict(network.quick) if quick and size is None else {}
+    if size is not None:
+        if not network.quick:
+            raise hushnet.InputError(f"{bench} has one image size, {network.shape[1]}")
+        options = {"size": size}
+    shape = (network.shape[0], options["size"], options["size"]) if options else network.shape
+    onnx_model = zoo.build(network.name, **options)
+    calibration = data.synthetic(shape, SAMPLES, seed=1)
+    x = data.synthetic(shape, batch * (1 if quick else RUNS), seed=2).astype(np.float32)
+    model = hushnet.compile(onnx_model, trust="two-party", calibration=calibration, weight_bits=WEIGHT_BITS, name=bench)
+    seen = measure(model, x, batch=batch, threads=threads, seconds=SECONDS)
+    outputs = next(iter(seen.outputs.values()))
     return [
         {
-            "case": f"{network} {'x'.join(map(str, shape))}, {batch} image(s)",
-            "method": "hushnet two-party, both parties in one process, a thread pool each",
-            "seconds": trace["seconds"],
-            "setup_seconds": trace["setup_seconds"],
-            "bytes_up": trace["bytes_up"],
-            "bytes_down": trace["bytes_down"],
-            "megabytes": (trace["bytes_up"] + trace["bytes_down"]) / 1e6,
-            "rounds": trace["rounds"],
-            "peak_memory_bytes": trace["peak_memory_bytes"],
-            "ring_bits": trace["ring_bits"],
-            "max_error": float(np.abs(got - planned).max()),
-            "predicted_error": reach,
-            "within_predicted": bool(np.abs(got - planned).max() <= reach),
-            "agreement": float((got.reshape(batch, -1).argmax(1) == planned.reshape(batch, -1).argmax(1)).mean()),
-            "predicted_seconds": model.plan.predicted["seconds"],
-            "published": published,
+            "case": f"{bench} {'x'.join(map(str, shape))}, {batch} image(s)",
+            "method": f"hushnet two-party, two processes, {threads} core(s) a party" + (" (the same ones)" if seen.shared else ""),
+            **_measured(seen),
+            **_predicted(model, batch),
+            **_checked(model, onnx_model, x[:len(outputs)], outputs),
+            "published": network.published,
         }
     ]
+
+
+def _measured(seen: Measured) -> dict[str, Any]:
+    trace, server = seen.median, seen.server
+    runs = len(seen.client)
+    return {
+        "runs": runs,
+        "seconds": trace["seconds"],
+        "seconds_all": [t["seconds"] for t in seen.client],
+        "client_busy_seconds": trace["seconds"] - trace["total"]["waiting"],
+        "server_busy_seconds": (server["total"]["seconds"] - server["total"]["waiting"]) / runs,
+        "client_cpu_seconds": min(t["cpu_seconds"] for t in seen.client),
+        "server_cpu_seconds": server["cpu_seconds"] / runs,
+        "setup_seconds": trace["setup_seconds"],
+        "setup_bytes": trace["setup_bytes_up"] + trace["setup_bytes_down"],
+        "bytes_up": trace["bytes_up"],
+        "bytes_down": trace["bytes_down"],
+        "megabytes": (trace["bytes_up"] + trace["bytes_down"]) / 1e6,
+        "rounds": trace["rounds"],
+        "client_peak_memory_bytes": max(t["peak_memory_bytes"] or 0 for t in seen.client),
+        "server_peak_memory_bytes": server["peak_memory_bytes"],
+        "ring_bits": trace["ring_bits"],
+    }
+
+
+def _predicted(model: hushnet.Model, batch: int) -> dict[str, Any]:
+    names = ("seconds", "bytes_up", "bytes_down", "rounds", "client_peak_memory_bytes", "server_peak_memory_bytes")
+    return {f"predicted_{k}": model.plan.predicted[k] for k in names} if batch == 1 else {}
+
+
+def _checked(model: hushnet.Model, onnx_model: Any, x: np.ndarray, got: np.ndarray) -> dict[str, Any]:
+    """The opened result against the planned fixed-point run and, where it is installed, ONNX Runtime."""
+    planned = next(iter(reference.run(model.plan, {model.input_names[0]: x}).values()))
+    error, reach = float(np.abs(got - planned).max()), _reach(model)
+    if error > reach:
+        raise hushnet.HushnetError(f"{model.plan.name}: the result is {error:.3g} from the planned run, at most {reach:.3g} is possible")
+    label = lambda y: y.reshape(len(x), -1).argmax(1)  # noqa: E731
+    row = {
+        "images_checked": len(x),
+        "max_error": error,
+        "error_bound": reach,
+        "predicted_error": model.plan.predicted["max_error"],
+        "agreement": float((label(got) == label(planned)).mean()),
+    }
+    try:
+        import onnxruntime
+    except ImportError:
+        return row
+    session = onnxruntime.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"])
+    exact = session.run(None, {session.get_inputs()[0].name: x})[0]
+    return row | {"error_to_onnx": float(np.abs(got - exact).max()), "agreement_with_onnx": float((label(got) == label(exact)).mean())}
 
 
 def _reach(model: hushnet.Model) -> float:
@@ -71,9 +138,9 @@ def _reach(model: hushnet.Model) -> float:
 BENCHMARKS = [
     Benchmark(
         name=name,
-        about=f"{name} with both sides private (two-party), one image",
-        source=published,
+        about=f"{network.name} with both sides private (two-party), one image, two processes with a core each (--threads: cores a party)",
+        source=network.published,
         run=partial(rows, name),
     )
-    for name, (_, _, _, published) in NETWORKS.items()
+    for name, network in NETWORKS.items()
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from hushnet.bench import peers
 from hushnet.bench.registry import Benchmark
-from hushnet.bench.two_processes import core, measure
+from hushnet.bench.protocol_processes import core, measure
 
 RING_BITS = 28
 

@@ -1,7 +1,4 @@
-"""Two processes on loopback, one core each: how the two-party protocols are measured.
-
-``python -m hushnet.bench.two_processes FUNCTION OPTIONS [ADDRESS]`` is one of them.
-"""
+"""A plan served by one process and used by another, a core each, over loopback: what both parties measured."""
 
 from __future__ import annotations
 
@@ -9,64 +6,139 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any, Optional
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator, Optional
+
+import numpy as np
 
 import hushnet
 
-# Taken when this module is imported: a benchmark pins its own process to fewer.
-CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-PATIENCE = 600.0
+# what this process may use, before a benchmark narrows it
+_ALLOWED = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+START_SECONDS, TRACE_SECONDS = 600.0, 60.0
 
 
-def measure(function: str, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Runs ``_native.FUNCTION(**options)`` as party 0 and as party 1; what each of them says."""
-    first = _start(function, options, None, 0)
-    try:
-        line = first.stdout.readline() if first.stdout else ""
-        if not line.startswith("port "):
-            raise _failed(first)
-        second = _start(function, options, f"127.0.0.1:{int(line.split()[1])}", 1)
+@dataclass(frozen=True)
+class Measured:
+    """Outputs of all runs' images, the client's traces of all runs, and the server's trace of the session.
+
+    Attributes:
+        shared: the parties shared cores, because there are too few.
+    """
+
+    outputs: dict[str, np.ndarray]
+    client: list[dict[str, Any]]
+    server: dict[str, Any]
+    shared: bool
+
+    @property
+    def median(self) -> dict[str, Any]:
+        """The client's trace of the run of median time."""
+        return sorted(self.client, key=lambda t: t["seconds"])[len(self.client) // 2]
+
+
+def cores(threads: int) -> tuple[set[int], set[int], bool]:
+    """Cores of server and client, and whether they are the same ones."""
+    server, client = set(_ALLOWED[:threads]), set(_ALLOWED[threads:2 * threads])
+    return (server, client, False) if len(client) == threads else (server, server, True)
+
+
+def measure(
+    model: hushnet.Model, x: np.ndarray, *, batch: int = 1, threads: int = 1, seconds: Optional[float] = None
+) -> Measured:
+    """Runs a plan between two processes, in one session, ``batch`` of the images ``x`` after the other.
+
+    Args:
+        threads: cores of each party, to which its process is pinned.
+        seconds: no further run begins after so many seconds of them.
+
+    Raises:
+        HushnetError: a process ended early; with what it said.
+    """
+    server_cores, client_cores, shared = cores(threads)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model.save(folder / "plan.hush")
+        np.save(folder / "x.npy", x)
+        with _server(folder, threads, server_cores) as (url, process):
+            before = cpu_seconds(process.pid)
+            order = {"folder": name, "url": url, "threads": threads, "batch": batch, "seconds": seconds, "input": model.input_names[0]}
+            done = subprocess.run(
+                [sys.executable, "-m", "hushnet.bench.two_processes", json.dumps(order)],
+                capture_output=True, text=True, check=False, preexec_fn=_pin(client_cores), env=_environment(threads),
+            )
+            if done.returncode:
+                raise hushnet.HushnetError(f"the client process ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+            server = json.loads(_line(folder / "server.jsonl")) | {"cpu_seconds": cpu_seconds(process.pid) - before}
+        with np.load(folder / "outputs.npz") as archive:
+            outputs = {name: archive[name] for name in archive.files}
+        return Measured(outputs, json.loads((folder / "client.json").read_text()), server, shared)
+
+
+def _environment(threads: int) -> dict[str, str]:
+    return dict(os.environ) | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+
+
+def _pin(chosen: set[int]) -> Any:
+    return (lambda: os.sched_setaffinity(0, chosen)) if chosen else None
+
+
+@contextmanager
+def _server(folder: Path, threads: int, chosen: set[int]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    command = [sys.executable, "-m", "hushnet", "serve", str(folder / "plan.hush"), "--listen", "127.0.0.1:0", "--json"]
+    command += ["--threads", str(threads), "--trace", str(folder / "server.jsonl"), "--idle-timeout", str(START_SECONDS)]
+    with open(folder / "server.err", "w+") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=_pin(chosen), env=_environment(threads)
+        )
         try:
-            theirs = _result(second)
-            return _result(first), theirs
+            line = process.stdout.readline() if process.stdout else ""
+            if not line or "url" not in json.loads(line):
+                errors.seek(0)
+                raise hushnet.HushnetError(f"the server process did not start: {line} {errors.read()[-500:]}")
+            yield json.loads(line)["url"], process
         finally:
-            second.kill()
-    finally:
-        first.kill()
-        first.wait()
+            process.terminate()
+            process.wait(timeout=30)
 
 
-def _start(function: str, options: dict[str, Any], address: Optional[str], party: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "hushnet.bench.two_processes", function, json.dumps(options), str(core(party)), *([address] if address else [])]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def cpu_seconds(pid: int) -> float:
+    """Seconds of processor time that a process has used so far (Linux; 0 elsewhere)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def core(party: int) -> int:
-    """The core of a party; -1 where processes cannot be pinned."""
-    return CORES[party % len(CORES)] if CORES else -1
+def _line(path: Path) -> str:
+    """The server's trace, which comes when the session has ended."""
+    limit = time.monotonic() + TRACE_SECONDS
+    while time.monotonic() < limit:
+        if path.exists() and path.read_text().endswith("\n"):
+            return path.read_text().splitlines()[-1]
+        time.sleep(0.05)
+    raise hushnet.HushnetError("the server wrote no trace")
 
 
-def _result(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, errors = process.communicate(timeout=PATIENCE)
-    if process.returncode:
-        raise hushnet.HushnetError(f"a measuring process ended with {process.returncode}: {errors.strip()[-500:]}")
-    result: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return result
-
-
-def _failed(process: subprocess.Popen[str]) -> hushnet.HushnetError:
-    _, errors = process.communicate(timeout=PATIENCE)
-    return hushnet.HushnetError(f"a measuring process did not start: {errors.strip()[-500:]}")
-
-
-def _child(function: str, options: str, on: str, address: Optional[str] = None) -> None:
-    from hushnet import _native
-
-    if int(on) >= 0:
-        os.sched_setaffinity(0, {int(on)})
-    announce = None if address else lambda port: print(f"port {port}", flush=True)
-    print(getattr(_native, function)(address, announce, **json.loads(options)), flush=True)
+def _client(order: dict[str, Any]) -> None:
+    folder = Path(order["folder"])
+    x, batch, limit = np.load(folder / "x.npy"), order["batch"], order["seconds"]
+    results, started = [], time.monotonic()
+    with hushnet.connect(order["url"], threads=order["threads"], images=batch) as connection:
+        for first in range(0, len(x), batch):
+            if results and limit is not None and time.monotonic() - started > limit:
+                break
+            cpu = time.process_time()
+            results.append(connection.infer({order["input"]: x[first:first + batch]}))
+            results[-1].trace["cpu_seconds"] = time.process_time() - cpu
+    np.savez(folder / "outputs.npz", **{k: np.concatenate([r.outputs[k] for r in results]) for k in results[0].outputs})
+    (folder / "client.json").write_text(json.dumps([r.trace for r in results]))
 
 
 if __name__ == "__main__":
-    _child(*sys.argv[1:])
+    _client(json.loads(sys.argv[1]))

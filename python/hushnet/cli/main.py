@@ -27,6 +27,9 @@ Insecure = typer.Option(False, "--insecure-parameters", help="Accept plans below
 Trace = typer.Option(None, "--trace", help="Write the trace (per stage: seconds, bytes, rounds, noise margin) as JSON.")
 
 
+NETWORKS = "lan, wan, or bandwidth and round trip like 200mbit,5ms"
+
+
 @app.command("compile")
 def compile_(
     model: Path = typer.Argument(..., help="ONNX file (opset 13 or newer)."),
@@ -34,7 +37,7 @@ def compile_(
     batch: Optional[int] = typer.Option(None, min=1, help="Images that will usually be sent at once (default: 2048; two-party: 1)."),
     trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided or two-party."),
     reveal: Optional[str] = typer.Option(None, help="Two-party: what the client learns, output (default) or argmax."),
-    network: Optional[str] = typer.Option(None, help="Two-party: what time is predicted for, loopback (default), lan or wan."),
+    network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback (default), {NETWORKS}."),
     calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them."),
     input_range: Optional[tuple[float, float]] = typer.Option(
         None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
@@ -80,12 +83,13 @@ def check(model: Path = typer.Argument(..., help="ONNX file."), as_json: bool = 
 def explain(
     plan: Path,
     trace: Optional[Path] = typer.Option(None, help="A trace written by run or infer: measured beside predicted."),
+    network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback, {NETWORKS}."),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
     """Per layer: method, parameters, time, bytes, precision, and who learns what."""
     measured = json.loads(trace.read_text()) if trace else None
-    explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured)
+    explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured, network=network)
     emit(explained) if as_json else out.print(report.render(explained))
 
 
@@ -130,7 +134,7 @@ def run(
     output: Optional[Path] = typer.Option(None, "-o", "--output", help="Where to write the outputs (.npz or .npy)."),
     threads: Optional[int] = Threads,
     transport: str = typer.Option("loopback", help="loopback (a real socket) or pipe (in memory)."),
-    network: Optional[str] = typer.Option(None, help="Two-party: slow the connection down to lan or wan."),
+    network: Optional[str] = typer.Option(None, help=f"Two-party: slow the connection down to {NETWORKS}."),
     trace: Optional[Path] = Trace,
     as_json: bool = Json,
     insecure: bool = Insecure,
@@ -152,7 +156,9 @@ def serve(
     threads: Optional[int] = Threads,
     max_sessions: int = typer.Option(16, min=1),
     idle_timeout: float = typer.Option(60.0, help="Seconds without a message after which a session is closed."),
-    record: Optional[Path] = typer.Option(None, help="Append everything that clients encrypt to this file: all that the server sees of it."),
+    record: Optional[Path] = typer.Option(None, help="Append everything that clients send to this file: all that the server sees of it."),
+    trace: Optional[Path] = typer.Option(None, "--trace", help="Two-party: append this party's trace of every session, one JSON object a line."),
+    weight_memory: Optional[float] = typer.Option(None, min=0.0, help="Two-party: GiB for weights in evaluation form (default 2)."),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
@@ -168,6 +174,8 @@ def serve(
         options |= {"tls_cert": str(tls[0]), "tls_key": str(tls[1])}
     if threads:
         options["threads"] = threads
+    if weight_memory is not None:
+        options["weight_memory"] = int(weight_memory * 2**30)
     handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
     scheme = "wss" if tls else "ws"
     url = f"{scheme}://{host}:{handle.port}/ws"
@@ -176,10 +184,22 @@ def serve(
     else:
         out.print(report.trust_text(model.plan))
         out.print(f"Serving {model.plan.document['name']} at {url} (Ctrl-C ends).")
+    _until_interrupted(handle, trace)
+
+
+def _until_interrupted(handle: "_native.ServerHandle", trace: Optional[Path]) -> None:
     try:
-        handle.join()
+        while not handle.join(None if trace is None else 0.2):
+            _append(trace, handle.traces())
     except KeyboardInterrupt:
         handle.stop()
+    _append(trace, handle.traces())
+
+
+def _append(path: Optional[Path], traces: list[str]) -> None:
+    if path is not None and traces:
+        with path.open("a") as file:
+            file.writelines(f"{t}\n" for t in traces)
 
 
 @app.command()
@@ -194,10 +214,9 @@ def infer(
     as_json: bool = Json,
 ) -> None:
     """Encrypt inputs, compute with a server, decrypt the outputs."""
-    if threads:
-        _native.set_threads(threads)
     x = read_arrays(images)
-    with hushnet.connect(url, ca=str(ca) if ca else None, insecure_tls=insecure_tls) as connection:
+    count = len(next(iter(x.values())) if isinstance(x, dict) else x)
+    with hushnet.connect(url, ca=str(ca) if ca else None, insecure_tls=insecure_tls, threads=threads, images=count or None) as connection:
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
     _finish(result, output, trace, as_json)
@@ -211,6 +230,8 @@ def bench(
     threads: Optional[int] = Threads,
     size: Optional[int] = typer.Option(None, help="Image side, where a benchmark has sizes."),
     batch: Optional[int] = typer.Option(None, min=1, help="Images."),
+    cases: Optional[str] = typer.Option(None, help="Only these cases, comma-separated, where a benchmark has several."),
+    peers: Optional[str] = typer.Option(None, help="Only these other libraries, comma-separated; 'none' for ours alone."),
     plot: Optional[Path] = typer.Option(None, help="Write a picture (PNG)."),
     as_json: bool = Json,
 ) -> None:
@@ -226,6 +247,9 @@ def bench(
                 out.print(f"[bold]{row['name']}[/bold]: {row['about']} ({row['source']})")
         return
     options = {k: v for k, v in {"threads": threads, "size": size, "batch": batch}.items() if v is not None}
+    for key, text in (("cases", cases), ("peers", peers)):
+        if text is not None:
+            options[key] = [] if text == "none" else text.split(",")  # type: ignore[assignment]
     with progress_bar(as_json) as bar:
         result = benches.run(name, quick=quick, progress=bar, **options)
     emit(result) if as_json else out.print(benches.render(result))

@@ -1,7 +1,9 @@
 """Runs a two-party plan on NumPy in exact integers: no shares, no ciphertexts, no units of masking and truncation.
 
-``run`` is the answer that the protocols come near to; with ``units`` a generator draws the units as a real run does (a linear output is
-off by one in the stated fraction, a truncation rounds up with the probability of the remainder). ``unit_reach`` bounds, for
+``run`` is the answer that the protocols come near to: truncations that are not exact round to nearest there (what a real run
+gives is the floor or the next integer, on average the quotient; a run that took floors would be half a unit low everywhere, and
+such half units add up over layers). With ``units`` a generator draws the units as a real run does (a linear output is off by one
+in the stated fraction, a truncation rounds up with the probability of the remainder). ``unit_reach`` bounds, for
 every tensor, how far any such units can move it.
 """
 
@@ -94,7 +96,7 @@ def _stage(plan: Plan, stage: Stage, xs: list[Array], units: np.random.Generator
     if kind == "clip":
         return np.clip(x, stage["low"], stage["high"])
     if kind == "truncate":
-        return _shift(x, stage["bits"], None if stage.get("exact") else units)
+        return x >> stage["bits"] if stage.get("exact") else _shift(x, stage["bits"], units)
     if kind == "sum_pool":
         return sums(stage, x, shape)
     if kind == "scale":
@@ -118,7 +120,7 @@ def sums(stage: Stage, x: Array, shape: tuple[int, ...]) -> Array:
 
 def _shift(x: Array, bits: int, units: np.random.Generator | None) -> Array:
     if units is None:
-        return x >> bits
+        return (x + (1 << bits >> 1)) >> bits
     # up with probability (remainder + 1) / 2^bits
     return (x + units.integers(0, 1 << bits, size=x.shape) + 1) >> bits
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _native
+from ..errors import InputError
 from ..plan import Plan
 from ..planner.cost import UnitCosts, blocks, client_seconds
 from ..planner.memory import client_stage, kept, server_stage
@@ -30,15 +31,18 @@ TRUST = {
 }
 
 
-def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | None = None) -> dict[str, Any]:
     """The plan as a structured dict; with a run's trace, measured figures stand beside the predicted ones.
 
     Args:
         plan: a plan, or the public part of one.
         trace: the JSON object of a run's trace. Figures of its ``stages`` stand under ``measured`` of each layer.
+        network: of two-party plans: what seconds are for (see :func:`hushnet.report.two_party.explain`).
     """
     if plan.document["trust"] == "two-party":
-        return two_party.explain(plan, trace)
+        return two_party.explain(plan, trace, network)
+    if network is not None:
+        raise InputError("network is for two-party plans; this one is client-aided")
     document, predicted = plan.document, plan.predicted
     measured = _measured(plan, trace)
     count = blocks(predicted["batch"], plan.ring_degree)

@@ -99,10 +99,13 @@ class Net:
         groups: int = 1,
         bias: bool = True,
         deviation: Optional[float] = 1.0,
+        shift: float = 0.0,
+        smooth: float = 0.0,
     ) -> Tensor:
         """Convolution; ``pad`` for all sides or (top, left, bottom, right).
 
-        The output is normalised to ``deviation``; None leaves the weights as drawn, for :meth:`batch_norm` to follow.
+        The output is normalised to ``deviation`` around ``shift``; None leaves the weights as drawn, for :meth:`batch_norm` to follow.
+        ``smooth`` (0 to 1) is the part of the weights' variance that all taps of a kernel share.
         """
         channels, h, w = x.shape
         pads = (pad,) * 4 if isinstance(pad, int) else pad
@@ -110,21 +113,22 @@ class Net:
         if oh < 1 or ow < 1:
             raise ZooError(f"{name}: a {kernel}x{kernel} kernel does not fit its {h}x{w} input: choose a larger image")
         shape = (out, channels // groups, kernel, kernel)
-        weight = self._drawn(name, shape)
+        weight = self._drawn(name, shape, smooth)
         value = None if x.value is None else exact.conv(x.value, weight, stride, pads, groups)
-        names, value = self._scaled(name, weight, value, bias, deviation)
+        names, value = self._scaled(name, weight, value, bias, deviation, shift)
         attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": list(pads), "group": groups}
         return self._node("Conv", name, [x.name, *names], (out, oh, ow), value, **attributes)
 
-    def batch_norm(self, name: str, x: Tensor, *, gain: float = 1.0) -> Tensor:
-        """BatchNormalization over the channels, scale near ``gain`` and shift near 0."""
+    def batch_norm(self, name: str, x: Tensor, *, gain: float = 1.0, shift: float = 0.0) -> Tensor:
+        """BatchNormalization over the channels, scale near ``gain`` and shift near ``shift``."""
+        middle = shift
         channels = x.shape[0]
         mean = variance = np.zeros(0)
         if x.value is not None:
             mean, variance = exact.moments(x.value)
             variance = np.maximum(variance, _SMALLEST_VARIANCE)
         scale = self._parameter(f"{name}.scale", (channels,), lambda: gain * (1 + self._bell(f"{name}.scale", (channels,), 0.1)))
-        shift = self._parameter(f"{name}.shift", (channels,), lambda: self._bell(f"{name}.shift", (channels,), 0.1))
+        shift = self._parameter(f"{name}.shift", (channels,), lambda: middle + self._bell(f"{name}.shift", (channels,), 0.1))
         mean = self._parameter(f"{name}.mean", (channels,), lambda: mean)
         variance = self._parameter(f"{name}.variance", (channels,), lambda: variance)
         value = None
@@ -136,11 +140,12 @@ class Net:
         return self._node("BatchNormalization", name, [x.name, *names], x.shape, value, epsilon=EPSILON)
 
     def conv_norm(
-        self, name: str, x: Tensor, out: int, kernel: int, *, act: Optional[str] = "relu", gain: float = 1.0, **options: Any
+        self, name: str, x: Tensor, out: int, kernel: int, *, act: Optional[str] = "relu", gain: float = 1.0, shift: float = 0.0,
+        **options: Any
     ) -> Tensor:
         """Convolution without bias, BatchNormalization, activation (None: linear)."""
         x = self.conv(f"{name}.conv", x, out, kernel, bias=False, deviation=None, **options)
-        x = self.batch_norm(f"{name}.norm", x, gain=gain)
+        x = self.batch_norm(f"{name}.norm", x, gain=gain, shift=shift)
         return x if act is None else self.act(f"{name}.{act}", x, act)
 
     def fc(self, name: str, x: Tensor, out: int, *, bias: bool = True, last: bool = False) -> Tensor:
@@ -228,14 +233,20 @@ class Net:
     def _bell(self, name: str, shape: tuple[int, ...], deviation: float) -> np.ndarray:
         return exact.bell(uniform_bytes(4 * math.prod(shape), self.seed, name), shape, deviation)
 
-    def _drawn(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """The weight of a layer as drawn, before normalisation (nothing when weights are given)."""
+    def _drawn(self, name: str, shape: tuple[int, ...], smooth: float = 0.0) -> np.ndarray:
+        """The weight of a layer as drawn, before normalisation (nothing when weights are given). ``smooth``: the part of the
+        variance that all taps of a kernel share."""
         if self.weights is not None:
             return np.zeros(shape)
-        return self._bell(f"{name}.weight", shape, math.sqrt(2 / math.prod(shape[1:])))
+        deviation = math.sqrt(2 / math.prod(shape[1:]))
+        drawn = self._bell(f"{name}.weight", shape, deviation)
+        if not smooth or math.prod(shape[2:]) == 1:
+            return drawn
+        common = self._bell(f"{name}.weight.common", (*shape[:2], 1, 1), deviation)
+        return drawn * exact.short(math.sqrt(1 - smooth)) + common * exact.short(math.sqrt(smooth))
 
     def _scaled(
-        self, name: str, weight: np.ndarray, value: Optional[np.ndarray], bias: bool, deviation: Optional[float]
+        self, name: str, weight: np.ndarray, value: Optional[np.ndarray], bias: bool, deviation: Optional[float], shift: float = 0.0
     ) -> tuple[list[str], Optional[np.ndarray]]:
         """Normalises weight and bias to the deviation (None: leaves them), stores them; their names and the new output."""
         offset = np.zeros(len(weight))
@@ -246,7 +257,7 @@ class Net:
             factor = exact.short(deviation / math.sqrt(max(size, _SMALLEST_VARIANCE)))
             weight, value = weight * factor, value * factor
             if bias:
-                offset = exact.snap(self._bell(f"{name}.bias", offset.shape, 0.1) - mean * factor)
+                offset = exact.snap(self._bell(f"{name}.bias", offset.shape, 0.1) + shift - mean * factor)
         self._parameter(f"{name}.weight", weight.shape, lambda: weight)
         if not bias:
             return [f"{name}.weight"], value

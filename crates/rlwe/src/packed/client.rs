@@ -10,7 +10,7 @@ pub struct PackedClient {
     context: PackedContext,
     /// s in evaluation form modulo the prime, and as the exact multiplier wants it.
     secret_hat: Zeroizing<Vec<u64>>,
-    secret: SmallHat,
+    pub(super) secret: SmallHat,
 }
 
 /// `pk0 = -(pk1 s) + e` in coefficient form; pk1 comes from the seed. What the server re-randomises with.
@@ -35,6 +35,14 @@ impl PackedClient {
             Zeroizing::new(s.iter().map(|v| signed_mod(i64::from(*v), context.prime())).collect());
         context.ntt().forward(&mut secret_hat)?;
         Ok(Self { context: context.clone(), secret: context.inner.exact.small_hat(&s)?, secret_hat })
+    }
+
+    /// The secret's coefficients, for keys that go with it.
+    pub(crate) fn secret_coefficients(&self) -> Result<Zeroizing<Vec<i8>>, CipherError> {
+        let mut words = self.secret_hat.clone();
+        self.context.ntt().inverse(&mut words)?;
+        // 0, 1 or p - 1.
+        Ok(Zeroizing::new(words.iter().map(|w| i8::from(*w == 1) - i8::from(*w > 1)).collect()))
     }
 
     /// `-(a s) + e + message` in coefficient form for a mask `a` in evaluation form; overwrites `out`.

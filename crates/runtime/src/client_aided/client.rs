@@ -5,13 +5,14 @@ use super::inputs::{self, Input, Output};
 use super::tiles::{mask_id, Sink, TileContext, Worker};
 use crate::channel::{send_failure, Channel};
 use crate::compute::{Compute, Shelf};
-use crate::error::{check_environment, Error, ProtocolError, TransportError};
+use crate::error::{Error, ProtocolError, TransportError};
 use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
 use crate::program::{
     self, interleave, Data, InputView, Monitor, RowRunner, SegmentKind, Slot, StageProgram, Storage, Values,
 };
+use crate::session::greet;
 use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
-use crate::wire::{Begin, Block, End, FrameBuilder, Hello, Kind, PROTOCOL};
+use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
 use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
 use hushnet_rlwe::{BatchContext, ClientKey};
 use rayon::prelude::*;
@@ -75,8 +76,22 @@ impl Client {
     /// # Errors
     /// [`Error`]: transport, protocol, or a plan that this client refuses.
     pub fn open(mut channel: Box<dyn Channel>, options: ClientOptions) -> Result<Self, Error> {
-        let result = Self::greet(channel.as_mut(), &options);
-        match result {
+        match greet(channel.as_mut(), &options.plan.limits) {
+            Ok(frame) => Self::greeted(channel, &frame, options),
+            Err(e) => {
+                send_failure(channel.as_mut(), &e);
+                Err(e)
+            }
+        }
+    }
+
+    /// Opens a session with a server that has sent its plan.
+    pub(crate) fn greeted(
+        mut channel: Box<dyn Channel>,
+        plan: &Frame,
+        options: ClientOptions,
+    ) -> Result<Self, Error> {
+        match Self::begin(channel.as_mut(), plan, &options) {
             Err(e) => {
                 send_failure(channel.as_mut(), &e);
                 Err(e)
@@ -98,18 +113,11 @@ impl Client {
         }
     }
 
-    fn greet(
+    fn begin(
         channel: &mut dyn Channel,
+        frame: &Frame,
         options: &ClientOptions,
     ) -> Result<(Plan, BatchContext, [u8; 32]), Error> {
-        check_environment()?;
-        let limits = &options.plan.limits;
-        let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
-        channel.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));
-        let producer = concat!("hushnet ", env!("CARGO_PKG_VERSION")).to_owned();
-        channel.send(FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, producer })?)?;
-        let frame = channel.recv()?;
-        frame.expect(Kind::Plan, 0, 0)?;
         let plan = Plan::from_bytes(frame.payload(), &options.plan)?;
         channel.set_limit(plan.largest_frame());
         let context = BatchContext::new(plan.ring_degree())?;

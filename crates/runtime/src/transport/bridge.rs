@@ -6,17 +6,28 @@ use crate::wire::Frame;
 use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 /// Frames that wait on their way out, and by default on their way in: as many as a client may have in flight, so that a client
 /// never waits for the server while the server waits for it.
 pub(super) const DEPTH: usize = crate::client_aided::IN_FLIGHT;
 
-/// What the reader hands to the session.
+/// What may wait for a session: frames, and bytes of them. Beyond either, nothing more is read from the socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queue {
+    pub frames: usize,
+    pub bytes: u64,
+}
+
+/// Unit in which waiting bytes are counted; what a frame costs at least.
+const GRAIN: u64 = 1 << 10;
+
+/// What the reader hands to the session; a frame holds its part of the waiting bytes until it is taken.
 enum Incoming {
-    Frame(Bytes),
+    Frame(Bytes, OwnedSemaphorePermit),
     Failed(Error),
 }
 
@@ -49,11 +60,14 @@ pub(super) async fn run(
     socket: WebSocket,
     phase: watch::Receiver<Phase>,
     (handshake, idle): (Duration, Duration),
-    depth: usize,
+    queue: Queue,
     session: impl FnOnce(Bridge) + Send + 'static,
 ) {
     let (mut sink, mut stream) = socket.split();
-    let (to_session, incoming) = mpsc::channel(depth);
+    let (to_session, incoming) = mpsc::channel(queue.frames);
+    let most =
+        u32::try_from(queue.bytes / GRAIN).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32).max(1);
+    let waiting = Arc::new(Semaphore::new(most as usize));
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();
     let (traffic, limit) = (Traffic::default(), usize::MAX);
@@ -62,7 +76,12 @@ pub(super) async fn run(
     let reader = tokio::spawn(async move {
         while let Some(message) = stream.next().await {
             let message = match message {
-                Ok(Message::Binary(bytes)) => Incoming::Frame(bytes),
+                Ok(Message::Binary(bytes)) => {
+                    let grains = (bytes.len() as u64).div_ceil(GRAIN).clamp(1, u64::from(most)) as u32;
+                    // Never closed.
+                    let Ok(permit) = waiting.clone().acquire_many_owned(grains).await else { break };
+                    Incoming::Frame(bytes, permit)
+                }
                 Ok(Message::Text(_)) => Incoming::Failed(ProtocolError::NotAFrame("a text message").into()),
                 Ok(Message::Close(_)) => break,
                 Ok(Message::Ping(_) | Message::Pong(_)) => continue,
@@ -146,7 +165,8 @@ impl Channel for Bridge {
             Some(Err(_)) => Err(TransportError::Timeout { seconds: limit.as_secs() }.into()),
             Some(Ok(None)) => Err(TransportError::Closed.into()),
             Some(Ok(Some(Incoming::Failed(e)))) => Err(e),
-            Some(Ok(Some(Incoming::Frame(bytes)))) => {
+            Some(Ok(Some(Incoming::Frame(bytes, permit)))) => {
+                drop(permit);
                 self.traffic.received += bytes.len() as u64;
                 check_limit(bytes.len(), self.limit)?;
                 Ok(Frame::parse(bytes)?)

@@ -9,4 +9,4 @@ mod tls;
 
 pub use client::{connect, ConnectOptions};
 pub use metrics::Stats;
-pub use server::{Server, ServerLimits, ServerOptions, TlsFiles};
+pub use server::{OnTwoParty, Served, Server, ServerLimits, ServerOptions, TlsFiles};

@@ -1,12 +1,13 @@
 //! The server: `/ws`, `/healthz` and `/metrics` on one port.
 
-use super::bridge::{self, Bridge, Phase};
+use super::bridge::{self, Bridge, Phase, Queue};
 use super::metrics::{Metrics, Stats};
 use super::record::{self, Recording};
 use super::tls;
 use crate::channel::{Channel, Traffic};
 use crate::client_aided::{ServerPlan, SessionEvent, KEPT_BYTES};
 use crate::error::{Error, TransportError};
+use crate::non_interactive::{NonInteractiveModel, NonInteractiveServerTrace, NonInteractiveSession};
 use crate::plan::{Limits, Plan};
 use crate::trace::ServerTrace;
 use crate::two_party::{frames, TwoPartyModel, TwoPartySession, TwoPartyTrace};
@@ -68,6 +69,9 @@ impl Default for ServerLimits {
 /// Called with the measurements of every session that ended well.
 pub type OnSession = Arc<dyn Fn(&ServerTrace) + Send + Sync>;
 
+/// Called with the measurements of every two-party session that ended well.
+pub type OnTwoParty = Arc<dyn Fn(&TwoPartyTrace) + Send + Sync>;
+
 /// How a server runs.
 #[derive(Clone, Default)]
 pub struct ServerOptions {
@@ -81,6 +85,8 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// Called when a session ended well.
     pub on_session: Option<OnSession>,
+    /// Called when a two-party session ended well.
+    pub on_two_party: Option<OnTwoParty>,
     /// A file to which everything that clients encrypt is appended as it came: all that this server sees of their inputs.
     pub record: Option<PathBuf>,
 }
@@ -91,6 +97,8 @@ pub enum Served {
     ClientAided(Box<ServerPlan>),
     /// Both parties compute on shares.
     TwoParty(Box<TwoPartyModel>),
+    /// The server computes everything, under encryption.
+    NonInteractive(Box<NonInteractiveModel>),
 }
 
 impl From<ServerPlan> for Served {
@@ -105,11 +113,18 @@ impl From<TwoPartyModel> for Served {
     }
 }
 
+impl From<NonInteractiveModel> for Served {
+    fn from(model: NonInteractiveModel) -> Self {
+        Self::NonInteractive(Box::new(model))
+    }
+}
+
 impl Served {
     fn session_bytes(&self) -> u64 {
         match self {
             Self::ClientAided(plan) => session_bytes(plan.plan()),
             Self::TwoParty(model) => model.session_bytes(),
+            Self::NonInteractive(model) => model.session_bytes(),
         }
     }
 
@@ -117,14 +132,17 @@ impl Served {
         match self {
             Self::ClientAided(plan) => plan.plan().largest_frame(),
             Self::TwoParty(_) => frames::LARGEST_FRAME,
+            Self::NonInteractive(model) => model.largest_frame(),
         }
     }
 
-    /// Frames that wait for a session.
-    fn depth(&self) -> usize {
+    /// What may wait for a session.
+    fn queue(&self) -> Queue {
         match self {
-            Self::ClientAided(_) => bridge::DEPTH,
-            Self::TwoParty(model) => frames::frames_in_flight(model),
+            Self::ClientAided(_) | Self::NonInteractive(_) => {
+                Queue { frames: bridge::DEPTH, bytes: u64::MAX }
+            }
+            Self::TwoParty(model) => Queue { frames: Semaphore::MAX_PERMITS, bytes: model.queue_bytes() },
         }
     }
 
@@ -143,6 +161,20 @@ impl Served {
                     "two-party: the server learns shapes only; the client learns what the plan reveals"
                 );
             }
+            Self::NonInteractive(model) => {
+                let hidden = model.plan().flood_bits().is_some();
+                tracing::info!(
+                    "non-interactive: the server learns shapes only; the client learns its results{}",
+                    if hidden {
+                        ""
+                    } else {
+                        ", and weights may be solved for from ciphertexts (compile with hide_weights)"
+                    }
+                );
+                if model.plan().insecure() {
+                    tracing::warn!("the plan's parameters are below 128-bit security");
+                }
+            }
         }
     }
 }
@@ -154,6 +186,7 @@ struct Shared {
     phase: watch::Sender<Phase>,
     limits: ServerLimits,
     on_session: Option<OnSession>,
+    on_two_party: Option<OnTwoParty>,
     record: Mutex<Option<File>>,
     recording: bool,
 }
@@ -194,6 +227,7 @@ impl Server {
             phase: watch::Sender::new(Phase::Running),
             limits,
             on_session: options.on_session.clone(),
+            on_two_party: options.on_two_party.clone(),
             recording: record.is_some(),
             record: Mutex::new(record),
         });
@@ -352,11 +386,11 @@ async fn upgrade(State(shared): State<Arc<Shared>>, socket: WebSocketUpgrade) ->
         shared.metrics.refused.fetch_add(1, Ordering::Relaxed);
         return (StatusCode::SERVICE_UNAVAILABLE, "full\n").into_response();
     };
-    let (limit, depth) = (shared.plan.largest_frame(), shared.plan.depth());
+    let (limit, queue) = (shared.plan.largest_frame(), shared.plan.queue());
     socket.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
         let (phase, limits) = (shared.phase.subscribe(), shared.limits);
         let times = (limits.handshake_timeout, limits.idle_timeout);
-        bridge::run(socket, phase, times, depth, move |bridge| session(&shared, bridge, slot)).await;
+        bridge::run(socket, phase, times, queue, move |bridge| session(&shared, bridge, slot)).await;
     })
 }
 
@@ -374,6 +408,7 @@ fn session(shared: &Arc<Shared>, bridge: Bridge, slot: OwnedSemaphorePermit) {
     let (result, traffic) = match &shared.plan {
         Served::ClientAided(plan) => client_aided(shared, plan, bridge),
         Served::TwoParty(model) => two_party(shared, model, bridge),
+        Served::NonInteractive(model) => non_interactive(shared, model, bridge),
     };
     metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
     metrics.sent.fetch_add(traffic.sent, Ordering::Relaxed);
@@ -413,6 +448,38 @@ fn client_aided(
     (result, bridge.traffic())
 }
 
+fn non_interactive(
+    shared: &Shared,
+    model: &NonInteractiveModel,
+    mut bridge: Bridge,
+) -> (Result<ServerTrace, Error>, Traffic) {
+    let metrics = &shared.metrics;
+    let mut on_event = |event| match event {
+        NonInteractiveSession::Block { images } => {
+            metrics.blocks.fetch_add(1, Ordering::Relaxed);
+            metrics.images.fetch_add(images, Ordering::Relaxed);
+        }
+    };
+    let result = if shared.recording {
+        model.serve(&mut Recording::new(&mut bridge, &shared.record), &mut on_event)
+    } else {
+        model.serve(&mut bridge, &mut on_event)
+    };
+    (result.map(non_interactive_summary), bridge.traffic())
+}
+
+/// A non-interactive session in the terms of all sessions; its work on ciphertexts stands where set-ups stand.
+fn non_interactive_summary(trace: NonInteractiveServerTrace) -> ServerTrace {
+    ServerTrace {
+        blocks: trace.blocks,
+        images: trace.images,
+        linear_seconds: trace.stage_seconds,
+        setup_seconds: trace.seconds,
+        bytes_up: trace.bytes_up,
+        bytes_down: trace.bytes_down,
+    }
+}
+
 fn two_party(
     shared: &Arc<Shared>,
     model: &TwoPartyModel,
@@ -431,6 +498,9 @@ fn two_party(
         tap
     });
     let (result, traffic) = frames::serve(model, Box::new(bridge), tap, &mut on_event);
+    if let (Ok(trace), Some(f)) = (&result, &shared.on_two_party) {
+        f(trace);
+    }
     (result.map(|trace| summary(&trace)), traffic)
 }
 

@@ -120,6 +120,12 @@ impl TwoPartyClient {
         self.kind
     }
 
+    /// Whether the session can serve more images.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// Runs the network on any number of images. Outputs come in the order of the plan.
     ///
     /// # Errors

@@ -168,7 +168,7 @@ impl Account {
         self.count(|m| match &stage.kind {
             Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
-            Kind::Relu => mpc::relu_cost(m, n, ring),
+            Kind::Relu { narrow } => mpc::relu_within_cost(m, n, ring, *narrow),
             Kind::LeakyRelu { slope, range } => {
                 mpc::leaky_relu_cost(m, n, ring, *slope, *range, Rounding::Faithful)
             }

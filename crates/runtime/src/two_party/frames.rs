@@ -7,6 +7,7 @@ use super::server::{TwoPartyModel, TwoPartySession};
 use super::trace::TwoPartyTrace;
 use crate::channel::{send_failure, Channel as Frames, Traffic};
 use crate::error::{Error, ProtocolError};
+use crate::session::greet;
 use crate::wire::{Frame, FrameBuilder, Hello, Kind, HEADER, PROTOCOL};
 use hushnet_mpc::channel::Counter;
 use hushnet_mpc::{Channel, MpcError, Result, Stats};
@@ -105,9 +106,25 @@ pub fn connect(
     mut frames: Box<dyn Frames>,
     options: TwoPartyOptions,
 ) -> std::result::Result<TwoPartyClient, Error> {
-    let plan = match greet(frames.as_mut(), &options) {
+    match greet(frames.as_mut(), &options.plan.limits) {
+        Ok(plan) => greeted(frames, &plan, options),
+        Err(e) => {
+            send_failure(frames.as_mut(), &e);
+            Err(e)
+        }
+    }
+}
+
+/// Opens a session with a server that has sent its plan.
+pub(crate) fn greeted(
+    mut frames: Box<dyn Frames>,
+    plan: &Frame,
+    options: TwoPartyOptions,
+) -> std::result::Result<TwoPartyClient, Error> {
+    let plan = match TwoPartyPlan::from_bytes(plan.payload(), &options.plan) {
         Ok(plan) => plan,
         Err(e) => {
+            let e = e.into();
             send_failure(frames.as_mut(), &e);
             return Err(e);
         }
@@ -115,17 +132,6 @@ pub fn connect(
     frames.set_limit(LARGEST_FRAME);
     let shared = Arc::new(Mutex::new(frames));
     TwoPartyClient::with_plan(Box::new(FrameChannel::new(shared, None)), plan, options)
-}
-
-fn greet(frames: &mut dyn Frames, options: &TwoPartyOptions) -> std::result::Result<TwoPartyPlan, Error> {
-    let limits = &options.plan.limits;
-    let longest = limits.file_bytes.min(2 * limits.json_bytes + (1 << 20));
-    frames.set_limit(usize::try_from(longest).unwrap_or(usize::MAX));
-    let producer = concat!("hushnet ", env!("CARGO_PKG_VERSION")).to_owned();
-    frames.send(FrameBuilder::message(Kind::Hello, &Hello { protocol: PROTOCOL, producer })?)?;
-    let frame = frames.recv()?;
-    frame.expect(Kind::Plan, 0, 0)?;
-    Ok(TwoPartyPlan::from_bytes(frame.payload(), &options.plan)?)
 }
 
 /// Serves one session over a framed connection; returns what passed, too. An error has been told to the peer, as far as the peer may
@@ -155,13 +161,4 @@ pub(crate) fn serve(
         send_failure(frames.as_mut(), e);
     }
     (result, frames.traffic())
-}
-
-/// Frames that an honest client may have on their way at once: a server that queues so many never makes a client wait for
-/// it while it waits for the client.
-pub(crate) fn frames_in_flight(model: &TwoPartyModel) -> usize {
-    let group = model.largest_group();
-    let linear = model.requests().map(|(tiles, bytes)| tiles * (1 + bytes / PIECE)).max().unwrap_or(0);
-    let protocols = 16 * model.plan().peak_elements() / PIECE;
-    group.saturating_mul(linear + protocols).saturating_add(1024).min(1 << 20)
 }

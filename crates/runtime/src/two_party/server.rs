@@ -20,11 +20,15 @@ use hushnet_rlwe::packed::PackedServer;
 use rayon::prelude::*;
 
 /// Bytes of shares that one session may hold, from which the largest group of images follows.
-const SESSION_BYTES: usize = 4 << 30;
+const SESSION_BYTES: usize = 1 << 30;
 /// Bytes of weights in evaluation form that a server keeps by default.
 pub const DEFAULT_WEIGHT_BYTES: usize = 2 << 30;
 /// Bytes that the protocols need for each element of a tensor in work.
 const BYTES_PER_ELEMENT: usize = 64;
+/// Bytes of the largest message of a protocol for each element, that travels while the peer's does.
+const WAITING_PER_ELEMENT: usize = 16;
+/// Bytes that wait beside what grows with the network: the OT extension's own messages.
+const WAITING_BYTES: u64 = 64 << 20;
 
 /// A plan prepared for serving: weights in evaluation form, shared by all sessions.
 pub struct TwoPartyModel {
@@ -137,14 +141,23 @@ impl TwoPartyModel {
         packed.chain(self.layers.batch.requests())
     }
 
-    /// Bytes that one session may hold beside the weights.
+    /// Bytes that one session may hold beside the weights: shares and protocols of the largest group, and what waits to be read.
     #[must_use]
     pub fn session_bytes(&self) -> u64 {
-        let group =
-            self.plan.peak_elements().saturating_mul(BYTES_PER_ELEMENT).saturating_mul(self.largest_group());
+        let group = self.largest_group() as u64;
+        let shares = (self.plan.peak_elements() as u64).saturating_mul(BYTES_PER_ELEMENT as u64);
+        let windows = self.layers.batch.window_bytes() as u64;
+        shares.saturating_mul(group).saturating_add(self.queue_bytes()).saturating_add(windows)
+    }
+
+    /// Bytes that an honest client may have on their way at once (all requests of a stage, or one message of a protocol): a
+    /// server that keeps so many never makes a client wait for it while it waits for the client.
+    #[must_use]
+    pub fn queue_bytes(&self) -> u64 {
         let requests = self.requests().map(|(tiles, bytes)| tiles * bytes).max().unwrap_or(0);
-        let windows = self.layers.batch.window_bytes();
-        group.saturating_add(requests.saturating_mul(self.largest_group())).saturating_add(windows) as u64
+        let message = WAITING_PER_ELEMENT.saturating_mul(self.plan.peak_elements());
+        let image = (requests as u64).saturating_add(message as u64);
+        image.saturating_mul(self.largest_group() as u64).saturating_add(WAITING_BYTES)
     }
 
     /// Most images that a client may run through the stages together.

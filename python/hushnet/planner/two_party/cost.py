@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -62,6 +63,26 @@ def unit_costs(path: str | None = None) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise PlanError(f"unit costs in {path} cannot be used ({error}); give a JSON object like the package's network_costs.json") from None
     return {**default, **given}
+
+
+_SPEC = re.compile(r"(\d+(?:\.\d+)?)([kmg]?)bit,(\d+(?:\.\d+)?)(s|ms|us)")
+_RATE = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+_TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+
+def link(network: str, unit: dict[str, Any] | None = None) -> dict[str, Any]:
+    """``bits_per_second`` (None: no limit) and ``round_trip_seconds`` of a network, by name or as ``"200mbit,5ms"``.
+
+    Raises:
+        PlanError: neither a name nor such a text.
+    """
+    named = (unit or unit_costs())["networks"]
+    if network in named:
+        return named[network]
+    found = _SPEC.fullmatch(network.strip().lower())
+    if found is None or float(found[1]) == 0.0:
+        raise PlanError(f"there is no network {network!r}; choose one of {', '.join(named)}, or bandwidth and round trip like '200mbit,5ms'")
+    return {"bits_per_second": float(found[1]) * _RATE[found[2]], "round_trip_seconds": float(found[3]) * _TIME[found[4]]}
 
 
 def elements(tensor: dict[str, Any]) -> int:
@@ -146,7 +167,9 @@ def _work(document: Document, stage: Stage) -> tuple[int, int]:
         known = stage["sign"] == "non-negative" or _small(source["bound"], ring)
         return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), n
     times = 2 if kind == "clip" else 1
-    return n * ring * times, n * (times + (kind == "leaky_relu"))
+    # signs are compared in the narrowest ring that holds the values
+    bits = min(ring, (source["bound"] + (source["bound"] >> 8) + 2).bit_length() + 1) if kind == "relu" else ring
+    return n * bits * times, n * (times + (kind == "leaky_relu"))
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
@@ -186,8 +209,7 @@ def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], netwo
     Raises:
         PlanError: no such network.
     """
-    if network not in unit["networks"]:
-        raise PlanError(f"there is no network {network!r}; choose one of {', '.join(unit['networks'])}")
+    chosen = link(network, unit)
     found = account(document, unit, images)
     traffic, compute = found.total, sum(s.compute for s in found.stages)
     client, server = memory(document, found, weight_bytes)
@@ -195,7 +217,7 @@ def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], netwo
         "batch": images,
         "network": network,
         "extension": found.extension,
-        "seconds": seconds(traffic, compute, unit["networks"][network]),
+        "seconds": seconds(traffic, compute, chosen),
         "seconds_by_network": {name: seconds(traffic, compute, link) for name, link in unit["networks"].items()},
         "seconds_compute": compute,
         "bytes_up": traffic.up,

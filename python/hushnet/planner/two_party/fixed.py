@@ -26,8 +26,11 @@ Array = np.ndarray
 OPENING_BITS = 6
 GAIN_BITS = 10
 SLOPE_BITS = 7
-MOST_ACTIVATION_BITS = 12
+# layers read activations of at most so many bits; the ring is not widened for more than ENOUGH of them
+MOST_ACTIVATION_BITS, ENOUGH_ACTIVATION_BITS = 14, 12
 EXTRA_UNITS = 2
+# layers with heavy weights get fewer bits, down to so many, rather than a narrower ring or coarse activations
+LEAST_WEIGHT_BITS = 6
 # of weights: activations add at most as many, and plans hold 64
 MOST_FRACTION = 40
 # of a layer's largest bias: far more than any result needs
@@ -120,17 +123,34 @@ class Fixed:
 
 
 class Weights:
-    """Quantised weights by layer and gain, kept between attempts."""
+    """Quantised weights by layer and gain, kept between attempts. ``fewer`` holds layers with fewer bits than asked for."""
 
     def __init__(self, bits: int) -> None:
-        self.bits, self.kept = bits, {}
+        self.bits = bits
+        self.kept: dict[tuple[str, float, int], Quantised] = {}
+        self.fewer: dict[str, int] = {}
+
+    def fork(self) -> Weights:
+        """The same, with decisions of its own on fewer bits."""
+        other = Weights(self.bits)
+        other.kept, other.fewer = self.kept, dict(self.fewer)
+        return other
+
+    def of(self, layer: Linear) -> int:
+        """Bits of a layer's weights."""
+        return self.fewer.get(layer.output, self.bits)
+
+    def lower(self, layer: Linear) -> None:
+        """A bit less for a layer."""
+        self.fewer[layer.output] = self.of(layer) - 1
 
     def __call__(self, layer: Linear, gain: float) -> Quantised:
         """Symmetric, the finest power of two that the bits allow."""
-        key = (layer.output, gain)
+        bits = self.of(layer)
+        key = (layer.output, gain, bits)
         if key not in self.kept:
             exact = np.asarray(layer.weight, dtype=np.float64) * gain
-            limit = 2 ** (self.bits - 1) - 1
+            limit = 2 ** (bits - 1) - 1
             top = float(np.abs(exact).max(initial=0.0))
             fine = 0
             if top > 0:
@@ -139,7 +159,7 @@ class Weights:
                     fine += 1
                 while round(math.ldexp(top, fine)) > limit:
                     fine -= 1
-            integers = np.rint(np.ldexp(exact, fine)).astype(np.int8 if self.bits <= 8 else np.int16)
+            integers = np.rint(np.ldexp(exact, fine)).astype(np.int8 if bits <= 8 else np.int16)
             flat = integers.reshape(integers.shape[0], -1)
             self.kept[key] = Quantised(integers, fine, np.abs(flat.astype(np.int64)).sum(axis=1))
         return self.kept[key]
@@ -176,7 +196,7 @@ class Builder:
     """One attempt at a ring width. ``reach`` is that of an earlier attempt without limits."""
 
     def __init__(self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]) -> None:
-        self.steps, self.request, self.weights, self.known = steps, request, weights, reach
+        self.steps, self.request, self.weights, self.known = steps, request, weights.fork(), reach
         self.limit = (1 << (ring_bits - 1)) - 1
         self.out = Fixed(ring_bits)
         self.root, self.layers, self.members = groups(steps)
@@ -294,9 +314,15 @@ class Builder:
             bits = given if given is not None else MOST_ACTIVATION_BITS
             while given is None and bits > 2:
                 fine = self.fraction(layers, version.gain, reach, bits)
-                if all(self.holds(n, version.gain, reach, fine) for n in layers):
+                tight = [n for n in layers if not self.holds(n, version.gain, reach, fine)]
+                if not tight:
                     break
-                bits -= 1
+                # what a layer's ring cannot hold is taken from the finer of weights and activations
+                heavy = [n for n in tight if bits <= ENOUGH_ACTIVATION_BITS and self.weights.of(n) > max(bits, LEAST_WEIGHT_BITS)]
+                for layer in heavy:
+                    self.weights.lower(layer)
+                if not heavy:
+                    bits -= 1
             self.target[group] = self.fraction(layers, version.gain, reach, bits)
             self.out.least_bits = min(self.out.least_bits, bits)
         return self.target.get(group)

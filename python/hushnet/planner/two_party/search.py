@@ -12,7 +12,7 @@ from ...graph import Linear
 from ...plan import PlanError
 from ...reference import methods
 from ..ranges import plan_geometry
-from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Fixed, Request, Weights
+from .fixed import ENOUGH_ACTIVATION_BITS, LEAST_WEIGHT_BITS, Builder, DoesNotFit, Fixed, Request, Weights
 from .steps import Step
 
 RING_DEGREES = (2048, 4096)
@@ -31,6 +31,14 @@ class Chosen:
 
     fixed: Fixed
     ring_degree: int
+
+
+class TooHeavy(Exception):
+    """A layer's weights leave no room for noise in its ring."""
+
+    def __init__(self, layer: Linear, problem: str) -> None:
+        super().__init__(problem)
+        self.layer = layer
 
 
 def norm(method: str, layer: Linear, weight: np.ndarray, ring_degree: int) -> float:
@@ -89,29 +97,50 @@ class Search:
         problem = ""
         for degree in RING_DEGREES if ring_degree is None else (ring_degree,):
             try:
-                most, layer = self.capacity(degree)
+                return self.run_at(degree, ring_bits)
             except PlanError as error:
                 problem = problem or str(error)
-                continue
-            fixed, blocking = self.at_degree(most, ring_bits)
-            if fixed is not None:
-                return Chosen(self.normed(fixed, degree), degree)
-            problem = problem or (
-                f"the values of {blocking!r} do not fit a ring of {ring_bits or most} bits (layer {layer!r} carries {most} at ring degree "
-                f"{degree}); use fewer activation_bits or weight_bits, give calibration data, or scale the network's weights down"
-            )
         raise PlanError(problem)
 
-    def capacity(self, degree: int) -> tuple[int, str]:
-        """The widest ring that all layers carry, and the layer that carries least."""
+    def run_at(self, degree: int, ring_bits: int | None) -> Chosen:
+        """The plan at a ring degree. A layer whose weights are too heavy for its ring loses bits of them, and all is tried again.
+
+        Raises:
+            PlanError: nothing fits.
+        """
+        while True:
+            most, layer = self.capacity(degree, min(ring_bits or CHEAP_RING, CHEAP_RING))
+            fixed, blocking = self.at_degree(most, ring_bits)
+            if fixed is None:
+                raise PlanError(
+                    f"the values of {blocking!r} do not fit a ring of {ring_bits or most} bits (layer {layer!r} carries {most} at ring degree "
+                    f"{degree}); use fewer activation_bits or weight_bits, give calibration data, or scale the network's weights down"
+                )
+            try:
+                return Chosen(self.normed(fixed, degree), degree)
+            except TooHeavy as error:
+                if self.weights.of(error.layer) <= LEAST_WEIGHT_BITS:
+                    raise PlanError(f"layer {error.layer.name!r}: {error}; use fewer weight_bits") from None
+                self.weights.lower(error.layer)
+
+    def capacity(self, degree: int, wanted: int) -> tuple[int, str]:
+        """The widest ring that all layers carry, and the layer that carries least; weights that do not let a layer carry the
+        wanted one lose bits."""
         least = (MOST_RING, "")
         for step in self.steps:
             if step.layer is not None:
-                weight = self.weights(step.layer, 1.0).weight
                 # a gain changes the norm by less than two
-                method = self.method(step.layer, degree)
-                least = min(least, (widest_ring(method, degree, norm(method, step.layer, weight, degree)), step.layer.name))
+                carried = self.carried(step.layer, degree)
+                while carried < wanted and self.weights.of(step.layer) > LEAST_WEIGHT_BITS:
+                    self.weights.lower(step.layer)
+                    carried = self.carried(step.layer, degree)
+                least = min(least, (carried, step.layer.name))
         return least
+
+    def carried(self, layer: Linear, degree: int) -> int:
+        """The widest ring that a layer carries at a gain of 1."""
+        method = self.method(layer, degree)
+        return widest_ring(method, degree, norm(method, layer, self.weights(layer, 1.0).weight, degree))
 
     def at_degree(self, most: int, ring_bits: int | None) -> tuple[Fixed | None, str]:
         blocking = ""
@@ -124,7 +153,7 @@ class Search:
             except DoesNotFit as error:
                 blocking = str(error)
                 continue
-            if self.request.activation_bits is not None or ring_bits is not None or fixed.least_bits == MOST_ACTIVATION_BITS:
+            if self.request.activation_bits is not None or ring_bits is not None or fixed.least_bits >= ENOUGH_ACTIVATION_BITS:
                 found.append(fixed)
                 break
             found.append(fixed)
@@ -140,7 +169,7 @@ class Search:
         """Writes the norm of every layer's weights, and checks that its ciphertexts carry the ring.
 
         Raises:
-            PlanError: a layer whose noise leaves no room.
+            TooHeavy: a layer whose noise leaves no room.
         """
         stages = []
         for stage in fixed.stages:
@@ -151,7 +180,7 @@ class Search:
                 try:
                     methods.ciphertexts(method, degree, fixed.ring_bits, l2)
                 except ValueError as error:
-                    raise PlanError(f"layer {stage['name']!r}: {error}; use fewer weight_bits") from None
+                    raise TooHeavy(fixed.layers[stage["name"]], str(error)) from None
                 stage = {**stage, "method": method, "weight_l2": l2}
             stages.append(stage)
         return replace(fixed, stages=stages)
