@@ -10,7 +10,7 @@ import pytest
 import hushnet
 from hushnet import data, zoo
 from hushnet.bench import peers
-from hushnet.bench.two_processes import measure
+from hushnet.bench.protocol_processes import measure
 from hushnet.reference import two_party as reference
 
 from .networks import Net
@@ -23,7 +23,7 @@ def network(seed: int) -> tuple:
     net = Net((c, h, w), seed=seed)
     net.conv(c, 4, (3, 2), pads=[1, 0, 1, 1], strides=[1, int(rng.integers(1, 3))])
     net.op("Relu")
-    net.conv(4, 4, (3, 3), pads=[1, 1, 1, 1], group=2)
+    net.conv(4, 4, (3, 3), groups=2, pads=[1, 1, 1, 1])
     net.op("LeakyRelu", alpha=0.125)
     net.op("GlobalAveragePool")
     net.op("Flatten", axis=1)
