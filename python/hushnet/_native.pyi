@@ -350,6 +350,7 @@ def measure_relu(
     ring_bits: int = 64,
     drop_bits: int = 0,
     pool: Optional[tuple[int, int, int, int, int]] = None,
+    ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
     repeat: int = 3,
 ) -> str:
     """One party of a measurement of ReLU, or of max-pool (``pool``: channels, height, width, kernel, stride), between two

@@ -29,6 +29,7 @@ def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
     from hushnet.bench import (
         cryptonets_relu,
+        cryptonets_relu_two_party,
         cryptonets_square,
         gala,
         mobilenetv2,
@@ -41,6 +42,7 @@ def registry() -> dict[str, Benchmark]:
 
     known = [
         cryptonets_relu.BENCHMARK,
+        cryptonets_relu_two_party.BENCHMARK,
         cryptonets_square.BENCHMARK,
         gala.BENCHMARK,
         mobilenetv2.BENCHMARK,

@@ -167,7 +167,9 @@ def _work(document: Document, stage: Stage) -> tuple[int, int]:
         known = stage["sign"] == "non-negative" or _small(source["bound"], ring)
         return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), n
     times = 2 if kind == "clip" else 1
-    return n * ring * times, n * (times + (kind == "leaky_relu"))
+    # signs are compared in the narrowest ring that holds the values
+    bits = min(ring, (source["bound"] + (source["bound"] >> 8) + 2).bit_length() + 1) if kind == "relu" else ring
+    return n * bits * times, n * (times + (kind == "leaky_relu"))
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
