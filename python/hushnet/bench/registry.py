@@ -26,9 +26,9 @@ class Benchmark:
 
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
-    from hushnet.bench import cryptonets_relu, mobilenetv2, two_party
+    from hushnet.bench import cryptonets_relu, mobilenetv2, two_party, two_party_digits, two_party_network
 
-    return {b.name: b for b in (cryptonets_relu.BENCHMARK, mobilenetv2.BENCHMARK, *two_party.BENCHMARKS)}
+    return {b.name: b for b in (cryptonets_relu.BENCHMARK, mobilenetv2.BENCHMARK, *two_party.BENCHMARKS, two_party_digits.BENCHMARK, two_party_network.BENCHMARK)}
 
 
 def machine() -> dict[str, Any]:

@@ -10,8 +10,8 @@ use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage,
 use crate::program::{
     self, interleave, Data, InputView, Monitor, RowRunner, SegmentKind, Slot, StageProgram, Storage, Values,
 };
-use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
 use crate::session::greet;
+use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
 use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
 use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
 use hushnet_rlwe::{BatchContext, ClientKey};

@@ -65,7 +65,8 @@ pub(super) async fn run(
 ) {
     let (mut sink, mut stream) = socket.split();
     let (to_session, incoming) = mpsc::channel(queue.frames);
-    let most = u32::try_from(queue.bytes / GRAIN).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32).max(1);
+    let most =
+        u32::try_from(queue.bytes / GRAIN).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32).max(1);
     let waiting = Arc::new(Semaphore::new(most as usize));
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();

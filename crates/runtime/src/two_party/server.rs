@@ -131,7 +131,8 @@ impl TwoPartyModel {
     /// server that keeps so many never makes a client wait for it while it waits for the client.
     #[must_use]
     pub fn queue_bytes(&self) -> u64 {
-        let requests = self.layers.linear.iter().flatten().map(|l| l.tiles() * l.request_len()).max().unwrap_or(0);
+        let requests =
+            self.layers.linear.iter().flatten().map(|l| l.tiles() * l.request_len()).max().unwrap_or(0);
         let message = WAITING_PER_ELEMENT.saturating_mul(self.plan.peak_elements());
         let image = (requests as u64).saturating_add(message as u64);
         image.saturating_mul(self.largest_group() as u64).saturating_add(WAITING_BYTES)

@@ -1,6 +1,7 @@
 //! Both parties in two threads, against the stages on plain integers.
 
 mod builder;
+mod hostile;
 mod networks;
 mod oracle;
 mod plans;
