@@ -16,9 +16,10 @@ from hushnet.bench import namespaces
 from hushnet.bench.registry import Benchmark
 from hushnet.bench.two_party import NETWORKS, SAMPLES, WEIGHT_BITS
 from hushnet.bench.two_processes import measure
+from hushnet.planner.two_party import cost
 
 NAMES = ("mlp", "cifar10-cnn")
-LINKS = {"wan": (1e8, 0.04), "20mbit,10ms": (2e7, 0.01)}
+LINKS = ("wan", "20mbit,10ms")
 RUNS = 3
 
 
@@ -42,8 +43,8 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
     return found
 
 
-def throttled(model: hushnet.Model, x: np.ndarray, link: str, threads: int = 1) -> float:
-    """Seconds of the fastest run."""
+def throttled(model: hushnet.Model, x: np.ndarray, link: str | None, threads: int = 1) -> float:
+    """Seconds of the fastest run; None: over memory."""
     return min(hushnet.run(model, x[i:i + 1], threads=threads, network=link).trace["seconds"] for i in range(len(x)))
 
 
@@ -53,7 +54,8 @@ def in_namespaces(model: hushnet.Model, x: np.ndarray, link: str, threads: int =
     Raises:
         Unavailable: no namespaces on this machine.
     """
-    with namespaces.link(*LINKS[link]) as made:
+    wanted = cost.link(link)
+    with namespaces.link(wanted["bits_per_second"], wanted["round_trip_seconds"]) as made:
         seen = measure(model, x, threads=threads, link=made)
         real = link if made.round_trip_seconds else f"{made.bits_per_second / 1e6:g}mbit,0ms"
         return min(t["seconds"] for t in seen.client), real
