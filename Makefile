@@ -1,4 +1,4 @@
-# make setup | demo | test | lint | licences | bench-quick | clean; each does all its own set-up.
+# make setup | demo | test | lint | licences | bench-quick | peers | clean; each does all its own set-up.
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: setup demo test test-rust test-python lint licences bench-quick clean
+.PHONY: setup demo test test-rust test-python lint licences bench-quick peers clean
 
 setup: $(VENV)/.built
 
@@ -53,6 +53,28 @@ licences: setup
 bench-quick: setup
 	@for name in $$($(BIN)/hushnet bench --list --json | $(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.load(sys.stdin)])'); do \
 		echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
+
+# Rivals from PyPI for the benchmarks, each in an environment of its own (bench/peers).
+PEERS ?= $(or $(HUSHNET_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet-peers)
+peers: $(PEERS)/spu/.installed $(PEERS)/seal/.installed $(PEERS)/openfhe/.installed
+
+$(PEERS)/spu/.installed:
+	@command -v python3.11 >/dev/null || { echo "SPU has wheels for Python 3.11 only"; exit 1; }
+	@echo "== SPU 0.9.5 in $(@D)"
+	@python3.11 -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check spu==0.9.5
+	@touch $@
+
+# The openfhe wheel holds CPython 3.10 binaries.
+PEER_PYTHON ?= $(shell for v in $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/python) python3.10; do \
+	$$v -c 'import sys; sys.exit(sys.version_info[:2] != (3, 10))' 2>/dev/null && echo $$v && break; done)
+PEER_seal := seal-python==4.4.0
+PEER_openfhe := openfhe==1.6.1.0.22.4
+
+$(PEERS)/seal/.installed $(PEERS)/openfhe/.installed: $(PEERS)/%/.installed:
+	@test -n "$(PEER_PYTHON)" || { echo "Python 3.10 is needed: name it in PEER_PYTHON"; exit 1; }
+	@echo "== $(PEER_$*) in $(@D)"
+	@$(PEER_PYTHON) -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check numpy $(PEER_$*)
+	@touch $@
 
 clean:
 	rm -rf $(VENV) target out

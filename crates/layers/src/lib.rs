@@ -3,4 +3,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod batch;
+pub mod batch_shares;
 pub mod cheetah;
+pub mod convfhe;
+pub mod rotation_free;
+pub mod ckks_batch;
+pub mod packed;
+pub mod gala;
+pub mod gazelle;
+pub mod slots;

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};
+use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::{
     maximum, memory_pair, relu, relu_dropping, truncate, OtKind, Party, Prg, Range, Ring, Rounding, Session,
 };
@@ -33,6 +34,15 @@ fn layers(c: &mut Criterion) {
         let ring = Ring::new(bits).unwrap();
         g.bench_function(format!("relu {bits} bits"), |b| {
             b.iter_custom(|times| both(n, ring, times, |s, x| drop(relu(s, x, ring).unwrap())))
+        });
+    }
+    let p = Modulus::Odd(OddModulus::new(1_032_193).unwrap());
+    for (name, m) in [("2^20", Modulus::PowerOfTwo(Ring::new(20).unwrap())), ("a prime of 20 bits", p)] {
+        g.bench_function(format!("garbled relu modulo {name}"), |b| {
+            let below = Ring::new(19).unwrap();
+            b.iter_custom(|times| {
+                both(n, below, times, |s, x| drop(garble::relu(s, x, m, Party::Zero).unwrap()))
+            })
         });
     }
     let ring = Ring::new(37).unwrap();

@@ -3,7 +3,8 @@
 //!
 //! A [`Session`] joins two parties over a [`Channel`]. The protocols are functions on a session and a share
 //! vector, called by both parties with the same public arguments: [`relu`], [`leaky_relu`], [`clip`],
-//! [`max_pool`], [`truncate`], [`average_pool`], [`argmax`] and their parts. Every protocol `p` has a twin
+//! [`max_pool`], [`truncate`], [`average_pool`], [`argmax`] and their parts. [`garble`] has the same layers by garbled circuits, also
+//! for shares modulo an odd p, and [`to_ring`], [`to_odd`] and [`mux_odd`] lead from one kind of share to the other. Every protocol `p` has a twin
 //! `p_cost` that predicts bytes, rounds and turns exactly; see [`CostModel`]. `docs/mpc.md` has the formulas.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::print_stdout))]
@@ -13,6 +14,7 @@ mod block;
 pub mod channel;
 mod cost;
 mod error;
+pub mod garble;
 pub mod ot;
 mod protocols;
 mod ring;

@@ -6,6 +6,7 @@ use crate::block::{Block, Prg};
 use crate::channel::{Channel, Stats};
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
+use crate::garble::Tweaks;
 use crate::ot::pads::Pads;
 use crate::ot::{base, ferret, iknp, softspoken, CotReceiver, CotSender, OtKind};
 use crate::simd::FixedKey;
@@ -47,6 +48,10 @@ pub struct Session {
     /// Pads of the direction in which this party sends, and of the other.
     pub(crate) send_pads: Pads,
     pub(crate) recv_pads: Pads,
+    /// Tweaks of garbled gates.
+    pub(crate) gates: Tweaks,
+    /// This party's own randomness.
+    pub(crate) rng: Prg,
     kind: OtKind,
     chunk: usize,
     started: bool,
@@ -155,8 +160,22 @@ impl Session {
         };
         let hash = FixedKey::new(label(&session, b"hash"));
         let [send_pads, recv_pads] = per_direction(&session, party, b"pads").map(Pads::new);
-        let chunk = kind.default_chunk();
-        Ok(Self { channel, party, hash, send, recv, send_pads, recv_pads, kind, chunk, started: false })
+        let gates = Tweaks::new(label(&session, b"gates"));
+        let (rng, chunk) = (Prg::new(rng.block()), kind.default_chunk());
+        Ok(Self {
+            channel,
+            party,
+            hash,
+            send,
+            recv,
+            send_pads,
+            recv_pads,
+            gates,
+            rng,
+            kind,
+            chunk,
+            started: false,
+        })
     }
 
     /// Which party this is.

@@ -3,6 +3,7 @@
 use crate::arrays;
 use crate::errors::{raise, Kind};
 use crate::guard::{compute, Guard};
+use crate::non_interactive::NonInteractiveClient;
 use crate::plan::{options, Plan};
 use crate::two_party::TwoPartyClient;
 use hushnet_runtime as rt;
@@ -111,6 +112,9 @@ pub fn connect(
             Ok(Py::new(py, client)?.into_any())
         }
         AnyClient::TwoParty(client) => Ok(Py::new(py, TwoPartyClient::new(*client, cancel))?.into_any()),
+        AnyClient::NonInteractive(client) => {
+            Ok(Py::new(py, NonInteractiveClient::new(*client, cancel))?.into_any())
+        }
     }
 }
 

@@ -1,11 +1,17 @@
 //! Python bindings: `hushnet._native`. Types and defaults for users stand in `python/hushnet/_native.pyi`.
 
 mod arrays;
+mod ckks;
+mod bench;
 mod client;
+mod coefficients;
 mod errors;
 mod guard;
+mod packed;
+mod non_interactive;
 mod parameters;
 mod plan;
+mod rotation_free;
 mod server;
 mod two_party;
 mod two_party_planning;
@@ -32,6 +38,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<client::Client>()?;
     m.add_class::<two_party::TwoPartyClient>()?;
     m.add_class::<server::ServerHandle>()?;
+    m.add_class::<packed::PackedCircuit>()?;
     m.add_function(wrap_pyfunction!(simd, m)?)?;
     m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
     m.add_function(wrap_pyfunction!(client::run_local, m)?)?;
@@ -42,6 +49,13 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
+    coefficients::register(m)?;
+    rotation_free::register(m)?;
     two_party_planning::register(m)?;
+    ckks::register(m)?;
+    non_interactive::register(m)?;
+    bench::register(m)?;
     Ok(())
 }

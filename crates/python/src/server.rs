@@ -5,6 +5,7 @@ use crate::errors::raise;
 use crate::guard::{compute, POLL};
 use crate::plan::{options as plan_options, Plan};
 use hushnet_runtime as rt;
+use hushnet_runtime::non_interactive::{NonInteractiveModel, NonInteractivePlan};
 use hushnet_runtime::transport::{OnTwoParty, Served, Server, ServerLimits, ServerOptions, TlsFiles};
 use hushnet_runtime::two_party::{TwoPartyModel, TwoPartyPlan, TwoPartyTrace};
 use pyo3::exceptions::PyValueError;
@@ -38,14 +39,14 @@ impl Drop for ServerHandle {
 pub enum Servable<'py> {
     /// A client-aided plan.
     Plan(PyRef<'py, Plan>),
-    /// A two-party plan's file.
+    /// A two-party or non-interactive plan's file.
     File(Vec<u8>),
 }
 
 /// Starts a server on threads of its own and returns at once.
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
-                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None))]
+                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None, allow_insecure=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn serve(
     py: Python<'_>,
@@ -62,6 +63,7 @@ pub fn serve(
     threads: Option<usize>,
     record: Option<PathBuf>,
     weight_memory: Option<usize>,
+    allow_insecure: bool,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -105,6 +107,11 @@ pub fn serve(
     let started = py.detach(move || {
         let served: Served = match batch {
             Some(plan) => rt::ServerPlan::new(&plan, compute(threads)?)?.into(),
+            None if rt::session::trust(&file, &rt::Limits::default())? == rt::plan::Trust::NonInteractive => {
+                let plan = NonInteractivePlan::from_bytes(&file, &plan_options(allow_insecure, None))?;
+                drop(file);
+                NonInteractiveModel::new(&plan, compute(threads)?)?.into()
+            }
             None => {
                 let plan = TwoPartyPlan::from_bytes(&file, &plan_options(false, None))?;
                 drop(file);

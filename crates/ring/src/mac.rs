@@ -67,6 +67,58 @@ pub fn dot(
     Ok(())
 }
 
+/// Columns of a block in the layout of [`dot_folded`].
+pub const FOLD_COLUMNS: usize = 32;
+
+/// Sums over runs within polynomials, too: `out[j] = sum_pairs sum_r x[j, r] w[j, r] mod p`, where element (j, r) of a factor stands at
+/// `(j / 32 * run + r) * 32 + j % 32`: memory is read in order. What a transform that keeps one coefficient of `run` starts with.
+///
+/// Bit-equal on all instruction sets; constant time.
+///
+/// # Errors
+/// [`RingError::Length`] unless factors have `run` times the length of `out`, a multiple of 32, and `run` times the number of pairs is at most 4096.
+pub fn dot_folded(
+    isa: Isa,
+    m: &DotModulus,
+    pairs: &[(&[u64], &[u64])],
+    run: usize,
+    out: &mut [u64],
+) -> Result<(), RingError> {
+    expect_len("columns of a folded product (whole blocks)", out.len() % FOLD_COLUMNS, 0)?;
+    if pairs.len() * run > MAX_TERMS {
+        let got = pairs.len() * run;
+        return Err(RingError::Length { what: "terms of a dot product (at most)", expected: MAX_TERMS, got });
+    }
+    for (x, w) in pairs {
+        expect_len("left factor of a folded product", x.len(), out.len() * run)?;
+        expect_len("right factor of a folded product", w.len(), out.len() * run)?;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa.usable() >= Isa::Ifma {
+        // SAFETY: IFMA is there, and all lengths were checked.
+        unsafe { ifma::dot_folded(m, pairs, run, out) };
+        return Ok(());
+    }
+    let _ = isa;
+    let mut sums = [0u128; FOLD_COLUMNS];
+    for (block, out) in out.chunks_exact_mut(FOLD_COLUMNS).enumerate() {
+        sums.fill(0);
+        let range = block * run * FOLD_COLUMNS..(block + 1) * run * FOLD_COLUMNS;
+        for (x, w) in pairs {
+            let rows = x[range.clone()].chunks_exact(FOLD_COLUMNS);
+            for (a, b) in rows.zip(w[range.clone()].chunks_exact(FOLD_COLUMNS)) {
+                for ((s, a), b) in sums.iter_mut().zip(a).zip(b) {
+                    *s += u128::from(*a) * u128::from(*b);
+                }
+            }
+        }
+        for (o, s) in out.iter_mut().zip(&sums) {
+            *o = reduce_sum(m, *s);
+        }
+    }
+    Ok(())
+}
+
 #[cfg(not(target_arch = "x86_64"))]
 fn simd(_: &DotModulus, _: &[&[u64]], _: &[&[u64]], _: &mut [u64]) -> usize {
     0
@@ -83,12 +135,15 @@ fn simd(m: &DotModulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64]) -> usize {
 fn portable(m: &DotModulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64], from: usize) {
     for (j, o) in out.iter_mut().enumerate().skip(from) {
         let sum = x.iter().zip(w).fold(0u128, |s, (a, b)| s + u128::from(a[j]) * u128::from(b[j]));
-        // sum < 2^112: three 52-bit digits, each times its power modulo p.
-        let digits = [(sum >> 52) as u64 & MASK, (sum >> 104) as u64, sum as u64 & MASK];
-        let total: u64 =
-            digits.iter().zip(&m.constants).map(|(y, (c, q))| reduce_product(*y, *c, *q, m.p)).sum();
-        *o = subtract_if_above(subtract_if_above(subtract_if_above(total, 4 * m.p), 2 * m.p), m.p);
+        *o = reduce_sum(m, sum);
     }
+}
+
+/// `sum mod p` for a sum below 2^112: three 52-bit digits, each times its power modulo p.
+fn reduce_sum(m: &DotModulus, sum: u128) -> u64 {
+    let digits = [(sum >> 52) as u64 & MASK, (sum >> 104) as u64, sum as u64 & MASK];
+    let total: u64 = digits.iter().zip(&m.constants).map(|(y, (c, q))| reduce_product(*y, *c, *q, m.p)).sum();
+    subtract_if_above(subtract_if_above(subtract_if_above(total, 4 * m.p), 2 * m.p), m.p)
 }
 
 const MASK: u64 = (1 << 52) - 1;
@@ -132,6 +187,37 @@ mod ifma {
                 let r = reduce(m, lo[v], hi[v]);
                 // SAFETY: j + 32 <= out.len().
                 unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(j + 8 * v).cast(), r) };
+            }
+        }
+    }
+
+    /// # Safety
+    /// AVX-512 IFMA; factors have `run` times the length of `out`, which is a multiple of 32.
+    #[target_feature(enable = "avx512f,avx512ifma,avx512dq")]
+    pub unsafe fn dot_folded(m: &DotModulus, pairs: &[(&[u64], &[u64])], run: usize, out: &mut [u64]) {
+        let zero = _mm512_setzero_si512();
+        for (block, out) in out.chunks_exact_mut(32).enumerate() {
+            let (mut lo, mut hi) = ([zero; 4], [zero; 4]);
+            for (a, b) in pairs {
+                let start = block * run * 32;
+                for j in (start..start + run * 32).step_by(32) {
+                    for v in 0..4 {
+                        // SAFETY: j + 32 <= (block + 1) run 32 <= run out.len() = the lengths of a and b.
+                        let (a, b) = unsafe {
+                            (
+                                _mm512_loadu_si512(a.as_ptr().add(j + 8 * v).cast()),
+                                _mm512_loadu_si512(b.as_ptr().add(j + 8 * v).cast()),
+                            )
+                        };
+                        lo[v] = _mm512_madd52lo_epu64(lo[v], a, b);
+                        hi[v] = _mm512_madd52hi_epu64(hi[v], a, b);
+                    }
+                }
+            }
+            for v in 0..4 {
+                let r = reduce(m, lo[v], hi[v]);
+                // SAFETY: out has 32 words.
+                unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(8 * v).cast(), r) };
             }
         }
     }
@@ -183,6 +269,36 @@ mod tests {
                 dot(isa, &m, &[&xs], &ws, &mut [&mut out]).unwrap();
                 prop_assert_eq!(&out, &want);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn folded_sums_are_exact_on_all_paths(pairs in 0usize..5, run in 1usize..9, blocks in 1usize..4, seed in any::<u64>(), extreme in any::<bool>()) {
+            let n = 32 * blocks;
+            let p = primes_near(50, 2048, 1).unwrap()[0];
+            let m = DotModulus::new(&Ntt::new(2048, p).unwrap()).unwrap();
+            let mut state = seed;
+            let mut next = || { state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407); if extreme { p - 1 } else { (state >> 3) % p } };
+            let mut poly = || (0..n * run).map(|_| next()).collect::<Vec<u64>>();
+            let factors: Vec<_> = (0..pairs).map(|_| (poly(), poly())).collect();
+            let refs: Vec<(&[u64], &[u64])> = factors.iter().map(|(a, b)| (a.as_slice(), b.as_slice())).collect();
+            let mut want = vec![0u64; n];
+            for (a, b) in &factors {
+                for (j, w) in want.iter_mut().enumerate() {
+                    for r in 0..run {
+                        let at = (j / 32 * run + r) * 32 + j % 32;
+                        *w = ((u128::from(*w) + u128::from(a[at]) * u128::from(b[at])) % u128::from(p)) as u64;
+                    }
+                }
+            }
+            for isa in simd::available() {
+                let mut out = vec![1; n];
+                dot_folded(isa, &m, &refs, run, &mut out).unwrap();
+                prop_assert_eq!(&out, &want);
+            }
+            prop_assert!(dot_folded(Isa::Portable, &m, &refs, run, &mut vec![0; n + 1]).is_err());
+            prop_assert!(pairs == 0 || dot_folded(Isa::Portable, &m, &refs, run + 1, &mut vec![0; n]).is_err());
         }
     }
 

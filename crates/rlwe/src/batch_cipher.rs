@@ -35,12 +35,37 @@ impl Drop for CipherScratch {
     }
 }
 
+impl CipherScratch {
+    /// Room for a product.
+    pub(crate) fn product(&mut self) -> &mut MulScratch {
+        &mut self.product
+    }
+
+    /// Room for a product, and N words.
+    pub(crate) fn product_and_words(&mut self) -> (&mut MulScratch, &mut AlignedWords) {
+        (&mut self.product, &mut self.words)
+    }
+
+    /// Room for a transformed polynomial modulo 2^k, for a product, and N words.
+    pub(crate) fn parts(
+        &mut self,
+        multiplier: &ExactMultiplier,
+        k: u32,
+    ) -> Result<(&mut WordsHat, &mut MulScratch, &mut AlignedWords), CipherError> {
+        let hat = match self.hat.take() {
+            Some(hat) if hat.modulus_bits() == k => hat,
+            _ => multiplier.zero_words_hat(k)?,
+        };
+        Ok((self.hat.insert(hat), &mut self.product, &mut self.words))
+    }
+}
+
 /// The server's combination of masks, `sum_k W_ok a_k`, as the client has it.
 #[derive(Clone, Copy)]
 pub enum MaskSum<'a> {
     /// All k bits, transformed: kept per session for shared masks.
     Exact(&'a WordsHat),
-    /// k-u bits as they travel with fresh masks.
+    /// k-v bits as they travel with fresh masks.
     Dropped(&'a [u64]),
 }
 
@@ -207,7 +232,7 @@ impl ClientKey {
         out: &mut [i64],
     ) -> Result<NoiseSample, CipherError> {
         self.check(p)?;
-        let (k, d, u) = (p.modulus_bits(), p.delta_bits(), p.drop_bits());
+        let (k, d, u, v) = (p.modulus_bits(), p.delta_bits(), p.drop_bits(), p.mask_drop_bits());
         let multiplier = &self.context.multiplier;
         match c1 {
             MaskSum::Exact(hat) => {
@@ -221,21 +246,21 @@ impl ClientKey {
             }
             MaskSum::Dropped(c1_words) => {
                 let hat = match &mut scratch.hat {
-                    Some(hat) if hat.modulus_bits() == k - u => hat,
-                    other => other.insert(multiplier.zero_words_hat(k - u)?),
+                    Some(hat) if hat.modulus_bits() == k - v => hat,
+                    other => other.insert(multiplier.zero_words_hat(k - v)?),
                 };
                 multiplier.words_hat_into(c1_words, hat)?;
-                // u < d by construction of the parameters: the noise of dropping u bits is at least 2^(u-1).
+                // v <= u < d by construction of the parameters: the noise of dropping u bits is at least 2^(u-1).
                 let product = &mut scratch.product;
                 let largest = multiplier.multiply_round_into(
                     hat,
                     &self.secret,
-                    (c0_dropped, 0),
-                    d - u,
+                    (c0_dropped, u - v),
+                    d - v,
                     out,
                     product,
                 )?;
-                Ok(NoiseSample { largest: largest << u })
+                Ok(NoiseSample { largest: largest << v })
             }
         }
     }

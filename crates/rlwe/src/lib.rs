@@ -4,6 +4,8 @@
 //! The batch engine in three parts: [`batch`] chooses and checks parameters, [`batch_cipher`] is the client
 //! (keys, encryption, decryption), [`batch_server`] what a server does to words besides linear combinations.
 //!
+//! [`batch_shares`]: the batch engine between two parties that both keep their secrets.
+//!
 //! [`ckks`]: approximate arithmetic on encrypted slots, for polynomial networks without interaction.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -11,9 +13,13 @@
 pub mod batch;
 pub mod batch_cipher;
 pub mod batch_server;
+pub mod batch_shares;
+pub mod bfv;
 pub mod ckks;
 pub mod error;
 pub mod mask;
+pub mod one_poly;
+pub mod pack_lwe;
 pub mod packed;
 pub mod security;
 
@@ -21,4 +27,4 @@ pub use batch::{BatchStageParams, BatchStageSpec};
 pub use batch_cipher::{BatchContext, CipherScratch, ClientKey, MaskSum, NoiseSample};
 pub use batch_server::{add_bias, drop_bits};
 pub use error::CipherError;
-pub use mask::{mask_words, MaskId};
+pub use mask::{mask_words, MaskId, Masks};

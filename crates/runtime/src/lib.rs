@@ -2,11 +2,13 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod calibrate;
 pub mod channel;
 pub mod client_aided;
 pub mod compute;
 pub mod error;
 pub mod local;
+pub mod non_interactive;
 pub mod plan;
 pub mod program;
 pub mod session;

@@ -3,6 +3,7 @@
 use crate::channel::{send_failure, Channel};
 use crate::client_aided::{Client, ClientOptions};
 use crate::error::{check_environment, Error};
+use crate::non_interactive::{NonInteractiveClient, NonInteractiveOptions};
 use crate::plan::{self, Limits, PlanError, Trust};
 use crate::two_party::{frames, TwoPartyClient, TwoPartyOptions};
 use crate::wire::{Frame, FrameBuilder, Hello, Kind, PROTOCOL};
@@ -13,6 +14,8 @@ pub enum AnyClient {
     ClientAided(Box<Client>),
     /// Both parties compute on shares.
     TwoParty(Box<TwoPartyClient>),
+    /// The server computes everything, under encryption.
+    NonInteractive(Box<NonInteractiveClient>),
 }
 
 /// Greets the server and receives the public part of its plan, unread.
@@ -33,7 +36,11 @@ struct Which {
     trust: Trust,
 }
 
-fn trust(file: &[u8], limits: &Limits) -> Result<Trust, PlanError> {
+/// The trust model of a plan file; nothing else of it is checked but its digest.
+///
+/// # Errors
+/// [`PlanError`] when it is no plan.
+pub fn trust(file: &[u8], limits: &Limits) -> Result<Trust, PlanError> {
     plan::open(file, limits, |json, _| {
         let which: Which = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
         Ok(which.trust)
@@ -60,9 +67,10 @@ pub fn open(
     };
     Ok(match trust {
         Trust::TwoParty => AnyClient::TwoParty(Box::new(frames::greeted(channel, &frame, two_party)?)),
-        // The plan reader refuses what it does not know.
-        Trust::ClientAided | Trust::NonInteractive => {
-            AnyClient::ClientAided(Box::new(Client::greeted(channel, &frame, batch)?))
+        Trust::ClientAided => AnyClient::ClientAided(Box::new(Client::greeted(channel, &frame, batch)?)),
+        Trust::NonInteractive => {
+            let options = NonInteractiveOptions { plan: batch.plan, compute: batch.compute };
+            AnyClient::NonInteractive(Box::new(NonInteractiveClient::greeted(channel, &frame, options)?))
         }
     })
 }

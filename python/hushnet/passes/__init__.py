@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from ..graph import Graph
 from .dead_code import dead_code
+from .ends import Ends, split_ends
 from .fold_affine import fold_affine
 from .fold_diagonal import fold_diagonal
 from .fuse_activations import fuse_activations
 from .fuse_diagonals import fuse_diagonals
 from .merge_moves import merge_moves
+from .replace_activations import ACTIVATIONS, activations, replace_activations
 
 Pass = Callable[[Graph], Graph]
 
@@ -22,7 +24,10 @@ ORDER: tuple[Pass, ...] = (dead_code, fuse_activations, merge_moves, fold_affine
 # every round that changes something removes a node, or moves one towards the outputs
 ROUNDS = 8
 
-__all__ = ["ORDER", "dead_code", "default", "fold_affine", "fold_diagonal", "fuse_activations", "fuse_diagonals", "merge_moves"]
+__all__ = [
+    "ACTIVATIONS", "ORDER", "Ends", "activations", "dead_code", "default", "fold_affine", "fold_diagonal", "fuse_activations",
+    "fuse_diagonals", "merge_moves", "replace_activations", "split_ends",
+]  # fmt: skip
 
 
 def default(graph: Graph) -> Graph:

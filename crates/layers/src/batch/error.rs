@@ -117,6 +117,9 @@ pub enum LayerError {
         /// Ring degree.
         limit: usize,
     },
+    /// A stored set-up that cannot be used.
+    #[error("the set-up cannot be used: {0}; ask the server for a new one")]
+    Setup(&'static str),
     /// The cipher refused.
     #[error(transparent)]
     Cipher(#[from] CipherError),

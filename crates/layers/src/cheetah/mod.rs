@@ -5,8 +5,10 @@
 //! [`CheetahClient::open`]. Both sides then hold shares of the convolution modulo 2^l that sum to it, one unit off in the
 //! small fraction that [`hushnet_rlwe::packed`] states. Cost: exactly [`Packing::cost`].
 
-mod packing;
+pub(crate) mod packing;
 
+#[cfg(test)]
+pub(crate) use packing::oracle;
 pub use packing::{Packing, PackingCost, UnitCosts};
 
 use crate::batch::{expect, Geometry, LayerError};

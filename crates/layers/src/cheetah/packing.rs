@@ -77,17 +77,17 @@ pub struct Packing {
     outputs_per_poly: usize,
 }
 
-struct Shape {
-    input: [usize; 3],
-    output: [usize; 3],
-    kernel: [usize; 2],
-    stride: [usize; 2],
-    pads: [usize; 4],
-    dilation: [usize; 2],
-    groups: usize,
+pub(crate) struct Shape {
+    pub(crate) input: [usize; 3],
+    pub(crate) output: [usize; 3],
+    pub(crate) kernel: [usize; 2],
+    pub(crate) stride: [usize; 2],
+    pub(crate) pads: [usize; 4],
+    pub(crate) dilation: [usize; 2],
+    pub(crate) groups: usize,
 }
 
-fn shape_of(geometry: &Geometry) -> Shape {
+pub(crate) fn shape_of(geometry: &Geometry) -> Shape {
     match geometry {
         Geometry::Dense(d) => Shape {
             input: [d.inputs, 1, 1],

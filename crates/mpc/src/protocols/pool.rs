@@ -87,6 +87,22 @@ impl PoolShape {
         Ok((v.0.len(), h.0.len()))
     }
 
+    /// Places of a window, and for every output (channel, row, column) the input indices of its window; places in the padding
+    /// repeat another of the window, which changes no maximum.
+    pub(crate) fn windows(&self) -> Result<(usize, Vec<usize>)> {
+        let (v, h) = self.axes()?;
+        let (tall, wide) = (v.longest(), h.longest());
+        let mut at = Vec::with_capacity(self.channels * v.0.len() * h.0.len() * tall * wide);
+        for c in 0..self.channels {
+            for (i, j) in (0..v.0.len()).flat_map(|i| (0..h.0.len()).map(move |j| (i, j))) {
+                for (k, l) in (0..tall).flat_map(|k| (0..wide).map(move |l| (k, l))) {
+                    at.push((c * self.height + v.pick(i, k)) * self.width + h.pick(j, l));
+                }
+            }
+        }
+        Ok((tall * wide, at))
+    }
+
     fn input_len(&self) -> usize {
         self.channels * self.height * self.width
     }

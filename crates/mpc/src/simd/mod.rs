@@ -50,6 +50,17 @@ impl FixedKey {
         portable::hash(&self.soft, input, offset, out);
     }
 
+    /// out[i] = H(input[i] ^ offset, first + 2 i) with the tweakable hash H(x, j) = pi(pi(x) ^ j) ^ pi(x): tweakable circular
+    /// correlation robust when pi is modelled as a random permutation (Guo, Katz, Wang, Yu 2020, section 7.4).
+    pub fn tweaked(&self, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
+        debug_assert_eq!(input.len(), out.len());
+        #[cfg(target_arch = "x86_64")]
+        if let Some(k) = &self.fast {
+            return x86::tweaked(k, input, offset, first, out);
+        }
+        portable::tweaked(&self.soft, input, offset, first, out);
+    }
+
     /// One level of a correlated GGM tree: for i < w, left = H(nodes[i]), right = nodes[i] ^ left;
     /// nodes[i] = left, nodes[w+i] = right. Returns the XOR of the left children.
     pub fn grow(&self, nodes: &mut [Block], w: usize) -> Block {
@@ -139,6 +150,9 @@ mod tests {
             let (mut a, mut b) = (vec![0; n], vec![0; n]);
             k.hash(&x, 77, &mut a);
             p.hash(&x, 77, &mut b);
+            assert_eq!(a, b);
+            k.tweaked(&x, 99, 5, &mut a);
+            p.tweaked(&x, 99, 5, &mut b);
             assert_eq!(a, b);
             let mut a = random(2 * n, 3);
             let mut b = a.clone();

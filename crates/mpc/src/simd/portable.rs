@@ -32,6 +32,20 @@ pub fn hash(aes: &aes::Aes128, input: &[Block], offset: Block, out: &mut [Block]
     }
 }
 
+pub fn tweaked(aes: &aes::Aes128, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
+    let mut inner = [0; 32];
+    for (c, (x, o)) in input.chunks(32).zip(out.chunks_mut(32)).enumerate() {
+        let inner = &mut inner[..x.len()];
+        inner.iter_mut().zip(x).for_each(|(a, &x)| *a = x ^ offset);
+        encrypt(aes, inner);
+        for (i, (o, &a)) in o.iter_mut().zip(inner.iter()).enumerate() {
+            *o = a ^ Block::from(first.wrapping_add(2 * (32 * c + i) as u64));
+        }
+        encrypt(aes, o);
+        o.iter_mut().zip(inner.iter()).for_each(|(o, &a)| *o ^= a);
+    }
+}
+
 pub fn grow(aes: &aes::Aes128, nodes: &mut [Block], w: usize) -> Block {
     let (low, high) = nodes.split_at_mut(w);
     let high = &mut high[..w];

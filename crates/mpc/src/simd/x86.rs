@@ -112,6 +112,43 @@ fn mmo<const N: usize>(k: &Key, x: [__m512i; N]) -> [__m512i; N] {
     e
 }
 
+pub fn tweaked(k: &Key, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
+    assert_eq!(input.len(), out.len());
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { tweaked_inner(k, input, offset, first, out) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
+unsafe fn tweaked_inner(k: &Key, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
+    const N: usize = 4;
+    let off = broadcast(offset);
+    let at = |i: usize| first.wrapping_add(2 * i as u64) as i64;
+    let step = _mm512_set_epi64(0, 6, 0, 4, 0, 2, 0, 0);
+    for (i, (x, o)) in input.chunks(4 * N).zip(out.chunks_mut(4 * N)).enumerate() {
+        let (src, dst) = (x.as_ptr().cast::<i64>(), o.as_mut_ptr().cast::<i64>());
+        let (mut v, mut tweak) = ([_mm512_setzero_si512(); N], [_mm512_setzero_si512(); N]);
+        for j in 0..N {
+            let mask = head(x.len().saturating_sub(4 * j));
+            // SAFETY: the mask covers only blocks of the slice; where it is empty nothing is read.
+            v[j] = _mm512_xor_si512(unsafe { _mm512_maskz_loadu_epi64(mask, src.wrapping_add(8 * j)) }, off);
+            let base = _mm512_maskz_set1_epi64(0b0101_0101, at(4 * (N * i + j)));
+            tweak[j] = _mm512_add_epi64(base, step);
+        }
+        let inner = encrypt(k, v);
+        for j in 0..N {
+            v[j] = _mm512_xor_si512(inner[j], tweak[j]);
+        }
+        let outer = encrypt(k, v);
+        for j in 0..N {
+            let mask = head(x.len().saturating_sub(4 * j));
+            // SAFETY: as above, and the chunks are equally long.
+            unsafe {
+                _mm512_mask_storeu_epi64(dst.wrapping_add(8 * j), mask, _mm512_xor_si512(outer[j], inner[j]));
+            }
+        }
+    }
+}
+
 /// Lane mask of the first n of 4 blocks.
 fn head(n: usize) -> u8 {
     ((1u16 << (2 * n.min(4))) - 1) as u8

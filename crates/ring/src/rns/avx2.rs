@@ -89,6 +89,10 @@ impl Lanes for Avx2 {
         unsafe { _mm256_loadu_si256(p.cast()) }
     }
     #[inline(always)]
+    unsafe fn load_half(p: *const u32) -> __m256i {
+        unsafe { _mm256_cvtepu32_epi64(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
     unsafe fn store(p: *mut u64, v: __m256i) {
         unsafe { _mm256_storeu_si256(p.cast(), v) }
     }

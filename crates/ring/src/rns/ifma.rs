@@ -72,6 +72,10 @@ impl Lanes for Ifma {
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
     #[inline(always)]
+    unsafe fn load_half(p: *const u32) -> __m512i {
+        unsafe { _mm512_cvtepu32_epi64(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
     unsafe fn store(p: *mut u64, v: __m512i) {
         unsafe { _mm512_storeu_si512(p.cast(), v) }
     }

@@ -27,6 +27,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn modulus(m: &Modulus) -> Self::Mod;
     unsafe fn factor(f: Factor) -> Self::Fac;
     unsafe fn load(p: *const u64) -> Self::Words;
+    /// `WIDTH` words of 32 bits.
+    unsafe fn load_half(p: *const u32) -> Self::Words;
     unsafe fn store(p: *mut u64, v: Self::Words);
     unsafe fn splat(v: u64) -> Self::Words;
     unsafe fn add(a: Self::Words, b: Self::Words, m: Self::Mod) -> Self::Words;
@@ -104,6 +106,11 @@ impl Lanes for Scalar {
     unsafe fn load(p: *const u64) -> u64 {
         // SAFETY: the caller passes a valid pointer.
         unsafe { *p }
+    }
+    #[inline(always)]
+    unsafe fn load_half(p: *const u32) -> u64 {
+        // SAFETY: the caller passes a valid pointer.
+        unsafe { u64::from(*p) }
     }
     #[inline(always)]
     unsafe fn store(p: *mut u64, v: u64) {

@@ -22,6 +22,7 @@ mod kernels;
 mod lanes;
 mod modulus;
 mod ops;
+mod plain_sums;
 mod poly;
 mod sample;
 
@@ -29,6 +30,7 @@ pub use automorphism::Automorphism;
 pub use basis::RnsBasis;
 pub use convert::{switch_digits, BaseConverter, Digit, Divider};
 pub use error::RnsError;
+pub use plain_sums::{PlainTerms, TILE};
 pub use modulus::{Factor, Modulus, MAX_RNS_PRIME_BITS};
 pub use poly::{Coef, Eval, Form, RnsPoly};
 pub use sample::uniform_limb;

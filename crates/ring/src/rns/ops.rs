@@ -215,6 +215,56 @@ impl RnsBasis {
         Ok(())
     }
 
+    /// `out = (a0 b0, a0 b1 + a1 b0, a1 b1)` on any residues modulo prime `i`, as [`Self::square_words`].
+    ///
+    /// # Errors
+    /// As [`Self::square_words`].
+    pub fn tensor_words(
+        &self,
+        i: usize,
+        out: [&mut [u64]; 3],
+        a: [&[u64]; 2],
+        b: [&[u64]; 2],
+    ) -> Result<(), RnsError> {
+        let expected = a[0].len();
+        let m =
+            self.moduli().get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli().len() })?;
+        let lengths = [a[1].len(), b[0].len(), b[1].len(), out[0].len(), out[1].len(), out[2].len()];
+        if let Some(&got) = lengths.iter().find(|l| **l != expected) {
+            return Err(RnsError::Count { what: "slice", expected, got });
+        }
+        k::tensor(self.isa(), out.map(Out::new), a, b, m);
+        Ok(())
+    }
+
+    /// `out = sum_d w_d x_d + c` on any residues modulo prime `i`; w and c are reduced first.
+    ///
+    /// # Errors
+    /// As [`Self::square_words`].
+    pub fn combine_words(
+        &self,
+        i: usize,
+        out: &mut [u64],
+        x: &[&[u64]],
+        words: &[u64],
+        constant: u64,
+    ) -> Result<(), RnsError> {
+        let m =
+            self.moduli().get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli().len() })?;
+        if words.len() != x.len() {
+            return Err(RnsError::Count { what: "combination", expected: x.len(), got: words.len() });
+        }
+        if let Some(bad) = x.iter().find(|s| s.len() != out.len()) {
+            return Err(RnsError::Count { what: "slice", expected: out.len(), got: bad.len() });
+        }
+        let words: Vec<u64> = words.iter().map(|w| w % m.value()).collect();
+        k::combine(self.isa(), Out::new(out), x, &words, m);
+        if constant % m.value() != 0 {
+            k::add_word(self.isa(), Out::new(out), constant % m.value(), m);
+        }
+        Ok(())
+    }
+
     /// `sum_d x_d y_hd`, h = 0, 1, over the primes at `range`, with one reduction for every eight products.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 
 use super::ciphertext::{expand_uniform, Domain};
 use super::switching::{GaloisKey, SwitchingKey};
-use super::{Ciphertext, CkksError, CkksParams, GaloisKeys, PublicKey, RelinKey};
+use super::{Ciphertext, CkksError, CkksParams, GaloisKeys, Level, PublicKey, RelinKey};
 use hushnet_ring::pack::{pack, packed_len, unpack};
 use hushnet_ring::rns::{Eval, RnsPoly};
 use std::collections::BTreeMap;
@@ -26,6 +26,7 @@ enum Kind {
     PublicKey = 2,
     RelinKey = 3,
     GaloisKeys = 4,
+    GaloisKeysAt = 5,
 }
 
 impl Kind {
@@ -34,7 +35,7 @@ impl Kind {
             Kind::Ciphertext => "ciphertext",
             Kind::PublicKey => "public key",
             Kind::RelinKey => "relinearisation key",
-            Kind::GaloisKeys => "Galois keys",
+            Kind::GaloisKeys | Kind::GaloisKeysAt => "Galois keys",
         }
     }
 }
@@ -244,9 +245,37 @@ impl PublicKey {
     }
 }
 
-/// Bytes of one switching key: seed and a polynomial over all primes a digit.
-fn switching_bytes(params: &CkksParams) -> usize {
-    32 + params.0.digits.len() * poly_bytes(params, params.extended_range(params.max_level()))
+/// Bytes of one switching key: seed and a polynomial over the special primes and those of its level, a digit.
+fn switching_bytes(params: &CkksParams, level: Level) -> usize {
+    32 + params.digits_at(level) * poly_bytes(params, params.extended_range(level))
+}
+
+impl CkksParams {
+    /// Bytes of a relinearisation key.
+    #[must_use]
+    pub fn relin_key_bytes(&self) -> usize {
+        HEADER_BYTES + switching_bytes(self, self.key_level())
+    }
+
+    /// Bytes of Galois keys of these levels, one for each automorphism.
+    #[must_use]
+    pub fn galois_keys_bytes(&self, levels: &[Level]) -> usize {
+        let levelled = levels.iter().any(|l| *l < self.key_level());
+        let each = |l: &Level| 4 + 2 * usize::from(levelled) + switching_bytes(self, *l);
+        HEADER_BYTES + 4 + levels.iter().map(each).sum::<usize>()
+    }
+
+    /// Bytes of a fresh ciphertext of a level, whose second part is a seed.
+    #[must_use]
+    pub fn fresh_ciphertext_bytes(&self, level: Level) -> usize {
+        HEADER_BYTES + CIPHERTEXT_FIELDS + 32 + poly_bytes(self, self.data_range(level))
+    }
+
+    /// Bytes of a ciphertext of two parts.
+    #[must_use]
+    pub fn ciphertext_bytes(&self, level: Level) -> usize {
+        HEADER_BYTES + CIPHERTEXT_FIELDS + 2 * poly_bytes(self, self.data_range(level))
+    }
 }
 
 fn write_switching(w: &mut Writer, params: &CkksParams, key: &SwitchingKey) -> Result<(), CkksError> {
@@ -257,11 +286,12 @@ fn write_switching(w: &mut Writer, params: &CkksParams, key: &SwitchingKey) -> R
 fn read_switching(
     r: &mut Reader<'_>,
     params: &CkksParams,
+    level: Level,
     domain: impl Fn(usize) -> Domain,
 ) -> Result<SwitchingKey, CkksError> {
-    let range = params.extended_range(params.max_level());
-    let mut key = SwitchingKey { seed: r.array()?, b: Vec::new(), a: Vec::new() };
-    for d in 0..params.0.digits.len() {
+    let range = params.extended_range(level);
+    let mut key = SwitchingKey { seed: r.array()?, level, b: Vec::new(), a: Vec::new() };
+    for d in 0..params.digits_at(level) {
         key.b.push(r.poly(params, range.clone())?);
         key.a.push(expand_uniform(params, &key.seed, domain(d), range.clone())?);
     }
@@ -274,7 +304,7 @@ impl RelinKey {
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
-        let mut w = Writer::new(Kind::RelinKey, &self.params, switching_bytes(&self.params));
+        let mut w = Writer::new(Kind::RelinKey, &self.params, switching_bytes(&self.params, self.key.level));
         write_switching(&mut w, &self.params, &self.key)?;
         Ok(w.0)
     }
@@ -286,24 +316,35 @@ impl RelinKey {
     pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
         params.needs_special()?;
         let mut r = Reader::new(Kind::RelinKey, params, bytes)?;
-        r.expect(switching_bytes(params))?;
-        let key = read_switching(&mut r, params, Domain::Relinearise)?;
+        r.expect(switching_bytes(params, params.key_level()))?;
+        let key = read_switching(&mut r, params, params.key_level(), Domain::Relinearise)?;
         Ok(Self { params: params.clone(), key })
     }
 }
 
 impl GaloisKeys {
-    /// Count u32, then per key its exponent u32, seed and one polynomial over all primes a digit; exponents
-    /// increase.
+    /// Bytes of [`Self::to_bytes`].
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        let levels: Vec<Level> = self.keys.values().map(|k| k.key.level).collect();
+        self.params.galois_keys_bytes(&levels)
+    }
+
+    /// Count u32, then per key its exponent u32, (only where a key serves lower levels than others could) its level
+    /// u16, seed and one polynomial a digit; exponents increase.
     ///
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
-        let payload = 4 + self.keys.len() * (4 + switching_bytes(&self.params));
-        let mut w = Writer::new(Kind::GaloisKeys, &self.params, payload);
+        let levelled = self.keys.values().any(|k| k.key.level < self.params.key_level());
+        let kind = if levelled { Kind::GaloisKeysAt } else { Kind::GaloisKeys };
+        let mut w = Writer::new(kind, &self.params, self.byte_len() - HEADER_BYTES);
         w.0.extend((self.keys.len() as u32).to_le_bytes());
         for (&exponent, key) in &self.keys {
             w.0.extend((exponent as u32).to_le_bytes());
+            if levelled {
+                w.0.extend((key.key.level.0 as u16).to_le_bytes());
+            }
             write_switching(&mut w, &self.params, &key.key)?;
         }
         Ok(w.0)
@@ -315,12 +356,15 @@ impl GaloisKeys {
     /// [`CkksError::Bytes`], [`CkksError::ForeignParams`], [`CkksError::NoSpecialPrime`].
     pub fn from_bytes(params: &CkksParams, bytes: &[u8]) -> Result<Self, CkksError> {
         params.needs_special()?;
-        let mut r = Reader::new(Kind::GaloisKeys, params, bytes)?;
+        let levelled = bytes.get(6) == Some(&(Kind::GaloisKeysAt as u8));
+        let kind = if levelled { Kind::GaloisKeysAt } else { Kind::GaloisKeys };
+        let mut r = Reader::new(kind, params, bytes)?;
         let count = u32::from_le_bytes(r.array()?) as usize;
-        let each = 4 + switching_bytes(params);
-        match count.checked_mul(each) {
-            Some(total) => r.expect(total)?,
-            None => return Err(r.fail("its length does not fit its parameters")),
+        if !levelled {
+            match count.checked_mul(4 + switching_bytes(params, params.key_level())) {
+                Some(total) => r.expect(total)?,
+                None => return Err(r.fail("its length does not fit its parameters")),
+            }
         }
         let mut keys = BTreeMap::new();
         let mut last = 1;
@@ -330,9 +374,15 @@ impl GaloisKeys {
                 return Err(r.fail("exponents are not odd, below 2N and increasing"));
             }
             last = exponent;
-            let key = read_switching(&mut r, params, |d| Domain::Galois(exponent, d))?;
+            let level =
+                if levelled { params.level(usize::from(u16::from_le_bytes(r.array()?)))? } else { params.key_level() };
+            if level > params.key_level() || r.rest.len() < switching_bytes(params, level) {
+                return Err(r.fail("a key of a level that has none, or truncated"));
+            }
+            let key = read_switching(&mut r, params, level, |d| Domain::Galois(exponent, d))?;
             keys.insert(exponent, GaloisKey::new(params, exponent, key)?);
         }
+        r.expect(0)?;
         Ok(Self { params: params.clone(), keys })
     }
 }

@@ -13,6 +13,11 @@ use zeroize::Zeroize;
 /// below (2^-52 an operation); the error that a difference makes is added to the noise estimate.
 pub const SCALE_TOLERANCE: f64 = 9.094_947_017_729_282e-13; // 2^-40
 
+/// Widest flood of [`PublicKey::hide`].
+pub const MAX_FLOOD_BITS: u32 = 120;
+/// Bits of the lower of the two parts that a wide flood is drawn in.
+const LOW_BITS: u32 = 60;
+
 /// Where a uniform polynomial is used; part of its derivation.
 #[derive(Clone, Copy)]
 pub(super) enum Domain {
@@ -131,6 +136,11 @@ impl Ciphertext {
     pub fn parts(&self) -> &[RnsPoly<Eval>] {
         &self.parts
     }
+    /// The polynomials themselves.
+    #[must_use]
+    pub fn into_parts(self) -> Vec<RnsPoly<Eval>> {
+        self.parts
+    }
     /// The N residues of part `part` modulo data prime `prime` (0-based): for linear layers that work on words.
     ///
     /// # Panics
@@ -241,13 +251,48 @@ impl PublicKey {
         })
     }
 
+    /// Coefficients uniform in `[-2^(bits-1), 2^(bits-1))`, as `high 2^60 + low` with a signed high and an unsigned low part.
+    fn flood(&self, level: Level, bits: u32, prg: &mut Prg) -> Result<RnsPoly<Eval>, CkksError> {
+        let (basis, n, range) =
+            (self.params.basis(), self.params.ring_degree(), self.params.data_range(level));
+        let mut flood = basis.zero::<Coef>(range.clone())?;
+        let mut words = vec![0; n];
+        let mut draw = |bits: u32, words: &mut Vec<u64>| {
+            prg.fill_words(words);
+            words.iter_mut().for_each(|w| *w &= hushnet_ring::low_mask(bits));
+        };
+        let high = bits.saturating_sub(LOW_BITS);
+        if high > 0 {
+            draw(high, &mut words);
+            for i in range.clone() {
+                flood.limb_mut(i).copy_from_slice(&words);
+                basis.residues_of_wrapped(flood.limb_mut(i), high, i)?;
+            }
+            let shift: Vec<u64> =
+                (0..range.end).map(|i| (1u64 << LOW_BITS) % basis.moduli()[i].value()).collect();
+            basis.scale_assign(&mut flood, &shift)?;
+        }
+        // Below a high part the low one counts from zero up: one bit more than it has makes it non-negative.
+        let low = bits.min(LOW_BITS);
+        draw(low, &mut words);
+        let mut part = basis.zero::<Coef>(range.clone())?;
+        for i in range {
+            part.limb_mut(i).copy_from_slice(&words);
+            basis.residues_of_wrapped(part.limb_mut(i), if high > 0 { low + 1 } else { low }, i)?;
+        }
+        words.zeroize();
+        basis.add_assign(&mut flood, &part)?;
+        part.zeroize();
+        Ok(basis.forward(flood)?)
+    }
+
     /// Hides how a ciphertext of two parts was computed: adds an encryption of zero, and, with `flood_bits` = b, an
     /// error uniform in `[-2^(b-1), 2^(b-1))` on every coefficient. The parts then tell nothing beyond the
     /// phase; the phase's own error tells less than 2^-40 when b is 41 above the bits of any possible error.
     ///
     /// # Errors
     /// [`CkksError::Parts`] for three parts, [`CkksError::Capacity`] when the flood does not fit, [`CkksError::Spec`] when
-    /// `flood_bits` is above 63, [`CkksError::ForeignParams`].
+    /// `flood_bits` is above [`MAX_FLOOD_BITS`], [`CkksError::ForeignParams`].
     pub fn hide(
         &self,
         c: &Ciphertext,
@@ -260,25 +305,18 @@ impl PublicKey {
         let [a0, a1] = c.parts.as_slice() else {
             return Err(CkksError::Parts { what: "hide", needed: 2, got: c.parts.len() });
         };
-        let (basis, n) = (self.params.basis(), self.params.ring_degree());
+        let basis = self.params.basis();
         let [mut c0, mut c1] = self.zero(c.level, prg)?;
         let mut sd = independent_sum(c.sd, self.params.noise().public());
         if let Some(bits) = flood_bits.filter(|b| *b > 0) {
-            if bits > 63 {
-                return Err(CkksError::Spec(format!("a flood of {bits} bits; at most 63 are possible")));
+            if bits > MAX_FLOOD_BITS {
+                return Err(CkksError::Spec(format!(
+                    "a flood of {bits} bits; at most {MAX_FLOOD_BITS} are possible"
+                )));
             }
             let width = f64::from(bits).exp2();
             self.params.check_capacity(c.bound + width / c.scale, c.scale, c.level)?;
-            let mut words = vec![0; n];
-            prg.fill_words(&mut words);
-            words.iter_mut().for_each(|w| *w &= hushnet_ring::low_mask(bits));
-            let mut flood = basis.zero::<Coef>(self.params.data_range(c.level))?;
-            for i in flood.range() {
-                flood.limb_mut(i).copy_from_slice(&words);
-                basis.residues_of_wrapped(flood.limb_mut(i), bits, i)?;
-            }
-            words.zeroize();
-            let mut flood = basis.forward(flood)?;
+            let mut flood = self.flood(c.level, bits, prg)?;
             basis.add_assign(&mut c0, &flood)?;
             flood.zeroize();
             // Variance width^2 / 12 a coefficient, N/2 of them in each part of a slot.

@@ -4,7 +4,9 @@ use super::ciphertext::{expand_uniform, fresh_seed, Domain};
 use super::fft::{ComplexBuffer, SpecialFft};
 use super::noise::independent_sum;
 use super::switching::{GaloisKey, SwitchingKey};
-use super::{Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Plaintext, PublicKey, RelinKey};
+use super::{
+    Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Level, Plaintext, PublicKey, RelinKey, SmallPlaintext,
+};
 use hushnet_ring::rns::{Automorphism, Eval, RnsPoly};
 use hushnet_ring::{sample, Prg};
 use std::collections::BTreeMap;
@@ -91,6 +93,34 @@ impl SecretKey {
         })
     }
 
+    /// [`Self::encrypt`] of integers: message and error share one transform a prime.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn encrypt_small(&self, mut message: SmallPlaintext, prg: &mut Prg) -> Result<Ciphertext, CkksError> {
+        if message.params != self.params {
+            return Err(CkksError::ForeignParams("the plaintext"));
+        }
+        let basis = self.params.basis();
+        let range = self.params.data_range(message.level);
+        let seed = fresh_seed(prg);
+        let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
+        sample::centred_binomial_add(prg, &mut message.words);
+        let mut c0 = basis.forward(basis.from_signed(&message.words, range.clone())?)?;
+        let mut product = basis.product(range, &a, &self.s)?;
+        basis.sub_assign(&mut c0, &product)?;
+        product.zeroize();
+        Ok(Ciphertext {
+            params: self.params.clone(),
+            parts: vec![c0, a],
+            level: message.level,
+            scale: message.scale,
+            bound: message.bound,
+            sd: independent_sum(message.sd, self.params.noise().fresh()),
+            seed: Some(seed),
+        })
+    }
+
     /// `c0 + c1 s (+ c2 s^2)`: the message with its error.
     ///
     /// # Errors
@@ -151,6 +181,7 @@ impl KeyGenerator {
     /// the condition costs a factor 1 + 2^-20 of security).
     fn bounded(
         &self,
+        range: Range<usize>,
         prg: &mut Prg,
         limit: f64,
         distribution: fn(&mut Prg, &mut [i8]),
@@ -162,13 +193,13 @@ impl KeyGenerator {
                 break;
             }
         }
-        let poly = lift(&self.params, &coefficients, self.params.extended_range(self.params.max_level()));
+        let poly = lift(&self.params, &coefficients, range);
         coefficients.zeroize();
         poly
     }
 
-    fn key_error(&self, prg: &mut Prg) -> Result<RnsPoly<Eval>, CkksError> {
-        self.bounded(prg, self.params.noise().key_error_norm2(), sample::centred_binomial)
+    fn key_error(&self, range: Range<usize>, prg: &mut Prg) -> Result<RnsPoly<Eval>, CkksError> {
+        self.bounded(range, prg, self.params.noise().key_error_norm2(), sample::centred_binomial)
     }
 
     /// A secret key.
@@ -176,7 +207,8 @@ impl KeyGenerator {
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn secret_key(&self, prg: &mut Prg) -> Result<SecretKey, CkksError> {
-        let s = self.bounded(prg, self.params.noise().secret_norm2(), sample::ternary)?;
+        let all = self.params.extended_range(self.params.max_level());
+        let s = self.bounded(all, prg, self.params.noise().secret_norm2(), sample::ternary)?;
         Ok(SecretKey { params: self.params.clone(), s })
     }
 
@@ -196,31 +228,30 @@ impl KeyGenerator {
         let range = self.params.data_range(self.params.max_level());
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::PublicKey, range.clone())?;
-        let mut error = self.key_error(prg)?;
-        let slice = error.slice(range);
-        error.zeroize();
-        let mut b = slice.ok_or(CkksError::ForeignParams("the error"))?;
+        let mut b = self.key_error(range, prg)?;
         let mut product = a.clone();
         self.params.basis().mul_assign(&mut product, &secret.s)?;
         self.params.basis().sub_assign(&mut b, &product)?;
         Ok(PublicKey { params: self.params.clone(), b, a, seed })
     }
 
-    /// Digits `(-a_d under + e_d + P g_d from, a_d)`: from key `from` to key `under`.
+    /// Digits `(-a_d under + e_d + P g_d from, a_d)`: from key `from` to key `under`, over the primes of `level`.
     fn switching_key(
         &self,
         from: &RnsPoly<Eval>,
         under: &RnsPoly<Eval>,
         domain: impl Fn(usize) -> Domain,
+        level: Level,
         prg: &mut Prg,
     ) -> Result<SwitchingKey, CkksError> {
         let (basis, special) = (self.params.basis(), self.params.0.special);
-        let range = self.params.extended_range(self.params.max_level());
+        let level = level.min(self.params.key_level());
+        let range = self.params.extended_range(level);
         let seed = fresh_seed(prg);
-        let mut key = SwitchingKey { seed, b: Vec::new(), a: Vec::new() };
-        for (d, digit) in self.params.0.digits.iter().enumerate() {
+        let mut key = SwitchingKey { seed, level, b: Vec::new(), a: Vec::new() };
+        for (d, digit) in self.params.0.digits.iter().enumerate().take(self.params.digits_at(level)) {
             let a = expand_uniform(&self.params, &seed, domain(d), range.clone())?;
-            let mut b = self.key_error(prg)?;
+            let mut b = self.key_error(range.clone(), prg)?;
             let mut product = a.clone();
             basis.mul_assign(&mut product, under)?;
             basis.sub_assign(&mut b, &product)?;
@@ -251,7 +282,7 @@ impl KeyGenerator {
         self.params.needs_special()?;
         let mut square = secret.s.clone();
         self.params.basis().mul_assign(&mut square, &secret.s)?;
-        let key = self.switching_key(&square, &secret.s, Domain::Relinearise, prg);
+        let key = self.switching_key(&square, &secret.s, Domain::Relinearise, self.params.key_level(), prg);
         square.zeroize();
         Ok(RelinKey { params: self.params.clone(), key: key? })
     }
@@ -266,19 +297,45 @@ impl KeyGenerator {
         wanted: &[Galois],
         prg: &mut Prg,
     ) -> Result<GaloisKeys, CkksError> {
+        let level = self.params.key_level();
+        let wanted: Vec<_> = wanted.iter().map(|g| (*g, level)).collect();
+        self.galois_keys_at(secret, &wanted, prg)
+    }
+
+    /// Keys for exactly these automorphisms, each for ciphertexts up to a level only: smaller by the primes and
+    /// digits above it. An automorphism that comes twice gets the higher level.
+    ///
+    /// # Errors
+    /// [`CkksError::NoSpecialPrime`], [`CkksError::ForeignParams`].
+    pub fn galois_keys_at(
+        &self,
+        secret: &SecretKey,
+        wanted: &[(Galois, Level)],
+        prg: &mut Prg,
+    ) -> Result<GaloisKeys, CkksError> {
         self.check(secret)?;
         self.params.needs_special()?;
         let mut keys = BTreeMap::new();
-        for element in wanted {
+        let mut order = Vec::new();
+        let mut levels = BTreeMap::new();
+        for (element, level) in wanted {
             let exponent = element.exponent(&self.params);
-            if exponent == 1 || keys.contains_key(&exponent) {
-                continue;
+            match levels.get_mut(&exponent) {
+                Some(known) => *known = (*level).max(*known),
+                None if exponent != 1 => {
+                    levels.insert(exponent, *level);
+                    order.push(exponent);
+                }
+                None => {}
             }
+        }
+        for exponent in order {
+            let level = levels[&exponent];
             let inverse = super::switching::inverse_exponent(exponent, &self.params);
             // Ciphertexts are switched to sigma^-1(s), then sigma is applied to them.
             let mut under = Automorphism::new(self.params.basis(), inverse)?
                 .apply_eval(self.params.basis(), &secret.s)?;
-            let key = self.switching_key(&secret.s, &under, |d| Domain::Galois(exponent, d), prg);
+            let key = self.switching_key(&secret.s, &under, |d| Domain::Galois(exponent, d), level, prg);
             under.zeroize();
             keys.insert(exponent, GaloisKey::new(&self.params, exponent, key?)?);
         }

@@ -73,6 +73,47 @@ impl Plaintext {
     }
 }
 
+/// An encoded vector as N integers below 2^51 in magnitude, not yet residues. No `Debug`; wiped on drop.
+pub struct SmallPlaintext {
+    pub(super) params: CkksParams,
+    /// Two's complement.
+    pub(super) words: Vec<u64>,
+    pub(super) level: Level,
+    pub(super) scale: f64,
+    pub(super) bound: f64,
+    pub(super) sd: f64,
+}
+
+impl Drop for SmallPlaintext {
+    fn drop(&mut self) {
+        self.words.zeroize();
+    }
+}
+
+/// The coefficients of the two polynomials of real slots whose combination `m1 + X^n m2` has coefficients `re`, `im` (lower and upper
+/// half): with `p(X) -> p(1/X)`, which is `m1 - X^n m2`, `m1 = (p + p')/2` and `X^n m2 = (p - p')/2`.
+fn split_pair(re: &[f64], im: &[f64], factor: f64, out: &mut [Vec<u64>; 2]) {
+    let n = re.len();
+    let half = 0.5 * factor;
+    let [first, second] = out;
+    // p'_0 = p_0, p'_k = -p_(N-k); the coefficient n is its own mirror with the sign turned.
+    first[0] = rounded_word(re[0] * factor);
+    first[n] = 0;
+    second[0] = rounded_word(im[0] * factor);
+    second[n] = 0;
+    for k in 1..n {
+        // p_k = re[k], p_(N-k) = im[n-k].
+        let (low, high) = (re[k], im[n - k]);
+        let even = rounded_word((low - high) * half);
+        first[k] = even;
+        first[2 * n - k] = even.wrapping_neg();
+        // X^n m2 has coefficient (p_k + p_(N-k))/2 at k and at N-k; its coefficient n + j is m2's j, its j is minus m2's n + j.
+        let odd = rounded_word((low + high) * half);
+        second[n + k] = odd.wrapping_neg();
+        second[n - k] = odd;
+    }
+}
+
 /// One real number for all slots: a word a prime instead of N.
 #[derive(Clone)]
 pub struct ScalarPlaintext {
@@ -201,6 +242,77 @@ impl Encoder {
             }
         }
         self.finish(buffer, wide, self.params.data_range(at.level))
+    }
+
+    /// Two vectors of reals into two plaintexts with one transform: the coefficients of `first + X^(N/2) second`, which has the slots
+    /// `first + i second`, are taken apart by the symmetry `m(1/X) = m(X)` of polynomials with real slots. The integers are not
+    /// yet residues: [`super::client::SecretKey::encrypt_small`] adds the error to them and transforms both at once.
+    ///
+    /// # Errors
+    /// As [`Self::encode`]; [`CkksError::BadScale`] when scale times bound reaches 2^50.
+    pub fn encode_pair(
+        &self,
+        first: &[f64],
+        second: &[f64],
+        at: EncodeAt,
+    ) -> Result<[SmallPlaintext; 2], CkksError> {
+        self.check(first.len().max(second.len()), self.params.slots(), at)?;
+        if at.bound * at.scale >= FAST_LIMIT / 2.0 {
+            return Err(CkksError::BadScale);
+        }
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        for (values, part) in [(first, &mut buffer.re), (second, &mut buffer.im)] {
+            for (j, &v) in values.iter().enumerate() {
+                check_value(j, v.abs(), at.bound)?;
+                part[self.fft.position(j)] = v;
+            }
+        }
+        self.fft.inverse(&mut buffer);
+        let (n, factor) = (self.fft.slots(), at.scale / self.fft.slots() as f64);
+        let mut out = [vec![0; 2 * n], vec![0; 2 * n]];
+        split_pair(&buffer.re, &buffer.im, factor, &mut out);
+        let noise = self.params.noise();
+        let sd = noise.rounding() + noise.transform(2.0 * at.bound * at.scale);
+        Ok(out.map(|words| SmallPlaintext {
+            params: self.params.clone(),
+            words,
+            level: at.level,
+            scale: at.scale,
+            bound: at.bound,
+            sd,
+        }))
+    }
+
+    /// [`Self::encode_packed`] as integers, for [`super::client::SecretKey::encrypt_small`].
+    ///
+    /// # Errors
+    /// As [`Self::encode_packed`]; [`CkksError::BadScale`] when scale times bound reaches 2^50.
+    pub fn encode_packed_small(&self, values: &[f64], at: EncodeAt) -> Result<SmallPlaintext, CkksError> {
+        let wide = EncodeAt { bound: at.bound * std::f64::consts::SQRT_2, ..at };
+        self.check(values.len(), 2 * self.params.slots(), wide)?;
+        if wide.bound * at.scale >= FAST_LIMIT / 2.0 {
+            return Err(CkksError::BadScale);
+        }
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        for (j, pair) in values.chunks(2).enumerate() {
+            let p = self.fft.position(j);
+            for (k, (&v, part)) in pair.iter().zip([&mut buffer.re, &mut buffer.im]).enumerate() {
+                check_value(2 * j + k, v.abs(), at.bound)?;
+                part[p] = v;
+            }
+        }
+        self.fft.inverse(&mut buffer);
+        let factor = at.scale / self.fft.slots() as f64;
+        let words = buffer.re.iter().chain(&buffer.im).map(|&x| rounded_word(x * factor)).collect();
+        let noise = self.params.noise();
+        Ok(SmallPlaintext {
+            params: self.params.clone(),
+            words,
+            level: at.level,
+            scale: at.scale,
+            bound: wide.bound,
+            sd: noise.rounding() + noise.transform(wide.bound * at.scale),
+        })
     }
 
     /// One real number for all slots, one word a prime: `round(scale v) mod q_i`. Exact for |scale v| < 2^126.

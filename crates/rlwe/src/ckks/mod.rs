@@ -12,6 +12,7 @@ mod encoder;
 mod error;
 mod evaluator;
 mod fft;
+mod linear;
 mod multiply;
 pub mod noise;
 mod params;
@@ -19,10 +20,11 @@ mod rotate;
 mod switching;
 
 pub use bytes::{FORMAT_VERSION, HEADER_BYTES};
-pub use ciphertext::{Ciphertext, PublicKey, SCALE_TOLERANCE};
-pub use encoder::{Complex, EncodeAt, Encoder, Plaintext, ScalarPlaintext};
+pub use ciphertext::{Ciphertext, PublicKey, MAX_FLOOD_BITS, SCALE_TOLERANCE};
+pub use encoder::{Complex, EncodeAt, Encoder, Plaintext, ScalarPlaintext, SmallPlaintext};
 pub use error::CkksError;
 pub use evaluator::{Evaluator, Terms};
+pub use linear::PlainRows;
 pub use params::{CkksParams, CkksSpec, Insecure, Level, PrimeSpec};
 pub use switching::{Digits, Galois, GaloisKeys, RelinKey};
 

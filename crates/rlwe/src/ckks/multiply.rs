@@ -137,7 +137,7 @@ impl Evaluator {
         })
     }
 
-    fn below(&self, level: Level) -> Result<Level, CkksError> {
+    pub(super) fn below(&self, level: Level) -> Result<Level, CkksError> {
         if level.0 < 2 {
             return Err(CkksError::NoLevelLeft);
         }

@@ -61,7 +61,25 @@ impl CkksSpec {
     /// # Errors
     /// [`CkksError::Security`] below 128 bits, [`CkksError::Spec`] for anything else that does not work.
     pub fn check(&self) -> Result<CkksParams, CkksError> {
-        CkksParams::build(self, true, simd::isa())
+        CkksParams::build(self, self.data_primes.len(), true, simd::isa())
+    }
+
+    /// [`Self::check`] for circuits whose first operations need no key: switching keys exist up to level
+    /// `key_level` only. The special primes P then never meet the data primes above it, so the widest modulus
+    /// of any sample is the larger of Q_L and Q_(key_level) P, and only that must be secure.
+    ///
+    /// # Errors
+    /// As [`Self::check`]; [`CkksError::Level`].
+    pub fn check_with_keys_to(&self, key_level: usize) -> Result<CkksParams, CkksError> {
+        CkksParams::build(self, key_level, true, simd::isa())
+    }
+
+    /// [`Self::check_with_keys_to`] without the security check.
+    ///
+    /// # Errors
+    /// As [`Self::check_insecure`]; [`CkksError::Level`].
+    pub fn check_insecure_with_keys_to(&self, key_level: usize, _: Insecure) -> Result<CkksParams, CkksError> {
+        CkksParams::build(self, key_level, false, simd::isa())
     }
 
     /// Checked parameters without the security check; every artefact made with them carries the fact.
@@ -69,7 +87,7 @@ impl CkksSpec {
     /// # Errors
     /// [`CkksError::Spec`] as in [`Self::check`].
     pub fn check_insecure(&self, _: Insecure) -> Result<CkksParams, CkksError> {
-        CkksParams::build(self, false, simd::isa())
+        CkksParams::build(self, self.data_primes.len(), false, simd::isa())
     }
 
     /// [`Self::check_insecure`] on an explicit instruction set, to compare paths.
@@ -77,7 +95,7 @@ impl CkksSpec {
     /// # Errors
     /// As [`Self::check_insecure`].
     pub fn check_insecure_with(&self, _: Insecure, isa: Isa) -> Result<CkksParams, CkksError> {
-        CkksParams::build(self, false, isa)
+        CkksParams::build(self, self.data_primes.len(), false, isa)
     }
 }
 
@@ -110,6 +128,8 @@ pub(super) struct Inner {
     pub(super) basis: RnsBasis,
     pub(super) special: usize,
     pub(super) digits: Vec<Digit>,
+    /// Highest level at which keys switch.
+    pub(super) key_level: usize,
     /// `[l - 2]`: rescaling from level l.
     pub(super) rescale: Vec<Divider>,
     /// `[l - 1]`: from level l with special primes to level l.
@@ -204,11 +224,16 @@ fn check_shape(spec: &CkksSpec, secure: bool) -> Result<(), CkksError> {
 }
 
 impl CkksParams {
-    fn build(spec: &CkksSpec, secure: bool, isa: Isa) -> Result<Self, CkksError> {
+    fn build(spec: &CkksSpec, key_level: usize, secure: bool, isa: Isa) -> Result<Self, CkksError> {
         check_shape(spec, secure)?;
         let primes = choose_primes(spec)?;
+        if key_level == 0 || key_level > spec.data_primes.len() {
+            return Err(CkksError::Level { got: key_level, max: spec.data_primes.len() });
+        }
         if secure {
-            let bits = log2_product(&primes).ceil() as u32;
+            let (data, special) = primes.split_at(spec.data_primes.len());
+            let keys = log2_product(&data[..key_level]) + log2_product(special);
+            let bits = log2_product(data).max(keys).ceil() as u32;
             let limit = security::max_modulus_bits(spec.ring_degree).unwrap_or(0);
             if bits > limit {
                 return Err(CkksError::Security { ring_degree: spec.ring_degree, bits, limit });
@@ -232,12 +257,13 @@ impl CkksParams {
             .collect::<Result<_, _>>()?;
         let special_product =
             basis.moduli().iter().map(|m| special.iter().fold(1, |p, &q| m.mul(p, q % m.value()))).collect();
-        let hash = Self::hash_of(spec, &ordered, secure);
+        let hash = Self::hash_of(spec, &ordered, key_level, secure);
         Ok(Self(Arc::new(Inner {
             spec: spec.clone(),
             basis,
             special: k,
             digits,
+            key_level,
             rescale,
             descend,
             descend_rescale,
@@ -278,7 +304,7 @@ impl CkksParams {
         Ok(digits)
     }
 
-    fn hash_of(spec: &CkksSpec, ordered: &[u64], secure: bool) -> [u8; 32] {
+    fn hash_of(spec: &CkksSpec, ordered: &[u64], key_level: usize, secure: bool) -> [u8; 32] {
         let mut h = Sha256::new();
         h.update(b"hushnet ckks parameters 1");
         h.update([u8::from(secure)]);
@@ -290,6 +316,9 @@ impl CkksParams {
             .chain(ordered.iter().copied())
         {
             h.update(v.to_le_bytes());
+        }
+        if key_level < spec.data_primes.len() {
+            h.update((key_level as u64).to_le_bytes());
         }
         h.finalize().into()
     }
@@ -316,6 +345,27 @@ impl CkksParams {
     #[must_use]
     pub fn max_level(&self) -> Level {
         Level(self.0.spec.data_primes.len())
+    }
+
+    /// The highest level at which key switching is possible.
+    #[must_use]
+    pub fn key_level(&self) -> Level {
+        Level(self.0.key_level)
+    }
+
+    /// Digits in use at a level.
+    #[must_use]
+    pub fn digits_at(&self, level: Level) -> usize {
+        self.0.digits.iter().filter(|d| d.primes.start < level.0).count()
+    }
+
+    /// sd that switching keys adds at a level, before rounding: `sqrt(sum_d (Q_d/P)^2 E^2 N/24)`, ring units.
+    ///
+    /// # Errors
+    /// [`CkksError::NoSpecialPrime`].
+    pub fn switching_noise(&self, level: Level) -> Result<f64, CkksError> {
+        self.needs_special()?;
+        Ok(self.noise().switching(super::switching::digit_ratio2(self, level)))
     }
 
     /// Level with `primes` data primes.
@@ -391,6 +441,12 @@ impl CkksParams {
     #[must_use]
     pub fn noise(&self) -> NoiseModel {
         NoiseModel::new(self.ring_degree())
+    }
+
+    /// `sum_d (Q_d / P)^2` over the key-switching digits in use at a level: what [`NoiseModel::switching`] takes.
+    #[must_use]
+    pub fn digit_ratio2(&self, level: Level) -> f64 {
+        super::switching::digit_ratio2(self, level)
     }
 
     pub(super) fn needs_special(&self) -> Result<(), CkksError> {

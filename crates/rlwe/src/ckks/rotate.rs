@@ -7,7 +7,7 @@ use super::{Ciphertext, CkksError, Evaluator, Galois, GaloisKeys, Plaintext};
 use hushnet_ring::rns::{Eval, RnsPoly};
 
 impl Evaluator {
-    fn key<'a>(&self, keys: &'a GaloisKeys, element: Galois) -> Result<&'a GaloisKey, CkksError> {
+    pub(super) fn key<'a>(&self, keys: &'a GaloisKeys, element: Galois) -> Result<&'a GaloisKey, CkksError> {
         if keys.params != self.params {
             return Err(CkksError::ForeignParams("the Galois keys"));
         }

@@ -34,12 +34,27 @@ pub(super) fn inverse_exponent(g: usize, params: &CkksParams) -> usize {
     (1..params.slots()).fold(1, |p, _| p * g % turn)
 }
 
-/// One switching key: a pair a digit, over all primes.
+/// One switching key: a pair a digit, over the special primes and those of its level.
 #[derive(Clone)]
 pub(super) struct SwitchingKey {
     pub(super) seed: [u8; 32],
+    /// Highest level that it serves: it has the digits and primes of that level.
+    pub(super) level: Level,
     pub(super) b: Vec<RnsPoly<Eval>>,
     pub(super) a: Vec<RnsPoly<Eval>>,
+}
+
+impl SwitchingKey {
+    fn serves(&self, level: Level) -> Result<(), CkksError> {
+        if level > self.level {
+            return Err(CkksError::LevelTooLow {
+                what: "the switching key",
+                got: self.level.0,
+                needed: level.0,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// Takes `c2 s^2` back to two parts.
@@ -75,6 +90,12 @@ impl GaloisKeys {
     pub fn contains(&self, element: Galois) -> bool {
         let g = element.exponent(&self.params);
         g == 1 || self.keys.contains_key(&g)
+    }
+
+    /// The highest level at which an automorphism can be applied; `None` without its key.
+    #[must_use]
+    pub fn level_of(&self, element: Galois) -> Option<Level> {
+        self.keys.get(&element.exponent(&self.params)).map(|k| k.key.level)
     }
 
     /// Number of keys.
@@ -113,6 +134,13 @@ fn with_digits<R>(
 ) -> Result<R, CkksError> {
     params.needs_special()?;
     let basis = params.basis();
+    if level > params.key_level() {
+        return Err(CkksError::LevelTooLow {
+            what: "the highest key",
+            got: params.0.key_level,
+            needed: level.0,
+        });
+    }
     let mut coefficients = basis.inverse(c.clone())?;
     let mut rest = coefficients.words_mut();
     let mut digits = Vec::new();
@@ -143,6 +171,7 @@ pub(super) fn switch(
     key: &SwitchingKey,
 ) -> Result<[RnsPoly<Eval>; 2], CkksError> {
     let range = params.extended_range(level);
+    key.serves(level)?;
     with_digits(params, c, level, |digits| {
         let halves = [&key.b[..digits.len()], &key.a[..digits.len()]];
         Ok(switch_digits(params.basis(), range, digits, halves)?)
@@ -157,6 +186,7 @@ pub(super) fn apply(
     key: &SwitchingKey,
 ) -> Result<[RnsPoly<Eval>; 2], CkksError> {
     let basis = params.basis();
+    key.serves(digits.level)?;
     let range = params.extended_range(digits.level);
     let count = digits.polys.len();
     let x: Vec<_> = digits.polys.iter().collect();

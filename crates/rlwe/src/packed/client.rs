@@ -37,6 +37,14 @@ impl PackedClient {
         Ok(Self { context: context.clone(), secret: context.inner.exact.small_hat(&s)?, secret_hat })
     }
 
+    /// The secret's coefficients, for keys that go with it.
+    pub(crate) fn secret_coefficients(&self) -> Result<Zeroizing<Vec<i8>>, CipherError> {
+        let mut words = self.secret_hat.clone();
+        self.context.ntt().inverse(&mut words)?;
+        // 0, 1 or p - 1.
+        Ok(Zeroizing::new(words.iter().map(|w| i8::from(*w == 1) - i8::from(*w > 1)).collect()))
+    }
+
     /// `-(a s) + e + message` in coefficient form for a mask `a` in evaluation form; overwrites `out`.
     fn encrypt_message(
         &self,

@@ -44,6 +44,7 @@ fn dtype_name(dtype: Dtype) -> Option<&'static str> {
         Dtype::I8 => Some("I8"),
         Dtype::I16 => Some("I16"),
         Dtype::I64 => Some("I64"),
+        Dtype::F64 => Some("F64"),
         _ => None,
     }
 }
@@ -71,6 +72,7 @@ pub(crate) fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) ->
                 "I8" => Dtype::I8,
                 "I16" => Dtype::I16,
                 "I64" => Dtype::I64,
+                "F64" => Dtype::F64,
                 other => {
                     return Err(PlanError::Weights {
                         tensor: name.clone(),
@@ -112,7 +114,7 @@ pub(crate) fn open<R>(
     for (name, view) in &views {
         let dtype = dtype_name(view.dtype()).ok_or_else(|| PlanError::Weights {
             tensor: name.clone(),
-            detail: format!("type {:?} is not one of I8, I16, I64", view.dtype()),
+            detail: format!("type {:?} is not one of I8, I16, I64, F64", view.dtype()),
         })?;
         tensors.insert(name.clone(), TensorBytes { dtype, shape: view.shape(), data: view.data() });
     }

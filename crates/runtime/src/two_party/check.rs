@@ -6,7 +6,7 @@
 use super::check_header::{check_header, client_spec, tensor};
 use super::check_local::{moves, sum_pool, window};
 use super::flow::{exact_before_opening, liveness};
-use super::plan::{Kind, Linear, Parts, Stage, TwoPartyPlan};
+use super::plan::{Kind, Linear, Method, Parts, Stage, TwoPartyPlan};
 use super::spec::{KindSpec, LinearSpec, PlanSpec, Reveal, Sign, StageSpec, WindowSpec};
 use crate::plan::spec::{OpSpec, PortSpec};
 use crate::plan::{
@@ -14,6 +14,7 @@ use crate::plan::{
     TensorBytes, TensorKind,
 };
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
+use hushnet_rlwe::batch_shares::BatchShareSpec;
 use hushnet_rlwe::packed::PackedSpec;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -421,11 +422,16 @@ impl<'a> Checker<'a> {
     }
 
     fn linear(&mut self, spec: &LinearSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Linear, Fault> {
-        if spec.method != "cheetah" {
-            return Err(
-                PlanError::Unsupported(format!("method '{}' of stage '{}'", spec.method, spec.name)).into()
-            );
-        }
+        let method = match spec.method.as_str() {
+            "cheetah" => Method::Cheetah,
+            "batch" => Method::Batch,
+            "rotation-free" => Method::RotationFree,
+            "convfhe" => Method::ConvFhe,
+            other => {
+                let detail = format!("method '{other}' of stage '{}'", spec.name);
+                return Err(PlanError::Unsupported(detail).into());
+            }
+        };
         if to.f < x.f {
             return fault(format!("{} fraction bits cannot become {} by integer weights", x.f, to.f));
         }
@@ -449,8 +455,14 @@ impl<'a> Checker<'a> {
             return fault(format!("weight_l2 {l2} is not a power of two"));
         }
         let p = &self.spec.params;
-        let packed = PackedSpec { ring_degree: p.ring_degree, ring_bits: p.ring_bits, weight_l2: l2 };
-        packed.choose().or_else(|e| fault(e.to_string()))?;
+        let (ring_degree, ring_bits, weight_l2) = (p.ring_degree, p.ring_bits, l2);
+        match method {
+            Method::Cheetah => PackedSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
+            Method::Batch => BatchShareSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
+            Method::RotationFree | Method::ConvFhe => Ok(()),
+        }
+        .or_else(|e| fault(e.to_string()))?;
+        super::coefficients::check(method, &spec.geometry, ring_bits, l2).or_else(fault)?;
         let weights = match (&spec.weights, &spec.bias) {
             (Some(w), Some(b)) => {
                 self.used_files.extend([w.clone(), b.clone()]);
@@ -466,7 +478,7 @@ impl<'a> Checker<'a> {
                 return Err(PlanError::Bound { stage, tensor, derived, planned: to.bound }.into());
             }
         }
-        Ok(Linear { geometry: spec.geometry.clone(), weight_l2: l2, weights })
+        Ok(Linear { method, geometry: spec.geometry.clone(), weight_l2: l2, weights })
     }
 
     fn max_pool(&self, w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {

@@ -1,10 +1,12 @@
 //! The client: owns the inputs and the secret key, holds one share of everything between.
 
+use super::batch;
+use super::coefficients;
 use super::cost::{self, Account, Layers};
 use super::handshake;
 use super::layer_error;
 use super::meter::{Metered, Waited};
-use super::plan::{Kind, Stage, TwoPartyPlan};
+use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::Shares;
 use super::spec::Reveal;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
@@ -18,6 +20,7 @@ use crate::trace::Progress;
 use hushnet_layers::cheetah::CheetahClient;
 use hushnet_mpc::{self as mpc, Channel, OtKind, Party, Session};
 use hushnet_ring::Prg;
+use hushnet_rlwe::batch_shares::ShareKey;
 use hushnet_rlwe::packed::PackedClient;
 use zeroize::Zeroizing;
 
@@ -50,6 +53,8 @@ pub struct TwoPartyClient {
     options: TwoPartyOptions,
     layers: Layers,
     key: PackedClient,
+    batch: Option<ShareKey>,
+    coefficients: coefficients::ClientState,
     account: Account,
     kind: OtKind,
     setup: Phase,
@@ -98,10 +103,13 @@ impl TwoPartyClient {
         let seed = random()?;
         let public = key.public_key(&seed, &mut prg)?;
         handshake::send_key(session.channel(), &seed, &public)?;
+        let batch = layers.batch.send_key(session.channel(), &mut prg)?;
+        let coefficients = layers.coefficients.open(session.channel(), &options.compute, &mut prg)?;
         let mut account = Account::new(plan.ring_degree(), kind);
         let mut setup = Phase::default();
-        gauge.stop(session.stats(), account.setup(), &mut setup);
-        Ok(Self { session: Some(session), waited, plan, options, layers, key, account, kind, setup })
+        gauge.stop(session.stats(), account.setup(&layers), &mut setup);
+        let session = Some(session);
+        Ok(Self { session, waited, plan, options, layers, key, batch, coefficients, account, kind, setup })
     }
 
     /// The server's plan.
@@ -168,7 +176,12 @@ impl TwoPartyClient {
         images: usize,
         progress: &mut OnProgress<'_>,
     ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
-        let tiles = |i: usize| self.layers.linear[i].as_ref().map_or(0, CheetahClient::tiles);
+        let tiles = |i: usize| {
+            self.layers.linear[i].as_ref().map_or_else(
+                || self.layers.batch.tiles(i) + self.layers.coefficients.tiles(i),
+                CheetahClient::tiles,
+            )
+        };
         let mut trace =
             TwoPartyTrace::new(plan, Party::One, self.kind, self.options.compute.threads(), tiles);
         trace.setup = self.setup;
@@ -249,6 +262,19 @@ impl TwoPartyClient {
                 let share = share(plan, &work.values, input)?;
                 work.shares.put(output, share);
             }
+            (Kind::Linear(l), Some(&input), Some(output)) if l.method == Method::Batch => {
+                let key = self.batch.as_ref().ok_or_else(|| Error::Internal("no key for batches".into()))?;
+                let (share, seeds) = (work.shares.get(input)?, &work.seeds);
+                let job = batch::Job { index, share, seeds, compute: &self.options.compute };
+                let own = self.layers.batch.ask(session.channel(), key, &job)?;
+                work.shares.put(output, own);
+            }
+            (Kind::Linear(l), Some(&input), Some(output)) if l.method != Method::Cheetah => {
+                let (share, seeds) = (work.shares.get(input)?, &work.seeds);
+                let job = coefficients::Job { index, share, seeds, compute: &self.options.compute };
+                let own = self.layers.coefficients.ask(session.channel(), &self.coefficients, &job)?;
+                work.shares.put(output, own);
+            }
             (Kind::Linear(_), Some(&input), Some(output)) => {
                 let own = self.linear(session, plan, index, work.shares.get(input)?, &work.seeds)?;
                 work.shares.put(output, own);
@@ -317,6 +343,7 @@ fn random() -> Result<[u8; 32], Error> {
 
 fn group_size(plan: &TwoPartyPlan, options: &TwoPartyOptions, images: usize) -> usize {
     let fits = (GROUP_ELEMENTS / plan.peak_elements().max(1)).max(1);
+    let fits = if plan.has_batch() { batch::group(plan) } else { fits };
     options.group.unwrap_or(fits).min(images).clamp(1, MAX_GROUP)
 }
 

@@ -1,7 +1,9 @@
 //! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
 
+use super::batch;
+use super::coefficients;
 use super::handshake::{begin_len, key_len, HELLO};
-use super::plan::{Kind, Stage, TwoPartyPlan};
+use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::of_images;
 use super::spec::Reveal;
 use crate::error::Error;
@@ -14,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub struct Layers {
     pub(super) context: PackedContext,
     pub(super) linear: Vec<Option<CheetahClient>>,
+    pub(super) batch: batch::Layers,
+    pub(super) coefficients: coefficients::Layers,
 }
 
 impl Layers {
@@ -24,7 +28,7 @@ impl Layers {
     pub fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
         let context = PackedContext::new(plan.ring_degree())?;
         let layer = |stage: &Stage| match &stage.kind {
-            Kind::Linear(l) => Ok(Some(CheetahClient::new(
+            Kind::Linear(l) if l.method == Method::Cheetah => Ok(Some(CheetahClient::new(
                 &context,
                 &l.geometry.checked()?,
                 plan.ring().bits(),
@@ -33,7 +37,8 @@ impl Layers {
             _ => Ok(None),
         };
         let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
-        Ok(Self { context, linear })
+        let (batch, coefficients) = (batch::Layers::new(plan)?, coefficients::Layers::new(plan)?);
+        Ok(Self { context, linear, batch, coefficients })
     }
 }
 
@@ -99,7 +104,7 @@ pub struct Prediction {
 #[must_use]
 pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Prediction {
     let mut account = Account::new(plan.ring_degree(), kind);
-    let setup = account.setup();
+    let setup = account.setup(layers);
     let begin = account.begin(images);
     let stages: Vec<Traffic> =
         (0..plan.stages().len()).map(|i| account.stage(plan, layers, i, images)).collect();
@@ -137,12 +142,16 @@ impl Account {
         Traffic::between(&before, &self.model.cost())
     }
 
-    pub(super) fn setup(&mut self) -> Traffic {
-        let key = key_len(self.degree) as u64;
+    pub(super) fn setup(&mut self, layers: &Layers) -> Traffic {
+        let key = key_len(self.degree) + layers.batch.key_len() + layers.coefficients.keys_len();
+        let setup = layers.coefficients.setup_len() as u64;
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
-            m.message(Party::One, key);
+            m.message(Party::One, key as u64);
+            if setup > 0 {
+                m.message(Party::Zero, setup);
+            }
         })
     }
 
@@ -162,6 +171,8 @@ impl Account {
         let elements = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements);
         let n = elements * images;
         self.count(|m| match &stage.kind {
+            Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
+            Kind::Linear(l) if l.method != Method::Cheetah => layers.coefficients.cost(m, index, images),
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
             Kind::Relu => mpc::relu_cost(m, n, ring),
             Kind::LeakyRelu { slope, range } => {

@@ -4,10 +4,12 @@
 //! [`TwoPartyPlan`] is the checked plan, [`TwoPartyClient`] the client's session, [`TwoPartyModel`] the server's prepared
 //! weights, [`cost::predict`] the exact bytes and rounds of both.
 
+mod batch;
 mod check;
 mod check_header;
 mod check_local;
 pub mod client;
+mod coefficients;
 pub mod cost;
 mod flow;
 pub(crate) mod frames;
@@ -21,6 +23,7 @@ mod shares;
 pub mod spec;
 mod trace;
 
+pub use batch::largest_batch;
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Layers, Prediction};
 pub use frames::connect;

@@ -60,9 +60,24 @@ pub enum Kind {
 /// Mark of an element that is zero.
 pub const PADDING: u32 = u32::MAX;
 
+/// How a linear layer is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// One image packed in ciphertexts, products of polynomials.
+    Cheetah,
+    /// One feature of up to N images in a ciphertext, integer combinations.
+    Batch,
+    /// One image packed, one polynomial up, encrypted weights at the client.
+    RotationFree,
+    /// One image packed, output channels merged at the server.
+    ConvFhe,
+}
+
 /// A linear layer.
 #[derive(Clone, Debug)]
 pub struct Linear {
+    /// How it is computed.
+    pub method: Method,
     /// What is computed.
     pub geometry: GeometrySpec,
     /// Bound of the norm of the weights that meet in one answer.
@@ -247,6 +262,11 @@ impl TwoPartyPlan {
     #[must_use]
     pub fn has_weights(&self) -> bool {
         self.0.weights
+    }
+    /// Whether a linear stage works on many images in one ciphertext.
+    #[must_use]
+    pub fn has_batch(&self) -> bool {
+        self.stages().iter().any(|s| matches!(&s.kind, Kind::Linear(l) if l.method == Method::Batch))
     }
     /// Largest number of shared elements that are alive at once, for one image.
     #[must_use]

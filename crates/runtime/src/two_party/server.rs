@@ -1,9 +1,11 @@
 //! The server: owns the weights, holds one share of everything between; sees shapes only. No secret key type is known here.
 
+use super::batch;
+use super::coefficients;
 use super::cost::{Account, Layers};
 use super::handshake;
 use super::meter::{Metered, Waited};
-use super::plan::{Kind, Stage, TwoPartyPlan};
+use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::Shares;
 use super::spec::Reveal;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
@@ -11,8 +13,10 @@ use super::{layer_error, peer_words};
 use crate::compute::Compute;
 use crate::error::Error;
 use crate::plan::{PlanError, WeightData};
+use hushnet_layers::batch_shares::BatchShareLinear;
 use hushnet_layers::cheetah::CheetahLinear;
 use hushnet_mpc::{self as mpc, Channel, Party, Session};
+use hushnet_rlwe::batch_shares::ShareServer;
 use hushnet_rlwe::packed::PackedServer;
 use rayon::prelude::*;
 
@@ -32,9 +36,18 @@ pub struct TwoPartyModel {
     plan: TwoPartyPlan,
     layers: Layers,
     linear: Vec<Option<CheetahLinear>>,
+    batch: Vec<Option<BatchShareLinear>>,
+    coefficients: Vec<Option<coefficients::Prepared>>,
     public: Vec<u8>,
     digest: [u8; 32],
     compute: Compute,
+}
+
+/// The client's public keys.
+struct Keys {
+    packed: PackedServer,
+    batch: Option<ShareServer>,
+    coefficients: coefficients::ServerState,
 }
 
 /// What a session reports as it goes.
@@ -70,6 +83,9 @@ impl TwoPartyModel {
         let keep = kept(&layers, weight_bytes);
         let prepare = |(index, stage): (usize, &Stage)| -> Result<Option<CheetahLinear>, Error> {
             let Kind::Linear(l) = &stage.kind else { return Ok(None) };
+            if l.method != Method::Cheetah {
+                return Ok(None);
+            }
             let weights = l.weights.as_ref().ok_or_else(|| structure("a linear stage has no weights"))?;
             let wide: Vec<i16>;
             let words = match &weights.weights {
@@ -91,10 +107,14 @@ impl TwoPartyModel {
         let linear = compute
             .run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
         let public = plan.public_part()?;
+        let batch = compute.run(|| layers.batch.prepare(plan))?;
+        let coefficients = compute.run(|| layers.coefficients.prepare(plan, weight_bytes))?;
         Ok(Self {
             plan: plan.clone(),
             layers,
             linear,
+            batch,
+            coefficients,
             public,
             digest: handshake::plan_digest(plan)?,
             compute,
@@ -116,7 +136,16 @@ impl TwoPartyModel {
     /// Bytes of weights, prepared and streamed.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
-        self.linear.iter().flatten().map(CheetahLinear::weight_bytes).sum()
+        let packed: usize = self.linear.iter().flatten().map(CheetahLinear::weight_bytes).sum();
+        let others: usize =
+            self.coefficients.iter().flatten().map(coefficients::Prepared::weight_bytes).sum();
+        packed + others + self.batch.iter().flatten().map(BatchShareLinear::weight_bytes).sum::<usize>()
+    }
+
+    /// Tiles of every linear stage, with the bytes of a request.
+    pub(super) fn requests(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let packed = self.layers.linear.iter().flatten().map(|l| (l.tiles(), l.request_len()));
+        packed.chain(self.layers.batch.requests()).chain(self.layers.coefficients.requests())
     }
 
     /// Bytes that one session may hold beside the weights: shares and protocols of the largest group, and what waits to be read.
@@ -124,15 +153,15 @@ impl TwoPartyModel {
     pub fn session_bytes(&self) -> u64 {
         let group = self.largest_group() as u64;
         let shares = (self.plan.peak_elements() as u64).saturating_mul(BYTES_PER_ELEMENT as u64);
-        shares.saturating_mul(group).saturating_add(self.queue_bytes())
+        let windows = self.layers.batch.window_bytes() as u64;
+        shares.saturating_mul(group).saturating_add(self.queue_bytes()).saturating_add(windows)
     }
 
     /// Bytes that an honest client may have on their way at once (all requests of a stage, or one message of a protocol): a
     /// server that keeps so many never makes a client wait for it while it waits for the client.
     #[must_use]
     pub fn queue_bytes(&self) -> u64 {
-        let requests =
-            self.layers.linear.iter().flatten().map(|l| l.tiles() * l.request_len()).max().unwrap_or(0);
+        let requests = self.requests().map(|(tiles, bytes)| tiles * bytes).max().unwrap_or(0);
         let message = WAITING_PER_ELEMENT.saturating_mul(self.plan.peak_elements());
         let image = (requests as u64).saturating_add(message as u64);
         image.saturating_mul(self.largest_group() as u64).saturating_add(WAITING_BYTES)
@@ -141,8 +170,7 @@ impl TwoPartyModel {
     /// Most images that a client may run through the stages together.
     #[must_use]
     pub fn largest_group(&self) -> usize {
-        let bytes = self.plan.peak_elements().max(1).saturating_mul(BYTES_PER_ELEMENT);
-        (SESSION_BYTES / bytes).clamp(1, super::client::MAX_GROUP)
+        largest_group(self.plan.peak_elements())
     }
 
     /// Sends the public plan, then serves a session: for channels that carry nothing else.
@@ -170,14 +198,23 @@ impl TwoPartyModel {
         let (mut channel, waited) = Metered::new(channel);
         let gauge = Gauge::start(Party::Zero, &waited, channel.stats());
         let kind = handshake::recv_hello(&mut channel, &self.digest)?;
-        let tiles = |i: usize| self.linear[i].as_ref().map_or(0, |l| l.packing().tiles());
+        let tiles = |i: usize| {
+            self.linear[i].as_ref().map_or_else(
+                || self.layers.batch.tiles(i) + self.layers.coefficients.tiles(i),
+                |l| l.packing().tiles(),
+            )
+        };
         let mut trace = TwoPartyTrace::new(&self.plan, Party::Zero, kind, self.compute.threads(), tiles);
         let mut session = Session::new(Box::new(channel), Party::Zero, kind)?;
         session.set_threads(self.compute.threads());
         let (seed, key) = handshake::recv_key(session.channel(), &self.layers.context)?;
         let server = PackedServer::new(&self.layers.context, &seed, &key).map_err(|e| peer_words(&e))?;
+        let batch = self.layers.batch.recv_key(session.channel())?;
+        let coefficients =
+            self.layers.coefficients.serve(session.channel(), &self.compute, &self.coefficients)?;
+        let keys = Keys { packed: server, batch, coefficients };
         let mut account = Account::new(self.plan.ring_degree(), kind);
-        gauge.stop(session.stats(), account.setup(), &mut trace.setup);
+        gauge.stop(session.stats(), account.setup(&self.layers), &mut trace.setup);
         loop {
             let seeds = {
                 let gauge = Gauge::start(Party::Zero, &waited, session.stats());
@@ -192,7 +229,7 @@ impl TwoPartyModel {
                 add(&mut trace.total, &phase);
                 seeds
             };
-            self.group(&mut session, &server, &seeds, &waited, &mut account, &mut trace)?;
+            self.group(&mut session, &keys, &seeds, &waited, &mut account, &mut trace)?;
             trace.images += seeds.len();
             trace.groups += 1;
             on_event(TwoPartySession::Group { images: seeds.len() as u64 });
@@ -204,7 +241,7 @@ impl TwoPartyModel {
     fn group(
         &self,
         session: &mut Session,
-        server: &PackedServer,
+        keys: &Keys,
         seeds: &[[u8; 32]],
         waited: &Waited,
         account: &mut Account,
@@ -213,7 +250,7 @@ impl TwoPartyModel {
         let mut shares = Shares::new(&self.plan, seeds.len());
         for (index, stage) in self.plan.stages().iter().enumerate() {
             let gauge = Gauge::start(Party::Zero, waited, session.stats());
-            self.stage(session, server, (index, stage), seeds, &mut shares)?;
+            self.stage(session, keys, (index, stage), seeds, &mut shares)?;
             let mut phase = Phase::default();
             gauge.stop(
                 session.stats(),
@@ -229,7 +266,7 @@ impl TwoPartyModel {
     fn stage(
         &self,
         session: &mut Session,
-        server: &PackedServer,
+        keys: &Keys,
         (index, stage): (usize, &Stage),
         seeds: &[[u8; 32]],
         shares: &mut Shares,
@@ -238,10 +275,26 @@ impl TwoPartyModel {
         match (&stage.kind, stage.inputs.first(), stage.output) {
             (Kind::Client(_), ..) => {}
             (Kind::Share, _, Some(output)) => shares.put(output, vec![0; elements(output) * seeds.len()]),
+            (Kind::Linear(l), Some(&input), Some(output)) if l.method == Method::Batch => {
+                let missing = || Error::Internal("a batch stage was not prepared".into());
+                let (layer, key) = self.batch[index].as_ref().zip(keys.batch.as_ref()).ok_or_else(missing)?;
+                let job = batch::Job { index, share: shares.get(input)?, seeds, compute: &self.compute };
+                let own = batch::answer(session.channel(), layer, key, &job)?;
+                shares.put(output, own);
+            }
+            (Kind::Linear(l), Some(&input), Some(output)) if l.method != Method::Cheetah => {
+                let missing = || Error::Internal("a linear stage was not prepared".into());
+                let layer = self.coefficients[index].as_ref().ok_or_else(missing)?;
+                let job =
+                    coefficients::Job { index, share: shares.get(input)?, seeds, compute: &self.compute };
+                let places = &self.layers.coefficients;
+                let own = places.answer(session.channel(), layer, &keys.coefficients, &job)?;
+                shares.put(output, own);
+            }
             (Kind::Linear(_), Some(&input), Some(output)) => {
                 let own = self.linear(
                     session,
-                    server,
+                    &keys.packed,
                     index,
                     (shares.get(input)?, elements(input)),
                     elements(output),
@@ -295,6 +348,12 @@ impl TwoPartyModel {
         }
         Ok(own)
     }
+}
+
+/// Most images that one session may hold, when so many shared elements of an image are alive at once.
+pub(super) fn largest_group(peak_elements: usize) -> usize {
+    let bytes = peak_elements.max(1).saturating_mul(BYTES_PER_ELEMENT);
+    (SESSION_BYTES / bytes).clamp(1, super::client::MAX_GROUP)
 }
 
 /// Which stages keep their weights in evaluation form: those that use them for most tiles, while they fit.

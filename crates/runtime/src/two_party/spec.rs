@@ -146,7 +146,7 @@ pub struct WindowSpec {
 pub struct LinearSpec {
     /// Name for messages.
     pub name: String,
-    /// `cheetah`.
+    /// `cheetah`, `rotation-free`, `convfhe`, or `batch`: many images in one ciphertext.
     pub method: String,
     /// Input.
     #[serde(rename = "in")]
@@ -162,7 +162,7 @@ pub struct LinearSpec {
     /// Name of the bias tensor; server only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bias: Option<String>,
-    /// Norm of all weights that meet in one answer, rounded up to a power of two.
+    /// Norm of all weights that meet in one answer (batch: in one output), rounded up to a power of two.
     pub weight_l2: f64,
     /// What the planner predicts; free fields.
     #[serde(default)]

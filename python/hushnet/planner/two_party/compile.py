@@ -16,6 +16,7 @@ from . import cost
 from .client import Writer
 from .errors import Propagation
 from .fixed import Request, Weights
+from .methods import Chooser, largest_pair
 from .opened import Tail, carry, strip_for_argmax
 from .regions import Regions, split
 from .search import RING_DEGREES, Search
@@ -40,6 +41,7 @@ class Options:
         ring_degree: 2048 or 4096; None for the smallest that holds.
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
+        batch: images that come at once: with several, layers for which that is cheaper work on all of them in one ciphertext.
         unit_costs: path of a JSON file with unit costs.
         producer: what the plan says it was made by.
     """
@@ -51,6 +53,7 @@ class Options:
     ring_degree: int | None = None
     output_bits: int = 16
     max_memory: int = 8 * GIB
+    batch: int = 1
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
 
@@ -114,6 +117,8 @@ def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
         raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
     if settings.ring_bits is not None and not 8 <= settings.ring_bits <= 40:
         raise PlanError(f"ring_bits is {settings.ring_bits}; give 8 to 40 or None")
+    if not isinstance(settings.batch, int) or settings.batch < 1:
+        raise PlanError(f"batch is {settings.batch!r}; give a positive number of images")
     if not 1.0 <= settings.margin <= 1e6:
         raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
 
@@ -135,6 +140,8 @@ class _Planner:
         self.steps: list[Step] = to_steps(graph, regions)
         self.weights = Weights(weight_bits)
         self.unit = cost.unit_costs(settings.unit_costs)
+        peak = largest_pair(self.steps, {t: graph.shapes[t] for t in regions.entering})
+        self.chooser = Chooser(settings.batch, peak, self.unit, settings.network, settings.max_memory // 4)
 
     def plan(self, ranges: Ranges) -> tuple[Plan, dict[str, str]]:
         """A plan for the ranges, and the graph tensor of every shared tensor's name."""
@@ -150,7 +157,7 @@ class _Planner:
             activation_bits=self.activation_bits,
             output_bits=self.settings.output_bits,
         )
-        chosen = Search(self.steps, request, shapes, self.weights).run(self.settings.ring_bits, self.settings.ring_degree)
+        chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(self.settings.ring_bits, self.settings.ring_degree)
         writer = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs)
         document: dict[str, Any] = {
             "version": VERSION,
@@ -165,7 +172,14 @@ class _Planner:
             "notes": self.notes(ranges) + self.lighter(chosen.fixed.fewer),
         }
         weight_bytes = sum(w.nbytes for w in chosen.fixed.weights.values())
-        document["predicted"] = cost.predicted(document, weight_bytes, self.unit, self.settings.network)
+        batched = [s["name"] for s in document["stages"] if s["kind"] == "linear" and s["method"] == "batch"]
+        images = self.chooser.images(chosen.ring_degree) if batched else 1
+        document["predicted"] = cost.predicted(document, weight_bytes, self.unit, self.settings.network, images)
+        if batched:
+            document["notes"].append(
+                f"Layers {', '.join(batched)} work on up to {chosen.ring_degree} images in one ciphertext: figures are for {images} images together, "
+                "and fewer cost more each."
+            )
         self.check_memory(document)
         doubts = Propagation(chosen.fixed, chosen.ring_degree, ranges).run()
         if self.settings.reveal == "output":

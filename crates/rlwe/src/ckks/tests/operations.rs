@@ -158,7 +158,10 @@ fn hidden_ciphertexts_keep_the_message_and_forget_the_computation() {
     }
     let low = e.drop_to(&c, world.params.level(1).unwrap()).unwrap();
     assert!(matches!(world.public.hide(&low, Some(60), &mut world.prg), Err(CkksError::Capacity { .. })));
-    assert!(matches!(world.public.hide(&c, Some(64), &mut world.prg), Err(CkksError::Spec(_))));
+    assert!(matches!(
+        world.public.hide(&c, Some(MAX_FLOOD_BITS + 1), &mut world.prg),
+        Err(CkksError::Spec(_))
+    ));
     let three = e.square(&a).unwrap();
     assert!(matches!(world.public.hide(&three, None, &mut world.prg), Err(CkksError::Parts { .. })));
 }

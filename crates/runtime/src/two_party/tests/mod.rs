@@ -1,6 +1,8 @@
 //! Both parties in two threads, against the stages on plain integers.
 
+mod batch;
 mod builder;
+mod coefficients;
 mod hostile;
 mod networks;
 mod oracle;

@@ -5,7 +5,7 @@ use super::*;
 use hushnet_mpc::OtKind;
 
 /// Chi-square of bytes against the uniform distribution, in standard deviations.
-fn deviation(bytes: &[u8]) -> f64 {
+pub(super) fn deviation(bytes: &[u8]) -> f64 {
     let mut counts = [0u64; 256];
     bytes.iter().for_each(|b| counts[usize::from(*b)] += 1);
     let expected = bytes.len() as f64 / 256.0;

@@ -1,0 +1,392 @@
+//! Pointwise passes: which stages run together, and how they run on a few words at a time.
+
+use super::circuit::{Inner, Kind, Linear, Stage};
+use super::{CircuitError, Cost, TensorSpec};
+use crate::batch::Geometry;
+use hushnet_matmul::Scratch;
+use hushnet_ring::rns::{Eval, RnsPoly};
+use hushnet_rlwe::ckks::CkksParams;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Bytes of everything between the stages of a pass, for one piece of words: about a second-level cache.
+const PIECE_BYTES: usize = 1 << 20;
+/// Words of a piece: least (what kernels like) and most.
+const PIECE: (usize, usize) = (32, 512);
+
+/// What runs at once.
+pub(super) enum Step {
+    /// Pointwise stages.
+    Pass(Pass),
+    /// Relinearisation or rescaling of whole polynomials.
+    Whole {
+        /// The stage.
+        stage: usize,
+        /// Tensors that nobody reads afterwards.
+        free: Vec<usize>,
+    },
+}
+
+impl Step {
+    pub(super) fn free(&self) -> &[usize] {
+        match self {
+            Self::Pass(p) => &p.free,
+            Self::Whole { free, .. } => free,
+        }
+    }
+}
+
+/// Stages that are pointwise in the words.
+pub(super) struct Pass {
+    pub(super) stages: Vec<usize>,
+    /// Results that later steps or the client read.
+    pub(super) stored: Vec<usize>,
+    pub(super) free: Vec<usize>,
+    /// Highest level of a result.
+    pub(super) level: usize,
+    /// Words at a time.
+    pub(super) piece: usize,
+}
+
+fn is_pointwise(stage: &Stage) -> bool {
+    matches!(stage.kind, Kind::Linear(_) | Kind::Multiply | Kind::Combine(_))
+}
+
+/// Groups stages into steps.
+pub(super) fn steps(
+    params: &CkksParams,
+    tensors: &[TensorSpec],
+    outputs: &[usize],
+    stages: &[Stage],
+) -> Vec<Step> {
+    let mut groups: Vec<(bool, Vec<usize>)> = Vec::new();
+    for (i, stage) in stages.iter().enumerate() {
+        match groups.last_mut() {
+            Some((true, group)) if is_pointwise(stage) => group.push(i),
+            _ => groups.push((is_pointwise(stage), vec![i])),
+        }
+    }
+    // The step after which a tensor is not read any more.
+    let mut last = vec![None; tensors.len()];
+    for (number, (_, group)) in groups.iter().enumerate() {
+        for t in group.iter().flat_map(|s| &stages[*s].inputs) {
+            last[*t] = Some(number);
+        }
+    }
+    let after = |t: usize, number: usize| outputs.contains(&t) || last[t].is_some_and(|l| l > number);
+    let mut steps = Vec::with_capacity(groups.len());
+    for (number, (pointwise, group)) in groups.iter().enumerate() {
+        let mut free: Vec<usize> = (0..tensors.len())
+            .filter(|t| last[*t] == Some(number) && !outputs.contains(t))
+            .filter(|t| group.iter().all(|s| stages[*s].output != *t))
+            .collect();
+        if !pointwise {
+            if !after(stages[group[0]].output, number) {
+                free.push(stages[group[0]].output);
+            }
+            steps.push(Step::Whole { stage: group[0], free });
+            continue;
+        }
+        let results: Vec<usize> = group.iter().map(|s| stages[*s].output).collect();
+        let words: usize = results.iter().map(|t| tensors[*t].elements * tensors[*t].parts).sum();
+        let piece = (PIECE_BYTES / 8 / words.max(1)).clamp(PIECE.0, PIECE.1);
+        // A power of two, so that pieces fill a limb.
+        let piece = (1usize << piece.ilog2()).min(params.ring_degree());
+        let level = results.iter().map(|t| tensors[*t].level).max().unwrap_or(0);
+        let stored = results.into_iter().filter(|t| after(*t, number)).collect();
+        steps.push(Step::Pass(Pass { stages: group.clone(), stored, free, level, piece }));
+    }
+    steps
+}
+
+/// Bytes of the polynomials of a tensor.
+fn tensor_bytes(params: &CkksParams, t: &TensorSpec) -> u64 {
+    (t.elements * t.parts * t.level) as u64 * params.ring_degree() as u64 * 8
+}
+
+/// Most bytes of stored tensors at once.
+pub(super) fn peak_bytes(inner: &Inner) -> u64 {
+    let bytes = |t: &usize| tensor_bytes(&inner.params, &inner.tensors[*t]);
+    let mut now: u64 = inner.inputs.iter().map(bytes).sum();
+    let mut peak = now;
+    for step in &inner.steps {
+        match step {
+            Step::Pass(p) => now += p.stored.iter().map(bytes).sum::<u64>(),
+            Step::Whole { stage, .. } => now += bytes(&inner.stages[*stage].output),
+        }
+        peak = peak.max(now);
+        now = now.saturating_sub(step.free().iter().map(bytes).sum());
+    }
+    peak
+}
+
+/// Stored tensors: by tensor, element, part.
+pub(super) type Store = Vec<Option<Vec<Vec<RnsPoly<Eval>>>>>;
+
+/// A stripe of words of one limb, with the places of the stored results.
+pub(super) struct Task<'a> {
+    /// Data prime.
+    pub(super) limb: usize,
+    /// Words.
+    pub(super) words: Range<usize>,
+    /// By stored tensor (as in [`Pass::stored`]), element and part.
+    pub(super) out: Vec<Vec<&'a mut [u64]>>,
+}
+
+/// What a task did.
+#[derive(Default)]
+pub(super) struct Report {
+    pub(super) cost: Cost,
+    /// Seconds of every stage of the pass.
+    pub(super) seconds: Vec<f64>,
+}
+
+/// Where the rows of tensors are, for one piece.
+struct View<'a> {
+    inner: &'a Inner,
+    store: &'a Store,
+    /// By stage of the pass.
+    local: &'a [Vec<u64>],
+    /// Stage of the pass that computes a tensor.
+    place: &'a [Option<usize>],
+    limb: usize,
+    at: usize,
+    count: usize,
+}
+
+impl<'a> View<'a> {
+    fn elements(&self, t: usize) -> usize {
+        self.inner.tensors[t].elements
+    }
+
+    /// All rows of a part, one behind the other, where they are.
+    fn whole(&self, t: usize, part: usize) -> Option<&'a [u64]> {
+        let n = self.elements(t) * self.count;
+        self.place[t].map(|s| &self.local[s][part * n..(part + 1) * n])
+    }
+
+    fn row(&self, t: usize, part: usize, element: usize) -> Result<&'a [u64], CircuitError> {
+        if let Some(whole) = self.whole(t, part) {
+            return Ok(&whole[element * self.count..(element + 1) * self.count]);
+        }
+        let missing = || CircuitError::Tensor { tensor: t, detail: "not computed".into() };
+        let tensor = self.store[t].as_ref().ok_or_else(missing)?;
+        let limb = tensor[element][part].limb(self.limb);
+        Ok(&limb[self.at..self.at + self.count])
+    }
+}
+
+/// Biases and factors modulo one prime.
+enum Residues {
+    Bias(Vec<u64>),
+    Factors(Vec<u64>, u64),
+    None,
+}
+
+/// Runs all stages of a pass on one stripe, piece by piece.
+pub(super) fn run(
+    inner: &Inner,
+    pass: &Pass,
+    store: &Store,
+    mut task: Task<'_>,
+    scratch: &mut Scratch,
+) -> Result<Report, CircuitError> {
+    let prime = inner.params.data_range(inner.params.max_level()).start + task.limb;
+    let modulus = inner.params.basis().moduli()[prime];
+    let residues: Vec<Residues> = pass
+        .stages
+        .iter()
+        .map(|s| match &inner.stages[*s].kind {
+            Kind::Linear(Some(l)) => Residues::Bias(l.bias.iter().map(|b| b.residue(&modulus)).collect()),
+            Kind::Combine(Some((factors, constant))) => Residues::Factors(
+                factors.iter().map(|k| modulus.residue(i128::from(*k))).collect(),
+                constant.residue(&modulus),
+            ),
+            _ => Residues::None,
+        })
+        .collect();
+    let mut place = vec![None; inner.tensors.len()];
+    for (slot, s) in pass.stages.iter().enumerate() {
+        place[inner.stages[*s].output] = Some(slot);
+    }
+    let mut local: Vec<Vec<u64>> = pass.stages.iter().map(|_| Vec::new()).collect();
+    let mut report = Report { seconds: vec![0.0; pass.stages.len()], ..Report::default() };
+    for at in task.words.clone().step_by(pass.piece) {
+        let count = pass.piece.min(task.words.end - at);
+        for (slot, s) in pass.stages.iter().enumerate() {
+            let stage = &inner.stages[*s];
+            let out = &inner.tensors[stage.output];
+            if task.limb >= out.level {
+                continue;
+            }
+            let start = Instant::now();
+            let mut buffer = std::mem::take(&mut local[slot]);
+            buffer.resize(out.elements * out.parts * count, 0);
+            let view = View { inner, store, local: &local, place: &place, limb: prime, at, count };
+            report.cost += stage_piece(&view, stage, prime, &residues[slot], &mut buffer, scratch)?;
+            local[slot] = buffer;
+            report.seconds[slot] += start.elapsed().as_secs_f64();
+        }
+        let offset = at - task.words.start;
+        for (&t, rows) in pass.stored.iter().zip(&mut task.out) {
+            let (Some(slot), parts, elements) = (place[t], inner.tensors[t].parts, inner.tensors[t].elements)
+            else {
+                continue;
+            };
+            for (i, row) in rows.iter_mut().enumerate() {
+                let from = (i % parts * elements + i / parts) * count;
+                row[offset..offset + count].copy_from_slice(&local[slot][from..from + count]);
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn stage_piece(
+    view: &View<'_>,
+    stage: &Stage,
+    prime: usize,
+    residues: &Residues,
+    out: &mut [u64],
+    scratch: &mut Scratch,
+) -> Result<Cost, CircuitError> {
+    let no_weights = || CircuitError::NoWeights(stage.name.clone());
+    match (&stage.kind, residues) {
+        (Kind::Linear(Some(l)), Residues::Bias(bias)) => {
+            let t = stage.inputs[0];
+            let parts = view.inner.tensors[t].parts;
+            let size = out.len() / parts;
+            let mut word_products = 0;
+            for (part, out) in out.chunks_mut(size).enumerate() {
+                let bias = if part == 0 { bias.as_slice() } else { &[] };
+                word_products += linear(view, l, (t, part), bias, out, scratch)?;
+                view.inner.params.basis().residues_of_wrapped(out, l.sum_bits, prime)?;
+            }
+            Ok(Cost { word_products, ..Cost::default() })
+        }
+        (Kind::Multiply, _) => multiply(view, stage, prime, out).map(|()| Cost::default()),
+        (Kind::Combine(Some(_)), Residues::Factors(factors, constant)) => {
+            combine(view, stage, prime, (factors, *constant), out).map(|()| Cost::default())
+        }
+        _ => Err(no_weights()),
+    }
+}
+
+/// Integer products of one part; counts those with rows that are there.
+fn linear(
+    view: &View<'_>,
+    layer: &Linear,
+    (t, part): (usize, usize),
+    bias: &[u64],
+    out: &mut [u64],
+    scratch: &mut Scratch,
+) -> Result<u64, CircuitError> {
+    let count = view.count;
+    let conv = match &layer.geometry {
+        Geometry::Dense(d) => {
+            let rows: Vec<Option<&[u64]>> =
+                (0..d.inputs).map(|e| view.row(t, part, e).map(Some)).collect::<Result<_, _>>()?;
+            let mut outs: Vec<&mut [u64]> = out.chunks_mut(count).collect();
+            layer.groups[0].multiply(&rows, bias, &mut outs, scratch)?;
+            return Ok((rows.len() * outs.len() * count) as u64);
+        }
+        Geometry::Conv2d(c) => c,
+    };
+    let [_, height, width] = conv.input;
+    let [_, out_height, out_width] = conv.output;
+    let (channels, outputs) = (conv.group_inputs(), conv.group_outputs());
+    let mut places: Vec<Option<&mut [u64]>> = out.chunks_mut(count).map(Some).collect();
+    let mut products = 0;
+    let (by_element, mut constants) = (bias.len() == places.len(), Vec::with_capacity(outputs));
+    let mut rows: Vec<Option<&[u64]>> = Vec::with_capacity(channels * conv.kernel[0] * conv.kernel[1]);
+    for y in 0..out_height {
+        for x in 0..out_width {
+            for (group, matrix) in layer.groups.iter().enumerate() {
+                rows.clear();
+                let mut present = 0;
+                for i in 0..conv.kernel[0] {
+                    let from_y = conv.source(0, y, i);
+                    for j in 0..conv.kernel[1] {
+                        let Some((sy, sx)) = from_y.zip(conv.source(1, x, j)) else {
+                            rows.extend(std::iter::repeat_n(None, channels));
+                            continue;
+                        };
+                        present += channels;
+                        for c in 0..channels {
+                            let element = ((group * channels + c) * height + sy) * width + sx;
+                            rows.push(Some(view.row(t, part, element)?));
+                        }
+                    }
+                }
+                let mut outs: Vec<&mut [u64]> = (0..outputs)
+                    .filter_map(|o| places[((group * outputs + o) * out_height + y) * out_width + x].take())
+                    .collect();
+                constants.clear();
+                constants.extend((0..outputs).filter_map(|o| {
+                    let channel = group * outputs + o;
+                    let element = (channel * out_height + y) * out_width + x;
+                    bias.get(if by_element { element } else { channel })
+                }));
+                matrix.multiply(&rows, &constants, &mut outs, scratch)?;
+                products += (present * outs.len() * count) as u64;
+            }
+        }
+    }
+    Ok(products)
+}
+
+/// The three parts of a result.
+fn thirds(out: &mut [u64]) -> [&mut [u64]; 3] {
+    let size = out.len() / 3;
+    let (first, rest) = out.split_at_mut(size);
+    let (second, third) = rest.split_at_mut(size);
+    [first, second, third]
+}
+
+fn multiply(view: &View<'_>, stage: &Stage, prime: usize, out: &mut [u64]) -> Result<(), CircuitError> {
+    let basis = view.inner.params.basis();
+    let (a, b) = (stage.inputs[0], stage.inputs[1]);
+    let run = |out: [&mut [u64]; 3], x: [&[u64]; 2], y: [&[u64]; 2]| {
+        if a == b {
+            basis.square_words(prime, out, x)
+        } else {
+            basis.tensor_words(prime, out, x, y)
+        }
+    };
+    if let (Some(a0), Some(a1), Some(b0), Some(b1)) =
+        (view.whole(a, 0), view.whole(a, 1), view.whole(b, 0), view.whole(b, 1))
+    {
+        return Ok(run(thirds(out), [a0, a1], [b0, b1])?);
+    }
+    let [o0, o1, o2] = thirds(out);
+    let rows = o0.chunks_mut(view.count).zip(o1.chunks_mut(view.count)).zip(o2.chunks_mut(view.count));
+    for (e, ((o0, o1), o2)) in rows.enumerate() {
+        let x = [view.row(a, 0, e)?, view.row(a, 1, e)?];
+        let y = [view.row(b, 0, e)?, view.row(b, 1, e)?];
+        run([o0, o1, o2], x, y)?;
+    }
+    Ok(())
+}
+
+fn combine(
+    view: &View<'_>,
+    stage: &Stage,
+    prime: usize,
+    (factors, constant): (&[u64], u64),
+    out: &mut [u64],
+) -> Result<(), CircuitError> {
+    let basis = view.inner.params.basis();
+    let parts = view.inner.tensors[stage.output].parts;
+    let size = out.len() / parts;
+    for (part, out) in out.chunks_mut(size).enumerate() {
+        let has = |t: usize| view.inner.tensors[t].parts > part;
+        let (inputs, words): (Vec<usize>, Vec<u64>) =
+            stage.inputs.iter().zip(factors).filter(|(t, _)| has(**t)).map(|(t, k)| (*t, *k)).unzip();
+        let constant = if part == 0 { constant } else { 0 };
+        for (e, out) in out.chunks_mut(view.count).enumerate() {
+            let rows = inputs.iter().map(|t| view.row(*t, part, e)).collect::<Result<Vec<_>, _>>()?;
+            basis.combine_words(prime, out, &rows, &words, constant)?;
+        }
+    }
+    Ok(())
+}

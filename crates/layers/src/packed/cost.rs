@@ -1,0 +1,131 @@
+//! Operation counts and the cost model that chooses among methods.
+
+use super::diagonals::Work;
+
+/// Operations of a circuit, predicted and counted alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Ciphertexts that the client encrypts.
+    pub encryptions: usize,
+    /// Ciphertexts cut into digits for several rotations.
+    pub hoists: usize,
+    /// Rotations of hoisted ciphertexts.
+    pub hoisted_rotations: usize,
+    /// Rotations of sums that share one division by P.
+    pub giant_rotations: usize,
+    /// Rotations that sum partial results.
+    pub fold_rotations: usize,
+    /// Products of a ciphertext with a plaintext vector.
+    pub plain_products: usize,
+    /// Products of a ciphertext with a constant.
+    pub constant_products: usize,
+    /// Products of two ciphertexts, squares included.
+    pub ciphertext_products: usize,
+    /// Relinearisations (each with its rescaling).
+    pub relinearisations: usize,
+    /// Rescalings other than a relinearisation's.
+    pub rescalings: usize,
+    /// Ciphertexts that the client decrypts.
+    pub decryptions: usize,
+}
+
+impl Counts {
+    /// All rotations.
+    #[must_use]
+    pub fn rotations(&self) -> usize {
+        self.hoisted_rotations + self.giant_rotations + self.fold_rotations
+    }
+}
+
+/// Microseconds of the basic passes over N words on the kind of machine that the project measures on; only their ratios
+/// matter, for choosing.
+const TRANSFORM: f64 = 0.95e-4;
+const PRODUCT: f64 = 3.0e-4;
+const ENCRYPTION: f64 = 0.018;
+
+/// Costs at one level.
+#[derive(Clone, Copy, Debug)]
+pub struct LevelCost {
+    /// Ring degree.
+    pub n: usize,
+    /// Primes of the level.
+    pub level: usize,
+    /// Special primes.
+    pub special: usize,
+    /// Primes of a digit.
+    pub digit: usize,
+}
+
+impl LevelCost {
+    fn transforms(&self, count: usize) -> f64 {
+        let n = self.n as f64;
+        count as f64 * n * n.log2() * TRANSFORM
+    }
+
+    fn passes(&self, count: usize) -> f64 {
+        count as f64 * self.n as f64 * PRODUCT
+    }
+
+    fn raised(&self) -> (usize, usize) {
+        (self.level.div_ceil(self.digit.max(1)), self.level + self.special)
+    }
+
+    /// Cutting into digits.
+    #[must_use]
+    pub fn hoist(&self) -> f64 {
+        let (d, all) = self.raised();
+        self.transforms(d * all)
+    }
+
+    /// A rotation of a hoisted ciphertext.
+    #[must_use]
+    pub fn baby(&self) -> f64 {
+        let (d, all) = self.raised();
+        self.passes(2 * d * all + 6 * self.level) + self.transforms(2 * all)
+    }
+
+    /// A rotation whose division by P is shared.
+    #[must_use]
+    pub fn giant(&self) -> f64 {
+        let (d, all) = self.raised();
+        self.hoist() + self.passes(2 * d * all + 4 * all)
+    }
+
+    /// A rotation on its own.
+    #[must_use]
+    pub fn rotation(&self) -> f64 {
+        self.hoist() + self.baby()
+    }
+
+    /// A plaintext product.
+    #[must_use]
+    pub fn product(&self) -> f64 {
+        self.passes(2 * self.level)
+    }
+
+    /// Relinearisation and rescaling.
+    #[must_use]
+    pub fn relinearise(&self) -> f64 {
+        self.rotation()
+    }
+
+    /// Encoding and encrypting a ciphertext.
+    #[must_use]
+    pub fn encryption(&self) -> f64 {
+        self.transforms(2 * self.level) + self.n as f64 * ENCRYPTION + self.passes(4 * self.level)
+    }
+
+    /// A whole linear map from this level.
+    #[must_use]
+    pub fn linear(&self, work: &Work, key_price: f64) -> f64 {
+        let below = Self { level: self.level.saturating_sub(1).max(1), ..*self };
+        let (_, all) = self.raised();
+        work.hoists as f64 * self.hoist()
+            + work.babies as f64 * self.baby()
+            + work.giants as f64 * self.giant()
+            + work.products as f64 * self.product()
+            + work.folds as f64 * below.rotation()
+            + self.transforms(2 * all * work.outputs)
+            + work.keys as f64 * key_price
+    }
+}

@@ -1,0 +1,221 @@
+//! A linear map between layouts as rotations and slot-wise products (Halevi and Shoup, CRYPTO 2014), with baby and
+//! giant steps.
+//!
+//! Output slot s needs input slots u with weights W(s, u). All pairs with the same input ciphertext i and the same
+//! u - s = r form one diagonal: a plaintext vector times the input rotated by r. With r = G + b the products of one
+//! giant step G are summed first, then rotated by G: the diagonal is stored rotated by -G. Zero weights outside of
+//! the wanted slots clear whatever stands in other slots, so no masking level is needed, whatever the layouts are.
+//!
+//! *Folded* maps give a short output: outputs stand at slots f modulo m, slot s = u - r with r = (u - f) mod m takes the
+//! term of input slot u, and rotations by m, 2m, ... sum the partial results: at most m diagonals an input ciphertext.
+
+use super::layout::{Layout, EMPTY};
+use super::spec::Linear;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where outputs go and how they are summed.
+#[derive(Clone, Debug)]
+pub enum Form {
+    /// Every place of an output receives its whole sum.
+    Direct(Layout),
+    /// Outputs modulo `modulus`, partial sums over `span` slots (the input's period).
+    Folded {
+        /// The final layout, of period `modulus`.
+        layout: Layout,
+        /// m, a power of two of at least the outputs.
+        modulus: usize,
+        /// Slots over which partial sums spread, a multiple of m.
+        span: usize,
+    },
+}
+
+impl Form {
+    /// The layout of the result.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        match self {
+            Form::Direct(layout) | Form::Folded { layout, .. } => layout,
+        }
+    }
+
+    /// Rotations that sum the partial results, in order.
+    #[must_use]
+    pub fn folds(&self) -> Vec<i64> {
+        match self {
+            Form::Direct(_) => Vec::new(),
+            Form::Folded { modulus, span, .. } => {
+                std::iter::successors(Some(*modulus), |m| Some(m * 2)).take_while(|m| m < span).map(|m| m as i64).collect()
+            }
+        }
+    }
+}
+
+/// A diagonal: input ciphertext and `(r + offset) mod slots`.
+pub type Diagonal = (u32, u32);
+
+/// Calls `each(diagonal, output slot, weight)` for every product of output ciphertext `ct`. The rotation of a diagonal
+/// is its second number less `offset`; among copies of an input the smallest second number is taken.
+pub fn visit(
+    map: &Linear,
+    input: &Layout,
+    form: &Form,
+    ct: usize,
+    offset: usize,
+    mut each: impl FnMut(Diagonal, usize, f64),
+) {
+    let slots = input.slots();
+    let mask = slots - 1;
+    match form {
+        Form::Direct(layout) => {
+            for (s, &f) in layout.cts[ct].iter().enumerate() {
+                if f == EMPTY {
+                    continue;
+                }
+                map.row(f as usize, |_, g, w| {
+                    if w == 0.0 {
+                        return;
+                    }
+                    let nearest = |&(i, u): &(u32, u32)| (((u as usize + slots + offset - s) & mask) as u32, i);
+                    let found = match input.places[g].as_slice() {
+                        [one] => Some(nearest(one)),
+                        several => several.iter().map(nearest).min(),
+                    };
+                    if let Some((r, i)) = found {
+                        each((i, r), s, w);
+                    }
+                });
+            }
+        }
+        Form::Folded { layout, modulus, span } => {
+            for f in 0..layout.places.len() {
+                map.row(f, |_, g, w| {
+                    if w == 0.0 {
+                        return;
+                    }
+                    let (i, u) = input.places[g][0];
+                    let r = (u as usize + modulus - f) & (modulus - 1);
+                    let first = (u as usize + slots - r) & (span - 1);
+                    for s in (first..slots).step_by(*span) {
+                        each((i, ((r + offset) & mask) as u32), s, w);
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// The non-zero diagonals of every output ciphertext.
+#[must_use]
+pub fn diagonals(map: &Linear, input: &Layout, form: &Form, offset: usize) -> Vec<BTreeSet<Diagonal>> {
+    let (slots, count) = (input.slots(), input.cts.len());
+    (0..form.layout().cts.len())
+        .map(|ct| {
+            let mut seen = vec![false; slots * count];
+            visit(map, input, form, ct, offset, |(i, r), _, _| seen[i as usize * slots + r as usize] = true);
+            let hit = seen.iter().enumerate().filter(|(_, hit)| **hit);
+            hit.map(|(at, _)| ((at / slots) as u32, (at % slots) as u32)).collect()
+        })
+        .collect()
+}
+
+/// How rotations are cut into baby and giant steps: r = giant + baby, giant steps are multiples of `base`, baby steps in
+/// `[-shift, base - shift)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Giant steps are multiples of it.
+    pub base: usize,
+    /// Shift of the baby steps.
+    pub shift: usize,
+    /// Offset of the diagonals' numbers.
+    pub offset: usize,
+}
+
+impl Split {
+    /// `(baby, giant)` of a diagonal's second number.
+    #[must_use]
+    pub fn cut(&self, shifted: u32) -> (i64, i64) {
+        let r = i64::from(shifted) - self.offset as i64;
+        let giant = (r + self.shift as i64).div_euclid(self.base as i64) * self.base as i64;
+        (r - giant, giant)
+    }
+}
+
+/// One sum of products: those of a giant step of an output ciphertext.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sum {
+    /// Rotation after the sum.
+    pub giant: i64,
+    /// Positions in [`Rotations::inputs`].
+    pub terms: Vec<u32>,
+}
+
+/// The rotations and products of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rotations {
+    /// Rotated inputs: (input ciphertext, baby step).
+    pub inputs: Vec<(u32, i64)>,
+    /// Per output ciphertext, its sums by giant step.
+    pub outputs: Vec<Vec<Sum>>,
+}
+
+/// What a map costs in operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Inputs that are cut into digits once for their rotations.
+    pub hoists: usize,
+    /// Rotations of hoisted inputs.
+    pub babies: usize,
+    /// Rotations of sums.
+    pub giants: usize,
+    /// Plaintext products.
+    pub products: usize,
+    /// Rotations that sum partial results, all output ciphertexts together.
+    pub folds: usize,
+    /// Output ciphertexts.
+    pub outputs: usize,
+    /// Different rotation keys.
+    pub keys: usize,
+}
+
+impl Rotations {
+    /// Cuts diagonals into baby and giant steps.
+    #[must_use]
+    pub fn new(diagonals: &[BTreeSet<Diagonal>], split: Split) -> Self {
+        let mut numbers = BTreeMap::new();
+        let mut inputs = Vec::new();
+        let outputs = diagonals
+            .iter()
+            .map(|set| {
+                let mut sums: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
+                for &(i, shifted) in set {
+                    let (baby, giant) = split.cut(shifted);
+                    let number = *numbers.entry((i, baby)).or_insert_with(|| {
+                        inputs.push((i, baby));
+                        inputs.len() as u32 - 1
+                    });
+                    sums.entry(giant).or_default().push(number);
+                }
+                sums.into_iter().map(|(giant, terms)| Sum { giant, terms }).collect()
+            })
+            .collect();
+        Self { inputs, outputs }
+    }
+
+    /// Its operations.
+    #[must_use]
+    pub fn work(&self, folds: &[i64]) -> Work {
+        let hoisted: BTreeSet<u32> = self.inputs.iter().filter(|(_, b)| *b != 0).map(|(i, _)| *i).collect();
+        let babies = self.inputs.iter().filter(|(_, b)| *b != 0);
+        let giants = self.outputs.iter().flatten().filter(|s| s.giant != 0);
+        let steps = babies.clone().map(|(_, b)| *b).chain(giants.clone().map(|s| s.giant)).chain(folds.iter().copied());
+        Work {
+            hoists: hoisted.len(),
+            babies: babies.count(),
+            giants: giants.clone().count(),
+            products: self.outputs.iter().flatten().map(|s| s.terms.len()).sum(),
+            folds: folds.len() * self.outputs.len(),
+            outputs: self.outputs.len(),
+            keys: steps.collect::<BTreeSet<_>>().len(),
+        }
+    }
+}

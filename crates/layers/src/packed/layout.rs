@@ -1,0 +1,139 @@
+//! Where the elements of a tensor stand: ciphertexts and slots.
+
+/// No element.
+pub const EMPTY: u32 = u32::MAX;
+
+/// A regular arrangement: blocks of a power of two slots, each with a grid of `cols` columns; a channel's element
+/// (y, x) stands at grid position (y gap + py, x gap + px) of its block for its phase (py, px).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Rows of the grid.
+    pub rows: usize,
+    /// Columns of the grid: rotation by `cols` goes one row down.
+    pub cols: usize,
+    /// Slots of a block, a power of two of at least rows cols.
+    pub block: usize,
+    /// Distance of neighbours.
+    pub gap: [usize; 2],
+    /// At most this many channels a ciphertext (0: as many as fit).
+    pub limit: usize,
+}
+
+impl Grid {
+    /// The smallest grid for h x w elements.
+    #[must_use]
+    pub fn compact(h: usize, w: usize, limit: usize) -> Self {
+        Self { rows: h, cols: w, block: (h * w).next_power_of_two(), gap: [1, 1], limit }
+    }
+}
+
+/// Elements in slots. Slots of no element hold zero or a polynomial's constant, never anything unbounded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Per ciphertext, the element of each slot or [`EMPTY`].
+    pub cts: Vec<Vec<u32>>,
+    /// Per element, its places (ciphertext, slot), at least one.
+    pub places: Vec<Vec<(u32, u32)>>,
+    /// The content repeats after this many slots (a power of two, at most the slots).
+    pub period: usize,
+    /// How it was made.
+    pub grid: Option<Grid>,
+}
+
+impl Layout {
+    fn new(elements: usize, cts: Vec<Vec<u32>>, grid: Option<Grid>) -> Self {
+        let mut places = vec![Vec::new(); elements];
+        for (c, slots) in cts.iter().enumerate() {
+            for (s, &e) in slots.iter().enumerate() {
+                if e != EMPTY {
+                    places[e as usize].push((c as u32, s as u32));
+                }
+            }
+        }
+        let slots = cts.first().map_or(1, Vec::len);
+        let mut period = slots;
+        while period > 1 && cts.iter().all(|c| (0..slots).all(|s| c[s] == c[(s + period / 2) % slots])) {
+            period /= 2;
+        }
+        Self { cts, places, period, grid }
+    }
+
+    /// Channels in blocks and phases of a grid; `None` when an element falls outside of it. Channels go to
+    /// blocks first, then phases, then ciphertexts; spare blocks hold copies.
+    #[must_use]
+    pub fn on_grid(slots: usize, [c, h, w]: [usize; 3], grid: Grid) -> Option<Self> {
+        let Grid { rows, cols, block, gap: [gy, gx], limit } = grid;
+        if block > slots || rows * cols > block || (h - 1) * gy >= rows || (w - 1) * gx >= cols {
+            return None;
+        }
+        let phases: Vec<(usize, usize)> = (0..gy)
+            .flat_map(|py| (0..gx).map(move |px| (py, px)))
+            .filter(|(py, px)| (h - 1) * gy + py < rows && (w - 1) * gx + px < cols)
+            .collect();
+        let blocks = slots / block;
+        let capacity = match limit {
+            0 => blocks * phases.len(),
+            some => some.min(blocks * phases.len()),
+        };
+        let count = c.div_ceil(capacity);
+        // Fewer channels than blocks: copies in the spare blocks, at a distance that is a power of two.
+        let stride = if count == 1 && limit == 0 { c.next_power_of_two().min(blocks) } else { blocks };
+        let mut cts = vec![vec![EMPTY; slots]; count];
+        for z in 0..c {
+            let (ct, within) = (z / capacity, z % capacity);
+            let (b, (py, px)) = (within % stride, phases[within / stride]);
+            for copy in (b..blocks).step_by(stride) {
+                for y in 0..h {
+                    for x in 0..w {
+                        let slot = copy * block + (y * gy + py) * cols + x * gx + px;
+                        cts[ct][slot] = ((z * h + y) * w + x) as u32;
+                    }
+                }
+            }
+        }
+        Some(Self::new(c * h * w, cts, Some(grid)))
+    }
+
+    /// Elements one after the other, repeated at a distance that is a power of two.
+    #[must_use]
+    pub fn flat(slots: usize, elements: usize) -> Self {
+        let period = elements.next_power_of_two().min(slots);
+        let cts = (0..elements.div_ceil(slots))
+            .map(|c| {
+                (0..slots)
+                    .map(|s| c * slots + s % period)
+                    .map(|e| if e < elements { e as u32 } else { EMPTY })
+                    .collect()
+            })
+            .collect();
+        Self::new(elements, cts, None)
+    }
+
+    /// Elements one after the other, repeated at distance `period`, a power of two of at least the elements.
+    #[must_use]
+    pub fn padded(slots: usize, elements: usize, period: usize) -> Self {
+        let element = |s: usize| if s % period < elements { (s % period) as u32 } else { EMPTY };
+        Self::new(elements, vec![(0..slots).map(element).collect()], None)
+    }
+
+    /// Slots of a ciphertext.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.cts.first().map_or(0, Vec::len)
+    }
+
+    /// Slot values of every ciphertext.
+    #[must_use]
+    pub fn fill(&self, values: &[f64]) -> Vec<Vec<f64>> {
+        let one = |slots: &Vec<u32>| {
+            slots.iter().map(|&e| if e == EMPTY { 0.0 } else { values[e as usize] }).collect()
+        };
+        self.cts.iter().map(one).collect()
+    }
+
+    /// Elements from slot values of every ciphertext.
+    #[must_use]
+    pub fn read(&self, slots: &[Vec<f64>]) -> Vec<f64> {
+        self.places.iter().map(|p| slots[p[0].0 as usize][p[0].1 as usize]).collect()
+    }
+}

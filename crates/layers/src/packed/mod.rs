@@ -1,0 +1,33 @@
+//! One image under RNS-CKKS with rotations: polynomial networks without interaction (`docs/packed.md`).
+//!
+//! [`PackedSpec`] -> [`Network`] -> [`Circuit`] (ring degree, primes, layouts, methods, rotation keys, predicted operations and
+//! errors). A [`Client`] makes keys, encrypts an image and decrypts the result; a [`Server`] encodes the weights once and
+//! evaluates. Papers: Zhu et al. (SEAL against OpenFHE), Juvekar et al. (hybrid diagonals), Halevi and Shoup (CRYPTO
+//! 2018: baby and giant steps, hoisting), Lee et al. (ICML 2022: several channels a ciphertext, gaps after strides).
+
+mod circuit;
+mod client;
+mod compile;
+mod cost;
+mod diagonals;
+mod error;
+mod layout;
+mod machine;
+mod plan;
+mod server;
+mod simulate;
+mod spec;
+
+pub use circuit::{LinearOp, Method, Op, Program, Upload, Value};
+pub use client::{Client, EvaluationKeys};
+pub use compile::{Circuit, Options, Packing, Report};
+pub use cost::Counts;
+pub use diagonals::Work;
+pub use error::PackedError;
+pub use layout::{Grid, Layout};
+pub use server::{Server, StepTrace, Trace};
+pub use simulate::Outcome;
+pub use spec::{horner, Linear, Network, PackedSpec, Step, StepSpec, Tensor, TensorSpec, MAX_DEGREE};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,336 @@
+//! The server's half: encoded weights, evaluation.
+
+use super::circuit::{LinearOp, Op};
+use super::client::EvaluationKeys;
+use super::compile::{encode_bias, encode_rows, Circuit};
+use super::cost::Counts;
+use super::machine::{run, Machine};
+use super::simulate::Simulator;
+use super::PackedError;
+use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::{Ciphertext, Encoder, Evaluator, PlainRows, Plaintext};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One linear operation's plaintexts.
+struct Prepared {
+    /// Per output ciphertext; empty when they are encoded again for every image.
+    rows: Vec<PlainRows>,
+    bias: Vec<Plaintext>,
+    /// Scale of the input, which the weights' scale completes.
+    input_scale: f64,
+}
+
+/// Time and figures of one step.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct StepTrace {
+    /// Name of the step.
+    pub name: String,
+    /// Seconds.
+    pub seconds: f64,
+    /// Level of the result.
+    pub level: usize,
+    /// log2 of its scale.
+    pub scale_bits: f64,
+    /// Error bound of the result that its ciphertexts carry, in its units.
+    pub error_bound: f64,
+}
+
+/// What an evaluation did.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Trace {
+    /// Per step.
+    pub steps: Vec<StepTrace>,
+    /// Operations, counted.
+    pub counts: Counts,
+}
+
+/// Holds the weights, encoded for a circuit.
+pub struct Server {
+    circuit: Arc<Circuit>,
+    encoder: Encoder,
+    evaluator: Evaluator,
+    prepared: BTreeMap<usize, Prepared>,
+}
+
+impl Server {
+    /// Encodes the weights, once for all images (or only the biases, where the circuit is told to save memory).
+    ///
+    /// # Errors
+    /// [`PackedError::Ckks`] when a weight cannot be encoded.
+    pub fn new(circuit: &Arc<Circuit>) -> Result<Self, PackedError> {
+        let encoder = Encoder::new(circuit.params());
+        let scales = input_scales(circuit)?;
+        let mut prepared = BTreeMap::new();
+        for (at, op) in circuit.program().ops.iter().enumerate() {
+            let Op::Linear(linear) = op else { continue };
+            let input_scale = scales[at];
+            let bias = encode_bias(circuit, linear, output_scale(circuit, linear, input_scale), &encoder)?;
+            let rows = if circuit.keeps_plaintexts() {
+                (0..linear.rotations.outputs.len())
+                    .map(|ct| encode_rows(circuit, linear, ct, input_scale, &encoder))
+                    .collect::<Result<_, _>>()?
+            } else {
+                Vec::new()
+            };
+            prepared.insert(at, Prepared { rows, bias, input_scale });
+        }
+        Ok(Self { circuit: circuit.clone(), encoder, evaluator: Evaluator::new(circuit.params()), prepared })
+    }
+
+    /// Bytes of the encoded weights held.
+    #[must_use]
+    pub fn plaintext_bytes(&self) -> u64 {
+        self.prepared.values().flat_map(|p| &p.rows).map(|r| r.bytes() as u64).sum()
+    }
+
+    /// Evaluates the network on an image's ciphertexts, with the threads of the current pool.
+    ///
+    /// # Errors
+    /// [`PackedError::Message`] for a wrong number of ciphertexts, [`PackedError::Ckks`] for foreign or unfit ones.
+    pub fn evaluate(
+        &self,
+        uploads: Vec<Ciphertext>,
+        keys: &EvaluationKeys,
+        prg: &mut Prg,
+    ) -> Result<(Vec<Ciphertext>, Trace), PackedError> {
+        let program = self.circuit.program();
+        if uploads.len() != program.uploads.len() {
+            return Err(PackedError::Message {
+                what: "the image",
+                expected: program.uploads.len(),
+                got: uploads.len(),
+            });
+        }
+        let mut worker = Worker {
+            server: self,
+            keys,
+            counts: Counts { encryptions: uploads.len(), ..Counts::default() },
+            steps: Vec::new(),
+            since: Instant::now(),
+        };
+        let mut answer = run(&mut worker, program, uploads)?;
+        worker.counts.decryptions = answer.len();
+        if self.circuit.options.hide_weights {
+            answer = self.hide(&answer, keys, prg)?;
+        }
+        let trace = Trace { steps: worker.steps, counts: worker.counts };
+        Ok((answer, trace))
+    }
+
+    fn hide(
+        &self,
+        answer: &[Ciphertext],
+        keys: &EvaluationKeys,
+        prg: &mut Prg,
+    ) -> Result<Vec<Ciphertext>, PackedError> {
+        let Some(public) = &keys.public else {
+            return Err(PackedError::Message { what: "the public key", expected: 1, got: 0 });
+        };
+        answer.iter().map(|c| Ok(public.hide(c, None, prg)?)).collect()
+    }
+}
+
+/// Scale of the result of a linear operation, as its rescaling leaves it.
+fn output_scale(circuit: &Circuit, op: &LinearOp, input_scale: f64) -> f64 {
+    let q = circuit.params().data_prime(op.level - 1) as f64;
+    let plain = op.scale * q / input_scale;
+    input_scale * plain / q
+}
+
+/// The scale of every linear operation's input, by simulation.
+fn input_scales(circuit: &Circuit) -> Result<Vec<f64>, PackedError> {
+    let program = circuit.program();
+    let mut simulator = Simulator::new(circuit.params());
+    let mut uploads = Vec::new();
+    for u in &program.uploads {
+        let value = &program.values[u.value];
+        uploads.push(simulator.fresh(value.level, program.scale, value.bound));
+    }
+    simulator.watch = Some(Vec::new());
+    run(&mut simulator, program, uploads)?;
+    let mut scales = vec![0.0; program.ops.len()];
+    for (at, scale) in simulator.watch.unwrap_or_default() {
+        scales[at] = scale;
+    }
+    Ok(scales)
+}
+
+struct Worker<'a> {
+    server: &'a Server,
+    keys: &'a EvaluationKeys,
+    counts: Counts,
+    steps: Vec<StepTrace>,
+    since: Instant,
+}
+
+impl Worker<'_> {
+    fn evaluator(&self) -> &Evaluator {
+        &self.server.evaluator
+    }
+
+    /// The rotated inputs of a linear operation.
+    fn babies(&mut self, op: &LinearOp, inputs: &[Ciphertext]) -> Result<Vec<Ciphertext>, PackedError> {
+        let evaluator = self.evaluator().clone();
+        let keys = &self.keys.rotations;
+        let list = &op.rotations.inputs;
+        let mut hoisted = BTreeMap::new();
+        for (i, baby) in list {
+            if *baby != 0 && !hoisted.contains_key(i) {
+                hoisted.insert(*i, evaluator.hoist(&inputs[*i as usize])?);
+                self.counts.hoists += 1;
+            }
+        }
+        self.counts.hoisted_rotations += list.iter().filter(|x| x.1 != 0).count();
+        list.par_iter()
+            .map(|(i, baby)| {
+                let c = &inputs[*i as usize];
+                match hoisted.get(i) {
+                    Some(digits) if *baby != 0 => {
+                        let element = hushnet_rlwe::ckks::Galois::Rotate(*baby);
+                        Ok(evaluator.apply_hoisted(c, digits, element, keys)?)
+                    }
+                    _ => Ok(c.clone()),
+                }
+            })
+            .collect()
+    }
+
+    fn output(
+        &self,
+        at: usize,
+        op: &LinearOp,
+        ct: usize,
+        babies: &[&Ciphertext],
+    ) -> Result<(Ciphertext, Counts), PackedError> {
+        let mut counts = Counts::default();
+        let evaluator = self.evaluator();
+        let prepared = &self.server.prepared[&at];
+        let fresh;
+        let rows = match prepared.rows.get(ct) {
+            Some(rows) => rows,
+            None => {
+                fresh =
+                    encode_rows(&self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
+                &fresh
+            }
+        };
+        counts.plain_products += rows.terms();
+        let sums = evaluator.plain_sums(babies, rows)?;
+        let terms: Vec<(i64, Ciphertext)> =
+            op.rotations.outputs[ct].iter().map(|s| s.giant).zip(sums).collect();
+        counts.giant_rotations += terms.iter().filter(|t| t.0 != 0).count();
+        let mut c = evaluator.rotate_sum_rescale(&terms, op.bound, &self.keys.rotations)?;
+        counts.rescalings += 1;
+        for &fold in &op.folds {
+            let turned = evaluator.rotate(&c, fold, &self.keys.rotations)?;
+            counts.fold_rotations += 1;
+            evaluator.add_assign(&mut c, &turned)?;
+            c = c.with_bound(op.bound)?;
+        }
+        if let Some(bias) = prepared.bias.get(ct) {
+            c = evaluator.add_plain(&c, bias)?;
+        }
+        Ok((c, counts))
+    }
+}
+
+impl Machine for Worker<'_> {
+    type C = Ciphertext;
+
+    fn prime(&self, i: usize) -> f64 {
+        self.evaluator().params().data_prime(i) as f64
+    }
+    fn scale(&self, c: &Ciphertext) -> f64 {
+        c.scale()
+    }
+    fn level(&self, c: &Ciphertext) -> usize {
+        c.level().get()
+    }
+    fn is_product(&self, c: &Ciphertext) -> bool {
+        c.parts().len() == 3
+    }
+    fn bounded(&mut self, c: Ciphertext, bound: f64) -> Result<Ciphertext, PackedError> {
+        Ok(c.with_bound(bound)?)
+    }
+    fn drop_to(&mut self, c: &Ciphertext, level: usize) -> Result<Ciphertext, PackedError> {
+        if c.level().get() == level {
+            return Ok(c.clone());
+        }
+        Ok(self.evaluator().drop_to(c, self.evaluator().params().level(level)?)?)
+    }
+    fn add_constant(&mut self, c: &Ciphertext, v: f64) -> Result<Ciphertext, PackedError> {
+        let w = self.server.encoder.encode_scalar(v, c.level(), c.scale())?;
+        Ok(self.evaluator().add_scalar(c, &w)?)
+    }
+    fn mul_constant(&mut self, c: &Ciphertext, v: f64, scale: f64) -> Result<Ciphertext, PackedError> {
+        self.counts.constant_products += 1;
+        let w = self.server.encoder.encode_scalar(v, c.level(), scale)?;
+        Ok(self.evaluator().mul_scalar(c, &w)?)
+    }
+    fn relabel(&mut self, c: Ciphertext, v: f64) -> Result<Ciphertext, PackedError> {
+        let c = if v < 0.0 { self.evaluator().neg(&c)? } else { c };
+        Ok(self.evaluator().relabel(c, v.abs())?)
+    }
+    fn add(&mut self, a: &Ciphertext, b: &Ciphertext) -> Result<Ciphertext, PackedError> {
+        Ok(self.evaluator().add(a, b)?)
+    }
+    fn square(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {
+        self.counts.ciphertext_products += 1;
+        Ok(self.evaluator().square(c)?)
+    }
+    fn mul(&mut self, a: &Ciphertext, b: &Ciphertext) -> Result<Ciphertext, PackedError> {
+        self.counts.ciphertext_products += 1;
+        Ok(self.evaluator().mul(a, b)?)
+    }
+    fn rescale(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {
+        if self.is_product(c) {
+            self.counts.relinearisations += 1;
+            return Ok(self.evaluator().relinearise_rescale(c, &self.keys.relinearise)?);
+        }
+        self.counts.rescalings += 1;
+        Ok(self.evaluator().rescale(c)?)
+    }
+
+    fn linear(
+        &mut self,
+        at: usize,
+        op: &LinearOp,
+        inputs: Vec<Ciphertext>,
+    ) -> Result<Vec<Ciphertext>, PackedError> {
+        let mut dropped = Vec::with_capacity(inputs.len());
+        for c in inputs {
+            dropped.push(if c.level().get() == op.level { c } else { self.drop_to(&c, op.level)? });
+        }
+        let babies = self.babies(op, &dropped)?;
+        let babies: Vec<&Ciphertext> = babies.iter().collect();
+        let this = &*self;
+        let results = (0..op.rotations.outputs.len())
+            .into_par_iter()
+            .map(|ct| this.output(at, op, ct, &babies))
+            .collect::<Result<Vec<_>, PackedError>>()?;
+        let mut out = Vec::with_capacity(results.len());
+        for (c, counts) in results {
+            self.counts.plain_products += counts.plain_products;
+            self.counts.giant_rotations += counts.giant_rotations;
+            self.counts.fold_rotations += counts.fold_rotations;
+            self.counts.rescalings += counts.rescalings;
+            out.push(c);
+        }
+        Ok(out)
+    }
+
+    fn done(&mut self, at: usize, outputs: &[Ciphertext]) {
+        let op = &self.server.circuit.program().ops[at];
+        self.steps.push(StepTrace {
+            name: op.name().to_owned(),
+            seconds: self.since.elapsed().as_secs_f64(),
+            level: outputs[0].level().get(),
+            scale_bits: outputs[0].scale().log2(),
+            error_bound: outputs.iter().map(Ciphertext::error_bound).fold(0.0, f64::max),
+        });
+        self.since = Instant::now();
+    }
+}

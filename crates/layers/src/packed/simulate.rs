@@ -1,0 +1,316 @@
+//! The circuit on level, scale, bound and error alone.
+
+use super::circuit::LinearOp;
+use super::cost::Counts;
+use super::machine::Machine;
+use super::PackedError;
+use hushnet_rlwe::batch::TAIL;
+use hushnet_rlwe::ckks::{CkksError, CkksParams, Level, SCALE_TOLERANCE};
+use std::collections::BTreeMap;
+
+/// What is known of a ciphertext before there is one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shadow {
+    /// Level.
+    pub level: usize,
+    /// Scale.
+    pub scale: f64,
+    /// Bound of the message.
+    pub bound: f64,
+    /// Three parts.
+    pub product: bool,
+    /// sd bound of slot errors whatever their dependence (`docs/ckks.md`), ring units.
+    pub worst: f64,
+    /// sd of slot errors taken as independent, for average keys.
+    pub typical: f64,
+}
+
+/// A summary of one operation's result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Level of the result.
+    pub level: usize,
+    /// log2 of its scale.
+    pub scale_bits: f64,
+    /// Error that no slot exceeds but with probability 2^-40, in units of the values.
+    pub worst: f64,
+    /// `TAIL` times the typical deviation.
+    pub typical: f64,
+}
+
+/// Predicts.
+pub struct Simulator<'a> {
+    params: &'a CkksParams,
+    /// Operations so far.
+    pub counts: Counts,
+    /// Highest level at which every rotation is used.
+    pub rotations: BTreeMap<i64, usize>,
+    /// Highest level of any key switch.
+    pub key_level: usize,
+    /// Per operation, its result.
+    pub outcomes: Vec<Outcome>,
+    /// When set, collects the scale of every linear operation's input.
+    pub watch: Option<Vec<(usize, f64)>>,
+    /// Most ciphertext words held at once by a linear operation.
+    pub words: usize,
+}
+
+impl<'a> Simulator<'a> {
+    /// For parameters that need not be secure.
+    #[must_use]
+    pub fn new(params: &'a CkksParams) -> Self {
+        Self {
+            params,
+            counts: Counts::default(),
+            rotations: BTreeMap::new(),
+            key_level: 0,
+            outcomes: Vec::new(),
+            watch: None,
+            words: 0,
+        }
+    }
+
+    /// A fresh encryption.
+    #[must_use]
+    pub fn fresh(&mut self, level: usize, scale: f64, bound: f64) -> Shadow {
+        self.counts.encryptions += 1;
+        let noise = self.params.noise();
+        let sd = noise.fresh().hypot(noise.rounding() + noise.transform(bound * scale));
+        Shadow { level, scale, bound, product: false, worst: sd, typical: sd }
+    }
+
+    /// Ratio of average to worst slot norms of keys.
+    fn average(&self) -> f64 {
+        let n = self.params.ring_degree() as f64;
+        1.0 / ((n / 2.0).ln() + hushnet_rlwe::ckks::noise::KEY_SLACK).sqrt()
+    }
+
+    fn level_of(&self, level: usize) -> Result<Level, PackedError> {
+        Ok(self.params.level(level)?)
+    }
+
+    fn capacity(&self, c: Shadow) -> Result<Shadow, PackedError> {
+        let modulus_bits = self.params.modulus_bits(self.level_of(c.level)?);
+        if !(c.scale.is_finite() && c.scale >= 1.0) {
+            return Err(CkksError::BadScale.into());
+        }
+        if c.bound.log2() + c.scale.log2() >= modulus_bits - 1.0 {
+            return Err(CkksError::Capacity {
+                value_bits: c.bound.log2(),
+                scale_bits: c.scale.log2(),
+                modulus_bits,
+                level: c.level,
+            }
+            .into());
+        }
+        Ok(c)
+    }
+
+    /// Adds the errors of a key switch at a level (before rounding).
+    fn switching(&mut self, level: usize) -> Result<(f64, f64), PackedError> {
+        self.key_level = self.key_level.max(level);
+        let sd = self.params.switching_noise(self.level_of(level)?)?;
+        Ok((sd, sd * self.average()))
+    }
+
+    fn rounding(&self) -> (f64, f64) {
+        let sd = self.params.noise().part_rounding(2);
+        (sd, sd * self.average())
+    }
+
+    fn rotation(&mut self, steps: i64, level: usize) {
+        let steps = steps.rem_euclid(self.params.slots() as i64);
+        let known = self.rotations.entry(steps).or_insert(0);
+        *known = (*known).max(level);
+    }
+
+    fn product(&self, a: &Shadow, b: &Shadow) -> Result<Shadow, PackedError> {
+        let noise = self.params.noise();
+        let (ra, rb) = (a.bound * a.scale, b.bound * b.scale);
+        self.capacity(Shadow {
+            level: a.level.min(b.level),
+            scale: a.scale * b.scale,
+            bound: a.bound * b.bound,
+            product: true,
+            worst: noise.product((ra, a.worst), (rb, b.worst)),
+            typical: noise.product((ra, a.typical), (rb, b.typical)),
+        })
+    }
+}
+
+impl Machine for Simulator<'_> {
+    type C = Shadow;
+
+    fn prime(&self, i: usize) -> f64 {
+        self.params.data_prime(i) as f64
+    }
+    fn scale(&self, c: &Shadow) -> f64 {
+        c.scale
+    }
+    fn level(&self, c: &Shadow) -> usize {
+        c.level
+    }
+    fn is_product(&self, c: &Shadow) -> bool {
+        c.product
+    }
+    fn bounded(&mut self, c: Shadow, bound: f64) -> Result<Shadow, PackedError> {
+        self.capacity(Shadow { bound, ..c })
+    }
+    fn drop_to(&mut self, c: &Shadow, level: usize) -> Result<Shadow, PackedError> {
+        if c.level < level {
+            return Err(CkksError::LevelTooLow { what: "a value", got: c.level, needed: level }.into());
+        }
+        self.capacity(Shadow { level, ..*c })
+    }
+    fn add_constant(&mut self, c: &Shadow, v: f64) -> Result<Shadow, PackedError> {
+        self.capacity(Shadow { bound: c.bound + v.abs(), worst: c.worst + 0.5, typical: c.typical + 0.5, ..*c })
+    }
+    fn mul_constant(&mut self, c: &Shadow, v: f64, scale: f64) -> Result<Shadow, PackedError> {
+        self.counts.constant_products += 1;
+        let (size, ring) = (v.abs() * scale, c.bound * c.scale);
+        let grown = |sd: f64| sd * (size + 0.5) + ring * 0.5;
+        let out = Shadow {
+            scale: c.scale * scale,
+            bound: c.bound * v.abs(),
+            worst: grown(c.worst),
+            typical: grown(c.typical),
+            ..*c
+        };
+        if scale < 1.0 {
+            return Err(CkksError::BadScale.into());
+        }
+        self.capacity(out)
+    }
+    fn relabel(&mut self, c: Shadow, v: f64) -> Result<Shadow, PackedError> {
+        self.capacity(Shadow { scale: c.scale / v.abs(), bound: c.bound * v.abs(), ..c })
+    }
+    fn add(&mut self, a: &Shadow, b: &Shadow) -> Result<Shadow, PackedError> {
+        let off = (a.scale / b.scale - 1.0).abs();
+        if off > SCALE_TOLERANCE {
+            let (left, right) = (a.scale.log2(), b.scale.log2());
+            return Err(CkksError::ScaleMismatch { left, right, missing: (left - right).abs() }.into());
+        }
+        self.capacity(Shadow {
+            level: a.level.min(b.level),
+            scale: a.scale,
+            bound: a.bound + b.bound,
+            product: a.product || b.product,
+            worst: a.worst + b.worst + off * b.bound * b.scale,
+            typical: a.typical.hypot(b.typical) + off * b.bound * b.scale,
+        })
+    }
+    fn square(&mut self, c: &Shadow) -> Result<Shadow, PackedError> {
+        self.counts.ciphertext_products += 1;
+        self.product(c, c)
+    }
+    fn mul(&mut self, a: &Shadow, b: &Shadow) -> Result<Shadow, PackedError> {
+        self.counts.ciphertext_products += 1;
+        self.product(a, b)
+    }
+    fn rescale(&mut self, c: &Shadow) -> Result<Shadow, PackedError> {
+        if c.level < 2 {
+            return Err(CkksError::NoLevelLeft.into());
+        }
+        let q = self.prime(c.level - 1);
+        let rounding = self.rounding();
+        let (mut worst, mut typical) = (c.worst, c.typical);
+        if c.product {
+            self.counts.relinearisations += 1;
+            let added = self.switching(c.level)?;
+            (worst, typical) = (worst.hypot(added.0), typical.hypot(added.1));
+        } else {
+            self.counts.rescalings += 1;
+        }
+        Ok(Shadow {
+            level: c.level - 1,
+            scale: c.scale / q,
+            product: false,
+            worst: (worst / q).hypot(rounding.0),
+            typical: (typical / q).hypot(rounding.1),
+            ..*c
+        })
+    }
+
+    fn linear(&mut self, at: usize, op: &LinearOp, inputs: Vec<Shadow>) -> Result<Vec<Shadow>, PackedError> {
+        if let Some(list) = &mut self.watch {
+            list.push((at, inputs[0].scale));
+        }
+        let level = op.level;
+        let input = inputs.iter().fold(inputs[0], |a, c| Shadow {
+            worst: a.worst.max(c.worst),
+            typical: a.typical.max(c.typical),
+            bound: a.bound.max(c.bound),
+            ..a
+        });
+        let input = self.drop_to(&input, level)?;
+        let q = self.prime(level - 1);
+        let rounding = self.rounding();
+        let work = op.rotations.work(&op.folds);
+        self.counts.hoists += work.hoists;
+        self.counts.hoisted_rotations += work.babies;
+        self.counts.giant_rotations += work.giants;
+        self.counts.plain_products += work.products;
+        self.counts.fold_rotations += work.folds;
+        self.counts.rescalings += work.outputs;
+        let (mut worst, mut typical) = (input.worst, input.typical);
+        if work.babies > 0 {
+            let added = self.switching(level)?;
+            worst = worst.hypot(added.0).hypot(rounding.0);
+            typical = typical.hypot(added.1).hypot(rounding.1);
+        }
+        let babies: Vec<i64> = op.rotations.inputs.iter().map(|x| x.1).filter(|b| *b != 0).collect();
+        babies.into_iter().for_each(|b| self.rotation(b, level));
+        let mut out = Vec::with_capacity(op.rotations.outputs.len());
+        let plain_scale = op.scale * q / input.scale;
+        let noise = self.params.noise();
+        let encoding = noise.rounding() + noise.transform(op.largest * plain_scale);
+        let ring = input.bound * input.scale;
+        for sums in &op.rotations.outputs {
+            let terms: usize = sums.iter().map(|s| s.terms.len()).sum();
+            let giants = sums.iter().filter(|s| s.giant != 0).count();
+            let mut own = [worst, typical].map(|sd| (terms as f64).sqrt() * (ring + TAIL * sd) * encoding);
+            if giants > 0 {
+                let added = self.switching(level)?;
+                let count = (giants as f64).sqrt();
+                own = [own[0].hypot(added.0 * count), own[1].hypot(added.1 * count)];
+            }
+            sums.iter().filter(|s| s.giant != 0).for_each(|s| self.rotation(s.giant, level));
+            let mut own = [(own[0] / q).hypot(rounding.0), (own[1] / q).hypot(rounding.1)];
+            for &fold in &op.folds {
+                let added = self.switching(level - 1)?;
+                self.rotation(fold, level - 1);
+                own[0] = 2.0 * own[0] + added.0.hypot(rounding.0);
+                own[1] = (2f64.sqrt() * own[1]).hypot(added.1).hypot(rounding.1);
+            }
+            let gain = plain_scale / q;
+            out.push(Shadow {
+                level: level - 1,
+                scale: input.scale * plain_scale / q,
+                bound: op.bound,
+                product: false,
+                worst: op.norms.0 * gain * worst + own[0] + noise.rounding(),
+                typical: (op.norms.1 * gain * typical).hypot(own[1]).hypot(noise.rounding()),
+            });
+        }
+        let held = (op.rotations.inputs.len() * 2 + op.rotations.outputs.iter().map(|o| o.len() * 2).max().unwrap_or(0))
+            * level
+            * self.params.ring_degree();
+        self.words = self.words.max(held);
+        Ok(out)
+    }
+
+    fn done(&mut self, at: usize, outputs: &[Shadow]) {
+        debug_assert_eq!(at, self.outcomes.len());
+        let c = outputs.iter().copied().fold(outputs[0], |a, c| Shadow {
+            worst: a.worst.max(c.worst),
+            typical: a.typical.max(c.typical),
+            ..a
+        });
+        self.outcomes.push(Outcome {
+            level: c.level,
+            scale_bits: c.scale.log2(),
+            worst: TAIL * c.worst / c.scale,
+            typical: TAIL * c.typical / c.scale,
+        });
+    }
+}

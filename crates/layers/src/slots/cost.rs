@@ -1,0 +1,96 @@
+//! What a method costs for a layer: a row for a planner.
+
+use super::{Layout, Method, SlotError};
+use crate::batch::Geometry;
+use hushnet_rlwe::bfv::{self, BfvParams, Counts};
+
+/// Operations, traffic, memory and noise of a layer for one image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearCost {
+    /// The method.
+    pub method: Method,
+    /// Ring degree N.
+    pub ring_degree: usize,
+    /// Homomorphic operations of the server.
+    pub counts: Counts,
+    /// Ciphertexts up and down.
+    pub ciphers: (usize, usize),
+    /// Bytes of all requests.
+    pub bytes_up: usize,
+    /// Bytes of all answers.
+    pub bytes_down: usize,
+    /// Messages one after the other: a request and its answer.
+    pub rounds: usize,
+    /// Galois keys, and their bytes: sent once a session, for all layers that use them.
+    pub keys: (usize, usize),
+    /// Bytes of the weights in evaluation form (streamed: none).
+    pub weight_bytes: usize,
+    /// Bytes of the ciphertexts that live at once, roughly.
+    pub working_bytes: usize,
+    /// log2 of the norm of the predicted noise, and of the largest that the flooding hides.
+    pub noise_bits: (f64, f64),
+    /// Whether answers are exact and hidden with 40 bits.
+    pub feasible: bool,
+}
+
+/// The row of a method under parameters. The counts are exact, as are all bytes.
+///
+/// # Errors
+/// What [`Layout::new`] refuses.
+pub fn cost(geometry: &Geometry, method: Method, params: &BfvParams) -> Result<LinearCost, SlotError> {
+    let layout = Layout::new(geometry, method, params.ring_degree())?;
+    let n = params.ring_degree();
+    let noise = layout.noise(params.spec()).plus(bfv::noise::rerandomising(n));
+    let (up, down) = (layout.tiles() * layout.inputs(), layout.tiles() * layout.outputs());
+    let keys = layout.turns().len();
+    let counts = layout.counts();
+    let cipher = 2 * params.weight_bytes();
+    let switching = params.spec().switches() || keys == 0;
+    Ok(LinearCost {
+        method,
+        ring_degree: n,
+        counts,
+        ciphers: (up, down),
+        bytes_up: up * params.request_len(),
+        bytes_down: down * params.answer_len(),
+        rounds: 2,
+        keys: (keys, keys * params.galois_key_len()),
+        weight_bytes: layout.terms().len() * params.weight_bytes(),
+        working_bytes: cipher
+            * (layout.inputs() + layout.outputs() + counts.hst_perm as usize / layout.tiles()),
+        noise_bits: (noise.norm_bound(n).log2(), params.hidden_norm().log2()),
+        feasible: switching && params.holds(&noise),
+    })
+}
+
+/// The cheapest 128-bit parameters that hold a method's noise, shares being modulo `plain_modulus`.
+///
+/// # Errors
+/// [`bfv::BfvError::NoParameters`] when none do, what [`Layout::new`] refuses.
+pub fn choose(geometry: &Geometry, method: Method, plain_modulus: u64) -> Result<BfvParams, SlotError> {
+    let layouts: Vec<(usize, Layout)> = [4096, 8192, 16384]
+        .into_iter()
+        .filter_map(|n| Some((n, Layout::new(geometry, method, n).ok()?)))
+        .collect();
+    if layouts.is_empty() {
+        Layout::new(geometry, method, 16384)?;
+    }
+    // Whether anything is permuted can depend on the number of slots.
+    let find = |n: usize| layouts.iter().find(|(m, _)| *m == n).map(|(_, l)| l);
+    let mut turns = std::collections::BTreeMap::new();
+    for (n, layout) in &layouts {
+        turns.insert(*n, !layout.turns().is_empty());
+    }
+    let mut last = None;
+    for rotations in [false, true] {
+        let chosen = bfv::choose(plain_modulus, rotations, |spec| match find(spec.ring_degree) {
+            Some(layout) if turns.get(&spec.ring_degree) == Some(&rotations) => layout.noise(spec),
+            _ => bfv::Noise::flat(spec.ring_degree, f64::INFINITY),
+        });
+        match chosen {
+            Ok(params) => return Ok(params),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(last.map_or(SlotError::Kind { method, what: "other" }, SlotError::from))
+}

@@ -1,0 +1,181 @@
+//! What shares are added up modulo.
+
+use crate::error::{MpcError, Result};
+use crate::ring::Ring;
+use crate::Prg;
+
+/// Arithmetic modulo an odd p, 3 <= p < 2^62 (a prime wherever slots are packed; nothing here needs that). Values are
+/// in [0, p) and are read as signed in [-(p-1)/2, (p-1)/2].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OddModulus {
+    p: u64,
+}
+
+impl OddModulus {
+    /// Modulo `p`.
+    ///
+    /// # Errors
+    /// `Parameter` unless p is odd and 3 <= p < 2^62.
+    pub fn new(p: u64) -> Result<Self> {
+        if p < 3 || p.is_multiple_of(2) || p >> 62 != 0 {
+            return Err(MpcError::Parameter { what: "odd modulus", got: p, limit: (1 << 62) - 1 });
+        }
+        Ok(Self { p })
+    }
+
+    /// p.
+    pub const fn value(self) -> u64 {
+        self.p
+    }
+
+    /// ceil(log2 p).
+    pub const fn bits(self) -> u32 {
+        64 - self.p.leading_zeros()
+    }
+
+    /// (p - 1)/2, the largest value.
+    pub const fn half(self) -> u64 {
+        self.p / 2
+    }
+
+    /// v mod p.
+    pub const fn reduce(self, v: u64) -> u64 {
+        v % self.p
+    }
+
+    /// a + b mod p of a, b < p, without branches.
+    pub const fn add(self, a: u64, b: u64) -> u64 {
+        let d = (a + b).wrapping_sub(self.p);
+        d.wrapping_add(self.p & ((d as i64 >> 63) as u64))
+    }
+
+    /// a - b mod p of a, b < p, without branches.
+    pub const fn sub(self, a: u64, b: u64) -> u64 {
+        let d = a.wrapping_sub(b);
+        d.wrapping_add(self.p & ((d as i64 >> 63) as u64))
+    }
+
+    /// The representative in [-(p-1)/2, (p-1)/2].
+    pub const fn signed(self, v: u64) -> i64 {
+        v as i64 - if v > self.half() { self.p as i64 } else { 0 }
+    }
+
+    /// v mod p of a signed integer.
+    pub const fn encode(self, v: i64) -> u64 {
+        v.rem_euclid(self.p as i64) as u64
+    }
+
+    /// A 128-bit uniform string modulo p: off uniform by p/2^128.
+    pub const fn reduce_wide(self, v: u128) -> u64 {
+        (v % self.p as u128) as u64
+    }
+
+    pub(crate) fn check(self, values: &[u64]) -> Result<()> {
+        // Shares are secret, so the error must not tell which one, and every value is looked at.
+        let wrong = values.iter().fold(false, |w, &v| w | (v >= self.p));
+        if wrong {
+            return Err(MpcError::Parameter {
+                what: "share modulo p (one of them)",
+                got: self.p,
+                limit: self.p - 1,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What shares are added up modulo.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Modulus {
+    /// 2^l, 2 <= l <= 62 for garbled circuits.
+    PowerOfTwo(Ring),
+    /// An odd p.
+    Odd(OddModulus),
+}
+
+impl Modulus {
+    /// Bits of a share.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::PowerOfTwo(r) => r.bits(),
+            Self::Odd(p) => p.bits(),
+        }
+    }
+
+    /// a + b of reduced a, b.
+    pub const fn add(self, a: u64, b: u64) -> u64 {
+        match self {
+            Self::PowerOfTwo(r) => r.add(a, b),
+            Self::Odd(p) => p.add(a, b),
+        }
+    }
+
+    /// a - b of reduced a, b.
+    pub const fn sub(self, a: u64, b: u64) -> u64 {
+        match self {
+            Self::PowerOfTwo(r) => r.sub(a, b),
+            Self::Odd(p) => p.sub(a, b),
+        }
+    }
+
+    /// The signed representative.
+    pub const fn signed(self, v: u64) -> i64 {
+        match self {
+            Self::PowerOfTwo(r) => r.signed(v),
+            Self::Odd(p) => p.signed(v),
+        }
+    }
+
+    /// The residue of a signed integer.
+    pub const fn encode(self, v: i64) -> u64 {
+        match self {
+            Self::PowerOfTwo(r) => r.encode(v),
+            Self::Odd(p) => p.encode(v),
+        }
+    }
+
+    /// What is added to a value so that the order of signed values becomes that of residues: 2^(l-1) or (p-1)/2.
+    pub(crate) const fn offset(self) -> u64 {
+        match self {
+            Self::PowerOfTwo(r) => 1 << (r.bits() - 1),
+            Self::Odd(p) => p.half(),
+        }
+    }
+
+    /// The largest and least signed values.
+    pub(crate) const fn range(self) -> (i64, i64) {
+        match self {
+            Self::PowerOfTwo(r) => (-(1 << (r.bits() - 1)), (1 << (r.bits() - 1)) - 1),
+            Self::Odd(p) => (-(p.half() as i64), p.half() as i64),
+        }
+    }
+
+    pub(crate) fn check(self, shares: &[u64]) -> Result<()> {
+        match self {
+            Self::PowerOfTwo(r) if !(2..=62).contains(&r.bits()) => Err(MpcError::Parameter {
+                what: "ring width of a garbled circuit (from 2)",
+                got: r.bits().into(),
+                limit: 62,
+            }),
+            Self::PowerOfTwo(_) => Ok(()),
+            Self::Odd(p) => p.check(shares),
+        }
+    }
+
+    /// Uniform residues.
+    pub(crate) fn random(self, rng: &mut Prg, n: usize) -> Vec<u64> {
+        match self {
+            Self::PowerOfTwo(r) => {
+                let mut v = vec![0; n];
+                rng.words(&mut v);
+                v.iter_mut().for_each(|v| *v = r.reduce(*v));
+                v
+            }
+            Self::Odd(p) => {
+                let mut blocks = vec![0; n];
+                rng.blocks(&mut blocks);
+                blocks.into_iter().map(|b| p.reduce_wide(b)).collect()
+            }
+        }
+    }
+}

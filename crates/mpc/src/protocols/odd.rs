@@ -1,0 +1,192 @@
+//! Shares modulo an odd p: the multiplexer, and the way to and from Z_2^l.
+
+use super::compare::{less_than, less_than_cost, Bits};
+use super::convert::{bit_to_arithmetic, bit_to_arithmetic_cost};
+use super::product::{chunks, Directions, BOTH};
+use crate::bits::{bit, bytes, spread, words};
+use crate::cost::CostModel;
+use crate::error::{check_len, Result};
+use crate::garble::OddModulus;
+use crate::ring::Ring;
+use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
+use crate::{Block, Party, Session};
+
+const STEP: usize = 1024;
+
+/// Shares modulo p of bit*element, as `product::products` has them modulo 2^l: `mine` are this party's elements where it
+/// sends, `bits` its bits where it receives. Pads are 128-bit hashes modulo p.
+fn products(
+    s: &mut Session,
+    n: usize,
+    mine: Option<&[u64]>,
+    bits: Option<&[u64]>,
+    p: OddModulus,
+) -> Result<Vec<u64>> {
+    let mut out = Vec::with_capacity(n);
+    for (at, n) in chunks(n, s.chunk()) {
+        let mine = mine.map(|m| &m[at..at + n]);
+        let bits = bits.map(|b| &b[at / 64..at / 64 + words(n)]);
+        out.extend(pass(s, n, mine, bits, p)?);
+    }
+    Ok(out)
+}
+
+fn pass(
+    s: &mut Session,
+    n: usize,
+    mine: Option<&[u64]>,
+    bits: Option<&[u64]>,
+    p: OddModulus,
+) -> Result<Vec<u64>> {
+    let mut demand = [0; 2];
+    demand[s.party.index()] = if mine.is_some() { n as u64 } else { 0 };
+    demand[s.party.other().index()] = if bits.is_some() { n as u64 } else { 0 };
+    s.ensure(demand)?;
+    let mut chosen = Vec::new();
+    if let Some(b) = bits {
+        let c = received_pads(s, n, &mut chosen, p)?;
+        let d: Vec<u64> = b.iter().zip(&c).map(|(b, c)| b ^ c).collect();
+        send_plane(&mut *s.channel, &d, n)?;
+        s.channel.flush()?;
+    }
+    let mut out = vec![0; n];
+    if let Some(f) = mine {
+        let pads = sent_pads(s, n, p)?;
+        let d = recv_plane(&mut *s.channel, n)?;
+        let mut corrections = vec![0; n];
+        for i in 0..n {
+            let swap = (pads[0][i] ^ pads[1][i]) & bit(&d, i).wrapping_neg();
+            let (a, b) = (pads[0][i] ^ swap, pads[1][i] ^ swap);
+            corrections[i] = p.add(p.sub(a, b), f[i]);
+            out[i] = p.sub(0, a);
+        }
+        send_packed(&mut *s.channel, &corrections, p.bits())?;
+        s.channel.flush()?;
+    }
+    if let Some(b) = bits {
+        let corrections = recv_packed(&mut *s.channel, n, p.bits())?;
+        p.check(&corrections)?;
+        for i in 0..n {
+            let gained = p.add(chosen[i], corrections[i] & bit(b, i).wrapping_neg());
+            out[i] = p.add(out[i], gained);
+        }
+    }
+    Ok(out)
+}
+
+fn received_pads(s: &mut Session, n: usize, pads: &mut Vec<u64>, p: OddModulus) -> Result<Vec<u64>> {
+    let mut choices = vec![0u64; words(n)];
+    let (mut t, mut h): ([Block; STEP], [Block; STEP]) = ([0; STEP], [0; STEP]);
+    for (at, m) in chunks(n, STEP) {
+        s.draw_received(&mut t[..m])?;
+        for (i, t) in t[..m].iter().enumerate() {
+            choices[(at + i) / 64] |= ((t & 1) as u64) << ((at + i) % 64);
+        }
+        s.recv_pads.key.hash(&t[..m], 0, &mut h[..m]);
+        pads.extend(h[..m].iter().map(|&h| p.reduce_wide(h)));
+    }
+    Ok(choices)
+}
+
+fn sent_pads(s: &mut Session, n: usize, p: OddModulus) -> Result<[Vec<u64>; 2]> {
+    let delta = s.send.delta();
+    let mut pads = [Vec::with_capacity(n), Vec::with_capacity(n)];
+    let (mut q, mut h): ([Block; STEP], [Block; STEP]) = ([0; STEP], [0; STEP]);
+    for (_, m) in chunks(n, STEP) {
+        s.draw_sent(&mut q[..m])?;
+        for (pads, offset) in pads.iter_mut().zip([0, delta]) {
+            s.send_pads.key.hash(&q[..m], offset, &mut h[..m]);
+            pads.extend(h[..m].iter().map(|&h| p.reduce_wide(h)));
+        }
+    }
+    Ok(pads)
+}
+
+fn products_cost(m: &mut CostModel, n: usize, directions: Directions, p: OddModulus) {
+    for (_, n) in chunks(n, m.chunk) {
+        m.take(directions.map(|d| if d { n as u64 } else { 0 }));
+        let (plane, payload) = (bytes(n) as u64, packed_bytes(n, p.bits()));
+        let of = |on: bool, v: u64| if on { v } else { 0 };
+        let [zero, one] = directions;
+        m.exchange(of(one, plane), of(zero, plane));
+        m.exchange(of(zero, payload), of(one, payload));
+    }
+}
+
+/// Shares modulo p of b*x; one correlated OT and 1 + ceil(log2 p) bits each way, 2 rounds: [`super::mux`] modulo p.
+///
+/// # Errors
+/// `Length` when b and x differ in length, `Parameter` when a share is not below p; channel errors.
+pub fn mux_odd(s: &mut Session, b: &Bits, x: &[u64], p: OddModulus) -> Result<Vec<u64>> {
+    check_len("multiplexed vector", b.len(), x.len())?;
+    p.check(x)?;
+    let mine: Vec<u64> = spread(&b.plane, x.len())
+        .iter()
+        .zip(x)
+        .map(|(&b, &v)| v ^ ((v ^ p.sub(0, v)) & b.wrapping_neg()))
+        .collect();
+    let out = products(s, x.len(), Some(&mine), Some(&b.plane), p)?;
+    Ok((0..x.len()).map(|i| p.add(out[i], x[i] & b.get(i).wrapping_neg())).collect())
+}
+
+/// Cost of [`mux_odd`].
+pub fn mux_odd_cost(m: &mut CostModel, n: usize, p: OddModulus) {
+    products_cost(m, n, BOTH, p);
+}
+
+/// From shares modulo p to shares modulo 2^l of the same signed value (modulo 2^l). With x' = x + (p-1)/2 in [0, p): the
+/// integer is x0' + x1' - p [x0' + x1' >= p], and the bracket is the comparison [p - 1 - x0' < x1'].
+///
+/// # Errors
+/// `Parameter` when a share is not below p; channel errors.
+pub fn to_ring(s: &mut Session, x: &[u64], p: OddModulus, ring: Ring) -> Result<Vec<u64>> {
+    p.check(x)?;
+    let first = s.is_first();
+    let shifted: Vec<u64> = x.iter().map(|&v| if first { p.add(v, p.half()) } else { v }).collect();
+    let compared: Vec<u64> = shifted.iter().map(|&v| if first { p.value() - 1 - v } else { v }).collect();
+    let wraps = less_than(s, &compared, p.bits())?;
+    let wraps = bit_to_arithmetic(s, &wraps, ring)?;
+    let back = if first { p.half() } else { 0 };
+    let value = |(&v, &w): (&u64, &u64)| v.wrapping_sub(p.value().wrapping_mul(w)).wrapping_sub(back);
+    Ok(shifted.iter().zip(&wraps).map(|x| ring.reduce(value(x))).collect())
+}
+
+/// Cost of [`to_ring`].
+pub fn to_ring_cost(m: &mut CostModel, n: usize, p: OddModulus, ring: Ring) {
+    less_than_cost(m, n, p.bits());
+    bit_to_arithmetic_cost(m, n, ring);
+}
+
+/// From shares modulo 2^l to shares modulo p of the same signed value (modulo p): as [`to_ring`] with x' = x + 2^(l-1) and the carry
+/// [2^l - 1 - x0' < x1'], whose shares become arithmetic modulo p by one product.
+///
+/// # Errors
+/// Channel errors.
+pub fn to_odd(s: &mut Session, x: &[u64], ring: Ring, p: OddModulus) -> Result<Vec<u64>> {
+    let (first, n) = (s.is_first(), x.len());
+    let top = 1u64 << (ring.bits() - 1);
+    let shifted: Vec<u64> = x.iter().map(|&v| if first { ring.add(v, top) } else { v }).collect();
+    let compared: Vec<u64> = shifted.iter().map(|&v| if first { ring.mask() - v } else { v }).collect();
+    let carry = less_than(s, &compared, ring.bits())?;
+    // b0 ^ b1 = b0 + b1 - 2 b0 b1.
+    let mine = spread(&carry.plane, n);
+    let product = match s.party() {
+        Party::Zero => products(s, n, Some(&mine), None, p)?,
+        Party::One => products(s, n, None, Some(&carry.plane), p)?,
+    };
+    let modulus = p.add(p.reduce(ring.mask()), 1 % p.value());
+    let back = if first { p.reduce(top) } else { 0 };
+    let times = |w: u64| (u128::from(w) * u128::from(modulus) % u128::from(p.value())) as u64;
+    Ok((0..n)
+        .map(|i| {
+            let wraps = p.sub(mine[i], p.add(product[i], product[i]));
+            p.sub(p.sub(p.reduce(shifted[i]), times(wraps)), back)
+        })
+        .collect())
+}
+
+/// Cost of [`to_odd`].
+pub fn to_odd_cost(m: &mut CostModel, n: usize, ring: Ring, p: OddModulus) {
+    less_than_cost(m, n, ring.bits());
+    products_cost(m, n, [true, false], p);
+}

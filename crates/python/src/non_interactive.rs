@@ -1,0 +1,157 @@
+//! Non-interactive inference: both parties in this process, being a client, and what the planner asks of a plan.
+
+use crate::arrays;
+use crate::errors::Kind;
+use crate::guard::{compute, Guard};
+use crate::plan::options;
+use hushnet_runtime as rt;
+use hushnet_runtime::non_interactive::local::{run_loopback, run_pipe};
+use hushnet_runtime::non_interactive::{
+    predict, NonInteractiveModel, NonInteractiveOptions, NonInteractivePlan,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Both parties of a non-interactive plan in this process, over the real protocol: `(outputs, trace JSON)`.
+#[pyfunction]
+#[pyo3(signature = (plan, inputs, threads=None, progress=None, transport="pipe", allow_insecure=false))]
+fn run_non_interactive<'py>(
+    py: Python<'py>,
+    plan: &[u8],
+    inputs: &Bound<'py, PyDict>,
+    threads: Option<usize>,
+    progress: Option<Py<PyAny>>,
+    transport: &str,
+    allow_insecure: bool,
+) -> PyResult<(Bound<'py, PyDict>, String)> {
+    let loopback = match transport {
+        "pipe" => false,
+        "loopback" => true,
+        other => {
+            let text = format!("transport '{other}' is neither 'pipe' nor 'loopback'");
+            return Err(PyValueError::new_err(text));
+        }
+    };
+    let arrays = arrays::read(inputs)?;
+    let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
+    let guard = Guard::default();
+    let (outputs, trace) = guard.run(py, || {
+        let read = options(allow_insecure, None);
+        let plan = NonInteractivePlan::from_bytes(plan, &read)?;
+        let compute = compute(threads)?;
+        let model = NonInteractiveModel::new(&plan, compute.clone())?;
+        let client = NonInteractiveOptions { plan: read, compute };
+        let mut tell = |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
+        if loopback {
+            run_loopback(model, &inputs, client, &mut tell, guard.cancel.clone())
+        } else {
+            run_pipe(&model, &inputs, client, &mut tell)
+        }
+    })?;
+    Ok((arrays::write(py, outputs)?, trace.to_json()))
+}
+
+/// Checks a non-interactive plan file (PlanError for every way in which it can be wrong) and tells what follows from it, as JSON:
+/// `traffic` (exact bytes of keys, of ciphertexts up and down for a block), `counted` (exact operations for a block), `peak_bytes` of
+/// ciphertexts on the server, `images` of a block, and, for a plan with weights, `tracks`: by id of each tensor of ciphertexts the
+/// errors `sd`, `likely` and `hidden`.
+#[pyfunction]
+#[pyo3(signature = (plan, allow_insecure=false))]
+fn check_non_interactive(py: Python<'_>, plan: &[u8], allow_insecure: bool) -> PyResult<String> {
+    py.detach(|| {
+        let plan = NonInteractivePlan::from_bytes(plan, &options(allow_insecure, None))
+            .map_err(|e| Kind::Plan.error(e))?;
+        let circuit = plan.circuit();
+        let cost = circuit.cost();
+        let ciphers = plan.spec().tensors.iter().filter(|t| t.level.is_some());
+        let tracks: Option<Vec<serde_json::Value>> = circuit.tracks().map(|tracks| {
+            ciphers
+                .zip(tracks)
+                .map(|(t, k)| {
+                    serde_json::json!({"tensor": t.id, "sd": k.sd, "likely": k.likely, "hidden": k.hidden})
+                })
+                .collect()
+        });
+        let facts = serde_json::json!({
+            "traffic": predict(&plan),
+            "counted": {
+                "word_products": cost.word_products, "products": cost.products, "combined": cost.combined,
+                "relinearisations": cost.relinearisations, "rescalings": cost.rescalings,
+            },
+            "peak_bytes": circuit.peak_bytes(),
+            "images": plan.block_images(),
+            "tracks": tracks,
+        });
+        Ok(facts.to_string())
+    })
+}
+
+/// An open session with a server of a non-interactive plan.
+#[pyclass(frozen, module = "hushnet._native")]
+pub struct NonInteractiveClient {
+    plan: NonInteractivePlan,
+    client: Mutex<Option<rt::non_interactive::NonInteractiveClient>>,
+    /// Shared with the connection.
+    cancel: Arc<AtomicBool>,
+}
+
+impl NonInteractiveClient {
+    pub fn new(client: rt::non_interactive::NonInteractiveClient, cancel: Arc<AtomicBool>) -> Self {
+        Self { plan: client.plan().clone(), client: Mutex::new(Some(client)), cancel }
+    }
+}
+
+#[pymethods]
+impl NonInteractiveClient {
+    /// JSON of the server's plan, public part.
+    fn plan_json(&self) -> &str {
+        self.plan.json()
+    }
+
+    /// Runs the network on any number of images: `(outputs, the client's trace as JSON)`.
+    #[pyo3(signature = (inputs, progress=None))]
+    fn infer<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(Bound<'py, PyDict>, String)> {
+        let arrays = arrays::read(inputs)?;
+        let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
+        self.cancel.store(false, Ordering::Relaxed);
+        let guard = Guard::with(self.cancel.clone());
+        let mut client = py
+            .detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take())
+            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
+        let result = guard.run(py, || client.infer(&inputs, &mut |p| guard.progress(progress.as_ref(), p)));
+        if client.is_open() {
+            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        }
+        let (outputs, trace) = result?;
+        Ok((arrays::write(py, outputs)?, trace.to_json()))
+    }
+
+    /// Ends the session; again: nothing.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+}
+
+/// Adds these to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<NonInteractiveClient>()?;
+    m.add_function(wrap_pyfunction!(run_non_interactive, m)?)?;
+    m.add_function(wrap_pyfunction!(check_non_interactive, m)?)
+}

@@ -1,0 +1,282 @@
+//! Many sums of products of fixed polynomials with pairs of polynomials: the inner loop of a linear layer by
+//! diagonals. Fixed polynomials are stored in the order in which they are read, in 32-bit words where a prime
+//! allows.
+//!
+//! The N slots are cut into tiles of [`TILE`] words; within a tile, sum after sum and term after term. One pass reads
+//! every stored word once, in order, while the tile's words of the pairs stay in the first-level cache for all
+//! sums. Products accumulate without reduction as long as `terms 2^(2b) < 2^104` for primes of b bits.
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+use super::avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use super::ifma::Ifma;
+use super::lanes::{Lanes, Scalar};
+use super::{Eval, Modulus, RnsBasis, RnsError, RnsPoly};
+use crate::Isa;
+use std::ops::Range;
+
+/// Words of a tile.
+pub const TILE: usize = 32;
+
+/// Terms that a lazy sum of products of residues takes between reductions.
+fn lazy_terms(m: &Modulus) -> usize {
+    let bits = 64 - m.value().leading_zeros();
+    // High words: terms 2^(2b - 52) + carries below 2^52; low words: terms 2^52 below 2^64.
+    ((1u64 << (104 - 2 * bits).min(12)) - 1).min(4000) as usize
+}
+
+enum Words {
+    Half(Vec<u32>),
+    Full(Vec<u64>),
+}
+
+/// The fixed polynomials of some sums: sum k has the terms (x number, polynomial).
+pub struct PlainTerms {
+    n: usize,
+    range: Range<usize>,
+    /// Per sum, which pair each term multiplies.
+    sums: Vec<Vec<u32>>,
+    /// Number of terms before each sum.
+    starts: Vec<usize>,
+    total: usize,
+    pairs: usize,
+    limbs: Vec<Words>,
+}
+
+impl PlainTerms {
+    /// Room for the terms of `sums` (pair numbers) over the primes at `range`; polynomials are zero until
+    /// [`Self::set`]. Memory: 4 bytes a word for primes below 2^32, else 8.
+    ///
+    /// # Errors
+    /// [`RnsError::Limbs`] for a range outside the basis, [`RnsError::Degree`] below [`TILE`] coefficients.
+    pub fn new(basis: &RnsBasis, range: Range<usize>, sums: Vec<Vec<u32>>) -> Result<Self, RnsError> {
+        let n = basis.degree();
+        if range.is_empty() || range.end > basis.moduli().len() {
+            return Err(RnsError::Limbs { needed: range, got: 0..basis.moduli().len() });
+        }
+        if n < TILE {
+            return Err(RnsError::Degree { expected: TILE, got: n });
+        }
+        let mut starts = Vec::with_capacity(sums.len());
+        let mut total = 0;
+        for s in &sums {
+            starts.push(total);
+            total += s.len();
+        }
+        let pairs = sums.iter().flatten().map(|i| *i as usize + 1).max().unwrap_or(0);
+        let limbs = range
+            .clone()
+            .map(|i| {
+                if basis.moduli()[i].value() >> 32 == 0 {
+                    Words::Half(vec![0; total * n])
+                } else {
+                    Words::Full(vec![0; total * n])
+                }
+            })
+            .collect();
+        Ok(Self { n, range, sums, starts, total, pairs, limbs })
+    }
+
+    /// Number of terms of all sums.
+    #[must_use]
+    pub fn terms(&self) -> usize {
+        self.total
+    }
+
+    /// Pair numbers of every sum.
+    #[must_use]
+    pub fn sums(&self) -> &[Vec<u32>] {
+        &self.sums
+    }
+
+    /// The primes.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// Bytes of the stored words.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let words = |w: &Words| match w {
+            Words::Half(v) => v.len() * 4,
+            Words::Full(v) => v.len() * 8,
+        };
+        self.limbs.iter().map(words).sum()
+    }
+
+    /// Stores the polynomial of term `term` of sum `sum`.
+    ///
+    /// # Errors
+    /// [`RnsError::Limbs`] when it lacks limbs, [`RnsError::Count`] when there is no such term.
+    pub fn set(&mut self, sum: usize, term: usize, poly: &RnsPoly<Eval>) -> Result<(), RnsError> {
+        let have = self.sums.get(sum).map_or(0, Vec::len);
+        if term >= have {
+            return Err(RnsError::Count { what: "term", expected: have, got: term });
+        }
+        if poly.degree() != self.n || poly.range().start > self.range.start || poly.range().end < self.range.end {
+            return Err(RnsError::Limbs { needed: self.range(), got: poly.range() });
+        }
+        let at = self.starts[sum] + term;
+        for (i, words) in self.range.clone().zip(&mut self.limbs) {
+            for (tile, from) in poly.limb(i).chunks_exact(TILE).enumerate() {
+                let start = (tile * self.total + at) * TILE;
+                match words {
+                    Words::Half(v) => {
+                        for (to, w) in v[start..start + TILE].iter_mut().zip(from) {
+                            *to = *w as u32;
+                        }
+                    }
+                    Words::Full(v) => v[start..start + TILE].copy_from_slice(from),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One limb's work: pointers to the pairs' limbs and to the stored words.
+struct Pass<'a> {
+    n: usize,
+    x: &'a [[&'a [u64]; 2]],
+    sums: &'a [Vec<u32>],
+    m: &'a Modulus,
+}
+
+trait Stored: Copy {
+    /// `L::WIDTH` words.
+    ///
+    /// # Safety
+    /// The pointer is valid for them, and the instruction set is there.
+    unsafe fn load<L: Lanes>(p: *const Self) -> L::Words;
+}
+
+impl Stored for u64 {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u64) -> L::Words {
+        // SAFETY: promised by the caller.
+        unsafe { L::load(p) }
+    }
+}
+
+impl Stored for u32 {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u32) -> L::Words {
+        // SAFETY: promised by the caller.
+        unsafe { L::load_half(p) }
+    }
+}
+
+/// Vectors that one step of the inner loop accumulates: 4 pairs of accumulators stay in registers.
+const STEP: usize = 4;
+
+/// SAFETY of callers: slices have the lengths that [`RnsBasis::plain_sums`] checks, the lanes' instruction set is there.
+#[inline(always)]
+unsafe fn run<L: Lanes, W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u64; 2]]) {
+    // SAFETY: as promised; every offset is below the tile's end.
+    unsafe {
+        let m = L::modulus(pass.m);
+        let lazy = lazy_terms(pass.m);
+        let mut next = words.as_ptr();
+        for tile in 0..pass.n / TILE {
+            for (sum, out) in pass.sums.iter().zip(out) {
+                let mut at = 0;
+                while at < TILE {
+                    let mut acc = [[L::acc_zero(); STEP]; 2];
+                    let offset = tile * TILE + at;
+                    let mut since = 0;
+                    for (t, &pair) in sum.iter().enumerate() {
+                        if since == lazy {
+                            since = 0;
+                            for a in acc.iter_mut().flatten() {
+                                *a = L::acc_of(L::acc_reduce(*a, m));
+                            }
+                        }
+                        since += 1;
+                        let [x0, x1] = *pass.x.get_unchecked(pair as usize);
+                        let (x0, x1) = (x0.as_ptr().add(offset), x1.as_ptr().add(offset));
+                        let p = next.add(t * TILE + at);
+                        for v in 0..STEP {
+                            let w = W::load::<L>(p.add(v * L::WIDTH));
+                            acc[0][v] = L::acc_mac(acc[0][v], L::load(x0.add(v * L::WIDTH)), w, m);
+                            acc[1][v] = L::acc_mac(acc[1][v], L::load(x1.add(v * L::WIDTH)), w, m);
+                        }
+                    }
+                    for (h, acc) in acc.iter().enumerate() {
+                        for (v, a) in acc.iter().enumerate() {
+                            L::store(out[h].add(offset + v * L::WIDTH), L::acc_reduce(*a, m));
+                        }
+                    }
+                    at += STEP * L::WIDTH;
+                }
+                next = next.add(sum.len() * TILE);
+            }
+        }
+    }
+}
+
+fn dispatch<W: Stored>(isa: Isa, pass: &Pass<'_>, words: &[W], out: &[[*mut u64; 2]]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512ifma")]
+        fn ifma<W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u64; 2]]) {
+            // SAFETY: the caller checked lengths.
+            unsafe { run::<Ifma, W>(pass, words, out) }
+        }
+        #[target_feature(enable = "avx2,fma")]
+        fn avx2<W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u64; 2]]) {
+            // SAFETY: the caller checked lengths.
+            unsafe { run::<Avx2, W>(pass, words, out) }
+        }
+        let isa = isa.usable();
+        if isa >= Isa::Ifma {
+            // SAFETY: `usable` returns only what this processor has.
+            return unsafe { ifma(pass, words, out) };
+        }
+        if isa >= Isa::Avx2 {
+            // SAFETY: as above.
+            return unsafe { avx2(pass, words, out) };
+        }
+    }
+    let _ = isa;
+    // SAFETY: the caller checked lengths; plain Rust needs nothing.
+    unsafe { run::<Scalar, W>(pass, words, out) }
+}
+
+impl RnsBasis {
+    /// For every sum of `terms`: `(sum_t p_t x_t0, sum_t p_t x_t1)` over all primes of `terms`.
+    ///
+    /// # Errors
+    /// [`RnsError`] when pairs are missing, lack limbs, or are not of this basis.
+    pub fn plain_sums(
+        &self,
+        terms: &PlainTerms,
+        x: &[[&RnsPoly<Eval>; 2]],
+    ) -> Result<Vec<[RnsPoly<Eval>; 2]>, RnsError> {
+        if x.len() < terms.pairs {
+            return Err(RnsError::Count { what: "pair", expected: terms.pairs, got: x.len() });
+        }
+        if terms.n != self.degree() {
+            return Err(RnsError::Degree { expected: self.degree(), got: terms.n });
+        }
+        for p in x.iter().flatten() {
+            self.check_covers(p, terms.range())?;
+        }
+        let mut out = Vec::with_capacity(terms.sums.len());
+        for _ in &terms.sums {
+            out.push([self.dirty::<Eval>(terms.range())?, self.dirty::<Eval>(terms.range())?]);
+        }
+        for (i, words) in terms.range().zip(&terms.limbs) {
+            let limbs: Vec<[&[u64]; 2]> = x.iter().map(|p| p.map(|p| p.limb(i))).collect();
+            let pointers: Vec<[*mut u64; 2]> =
+                out.iter_mut().map(|o| o.each_mut().map(|p| p.limb_mut(i).as_mut_ptr())).collect();
+            let pass = Pass { n: terms.n, x: &limbs, sums: &terms.sums, m: &self.moduli()[i] };
+            match words {
+                Words::Half(v) => dispatch(self.isa(), &pass, v, &pointers),
+                Words::Full(v) => dispatch(self.isa(), &pass, v, &pointers),
+            }
+        }
+        Ok(out)
+    }
+}

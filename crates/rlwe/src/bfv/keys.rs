@@ -1,0 +1,178 @@
+//! Permutations of the slots, and the public keys of a session.
+
+use super::params::BfvParams;
+use super::BfvError;
+use hushnet_ring::rns::{uniform_limb, Automorphism, Eval, RnsPoly};
+use hushnet_ring::Prg;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A permutation of the slots: slot (r, j) receives slot (r xor swap, j + left).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Turn {
+    /// Whether the rows change places.
+    pub swap: bool,
+    /// Columns to the left, modulo N/2.
+    pub left: usize,
+}
+
+impl Turn {
+    /// The rows stay; columns move.
+    #[must_use]
+    pub fn left(left: usize) -> Self {
+        Self { swap: false, left }
+    }
+
+    /// By a signed number of columns.
+    #[must_use]
+    pub fn by(columns: i64, row: usize) -> Self {
+        Self::left(columns.rem_euclid(row as i64) as usize)
+    }
+
+    /// This one after `other`, rows having `row` columns.
+    #[must_use]
+    pub fn then(self, other: Self, row: usize) -> Self {
+        Self { swap: self.swap != other.swap, left: (self.left + other.left) % row }
+    }
+
+    /// Whether nothing moves.
+    #[must_use]
+    pub fn is_identity(&self) -> bool {
+        !self.swap && self.left == 0
+    }
+
+    /// g of `X -> X^g`: `5^left`, negated for a swap, modulo 2N.
+    #[must_use]
+    pub fn exponent(self, ring_degree: usize) -> usize {
+        let turn = 2 * ring_degree;
+        let (mut g, mut base, mut e) = (1, 5, self.left % (ring_degree / 2).max(1));
+        while e > 0 {
+            if e & 1 == 1 {
+                g = g * base % turn;
+            }
+            base = base * base % turn;
+            e >>= 1;
+        }
+        if self.swap {
+            turn - g
+        } else {
+            g
+        }
+    }
+
+    /// The inverse permutation.
+    #[must_use]
+    pub fn inverse(self, row: usize) -> Self {
+        Self { swap: self.swap, left: (row - self.left % row) % row }
+    }
+
+    /// The permuted slots, in the clear.
+    #[must_use]
+    pub fn apply(self, slots: &[u64]) -> Vec<u64> {
+        let row = slots.len() / 2;
+        let mut out = Vec::with_capacity(slots.len());
+        for r in 0..2 {
+            let from = &slots[(r ^ usize::from(self.swap)) * row..][..row];
+            let left = self.left % row.max(1);
+            out.extend_from_slice(&from[left..]);
+            out.extend_from_slice(&from[..left]);
+        }
+        out
+    }
+}
+
+/// What the bits of a seed stand for.
+#[derive(Clone, Copy)]
+pub(super) enum Domain {
+    Ciphertext,
+    PublicKey,
+    Galois(usize, usize),
+}
+
+/// Uniform polynomial in evaluation form from a seed: AES-128-CTR under a hash of seed, use and prime.
+pub(super) fn expand(
+    params: &BfvParams,
+    seed: &[u8; 32],
+    domain: Domain,
+    range: Range<usize>,
+) -> Result<RnsPoly<Eval>, BfvError> {
+    let mut poly = params.basis().zero::<Eval>(range.clone())?;
+    let words = match domain {
+        Domain::Ciphertext => [0, 0, 0],
+        Domain::PublicKey => [1, 0, 0],
+        Domain::Galois(g, d) => [2, g as u64, d as u64],
+    };
+    for i in range {
+        let m = params.basis().moduli()[i];
+        let mut h = Sha256::new();
+        h.update(b"hushnet bfv uniform 1");
+        h.update(seed);
+        for w in words.into_iter().chain([m.value()]) {
+            h.update(w.to_le_bytes());
+        }
+        let mut key = [0; 16];
+        key.copy_from_slice(&h.finalize()[..16]);
+        uniform_limb(&mut Prg::from_seed(key), &m, poly.limb_mut(i));
+    }
+    Ok(poly)
+}
+
+pub(super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
+    let mut seed = [0; 32];
+    prg.fill_bytes(&mut seed);
+    seed
+}
+
+/// `(-a s + e, a)` over the data primes: what the server re-randomises with. Public.
+#[derive(Clone)]
+pub struct PublicKey {
+    pub(super) params: BfvParams,
+    pub(super) b: RnsPoly<Eval>,
+    pub(super) a: RnsPoly<Eval>,
+}
+
+/// A switching key: a pair a digit over all primes, and its permutation's tables.
+#[derive(Clone)]
+pub(super) struct GaloisKey {
+    pub(super) b: Vec<RnsPoly<Eval>>,
+    pub(super) a: Vec<RnsPoly<Eval>>,
+    pub(super) map: Automorphism,
+}
+
+/// Keys for a chosen set of permutations. Public.
+#[derive(Clone)]
+pub struct GaloisKeys {
+    pub(super) params: BfvParams,
+    pub(super) keys: BTreeMap<Turn, GaloisKey>,
+}
+
+impl GaloisKeys {
+    /// No keys at all.
+    #[must_use]
+    pub fn none(params: &BfvParams) -> Self {
+        Self { params: params.clone(), keys: BTreeMap::new() }
+    }
+
+    /// Number of keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub(super) fn get(&self, turn: Turn) -> Result<&GaloisKey, BfvError> {
+        self.keys.get(&turn).ok_or_else(|| BfvError::MissingKey(format!("{turn:?}")))
+    }
+
+    /// Bytes that travel: seeds and the b halves.
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        32 + self.keys.len() * self.params.galois_key_len()
+    }
+}

@@ -1,0 +1,552 @@
+//! From the non-interactive plan as written to the checked plan.
+
+use super::plan::{Link, NonInteractivePlan, Parts};
+use super::spec::{KindSpec, LinearSpec, OneSpec, Packing, PlanSpec, StageSpec, TensorSpec};
+use crate::plan::spec::{self as batch, OpSpec, PortSpec};
+use crate::plan::{
+    self, check_op, check_tensor, ClientStage, Engine, Limits, Op, Plan, PlanError, PlanOptions, Port,
+    Tensor, TensorBytes, Trust, VERSION,
+};
+use hushnet_layers::ckks_batch::{
+    Circuit, CircuitError, CircuitSpec, LinearSpec as CircuitLinear, StageKind, StageSpec as CircuitStage,
+    TensorSpec as CircuitTensor,
+};
+use hushnet_rlwe::batch::TAIL;
+use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, PrimeSpec};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+type Files<'a> = BTreeMap<String, TensorBytes<'a>>;
+
+/// Bits by which a flood exceeds what it hides: the statistical distance of every ciphertext is at most 2^-this.
+pub const STATISTICAL_BITS: f64 = 40.0;
+
+/// Bits that a flood needs over errors of deviation `sd`: the coefficients of an error whose slots' parts are at most T sd have a sum of
+/// magnitudes of at most sqrt(2 N) T sd (Parseval, Cauchy-Schwarz), and that over 2^b is the statistical distance.
+#[must_use]
+pub fn flood_bits(ring_degree: usize, sd: f64) -> f64 {
+    STATISTICAL_BITS + (TAIL * sd * (2.0 * ring_degree as f64).sqrt()).log2()
+}
+
+pub(super) fn check(
+    spec: PlanSpec,
+    json: &str,
+    files: &Files<'_>,
+    options: &PlanOptions,
+) -> Result<NonInteractivePlan, PlanError> {
+    check_header(&spec, &options.limits)?;
+    let params = parameters(&spec, options)?;
+    let tensors: Vec<Tensor> =
+        spec.tensors.iter().map(|t| real_tensor(t, &options.limits)).collect::<Result<_, _>>()?;
+    let mut checker = Checker::new(&spec, &tensors, files, &params)?;
+    let inputs = checker.ports("input", &spec.inputs, true)?;
+    for (index, stage) in spec.stages.iter().enumerate() {
+        checker.stage(index, stage)?;
+    }
+    let outputs = checker.ports("output", &spec.outputs, false)?;
+    let checked = checker.finish()?;
+    let peak = checked.circuit.peak_bytes();
+    Limits::check("the memory for the ciphertexts of one block", peak, options.limits.memory_bytes)?;
+    check_results(&spec, &params, &checked)?;
+    let mut kept = outputs;
+    kept.extend(checked.uploads.iter().map(|l| Port { name: tensors[l.real].name.clone(), tensor: l.real }));
+    let stages = checked.client.into_iter().map(plan::Stage::Client).collect();
+    let client = Plan::client_only(client_spec(&spec), tensors.clone(), stages, inputs, kept);
+    Ok(NonInteractivePlan(Arc::new(Parts {
+        params,
+        circuit: checked.circuit,
+        circuit_stages: checked.circuit_stages,
+        uploads: checked.uploads,
+        downloads: checked.downloads,
+        client,
+        before: checked.before,
+        weights: checked.weights,
+        spec,
+        json: json.to_owned(),
+    })))
+}
+
+fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<(), PlanError> {
+    if spec.version != VERSION {
+        return Err(PlanError::Version { found: spec.version.to_string() });
+    }
+    if spec.trust != Trust::NonInteractive {
+        return Err(PlanError::Unsupported(format!("trust model {:?} in a non-interactive run", spec.trust)));
+    }
+    if spec.engine != Engine::Batch {
+        return Err(PlanError::Unsupported(format!("engine {:?} of non-interactive plans", spec.engine)));
+    }
+    Limits::check("the number of tensors", spec.tensors.len() as u64, limits.tensors)?;
+    Limits::check("the number of stages", spec.stages.len() as u64, limits.stages)?;
+    let ops = |s: &StageSpec| if let StageSpec::Client { ops, .. } = s { ops.len() as u64 } else { 0 };
+    Limits::check("the number of client operations", spec.stages.iter().map(ops).sum(), limits.ops)
+}
+
+fn parameters(spec: &PlanSpec, options: &PlanOptions) -> Result<CkksParams, PlanError> {
+    let p = &spec.params;
+    let exact = |primes: &[u64]| primes.iter().map(|q| PrimeSpec::Exactly(*q)).collect();
+    let ckks = CkksSpec {
+        ring_degree: p.ring_degree,
+        data_primes: exact(&p.data_primes),
+        special_primes: exact(&p.special_primes),
+        scale_bits: 1,
+        digits: p.digits,
+    };
+    let made = if p.insecure {
+        if !options.allow_insecure {
+            return Err(PlanError::Insecure(format!("{} bits claimed", p.security_bits)));
+        }
+        ckks.check_insecure(Insecure)
+    } else {
+        if p.security_bits != 128 {
+            return Err(PlanError::Insecure(format!("{} bits claimed", p.security_bits)));
+        }
+        ckks.check()
+    };
+    made.map_err(|e| match e {
+        CkksError::Security { .. } => PlanError::Insecure(e.to_string()),
+        other => PlanError::Structure(other.to_string()),
+    })
+}
+
+fn client_spec(spec: &PlanSpec) -> batch::PlanSpec {
+    batch::PlanSpec {
+        version: spec.version,
+        name: spec.name.clone(),
+        producer: spec.producer.clone(),
+        trust: spec.trust,
+        engine: spec.engine,
+        params: spec.params.batch(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        tensors: Vec::new(),
+        stages: Vec::new(),
+        predicted: spec.predicted.clone(),
+        notes: Vec::new(),
+    }
+}
+
+/// A tensor as the client's interpreter sees it.
+fn real_tensor(t: &TensorSpec, limits: &Limits) -> Result<Tensor, PlanError> {
+    let fail = |detail: &str| PlanError::Tensor { id: t.id, name: t.name.clone(), detail: detail.into() };
+    let cipher = t.kind == KindSpec::Cipher;
+    if cipher != t.level.is_some() || cipher != t.parts.is_some() || cipher != t.scale.is_some() {
+        return Err(fail("ciphertexts have level, parts and scale, real tensors have none of them"));
+    }
+    if !cipher && (t.bound.is_some() || t.noise_bits.is_some()) {
+        return Err(fail("real tensors have no bound"));
+    }
+    if t.noise_bits.is_some_and(|b| b > 1000) {
+        return Err(fail("noise_bits is above 1000"));
+    }
+    let spec = batch::TensorSpec {
+        id: t.id,
+        name: t.name.clone(),
+        shape: t.shape.clone(),
+        kind: batch::KindSpec::Real,
+        scale: None,
+        bound: None,
+    };
+    check_tensor(&spec, limits)
+}
+
+/// What decrypted tensors promise: error bounds, and floods that hide them.
+fn check_results(spec: &PlanSpec, params: &CkksParams, checked: &Checked) -> Result<(), PlanError> {
+    let noise = params.noise();
+    for link in &checked.downloads {
+        let fail = |detail: String| PlanError::Linear { stage: link.stage.clone(), detail };
+        let track = checked.circuit.tracks().map(|t| t[checked.places[link.cipher]]);
+        let sd = track.map_or(0.0, |t| t.sd);
+        if sd > f64::from(link.noise_bits).exp2() {
+            return Err(fail(format!(
+                "noise_bits is {}, the error can be 2^{:.1}",
+                link.noise_bits,
+                sd.log2()
+            )));
+        }
+        let Some(hide) = spec.hide_weights else { continue };
+        let needed = flood_bits(params.ring_degree(), track.map_or(0.0, |t| t.hidden).hypot(noise.public()));
+        if f64::from(hide.flood_bits) < needed {
+            return Err(fail(format!(
+                "a flood of {} bits does not hide errors that need {needed:.1}",
+                hide.flood_bits
+            )));
+        }
+        if hide.flood_bits > hushnet_rlwe::ckks::MAX_FLOOD_BITS || link.parts != 2 {
+            return Err(fail("what is hidden has two parts, and a flood at most 120 bits".into()));
+        }
+        let level = params.level(link.level).map_err(|e| fail(e.to_string()))?;
+        let reach = link.bound * link.scale + f64::from(hide.flood_bits).exp2();
+        if reach.log2() >= params.modulus_bits(level) - 1.0 {
+            return Err(fail("the flood does not fit in the modulus".into()));
+        }
+    }
+    Ok(())
+}
+
+/// What the checker found.
+struct Checked {
+    circuit: Circuit,
+    circuit_stages: Vec<usize>,
+    /// Index in the circuit of every tensor of the plan (0 where there is none).
+    places: Vec<usize>,
+    uploads: Vec<Link>,
+    downloads: Vec<Link>,
+    client: Vec<ClientStage>,
+    before: usize,
+    weights: bool,
+}
+
+struct Checker<'a> {
+    spec: &'a PlanSpec,
+    tensors: &'a [Tensor],
+    files: &'a Files<'a>,
+    params: &'a CkksParams,
+    index: HashMap<u32, usize>,
+    defined: Vec<bool>,
+    used_files: BTreeSet<String>,
+    names: BTreeSet<String>,
+    /// Place in the circuit of a tensor of ciphertexts.
+    places: Vec<Option<usize>>,
+    circuit: CircuitSpec,
+    circuit_stages: Vec<usize>,
+    uploads: Vec<Link>,
+    downloads: Vec<Link>,
+    client: Vec<ClientStage>,
+    before: usize,
+    /// Stages with weights, and those that should have them.
+    weighted: (usize, usize),
+}
+
+impl<'a> Checker<'a> {
+    fn new(
+        spec: &'a PlanSpec,
+        tensors: &'a [Tensor],
+        files: &'a Files<'a>,
+        params: &'a CkksParams,
+    ) -> Result<Self, PlanError> {
+        let mut index = HashMap::new();
+        for (i, t) in tensors.iter().enumerate() {
+            if index.insert(t.id, i).is_some() {
+                let detail = "the id is taken".into();
+                return Err(PlanError::Tensor { id: t.id, name: t.name.clone(), detail });
+            }
+        }
+        let mut places = vec![None; tensors.len()];
+        let mut circuit = CircuitSpec {
+            tensors: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            stages: Vec::new(),
+            complex: spec.params.packing == Packing::Complex,
+        };
+        for (i, (t, tensor)) in spec.tensors.iter().zip(tensors).enumerate() {
+            if let (Some(level), Some(parts), Some(scale)) = (t.level, t.parts, t.scale) {
+                places[i] = Some(circuit.tensors.len());
+                // A public part does not tell what lies between: anything that fits.
+                let room = params.level(level).map_or(1.0, |l| (params.modulus_bits(l) - 3.0).exp2() / scale);
+                let bound = t.bound.unwrap_or(room);
+                circuit.tensors.push(CircuitTensor { elements: tensor.elements, level, parts, scale, bound });
+            }
+        }
+        Ok(Self {
+            spec,
+            tensors,
+            files,
+            params,
+            index,
+            defined: vec![false; tensors.len()],
+            used_files: BTreeSet::new(),
+            names: BTreeSet::new(),
+            places,
+            circuit,
+            circuit_stages: Vec::new(),
+            uploads: Vec::new(),
+            downloads: Vec::new(),
+            client: Vec::new(),
+            before: 0,
+            weighted: (0, 0),
+        })
+    }
+
+    fn find(&self, place: &str, id: u32) -> Result<usize, PlanError> {
+        self.index.get(&id).copied().ok_or_else(|| PlanError::DanglingTensor { place: place.to_owned(), id })
+    }
+
+    fn read(&self, place: &str, id: u32, cipher: bool) -> Result<usize, PlanError> {
+        let i = self.find(place, id)?;
+        let tensor = self.tensors[i].name.clone();
+        if !self.defined[i] {
+            return Err(PlanError::UsedBeforeDefined { place: place.to_owned(), tensor });
+        }
+        self.side(place, i, cipher)
+    }
+
+    fn define(&mut self, place: &str, id: u32, cipher: bool) -> Result<usize, PlanError> {
+        let i = self.find(place, id)?;
+        if std::mem::replace(&mut self.defined[i], true) {
+            let tensor = self.tensors[i].name.clone();
+            return Err(PlanError::DefinedTwice { place: place.to_owned(), tensor });
+        }
+        self.side(place, i, cipher)
+    }
+
+    fn side(&self, place: &str, i: usize, cipher: bool) -> Result<usize, PlanError> {
+        if self.places[i].is_some() == cipher {
+            return Ok(i);
+        }
+        let expected = if cipher { "ciphertexts" } else { "a real tensor" };
+        Err(PlanError::Structure(format!("{place}: tensor '{}' is not {expected}", self.tensors[i].name)))
+    }
+
+    fn ports(&mut self, kind: &str, ports: &[PortSpec], input: bool) -> Result<Vec<Port>, PlanError> {
+        let mut seen = BTreeSet::new();
+        let mut out = Vec::new();
+        for port in ports {
+            let place = format!("{kind} '{}'", port.name);
+            if !seen.insert(&port.name) {
+                return Err(PlanError::Structure(format!("two {kind}s are called '{}'", port.name)));
+            }
+            let tensor = if input {
+                self.define(&place, port.tensor, false)?
+            } else {
+                self.read(&place, port.tensor, false)?
+            };
+            out.push(Port { name: port.name.clone(), tensor });
+        }
+        if out.is_empty() {
+            return Err(PlanError::Structure(format!("the plan has no {kind}s")));
+        }
+        Ok(out)
+    }
+
+    fn stage(&mut self, index: usize, stage: &StageSpec) -> Result<(), PlanError> {
+        let name = stage.name().to_owned();
+        if !self.names.insert(name.clone()) {
+            return Err(PlanError::Structure(format!("two stages are called '{name}'")));
+        }
+        let (inputs, output, kind) = match stage {
+            StageSpec::Client { ops, .. } => {
+                let ops =
+                    ops.iter().enumerate().map(|(i, op)| self.op(&name, i, op)).collect::<Result<_, _>>()?;
+                self.client.push(ClientStage { name, ops });
+                if self.uploads.is_empty() {
+                    self.before = self.client.len();
+                }
+                return Ok(());
+            }
+            StageSpec::Encrypt(s) => return self.encrypt(s),
+            StageSpec::Decrypt(s) => return self.decrypt(s),
+            StageSpec::Linear(s) => (vec![s.input], s.output, self.linear(s)?),
+            StageSpec::Multiply { inputs, output, .. } => (inputs.to_vec(), *output, StageKind::Multiply),
+            StageSpec::Relinearise(s) => (vec![s.input], s.output, StageKind::Relinearise),
+            StageSpec::Rescale(s) => (vec![s.input], s.output, StageKind::Rescale),
+            StageSpec::Combine { inputs, output, factors, constant, .. } => (
+                inputs.clone(),
+                *output,
+                self.combine(&name, inputs.len(), factors.as_ref(), constant.as_ref())?,
+            ),
+        };
+        let place = format!("stage '{name}'");
+        if inputs.is_empty() {
+            return Err(PlanError::Linear { stage: name, detail: "no operands".into() });
+        }
+        let inputs = inputs
+            .iter()
+            .map(|id| self.read(&place, *id, true).map(|i| self.places[i].unwrap_or(0)))
+            .collect::<Result<_, _>>()?;
+        let output = self.define(&place, output, true)?;
+        let output = self.places[output].unwrap_or(0);
+        self.circuit.stages.push(CircuitStage { name, inputs, output, kind });
+        self.circuit_stages.push(index);
+        Ok(())
+    }
+
+    fn op(&mut self, stage: &str, index: usize, spec: &OpSpec) -> Result<Op, PlanError> {
+        let place = format!("stage '{stage}', operation {index}");
+        let inputs =
+            spec.inputs.iter().map(|t| self.read(&place, *t, false)).collect::<Result<Vec<_>, _>>()?;
+        let output = self.define(&place, spec.output, false)?;
+        let operands: Vec<&Tensor> = inputs.iter().map(|t| &self.tensors[*t]).collect();
+        check_op(&spec.kind, &operands, &self.tensors[output]).map_err(|detail| PlanError::Op {
+            stage: stage.to_owned(),
+            index,
+            op: spec.kind.name(),
+            detail,
+        })?;
+        Ok(Op { kind: spec.kind.clone(), inputs, output })
+    }
+
+    fn link(&self, s: &OneSpec, real: usize, cipher: usize) -> Result<Link, PlanError> {
+        let fail = |detail: &str| PlanError::Linear { stage: s.name.clone(), detail: detail.into() };
+        let (spec, elements) = (&self.spec.tensors[cipher], self.tensors[cipher].elements);
+        if self.tensors[real].elements != elements {
+            return Err(fail("the tensors have different numbers of elements"));
+        }
+        let Some(bound) = spec.bound else { return Err(fail("the ciphertexts have no bound")) };
+        let (Some(level), Some(parts), Some(scale)) = (spec.level, spec.parts, spec.scale) else {
+            return Err(fail("the ciphertexts have no level, parts or scale"));
+        };
+        let noise_bits = spec.noise_bits.unwrap_or(0);
+        Ok(Link { stage: s.name.clone(), real, cipher, elements, level, parts, scale, bound, noise_bits })
+    }
+
+    fn encrypt(&mut self, s: &OneSpec) -> Result<(), PlanError> {
+        let place = format!("stage '{}'", s.name);
+        let real = self.read(&place, s.input, false)?;
+        let cipher = self.define(&place, s.output, true)?;
+        if !self.downloads.is_empty() {
+            return Err(PlanError::Structure(format!(
+                "{place} encrypts after a decryption: that is interaction"
+            )));
+        }
+        let link = self.link(s, real, cipher)?;
+        self.uploads.push(link);
+        self.circuit.inputs.push(self.places[cipher].unwrap_or(0));
+        Ok(())
+    }
+
+    fn decrypt(&mut self, s: &OneSpec) -> Result<(), PlanError> {
+        let place = format!("stage '{}'", s.name);
+        let cipher = self.read(&place, s.input, true)?;
+        let real = self.define(&place, s.output, false)?;
+        let link = self.link(s, real, cipher)?;
+        if self.spec.tensors[cipher].noise_bits.is_none() {
+            let detail = "what is decrypted states noise_bits".into();
+            return Err(PlanError::Linear { stage: s.name.clone(), detail });
+        }
+        self.downloads.push(link);
+        self.circuit.outputs.push(self.places[cipher].unwrap_or(0));
+        Ok(())
+    }
+
+    fn linear(&mut self, s: &LinearSpec) -> Result<StageKind, PlanError> {
+        let geometry = s
+            .geometry
+            .checked()
+            .map_err(|e| PlanError::Linear { stage: s.name.clone(), detail: e.to_string() })?;
+        self.weighted.1 += 1;
+        let weights = match (&s.weights, &s.bias) {
+            (None, None) => None,
+            (Some(w), Some(b)) => {
+                self.weighted.0 += 1;
+                Some((self.weights(w, &s.geometry.weight_shape())?, self.reals(b)?))
+            }
+            _ => {
+                let detail = "only one of weights and bias is given".into();
+                return Err(PlanError::Linear { stage: s.name.clone(), detail });
+            }
+        };
+        Ok(StageKind::Linear(Box::new(CircuitLinear { geometry, weights })))
+    }
+
+    fn combine(
+        &mut self,
+        stage: &str,
+        count: usize,
+        factors: Option<&String>,
+        constant: Option<&String>,
+    ) -> Result<StageKind, PlanError> {
+        self.weighted.1 += 1;
+        let factors = match (factors, constant) {
+            (None, None) => None,
+            (Some(f), Some(c)) => {
+                self.weighted.0 += 1;
+                let (factors, constant) = (self.integers(f)?, self.reals(c)?);
+                if factors.len() != count || constant.len() != 1 {
+                    let detail = format!("{} factors and {} constants", factors.len(), constant.len());
+                    return Err(PlanError::Linear { stage: stage.to_owned(), detail });
+                }
+                Some((factors, constant[0]))
+            }
+            _ => {
+                let detail = "only one of factors and constant is given".into();
+                return Err(PlanError::Linear { stage: stage.to_owned(), detail });
+            }
+        };
+        Ok(StageKind::Combine { factors })
+    }
+
+    fn file(&mut self, name: &str) -> Result<&'a TensorBytes<'a>, PlanError> {
+        self.used_files.insert(name.to_owned());
+        self.files
+            .get(name)
+            .ok_or_else(|| PlanError::Weights { tensor: name.to_owned(), detail: "not in the file".into() })
+    }
+
+    fn weights(&mut self, name: &str, shape: &[usize]) -> Result<Vec<i16>, PlanError> {
+        let fail = |detail: String| PlanError::Weights { tensor: name.to_owned(), detail };
+        let file = self.file(name)?;
+        if file.shape != shape {
+            return Err(fail(format!("shape {:?}, expected {shape:?}", file.shape)));
+        }
+        match file.dtype {
+            "I8" => Ok(file.data.iter().map(|b| i16::from(b.cast_signed())).collect()),
+            "I16" => Ok(file.data.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect()),
+            other => Err(fail(format!("type {other}, expected I8 or I16"))),
+        }
+    }
+
+    fn eights(&mut self, name: &str, dtype: &str) -> Result<impl Iterator<Item = [u8; 8]> + 'a, PlanError> {
+        let file = self.file(name)?;
+        if file.dtype != dtype {
+            let detail = format!("type {}, expected {dtype}", file.dtype);
+            return Err(PlanError::Weights { tensor: name.to_owned(), detail });
+        }
+        Ok(file.data.chunks_exact(8).map(|c| [c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
+    }
+
+    fn integers(&mut self, name: &str) -> Result<Vec<i64>, PlanError> {
+        Ok(self.eights(name, "I64")?.map(i64::from_le_bytes).collect())
+    }
+
+    fn reals(&mut self, name: &str) -> Result<Vec<f64>, PlanError> {
+        let values: Vec<f64> = self.eights(name, "F64")?.map(f64::from_le_bytes).collect();
+        if values.iter().any(|v| !v.is_finite()) {
+            return Err(PlanError::Weights { tensor: name.to_owned(), detail: "not a finite number".into() });
+        }
+        Ok(values)
+    }
+
+    fn finish(self) -> Result<Checked, PlanError> {
+        if let Some(i) = self.defined.iter().position(|d| !d) {
+            let t = &self.tensors[i];
+            let detail = "no stage computes it".into();
+            return Err(PlanError::Tensor { id: t.id, name: t.name.clone(), detail });
+        }
+        if let Some(name) = self.files.keys().find(|n| !self.used_files.contains(*n)) {
+            return Err(PlanError::Weights { tensor: name.clone(), detail: "no stage uses it".into() });
+        }
+        if self.weighted.0 != 0 && self.weighted.0 != self.weighted.1 {
+            let (with, all) = self.weighted;
+            return Err(PlanError::Structure(format!("{with} of {all} stages have weights")));
+        }
+        if self.uploads.is_empty() || self.downloads.is_empty() {
+            return Err(PlanError::Structure("the plan encrypts nothing, or decrypts nothing".into()));
+        }
+        let names: Vec<String> = self
+            .places
+            .iter()
+            .zip(self.tensors)
+            .filter(|(p, _)| p.is_some())
+            .map(|(_, t)| t.name.clone())
+            .collect();
+        let circuit = Circuit::new(self.params, self.circuit).map_err(|e| match e {
+            CircuitError::Stage { stage, detail } => PlanError::Linear { stage, detail },
+            CircuitError::Tensor { tensor, detail } => {
+                PlanError::Structure(format!("tensor '{}': {detail}", names.get(tensor).map_or("?", |n| n)))
+            }
+            other => PlanError::Structure(other.to_string()),
+        })?;
+        Ok(Checked {
+            circuit,
+            circuit_stages: self.circuit_stages,
+            places: self.places.iter().map(|p| p.unwrap_or(0)).collect(),
+            uploads: self.uploads,
+            downloads: self.downloads,
+            client: self.client,
+            before: self.before,
+            weights: self.weighted.0 == self.weighted.1,
+        })
+    }
+}

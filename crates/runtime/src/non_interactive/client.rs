@@ -1,0 +1,395 @@
+//! The client: owns the inputs and the secret key.
+
+use super::engine::{BatchEngine, Engine};
+use super::messages::{self, KeyKind, Parcel};
+use super::plan::{Link, NonInteractivePlan};
+use super::server::{read_parcel, write_parcel};
+use super::trace::{NonInteractiveTrace, RangeTrace};
+use crate::channel::{send_failure, Channel, Traffic};
+use crate::client_aided::client::OnProgress;
+use crate::client_aided::{inputs, Input, Output};
+use crate::compute::Compute;
+use crate::error::{Error, TransportError};
+use crate::plan::{self, PlanOptions, Port};
+use crate::program::{self, Data, InputView, Monitor, RangeError, Slot, Values};
+use crate::trace::{peak_memory, since, Progress};
+use crate::wire::{Block, End, Frame, FrameBuilder, Kind};
+use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
+use rayon::prelude::*;
+use std::time::Instant;
+use zeroize::Zeroize;
+
+/// How a client works.
+#[derive(Clone, Debug, Default)]
+pub struct NonInteractiveOptions {
+    /// How strictly the server's plan is read.
+    pub plan: PlanOptions,
+    /// Where the work runs.
+    pub compute: Compute,
+}
+
+/// An open session with a server. Serves many images; its secret key never leaves it.
+pub struct NonInteractiveClient {
+    /// `None` after an error or the end.
+    channel: Option<Box<dyn Channel>>,
+    plan: NonInteractivePlan,
+    engine: Box<dyn Engine>,
+    secret: SecretKey,
+    prg: Prg,
+    compute: Compute,
+    next_block: u32,
+    setup: (f64, u64),
+}
+
+impl NonInteractiveClient {
+    /// Greets the server, receives its plan, makes keys and sends those that the server needs.
+    ///
+    /// # Errors
+    /// [`Error`]: transport, protocol, or a plan that this client refuses.
+    pub fn open(mut channel: Box<dyn Channel>, options: NonInteractiveOptions) -> Result<Self, Error> {
+        match crate::session::greet(channel.as_mut(), &options.plan.limits) {
+            Ok(frame) => Self::greeted(channel, &frame, options),
+            Err(e) => {
+                send_failure(channel.as_mut(), &e);
+                Err(e)
+            }
+        }
+    }
+
+    /// A session behind the greeting: `frame` carries the server's plan.
+    pub(crate) fn greeted(
+        mut channel: Box<dyn Channel>,
+        frame: &Frame,
+        options: NonInteractiveOptions,
+    ) -> Result<Self, Error> {
+        let compute = options.compute;
+        let opened = NonInteractivePlan::from_bytes(frame.payload(), &options.plan)
+            .map_err(Error::from)
+            .and_then(|plan| {
+                let start = Instant::now();
+                let before = channel.traffic().sent;
+                let engine = Box::new(BatchEngine::new(&plan));
+                channel.set_limit(messages::largest_frame(&plan, engine.as_ref()));
+                let mut prg = Prg::from_os()?;
+                let secret = Self::keys(&plan, engine.as_ref(), &mut prg, &compute, channel.as_mut())?;
+                Ok((plan, engine, secret, prg, (since(start), channel.traffic().sent - before)))
+            });
+        match opened {
+            Ok((plan, engine, secret, prg, setup)) => {
+                Ok(Self { channel: Some(channel), plan, engine, secret, prg, compute, next_block: 0, setup })
+            }
+            Err(e) => {
+                send_failure(channel.as_mut(), &e);
+                Err(e)
+            }
+        }
+    }
+
+    fn keys(
+        plan: &NonInteractivePlan,
+        engine: &dyn Engine,
+        prg: &mut Prg,
+        compute: &Compute,
+        channel: &mut dyn Channel,
+    ) -> Result<SecretKey, Error> {
+        let (params, needed) = (plan.params(), engine.keys());
+        let generator = KeyGenerator::new(params);
+        let secret = generator.secret_key(prg)?;
+        for (kind, length) in messages::keys(params, &needed) {
+            let bytes = compute.run(|| match kind {
+                KeyKind::Relin => generator.relin_key(&secret, prg)?.to_bytes(),
+                KeyKind::Public => generator.public_key(&secret, prg)?.to_bytes(),
+                KeyKind::Galois => generator.galois_keys(&secret, &needed.galois, prg)?.to_bytes(),
+            })?;
+            let mut frame = FrameBuilder::reuse(Vec::new(), Kind::Setup, 0, kind as u32, length)?;
+            if bytes.len() != length {
+                return Err(Error::Internal("a key has another length than the plan gives".into()));
+            }
+            frame.payload_mut().copy_from_slice(&bytes);
+            channel.send(frame.finish())?;
+        }
+        Ok(secret)
+    }
+
+    /// The server's plan.
+    #[must_use]
+    pub fn plan(&self) -> &NonInteractivePlan {
+        &self.plan
+    }
+
+    /// Whether the session can serve more images.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// Runs the network on any number of images. Outputs come in the order of the plan.
+    ///
+    /// # Errors
+    /// [`Error::Input`] leaves the session open; every other error closes it. [`Error::Range`]: an input outside the planned interval (nothing
+    /// has been sent of its block), or a result outside its planned bound: some input was outside what the polynomials are good for.
+    pub fn infer(
+        &mut self,
+        given: &[Input<'_>],
+        progress: &mut OnProgress<'_>,
+    ) -> Result<(Vec<Output>, NonInteractiveTrace), Error> {
+        let mut channel = self.channel.take().ok_or(TransportError::Closed)?;
+        let plan = self.plan.clone();
+        let (given, images) = match inputs::check(plan.client(), given) {
+            Ok(checked) => checked,
+            Err(e) => {
+                self.channel = Some(channel);
+                return Err(e.into());
+            }
+        };
+        match self.run(channel.as_mut(), &plan, &given, images, progress) {
+            Ok(result) => {
+                self.channel = Some(channel);
+                Ok(result)
+            }
+            Err(e) => {
+                send_failure(channel.as_mut(), &e);
+                Err(e)
+            }
+        }
+    }
+
+    /// Closes the session.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when the server is gone already.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        match self.channel.take() {
+            Some(mut channel) => Ok(channel.send(FrameBuilder::message(Kind::End, &End {})?)?),
+            None => Ok(()),
+        }
+    }
+
+    fn run(
+        &mut self,
+        channel: &mut dyn Channel,
+        plan: &NonInteractivePlan,
+        given: &[&Input<'_>],
+        images: usize,
+        progress: &mut OnProgress<'_>,
+    ) -> Result<(Vec<Output>, NonInteractiveTrace), Error> {
+        let mut trace = NonInteractiveTrace::new(plan, self.compute.threads());
+        (trace.setup_seconds, trace.setup_bytes_up) = self.setup;
+        let size = self.engine.block_images();
+        let blocks = images.div_ceil(size);
+        let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
+        let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
+        let mut outputs: Vec<Output> = plan
+            .outputs()
+            .iter()
+            .map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) })
+            .collect();
+        trace.ranges = plan
+            .downloads()
+            .iter()
+            .map(|l| RangeTrace {
+                tensor: plan.tensors()[l.cipher].name.clone(),
+                largest: 0.0,
+                bound: l.bound,
+            })
+            .collect();
+        let start = Instant::now();
+        let before: Traffic = channel.traffic();
+        for block in 0..blocks {
+            let first = block * size;
+            let count = size.min(images - first);
+            let mut work =
+                (Values::new(plan.tensors().len(), count, first), Monitor::new(plan.tensors().len()));
+            for (port, input) in plan.inputs().iter().zip(given) {
+                let features = plan.tensors()[port.tensor].elements;
+                work.0.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
+            }
+            self.block(channel, plan, (block, blocks), &mut work, &mut trace, progress)?;
+            for (port, output) in plan.outputs().iter().zip(&mut outputs) {
+                let size = plan.tensors()[port.tensor].elements;
+                let part = &mut output.data[first * size..(first + count) * size];
+                program::read_output(plan.tensors(), port.tensor, &work.0, part);
+            }
+        }
+        let after = channel.traffic();
+        (trace.images, trace.blocks, trace.rounds) = (images, blocks, blocks as u64);
+        (trace.bytes_up, trace.bytes_down) = (after.sent - before.sent, after.received - before.received);
+        trace.seconds = since(start);
+        trace.peak_memory_bytes = peak_memory();
+        Ok((outputs, trace))
+    }
+
+    fn client_stages(
+        &self,
+        plan: &NonInteractivePlan,
+        which: std::ops::Range<usize>,
+        (values, monitor): &mut (Values<'_>, Monitor),
+    ) -> Result<(), Error> {
+        for at in which {
+            if let plan::Stage::Client(stage) = &plan.client().stages()[at] {
+                self.compute.run(|| program::run_client(plan.client(), (at, stage), 0, values, monitor))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn block(
+        &mut self,
+        channel: &mut dyn Channel,
+        plan: &NonInteractivePlan,
+        (block, blocks): (usize, usize),
+        work: &mut (Values<'_>, Monitor),
+        trace: &mut NonInteractiveTrace,
+        progress: &mut OnProgress<'_>,
+    ) -> Result<(), Error> {
+        let stages = plan.spec().stages.len();
+        let mut tell = |stage: usize, name: &str, tile: usize, tiles: usize| {
+            if progress(&Progress { block, blocks, stage, stages, name, tile, tiles }).is_break() {
+                return Err(Error::Cancelled);
+            }
+            Ok(())
+        };
+        let index = self.next_block;
+        self.next_block += 1;
+        let start = Instant::now();
+        self.client_stages(plan, 0..plan.0.before, work)?;
+        let images = work.0.images;
+        let mut uploads = Vec::with_capacity(plan.uploads().len());
+        for link in plan.uploads() {
+            let rows = rows(&mut work.0, link)?;
+            check_rows(plan, link, &rows, &work.0)?;
+            uploads.push(rows);
+        }
+        // Nothing has been said of this block before its inputs were found good.
+        channel.send(FrameBuilder::message(Kind::Block, &Block { index, images: images as u32 })?)?;
+        for (number, (link, rows)) in plan.uploads().iter().zip(&mut uploads).enumerate() {
+            let parcel = Parcel::new(plan.params(), self.engine.as_ref(), link, true);
+            for tile in 0..parcel.frames() {
+                tell(0, &link.stage, tile, parcel.frames())?;
+                let frame = self.encrypt(link, &parcel, (number, tile), (rows, images))?;
+                channel.send(frame)?;
+            }
+            rows.zeroize();
+        }
+        trace.encrypt_seconds += since(start);
+        for (number, link) in plan.downloads().iter().enumerate() {
+            let parcel = Parcel::new(plan.params(), self.engine.as_ref(), link, false);
+            let mut data = vec![0.0; link.elements * images];
+            for tile in 0..parcel.frames() {
+                tell(stages - 1, &link.stage, tile, parcel.frames())?;
+                let start = Instant::now();
+                let frame = channel.recv()?;
+                trace.wait_seconds += since(start);
+                let start = Instant::now();
+                let payload =
+                    frame.expect_payload(Kind::Response, number as u32, tile as u32, parcel.payload(tile))?;
+                let range = parcel.range(tile);
+                self.compute.run(|| -> Result<(), Error> {
+                    let ciphertexts = read_parcel(plan.params(), link, &parcel, false, payload)?;
+                    let rows = &mut data[range.start * images..range.end * images];
+                    rows.par_chunks_mut(images).zip(&ciphertexts).enumerate().try_for_each(|(i, (out, c))| {
+                        self.engine.decrypt(&self.secret, range.start + i, c, out)
+                    })
+                })?;
+                trace.decrypt_seconds += since(start);
+            }
+            let largest = data.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            trace.ranges[number].largest = trace.ranges[number].largest.max(largest);
+            check_range(plan, link, (&data, images, work.0.first), planned(link, plan))?;
+            work.0.put(link.real, Data::Real(data));
+        }
+        let start = Instant::now();
+        self.client_stages(plan, plan.0.before..plan.client().stages().len(), work)?;
+        trace.decrypt_seconds += since(start);
+        Ok(())
+    }
+
+    fn encrypt(
+        &mut self,
+        link: &Link,
+        parcel: &Parcel,
+        (number, tile): (usize, usize),
+        (rows, images): (&[f64], usize),
+    ) -> Result<Frame, Error> {
+        // Two at a time: the batch engine encodes pairs.
+        let range = parcel.range(tile);
+        let starts: Vec<usize> = range.clone().step_by(2).collect();
+        let mut seeds = vec![[0u8; 16]; starts.len()];
+        self.prg.fill_bytes(seeds.as_flattened_mut());
+        let (engine, secret) = (&self.engine, &self.secret);
+        let frame = self.compute.run(|| {
+            let ciphertexts = starts
+                .par_iter()
+                .zip(&seeds)
+                .map(|(s, seed)| {
+                    engine.encrypt(secret, link, *s..(*s + 2).min(range.end), (rows, images), *seed)
+                })
+                .collect::<Result<Vec<_>, _>>()?;
+            write_parcel(Kind::Request, (number, tile), parcel, &ciphertexts.concat())
+        });
+        seeds.zeroize();
+        frame
+    }
+}
+
+impl Drop for NonInteractiveClient {
+    fn drop(&mut self) {
+        // A server that is gone needs no goodbye.
+        let _ = self.end();
+    }
+}
+
+/// The values `[feature][image]` of a real tensor.
+fn rows(values: &mut Values<'_>, link: &Link) -> Result<Vec<f64>, Error> {
+    values.materialise(link.real);
+    match std::mem::replace(&mut values.slots[link.real], Slot::Empty) {
+        Slot::Data(Data::Real(v)) => Ok(v),
+        _ => Err(Error::Internal("a tensor to encrypt is not there".into())),
+    }
+}
+
+/// What a decrypted value may reach: the bound and the error that the plan states.
+fn planned(link: &Link, plan: &NonInteractivePlan) -> f64 {
+    let noise = plan.params().noise();
+    let mut sd = f64::from(link.noise_bits).exp2();
+    if let Some(bits) = plan.flood_bits() {
+        sd = sd.hypot(noise.public()).hypot(f64::from(bits).exp2() * noise.rounding());
+    }
+    link.bound + hushnet_rlwe::batch::TAIL * sd / link.scale
+}
+
+/// Refuses inputs that the plan was not made for, before anything is encrypted.
+fn check_rows(
+    plan: &NonInteractivePlan,
+    link: &Link,
+    rows: &[f64],
+    values: &Values<'_>,
+) -> Result<(), Error> {
+    check_range(plan, link, (rows, values.images, values.first), link.bound)
+}
+
+fn check_range(
+    plan: &NonInteractivePlan,
+    link: &Link,
+    (rows, images, first): (&[f64], usize, usize),
+    bound: f64,
+) -> Result<(), Error> {
+    // Not-a-number compares false.
+    match rows.iter().position(|v| !(v.abs() <= bound)) {
+        None => Ok(()),
+        Some(at) => Err(RangeError {
+            stage: link.stage.clone(),
+            tensor: plan.tensors()[link.real].name.clone(),
+            image: first + at % images,
+            element: at / images,
+            value: rows[at],
+            bound: Some(bound),
+        }
+        .into()),
+    }
+}

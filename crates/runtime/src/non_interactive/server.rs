@@ -1,0 +1,286 @@
+//! The server: owns the weights, sees ciphertexts and shapes only. No secret key type is known here.
+
+use super::engine::{BatchEngine, Engine, EvaluationKeys};
+use super::messages::{self, fits, KeyKind, Parcel};
+use super::plan::{Link, NonInteractivePlan};
+use super::trace::NonInteractiveServerTrace;
+use crate::channel::{send_failure, Channel};
+use crate::compute::Compute;
+use crate::error::{Error, ProtocolError};
+use crate::plan::PlanError;
+use crate::wire::{Block, Frame, FrameBuilder, Hello, Kind, HEADER, PROTOCOL};
+use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::{Ciphertext, CkksError, CkksParams, GaloisKeys, PublicKey, RelinKey};
+use rayon::prelude::*;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+/// A plan prepared for serving, shared by all sessions.
+pub struct NonInteractiveModel {
+    plan: NonInteractivePlan,
+    engine: Box<dyn Engine>,
+    public: Vec<u8>,
+    compute: Compute,
+}
+
+/// What a session reports as it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NonInteractiveSession {
+    /// A block was answered.
+    Block {
+        /// Images in it.
+        images: u64,
+    },
+}
+
+/// What came, where the peer's bytes may be the cause.
+pub(super) fn peer_bytes(what: &'static str, e: CkksError) -> Error {
+    match e {
+        CkksError::Bytes { .. }
+        | CkksError::ForeignParams(_)
+        | CkksError::Level { .. }
+        | CkksError::Capacity { .. } => ProtocolError::Message { kind: what, detail: e.to_string() }.into(),
+        other => other.into(),
+    }
+}
+
+/// Reads the ciphertexts of a frame of exactly known length.
+pub(super) fn read_parcel(
+    params: &CkksParams,
+    link: &Link,
+    parcel: &Parcel,
+    fresh: bool,
+    payload: &[u8],
+) -> Result<Vec<Ciphertext>, Error> {
+    let what = if fresh { "Request" } else { "Response" };
+    payload
+        .par_chunks(parcel.bytes)
+        .map(|bytes| {
+            let c = Ciphertext::from_bytes(params, bytes).map_err(|e| peer_bytes(what, e))?;
+            if !fits(&c, link, fresh) {
+                let detail =
+                    format!("a ciphertext of stage '{}' has another level, parts or scale", link.stage);
+                return Err(ProtocolError::Message { kind: what, detail }.into());
+            }
+            Ok(c)
+        })
+        .collect()
+}
+
+/// Writes ciphertexts into a frame.
+pub(super) fn write_parcel(
+    kind: Kind,
+    (stage, tile): (usize, usize),
+    parcel: &Parcel,
+    ciphertexts: &[Ciphertext],
+) -> Result<Frame, Error> {
+    let bytes = ciphertexts.len() * parcel.bytes;
+    let mut builder = FrameBuilder::reuse(Vec::new(), kind, stage as u32, tile as u32, bytes)?;
+    builder.payload_mut().par_chunks_mut(parcel.bytes).zip(ciphertexts).try_for_each(
+        |(out, c)| -> Result<(), Error> {
+            let bytes = c.to_bytes()?;
+            if bytes.len() != out.len() {
+                return Err(Error::Internal("a ciphertext has another length than the plan gives".into()));
+            }
+            out.copy_from_slice(&bytes);
+            Ok(())
+        },
+    )?;
+    Ok(builder.finish())
+}
+
+impl NonInteractiveModel {
+    /// Prepares a plan with weights.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the plan is a public part.
+    pub fn new(plan: &NonInteractivePlan, compute: Compute) -> Result<Self, Error> {
+        if !plan.has_weights() {
+            let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
+            return Err(PlanError::Structure(detail.into()).into());
+        }
+        let engine = Box::new(BatchEngine::new(plan));
+        Ok(Self { public: plan.public_part()?, plan: plan.clone(), engine, compute })
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &NonInteractivePlan {
+        &self.plan
+    }
+
+    /// The plan file that clients receive.
+    #[must_use]
+    pub fn public_part(&self) -> &[u8] {
+        &self.public
+    }
+
+    /// Bytes of the largest frame of a session after the Plan.
+    #[must_use]
+    pub fn largest_frame(&self) -> usize {
+        messages::largest_frame(&self.plan, self.engine.as_ref())
+    }
+
+    /// Bytes that one session may hold: ciphertexts in work, keys, frames in flight.
+    #[must_use]
+    pub fn session_bytes(&self) -> u64 {
+        let keys: usize = messages::keys(self.plan.params(), &self.engine.keys()).iter().map(|k| k.1).sum();
+        let frames = 8 * self.largest_frame() as u64;
+        // Keys are held expanded: both polynomials, in whole words.
+        self.plan.circuit().peak_bytes().saturating_add(4 * keys as u64).saturating_add(frames)
+    }
+
+    /// Serves one session to its end. An error has been told to the peer, as far as the peer may know it.
+    ///
+    /// # Errors
+    /// [`Error`]: transport or protocol.
+    pub fn serve(
+        &self,
+        channel: &mut dyn Channel,
+        on_event: &mut dyn FnMut(NonInteractiveSession),
+    ) -> Result<NonInteractiveServerTrace, Error> {
+        channel.set_limit(self.largest_frame());
+        let mut trace = NonInteractiveServerTrace {
+            stage_seconds: vec![0.0; self.plan.spec().stages.len()],
+            ..NonInteractiveServerTrace::default()
+        };
+        let result = self.session(channel, on_event, &mut trace);
+        if let Err(e) = &result {
+            send_failure(channel, e);
+        }
+        let traffic = channel.traffic();
+        (trace.bytes_up, trace.bytes_down) = (traffic.received, traffic.sent);
+        result.map(|()| trace)
+    }
+
+    fn session(
+        &self,
+        channel: &mut dyn Channel,
+        on_event: &mut dyn FnMut(NonInteractiveSession),
+        trace: &mut NonInteractiveServerTrace,
+    ) -> Result<(), Error> {
+        let hello: Hello = channel.recv()?.message(Kind::Hello)?;
+        if hello.protocol != PROTOCOL {
+            return Err(ProtocolError::Version { got: hello.protocol }.into());
+        }
+        channel.send(FrameBuilder::with_payload(Kind::Plan, &self.public)?)?;
+        let (keys, public) = self.receive_keys(channel)?;
+        let mut next = 0;
+        loop {
+            channel.rest(true);
+            let frame = channel.recv()?;
+            if frame.kind() == Kind::End {
+                return Ok(());
+            }
+            channel.rest(false);
+            let block: Block = frame.message(Kind::Block)?;
+            if block.index != next || block.images == 0 || block.images as usize > self.engine.block_images()
+            {
+                let detail = format!("block {} of {} images", block.index, block.images);
+                return Err(ProtocolError::Message { kind: "Block", detail }.into());
+            }
+            next += 1;
+            self.block(channel, (&keys, public.as_ref()), trace)?;
+            trace.blocks += 1;
+            trace.images += u64::from(block.images);
+            on_event(NonInteractiveSession::Block { images: u64::from(block.images) });
+        }
+    }
+
+    fn receive_keys(&self, channel: &mut dyn Channel) -> Result<(EvaluationKeys, Option<PublicKey>), Error> {
+        let (params, needed) = (self.plan.params(), self.engine.keys());
+        let (mut keys, mut public) = (EvaluationKeys::default(), None);
+        for (kind, length) in messages::keys(params, &needed) {
+            let frame = channel.recv()?;
+            let bytes = frame.expect_payload(Kind::Setup, 0, kind as u32, length)?;
+            let wrong = |e| peer_bytes("Setup", e);
+            self.compute.run(|| -> Result<(), Error> {
+                match kind {
+                    KeyKind::Relin => keys.relin = Some(RelinKey::from_bytes(params, bytes).map_err(wrong)?),
+                    KeyKind::Public => public = Some(PublicKey::from_bytes(params, bytes).map_err(wrong)?),
+                    KeyKind::Galois => {
+                        keys.galois = Some(GaloisKeys::from_bytes(params, bytes).map_err(wrong)?)
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        if let Some(galois) = &keys.galois {
+            if let Some(missing) = needed.galois.iter().find(|g| !galois.contains(**g)) {
+                let detail = format!("the key for {missing:?} is missing");
+                return Err(ProtocolError::Message { kind: "Setup", detail }.into());
+            }
+        }
+        Ok((keys, public))
+    }
+
+    fn block(
+        &self,
+        channel: &mut dyn Channel,
+        (keys, public): (&EvaluationKeys, Option<&PublicKey>),
+        trace: &mut NonInteractiveServerTrace,
+    ) -> Result<(), Error> {
+        let params = self.plan.params();
+        let mut inputs = Vec::with_capacity(self.plan.uploads().len());
+        for (number, link) in self.plan.uploads().iter().enumerate() {
+            let parcel = Parcel::new(params, self.engine.as_ref(), link, true);
+            let mut ciphertexts = Vec::with_capacity(parcel.count);
+            for tile in 0..parcel.frames() {
+                let frame = channel.recv()?;
+                let payload =
+                    frame.expect_payload(Kind::Request, number as u32, tile as u32, parcel.payload(tile))?;
+                let start = Instant::now();
+                ciphertexts.extend(self.compute.run(|| read_parcel(params, link, &parcel, true, payload))?);
+                trace.seconds += start.elapsed().as_secs_f64();
+            }
+            inputs.push(ciphertexts);
+        }
+        let start = Instant::now();
+        let answer =
+            self.compute.run(|| self.engine.run(keys, inputs, &mut |_, _| ControlFlow::Continue(())))?;
+        for (stage, seconds) in self.plan.0.circuit_stages.iter().zip(&answer.seconds) {
+            trace.stage_seconds[*stage] += seconds;
+        }
+        trace.counted += answer.counted;
+        trace.seconds += start.elapsed().as_secs_f64();
+        for (number, (link, outputs)) in self.plan.downloads().iter().zip(answer.outputs).enumerate() {
+            let start = Instant::now();
+            let outputs = self.compute.run(|| self.ready(link, outputs, public))?;
+            trace.seconds += start.elapsed().as_secs_f64();
+            let parcel = Parcel::new(params, self.engine.as_ref(), link, false);
+            for tile in 0..parcel.frames() {
+                let range = parcel.range(tile);
+                let frame = self
+                    .compute
+                    .run(|| write_parcel(Kind::Response, (number, tile), &parcel, &outputs[range]))?;
+                debug_assert_eq!(frame.bytes().len(), HEADER + parcel.payload(tile));
+                channel.send(frame)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What leaves: hidden where the plan says so, and with the bookkeeping that the public plan states, not that of
+    /// the weights.
+    fn ready(
+        &self,
+        link: &Link,
+        outputs: Vec<Ciphertext>,
+        public: Option<&PublicKey>,
+    ) -> Result<Vec<Ciphertext>, Error> {
+        let params = self.plan.params();
+        let sd = f64::from(link.noise_bits).exp2();
+        outputs
+            .into_par_iter()
+            .map_init(Prg::from_os, |prg, c| {
+                let stated = |c: Ciphertext| {
+                    Ciphertext::from_parts(params, c.into_parts(), link.scale, link.bound, sd)
+                };
+                let Some(bits) = self.plan.flood_bits() else { return Ok(stated(c)?) };
+                let prg = prg.as_mut().map_err(|e| Error::Internal(e.to_string()))?;
+                let public = public.ok_or_else(|| Error::Internal("no public key".into()))?;
+                Ok(stated(public.hide(&c, Some(bits), prg)?)?)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,65 @@
+"""Activations become polynomials, written with client ops that every interpreter knows.
+
+``x^2`` is one square; ``a_d x^d + ... + a_0`` is Horner's rule, ``(((a_d x + a_{d-1}) x + a_{d-2}) x + ...)``: d - 1 products and d
+affine ops. The non-interactive planner reads the coefficients back and evaluates them in depth ceil(log2 d). Not exact, of course:
+``planner/non_interactive/activation.py`` measures what it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..graph import Graph, Linear, Node, Op
+from .edit import copy, fresh
+from .ends import split_ends
+
+# elementwise functions of one operand that are no polynomials
+ACTIVATIONS = frozenset(
+    {
+        "relu", "leaky_relu", "prelu", "clip", "abs", "sqrt", "sigmoid", "tanh", "exp", "erf", "hard_sigmoid", "hard_swish", "silu",
+        "gelu", "gelu_tanh", "elu",
+    }
+)  # fmt: skip
+
+
+def activations(graph: Graph) -> list[Op]:
+    """The activations that stand between layers, in order; those of head and tail (see :mod:`ends`) stay with the client.
+
+    Raises:
+        ValueError: several inputs or outputs.
+    """
+    inside = {node.output for node in split_ends(graph).body.nodes}
+    return [n for n in graph.nodes if isinstance(n, Op) and n.op in ACTIVATIONS and n.output in inside]
+
+
+def replace_activations(graph: Graph, coefficients: Mapping[str, Sequence[float]]) -> Graph:
+    """The graph with polynomials (lowest coefficient first, degree at least 1) in the place of the named ops."""
+    graph = copy(graph)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        chosen = None if isinstance(node, Linear) else coefficients.get(node.name)
+        nodes += [node] if chosen is None or isinstance(node, Linear) else _horner(graph, node, list(chosen))
+    graph.nodes = nodes
+    return graph
+
+
+def _horner(graph: Graph, node: Op, coefficients: list[float]) -> list[Node]:
+    x, shape = node.inputs[0], graph.shapes[node.output]
+    if len(coefficients) < 2:
+        raise ValueError(f"node {node.name!r}: {len(coefficients)} coefficients; a polynomial needs a degree of at least 1")
+    if coefficients == [0.0, 0.0, 1.0]:
+        return [Op(node.name, "square", [x], node.output)]
+    made: list[Node] = []
+
+    def step(op: str, sources: list[str], **attrs: float) -> str:
+        index = len(made)
+        made.append(Op(f"{node.name}.p{index}", op, sources, fresh(graph, f"{node.output}.p{index}", shape), dict(attrs)))
+        return made[-1].output
+
+    value = step("affine", [x], mul=coefficients[-1], add=coefficients[-2])
+    for constant in coefficients[-3::-1]:
+        value = step("affine", [step("mul", [value, x])], mul=1.0, add=constant)
+    last = made[-1]
+    del graph.shapes[last.output]
+    last.name, last.output = node.name, node.output
+    return made

@@ -1,0 +1,458 @@
+"""A graph whose activations are polynomials as steps: what every tensor is, as a polynomial of elements of another.
+
+Every tensor of the graph is followed as a *view*: ``p(base[index])`` with one polynomial p for all elements, a base tensor that some
+step makes, and the element of it that stands at every place (-1: a constant zero). Elementwise arithmetic on views of one base is
+arithmetic on polynomials, so that squares, Horner's rule and sums of powers all become one step with its coefficients; reshapes,
+transposes, slices and paddings only change the index, which dense layers absorb in their weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.polynomial import polynomial as poly
+
+from ... import graph as g
+from ...errors import PlanError
+from ...passes.replace_activations import ACTIVATIONS
+from ...reference.linear import apply
+from ...reference.ops import OPS
+from ..ranges import plan_geometry
+from .compose import collapsed
+from .steps import Add, Array, Linear, Polynomial, Steps, sources
+
+IDENTITY = (0.0, 1.0)
+MAX_DEGREE = 64
+MAX_MATRIX = 1 << 24
+
+_ACTIVATE = "give --activation square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r (and train the network again with it)"
+_ADVICE = {
+    **dict.fromkeys(ACTIVATIONS, _ACTIVATE),
+    "max_pool": "use average pooling (and train the network again with it)",
+    "reduce_max": "use a mean (and train the network again with it)",
+    "softmax": "only the end of the network may normalise; move it behind the last layer",
+    "div": "only divisions by constants are linear; leave it out",
+    "minimum": "comparisons are not polynomial; leave it out",
+    "maximum": "comparisons are not polynomial; leave it out",
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """``p(base[index])``; ``weight`` multiplies elementwise (means whose windows hold different numbers of elements)."""
+
+    base: int
+    shape: tuple[int, ...]
+    coefficients: tuple[float, ...] = IDENTITY
+    index: Array | None = None
+    weight: Array | None = None
+
+    def flat(self) -> Array:
+        """The element of the base at every place."""
+        return np.arange(math.prod(self.shape)) if self.index is None else self.index.reshape(-1)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Views behind each other along one axis."""
+
+    views: tuple[View, ...]
+    axis: int
+    shape: tuple[int, ...]
+
+
+def refuse_other_ops(graph: g.Graph) -> None:
+    """Raises PlanError with every op that no polynomial computes."""
+    found = [n for n in graph.nodes if isinstance(n, g.Op) and n.op in _ADVICE]
+    if found:
+        lines = "\n".join(f"  node {n.name!r} ({n.op}): {_ADVICE[n.op]}" for n in found)
+        raise PlanError(f"non-interactive evaluation knows sums, products and polynomials only; it cannot compute\n{lines}")
+
+
+def lower(graph: g.Graph, ranges: dict[str, float]) -> Steps:
+    """Steps of a graph with one input and one output.
+
+    Args:
+        graph: the part between head and tail (:func:`hushnet.passes.split_ends`).
+        ranges: planned range of pre-activations, by tensor name; infinite where none is given.
+
+    Raises:
+        PlanError: the nodes that cannot be lowered, and what to do.
+    """
+    refuse_other_ops(graph)
+    return _Lowering(graph, ranges).run()
+
+
+class _Lowering:
+    def __init__(self, graph: g.Graph, ranges: dict[str, float]) -> None:
+        self.graph, self.ranges = graph, ranges
+        self.out = Steps()
+        self.views: dict[str, View | Parts] = {}
+        self.made: dict[tuple[int, tuple[float, ...]], int] = {}
+        self.graph_name: dict[int, str] = {}
+
+    def run(self) -> Steps:
+        name = self.graph.inputs[0]
+        self.out.input = self.out.tensor(name, self.graph.shapes[name])
+        self.graph_name[self.out.input] = name
+        self.views[name] = View(self.out.input, self.graph.shapes[name])
+        for node in self.graph.nodes:
+            if isinstance(node, g.Linear):
+                self.views[node.output] = self.linear(node)
+            else:
+                self.views[node.output] = self.op(node)
+        last = self.views[self.graph.outputs[0]]
+        place = f"output {self.graph.outputs[0]!r}"
+        if isinstance(last, Parts):
+            raise PlanError(f"{place}: a concatenation cannot be an output of its own; put a layer behind it")
+        self.out.output = self.materialise(self.in_order(last, place), self.graph.outputs[0])
+        return self.out
+
+    # layers
+
+    def linear(self, node: g.Linear) -> View:
+        source = self.views[node.input]
+        shape = self.graph.shapes[node.output]
+        if isinstance(source, Parts):
+            parts = [self.one_linear(replace(node, name=f"{node.name}.part{i}"), view, shape) for i, view in enumerate(_pieces(source))]
+            # every part has all outputs; the bias counts once
+            return View(self.add(node.name, node.output, [p.base for p in parts], shape), shape)
+        return self.one_linear(node, (source, None), shape)
+
+    def one_linear(self, node: g.Linear, piece: tuple[View, Array | None], shape: tuple[int, ...]) -> View:
+        view, where = piece
+        bias = node.bias if where is None or 0 in where else np.zeros_like(node.bias)
+        geometry = plan_geometry(node.geometry)
+        weights = np.asarray(node.weight, dtype=np.float64)
+        if where is not None:
+            geometry, weights = _restricted(node, geometry, weights, where, view.shape)
+        if isinstance(node.geometry, g.Dense):
+            return self.dense(node.name, node.output, weights, bias, view)
+        view = self.as_image(view, tuple(geometry["input"]), node, weights)
+        weights = _channels_back(view, geometry, weights)
+        base, (shift, scale) = self.affine_of(view)
+        image = np.asarray(bias, dtype=np.float64)
+        if (shift, scale) != IDENTITY:
+            weights, image = _behind_affine(geometry, weights, image, scale, shift)
+        return View(self.append(node.name, node.output, geometry, weights, image, base, shape), shape)
+
+    def dense(self, name: str, output: str, weights: Array, bias: Array, view: View) -> View:
+        """A dense layer over any view."""
+        base, (shift, scale) = self.affine_of(view)
+        columns = weights * (1.0 if view.weight is None else view.weight.reshape(-1))
+        index = view.flat()
+        size = self.out.tensors[base].size
+        if view.index is None:
+            rows = columns * scale
+        else:
+            rows = np.zeros((len(weights), size))
+            np.add.at(rows, (slice(None), index[index >= 0]), scale * columns[:, index >= 0])
+        # a constant zero of a padding stays zero
+        total = bias + shift * columns[:, index >= 0].sum(axis=1)
+        geometry = {"type": "dense", "inputs": size, "outputs": len(weights)}
+        return View(self.append(name, output, geometry, rows, total, base, (len(weights),)), (len(weights),))
+
+    def append(self, name: str, output: str, geometry: dict, weights: Array, bias: Array, source: int, shape: tuple[int, ...]) -> int:
+        target = self.out.tensor(output, shape)
+        self.graph_name.setdefault(target, output)
+        self.out.steps.append(Linear(name, geometry, weights, np.asarray(bias, dtype=np.float64), source, target))
+        return target
+
+    def affine_of(self, view: View) -> tuple[int, tuple[float, float]]:
+        """A base and (constant, factor): the view's polynomial where it is of degree 1, otherwise a step of its own."""
+        if len(view.coefficients) == 2:
+            return view.base, (view.coefficients[0], view.coefficients[1])
+        return self.powers(view.base, view.coefficients), IDENTITY
+
+    def powers(self, base: int, coefficients: tuple[float, ...]) -> int:
+        """The polynomial of a base, made once."""
+        key = (base, coefficients)
+        if key not in self.made:
+            tensor = self.out.tensors[base]
+            target = self.out.tensor(f"{tensor.name}.activation", tensor.shape)
+            limit = self.ranges.get(self.graph_name.get(base, ""), math.inf)
+            self.out.steps.append(Polynomial(f"{tensor.name}.activation", coefficients, base, target, (-limit, limit)))
+            self.made[key] = target
+        return self.made[key]
+
+    def materialise(self, view: View, name: str) -> int:
+        """A tensor with the values of a view that is in order."""
+        base, (shift, scale) = self.affine_of(view)
+        if (shift, scale) == IDENTITY:
+            return base
+        return self.scaled(base, scale, shift, name)
+
+    def scaled(self, base: int, scale: float, shift: float, name: str) -> int:
+        """``scale base + shift`` as a diagonal layer (which later passes fold where they can)."""
+        shape = self.out.tensors[base].shape
+        if len(shape) == 3:
+            geometry = plan_geometry(g.Conv2d(shape, shape, (1, 1), groups=shape[0]))
+            weights = np.full((shape[0], 1, 1, 1), scale)
+            return self.append(f"{name}.scale", name, geometry, weights, np.full(shape[0], shift), base, shape)
+        size = math.prod(shape)
+        _matrix_fits(name, size, size)
+        geometry = {"type": "dense", "inputs": size, "outputs": size}
+        return self.append(f"{name}.scale", name, geometry, scale * np.eye(size), np.full(size, shift), base, (size,))
+
+    def add(self, name: str, output: str, parts: list[int], shape: tuple[int, ...]) -> int:
+        target = self.out.tensor(output, shape)
+        self.graph_name.setdefault(target, output)
+        self.out.steps.append(Add(name, tuple(parts), target))
+        return target
+
+    # shapes
+
+    def as_image(self, view: View, image: tuple[int, ...], node: g.Linear, weights: Array) -> View:
+        """The view with a base of the shape that a convolution reads, in order up to a permutation of channels."""
+        if view.weight is not None:
+            raise PlanError(f"layer {node.name!r}: the average pooling in front of it divides by different counts; pool without padding, or count it")
+        base = self.out.tensors[view.base]
+        index = view.flat()
+        if np.array_equal(index, np.arange(base.size)):
+            self.reshape(view.base, image, node.name)
+            return View(view.base, image, view.coefficients)
+        if base.shape == image and node.geometry.groups == 1 and _channel_order(index, image) is not None:  # type: ignore[union-attr]
+            return View(view.base, image, view.coefficients, index.reshape(image))
+        return self.permuted(view, image, f"layer {node.name!r}")
+
+    def permuted(self, view: View, shape: tuple[int, ...], place: str) -> View:
+        """The view with the permutation moved into (a copy of) the dense layer that makes its base."""
+        index = view.flat()
+        base = self.out.tensors[view.base]
+        step = self.out.producer(view.base)
+        if not (isinstance(step, Linear) and step.geometry["type"] == "dense" and np.array_equal(np.sort(index), np.arange(base.size))):
+            raise PlanError(
+                f"{place} reads elements in another order than {base.name!r} has them; only dense layers can reorder what they read or "
+                "make: remove the transposition or slice (export with channels first)"
+            )
+        name = self.graph_name.get(view.base, base.name)
+        made = self.append(step.name, name, step.geometry, step.weights[index], step.bias[index], step.source, shape)
+        return View(made, shape, view.coefficients)
+
+    def in_order(self, view: View, place: str) -> View:
+        """The view without index and weights, its base shaped like it where that is possible."""
+        if view.weight is not None:
+            raise PlanError(f"{place}: an average pooling divides by different counts; pool without padding, or count it")
+        if np.array_equal(view.flat(), np.arange(self.out.tensors[view.base].size)):
+            return View(view.base, self.out.tensors[view.base].shape, view.coefficients)
+        return self.permuted(view, view.shape, place)
+
+    def reshape(self, tensor: int, shape: tuple[int, ...], place: str) -> None:
+        """Gives a tensor, and all that elementwise steps link to it, another shape."""
+        if self.out.tensors[tensor].shape == shape:
+            return
+        linked, pending = {tensor}, [tensor]
+        while pending:
+            current = pending.pop()
+            for step in self.out.steps:
+                near = {*sources(step), step.target}
+                if current in near and not isinstance(step, Linear):
+                    pending += near - linked
+                    linked |= near
+        for step in self.out.linears():
+            conv = step.geometry["type"] == "conv2d"
+            if conv and (step.source in linked or step.target in linked):
+                old = self.out.tensors[tensor].shape
+                raise PlanError(f"layer {place!r} reads {old} as {shape}, and layer {step.name!r} has it as an image: only dense layers can reshape")
+        for key in linked:
+            self.out.tensors[key].shape = shape
+
+    # ops
+
+    def op(self, node: g.Op) -> View | Parts:
+        shape = self.graph.shapes[node.output]
+        ins = [self.views[name] for name in node.inputs]
+        if node.op == "concat":
+            return self.concat(node, ins, shape)
+        if any(isinstance(v, Parts) for v in ins):
+            if node.op == "reshape" and len(shape) == 1 and isinstance(ins[0], Parts) and ins[0].axis == 0:
+                return Parts(tuple(_moved(v, node.op, {}, (math.prod(v.shape),)) for v in ins[0].views), 0, shape)
+            raise PlanError(f"node {node.name!r} ({node.op}) reads a concatenation; put it before the concatenation, or a layer between")
+        views = [v for v in ins if isinstance(v, View)]
+        method: Callable[..., View] | None = getattr(self, f"op_{node.op}", None)
+        if method is None:
+            raise PlanError(f"node {node.name!r} ({node.op}) is neither linear nor a polynomial; leave it out")
+        return method(node, shape, *views)
+
+    def concat(self, node: g.Op, ins: list[View | Parts], shape: tuple[int, ...]) -> Parts:
+        axis = node.attrs["axis"]
+        views: list[View] = []
+        for view in ins:
+            if isinstance(view, Parts) and view.axis != axis:
+                raise PlanError(f"node {node.name!r}: concatenations along different axes; put a layer between them")
+            views += view.views if isinstance(view, Parts) else [view]
+        return Parts(tuple(views), axis, shape)
+
+    def op_affine(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        return self.with_polynomial(node, x, poly.polyadd(np.multiply(x.coefficients, node.attrs["mul"]), [node.attrs["add"]]))
+
+    def op_neg(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        return self.with_polynomial(node, x, -np.asarray(x.coefficients))
+
+    def op_square(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        return self.with_polynomial(node, x, poly.polymul(x.coefficients, x.coefficients))
+
+    def op_mul(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:
+        if not _same(x, y):
+            raise PlanError(f"node {node.name!r} multiplies two different private tensors; leave the branch out")
+        return self.with_polynomial(node, x, poly.polymul(x.coefficients, y.coefficients))
+
+    def with_polynomial(self, node: g.Op, view: View, coefficients: Array) -> View:
+        if view.weight is not None:
+            raise PlanError(f"node {node.name!r} ({node.op}) stands behind an average pooling with different counts; pool without padding")
+        trimmed = poly.polytrim(np.asarray(coefficients, dtype=np.float64))
+        if view.index is not None and np.any(view.index < 0) and trimmed[0] != 0.0:
+            raise PlanError(f"node {node.name!r} ({node.op}) adds a constant to a padding; pad behind it")
+        if len(trimmed) - 1 > MAX_DEGREE:
+            raise PlanError(f"node {node.name!r}: a polynomial of degree {len(trimmed) - 1}, more than {MAX_DEGREE}; use a lower power")
+        padded = (*map(float, trimmed), 0.0) if len(trimmed) == 1 else tuple(map(float, trimmed))
+        return replace(view, coefficients=padded)
+
+    def op_add(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:
+        if _same(x, y):
+            return self.with_polynomial(node, x, poly.polyadd(x.coefficients, y.coefficients))
+        x, y = self.aligned(x, y, node)
+        base = self.add(node.name, node.output, [self.materialise(v, f"{node.output}.term") for v in (x, y)], self.out.tensors[x.base].shape)
+        index = None if self.out.tensors[base].shape == shape else np.arange(math.prod(shape)).reshape(shape)
+        return View(base, shape, index=index)
+
+    def op_sub(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:
+        return self.op_add(node, shape, x, self.op_neg(node, shape, y))
+
+    def aligned(self, x: View, y: View, node: g.Op) -> tuple[View, View]:
+        """Two views whose elements are in order, with bases of one shape."""
+        place = f"node {node.name!r} ({node.op})"
+        x, y = self.in_order(x, place), self.in_order(y, place)
+        if x.shape != y.shape:
+            try:
+                self.reshape(y.base, x.shape, node.name)
+            except PlanError:
+                self.reshape(x.base, y.shape, node.name)
+        return replace(x, shape=self.out.tensors[x.base].shape), replace(y, shape=self.out.tensors[y.base].shape)
+
+    def _move(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        if node.op == "pad" and node.attrs["value"] != 0.0:
+            raise PlanError(f"node {node.name!r} pads with {node.attrs['value']}; pad with zeros")
+        if node.op == "pad" and (x.coefficients[0] != 0.0):
+            # a polynomial with a constant must be computed before zeros come in
+            x = replace(x, base=self.materialise(replace(x, index=None), f"{node.output}.source"), coefficients=IDENTITY)
+        return _moved(x, node.op, node.attrs, shape)
+
+    op_reshape = op_transpose = op_slice = op_broadcast = op_pad = _move
+
+    # means and sums
+
+    def op_average_pool(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        source = self.graph.shapes[node.inputs[0]]
+        kernel = node.attrs["kernel"]
+        geometry = g.Conv2d(source, shape, tuple(kernel), tuple(node.attrs["stride"]), tuple(node.attrs["pads"]), (1, 1), source[0])
+        ones, zeros = np.ones((source[0], 1, *kernel)), np.zeros(source[0])
+        if node.attrs["count_include_pad"]:
+            held = np.full(shape, float(math.prod(kernel)))
+        else:
+            held = apply(plan_geometry(geometry), ones, np.ones((1, *source)))[0]
+        even = bool(np.all(held == held.flat[0]))
+        layer = g.Linear(node.name, node.inputs[0], node.output, geometry, ones / held.flat[0] if even else ones, zeros)
+        view = self.one_linear(layer, (x, None), shape)
+        return view if even else replace(view, weight=1.0 / held)
+
+    def op_reduce_mean(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        count = math.prod(self.graph.shapes[node.inputs[0]][a] for a in node.attrs["axes"])
+        return self.reduced(node, shape, x, 1.0 / count)
+
+    def op_reduce_sum(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        return self.reduced(node, shape, x, 1.0)
+
+    def reduced(self, node: g.Op, shape: tuple[int, ...], x: View, factor: float) -> View:
+        source = self.graph.shapes[node.inputs[0]]
+        axes = sorted(node.attrs["axes"])
+        if len(source) == 3 and axes in ([1, 2], [1], [2]):
+            image = tuple(1 if a in axes else n for a, n in enumerate(source))
+            geometry = g.Conv2d(source, image, tuple(source[a] if a in axes else 1 for a in (1, 2)), groups=source[0])
+            weight = np.full((source[0], 1, *geometry.kernel), factor)
+            view = self.one_linear(g.Linear(node.name, node.inputs[0], node.output, geometry, weight, np.zeros(source[0])), (x, None), image)
+            return view if shape == image else _moved(view, "reshape", {}, shape)
+        rows, columns = math.prod(shape), math.prod(source)
+        _matrix_fits(node.name, rows, columns)
+        where = np.zeros(source, dtype=np.int64) + np.arange(rows).reshape([1 if a in axes else n for a, n in enumerate(source)])
+        matrix = np.zeros((rows, columns))
+        matrix[where.reshape(-1), np.arange(columns)] = factor
+        view = self.dense(node.name, node.output, matrix, np.zeros(rows), x)
+        return _moved(view, "reshape", {}, shape)
+
+
+def _matrix_fits(name: str, rows: int, columns: int) -> None:
+    if rows * columns > MAX_MATRIX:
+        raise PlanError(f"node {name!r} needs a matrix of {rows} x {columns}; reduce over the spatial axes of an image instead")
+
+
+def _same(x: View, y: View) -> bool:
+    """Views of the same elements."""
+    return x.base == y.base and x.shape == y.shape and np.array_equal(x.flat(), y.flat()) and x.weight is None and y.weight is None
+
+
+def _moved(view: View, op: str, attrs: dict, shape: tuple[int, ...]) -> View:
+    """A view through an op that only moves elements; what a padding adds is element -1."""
+
+    def through(values: Array, fill: float) -> Array:
+        extra = {"value": fill} if op == "pad" else {}
+        return OPS[op]({**attrs, **extra}, [values.reshape(1, *view.shape)], shape)[0].reshape(shape)
+
+    index = np.rint(through(view.flat().astype(np.float64), -1.0)).astype(np.int64)
+    weight = None if view.weight is None else through(view.weight, 1.0)
+    return View(view.base, shape, view.coefficients, index, weight)
+
+
+def _channel_order(index: Array, image: tuple[int, ...]) -> Array | None:
+    """The channel of the base that every channel of an image is, where whole channels are permuted."""
+    rows = index.reshape(image[0], -1)
+    area = rows.shape[1]
+    order = rows[:, 0] // area
+    whole = np.array_equal(rows, order[:, None] * area + np.arange(area))
+    return order if whole and np.array_equal(np.sort(order), np.arange(image[0])) else None
+
+
+def _channels_back(view: View, geometry: dict, weights: Array) -> Array:
+    """Weights for the channels in the order of the base."""
+    if view.index is None:
+        return weights
+    order = _channel_order(view.index, tuple(geometry["input"]))
+    assert order is not None
+    moved = np.empty_like(weights)
+    moved[:, order] = weights
+    return moved
+
+
+def _behind_affine(geometry: dict, weights: Array, bias: Array, scale: float, shift: float) -> tuple[Array, Array]:
+    """Weights and bias of a convolution of ``scale x + shift``."""
+    if shift == 0.0:
+        return weights * scale, bias
+    ones = np.full((1, *geometry["input"]), shift)
+    image = apply(geometry, weights, ones)[0] + bias.reshape(-1, 1, 1)
+    return weights * scale, collapsed(geometry, image)
+
+
+def _pieces(parts: Parts) -> list[tuple[View, Array]]:
+    """Every view with the flat positions that it has in the concatenation."""
+    found, start = [], 0
+    where = np.arange(math.prod(parts.shape)).reshape(parts.shape)
+    for view in parts.views:
+        size = view.shape[parts.axis]
+        found.append((view, where.take(np.arange(start, start + size), axis=parts.axis).reshape(-1)))
+        start += size
+    return found
+
+
+def _restricted(node: g.Linear, geometry: dict, weights: Array, where: Array, shape: tuple[int, ...]) -> tuple[dict, Array]:
+    """The layer on a part of its input."""
+    if isinstance(node.geometry, g.Dense):
+        return {**geometry, "inputs": len(where)}, weights[:, where]
+    channels, area = node.geometry.input[0], math.prod(node.geometry.input[1:])
+    order = np.unique(where // area)
+    whole = len(where) == len(order) * area and len(shape) == 3
+    if node.geometry.groups != 1 or not whole:
+        raise PlanError(f"layer {node.name!r} reads a concatenation of {channels} channels in groups, or not by channels; put a layer between")
+    return {**geometry, "input": [len(order), *geometry["input"][1:]]}, weights[:, order]

@@ -1,0 +1,374 @@
+"""A network as encrypted evaluation sees it: folded steps over real numbers, its float reference, and what the engines read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import polynomial as poly
+
+from ...errors import PlanError
+from ...graph import Graph
+from ...passes import split_ends
+from ...reference.float import evaluate
+from ...reference.linear import add_bias, apply
+from ..ranges import linear_interval
+from ..rules import RULES
+from . import fold
+from .lower import lower
+from .normalise import normalise
+from .steps import Add, Array, Linear, Polynomial, Step, Steps, Tensor
+
+SAFETY = 1.25
+CHUNK_BYTES = 256 << 20
+MERGE = ("auto", "always", "never")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the operands of a polynomial went, in the units of the network (``Tensor.factor`` leads to the graph's).
+
+    Attributes:
+        name: of the polynomial.
+        largest: largest magnitude.
+        range: largest magnitude that was planned for.
+        outside: share of values outside the planned interval.
+    """
+
+    name: str
+    largest: float
+    range: float
+    outside: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a float run gives: the graph's output for every image, and the reach of every polynomial."""
+
+    output: Array
+    polynomials: list[Reach]
+
+    def outside(self) -> list[Reach]:
+        """Polynomials with operands outside their planned interval."""
+        return [r for r in self.polynomials if r.outside > 0]
+
+
+@dataclass
+class Network:
+    """Steps between the client's two ends.
+
+    Attributes:
+        name: model name.
+        tensors: by id, dense; 0 is the input.
+        steps: in order of execution.
+        output: id of the output tensor.
+        head: what the client computes before encryption (a graph of client ops), or None.
+        tail: what the client computes after decryption, or None.
+        input_shape: of an image as the user gives it.
+        notes: what was folded, and what users must know.
+        clamped: weights that were moved to the threshold.
+    """
+
+    name: str
+    tensors: list[Tensor]
+    steps: list[Step]
+    output: int
+    head: Graph | None
+    tail: Graph | None
+    input_shape: tuple[int, ...]
+    notes: list[str] = field(default_factory=list)
+    clamped: int = 0
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: Graph,
+        *,
+        calibration: Array | None = None,
+        input_range: tuple[float, float] | None = None,
+        ranges: Mapping[str, float] | None = None,
+        safety: float = SAFETY,
+        merge: str = "auto",
+        clamp: float | None = None,
+        balance: bool = True,
+    ) -> "Network":
+        """Folds a graph whose activations are polynomials (see :func:`hushnet.planner.non_interactive.replace_activations`).
+
+        Args:
+            graph: one input, one output.
+            calibration: images (B, *shape) from which bounds are taken; without them bounds are those of interval arithmetic.
+            input_range: (low, high) of the input (default: [0, 1], or what calibration shows times ``safety`` where it leaves that).
+            ranges: planned range of pre-activations by tensor name; the calibrated bound where none is given.
+            safety: bound over the largest calibrated magnitude.
+            merge: "auto", "always" or "never": which pairs of linear layers become one (:func:`fold.merge`).
+            clamp: threshold below which weights are moved to it.
+            balance: choose units in which every tensor's bound is near 1.
+
+        Raises:
+            PlanError: the nodes that are not polynomial, with what to do; several inputs or outputs; a bad option.
+        """
+        if merge not in MERGE:
+            raise PlanError(f"merge is {merge!r}; choose one of {', '.join(MERGE)}")
+        if not (math.isfinite(safety) and safety >= 1) or (clamp is not None and not 0 < clamp < 1):
+            raise PlanError(f"safety is {safety} and clamp {clamp}; give a factor of at least 1 and a threshold between 0 and 1")
+        try:
+            ends = split_ends(graph)
+        except ValueError as error:
+            raise PlanError(f"{error}; non-interactive plans have one input and one output") from None
+        steps = lower(ends.body, dict(ranges or {}))
+        fold.prune(steps)
+        inputs = _Inputs(graph, ends.head, calibration, input_range, safety)
+        inputs.measure(steps)
+        for step in steps.steps:
+            if isinstance(step, Polynomial) and not math.isfinite(step.range):
+                bound = steps.tensors[step.source].bound
+                step.interval = (-bound, bound)
+        fold.drop_negligible(steps)
+        fold.linear_polynomials(steps)
+        notes = fold.merge(steps, merge)
+        fold.complete_squares(steps)
+        fold.constants_forward(steps)
+        steps.renumber()
+        inputs.measure(steps)
+        normalise(steps, balance=balance)
+        clamped = fold.clamp(steps, clamp) if clamp is not None else 0
+        if clamped:
+            notes.append(f"{clamped} weights below {clamp:g} were moved to it")
+        if ends.tail is not None:
+            done = ", ".join(sorted({n.op for n in ends.tail.nodes if not hasattr(n, "geometry")}))
+            notes.append(f"The client computes {done} at the end by itself, so it learns {ends.tail.inputs[0]}.")
+        if calibration is None:
+            notes.append("Bounds follow from interval arithmetic over the input range: safe, but wide. Calibration data gives better precision.")
+        tensors = [steps.tensors[key] for key in range(len(steps.tensors))]
+        return cls(graph.name, tensors, steps.steps, steps.output, ends.head, ends.tail, graph.shapes[graph.inputs[0]], notes, clamped)
+
+    # running
+
+    def encrypted_input(self, images: Array) -> Array:
+        """What the client encrypts: the head's result, of the input tensor's shape."""
+        x = self._images(images)
+        if self.head is not None:
+            x = evaluate(self.head, {self.head.inputs[0]: x})[self.head.outputs[0]]
+        return x.reshape(len(x), *self.tensors[0].shape)
+
+    def opened(self, y: Array) -> Array:
+        """The graph's output from what the client decrypts (B, elements of the output tensor)."""
+        if self.tail is None:
+            return y.reshape(len(y), *self.tensors[self.output].shape)
+        name = self.tail.inputs[0]
+        return evaluate(self.tail, {name: y.reshape(len(y), *self.tail.shapes[name])})[self.tail.outputs[0]]
+
+    def run(self, images: Array) -> Run:
+        """The network in binary64 on images (B, *input shape)."""
+        x = self.encrypted_input(images)
+        found: dict[str, list[float]] = {}
+        parts = []
+        for start in range(0, max(len(x), 1), self._chunk()):
+            values = {0: x[start : start + self._chunk()]}
+            self._execute(values, found)
+            parts.append(values[self.output])
+        reaches = [
+            Reach(s.name, found[s.name][0], s.range, found[s.name][1] / max(1.0, found[s.name][2]))
+            for s in self.steps
+            if isinstance(s, Polynomial)
+        ]
+        return Run(self.opened(np.concatenate(parts)), reaches)
+
+    def values(self, images: Array) -> dict[int, Array]:
+        """Every tensor's values in binary64, by id."""
+        values = {0: self.encrypted_input(images)}
+        self._execute(values, {}, keep=True)
+        return values
+
+    def _execute(self, values: dict[int, Array], found: dict[str, list[float]], *, keep: bool = False) -> None:
+        last = {t: i for i, step in enumerate(self.steps) for t in (step.sources if isinstance(step, Add) else (step.source,))}
+        for index, step in enumerate(self.steps):
+            if isinstance(step, Polynomial):
+                x = values[step.source]
+                entry = found.setdefault(step.name, [0.0, 0.0, 0.0])
+                low, high = step.interval
+                entry[0] = max(entry[0], float(np.abs(x).max(initial=0.0)))
+                entry[1] += float(((x < low) | (x > high)).sum())
+                entry[2] += x.size
+            values[step.target] = execute(step, values).reshape(-1, *self.tensors[step.target].shape)
+            for tensor in [t for t, i in last.items() if i == index and not keep and t != self.output]:
+                values.pop(tensor, None)
+
+    def _chunk(self) -> int:
+        return max(1, CHUNK_BYTES // max(1, 8 * sum(t.size for t in self.tensors)))
+
+    def _images(self, images: Array) -> Array:
+        x = np.asarray(images, dtype=np.float64)
+        if x.shape[1:] != tuple(self.input_shape):
+            raise PlanError(f"images of shape {x.shape}; the network reads (images, {', '.join(map(str, self.input_shape))})")
+        return x
+
+    # what engines read
+
+    @property
+    def depth(self) -> int:
+        """Levels on the longest path: 1 a layer that multiplies, 0 a sum, ceil(log2 degree) a polynomial with leading coefficient +-1."""
+        level = {0: 0}
+        for step in self.steps:
+            level[step.target] = max(level[t] for t in _sources(step)) + step_depth(step)
+        return level[self.output]
+
+    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The JSON document and the float64 arrays that an engine takes.
+
+        ``{"input": id, "output": id, "tensors": [{"id", "name", "shape", "bound"}], "steps": [...]}`` with steps
+
+        - ``{"kind": "linear", "name", "in", "out", "geometry", "weights": NAME, "bias": NAME, "sum": whether all weights are 0 or +-1}``;
+          a bias has one value per output row or channel, or one per output element (then it has the output's shape);
+        - ``{"kind": "polynomial", "name", "in", "out", "coefficients": [lowest first], "range": r, "interval": [low, high]}``;
+        - ``{"kind": "add", "name", "in": [ids], "out"}``.
+
+        Tensors are row-major. The client encrypts :meth:`encrypted_input` and gives what it decrypts to :meth:`opened`.
+        """
+        arrays: dict[str, Array] = {}
+        steps: list[dict[str, Any]] = []
+        for index, step in enumerate(self.steps):
+            if isinstance(step, Linear):
+                names = {"weights": f"{index}.{step.name}.weight", "bias": f"{index}.{step.name}.bias"}
+                arrays[names["weights"]] = np.ascontiguousarray(step.weights, dtype=np.float64)
+                arrays[names["bias"]] = np.ascontiguousarray(step.bias, dtype=np.float64)
+                entry = {"kind": "linear", "in": step.source, "geometry": step.geometry, **names, "sum": step.is_sum}
+            elif isinstance(step, Polynomial):
+                entry = {"kind": "polynomial", "in": step.source, "coefficients": list(step.coefficients)}
+                entry |= {"range": step.range, "interval": list(step.interval)}
+            else:
+                entry = {"kind": "add", "in": list(step.sources)}
+            steps.append({**entry, "name": step.name, "out": step.target})
+        tensors = [{"id": t.id, "name": t.name, "shape": list(t.shape), "bound": t.bound} for t in self.tensors]
+        return {"name": self.name, "input": 0, "output": self.output, "tensors": tensors, "steps": steps}, arrays
+
+
+def step_depth(step: Step) -> int:
+    """Levels that a step uses."""
+    if isinstance(step, Add):
+        return 0
+    return step.depth if isinstance(step, Polynomial) else int(not step.is_sum)
+
+
+def execute(step: Step, values: Mapping[int, Array]) -> Array:
+    """One step on a batch."""
+    if isinstance(step, Add):
+        return sum((values[t] for t in step.sources[1:]), values[step.sources[0]])
+    x = values[step.source]
+    if isinstance(step, Polynomial):
+        return poly.polyval(x, step.coefficients)
+    y = apply(step.geometry, step.weights, x)
+    return add_bias(step.geometry, y, step.bias) if step.bias.ndim == 1 else y + step.bias
+
+
+def _sources(step: Step) -> tuple[int, ...]:
+    return step.sources if isinstance(step, Add) else (step.source,)
+
+
+class _Inputs:
+    """Calibration images and the declared interval, behind the head."""
+
+    def __init__(
+        self, graph: Graph, head: Graph | None, calibration: Array | None, input_range: tuple[float, float] | None, safety: float
+    ) -> None:
+        self.safety = safety
+        self.samples: Array | None = None
+        shape = graph.shapes[graph.inputs[0]]
+        low, high = input_range if input_range is not None else (0.0, 1.0)
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise PlanError(f"input_range is ({low}, {high}); give finite numbers, the smaller first")
+        if calibration is not None:
+            self.samples = self._checked(calibration, shape)
+            least, most = float(self.samples.min()), float(self.samples.max())
+            if input_range is None and (least < low or most > high):
+                reach = safety * max(abs(least), abs(most))
+                low, high = (-reach if least < 0 else 0.0), reach
+            elif least < low or most > high:
+                raise PlanError(f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})")
+        pair = (np.full(shape, low), np.full(shape, high))
+        if head is not None:
+            if self.samples is not None:
+                self.samples = evaluate(head, {head.inputs[0]: self.samples})[head.outputs[0]]
+            for node in head.nodes:
+                pair = RULES[node.op].interval(node.attrs, [pair], head.shapes[node.output])  # type: ignore[union-attr]
+        self.interval = pair
+
+    @staticmethod
+    def _checked(calibration: Array, shape: tuple[int, ...]) -> Array:
+        samples = np.asarray(calibration, dtype=np.float64)
+        if samples.shape[1:] != tuple(shape) or len(samples) == 0 or not np.isfinite(samples).all():
+            raise PlanError(f"calibration data has shape {samples.shape}; give finite numbers of shape (images, {', '.join(map(str, shape))})")
+        return samples
+
+    def measure(self, steps: Steps) -> None:
+        """Sets bounds and intervals of all tensors."""
+        tensors = steps.tensors
+        pairs = {steps.input: tuple(p.reshape(tensors[steps.input].shape) for p in self.interval)}
+        for step in steps.steps:
+            pairs[step.target] = tuple(p.reshape(tensors[step.target].shape) for p in _interval(step, pairs))
+        largest = self._largest(steps)
+        for key, (low, high) in pairs.items():
+            tensor = tensors[key]
+            known = np.isfinite(low).all() and np.isfinite(high).all()
+            tensor.interval = (float(low.min()), float(high.max())) if known else (-math.inf, math.inf)
+            reach = max(abs(tensor.interval[0]), abs(tensor.interval[1]))
+            calibrated = largest.get(key, 0.0)
+            tensor.bound = reach if key == steps.input or not calibrated else min(reach, self.safety * calibrated)
+            if not math.isfinite(tensor.bound):
+                raise PlanError(f"no finite range for {tensor.name!r} follows from the input range; give calibration data")
+
+    def _largest(self, steps: Steps) -> dict[int, float]:
+        if self.samples is None:
+            return {}
+        size = sum(t.size for t in steps.tensors.values())
+        chunk = max(1, CHUNK_BYTES // (8 * size))
+        largest: dict[int, float] = {}
+        for start in range(0, len(self.samples), chunk):
+            part = self.samples[start : start + chunk]
+            values = {steps.input: part.reshape(len(part), *steps.tensors[steps.input].shape)}
+            for step in steps.steps:
+                values[step.target] = execute(step, values).reshape(len(part), *steps.tensors[step.target].shape)
+            for key, value in values.items():
+                top = float(np.abs(value).max())
+                if not math.isfinite(top):
+                    raise PlanError(f"the float run over the calibration data leaves binary64 in {steps.tensors[key].name!r}; check the activation's range")
+                largest[key] = max(largest.get(key, 0.0), top)
+        return largest
+
+
+def _interval(step: Step, pairs: Mapping[int, Any]) -> tuple[Array, Array]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(step, Add):
+            return sum(pairs[t][0] for t in step.sources), sum(pairs[t][1] for t in step.sources)
+        low, high = pairs[step.source]
+        if isinstance(step, Polynomial):
+            return polynomial_interval(step.coefficients, low, high)
+        low, high = (_read_as(step, v) for v in (low, high))
+        zero = np.zeros(len(step.weights))
+        least, most = linear_interval(step.geometry, step.weights, zero, (low, high))
+        bias = step.bias_image()
+        return least + bias, most + bias
+
+
+def _read_as(step: Linear, value: Array) -> Array:
+    return value.reshape(step.geometry["input"]) if step.geometry["type"] == "conv2d" else value.reshape(-1)
+
+
+def polynomial_interval(coefficients: tuple[float, ...], low: Array, high: Array) -> tuple[Array, Array]:
+    """Smallest and largest value of a polynomial on every [low, high]: at the ends or at a critical point inside."""
+    ends = [poly.polyval(low, coefficients), poly.polyval(high, coefficients)]
+    least, most = np.minimum(*ends), np.maximum(*ends)
+    slope = poly.polytrim(poly.polyder(np.asarray(coefficients)))
+    roots = poly.polyroots(slope) if len(slope) > 1 else np.zeros(0)
+    for root in roots:
+        if abs(root.imag) > 1e-6 * max(1.0, abs(root.real)):
+            continue
+        x = float(root.real)
+        value = poly.polyval(x, coefficients)
+        inside = (low < x) & (x < high)
+        least, most = np.where(inside, np.minimum(least, value), least), np.where(inside, np.maximum(most, value), most)
+    slack = 1e-12 * np.maximum(np.abs(least), np.abs(most))
+    return least - slack, most + slack
