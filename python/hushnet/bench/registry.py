@@ -37,7 +37,9 @@ def registry() -> dict[str, Benchmark]:
         rotation_free,
         seal_openfhe,
         two_party,
+        two_party_digits,
         two_party_layers,
+        two_party_network,
     )
 
     known = [
@@ -51,6 +53,8 @@ def registry() -> dict[str, Benchmark]:
         seal_openfhe.BENCHMARK,
         two_party_layers.BENCHMARK,
         *two_party.BENCHMARKS,
+        two_party_digits.BENCHMARK,
+        two_party_network.BENCHMARK,
     ]
     return {b.name: b for b in known}
 

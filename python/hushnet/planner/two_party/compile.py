@@ -169,7 +169,7 @@ class _Planner:
             "reveal": self.settings.reveal,
             **writer.run(),
             "predicted": {},
-            "notes": self.notes(ranges),
+            "notes": self.notes(ranges) + self.lighter(chosen.fixed.fewer),
         }
         weight_bytes = sum(w.nbytes for w in chosen.fixed.weights.values())
         batched = [s["name"] for s in document["stages"] if s["kind"] == "linear" and s["method"] == "batch"]
@@ -188,6 +188,15 @@ class _Planner:
             errors = carry(doubts, self.outputs)
         document["predicted"]["output_errors"] = errors
         return Plan(document, dict(chosen.fixed.weights)), {t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors}
+
+    def lighter(self, fewer: dict[str, int]) -> list[str]:
+        """Says which layers have coarser weights."""
+        if not fewer:
+            return []
+        return [
+            f"{len(fewer)} layers have weights of fewer than {self.weight_bits} bits (at least {min(fewer.values())}: {min(fewer, key=lambda n: fewer[n])!r}), "
+            "so that they fit the ring together with fine activations."
+        ]
 
     def check_memory(self, document: dict[str, Any]) -> None:
         """Prepared weights beyond the limit are said; what cannot be done without is refused."""

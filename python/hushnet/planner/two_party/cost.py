@@ -25,6 +25,8 @@ SHARE_BYTES = 8
 SILENT_PASS, OTHER_PASS = 1 << 20, 1 << 14
 VALUE_BYTES = 150
 EXTENSION_BYTES = 24 << 20
+# what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
+WEIGHT_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
             packing = _native.batch_share_layer_cost(json.dumps(stage["geometry"]), degree, ring, stage["weight_l2"], block)
         elif linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
-        compute = _compute(document, stage, packing, unit, images)
+        compute = _compute(document, stage, packing, unit, images) + traffic.rounds * unit["message"]
         stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
     return Account(images, told["extension"], _traffic(told["setup"]), stages, _traffic(told["total"]), told["peak_elements"])
 
@@ -178,8 +180,9 @@ def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
     return compute + traffic.rounds * network["round_trip_seconds"] / 2 + transfer
 
 
-def memory(document: Document, found: Account, weight_bytes: int) -> tuple[int, int]:
-    """Peak bytes of client and server: shares, one pass of a protocol, the OT extension, ciphertexts of one stage; prepared weights."""
+def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str, Any]) -> tuple[int, int]:
+    """Peak bytes of client and server: the process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one
+    stage; the server's weights, as they are and in evaluation form as far as they are kept."""
     degree = document["params"]["ring_degree"]
     values = found.images * max((_work(document, s)[1] for s in document["stages"] if s["kind"] != "client"), default=0)
     shares = SHARE_BYTES * found.peak_elements * found.images
@@ -187,7 +190,19 @@ def memory(document: Document, found: Account, weight_bytes: int) -> tuple[int, 
     layers = [s for s in found.stages if s.packing]
     polys = max((_ciphertexts(s.packing, degree) for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)
-    return shares + work + wire + polys // 2, shares + work + wire + polys + weight_bytes + prepared(document, found)
+    base = int(unit["process_bytes"]) + shares + work + wire
+    return base + polys // 2, base + polys + weight_bytes + kept(document, found)
+
+
+def kept(document: Document, found: Account, room: int = WEIGHT_BYTES) -> int:
+    """Bytes of weights that a server keeps in evaluation form: layers of many tiles first, while they fit."""
+    bytes_of = SHARE_BYTES * document["params"]["ring_degree"]
+    layers = [(-s.packing["tiles"], index, bytes_of * s.packing["weight_polys"]) for index, s in enumerate(found.stages) if "weight_polys" in s.packing]
+    total = 0
+    for _, _, size in sorted(layers):
+        if total + size <= room:
+            total += size
+    return total
 
 
 def _ciphertexts(packing: dict[str, int], degree: int) -> int:
@@ -212,7 +227,7 @@ def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], netwo
     chosen = link(network, unit)
     found = account(document, unit, images)
     traffic, compute = found.total, sum(s.compute for s in found.stages)
-    client, server = memory(document, found, weight_bytes)
+    client, server = memory(document, found, weight_bytes, unit)
     return {
         "batch": images,
         "network": network,
@@ -228,5 +243,6 @@ def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], netwo
         "rounds": traffic.rounds,
         "client_peak_memory_bytes": client,
         "server_peak_memory_bytes": server,
-        "server_prepared_weight_bytes": prepared(document, found),
+        "server_prepared_weight_bytes": kept(document, found),
+        "server_all_prepared_weight_bytes": prepared(document, found),
     }

@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 mod coefficients;
+mod hostile;
 mod networks;
 mod oracle;
 mod plans;
