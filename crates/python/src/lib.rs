@@ -3,6 +3,7 @@
 mod arrays;
 mod bench;
 mod ckks;
+mod ckks_bench;
 mod client;
 mod coefficients;
 mod errors;
@@ -58,6 +59,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     two_party_planning::register(m)?;
     ckks::register(m)?;
     non_interactive::register(m)?;
+    ckks_bench::register(m)?;
     bench::register(m)?;
     Ok(())
 }

@@ -183,12 +183,13 @@ class Scheduler:
         *,
         usual: dict[int, float] | None = None,
         hide: bool = False,
+        real: bool = False,
         planned: Schedule | None = None,
     ) -> None:
         self.network, self.scales, self.weights, self.hide, self.planned = network, scales, weights, hide, planned
         self.noise = NoiseModel(ring_degree)
         self.usual = {t.id: t.bound for t in network.tensors} | (usual or {})
-        complex_ = not any(isinstance(s, Polynomial) and s.degree > 1 for s in network.steps)
+        complex_ = not real and not any(isinstance(s, Polynomial) and s.degree > 1 for s in network.steps)
         self.out = Schedule(scales, ring_degree, complex_)
         self.at: dict[int, int] = {}
         self.names: set[str] = set()
