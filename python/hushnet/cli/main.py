@@ -38,6 +38,8 @@ def compile_(
     trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided or two-party."),
     reveal: Optional[str] = typer.Option(None, help="Two-party: what the client learns, output (default) or argmax."),
     network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback (default), {NETWORKS}."),
+    method: Optional[str] = typer.Option(None, help="Two-party: cheetah, rotation-free, convfhe or batch for all layers (default: the cheapest of each)."),
+    queries: Optional[int] = typer.Option(None, min=1, help="Two-party: images that a stored set-up serves (default 1)."),
     calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them."),
     input_range: Optional[tuple[float, float]] = typer.Option(
         None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
@@ -50,7 +52,7 @@ def compile_(
     """Choose packing, parameters and protocol for a network, and write the plan."""
     options: dict[str, Any] = {"weight_bits": weight_bits, "input_range": input_range}
     options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
-    options |= {k: v for k, v in {"reveal": reveal, "network": network}.items() if v is not None}
+    options |= {k: v for k, v in {"reveal": reveal, "network": network, "method": method, "queries": queries}.items() if v is not None}
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
     samples = read_arrays(calibration) if calibration else None
