@@ -181,6 +181,8 @@ def connect(
     connect_timeout: float = 20.0,
     idle_timeout: float = 600.0,
     memory_limit: Optional[int] = None,
+) -> Client:
+    """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
     expected_images: Optional[int] = None,
 ) -> Union[Client, TwoPartyClient]:
     """Connects to ``ws://host:port`` or ``wss://host:port`` and receives the server's plan.
@@ -237,8 +239,8 @@ def max_modulus_bits(ring_degree: int) -> Optional[int]:
 
 def batch_stage_parameters(
     ring_degree: int, weight_l2: float, output_bound: int, shared_mask: bool
-) -> tuple[int, int, int, float]:
-    """``(modulus_bits, delta_bits, drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
+) -> tuple[int, int, int, int, float]:
+    """``(modulus_bits, delta_bits, drop_bits, mask_drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
 
 def packed_stage_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, float, float]:
     """``(response_bits, noise_bits, off_by_one_fraction)`` of a packed layer on shares; ValueError when no parameters hold."""
@@ -266,6 +268,40 @@ def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
 
+def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
+    """Operations of a slot-packed layer as JSON: ``formula`` and ``counted`` (``perm``, ``dec_perm``, ``hst_perm``, ``sc_mult``, ``add``),
+    ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
+    gazelle-input (convolutions), gazelle, gala."""
+
+def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) -> str:
+    """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
+    ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""
+
+def slot_layer_measure(
+    geometry_json: str,
+    method_name: str,
+    plain_bits: int = 20,
+    repeats: int = 3,
+    noise: bool = False,
+    parameters_for: Optional[str] = None,
+    insecure_ring_degree: Optional[int] = None,
+) -> str:
+    """Runs a slot-packed layer on random shares and weights, both parties on one thread; processor seconds by phase, bytes, counters and
+    formula, ``correct``, and with ``noise`` measured noise beside its bounds, as JSON.
+
+    Args:
+        parameters_for: take the parameters that another method needs.
+        insecure_ring_degree: that many slots, below 128 bits: to repeat published counts.
+    """
+
+def cheetah_layer_measure(geometry_json: str, ring_bits: int = 20, repeats: int = 3) -> str:
+    """Runs a coefficient-packed layer on random shares and weights, both parties on one thread; processor seconds, bytes, and ``off``,
+    the largest distance of summed shares from the result, as JSON."""
+def cost_units() -> list[tuple[str, str]]:
+    """Name and meaning of every unit cost that :func:`measure_unit` measures."""
+
+def measure_unit(name: str, seconds: float) -> float:
+    """Seconds of one thread for one unit of work, measured for about ``seconds``; ValueError for an unknown name."""
 class CkksPlaintext:
     """An encoded vector of :class:`Ckks`."""
 
@@ -274,7 +310,11 @@ class CkksCiphertext:
 
     level: int
     scale: float
+    bound: float
     error_bound: float
+
+    def with_bound(self, bound: float) -> "CkksCiphertext":
+        """The same with a tighter bound of the message, which the caller knows."""
 
 class Ckks:
     """RNS-CKKS operation by operation with all keys in one object: for comparisons with other libraries, not for use.
@@ -310,6 +350,7 @@ def measure_relu(
     ring_bits: int = 64,
     drop_bits: int = 0,
     pool: Optional[tuple[int, int, int, int, int]] = None,
+    ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
     repeat: int = 3,
 ) -> str:
     """One party of a measurement of ReLU, or of max-pool (``pool``: channels, height, width, kernel, stride), between two
@@ -336,6 +377,15 @@ def rotation_free_layer(
 
 def rotation_free_attack(setups: int) -> list[tuple[int, float]]:
     """The averaging attack on repeated set-ups of the published parameters: (set-ups, error of weights in [-1, 1])."""
+
+def coefficient_stage_parameters(method: str, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
+    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of method rotation-free or convfhe."""
+
+def coefficient_layer_cost(method: str, geometry_json: str, ring_bits: int, weight_l2: float) -> dict[str, int]:
+    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``."""
+
+def coefficient_weight_l2(method: str, geometry_json: str, weights: NDArray[np.int16]) -> float:
+    """Largest Euclidean norm of all weights that meet in one answer, for method rotation-free or convfhe."""
 class PackedCircuit:
     """A polynomial network for one image under CKKS with rotations (docs/packed.md)."""
 

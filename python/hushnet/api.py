@@ -14,6 +14,7 @@ import numpy as np
 from hushnet import _native, frontend, passes, planner, report
 from hushnet.errors import InputError
 from hushnet.plan import Plan
+from hushnet.reference.non_interactive import run as reference_run
 
 Inputs = Union[np.ndarray, Mapping[str, np.ndarray]]
 Progress = Callable[[str, int, int], None]
@@ -100,8 +101,8 @@ def compile(  # noqa: A001 - the field's word
     """Turns an ONNX model (path or ``ModelProto``) into a plan.
 
     Args:
-        batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1); any number of images can be run.
-        trust: ``client-aided`` or ``two-party`` (who learns what: ``Model.explain``).
+        batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive`` 4096); any number of images can be run.
+        trust: ``client-aided``, ``two-party`` or ``non-interactive`` (who learns what: ``Model.explain``).
         calibration: sample inputs ``[images, ...]`` (some dozens) from which the ranges of all tensors are taken;
             without them ranges come from interval arithmetic over ``input_range``, which is safe but wide.
         options: see :func:`hushnet.planner.compile`.
@@ -110,7 +111,7 @@ def compile(  # noqa: A001 - the field's word
     if calibration is not None and not isinstance(calibration, Mapping):
         calibration = {graph.inputs[0]: np.asarray(calibration)}
     if batch is None:
-        batch = 1 if trust == "two-party" else 2048
+        batch = {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
     return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
 
 
@@ -132,7 +133,9 @@ def run(
     if model.plan.document["trust"] == "two-party":
         return _run_two_party(model, model.named_inputs(x), threads, progress, network)
     if network is not None:
-        raise InputError("network is for two-party plans; this one is client-aided")
+        raise InputError(f"network is for two-party plans; this one is {model.plan.document['trust']}")
+    if model.plan.document["trust"] == "non-interactive":
+        return _run_non_interactive(model, model.named_inputs(x), threads, progress, transport, allow_insecure)
     outputs, trace = _native.run_local(
         model.native(allow_insecure=allow_insecure), model.named_inputs(x), threads=threads, progress=progress, transport=transport
     )
@@ -147,6 +150,23 @@ def _run_two_party(model: Model, inputs: dict[str, np.ndarray], threads: Any, pr
     outputs, text = _native.run_two_party(model.plan.to_bytes(), inputs, threads=threads, network=link, progress=progress)
     both = json.loads(text)
     return Result(outputs, {**_flat(both["client"]), **both})
+
+
+def _run_non_interactive(model: Model, inputs: dict[str, np.ndarray], threads: Any, progress: Any, transport: str, allow_insecure: bool) -> Result:
+    outputs, text = _native.run_non_interactive(
+        model.plan.to_bytes(), inputs, threads=threads, progress=progress, transport=transport, allow_insecure=allow_insecure
+    )
+    trace = json.loads(text)
+    # This machine has weights and inputs, so it can look where nobody else can: how far every polynomial's operand went.
+    tensors = {t["id"]: t for t in model.plan.tensors}
+    plain = reference_run(model.plan, inputs)
+    trace["polynomials"] = [
+        {"tensor": tensors[t]["name"], "largest": plain.largest[t], "range": tensors[t]["range"], "outside": count}
+        for t, count in plain.outside.items()
+    ]
+    trace["setup_bytes_down"] = 0
+    trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
+    return Result(outputs, trace)
 
 
 def _flat(client: dict[str, Any]) -> dict[str, Any]:
@@ -171,13 +191,15 @@ def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: An
     if model.plan.document["trust"] == "two-party":
         options.pop("allow_insecure", None)
         return _native.serve(model.plan.to_bytes(), host, port, **options)
+    if model.plan.document["trust"] == "non-interactive":
+        return _native.serve(model.plan.to_bytes(), host, port, **options)
     return _native.serve(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
 
 
 class Connection:
     """A client's session with a server; also a context manager."""
 
-    def __init__(self, client: Union["_native.Client", "_native.TwoPartyClient"]):
+    def __init__(self, client: Union["_native.Client", "_native.TwoPartyClient", "_native.NonInteractiveClient"]):
         self._client = client
         self.plan = json.loads(client.plan_json())
 
@@ -208,7 +230,7 @@ class Connection:
 def connect(
     url: str, *, ca: Optional[str] = None, insecure_tls: bool = False, threads: Optional[int] = None, images: Optional[int] = None
 ) -> Connection:
-    """Connects to ``ws://host:port/ws`` or ``wss://host:port/ws`` and receives the public part of the plan.
+    """Connects to ``hush://host:port`` (``hushs://`` with TLS; ``ws://`` and ``wss://`` through proxies) and receives the public part of the plan.
 
     Args:
         images: how many will be sent, as far as known (two-party: the OT extension is chosen for it).

@@ -3,7 +3,9 @@
 mod arrays;
 mod bench;
 mod ckks;
+mod ckks_bench;
 mod client;
+mod coefficients;
 mod errors;
 mod guard;
 mod non_interactive;
@@ -12,6 +14,7 @@ mod parameters;
 mod plan;
 mod rotation_free;
 mod server;
+mod slots;
 mod two_party;
 mod two_party_planning;
 
@@ -48,10 +51,15 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    slots::register(m)?;
+    m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
+    coefficients::register(m)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
     ckks::register(m)?;
     non_interactive::register(m)?;
+    ckks_bench::register(m)?;
     bench::register(m)?;
     Ok(())
 }

@@ -27,16 +27,36 @@ class Benchmark:
 
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
-    from hushnet.bench import cryptonets_relu, mobilenetv2, relu, rotation_free, seal_openfhe, two_party, two_party_layers
+    from hushnet.bench import (
+        cryptonets_relu,
+        cryptonets_relu_two_party,
+        cryptonets_square,
+        gala,
+        mobilenetv2,
+        ngraph_he2,
+        relu,
+        rotation_free,
+        seal_openfhe,
+        two_party,
+        two_party_digits,
+        two_party_layers,
+        two_party_network,
+    )
 
     known = [
         cryptonets_relu.BENCHMARK,
+        cryptonets_relu_two_party.BENCHMARK,
+        cryptonets_square.BENCHMARK,
+        gala.BENCHMARK,
         mobilenetv2.BENCHMARK,
+        ngraph_he2.BENCHMARK,
         relu.BENCHMARK,
         rotation_free.BENCHMARK,
         seal_openfhe.BENCHMARK,
         two_party_layers.BENCHMARK,
         *two_party.BENCHMARKS,
+        two_party_digits.BENCHMARK,
+        two_party_network.BENCHMARK,
     ]
     return {b.name: b for b in known}
 

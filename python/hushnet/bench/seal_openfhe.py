@@ -175,7 +175,7 @@ def _child(folder: str, threads: str, runs: str) -> None:
     images = np.load(place / "images.npy")
     circuit = _native.PackedCircuit((place / "spec.json").read_text(), arrays, "{}")
     outputs, times, setup = [], [], 0.0
-    for index in range(max(len(images), runs + 1)):
+    for index in range(max(len(images), int(runs) + 1)):
         y, text = circuit.run(images[index % len(images)].reshape(-1).astype(np.float64), int(threads))
         trace = json.loads(text)
         setup = max(setup, trace["seconds"]["setup"])
@@ -194,6 +194,8 @@ def _child(folder: str, threads: str, runs: str) -> None:
         "key_bytes": trace["key_bytes"],
         "peak_memory_bytes": trace["peak_memory_bytes"],
         "counts": trace["counts"],
+        "predicted_error": report["error_bound"],
+        "typical_error": report["error_typical"],
         "report": report,
     }
     print(json.dumps(result))

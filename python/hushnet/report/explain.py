@@ -9,11 +9,11 @@ from typing import Any
 from .. import _native
 from ..errors import InputError
 from ..plan import Plan
-from ..planner.cost import UnitCosts, blocks, client_seconds
+from ..planner.cost import UnitCosts, blocks, client_seconds, dropped_bits
 from ..planner.memory import client_stage, kept, server_stage
 from ..planner.tiles import layout
 from ..planner.validate import noise_bound
-from . import two_party
+from . import non_interactive, two_party
 
 TRUST = {
     "client-aided": {
@@ -21,12 +21,6 @@ TRUST = {
         "server_learns": "shapes only: no inputs, no intermediate values, no results",
         "client_learns": "its results and every pre-activation (each linear layer's result), from which the weights can be solved for",
         "warning": "Weights are not private in this mode. Do not use it to protect a model from its users.",
-    },
-    "non-interactive": {
-        "who_computes_nonlinear_layers": "nobody: activations are polynomials, computed under encryption",
-        "server_learns": "shapes only",
-        "client_learns": "its results, and the little that ciphertext noise tells",
-        "warning": "",
     },
 }
 
@@ -41,6 +35,8 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     """
     if plan.document["trust"] == "two-party":
         return two_party.explain(plan, trace, network)
+    if plan.document["trust"] == "non-interactive":
+        return non_interactive.explain(plan, trace)
     if network is not None:
         raise InputError("network is for two-party plans; this one is client-aided")
     document, predicted = plan.document, plan.predicted
@@ -139,14 +135,15 @@ def _linear(plan: Plan, stage: dict[str, Any], count: int) -> dict[str, Any]:
     shared = stage["mask"] == "shared"
     rows = layout(stage["geometry"])
     # the noise without dropping, as a norm of weights: what the public part knows too
-    l2 = 2.0 ** predicted["noise_bits"] / noise_bound(degree, 1.0, 0, shared)
-    noise = math.log2(noise_bound(degree, l2, stage["drop_bits"], shared))
+    l2 = 2.0 ** predicted["noise_bits"] / noise_bound(degree, 1.0, (0, 0), shared)
+    noise = math.log2(noise_bound(degree, l2, dropped_bits(stage), shared))
     entry = {
         "method": stage["method"],
         "geometry": _geometry(stage["geometry"]),
         "modulus_bits": stage["modulus_bits"],
         "delta_bits": stage["delta_bits"],
         "drop_bits": stage["drop_bits"],
+        "mask_drop_bits": None if shared else dropped_bits(stage)[1],
         "mask": stage["mask"],
         "estimated_security_bits": estimated_security(degree, stage["modulus_bits"]),
         "input_range": _range(plan.tensors[stage["input"]]),

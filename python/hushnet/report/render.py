@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..plan import Plan
-from . import two_party
+from . import non_interactive, two_party
 from .explain import TRUST
 
 Report = Mapping[str, Any]
@@ -38,6 +38,8 @@ def render(report: Report) -> Group:
     """A printable of :func:`hushnet.report.explain`'s dict."""
     if report["trust"]["mode"] == "two-party":
         return Group(_trust(report), two_party.tables(report, size, seconds), two_party.totals(report, size, seconds), _notes(report))
+    if report["trust"]["mode"] == "non-interactive":
+        return Group(_trust(report), non_interactive.tables(report, size, seconds), non_interactive.totals(report, size, seconds), _notes(report))
     parts: list[Any] = [_trust(report), _parameters(report), _layers(report)]
     if any("measured" in layer for layer in report["layers"]):
         parts.append(_measured(report))
@@ -50,6 +52,8 @@ def trust_text(plan: Plan) -> Text:
     mode = plan.document["trust"]
     if mode == "two-party":
         return _who_learns_what(two_party.trust(plan))
+    if mode == "non-interactive":
+        return _who_learns_what(non_interactive.trust(plan))
     return _who_learns_what({"mode": mode, **TRUST[mode]})
 
 

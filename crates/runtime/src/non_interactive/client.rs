@@ -127,8 +127,8 @@ impl NonInteractiveClient {
     /// Runs the network on any number of images. Outputs come in the order of the plan.
     ///
     /// # Errors
-    /// [`Error::Input`] and [`Error::Range`] of inputs leave the session open; every other error closes it. A result outside
-    /// its planned range is an [`Error::Range`] too: some input was outside what the polynomials are good for.
+    /// [`Error::Input`] leaves the session open; every other error closes it. [`Error::Range`]: an input outside the planned interval (nothing
+    /// has been sent of its block), or a result outside its planned bound: some input was outside what the polynomials are good for.
     pub fn infer(
         &mut self,
         given: &[Input<'_>],

@@ -9,6 +9,7 @@ mod check;
 mod check_header;
 mod check_local;
 pub mod client;
+mod coefficients;
 pub mod cost;
 mod flow;
 pub(crate) mod frames;

@@ -13,7 +13,8 @@ STATISTICAL_BITS = 40.0
 
 @dataclass(frozen=True)
 class Track:
-    """Error of a tensor: ``sd`` for any dependence of terms, ``likely`` as if independent, ``hidden`` without what encoding did."""
+    """Error of a tensor: ``sd`` for any dependence of terms and the worst slot and values, ``likely`` as if terms were independent, in a usual slot
+    and for usual values, ``hidden`` as ``sd`` without what encoding did."""
 
     sd: float
     likely: float
@@ -29,14 +30,17 @@ class NoiseModel:
         extreme = math.log(n / 2) + KEY_SLACK
         self.n = n
         self.secret_norm2 = n * 2 / 3 * extreme
+        # |s(zeta)|^2 is 2N/3 in the mean; twice that, with the tail of 7.6 deviations, covers all slots but for the odd one.
+        self.usual_norm2 = n * 2 / 3 * 2
         self.key_error_norm2 = n * ERROR_VARIANCE * extreme
         self.fresh = math.sqrt(ERROR_VARIANCE * n / 2)
         self.rounding = math.sqrt(n / 24)
         self.public = math.sqrt(self.key_error_norm2 * n / 3 + self.fresh**2 * (1 + self.secret_norm2))
 
-    def part_rounding(self, parts: int) -> float:
+    def part_rounding(self, parts: int, usual: bool = False) -> float:
         """Rounding the parts of a ciphertext to integers."""
-        return self.rounding * math.sqrt(sum(self.secret_norm2**i for i in range(parts)))
+        norm2 = self.usual_norm2 if usual else self.secret_norm2
+        return self.rounding * math.sqrt(sum(norm2**i for i in range(parts)))
 
     def transform(self, magnitude: float) -> float:
         """Binary64 error of encoding values of that magnitude (ring units)."""
@@ -53,13 +57,13 @@ class NoiseModel:
         growth = l2 if t.fresh else l1
         return Track(t.sd * growth + 0.5, t.likely * l2 + 0.5, t.hidden * growth)
 
-    def product(self, a: Track, b: Track, bound_a: float, bound_b: float) -> Track:
-        """Product of messages with these bounds in ring units."""
+    def product(self, a: Track, b: Track, bounds: tuple[float, float], usual: tuple[float, float]) -> Track:
+        """Product of messages with these bounds, and usual magnitudes, in ring units."""
 
-        def of(x: float, y: float) -> float:
-            return bound_a * y + bound_b * x + math.sqrt(2) * TAIL * x * y
+        def of(x: float, y: float, at: tuple[float, float]) -> float:
+            return at[0] * y + at[1] * x + math.sqrt(2) * TAIL * x * y
 
-        return Track(of(a.sd, b.sd), of(a.likely, b.likely), of(a.hidden, b.hidden))
+        return Track(of(a.sd, b.sd, bounds), of(a.likely, b.likely, usual), of(a.hidden, b.hidden, bounds))
 
     def switching(self, ratio2: float) -> float:
         """Key switching, with the sum of (digit / special primes)^2."""
@@ -68,15 +72,15 @@ class NoiseModel:
     def down(self, t: Track, primes: list[int], parts: int, switching: float = 0.0, fused: bool = True) -> Track:
         """Division by primes one after the other; with relinearisation, its noise enters before the first."""
 
-        def of(sd: float) -> float:
+        def of(sd: float, usual: bool = False) -> float:
             sd = math.hypot(sd, switching)
             if switching and not (fused and primes):
-                sd = math.hypot(sd, self.part_rounding(2))
+                sd = math.hypot(sd, self.part_rounding(2, usual))
             for q in primes:
-                sd = math.hypot(sd / q, self.part_rounding(parts))
+                sd = math.hypot(sd / q, self.part_rounding(parts, usual))
             return sd
 
-        return Track(of(t.sd), of(t.likely), of(t.hidden))
+        return Track(of(t.sd), of(t.likely, True), of(t.hidden))
 
     def combine(self, terms: list[tuple[Track, int]], rounded: bool) -> Track:
         """Integer combination."""

@@ -19,8 +19,10 @@ from .primes import MOST_BITS
 from .steps import Add, Array, Linear, Polynomial
 
 HEADROOM = 1.0
-LEAST_DROP = 20.0
+LEAST_DROP = 22.0
 FACTOR_BITS = 12
+COSTLY = 0.3
+MOST_WEIGHT_BITS = 14
 MOST_FACTOR_BITS = 60
 SPECIAL_MARGIN = 2
 
@@ -30,7 +32,8 @@ class Scales:
     """What a schedule is made for.
 
     Attributes:
-        weight_bits: bits of integer weights, without the sign.
+        weight_bits: bits of integer weights, without the sign, of the layers that cost most.
+        more_bits: bits that the others have more.
         input_bits: log2 of the scale of encrypted inputs.
         work_bits: log2 of the scale that rescaling aims at.
         lazy: rescale before the next product (and never at the end) instead of after every layer and product.
@@ -40,6 +43,7 @@ class Scales:
     input_bits: float
     work_bits: float
     lazy: bool = True
+    more_bits: int = 0
 
 
 @dataclass
@@ -49,6 +53,7 @@ class Cipher:
     name: str
     shape: tuple[int, ...]
     bound: float
+    usual: float
     scale: float
     dropped: int
     parts: int
@@ -170,21 +175,32 @@ class Scheduler:
     """Makes a schedule; ``primes`` (lowest first) repeats one with true primes."""
 
     def __init__(
-        self, network: Network, scales: Scales, ring_degree: int, weights: Weights, *, hide: bool = False, planned: Schedule | None = None
+        self,
+        network: Network,
+        scales: Scales,
+        ring_degree: int,
+        weights: Weights,
+        *,
+        usual: dict[int, float] | None = None,
+        hide: bool = False,
+        real: bool = False,
+        planned: Schedule | None = None,
     ) -> None:
         self.network, self.scales, self.weights, self.hide, self.planned = network, scales, weights, hide, planned
         self.noise = NoiseModel(ring_degree)
-        complex_ = not any(isinstance(s, Polynomial) and s.degree > 1 for s in network.steps)
+        self.usual = {t.id: t.bound for t in network.tensors} | (usual or {})
+        complex_ = not real and not any(isinstance(s, Polynomial) and s.degree > 1 for s in network.steps)
         self.out = Schedule(scales, ring_degree, complex_)
         self.at: dict[int, int] = {}
         self.names: set[str] = set()
+        self.bits = weight_bits(network, scales)
 
     def run(self) -> Schedule:
         """The schedule; TooDeep when no primes of at most 50 bits do it."""
         first = self.network.tensors[0]
         scale = 2.0**self.scales.input_bits
         track = self.noise.input(first.bound, scale, self.out.complex)
-        self.at[0] = self.tensor(Cipher(f"{first.name}.encrypted", first.shape, first.bound, scale, 0, 2, track, (0.0, 0.0)))
+        self.at[0] = self.tensor(Cipher(f"{first.name}.encrypted", first.shape, first.bound, self.usual[0], scale, 0, 2, track, (0.0, 0.0)))
         for step in self.network.steps:
             if isinstance(step, Linear):
                 self.at[step.target] = self.linear(step)
@@ -237,14 +253,23 @@ class Scheduler:
         return 2.0 ** self.out.drops[dropped]
 
     def linear(self, step: Linear) -> int:
-        x, q = self.t(self.at[step.source]), self.weights.get(step, self.scales.weight_bits)
+        x, q = self.t(self.at[step.source]), self.weights.get(step, self.bits[step.target])
         target = self.network.tensors[step.target]
         bound = max(target.bound, 1e-6)
         drift = (
-            math.hypot(q.l2 / q.scale * x.drift[0], q.drift_l2 * x.bound),
+            math.hypot(q.l2 / q.scale * x.drift[0], q.drift_l2 * x.usual),
             q.l1 / q.scale * x.drift[1] + q.drift_l1 * x.bound,
         )
-        out = replace(x, name=step.name, shape=target.shape, bound=bound, scale=x.scale * q.scale, track=self.noise.linear(x.track, q.l1, q.l2), drift=drift)
+        out = replace(
+            x,
+            name=step.name,
+            shape=target.shape,
+            bound=bound,
+            usual=self.usual[step.target],
+            scale=x.scale * q.scale,
+            track=self.noise.linear(x.track, q.l1, q.l2),
+            drift=drift,
+        )
         index = self.stage("linear", (self.at[step.source],), out, layer=step, weights=q.weights)
         return index if self.scales.lazy else self.settle(index)
 
@@ -256,7 +281,7 @@ class Scheduler:
             out.append(self._drops()[dropped])
             rest -= out[-1]
             dropped += 1
-        if dropped == len(self._drops()) and rest >= LEAST_DROP:
+        if dropped == len(self._drops()) and rest >= LEAST_DROP and self.planned is None:
             count = math.ceil(rest / MOST_BITS)
             out += [round(rest / count)] * count
         return out
@@ -312,10 +337,12 @@ class Scheduler:
         x, y = self.t(a), self.t(b)
         if x.parts != 2 or y.parts != 2:
             raise AssertionError("operands of a product have two parts")
-        track = self.noise.product(x.track, y.track, x.bound * x.scale, y.bound * y.scale)
-        drift = tuple(x.bound * e + y.bound * d + d * e for d, e in zip(x.drift, y.drift))
+        track = self.noise.product(x.track, y.track, (x.bound * x.scale, y.bound * y.scale), (x.usual * x.scale, y.usual * y.scale))
+        drift = tuple(
+            a * e + b * d + d * e for d, e, a, b in zip(x.drift, y.drift, (x.usual, x.bound), (y.usual, y.bound))
+        )
         out = replace(
-            x, name=name, bound=bound, scale=x.scale * y.scale, dropped=max(x.dropped, y.dropped), parts=3, track=track, drift=(drift[0], drift[1])
+            x, name=name, bound=bound, usual=x.usual * y.usual, scale=x.scale * y.scale, dropped=max(x.dropped, y.dropped), parts=3, track=track, drift=(drift[0], drift[1])
         )
         index = self.stage("multiply", (a, b), out)
         return index if self.scales.lazy else self.settle(index)
@@ -336,9 +363,9 @@ class Scheduler:
         constant = step.coefficients[0] if step.coefficients else 0.0
         if terms == [(step.degree, 1.0)] and constant == 0.0 and step.degree > 1:
             index = power(step.degree)
-            self.out.tensors[index] = replace(self.t(index), bound=max(target.bound, 1e-6))
+            self.out.tensors[index] = replace(self.t(index), bound=max(target.bound, 1e-6), usual=self.usual[step.target])
             return index
-        return self.combine([(power(k), c) for k, c in terms], constant, step.name, max(target.bound, 1e-6))
+        return self.combine([(power(k), c) for k, c in terms], constant, step.name, max(target.bound, 1e-6), self.usual[step.target])
 
     def settled(self, powers: dict[int, int], power: object, k: int) -> int:
         index = power(k)  # type: ignore[operator]
@@ -347,9 +374,9 @@ class Scheduler:
 
     def add(self, step: Add) -> int:
         target = self.network.tensors[step.target]
-        return self.combine([(self.at[s], 1.0) for s in step.sources], 0.0, step.name, max(target.bound, 1e-6))
+        return self.combine([(self.at[s], 1.0) for s in step.sources], 0.0, step.name, max(target.bound, 1e-6), self.usual[step.target])
 
-    def combine(self, terms: list[tuple[int, float]], constant: float, name: str, bound: float) -> int:
+    def combine(self, terms: list[tuple[int, float]], constant: float, name: str, bound: float, usual: float) -> int:
         if not terms:
             raise TooDeep
         tensors = [self.t(i) for i, _ in terms]
@@ -372,6 +399,7 @@ class Scheduler:
             tensors[0],
             name=name,
             bound=bound,
+            usual=usual,
             scale=scale,
             dropped=max(t.dropped for t in tensors),
             parts=max(t.parts for t in tensors),
@@ -428,6 +456,13 @@ class Scheduler:
                 least[stage.target] = least[stage.sources[0]]
         for i, c in enumerate(self.out.tensors):
             c.level = least[i]
+
+
+def weight_bits(network: Network, scales: Scales) -> dict[int, int]:
+    """Bits of every layer's weights, by its target."""
+    cost = {s.target: word_products(s) for s in network.steps if isinstance(s, Linear)}
+    most = max(cost.values(), default=0)
+    return {t: scales.weight_bits if c >= COSTLY * most else min(scales.weight_bits + scales.more_bits, MOST_WEIGHT_BITS) for t, c in cost.items()}
 
 
 def _divide(scale: float, primes: list[float]) -> float:

@@ -12,7 +12,7 @@ from ...graph import Linear
 from ...plan import PlanError
 from ...reference import methods
 from ..ranges import plan_geometry
-from .fixed import ENOUGH_ACTIVATION_BITS, LEAST_WEIGHT_BITS, Builder, DoesNotFit, Fixed, Request, Weights
+from .fixed import LEAST_WEIGHT_BITS, MOST_ACTIVATION_BITS, Builder, DoesNotFit, Fixed, Request, Weights
 from .steps import Step
 
 RING_DEGREES = (2048, 4096)
@@ -153,7 +153,7 @@ class Search:
             except DoesNotFit as error:
                 blocking = str(error)
                 continue
-            if self.request.activation_bits is not None or ring_bits is not None or fixed.least_bits >= ENOUGH_ACTIVATION_BITS:
+            if self.request.activation_bits is not None or ring_bits is not None or fixed.least_bits == MOST_ACTIVATION_BITS:
                 found.append(fixed)
                 break
             found.append(fixed)

@@ -28,8 +28,10 @@ def setup(state, request, make):
     """Parameters, keys, layout."""
     state.clear()
     arrays = dict(np.load(request["arrays"]))
-    circuit = Circuit(request["spec"], arrays, request["ring_degree"] // 2, request.get("sample"))
-    counts, steps = circuit.plan()
+    slots, sample = request["ring_degree"] // 2, request.get("sample")
+    circuit = Circuit(request["spec"], arrays, slots, sample)
+    whole = circuit if sample is None else Circuit(request["spec"], arrays, slots)
+    counts, steps = whole.plan()
     start = time.thread_time()
     backend = make({**request, "depth": circuit.depth(), "steps": steps})
     state.update(circuit=circuit, backend=backend)

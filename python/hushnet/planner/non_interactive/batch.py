@@ -1,0 +1,473 @@
+"""From a graph to a plan of the non-interactive batch engine (``docs/non-interactive.md``)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ... import _native
+from ...graph import Graph, Op
+from ...plan import VERSION, Plan, PlanError
+from . import primes as prime_table
+from .activation import Replacement, replace_activations
+from .cost import predicted_seconds
+from .network import Network
+from .noise import TAIL
+from .schedule import Cipher, Schedule, Scheduler, Scales, Stage, TooDeep, Weights, weight_bits
+from .steps import Array, Linear, Polynomial
+
+SEEN_FACTOR = 1.5
+WEIGHT_BITS = (7, 8, 9, 10, 12, 14)
+KEEP = 12
+USUAL_IMAGES = 128
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of the non-interactive planner.
+
+    Attributes:
+        activation: what takes the place of activations that are no polynomials; None: they are refused.
+        labels: the right answers of the calibration images, to tell what the activation costs.
+        hide_weights: results are re-randomised and flooded: 40 bits statistical.
+        precision_bits: the error aimed at is 2^-this of the largest output.
+        margin: planned range over the largest calibrated value.
+        ring_degree: None for the smallest that holds.
+        weight_bits: None for what is cheapest.
+        lazy: rescale before the next product instead of after every layer.
+        packing: "auto": two values a slot where no two ciphertexts are multiplied; "real": one.
+        merge: which pairs of linear layers become one ("auto", "always", "never").
+        clamp: threshold to which smaller weights are moved.
+        max_memory: bytes for both parties.
+        producer: what the plan says it was made by.
+    """
+
+    activation: str | None = None
+    labels: Array | None = None
+    hide_weights: bool = False
+    precision_bits: float = 7.0
+    margin: float = 1.25
+    ring_degree: int | None = None
+    weight_bits: int | None = None
+    lazy: bool = True
+    packing: str = "auto"
+    merge: str = "auto"
+    clamp: float | None = None
+    max_memory: int = 8 << 30
+    producer: str = "hushnet 0.1.0"
+
+
+def compile_batch(
+    graph: Graph, samples: dict[str, Array] | None, input_range: Any, name: str, batch: int, settings: Options
+) -> Plan:
+    """See :func:`hushnet.planner.compile`; ``samples`` are checked calibration inputs by name.
+
+    Raises:
+        PlanError: what cannot be planned, with the layers and what to do.
+    """
+    _check(settings)
+    images = None if samples is None else samples[graph.inputs[0]]
+    replaced: Replacement | None = None
+    if settings.activation is not None:
+        replaced = replace_activations(graph, settings.activation, calibration=images, labels=settings.labels)
+        graph = replaced.graph
+    declared = input_range.get(graph.inputs[0]) if isinstance(input_range, dict) else input_range
+    network = Network.from_graph(
+        graph,
+        calibration=images,
+        input_range=None if declared is None else (float(declared[0]), float(declared[1])),
+        ranges={k: v for k, v in replaced.ranges.items() if math.isfinite(v)} if replaced else None,
+        safety=settings.margin,
+        merge=settings.merge,
+        clamp=settings.clamp,
+    )
+    planner = Planner(network, settings, images)
+    schedule = planner.search()
+    plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
+    return _finish(plan, network, schedule, images, settings, batch)
+
+
+def _check(settings: Options) -> None:
+    if settings.ring_degree not in (None, *prime_table.RING_DEGREES):
+        raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {prime_table.RING_DEGREES} or None")
+    if not 0 < settings.precision_bits <= 40:
+        raise PlanError(f"precision_bits is {settings.precision_bits}; give 0 to 40 bits below the largest output")
+    if settings.weight_bits is not None and not 2 <= settings.weight_bits <= 15:
+        raise PlanError(f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 (integers of 16 bits with their sign)")
+    if settings.packing not in ("auto", "real"):
+        raise PlanError(f"packing is {settings.packing!r}; choose 'auto' or 'real'")
+    if not 1.0 <= settings.margin <= 1e6:
+        raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
+
+
+class Planner:
+    """Searches scales: the cheapest schedule that is precise enough and fits the security table."""
+
+    def __init__(self, network: Network, settings: Options, samples: Array | None = None) -> None:
+        self.network, self.settings = network, settings
+        self.weights = Weights()
+        self.usual = None if samples is None else usual_magnitudes(network, samples)
+        self.samples = None if samples is None else samples[:USUAL_IMAGES]
+        self.drifts: dict[tuple[tuple[int, int], ...], float] = {}
+        if self.samples is not None:
+            self.exact_output = network.values(self.samples)[network.output]
+        self.target = 2.0**-settings.precision_bits * max(network.tensors[network.output].bound, 1e-6)
+        self.degrees = prime_table.RING_DEGREES if settings.ring_degree is None else (settings.ring_degree,)
+
+    def drift(self, schedule: Schedule) -> float:
+        """What rounding weights does to the output: measured on calibration images where there are any, else estimated."""
+        if self.samples is None:
+            return SEEN_FACTOR * schedule.tensors[schedule.output].drift[0]
+        bits = tuple(sorted(weight_bits(self.network, schedule.scales).items()))
+        if bits not in self.drifts:
+            by_target = dict(bits)
+            steps = [
+                replace(s, weights=(q := self.weights.get(s, by_target[s.target])).weights / q.scale) if isinstance(s, Linear) else s
+                for s in self.network.steps
+            ]
+            rounded = replace(self.network, steps=steps).values(self.samples)[self.network.output]
+            self.drifts[bits] = SEEN_FACTOR * float(np.abs(rounded - self.exact_output).max(initial=0.0))
+        return self.drifts[bits]
+
+    def grid(self) -> Iterator[Scales]:
+        """Scales worth trying, coarse first."""
+        bits = WEIGHT_BITS if self.settings.weight_bits is None else (self.settings.weight_bits,)
+        work = range(72, 118, 5) if self.settings.hide_weights else range(18, 46, 3)
+        for w in bits:
+            for s in work:
+                for below in (0, 4, 8) if self.settings.lazy else (0,):
+                    if s - below >= 12:
+                        for more in (0, 3):
+                            yield Scales(w, float(s - below), float(s), self.settings.lazy, more)
+
+    def search(self) -> Schedule:
+        """The cheapest schedule.
+
+        Raises:
+            PlanError: no parameters of 128 bits carry the network, with the layers and their depth.
+        """
+        found: list[tuple[float, float, Schedule]] = []
+        precise: tuple[float, Schedule] | None = None
+        shallow = math.inf
+        for scales in self.grid():
+            schedule = self.fitted(scales)
+            if schedule is None:
+                continue
+            shallow = min(shallow, schedule.total_bits)
+            if not self.secure(schedule):
+                continue
+            noise = schedule.error[0]
+            if precise is not None and noise > self.target and noise >= precise[0]:
+                continue
+            error = noise + self.drift(schedule)
+            if precise is None or error < precise[0]:
+                precise = (error, schedule)
+            if error <= self.target:
+                found.append((predicted_seconds(schedule, schedule.ring_degree // 2) / schedule.ring_degree, error, schedule))
+        found.sort(key=lambda f: f[0])
+        for _, _, schedule in found[:KEEP]:
+            if (exact := self.exact(schedule)) is not None:
+                return exact
+        if precise is None:
+            raise self.too_deep(shallow)
+        if (exact := self.exact(precise[1])) is not None:
+            return exact
+        raise self.too_deep(shallow)
+
+    def fitted(self, scales: Scales) -> Schedule | None:
+        """The schedule at the smallest ring degree that keeps it secure (the largest where none does)."""
+        degree = self.degrees[0]
+        schedule = self.at(scales, degree)
+        while schedule is not None and not self.secure(schedule):
+            larger = [d for d in self.degrees if d > degree and prime_table.limit_bits(d) >= math.ceil(schedule.total_bits + 0.1)]
+            larger = larger or [d for d in self.degrees if d > degree]
+            if not larger:
+                break
+            degree = larger[0]
+            schedule = self.at(scales, degree)
+        return schedule
+
+    def at(self, scales: Scales, degree: int) -> Schedule | None:
+        """The schedule at a ring degree, with the sizes of primes; None where no primes of at most 50 bits do it."""
+        try:
+            return self.scheduler(scales, degree).run()
+        except TooDeep:
+            return None
+
+    def scheduler(self, scales: Scales, degree: int, planned: Schedule | None = None) -> Scheduler:
+        """What :meth:`at` and :meth:`exact` run."""
+        return Scheduler(
+            self.network,
+            scales,
+            degree,
+            self.weights,
+            usual=self.usual,
+            hide=self.settings.hide_weights,
+            real=self.settings.packing == "real",
+            planned=planned,
+        )
+
+    def secure(self, schedule: Schedule) -> bool:
+        """Whether the security table allows the schedule at its ring degree, and primes of its sizes exist."""
+        degree = schedule.ring_degree
+        enough = min(schedule.prime_bits) >= prime_table.least_bits(degree)
+        return enough and math.ceil(schedule.total_bits + 0.1) <= prime_table.limit_bits(degree)
+
+    def exact(self, schedule: Schedule) -> Schedule | None:
+        """The schedule with true primes; None when there are too few of a size, or they change a decision."""
+        chosen = prime_table.choose(schedule.ring_degree, [*schedule.prime_bits, *schedule.special])
+        if chosen is None:
+            return None
+        count = len(schedule.prime_bits)
+        planned = replace(schedule, data_primes=chosen[:count], special_primes=chosen[count:])
+        if math.ceil(sum(math.log2(p) for p in chosen)) > prime_table.limit_bits(schedule.ring_degree):
+            return None
+        try:
+            exact = self.scheduler(schedule.scales, schedule.ring_degree, planned).run()
+        except TooDeep:
+            return None
+        same = [s.kind for s in exact.stages] == [s.kind for s in schedule.stages]
+        fits = all(
+            math.log2(t.bound * t.scale) + 1.0 < sum(math.log2(q) for q in exact.data_primes[: t.level]) for t in exact.tensors
+        )
+        return exact if same and fits else None
+
+    def too_deep(self, shallow: float) -> PlanError:
+        """What is too deep, by layers."""
+        largest = max(self.degrees)
+        limit = prime_table.limit_bits(largest)
+        depth, rows = 0, []
+        for step in self.network.steps:
+            levels = 1 if isinstance(step, Linear) and not step.is_sum else step.depth if isinstance(step, Polynomial) else 0
+            depth += levels
+            if levels:
+                rows.append(f"{step.name} ({levels})")
+        shown = rows if len(rows) <= 24 else [*rows[:12], f"... {len(rows) - 24} more ...", *rows[-12:]]
+        needs = f"at least {shallow:.0f} bits of modulus" if math.isfinite(shallow) else "more than the scales that were tried allow"
+        hidden = " (hiding weights costs about 60 bits a product)" if self.settings.hide_weights else ""
+        return PlanError(
+            f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs {needs}{hidden}, but ring degree {largest} "
+            f"is 128-bit secure up to {limit}: " + ", ".join(shown) + ". Use fewer or shallower activations (--activation square is one level), "
+            "merge layers, or trust 'two-party' or 'client-aided', where depth costs nothing"
+        )
+
+
+def usual_magnitudes(network: Network, samples: Array) -> dict[int, float]:
+    """By tensor the largest root mean square of an element over calibration images."""
+    values = network.values(samples[:USUAL_IMAGES])
+    return {key: float(np.sqrt((v**2).mean(axis=0)).max(initial=0.0)) for key, v in values.items()}
+
+
+class _Writer:
+    """Writes the plan document."""
+
+    def __init__(self, graph: Graph, network: Network, schedule: Schedule, name: str, settings: Options, replaced: Replacement | None) -> None:
+        self.graph, self.network, self.schedule, self.name = graph, network, schedule, name
+        self.settings, self.replaced = settings, replaced
+        self.tensors: list[dict[str, Any]] = []
+        self.stages: list[dict[str, Any]] = []
+        self.weights: dict[str, Array] = {}
+        self.ids: dict[int, int] = {}
+        self.taken: set[str] = set()
+
+    def plan(self, batch: int) -> Plan:
+        s = self.schedule
+        port = self.graph.inputs[0]
+        real = self.real(port, self.network.input_shape)
+        inputs = [{"name": port, "tensor": real}]
+        if self.network.head is not None:
+            real = self.ops("encode", self.network.head, real)
+        for index, tensor in enumerate(s.tensors):
+            self.ids[index] = self.cipher(index, tensor)
+        self.stages.append({"kind": "encrypt", "name": "encrypt", "in": real, "out": self.ids[0]})
+        for stage in s.stages:
+            self.stages.append(self.stage(stage))
+        tail = self.network.tail
+        shape = s.tensors[s.output].shape if tail is None else tail.shapes[tail.inputs[0]]
+        opened = self.real(self.graph.outputs[0] if tail is None else tail.inputs[0], shape)
+        self.stages.append({"kind": "decrypt", "name": "decrypt", "in": self.ids[s.output], "out": opened})
+        if tail is not None:
+            opened = self.ops("decode", tail, opened)
+        document = {
+            "version": VERSION,
+            "name": self.name,
+            "producer": self.settings.producer,
+            "trust": "non-interactive",
+            "engine": "batch",
+            "params": {
+                "ring_degree": s.ring_degree,
+                "security_bits": 128,
+                "insecure": False,
+                "data_primes": s.data_primes,
+                "special_primes": s.special_primes,
+                "digits": len(s.data_primes),
+                "packing": "complex" if s.complex else "real",
+            },
+            "inputs": inputs,
+            "outputs": [{"name": self.graph.outputs[0], "tensor": opened}],
+            "tensors": self.tensors,
+            "stages": self.stages,
+            "predicted": {"batch": batch},
+            "notes": self.notes(),
+        }
+        if s.flood is not None:
+            document["hide_weights"] = {"flood_bits": s.flood}
+        return Plan(document, self.weights)
+
+    def unique(self, name: str) -> str:
+        result, number = name, 2
+        while result in self.taken:
+            result, number = f"{name}.{number}", number + 1
+        self.taken.add(result)
+        return result
+
+    def real(self, name: str, shape: tuple[int, ...]) -> int:
+        self.tensors.append({"id": len(self.tensors), "name": self.unique(name), "shape": list(shape), "kind": "real"})
+        return len(self.tensors) - 1
+
+    def cipher(self, index: int, c: Cipher) -> int:
+        entry = {
+            "id": len(self.tensors),
+            "name": self.unique(c.name),
+            "shape": list(c.shape),
+            "kind": "cipher",
+            "level": c.level,
+            "parts": c.parts,
+            "scale": c.scale,
+            "bound": c.bound,
+        }
+        if index == self.schedule.output:
+            entry["noise_bits"] = 1000
+        self.tensors.append(entry)
+        return entry["id"]
+
+    def ops(self, stage: str, part: Graph, first: int) -> int:
+        """A head or tail as a client stage; returns its result."""
+        at = {part.inputs[0]: first}
+        ops = []
+        for node in part.nodes:
+            if not isinstance(node, Op):
+                raise PlanError(f"layer {node.name!r} is left to the client; that is a mistake of the planner")
+            ins = [at[t] for t in node.inputs]
+            at[node.output] = self.real(node.output, part.shapes[node.output])
+            ops.append({"op": node.op, "in": ins, "out": at[node.output], **node.attrs})
+        self.stages.append({"kind": "client", "name": stage, "ops": ops})
+        return at[part.outputs[0]]
+
+    def stage(self, s: Stage) -> dict[str, Any]:
+        sources = [self.ids[i] for i in s.sources]
+        entry: dict[str, Any] = {"kind": s.kind, "name": s.name, "in": sources[0], "out": self.ids[s.target]}
+        if s.kind == "linear":
+            assert s.layer is not None and s.weights is not None
+            entry |= {"geometry": s.layer.geometry, "weights": f"{s.name}.weight", "bias": f"{s.name}.bias"}
+            self.weights[entry["weights"]] = s.weights
+            self.weights[entry["bias"]] = np.ascontiguousarray(s.layer.bias, dtype=np.float64).reshape(-1)
+        elif s.kind == "multiply":
+            entry["in"] = sources
+        elif s.kind == "combine":
+            entry |= {"in": sources, "factors": f"{s.name}.factors", "constant": f"{s.name}.constant"}
+            self.weights[entry["factors"]] = np.array(s.factors, dtype=np.int64)
+            self.weights[entry["constant"]] = np.array([s.constant], dtype=np.float64)
+        return entry
+
+    def notes(self) -> list[str]:
+        said = ["Non-interactive: nobody but the server computes, on ciphertexts; it learns shapes and the number of images."]
+        if self.schedule.flood is None:
+            said.append(
+                "Weights are not private: ciphertexts and their noise tell of them, and whoever asks enough can solve for them. "
+                "Compile with hide_weights to re-randomise and flood the results."
+            )
+        else:
+            said.append(
+                f"Results are re-randomised and flooded with {self.schedule.flood} bits: beyond its results, layer shapes, scales and predicted errors "
+                "the client learns nothing but with probability 2^-40 a ciphertext (against a client that encrypts as it should)."
+            )
+        if self.replaced is not None:
+            said += self.replaced.sentences()
+        said += self.network.notes
+        said.append(
+            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The client refuses inputs outside "
+            "the planned interval and results beyond the planned bound; `run` shows how far every polynomial's operand went."
+        )
+        return said
+
+
+def _finish(plan: Plan, network: Network, schedule: Schedule, samples: Array | None, settings: Options, batch: int) -> Plan:
+    """What follows exactly from the plan: noise, bytes, operations, memory; and what a rehearsal on calibration data shows."""
+    document = plan.document
+    for step in network.steps:
+        if isinstance(step, Polynomial) and math.isfinite(step.range):
+            _note_range(plan, step.name, step.range)
+    facts = json.loads(_native.check_non_interactive(plan.to_bytes()))
+    out = schedule.tensors[schedule.output]
+    ciphers = [t for t in document["tensors"] if t["kind"] == "cipher"]
+    entry = ciphers[schedule.output]
+    track = facts["tracks"][schedule.output]
+    entry["noise_bits"] = max(0, math.ceil(math.log2(track["sd"]) + 1e-9))
+    likely, worst = schedule.error
+    noise = {"likely": likely, "worst": worst}
+    drift = {"likely": out.drift[0], "worst": out.drift[1]}
+    estimate = noise["likely"] + SEEN_FACTOR * drift["likely"]
+    predicted = document["predicted"]
+    if samples is not None:
+        from ...reference.non_interactive import run
+
+        seen = run(plan, samples)
+        reference = network.values(samples)[network.output].reshape(len(samples), -1)
+        off = float(np.abs(seen.opened.reshape(len(samples), -1) - reference).max(initial=0.0))
+        predicted["seen_error"] = off
+        estimate = noise["likely"] + SEEN_FACTOR * off
+    blocks = math.ceil(batch / facts["images"])
+    traffic = facts["traffic"]
+    predicted |= {
+        "seconds": predicted_seconds(schedule, facts["images"]) * blocks,
+        "bytes_up": traffic["up"] * blocks,
+        "bytes_down": traffic["down"] * blocks,
+        "setup_bytes_up": traffic["keys"],
+        "setup_bytes_down": 0,
+        "client_peak_memory_bytes": _client_bytes(document, facts["images"]),
+        "server_peak_memory_bytes": facts["peak_bytes"] + 4 * traffic["keys"] + sum(w.nbytes for w in plan.weights.values()),
+        "rounds": 1,
+        "max_error": min(estimate, noise["worst"] + drift["worst"]),
+        "worst_error": noise["worst"] + drift["worst"],
+        "noise_error": noise["likely"],
+        "precision_bits": math.log2(out.bound / max(estimate, 1e-300)),
+        "depth": network.depth,
+        "counted": facts["counted"],
+    }
+    memory = predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"]
+    if memory > settings.max_memory:
+        raise PlanError(
+            f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; raise max_memory, "
+            "or use a smaller ring degree or smaller images"
+        )
+    if estimate > 2.0**-settings.precision_bits * out.bound * 1.01:
+        document["notes"].append(
+            f"The predicted error is {estimate:.3g} of outputs up to {out.bound:.3g}: more than the {settings.precision_bits:g} bits that were asked for."
+        )
+    plan.validate()
+    return plan
+
+
+def _note_range(plan: Plan, polynomial: str, reach: float) -> None:
+    """The range that a polynomial is good for, at the tensor that it reads first."""
+    tensors = {t["id"]: t for t in plan.document["tensors"]}
+    for stage in plan.document["stages"]:
+        if stage["kind"] in ("multiply", "combine") and stage["name"].startswith(polynomial):
+            entry = tensors[stage["in"][0]]
+            entry.setdefault("range", reach)
+            return
+
+
+def _client_bytes(document: dict[str, Any], images: int) -> int:
+    """Values of the encrypted and decrypted tensors, and frames in flight."""
+    up = sum(math.prod(t["shape"]) for t in document["tensors"] if t["kind"] == "real")
+    return 8 * images * up * 2 + (64 << 20)
+
+
+__all__ = ["Options", "Planner", "compile_batch", "TAIL"]

@@ -1,0 +1,183 @@
+"""Explains a non-interactive plan: who learns what; N, primes and key switching; per stage level, scale, room and error."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from .. import _native
+from ..plan import Plan
+
+Report = Mapping[str, Any]
+
+LEARNS = {
+    "who_computes_nonlinear_layers": "nobody: activations are polynomials, computed under encryption",
+    "server_learns": "shapes and the number of images only: no inputs, no intermediate values, no results",
+}
+OPEN = "its results; and ciphertexts and their noise, from which weights can be solved for"
+HIDDEN = "its results, layer shapes, levels and scales, predicted errors; of weights nothing beyond them (40 bits statistical a ciphertext)"
+OPEN_WARNING = "Weights are not private in this plan. Compile with hide_weights to protect a model from its users."
+HIDDEN_WARNING = "Holds for parties that keep to the protocol (semi-honest)."
+
+
+def trust(plan: Plan) -> dict[str, str]:
+    """Who learns what."""
+    hidden = plan.document.get("hide_weights") is not None
+    learns = {"client_learns": HIDDEN if hidden else OPEN, "warning": HIDDEN_WARNING if hidden else OPEN_WARNING}
+    tail = [op["op"] for s in plan.stages if s["kind"] == "client" and s["name"] == "decode" for op in s["ops"]]
+    if any(op not in ("reshape", "transpose") for op in tail):
+        learns["client_learns"] += f"; what it computes its results from (before {', '.join(tail)})"
+    return {"mode": "non-interactive", **LEARNS, **learns}
+
+
+def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The plan as a structured dict; with a run's trace, measured figures stand beside the predicted ones."""
+    document, predicted = plan.document, plan.predicted
+    facts = json.loads(_native.check_non_interactive(plan.to_bytes(), allow_insecure=True))
+    tracks = {t["tensor"]: t for t in facts["tracks"] or []}
+    measured = {e["name"]: e for e in (trace or {}).get("stages", [])}
+    ranges = {r["tensor"]: r for r in (trace or {}).get("polynomials", [])}
+    blocks = math.ceil(predicted["batch"] / facts["images"])
+    report = {
+        "name": plan.name,
+        "producer": document["producer"],
+        "digest": plan.digest,
+        "public_part": plan.is_public,
+        "engine": document["engine"],
+        "trust": trust(plan),
+        "parameters": _parameters(plan, facts),
+        "inputs": [_port(plan, p) for p in document["inputs"]],
+        "outputs": [_port(plan, p) for p in document["outputs"]],
+        "layers": [_stage(plan, s, tracks, measured.get(s["name"]), ranges) for s in plan.stages],
+        "totals": {
+            **predicted,
+            "blocks": blocks,
+            "seconds_per_image": predicted["seconds"] / predicted["batch"],
+            "bytes_per_image": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"],
+        },
+        "error": {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "of_it_noise": predicted["noise_error"]},
+        "notes": list(document["notes"]),
+    }
+    if "seen_error" in predicted:
+        report["error"]["seen_on_calibration"] = predicted["seen_error"]
+    if trace is not None:
+        report["measured"] = {k: v for k, v in trace.items() if k != "stages"}
+    return report
+
+
+def _parameters(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
+    p = plan.document["params"]
+    bits = [math.log2(q) for q in p["data_primes"]]
+    special = [math.log2(q) for q in p["special_primes"]]
+    hide = plan.document.get("hide_weights")
+    return {
+        "ring_degree": p["ring_degree"],
+        "images_per_block": facts["images"],
+        "packing": p["packing"],
+        "levels": len(bits),
+        "data_primes": p["data_primes"],
+        "data_prime_bits": [round(b, 2) for b in bits],
+        "special_primes": p["special_primes"],
+        "special_prime_bits": [round(b, 2) for b in special],
+        "digits": p["digits"],
+        "modulus_bits": math.ceil(sum(bits) + sum(special)),
+        "modulus_bits_limit": _native.max_modulus_bits(p["ring_degree"]),
+        "security_bits": p["security_bits"],
+        "insecure": p["insecure"],
+        "depth": plan.predicted.get("depth"),
+        "flood_bits": None if hide is None else hide["flood_bits"],
+        "secret": "uniform ternary, one a session",
+        "error": "centred binomial, variance 10.5",
+    }
+
+
+def _port(plan: Plan, port: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": port["name"], "shape": list(plan.tensors[port["tensor"]]["shape"])}
+
+
+def _stage(plan: Plan, stage: dict[str, Any], tracks: Mapping[int, Any], seen: Any, ranges: Mapping[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": stage["name"], "kind": stage["kind"]}
+    if stage["kind"] == "client":
+        entry["ops"] = [op["op"] for op in stage["ops"]]
+        return entry
+    tensors = {t["id"]: t for t in plan.tensors}
+    out, sources = tensors[stage["out"]], stage["in"] if isinstance(stage["in"], list) else [stage["in"]]
+    if stage["kind"] == "linear":
+        from .explain import _geometry
+
+        entry["geometry"] = _geometry(stage["geometry"])
+        if "weights" in stage:
+            weight = plan.weights[stage["weights"]]
+            entry["weights"] = {"count": int(weight.size), "dtype": weight.dtype.name, "unit": tensors[stage["in"]]["scale"] / out["scale"]}
+    if out["kind"] == "cipher":
+        primes = plan.document["params"]["data_primes"]
+        entry |= {"ciphertexts": math.prod(out["shape"]), "level": out["level"], "parts": out["parts"], "scale_bits": math.log2(out["scale"])}
+        entry["modulus_bits"] = sum(math.log2(q) for q in primes[: out["level"]])
+        if "bound" in out:
+            entry["bound"] = out["bound"]
+            entry["room_bits"] = entry["modulus_bits"] - 1 - math.log2(out["bound"] * out["scale"])
+        if out["id"] in tracks:
+            entry["error_bound"] = 7.631 * tracks[out["id"]]["sd"] / out["scale"]
+    operand = tensors[sources[0]]
+    if "range" in operand:
+        entry["range"] = operand["range"]
+        if operand["name"] in ranges:
+            entry["reached"] = ranges[operand["name"]]["largest"]
+    if seen is not None and seen.get("seconds") is not None:
+        entry["measured"] = {"seconds_server": seen["seconds"]}
+    return entry
+
+
+def tables(report: Report, size: Any, seconds: Any) -> Group:
+    """Parameters and stages."""
+    p = report["parameters"]
+    grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    grid.add_row("Ring degree N", f"{p['ring_degree']}: {p['images_per_block']} images a block ({p['packing']} slots)")
+    grid.add_row("Levels", f"{p['levels']} primes of {', '.join(f'{b:.0f}' for b in p['data_prime_bits'])} bits, lowest first; depth {p['depth']}")
+    if p["special_primes"]:
+        grid.add_row("Key switching", f"special primes of {', '.join(f'{b:.0f}' for b in p['special_prime_bits'])} bits, {p['digits']} digits")
+    grade = "INSECURE" if p["insecure"] else f"{p['security_bits']} bits"
+    grid.add_row("Security", f"{grade}: {p['modulus_bits']} bits of modulus, the table allows {p['modulus_bits_limit']}")
+    if p["flood_bits"] is not None:
+        grid.add_row("Hidden weights", f"results re-randomised and flooded with {p['flood_bits']} bits")
+    table = Table(title="Stages", title_justify="left", header_style="bold")
+    for column in ("stage", "what", "ciphertexts", "level", "scale", "room", "error", "range", "server"):
+        table.add_column(column, justify="left" if column in ("stage", "what") else "right", overflow="fold")
+    for layer in report["layers"]:
+        what = layer.get("geometry") or (", ".join(layer["ops"]) if layer["kind"] == "client" else layer["kind"])
+        reach = f"{layer['reached']:.4g} of {layer['range']:.4g}" if "reached" in layer else f"±{layer['range']:.4g}" if "range" in layer else ""
+        table.add_row(
+            layer["name"],
+            what,
+            f"{layer['ciphertexts']} x {layer['parts']}" if "ciphertexts" in layer else "",
+            str(layer.get("level", "")),
+            f"2^{layer['scale_bits']:.1f}" if "scale_bits" in layer else "",
+            f"{layer['room_bits']:.1f} bits" if "room_bits" in layer else "",
+            f"{layer['error_bound']:.2g}" if "error_bound" in layer else "",
+            reach,
+            seconds(layer["measured"]["seconds_server"]) if "measured" in layer else "",
+            style="" if layer["kind"] in ("linear", "multiply", "combine") else "dim",
+        )
+    return Group(grid, table)
+
+
+def totals(report: Report, size: Any, seconds: Any) -> Table:
+    """Totals of the batch."""
+    t, e = report["totals"], report["error"]
+    table = Table(title="Totals", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("Batch", f"{t['batch']} images, {t['blocks']} blocks, one message each way")
+    table.add_row("Time", f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image")
+    table.add_row("Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image")
+    table.add_row("Keys, once a session", f"{size(t['setup_bytes_up'])} up")
+    table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
+    counted = t["counted"]
+    table.add_row("Operations", f"{counted['word_products']:.3g} word products, {counted['products']} products, {counted['relinearisations']} relinearisations, {counted['rescalings']} rescalings a block")
+    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most ({e['of_it_noise']:.2g} noise), {e['worst_case']:.3g} in the worst case")
+    if "seen_on_calibration" in e:
+        table.add_row("", f"{e['seen_on_calibration']:.3g} from rounding weights, seen on the calibration data")
+    return table
