@@ -268,6 +268,35 @@ def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
 
+def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
+    """Operations of a slot-packed layer as JSON: ``formula`` and ``counted`` (``perm``, ``dec_perm``, ``hst_perm``, ``sc_mult``, ``add``),
+    ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
+    gazelle-input (convolutions), gazelle, gala."""
+
+def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) -> str:
+    """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
+    ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""
+
+def slot_layer_measure(
+    geometry_json: str,
+    method_name: str,
+    plain_bits: int = 20,
+    repeats: int = 3,
+    noise: bool = False,
+    parameters_for: Optional[str] = None,
+    insecure_ring_degree: Optional[int] = None,
+) -> str:
+    """Runs a slot-packed layer on random shares and weights, both parties on one thread; processor seconds by phase, bytes, counters and
+    formula, ``correct``, and with ``noise`` measured noise beside its bounds, as JSON.
+
+    Args:
+        parameters_for: take the parameters that another method needs.
+        insecure_ring_degree: that many slots, below 128 bits: to repeat published counts.
+    """
+
+def cheetah_layer_measure(geometry_json: str, ring_bits: int = 20, repeats: int = 3) -> str:
+    """Runs a coefficient-packed layer on random shares and weights, both parties on one thread; processor seconds, bytes, and ``off``,
+    the largest distance of summed shares from the result, as JSON."""
 def cost_units() -> list[tuple[str, str]]:
     """Name and meaning of every unit cost that :func:`measure_unit` measures."""
 

@@ -13,6 +13,7 @@ mod parameters;
 mod plan;
 mod rotation_free;
 mod server;
+mod slots;
 mod two_party;
 mod two_party_planning;
 
@@ -49,6 +50,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    slots::register(m)?;
     m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
     coefficients::register(m)?;

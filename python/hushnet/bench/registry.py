@@ -30,6 +30,7 @@ def registry() -> dict[str, Benchmark]:
     from hushnet.bench import (
         cryptonets_relu,
         cryptonets_square,
+        gala,
         mobilenetv2,
         relu,
         rotation_free,
@@ -41,6 +42,7 @@ def registry() -> dict[str, Benchmark]:
     known = [
         cryptonets_relu.BENCHMARK,
         cryptonets_square.BENCHMARK,
+        gala.BENCHMARK,
         mobilenetv2.BENCHMARK,
         relu.BENCHMARK,
         rotation_free.BENCHMARK,
