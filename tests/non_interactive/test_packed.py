@@ -46,8 +46,7 @@ def strided(activation: str) -> Random:
     return net
 
 
-@pytest.mark.parametrize("activation", ["square", "deg2", "deg4"])
-@pytest.mark.parametrize("make", [residual, pooled, strided])
+@pytest.mark.parametrize(("make", "activation"), [(residual, "square"), (pooled, "deg2"), (strided, "deg4")])
 def test_encrypted_is_what_the_float_network_says(make, activation: str) -> None:
     graph = passes.default(frontend.load(make(activation).model()))
     x = np.random.default_rng(6).uniform(0, 1, (6, *graph.shapes[graph.inputs[0]]))

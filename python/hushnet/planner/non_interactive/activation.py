@@ -101,7 +101,8 @@ class Replacement:
         said = []
         for a in self.activations:
             reach = a.range if math.isfinite(a.range) else 1.0
-            text = f"{a.node}: {a.function} became {formula(a.coefficients)}; on [-{reach:g}, {reach:g}] it differs by at most {a.max_error:.3g}, {a.rms_error:.3g} in the root mean square"
+            text = f"{a.node}: {a.function} became {formula(a.coefficients)}; on [-{reach:g}, {reach:g}] it differs by at most {a.max_error:.3g}, "
+            text += f"{a.rms_error:.3g} in the root mean square"
             said.append(text + ("" if a.outside is None else f"; {100 * a.outside:.3g} % of calibration values lie outside") + ".")
         if self.agreement is not None:
             said.append(f"With these activations {100 * self.agreement:.2f} % of the calibration images keep their largest output.")
