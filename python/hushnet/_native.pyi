@@ -407,3 +407,31 @@ class PackedCircuit:
         the weights. The trace has ``seconds`` (``setup``, ``encrypt``, ``evaluate``, ``decrypt``), ``cpu_seconds`` (for one thread), ``steps``,
         ``counts``, ``peak_memory_bytes``, ``error`` (against binary64) and ``out_of_range`` (values outside of a polynomial's range).
         """
+class NonInteractiveClient:
+    """An open session with a server of a non-interactive plan; also a context manager."""
+
+    def plan_json(self) -> str:
+        """JSON of the server's plan, public part."""
+    def infer(self, inputs: dict[str, np.ndarray], progress: Optional[Callable[[str, int, int], Any]] = None) -> tuple[dict[str, np.ndarray], str]:
+        """Any number of images: ``(outputs, trace JSON)``. RangeError: an input outside the planned interval, or a result beyond its bound."""
+    def close(self) -> None:
+        """Ends the session; again: nothing."""
+    def __enter__(self) -> "NonInteractiveClient": ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+def run_non_interactive(
+    plan: bytes,
+    inputs: dict[str, np.ndarray],
+    threads: Optional[int] = None,
+    progress: Optional[Callable[[str, int, int], Any]] = None,
+    transport: str = "pipe",
+    allow_insecure: bool = False,
+) -> tuple[dict[str, np.ndarray], str]:
+    """Both parties of a non-interactive plan in this process, over the real protocol (``pipe`` or ``loopback``): ``(outputs, trace JSON)``."""
+
+def check_non_interactive(plan: bytes, allow_insecure: bool = False) -> str:
+    """Checks a non-interactive plan file; JSON of what follows from it: ``traffic`` (exact bytes), ``counted`` (exact operations of a block),
+    ``peak_bytes``, ``images`` of a block, ``tracks`` (errors ``sd``, ``likely``, ``hidden`` by tensor; null for a public part). PlanError."""
+
+def ngraph_primitives(ring_degree: int, levels: int, trials: int = 200) -> str:
+    """Seconds of the primitives of nGraph-HE2's tables, as JSON: ``native``, ``portable``, ``layer``, ``widths``, ``encodings``."""

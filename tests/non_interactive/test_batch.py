@@ -144,15 +144,15 @@ def test_hidden_weights_are_flooded_and_the_answer_stays() -> None:
 
 def test_depth_that_the_security_table_forbids_is_refused_with_layers_and_levels() -> None:
     net = Random((4,), 1)
-    for _ in range(28):
+    for _ in range(45):
         net.dense(4)
-        net.activation("deg4")
+        net.activation("deg2")
     net.dense(2)
     model = net.model()
     with pytest.raises(PlanError) as error:
-        hushnet.compile(model, trust="non-interactive", calibration=images(model, 4) * 1e-3, precision_bits=12.0)
+        hushnet.compile(model, trust="non-interactive", calibration=images(model, 4))
     text = str(error.value)
-    assert "depth" in text and "868" in text and text.count("(2)") >= 10 and "square" in text
+    assert "depth" in text and "868" in text and text.count("(1)") >= 20 and "square" in text
     model = small()
     with pytest.raises(PlanError, match="depth .* ring degree 2048 .* 53"):
         compiled(model, images(model, 8), ring_degree=2048)
@@ -161,7 +161,7 @@ def test_depth_that_the_security_table_forbids_is_refused_with_layers_and_levels
 def test_values_outside_a_polynomials_range_are_reported_and_inputs_outside_theirs_refused() -> None:
     model = small(activation="deg2")
     x = images(model, 30) * 0.5
-    plan = compiled(model, x, input_range=(0.0, 1.0), margin=1.0)
+    plan = compiled(model, x, input_range=(0.0, 1.0), margin=1.01)
     inside = hushnet.run(plan, x, transport="pipe").trace
     assert not inside["out_of_range"] and all(p["largest"] <= p["range"] * (1 + 1e-6) for p in inside["polynomials"])
     outside = hushnet.run(plan, np.minimum(2 * images(model, 30), 1.0), transport="pipe").trace

@@ -209,8 +209,9 @@ class Scheduler:
             else:
                 self.at[step.target] = self.add(step)
         output = self.at[self.network.output]
-        if self.hide and self.t(output).parts == 3:
-            output = self.down(output, [])
+        if self.hide:
+            # Errors, and with them the flood, are least in ring units right behind a rescaling.
+            output = self.settle(output)
         self.out.output = output
         if self.hide:
             self.out.flood = self.noise.flood_bits(self.t(output).track.hidden)
