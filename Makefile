@@ -1,4 +1,4 @@
-# make setup | demo | test | lint | licences | bench-quick | clean; each does all its own set-up.
+# make setup | demo | test | lint | licences | bench-quick | peers | clean; each does all its own set-up.
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
@@ -56,12 +56,24 @@ bench-quick: setup
 
 # Rivals from PyPI for the benchmarks, each in an environment of its own (bench/peers).
 PEERS ?= $(or $(HUSHNET_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet-peers)
-peers: $(PEERS)/spu/.installed
+peers: $(PEERS)/spu/.installed $(PEERS)/seal/.installed $(PEERS)/openfhe/.installed
 
 $(PEERS)/spu/.installed:
 	@command -v python3.11 >/dev/null || { echo "SPU has wheels for Python 3.11 only"; exit 1; }
 	@echo "== SPU 0.9.5 in $(@D)"
 	@python3.11 -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check spu==0.9.5
+	@touch $@
+
+# The openfhe wheel holds CPython 3.10 binaries.
+PEER_PYTHON ?= $(shell for v in $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/python) python3.10; do \
+	$$v -c 'import sys; sys.exit(sys.version_info[:2] != (3, 10))' 2>/dev/null && echo $$v && break; done)
+PEER_seal := seal-python==4.4.0
+PEER_openfhe := openfhe==1.6.1.0.22.4
+
+$(PEERS)/seal/.installed $(PEERS)/openfhe/.installed: $(PEERS)/%/.installed:
+	@test -n "$(PEER_PYTHON)" || { echo "Python 3.10 is needed: name it in PEER_PYTHON"; exit 1; }
+	@echo "== $(PEER_$*) in $(@D)"
+	@$(PEER_PYTHON) -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check numpy $(PEER_$*)
 	@touch $@
 
 clean:

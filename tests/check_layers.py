@@ -16,7 +16,7 @@ ALLOWED = {
     "runtime": {"ring", "matmul", "rlwe", "layers", "mpc"},
     "python": {"ring", "matmul", "rlwe", "layers", "mpc", "runtime"},
 }
-PYTHON_LAYERS = ["graph", "frontend", "passes", "reference", "planner", "report", "api", "bench", "cli"]
+PYTHON_LAYERS = ["graph", "frontend", "passes", "reference", "planner", "report", "api", "calibrate", "bench", "cli"]
 
 
 def main() -> int:

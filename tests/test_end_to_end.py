@@ -53,7 +53,7 @@ def test_any_number_of_images(images: int) -> None:
     check_network(model, shape, images, 3, transport="loopback")
 
 
-@pytest.mark.parametrize("options", [{"mask": "fresh"}, {"mask": "fresh", "drop": False}, {"ring_degree": 4096}, {"weight_bits": 16}])
+@pytest.mark.parametrize("options", [{"mask": "fresh"}, {"mask": "sent"}, {"mask": "fresh", "drop": False}, {"ring_degree": 4096}, {"weight_bits": 16}])
 def test_every_way_to_run(options: dict) -> None:
     model, shape = random_network(11)
     check_network(model, shape, 33, 5, **options)

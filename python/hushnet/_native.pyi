@@ -181,6 +181,8 @@ def connect(
     connect_timeout: float = 20.0,
     idle_timeout: float = 600.0,
     memory_limit: Optional[int] = None,
+) -> Client:
+    """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
     expected_images: Optional[int] = None,
 ) -> Union[Client, TwoPartyClient]:
     """Connects to ``ws://host:port`` or ``wss://host:port`` and receives the server's plan.
@@ -237,8 +239,8 @@ def max_modulus_bits(ring_degree: int) -> Optional[int]:
 
 def batch_stage_parameters(
     ring_degree: int, weight_l2: float, output_bound: int, shared_mask: bool
-) -> tuple[int, int, int, float]:
-    """``(modulus_bits, delta_bits, drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
+) -> tuple[int, int, int, int, float]:
+    """``(modulus_bits, delta_bits, drop_bits, mask_drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
 
 def packed_stage_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, float, float]:
     """``(response_bits, noise_bits, off_by_one_fraction)`` of a packed layer on shares; ValueError when no parameters hold."""
@@ -250,10 +252,96 @@ def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> d
 def packed_weight_l2(geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
     """Largest Euclidean norm of all weights that meet in one answer; ``weights`` are flat, in the plan's order."""
 
+def batch_share_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
+    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a batch layer on shares; ValueError when none is secure."""
+
+def batch_share_layer_cost(
+    geometry_json: str, ring_degree: int, ring_bits: int, weight_l2: float, images: int
+) -> dict[str, int]:
+    """``tiles``, ``inputs``, ``outputs``, ``word_products``, ``bytes_up``, ``bytes_down`` and ``window_bytes`` of a batch layer for a block
+    of images; ValueError when there are no parameters."""
+
+def two_party_group(ring_degree: int, peak_elements: int) -> int:
+    """Images that a session runs together by default when the plan has batch layers."""
+
 def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
 
+def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
+    """Operations of a slot-packed layer as JSON: ``formula`` and ``counted`` (``perm``, ``dec_perm``, ``hst_perm``, ``sc_mult``, ``add``),
+    ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
+    gazelle-input (convolutions), gazelle, gala."""
+
+def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) -> str:
+    """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
+    ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""
+
+def slot_layer_measure(
+    geometry_json: str,
+    method_name: str,
+    plain_bits: int = 20,
+    repeats: int = 3,
+    noise: bool = False,
+    parameters_for: Optional[str] = None,
+    insecure_ring_degree: Optional[int] = None,
+) -> str:
+    """Runs a slot-packed layer on random shares and weights, both parties on one thread; processor seconds by phase, bytes, counters and
+    formula, ``correct``, and with ``noise`` measured noise beside its bounds, as JSON.
+
+    Args:
+        parameters_for: take the parameters that another method needs.
+        insecure_ring_degree: that many slots, below 128 bits: to repeat published counts.
+    """
+
+def cheetah_layer_measure(geometry_json: str, ring_bits: int = 20, repeats: int = 3) -> str:
+    """Runs a coefficient-packed layer on random shares and weights, both parties on one thread; processor seconds, bytes, and ``off``,
+    the largest distance of summed shares from the result, as JSON."""
+def cost_units() -> list[tuple[str, str]]:
+    """Name and meaning of every unit cost that :func:`measure_unit` measures."""
+
+def measure_unit(name: str, seconds: float) -> float:
+    """Seconds of one thread for one unit of work, measured for about ``seconds``; ValueError for an unknown name."""
+class CkksPlaintext:
+    """An encoded vector of :class:`Ckks`."""
+
+class CkksCiphertext:
+    """A ciphertext of :class:`Ckks`."""
+
+    level: int
+    scale: float
+    bound: float
+    error_bound: float
+
+    def with_bound(self, bound: float) -> "CkksCiphertext":
+        """The same with a tighter bound of the message, which the caller knows."""
+
+class Ckks:
+    """RNS-CKKS operation by operation with all keys in one object: for comparisons with other libraries, not for use.
+
+    Primes are given by their bits or themselves; errors are ValueErrors.
+    """
+
+    primes: list[int]
+
+    def __init__(
+        self, ring_degree: int, data_primes: list[int], special_primes: list[int], scale_bits: int, rotations: list[int], digits: int | None = None
+    ) -> None: ...
+    def encode(self, values: np.ndarray, bound: float, level: int | None = None, scale: float | None = None) -> CkksPlaintext: ...
+    def decode(self, p: CkksPlaintext) -> np.ndarray: ...
+    def encrypt(self, p: CkksPlaintext, symmetric: bool = False) -> CkksCiphertext: ...
+    def decrypt(self, c: CkksCiphertext) -> CkksPlaintext: ...
+    def add(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
+    def sub(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
+    def add_plain(self, a: CkksCiphertext, p: CkksPlaintext) -> CkksCiphertext: ...
+    def multiply_plain(self, a: CkksCiphertext, p: CkksPlaintext) -> CkksCiphertext: ...
+    def multiply(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
+    def square(self, a: CkksCiphertext) -> CkksCiphertext: ...
+    def relinearise(self, a: CkksCiphertext) -> CkksCiphertext: ...
+    def relinearise_rescale(self, a: CkksCiphertext) -> CkksCiphertext: ...
+    def rescale(self, a: CkksCiphertext) -> CkksCiphertext: ...
+    def drop_to(self, a: CkksCiphertext, level: int) -> CkksCiphertext: ...
+    def rotate(self, a: CkksCiphertext, steps: int) -> CkksCiphertext: ...
 def measure_relu(
     address: Optional[str] = None,
     announce: Optional[Callable[[int], Any]] = None,
@@ -262,6 +350,7 @@ def measure_relu(
     ring_bits: int = 64,
     drop_bits: int = 0,
     pool: Optional[tuple[int, int, int, int, int]] = None,
+    ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
     repeat: int = 3,
 ) -> str:
     """One party of a measurement of ReLU, or of max-pool (``pool``: channels, height, width, kernel, stride), between two
@@ -289,6 +378,35 @@ def rotation_free_layer(
 def rotation_free_attack(setups: int) -> list[tuple[int, float]]:
     """The averaging attack on repeated set-ups of the published parameters: (set-ups, error of weights in [-1, 1])."""
 
+def coefficient_stage_parameters(method: str, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
+    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of method rotation-free or convfhe."""
+
+def coefficient_layer_cost(method: str, geometry_json: str, ring_bits: int, weight_l2: float) -> dict[str, int]:
+    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``."""
+
+def coefficient_weight_l2(method: str, geometry_json: str, weights: NDArray[np.int16]) -> float:
+    """Largest Euclidean norm of all weights that meet in one answer, for method rotation-free or convfhe."""
+class PackedCircuit:
+    """A polynomial network for one image under CKKS with rotations (docs/packed.md)."""
+
+    def __init__(self, spec_json: str, tensors: dict[str, NDArray[np.float64]], options_json: str = "{}") -> None:
+        """Chooses ring degree, primes, layouts and methods.
+
+        Options: ``method`` "auto" | "channel-wise", ``security`` 128 | 0 (insecure), ``precision_bits``, ``hide_weights``,
+        ``ring_degree`` (0: chosen), ``key_bytes``, ``memory_bytes``.
+
+        Raises:
+            ValueError: for a network that is not well formed, or deeper than secure parameters hold (naming the layers).
+        """
+
+    def report(self) -> str:
+        """Parameters, operations, key bytes, memory, predicted errors, as JSON."""
+
+    def run(self, image: NDArray[np.float64], threads: int = 1) -> tuple[NDArray[np.float64], str]:
+        """Client and server in this process, each with its own keys: ``(output, trace JSON)``. The first call makes keys and encodes
+        the weights. The trace has ``seconds`` (``setup``, ``encrypt``, ``evaluate``, ``decrypt``), ``cpu_seconds`` (for one thread), ``steps``,
+        ``counts``, ``peak_memory_bytes``, ``error`` (against binary64) and ``out_of_range`` (values outside of a polynomial's range).
+        """
 class NonInteractiveClient:
     """An open session with a server of a non-interactive plan; also a context manager."""
 

@@ -230,7 +230,7 @@ class Connection:
 def connect(
     url: str, *, ca: Optional[str] = None, insecure_tls: bool = False, threads: Optional[int] = None, images: Optional[int] = None
 ) -> Connection:
-    """Connects to ``ws://host:port/ws`` or ``wss://host:port/ws`` and receives the public part of the plan.
+    """Connects to ``hush://host:port`` (``hushs://`` with TLS; ``ws://`` and ``wss://`` through proxies) and receives the public part of the plan.
 
     Args:
         images: how many will be sent, as far as known (two-party: the OT extension is chosen for it).

@@ -111,7 +111,7 @@ def test_word_products_count_every_tap_inside_the_input(geometry):
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(graph=graphs(), mask=st.sampled_from(["auto", "shared", "fresh"]), drop=st.booleans(), batch=st.sampled_from([1, 2048, 2049, 700_000]))
+@given(graph=graphs(), mask=st.sampled_from(["auto", "shared", "fresh", "sent"]), drop=st.booleans(), batch=st.sampled_from([1, 2048, 2049, 700_000]))
 def test_predicted_bytes_are_those_of_the_wire_format(graph, mask, drop, batch):
     plan = compile(graph, input_range=(-1, 1), mask=mask, drop=drop, batch=batch)
     n, blocks = plan.ring_degree, math.ceil(batch / plan.ring_degree)
@@ -120,11 +120,13 @@ def test_predicted_bytes_are_those_of_the_wire_format(graph, mask, drop, batch):
         sizes = [0, 0, 0]
         rows = layout(stage["geometry"])
         k, u = stage["modulus_bits"], stage["drop_bits"]
+        v = stage.get("mask_drop_bits", u)
+        assert ("mask_drop_bits" in stage) == (stage["mask"] != "shared")
         for tile in stage["tiles"]:
             new = (tile["inputs"][1] - tile["inputs"][0]) * rows.in_row
             out = (tile["outputs"][1] - tile["outputs"][0]) * rows.out_row
-            sizes[0] += 16 + new * (n * k // 8)
-            sizes[1] += 16 + out * (n * (k - u) // 8) * (2 if stage["mask"] == "fresh" else 1)
+            sizes[0] += 16 + new * (n * k // 8) * (2 if stage["mask"] == "sent" else 1)
+            sizes[1] += 16 + out * (n * (k - u) // 8 + (0 if stage["mask"] == "shared" else n * (k - v) // 8))
             sizes[2] += 16 + out * (n * k // 8) if stage["mask"] == "shared" else 0
         assert stage["predicted"]["bytes_up"] == sizes[0] * blocks
         assert stage["predicted"]["bytes_down"] == sizes[1] * blocks
@@ -160,11 +162,11 @@ def test_parameters_are_the_natives_and_noise_has_a_margin():
     for index, stage in plan.linear_stages():
         weight = plan.weights[stage["weights"]].reshape(plan.weights[stage["weights"]].shape[0], -1).astype(float)
         l2 = np.sqrt((weight**2).sum(axis=1)).max()
-        k, d, u, noise = _native.batch_stage_parameters(2048, l2, plan.tensors[stage["output"]]["bound"], stage["mask"] == "shared")
+        k, d, u, v, noise = _native.batch_stage_parameters(2048, l2, plan.tensors[stage["output"]]["bound"], stage["mask"] == "shared")
         assert (k, d, u) == (stage["modulus_bits"], stage["delta_bits"], stage["drop_bits"])
         assert stage["predicted"]["noise_bits"] == noise
         layer = report["layers"][index]
-        assert layer["noise_bits"] == pytest.approx(math.log2(noise_bound(2048, l2, u, stage["mask"] == "shared")))
+        assert layer["noise_bits"] == pytest.approx(math.log2(noise_bound(2048, l2, (u, v), stage["mask"] == "shared")))
         assert layer["noise_margin_bits"] > 0
 
 

@@ -54,7 +54,7 @@ def test_the_same_operators_at_the_end_are_the_clients():
         ({"margin": 0.5}, "margin"),
         ({"tiles": "auto"}, "unknown options"),
         ({"max_memory": 1 << 20}, "max_memory"),
-        ({"activation_bits": 16, "weight_bits": 16}, "activation_bits or weight_bits"),
+        ({"activation_bits": 16, "weight_bits": 16, "ring_bits": 18}, "activation_bits or weight_bits"),
     ],
 )
 def test_requests_that_make_no_sense(options, words):

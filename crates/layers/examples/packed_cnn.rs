@@ -2,12 +2,13 @@
 //! key bytes, peak memory, error.
 //!
 //! `cargo run --release -p hushnet-layers --example packed_cnn -- mnist-square|mnist-deg2|mnist-deg4|cifar10-square|cifar10-deg2|cifar10-deg4
-//! [channel-wise] [threads=T] [runs=R] [precision=BITS]`
+//! [channel-wise] [threads=T] [runs=R] [precision=BITS] [degree=N] [keys=MB] [hide]`
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use hushnet_layers::packed::{Circuit, Client, Network, Options, PackedSpec, Packing, Server, Step};
 use hushnet_ring::Prg;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Uniform numbers in [-1, 1).
@@ -47,7 +48,7 @@ impl Builder {
         pad: usize,
     ) -> usize {
         let fan = input[0] * kernel * kernel;
-        let weights = self.numbers.list(output[0] * fan, 3.0 / (fan as f64).sqrt());
+        let weights = self.numbers.list(output[0] * fan, 1.2 / (fan as f64).sqrt());
         self.conv_of(from, input, output, kernel, stride, pad, weights)
     }
 
@@ -95,7 +96,7 @@ impl Builder {
     /// A convolution after a 2x2 mean, merged: 6x6, stride 2, pad 2.
     fn pooled(&mut self, from: usize, input: [usize; 3], output: [usize; 3]) -> usize {
         let fan = input[0] * 9;
-        let small = self.numbers.list(output[0] * fan, 3.0 / (fan as f64).sqrt());
+        let small = self.numbers.list(output[0] * fan, 1.2 / (fan as f64).sqrt());
         let weights =
             small.chunks(9).flat_map(|k| (0..36).map(move |i| k[i / 6 / 2 * 3 + i % 6 / 2] / 4.0)).collect();
         self.conv_of(from, input, output, 6, 2, 2, weights)
@@ -163,6 +164,7 @@ fn main() {
             Some(("threads", v)) => threads = v.parse().unwrap(),
             Some(("runs", v)) => runs = v.parse().unwrap(),
             Some(("precision", v)) => options.precision_bits = v.parse().unwrap(),
+            Some(("keys", v)) => options.key_bytes = v.parse::<u64>().unwrap() * 1_000_000,
             Some(("degree", v)) => options.ring_degree = v.parse().unwrap(),
             _ if arg == "channel-wise" => options.method = Packing::ChannelWise,
             _ if arg == "hide" => options.hide_weights = true,
@@ -171,7 +173,7 @@ fn main() {
     }
     let net = network(&name);
     let begin = Instant::now();
-    let circuit = Circuit::compile(&net, &options).unwrap();
+    let circuit = Arc::new(Circuit::compile(&net, &options).unwrap());
     let p = circuit.params();
     let primes: Vec<f64> =
         (0..p.max_level().get()).map(|i| (p.data_prime(i) as f64).log2().round()).collect();

@@ -2,15 +2,19 @@
 
 mod arrays;
 mod bench;
+mod ckks;
 mod ckks_bench;
 mod client;
+mod coefficients;
 mod errors;
 mod guard;
 mod non_interactive;
+mod packed;
 mod parameters;
 mod plan;
 mod rotation_free;
 mod server;
+mod slots;
 mod two_party;
 mod two_party_planning;
 
@@ -36,6 +40,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<client::Client>()?;
     m.add_class::<two_party::TwoPartyClient>()?;
     m.add_class::<server::ServerHandle>()?;
+    m.add_class::<packed::PackedCircuit>()?;
     m.add_function(wrap_pyfunction!(simd, m)?)?;
     m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
     m.add_function(wrap_pyfunction!(client::run_local, m)?)?;
@@ -46,8 +51,13 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    slots::register(m)?;
+    m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
+    m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
+    coefficients::register(m)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
+    ckks::register(m)?;
     non_interactive::register(m)?;
     ckks_bench::register(m)?;
     bench::register(m)?;

@@ -2,9 +2,12 @@
 //! plan. Geometries and plans come as JSON, written as in `docs/plan-format.md` and `docs/two-party.md`.
 
 use hushnet_layers::batch::Geometry;
+use hushnet_layers::batch_shares::BatchShareClient;
 use hushnet_layers::cheetah::{CheetahClient, Packing, DEFAULT_COSTS};
 use hushnet_mpc::{OtKind, SilentSize};
+use hushnet_rlwe::batch_shares::BatchShareSpec;
 use hushnet_rlwe::packed::{PackedContext, PackedSpec};
+use hushnet_rlwe::BatchContext;
 use hushnet_runtime::two_party::cost::choose;
 use hushnet_runtime::two_party::{predict, Layers, TwoPartyPlan};
 use hushnet_runtime::PlanOptions;
@@ -84,6 +87,56 @@ fn packed_weight_l2(
     Ok((largest as f64).sqrt())
 }
 
+/// `(modulus_bits, response_bits, noise_bits, off_by_one_fraction)` of a batch stage on shares; ValueError when the modulus would
+/// exceed the security table.
+#[pyfunction]
+fn batch_share_parameters(
+    ring_degree: usize,
+    ring_bits: u32,
+    weight_l2: f64,
+) -> PyResult<(u32, u32, f64, f64)> {
+    let spec = BatchShareSpec { ring_degree, ring_bits, weight_l2 };
+    let params = spec.choose().map_err(refused)?;
+    Ok((params.modulus_bits(), params.response_bits(), spec.noise().log2(), spec.off_by_one_fraction()))
+}
+
+/// What a batch layer on shares costs for a block of `images` images: `tiles`, `inputs` and `outputs` (ciphertexts), `word_products` (of
+/// both parts), `bytes_up`, `bytes_down`, and `window_bytes`, what the server holds at most; ValueError when there are no parameters.
+#[pyfunction]
+fn batch_share_layer_cost<'py>(
+    py: Python<'py>,
+    geometry_json: &str,
+    ring_degree: usize,
+    ring_bits: u32,
+    weight_l2: f64,
+    images: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let shape = geometry(geometry_json)?;
+    let context = BatchContext::new(ring_degree).map_err(refused)?;
+    let client = BatchShareClient::new(&context, &shape, ring_bits, weight_l2).map_err(refused)?;
+    let images = images.clamp(1, ring_degree);
+    let products = shape.products(0..shape.output_rows());
+    let figures = PyDict::new(py);
+    for (name, value) in [
+        ("tiles", client.tiles() as u64),
+        ("inputs", client.inputs() as u64),
+        ("outputs", client.outputs() as u64),
+        ("word_products", products.saturating_mul((images.next_multiple_of(8) + ring_degree) as u64)),
+        ("bytes_up", (0..client.tiles()).map(|t| client.request_len(t, images) as u64).sum()),
+        ("bytes_down", (0..client.tiles()).map(|t| client.answer_len(t, images) as u64).sum()),
+        ("window_bytes", client.window_bytes() as u64),
+    ] {
+        figures.set_item(name, value)?;
+    }
+    Ok(figures)
+}
+
+/// Images that a session runs together by default when the plan has batch stages and `peak_elements` shared elements of an image at once.
+#[pyfunction]
+fn two_party_group(ring_degree: usize, peak_elements: usize) -> usize {
+    hushnet_runtime::two_party::largest_batch(ring_degree, peak_elements)
+}
+
 fn extension_name(kind: OtKind) -> &'static str {
     match kind {
         OtKind::Iknp => "iknp",
@@ -118,5 +171,8 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(packed_stage_parameters, m)?)?;
     m.add_function(wrap_pyfunction!(packed_layer_cost, m)?)?;
     m.add_function(wrap_pyfunction!(packed_weight_l2, m)?)?;
+    m.add_function(wrap_pyfunction!(batch_share_parameters, m)?)?;
+    m.add_function(wrap_pyfunction!(batch_share_layer_cost, m)?)?;
+    m.add_function(wrap_pyfunction!(two_party_group, m)?)?;
     m.add_function(wrap_pyfunction!(two_party_cost, m)?)
 }

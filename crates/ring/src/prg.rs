@@ -158,13 +158,55 @@ fn keystream_portable(cipher: &Aes128, counters: Blocks, mask: u64, out: &mut [u
     }
 }
 
-/// A public mask polynomial (`docs/wire-protocol.md`): word `j` is the low `modulus_bits` of the `j`-th
-/// little-endian u64 of the AES-128-CTR keystream under `key` with the counter block
-/// `tensor, feature, block, counter = 0, 1, ...` (four little-endian u32).
+/// Public mask polynomials (`docs/wire-protocol.md`): word `j` is the low `modulus_bits` of the `j`-th
+/// little-endian u64 of the AES-128-CTR keystream under a key, with the counter block
+/// `nonce[0], nonce[1], nonce[2], counter = 0, 1, ...` (four little-endian u32). The key is public.
+pub struct MaskStream {
+    cipher: Cipher,
+}
+
+impl MaskStream {
+    /// Expands the key, once for any number of masks.
+    #[must_use]
+    pub fn new(key: &[u8; 16]) -> Self {
+        Self::with_isa(key, simd::isa())
+    }
+
+    /// [`Self::new`] on an explicit instruction set (the words do not depend on it).
+    #[must_use]
+    pub fn with_isa(key: &[u8; 16], isa: Isa) -> Self {
+        Self { cipher: Cipher::new(key, isa) }
+    }
+
+    /// Words `start..start + out.len()` of the mask of `nonce`; `start` must be even.
+    ///
+    /// # Errors
+    /// [`RingError::ModulusBits`] unless `modulus_bits` is 1 to 64; [`RingError::Length`] when `start` is odd, or
+    /// above 2^33 words, where the counter would wrap.
+    pub fn words(
+        &self,
+        nonce: [u32; 3],
+        start: usize,
+        modulus_bits: u32,
+        out: &mut [u64],
+    ) -> Result<(), RingError> {
+        expect_bits(modulus_bits)?;
+        let end = start as u64 + out.len() as u64;
+        if end > 1 << 33 || !start.is_multiple_of(2) {
+            return Err(RingError::Length { what: "mask", expected: 1 << 33, got: start });
+        }
+        let counter = (start as u64 / 2) << 32;
+        let first = [u64::from(nonce[0]) | u64::from(nonce[1]) << 32, u64::from(nonce[2]) | counter];
+        let blocks = Blocks { first, step: [0, 1 << 32] };
+        self.cipher.keystream(blocks, low_mask(modulus_bits), out);
+        Ok(())
+    }
+}
+
+/// The first words of the mask of `tensor, feature, block` ([`MaskStream`]).
 ///
 /// # Errors
-/// [`RingError::ModulusBits`] unless `modulus_bits` is 1 to 64; [`RingError::Length`] when `out` has
-/// more than 2^33 words, where the counter would wrap.
+/// As [`MaskStream::words`].
 pub fn expand_words(
     key: &[u8; 16],
     tensor: u32,
@@ -173,7 +215,7 @@ pub fn expand_words(
     modulus_bits: u32,
     out: &mut [u64],
 ) -> Result<(), RingError> {
-    expand_words_with(simd::isa(), key, [tensor, feature, block], modulus_bits, out)
+    MaskStream::new(key).words([tensor, feature, block], 0, modulus_bits, out)
 }
 
 /// [`expand_words`] on an explicit instruction set; `nonce` is `[tensor, feature, block]`.
@@ -187,14 +229,7 @@ pub fn expand_words_with(
     modulus_bits: u32,
     out: &mut [u64],
 ) -> Result<(), RingError> {
-    expect_bits(modulus_bits)?;
-    if out.len() as u64 > 1 << 33 {
-        return Err(RingError::Length { what: "mask", expected: 1 << 33, got: out.len() });
-    }
-    let first = [u64::from(nonce[0]) | u64::from(nonce[1]) << 32, u64::from(nonce[2])];
-    let blocks = Blocks { first, step: [0, 1 << 32] };
-    Cipher::new(key, isa).keystream(blocks, low_mask(modulus_bits), out);
-    Ok(())
+    MaskStream::with_isa(key, isa).words(nonce, 0, modulus_bits, out)
 }
 
 #[cfg(test)]
@@ -234,6 +269,19 @@ mod tests {
                     assert_eq!(word, u64::from_le_bytes(half) & low_mask(k), "{isa:?} word {j} k {k}");
                 }
             }
+        }
+        for isa in simd::available() {
+            let stream = MaskStream::with_isa(&key, isa);
+            let mut whole = vec![0; 700];
+            stream.words([5, 6, 7], 0, 42, &mut whole).unwrap();
+            for (start, end) in [(0, 700), (2, 3), (16, 272), (130, 130), (688, 700)] {
+                let mut part = vec![0; end - start];
+                stream.words([5, 6, 7], start, 42, &mut part).unwrap();
+                assert_eq!(part, whole[start..end], "{isa:?} {start}..{end}");
+            }
+            assert!(stream.words([0; 3], 1, 42, &mut whole).is_err());
+            assert!(stream.words([0; 3], (1 << 33) - 2, 42, &mut whole[..3]).is_err());
+            assert!(stream.words([0; 3], (1 << 33) - 2, 42, &mut whole[..2]).is_ok());
         }
         assert!(expand_words(&key, 0, 0, 0, 0, &mut []).is_err());
         assert!(expand_words(&key, 0, 0, 0, 65, &mut []).is_err());

@@ -11,8 +11,8 @@ fn client(c: &mut Criterion) {
         let mut group = c.benchmark_group(format!("client/{n}/{k}"));
         let spec =
             BatchStageSpec { ring_degree: n, weight_l2: 500.0, output_bound: 1 << 20, shared_mask: false };
-        let p = spec.check(k, d, u.min(6)).unwrap();
-        let shared = BatchStageSpec { shared_mask: true, ..spec }.check(k, d, u).unwrap();
+        let p = spec.check(k, d, (u.min(6), u.min(6))).unwrap();
+        let shared = BatchStageSpec { shared_mask: true, ..spec }.check(k, d, (u, 0)).unwrap();
         let messages: Vec<i32> = (0..n as i32).map(|i| i % 255 - 127).collect();
         for isa in simd::available().into_iter().filter(|i| [Isa::Portable, Isa::Avx2, Isa::Ifma].contains(i))
         {

@@ -25,13 +25,14 @@ pub struct BatchStageSpec {
     pub shared_mask: bool,
 }
 
-/// Modulus 2^k, scale 2^d, dropped bits u: correct and 128-bit secure for a [`BatchStageSpec`].
+/// Modulus 2^k, scale 2^d, dropped bits u of c0 and v of c1: correct and 128-bit secure for a [`BatchStageSpec`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchStageParams {
     ring_degree: usize,
     modulus_bits: u32,
     delta_bits: u32,
     drop_bits: u32,
+    mask_drop_bits: u32,
 }
 
 /// Why no parameters exist, or why given ones are refused.
@@ -67,18 +68,26 @@ impl BatchStageSpec {
         TAIL * ERROR_VARIANCE.sqrt() * self.weight_l2.max(1.0)
     }
 
-    /// Noise bound added by dropping `u` low bits of what travels back.
+    /// Noise bound added by dropping `u` low bits of c0 and, where it travels back, `v` of c1.
     #[must_use]
-    pub fn drop_noise(&self, u: u32) -> f64 {
-        if u == 0 {
-            return 0.0;
-        }
-        let half = f64::from(u - 1).exp2();
+    pub fn drop_noise(&self, u: u32, v: u32) -> f64 {
+        let half = |bits: u32| if bits == 0 { 0.0 } else { f64::from(bits - 1).exp2() };
         if self.shared_mask {
-            half
+            half(u)
         } else {
-            half * (1.0 + TAIL * (self.ring_degree as f64).sqrt())
+            half(u) + half(v) * TAIL * (self.ring_degree as f64).sqrt()
         }
+    }
+
+    /// The most bits that can be dropped in all: `(u, v)` with `v <= u`. What c1 loses is multiplied by the secret, so it can lose
+    /// about `log2(7.63 sqrt(N))` bits less than c0.
+    fn most_dropped(&self, half: f64) -> (u32, u32) {
+        let fits = |u, v| self.encryption_noise() + self.drop_noise(u, v) < half;
+        let most = |v| (v..64).take_while(|&u| fits(u, v)).last().map(|u| (u, v));
+        if self.shared_mask {
+            return most(0).unwrap_or_default();
+        }
+        (0..64).map_while(most).max_by_key(|&(u, v)| (u + v, u)).unwrap_or_default()
     }
 
     /// Bits of a signed integer within the output bound: ceil(log2(2 y_max + 1)).
@@ -102,18 +111,21 @@ impl BatchStageSpec {
         let limit = self.limit()?;
         let delta_bits = self.encryption_noise().log2().ceil() as u32 + 2;
         let half = f64::from(delta_bits - 1).exp2();
-        let mut drop_bits = 0;
-        while self.encryption_noise() + self.drop_noise(drop_bits + 1) < half {
-            drop_bits += 1;
-        }
+        let (drop_bits, mask_drop_bits) = self.most_dropped(half);
         let modulus_bits = delta_bits + self.output_bits();
         if modulus_bits > limit {
             return Err(ParamsError::TooWide { ring_degree: self.ring_degree, needed: modulus_bits, limit });
         }
-        Ok(BatchStageParams { ring_degree: self.ring_degree, modulus_bits, delta_bits, drop_bits })
+        Ok(BatchStageParams {
+            ring_degree: self.ring_degree,
+            modulus_bits,
+            delta_bits,
+            drop_bits,
+            mask_drop_bits,
+        })
     }
 
-    /// Checks parameters read from a plan against this stage.
+    /// Checks parameters read from a plan against this stage; `dropped` are the bits of c0 and of c1, of which c0 loses no fewer.
     ///
     /// # Errors
     /// [`ParamsError`] naming what does not hold.
@@ -121,9 +133,9 @@ impl BatchStageSpec {
         &self,
         modulus_bits: u32,
         delta_bits: u32,
-        drop_bits: u32,
+        dropped: (u32, u32),
     ) -> Result<BatchStageParams, ParamsError> {
-        self.check_width(self.limit()?, modulus_bits, delta_bits, drop_bits)
+        self.check_width(self.limit()?, modulus_bits, delta_bits, dropped)
     }
 
     /// Checks parameters for correctness only: for plans that are marked insecure, which the caller has allowed.
@@ -134,9 +146,9 @@ impl BatchStageSpec {
         &self,
         modulus_bits: u32,
         delta_bits: u32,
-        drop_bits: u32,
+        dropped: (u32, u32),
     ) -> Result<BatchStageParams, ParamsError> {
-        self.check_width(64, modulus_bits, delta_bits, drop_bits)
+        self.check_width(64, modulus_bits, delta_bits, dropped)
     }
 
     fn check_width(
@@ -144,7 +156,7 @@ impl BatchStageSpec {
         limit: u32,
         modulus_bits: u32,
         delta_bits: u32,
-        drop_bits: u32,
+        (drop_bits, mask_drop_bits): (u32, u32),
     ) -> Result<BatchStageParams, ParamsError> {
         let needed = delta_bits.saturating_add(self.output_bits());
         if modulus_bits > limit || needed > modulus_bits {
@@ -154,11 +166,17 @@ impl BatchStageSpec {
                 limit: limit.min(modulus_bits),
             });
         }
-        let noise = self.encryption_noise() + self.drop_noise(drop_bits.min(64));
-        if delta_bits == 0 || noise >= f64::from(delta_bits - 1).exp2() {
+        let noise = self.encryption_noise() + self.drop_noise(drop_bits.min(64), mask_drop_bits.min(64));
+        if delta_bits == 0 || noise >= f64::from(delta_bits - 1).exp2() || mask_drop_bits > drop_bits {
             return Err(ParamsError::Noise { noise_bits: noise.log2(), delta_bits });
         }
-        Ok(BatchStageParams { ring_degree: self.ring_degree, modulus_bits, delta_bits, drop_bits })
+        Ok(BatchStageParams {
+            ring_degree: self.ring_degree,
+            modulus_bits,
+            delta_bits,
+            drop_bits,
+            mask_drop_bits,
+        })
     }
 }
 
@@ -178,10 +196,15 @@ impl BatchStageParams {
     pub fn delta_bits(&self) -> u32 {
         self.delta_bits
     }
-    /// u, low bits dropped before results travel.
+    /// u, low bits of c0 dropped before results travel.
     #[must_use]
     pub fn drop_bits(&self) -> u32 {
         self.drop_bits
+    }
+    /// v, low bits of c1 dropped before it travels, at most u (fresh masks).
+    #[must_use]
+    pub fn mask_drop_bits(&self) -> u32 {
+        self.mask_drop_bits
     }
 }
 
@@ -195,10 +218,20 @@ mod tests {
             for (weight_l2, output_bound) in [(1.0, 1), (872.0, 2_700_000), (3000.0, 60_000_000)] {
                 let spec = BatchStageSpec { ring_degree: 4096, weight_l2, output_bound, shared_mask };
                 let p = spec.choose().unwrap();
-                spec.check(p.modulus_bits, p.delta_bits, p.drop_bits).unwrap();
-                assert!(spec.check(p.modulus_bits - 1, p.delta_bits, p.drop_bits).is_err());
-                assert!(spec.check(p.modulus_bits, p.delta_bits, p.drop_bits + 1).is_err());
-                assert!(spec.check(p.modulus_bits, p.delta_bits - 2, p.drop_bits).is_err());
+                let (u, v) = (p.drop_bits, p.mask_drop_bits);
+                spec.check(p.modulus_bits, p.delta_bits, (u, v)).unwrap();
+                assert!(spec.check(p.modulus_bits - 1, p.delta_bits, (u, v)).is_err());
+                assert!(spec.check(p.modulus_bits, p.delta_bits, (u + 1, v)).is_err());
+                assert!(spec.check(p.modulus_bits, p.delta_bits - 2, (u, v)).is_err());
+                if !shared_mask {
+                    assert!(spec.check(p.modulus_bits, p.delta_bits, (u, v + 1)).is_err());
+                    assert!(spec.check(p.modulus_bits, p.delta_bits, (v, v + 1)).is_err());
+                    // No other pair within the bound drops more.
+                    let half = f64::from(p.delta_bits - 1).exp2();
+                    let fits = |u, v| spec.encryption_noise() + spec.drop_noise(u, v) < half;
+                    let most = (0..40).flat_map(|u| (0..=u).map(move |v| (u, v)));
+                    assert_eq!(most.filter(|&(u, v)| fits(u, v)).map(|(u, v)| u + v).max(), Some(u + v));
+                }
             }
         }
     }

@@ -65,7 +65,7 @@ impl CipherScratch {
 pub enum MaskSum<'a> {
     /// All k bits, transformed: kept per session for shared masks.
     Exact(&'a WordsHat),
-    /// k-u bits as they travel with fresh masks.
+    /// k-v bits as they travel with fresh masks.
     Dropped(&'a [u64]),
 }
 
@@ -232,7 +232,7 @@ impl ClientKey {
         out: &mut [i64],
     ) -> Result<NoiseSample, CipherError> {
         self.check(p)?;
-        let (k, d, u) = (p.modulus_bits(), p.delta_bits(), p.drop_bits());
+        let (k, d, u, v) = (p.modulus_bits(), p.delta_bits(), p.drop_bits(), p.mask_drop_bits());
         let multiplier = &self.context.multiplier;
         match c1 {
             MaskSum::Exact(hat) => {
@@ -246,21 +246,21 @@ impl ClientKey {
             }
             MaskSum::Dropped(c1_words) => {
                 let hat = match &mut scratch.hat {
-                    Some(hat) if hat.modulus_bits() == k - u => hat,
-                    other => other.insert(multiplier.zero_words_hat(k - u)?),
+                    Some(hat) if hat.modulus_bits() == k - v => hat,
+                    other => other.insert(multiplier.zero_words_hat(k - v)?),
                 };
                 multiplier.words_hat_into(c1_words, hat)?;
-                // u < d by construction of the parameters: the noise of dropping u bits is at least 2^(u-1).
+                // v <= u < d by construction of the parameters: the noise of dropping u bits is at least 2^(u-1).
                 let product = &mut scratch.product;
                 let largest = multiplier.multiply_round_into(
                     hat,
                     &self.secret,
-                    (c0_dropped, 0),
-                    d - u,
+                    (c0_dropped, u - v),
+                    d - v,
                     out,
                     product,
                 )?;
-                Ok(NoiseSample { largest: largest << u })
+                Ok(NoiseSample { largest: largest << v })
             }
         }
     }

@@ -27,4 +27,4 @@ pub use batch::{BatchStageParams, BatchStageSpec};
 pub use batch_cipher::{BatchContext, CipherScratch, ClientKey, MaskSum, NoiseSample};
 pub use batch_server::{add_bias, drop_bits};
 pub use error::CipherError;
-pub use mask::{mask_words, MaskId};
+pub use mask::{mask_words, MaskId, Masks};

@@ -1,7 +1,7 @@
 //! The public uniform polynomials `a`, which both sides derive from the session seed.
 
 use crate::CipherError;
-use hushnet_ring::prg;
+use hushnet_ring::prg::MaskStream;
 
 /// Stands in the counter block for "shared by all blocks".
 const SHARED: u32 = u32::MAX;
@@ -17,23 +17,49 @@ pub struct MaskId {
     pub block: Option<u32>,
 }
 
-/// The N words modulo 2^k of a mask (`docs/wire-protocol.md`): AES-128-CTR under the first half of `seed`.
+/// The masks of one session seed (`docs/wire-protocol.md`): AES-128-CTR under its first half. Public.
+pub struct Masks(MaskStream);
+
+impl Masks {
+    /// The masks of a seed.
+    #[must_use]
+    pub fn new(seed: &[u8; 32]) -> Self {
+        let mut key = [0; 16];
+        key.copy_from_slice(&seed[..16]);
+        Self(MaskStream::new(&key))
+    }
+
+    /// Words `start..start + out.len()` modulo 2^k of a mask; `start` must be even.
+    ///
+    /// # Errors
+    /// [`CipherError::ReservedBlock`] for block 0xffffffff; [`CipherError::Ring`] unless `modulus_bits` is 1 to 64 and
+    /// `start` is even.
+    pub fn words(
+        &self,
+        id: MaskId,
+        start: usize,
+        modulus_bits: u32,
+        out: &mut [u64],
+    ) -> Result<(), CipherError> {
+        if id.block == Some(SHARED) {
+            return Err(CipherError::ReservedBlock);
+        }
+        let nonce = [id.tensor, id.feature, id.block.unwrap_or(SHARED)];
+        Ok(self.0.words(nonce, start, modulus_bits, out)?)
+    }
+}
+
+/// The N words modulo 2^k of one mask ([`Masks`]).
 ///
 /// # Errors
-/// [`CipherError::ReservedBlock`] for block 0xffffffff; [`CipherError::Ring`] unless `modulus_bits` is 1 to 64.
+/// As [`Masks::words`].
 pub fn mask_words(
     seed: &[u8; 32],
     id: MaskId,
     modulus_bits: u32,
     out: &mut [u64],
 ) -> Result<(), CipherError> {
-    if id.block == Some(SHARED) {
-        return Err(CipherError::ReservedBlock);
-    }
-    let mut key = [0; 16];
-    key.copy_from_slice(&seed[..16]);
-    prg::expand_words(&key, id.tensor, id.feature, id.block.unwrap_or(SHARED), modulus_bits, out)?;
-    Ok(())
+    Masks::new(seed).words(id, 0, modulus_bits, out)
 }
 
 #[cfg(test)]

@@ -246,7 +246,7 @@ pub enum TransportError {
     #[error("this side is shutting down")]
     Shutdown,
     /// An address that cannot be used.
-    #[error("address '{url}': {detail}; use ws://host:port or wss://host:port")]
+    #[error("address '{url}': {detail}; use hush://host:port, hushs://host:port, ws://host:port or wss://host:port")]
     Address {
         /// What was given.
         url: String,

@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod calibrate;
 pub mod channel;
 pub mod client_aided;
 pub mod compute;

@@ -45,7 +45,7 @@ pub fn run_pipe(
     })
 }
 
-/// Runs a batch over a WebSocket on the loopback interface.
+/// Runs a batch over the loopback interface.
 ///
 /// # Errors
 /// As [`run_pipe`]; [`Error::Transport`] when no port can be opened.
@@ -62,7 +62,7 @@ pub fn run_loopback(
     let server_options = ServerOptions { on_session: Some(Arc::new(on_session)), ..ServerOptions::default() };
     let server = Server::start(ServerPlan::new(plan, options.compute.clone())?, &server_options)?;
     let connect_options = ConnectOptions { cancel, ..ConnectOptions::default() };
-    let connection = connect(&format!("ws://{}", server.address()), &connect_options)?;
+    let connection = connect(&format!("hush://{}", server.address()), &connect_options)?;
     let (outputs, mut trace) = infer(Box::new(connection), inputs, options, progress)?;
     // The client has said End; the server's session ends at once, or its part of the trace stays out.
     if let Ok(measured) = measured.recv_timeout(Duration::from_secs(5)) {

@@ -3,12 +3,14 @@
 use crate::error::{Error, ProtocolError};
 use bytes::Bytes;
 use prost::Message;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a frame's header.
 pub const HEADER: usize = 16;
 /// Version of the protocol.
 pub const PROTOCOL: u32 = 1;
-const MAGIC: [u8; 2] = *b"HN";
+/// First bytes of every frame; no HTTP method begins with them.
+pub(crate) const MAGIC: [u8; 2] = *b"HN";
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,21 +87,12 @@ impl Frame {
     /// # Errors
     /// [`ProtocolError`] naming what is wrong.
     pub fn parse(bytes: Bytes) -> Result<Self, ProtocolError> {
-        if bytes.len() < HEADER {
+        let Some(header) = bytes.first_chunk() else {
             return Err(ProtocolError::NotAFrame("shorter than a header"));
-        }
-        if bytes[..2] != MAGIC {
-            return Err(ProtocolError::NotAFrame("no magic"));
-        }
-        if u32::from(bytes[2]) != PROTOCOL {
-            return Err(ProtocolError::Version { got: u32::from(bytes[2]) });
-        }
-        let kind = Kind::ALL
-            .into_iter()
-            .find(|k| *k as u8 == bytes[3])
-            .ok_or(ProtocolError::NotAFrame("unknown kind"))?;
+        };
+        let (kind, length) = parse_header(header)?;
         let frame = Self { bytes, kind };
-        if frame.word(12) as usize != frame.payload().len() {
+        if length != frame.payload().len() {
             return Err(ProtocolError::NotAFrame("the length field does not match the message"));
         }
         Ok(frame)
@@ -185,10 +178,81 @@ impl Frame {
         Ok(self.payload())
     }
 
+    /// Header and payload, without a copy.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+
     /// The buffer, for another frame, where nobody else holds it.
     #[must_use]
     pub fn into_buffer(self) -> Vec<u8> {
         self.bytes.try_into_mut().map(Vec::from).unwrap_or_default()
+    }
+}
+
+/// Kind and payload length of a header.
+fn parse_header(header: &[u8; HEADER]) -> Result<(Kind, usize), ProtocolError> {
+    if header[..2] != MAGIC {
+        return Err(ProtocolError::NotAFrame("no magic"));
+    }
+    if u32::from(header[2]) != PROTOCOL {
+        return Err(ProtocolError::Version { got: u32::from(header[2]) });
+    }
+    let kind = Kind::ALL
+        .into_iter()
+        .find(|k| *k as u8 == header[3])
+        .ok_or(ProtocolError::NotAFrame("unknown kind"))?;
+    let length = [header[12], header[13], header[14], header[15]];
+    Ok((kind, u32::from_le_bytes(length) as usize))
+}
+
+/// Bytes of the frame that a header announces, header included, before anything is allocated for it.
+pub(crate) fn announced(header: &[u8; HEADER], limit: usize) -> Result<usize, ProtocolError> {
+    let (_, length) = parse_header(header)?;
+    let total = HEADER.saturating_add(length);
+    crate::channel::check_limit(total, limit)?;
+    Ok(total)
+}
+
+/// Buffers of frames that were sent, for frames to come: nothing is allocated or cleared in a steady stream of tiles.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Pool {
+    /// Buffers kept.
+    const KEPT: usize = 4;
+    /// Smaller ones are not worth keeping.
+    const LEAST: usize = 1 << 14;
+
+    /// Keeps the buffer of a frame, where nobody else holds it.
+    pub(crate) fn put(&self, bytes: Bytes) {
+        if bytes.len() < Self::LEAST {
+            return;
+        }
+        if let Ok(buffer) = bytes.try_into_mut() {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.len() < Self::KEPT {
+                kept.push(Vec::from(buffer));
+            }
+        }
+    }
+
+    /// An empty buffer with room for `length` bytes.
+    pub(crate) fn take(&self, length: usize) -> Vec<u8> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = kept.iter().position(|b| b.capacity() >= length);
+        // One that is too small makes place for one that will be used again.
+        let found = fits.map(|i| kept.swap_remove(i)).or_else(|| {
+            if length >= Self::LEAST {
+                kept.pop();
+            }
+            None
+        });
+        drop(kept);
+        let mut buffer = found.unwrap_or_else(|| Vec::with_capacity(length));
+        buffer.clear();
+        buffer
     }
 }
 

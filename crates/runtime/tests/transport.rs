@@ -27,8 +27,11 @@ fn start(options: ServerOptions) -> Server {
     Server::start(ServerPlan::new(&builder().plan(), Compute::default()).unwrap(), &options).unwrap()
 }
 
-fn url(server: &Server) -> String {
-    format!("ws://{}", server.address())
+/// What every fault is tried over.
+const CARRIERS: [&str; 2] = ["ws", "hush"];
+
+fn url_over(carrier: &str, server: &Server) -> String {
+    format!("{carrier}://{}", server.address())
 }
 
 fn open(url: &str, options: &ConnectOptions) -> Result<Client, Error> {
@@ -43,7 +46,8 @@ fn infer_exactly(client: &mut Client, images: usize, seed: u64) {
 }
 
 fn works(server: &Server, seed: u64) {
-    let mut client = open(&url(server), &ConnectOptions::default()).unwrap();
+    let carrier = CARRIERS[seed as usize % 2];
+    let mut client = open(&url_over(carrier, server), &ConnectOptions::default()).unwrap();
     infer_exactly(&mut client, IMAGES, seed);
     client.close().unwrap();
 }
@@ -66,9 +70,15 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn sessions_metrics_and_several_batches() {
+    for carrier in CARRIERS {
+        sessions_over(carrier);
+    }
+}
+
+fn sessions_over(carrier: &str) {
     let server = start(ServerOptions::default());
     assert!(http(&server, "/healthz").ends_with("ok\n"));
-    let mut client = open(&url(&server), &ConnectOptions::default()).unwrap();
+    let mut client = open(&url_over(carrier, &server), &ConnectOptions::default()).unwrap();
     infer_exactly(&mut client, 3, 1);
     infer_exactly(&mut client, 2048 + 1, 2);
     infer_exactly(&mut client, 1, 3);
@@ -102,27 +112,30 @@ fn tls_with_a_certificate_of_ones_own() {
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let tls = Some(TlsFiles { certificate: certificate.clone(), key: key.clone() });
     let server = start(ServerOptions { host: "localhost".into(), tls, ..ServerOptions::default() });
-    let url = format!("wss://localhost:{}", server.address().port());
-    for options in [
-        ConnectOptions { ca: Some(certificate.clone()), ..ConnectOptions::default() },
-        ConnectOptions { insecure_tls: true, ..ConnectOptions::default() },
-    ] {
-        let mut client = open(&url, &options).unwrap();
-        infer_exactly(&mut client, IMAGES, 5);
-    }
-    let error = open(&url, &ConnectOptions::default()).err().unwrap();
-    assert!(matches!(error, Error::Transport(TransportError::Tls(_))), "{error:?}");
-    // A plain client of a TLS port, and the other way round.
-    let plain = open(&url.replace("wss", "ws"), &ConnectOptions::default()).err().unwrap();
-    assert!(matches!(plain, Error::Transport(_)), "{plain:?}");
     let other = start(ServerOptions::default());
-    let secure = self::url(&other).replace("ws", "wss");
-    let error =
-        open(&secure, &ConnectOptions { insecure_tls: true, ..ConnectOptions::default() }).err().unwrap();
-    assert!(matches!(error, Error::Transport(TransportError::Tls(_))), "{error:?}");
-    let mut client = open(&url, &ConnectOptions { insecure_tls: true, ..ConnectOptions::default() }).unwrap();
-    infer_exactly(&mut client, 1, 6);
-    drop(client);
+    let unchecked = ConnectOptions { insecure_tls: true, ..ConnectOptions::default() };
+    for carrier in CARRIERS {
+        let url = format!("{carrier}s://localhost:{}", server.address().port());
+        let own = ConnectOptions { ca: Some(certificate.clone()), ..ConnectOptions::default() };
+        for options in [own, unchecked.clone()] {
+            let mut client = open(&url, &options).unwrap();
+            infer_exactly(&mut client, IMAGES, 5);
+            infer_exactly(&mut client, 2048 + IMAGES, 6);
+        }
+        let error = open(&url, &ConnectOptions::default()).err().unwrap();
+        assert!(matches!(error, Error::Transport(TransportError::Tls(_))), "{error:?}");
+        // A plain client of a TLS port, and the other way round.
+        let plain = open(&url.replacen("s:", ":", 1), &ConnectOptions::default()).err().unwrap();
+        assert!(
+            matches!(plain, Error::Transport(_) | Error::Protocol(ProtocolError::NotAFrame(_))),
+            "{plain:?}"
+        );
+        let secure = url_over(&format!("{carrier}s"), &other);
+        let error = open(&secure, &unchecked).err().unwrap();
+        assert!(matches!(error, Error::Transport(TransportError::Tls(_))), "{error:?}");
+        let mut client = open(&url, &unchecked).unwrap();
+        infer_exactly(&mut client, 1, 6);
+    }
     let wrong = Some(TlsFiles { certificate: key, key: certificate });
     let plan = ServerPlan::new(&builder().plan(), Compute::default()).unwrap();
     let error = Server::start(plan, &ServerOptions { tls: wrong, ..ServerOptions::default() }).err().unwrap();
@@ -130,90 +143,164 @@ fn tls_with_a_certificate_of_ones_own() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-type Raw = tungstenite::WebSocket<TcpStream>;
-
-fn raw(server: &Server) -> Raw {
-    let tcp = TcpStream::connect(server.address()).unwrap();
-    tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    tungstenite::client(format!("ws://{}/ws", server.address()), tcp).unwrap().0
+/// A client that may say anything, over either carrier.
+enum Raw {
+    WebSocket(tungstenite::WebSocket<TcpStream>),
+    Bare(TcpStream),
 }
 
-fn send(socket: &mut Raw, bytes: &[u8]) {
-    // The server may have closed already: what it answered is looked at afterwards.
-    let _ = socket.send(Message::Binary(bytes.to_vec().into()));
-}
+impl Raw {
+    fn connect(carrier: &str, server: &Server) -> Self {
+        let tcp = TcpStream::connect(server.address()).unwrap();
+        tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        match carrier {
+            "hush" => Self::Bare(tcp),
+            _ => {
+                Self::WebSocket(tungstenite::client(format!("ws://{}/ws", server.address()), tcp).unwrap().0)
+            }
+        }
+    }
 
-fn control(socket: &mut Raw, kind: Kind, message: &impl prost::Message) {
-    send(socket, FrameBuilder::message(kind, message).unwrap().bytes());
-}
+    fn tcp(&mut self) -> &mut TcpStream {
+        match self {
+            Self::WebSocket(socket) => socket.get_mut(),
+            Self::Bare(tcp) => tcp,
+        }
+    }
 
-fn greet(socket: &mut Raw) {
-    control(socket, Kind::Hello, &Hello { protocol: 1, producer: "test".into() });
-    control(socket, Kind::Begin, &Begin { seed: vec![1; 32], images: 0 });
-}
+    /// A message; the server may have closed already: what it answered is looked at afterwards.
+    fn send(&mut self, bytes: &[u8]) {
+        let _ = match self {
+            Self::WebSocket(socket) => socket.send(Message::Binary(bytes.to_vec().into())).is_ok(),
+            Self::Bare(tcp) => tcp.write_all(bytes).is_ok(),
+        };
+    }
 
-/// The code of the Error frame that the server sends before it closes, if it does.
-fn answer(socket: &mut Raw) -> Option<u32> {
-    loop {
-        match socket.read() {
-            Ok(Message::Binary(bytes)) if bytes[3] == Kind::Error as u8 => return Some(u32::from(bytes[17])),
-            Ok(Message::Close(_)) | Err(_) => return None,
-            Ok(_) => {}
+    /// A frame from the server, or nothing any more.
+    fn read(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::WebSocket(socket) => loop {
+                match socket.read() {
+                    Ok(Message::Binary(bytes)) => return Some(bytes.to_vec()),
+                    Ok(Message::Close(_)) | Err(_) => return None,
+                    Ok(_) => {}
+                }
+            },
+            Self::Bare(tcp) => {
+                let mut frame = vec![0; 16];
+                tcp.read_exact(&mut frame).ok()?;
+                let length = u32::from_le_bytes(frame[12..].try_into().unwrap());
+                frame.resize(16 + length as usize, 0);
+                tcp.read_exact(&mut frame[16..]).ok()?;
+                Some(frame)
+            }
+        }
+    }
+
+    fn control(&mut self, kind: Kind, message: &impl prost::Message) {
+        self.send(FrameBuilder::message(kind, message).unwrap().bytes());
+    }
+
+    fn hello(&mut self) {
+        self.control(Kind::Hello, &Hello { protocol: 1, producer: "test".into() });
+    }
+
+    fn greet(&mut self) {
+        self.hello();
+        self.control(Kind::Begin, &Begin { seed: vec![1; 32], images: 0 });
+    }
+
+    /// The code of the Error frame that the server sends before it closes, if it does.
+    fn answer(&mut self) -> Option<u32> {
+        loop {
+            let frame = self.read()?;
+            if frame[3] == Kind::Error as u8 {
+                return Some(u32::from(frame[17]));
+            }
         }
     }
 }
 
 #[test]
 fn a_misbehaving_client_gets_an_error_and_the_server_lives_on() {
+    for carrier in CARRIERS {
+        misbehave_over(carrier);
+    }
+}
+
+fn misbehave_over(carrier: &str) {
     let server = start(ServerOptions::default());
+    let bare = carrier == "hush";
     let mut errors = 0;
     let mut check = |name: &str, wanted: Option<u32>, act: &mut dyn FnMut(&mut Raw)| {
-        let mut socket = raw(&server);
+        let mut socket = Raw::connect(carrier, &server);
         act(&mut socket);
-        let got = answer(&mut socket);
+        let got = socket.answer();
         assert!(
             got == wanted || (got.is_none() && wanted.is_some() && name.starts_with("oversize")),
-            "{name}: {got:?}"
+            "{carrier}, {name}: {got:?}"
         );
         errors += 1;
         eventually(name, || server.stats().protocol_errors + server.stats().transport_errors == errors);
         works(&server, errors);
     };
     let protocol = Some(code::PROTOCOL);
-    check("garbage", protocol, &mut |s| send(s, &[0xab; 1000]));
-    check("empty", protocol, &mut |s| send(s, &[]));
-    check("text", protocol, &mut |s| {
-        let _ = s.send(Message::Text("hello".into()));
-    });
+    if bare {
+        // What does not begin like a frame goes to HTTP; behind the first magic everything is ours.
+        check("garbage behind the magic", protocol, &mut |s| s.send(&[&b"HN"[..], &[0xab; 998]].concat()));
+        check("garbage behind a frame", protocol, &mut |s| {
+            s.hello();
+            s.send(&[0xab; 1000]);
+        });
+        check("cut off in a header", None, &mut |s| {
+            s.send(b"HN\x01\x01");
+            s.tcp().shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        check("announces more than it may", protocol, &mut |s| {
+            let mut header =
+                FrameBuilder::message(Kind::Hello, &Hello::default()).unwrap().bytes()[..16].to_vec();
+            header[12..].copy_from_slice(&u32::MAX.to_le_bytes());
+            s.send(&header);
+        });
+    } else {
+        check("garbage", protocol, &mut |s| s.send(&[0xab; 1000]));
+        check("empty", protocol, &mut |s| s.send(&[]));
+        check("text", protocol, &mut |s| {
+            if let Raw::WebSocket(socket) = s {
+                let _ = socket.send(Message::Text("hello".into()));
+            }
+        });
+        check("not WebSocket data", protocol, &mut |s| s.tcp().write_all(&[0xff; 200]).unwrap());
+    }
     check("version in the header", protocol, &mut |s| {
         let mut bytes = FrameBuilder::message(Kind::Hello, &Hello { protocol: 1, producer: String::new() })
             .unwrap()
             .bytes()
             .to_vec();
         bytes[2] = 7;
-        send(s, &bytes);
+        s.send(&bytes);
     });
     check("version in the greeting", protocol, &mut |s| {
-        control(s, Kind::Hello, &Hello { protocol: 2, producer: String::new() })
+        s.control(Kind::Hello, &Hello { protocol: 2, producer: String::new() })
     });
     check("greeting that is no message", protocol, &mut |s| {
-        send(s, FrameBuilder::with_payload(Kind::Hello, &[0xff; 9]).unwrap().bytes())
+        s.send(FrameBuilder::with_payload(Kind::Hello, &[0xff; 9]).unwrap().bytes())
     });
-    check("no greeting", protocol, &mut |s| control(s, Kind::Begin, &Begin { seed: vec![1; 32], images: 0 }));
+    check("no greeting", protocol, &mut |s| s.control(Kind::Begin, &Begin { seed: vec![1; 32], images: 0 }));
     check("short seed", protocol, &mut |s| {
-        control(s, Kind::Hello, &Hello { protocol: 1, producer: String::new() });
-        control(s, Kind::Begin, &Begin { seed: vec![1; 31], images: 0 });
+        s.control(Kind::Hello, &Hello { protocol: 1, producer: String::new() });
+        s.control(Kind::Begin, &Begin { seed: vec![1; 31], images: 0 });
     });
     for (index, images) in [(0, 0), (0, 2049), (1, 5), (u32::MAX, 5)] {
         check("impossible block", protocol, &mut |s| {
-            greet(s);
-            control(s, Kind::Block, &Block { index, images });
+            s.greet();
+            s.control(Kind::Block, &Block { index, images });
         });
     }
     check("two set-ups", protocol, &mut |s| {
-        greet(s);
+        s.greet();
         for _ in 0..2 {
-            send(s, FrameBuilder::reuse(vec![], Kind::Setup, 1, 0, 0).unwrap().finish().bytes());
+            s.send(FrameBuilder::reuse(vec![], Kind::Setup, 1, 0, 0).unwrap().finish().bytes());
         }
     });
     let plan = builder().plan();
@@ -222,23 +309,20 @@ fn a_misbehaving_client_gets_an_error_and_the_server_lives_on() {
         [(1, 0, right - 1), (1, 0, right + 1), (1, 1, right), (3, 0, right), (1, 0, 0)]
     {
         check("wrong request", protocol, &mut |s| {
-            greet(s);
-            control(s, Kind::Block, &Block { index: 0, images: 5 });
-            send(
-                s,
-                FrameBuilder::reuse(vec![], Kind::Request, stage, tile, length).unwrap().finish().bytes(),
-            );
+            s.greet();
+            s.control(Kind::Block, &Block { index: 0, images: 5 });
+            s.send(FrameBuilder::reuse(vec![], Kind::Request, stage, tile, length).unwrap().finish().bytes());
         });
     }
-    check("oversize frame", protocol, &mut |s| send(s, &vec![0; plan.largest_frame() + 1]));
-    check("vanishes mid-layer", None, &mut |s| {
-        greet(s);
-        control(s, Kind::Block, &Block { index: 0, images: 5 });
-        send(s, FrameBuilder::reuse(vec![], Kind::Request, 1, 0, right).unwrap().finish().bytes());
-        s.get_mut().shutdown(std::net::Shutdown::Both).unwrap();
+    check("oversize frame", protocol, &mut |s| {
+        let long = vec![0; plan.largest_frame() + 1];
+        s.send(FrameBuilder::with_payload(Kind::Hello, &long).unwrap().bytes());
     });
-    check("not WebSocket data", protocol, &mut |s| {
-        s.get_mut().write_all(&[0xff; 200]).unwrap();
+    check("vanishes mid-layer", None, &mut |s| {
+        s.greet();
+        s.control(Kind::Block, &Block { index: 0, images: 5 });
+        s.send(FrameBuilder::reuse(vec![], Kind::Request, 1, 0, right).unwrap().finish().bytes());
+        s.tcp().shutdown(std::net::Shutdown::Both).unwrap();
     });
     let mut tcp = TcpStream::connect(server.address()).unwrap();
     tcp.write_all(&[0; 4096]).unwrap();
@@ -258,18 +342,32 @@ fn silent_clients_time_out_and_full_servers_refuse() {
         ..ServerLimits::default()
     };
     let server = start(ServerOptions { limits, ..ServerOptions::default() });
-    let mut silent = raw(&server);
-    assert_eq!(answer(&mut silent), Some(code::TIMEOUT));
-    eventually("the slot is free", || server.stats().active == 0);
-    let mut held = raw(&server);
-    greet(&mut held);
-    eventually("the slot is taken", || server.stats().active == 1);
-    let error = open(&url(&server), &ConnectOptions::default()).err().unwrap();
-    assert!(matches!(&error, Error::Protocol(ProtocolError::Peer { code: code::BUSY, .. })), "{error:?}");
-    assert_eq!(server.stats().refused, 1);
-    assert_eq!(answer(&mut held), Some(code::TIMEOUT));
-    eventually("the slot is free again", || server.stats().active == 0);
-    works(&server, 1);
+    for (refused, carrier) in CARRIERS.into_iter().enumerate() {
+        let mut silent = Raw::connect(carrier, &server);
+        if carrier == "hush" {
+            // A frame begins and never ends.
+            silent.send(&FrameBuilder::message(Kind::Hello, &Hello::default()).unwrap().bytes()[..15]);
+        }
+        assert_eq!(silent.answer(), Some(code::TIMEOUT));
+        eventually("the slot is free", || server.stats().active == 0);
+        let mut held = Raw::connect(carrier, &server);
+        held.greet();
+        eventually("the slot is taken", || server.stats().active == 1);
+        let error = open(&url_over(carrier, &server), &ConnectOptions::default()).err().unwrap();
+        assert!(matches!(&error, Error::Protocol(ProtocolError::Peer { code: code::BUSY, .. })), "{error:?}");
+        assert_eq!(server.stats().refused, refused as u64 + 1);
+        assert_eq!(held.answer(), Some(code::TIMEOUT));
+        eventually("the slot is free again", || server.stats().active == 0);
+        works(&server, refused as u64);
+        eventually("the session has ended", || server.stats().active == 0);
+    }
+    // One byte of the magic, and nothing more: no session, and cut off.
+    let mut slow = TcpStream::connect(server.address()).unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    slow.write_all(b"H").unwrap();
+    let mut nothing = Vec::new();
+    let _ = slow.read_to_end(&mut nothing);
+    assert!(nothing.is_empty());
     // A connection that never finishes its request is cut off.
     let mut slow = TcpStream::connect(server.address()).unwrap();
     slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -289,8 +387,14 @@ fn silent_clients_time_out_and_full_servers_refuse() {
 
 #[test]
 fn a_stopping_server_tells_its_clients() {
+    for carrier in CARRIERS {
+        stop_over(carrier);
+    }
+}
+
+fn stop_over(carrier: &str) {
     let server = start(ServerOptions::default());
-    let mut client = open(&url(&server), &ConnectOptions::default()).unwrap();
+    let mut client = open(&url_over(carrier, &server), &ConnectOptions::default()).unwrap();
     infer_exactly(&mut client, IMAGES, 5);
     let begin = Instant::now();
     server.stop();
@@ -305,28 +409,72 @@ fn a_stopping_server_tells_its_clients() {
     );
     assert!(told, "{error:?}");
     assert!(matches!(
-        connect(&url(&server), &ConnectOptions::default()),
+        connect(&url_over(carrier, &server), &ConnectOptions::default()),
         Err(Error::Transport(TransportError::Connect { .. }))
     ));
 }
 
+/// A server's end that says what it is told to, over either carrier.
+enum FakeServer {
+    WebSocket(tungstenite::WebSocket<TcpStream>),
+    Bare(TcpStream),
+}
+
+impl FakeServer {
+    fn accept(carrier: &str, listener: &TcpListener) -> Self {
+        let tcp = listener.accept().unwrap().0;
+        match carrier {
+            "hush" => Self::Bare(tcp),
+            _ => Self::WebSocket(tungstenite::accept(tcp).unwrap()),
+        }
+    }
+
+    fn heard(&mut self) -> bool {
+        match self {
+            Self::WebSocket(socket) => socket.read().is_ok(),
+            Self::Bare(tcp) => {
+                let mut header = [0; 16];
+                tcp.read_exact(&mut header).is_ok() && {
+                    let length = u32::from_le_bytes(header[12..].try_into().unwrap());
+                    tcp.read_exact(&mut vec![0; length as usize]).is_ok()
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, bytes: Vec<u8>) -> bool {
+        match self {
+            Self::WebSocket(socket) => socket.send(Message::Binary(bytes.into())).is_ok(),
+            Self::Bare(tcp) => tcp.write_all(&bytes).is_ok(),
+        }
+    }
+}
+
 /// A server that says what it is told to, frame by frame, each after something came from the client.
-fn fake(frames: Vec<Vec<u8>>) -> String {
+fn fake(carrier: &str, frames: Vec<Vec<u8>>) -> String {
+    let carrier = carrier.to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let url = format!("{carrier}://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        let mut socket = tungstenite::accept(listener.accept().unwrap().0).unwrap();
+        let mut socket = FakeServer::accept(&carrier, &listener);
         for bytes in frames {
-            if socket.read().is_err() || socket.send(Message::Binary(bytes.into())).is_err() {
+            if !socket.heard() || !socket.say(bytes) {
                 return;
             }
         }
     });
-    format!("ws://{address}")
+    url
 }
 
 #[test]
 fn a_misbehaving_server_gets_a_typed_error() {
+    for carrier in CARRIERS {
+        misbehaving_server_over(carrier);
+    }
+}
+
+fn misbehaving_server_over(carrier: &str) {
+    let fake = |frames| fake(carrier, frames);
     let plan = builder().plan();
     let public =
         FrameBuilder::with_payload(Kind::Plan, &plan.public_part().unwrap()).unwrap().bytes().to_vec();
@@ -340,7 +488,8 @@ fn a_misbehaving_server_gets_a_typed_error() {
     assert!(matches!(opening(vec![version]), Error::Protocol(ProtocolError::Version { got: 9 })));
     let mut small = ClientOptions::default();
     small.plan.limits.json_bytes = 1 << 20;
-    let connection = connect(&fake(vec![vec![0; 4 << 20]]), &ConnectOptions::default()).unwrap();
+    let oversize = FrameBuilder::with_payload(Kind::Plan, &vec![0; 4 << 20]).unwrap().bytes().to_vec();
+    let connection = connect(&fake(vec![oversize]), &ConnectOptions::default()).unwrap();
     let error = Client::open(Box::new(connection), small).err().unwrap();
     assert!(matches!(error, Error::Protocol(ProtocolError::Oversize { .. })), "{error:?}");
     // After the plan: vanish, a frame out of turn, wrong lengths, random ciphertexts.
@@ -377,14 +526,14 @@ fn a_misbehaving_server_gets_a_typed_error() {
     let response = frame(Kind::Response, 1, 0, stages[0].1.response_bytes(0));
     // The fake answers once a message; the client sends Begin and Setup, then Block and Requests.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("ws://{}", listener.local_addr().unwrap());
-    let plan_frame = public.clone();
+    let url = format!("{carrier}://{}", listener.local_addr().unwrap());
+    let (plan_frame, over) = (public.clone(), carrier.to_owned());
     std::thread::spawn(move || {
-        let mut socket = tungstenite::accept(listener.accept().unwrap().0).unwrap();
+        let mut socket = FakeServer::accept(&over, &listener);
         for bytes in [vec![plan_frame], setup, vec![response]].concat() {
-            socket.send(Message::Binary(bytes.into())).unwrap();
+            assert!(socket.say(bytes));
         }
-        while socket.read().is_ok() {}
+        while socket.heard() {}
     });
     let mut client = open(&url, &ConnectOptions::default()).unwrap();
     let batches = Batch::random(client.plan(), 3, &mut Rng(1), 1.0);
@@ -394,12 +543,22 @@ fn a_misbehaving_server_gets_a_typed_error() {
 
 #[test]
 fn addresses_that_cannot_be_used() {
-    for bad in ["http://localhost:1", "localhost:80", "ws://", "::", "wss://bad host:1"] {
+    for bad in [
+        "http://localhost:1",
+        "localhost:80",
+        "ws://",
+        "::",
+        "wss://bad host:1",
+        "hush://x:1/path",
+        "hush://",
+    ] {
         let error = connect(bad, &ConnectOptions::default()).err().unwrap();
         assert!(matches!(error, Error::Transport(TransportError::Address { .. })), "{bad}: {error:?}");
     }
-    let error = connect("ws://127.0.0.1:9", &ConnectOptions::default()).err().unwrap();
-    assert!(matches!(error, Error::Transport(TransportError::Connect { .. })), "{error:?}");
+    for closed in CARRIERS.map(|c| format!("{c}://127.0.0.1:9")) {
+        let error = connect(&closed, &ConnectOptions::default()).err().unwrap();
+        assert!(matches!(error, Error::Transport(TransportError::Connect { .. })), "{error:?}");
+    }
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("ws://{}", other.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -412,15 +571,17 @@ fn addresses_that_cannot_be_used() {
         "{error:?}"
     );
     // A cancelled wait ends soon.
-    let quiet = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("ws://{}", quiet.local_addr().unwrap());
-    std::thread::spawn(move || {
-        let socket = tungstenite::accept(quiet.accept().unwrap().0);
-        std::thread::sleep(Duration::from_secs(10));
-        drop(socket);
-    });
-    let options = ConnectOptions::default();
-    let mut connection = connect(&url, &options).unwrap();
-    options.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
-    assert!(matches!(connection.recv(), Err(Error::Cancelled)));
+    for carrier in CARRIERS {
+        let quiet = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("{carrier}://{}", quiet.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let socket = FakeServer::accept(carrier, &quiet);
+            std::thread::sleep(Duration::from_secs(10));
+            drop(socket);
+        });
+        let options = ConnectOptions::default();
+        let mut connection = connect(&url, &options).unwrap();
+        options.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(matches!(connection.recv(), Err(Error::Cancelled)));
+    }
 }

@@ -30,6 +30,7 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int = 16384) -> lis
     cases = [
         ("all on", full, {}, batch),
         ("masks fresh in every block", build(mask="fresh"), {}, batch),
+        ("uploads without seeds (second polynomial sent)", build(mask="sent"), {}, batch),
         ("results not cut (no modulus switch)", build(mask="fresh", drop=False), {}, batch),
         ("N = 4096", build(ring_degree=4096), {}, batch),
         ("half-full blocks (real slot packing's capacity)", full, {"half": True}, batch),

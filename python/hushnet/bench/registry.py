@@ -16,27 +16,47 @@ from hushnet import _native
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark: ``run(quick=..., threads=..., progress=..., **options) -> rows``."""
+    """One benchmark: ``run(quick=..., threads=..., progress=..., **options) -> rows``; ``plot(result, path)`` where bars do not do."""
 
     name: str
     about: str
     source: str
     run: Callable[..., list[dict[str, Any]]]
+    plot: Optional[Callable[[dict[str, Any], Path], None]] = None
 
 
 def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
-    from hushnet.bench import cryptonets_relu, cryptonets_square, mobilenetv2, ngraph_he2, relu, rotation_free, two_party, two_party_layers
+    from hushnet.bench import (
+        cryptonets_relu,
+        cryptonets_relu_two_party,
+        cryptonets_square,
+        gala,
+        mobilenetv2,
+        ngraph_he2,
+        relu,
+        rotation_free,
+        seal_openfhe,
+        two_party,
+        two_party_digits,
+        two_party_layers,
+        two_party_network,
+    )
 
     known = [
         cryptonets_relu.BENCHMARK,
+        cryptonets_relu_two_party.BENCHMARK,
         cryptonets_square.BENCHMARK,
+        gala.BENCHMARK,
         mobilenetv2.BENCHMARK,
         ngraph_he2.BENCHMARK,
         relu.BENCHMARK,
         rotation_free.BENCHMARK,
+        seal_openfhe.BENCHMARK,
         two_party_layers.BENCHMARK,
         *two_party.BENCHMARKS,
+        two_party_digits.BENCHMARK,
+        two_party_network.BENCHMARK,
     ]
     return {b.name: b for b in known}
 
@@ -98,7 +118,7 @@ def render(result: dict[str, Any]) -> Any:
     table = Table(title=f"{result['name']} - {result['source']}, {result['threads']} thread(s), {result['machine']['simd']}")
     keys: list[str] = []
     for row in result["rows"]:
-        keys += [k for k in row if k not in keys]
+        keys += [k for k, v in row.items() if k not in keys and not isinstance(v, (list, dict))]
     for key in keys:
         table.add_column(key.replace("_", " "))
     for row in result["rows"]:
@@ -115,7 +135,11 @@ def _cell(value: Any) -> str:
 
 
 def plot(result: dict[str, Any], path: Path, value: Optional[str] = None) -> None:
-    """Bars of images per second (or seconds), the published figure beside."""
+    """Bars of images per second (or seconds), or the benchmark's own picture."""
+    own = registry()[result["name"]].plot
+    if own is not None:
+        own(result, path)
+        return
     import matplotlib
 
     matplotlib.use("Agg")

@@ -16,6 +16,7 @@ from typing import Any, Iterator, Optional
 import numpy as np
 
 import hushnet
+from hushnet.bench.namespaces import Link
 
 # what this process may use, before a benchmark narrows it
 _ALLOWED = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -48,13 +49,14 @@ def cores(threads: int) -> tuple[set[int], set[int], bool]:
 
 
 def measure(
-    model: hushnet.Model, x: np.ndarray, *, batch: int = 1, threads: int = 1, seconds: Optional[float] = None
+    model: hushnet.Model, x: np.ndarray, *, batch: int = 1, threads: int = 1, seconds: Optional[float] = None, link: Optional[Link] = None
 ) -> Measured:
     """Runs a plan between two processes, in one session, ``batch`` of the images ``x`` after the other.
 
     Args:
         threads: cores of each party, to which its process is pinned.
         seconds: no further run begins after so many seconds of them.
+        link: network namespaces that the processes run in; None for loopback.
 
     Raises:
         HushnetError: a process ended early; with what it said.
@@ -64,11 +66,11 @@ def measure(
         folder = Path(name)
         model.save(folder / "plan.hush")
         np.save(folder / "x.npy", x)
-        with _server(folder, threads, server_cores) as (url, process):
+        with _server(folder, threads, server_cores, link) as (url, process):
             before = cpu_seconds(process.pid)
             order = {"folder": name, "url": url, "threads": threads, "batch": batch, "seconds": seconds, "input": model.input_names[0]}
             done = subprocess.run(
-                [sys.executable, "-m", "hushnet.bench.two_processes", json.dumps(order)],
+                [*(link.client if link else []), sys.executable, "-m", "hushnet.bench.two_processes", json.dumps(order)],
                 capture_output=True, text=True, check=False, preexec_fn=_pin(client_cores), env=_environment(threads),
             )
             if done.returncode:
@@ -88,8 +90,9 @@ def _pin(chosen: set[int]) -> Any:
 
 
 @contextmanager
-def _server(folder: Path, threads: int, chosen: set[int]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    command = [sys.executable, "-m", "hushnet", "serve", str(folder / "plan.hush"), "--listen", "127.0.0.1:0", "--json"]
+def _server(folder: Path, threads: int, chosen: set[int], link: Optional[Link]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    host = link.host if link else "127.0.0.1"
+    command = [*(link.server if link else []), sys.executable, "-m", "hushnet", "serve", str(folder / "plan.hush"), "--listen", f"{host}:0", "--json"]
     command += ["--threads", str(threads), "--trace", str(folder / "server.jsonl"), "--idle-timeout", str(START_SECONDS)]
     with open(folder / "server.err", "w+") as errors:
         process = subprocess.Popen(

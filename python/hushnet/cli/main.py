@@ -1,4 +1,4 @@
-"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, zoo."""
+"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, calibrate, zoo."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ def compile_(
     trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided, two-party or non-interactive (nobody: polynomials)."),
     reveal: Optional[str] = typer.Option(None, help="Two-party: what the client learns, output (default) or argmax."),
     network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback (default), {NETWORKS}."),
+    method: Optional[str] = typer.Option(None, help="Two-party: cheetah, rotation-free, convfhe or batch for all layers (default: the cheapest of each)."),
+    queries: Optional[int] = typer.Option(None, min=1, help="Two-party: images that a stored set-up serves (default 1)."),
     activation: Optional[str] = typer.Option(
         None, help="Non-interactive: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r takes the place of other activations."
     ),
@@ -59,7 +61,7 @@ def compile_(
         options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
     own = {"activation": activation, "hide_weights": hide_weights or None, "precision_bits": precision}
     options |= {k: v for k, v in own.items() if v is not None}
-    options |= {k: v for k, v in {"reveal": reveal, "network": network}.items() if v is not None}
+    options |= {k: v for k, v in {"reveal": reveal, "network": network, "method": method, "queries": queries}.items() if v is not None}
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
     samples = read_arrays(calibration) if calibration else None
@@ -186,13 +188,14 @@ def serve(
     if weight_memory is not None:
         options["weight_memory"] = int(weight_memory * 2**30)
     handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
-    scheme = "wss" if tls else "ws"
-    url = f"{scheme}://{host}:{handle.port}/ws"
+    scheme = "hushs" if tls else "hush"
+    url = f"{scheme}://{host}:{handle.port}"
+    websocket = f"{'wss' if tls else 'ws'}://{host}:{handle.port}/ws"
     if as_json:
-        print(json.dumps({"url": url, "port": handle.port}), flush=True)
+        print(json.dumps({"url": url, "websocket": websocket, "port": handle.port}), flush=True)
     else:
         out.print(report.trust_text(model.plan))
-        out.print(f"Serving {model.plan.document['name']} at {url} (Ctrl-C ends).")
+        out.print(f"Serving {model.plan.document['name']} at {url} and {websocket} (Ctrl-C ends).")
     _until_interrupted(handle, trace)
 
 
@@ -213,7 +216,7 @@ def _append(path: Optional[Path], traces: list[str]) -> None:
 
 @app.command()
 def infer(
-    url: str = typer.Argument(..., help="ws://host:port or wss://host:port"),
+    url: str = typer.Argument(..., help="hush://host:port or hushs://host:port (TLS); ws:// and wss:// through proxies"),
     images: Path = typer.Argument(..., help="Inputs (.npy, .npz, or MNIST IDX)."),
     output: Optional[Path] = typer.Option(None, "-o", "--output"),
     ca: Optional[Path] = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
@@ -239,6 +242,8 @@ def bench(
     threads: Optional[int] = Threads,
     size: Optional[int] = typer.Option(None, help="Image side, where a benchmark has sizes."),
     batch: Optional[int] = typer.Option(None, min=1, help="Images."),
+    cases: Optional[str] = typer.Option(None, help="Only these cases, comma-separated, where a benchmark has several."),
+    peers: Optional[str] = typer.Option(None, help="Only these other libraries, comma-separated; 'none' for ours alone."),
     plot: Optional[Path] = typer.Option(None, help="Write a picture (PNG)."),
     as_json: bool = Json,
 ) -> None:
@@ -254,6 +259,9 @@ def bench(
                 out.print(f"[bold]{row['name']}[/bold]: {row['about']} ({row['source']})")
         return
     options = {k: v for k, v in {"threads": threads, "size": size, "batch": batch}.items() if v is not None}
+    for key, text in (("cases", cases), ("peers", peers)):
+        if text is not None:
+            options[key] = [] if text == "none" else text.split(",")  # type: ignore[assignment]
     with progress_bar(as_json) as bar:
         result = benches.run(name, quick=quick, progress=bar, **options)
     emit(result) if as_json else out.print(benches.render(result))
@@ -273,6 +281,24 @@ def demo(
     result = run_demo(out_dir, images, quiet=as_json)
     if as_json:
         emit(result)
+
+
+@app.command("calibrate")
+def calibrate_(
+    output: Optional[Path] = typer.Option(None, "-o", "--output", help="File to write (default: the user's, which the planner then reads)."),
+    seconds: float = typer.Option(0.3, min=0.01, max=60, help="Time for each unit cost."),
+    as_json: bool = Json,
+) -> None:
+    """Measure what each kind of work costs on this machine, for predicted times."""
+    from hushnet.calibrate import rows
+
+    found, path = hushnet.calibrate(output, seconds=seconds)
+    if as_json:
+        emit({"path": str(path), "unit_costs": found})
+        return
+    for row in rows():
+        out.print(f"{row.name:16} {found[row.name] * 1e9:9.4f} ns  {row.about}", highlight=False)
+    out.print(f"Wrote {path}; HUSHNET_UNIT_COSTS names another file.", highlight=False)
 
 
 @app.command("zoo")

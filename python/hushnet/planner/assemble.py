@@ -70,8 +70,10 @@ class Assembly:
             bound = self.quantisation.bounds[output]
             p = stage_parameters(name, self.degree, self.quantisation.weights[output].l2, bound, mask == "shared")
             noise[index] = p.noise_bits
-            drop = p.drop_bits if self.request.drop else 0
-            return {"modulus_bits": p.modulus_bits, "delta_bits": p.delta_bits, "drop_bits": drop, "mask": mask}
+            drop = {"drop_bits": p.drop_bits if self.request.drop else 0}
+            if mask != "shared":
+                drop["mask_drop_bits"] = p.mask_drop_bits if self.request.drop else 0
+            return {"modulus_bits": p.modulus_bits, "delta_bits": p.delta_bits, **drop, "mask": mask}
 
         for index in self.layers:
             stages[index].update(parameters(index, "fresh"))
@@ -79,8 +81,9 @@ class Assembly:
         masks = choose_masks(linear, self.degree, self.blocks, mask_memory, self.request.mask, self.request.unit)
         for mask, index in zip(masks, self.layers):
             stage = stages[index]
+            stage.pop("mask_drop_bits")
             stage.update(parameters(index, mask))
-            sizes = cost.word_bytes(self.degree, stage["modulus_bits"], stage["drop_bits"], mask)
+            sizes = cost.word_bytes(self.degree, stage)
             stage["tiles"] = plan_tiles(stage["name"], stage["geometry"], sizes, self.request.tiles == "auto")
         return noise
 

@@ -25,7 +25,10 @@ Calibration = Union[Array, Mapping[str, Array], None]
 
 TRUST = ("non-interactive", "client-aided", "two-party")
 GIB = 1 << 30
-SEEN_FACTOR = 1.5
+# max_error of a calibrated plan (docs/parameters.md): so many times the largest deviation that calibration showed, and at least so
+# many times the root of its mean square
+SEEN_FACTOR = 2.0
+SEEN_DEVIATIONS = 6.0
 RANGE_ATTEMPTS = 12
 
 
@@ -36,7 +39,7 @@ class Options:
     Attributes:
         margin: planned range over the largest calibrated value.
         ring_degree: 2048 or 4096; None for the smallest that fits.
-        mask: "auto", "shared" or "fresh".
+        mask: "auto", "shared", "fresh" or "sent" (docs/plan-format.md).
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
         tiles: "auto", or "one" tile a layer.
@@ -59,7 +62,7 @@ class Options:
 def compile(
     graph: Graph,
     *,
-    batch: int = 2048,
+    batch: int | None = None,
     trust: str = "client-aided",
     calibration: Calibration = None,
     input_range: InputRanges = None,
@@ -72,8 +75,9 @@ def compile(
     """A plan that runs ``graph`` on encrypted batches.
 
     Args:
-        batch: images that cost is predicted for (any number runs; N at a time).
-        trust: "client-aided", "two-party" (one image at a time; ``batch`` is not used), or "non-interactive".
+        batch: images that cost is predicted for (any number runs; N at a time); 2048 by default, with "two-party" 1.
+        trust: "client-aided", "two-party" (with a batch of several images, layers may work on all of them at once), or
+            "non-interactive".
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
         input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
             (default: [0, 1]); with calibration data it replaces the margin at the inputs.
@@ -88,10 +92,13 @@ def compile(
         PlanError: what cannot be planned, with the layer and what to do.
     """
     if trust == "non-interactive":
+        batch = 4096 if batch is None else batch
         return _non_interactive(graph, calibration, input_range, max_memory, name, batch, {**options, "weight_bits": weight_bits})
     weight_bits = 8 if weight_bits is None else weight_bits
     if trust == "two-party":
+        options = {**options, "batch": 1 if batch is None else batch}
         return _two_party(graph, calibration, input_range, weight_bits, activation_bits, max_memory, name, options)
+    batch = 2048 if batch is None else batch
     settings = _options(options, Options)
     _check_request(batch, trust, settings)
     graph = rewrite(check_graph(graph))
@@ -230,7 +237,7 @@ class _Planner:
 
     def plan(self, ranges: Ranges, weight_bits: int, activation_bits: int | str) -> tuple[Plan, Lowered, Prediction]:
         forms = choose_forms(self.graph, ranges.limit)
-        quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree)
+        quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree, ranges.mean)
         lowered = lower(self.graph, forms, quantisation)
         document: dict[str, Any] = {
             "version": VERSION,
@@ -275,20 +282,33 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
     return said
 
 
-def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> dict[str, float]:
-    """Largest deviation of every output from the float run on the calibration data."""
+@dataclass(frozen=True)
+class _Seen:
+    """Deviation of an output from the float run on the calibration data: the largest, and the root mean square."""
+
+    largest: float
+    root_mean_square: float
+
+
+def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> dict[str, _Seen]:
     from ..reference.numpy import run
 
-    return {name: float(np.abs(value - ranges.floats[name]).max(initial=0.0)) for name, value in run(plan, samples).items()}
+    found = {}
+    for name, value in run(plan, samples).items():
+        off = np.abs(value - ranges.floats[name])
+        found[name] = _Seen(float(off.max(initial=0.0)), float(np.sqrt(np.square(off).mean())) if off.size else 0.0)
+    return found
 
 
-def _finish(plan: Plan, prediction: Prediction, seen: dict[str, float] | None) -> Plan:
+def _finish(plan: Plan, prediction: Prediction, seen: dict[str, _Seen] | None) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
-        errors[name] = {"max_error": prediction.estimate[name], "worst_error": worst}
+        spread = prediction.estimate[name]
+        errors[name] = {"max_error": spread, "worst_error": worst, "propagated_error": spread}
         if seen is not None:
-            errors[name]["max_error"] = min(max(prediction.estimate[name], SEEN_FACTOR * seen[name]), worst)
-            errors[name]["seen_error"] = seen[name]
+            likely = max(SEEN_FACTOR * seen[name].largest, SEEN_DEVIATIONS * seen[name].root_mean_square)
+            errors[name]["max_error"] = min(likely, worst)
+            errors[name]["seen_error"] = seen[name].largest
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
     plan.validate()

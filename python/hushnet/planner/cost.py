@@ -3,54 +3,75 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..plan import PlanError
+from .quantise import CHEAP_MODULUS_BITS
 from .tiles import layout
 
 HEADER_BYTES = 16
 
 
+ENVIRONMENT = "HUSHNET_UNIT_COSTS"
+
+
 @dataclass(frozen=True)
 class UnitCosts:
-    """Seconds of one thread for one unit of work.
+    """Seconds of one thread for one unit of work. ``hushnet calibrate`` measures them; files may hold more rows, for other methods.
 
     Attributes:
-        word_product: one ciphertext word times one weight.
-        encrypt_word: one word of an upload, with a known mask.
-        decrypt_word: one word of a download.
+        word_product: one ciphertext word times one weight, in a layer with many outputs a group.
+        narrow_product: the same with one output a group (depthwise).
+        encrypt_word: one word of an upload, with a transformed mask, packed.
+        decrypt_word: one word of a download, unpacked.
         mask_word: one word of a mask made from the seed.
+        transform_word: one word of a mask transformed (client).
+        server_word: one word unpacked, or cut and packed, by the server.
         op_element: one element of one client op.
-        byte: one byte through a loopback socket, packed and unpacked.
+        byte: one byte through a loopback socket, both ends together.
     """
 
     word_product: float
+    narrow_product: float
     encrypt_word: float
     decrypt_word: float
     mask_word: float
+    transform_word: float
+    server_word: float
     op_element: float
     byte: float
     machine: str = "default"
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> UnitCosts:
-        """Reads a file made by ``hushnet calibrate``; the package's own figures when none is given.
+        """The given file; else the one that ``HUSHNET_UNIT_COSTS`` names, else the user's (:func:`user_file`), else the package's figures.
 
         Raises:
             PlanError: the file cannot be read as unit costs.
         """
+        if path is None:
+            named = os.environ.get(ENVIRONMENT)
+            path = named if named else user_file() if user_file().exists() else None
         text = resources.files(__package__).joinpath("unit_costs.json").read_text() if path is None else _read(path)
         try:
             values = json.loads(text)
-            costs = cls(**values)
-            if any(not getattr(costs, f.name) >= 0 for f in fields(cls) if f.name != "machine"):
-                raise ValueError("a cost is negative")
-        except (TypeError, ValueError) as error:
-            raise PlanError(f"unit costs in {path}: {error}; make the file with `hushnet calibrate`") from None
-        return costs
+            known = {f.name: values[f.name] for f in fields(cls)}
+            if any(not 0 <= float(known[f.name]) < 1e9 for f in fields(cls) if f.name != "machine"):
+                raise ValueError("a cost is no number of seconds")
+            return cls(**known)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"lacks {error}" if isinstance(error, KeyError) else error
+            raise PlanError(f"unit costs in {path}: {reason}; make the file with `hushnet calibrate`") from None
+
+
+def user_file() -> Path:
+    """Where ``hushnet calibrate`` keeps this machine's costs."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "hushnet" / "unit_costs.json"
 
 
 def _read(path: str | Path) -> str:
@@ -92,16 +113,28 @@ def products_per_word(geometry: dict[str, Any]) -> int:
     return geometry["output"][0] * geometry["input"][0] // geometry["groups"] * taps
 
 
-def word_bytes(ring_degree: int, modulus_bits: int, drop_bits: int, mask: str) -> tuple[int, int]:
+def product_cost(geometry: dict[str, Any], unit: UnitCosts) -> float:
+    """Seconds of a word product: what is loaded for it serves all outputs of a group."""
+    outputs = geometry["outputs"] if geometry["type"] == "dense" else geometry["output"][0] // geometry["groups"]
+    return unit.word_product + max(0.0, unit.narrow_product - unit.word_product) / outputs
+
+
+def dropped_bits(stage: dict[str, Any]) -> tuple[int, int]:
+    """Bits dropped of c0 and of c1."""
+    return stage["drop_bits"], stage.get("mask_drop_bits", stage["drop_bits"])
+
+
+def word_bytes(ring_degree: int, stage: dict[str, Any]) -> tuple[int, int]:
     """Payload bytes of one feature in a Request and in a Response."""
-    down = ring_degree * (modulus_bits - drop_bits) // 8
-    return ring_degree * modulus_bits // 8, down * (2 if mask == "fresh" else 1)
+    k, (u, v) = stage["modulus_bits"], dropped_bits(stage)
+    up, down = k * (2 if stage["mask"] == "sent" else 1), k - u + (0 if stage["mask"] == "shared" else k - v)
+    return ring_degree * up // 8, ring_degree * down // 8
 
 
 def stage_bytes(stage: dict[str, Any], ring_degree: int) -> tuple[int, int, int]:
     """Bytes up and down for one block, and of SetupMask frames once a session."""
     rows = layout(stage["geometry"])
-    up, down = word_bytes(ring_degree, stage["modulus_bits"], stage["drop_bits"], stage["mask"])
+    up, down = word_bytes(ring_degree, stage)
     headers = HEADER_BYTES * len(stage["tiles"])
     setup = headers + rows.out_features * up if stage["mask"] == "shared" else 0
     return headers + rows.in_features * up, headers + rows.out_features * down, setup
@@ -109,14 +142,18 @@ def stage_bytes(stage: dict[str, Any], ring_degree: int) -> tuple[int, int, int]
 
 def linear_prediction(stage: dict[str, Any], ring_degree: int, count: int, noise_bits: float, unit: UnitCosts) -> dict[str, Any]:
     """The ``predicted`` object of a linear stage for ``count`` blocks; seconds are of one thread on each side."""
-    fresh = stage["mask"] == "fresh"
+    polynomials = 1 if stage["mask"] == "shared" else 2
     rows = layout(stage["geometry"])
     up, down, setup = stage_bytes(stage, ring_degree)
-    products = products_per_word(stage["geometry"]) * ring_degree * (2 if fresh else 1)
+    products = products_per_word(stage["geometry"]) * ring_degree * polynomials
     uploaded, returned = rows.in_features * ring_degree, rows.out_features * ring_degree
-    client = uploaded * unit.encrypt_word + returned * unit.decrypt_word + (uploaded * unit.mask_word if fresh else 0.0)
-    server = products * unit.word_product + (uploaded * unit.mask_word if fresh else 0.0)
-    # packing and unpacking are shared evenly
+    # products with the secret, and transforms, by parts of the modulus (docs/parameters.md)
+    parts = 1 if stage["modulus_bits"] <= CHEAP_MODULUS_BITS.get(ring_degree, 64) else 2
+    client = parts * (uploaded * unit.encrypt_word + returned * unit.decrypt_word)
+    server = products * product_cost(stage["geometry"], unit) + (uploaded + polynomials * returned) * unit.server_word
+    if polynomials == 2:
+        client += uploaded * unit.mask_word + parts * (uploaded + returned) * unit.transform_word
+        server += uploaded * (unit.server_word if stage["mask"] == "sent" else unit.mask_word)
     traffic = (up + down) * unit.byte / 2
     return {
         "word_products": products * count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..plan import PlanError
-from .cost import UnitCosts, products_per_word
+from .cost import UnitCosts, product_cost, products_per_word
 from .memory import kept
 from .tiles import layout
 
@@ -13,9 +13,9 @@ from .tiles import layout
 def saving(stage: dict[str, Any], ring_degree: int, unit: UnitCosts) -> float:
     """Seconds a block that shared masks save: half of the products, the second part of every result, mask expansion."""
     rows = layout(stage["geometry"])
-    products = products_per_word(stage["geometry"]) * ring_degree * unit.word_product
-    extra = rows.out_features * ring_degree * stage["modulus_bits"] / 8 * unit.byte
-    expansion = 2 * rows.in_features * ring_degree * unit.mask_word
+    products = products_per_word(stage["geometry"]) * ring_degree * product_cost(stage["geometry"], unit)
+    extra = rows.out_features * ring_degree * (stage["modulus_bits"] / 8 * unit.byte + unit.server_word + unit.transform_word)
+    expansion = rows.in_features * ring_degree * (2 * unit.mask_word + unit.transform_word)
     return products + extra + expansion
 
 
@@ -27,8 +27,8 @@ def choose_masks(
     Raises:
         PlanError: an unknown mode.
     """
-    if forced not in ("auto", "shared", "fresh"):
-        raise PlanError(f"mask is {forced!r}; give 'auto', 'shared' or 'fresh'")
+    if forced not in ("auto", "shared", "fresh", "sent"):
+        raise PlanError(f"mask is {forced!r}; give 'auto', 'shared', 'fresh' or 'sent'")
     if forced != "auto":
         return [forced] * len(stages)
     sizes = [kept(stage, ring_degree, blocks) for stage in stages]

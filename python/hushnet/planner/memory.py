@@ -135,7 +135,7 @@ def mask_parts(stage: dict[str, Any], ring_degree: int) -> int:
 def _largest_tile(stage: dict[str, Any], ring_degree: int) -> tuple[int, int, int]:
     """Largest request and response payload of a tile, and features of its results."""
     rows = layout(stage["geometry"])
-    up, down = word_bytes(ring_degree, stage["modulus_bits"], stage["drop_bits"], stage["mask"])
+    up, down = word_bytes(ring_degree, stage)
     new = max(t["inputs"][1] - t["inputs"][0] for t in stage["tiles"]) * rows.in_row
     out = max(t["outputs"][1] - t["outputs"][0] for t in stage["tiles"]) * rows.out_row
     return new * up, out * down, out
@@ -144,7 +144,7 @@ def _largest_tile(stage: dict[str, Any], ring_degree: int) -> tuple[int, int, in
 def server_stage(stage: dict[str, Any], ring_degree: int) -> int:
     """Server bytes of a linear stage: the window of input rows (and of masks), one tile of results, its messages."""
     rows = layout(stage["geometry"])
-    windows = 2 if stage["mask"] == "fresh" else 1
+    windows = 1 if stage["mask"] == "shared" else 2
     request, response, out = _largest_tile(stage, ring_degree)
     window = resident_rows(stage["geometry"], stage["tiles"]) * rows.in_row
     return (window * windows + out) * ring_degree * WORD_BYTES + IN_FLIGHT * request + response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 from .. import _native
 from ..graph import Graph, Linear
 from ..plan import PlanError
-from ..reference.linear import row_norms
+from ..reference.linear import apply, row_norms
 from .forms import Forms
+from .ranges import plan_geometry
 
 Array = np.ndarray
 
@@ -50,11 +52,12 @@ class Activation:
 
 @dataclass(frozen=True)
 class Parameters:
-    """A linear layer's modulus 2^k, scale 2^d, dropped bits u, and log2 of its noise bound before dropping."""
+    """A linear layer's modulus 2^k, scale 2^d, dropped bits u of c0 and v of c1, and log2 of its noise bound before dropping."""
 
     modulus_bits: int
     delta_bits: int
     drop_bits: int
+    mask_drop_bits: int
     noise_bits: float
 
 
@@ -89,9 +92,20 @@ def activation(limit: float, bits: int) -> Activation:
     return Activation(scale, bound, bits)
 
 
-def quantise_bias(node: Linear, scale: float) -> Array:
-    """Biases in units of the layer's output, as int64."""
-    v = np.rint(np.asarray(node.bias, dtype=np.float64) / scale)
+def bias_correction(node: Linear, weights: Weights, mean: Array) -> Array:
+    """What rounded weights do to the mean of every output, taken away: ``(W - W') E[x]``, averaged over output positions.
+
+    Where inputs have a mean (behind a ReLU), much of the weights' rounding error is this constant; a bias removes it for nothing
+    (Nagel et al., Data-Free Quantization, ICCV 2019, section 4.2, with means from calibration).
+    """
+    off = np.asarray(node.weight, dtype=np.float64) - weights.weight.astype(np.float64) * weights.scale
+    shifted = apply(plan_geometry(node.geometry), off, mean[None])[0]
+    return shifted.reshape(len(off), -1).mean(axis=1)
+
+
+def quantise_bias(node: Linear, scale: float, correction: Array | float = 0.0) -> Array:
+    """Biases in units of the layer's output, as int64; ``correction`` (:func:`bias_correction`) is added first."""
+    v = np.rint((np.asarray(node.bias, dtype=np.float64) + correction) / scale)
     if (np.abs(v) >= 2.0**62).any():
         raise PlanError(f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model")
     return v.astype(np.int64)
@@ -114,8 +128,15 @@ def stage_parameters(layer: str, ring_degree: int, l2: float, bound: int, shared
         raise PlanError(f"layer {layer!r} {text}") from None
 
 
-def choose(graph: Graph, forms: Forms, weight_bits: int, activation_bits: int | str, ring_degree: int | None) -> Quantisation:
-    """Weights, scales, bits and the ring degree of the whole plan.
+def choose(
+    graph: Graph,
+    forms: Forms,
+    weight_bits: int,
+    activation_bits: int | str,
+    ring_degree: int | None,
+    mean: Mapping[str, Array] | None = None,
+) -> Quantisation:
+    """Weights, scales, bits and the ring degree of the whole plan; biases are corrected where ``mean`` has a layer's input.
 
     Raises:
         PlanError: bits out of range, or a layer that fits at no ring degree.
@@ -125,10 +146,14 @@ def choose(graph: Graph, forms: Forms, weight_bits: int, activation_bits: int | 
         _check_bits("activation_bits", activation_bits)
     linears = [n for n in graph.nodes if isinstance(n, Linear)]
     weights = {n.output: quantise_weights(n, weight_bits) for n in linears}
+    mean = mean or {}
+    corrections = {
+        n.output: bias_correction(n, weights[n.output], mean[n.input]) if n.input in mean else 0.0 for n in linears
+    }
     degrees = RING_DEGREES if ring_degree is None else (ring_degree,)
     for degree in degrees:
         try:
-            return _at_degree(degree, linears, forms, weights, activation_bits)
+            return _at_degree(degree, linears, forms, (weights, corrections), activation_bits)
         except PlanError:
             if degree == degrees[-1]:
                 raise
@@ -140,35 +165,42 @@ def _check_bits(what: str, bits: Any) -> None:
         raise PlanError(f"{what} is {bits!r}; give a whole number from {LEAST_BITS} to {MOST_BITS}")
 
 
-def _layer(node: Linear, weights: Weights, form: Activation) -> tuple[Array, int]:
-    bias = quantise_bias(node, form.scale * weights.scale)
+def _layer(node: Linear, weights: Weights, correction: Array | float, form: Activation) -> tuple[Array, int]:
+    bias = quantise_bias(node, form.scale * weights.scale, correction)
     bound = max((int(n) * form.bound + abs(int(b)) for n, b in zip(weights.rows, bias)), default=0)
     return bias, bound
 
 
 def _at_degree(
-    degree: int, linears: list[Linear], forms: Forms, weights: dict[str, Weights], bits: int | str
+    degree: int,
+    linears: list[Linear],
+    forms: Forms,
+    layers: tuple[dict[str, Weights], dict[str, Array | float]],
+    bits: int | str,
 ) -> Quantisation:
+    weights, corrections = layers
     members: dict[str, list[Linear]] = {root: [] for root in forms.limit}
     for node in linears:
         members[forms.root(forms.source[node.output])].append(node)
     activations = {}
     for root, nodes in members.items():
         limit = forms.limit[root]
-        chosen = bits if bits != "auto" else min((_auto_bits(degree, n, weights[n.output], limit) for n in nodes), default=min(AUTO_BITS))
+        chosen = bits if bits != "auto" else min(
+            (_auto_bits(degree, n, weights[n.output], corrections[n.output], limit) for n in nodes), default=min(AUTO_BITS)
+        )
         activations[root] = activation(limit, int(chosen))
     biases, bounds = {}, {}
     for node in linears:
         form = activations[forms.root(forms.source[node.output])]
-        biases[node.output], bounds[node.output] = _layer(node, weights[node.output], form)
+        biases[node.output], bounds[node.output] = _layer(node, weights[node.output], corrections[node.output], form)
         stage_parameters(node.name, degree, weights[node.output].l2, bounds[node.output], True)
     return Quantisation(degree, weights, biases, bounds, activations)
 
 
-def _auto_bits(degree: int, node: Linear, weights: Weights, limit: float) -> int:
+def _auto_bits(degree: int, node: Linear, weights: Weights, correction: Array | float, limit: float) -> int:
     cheap = CHEAP_MODULUS_BITS.get(degree, 64)
     for bits in AUTO_BITS:
-        _, bound = _layer(node, weights, activation(limit, bits))
+        _, bound = _layer(node, weights, correction, activation(limit, bits))
         try:
             if stage_parameters(node.name, degree, weights.l2, bound, True).modulus_bits <= cheap:
                 return bits

@@ -19,6 +19,8 @@ Range = tuple[float, float]
 InputRanges = Union[Range, Mapping[str, Range], None]
 
 CALIBRATION_BYTES = 256 << 20
+# ops whose results stay in an interval of their own, whatever comes in: no margin is needed beyond it
+_SATURATING = frozenset({"clip", "sigmoid", "tanh", "hard_sigmoid"})
 
 
 @dataclass
@@ -28,6 +30,7 @@ class Ranges:
     Attributes:
         limit: largest |x| that is planned for, by tensor.
         square: mean of x^2, by tensor (known with calibration only).
+        mean: elementwise mean over the images, by input tensor of a linear layer (known with calibration only).
         inputs: interval of every graph input.
         source: "calibration" or "intervals".
         floats: outputs of the float execution on the calibration data, by name.
@@ -37,6 +40,7 @@ class Ranges:
     inputs: dict[str, Range]
     source: str
     square: dict[str, float] = field(default_factory=dict)
+    mean: dict[str, Array] = field(default_factory=dict)
     floats: dict[str, Array] = field(default_factory=dict)
 
 
@@ -145,6 +149,7 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
     step = max(1, CALIBRATION_BYTES // max(1, 8 * sum(math.prod(s) for s in graph.shapes.values())))
     largest: dict[str, float] = {}
     square: dict[str, float] = {}
+    mean: dict[str, Array] = {n.input: np.zeros(graph.shapes[n.input]) for n in graph.nodes if isinstance(n, Linear)}
     floats: dict[str, list[Array]] = {name: [] for name in graph.outputs}
     for start in range(0, count, step):
         part = {k: v[start:start + step] for k, v in samples.items()}
@@ -154,9 +159,16 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
                 raise PlanError(f"the float run over the calibration data gives a value that is not finite in {name!r}; check the model and the data")
             largest[name] = max(largest.get(name, 0.0), top)
             square[name] = square.get(name, 0.0) + float(np.square(value).mean()) * next(iter(part.values())).shape[0] / count
+            if name in mean:
+                mean[name] += value.sum(axis=0) / count
             if name in floats:
                 floats[name].append(value)
     limit = {name: margin * top for name, top in largest.items()}
+    for node in graph.nodes:
+        if not isinstance(node, Linear) and node.op in _SATURATING:
+            reach = np.full(1, limit[node.inputs[0]])
+            most = float(magnitude(RULES[node.op].interval(node.attrs, [(-reach, reach)], (1,))).max())
+            limit[node.output] = min(limit[node.output], max(most, largest[node.output]))
     inputs = {name: (-limit[name], limit[name]) for name in graph.inputs}
     declared = input_intervals(graph, input_range) if input_range is not None else {}
     if isinstance(input_range, Mapping):
@@ -168,4 +180,4 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
             raise PlanError(f"the calibration data of {name!r} lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})")
         limit[name], inputs[name] = max(abs(low), abs(high)), (low, high)
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
-    return Ranges(limit, inputs, "calibration", square, outputs)
+    return Ranges(limit, inputs, "calibration", square, mean, outputs)

@@ -146,7 +146,8 @@ class _Validator:
 
     def linear(self, stage: dict[str, Any]) -> None:
         place = f"layer {stage['name']!r}"
-        if set(stage) - set(SERVER_ONLY) != set(LINEAR) or stage["method"] != "batch":
+        optional = {"mask_drop_bits"} if stage.get("mask") != "shared" else set()
+        if set(stage) - set(SERVER_ONLY) - optional != set(LINEAR) or stage["method"] != "batch":
             raise PlanError(f"{place}: its fields or its method are not those of the batch engine")
         self.read(place, stage["input"])
         self.define(place, stage["output"])
@@ -185,12 +186,13 @@ class _Validator:
 
     def parameters(self, place: str, stage: dict[str, Any], l2: float, bound: int) -> None:
         k, d, u = (stage[key] for key in ("modulus_bits", "delta_bits", "drop_bits"))
-        if any(type(v) is not int or v < 0 for v in (k, d, u)) or stage["mask"] not in ("shared", "fresh"):
+        v = stage.get("mask_drop_bits", u)
+        if any(type(b) is not int or b < 0 for b in (k, d, u, v)) or v > u or stage["mask"] not in ("shared", "fresh", "sent"):
             raise PlanError(f"{place}: bits must be whole numbers and mask shared or fresh")
         needed = d + (2 * bound).bit_length()
         if k > self.limit or needed > k:
             raise PlanError(f"{place}: needs {needed} bits, its modulus has {k}, security at N={self.degree} allows {self.limit}")
-        noise = noise_bound(self.degree, l2, u, stage["mask"] == "shared")
+        noise = noise_bound(self.degree, l2, (u, v), stage["mask"] == "shared")
         if d < 1 or u >= k or noise >= 2.0 ** (d - 1):
             raise PlanError(f"{place}: noise of 2^{math.log2(noise):.1f} does not stay below half of the scale 2^{d}")
 
@@ -207,9 +209,8 @@ class _Validator:
             raise PlanError(f"{place}: tiles cover {arrived} of {rows.in_rows} input rows and {done} of {rows.out_rows} output rows")
 
 
-def noise_bound(ring_degree: int, l2: float, drop_bits: int, shared: bool) -> float:
-    """Noise of a result after dropping bits, exceeded with probability below 2^-40 (docs/parameters.md)."""
+def noise_bound(ring_degree: int, l2: float, dropped: tuple[int, int], shared: bool) -> float:
+    """Noise of a result after dropping bits of c0 and c1, exceeded with probability below 2^-40 (docs/parameters.md)."""
+    half = [2.0 ** (bits - 1) if bits else 0.0 for bits in dropped]
     noise = ERROR_TAIL * math.sqrt(ERROR_VARIANCE) * max(l2, 1.0)
-    if drop_bits:
-        noise += 2.0 ** (drop_bits - 1) * (1.0 if shared else 1.0 + ERROR_TAIL * math.sqrt(ring_degree))
-    return noise
+    return noise + half[0] + (0.0 if shared else half[1] * ERROR_TAIL * math.sqrt(ring_degree))

@@ -9,15 +9,14 @@ every tensor, how far any such units can move it.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 
-from .. import _native
 from ..errors import PlanError
 from ..plan import Plan
+from . import methods
 from .linear import add_bias, apply, row_norms
 from .numpy import _client, check_inputs, linear
 from .ops import OPS, _windows
@@ -129,7 +128,7 @@ def _shift(x: Array, bits: int, units: np.random.Generator | None) -> Array:
 def off_fraction(plan: Plan, stage: Stage) -> float:
     """Fraction of a linear stage's results that masking puts a unit off."""
     params = plan.document["params"]
-    return _native.packed_stage_parameters(params["ring_degree"], params["ring_bits"], stage["weight_l2"])[2]
+    return methods.ciphertexts(stage["method"], params["ring_degree"], params["ring_bits"], stage["weight_l2"]).unit_fraction
 
 
 def _masking(plan: Plan, stage: Stage, shape: tuple[int, ...], units: np.random.Generator) -> Array:
@@ -180,9 +179,8 @@ def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) 
 
 
 def weight_norm(plan: Plan, stage: Stage) -> float:
-    """Euclidean norm of the weights that meet in one answer."""
-    weight = np.ascontiguousarray(plan.weights[stage["weights"]].reshape(-1).astype(np.int16))
-    return _native.packed_weight_l2(json.dumps(stage["geometry"]), plan.ring_degree, weight)
+    """Euclidean norm of the weights that the noise of one answer rests on."""
+    return methods.norm(stage["method"], stage["geometry"], plan.ring_degree, plan.weights[stage["weights"]])
 
 
 def reach_of_linear(plan: Plan, stage: Stage) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from .. import _native
 from ..errors import InputError
 from ..plan import Plan
-from ..planner.cost import UnitCosts, blocks, client_seconds
+from ..planner.cost import UnitCosts, blocks, client_seconds, dropped_bits
 from ..planner.memory import client_stage, kept, server_stage
 from ..planner.tiles import layout
 from ..planner.validate import noise_bound
@@ -135,14 +135,15 @@ def _linear(plan: Plan, stage: dict[str, Any], count: int) -> dict[str, Any]:
     shared = stage["mask"] == "shared"
     rows = layout(stage["geometry"])
     # the noise without dropping, as a norm of weights: what the public part knows too
-    l2 = 2.0 ** predicted["noise_bits"] / noise_bound(degree, 1.0, 0, shared)
-    noise = math.log2(noise_bound(degree, l2, stage["drop_bits"], shared))
+    l2 = 2.0 ** predicted["noise_bits"] / noise_bound(degree, 1.0, (0, 0), shared)
+    noise = math.log2(noise_bound(degree, l2, dropped_bits(stage), shared))
     entry = {
         "method": stage["method"],
         "geometry": _geometry(stage["geometry"]),
         "modulus_bits": stage["modulus_bits"],
         "delta_bits": stage["delta_bits"],
         "drop_bits": stage["drop_bits"],
+        "mask_drop_bits": None if shared else dropped_bits(stage)[1],
         "mask": stage["mask"],
         "estimated_security_bits": estimated_security(degree, stage["modulus_bits"]),
         "input_range": _range(plan.tensors[stage["input"]]),

@@ -12,6 +12,7 @@ from rich.table import Table
 from .. import _native
 from ..plan import Plan
 from ..planner.two_party import cost
+from ..reference import methods
 from ..reference.two_party import off_fraction
 
 Report = Mapping[str, Any]
@@ -49,7 +50,8 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     unit = cost.unit_costs()
     name = network or predicted.get("network", "loopback")
     network_of = cost.link(name, unit)
-    found = cost.account(document, unit)
+    images = predicted.get("batch", 1)
+    found = cost.account(document, unit, images)
     measured = {e["name"]: dict(e) for e in (trace or {}).get("stages", []) if "name" in e}
     layers = [_stage(plan, i, s, c, network_of, measured) for i, (s, c) in enumerate(zip(plan.stages, found.stages))]
     report = {
@@ -65,7 +67,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         "inputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["inputs"]],
         "outputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["outputs"]],
         "layers": layers,
-        "totals": {**predicted, "seconds": sum(layer["seconds"] for layer in layers), "bytes_per_image": found.total.up + found.total.down},
+        "totals": {**predicted, "seconds": sum(layer["seconds"] for layer in layers), "bytes_per_image": (found.total.up + found.total.down) / images},
         "error": {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "by_output": predicted["output_errors"]},
         "notes": list(document["notes"]),
     }
@@ -77,15 +79,14 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
 
 
 def _parameters(plan: Plan) -> dict[str, Any]:
-    norms = [s["weight_l2"] for _, s in plan.linear_stages()]
     degree, ring = plan.ring_degree, plan.document["params"]["ring_bits"]
-    response, noise, _ = _native.packed_stage_parameters(degree, ring, max(norms, default=1.0))
+    of = [methods.ciphertexts(s["method"], degree, ring, s["weight_l2"]) for _, s in plan.linear_stages()]
     return {
         "ring_degree": degree,
         "ring_bits": ring,
-        "prime_bits": 50,
-        "response_bits": response,
-        "noise_bits": noise,
+        "modulus_bits": sorted({c.modulus_bits for c in of}),
+        "response_bits": max((c.response_bits for c in of), default=0),
+        "noise_bits": max((c.noise_bits for c in of), default=0.0),
         "modulus_bits_limit": _native.max_modulus_bits(degree),
         "security_bits": plan.document["params"]["security_bits"],
         "statistical_security_bits": 40,
@@ -111,14 +112,14 @@ def _stage(
     if stage["kind"] != "client":
         out = plan.tensors[stage["out"]]
         entry["elements"] = cost.elements(out)
-        entry["memory_bytes"] = cost.SHARE_BYTES * cost.elements(out)
+        entry["memory_bytes"] = cost.SHARE_BYTES * cost.elements(out) * plan.predicted.get("batch", 1)
     if stage["kind"] not in {"client", "reveal"}:
         entry["range"] = {"largest": math.ldexp(out["bound"], -out["frac_bits"]), "precision": math.ldexp(1.0, -out["frac_bits"])}
         entry["range"]["bits"] = (2 * out["bound"]).bit_length()
     if stage["kind"] == "linear":
-        entry |= {"unit_fraction": off_fraction(plan, stage), "weight_l2": stage["weight_l2"], **spent.packing}
+        entry |= {"method": stage["method"], "unit_fraction": off_fraction(plan, stage), "weight_l2": stage["weight_l2"], **spent.packing}
         degree = plan.ring_degree
-        entry["memory_bytes"] += cost.SHARE_BYTES * degree * spent.packing["weight_polys"]
+        entry["memory_bytes"] += spent.packing.get("window_bytes", 0) + cost.SHARE_BYTES * degree * spent.packing.get("weight_polys", 0)
         entry |= {"bytes_up": traffic.up, "bytes_down": traffic.down}
     if stage["name"] in measured:
         entry["measured"] = measured[stage["name"]]
@@ -148,11 +149,11 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     p, n = report["parameters"], report["network"]
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     grid.add_row("Shares", f"modulo 2^{p['ring_bits']}")
-    grid.add_row("Ciphertexts", f"N = {p['ring_degree']}, {p['prime_bits']}-bit prime, answers of {p['response_bits']} bits")
+    grid.add_row("Ciphertexts", f"N = {p['ring_degree']}, moduli of {', '.join(map(str, p['modulus_bits']))} bits, answers of {p['response_bits']} bits")
     grid.add_row("Security", f"{p['security_bits']} bits (the table allows {p['modulus_bits_limit']} bits of modulus), {p['statistical_security_bits']} statistical")
     speed = "unlimited" if n["bits_per_second"] is None else f"{n['bits_per_second'] / 1e6:.0f} Mbit/s"
     grid.add_row("Network", f"{n['name']}: {speed}, round trip {seconds(n['round_trip_seconds'])}")
-    table = Table(title="Stages, for one image", title_justify="left", header_style="bold")
+    table = Table(title=f"Stages, for {_images(report)}", title_justify="left", header_style="bold")
     for column in ("stage", "kind", "what", "ciphertexts", "protocols", "rounds", "time", "units off", "range", "memory"):
         table.add_column(column, justify="left" if column in ("stage", "kind", "what") else "right", overflow="fold")
     for layer in report["layers"]:
@@ -173,10 +174,15 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     return Group(grid, table)
 
 
+def _images(report: Report) -> str:
+    count = report["totals"].get("batch", 1)
+    return "one image" if count == 1 else f"{count} images together"
+
+
 def totals(report: Report, size: Any, seconds: Any) -> Table:
-    """Totals for one image."""
+    """Totals for the images that run together."""
     t, e = report["totals"], report["error"]
-    table = Table(title="Totals for one image", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(title=f"Totals for {_images(report)}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     by_network = ", ".join(f"{name} {seconds(s)}" for name, s in t["seconds_by_network"].items())
     table.add_row("Time, one core a party", by_network)
     table.add_row("Bytes", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down: {size(t['he_bytes'])} ciphertexts, {size(t['ot_bytes'])} protocols")

@@ -143,7 +143,7 @@ class Net:
         self, name: str, x: Tensor, out: int, kernel: int, *, act: Optional[str] = "relu", gain: float = 1.0, shift: float = 0.0,
         **options: Any
     ) -> Tensor:
-        """Convolution without bias, BatchNormalization, activation (None: linear)."""
+        """Convolution without bias, BatchNormalization (see there), activation (None: linear)."""
         x = self.conv(f"{name}.conv", x, out, kernel, bias=False, deviation=None, **options)
         x = self.batch_norm(f"{name}.norm", x, gain=gain, shift=shift)
         return x if act is None else self.act(f"{name}.{act}", x, act)

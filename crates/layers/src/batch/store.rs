@@ -156,6 +156,12 @@ impl RowStore {
         self.ranges.first().map_or(0, |r| r.rows.len())
     }
 
+    /// Words of a range (the last may be shorter), a multiple of 16 unless a polynomial is shorter.
+    #[must_use]
+    pub fn range_words(&self) -> usize {
+        self.ranges.first().map_or(1, |r| r.range.len())
+    }
+
     /// Bytes in use, spare rows included.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

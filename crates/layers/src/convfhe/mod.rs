@@ -34,7 +34,6 @@ pub const DEFAULT_PRICES: LayoutPrices =
 pub struct ConvFheContext {
     packed: PackedContext,
     merge: MergeContext,
-    special: u64,
 }
 
 impl ConvFheContext {
@@ -46,7 +45,7 @@ impl ConvFheContext {
         let packed = PackedContext::new(RING_DEGREE)?;
         let special = primes_near(PRIME_BITS, RING_DEGREE, 2)?[1];
         let merge = MergeContext::new(RING_DEGREE, &[packed.prime()], special)?;
-        Ok(Self { packed, merge, special })
+        Ok(Self { packed, merge })
     }
 
     /// Tables of encryption.
@@ -81,8 +80,26 @@ impl ConvFheDesign {
         ring_bits: u32,
         weight_l2: f64,
     ) -> Result<Self, LayerError> {
+        let (layout, params) = Self::sized(geometry, ring_bits, weight_l2)?;
+        Ok(Self { layout, params, context: context.clone() })
+    }
+
+    /// That a layer has parameters, without making tables.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn check(geometry: &Geometry, ring_bits: u32, weight_l2: f64) -> Result<(), LayerError> {
+        Self::sized(geometry, ring_bits, weight_l2).map(drop)
+    }
+
+    fn sized(
+        geometry: &Geometry,
+        ring_bits: u32,
+        weight_l2: f64,
+    ) -> Result<(Layout, PackedParams), LayerError> {
         let layout = Layout::choose(geometry, RING_DEGREE, &DEFAULT_PRICES)?;
-        let merge = merge_variance(RING_DEGREE, &[context.packed.prime()], context.special, layout.spacing());
+        let primes = primes_near(PRIME_BITS, RING_DEGREE, 2)?;
+        let merge = merge_variance(RING_DEGREE, &primes[..1], primes[1], layout.spacing());
         let weight_l2 = (weight_l2.powi(2) + merge / 11.5).sqrt();
         // The special prime counts for security.
         if !hushnet_rlwe::security::is_128_bit(RING_DEGREE, 2 * PRIME_BITS) {
@@ -90,7 +107,7 @@ impl ConvFheDesign {
             return Err(hushnet_rlwe::CipherError::Insecure { ring_degree: RING_DEGREE, modulus_bits }.into());
         }
         let params = PackedSpec { ring_degree: RING_DEGREE, ring_bits, weight_l2 }.choose()?;
-        Ok(Self { layout, params, context: context.clone() })
+        Ok((layout, params))
     }
 
     /// Places.
@@ -249,6 +266,12 @@ impl ConvFheLinear {
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()
+    }
+
+    /// Bytes that the weights take.
+    #[must_use]
+    pub fn weight_bytes(&self) -> usize {
+        8 * RING_DEGREE * self.weights.len()
     }
 
     /// The client's half.

@@ -5,6 +5,7 @@ use super::PackedError;
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
 use hushnet_rlwe::ckks::{Ciphertext, EncodeAt, Encoder, Galois, GaloisKeys, PublicKey, RelinKey};
+use std::sync::Arc;
 
 /// What the server needs to evaluate: nothing that decrypts.
 #[derive(Clone)]
@@ -31,22 +32,25 @@ impl EvaluationKeys {
     }
 }
 
+/// Coefficients below this take the fast way of encryption.
+const SMALL: f64 = (1u64 << 49) as f64;
+
 /// Owns the secret key. No `Debug`; the key is wiped when it goes.
-pub struct Client<'a> {
-    circuit: &'a Circuit,
+pub struct Client {
+    circuit: Arc<Circuit>,
     encoder: Encoder,
     secret: SecretKey,
 }
 
-impl<'a> Client<'a> {
+impl Client {
     /// With a fresh secret key.
     ///
     /// # Errors
     /// [`PackedError::Ckks`] only when the ring refuses, which checked parameters exclude.
-    pub fn new(circuit: &'a Circuit, prg: &mut Prg) -> Result<Self, PackedError> {
+    pub fn new(circuit: &Arc<Circuit>, prg: &mut Prg) -> Result<Self, PackedError> {
         let params = circuit.params();
         let secret = KeyGenerator::new(params).secret_key(prg)?;
-        Ok(Self { circuit, encoder: Encoder::new(params), secret })
+        Ok(Self { circuit: circuit.clone(), encoder: Encoder::new(params), secret })
     }
 
     /// Keys for the server.
@@ -72,21 +76,33 @@ impl<'a> Client<'a> {
     /// # Errors
     /// [`PackedError::InputLength`], [`PackedError::InputRange`].
     pub fn encrypt(&self, image: &[f64], prg: &mut Prg) -> Result<Vec<Ciphertext>, PackedError> {
-        let c = self.circuit;
+        let c = &*self.circuit;
         if image.len() != c.elements {
             return Err(PackedError::InputLength { expected: c.elements, got: image.len() });
         }
-        // Not-a-number compares false.
-        if let Some(index) = image.iter().position(|v| !(v.abs() <= c.input_bound)) {
+        if let Some(index) = image.iter().position(|v| v.is_nan() || v.abs() > c.input_bound) {
             return Err(PackedError::InputRange { index, bound: c.input_bound });
         }
         let program = c.program();
         let mut out = Vec::with_capacity(program.uploads.len());
-        for upload in &program.uploads {
-            let value = &program.values[upload.value];
-            let level = c.params().level(value.level)?;
-            let at = EncodeAt { level, scale: program.scale, bound: value.bound };
-            out.push(self.secret.encrypt(&self.encoder.encode(&upload.fill(image), at)?, prg)?);
+        // Ciphertexts of one value share level and scale: two of them share a complex transform.
+        for same in program.uploads.chunk_by(|a, b| a.value == b.value) {
+            let value = &program.values[same[0].value];
+            let at = EncodeAt { level: c.level(value.level)?, scale: program.scale, bound: value.bound };
+            if 2.0 * at.bound * at.scale >= SMALL {
+                for upload in same {
+                    out.push(self.secret.encrypt(&self.encoder.encode(&upload.fill(image), at)?, prg)?);
+                }
+                continue;
+            }
+            for pair in same.chunks(2) {
+                let first = pair[0].fill(image);
+                let second = pair.get(1).map_or_else(Vec::new, |u| u.fill(image));
+                let plain = self.encoder.encode_pair(&first, &second, at)?;
+                for p in plain.into_iter().take(pair.len()) {
+                    out.push(self.secret.encrypt_small(p, prg)?);
+                }
+            }
         }
         Ok(out)
     }

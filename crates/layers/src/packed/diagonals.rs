@@ -78,7 +78,11 @@ pub fn visit(
                     }
                     let nearest =
                         |&(i, u): &(u32, u32)| (((u as usize + slots + offset - s) & mask) as u32, i);
-                    if let Some((r, i)) = input.places[g].iter().map(nearest).min() {
+                    let found = match input.places[g].as_slice() {
+                        [one] => Some(nearest(one)),
+                        several => several.iter().map(nearest).min(),
+                    };
+                    if let Some((r, i)) = found {
                         each((i, r), s, w);
                     }
                 });

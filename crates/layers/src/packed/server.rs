@@ -2,8 +2,9 @@
 
 use super::circuit::{LinearOp, Op};
 use super::client::EvaluationKeys;
-use super::compile::{encode_bias, encode_rows, Circuit};
+use super::compile::Circuit;
 use super::cost::Counts;
+use super::encode::{encode_bias, encode_rows};
 use super::machine::{run, Machine};
 use super::simulate::Simulator;
 use super::PackedError;
@@ -11,6 +12,7 @@ use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::{Ciphertext, Encoder, Evaluator, PlainRows, Plaintext};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One linear operation's plaintexts.
@@ -47,19 +49,19 @@ pub struct Trace {
 }
 
 /// Holds the weights, encoded for a circuit.
-pub struct Server<'a> {
-    circuit: &'a Circuit,
+pub struct Server {
+    circuit: Arc<Circuit>,
     encoder: Encoder,
     evaluator: Evaluator,
     prepared: BTreeMap<usize, Prepared>,
 }
 
-impl<'a> Server<'a> {
+impl Server {
     /// Encodes the weights, once for all images (or only the biases, where the circuit is told to save memory).
     ///
     /// # Errors
     /// [`PackedError::Ckks`] when a weight cannot be encoded.
-    pub fn new(circuit: &'a Circuit) -> Result<Self, PackedError> {
+    pub fn new(circuit: &Arc<Circuit>) -> Result<Self, PackedError> {
         let encoder = Encoder::new(circuit.params());
         let scales = input_scales(circuit)?;
         let mut prepared = BTreeMap::new();
@@ -76,7 +78,7 @@ impl<'a> Server<'a> {
             };
             prepared.insert(at, Prepared { rows, bias, input_scale });
         }
-        Ok(Self { circuit, encoder, evaluator: Evaluator::new(circuit.params()), prepared })
+        Ok(Self { circuit: circuit.clone(), encoder, evaluator: Evaluator::new(circuit.params()), prepared })
     }
 
     /// Bytes of the encoded weights held.
@@ -128,13 +130,14 @@ impl<'a> Server<'a> {
         let Some(public) = &keys.public else {
             return Err(PackedError::Message { what: "the public key", expected: 1, got: 0 });
         };
-        answer.iter().map(|c| Ok(public.hide(c, None, prg)?)).collect()
+        let bits = self.circuit.flood_bits();
+        answer.iter().map(|c| Ok(public.hide(c, bits, prg)?)).collect()
     }
 }
 
 /// Scale of the result of a linear operation, as its rescaling leaves it.
 fn output_scale(circuit: &Circuit, op: &LinearOp, input_scale: f64) -> f64 {
-    let q = circuit.params().data_prime(op.level - 1) as f64;
+    let q = circuit.step(op.level - 1);
     let plain = op.scale * q / input_scale;
     input_scale * plain / q
 }
@@ -142,7 +145,7 @@ fn output_scale(circuit: &Circuit, op: &LinearOp, input_scale: f64) -> f64 {
 /// The scale of every linear operation's input, by simulation.
 fn input_scales(circuit: &Circuit) -> Result<Vec<f64>, PackedError> {
     let program = circuit.program();
-    let mut simulator = Simulator::new(circuit.params());
+    let mut simulator = Simulator::new(circuit.params(), program.width);
     let mut uploads = Vec::new();
     for u in &program.uploads {
         let value = &program.values[u.value];
@@ -157,15 +160,15 @@ fn input_scales(circuit: &Circuit) -> Result<Vec<f64>, PackedError> {
     Ok(scales)
 }
 
-struct Worker<'a, 'b> {
-    server: &'a Server<'b>,
+struct Worker<'a> {
+    server: &'a Server,
     keys: &'a EvaluationKeys,
     counts: Counts,
     steps: Vec<StepTrace>,
     since: Instant,
 }
 
-impl Worker<'_, '_> {
+impl Worker<'_> {
     fn evaluator(&self) -> &Evaluator {
         &self.server.evaluator
     }
@@ -211,7 +214,8 @@ impl Worker<'_, '_> {
         let rows = match prepared.rows.get(ct) {
             Some(rows) => rows,
             None => {
-                fresh = encode_rows(self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
+                fresh =
+                    encode_rows(&self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
                 &fresh
             }
         };
@@ -222,6 +226,10 @@ impl Worker<'_, '_> {
         counts.giant_rotations += terms.iter().filter(|t| t.0 != 0).count();
         let mut c = evaluator.rotate_sum_rescale(&terms, op.bound, &self.keys.rotations)?;
         counts.rescalings += 1;
+        for _ in 1..self.server.circuit.program().width {
+            c = evaluator.rescale(&c)?;
+            counts.rescalings += 1;
+        }
         for &fold in &op.folds {
             let turned = evaluator.rotate(&c, fold, &self.keys.rotations)?;
             counts.fold_rotations += 1;
@@ -235,17 +243,17 @@ impl Worker<'_, '_> {
     }
 }
 
-impl Machine for Worker<'_, '_> {
+impl Machine for Worker<'_> {
     type C = Ciphertext;
 
-    fn prime(&self, i: usize) -> f64 {
-        self.evaluator().params().data_prime(i) as f64
+    fn step(&self, level: usize) -> f64 {
+        self.server.circuit.step(level)
     }
     fn scale(&self, c: &Ciphertext) -> f64 {
         c.scale()
     }
     fn level(&self, c: &Ciphertext) -> usize {
-        c.level().get()
+        c.level().get() / self.server.circuit.program().width
     }
     fn is_product(&self, c: &Ciphertext) -> bool {
         c.parts().len() == 3
@@ -254,10 +262,10 @@ impl Machine for Worker<'_, '_> {
         Ok(c.with_bound(bound)?)
     }
     fn drop_to(&mut self, c: &Ciphertext, level: usize) -> Result<Ciphertext, PackedError> {
-        if c.level().get() == level {
+        if self.level(c) == level {
             return Ok(c.clone());
         }
-        Ok(self.evaluator().drop_to(c, self.evaluator().params().level(level)?)?)
+        Ok(self.evaluator().drop_to(c, self.server.circuit.level(level)?)?)
     }
     fn add_constant(&mut self, c: &Ciphertext, v: f64) -> Result<Ciphertext, PackedError> {
         let w = self.server.encoder.encode_scalar(v, c.level(), c.scale())?;
@@ -284,12 +292,19 @@ impl Machine for Worker<'_, '_> {
         Ok(self.evaluator().mul(a, b)?)
     }
     fn rescale(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {
-        if self.is_product(c) {
+        let more = self.server.circuit.program().width - 1;
+        let mut out = if self.is_product(c) {
             self.counts.relinearisations += 1;
-            return Ok(self.evaluator().relinearise_rescale(c, &self.keys.relinearise)?);
+            self.evaluator().relinearise_rescale(c, &self.keys.relinearise)?
+        } else {
+            self.counts.rescalings += 1;
+            self.evaluator().rescale(c)?
+        };
+        for _ in 0..more {
+            self.counts.rescalings += 1;
+            out = self.evaluator().rescale(&out)?;
         }
-        self.counts.rescalings += 1;
-        Ok(self.evaluator().rescale(c)?)
+        Ok(out)
     }
 
     fn linear(
@@ -300,7 +315,7 @@ impl Machine for Worker<'_, '_> {
     ) -> Result<Vec<Ciphertext>, PackedError> {
         let mut dropped = Vec::with_capacity(inputs.len());
         for c in inputs {
-            dropped.push(if c.level().get() == op.level { c } else { self.drop_to(&c, op.level)? });
+            dropped.push(if self.level(&c) == op.level { c } else { self.drop_to(&c, op.level)? });
         }
         let babies = self.babies(op, &dropped)?;
         let babies: Vec<&Ciphertext> = babies.iter().collect();
@@ -325,7 +340,7 @@ impl Machine for Worker<'_, '_> {
         self.steps.push(StepTrace {
             name: op.name().to_owned(),
             seconds: self.since.elapsed().as_secs_f64(),
-            level: outputs[0].level().get(),
+            level: self.level(&outputs[0]),
             scale_bits: outputs[0].scale().log2(),
             error_bound: outputs.iter().map(Ciphertext::error_bound).fold(0.0, f64::max),
         });

@@ -1,7 +1,8 @@
 use super::*;
-use crate::batch::{Conv2d, Dense};
+use crate::batch::{Conv2d, Dense, Geometry, LayerError};
 use crate::cheetah::packing::oracle;
-use hushnet_ring::low_mask;
+use hushnet_ring::{low_mask, Prg};
+use hushnet_rlwe::CipherError;
 
 fn conv(c: usize, hw: usize, o: usize, k: usize, s: usize, pad: usize, groups: usize) -> Geometry {
     let out = (hw + 2 * pad - k) / s + 1;

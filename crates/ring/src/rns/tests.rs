@@ -361,3 +361,67 @@ fn misuse_is_a_typed_error() {
     assert_eq!((whole.range(), whole.words().len()), (0..2, 32));
     assert!(whole.slice(1..3).is_none() && whole.slice(1..2).is_some());
 }
+
+#[test]
+fn many_sums_at_once_equal_products_one_by_one_on_every_path() {
+    for (n, lists) in [
+        (32, vec![vec![0u32], vec![], vec![2, 0, 2, 1]]),
+        (128, vec![(0..37).map(|t| t % 5).collect::<Vec<u32>>(), vec![4, 4]]),
+    ] {
+        let primes = mixed_primes(n);
+        for isa in simd::available() {
+            let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
+            let mut prg = Prg::from_seed([3; 16]);
+            let pairs: Vec<[RnsPoly<Eval>; 2]> = (0..5)
+                .map(|_| [random::<Eval>(&basis, &mut prg, 0..6), random::<Eval>(&basis, &mut prg, 0..6)])
+                .collect();
+            for range in [0..6, 1..4] {
+                let mut terms = PlainTerms::new(&basis, range.clone(), lists.clone()).unwrap();
+                let mut expected = Vec::new();
+                for (k, list) in lists.iter().enumerate() {
+                    let zero = || basis.zero::<Eval>(range.clone()).unwrap();
+                    let mut sums = [zero(), zero()];
+                    for (t, &pair) in list.iter().enumerate() {
+                        let p = random::<Eval>(&basis, &mut prg, 0..6);
+                        terms.set(k, t, &p).unwrap();
+                        for (sum, x) in sums.iter_mut().zip(&pairs[pair as usize]) {
+                            basis.mul_add(sum, x, &p).unwrap();
+                        }
+                    }
+                    expected.push(sums);
+                }
+                let x: Vec<[&RnsPoly<Eval>; 2]> = pairs.iter().map(|[a, b]| [a, b]).collect();
+                assert!(basis.plain_sums(&terms, &x).unwrap() == expected, "{isa:?} n={n} {range:?}");
+                let halves = primes[range.clone()].iter().filter(|q| **q < 1 << 32).count();
+                assert_eq!(terms.bytes(), terms.terms() * n * (4 * halves + 8 * (range.len() - halves)));
+                assert!(basis.plain_sums(&terms, &x[..2]).is_err());
+                assert!(terms.set(0, lists[0].len(), &pairs[0][0]).is_err());
+                assert!(terms.set(9, 0, &pairs[0][0]).is_err());
+            }
+            assert!(PlainTerms::new(&basis, 0..7, vec![vec![0]]).is_err());
+        }
+    }
+}
+
+#[test]
+fn the_longest_lazy_sums_do_not_overflow() {
+    // Every residue q - 1: the largest sums that are possible, across several reductions for 50-bit primes and just
+    // one beyond the limit for 45 and fewer.
+    let n = 32;
+    let primes = mixed_primes(n);
+    for isa in simd::available() {
+        let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
+        let mut top = basis.zero::<Eval>(0..6).unwrap();
+        for i in 0..6 {
+            top.limb_mut(i).fill(primes[i] - 1);
+        }
+        let mut terms = PlainTerms::new(&basis, 0..6, vec![vec![0; 4100]]).unwrap();
+        for t in 0..4100 {
+            terms.set(0, t, &top).unwrap();
+        }
+        let out = basis.plain_sums(&terms, &[[&top, &top]]).unwrap();
+        for i in 0..6 {
+            assert!(out[0][0].limb(i).iter().chain(out[0][1].limb(i)).all(|w| *w == 4100 % primes[i]));
+        }
+    }
+}

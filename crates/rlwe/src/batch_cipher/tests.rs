@@ -40,15 +40,15 @@ fn stage(
         shared_mask: shared,
     };
     let p = spec.choose().unwrap();
-    let params =
-        spec.check(p.modulus_bits() + extra_bits, p.delta_bits() + extra_bits / 2, p.drop_bits()).unwrap();
+    let dropped = (p.drop_bits(), p.mask_drop_bits());
+    let params = spec.check(p.modulus_bits() + extra_bits, p.delta_bits() + extra_bits / 2, dropped).unwrap();
     Stage { spec, params, weights, bias }
 }
 
 /// Runs the stage under encryption and in the clear, compares, and returns the noise of every output.
 fn run(stage: &Stage, context: &BatchContext, bound: i64, images: usize, prg: &mut Prg) -> Vec<NoiseSample> {
     let (p, n) = (&stage.params, context.ring_degree());
-    let (k, u) = (p.modulus_bits(), p.drop_bits());
+    let (k, u, v) = (p.modulus_bits(), p.drop_bits(), p.mask_drop_bits());
     let shared = stage.spec.shared_mask;
     let inputs = stage.weights[0].len();
     let key = ClientKey::generate(context, prg).unwrap();
@@ -89,7 +89,7 @@ fn run(stage: &Stage, context: &BatchContext, bound: i64, images: usize, prg: &m
             let sum = context.words_hat(&r1, k).unwrap();
             key.decrypt_into(p, &r0, MaskSum::Exact(&sum), &mut scratch, &mut out).unwrap()
         } else {
-            drop_bits(&mut r1, u, k).unwrap();
+            drop_bits(&mut r1, v, k).unwrap();
             key.decrypt_into(p, &r0, MaskSum::Dropped(&r1), &mut scratch, &mut out).unwrap()
         };
         for (j, y) in out.iter().enumerate() {
@@ -118,7 +118,8 @@ fn linear_stages_decrypt_exactly_with_noise_below_the_bound() {
                 {
                     let s = stage(&mut prg, n, shape, weight, bound, shared, extra);
                     for noise in run(&s, &context, bound, n - 5, &mut prg) {
-                        let limit = s.spec.encryption_noise() + s.spec.drop_noise(s.params.drop_bits());
+                        let limit = s.spec.encryption_noise()
+                            + s.spec.drop_noise(s.params.drop_bits(), s.params.mask_drop_bits());
                         assert!((noise.largest as f64) < limit);
                         assert!(noise.margin_bits(&s.params) > 0.0 && noise.bits() > 1.0);
                     }
@@ -138,8 +139,8 @@ fn every_modulus_size_works() {
         for shared in [true, false] {
             let s = stage(&mut prg, n, (3, 1), 3, 3, shared, 0);
             let spare = k - s.params.modulus_bits();
-            let params =
-                s.spec.check(k, s.params.delta_bits() + spare, s.params.drop_bits() + spare / 2).unwrap();
+            let dropped = (s.params.drop_bits() + spare / 2, s.params.mask_drop_bits() + spare / 3);
+            let params = s.spec.check(k, s.params.delta_bits() + spare, dropped).unwrap();
             let s = Stage { params, ..s };
             run(&s, &context, 3, n, &mut prg);
         }
@@ -156,7 +157,7 @@ fn measured_noise_has_the_expected_deviation() {
     let l2 = weights.iter().map(|w| (w * w) as f64).sum::<f64>().sqrt();
     let spec = BatchStageSpec { ring_degree: n, weight_l2: l2, output_bound: 1, shared_mask: true };
     // A wide scale and nothing dropped: the phase of an encryption of zeros is the noise itself.
-    let p = spec.check(45, 43, 0).unwrap();
+    let p = spec.check(45, 43, (0, 0)).unwrap();
     let key = ClientKey::generate(&context, &mut prg).unwrap();
     let mut scratch = context.scratch();
     let mut hat = context.zero_words_hat(45).unwrap();
@@ -226,7 +227,7 @@ fn extreme_messages_at_the_full_word() {
         let key = ClientKey::generate(&context, &mut prg).unwrap();
         let spec =
             BatchStageSpec { ring_degree: 4096, weight_l2: 1.0, output_bound: 1 << 31, shared_mask: true };
-        let p = spec.check(64, 30, 24).unwrap();
+        let p = spec.check(64, 30, (24, 0)).unwrap();
         let mut scratch = context.scratch();
         let mut hat = context.zero_words_hat(64).unwrap();
         let id = MaskId { tensor: u32::MAX, feature: u32::MAX, block: Some(u32::MAX - 1) };
@@ -259,7 +260,7 @@ fn pinned_ciphertexts() {
             let key = ClientKey::generate(&context, &mut prg).unwrap();
             let spec =
                 BatchStageSpec { ring_degree: n, weight_l2: 1.0, output_bound: 127, shared_mask: false };
-            let p = spec.check(k, 20, 3).unwrap();
+            let p = spec.check(k, 20, (3, 3)).unwrap();
             let mut scratch = context.scratch();
             let mut hat = context.zero_words_hat(k).unwrap();
             let mut c = vec![0; n];

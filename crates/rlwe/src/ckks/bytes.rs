@@ -265,6 +265,12 @@ impl CkksParams {
         HEADER_BYTES + 4 + levels.iter().map(each).sum::<usize>()
     }
 
+    /// Bytes of a public key.
+    #[must_use]
+    pub fn public_key_bytes(&self) -> usize {
+        HEADER_BYTES + 32 + poly_bytes(self, self.data_range(self.max_level()))
+    }
+
     /// Bytes of a fresh ciphertext of a level, whose second part is a seed.
     #[must_use]
     pub fn fresh_ciphertext_bytes(&self, level: Level) -> usize {

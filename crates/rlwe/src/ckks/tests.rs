@@ -7,6 +7,7 @@ use hushnet_ring::{Isa, Prg};
 mod bytes;
 mod circuits;
 mod encoding;
+mod linear;
 mod misuse;
 mod noise;
 mod operations;

@@ -10,7 +10,7 @@ pub struct PackedClient {
     context: PackedContext,
     /// s in evaluation form modulo the prime, and as the exact multiplier wants it.
     secret_hat: Zeroizing<Vec<u64>>,
-    secret: SmallHat,
+    pub(super) secret: SmallHat,
 }
 
 /// `pk0 = -(pk1 s) + e` in coefficient form; pk1 comes from the seed. What the server re-randomises with.

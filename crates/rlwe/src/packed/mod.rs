@@ -235,4 +235,6 @@ fn round_to_share(v: u64, response_bits: u32, ring_bits: u32) -> u64 {
 }
 
 #[cfg(test)]
+mod attacks;
+#[cfg(test)]
 mod tests;

@@ -17,6 +17,32 @@ pub struct PackedServer {
     pk1: Vec<u64>,
 }
 
+/// How R is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mask {
+    /// Uniform modulo 2^r.
+    Full,
+    /// A multiple of 2^r / t: hides the result, not the noise.
+    #[cfg(test)]
+    Multiples,
+    /// Zero.
+    #[cfg(test)]
+    Nothing,
+}
+
+/// What keeps an answer from telling about weights. Only this crate's tests can leave anything out, to show what it is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cures {
+    /// A fresh encryption of zero is added.
+    pub rerandomise: bool,
+    /// R.
+    pub mask: Mask,
+}
+
+impl Cures {
+    const ALL: Self = Self { rerandomise: true, mask: Mask::Full };
+}
+
 impl WeightPoly {
     /// From N signed coefficients.
     ///
@@ -104,6 +130,20 @@ impl PackedServer {
         c0: &mut [u64],
         share: &mut [u64],
     ) -> Result<(), CipherError> {
+        self.answer_with(Cures::ALL, params, prg, [sum0, sum1], places, c0, share)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn answer_with(
+        &self,
+        cures: Cures,
+        params: &PackedParams,
+        prg: &mut Prg,
+        [sum0, sum1]: [&mut [u64]; 2],
+        places: &[usize],
+        c0: &mut [u64],
+        share: &mut [u64],
+    ) -> Result<(), CipherError> {
         let (n, p, r) = (self.context.ring_degree(), self.context.prime(), params.response_bits());
         for (what, len) in [("answer coefficients", c0.len()), ("shares", share.len())] {
             if len != places.len() {
@@ -118,8 +158,34 @@ impl PackedServer {
             }
             .into());
         }
-        let ntt = self.context.ntt();
-        let mut small = vec![0i8; n];
+        if cures.rerandomise {
+            self.rerandomise(prg, sum0, sum1)?;
+        } else {
+            self.context.ntt().inverse(sum0)?;
+            self.context.ntt().inverse(sum1)?;
+        }
+        let switch = Switch::new(p, r);
+        sum1.iter_mut().for_each(|c| *c = switch.apply(*c));
+        prg.fill_words(share);
+        for ((c, own), place) in c0.iter_mut().zip(share.iter_mut()).zip(places) {
+            let mask = match cures.mask {
+                Mask::Full => *own & low_mask(r),
+                #[cfg(test)]
+                Mask::Multiples => *own & low_mask(r) & !low_mask(r - params.ring_bits()),
+                #[cfg(test)]
+                Mask::Nothing => 0,
+            };
+            *c = switch.apply(sum0[*place]).wrapping_sub(mask) & low_mask(r);
+            *own = round_to_share(mask, r, params.ring_bits());
+        }
+        sum0.zeroize();
+        Ok(())
+    }
+
+    /// Adds `(pk0 u, pk1 u + e1)` with fresh small u and e1, out of evaluation form. (c0 needs no error: the mask hides it whole.)
+    fn rerandomise(&self, prg: &mut Prg, sum0: &mut [u64], sum1: &mut [u64]) -> Result<(), CipherError> {
+        let (ntt, p) = (self.context.ntt(), self.context.prime());
+        let mut small = vec![0i8; self.context.ring_degree()];
         sample::ternary(prg, &mut small);
         let mut u: Vec<u64> = small.iter().map(|v| signed_mod(i64::from(*v), p)).collect();
         ntt.forward(&mut u)?;
@@ -132,18 +198,8 @@ impl PackedServer {
         }
         u.zeroize();
         sample::centred_binomial(prg, &mut small);
-        let switch = Switch::new(p, r);
-        for (c, e) in sum1.iter_mut().zip(&small) {
-            *c = switch.apply(add_mod(*c, signed_mod(i64::from(*e), p), p));
-        }
+        sum1.iter_mut().zip(&small).for_each(|(c, e)| *c = add_mod(*c, signed_mod(i64::from(*e), p), p));
         small.zeroize();
-        prg.fill_words(share);
-        for ((c, own), place) in c0.iter_mut().zip(share.iter_mut()).zip(places) {
-            let mask = *own & low_mask(r);
-            *c = switch.apply(sum0[*place]).wrapping_sub(mask) & low_mask(r);
-            *own = round_to_share(mask, r, params.ring_bits());
-        }
-        sum0.zeroize();
         Ok(())
     }
 }

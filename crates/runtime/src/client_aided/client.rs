@@ -14,7 +14,7 @@ use crate::session::greet;
 use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
 use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
 use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
-use hushnet_rlwe::{BatchContext, ClientKey};
+use hushnet_rlwe::{BatchContext, ClientKey, Masks};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -48,7 +48,8 @@ pub struct Client {
     plan: Plan,
     options: ClientOptions,
     context: BatchContext,
-    seed: [u8; 32],
+    /// Every mask by its identity.
+    public_masks: Masks,
     next_block: u32,
     /// Mask sums by stage, in order of arrival; empty before the set-up and with fresh masks.
     sums: Vec<Vec<WordsHat>>,
@@ -103,7 +104,7 @@ impl Client {
                 plan,
                 options,
                 context,
-                seed,
+                public_masks: Masks::new(&seed),
                 next_block: 0,
                 ready: false,
                 cached: 0,
@@ -329,7 +330,7 @@ impl Client {
 
     /// Keeps the transformed masks of a stage's inputs, when they will be used again and fit.
     fn keep_masks(&mut self, index: usize, stage: &LinearStage, more: bool) -> Result<(), Error> {
-        if !more || stage.mask == MaskMode::Fresh || self.masks[index].is_some() {
+        if !more || stage.mask != MaskMode::Shared || self.masks[index].is_some() {
             return Ok(());
         }
         let k = stage.params.modulus_bits();
@@ -344,12 +345,10 @@ impl Client {
             (0..features)
                 .into_par_iter()
                 .map_init(
-                    || self.context.scratch(),
-                    |scratch, feature| -> Result<WordsHat, Error> {
-                        let mut hat = self.context.zero_words_hat(k)?;
-                        let id = mask_id(stage, index, feature, 0);
-                        self.context.mask_hat_into(&self.seed, id, &mut hat, scratch)?;
-                        Ok(hat)
+                    || AlignedWords::new(stage.params.ring_degree()),
+                    |words, feature| -> Result<WordsHat, Error> {
+                        self.public_masks.words(mask_id(stage, index, feature, 0), 0, k, words)?;
+                        Ok(self.context.words_hat(words, k)?)
                     },
                 )
                 .collect::<Result<Vec<_>, _>>()
@@ -386,7 +385,7 @@ impl Client {
             context: &self.context,
             key: &run.key,
             shelf: &self.shelf,
-            seed: &self.seed,
+            masks: &self.public_masks,
             stage,
             stage_index: index,
             block: run.index,

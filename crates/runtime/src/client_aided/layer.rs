@@ -5,10 +5,8 @@ use crate::plan::{LinearStage, WeightData};
 use hushnet_layers::batch::{BatchLinear, PreparedLinear, RowStore, Tiling};
 use hushnet_ring::{pack, simd};
 use hushnet_rlwe::batch_server;
-use rayon::prelude::*;
-
-/// Bytes of output words that are computed before they are packed, to stay in the caches.
-const BAND_BYTES: usize = 1 << 20;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 /// A prepared linear stage.
 pub(super) struct Layer {
@@ -42,44 +40,70 @@ impl Layer {
         Ok(self.prepared.new_store(self.ring_degree)?)
     }
 
-    /// Takes in a tile's new inputs (`fill(position, words)` writes one) and writes its outputs without the `drop` low
-    /// bits, packed. With `bias`, it is added. `words` is room to work in.
+    /// Takes in a tile's new inputs (`fill(position, range, words)` writes a range of the words of one) and writes its
+    /// outputs without the `drop` low bits, packed. With `bias`, it is added. Call it in the pool that is to work.
     pub(super) fn apply(
         &self,
         tile: usize,
         window: &mut RowStore,
-        fill: impl Fn(usize, &mut [u64]) -> Result<(), Error> + Sync,
+        fill: impl Fn(usize, Range<usize>, &mut [u64]) -> Result<(), Error> + Sync,
         (bias, drop): (bool, u32),
-        words: &mut Vec<u64>,
         out: &mut [u8],
     ) -> Result<(), Error> {
         let Some(rows) = self.tiling.tiles().get(tile) else {
             return Err(Error::Internal("no such tile".into()));
         };
-        window.add_rows(rows.input_rows(), fill)?;
-        let (n, k) = (self.ring_degree, self.prepared.modulus_bits());
-        let row_features = self.tiling.geometry().output_row_features();
-        let bytes = pack::packed_len(n, k - drop);
-        let band = (BAND_BYTES / (8 * n * row_features).max(1)).max(1);
-        let mut left = out;
-        for start in rows.output_rows().step_by(band) {
-            let end = (start + band).min(rows.outputs[1]);
-            let features = (end - start) * row_features;
-            words.resize(words.len().max(features * n), 0);
-            let words = &mut words[..features * n];
-            self.prepared.apply(start..end, window, bias.then_some(self.delta_bits), words)?;
-            let (packed, rest) = left.split_at_mut(features * bytes);
-            left = rest;
-            words.par_chunks_mut(n).zip(packed.par_chunks_mut(bytes)).try_for_each(
-                |(words, packed)| -> Result<(), Error> {
-                    if drop > 0 {
-                        batch_server::drop_bits(words, drop, k)?;
-                    }
-                    Ok(pack::pack(words, k - drop, packed)?)
-                },
-            )?;
+        let (k, bits) = (self.prepared.modulus_bits(), self.prepared.modulus_bits() - drop);
+        let room = Cut::new(out, self.ring_degree, bits, window.range_words());
+        let emit = |position: usize, range: Range<usize>, words: &mut [u64]| -> Result<(), Error> {
+            if drop > 0 {
+                batch_server::drop_bits(words, drop, k)?;
+            }
+            room.with(position, &range, |packed| Ok(pack::pack(words, bits, packed)?))
+        };
+        let bias = bias.then_some(self.delta_bits);
+        self.prepared.tile(rows, self.tiling.keep_from(tile), window, bias, fill, emit)
+    }
+}
+
+/// The bytes of packed polynomials, cut by ranges of words.
+struct Cut<'a> {
+    range_words: usize,
+    pieces: Vec<Pieces<'a>>,
+}
+
+/// One range of every polynomial. One thread works on it, so that nobody waits for the lock; aligned so that locks of different
+/// threads do not share a cache line.
+#[repr(align(128))]
+struct Pieces<'a>(Mutex<Vec<&'a mut [u8]>>);
+
+impl<'a> Cut<'a> {
+    /// Ranges are multiples of eight words: whole bytes.
+    fn new(out: &'a mut [u8], ring_degree: usize, bits: u32, range_words: usize) -> Self {
+        let bytes = pack::packed_len(ring_degree, bits);
+        let features = out.len() / bytes.max(1);
+        let mut pieces: Vec<Vec<&mut [u8]>> = Vec::new();
+        pieces.resize_with(ring_degree.div_ceil(range_words), || Vec::with_capacity(features));
+        let step = pack::packed_len(range_words, bits);
+        for feature in out.chunks_exact_mut(bytes) {
+            for (list, piece) in pieces.iter_mut().zip(feature.chunks_mut(step)) {
+                list.push(piece);
+            }
         }
-        window.drop_before(self.tiling.keep_from(tile));
-        Ok(())
+        Self { range_words, pieces: pieces.into_iter().map(|p| Pieces(Mutex::new(p))).collect() }
+    }
+
+    fn with<T>(
+        &self,
+        position: usize,
+        range: &Range<usize>,
+        f: impl FnOnce(&mut [u8]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let list = self.pieces.get(range.start / self.range_words);
+        let mut list = list.map(|l| l.0.lock().unwrap_or_else(PoisonError::into_inner));
+        match list.as_mut().and_then(|l| l.get_mut(position)) {
+            Some(piece) => f(piece),
+            None => Err(Error::Internal("an output outside of its tile".into())),
+        }
     }
 }

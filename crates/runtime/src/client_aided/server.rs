@@ -9,8 +9,9 @@ use crate::trace::{shared_stages, since, ServerTrace};
 use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Hello, Kind, PROTOCOL};
 use hushnet_layers::batch::RowStore;
 use hushnet_ring::pack;
-use hushnet_rlwe::{mask_words, MaskId};
+use hushnet_rlwe::{MaskId, Masks};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Instant;
 
 /// A plan prepared for serving; shared by all sessions.
@@ -37,20 +38,15 @@ enum Part<'a> {
     /// c0 from the Request's payload; the bias belongs to it.
     Body(&'a [u8]),
     /// The public masks of a block, or those that all blocks share.
-    Mask { seed: &'a [u8; 32], block: Option<u32> },
-}
-
-/// Where a tile is computed.
-struct Room<'a> {
-    window: &'a mut RowStore,
-    words: &'a mut Vec<u64>,
+    Mask { masks: &'a Masks, block: Option<u32> },
+    /// The masks as they were sent.
+    Sent(&'a [u8]),
 }
 
 /// What a session keeps from block to block.
 struct Session {
-    seed: [u8; 32],
+    masks: Masks,
     windows: Windows,
-    words: Vec<u64>,
     buffer: Vec<u8>,
 }
 
@@ -161,7 +157,7 @@ impl ServerPlan {
             detail: "the seed must have 32 bytes".into(),
         })?;
         let mut session =
-            Session { seed, windows: Windows::default(), words: Vec::new(), buffer: Vec::new() };
+            Session { masks: Masks::new(&seed), windows: Windows::default(), buffer: Vec::new() };
         let (mut set_up, mut next_block, mut images) = (false, 0, 0);
         loop {
             channel.rest(true);
@@ -176,7 +172,7 @@ impl ServerPlan {
                         return Err(ProtocolError::Unexpected { expected, got }.into());
                     }
                     let start = Instant::now();
-                    self.set_up(channel, &session.seed)?;
+                    self.set_up(channel, &session.masks)?;
                     trace.setup_seconds += since(start);
                 }
                 Kind::Block => {
@@ -217,17 +213,16 @@ impl ServerPlan {
     }
 
     /// Sends the sums of shared masks of every tile.
-    fn set_up(&self, channel: &mut dyn Channel, seed: &[u8; 32]) -> Result<(), Error> {
+    fn set_up(&self, channel: &mut dyn Channel, masks: &Masks) -> Result<(), Error> {
         for (index, stage, layer) in self.jobs().filter(|(_, s, _)| s.mask == MaskMode::Shared) {
-            let (mut window, mut words) = (layer.window()?, Vec::new());
+            let mut window = self.compute.run(|| layer.window())?;
             for tile in 0..stage.tiles.len() {
                 let length = stage.setup_bytes(tile);
                 let mut frame =
                     FrameBuilder::reuse(Vec::new(), Kind::SetupMask, index as u32, tile as u32, length)?;
                 let job = TileJob { index, stage, layer, tile };
-                let part = Part::Mask { seed, block: None };
-                let room = Room { window: &mut window, words: &mut words };
-                self.compute.run(|| job.compute(part, room, 0, frame.payload_mut()))?;
+                let part = Part::Mask { masks, block: None };
+                self.compute.run(|| job.compute(part, &mut window, 0, frame.payload_mut()))?;
                 channel.send(frame.finish())?;
             }
         }
@@ -241,12 +236,14 @@ impl ServerPlan {
         block: u32,
         trace: &mut ServerTrace,
     ) -> Result<(), Error> {
-        let Session { seed, windows, words, buffer } = session;
+        let Session { masks, windows, buffer } = session;
         for (index, stage, layer) in self.jobs() {
-            let fresh = stage.mask == MaskMode::Fresh;
-            let mut body = windows.take(index, false, layer)?;
-            let mut mask = fresh.then(|| windows.take(index, true, layer)).transpose()?;
-            let drop = stage.params.drop_bits();
+            let fresh = stage.mask != MaskMode::Shared;
+            let (mut body, mut mask) = self.compute.run(|| -> Result<_, Error> {
+                let body = windows.take(index, false, layer)?;
+                Ok((body, fresh.then(|| windows.take(index, true, layer)).transpose()?))
+            })?;
+            let dropped = (stage.params.drop_bits(), stage.params.mask_drop_bits());
             for tile in 0..stage.tiles.len() {
                 let request = channel.recv()?;
                 let start = Instant::now();
@@ -256,6 +253,8 @@ impl ServerPlan {
                     tile as u32,
                     stage.request_bytes(tile),
                 )?;
+                let (bodies, sent) =
+                    payload.split_at(payload.len() / if stage.mask == MaskMode::Sent { 2 } else { 1 });
                 let length = stage.response_bytes(tile);
                 let mut frame = FrameBuilder::reuse(
                     std::mem::take(buffer),
@@ -266,15 +265,16 @@ impl ServerPlan {
                 )?;
                 let job = TileJob { index, stage, layer, tile };
                 self.compute.run(|| {
-                    let (c0, c1) = frame.payload_mut().split_at_mut(if fresh { length / 2 } else { length });
-                    job.compute(Part::Body(payload), Room { window: &mut body, words }, drop, c0)?;
+                    let (c0, c1) = frame.payload_mut().split_at_mut(stage.response_body_bytes(tile));
+                    job.compute(Part::Body(bodies), &mut body, dropped.0, c0)?;
                     match &mut mask {
-                        Some(window) => job.compute(
-                            Part::Mask { seed, block: Some(block) },
-                            Room { window, words },
-                            drop,
-                            c1,
-                        ),
+                        Some(window) => {
+                            let part = match stage.mask {
+                                MaskMode::Sent => Part::Sent(sent),
+                                _ => Part::Mask { masks: &*masks, block: Some(block) },
+                            };
+                            job.compute(part, window, dropped.1, c1)
+                        }
                         None => Ok(()),
                     }
                 })?;
@@ -291,26 +291,28 @@ impl ServerPlan {
 
 impl TileJob<'_> {
     /// Takes in the tile's new inputs and writes its outputs, without the `drop` low bits, packed.
-    fn compute(&self, part: Part<'_>, room: Room<'_>, drop: u32, out: &mut [u8]) -> Result<(), Error> {
+    fn compute(&self, part: Part<'_>, window: &mut RowStore, drop: u32, out: &mut [u8]) -> Result<(), Error> {
         let params = &self.stage.params;
         let (n, k) = (params.ring_degree(), params.modulus_bits());
         let [channels, rows, columns] = self.stage.geometry.input_layout();
         let first = self.stage.tiles[self.tile].inputs[0];
         let bytes = pack::packed_len(n, k);
-        let fill = |position: usize, words: &mut [u64]| -> Result<(), Error> {
+        let fill = |position: usize, range: Range<usize>, words: &mut [u64]| -> Result<(), Error> {
             match part {
-                Part::Body(payload) => {
-                    Ok(pack::unpack(&payload[position * bytes..(position + 1) * bytes], k, words)?)
+                Part::Body(payload) | Part::Sent(payload) => {
+                    // Ranges are whole bytes.
+                    let at = |word: usize| position * bytes + word * k as usize / 8;
+                    Ok(pack::unpack(&payload[at(range.start)..at(range.end)], k, words)?)
                 }
-                Part::Mask { seed, block } => {
+                Part::Mask { masks, block } => {
                     let feature = GeometrySpec::feature_of(channels, rows, columns, first, position);
                     let id = MaskId { tensor: self.index as u32, feature: feature as u32, block };
-                    Ok(mask_words(seed, id, k, words)?)
+                    Ok(masks.words(id, range.start, k, words)?)
                 }
             }
         };
         let bias = matches!(part, Part::Body(_));
-        self.layer.apply(self.tile, room.window, fill, (bias, drop), room.words, out)
+        self.layer.apply(self.tile, window, fill, (bias, drop), out)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::plan::{GeometrySpec, LinearStage, MaskMode, Tensor};
 use crate::program::{Data, Monitor, RowMut, RowRunner};
 use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
-use hushnet_rlwe::{BatchContext, CipherScratch, ClientKey, MaskId, MaskSum};
+use hushnet_rlwe::{BatchContext, CipherScratch, ClientKey, MaskId, MaskSum, Masks};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -49,7 +49,8 @@ pub(super) struct TileContext<'a> {
     pub context: &'a BatchContext,
     pub key: &'a ClientKey,
     pub shelf: &'a Shelf<Worker>,
-    pub seed: &'a [u8; 32],
+    /// Masks by the session's seed.
+    pub masks: &'a Masks,
     pub stage: &'a LinearStage,
     pub stage_index: usize,
     /// Index of the block, for fresh masks.
@@ -64,12 +65,12 @@ impl TileContext<'_> {
         mask_id(self.stage, self.stage_index, feature, self.block)
     }
 
-    /// Encrypts the new inputs of a tile; `masks` are the transformed masks by feature, where they are kept.
+    /// Encrypts the new inputs of a tile; `known` are the transformed masks by feature, where they are kept.
     pub(super) fn encrypt(
         &self,
         tile: usize,
         input: &Data,
-        masks: Option<&[WordsHat]>,
+        known: Option<&[WordsHat]>,
         payload: &mut [u8],
     ) -> Result<(), Error> {
         let (params, images) = (&self.stage.params, self.images);
@@ -77,22 +78,30 @@ impl TileContext<'_> {
         let bytes = pack::packed_len(params.ring_degree(), k);
         let [channels, rows, columns] = self.stage.geometry.input_layout();
         let first = self.stage.tiles[tile].inputs[0];
-        payload.par_chunks_mut(bytes).enumerate().try_for_each_init(
+        // Behind the bodies come the masks, if they are sent.
+        let (bodies, sent) = payload.split_at_mut(self.stage.tile_inputs(tile) * bytes);
+        let mut sent: Vec<Option<&mut [u8]>> = sent.chunks_mut(bytes).map(Some).collect();
+        sent.resize_with(self.stage.tile_inputs(tile), || None);
+        bodies.par_chunks_mut(bytes).zip(sent).enumerate().try_for_each_init(
             || self.shelf.take(|| Worker::new(self.context)),
-            |worker, (position, out)| -> Result<(), Error> {
-                let Worker { cipher, noise, words, messages, hat, .. } =
+            |worker, (position, (out, sent))| -> Result<(), Error> {
+                let Worker { cipher, noise, words, words1, messages, hat, .. } =
                     &mut **worker.as_mut().map_err(|e| same(e))?;
                 let feature = GeometrySpec::feature_of(channels, rows, columns, first, position);
                 let messages = &mut messages[..images];
                 input.read_i32(feature * images, messages);
-                let mask = match masks {
-                    Some(masks) => &masks[feature],
+                let mask = match known {
+                    Some(known) => &known[feature],
                     None => {
                         let hat = match hat {
                             Some(hat) if hat.modulus_bits() == k => hat,
                             other => other.insert(self.context.zero_words_hat(k)?),
                         };
-                        self.context.mask_hat_into(self.seed, self.mask_id(feature), hat, cipher)?;
+                        self.masks.words(self.mask_id(feature), 0, k, words1)?;
+                        self.context.multiplier().words_hat_into(words1, hat)?;
+                        if let Some(sent) = sent {
+                            pack::pack(words1, k, sent)?;
+                        }
                         hat
                     }
                 };
@@ -107,7 +116,7 @@ impl TileContext<'_> {
 pub(super) fn mask_id(stage: &LinearStage, stage_index: usize, feature: usize, block: u32) -> MaskId {
     let block = match stage.mask {
         MaskMode::Shared => None,
-        MaskMode::Fresh => Some(block),
+        MaskMode::Fresh | MaskMode::Sent => Some(block),
     };
     // The plan's limits keep both below 2^32.
     MaskId { tensor: stage_index as u32, feature: feature as u32, block }
@@ -167,22 +176,22 @@ impl<'a> Sink<'a> {
         let Self { tile: context, rows, per_feature, keep, runner, sums, output, monitor, noise, nanos } =
             self;
         let stage = context.stage;
-        let (params, images, bits) = (&stage.params, context.images, stage.response_bits());
-        let bytes = pack::packed_len(params.ring_degree(), bits);
-        let features = stage.tile_outputs(tile);
-        let (c0, c1) = payload.split_at(features * bytes);
+        let (params, images) = (&stage.params, context.images);
+        let bits = [stage.response_bits(), stage.mask_response_bits()];
+        let bytes = bits.map(|b| pack::packed_len(params.ring_degree(), b));
+        let (c0, c1) = payload.split_at(stage.response_body_bytes(tile));
         let (work, decrypt_only) = (select(rows, *per_feature, stage, tile), runner.is_none());
         work.into_par_iter().try_for_each_init(
             || (context.shelf.take(|| Worker::new(context.context)), runner.as_ref().map(RowRunner::scratch)),
             |(worker, scratch), (position, feature, rows)| -> Result<(), Error> {
                 let worker = &mut **worker.as_mut().map_err(|e| same(e))?;
                 let start = Instant::now();
-                let range = position * bytes..(position + 1) * bytes;
-                pack::unpack(&c0[range.clone()], bits, &mut worker.words)?;
+                let range = |part: usize| position * bytes[part]..(position + 1) * bytes[part];
+                pack::unpack(&c0[range(0)], bits[0], &mut worker.words)?;
                 let sum = match stage.mask {
                     MaskMode::Shared => MaskSum::Exact(&sums[arrived + position]),
-                    MaskMode::Fresh => {
-                        pack::unpack(&c1[range], bits, &mut worker.words1)?;
+                    MaskMode::Fresh | MaskMode::Sent => {
+                        pack::unpack(&c1[range(1)], bits[1], &mut worker.words1)?;
                         MaskSum::Dropped(&worker.words1)
                     }
                 };

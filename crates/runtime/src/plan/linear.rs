@@ -66,10 +66,11 @@ impl Context<'_> {
             output_bound: out_bound,
             shared_mask: spec.mask == MaskMode::Shared,
         };
+        let dropped = (spec.drop_bits, spec.mask_drop_bits.unwrap_or(spec.drop_bits));
         let params = if self.insecure {
-            stage.check_insecure(spec.modulus_bits, spec.delta_bits, spec.drop_bits)
+            stage.check_insecure(spec.modulus_bits, spec.delta_bits, dropped)
         } else {
-            stage.check(spec.modulus_bits, spec.delta_bits, spec.drop_bits)
+            stage.check(spec.modulus_bits, spec.delta_bits, dropped)
         }
         .map_err(|source| PlanError::Params { stage: spec.name.clone(), source })?;
         if spec.drop_bits >= spec.modulus_bits {

@@ -171,10 +171,13 @@ impl LinearStage {
         self.tiles.get(tile).map_or(0, |t| (t.outputs[1] - t.outputs[0]) * self.geometry.output_rows().1)
     }
 
-    /// Payload bytes of a tile's Request: `features * N * k / 8`.
+    /// Payload bytes of a tile's Request: `features * N * k / 8`, twice that with sent masks.
     #[must_use]
     pub fn request_bytes(&self, tile: usize) -> usize {
-        self.tile_inputs(tile).saturating_mul(self.polynomial_bytes(self.params.modulus_bits()))
+        let parts = if self.mask == MaskMode::Sent { 2 } else { 1 };
+        self.tile_inputs(tile)
+            .saturating_mul(self.polynomial_bytes(self.params.modulus_bits()))
+            .saturating_mul(parts)
     }
 
     /// Bits of a returned word, `k - u`.
@@ -183,19 +186,32 @@ impl LinearStage {
         self.params.modulus_bits() - self.params.drop_bits()
     }
 
-    /// Payload bytes of a tile's Response: `features * N * (k - u) / 8`, twice that with fresh masks.
+    /// Bits of a returned word of the second part, `k - v`; none with shared masks.
     #[must_use]
-    pub fn response_bytes(&self, tile: usize) -> usize {
-        let parts = if self.mask == MaskMode::Shared { 1 } else { 2 };
-        self.tile_outputs(tile)
-            .saturating_mul(self.polynomial_bytes(self.response_bits()))
-            .saturating_mul(parts)
+    pub fn mask_response_bits(&self) -> u32 {
+        match self.mask {
+            MaskMode::Shared => 0,
+            MaskMode::Fresh | MaskMode::Sent => self.params.modulus_bits() - self.params.mask_drop_bits(),
+        }
     }
 
-    /// Payload bytes of a tile's SetupMask, 0 with fresh masks.
+    /// Payload bytes of the first part of a tile's Response: `features * N * (k - u) / 8`.
+    #[must_use]
+    pub fn response_body_bytes(&self, tile: usize) -> usize {
+        self.tile_outputs(tile).saturating_mul(self.polynomial_bytes(self.response_bits()))
+    }
+
+    /// Payload bytes of a tile's Response: the first part, and `features * N * (k - v) / 8` unless masks are shared.
+    #[must_use]
+    pub fn response_bytes(&self, tile: usize) -> usize {
+        let masks = self.tile_outputs(tile).saturating_mul(self.polynomial_bytes(self.mask_response_bits()));
+        self.response_body_bytes(tile).saturating_add(masks)
+    }
+
+    /// Payload bytes of a tile's SetupMask, 0 unless masks are shared.
     #[must_use]
     pub fn setup_bytes(&self, tile: usize) -> usize {
-        if self.mask == MaskMode::Fresh {
+        if self.mask != MaskMode::Shared {
             return 0;
         }
         self.tile_outputs(tile).saturating_mul(self.polynomial_bytes(self.params.modulus_bits()))

@@ -36,6 +36,8 @@ pub enum MaskMode {
     Shared,
     /// A new `a` in every block; its weighted sums travel with every response.
     Fresh,
+    /// As fresh, and sent whole with every request instead of derived from the seed (to show what seeds save).
+    Sent,
 }
 
 /// Everything that a plan says.
@@ -163,6 +165,9 @@ pub struct LinearSpec {
     pub delta_bits: u32,
     /// u, low bits that do not travel back.
     pub drop_bits: u32,
+    /// v, at most u; with fresh masks only, u when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mask_drop_bits: Option<u32>,
     /// Masks.
     pub mask: MaskMode,
     /// Streaming order.

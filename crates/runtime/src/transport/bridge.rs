@@ -1,11 +1,10 @@
-//! Between a WebSocket on tokio and a session's blocking thread.
+//! Between a carrier on tokio (WebSocket or raw) and a session's blocking thread.
 
 use crate::channel::{check_limit, Channel, Traffic};
-use crate::error::{Error, ProtocolError, TransportError};
+use crate::error::{Error, TransportError};
 use crate::wire::Frame;
-use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
-use futures_util::{SinkExt, StreamExt};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -29,6 +28,32 @@ const GRAIN: u64 = 1 << 10;
 enum Incoming {
     Frame(Bytes, OwnedSemaphorePermit),
     Failed(Error),
+}
+
+/// What comes from a carrier.
+pub(super) enum Arrival {
+    /// A whole message, not looked into.
+    Frame(Bytes),
+    /// What came cannot be a frame, or the carrier failed.
+    Failed(Error),
+}
+
+/// The receiving half of a carrier.
+pub(super) trait Source: Send + 'static {
+    /// The next message; `None` when the peer has closed.
+    fn next(&mut self) -> impl Future<Output = Option<Arrival>> + Send;
+
+    /// Reads and forgets what still comes, so that the peer gets to hear the last words.
+    fn discard(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// The sending half of a carrier.
+pub(super) trait Sink: Send + 'static {
+    /// Sends a message; whether it could be handed over.
+    fn send(&mut self, bytes: Bytes) -> impl Future<Output = bool> + Send;
+
+    /// Says goodbye.
+    fn close(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 /// How far a server is on its way to its end.
@@ -55,15 +80,17 @@ pub(super) struct Bridge {
     resting: bool,
 }
 
+/// Longest wait for the last words to be heard.
+const GOODBYE: Duration = Duration::from_secs(1);
+
 /// Pumps frames both ways until either side is done; `session` runs on a blocking thread.
 pub(super) async fn run(
-    socket: WebSocket,
+    (mut source, mut sink): (impl Source, impl Sink),
     phase: watch::Receiver<Phase>,
     (handshake, idle): (Duration, Duration),
     queue: Queue,
     session: impl FnOnce(Bridge) + Send + 'static,
 ) {
-    let (mut sink, mut stream) = socket.split();
     let (to_session, incoming) = mpsc::channel(queue.frames);
     let most =
         u32::try_from(queue.bytes / GRAIN).unwrap_or(u32::MAX).min(Semaphore::MAX_PERMITS as u32).max(1);
@@ -74,31 +101,27 @@ pub(super) async fn run(
     let bridge =
         Bridge { incoming, outgoing, phase, runtime, handshake, idle, traffic, limit, resting: false };
     let reader = tokio::spawn(async move {
-        while let Some(message) = stream.next().await {
-            let message = match message {
-                Ok(Message::Binary(bytes)) => {
+        while let Some(arrival) = source.next().await {
+            let message = match arrival {
+                Arrival::Frame(bytes) => {
                     let grains = (bytes.len() as u64).div_ceil(GRAIN).clamp(1, u64::from(most)) as u32;
                     // Never closed.
                     let Ok(permit) = waiting.clone().acquire_many_owned(grains).await else { break };
                     Incoming::Frame(bytes, permit)
                 }
-                Ok(Message::Text(_)) => Incoming::Failed(ProtocolError::NotAFrame("a text message").into()),
-                Ok(Message::Close(_)) => break,
-                Ok(Message::Ping(_) | Message::Pong(_)) => continue,
-                Err(e) => Incoming::Failed(failure(e)),
+                Arrival::Failed(e) => Incoming::Failed(e),
             };
             let last = matches!(message, Incoming::Failed(_));
             if to_session.send(message).await.is_err() || last {
                 break;
             }
         }
+        drop(to_session);
+        source.discard().await;
     });
     let writer = tokio::spawn(async move {
         while let Some(bytes) = from_session.recv().await {
-            if tokio::time::timeout(idle, sink.send(Message::Binary(bytes)))
-                .await
-                .map_or(true, |r| r.is_err())
-            {
+            if !tokio::time::timeout(idle, sink.send(bytes)).await.unwrap_or(false) {
                 return;
             }
         }
@@ -108,34 +131,29 @@ pub(super) async fn run(
     if let Err(e) = work.await {
         tracing::error!(error = %e, "a session failed");
     }
-    // The session is over: what it sent leaves first, nothing more is read.
+    // The session is over: what it sent leaves first, and what still comes is not looked at.
     let _ = writer.await;
-    reader.abort();
+    let abort = reader.abort_handle();
+    if tokio::time::timeout(GOODBYE, reader).await.is_err() {
+        abort.abort();
+    }
 }
 
-fn failure(e: axum::Error) -> Error {
-    let inner = e.into_inner();
-    match inner.downcast_ref::<tungstenite::Error>() {
-        Some(tungstenite::Error::Capacity(tungstenite::error::CapacityError::MessageTooLong {
-            size,
-            max_size,
-        })) => ProtocolError::Oversize { got: *size as u64, limit: *max_size as u64 }.into(),
-        Some(tungstenite::Error::Protocol(
-            tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
-        ))
-        | Some(tungstenite::Error::Io(_) | tungstenite::Error::ConnectionClosed) => {
-            TransportError::Closed.into()
+/// Says why a peer is not served.
+pub(super) async fn refuse(mut source: impl Source, sink: &mut impl Sink, why: Bytes) {
+    let goodbye = async {
+        if sink.send(why).await {
+            sink.close().await;
+            source.discard().await;
         }
-        Some(tungstenite::Error::Protocol(_) | tungstenite::Error::Utf8(_)) => {
-            ProtocolError::NotAFrame("not WebSocket data").into()
-        }
-        _ => TransportError::Io(inner.to_string()).into(),
-    }
+    };
+    // A peer that does not listen is not waited for.
+    let _ = tokio::time::timeout(GOODBYE, goodbye).await;
 }
 
 impl Channel for Bridge {
     fn send(&mut self, frame: Frame) -> Result<(), TransportError> {
-        let bytes = frame.bytes().clone();
+        let bytes = frame.into_bytes();
         self.traffic.sent += bytes.len() as u64;
         let limit = self.idle;
         let sent =

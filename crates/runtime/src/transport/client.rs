@@ -1,10 +1,11 @@
-//! A client's connection: blocking WebSocket over TCP or TLS.
+//! A client's connection: frames over a WebSocket or bare, over TCP or TLS; blocking.
 
+use super::raw::RawConnection;
 use super::tls;
-use crate::channel::{check_limit, Channel, Traffic};
-use crate::error::{code, Error, ProtocolError, TransportError};
+use super::websocket::WebSocketConnection;
+use crate::channel::{Channel, Traffic};
+use crate::error::{Error, TransportError};
 use crate::wire::Frame;
-use bytes::Bytes;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{ErrorKind, Read, Write};
@@ -13,10 +14,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tungstenite::error::CapacityError;
 use tungstenite::http::Uri;
-use tungstenite::protocol::WebSocketConfig;
-use tungstenite::{Message, WebSocket};
+
+/// Port of `hush://` and `hushs://` where none is given.
+const PORT: u16 = 8765;
 
 /// How often a waiting client looks whether it is to stop.
 const POLL: Duration = Duration::from_millis(200);
@@ -48,16 +49,25 @@ impl Default for ConnectOptions {
     }
 }
 
-enum Stream {
+pub(super) enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Stream {
-    fn tcp(&self) -> &TcpStream {
+    pub(super) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(s) => s,
             Self::Tls(s) => &s.sock,
+        }
+    }
+
+    /// Appends up to `limit` bytes; stops at the end, and at an error, with what came before it in the buffer.
+    pub(super) fn append(&mut self, buffer: &mut Vec<u8>, limit: u64) -> std::io::Result<usize> {
+        match self {
+            // Without clearing the buffer first.
+            Self::Plain(s) => s.take(limit).read_to_end(buffer),
+            Self::Tls(s) => s.as_mut().take(limit).read_to_end(buffer),
         }
     }
 }
@@ -87,62 +97,113 @@ impl Write for Stream {
 }
 
 /// A connection to a server.
-pub struct Connection {
-    socket: WebSocket<Stream>,
-    traffic: Traffic,
-    limit: usize,
+pub struct Connection(Carrier);
+
+enum Carrier {
+    WebSocket(Box<WebSocketConnection>),
+    Raw(Box<RawConnection>),
+}
+
+/// Waits for a peer as long as it may be silent, and not once the caller gives up.
+pub(super) struct Patience {
     idle: Duration,
     cancel: Arc<AtomicBool>,
 }
 
-/// Connects to `ws://host:port` or `wss://host:port` (the path defaults to `/ws`).
+impl Patience {
+    /// Called after every short wait without data.
+    pub(super) fn check(&self, since: Instant) -> Result<(), Error> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        if since.elapsed() > self.idle {
+            return Err(TransportError::Timeout { seconds: self.idle.as_secs() }.into());
+        }
+        Ok(())
+    }
+
+    /// What an error of the socket means to a session.
+    pub(super) fn failure(&self, e: &std::io::Error) -> TransportError {
+        match e.kind() {
+            ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof
+            | ErrorKind::ConnectionAborted => TransportError::Closed,
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                TransportError::Timeout { seconds: self.idle.as_secs() }
+            }
+            _ => TransportError::Io(e.to_string()),
+        }
+    }
+}
+
+/// Connects to `hush://host:port` (bare frames; port 8765 unless given), `hushs://` (the same in TLS), `ws://host:port`
+/// or `wss://host:port` (the path defaults to `/ws`). A server answers all of them on one port.
 ///
 /// # Errors
-/// [`Error::Transport`] when the address cannot be used or nobody answers; [`ProtocolError::Peer`] when the server is full.
+/// [`Error::Transport`] when the address cannot be used or nobody answers; [`crate::ProtocolError::Peer`] when the server is full (bare
+/// frames: at the first message).
 pub fn connect(url: &str, options: &ConnectOptions) -> Result<Connection, Error> {
     let address = |detail: &str| TransportError::Address { url: url.to_owned(), detail: detail.to_owned() };
     let uri: Uri = url.parse().map_err(|_| address("not a URL"))?;
-    let secure = match uri.scheme_str() {
-        Some("ws") => false,
-        Some("wss") => true,
-        _ => return Err(address("the scheme must be ws or wss").into()),
+    let (raw, secure) = match uri.scheme_str() {
+        Some("hush") => (true, false),
+        Some("hushs") => (true, true),
+        Some("ws") => (false, false),
+        Some("wss") => (false, true),
+        _ => return Err(address("the scheme must be hush, hushs, ws or wss").into()),
     };
     let host = uri.host().filter(|h| !h.is_empty()).ok_or_else(|| address("no host"))?;
     let name = host.trim_start_matches('[').trim_end_matches(']');
-    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    let path = uri.path_and_query().map(|p| p.as_str()).filter(|p| *p != "/").unwrap_or("/ws");
-    let target = format!("{}://{host}:{port}{path}", if secure { "wss" } else { "ws" });
+    let path = uri.path_and_query().map(|p| p.as_str()).filter(|p| *p != "/");
+    if raw && path.is_some() {
+        return Err(address("hush:// takes no path").into());
+    }
+    let port = uri.port_u16().unwrap_or(match (raw, secure) {
+        (true, _) => PORT,
+        (false, true) => 443,
+        (false, false) => 80,
+    });
     let tcp = dial(name, port, options.connect_timeout)?;
     let stream = if secure {
         let server =
             ServerName::try_from(name.to_owned()).map_err(|_| address("the host is no valid name"))?;
-        let config = tls::client(options.ca.as_deref(), options.insecure_tls)?;
+        let protocol = raw.then_some(tls::RAW_PROTOCOL);
+        let config = tls::client(options.ca.as_deref(), options.insecure_tls, protocol)?;
         let session =
             ClientConnection::new(config, server).map_err(|e| TransportError::Tls(e.to_string()))?;
         let mut stream = StreamOwned::new(session, tcp);
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock).map_err(|e| tls_error(&e))?;
         }
+        if raw && stream.conn.alpn_protocol() != protocol {
+            let detail = "the server does not take bare frames; use wss://".to_owned();
+            return Err(TransportError::Connect { address: format!("{name}:{port}"), detail }.into());
+        }
         Stream::Tls(Box::new(stream))
     } else {
         Stream::Plain(tcp)
     };
-    let limit = 64 << 20;
-    let config = WebSocketConfig::default().max_message_size(Some(limit)).max_frame_size(Some(limit));
-    let socket = match tungstenite::client::client_with_config(target.as_str(), stream, Some(config)) {
-        Ok((socket, _)) => socket,
-        Err(tungstenite::HandshakeError::Failure(e)) => {
-            return Err(upgrade_error(&format!("{name}:{port}"), e))
-        }
-        Err(tungstenite::HandshakeError::Interrupted(_)) => {
-            return Err(TransportError::Timeout { seconds: options.connect_timeout.as_secs() }.into());
-        }
+    let patience = Patience { idle: options.idle_timeout, cancel: options.cancel.clone() };
+    let times = |tcp: &TcpStream| {
+        tcp.set_read_timeout(Some(POLL))
+            .and_then(|()| tcp.set_write_timeout(Some(options.idle_timeout)))
+            .map_err(|e| TransportError::Io(e.to_string()))
     };
-    let io = |e: std::io::Error| TransportError::Io(e.to_string());
-    socket.get_ref().tcp().set_read_timeout(Some(POLL)).map_err(io)?;
-    socket.get_ref().tcp().set_write_timeout(Some(options.idle_timeout)).map_err(io)?;
-    let (idle, cancel) = (options.idle_timeout, options.cancel.clone());
-    Ok(Connection { socket, traffic: Traffic::default(), limit, idle, cancel })
+    if raw {
+        times(stream.tcp())?;
+        return Ok(Connection(Carrier::Raw(Box::new(RawConnection::new(stream, patience)))));
+    }
+    let target = format!("{}://{host}:{port}{}", if secure { "wss" } else { "ws" }, path.unwrap_or("/ws"));
+    let socket = WebSocketConnection::open(
+        &target,
+        &format!("{name}:{port}"),
+        stream,
+        patience,
+        options.connect_timeout,
+    )?;
+    times(socket.tcp())?;
+    Ok(Connection(Carrier::WebSocket(Box::new(socket))))
 }
 
 fn dial(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, TransportError> {
@@ -170,105 +231,36 @@ fn tls_error(e: &std::io::Error) -> TransportError {
     ))
 }
 
-fn upgrade_error(address: &str, e: tungstenite::Error) -> Error {
-    match e {
-        tungstenite::Error::Http(response) if response.status() == 503 => {
-            let message = "the server is full or stopping; try again later".to_owned();
-            ProtocolError::Peer { code: code::BUSY, message }.into()
-        }
-        tungstenite::Error::Http(response) => {
-            let detail =
-                format!("the server answers with HTTP status {}; is it a Hushnet server?", response.status());
-            TransportError::Connect { address: address.to_owned(), detail }.into()
-        }
-        other => TransportError::Connect { address: address.to_owned(), detail: other.to_string() }.into(),
-    }
-}
-
 impl Connection {
-    fn failure(&self, e: tungstenite::Error) -> Error {
-        match e {
-            tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => {
-                TransportError::Closed.into()
-            }
-            tungstenite::Error::Capacity(CapacityError::MessageTooLong { size, max_size }) => {
-                ProtocolError::Oversize { got: size as u64, limit: max_size as u64 }.into()
-            }
-            tungstenite::Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => {
-                TransportError::Closed.into()
-            }
-            tungstenite::Error::Protocol(_) => ProtocolError::NotAFrame("not WebSocket data").into(),
-            tungstenite::Error::Io(e) => match e.kind() {
-                ErrorKind::ConnectionReset
-                | ErrorKind::BrokenPipe
-                | ErrorKind::UnexpectedEof
-                | ErrorKind::ConnectionAborted => TransportError::Closed.into(),
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    TransportError::Timeout { seconds: self.idle.as_secs() }.into()
-                }
-                _ => TransportError::Io(e.to_string()).into(),
-            },
-            other => TransportError::Io(other.to_string()).into(),
+    fn channel(&self) -> &dyn Channel {
+        match &self.0 {
+            Carrier::WebSocket(c) => c.as_ref(),
+            Carrier::Raw(c) => c.as_ref(),
+        }
+    }
+
+    fn channel_mut(&mut self) -> &mut dyn Channel {
+        match &mut self.0 {
+            Carrier::WebSocket(c) => c.as_mut(),
+            Carrier::Raw(c) => c.as_mut(),
         }
     }
 }
 
 impl Channel for Connection {
     fn send(&mut self, frame: Frame) -> Result<(), TransportError> {
-        self.traffic.sent += frame.bytes().len() as u64;
-        match self.socket.send(Message::Binary(frame.bytes().clone())) {
-            Ok(()) => Ok(()),
-            Err(e) => match self.failure(e) {
-                Error::Transport(e) => Err(e),
-                other => Err(TransportError::Io(other.to_string())),
-            },
-        }
+        self.channel_mut().send(frame)
     }
 
     fn recv(&mut self) -> Result<Frame, Error> {
-        let start = Instant::now();
-        loop {
-            match self.socket.read() {
-                Ok(Message::Binary(bytes)) => {
-                    let bytes: Bytes = bytes;
-                    self.traffic.received += bytes.len() as u64;
-                    check_limit(bytes.len(), self.limit)?;
-                    return Ok(Frame::parse(bytes)?);
-                }
-                Ok(Message::Text(_)) => return Err(ProtocolError::NotAFrame("a text message").into()),
-                Ok(Message::Close(_)) => return Err(TransportError::Closed.into()),
-                Ok(_) => {}
-                Err(tungstenite::Error::Io(e))
-                    if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
-                {
-                    if self.cancel.load(Ordering::Relaxed) {
-                        return Err(Error::Cancelled);
-                    }
-                    if start.elapsed() > self.idle {
-                        return Err(TransportError::Timeout { seconds: self.idle.as_secs() }.into());
-                    }
-                }
-                Err(e) => return Err(self.failure(e)),
-            }
-        }
+        self.channel_mut().recv()
     }
 
     fn traffic(&self) -> Traffic {
-        self.traffic
+        self.channel().traffic()
     }
 
     fn set_limit(&mut self, bytes: usize) {
-        self.limit = bytes;
-        self.socket.set_config(|c| {
-            c.max_message_size = Some(bytes);
-            c.max_frame_size = Some(bytes);
-        });
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        // The peer may be gone; there is nobody to tell.
-        let _ = self.socket.close(None).and_then(|()| self.socket.flush());
+        self.channel_mut().set_limit(bytes);
     }
 }

@@ -1,24 +1,24 @@
-//! The server: `/ws`, `/healthz` and `/metrics` on one port.
+//! The server: bare frames, `/ws`, `/healthz` and `/metrics` on one port.
 
-use super::bridge::{self, Bridge, Phase, Queue};
+use super::bridge::{self, Bridge, Phase, Queue, Sink, Source};
 use super::metrics::{Metrics, Stats};
+use super::raw_server::{self, Door};
 use super::record::{self, Recording};
-use super::tls;
+use super::{tls, websocket_server};
 use crate::channel::{Channel, Traffic};
 use crate::client_aided::{ServerPlan, SessionEvent, KEPT_BYTES};
-use crate::error::{Error, TransportError};
+use crate::error::{code, Error, TransportError};
 use crate::non_interactive::{NonInteractiveModel, NonInteractiveServerTrace, NonInteractiveSession};
 use crate::plan::{Limits, Plan};
 use crate::trace::ServerTrace;
 use crate::two_party::{frames, TwoPartyModel, TwoPartySession, TwoPartyTrace};
+use crate::wire::{Failure, FrameBuilder, Kind};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::State;
 use axum::http::{header, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::Router;
-use axum_server::accept::NoDelayAcceptor;
-use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use axum_server::Handle;
 use hyper_util::rt::TokioTimer;
 use std::fs::File;
@@ -28,7 +28,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{watch, OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
 
 /// PEM files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +81,7 @@ pub struct ServerOptions {
     pub host: String,
     /// Port; 0: any free one.
     pub port: u16,
-    /// TLS, or plain WebSocket.
+    /// TLS, or plain TCP.
     pub tls: Option<TlsFiles>,
     /// What is granted.
     pub limits: ServerLimits,
@@ -179,7 +181,7 @@ impl Served {
     }
 }
 
-struct Shared {
+pub(super) struct Shared {
     plan: Served,
     metrics: Metrics,
     slots: Arc<Semaphore>,
@@ -318,7 +320,7 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, TransportError> {
 fn session_bytes(plan: &Plan) -> u64 {
     let (mut largest, mut all, mut frames) = (0, 0_u64, 0);
     for s in plan.stages().iter().filter_map(crate::plan::Stage::linear) {
-        let parts = if s.mask == crate::plan::MaskMode::Fresh { 2 } else { 1 };
+        let parts = if s.mask == crate::plan::MaskMode::Shared { 1 } else { 2 };
         let row = s.geometry.input_rows().1 as u64 * 8 * (s.params.ring_degree() as u64 + 136);
         let window = s.tiling().map_or(0, |t| t.window_rows() as u64).saturating_mul(row * parts);
         largest = window.max(largest);
@@ -352,29 +354,12 @@ async fn serve(
         .route("/ws", get(upgrade))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/metrics", get(metrics))
-        .with_state(shared);
+        .with_state(shared.clone());
     let io = |e: std::io::Error| TransportError::Io(e.to_string());
-    let server = axum_server::from_tcp(listener).map_err(io)?.handle(handle);
-    macro_rules! run {
-        ($server:expr) => {{
-            let mut server = $server;
-            server
-                .http_builder()
-                .http1()
-                .timer(TokioTimer::new())
-                .header_read_timeout(limits.handshake_timeout);
-            server.serve(app.into_make_service()).await.map_err(io)
-        }};
-    }
-    match config {
-        None => run!(server.acceptor(NoDelayAcceptor::new())),
-        Some(config) => {
-            let tls = RustlsAcceptor::new(RustlsConfig::from_config(config))
-                .handshake_timeout(limits.handshake_timeout)
-                .acceptor(NoDelayAcceptor::new());
-            run!(server.acceptor(tls))
-        }
-    }
+    let door = Door { shared, tls: config.map(TlsAcceptor::from), handshake: limits.handshake_timeout };
+    let mut server = axum_server::from_tcp(listener).map_err(io)?.handle(handle).acceptor(door);
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.handshake_timeout);
+    server.serve(app.into_make_service()).await.map_err(io)
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
@@ -382,16 +367,50 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 }
 
 async fn upgrade(State(shared): State<Arc<Shared>>, socket: WebSocketUpgrade) -> Response {
-    let Ok(slot) = shared.slots.clone().try_acquire_owned() else {
-        shared.metrics.refused.fetch_add(1, Ordering::Relaxed);
+    let Some(slot) = shared.slot() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "full\n").into_response();
     };
-    let (limit, queue) = (shared.plan.largest_frame(), shared.plan.queue());
+    let limit = shared.plan.largest_frame();
     socket.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
-        let (phase, limits) = (shared.phase.subscribe(), shared.limits);
-        let times = (limits.handshake_timeout, limits.idle_timeout);
-        bridge::run(socket, phase, times, queue, move |bridge| session(&shared, bridge, slot)).await;
+        shared.pump(websocket_server::halves(socket), slot).await;
     })
+}
+
+/// Serves one connection of bare frames to its end.
+pub(super) async fn serve_raw<R, W>(shared: &Arc<Shared>, read: R, write: W)
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let (source, mut sink) = raw_server::halves(read, write, shared.plan.largest_frame());
+    match shared.slot() {
+        Some(slot) => shared.pump((source, sink), slot).await,
+        None => {
+            let message = "the server is full or stopping; try again later".to_owned();
+            let failure = Failure { code: code::BUSY, message };
+            if let Ok(frame) = FrameBuilder::message(Kind::Error, &failure) {
+                bridge::refuse(source, &mut sink, frame.into_bytes()).await;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Room for a session, if there is any.
+    fn slot(&self) -> Option<OwnedSemaphorePermit> {
+        let slot = self.slots.clone().try_acquire_owned().ok();
+        if slot.is_none() {
+            self.metrics.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        slot
+    }
+
+    /// One session over a carrier.
+    async fn pump(self: &Arc<Self>, carrier: (impl Source, impl Sink), slot: OwnedSemaphorePermit) {
+        let (shared, phase, queue) = (self.clone(), self.phase.subscribe(), self.plan.queue());
+        let times = (self.limits.handshake_timeout, self.limits.idle_timeout);
+        bridge::run(carrier, phase, times, queue, move |bridge| session(&shared, bridge, slot)).await;
+    }
 }
 
 fn open_record(path: &std::path::Path) -> Result<File, TransportError> {
@@ -412,7 +431,9 @@ fn session(shared: &Arc<Shared>, bridge: Bridge, slot: OwnedSemaphorePermit) {
     };
     metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
     metrics.sent.fetch_add(traffic.sent, Ordering::Relaxed);
-    metrics.active.fetch_sub(1, Ordering::Relaxed);
+    // Whoever sees that nothing is active finds room.
+    drop(slot);
+    metrics.active.fetch_sub(1, Ordering::Release);
     match result {
         Ok(trace) => {
             tracing::info!(session = number, blocks = trace.blocks, images = trace.images, "session ends");
@@ -425,7 +446,6 @@ fn session(shared: &Arc<Shared>, bridge: Bridge, slot: OwnedSemaphorePermit) {
             tracing::warn!(session = number, error = %e, "session ends in an error");
         }
     }
-    drop(slot);
 }
 
 fn client_aided(

@@ -9,6 +9,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, S
 use std::path::Path;
 use std::sync::Arc;
 
+/// ALPN name of bare frames; everything else on the port is HTTP.
+pub(super) const RAW_PROTOCOL: &[u8] = b"hushnet/1";
+
 fn fail(what: &str, e: impl std::fmt::Display) -> TransportError {
     TransportError::Tls(format!("{what}: {e}"))
 }
@@ -37,22 +40,31 @@ pub(super) fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>
         .with_safe_default_protocol_versions()
         .and_then(|b| b.with_no_client_auth().with_single_cert(chain, key))
         .map_err(|e| fail("server certificate", e))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![RAW_PROTOCOL.to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-/// A client's configuration: the system's roots, a given CA file, or no verification at all.
-pub(super) fn client(ca: Option<&Path>, insecure: bool) -> Result<Arc<ClientConfig>, TransportError> {
+/// A client's configuration: the system's roots, a given CA file, or no verification at all; `protocol` is asked for by ALPN.
+pub(super) fn client(
+    ca: Option<&Path>,
+    insecure: bool,
+    protocol: Option<&[u8]>,
+) -> Result<Arc<ClientConfig>, TransportError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|e| fail("protocol versions", e))?;
-    if insecure {
+    let mut config = if insecure {
         tracing::warn!("the server's certificate is not verified");
         let verifier = Arc::new(NoVerification(provider()));
-        return Ok(Arc::new(
-            builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth(),
-        ));
-    }
+        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+    } else {
+        builder.with_root_certificates(roots(ca)?).with_no_client_auth()
+    };
+    config.alpn_protocols.extend(protocol.map(<[u8]>::to_vec));
+    Ok(Arc::new(config))
+}
+
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, TransportError> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
@@ -68,7 +80,7 @@ pub(super) fn client(ca: Option<&Path>, insecure: bool) -> Result<Arc<ClientConf
             }
         }
     }
-    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+    Ok(roots)
 }
 
 /// Accepts every certificate (but checks that the server owns it): for tests against self-signed servers.

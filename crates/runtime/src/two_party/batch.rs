@@ -32,7 +32,13 @@ pub(super) struct Job<'a> {
 
 /// Images that run through a plan with batch stages together by default: a block, or what a session may hold.
 pub(super) fn group(plan: &TwoPartyPlan) -> usize {
-    super::server::largest_group(plan).min(plan.ring_degree())
+    largest_batch(plan.ring_degree(), plan.peak_elements())
+}
+
+/// [`group`] of a plan of so many shared elements of an image at once.
+#[must_use]
+pub fn largest_batch(ring_degree: usize, peak_elements: usize) -> usize {
+    super::server::largest_group(peak_elements).min(ring_degree)
 }
 
 /// First image and number of images of every block of a group.

@@ -1,6 +1,7 @@
 //! The client: owns the inputs and the secret key, holds one share of everything between.
 
 use super::batch;
+use super::coefficients;
 use super::cost::{self, Account, Layers};
 use super::handshake;
 use super::layer_error;
@@ -53,6 +54,7 @@ pub struct TwoPartyClient {
     layers: Layers,
     key: PackedClient,
     batch: Option<ShareKey>,
+    coefficients: coefficients::ClientState,
     account: Account,
     kind: OtKind,
     setup: Phase,
@@ -102,10 +104,12 @@ impl TwoPartyClient {
         let public = key.public_key(&seed, &mut prg)?;
         handshake::send_key(session.channel(), &seed, &public)?;
         let batch = layers.batch.send_key(session.channel(), &mut prg)?;
+        let coefficients = layers.coefficients.open(session.channel(), &options.compute, &mut prg)?;
         let mut account = Account::new(plan.ring_degree(), kind);
         let mut setup = Phase::default();
         gauge.stop(session.stats(), account.setup(&layers), &mut setup);
-        Ok(Self { session: Some(session), waited, plan, options, layers, key, batch, account, kind, setup })
+        let session = Some(session);
+        Ok(Self { session, waited, plan, options, layers, key, batch, coefficients, account, kind, setup })
     }
 
     /// The server's plan.
@@ -173,7 +177,10 @@ impl TwoPartyClient {
         progress: &mut OnProgress<'_>,
     ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
         let tiles = |i: usize| {
-            self.layers.linear[i].as_ref().map_or_else(|| self.layers.batch.tiles(i), CheetahClient::tiles)
+            self.layers.linear[i].as_ref().map_or_else(
+                || self.layers.batch.tiles(i) + self.layers.coefficients.tiles(i),
+                CheetahClient::tiles,
+            )
         };
         let mut trace =
             TwoPartyTrace::new(plan, Party::One, self.kind, self.options.compute.threads(), tiles);
@@ -260,6 +267,12 @@ impl TwoPartyClient {
                 let (share, seeds) = (work.shares.get(input)?, &work.seeds);
                 let job = batch::Job { index, share, seeds, compute: &self.options.compute };
                 let own = self.layers.batch.ask(session.channel(), key, &job)?;
+                work.shares.put(output, own);
+            }
+            (Kind::Linear(l), Some(&input), Some(output)) if l.method != Method::Cheetah => {
+                let (share, seeds) = (work.shares.get(input)?, &work.seeds);
+                let job = coefficients::Job { index, share, seeds, compute: &self.options.compute };
+                let own = self.layers.coefficients.ask(session.channel(), &self.coefficients, &job)?;
                 work.shares.put(output, own);
             }
             (Kind::Linear(_), Some(&input), Some(output)) => {

@@ -1,13 +1,14 @@
 //! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
 
 use super::batch;
+use super::coefficients;
 use super::handshake::{begin_len, key_len, HELLO};
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::of_images;
 use super::spec::Reveal;
 use crate::error::Error;
 use hushnet_layers::cheetah::CheetahClient;
-use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, Rounding};
+use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, Rounding, SilentSize};
 use hushnet_rlwe::packed::PackedContext;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ pub struct Layers {
     pub(super) context: PackedContext,
     pub(super) linear: Vec<Option<CheetahClient>>,
     pub(super) batch: batch::Layers,
+    pub(super) coefficients: coefficients::Layers,
 }
 
 impl Layers {
@@ -35,7 +37,8 @@ impl Layers {
             _ => Ok(None),
         };
         let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
-        Ok(Self { context, linear, batch: batch::Layers::new(plan)? })
+        let (batch, coefficients) = (batch::Layers::new(plan)?, coefficients::Layers::new(plan)?);
+        Ok(Self { context, linear, batch, coefficients })
     }
 }
 
@@ -112,14 +115,16 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     Prediction { setup, stages, total, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
-/// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others.
+/// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others. For
+/// plans with batch stages the silent one with the small table, whose processor time counts more than some per cent of bytes.
 #[must_use]
 pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
     let bytes = |kind: &OtKind| {
         let p = predict(plan, layers, *kind, images);
         p.setup.bytes() + p.total.bytes()
     };
-    [OtKind::SILENT, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(OtKind::SILENT)
+    let silent = if plan.has_batch() { OtKind::Silent(SilentSize::Small) } else { OtKind::SILENT };
+    [silent, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(silent)
 }
 
 /// A running session's prediction.
@@ -140,11 +145,15 @@ impl Account {
     }
 
     pub(super) fn setup(&mut self, layers: &Layers) -> Traffic {
-        let key = (key_len(self.degree) + layers.batch.key_len()) as u64;
+        let key = key_len(self.degree) + layers.batch.key_len() + layers.coefficients.keys_len();
+        let setup = layers.coefficients.setup_len() as u64;
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
-            m.message(Party::One, key);
+            m.message(Party::One, key as u64);
+            if setup > 0 {
+                m.message(Party::Zero, setup);
+            }
         })
     }
 
@@ -165,8 +174,9 @@ impl Account {
         let n = elements * images;
         self.count(|m| match &stage.kind {
             Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
+            Kind::Linear(l) if l.method != Method::Cheetah => layers.coefficients.cost(m, index, images),
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
-            Kind::Relu => mpc::relu_cost(m, n, ring),
+            Kind::Relu { narrow } => mpc::relu_within_cost(m, n, ring, *narrow),
             Kind::LeakyRelu { slope, range } => {
                 mpc::leaky_relu_cost(m, n, ring, *slope, *range, Rounding::Faithful)
             }

@@ -9,6 +9,7 @@ mod check;
 mod check_header;
 mod check_local;
 pub mod client;
+mod coefficients;
 pub mod cost;
 mod flow;
 pub(crate) mod frames;
@@ -22,6 +23,7 @@ mod shares;
 pub mod spec;
 mod trace;
 
+pub use batch::largest_batch;
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Layers, Prediction};
 pub use frames::connect;

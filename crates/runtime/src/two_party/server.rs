@@ -1,6 +1,7 @@
 //! The server: owns the weights, holds one share of everything between; sees shapes only. No secret key type is known here.
 
 use super::batch;
+use super::coefficients;
 use super::cost::{Account, Layers};
 use super::handshake;
 use super::meter::{Metered, Waited};
@@ -36,6 +37,7 @@ pub struct TwoPartyModel {
     layers: Layers,
     linear: Vec<Option<CheetahLinear>>,
     batch: Vec<Option<BatchShareLinear>>,
+    coefficients: Vec<Option<coefficients::Prepared>>,
     public: Vec<u8>,
     digest: [u8; 32],
     compute: Compute,
@@ -45,6 +47,7 @@ pub struct TwoPartyModel {
 struct Keys {
     packed: PackedServer,
     batch: Option<ShareServer>,
+    coefficients: coefficients::ServerState,
 }
 
 /// What a session reports as it goes.
@@ -105,11 +108,13 @@ impl TwoPartyModel {
             .run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
         let public = plan.public_part()?;
         let batch = compute.run(|| layers.batch.prepare(plan))?;
+        let coefficients = compute.run(|| layers.coefficients.prepare(plan, weight_bytes))?;
         Ok(Self {
             plan: plan.clone(),
             layers,
             linear,
             batch,
+            coefficients,
             public,
             digest: handshake::plan_digest(plan)?,
             compute,
@@ -132,13 +137,15 @@ impl TwoPartyModel {
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         let packed: usize = self.linear.iter().flatten().map(CheetahLinear::weight_bytes).sum();
-        packed + self.batch.iter().flatten().map(BatchShareLinear::weight_bytes).sum::<usize>()
+        let others: usize =
+            self.coefficients.iter().flatten().map(coefficients::Prepared::weight_bytes).sum();
+        packed + others + self.batch.iter().flatten().map(BatchShareLinear::weight_bytes).sum::<usize>()
     }
 
     /// Tiles of every linear stage, with the bytes of a request.
     pub(super) fn requests(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let packed = self.layers.linear.iter().flatten().map(|l| (l.tiles(), l.request_len()));
-        packed.chain(self.layers.batch.requests())
+        packed.chain(self.layers.batch.requests()).chain(self.layers.coefficients.requests())
     }
 
     /// Bytes that one session may hold beside the weights: shares and protocols of the largest group, and what waits to be read.
@@ -163,7 +170,7 @@ impl TwoPartyModel {
     /// Most images that a client may run through the stages together.
     #[must_use]
     pub fn largest_group(&self) -> usize {
-        largest_group(&self.plan)
+        largest_group(self.plan.peak_elements())
     }
 
     /// Sends the public plan, then serves a session: for channels that carry nothing else.
@@ -192,7 +199,10 @@ impl TwoPartyModel {
         let gauge = Gauge::start(Party::Zero, &waited, channel.stats());
         let kind = handshake::recv_hello(&mut channel, &self.digest)?;
         let tiles = |i: usize| {
-            self.linear[i].as_ref().map_or_else(|| self.layers.batch.tiles(i), |l| l.packing().tiles())
+            self.linear[i].as_ref().map_or_else(
+                || self.layers.batch.tiles(i) + self.layers.coefficients.tiles(i),
+                |l| l.packing().tiles(),
+            )
         };
         let mut trace = TwoPartyTrace::new(&self.plan, Party::Zero, kind, self.compute.threads(), tiles);
         let mut session = Session::new(Box::new(channel), Party::Zero, kind)?;
@@ -200,7 +210,9 @@ impl TwoPartyModel {
         let (seed, key) = handshake::recv_key(session.channel(), &self.layers.context)?;
         let server = PackedServer::new(&self.layers.context, &seed, &key).map_err(|e| peer_words(&e))?;
         let batch = self.layers.batch.recv_key(session.channel())?;
-        let keys = Keys { packed: server, batch };
+        let coefficients =
+            self.layers.coefficients.serve(session.channel(), &self.compute, &self.coefficients)?;
+        let keys = Keys { packed: server, batch, coefficients };
         let mut account = Account::new(self.plan.ring_degree(), kind);
         gauge.stop(session.stats(), account.setup(&self.layers), &mut trace.setup);
         loop {
@@ -270,6 +282,15 @@ impl TwoPartyModel {
                 let own = batch::answer(session.channel(), layer, key, &job)?;
                 shares.put(output, own);
             }
+            (Kind::Linear(l), Some(&input), Some(output)) if l.method != Method::Cheetah => {
+                let missing = || Error::Internal("a linear stage was not prepared".into());
+                let layer = self.coefficients[index].as_ref().ok_or_else(missing)?;
+                let job =
+                    coefficients::Job { index, share: shares.get(input)?, seeds, compute: &self.compute };
+                let places = &self.layers.coefficients;
+                let own = places.answer(session.channel(), layer, &keys.coefficients, &job)?;
+                shares.put(output, own);
+            }
             (Kind::Linear(_), Some(&input), Some(output)) => {
                 let own = self.linear(
                     session,
@@ -329,9 +350,9 @@ impl TwoPartyModel {
     }
 }
 
-/// Most images of a plan that one session may hold.
-pub(super) fn largest_group(plan: &TwoPartyPlan) -> usize {
-    let bytes = plan.peak_elements().max(1).saturating_mul(BYTES_PER_ELEMENT);
+/// Most images that one session may hold, when so many shared elements of an image are alive at once.
+pub(super) fn largest_group(peak_elements: usize) -> usize {
+    let bytes = peak_elements.max(1).saturating_mul(BYTES_PER_ELEMENT);
     (SESSION_BYTES / bytes).clamp(1, super::client::MAX_GROUP)
 }
 

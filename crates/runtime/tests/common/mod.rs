@@ -158,7 +158,7 @@ impl Builder {
         self.stages.push(json!({
             "kind": "linear", "name": name, "method": "batch", "input": input, "output": output, "geometry": geometry,
             "weights": format!("{name}.w"), "bias": format!("{name}.b"), "modulus_bits": p.modulus_bits(),
-            "delta_bits": p.delta_bits(), "drop_bits": p.drop_bits(), "mask": o.mask, "tiles": tiles,
+            "delta_bits": p.delta_bits(), "drop_bits": p.drop_bits(), "mask_drop_bits": p.mask_drop_bits(), "mask": o.mask, "tiles": tiles,
             "predicted": {"noise_bits": 14.5},
         }));
         output

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...graph import Graph, Op
 from ...plan import VERSION, Plan, PlanError, RangeError
+from ...reference.methods import METHODS
 from ..check import check_graph
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..rewrite import _prune
@@ -16,6 +17,7 @@ from . import cost
 from .client import Writer
 from .errors import Propagation
 from .fixed import Request, Weights
+from .methods import Chooser, largest_pair
 from .opened import Tail, carry, strip_for_argmax
 from .regions import Regions, split
 from .search import RING_DEGREES, Search
@@ -40,6 +42,9 @@ class Options:
         ring_degree: 2048 or 4096; None for the smallest that holds.
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
+        batch: images that come at once: with several, layers for which that is cheaper work on all of them in one ciphertext.
+        method: of all linear layers, "cheetah", "rotation-free", "convfhe" or "batch"; None for the cheapest of each.
+        queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers are divided by.
         unit_costs: path of a JSON file with unit costs.
         producer: what the plan says it was made by.
     """
@@ -51,6 +56,9 @@ class Options:
     ring_degree: int | None = None
     output_bits: int = 16
     max_memory: int = 8 * GIB
+    batch: int = 1
+    method: str | None = None
+    queries: int = 1
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
 
@@ -114,6 +122,12 @@ def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
         raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
     if settings.ring_bits is not None and not 8 <= settings.ring_bits <= 40:
         raise PlanError(f"ring_bits is {settings.ring_bits}; give 8 to 40 or None")
+    if not isinstance(settings.batch, int) or settings.batch < 1:
+        raise PlanError(f"batch is {settings.batch!r}; give a positive number of images")
+    if settings.method not in (None, *METHODS):
+        raise PlanError(f"method is {settings.method!r}; choose one of {', '.join(METHODS)} or None")
+    if not isinstance(settings.queries, int) or settings.queries < 1:
+        raise PlanError(f"queries is {settings.queries!r}; give a positive number")
     if not 1.0 <= settings.margin <= 1e6:
         raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
 
@@ -135,6 +149,8 @@ class _Planner:
         self.steps: list[Step] = to_steps(graph, regions)
         self.weights = Weights(weight_bits)
         self.unit = cost.unit_costs(settings.unit_costs)
+        peak = largest_pair(self.steps, {t: graph.shapes[t] for t in regions.entering})
+        self.chooser = Chooser(settings.batch, peak, self.unit, settings.network, settings.max_memory // 4, settings.method, settings.queries)
 
     def plan(self, ranges: Ranges) -> tuple[Plan, dict[str, str]]:
         """A plan for the ranges, and the graph tensor of every shared tensor's name."""
@@ -150,7 +166,7 @@ class _Planner:
             activation_bits=self.activation_bits,
             output_bits=self.settings.output_bits,
         )
-        chosen = Search(self.steps, request, shapes, self.weights).run(self.settings.ring_bits, self.settings.ring_degree)
+        chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(self.settings.ring_bits, self.settings.ring_degree)
         writer = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs)
         document: dict[str, Any] = {
             "version": VERSION,
@@ -162,10 +178,17 @@ class _Planner:
             "reveal": self.settings.reveal,
             **writer.run(),
             "predicted": {},
-            "notes": self.notes(ranges),
+            "notes": self.notes(ranges) + self.lighter(chosen.fixed.fewer),
         }
         weight_bytes = sum(w.nbytes for w in chosen.fixed.weights.values())
-        document["predicted"] = cost.predicted(document, weight_bytes, self.unit, self.settings.network)
+        batched = [s["name"] for s in document["stages"] if s["kind"] == "linear" and s["method"] == "batch"]
+        images = self.chooser.images(chosen.ring_degree) if batched else 1
+        document["predicted"] = cost.predicted(document, weight_bytes, self.unit, self.settings.network, images)
+        if batched:
+            document["notes"].append(
+                f"Layers {', '.join(batched)} work on up to {chosen.ring_degree} images in one ciphertext: figures are for {images} images together, "
+                "and fewer cost more each."
+            )
         self.check_memory(document)
         doubts = Propagation(chosen.fixed, chosen.ring_degree, ranges).run()
         if self.settings.reveal == "output":
@@ -174,6 +197,15 @@ class _Planner:
             errors = carry(doubts, self.outputs)
         document["predicted"]["output_errors"] = errors
         return Plan(document, dict(chosen.fixed.weights)), {t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors}
+
+    def lighter(self, fewer: dict[str, int]) -> list[str]:
+        """Says which layers have coarser weights."""
+        if not fewer:
+            return []
+        return [
+            f"{len(fewer)} layers have weights of fewer than {self.weight_bits} bits (at least {min(fewer.values())}: {min(fewer, key=lambda n: fewer[n])!r}), "
+            "so that they fit the ring together with fine activations."
+        ]
 
     def check_memory(self, document: dict[str, Any]) -> None:
         """Prepared weights beyond the limit are said; what cannot be done without is refused."""

@@ -1,4 +1,4 @@
-"""Predicted bytes, rounds, seconds and memory of a two-party plan, for one image in a new session.
+"""Predicted bytes, rounds, seconds and memory of a two-party plan, for the images that run together first in a new session.
 
 Bytes and rounds are the executor's own prediction, exact; rounds are messages on the longest chain of dependent ones.
 Seconds are compute on one core a party (both parties' work one after the other), transfers and one-way delays.
@@ -15,6 +15,8 @@ from typing import Any
 
 from ... import _native
 from ...plan import SERVER_ONLY, PlanError
+from ...reference.methods import COEFFICIENTS
+from .methods import batch_seconds, coefficient_seconds, packed_seconds
 
 Document = dict[str, Any]
 Stage = dict[str, Any]
@@ -24,6 +26,8 @@ SHARE_BYTES = 8
 SILENT_PASS, OTHER_PASS = 1 << 20, 1 << 14
 VALUE_BYTES = 150
 EXTENSION_BYTES = 24 << 20
+# what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
+WEIGHT_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,9 @@ def _small(bound: int, ring_bits: int) -> bool:
 
 @dataclass(frozen=True)
 class Account:
-    """Costs of all stages, of the session's set-up, and of one image in all, with one OT extension."""
+    """Costs of all stages, of the session's set-up, and in all, of ``images`` images together, with one OT extension."""
 
+    images: int
     extension: str
     setup: Traffic
     stages: list[StageCost]
@@ -105,8 +110,8 @@ class Account:
     peak_elements: int
 
 
-def account(document: Document, unit: dict[str, Any]) -> Account:
-    """Costs with the OT extension that the run time will choose.
+def account(document: Document, unit: dict[str, Any], images: int = 1) -> Account:
+    """Costs of so many images together with the OT extension that the run time will choose.
 
     Raises:
         PlanError: the run time refuses the plan.
@@ -114,34 +119,41 @@ def account(document: Document, unit: dict[str, Any]) -> Account:
     degree, ring = document["params"]["ring_degree"], document["params"]["ring_bits"]
     public = [{k: v for k, v in s.items() if k not in SERVER_ONLY} for s in document["stages"]]
     try:
-        told = json.loads(_native.two_party_cost(json.dumps({**document, "stages": public}), 1))
+        told = json.loads(_native.two_party_cost(json.dumps({**document, "stages": public}), images))
     except ValueError as error:
         raise PlanError(f"the two-party run time refuses the plan: {error}") from None
     stages = []
     for stage, phase in zip(document["stages"], told["stages"]):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
-        if linear:
+        if linear and stage["method"] == "batch":
+            block = min(images, degree)
+            packing = _native.batch_share_layer_cost(json.dumps(stage["geometry"]), degree, ring, stage["weight_l2"], block)
+        elif linear and stage["method"] in COEFFICIENTS:
+            packing = _native.coefficient_layer_cost(stage["method"], json.dumps(stage["geometry"]), ring, stage["weight_l2"])
+        elif linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
-        compute = _compute(document, stage, packing, unit)
+        compute = _compute(document, stage, packing, unit, images) + traffic.rounds * unit["message"]
         stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
-    return Account(told["extension"], _traffic(told["setup"]), stages, _traffic(told["total"]), told["peak_elements"])
+    return Account(images, told["extension"], _traffic(told["setup"]), stages, _traffic(told["total"]), told["peak_elements"])
 
 
 def _traffic(phase: dict[str, int]) -> Traffic:
     return Traffic(phase["bytes_up"], phase["bytes_down"], phase["rounds"])
 
 
-def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: dict[str, Any]) -> float:
+def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: dict[str, Any], images: int) -> float:
     if stage["kind"] == "client":
         return 0.0
-    seconds = elements(document["tensors"][stage["out"]]) * unit["local_element"]
+    seconds = images * elements(document["tensors"][stage["out"]]) * unit["local_element"]
+    if packing and stage["method"] == "batch":
+        return seconds + -(-images // document["params"]["ring_degree"]) * batch_seconds(packing, unit)
+    if packing and stage["method"] in COEFFICIENTS:
+        return seconds + images * coefficient_seconds(stage["method"], packing, unit)
     if packing:
-        for figure, what in (("input_poly", "input_polys"), ("output_poly", "output_polys"), ("product", "products")):
-            seconds += unit[figure] * packing[what]
-        return seconds
+        return seconds + images * packed_seconds(packing, unit)
     compared, selected = _work(document, stage)
-    return seconds + compared * unit["compared_bit"] + selected * unit["selected_value"]
+    return seconds + images * (compared * unit["compared_bit"] + selected * unit["selected_value"])
 
 
 def _work(document: Document, stage: Stage) -> tuple[int, int]:
@@ -162,7 +174,9 @@ def _work(document: Document, stage: Stage) -> tuple[int, int]:
         known = stage["sign"] == "non-negative" or _small(source["bound"], ring)
         return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), n
     times = 2 if kind == "clip" else 1
-    return n * ring * times, n * (times + (kind == "leaky_relu"))
+    # signs are compared in the narrowest ring that holds the values
+    bits = min(ring, (source["bound"] + (source["bound"] >> 8) + 2).bit_length() + 1) if kind == "relu" else ring
+    return n * bits * times, n * (times + (kind == "leaky_relu"))
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
@@ -171,36 +185,59 @@ def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
     return compute + traffic.rounds * network["round_trip_seconds"] / 2 + transfer
 
 
-def memory(document: Document, found: Account, weight_bytes: int) -> tuple[int, int]:
-    """Peak bytes of client and server: shares, one pass of a protocol, the OT extension, ciphertexts of one stage; prepared weights."""
+def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str, Any]) -> tuple[int, int]:
+    """Peak bytes of client and server: the process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one
+    stage; the server's weights, as they are and in evaluation form as far as they are kept."""
     degree = document["params"]["ring_degree"]
-    values = max((_work(document, s)[1] for s in document["stages"] if s["kind"] != "client"), default=0)
-    shares = SHARE_BYTES * found.peak_elements
+    values = found.images * max((_work(document, s)[1] for s in document["stages"] if s["kind"] != "client"), default=0)
+    shares = SHARE_BYTES * found.peak_elements * found.images
     work = min(values, SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS) * VALUE_BYTES + EXTENSION_BYTES
     layers = [s for s in found.stages if s.packing]
-    polys = max((2 * SHARE_BYTES * degree * (s.packing["input_polys"] + s.packing["output_polys"]) // s.packing["tiles"] for s in layers), default=0)
+    polys = max((_ciphertexts(s.packing, degree) for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)
-    return shares + work + wire + polys // 2, shares + work + wire + polys + weight_bytes + prepared(document, found)
+    base = int(unit["process_bytes"]) + shares + work + wire
+    return base + polys // 2, base + polys + weight_bytes + kept(document, found)
+
+
+def kept(document: Document, found: Account, room: int = WEIGHT_BYTES) -> int:
+    """Bytes of weights that a server keeps in evaluation form: layers of many tiles first, while they fit."""
+    bytes_of = SHARE_BYTES * document["params"]["ring_degree"]
+    layers = [(-s.packing["tiles"], index, bytes_of * s.packing["weight_polys"]) for index, s in enumerate(found.stages) if "weight_polys" in s.packing]
+    total = 0
+    for _, _, size in sorted(layers):
+        if total + size <= room:
+            total += size
+    return total
+
+
+def _ciphertexts(packing: dict[str, int], degree: int) -> int:
+    """Bytes of a stage's ciphertexts in work."""
+    if "window_bytes" in packing:
+        return packing["window_bytes"]
+    return 2 * SHARE_BYTES * degree * (packing["input_polys"] + packing["output_polys"]) // packing["tiles"]
 
 
 def prepared(document: Document, found: Account) -> int:
     """Bytes of the weights in evaluation form."""
-    polys = sum(s.packing["weight_polys"] for s in found.stages if s.packing)
-    return SHARE_BYTES * document["params"]["ring_degree"] * polys
+    degree = document["params"]["ring_degree"]
+    # rotation-free polynomials have two limbs
+    words = (s.packing.get("weight_polys", 0) * 2 * s.packing["ring_degree"] for s in found.stages if "ring_degree" in s.packing)
+    polys = sum(s.packing.get("weight_polys", 0) for s in found.stages if s.packing and "ring_degree" not in s.packing)
+    return SHARE_BYTES * (degree * polys + sum(words))
 
 
-def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], network: str) -> dict[str, Any]:
-    """The plan's ``predicted``, errors left out.
+def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], network: str, images: int = 1) -> dict[str, Any]:
+    """The plan's ``predicted``, errors left out: of ``images`` images that run together.
 
     Raises:
         PlanError: no such network.
     """
     chosen = link(network, unit)
-    found = account(document, unit)
+    found = account(document, unit, images)
     traffic, compute = found.total, sum(s.compute for s in found.stages)
-    client, server = memory(document, found, weight_bytes)
+    client, server = memory(document, found, weight_bytes, unit)
     return {
-        "batch": 1,
+        "batch": images,
         "network": network,
         "extension": found.extension,
         "seconds": seconds(traffic, compute, chosen),
@@ -214,5 +251,6 @@ def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], netwo
         "rounds": traffic.rounds,
         "client_peak_memory_bytes": client,
         "server_peak_memory_bytes": server,
-        "server_prepared_weight_bytes": prepared(document, found),
+        "server_prepared_weight_bytes": kept(document, found),
+        "server_all_prepared_weight_bytes": prepared(document, found),
     }

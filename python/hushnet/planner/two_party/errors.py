@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import _native
+from ...reference import methods
 from ...reference.linear import apply
 from ...reference.ops import OPS
 from ..ranges import Ranges
@@ -131,7 +131,7 @@ class Propagation:
         terms = exact[0].size
         square = self.ranges.square.get(layer.input)
         power = top * top / 3.0 if square is None else math.ldexp(square, 2 * source["frac_bits"]) / gain**2
-        fraction = _native.packed_stage_parameters(self.degree, self.fixed.ring_bits, stage["weight_l2"])[2]
+        fraction = methods.ciphertexts(stage["method"], self.degree, self.fixed.ring_bits, stage["weight_l2"]).unit_fraction
         absolute = _rows(magnitude) * (top + _peak_all(x.worst))
         rounding = FLOAT32_UNIT * (2 + terms) * absolute
         worst = _layer(geometry, magnitude, x.worst, shape) + _column(geometry, _rows(off) * top + bias_off + 1 + rounding)

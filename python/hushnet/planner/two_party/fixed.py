@@ -26,8 +26,7 @@ Array = np.ndarray
 OPENING_BITS = 6
 GAIN_BITS = 10
 SLOPE_BITS = 7
-# layers read activations of at most so many bits; the ring is not widened for more than ENOUGH of them
-MOST_ACTIVATION_BITS, ENOUGH_ACTIVATION_BITS = 14, 12
+MOST_ACTIVATION_BITS = 12
 EXTRA_UNITS = 2
 # layers with heavy weights get fewer bits, down to so many, rather than a narrower ring or coarse activations
 LEAST_WEIGHT_BITS = 6
@@ -103,6 +102,7 @@ class Fixed:
         gains, results: gain of what a linear stage reads, and units of its result by 2^-frac_bits.
         reach: largest real value by tensor.
         least_bits: fewest bits of a tensor that a layer reads.
+        fewer: bits of the weights of layers that have fewer than asked for, by name.
     """
 
     ring_bits: int
@@ -120,6 +120,7 @@ class Fixed:
     results: dict[str, float] = field(default_factory=dict)
     reach: dict[str, float] = field(default_factory=dict)
     least_bits: int = MOST_ACTIVATION_BITS
+    fewer: dict[str, int] = field(default_factory=dict)
 
 
 class Weights:
@@ -315,12 +316,14 @@ class Builder:
             while given is None and bits > 2:
                 fine = self.fraction(layers, version.gain, reach, bits)
                 tight = [n for n in layers if not self.holds(n, version.gain, reach, fine)]
-                if not tight:
-                    break
-                # what a layer's ring cannot hold is taken from the finer of weights and activations
-                heavy = [n for n in tight if bits <= ENOUGH_ACTIVATION_BITS and self.weights.of(n) > max(bits, LEAST_WEIGHT_BITS)]
+                # what a layer cannot hold (its sums, or its bias) is taken from the finer of weights and activations
+                most = fraction(reach, bits)
+                short = [n for n in layers if n in tight or self.fraction([n], version.gain, reach, bits) < most]
+                heavy = [n for n in short if self.weights.of(n) > max(bits - (most - fine), LEAST_WEIGHT_BITS)]
                 for layer in heavy:
                     self.weights.lower(layer)
+                if not tight and not heavy:
+                    break
                 if not heavy:
                     bits -= 1
             self.target[group] = self.fraction(layers, version.gain, reach, bits)
@@ -439,6 +442,8 @@ class Builder:
             weights=names["weight"], bias=names["bias"], weight_l2=0,
         )
         self.out.weights[names["weight"]], self.out.weights[names["bias"]] = weights.weight, bias
+        if self.weights.of(layer) < self.weights.bits:
+            self.out.fewer[stage] = self.weights.of(layer)
         self.out.layers[stage], self.out.gains[stage], self.out.results[stage] = layer, source.gain, 1.0 / gain
         self.keep(step.output, made)
 

@@ -1,19 +1,18 @@
-"""The ring width and the activation bits: the narrowest ring, within what the packed ciphertexts hold."""
+"""The ring width and the activation bits: the narrowest ring, within what the ciphertexts hold."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ... import _native
 from ...graph import Linear
 from ...plan import PlanError
+from ...reference import methods
 from ..ranges import plan_geometry
-from .fixed import ENOUGH_ACTIVATION_BITS, LEAST_WEIGHT_BITS, Builder, DoesNotFit, Fixed, Request, Weights
+from .fixed import LEAST_WEIGHT_BITS, MOST_ACTIVATION_BITS, Builder, DoesNotFit, Fixed, Request, Weights
 from .steps import Step
 
 RING_DEGREES = (2048, 4096)
@@ -42,25 +41,24 @@ class TooHeavy(Exception):
         self.layer = layer
 
 
-def norm(layer: Linear, weight: np.ndarray, ring_degree: int) -> float:
-    """Euclidean norm of the weights that meet in one answer, rounded up to a power of two.
+def norm(method: str, layer: Linear, weight: np.ndarray, ring_degree: int) -> float:
+    """Euclidean norm of the weights that the noise of one answer rests on, rounded up to a power of two.
 
     Raises:
         PlanError: the layer's receptive field does not fit a polynomial.
     """
-    flat = np.ascontiguousarray(weight.reshape(-1).astype(np.int16))
     try:
-        exact = _native.packed_weight_l2(json.dumps(plan_geometry(layer.geometry)), ring_degree, flat)
+        exact = methods.norm(method, plan_geometry(layer.geometry), ring_degree, weight)
     except ValueError as error:
         raise PlanError(f"layer {layer.name!r}: {error}; use a smaller kernel") from None
     return 2.0 ** math.ceil(math.log2(max(exact, 1.0)))
 
 
-def widest_ring(ring_degree: int, weight_l2: float) -> int:
-    """The widest ring of shares that a packed layer carries; 0 when none."""
+def widest_ring(method: str, ring_degree: int, weight_l2: float) -> int:
+    """The widest ring of shares that a layer's ciphertexts carry; 0 when none."""
     for bits in range(MOST_RING, 0, -1):
         try:
-            _native.packed_stage_parameters(ring_degree, bits, weight_l2)
+            methods.ciphertexts(method, ring_degree, bits, weight_l2)
         except ValueError:
             continue
         return bits
@@ -70,9 +68,16 @@ def widest_ring(ring_degree: int, weight_l2: float) -> int:
 class Search:
     """Attempts at ring widths for the steps of one network."""
 
-    def __init__(self, steps: list[Step], request: Request, entering: Mapping[str, tuple[int, ...]], weights: Weights) -> None:
+    def __init__(
+        self,
+        steps: list[Step],
+        request: Request,
+        entering: Mapping[str, tuple[int, ...]],
+        weights: Weights,
+        method: Callable[[Linear, int], str] = lambda layer, ring_degree: "cheetah",
+    ) -> None:
         self.steps, self.request, self.entering = steps, request, entering
-        self.weights = weights
+        self.weights, self.method = weights, method
         self.reach = self.build(UNLIMITED_RING, {}).reach
 
     def build(self, ring_bits: int, reach: Mapping[str, float] | None = None) -> Fixed:
@@ -134,7 +139,8 @@ class Search:
 
     def carried(self, layer: Linear, degree: int) -> int:
         """The widest ring that a layer carries at a gain of 1."""
-        return widest_ring(degree, norm(layer, self.weights(layer, 1.0).weight, degree))
+        method = self.method(layer, degree)
+        return widest_ring(method, degree, norm(method, layer, self.weights(layer, 1.0).weight, degree))
 
     def at_degree(self, most: int, ring_bits: int | None) -> tuple[Fixed | None, str]:
         blocking = ""
@@ -147,7 +153,7 @@ class Search:
             except DoesNotFit as error:
                 blocking = str(error)
                 continue
-            if self.request.activation_bits is not None or ring_bits is not None or fixed.least_bits >= ENOUGH_ACTIVATION_BITS:
+            if self.request.activation_bits is not None or ring_bits is not None or fixed.least_bits == MOST_ACTIVATION_BITS:
                 found.append(fixed)
                 break
             found.append(fixed)
@@ -168,11 +174,13 @@ class Search:
         stages = []
         for stage in fixed.stages:
             if stage["kind"] == "linear":
-                l2 = norm(fixed.layers[stage["name"]], fixed.weights[stage["weights"]], degree)
+                layer = fixed.layers[stage["name"]]
+                method = self.method(layer, degree)
+                l2 = norm(method, layer, fixed.weights[stage["weights"]], degree)
                 try:
-                    _native.packed_stage_parameters(degree, fixed.ring_bits, l2)
+                    methods.ciphertexts(method, degree, fixed.ring_bits, l2)
                 except ValueError as error:
                     raise TooHeavy(fixed.layers[stage["name"]], str(error)) from None
-                stage = {**stage, "weight_l2": l2}
+                stage = {**stage, "method": method, "weight_l2": l2}
             stages.append(stage)
         return replace(fixed, stages=stages)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ... import _native
 from ...graph import Shape
 from ...plan import SERVER_ONLY, VERSION, PlanError
+from ...reference import methods
 from ...reference.linear import geometry_shapes
 from ...reference.two_party import inputs_of, reach_of_linear, weight_norm
 from ..check import check_op, conv_problem
@@ -81,13 +81,13 @@ class TwoPartyValidator(_Validator):
         if type(ring) is not int or ring < LEAST_RING:
             raise PlanError(f"ring_bits is {ring!r}; at least {LEAST_RING} are needed")
         self.limit, self.degree, self.ring = (1 << (ring - 1)) - 1, p["ring_degree"], ring
-        self.parameters("the plan", 1.0)
+        self.parameters("the plan", 1.0, "cheetah")
         if not d["inputs"] or not d["outputs"]:
             raise PlanError("the plan has no inputs or no outputs")
 
-    def parameters(self, place: str, weight_l2: float) -> None:  # type: ignore[override]
+    def parameters(self, place: str, weight_l2: float, method: str) -> None:  # type: ignore[override]
         try:
-            _native.packed_stage_parameters(self.degree, self.ring, weight_l2)
+            methods.ciphertexts(method, self.degree, self.ring, weight_l2)
         except (ValueError, OverflowError) as error:
             raise PlanError(f"{place}: {error}") from None
 
@@ -175,8 +175,8 @@ class TwoPartyValidator(_Validator):
 
     def check_linear(self, place: str, stage: Stage, ins: list[dict[str, Any]], out: dict[str, Any]) -> None:
         geometry, source = stage["geometry"], ins[0]
-        if stage["method"] != "cheetah":
-            raise PlanError(f"{place}: method {stage['method']!r} is not of the packed engine")
+        if stage["method"] not in methods.METHODS:
+            raise PlanError(f"{place}: method {stage['method']!r} is not one of {', '.join(methods.METHODS)}")
         self.finer(place, source, out)
         given, result, shape = geometry_shapes(geometry)
         conv = geometry["type"] == "conv2d"
@@ -188,7 +188,7 @@ class TwoPartyValidator(_Validator):
         l2 = stage["weight_l2"]
         if not (math.isfinite(l2) and l2 > 0 and math.log2(l2).is_integer()):
             raise PlanError(f"{place}: weight_l2 {l2} is not a power of two")
-        self.parameters(place, l2)
+        self.parameters(place, l2, stage["method"])
         if any(key in stage for key in SERVER_ONLY):
             self.weighted(place, stage, shape, out)
 

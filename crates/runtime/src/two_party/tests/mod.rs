@@ -2,6 +2,8 @@
 
 mod batch;
 mod builder;
+mod coefficients;
+mod hostile;
 mod networks;
 mod oracle;
 mod plans;

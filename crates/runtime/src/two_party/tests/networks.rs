@@ -150,7 +150,7 @@ pub fn check_costs(plan: &TwoPartyPlan, run: &Run) {
     assert!((rounds..=rounds + 2).contains(&measured), "{measured} rounds, {rounds} predicted");
 }
 
-fn classifier(ring_bits: u32, seed: u64) -> Net {
+pub(super) fn classifier(ring_bits: u32, seed: u64) -> Net {
     let mut net = Net::new(ring_bits, seed);
     let x = net.input("image", &[3, 9, 7], 5, 31);
     let c = net.conv(x, 5, 3, 1, 1, 1, 5);

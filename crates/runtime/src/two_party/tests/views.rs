@@ -115,6 +115,119 @@ fn requests_and_masked_shares_are_uniform_whatever_the_input() {
     assert!(c.abs() < 6.0 / (shares[0].len() as f64).sqrt(), "{c}");
 }
 
+/// A network with every kind of message: ciphertexts both ways, comparisons, multiplexers, truncations, maxima.
+fn mixed_net(seed: u64, weights: i8) -> Net {
+    let mut net = Net::new(32, seed);
+    let x = net.input("image", &[4, 16, 16], 5, 31);
+    let c = net.conv(x, 8, 3, 1, 1, 1, 6);
+    let p = net.pool("max_pool", c, [2, 2], [2, 2], [0; 4]);
+    let r = net.relu(p);
+    let t = net.truncate(r, 6, "non-negative", false);
+    let d = net.conv(t, 8, 3, 1, 1, 1, 5);
+    let o = net.truncate(d, 5, "any", true);
+    net.open("out", o);
+    // The same public plan for all weights: bounds and norms that hold for the heaviest.
+    for (name, stage) in [("w2", 2), ("w6", 6)] {
+        if weights != 0 {
+            let (_, _, data) = net.files.get_mut(name).unwrap();
+            data.iter_mut().for_each(|b| *b = weights.cast_unsigned());
+        }
+        net.stages[stage]["weight_l2"] = 1024.0.into();
+    }
+    for (tensor, bound) in [(3, 50_000), (4, 50_000), (5, 50_000), (6, 1000), (7, 2_000_000), (8, 70_000)] {
+        net.tensors[tensor]["bound"] = bound.into();
+    }
+    net
+}
+
+/// What a party received in every stage.
+fn received<'a>(run: &'a Run, plan: &TwoPartyPlan, client: bool) -> Vec<&'a [u8]> {
+    let p = predict(plan, &Layers::new(plan).unwrap(), OtKind::Iknp, run.client.images);
+    let mut at = if client {
+        8 + plan.public_part().unwrap().len() + p.setup.bytes_down as usize
+    } else {
+        p.setup.bytes_up as usize + 4 + 32 * run.client.images
+    };
+    let mut parts = Vec::new();
+    for stage in &p.stages {
+        let bytes = if client { stage.bytes_down } else { stage.bytes_up } as usize;
+        parts.push(&run.heard[usize::from(client)].0[at..at + bytes]);
+        at += bytes;
+    }
+    parts
+}
+
+/// Everything that either party receives in any stage passes the chi-square test of bytes, whatever inputs and weights are; no share
+/// follows the value that it is a share of, and views of runs with different secrets agree as often as chance has it.
+#[test]
+fn whole_views_are_uniform_and_follow_no_secret() {
+    let mut views: Vec<[Vec<u8>; 2]> = Vec::new();
+    let mut public = None;
+    // (weights, input): all else is the same
+    for (weights, value) in [(0, 0.9), (15, 0.9), (-15, 0.9), (0, 0.0), (0, -0.9)] {
+        let net = mixed_net(23, weights);
+        let plan = plan_of(&net).unwrap();
+        let told = plan.public_json().unwrap();
+        assert!(*public.get_or_insert_with(|| told.clone()) == told, "the public plans differ");
+        let result = run(&plan, &[vec![value; 4 * 4 * 16 * 16]], 4, options()).unwrap();
+        let mut both = [Vec::new(), Vec::new()];
+        for client in [false, true] {
+            for (stage, bytes) in plan.stages().iter().zip(received(&result, &plan, client)) {
+                both[usize::from(client)].extend_from_slice(bytes);
+                if bytes.len() >= 4096 {
+                    let d = deviation(bytes);
+                    assert!(d.abs() < 6.0, "{} received by the client: {client}: {d}", stage.name);
+                }
+            }
+        }
+        let ring = plan.ring();
+        for (stage, tensor) in plan.stages().iter().filter_map(|s| s.output.map(|t| (s, t))) {
+            let find = |party: usize| result.shares[party].iter().find(|(t, _)| *t == tensor).map(|(_, v)| v);
+            let (Some(ours), Some(theirs)) = (find(0), find(1)) else { continue };
+            if stage.label == "share" || ours.len() < 2000 {
+                continue;
+            }
+            let values: Vec<u64> = ours
+                .iter()
+                .zip(theirs)
+                .map(|(a, b)| ring.reduce(a.wrapping_add(*b).wrapping_add(1 << 31)))
+                .collect();
+            for share in [ours, theirs] {
+                let bytes: Vec<u8> = share.iter().map(|v| (v >> 24) as u8).collect();
+                assert!(deviation(&bytes).abs() < 6.0, "{}: {}", stage.name, deviation(&bytes));
+                if values.iter().any(|v| *v != values[0]) {
+                    let c = correlation(share, &values);
+                    assert!(c.abs() < 6.0 / (share.len() as f64).sqrt(), "{}: {c}", stage.name);
+                }
+            }
+        }
+        views.push(both);
+    }
+    for a in 0..views.len() {
+        for b in a + 1..views.len() {
+            for party in 0..2 {
+                let (x, y) = (&views[a][party], &views[b][party]);
+                let n = x.len() as f64;
+                let same = x.iter().zip(y).filter(|(x, y)| x == y).count() as f64;
+                assert!((same - n / 256.0).abs() < 6.0 * (n / 256.0).sqrt(), "party {party}: {same} of {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_measures_notice_what_they_are_for() {
+    let mut rng = super::builder::Rng(5);
+    let uniform: Vec<u8> = (0..8192).map(|_| rng.next() as u8).collect();
+    assert!(deviation(&uniform).abs() < 6.0);
+    // one bit in eight set a little too often
+    let skewed: Vec<u8> = uniform.iter().map(|b| b | u8::from(rng.next() % 4 == 0)).collect();
+    assert!(deviation(&skewed) > 6.0);
+    let words: Vec<u64> = (0..8192).map(|_| rng.next() >> 32).collect();
+    let follows: Vec<u64> = words.iter().map(|w| (w >> 3) + (rng.next() >> 32)).collect();
+    assert!(correlation(&words, &follows).abs() > 6.0 / 8192f64.sqrt());
+}
+
 fn correlation(a: &[u64], b: &[u64]) -> f64 {
     let mean = |v: &[u64]| v.iter().map(|x| *x as f64).sum::<f64>() / v.len() as f64;
     let (ma, mb) = (mean(a), mean(b));

@@ -1,0 +1,216 @@
+//! RNS-CKKS operation by operation, both parties in one object: for comparisons with other libraries (tests, benchmarks), not for use.
+//! Secret keys never leave it.
+
+use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
+use hushnet_rlwe::ckks::{
+    self, CkksError, CkksParams, CkksSpec, EncodeAt, Encoder, Evaluator, Galois, GaloisKeys, PrimeSpec,
+    PublicKey, RelinKey,
+};
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::{Mutex, PoisonError};
+
+fn refused(error: CkksError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// A prime is given by its bits (below 64) or itself.
+fn primes(given: &[u64]) -> Vec<PrimeSpec> {
+    let spec =
+        |p: &u64| u32::try_from(*p).ok().filter(|b| *b < 64).map_or(PrimeSpec::Exactly(*p), PrimeSpec::Near);
+    given.iter().map(spec).collect()
+}
+
+/// A ciphertext of [`Ckks`].
+#[pyclass(frozen, name = "CkksCiphertext")]
+pub struct Ciphertext(ckks::Ciphertext);
+
+#[pymethods]
+impl Ciphertext {
+    /// Data primes in use.
+    #[getter]
+    fn level(&self) -> usize {
+        self.0.level().get()
+    }
+    /// Factor between message and phase.
+    #[getter]
+    fn scale(&self) -> f64 {
+        self.0.scale()
+    }
+    /// Predicted bound of the error in a slot (fails with probability 2^-40).
+    #[getter]
+    fn error_bound(&self) -> f64 {
+        self.0.error_bound()
+    }
+    /// Bound of the message.
+    #[getter]
+    fn bound(&self) -> f64 {
+        self.0.bound()
+    }
+    /// The same with a tighter bound of the message, which the caller knows.
+    fn with_bound(&self, bound: f64) -> PyResult<Self> {
+        self.0.clone().with_bound(bound).map(Self).map_err(refused)
+    }
+}
+
+/// An encoded vector of [`Ckks`].
+#[pyclass(frozen, name = "CkksPlaintext")]
+pub struct Plaintext(ckks::Plaintext);
+
+/// Parameters, all keys, and the operations on slot vectors of real numbers.
+#[pyclass(frozen)]
+pub struct Ckks {
+    params: CkksParams,
+    secret: SecretKey,
+    public: PublicKey,
+    relin: RelinKey,
+    galois: GaloisKeys,
+    encoder: Encoder,
+    evaluator: Evaluator,
+    prg: Mutex<Prg>,
+}
+
+impl Ckks {
+    fn encode_at(
+        &self,
+        values: &[f64],
+        level: Option<usize>,
+        scale: Option<f64>,
+        bound: f64,
+    ) -> PyResult<ckks::Plaintext> {
+        let level = level.map_or(Ok(self.params.max_level()), |l| self.params.level(l)).map_err(refused)?;
+        let at = EncodeAt { level, scale: scale.unwrap_or(self.params.scale()), bound };
+        self.encoder.encode(values, at).map_err(refused)
+    }
+}
+
+#[pymethods]
+impl Ckks {
+    #[new]
+    #[pyo3(signature = (ring_degree, data_primes, special_primes, scale_bits, rotations, digits=None))]
+    fn new(
+        ring_degree: usize,
+        data_primes: Vec<u64>,
+        special_primes: Vec<u64>,
+        scale_bits: u32,
+        rotations: Vec<i64>,
+        digits: Option<usize>,
+    ) -> PyResult<Self> {
+        let spec = CkksSpec {
+            ring_degree,
+            digits: digits.unwrap_or(data_primes.len()),
+            data_primes: primes(&data_primes),
+            special_primes: primes(&special_primes),
+            scale_bits,
+        };
+        let params = spec.check().map_err(refused)?;
+        let mut prg = Prg::from_os().map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let keys = KeyGenerator::new(&params);
+        let secret = keys.secret_key(&mut prg).map_err(refused)?;
+        let wanted: Vec<Galois> = rotations.iter().map(|s| Galois::Rotate(*s)).collect();
+        Ok(Self {
+            public: keys.public_key(&secret, &mut prg).map_err(refused)?,
+            relin: keys.relin_key(&secret, &mut prg).map_err(refused)?,
+            galois: keys.galois_keys(&secret, &wanted, &mut prg).map_err(refused)?,
+            encoder: Encoder::new(&params),
+            evaluator: Evaluator::new(&params),
+            secret,
+            prg: Mutex::new(prg),
+            params,
+        })
+    }
+
+    /// The primes, data primes first, then special ones.
+    #[getter]
+    fn primes(&self) -> Vec<u64> {
+        let data = (0..self.params.max_level().get()).map(|i| self.params.data_prime(i));
+        data.chain(self.params.special_primes()).collect()
+    }
+
+    #[pyo3(signature = (values, bound, level=None, scale=None))]
+    fn encode(
+        &self,
+        values: PyReadonlyArray1<'_, f64>,
+        bound: f64,
+        level: Option<usize>,
+        scale: Option<f64>,
+    ) -> PyResult<Plaintext> {
+        self.encode_at(values.as_slice()?, level, scale, bound).map(Plaintext)
+    }
+
+    fn decode<'py>(&self, py: Python<'py>, p: &Plaintext) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        Ok(PyArray1::from_vec(py, self.encoder.decode(&p.0).map_err(refused)?))
+    }
+
+    /// With the public key, or the secret key.
+    #[pyo3(signature = (p, symmetric=false))]
+    fn encrypt(&self, p: &Plaintext, symmetric: bool) -> PyResult<Ciphertext> {
+        let mut prg = self.prg.lock().unwrap_or_else(PoisonError::into_inner);
+        let c =
+            if symmetric { self.secret.encrypt(&p.0, &mut prg) } else { self.public.encrypt(&p.0, &mut prg) };
+        c.map(Ciphertext).map_err(refused)
+    }
+
+    fn decrypt(&self, c: &Ciphertext) -> PyResult<Plaintext> {
+        self.secret.decrypt(&c.0).map(Plaintext).map_err(refused)
+    }
+
+    fn add(&self, a: &Ciphertext, b: &Ciphertext) -> PyResult<Ciphertext> {
+        self.evaluator.add(&a.0, &b.0).map(Ciphertext).map_err(refused)
+    }
+
+    fn sub(&self, a: &Ciphertext, b: &Ciphertext) -> PyResult<Ciphertext> {
+        self.evaluator.sub(&a.0, &b.0).map(Ciphertext).map_err(refused)
+    }
+
+    fn add_plain(&self, a: &Ciphertext, p: &Plaintext) -> PyResult<Ciphertext> {
+        self.evaluator.add_plain(&a.0, &p.0).map(Ciphertext).map_err(refused)
+    }
+
+    fn multiply_plain(&self, a: &Ciphertext, p: &Plaintext) -> PyResult<Ciphertext> {
+        self.evaluator.mul_plain(&a.0, &p.0).map(Ciphertext).map_err(refused)
+    }
+
+    /// Three parts.
+    fn multiply(&self, a: &Ciphertext, b: &Ciphertext) -> PyResult<Ciphertext> {
+        self.evaluator.mul(&a.0, &b.0).map(Ciphertext).map_err(refused)
+    }
+
+    /// Three parts.
+    fn square(&self, a: &Ciphertext) -> PyResult<Ciphertext> {
+        self.evaluator.square(&a.0).map(Ciphertext).map_err(refused)
+    }
+
+    fn relinearise(&self, a: &Ciphertext) -> PyResult<Ciphertext> {
+        self.evaluator.relinearise(&a.0, &self.relin).map(Ciphertext).map_err(refused)
+    }
+
+    fn relinearise_rescale(&self, a: &Ciphertext) -> PyResult<Ciphertext> {
+        self.evaluator.relinearise_rescale(&a.0, &self.relin).map(Ciphertext).map_err(refused)
+    }
+
+    fn rescale(&self, a: &Ciphertext) -> PyResult<Ciphertext> {
+        self.evaluator.rescale(&a.0).map(Ciphertext).map_err(refused)
+    }
+
+    fn drop_to(&self, a: &Ciphertext, level: usize) -> PyResult<Ciphertext> {
+        let level = self.params.level(level).map_err(refused)?;
+        self.evaluator.drop_to(&a.0, level).map(Ciphertext).map_err(refused)
+    }
+
+    fn rotate(&self, a: &Ciphertext, steps: i64) -> PyResult<Ciphertext> {
+        self.evaluator.rotate(&a.0, steps, &self.galois).map(Ciphertext).map_err(refused)
+    }
+}
+
+/// Adds the classes.
+///
+/// # Errors
+/// What Python raises.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Ckks>()?;
+    m.add_class::<Ciphertext>()?;
+    m.add_class::<Plaintext>()
+}

@@ -1,0 +1,159 @@
+//! The server's end of a connection without WebSocket, and how it is told from HTTP on the same port.
+
+use super::bridge::{Arrival, Sink, Source};
+use super::server::{serve_raw, Shared};
+use super::tls;
+use crate::error::{Error, TransportError};
+use crate::wire::{announced, Pool, HEADER, MAGIC};
+use axum_server::accept::Accept;
+use bytes::{BufMut, Bytes};
+use std::future::Future;
+use std::io::{Error as IoError, ErrorKind, Result as IoResult};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+/// Bytes that are read and forgotten after the last words.
+const DISCARDED: u64 = 64 << 20;
+
+/// Takes in connections: bare frames are served here, HTTP goes on.
+#[derive(Clone)]
+pub(super) struct Door {
+    pub(super) shared: Arc<Shared>,
+    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) handshake: Duration,
+}
+
+/// What HTTP is read from.
+pub(super) trait Carrier: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Carrier for T {}
+
+impl<S: Send + 'static> Accept<TcpStream, S> for Door {
+    type Stream = Box<dyn Carrier>;
+    type Service = S;
+    type Future = Pin<Box<dyn Future<Output = IoResult<(Self::Stream, S)>> + Send>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        let door = self.clone();
+        Box::pin(async move { door.enter(stream).await.map(|stream| (stream, service)) })
+    }
+}
+
+impl Door {
+    /// Gives back a connection that speaks HTTP; the error of all others says that they are over.
+    async fn enter(self, stream: TcpStream) -> IoResult<Box<dyn Carrier>> {
+        let late = |_| IoError::from(ErrorKind::TimedOut);
+        stream.set_nodelay(true)?;
+        match &self.tls {
+            None => {
+                if !tokio::time::timeout(self.handshake, begins_a_frame(&stream)).await.map_err(late)?? {
+                    return Ok(Box::new(stream));
+                }
+                let (read, write) = stream.into_split();
+                serve_raw(&self.shared, read, write).await;
+            }
+            Some(tls) => {
+                let stream =
+                    tokio::time::timeout(self.handshake, tls.accept(stream)).await.map_err(late)??;
+                if stream.get_ref().1.alpn_protocol() != Some(tls::RAW_PROTOCOL) {
+                    return Ok(Box::new(stream));
+                }
+                let (read, write) = tokio::io::split(stream);
+                serve_raw(&self.shared, read, write).await;
+            }
+        }
+        Err(ErrorKind::ConnectionAborted.into())
+    }
+}
+
+/// Whether a connection begins with a frame's magic; reads nothing.
+async fn begins_a_frame(stream: &TcpStream) -> IoResult<bool> {
+    loop {
+        let mut first = [0; MAGIC.len()];
+        match stream.peek(&mut first).await? {
+            1 if first[0] == MAGIC[0] => tokio::time::sleep(Duration::from_millis(5)).await,
+            n => return Ok(n == MAGIC.len() && first == MAGIC),
+        }
+    }
+}
+
+/// Both halves, which hand buffers on to each other.
+pub(super) fn halves<R, W>(read: R, write: W, limit: usize) -> (Receiver<R>, Sender<W>) {
+    let pool = Pool::default();
+    (Receiver { stream: read, pool: pool.clone(), limit }, Sender { stream: write, pool })
+}
+
+/// The receiving half.
+pub(super) struct Receiver<R> {
+    stream: R,
+    pool: Pool,
+    limit: usize,
+}
+
+/// The sending half.
+pub(super) struct Sender<W> {
+    stream: W,
+    pool: Pool,
+}
+
+impl<R: AsyncRead + Send + Unpin + 'static> Receiver<R> {
+    async fn frame(&mut self) -> Result<Option<Bytes>, Error> {
+        let mut header = [0; HEADER];
+        let first = self.stream.read(&mut header).await.map_err(|e| failure(&e))?;
+        if first == 0 {
+            return Ok(None);
+        }
+        self.stream.read_exact(&mut header[first..]).await.map_err(|e| failure(&e))?;
+        let total = announced(&header, self.limit)?;
+        let mut buffer = self.pool.take(total);
+        buffer.extend_from_slice(&header);
+        while buffer.len() < total {
+            let missing = total - buffer.len();
+            let read = self.stream.read_buf(&mut (&mut buffer).limit(missing)).await;
+            if read.map_err(|e| failure(&e))? == 0 {
+                return Err(TransportError::Closed.into());
+            }
+        }
+        Ok(Some(buffer.into()))
+    }
+}
+
+impl<R: AsyncRead + Send + Unpin + 'static> Source for Receiver<R> {
+    async fn next(&mut self) -> Option<Arrival> {
+        match self.frame().await {
+            Ok(frame) => frame.map(Arrival::Frame),
+            Err(e) => Some(Arrival::Failed(e)),
+        }
+    }
+
+    async fn discard(&mut self) {
+        // What cannot be read need not be heard.
+        let _ = tokio::io::copy(&mut (&mut self.stream).take(DISCARDED), &mut tokio::io::sink()).await;
+    }
+}
+
+impl<W: AsyncWrite + Send + Unpin + 'static> Sink for Sender<W> {
+    async fn send(&mut self, bytes: Bytes) -> bool {
+        let sent = self.stream.write_all(&bytes).await.is_ok() && self.stream.flush().await.is_ok();
+        self.pool.put(bytes);
+        sent
+    }
+
+    async fn close(&mut self) {
+        // The peer may be gone; there is nobody to tell.
+        let _ = self.stream.shutdown().await;
+    }
+}
+
+fn failure(e: &IoError) -> Error {
+    match e.kind() {
+        ErrorKind::ConnectionReset
+        | ErrorKind::BrokenPipe
+        | ErrorKind::UnexpectedEof
+        | ErrorKind::ConnectionAborted => TransportError::Closed.into(),
+        _ => TransportError::Io(e.to_string()).into(),
+    }
+}

@@ -1,0 +1,472 @@
+//! Linear stages of the methods `rotation-free` and `convfhe`: one image packed in coefficients, as `cheetah`, with other ciphertexts.
+//!
+//! After the client's other keys, the client sends what `convfhe` needs (seed and pk0 at N = 4096, then merging keys), the server the set-ups of
+//! all `rotation-free` stages in order. A stage takes two messages one after the other: the client requests all tiles of all images, then
+//! reads the answers. Masks of `convfhe` are numbered as those of `cheetah`; rotation-free queries carry secrets of their own.
+
+use super::plan::{Kind, Method, TwoPartyPlan};
+use super::{layer_error, peer_words};
+use crate::compute::Compute;
+use crate::error::{Error, ProtocolError};
+use crate::plan::{PlanError, WeightData};
+use hushnet_layers::batch::{Geometry, LayerError};
+use hushnet_layers::convfhe::{
+    ConvFheClient, ConvFheContext, ConvFheDesign, ConvFheLinear, ConvFheSession, RING_DEGREE,
+};
+use hushnet_layers::rotation_free::{
+    Design, Profile, RotationFreeClient, RotationFreeLinear, Setup, WeightBounds,
+};
+use hushnet_mpc::{Channel, CostModel, Party};
+use hushnet_ring::{pack, Prg};
+use hushnet_rlwe::pack_lwe::MergeKeys;
+use hushnet_rlwe::packed::{PackedClient, PackedPublicKey, PackedServer, PRIME_BITS};
+
+/// The stages of both methods, as both parties derive them from the public part of a plan.
+pub(super) struct Layers {
+    /// `None` when no stage is `convfhe`.
+    convfhe: Option<ConvFheContext>,
+    /// Largest spacing of a `convfhe` stage.
+    spacing: usize,
+    stages: Vec<Option<Places>>,
+}
+
+enum Places {
+    RotationFree(Box<Design>),
+    ConvFhe(Box<ConvFheClient>),
+}
+
+/// The prepared weights of one stage.
+pub(super) enum Prepared {
+    RotationFree(Box<RotationFreeLinear>),
+    ConvFhe(Box<ConvFheLinear>),
+}
+
+/// What a client holds for a session.
+pub(super) struct ClientState {
+    convfhe: Option<PackedClient>,
+    rotation_free: Vec<Option<RotationFreeClient>>,
+}
+
+/// What a server holds of a session.
+pub(super) struct ServerState(Option<ConvFheSession>);
+
+/// One stage of a group of images at one party.
+pub(super) struct Job<'a> {
+    pub index: usize,
+    /// The party's share of the input tensors, image by image.
+    pub share: &'a [u64],
+    pub seeds: &'a [[u8; 32]],
+    pub compute: &'a Compute,
+}
+
+/// The design of a rotation-free stage: the smallest ring degree that is secure for the stated norm.
+///
+/// # Errors
+/// [`LayerError`] when none is.
+pub fn rotation_free_design(
+    geometry: &Geometry,
+    ring_bits: u32,
+    weight_l2: f64,
+    stage: u32,
+) -> Result<Design, LayerError> {
+    let bounds = WeightBounds { l2: weight_l2, bits: 16 };
+    Design::smallest(geometry, ring_bits, bounds, Profile::Compact, stage)
+}
+
+/// That a stage has parameters; the server checks the weights besides.
+pub(super) fn check(
+    method: Method,
+    geometry: &crate::plan::GeometrySpec,
+    ring_bits: u32,
+    weight_l2: f64,
+) -> Result<(), String> {
+    let geometry = match method {
+        Method::RotationFree | Method::ConvFhe => geometry.checked().map_err(|e| e.to_string())?,
+        Method::Cheetah | Method::Batch => return Ok(()),
+    };
+    match method {
+        Method::RotationFree => rotation_free_design(&geometry, ring_bits, weight_l2, 0).map(drop),
+        _ => ConvFheDesign::check(&geometry, ring_bits, weight_l2),
+    }
+    .map_err(|e| e.to_string())
+}
+
+fn internal(detail: &str) -> Error {
+    Error::Internal(detail.into())
+}
+
+impl Places {
+    fn tiles(&self) -> usize {
+        match self {
+            Places::RotationFree(d) => d.layout().tiles(),
+            Places::ConvFhe(c) => c.design().tiles(),
+        }
+    }
+
+    fn request_len(&self) -> usize {
+        match self {
+            Places::RotationFree(d) => d.request_len(),
+            Places::ConvFhe(c) => c.design().request_len(),
+        }
+    }
+
+    fn answer_len(&self, tile: usize) -> usize {
+        match self {
+            Places::RotationFree(d) => d.answer_len(tile),
+            Places::ConvFhe(c) => c.design().answer_len(tile),
+        }
+    }
+
+    fn lengths(&self) -> (usize, usize) {
+        let layout = match self {
+            Places::RotationFree(d) => d.layout(),
+            Places::ConvFhe(c) => c.design().layout(),
+        };
+        (layout.input_len(), layout.output_len())
+    }
+}
+
+impl Layers {
+    pub(super) fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
+        let methods = || {
+            plan.stages()
+                .iter()
+                .filter_map(|s| if let Kind::Linear(l) = &s.kind { Some(l.method) } else { None })
+        };
+        let convfhe =
+            if methods().any(|m| m == Method::ConvFhe) { Some(ConvFheContext::new()?) } else { None };
+        let (bits, mut spacing) = (plan.ring().bits(), 1);
+        let mut stages = Vec::with_capacity(plan.stages().len());
+        for (index, stage) in plan.stages().iter().enumerate() {
+            let Kind::Linear(l) = &stage.kind else {
+                stages.push(None);
+                continue;
+            };
+            stages.push(match (l.method, &convfhe) {
+                (Method::RotationFree, _) => {
+                    let geometry = l.geometry.checked()?;
+                    let design = rotation_free_design(&geometry, bits, l.weight_l2, index as u32)?;
+                    Some(Places::RotationFree(Box::new(design)))
+                }
+                (Method::ConvFhe, Some(context)) => {
+                    let design = ConvFheDesign::new(context, &l.geometry.checked()?, bits, l.weight_l2)?;
+                    spacing = spacing.max(design.layout().spacing());
+                    Some(Places::ConvFhe(Box::new(ConvFheClient::new(&design))))
+                }
+                _ => None,
+            });
+        }
+        Ok(Self { convfhe, spacing, stages })
+    }
+
+    fn stage(&self, index: usize) -> Result<&Places, Error> {
+        self.stages[index].as_ref().ok_or_else(|| internal("a linear stage has no places"))
+    }
+
+    /// Tiles of a stage; 0 for stages of other methods.
+    pub(super) fn tiles(&self, index: usize) -> usize {
+        self.stages[index].as_ref().map_or(0, Places::tiles)
+    }
+
+    /// Tiles of every stage, with the bytes of a request.
+    pub(super) fn requests(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.stages.iter().flatten().map(|s| (s.tiles(), s.request_len()))
+    }
+
+    /// Bytes of the keys that the client sends; 0 without `convfhe` stages.
+    pub(super) fn keys_len(&self) -> usize {
+        let keys = |c: &ConvFheContext| {
+            32 + pack::packed_len(RING_DEGREE, PRIME_BITS) + c.merge().keys_len(self.spacing)
+        };
+        self.convfhe.as_ref().map_or(0, keys)
+    }
+
+    /// Bytes of all set-ups that the server sends.
+    pub(super) fn setup_len(&self) -> usize {
+        let bytes = |s: &Places| match s {
+            Places::RotationFree(d) => d.cost().bytes_setup,
+            Places::ConvFhe(_) => 0,
+        };
+        self.stages.iter().flatten().map(bytes).sum()
+    }
+
+    /// Traffic of a stage: all requests leave at once; the server answers tile by tile.
+    pub(super) fn cost(&self, m: &mut CostModel, index: usize, images: usize) {
+        let Some(stage) = &self.stages[index] else { return };
+        let tiles = || (0..images).flat_map(|_| 0..stage.tiles());
+        for _ in tiles() {
+            m.depart_late(Party::One, stage.request_len() as u64);
+        }
+        for tile in tiles() {
+            m.arrive_late(Party::Zero);
+            m.depart_late(Party::Zero, stage.answer_len(tile) as u64);
+        }
+        for _ in tiles() {
+            m.arrive_late(Party::One);
+        }
+    }
+
+    /// The client's part of the set-up.
+    pub(super) fn open(
+        &self,
+        channel: &mut dyn Channel,
+        compute: &Compute,
+        prg: &mut Prg,
+    ) -> Result<ClientState, Error> {
+        let mut convfhe = None;
+        if let Some(context) = &self.convfhe {
+            let key = PackedClient::generate(context.packed(), prg)?;
+            let (mut seed, mut merge_seed) = ([0; 32], [0; 32]);
+            prg.fill_bytes(&mut seed);
+            prg.fill_bytes(&mut merge_seed);
+            let public = key.public_key(&seed, prg)?;
+            let keys = compute.run(|| {
+                MergeKeys::for_client(context.merge(), &key, self.spacing, &merge_seed, prg)?.to_bytes()
+            })?;
+            let mut message = vec![0; self.keys_len()];
+            let (head, rest) = message.split_at_mut(32 + pack::packed_len(RING_DEGREE, PRIME_BITS));
+            head[..32].copy_from_slice(&seed);
+            pack::pack(&public.pk0, PRIME_BITS, &mut head[32..])?;
+            rest.copy_from_slice(&keys);
+            channel.send(&message)?;
+            channel.flush()?;
+            convfhe = Some(key);
+        }
+        let mut rotation_free = Vec::with_capacity(self.stages.len());
+        for stage in &self.stages {
+            let Some(Places::RotationFree(design)) = stage else {
+                rotation_free.push(None);
+                continue;
+            };
+            let poly_len = design.setup_poly_len();
+            let polys = design.layout().cost().weight_polys;
+            let mut header = vec![0; design.cost().bytes_setup - polys * poly_len];
+            channel.recv(&mut header)?;
+            let mut setup = Setup::begin(design, &header).map_err(setup_error)?;
+            let mut poly = vec![0; poly_len];
+            for _ in 0..polys {
+                channel.recv(&mut poly)?;
+                setup.receive(&poly)?;
+            }
+            rotation_free
+                .push(Some(compute.run(|| RotationFreeClient::new(design, &setup)).map_err(setup_error)?));
+        }
+        Ok(ClientState { convfhe, rotation_free })
+    }
+
+    /// The server's part of the set-up.
+    pub(super) fn serve(
+        &self,
+        channel: &mut dyn Channel,
+        compute: &Compute,
+        prepared: &[Option<Prepared>],
+    ) -> Result<ServerState, Error> {
+        let mut session = None;
+        if let Some(context) = &self.convfhe {
+            let mut message = vec![0; self.keys_len()];
+            channel.recv(&mut message)?;
+            let (head, rest) = message.split_at(32 + pack::packed_len(RING_DEGREE, PRIME_BITS));
+            let mut seed = [0; 32];
+            seed.copy_from_slice(&head[..32]);
+            let mut pk0 = vec![0; RING_DEGREE];
+            pack::unpack(&head[32..], PRIME_BITS, &mut pk0)?;
+            let server = PackedServer::new(context.packed(), &seed, &PackedPublicKey { pk0 })
+                .map_err(|e| peer_words(&e))?;
+            let keys =
+                MergeKeys::from_bytes(context.merge(), self.spacing, rest).map_err(|e| peer_words(&e))?;
+            session = Some(ConvFheSession::new(server, keys));
+        }
+        for layer in prepared.iter().flatten() {
+            let Prepared::RotationFree(linear) = layer else { continue };
+            channel.send(&linear.setup_header())?;
+            for k in 0..linear.design().layout().cost().weight_polys {
+                channel.send(&compute.run(|| linear.setup_poly(k))?)?;
+            }
+        }
+        channel.flush()?;
+        Ok(ServerState(session))
+    }
+
+    /// The client's side of a stage: its share of the output tensors.
+    pub(super) fn ask(
+        &self,
+        channel: &mut dyn Channel,
+        state: &ClientState,
+        job: &Job<'_>,
+    ) -> Result<Vec<u64>, Error> {
+        let stage = self.stage(job.index)?;
+        let (inputs, outputs) = stage.lengths();
+        let no_key = || internal("a session has no key for a stage");
+        let mut own = vec![0; outputs * job.seeds.len()];
+        let mut answer = Vec::new();
+        match stage {
+            Places::ConvFhe(client) => {
+                let key = state.convfhe.as_ref().ok_or_else(no_key)?;
+                for (seed, share) in job.seeds.iter().zip(job.share.chunks_exact(inputs)) {
+                    for tile in 0..stage.tiles() {
+                        let request = job
+                            .compute
+                            .run(|| client.request(key, seed, job.index as u32, tile, share))
+                            .map_err(layer_error)?;
+                        channel.send(&request)?;
+                        channel.flush()?;
+                    }
+                }
+                for own in own.chunks_exact_mut(outputs) {
+                    for tile in 0..stage.tiles() {
+                        answer.resize(stage.answer_len(tile), 0);
+                        channel.recv(&mut answer)?;
+                        job.compute.run(|| client.open(key, tile, &answer, own)).map_err(layer_error)?;
+                    }
+                }
+            }
+            Places::RotationFree(_) => {
+                let client = state.rotation_free[job.index].as_ref().ok_or_else(no_key)?;
+                let mut waiting = Vec::with_capacity(stage.tiles() * job.seeds.len());
+                for share in job.share.chunks_exact(inputs) {
+                    for tile in 0..stage.tiles() {
+                        let (prepared, request) = job
+                            .compute
+                            .run(|| {
+                                let mut prepared = client.prepare_blinds(tile)?;
+                                let request = client.request(&mut prepared, share)?;
+                                Ok((prepared, request))
+                            })
+                            .map_err(layer_error)?;
+                        channel.send(&request)?;
+                        channel.flush()?;
+                        waiting.push(prepared);
+                    }
+                }
+                // The client's own products run while the server answers.
+                let mut waiting = waiting.into_iter();
+                for own in own.chunks_exact_mut(outputs) {
+                    for tile in 0..stage.tiles() {
+                        let mut prepared = waiting.next().ok_or_else(|| internal("a query is missing"))?;
+                        job.compute.run(|| client.complete(&mut prepared)).map_err(layer_error)?;
+                        answer.resize(stage.answer_len(tile), 0);
+                        channel.recv(&mut answer)?;
+                        job.compute.run(|| client.open(&prepared, &answer, own)).map_err(layer_error)?;
+                    }
+                }
+            }
+        }
+        Ok(own)
+    }
+
+    /// The server's side of a stage: answers tiles as they come; its share of the output tensors.
+    pub(super) fn answer(
+        &self,
+        channel: &mut dyn Channel,
+        prepared: &Prepared,
+        state: &ServerState,
+        job: &Job<'_>,
+    ) -> Result<Vec<u64>, Error> {
+        let stage = self.stage(job.index)?;
+        let (inputs, outputs) = stage.lengths();
+        let mut own = vec![0; outputs * job.seeds.len()];
+        let mut request = vec![0; stage.request_len()];
+        let images = job.seeds.iter().zip(job.share.chunks_exact(inputs)).zip(own.chunks_exact_mut(outputs));
+        for ((seed, share), own) in images {
+            for tile in 0..stage.tiles() {
+                let answer = match prepared {
+                    Prepared::RotationFree(linear) => {
+                        let ready = job.compute.run(|| linear.share(tile, share)).map_err(layer_error)?;
+                        channel.recv(&mut request)?;
+                        job.compute.run(|| linear.answer(tile, &ready, &request, own))
+                    }
+                    Prepared::ConvFhe(linear) => {
+                        let session =
+                            state.0.as_ref().ok_or_else(|| internal("a session has no merging keys"))?;
+                        channel.recv(&mut request)?;
+                        let stage = job.index as u32;
+                        job.compute.run(|| linear.answer(session, seed, stage, tile, &request, share, own))
+                    }
+                };
+                channel.send(&answer.map_err(layer_error)?)?;
+                channel.flush()?;
+            }
+        }
+        Ok(own)
+    }
+
+    /// Prepares the weights of all stages of both methods; rotation-free keys that do not fit `room` bytes are made as they are needed.
+    pub(super) fn prepare(
+        &self,
+        plan: &TwoPartyPlan,
+        mut room: usize,
+    ) -> Result<Vec<Option<Prepared>>, Error> {
+        let bits = plan.ring().bits();
+        let mut out = Vec::with_capacity(plan.stages().len());
+        for (stage, places) in plan.stages().iter().zip(&self.stages) {
+            let (Kind::Linear(l), Some(places)) = (&stage.kind, places) else {
+                out.push(None);
+                continue;
+            };
+            let missing = || PlanError::Structure("a linear stage has no weights".into());
+            let weights = l.weights.as_ref().ok_or_else(missing)?;
+            let wide: Vec<i16>;
+            let words = match &weights.weights {
+                WeightData::I8(w) => {
+                    wide = w.iter().map(|v| i16::from(*v)).collect();
+                    &wide
+                }
+                WeightData::I16(w) => w,
+            };
+            let layout = match places {
+                Places::RotationFree(d) => d.layout(),
+                Places::ConvFhe(c) => c.design().layout(),
+            };
+            if layout.weight_len() == words.len() && (layout.weight_norm2(words) as f64).sqrt() > l.weight_l2
+            {
+                let detail = format!(
+                    "weight_l2 {} is below the norm of the weights; the plan is wrong, compile the model again",
+                    l.weight_l2
+                );
+                return Err(PlanError::Linear { stage: stage.name.clone(), detail }.into());
+            }
+            out.push(Some(match (places, &self.convfhe) {
+                (Places::ConvFhe(_), Some(context)) => {
+                    let geometry = l.geometry.checked()?;
+                    Prepared::ConvFhe(Box::new(ConvFheLinear::new(
+                        context,
+                        &geometry,
+                        words,
+                        &weights.bias,
+                        bits,
+                    )?))
+                }
+                (Places::RotationFree(design), _) => {
+                    let bytes = design.prepared_bytes();
+                    let streamed = bytes > room;
+                    room -= if streamed { 0 } else { bytes };
+                    let mut prg = Prg::from_os()?;
+                    let linear = RotationFreeLinear::new(design, words, &weights.bias, streamed, &mut prg)?;
+                    Prepared::RotationFree(Box::new(linear))
+                }
+                _ => return Err(internal("a convfhe stage has no tables")),
+            }));
+        }
+        Ok(out)
+    }
+}
+
+impl Prepared {
+    /// Bytes that the weights take.
+    pub(super) fn weight_bytes(&self) -> usize {
+        match self {
+            Prepared::RotationFree(l) => l.weight_bytes(),
+            Prepared::ConvFhe(l) => l.weight_bytes(),
+        }
+    }
+}
+
+/// An error of a set-up that the server sent.
+fn setup_error(e: LayerError) -> Error {
+    match e {
+        LayerError::Setup(detail) => {
+            ProtocolError::Message { kind: "set-up of a linear stage", detail: detail.into() }.into()
+        }
+        other => layer_error(other),
+    }
+}

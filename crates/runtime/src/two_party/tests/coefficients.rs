@@ -1,0 +1,88 @@
+//! Plans whose linear layers are `rotation-free` or `convfhe`, alone and beside `cheetah`.
+
+use super::networks::verify;
+use super::views::deviation;
+use super::*;
+use hushnet_mpc::OtKind;
+
+/// Gives the linear stages these methods in turn; the norm of all weights bounds every layout.
+fn with_methods(net: &mut Net, methods: &[&str]) {
+    let stages = net.stages.iter_mut().filter(|s| s["kind"] == "linear");
+    for (stage, method) in stages.zip(methods.iter().cycle()) {
+        let (weights, _) = &net.weights[stage["weights"].as_str().unwrap()];
+        let norm = weights.iter().map(|w| (w * w) as f64).sum::<f64>().sqrt().max(1.0);
+        stage["method"] = (*method).into();
+        stage["weight_l2"] = norm.log2().ceil().exp2().into();
+    }
+}
+
+fn classifier(seed: u64) -> Net {
+    let mut net = Net::new(26, seed);
+    let x = net.input("image", &[2, 9, 7], 5, 31);
+    let c = net.conv(x, 4, 3, 2, 1, 2, 5);
+    let r = net.relu(c);
+    let t = net.truncate(r, 5, "non-negative", false);
+    let d = net.dense(t, 6, 4);
+    let t = net.truncate(d, 3, "any", false);
+    net.open("logits", t);
+    net
+}
+
+#[test]
+fn every_method_alone_and_beside_others_with_exact_traffic() {
+    for (methods, images) in [
+        (&["rotation-free"][..], 2),
+        (&["convfhe"], 2),
+        (&["rotation-free", "convfhe"], 1),
+        (&["cheetah", "rotation-free"], 3),
+    ] {
+        let mut net = classifier(images as u64);
+        with_methods(&mut net, methods);
+        let plan = plan_of(&net).unwrap();
+        let inputs = random_inputs(&mut net, &plan, images);
+        let result = run(&plan, &inputs, images, TwoPartyOptions::default()).unwrap();
+        let (units, results) = verify(&net, &plan, &inputs, images, &result);
+        assert!(units * 20 < results + 40, "{methods:?}: {units} of {results} are a unit off");
+    }
+}
+
+#[test]
+fn answers_of_rotation_free_stages_are_uniform_and_fresh() {
+    let mut net = classifier(3);
+    with_methods(&mut net, &["rotation-free"]);
+    let plan = plan_of(&net).unwrap();
+    let images = 100;
+    let inputs = vec![vec![0.5; images * 2 * 9 * 7]];
+    let options = || TwoPartyOptions { ot: Some(OtKind::Iknp), ..TwoPartyOptions::default() };
+    let mut views = Vec::new();
+    for _ in 0..2 {
+        let result = run(&plan, &inputs, images, options()).unwrap();
+        let p = super::super::predict(&plan, &Layers::new(&plan).unwrap(), OtKind::Iknp, images);
+        let before = 8 + plan.public_part().unwrap().len() + p.setup.bytes_down as usize;
+        let answers = result.heard[1].0[before..before + p.stages[2].bytes_down as usize].to_vec();
+        let start = p.setup.bytes_up as usize + 4 + 32 * images;
+        let requests = &result.heard[0].0[start..start + p.stages[2].bytes_up as usize];
+        assert!(requests.len() > 100_000 && deviation(requests).abs() < 6.0, "{}", deviation(requests));
+        assert!(deviation(&answers).abs() < 6.0, "{}", deviation(&answers));
+        views.push(answers);
+    }
+    let n = views[0].len() as f64;
+    let same = views[0].iter().zip(&views[1]).filter(|(a, b)| a == b).count() as f64;
+    assert!((same / n - 1.0 / 256.0).abs() < 0.01, "{same} of {n}");
+}
+
+#[test]
+fn norms_below_the_weights_and_rings_without_parameters_are_refused() {
+    for method in ["rotation-free", "convfhe"] {
+        let mut net = classifier(4);
+        with_methods(&mut net, &[method]);
+        for stage in net.stages.iter_mut().filter(|s| s["kind"] == "linear") {
+            stage["weight_l2"] = 1.0.into();
+        }
+        let plan = plan_of(&net).unwrap();
+        let error = TwoPartyModel::new(&plan, Compute::default()).err().unwrap();
+        assert!(error.to_string().contains("weight_l2 1"), "{method}: {error}");
+        net.stages[2]["weight_l2"] = 2f64.powi(400).into();
+        assert!(plan_of(&net).is_err(), "{method}");
+    }
+}

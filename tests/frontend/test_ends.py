@@ -1,0 +1,101 @@
+"""Head, body and tail together are the graph; polynomials written with Horner's rule are polynomials."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hushnet import passes
+from hushnet.frontend import load
+from hushnet.graph import Linear
+from hushnet.passes import activations, replace_activations, split_ends
+from hushnet.reference.float import evaluate
+from numpy.polynomial import polynomial as poly
+
+from tests.frontend.harness import Net
+
+
+def through(graph, x):
+    ends = split_ends(graph)
+    for part in (ends.head, ends.body, ends.tail):
+        if part is not None:
+            x = evaluate(part, {part.inputs[0]: x})[part.outputs[0]]
+    return ends, x
+
+
+def whole(graph, x):
+    return evaluate(graph, {graph.inputs[0]: x})[graph.outputs[0]]
+
+
+def test_parts_compose_to_the_graph() -> None:
+    net = Net((6, 5, 3))
+    net.op("Transpose", "x0", perm=[0, 3, 1, 2])
+    net.op("Mul", net.last, net.constant(0.5))
+    net.op("Conv", net.last, net.weight(4, 3, 2, 2))
+    hidden = net.op("Relu", net.last)
+    net.op("Conv", hidden, net.weight(4, 4, 1, 1))
+    net.op("Add", net.last, hidden)
+    net.op("Flatten", net.last)
+    net.op("Gemm", net.last, net.weight(80, 3))
+    net.op("Exp", net.last)
+    net.op("Softmax", net.last, axis=-1)
+    graph = load(net.model())
+    x = np.random.default_rng(0).standard_normal((2, 6, 5, 3))
+    ends, got = through(graph, x)
+    assert np.allclose(got, whole(graph, x))
+    assert ends.head is not None and [n.op for n in ends.head.nodes] == ["transpose", "affine"]
+    assert ends.tail is not None and [n.op for n in ends.tail.nodes][-2:] == ["exp", "softmax"]
+    assert not any(isinstance(n, Linear) for part in (ends.head, ends.tail) for n in part.nodes)
+    assert [n.op for n in activations(graph)] == ["relu"]
+
+
+def test_a_tail_of_several_branches_is_cut_at_one_tensor() -> None:
+    net = Net((4,))
+    y = net.op("Gemm", "x0", net.weight(4, 4))
+    net.op("Mul", net.op("Sigmoid", y), net.op("Tanh", y))
+    graph = load(net.model())
+    ends, got = through(graph, np.random.default_rng(1).standard_normal((3, 4)))
+    assert ends.tail is not None and {n.op for n in ends.tail.nodes} == {"sigmoid", "tanh", "mul"}
+    assert len(ends.body.nodes) == 1
+
+
+def test_without_layers_everything_is_the_clients() -> None:
+    net = Net((4,))
+    net.op("Relu", "x0")
+    net.op("Tanh", net.last)
+    graph = load(net.model())
+    x = np.random.default_rng(1).standard_normal((3, 4))
+    ends, got = through(graph, x)
+    assert np.array_equal(got, whole(graph, x)) and not ends.body.nodes
+
+
+def test_branches_of_the_input_have_no_head() -> None:
+    net = Net((4,))
+    net.op("Add", net.op("Gemm", "x0", net.weight(4, 4)), "x0")
+    ends, _ = through(load(net.model()), np.zeros((1, 4)))
+    assert ends.head is None and ends.tail is None and len(ends.body.nodes) == 2
+
+
+def test_several_inputs_are_refused() -> None:
+    net = Net((4,), (4,))
+    net.op("Add", "x0", "x1")
+    with pytest.raises(ValueError, match="inputs"):
+        split_ends(load(net.model()))
+
+
+@pytest.mark.parametrize("coefficients", [(0.0, 0.0, 1.0), (1.0, -2.0), (0.24, 0.5, 0.1), (0.5, 0.0, -1.0, 0.25), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)])
+def test_replaced_activations_are_the_polynomial(coefficients: tuple[float, ...]) -> None:
+    net = Net((5,))
+    net.op("Gemm", "x0", net.weight(5, 5))
+    net.op("Relu", net.last)
+    net.op("Gemm", net.last, net.weight(5, 5))
+    graph = passes.default(load(net.model()))
+    first, act, second = graph.nodes
+    done = replace_activations(graph, {act.name: coefficients})
+    x = np.random.default_rng(2).standard_normal((4, 5))
+    hidden = evaluate(graph, {"x0": x}, keep_all=True)[first.output]
+    want = poly.polyval(hidden, coefficients) @ second.weight.T + second.bias
+    assert np.allclose(whole(done, x), want)
+    assert np.allclose(whole(passes.default(done), x), want)
+    assert graph.nodes[1] is act and act.op == "relu"
+    with pytest.raises(ValueError, match="at least 1"):
+        replace_activations(graph, {act.name: (1.0,)})

@@ -1,0 +1,53 @@
+"""Roundings of deep and wide networks: answers stay those of the planned run, and of the network itself."""
+
+import numpy as np
+import onnxruntime
+from tests.planner.planner_graphs import Builder
+from tests.two_party_plan.share_graphs import images
+
+import hushnet
+from hushnet import data, zoo
+from hushnet.planner import compile
+from hushnet.reference import two_party as reference
+
+
+def test_a_deep_plain_network_keeps_its_labels():
+    model = zoo.build("plain20-f3-d20-w1")
+    x = data.synthetic((3, 32, 32), 16, seed=2).astype(np.float32)
+    plan = hushnet.compile(model, trust="two-party", calibration=data.synthetic((3, 32, 32), 16, seed=1), weight_bits=11).plan
+    planned = reference.run(plan, x)["logits"]
+    drawn = reference.run(plan, x, units=np.random.default_rng(3))["logits"]
+    exact = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"image": x})[0]
+    spread = exact.std()
+    assert np.sqrt(np.mean((drawn - planned) ** 2)) < 0.02 * spread
+    assert np.sqrt(np.mean((planned - exact) ** 2)) < 0.08 * spread
+    assert (drawn.argmax(1) == planned.argmax(1)).all()
+    assert (drawn.argmax(1) == exact.argmax(1)).mean() >= 0.9
+
+
+def test_the_planned_run_is_the_middle_of_real_ones():
+    b = Builder((3, 8, 8), seed=2)
+    b.conv(6).op("relu").conv(6).op("relu").conv(4)
+    graph = b.done()
+    x = images(graph, 4)
+    plan = compile(graph, trust="two-party", calibration=x)
+    name = next(plan.tensors[s["out"]]["name"] for s in plan.stages if s["kind"] == "reveal")
+    planned = reference.run(plan, x, keep_all=True)[name]
+    runs = [reference.run(plan, x, keep_all=True, units=np.random.default_rng(i))[name] for i in range(40)]
+    middle = np.mean(runs, axis=0)
+    off = np.mean(middle - planned)
+    # a planned run of floors would be low by about half a unit times the weights of every layer
+    assert abs(off) < 0.25 * np.mean(np.std(runs, axis=0)) + 0.05
+
+
+def test_wide_layers_lose_weight_bits_before_activations_get_coarse():
+    b = Builder((40, 6, 6), seed=5)
+    b.conv(40).op("relu").dense(8)
+    graph = b.done()
+    x = images(graph, 4)
+    plan = compile(graph, trust="two-party", calibration=x, weight_bits=16)
+    bits = [int(np.abs(plan.weights[s["weights"]]).max()).bit_length() + 1 for _, s in plan.linear_stages()]
+    assert min(bits) < 16 and any("fewer than 16 bits" in note for note in plan.document["notes"])
+    read = [plan.tensors[s["in"]]["bound"].bit_length() + 1 for _, s in plan.linear_stages()]
+    assert min(read) >= min(bits) - 2
+    plan.validate()
