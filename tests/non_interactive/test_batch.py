@@ -143,16 +143,17 @@ def test_hidden_weights_are_flooded_and_the_answer_stays() -> None:
 
 
 def test_depth_that_the_security_table_forbids_is_refused_with_layers_and_levels() -> None:
-    net = Random((4,), 1)
-    for _ in range(45):
-        net.dense(4)
-        net.activation("deg2")
+    net = Random((6,), 1)
+    for _ in range(6):
+        net.dense(6)
+        net.activation("square")
     net.dense(2)
     model = net.model()
     with pytest.raises(PlanError) as error:
-        hushnet.compile(model, trust="non-interactive", calibration=images(model, 4))
+        compiled(model, images(model, 16), ring_degree=4096)
     text = str(error.value)
-    assert "depth" in text and "868" in text and text.count("(1)") >= 20 and "square" in text
+    assert "depth" in text and "ring degree 4096 is 128-bit secure up to 106" in text and "two-party" in text
+    assert text.count("(1)") >= 6 and "square" in text
     model = small()
     with pytest.raises(PlanError, match="depth .* ring degree 2048 .* 53"):
         compiled(model, images(model, 8), ring_degree=2048)

@@ -185,6 +185,9 @@ class Planner:
         schedule = self.at(scales, degree)
         while schedule is not None and not self.secure(schedule):
             larger = [d for d in self.degrees if d > degree and prime_table.limit_bits(d) >= math.ceil(schedule.total_bits + 0.1)]
+            if not larger and not self.settings.hide_weights:
+                # What is dropped does not depend on the degree: none is large enough.
+                break
             larger = larger or [d for d in self.degrees if d > degree]
             if not larger:
                 break

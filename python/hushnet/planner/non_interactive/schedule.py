@@ -240,11 +240,8 @@ class Scheduler:
 
     def stage(self, kind: str, sources: tuple[int, ...], out: Cipher, **more: object) -> int:
         target = self.tensor(out)
-        name, number = self.t(target).name, 2
-        taken = {s.name for s in self.out.stages}
-        while name in taken:
-            name, number = f"{self.t(target).name}.{number}", number + 1
-        self.out.stages.append(Stage(kind, name, sources, target, **more))  # type: ignore[arg-type]
+        # A stage is called as its result, whose name is unique.
+        self.out.stages.append(Stage(kind, self.t(target).name, sources, target, **more))  # type: ignore[arg-type]
         return target
 
     def prime(self, dropped: int) -> float:
