@@ -143,20 +143,12 @@ def test_hidden_weights_are_flooded_and_the_answer_stays() -> None:
 
 
 def test_depth_that_the_security_table_forbids_is_refused_with_layers_and_levels() -> None:
-    net = Random((6,), 1)
-    for _ in range(6):
-        net.dense(6)
-        net.activation("square")
-    net.dense(2)
-    model = net.model()
+    train_x, *_ = data.digits()
     with pytest.raises(PlanError) as error:
-        compiled(model, images(model, 16), ring_degree=4096)
+        compiled(zoo.trained("cryptonets-square"), train_x[:64], ring_degree=4096)
     text = str(error.value)
     assert "depth" in text and "ring degree 4096 is 128-bit secure up to 106" in text and "two-party" in text
-    assert text.count("(1)") >= 6 and "square" in text
-    model = small()
-    with pytest.raises(PlanError, match="depth .* ring degree 2048 .* 53"):
-        compiled(model, images(model, 8), ring_degree=2048)
+    assert all(layer in text for layer in ("conv1 (1)", "fc2 (1)", "fc2.out.activation (1)"))
 
 
 def test_values_outside_a_polynomials_range_are_reported_and_inputs_outside_theirs_refused() -> None:
