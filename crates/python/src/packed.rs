@@ -2,7 +2,7 @@
 
 use hushnet_layers::packed::{Circuit, Client, EvaluationKeys, Network, Options, PackedSpec, Server, Step};
 use hushnet_ring::Prg;
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadonlyArrayDyn};
+use numpy::{PyArray1, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

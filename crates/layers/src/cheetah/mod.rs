@@ -7,6 +7,8 @@
 
 pub(crate) mod packing;
 
+#[cfg(test)]
+pub(crate) use packing::oracle;
 pub use packing::{Packing, PackingCost, UnitCosts};
 
 use crate::batch::{expect, Geometry, LayerError};
