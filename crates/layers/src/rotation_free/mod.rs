@@ -4,7 +4,7 @@
 //! Set-up, once for a model (the same for every client): the client collects [`RotationFreeLinear::setup_poly`] into a [`Setup`], which can be
 //! stored and continued. Before an input is known: [`RotationFreeClient::prepare`] and [`RotationFreeLinear::share`]. Then, tile by
 //! tile, [`RotationFreeClient::request`] -> [`RotationFreeLinear::answer`] -> [`RotationFreeClient::open`]. Both parties then hold shares
-//! of the layer modulo 2^l that sum to it, one unit off in the fraction that [`OnePolySpec::off_by_one_fraction`] states.
+//! of the layer modulo 2^l that sum to it, one unit off in the fraction that [`hushnet_rlwe::one_poly::OnePolySpec::off_by_one_fraction`] states.
 //! Operations and bytes: exactly [`Design::cost`].
 //!
 //! [`published`] reruns the paper's own parameters, which leak weights.
