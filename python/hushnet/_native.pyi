@@ -268,6 +268,35 @@ def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
 
+def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
+    """Operations of a slot-packed layer as JSON: ``formula`` and ``counted`` (``perm``, ``dec_perm``, ``hst_perm``, ``sc_mult``, ``add``),
+    ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
+    gazelle-input (convolutions), gazelle, gala."""
+
+def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) -> str:
+    """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
+    ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""
+
+def slot_layer_measure(
+    geometry_json: str,
+    method_name: str,
+    plain_bits: int = 20,
+    repeats: int = 3,
+    noise: bool = False,
+    parameters_for: Optional[str] = None,
+    insecure_ring_degree: Optional[int] = None,
+) -> str:
+    """Runs a slot-packed layer on random shares and weights, both parties on one thread; processor seconds by phase, bytes, counters and
+    formula, ``correct``, and with ``noise`` measured noise beside its bounds, as JSON.
+
+    Args:
+        parameters_for: take the parameters that another method needs.
+        insecure_ring_degree: that many slots, below 128 bits: to repeat published counts.
+    """
+
+def cheetah_layer_measure(geometry_json: str, ring_bits: int = 20, repeats: int = 3) -> str:
+    """Runs a coefficient-packed layer on random shares and weights, both parties on one thread; processor seconds, bytes, and ``off``,
+    the largest distance of summed shares from the result, as JSON."""
 def cost_units() -> list[tuple[str, str]]:
     """Name and meaning of every unit cost that :func:`measure_unit` measures."""
 
@@ -281,7 +310,11 @@ class CkksCiphertext:
 
     level: int
     scale: float
+    bound: float
     error_bound: float
+
+    def with_bound(self, bound: float) -> "CkksCiphertext":
+        """The same with a tighter bound of the message, which the caller knows."""
 
 class Ckks:
     """RNS-CKKS operation by operation with all keys in one object: for comparisons with other libraries, not for use.
@@ -317,6 +350,7 @@ def measure_relu(
     ring_bits: int = 64,
     drop_bits: int = 0,
     pool: Optional[tuple[int, int, int, int, int]] = None,
+    ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
     repeat: int = 3,
 ) -> str:
     """One party of a measurement of ReLU, or of max-pool (``pool``: channels, height, width, kernel, stride), between two
@@ -373,3 +407,31 @@ class PackedCircuit:
         the weights. The trace has ``seconds`` (``setup``, ``encrypt``, ``evaluate``, ``decrypt``), ``cpu_seconds`` (for one thread), ``steps``,
         ``counts``, ``peak_memory_bytes``, ``error`` (against binary64) and ``out_of_range`` (values outside of a polynomial's range).
         """
+class NonInteractiveClient:
+    """An open session with a server of a non-interactive plan; also a context manager."""
+
+    def plan_json(self) -> str:
+        """JSON of the server's plan, public part."""
+    def infer(self, inputs: dict[str, np.ndarray], progress: Optional[Callable[[str, int, int], Any]] = None) -> tuple[dict[str, np.ndarray], str]:
+        """Any number of images: ``(outputs, trace JSON)``. RangeError: an input outside the planned interval, or a result beyond its bound."""
+    def close(self) -> None:
+        """Ends the session; again: nothing."""
+    def __enter__(self) -> "NonInteractiveClient": ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+def run_non_interactive(
+    plan: bytes,
+    inputs: dict[str, np.ndarray],
+    threads: Optional[int] = None,
+    progress: Optional[Callable[[str, int, int], Any]] = None,
+    transport: str = "pipe",
+    allow_insecure: bool = False,
+) -> tuple[dict[str, np.ndarray], str]:
+    """Both parties of a non-interactive plan in this process, over the real protocol (``pipe`` or ``loopback``): ``(outputs, trace JSON)``."""
+
+def check_non_interactive(plan: bytes, allow_insecure: bool = False) -> str:
+    """Checks a non-interactive plan file; JSON of what follows from it: ``traffic`` (exact bytes), ``counted`` (exact operations of a block),
+    ``peak_bytes``, ``images`` of a block, ``tracks`` (errors ``sd``, ``likely``, ``hidden`` by tensor; null for a public part). PlanError."""
+
+def ngraph_primitives(ring_degree: int, levels: int, trials: int = 200) -> str:
+    """Seconds of the primitives of nGraph-HE2's tables, as JSON: ``native``, ``portable``, ``layer``, ``widths``, ``encodings``."""

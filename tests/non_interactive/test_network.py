@@ -59,7 +59,7 @@ def well_formed(network: Network) -> None:
     assert network.output in made
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(networks(), st.sampled_from(["auto", "always", "never"]), st.booleans())
 def test_folded_networks_give_what_onnx_runtime_gives(model: onnx.ModelProto, merge: str, balance: bool) -> None:
     network, x, want = folded(model, merge=merge, balance=balance)

@@ -2,7 +2,7 @@
 //! key bytes, peak memory, error.
 //!
 //! `cargo run --release -p hushnet-layers --example packed_cnn -- mnist-square|mnist-deg2|mnist-deg4|cifar10-square|cifar10-deg2|cifar10-deg4
-//! [channel-wise] [threads=T] [runs=R] [precision=BITS]`
+//! [channel-wise] [threads=T] [runs=R] [precision=BITS] [degree=N] [keys=MB] [hide]`
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use hushnet_layers::packed::{Circuit, Client, Network, Options, PackedSpec, Packing, Server, Step};
@@ -38,7 +38,15 @@ impl Builder {
         id
     }
 
-    fn conv(&mut self, from: usize, input: [usize; 3], output: [usize; 3], kernel: usize, stride: usize, pad: usize) -> usize {
+    fn conv(
+        &mut self,
+        from: usize,
+        input: [usize; 3],
+        output: [usize; 3],
+        kernel: usize,
+        stride: usize,
+        pad: usize,
+    ) -> usize {
         let fan = input[0] * kernel * kernel;
         let weights = self.numbers.list(output[0] * fan, 1.2 / (fan as f64).sqrt());
         self.conv_of(from, input, output, kernel, stride, pad, weights)
@@ -89,10 +97,8 @@ impl Builder {
     fn pooled(&mut self, from: usize, input: [usize; 3], output: [usize; 3]) -> usize {
         let fan = input[0] * 9;
         let small = self.numbers.list(output[0] * fan, 1.2 / (fan as f64).sqrt());
-        let weights = small
-            .chunks(9)
-            .flat_map(|k| (0..36).map(move |i| k[i / 6 / 2 * 3 + i % 6 / 2] / 4.0))
-            .collect();
+        let weights =
+            small.chunks(9).flat_map(|k| (0..36).map(move |i| k[i / 6 / 2 * 3 + i % 6 / 2] / 4.0)).collect();
         self.conv_of(from, input, output, 6, 2, 2, weights)
     }
 
@@ -158,6 +164,7 @@ fn main() {
             Some(("threads", v)) => threads = v.parse().unwrap(),
             Some(("runs", v)) => runs = v.parse().unwrap(),
             Some(("precision", v)) => options.precision_bits = v.parse().unwrap(),
+            Some(("keys", v)) => options.key_bytes = v.parse::<u64>().unwrap() * 1_000_000,
             Some(("degree", v)) => options.ring_degree = v.parse().unwrap(),
             _ if arg == "channel-wise" => options.method = Packing::ChannelWise,
             _ if arg == "hide" => options.hide_weights = true,
@@ -168,9 +175,14 @@ fn main() {
     let begin = Instant::now();
     let circuit = Arc::new(Circuit::compile(&net, &options).unwrap());
     let p = circuit.params();
-    let primes: Vec<f64> = (0..p.max_level().get()).map(|i| (p.data_prime(i) as f64).log2().round()).collect();
+    let primes: Vec<f64> =
+        (0..p.max_level().get()).map(|i| (p.data_prime(i) as f64).log2().round()).collect();
     let special: Vec<f64> = p.special_primes().iter().map(|q| (*q as f64).log2().round()).collect();
-    println!("{name}: N={} data {primes:?} special {special:?} keys to level {}", p.ring_degree(), p.key_level().get());
+    println!(
+        "{name}: N={} data {primes:?} special {special:?} keys to level {}",
+        p.ring_degree(),
+        p.key_level().get()
+    );
     println!("compile {:.2} s; {:?}", begin.elapsed().as_secs_f64(), circuit.counts());
     for line in circuit.describe() {
         println!("  {line}");
@@ -178,7 +190,11 @@ fn main() {
     let mut prg = Prg::from_os().unwrap();
     let begin = Instant::now();
     let server = Server::new(&circuit).unwrap();
-    println!("encode weights {:.2} s, {:.1} MiB", begin.elapsed().as_secs_f64(), server.plaintext_bytes() as f64 / 1048576.0);
+    println!(
+        "encode weights {:.2} s, {:.1} MiB",
+        begin.elapsed().as_secs_f64(),
+        server.plaintext_bytes() as f64 / 1048576.0
+    );
     let begin = Instant::now();
     let client = Client::new(&circuit, &mut prg).unwrap();
     let keys = client.keys(&mut prg).unwrap();
@@ -211,7 +227,10 @@ fn main() {
             start.elapsed().as_secs_f64(), times[0], times[1], times[2]
         );
         for s in &trace.steps {
-            println!("    {:24} {:.4} s  level {} scale 2^{:.2} error {:.1e}", s.name, s.seconds, s.level, s.scale_bits, s.error_bound);
+            println!(
+                "    {:24} {:.4} s  level {} scale 2^{:.2} error {:.1e}",
+                s.name, s.seconds, s.level, s.scale_bits, s.error_bound
+            );
         }
         assert_eq!(trace.counts, circuit.counts());
         for (step, name) in net.steps.iter().zip(&net.names) {
@@ -221,5 +240,9 @@ fn main() {
             }
         }
     }
-    println!("peak memory {:.0} MiB (predicted for the server {:.0})", peak_mib(), circuit.memory_bytes() as f64 / 1048576.0);
+    println!(
+        "peak memory {:.0} MiB (predicted for the server {:.0})",
+        peak_mib(),
+        circuit.memory_bytes() as f64 / 1048576.0
+    );
 }

@@ -5,10 +5,10 @@
 pub mod batch;
 pub mod batch_shares;
 pub mod cheetah;
-pub mod convfhe;
-pub mod rotation_free;
 pub mod ckks_batch;
-pub mod packed;
+pub mod convfhe;
 pub mod gala;
 pub mod gazelle;
+pub mod packed;
+pub mod rotation_free;
 pub mod slots;

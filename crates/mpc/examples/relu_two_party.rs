@@ -1,7 +1,7 @@
 //! ReLU between two processes over loopback TCP, one thread each; prints one JSON object.
 //!
 //! `relu_two_party [--n 1048576] [--bits 64] [--drop 0] [--ot silent|silent-large|silent-small|silent-tiny|softspoken|iknp] [--repeat 3]
-//! [--op relu|max|truncate]`
+//! [--chunk VALUES] [--op relu|max|truncate]`
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::net::TcpListener;
@@ -21,6 +21,7 @@ struct Options {
     ot: String,
     op: String,
     repeat: usize,
+    chunk: Option<usize>,
     connect: Option<String>,
 }
 
@@ -32,6 +33,7 @@ fn options() -> Options {
         ot: "silent".into(),
         op: "relu".into(),
         repeat: 3,
+        chunk: None,
         connect: None,
     };
     let mut args = std::env::args().skip(1);
@@ -42,6 +44,7 @@ fn options() -> Options {
             "--bits" => o.bits = v.parse().unwrap(),
             "--drop" => o.drop = v.parse().unwrap(),
             "--repeat" => o.repeat = v.parse().unwrap(),
+            "--chunk" => o.chunk = Some(v.parse().unwrap()),
             "--ot" => o.ot = v,
             "--op" => o.op = v,
             "--connect" => o.connect = Some(v),
@@ -93,6 +96,9 @@ fn party(o: &Options, channel: TcpChannel, party: Party) -> (f64, Vec<[f64; 2]>,
     let mine = &shares[party.index()];
     let start = Instant::now();
     let mut s = Session::new(Box::new(channel), party, kind(&o.ot)).unwrap();
+    if let Some(chunk) = o.chunk {
+        s.set_chunk(chunk);
+    }
     s.ensure([64, 64]).unwrap();
     let setup = start.elapsed().as_secs_f64();
     let mut seconds = Vec::new();
@@ -117,6 +123,9 @@ fn party(o: &Options, channel: TcpChannel, party: Party) -> (f64, Vec<[f64; 2]>,
 fn predicted(o: &Options) -> (Cost, Cost) {
     let ring = Ring::new(o.bits).unwrap();
     let mut m = CostModel::new(kind(&o.ot));
+    if let Some(chunk) = o.chunk {
+        m = m.with_chunk(chunk);
+    }
     hushnet_mpc::setup_cost(&mut m);
     m.ensure([64, 64]);
     let setup = m.cost();

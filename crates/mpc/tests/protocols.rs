@@ -79,6 +79,30 @@ fn relu_of_every_byte_and_share() {
 }
 
 #[test]
+fn relu_within_a_narrower_ring() {
+    for (l, w) in [(37, 20), (20, 20), (16, 2), (64, 33), (9, 8)] {
+        let (ring, narrow) = (Ring::new(l).unwrap(), Ring::new(w).unwrap());
+        let n = 700;
+        let mut x: Vec<u64> = values(n, narrow, 8).iter().map(|v| ring.encode(narrow.signed(*v))).collect();
+        let top = (1i64 << (w - 1)) - 1;
+        for (v, edge) in x.iter_mut().zip([top, -top - 1, 0, -1, 1.min(top)]) {
+            *v = ring.encode(edge);
+        }
+        let got = check(
+            OtKind::Iknp,
+            n,
+            ring,
+            &x,
+            |s, x| relu_within(s, x, ring, narrow).unwrap(),
+            |m| relu_within_cost(m, n, ring, narrow),
+        );
+        for (&x, got) in x.iter().zip(got) {
+            assert_eq!(got, if ring.signed(x) > 0 { x } else { 0 }, "l {l} w {w} x {x}");
+        }
+    }
+}
+
+#[test]
 fn dropping_errs_only_where_stated() {
     for (l, drop) in [(37, 12), (16, 5), (64, 20), (8, 6)] {
         let ring = Ring::new(l).unwrap();
@@ -442,6 +466,8 @@ fn bad_arguments_are_errors() {
         assert!(truncate(s, &x, 0, ring, Range::Any, Rounding::Floor).is_err());
         assert!(truncate(s, &x, 15, ring, Range::Small, Rounding::Floor).is_err());
         assert!(relu_dropping(s, &x, ring, 15).is_err());
+        assert!(relu_within(s, &x, ring, Ring::new(17).unwrap()).is_err());
+        assert!(relu_within(s, &x, ring, Ring::new(1).unwrap()).is_err());
         assert!(clip(s, &x, ring, 2, 1).is_err());
         assert!(maximum(s, &x, &x[1..], ring).is_err());
         assert!(max_many(s, vec![], ring).is_err());

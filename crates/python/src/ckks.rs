@@ -44,6 +44,15 @@ impl Ciphertext {
     fn error_bound(&self) -> f64 {
         self.0.error_bound()
     }
+    /// Bound of the message.
+    #[getter]
+    fn bound(&self) -> f64 {
+        self.0.bound()
+    }
+    /// The same with a tighter bound of the message, which the caller knows.
+    fn with_bound(&self, bound: f64) -> PyResult<Self> {
+        self.0.clone().with_bound(bound).map(Self).map_err(refused)
+    }
 }
 
 /// An encoded vector of [`Ckks`].
@@ -81,7 +90,6 @@ impl Ckks {
 impl Ckks {
     #[new]
     #[pyo3(signature = (ring_degree, data_primes, special_primes, scale_bits, rotations, digits=None))]
-    #[allow(clippy::needless_pass_by_value)]
     fn new(
         ring_degree: usize,
         data_primes: Vec<u64>,
@@ -122,7 +130,6 @@ impl Ckks {
     }
 
     #[pyo3(signature = (values, bound, level=None, scale=None))]
-    #[allow(clippy::needless_pass_by_value)]
     fn encode(
         &self,
         values: PyReadonlyArray1<'_, f64>,

@@ -39,7 +39,15 @@ fn parameters(method: &str, ring_bits: u32, weight_l2: f64) -> Result<(u32, u32,
     }
     let params = OnePolySpec::smallest(4096, |ring_degree| {
         let (weight_bits, weights, terms) = (16, 1, 1);
-        Some(OnePolySpec { ring_degree, ring_bits, weight_l2, weight_bits, weights, terms, profile: Profile::Compact })
+        Some(OnePolySpec {
+            ring_degree,
+            ring_bits,
+            weight_l2,
+            weight_bits,
+            weights,
+            terms,
+            profile: Profile::Compact,
+        })
     })?;
     let noise_bits = params.spec().noise().log2() + f64::from(params.modulus_bits() - ring_bits);
     Ok((params.modulus_bits(), params.response_bits(), noise_bits, params.spec().off_by_one_fraction()))
@@ -48,7 +56,11 @@ fn parameters(method: &str, ring_bits: u32, weight_l2: f64) -> Result<(u32, u32,
 /// `(modulus_bits, response_bits, noise_bits, off_by_one_fraction)` of a stage of either method, for a typical layout; ValueError
 /// when there are no parameters.
 #[pyfunction]
-fn coefficient_stage_parameters(method: &str, ring_bits: u32, weight_l2: f64) -> PyResult<(u32, u32, f64, f64)> {
+fn coefficient_stage_parameters(
+    method: &str,
+    ring_bits: u32,
+    weight_l2: f64,
+) -> PyResult<(u32, u32, f64, f64)> {
     match method {
         "rotation-free" | "convfhe" => parameters(method, ring_bits, weight_l2).map_err(refused),
         _ => Err(unknown(method)),
@@ -103,7 +115,11 @@ fn coefficient_layer_cost<'py>(
 
 /// Norm of the weights that meet in one answer, whichever ring degree a session takes; `weights` are flat, in the plan's order.
 #[pyfunction]
-fn coefficient_weight_l2(method: &str, geometry_json: &str, weights: PyReadonlyArray1<'_, i16>) -> PyResult<f64> {
+fn coefficient_weight_l2(
+    method: &str,
+    geometry_json: &str,
+    weights: PyReadonlyArray1<'_, i16>,
+) -> PyResult<f64> {
     let shape = geometry(geometry_json)?;
     let weights = weights.as_slice().map_err(refused)?;
     let (degrees, prices) = match method {

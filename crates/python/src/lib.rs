@@ -1,18 +1,20 @@
 //! Python bindings: `hushnet._native`. Types and defaults for users stand in `python/hushnet/_native.pyi`.
 
 mod arrays;
-mod ckks;
 mod bench;
+mod ckks;
+mod ckks_bench;
 mod client;
 mod coefficients;
 mod errors;
 mod guard;
-mod packed;
 mod non_interactive;
+mod packed;
 mod parameters;
 mod plan;
 mod rotation_free;
 mod server;
+mod slots;
 mod two_party;
 mod two_party_planning;
 
@@ -49,6 +51,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
+    slots::register(m)?;
     m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
     coefficients::register(m)?;
@@ -56,6 +59,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     two_party_planning::register(m)?;
     ckks::register(m)?;
     non_interactive::register(m)?;
+    ckks_bench::register(m)?;
     bench::register(m)?;
     Ok(())
 }

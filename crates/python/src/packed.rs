@@ -87,9 +87,7 @@ impl PackedCircuit {
             }
         }
         let stage = |i: usize, k: usize| times[i + 1][k] - times[i][k];
-        let seconds = |k: usize, setup: f64| {
-            serde_json::json!({"setup": setup, "encrypt": stage(0, k), "evaluate": stage(1, k), "decrypt": stage(2, k)})
-        };
+        let seconds = |k: usize, setup: f64| serde_json::json!({"setup": setup, "encrypt": stage(0, k), "evaluate": stage(1, k), "decrypt": stage(2, k)});
         let trace = serde_json::json!({
             "seconds": seconds(0, setup),
             "cpu_seconds": seconds(1, 0.0),
@@ -109,7 +107,12 @@ impl PackedCircuit {
 impl PackedCircuit {
     #[new]
     #[pyo3(signature = (spec_json, tensors, options_json="{}"))]
-    fn new(py: Python<'_>, spec_json: &str, tensors: &Bound<'_, PyDict>, options_json: &str) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        spec_json: &str,
+        tensors: &Bound<'_, PyDict>,
+        options_json: &str,
+    ) -> PyResult<Self> {
         let mut arrays = BTreeMap::new();
         for (name, value) in tensors.iter() {
             let name: String = name.extract()?;

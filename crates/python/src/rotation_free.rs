@@ -24,6 +24,8 @@ fn refused(error: impl std::fmt::Display) -> PyErr {
 
 /// Processor seconds of this thread where the system tells, else seconds.
 fn seconds(start: Instant) -> f64 {
+    // The counter is brought up to date when the thread gives way.
+    std::thread::yield_now();
     std::fs::read_to_string("/proc/thread-self/schedstat")
         .ok()
         .and_then(|s| s.split_whitespace().next()?.parse::<f64>().ok())

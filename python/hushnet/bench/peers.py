@@ -41,8 +41,9 @@ def measure(name: str, script: str, arguments: Sequence[str]) -> dict[str, dict[
     return {row["case"]: row for row in rows}
 
 
-def beside(rows: dict[str, dict[str, Any]], case: str, *, seconds: float, processor_seconds: float) -> dict[str, Any]:
-    """Columns of a rival's case beside ours: its figures and how many times faster we are, or why there are none."""
+def beside(rows: dict[str, dict[str, Any]], case: str, ours: dict[str, Any]) -> dict[str, Any]:
+    """Columns of a rival's case beside our row: its figures and how many times faster we are (medians, best runs, processor), or why
+    there are none."""
     row = rows.get(case) or rows.get("") or {"error": "not measured"}
     if "error" in row:
         return {"peer": row["error"]}
@@ -51,6 +52,7 @@ def beside(rows: dict[str, dict[str, Any]], case: str, *, seconds: float, proces
         "peer_seconds": row["seconds"],
         "peer_processor_seconds": row["processor_seconds"],
         "peer_bytes": row.get("bytes"),
-        "times_faster": row["seconds"] / seconds,
-        "times_less_processor": row["processor_seconds"] / processor_seconds,
+        "times_faster": row["seconds"] / ours["seconds"],
+        "times_faster_best": min(row["runs"]) / ours["best_seconds"],
+        "times_less_processor": row["processor_seconds"] / ours["processor_seconds"],
     }

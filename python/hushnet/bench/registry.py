@@ -29,8 +29,11 @@ def registry() -> dict[str, Benchmark]:
     """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
     from hushnet.bench import (
         cryptonets_relu,
+        cryptonets_relu_two_party,
         cryptonets_square,
+        gala,
         mobilenetv2,
+        ngraph_he2,
         relu,
         rotation_free,
         seal_openfhe,
@@ -42,8 +45,11 @@ def registry() -> dict[str, Benchmark]:
 
     known = [
         cryptonets_relu.BENCHMARK,
+        cryptonets_relu_two_party.BENCHMARK,
         cryptonets_square.BENCHMARK,
+        gala.BENCHMARK,
         mobilenetv2.BENCHMARK,
+        ngraph_he2.BENCHMARK,
         relu.BENCHMARK,
         rotation_free.BENCHMARK,
         seal_openfhe.BENCHMARK,

@@ -11,6 +11,8 @@ from hushnet.bench.protocol_processes import core, measure
 
 OPEN_CHEETAH = "OpenCheetah on such a machine, 37 bits, 12 dropped: 5.9 s, 43 bytes"
 SPU = "SPU-Cheetah on such a machine, 64 bits: 24.7 s, 112 bytes"
+# the table of its code stays in the second-level cache of most machines
+OT = "silent-small"
 # case -> (ring bits, dropped bits, what stands beside)
 RELUS = {
     "64-bit": (64, 0, SPU),
@@ -36,7 +38,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
             progress(f"relu: {case}", steps - len(RELUS) - len(POOLS) + len(out), steps)
         row = _row(case, values=values, ring_bits=bits, drop_bits=drop, repeat=repeat)
         row |= {"nanoseconds_per_relu": 1e9 * row["seconds"] / values, "bytes_per_relu": row.pop("bytes") / values, "published": published}
-        row |= peers.beside(rival, "relu-2^20", seconds=row["seconds"], processor_seconds=row["processor_seconds"])
+        row |= peers.beside(rival, "relu-2^20", row)
         if row.get("peer_bytes"):
             row["peer_bytes_per_relu"] = row.pop("peer_bytes") / values
         out.append(row)
@@ -61,12 +63,14 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
 
 
 def _row(case: str, **options: Any) -> dict[str, Any]:
-    first, second = measure("measure_relu", **options)
+    first, second = measure("measure_relu", ot=OT, **options)
     runs = list(zip(first.pop("runs"), second.pop("runs")))
     return {
         "case": case,
         "method": "hushnet, two processes, one core each",
+        "ot": OT,
         "seconds": statistics.median(max(a[0], b[0]) for a, b in runs),
+        "best_seconds": min(max(a[0], b[0]) for a, b in runs),
         "processor_seconds": statistics.median(a[1] + b[1] for a, b in runs),
     } | first
 

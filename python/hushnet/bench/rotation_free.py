@@ -61,6 +61,7 @@ def _row(case: str, method: str, figures: dict[str, Any], **more: Any) -> dict[s
         "insecure": figures["insecure"],
         "ring_degree": figures["ring_degree"],
         "modulus_bits": figures["modulus_bits"],
+        "seconds": seconds["server"] + seconds["client"],
         "server_seconds": seconds["server"],
         "client_seconds": seconds["client"],
         "server_offline_seconds": seconds["server_offline"],
@@ -85,7 +86,7 @@ def formulas(channels: int, outputs: int, side: int, kernel: int) -> dict[str, d
 
 
 def traffic(channels: int, outputs: int, side: int, n: int = 8192, wide: int = 104, narrow: int = 55) -> dict[str, float]:
-    """Table II: megabytes (of 2^20) of one convolution by the paper's formulas."""
+    """Table II: megabytes of one convolution by the paper's formulas."""
     area = side * side
     inputs, results = math.ceil(area * channels / n), math.ceil(area * outputs / n)
     bits = {
@@ -94,7 +95,7 @@ def traffic(channels: int, outputs: int, side: int, n: int = 8192, wide: int = 1
         "convfhe": 2 * n * (inputs * wide + results * narrow),
         "rotation-free": n * inputs * wide + math.ceil(area * outputs * outputs / channels) * narrow,
     }
-    return {method: b / 8 / 2**20 for method, b in bits.items()}
+    return {method: b / 8 / 1e6 for method, b in bits.items()}
 
 
 def _figure_7(quick: bool) -> list[dict[str, Any]]:
@@ -109,7 +110,7 @@ def _figure_7(quick: bool) -> list[dict[str, Any]]:
             case = f"Figure 7: c = {c}, {side}x{side}, f = {kernel}, N = {degree}"
             ours = figures["published"]["seconds"]
             for method, f in figures.items():
-                ratio = f["seconds"]["server"] / ours["server"]
+                ratio = f["seconds"]["server"] / ours["server"] if ours["server"] else None
                 more = {"times_rotation_free_server": ratio, "published_times": FIGURE_7.get(method), "channels": c, "kernel": kernel}
                 if method != "published":
                     down = figures["published"]["bytes_up"] + figures["published"]["bytes_down"]

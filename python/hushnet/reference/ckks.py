@@ -96,6 +96,9 @@ class Own(Counter):
         self.count("rotate")
         return self.ckks.rotate(a, step)
 
+    def bounded(self, a: Any, bound: float) -> Any:
+        return a.with_bound(min(a.bound, bound + a.error_bound))
+
 
 def run(
     spec: tuple[dict[str, Any], dict[str, Array]], image: Array, primes: Sequence[int], *, ring_degree: int, scale_bits: int

@@ -3,6 +3,7 @@
 use super::circuit::{batch_linear, Inner, Kind, Linear, LinearSpec, Scaled, Stage, StageKind, StageSpec};
 use super::{pass, CircuitError, CircuitSpec, TensorSpec, Track};
 use hushnet_matmul::{Kernel, Prepared};
+use hushnet_ring::rns::{Coef, Eval, RnsPoly};
 use hushnet_ring::simd;
 use hushnet_rlwe::ckks::{CkksParams, SCALE_TOLERANCE};
 
@@ -72,8 +73,20 @@ pub(super) fn check(params: &CkksParams, spec: CircuitSpec) -> Result<Inner, Cir
         stages,
         steps,
         tracks: all,
+        one: if spec.complex { Some(complex_one(params)?) } else { None },
         complex: spec.complex,
     })
+}
+
+/// `1 + X^(N/2)`, which is `1 + i` in every slot.
+fn complex_one(params: &CkksParams) -> Result<RnsPoly<Eval>, CircuitError> {
+    let (range, half) = (params.data_range(params.max_level()), params.ring_degree() / 2);
+    let mut one = params.basis().zero::<Coef>(range.clone())?;
+    for i in range {
+        let limb = one.limb_mut(i);
+        (limb[0], limb[half]) = (1, 1);
+    }
+    Ok(params.basis().forward(one)?)
 }
 
 fn check_tensor(params: &CkksParams, t: &TensorSpec) -> Result<(), String> {

@@ -4,7 +4,7 @@ use super::pass::Step;
 use super::CircuitError;
 use crate::batch::{BatchLinear, Geometry};
 use hushnet_matmul::Prepared;
-use hushnet_ring::rns::Modulus;
+use hushnet_ring::rns::{Eval, Modulus, RnsPoly};
 use hushnet_rlwe::ckks::CkksParams;
 use std::sync::Arc;
 
@@ -154,6 +154,8 @@ pub(super) struct Inner {
     pub(super) steps: Vec<Step>,
     pub(super) tracks: Option<Vec<Track>>,
     pub(super) complex: bool,
+    /// With complex packing, the polynomial that is `1 + i` in every slot: what constants are multiples of.
+    pub(super) one: Option<RnsPoly<Eval>>,
 }
 
 /// A checked circuit, ready to run where it has weights; cheap to clone.

@@ -9,8 +9,8 @@ use hushnet_rlwe::ckks::CkksParams;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Bytes of everything between the stages of a pass, for one piece of words: about a second-level cache.
-const PIECE_BYTES: usize = 1 << 20;
+/// Bytes of everything between the stages of a pass, for one piece of words: a second-level cache or two.
+const PIECE_BYTES: usize = 5 << 19;
 /// Words of a piece: least (what kernels like) and most.
 const PIECE: (usize, usize) = (32, 512);
 
@@ -259,8 +259,13 @@ fn stage_piece(
             let mut word_products = 0;
             for (part, out) in out.chunks_mut(size).enumerate() {
                 let bias = if part == 0 { bias.as_slice() } else { &[] };
-                word_products += linear(view, l, (t, part), bias, out, scratch)?;
+                let one = view.inner.one.as_ref().map(|one| &one.limb(prime)[view.at..view.at + view.count]);
+                let added = if one.is_some() { &[] } else { bias };
+                word_products += linear(view, l, (t, part), added, out, scratch)?;
                 view.inner.params.basis().residues_of_wrapped(out, l.sum_bits, prime)?;
+                if let Some(one) = one {
+                    add_complex(view, prime, (bias, one), out)?;
+                }
             }
             Ok(Cost { word_products, ..Cost::default() })
         }
@@ -270,6 +275,25 @@ fn stage_piece(
         }
         _ => Err(no_weights()),
     }
+}
+
+/// Adds biases, as multiples of `1 + i`, by channel or by element.
+fn add_complex(
+    view: &View<'_>,
+    prime: usize,
+    (bias, one): (&[u64], &[u64]),
+    out: &mut [u64],
+) -> Result<(), CircuitError> {
+    if bias.is_empty() {
+        return Ok(());
+    }
+    let mut row = vec![0; view.count];
+    let channel = out.len() / view.count / bias.len();
+    for (e, out) in out.chunks_mut(view.count).enumerate() {
+        row.copy_from_slice(out);
+        view.inner.params.basis().combine_words(prime, out, &[&row, one], &[1, bias[e / channel]], 0)?;
+    }
+    Ok(())
 }
 
 /// Integer products of one part; counts those with rows that are there.
@@ -282,10 +306,11 @@ fn linear(
     scratch: &mut Scratch,
 ) -> Result<u64, CircuitError> {
     let count = view.count;
+    let inputs: Vec<&[u64]> =
+        (0..view.elements(t)).map(|e| view.row(t, part, e)).collect::<Result<_, _>>()?;
     let conv = match &layer.geometry {
-        Geometry::Dense(d) => {
-            let rows: Vec<Option<&[u64]>> =
-                (0..d.inputs).map(|e| view.row(t, part, e).map(Some)).collect::<Result<_, _>>()?;
+        Geometry::Dense(_) => {
+            let rows: Vec<Option<&[u64]>> = inputs.into_iter().map(Some).collect();
             let mut outs: Vec<&mut [u64]> = out.chunks_mut(count).collect();
             layer.groups[0].multiply(&rows, bias, &mut outs, scratch)?;
             return Ok((rows.len() * outs.len() * count) as u64);
@@ -293,29 +318,29 @@ fn linear(
         Geometry::Conv2d(c) => c,
     };
     let [_, height, width] = conv.input;
-    let [_, out_height, out_width] = conv.output;
+    let (plane, [_, out_height, out_width]) = (height * width, conv.output);
     let (channels, outputs) = (conv.group_inputs(), conv.group_outputs());
     let mut places: Vec<Option<&mut [u64]>> = out.chunks_mut(count).map(Some).collect();
     let mut products = 0;
     let (by_element, mut constants) = (bias.len() == places.len(), Vec::with_capacity(outputs));
+    // Input pixel of every kernel position of a row of output pixels; outside of the input: none.
+    let mut taps: Vec<Option<usize>> = Vec::new();
     let mut rows: Vec<Option<&[u64]>> = Vec::with_capacity(channels * conv.kernel[0] * conv.kernel[1]);
     for y in 0..out_height {
         for x in 0..out_width {
+            taps.clear();
+            for i in 0..conv.kernel[0] {
+                let from = conv.source(0, y, i);
+                taps.extend((0..conv.kernel[1]).map(|j| Some(from? * width + conv.source(1, x, j)?)));
+            }
+            let present = channels * taps.iter().flatten().count();
             for (group, matrix) in layer.groups.iter().enumerate() {
                 rows.clear();
-                let mut present = 0;
-                for i in 0..conv.kernel[0] {
-                    let from_y = conv.source(0, y, i);
-                    for j in 0..conv.kernel[1] {
-                        let Some((sy, sx)) = from_y.zip(conv.source(1, x, j)) else {
-                            rows.extend(std::iter::repeat_n(None, channels));
-                            continue;
-                        };
-                        present += channels;
-                        for c in 0..channels {
-                            let element = ((group * channels + c) * height + sy) * width + sx;
-                            rows.push(Some(view.row(t, part, element)?));
-                        }
+                let own = &inputs[group * channels * plane..(group + 1) * channels * plane];
+                for tap in &taps {
+                    match tap {
+                        None => rows.extend(std::iter::repeat_n(None, channels)),
+                        Some(pixel) => rows.extend((0..channels).map(|c| Some(own[c * plane + pixel]))),
                     }
                 }
                 let mut outs: Vec<&mut [u64]> = (0..outputs)
@@ -384,8 +409,15 @@ fn combine(
             stage.inputs.iter().zip(factors).filter(|(t, _)| has(**t)).map(|(t, k)| (*t, *k)).unzip();
         let constant = if part == 0 { constant } else { 0 };
         for (e, out) in out.chunks_mut(view.count).enumerate() {
-            let rows = inputs.iter().map(|t| view.row(*t, part, e)).collect::<Result<Vec<_>, _>>()?;
-            basis.combine_words(prime, out, &rows, &words, constant)?;
+            let mut rows = inputs.iter().map(|t| view.row(*t, part, e)).collect::<Result<Vec<_>, _>>()?;
+            match &view.inner.one {
+                Some(one) => {
+                    rows.push(&one.limb(prime)[view.at..view.at + view.count]);
+                    let words = [&words[..], &[constant]].concat();
+                    basis.combine_words(prime, out, &rows, &words, 0)?;
+                }
+                None => basis.combine_words(prime, out, &rows, &words, constant)?,
+            }
         }
     }
     Ok(())

@@ -313,6 +313,46 @@ proptest! {
 }
 
 #[test]
+fn two_values_a_slot_with_biases_and_constants_for_both() {
+    let mut keys = keys(64, &[45, 45], 48);
+    let mut w = Writer::new(&keys.params, 18, 2, 2f64.powi(30), 11);
+    let c = Conv2d {
+        input: [2, 3, 3],
+        output: [4, 2, 3],
+        kernel: [2, 2],
+        stride: [1, 1],
+        pads: [0, 1, 0, 0],
+        dilation: [1, 1],
+        groups: 2,
+    };
+    let t = w.linear(0, Geometry::conv2d(c).unwrap(), 5);
+    let t = w.combine(&[t, t], &[2, -1], 2, 0.75);
+    let t = w.linear(t, Geometry::dense(Dense { inputs: 24, outputs: 3 }).unwrap(), 5);
+    w.spec.outputs = vec![t];
+    w.spec.complex = true;
+    let circuit = Circuit::new(&keys.params, w.spec.clone()).unwrap();
+    assert_eq!(circuit.images(), 64);
+    let encoder = Encoder::new(&keys.params);
+    let at = EncodeAt { level: keys.params.level(2).unwrap(), scale: 2f64.powi(30), bound: 1.0 };
+    let values: Vec<Vec<f64>> =
+        (0..18).map(|e| (0..64).map(|i| ((e * 31 + i * 17) % 41) as f64 / 20.5 - 1.0).collect()).collect();
+    let inputs = values
+        .iter()
+        .map(|v| {
+            keys.secret.encrypt_small(encoder.encode_packed_small(v, at).unwrap(), &mut keys.prg).unwrap()
+        })
+        .collect();
+    let run = circuit.run(None, vec![inputs], &mut |_, _| ControlFlow::Continue(())).unwrap();
+    for image in 0..64 {
+        let x: Vec<f64> = values.iter().map(|v| v[image]).collect();
+        for (expected, c) in plain(&w.spec, &[x])[0].iter().zip(&run.outputs[0]) {
+            let got = encoder.decode_packed(&keys.secret.decrypt(c).unwrap()).unwrap()[image];
+            assert!((got - expected).abs() < c.error_bound(), "image {image}: {got} is not {expected}");
+        }
+    }
+}
+
+#[test]
 fn circuits_that_do_not_fit_are_refused_by_name() {
     let keys = keys(64, &[45, 45, 45], 48);
     let good = cryptonets(&keys.params);

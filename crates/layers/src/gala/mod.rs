@@ -5,8 +5,8 @@
 //! opens is uniform whatever the partial sums are; each party adds up its own slots of an output, and the two results are shares of the
 //! whole sum. The masks' sums are uniform and independent for different outputs, since these have disjoint slots.
 
-use crate::gazelle::hoisted;
-use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term};
+use crate::gazelle::{hoisted, line_up};
+use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term, SUMS};
 use hushnet_rlwe::bfv::Counts;
 use rayon::prelude::*;
 
@@ -64,14 +64,8 @@ pub(crate) fn conv<M: Machine>(
         .into_par_iter()
         .map(|output| {
             let mut sum: Option<M::Cipher> = None;
-            for (step, terms) in layout.grouped_steps(output) {
-                let pairs: Vec<_> =
-                    terms.iter().map(|t| (&permuted[t.input as usize][t.tap as usize], *t)).collect();
-                let part = machine.perm(&weights.sum(machine, &pairs)?, layout.turn(step))?;
-                match &mut sum {
-                    Some(sum) => machine.add(sum, &part)?,
-                    None => sum = Some(part),
-                }
+            for group in layout.grouped_steps(output).chunks(SUMS) {
+                line_up(layout, machine, weights, &permuted, group, &mut sum)?;
             }
             sum.ok_or_else(|| layout.empty_output())
         })

@@ -2,7 +2,7 @@
 //! hybrid encoding, convolutions by output or input rotations. Layouts: [`crate::slots`]. Operation counts of Tables II, III and V
 //! of the GALA paper (section III).
 
-use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term};
+use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term, SUMS};
 use hushnet_rlwe::bfv::{Counts, Turn};
 use rayon::prelude::*;
 
@@ -118,6 +118,28 @@ pub(crate) fn dense<M: Machine>(
         .collect()
 }
 
+/// Adds the products of some steps, each permuted into line, to `sum`; `permuted[input][tap]` are the rotated inputs.
+pub(crate) fn line_up<M: Machine>(
+    layout: &ConvLayout,
+    machine: &M,
+    weights: &Store<'_, M>,
+    permuted: &[Vec<M::Cipher>],
+    steps: &[(usize, Vec<Term>)],
+    sum: &mut Option<M::Cipher>,
+) -> Result<(), SlotError> {
+    let pair = |t: &Term| (&permuted[t.input as usize][t.tap as usize], *t);
+    let pairs: Vec<Vec<_>> = steps.iter().map(|(_, terms)| terms.iter().map(pair).collect()).collect();
+    let pairs: Vec<&[_]> = pairs.iter().map(Vec::as_slice).collect();
+    for ((step, _), product) in steps.iter().zip(weights.sums(machine, &pairs)?) {
+        let part = machine.perm(&product, layout.turn(*step))?;
+        match sum {
+            Some(sum) => machine.add(sum, &part)?,
+            None => *sum = Some(part),
+        }
+    }
+    Ok(())
+}
+
 /// Output rotations: every block of c_n x c_n channels is convolved, lined up and added by itself.
 pub(crate) fn conv<M: Machine>(
     layout: &ConvLayout,
@@ -131,14 +153,8 @@ pub(crate) fn conv<M: Machine>(
         .map(|output| {
             let mut sum: Option<M::Cipher> = None;
             for input in layout.inputs_of(output) {
-                for (step, terms) in layout.steps_of(output, input) {
-                    let pairs: Vec<_> =
-                        terms.iter().map(|t| (&permuted[input][t.tap as usize], *t)).collect();
-                    let part = machine.perm(&weights.sum(machine, &pairs)?, layout.turn(step))?;
-                    match &mut sum {
-                        Some(sum) => machine.add(sum, &part)?,
-                        None => sum = Some(part),
-                    }
+                for group in layout.steps_of(output, input).chunks(SUMS) {
+                    line_up(layout, machine, weights, &permuted, group, &mut sum)?;
                 }
             }
             sum.ok_or_else(|| layout.empty_output())

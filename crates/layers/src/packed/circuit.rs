@@ -124,7 +124,7 @@ impl LinearOp {
 #[derive(Clone)]
 pub enum Op {
     /// `W x + b`.
-    Linear(LinearOp),
+    Linear(Box<LinearOp>),
     /// A polynomial, summed over members: member k's ciphertexts follow those of member k - 1.
     Polynomial {
         /// Step's name.
@@ -196,4 +196,6 @@ pub struct Program {
     pub scale: f64,
     /// Slots of a ciphertext.
     pub slots: usize,
+    /// Data primes of a level: 1, or more where a scale is wider than a prime.
+    pub width: usize,
 }

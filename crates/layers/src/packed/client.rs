@@ -32,6 +32,9 @@ impl EvaluationKeys {
     }
 }
 
+/// Coefficients below this take the fast way of encryption.
+const SMALL: f64 = (1u64 << 49) as f64;
+
 /// Owns the secret key. No `Debug`; the key is wiped when it goes.
 pub struct Client {
     circuit: Arc<Circuit>,
@@ -77,17 +80,29 @@ impl Client {
         if image.len() != c.elements {
             return Err(PackedError::InputLength { expected: c.elements, got: image.len() });
         }
-        // Not-a-number compares false.
-        if let Some(index) = image.iter().position(|v| !(v.abs() <= c.input_bound)) {
+        if let Some(index) = image.iter().position(|v| v.is_nan() || v.abs() > c.input_bound) {
             return Err(PackedError::InputRange { index, bound: c.input_bound });
         }
         let program = c.program();
         let mut out = Vec::with_capacity(program.uploads.len());
-        for upload in &program.uploads {
-            let value = &program.values[upload.value];
-            let level = c.params().level(value.level)?;
-            let at = EncodeAt { level, scale: program.scale, bound: value.bound };
-            out.push(self.secret.encrypt(&self.encoder.encode(&upload.fill(image), at)?, prg)?);
+        // Ciphertexts of one value share level and scale: two of them share a complex transform.
+        for same in program.uploads.chunk_by(|a, b| a.value == b.value) {
+            let value = &program.values[same[0].value];
+            let at = EncodeAt { level: c.level(value.level)?, scale: program.scale, bound: value.bound };
+            if 2.0 * at.bound * at.scale >= SMALL {
+                for upload in same {
+                    out.push(self.secret.encrypt(&self.encoder.encode(&upload.fill(image), at)?, prg)?);
+                }
+                continue;
+            }
+            for pair in same.chunks(2) {
+                let first = pair[0].fill(image);
+                let second = pair.get(1).map_or_else(Vec::new, |u| u.fill(image));
+                let plain = self.encoder.encode_pair(&first, &second, at)?;
+                for p in plain.into_iter().take(pair.len()) {
+                    out.push(self.secret.encrypt_small(p, prg)?);
+                }
+            }
         }
         Ok(out)
     }
@@ -99,7 +114,11 @@ impl Client {
     pub fn decrypt(&self, answer: &[Ciphertext]) -> Result<Vec<f64>, PackedError> {
         let layout = &self.circuit.program().output_layout;
         if answer.len() != layout.cts.len() {
-            return Err(PackedError::Message { what: "the answer", expected: layout.cts.len(), got: answer.len() });
+            return Err(PackedError::Message {
+                what: "the answer",
+                expected: layout.cts.len(),
+                got: answer.len(),
+            });
         }
         let slots: Vec<Vec<f64>> = answer
             .iter()

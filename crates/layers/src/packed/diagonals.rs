@@ -43,9 +43,10 @@ impl Form {
     pub fn folds(&self) -> Vec<i64> {
         match self {
             Form::Direct(_) => Vec::new(),
-            Form::Folded { modulus, span, .. } => {
-                std::iter::successors(Some(*modulus), |m| Some(m * 2)).take_while(|m| m < span).map(|m| m as i64).collect()
-            }
+            Form::Folded { modulus, span, .. } => std::iter::successors(Some(*modulus), |m| Some(m * 2))
+                .take_while(|m| m < span)
+                .map(|m| m as i64)
+                .collect(),
         }
     }
 }
@@ -75,7 +76,8 @@ pub fn visit(
                     if w == 0.0 {
                         return;
                     }
-                    let nearest = |&(i, u): &(u32, u32)| (((u as usize + slots + offset - s) & mask) as u32, i);
+                    let nearest =
+                        |&(i, u): &(u32, u32)| (((u as usize + slots + offset - s) & mask) as u32, i);
                     let found = match input.places[g].as_slice() {
                         [one] => Some(nearest(one)),
                         several => several.iter().map(nearest).min(),
@@ -207,7 +209,11 @@ impl Rotations {
         let hoisted: BTreeSet<u32> = self.inputs.iter().filter(|(_, b)| *b != 0).map(|(i, _)| *i).collect();
         let babies = self.inputs.iter().filter(|(_, b)| *b != 0);
         let giants = self.outputs.iter().flatten().filter(|s| s.giant != 0);
-        let steps = babies.clone().map(|(_, b)| *b).chain(giants.clone().map(|s| s.giant)).chain(folds.iter().copied());
+        let steps = babies
+            .clone()
+            .map(|(_, b)| *b)
+            .chain(giants.clone().map(|s| s.giant))
+            .chain(folds.iter().copied());
         Work {
             hoists: hoisted.len(),
             babies: babies.count(),

@@ -52,7 +52,9 @@ pub enum PackedError {
         got: usize,
     },
     /// An input value outside of its declared bound.
-    #[error("input value number {index} is not within +-{bound}; scale the input, or compile with a larger bound")]
+    #[error(
+        "input value number {index} is not within +-{bound}; scale the input, or compile with a larger bound"
+    )]
     InputRange {
         /// Position.
         index: usize,

@@ -4,12 +4,12 @@
 use super::circuit::{LinearOp, Op, Program};
 use super::PackedError;
 
-/// What a circuit needs of its ciphertexts. Levels are numbers of data primes.
+/// What a circuit needs of its ciphertexts. A level is as many data primes as the program's width says.
 pub trait Machine {
     /// A ciphertext.
     type C: Clone;
-    /// Data prime number `i` as a real.
-    fn prime(&self, i: usize) -> f64;
+    /// What a rescaling to `level` divides by.
+    fn step(&self, level: usize) -> f64;
     /// Scale.
     fn scale(&self, c: &Self::C) -> f64;
     /// Level.
@@ -35,7 +35,8 @@ pub trait Machine {
     /// Two parts at the next lower level.
     fn rescale(&mut self, c: &Self::C) -> Result<Self::C, PackedError>;
     /// The linear operation number `at` of the program on its inputs.
-    fn linear(&mut self, at: usize, op: &LinearOp, inputs: Vec<Self::C>) -> Result<Vec<Self::C>, PackedError>;
+    fn linear(&mut self, at: usize, op: &LinearOp, inputs: Vec<Self::C>)
+        -> Result<Vec<Self::C>, PackedError>;
     /// Called after every operation, with its number.
     fn done(&mut self, at: usize, outputs: &[Self::C]);
 }
@@ -115,7 +116,7 @@ impl<M: Machine> Powers<'_, M> {
     }
 
     fn rescaled(&mut self, c: &[f64], level: usize, scale: f64) -> Result<M::C, PackedError> {
-        let above = scale * self.m.prime(level);
+        let above = scale * self.m.step(level);
         match self.raw(c, level + 1, above)? {
             Some(raw) => self.m.rescale(&raw),
             None => Err(PackedError::Spec("a constant polynomial".into())),
@@ -154,7 +155,13 @@ pub fn polynomial<M: Machine>(
 }
 
 /// A polynomial before its last rescaling, but for a constant.
-fn member<M: Machine>(m: &mut M, x: &M::C, c: &[f64], level: usize, scale: f64) -> Result<(M::C, f64), PackedError> {
+fn member<M: Machine>(
+    m: &mut M,
+    x: &M::C,
+    c: &[f64],
+    level: usize,
+    scale: f64,
+) -> Result<(M::C, f64), PackedError> {
     match *c {
         [c0, c1] => {
             let x = m.drop_to(x, level)?;
@@ -196,7 +203,7 @@ fn member<M: Machine>(m: &mut M, x: &M::C, c: &[f64], level: usize, scale: f64) 
             Ok((out, b0 - c4 * h * h))
         }
         _ => {
-            let above = scale * m.prime(level);
+            let above = scale * m.step(level);
             let mut powers = Powers { m, list: vec![x.clone()] };
             let raw = powers.raw(c, level + 1, above)?;
             raw.map(|r| (r, 0.0)).ok_or_else(|| PackedError::Spec("a constant polynomial".into()))
@@ -263,7 +270,7 @@ fn aligned<M: Machine>(m: &mut M, c: &M::C, level: usize, scale: f64) -> Result<
         return m.drop_to(c, level);
     }
     let c = m.drop_to(c, level + 1)?;
-    let missing = scale * m.prime(level) / m.scale(&c);
+    let missing = scale * m.step(level) / m.scale(&c);
     let product = m.mul_constant(&c, 1.0, missing)?;
     m.rescale(&product)
 }

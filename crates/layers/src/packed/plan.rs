@@ -3,12 +3,14 @@
 use super::circuit::{LinearOp, Method, Op, Program, Upload, Value};
 use super::cost::LevelCost;
 use super::diagonals::{diagonals, Form, Rotations, Split, Sum};
-use super::layout::{Grid, Layout, EMPTY};
-use super::machine::{depth, meets_scale};
+use super::first_layer::{members, pool_first, Copies, Pooling};
+use super::layout::{Grid, Layout};
+use super::levels::{assign_levels, levels};
+use super::machine::depth;
 use super::spec::{Linear, Network, Step};
 use super::PackedError;
 use crate::batch::{Conv2d, Geometry};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What is chosen before layouts.
@@ -18,111 +20,12 @@ pub struct Choice {
     pub slots: usize,
     /// Special primes, and primes of a digit.
     pub special: usize,
+    /// Data primes of a level.
+    pub width: usize,
     /// The published layout: one channel a ciphertext, no baby and giant steps, nothing replicated by the client.
     pub channel_wise: bool,
     /// Microseconds that a rotation key counts for.
     pub key_price: f64,
-}
-
-/// A step that the client's copies and the pooling window of the next layer allow: the outputs of the first linear step in
-/// `a b` members, one for each position in the window.
-#[derive(Clone, Debug)]
-struct Pooling {
-    /// Linear step.
-    first: usize,
-    /// Polynomial step.
-    polynomial: usize,
-    /// Window.
-    window: [usize; 2],
-}
-
-/// The convolution over sums of windows that `c` is, with the largest window: weights are equal within windows.
-fn windowed(c: &Conv2d, weights: &[f64]) -> Option<([usize; 2], Conv2d, Vec<f64>)> {
-    let [kh, kw] = c.kernel;
-    let divides = |axis: usize, a: usize| {
-        c.kernel[axis].is_multiple_of(a)
-            && c.stride[axis].is_multiple_of(a)
-            && c.pads[axis].is_multiple_of(a)
-            && c.input[1 + axis].is_multiple_of(a)
-            && c.dilation[axis] == 1
-    };
-    let equal = |a: usize, b: usize| {
-        weights.chunks(kh * kw).all(|k| (0..kh * kw).all(|i| k[i] == k[(i / kw) / a * a * kw + (i % kw) / b * b]))
-    };
-    let best = (1..=kh.min(4))
-        .flat_map(|a| (1..=kw.min(4)).map(move |b| [a, b]))
-        .filter(|&[a, b]| a * b > 1 && divides(0, a) && divides(1, b) && equal(a, b))
-        .max_by_key(|[a, b]| a * b)?;
-    let [a, b] = best;
-    let reduced = Conv2d {
-        input: [c.input[0], c.input[1] / a, c.input[2] / b],
-        output: c.output,
-        kernel: [kh / a, kw / b],
-        stride: [c.stride[0] / a, c.stride[1] / b],
-        pads: [c.pads[0] / a, c.pads[1] / b, c.pads[2] / a, c.pads[3] / b],
-        dilation: [1, 1],
-        groups: c.groups,
-    };
-    let inner = (kh / a) * (kw / b);
-    let small: Vec<f64> = weights
-        .chunks(kh * kw)
-        .flat_map(|k| (0..inner).map(move |i| k[i / (kw / b) * a * kw + i % (kw / b) * b]))
-        .collect();
-    Some((best, reduced, small))
-}
-
-/// Rewrites `input -> linear -> polynomial -> convolution over windows` where it occurs.
-fn pool_first(net: &Network) -> Option<(Network, Pooling)> {
-    let only = |t: usize| match net.consumers(t).as_slice() {
-        [one] if t != net.output => Some(*one),
-        _ => None,
-    };
-    for (first, step) in net.steps.iter().enumerate() {
-        let Step::Linear { input, output, map } = step else { continue };
-        let Geometry::Conv2d(shape) = &map.geometry else { continue };
-        if *input != net.input {
-            continue;
-        }
-        let Some(polynomial) = only(*output) else { continue };
-        let Step::Polynomial { output: middle, .. } = &net.steps[polynomial] else { continue };
-        let Some(second) = only(*middle) else { continue };
-        let Step::Linear { input, output, map: next } = &net.steps[second] else { continue };
-        let Geometry::Conv2d(c) = &next.geometry else { continue };
-        if shape.output != c.input {
-            continue;
-        }
-        let Some((window, reduced, weights)) = windowed(c, &next.weights) else { continue };
-        let Ok(geometry) = Geometry::conv2d(reduced) else { continue };
-        let mut out = net.clone();
-        let map = Linear { geometry, weights: Arc::new(weights), bias: next.bias.clone() };
-        out.steps[second] = Step::Linear { input: *input, output: *output, map };
-        let t = &mut out.tensors[*middle];
-        t.shape = reduced.input.to_vec();
-        t.bound *= (window[0] * window[1]) as f64;
-        return Some((out, Pooling { first, polynomial, window }));
-    }
-    None
-}
-
-/// Levels above the output that every tensor needs; what no output needs has none.
-fn levels(net: &Network) -> Vec<usize> {
-    let mut need = vec![0; net.tensors.len()];
-    need[net.output] = 1;
-    for step in net.steps.iter().rev() {
-        let out = need[step.output()];
-        if out == 0 {
-            continue;
-        }
-        let spent = match step {
-            Step::Linear { .. } => 1,
-            Step::Polynomial { coefficients, .. } => depth(coefficients),
-            Step::Add { .. } => 0,
-        };
-        for i in step.inputs() {
-            need[i] = need[i].max(out + spent);
-        }
-    }
-    need
 }
 
 struct Planner<'a> {
@@ -139,7 +42,12 @@ type Rotated = (f64, Form, Split, Rotations);
 
 impl Planner<'_> {
     fn at(&self, level: usize) -> LevelCost {
-        LevelCost { n: 2 * self.choice.slots, level: level.max(1), special: self.choice.special, digit: self.choice.special }
+        LevelCost {
+            n: 2 * self.choice.slots,
+            level: level.max(1) * self.choice.width,
+            special: self.choice.special,
+            digit: self.choice.special,
+        }
     }
 
     /// The best baby and giant steps for a map between layouts; `None` when the products alone cost more than `limit`.
@@ -239,7 +147,8 @@ impl Planner<'_> {
         let outputs = self.net.tensors[*output].len();
         let least = outputs.next_power_of_two();
         if self.partner(*output).is_none() && self.net.tensors[*output].chw()[1..] == [1, 1] {
-            let moduli = std::iter::successors(Some(least), |m| Some(m * 2)).take_while(|m| *m < input.period);
+            let moduli =
+                std::iter::successors(Some(least), |m| Some(m * 2)).take_while(|m| *m < input.period);
             for modulus in moduli.take(if self.choice.channel_wise { 1 } else { 4 }) {
                 let mut layout = Layout::flat(self.choice.slots, outputs);
                 if modulus > least {
@@ -296,7 +205,8 @@ impl Planner<'_> {
         if from_client {
             sources = self.client_layouts(map);
         }
-        let lookahead = |p: &Self, layout: &Layout| if p.choice.channel_wise { 0.0 } else { p.ahead(*output, layout) };
+        let lookahead =
+            |p: &Self, layout: &Layout| if p.choice.channel_wise { 0.0 } else { p.ahead(*output, layout) };
         let pooled = self.pooling.as_ref().is_some_and(|p| p.first == step);
         let mut best: Option<(f64, f64, Layout, Rotated)> = None;
         for source in sources.iter().filter(|_| !pooled) {
@@ -317,7 +227,10 @@ impl Planner<'_> {
             }
         }
         let Some((_, cost, source, (_, form, split, rotations))) = best else {
-            return Err(PackedError::Step { step: self.net.names[step].clone(), why: "no layout fits it".into() });
+            return Err(PackedError::Step {
+                step: self.net.names[step].clone(),
+                why: "no layout fits it".into(),
+            });
         };
         self.cost += cost;
         let value = if from_client { self.upload(&source) } else { known.map_or(0, |k| k.0) };
@@ -325,7 +238,7 @@ impl Planner<'_> {
         let target = self.value(*output, layout.cts.len());
         self.placed.insert(*output, (target, layout));
         let folds = form.folds();
-        self.program.ops.push(Op::Linear(LinearOp {
+        self.program.ops.push(Op::Linear(Box::new(LinearOp {
             name: self.net.names[step].clone(),
             input: value,
             output: target,
@@ -333,7 +246,7 @@ impl Planner<'_> {
             rotations,
             folds,
             ..LinearOp::new(map.clone())
-        }));
+        })));
         Ok(())
     }
 
@@ -403,7 +316,7 @@ impl Planner<'_> {
         let count = self.program.values[value].cts as u32;
         let folds = (0..made.copies.ilog2()).map(|i| ((slots / made.copies) << i) as i64).collect();
         self.placed.insert(*output, (target, layout.clone()));
-        self.program.ops.push(Op::Linear(LinearOp {
+        self.program.ops.push(Op::Linear(Box::new(LinearOp {
             name: self.net.names[step].clone(),
             input: value,
             output: target,
@@ -411,7 +324,7 @@ impl Planner<'_> {
             rotations: Rotations { inputs: (0..count).map(|i| (i, 0)).collect(), outputs: sums },
             folds,
             ..LinearOp::new(map.clone())
-        }));
+        })));
         Ok(true)
     }
 
@@ -435,7 +348,13 @@ impl Planner<'_> {
     }
 
     /// The tensor in another layout, by the identity map.
-    fn moved(&mut self, tensor: usize, value: usize, from: &Layout, to: &Layout) -> Result<usize, PackedError> {
+    fn moved(
+        &mut self,
+        tensor: usize,
+        value: usize,
+        from: &Layout,
+        to: &Layout,
+    ) -> Result<usize, PackedError> {
         let elements = self.net.tensors[tensor].len();
         let geometry = Geometry::conv2d(Conv2d {
             input: [elements, 1, 1],
@@ -453,14 +372,14 @@ impl Planner<'_> {
         };
         self.cost += found.0;
         let target = self.value(tensor, to.cts.len());
-        self.program.ops.push(Op::Linear(LinearOp {
+        self.program.ops.push(Op::Linear(Box::new(LinearOp {
             name: format!("{} in another layout", self.net.tensors[tensor].name),
             input: value,
             output: target,
             method: Method::Rotate { input: from.clone(), form: found.1, split: found.2 },
             rotations: found.3,
             ..LinearOp::new(map)
-        }));
+        })));
         Ok(target)
     }
 
@@ -481,7 +400,13 @@ impl Planner<'_> {
                 self.cost += work * self.at(self.need[*input]).relinearise();
                 self.placed.insert(*output, (target, layout));
                 let coefficients = coefficients.clone();
-                self.program.ops.push(Op::Polynomial { name, input: value, output: target, members, coefficients });
+                self.program.ops.push(Op::Polynomial {
+                    name,
+                    input: value,
+                    output: target,
+                    members,
+                    coefficients,
+                });
                 Ok(())
             }
             Step::Add { inputs, output } => {
@@ -508,111 +433,14 @@ impl Planner<'_> {
     }
 }
 
-/// Output elements by slot, of every member's ciphertexts.
-fn members(map: &Linear, layout: &Layout, pooling: Option<&Pooling>) -> Vec<Vec<u32>> {
-    let (Some(p), Geometry::Conv2d(c)) = (pooling, &map.geometry) else { return layout.cts.clone() };
-    let [a, b] = p.window;
-    let [_, h, w] = c.output;
-    let (rh, rw) = (h / a, w / b);
-    let mut out = Vec::new();
-    for (i, j) in (0..a).flat_map(|i| (0..b).map(move |j| (i, j))) {
-        for slots in &layout.cts {
-            let full = |&e: &u32| {
-                if e == EMPTY {
-                    return EMPTY;
-                }
-                let e = e as usize;
-                let (z, y, x) = (e / (rh * rw), e / rw % rh, e % rw);
-                ((z * h + y * a + i) * w + x * b + j) as u32
-            };
-            out.push(slots.iter().map(full).collect());
-        }
-    }
-    out
-}
+/// A program, its predicted microseconds, and the levels that every step spends.
+pub type Planned = (Program, f64, Vec<(String, usize)>);
 
-/// Copies of the input that the client makes for one linear step.
-struct Copies {
-    copies: usize,
-    outputs: Vec<Vec<u32>>,
-    uploads: Vec<Vec<u32>>,
-    terms: Vec<Vec<u32>>,
-}
-
-impl Copies {
-    fn new(map: &Linear, outputs: &[Vec<u32>], slots: usize, copies: usize) -> Self {
-        let part = slots / copies;
-        let groups = map.taps().div_ceil(copies);
-        let mut numbers: HashMap<Vec<u32>, u32> = HashMap::new();
-        let mut uploads = Vec::new();
-        let mut terms = Vec::new();
-        for output in outputs {
-            let mut filled = vec![vec![EMPTY; slots]; groups];
-            for (s, &f) in output[..part].iter().enumerate() {
-                if f != EMPTY {
-                    map.row(f as usize, |tap, g, _| {
-                        filled[tap / copies][tap % copies * part + s] = g as u32;
-                    });
-                }
-            }
-            terms.push(
-                filled
-                    .into_iter()
-                    .map(|slots| {
-                        *numbers.entry(slots).or_insert_with_key(|slots| {
-                            uploads.push(slots.clone());
-                            uploads.len() as u32 - 1
-                        })
-                    })
-                    .collect(),
-            );
-        }
-        Self { copies, outputs: outputs.to_vec(), uploads, terms }
-    }
-}
-
-/// Levels of all values, from the output (level 1) back; what nothing reads keeps 0.
-fn assign_levels(program: &mut Program) -> Vec<(String, usize)> {
-    let exact: Vec<bool> = {
-        let mut exact = vec![true; program.values.len()];
-        for op in &program.ops {
-            if let Op::Polynomial { output, coefficients, .. } = op {
-                exact[*output] = meets_scale(coefficients);
-            }
-        }
-        exact
-    };
-    program.values[program.output].level = 1;
-    let mut spent = Vec::new();
-    for op in program.ops.iter().rev() {
-        let out = program.values[op.output()].level;
-        for input in op.inputs() {
-            let cost = match op {
-                Op::Linear(_) => 1,
-                Op::Polynomial { coefficients, .. } => depth(coefficients),
-                Op::Add { .. } => usize::from(!exact[input]),
-            };
-            spent.push((op.name().to_owned(), cost));
-            let v = &mut program.values[input];
-            v.level = v.level.max(out + cost);
-            v.uses += 1;
-        }
-    }
-    spent.reverse();
-    for op in &mut program.ops {
-        if let Op::Linear(l) = op {
-            let out = &program.values[l.output];
-            (l.level, l.bound, l.scale) = (out.level + 1, out.bound, program.scale);
-        }
-    }
-    spent
-}
-
-/// A program for a network: `(program, predicted microseconds, levels that every step spends)`.
+/// A program for a network.
 ///
 /// # Errors
 /// [`PackedError::Step`] when no layout fits.
-pub fn plan(net: &Network, choice: Choice, scale: f64) -> Result<(Program, f64, Vec<(String, usize)>), PackedError> {
+pub fn plan(net: &Network, choice: Choice, scale: f64) -> Result<Planned, PackedError> {
     if choice.channel_wise {
         return plan_one(net, None, choice, scale);
     }
@@ -631,7 +459,7 @@ fn plan_one(
     pooling: Option<Pooling>,
     choice: Choice,
     scale: f64,
-) -> Result<(Program, f64, Vec<(String, usize)>), PackedError> {
+) -> Result<Planned, PackedError> {
     let program = Program {
         values: Vec::new(),
         ops: Vec::new(),
@@ -640,6 +468,7 @@ fn plan_one(
         output_layout: Layout::flat(choice.slots, 1),
         scale,
         slots: choice.slots,
+        width: choice.width,
     };
     let mut planner =
         Planner { net, choice, need: levels(net), pooling, placed: BTreeMap::new(), program, cost: 0.0 };
@@ -653,33 +482,4 @@ fn plan_one(
     let spent = assign_levels(&mut program);
     program.values[output].uses += 1;
     Ok((program, planner.cost, spent))
-}
-
-/// Levels of the longest path of a network.
-#[must_use]
-pub fn network_depth(net: &Network) -> usize {
-    levels(net)[net.input].saturating_sub(1)
-}
-
-/// Steps on the longest path and the levels that each spends.
-#[must_use]
-pub fn network_levels(net: &Network) -> Vec<(String, usize)> {
-    let need = levels(net);
-    let mut tensor = net.input;
-    let mut out = Vec::new();
-    while tensor != net.output {
-        let on_path = net.consumers(tensor).into_iter().find_map(|s| {
-            let after = need[net.steps[s].output()];
-            let spent = match &net.steps[s] {
-                Step::Linear { .. } => 1,
-                Step::Polynomial { coefficients, .. } => depth(coefficients),
-                Step::Add { .. } => 0,
-            };
-            (after > 0 && after + spent == need[tensor]).then_some((s, spent))
-        });
-        let Some((s, spent)) = on_path else { break };
-        out.push((net.names[s].clone(), spent));
-        tensor = net.steps[s].output();
-    }
-    out
 }

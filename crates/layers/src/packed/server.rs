@@ -2,8 +2,9 @@
 
 use super::circuit::{LinearOp, Op};
 use super::client::EvaluationKeys;
-use super::compile::{encode_bias, encode_rows, Circuit};
+use super::compile::Circuit;
 use super::cost::Counts;
+use super::encode::{encode_bias, encode_rows};
 use super::machine::{run, Machine};
 use super::simulate::Simulator;
 use super::PackedError;
@@ -129,13 +130,14 @@ impl Server {
         let Some(public) = &keys.public else {
             return Err(PackedError::Message { what: "the public key", expected: 1, got: 0 });
         };
-        answer.iter().map(|c| Ok(public.hide(c, None, prg)?)).collect()
+        let bits = self.circuit.flood_bits();
+        answer.iter().map(|c| Ok(public.hide(c, bits, prg)?)).collect()
     }
 }
 
 /// Scale of the result of a linear operation, as its rescaling leaves it.
 fn output_scale(circuit: &Circuit, op: &LinearOp, input_scale: f64) -> f64 {
-    let q = circuit.params().data_prime(op.level - 1) as f64;
+    let q = circuit.step(op.level - 1);
     let plain = op.scale * q / input_scale;
     input_scale * plain / q
 }
@@ -143,7 +145,7 @@ fn output_scale(circuit: &Circuit, op: &LinearOp, input_scale: f64) -> f64 {
 /// The scale of every linear operation's input, by simulation.
 fn input_scales(circuit: &Circuit) -> Result<Vec<f64>, PackedError> {
     let program = circuit.program();
-    let mut simulator = Simulator::new(circuit.params());
+    let mut simulator = Simulator::new(circuit.params(), program.width);
     let mut uploads = Vec::new();
     for u in &program.uploads {
         let value = &program.values[u.value];
@@ -224,6 +226,10 @@ impl Worker<'_> {
         counts.giant_rotations += terms.iter().filter(|t| t.0 != 0).count();
         let mut c = evaluator.rotate_sum_rescale(&terms, op.bound, &self.keys.rotations)?;
         counts.rescalings += 1;
+        for _ in 1..self.server.circuit.program().width {
+            c = evaluator.rescale(&c)?;
+            counts.rescalings += 1;
+        }
         for &fold in &op.folds {
             let turned = evaluator.rotate(&c, fold, &self.keys.rotations)?;
             counts.fold_rotations += 1;
@@ -240,14 +246,14 @@ impl Worker<'_> {
 impl Machine for Worker<'_> {
     type C = Ciphertext;
 
-    fn prime(&self, i: usize) -> f64 {
-        self.evaluator().params().data_prime(i) as f64
+    fn step(&self, level: usize) -> f64 {
+        self.server.circuit.step(level)
     }
     fn scale(&self, c: &Ciphertext) -> f64 {
         c.scale()
     }
     fn level(&self, c: &Ciphertext) -> usize {
-        c.level().get()
+        c.level().get() / self.server.circuit.program().width
     }
     fn is_product(&self, c: &Ciphertext) -> bool {
         c.parts().len() == 3
@@ -256,10 +262,10 @@ impl Machine for Worker<'_> {
         Ok(c.with_bound(bound)?)
     }
     fn drop_to(&mut self, c: &Ciphertext, level: usize) -> Result<Ciphertext, PackedError> {
-        if c.level().get() == level {
+        if self.level(c) == level {
             return Ok(c.clone());
         }
-        Ok(self.evaluator().drop_to(c, self.evaluator().params().level(level)?)?)
+        Ok(self.evaluator().drop_to(c, self.server.circuit.level(level)?)?)
     }
     fn add_constant(&mut self, c: &Ciphertext, v: f64) -> Result<Ciphertext, PackedError> {
         let w = self.server.encoder.encode_scalar(v, c.level(), c.scale())?;
@@ -286,12 +292,19 @@ impl Machine for Worker<'_> {
         Ok(self.evaluator().mul(a, b)?)
     }
     fn rescale(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {
-        if self.is_product(c) {
+        let more = self.server.circuit.program().width - 1;
+        let mut out = if self.is_product(c) {
             self.counts.relinearisations += 1;
-            return Ok(self.evaluator().relinearise_rescale(c, &self.keys.relinearise)?);
+            self.evaluator().relinearise_rescale(c, &self.keys.relinearise)?
+        } else {
+            self.counts.rescalings += 1;
+            self.evaluator().rescale(c)?
+        };
+        for _ in 0..more {
+            self.counts.rescalings += 1;
+            out = self.evaluator().rescale(&out)?;
         }
-        self.counts.rescalings += 1;
-        Ok(self.evaluator().rescale(c)?)
+        Ok(out)
     }
 
     fn linear(
@@ -302,7 +315,7 @@ impl Machine for Worker<'_> {
     ) -> Result<Vec<Ciphertext>, PackedError> {
         let mut dropped = Vec::with_capacity(inputs.len());
         for c in inputs {
-            dropped.push(if c.level().get() == op.level { c } else { self.drop_to(&c, op.level)? });
+            dropped.push(if self.level(&c) == op.level { c } else { self.drop_to(&c, op.level)? });
         }
         let babies = self.babies(op, &dropped)?;
         let babies: Vec<&Ciphertext> = babies.iter().collect();
@@ -327,7 +340,7 @@ impl Machine for Worker<'_> {
         self.steps.push(StepTrace {
             name: op.name().to_owned(),
             seconds: self.since.elapsed().as_secs_f64(),
-            level: outputs[0].level().get(),
+            level: self.level(&outputs[0]),
             scale_bits: outputs[0].scale().log2(),
             error_bound: outputs.iter().map(Ciphertext::error_bound).fold(0.0, f64::max),
         });

@@ -23,6 +23,9 @@ pub struct Shadow {
     pub worst: f64,
     /// sd of slot errors taken as independent, for average keys.
     pub typical: f64,
+    /// `worst` without what encoding plaintexts rounds: the error against the circuit on the encoded plaintexts, which is what a
+    /// flood must hide.
+    pub hidden: f64,
 }
 
 /// A summary of one operation's result.
@@ -36,11 +39,16 @@ pub struct Outcome {
     pub worst: f64,
     /// `TAIL` times the typical deviation.
     pub typical: f64,
+    /// As `worst`, without the rounding of encoded plaintexts.
+    pub hidden: f64,
+    /// Bits of the flood that is added after it.
+    pub flood_bits: Option<u32>,
 }
 
 /// Predicts.
 pub struct Simulator<'a> {
     params: &'a CkksParams,
+    width: usize,
     /// Operations so far.
     pub counts: Counts,
     /// Highest level at which every rotation is used.
@@ -58,9 +66,10 @@ pub struct Simulator<'a> {
 impl<'a> Simulator<'a> {
     /// For parameters that need not be secure.
     #[must_use]
-    pub fn new(params: &'a CkksParams) -> Self {
+    pub fn new(params: &'a CkksParams, width: usize) -> Self {
         Self {
             params,
+            width,
             counts: Counts::default(),
             rotations: BTreeMap::new(),
             key_level: 0,
@@ -74,9 +83,19 @@ impl<'a> Simulator<'a> {
     #[must_use]
     pub fn fresh(&mut self, level: usize, scale: f64, bound: f64) -> Shadow {
         self.counts.encryptions += 1;
+        let level = level * self.width;
         let noise = self.params.noise();
         let sd = noise.fresh().hypot(noise.rounding() + noise.transform(bound * scale));
-        Shadow { level, scale, bound, product: false, worst: sd, typical: sd }
+        Shadow { level, scale, bound, product: false, worst: sd, typical: sd, hidden: noise.fresh() }
+    }
+
+    /// Growth of the rounding error by the divisions of one level: earlier ones are divided by later primes.
+    fn divisions(&self) -> f64 {
+        if self.width == 1 {
+            1.0
+        } else {
+            1.0 + 2f64.powi(-20)
+        }
     }
 
     /// Ratio of average to worst slot norms of keys.
@@ -134,6 +153,7 @@ impl<'a> Simulator<'a> {
             product: true,
             worst: noise.product((ra, a.worst), (rb, b.worst)),
             typical: noise.product((ra, a.typical), (rb, b.typical)),
+            hidden: noise.product((ra, a.hidden), (rb, b.hidden)),
         })
     }
 }
@@ -141,14 +161,14 @@ impl<'a> Simulator<'a> {
 impl Machine for Simulator<'_> {
     type C = Shadow;
 
-    fn prime(&self, i: usize) -> f64 {
-        self.params.data_prime(i) as f64
+    fn step(&self, level: usize) -> f64 {
+        (level * self.width..(level + 1) * self.width).map(|i| self.params.data_prime(i) as f64).product()
     }
     fn scale(&self, c: &Shadow) -> f64 {
         c.scale
     }
     fn level(&self, c: &Shadow) -> usize {
-        c.level
+        c.level / self.width
     }
     fn is_product(&self, c: &Shadow) -> bool {
         c.product
@@ -157,13 +177,19 @@ impl Machine for Simulator<'_> {
         self.capacity(Shadow { bound, ..c })
     }
     fn drop_to(&mut self, c: &Shadow, level: usize) -> Result<Shadow, PackedError> {
+        let level = level * self.width;
         if c.level < level {
             return Err(CkksError::LevelTooLow { what: "a value", got: c.level, needed: level }.into());
         }
         self.capacity(Shadow { level, ..*c })
     }
     fn add_constant(&mut self, c: &Shadow, v: f64) -> Result<Shadow, PackedError> {
-        self.capacity(Shadow { bound: c.bound + v.abs(), worst: c.worst + 0.5, typical: c.typical + 0.5, ..*c })
+        self.capacity(Shadow {
+            bound: c.bound + v.abs(),
+            worst: c.worst + 0.5,
+            typical: c.typical + 0.5,
+            ..*c
+        })
     }
     fn mul_constant(&mut self, c: &Shadow, v: f64, scale: f64) -> Result<Shadow, PackedError> {
         self.counts.constant_products += 1;
@@ -174,6 +200,7 @@ impl Machine for Simulator<'_> {
             bound: c.bound * v.abs(),
             worst: grown(c.worst),
             typical: grown(c.typical),
+            hidden: c.hidden * (size + 0.5),
             ..*c
         };
         if scale < 1.0 {
@@ -197,6 +224,7 @@ impl Machine for Simulator<'_> {
             product: a.product || b.product,
             worst: a.worst + b.worst + off * b.bound * b.scale,
             typical: a.typical.hypot(b.typical) + off * b.bound * b.scale,
+            hidden: a.hidden + b.hidden + off * b.bound * b.scale,
         })
     }
     fn square(&mut self, c: &Shadow) -> Result<Shadow, PackedError> {
@@ -208,25 +236,27 @@ impl Machine for Simulator<'_> {
         self.product(a, b)
     }
     fn rescale(&mut self, c: &Shadow) -> Result<Shadow, PackedError> {
-        if c.level < 2 {
+        if c.level <= self.width {
             return Err(CkksError::NoLevelLeft.into());
         }
-        let q = self.prime(c.level - 1);
+        let q = self.step(c.level / self.width - 1);
+        self.counts.rescalings += self.width - 1;
         let rounding = self.rounding();
-        let (mut worst, mut typical) = (c.worst, c.typical);
+        let (mut worst, mut typical, mut hidden) = (c.worst, c.typical, c.hidden);
         if c.product {
             self.counts.relinearisations += 1;
             let added = self.switching(c.level)?;
-            (worst, typical) = (worst.hypot(added.0), typical.hypot(added.1));
+            (worst, typical, hidden) = (worst.hypot(added.0), typical.hypot(added.1), hidden.hypot(added.0));
         } else {
             self.counts.rescalings += 1;
         }
         Ok(Shadow {
-            level: c.level - 1,
+            level: c.level - self.width,
             scale: c.scale / q,
             product: false,
-            worst: (worst / q).hypot(rounding.0),
-            typical: (typical / q).hypot(rounding.1),
+            worst: (worst / q).hypot(rounding.0 * self.divisions()),
+            typical: (typical / q).hypot(rounding.1 * self.divisions()),
+            hidden: (hidden / q).hypot(rounding.0 * self.divisions()),
             ..*c
         })
     }
@@ -235,15 +265,16 @@ impl Machine for Simulator<'_> {
         if let Some(list) = &mut self.watch {
             list.push((at, inputs[0].scale));
         }
-        let level = op.level;
+        let level = op.level * self.width;
         let input = inputs.iter().fold(inputs[0], |a, c| Shadow {
             worst: a.worst.max(c.worst),
             typical: a.typical.max(c.typical),
+            hidden: a.hidden.max(c.hidden),
             bound: a.bound.max(c.bound),
             ..a
         });
-        let input = self.drop_to(&input, level)?;
-        let q = self.prime(level - 1);
+        let input = self.drop_to(&input, op.level)?;
+        let q = self.step(op.level - 1);
         let rounding = self.rounding();
         let work = op.rotations.work(&op.folds);
         self.counts.hoists += work.hoists;
@@ -251,11 +282,12 @@ impl Machine for Simulator<'_> {
         self.counts.giant_rotations += work.giants;
         self.counts.plain_products += work.products;
         self.counts.fold_rotations += work.folds;
-        self.counts.rescalings += work.outputs;
-        let (mut worst, mut typical) = (input.worst, input.typical);
+        self.counts.rescalings += work.outputs * self.width;
+        let (mut worst, mut typical, mut hidden) = (input.worst, input.typical, input.hidden);
         if work.babies > 0 {
             let added = self.switching(level)?;
             worst = worst.hypot(added.0).hypot(rounding.0);
+            hidden = hidden.hypot(added.0).hypot(rounding.0);
             typical = typical.hypot(added.1).hypot(rounding.1);
         }
         let babies: Vec<i64> = op.rotations.inputs.iter().map(|x| x.1).filter(|b| *b != 0).collect();
@@ -269,30 +301,39 @@ impl Machine for Simulator<'_> {
             let terms: usize = sums.iter().map(|s| s.terms.len()).sum();
             let giants = sums.iter().filter(|s| s.giant != 0).count();
             let mut own = [worst, typical].map(|sd| (terms as f64).sqrt() * (ring + TAIL * sd) * encoding);
+            let mut kept = 0.0f64;
             if giants > 0 {
                 let added = self.switching(level)?;
                 let count = (giants as f64).sqrt();
                 own = [own[0].hypot(added.0 * count), own[1].hypot(added.1 * count)];
+                kept = added.0 * count;
             }
             sums.iter().filter(|s| s.giant != 0).for_each(|s| self.rotation(s.giant, level));
-            let mut own = [(own[0] / q).hypot(rounding.0), (own[1] / q).hypot(rounding.1)];
+            let rounds = self.divisions();
+            let mut own = [(own[0] / q).hypot(rounding.0 * rounds), (own[1] / q).hypot(rounding.1 * rounds)];
+            kept = (kept / q).hypot(rounding.0 * rounds);
             for &fold in &op.folds {
-                let added = self.switching(level - 1)?;
-                self.rotation(fold, level - 1);
+                let added = self.switching(level - self.width)?;
+                self.rotation(fold, level - self.width);
                 own[0] = 2.0 * own[0] + added.0.hypot(rounding.0);
+                kept = 2.0 * kept + added.0.hypot(rounding.0);
                 own[1] = (2f64.sqrt() * own[1]).hypot(added.1).hypot(rounding.1);
             }
             let gain = plain_scale / q;
+            // Encoded weights are larger than the weights by their rounding.
+            let encoded = op.norms.0 + terms as f64 * TAIL * encoding / plain_scale;
             out.push(Shadow {
-                level: level - 1,
+                level: level - self.width,
                 scale: input.scale * plain_scale / q,
                 bound: op.bound,
                 product: false,
                 worst: op.norms.0 * gain * worst + own[0] + noise.rounding(),
                 typical: (op.norms.1 * gain * typical).hypot(own[1]).hypot(noise.rounding()),
+                hidden: encoded * gain * hidden + kept,
             });
         }
-        let held = (op.rotations.inputs.len() * 2 + op.rotations.outputs.iter().map(|o| o.len() * 2).max().unwrap_or(0))
+        let held = (op.rotations.inputs.len() * 2
+            + op.rotations.outputs.iter().map(|o| o.len() * 2).max().unwrap_or(0))
             * level
             * self.params.ring_degree();
         self.words = self.words.max(held);
@@ -304,13 +345,16 @@ impl Machine for Simulator<'_> {
         let c = outputs.iter().copied().fold(outputs[0], |a, c| Shadow {
             worst: a.worst.max(c.worst),
             typical: a.typical.max(c.typical),
+            hidden: a.hidden.max(c.hidden),
             ..a
         });
         self.outcomes.push(Outcome {
-            level: c.level,
+            level: c.level / self.width,
             scale_bits: c.scale.log2(),
             worst: TAIL * c.worst / c.scale,
             typical: TAIL * c.typical / c.scale,
+            hidden: TAIL * c.hidden / c.scale,
+            flood_bits: None,
         });
     }
 }

@@ -145,7 +145,9 @@ impl Step {
     #[must_use]
     pub fn output(&self) -> usize {
         match self {
-            Step::Linear { output, .. } | Step::Polynomial { output, .. } | Step::Add { output, .. } => *output,
+            Step::Linear { output, .. } | Step::Polynomial { output, .. } | Step::Add { output, .. } => {
+                *output
+            }
         }
     }
 }
@@ -298,15 +300,24 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn read(&self, step: &str, id: usize) -> Result<usize, PackedError> {
-        let at = *self.positions.get(&id).ok_or_else(|| step_error(step, format!("tensor {id} does not exist")))?;
+        let at = *self
+            .positions
+            .get(&id)
+            .ok_or_else(|| step_error(step, format!("tensor {id} does not exist")))?;
         if !self.known[at] {
-            return Err(step_error(step, format!("tensor '{}' is read before it is computed", self.tensors[at].name)));
+            return Err(step_error(
+                step,
+                format!("tensor '{}' is read before it is computed", self.tensors[at].name),
+            ));
         }
         Ok(at)
     }
 
     fn write(&mut self, step: &str, id: usize) -> Result<usize, PackedError> {
-        let at = *self.positions.get(&id).ok_or_else(|| step_error(step, format!("tensor {id} does not exist")))?;
+        let at = *self
+            .positions
+            .get(&id)
+            .ok_or_else(|| step_error(step, format!("tensor {id} does not exist")))?;
         if self.known[at] {
             return Err(step_error(step, format!("tensor '{}' is computed twice", self.tensors[at].name)));
         }

@@ -97,7 +97,14 @@ impl Builder {
     }
 }
 
-fn square_conv(channels: usize, side: usize, outputs: usize, kernel: usize, stride: usize, pad: usize) -> Conv2d {
+fn square_conv(
+    channels: usize,
+    side: usize,
+    outputs: usize,
+    kernel: usize,
+    stride: usize,
+    pad: usize,
+) -> Conv2d {
     let out = (side + 2 * pad - kernel) / stride + 1;
     Conv2d {
         input: [channels, side, side],
@@ -287,6 +294,28 @@ fn the_published_mnist_networks_at_128_bits() {
 }
 
 #[test]
+fn hidden_weights_take_wide_scales_and_a_flood() {
+    let mut b = Builder::new(&[2, 6, 6], 12);
+    let x = b.conv(0, square_conv(2, 6, 4, 3, 1, 1));
+    let x = b.polynomial(x, &[0.1, 0.5, 0.2]);
+    let x = b.conv(x, square_conv(4, 6, 4, 3, 2, 1));
+    let x = b.polynomial(x, &[0.1, 0.5, 0.2, 0.0, 0.1]);
+    b.dense(x, 5);
+    let network = b.network();
+    for method in [Packing::Auto, Packing::ChannelWise] {
+        let options = Options { hide_weights: true, precision_bits: 6, ..options(512, method) };
+        let (circuit, _) = check(&network, &b.image, &options);
+        assert!(circuit.program().width >= 2);
+        // The flood is 2^40 sqrt(2 N) above the error bound that ciphertexts carry without it.
+        let bits = circuit.flood_bits().unwrap();
+        assert!((60..=hushnet_rlwe::ckks::MAX_FLOOD_BITS).contains(&bits), "{bits}");
+    }
+    // What a flood does to the result is there: without one the error is far smaller.
+    let plain = check(&network, &b.image, &options(512, Packing::Auto)).0;
+    assert!(plain.flood_bits().is_none() && plain.program().width == 1);
+}
+
+#[test]
 fn too_deep_networks_are_refused_with_layers_and_levels() {
     let mut b = Builder::new(&[4], 1);
     let mut x = 0;
@@ -311,7 +340,10 @@ fn inputs_and_specifications_are_checked() {
     let circuit = Arc::new(Circuit::compile(&network, &options(256, Packing::Auto)).unwrap());
     let mut prg = Prg::from_seed([1; 16]);
     let client = Client::new(&circuit, &mut prg).unwrap();
-    assert!(matches!(client.encrypt(&[0.0; 19], &mut prg), Err(PackedError::InputLength { expected: 20, got: 19 })));
+    assert!(matches!(
+        client.encrypt(&[0.0; 19], &mut prg),
+        Err(PackedError::InputLength { expected: 20, got: 19 })
+    ));
     let mut image = vec![0.0; 20];
     for bad in [1.5, f64::NAN, f64::INFINITY] {
         image[7] = bad;

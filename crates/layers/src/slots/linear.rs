@@ -8,7 +8,6 @@ use hushnet_rlwe::bfv::client::SecretKey;
 use hushnet_rlwe::bfv::{BfvParams, Cipher, Evaluator, Turn, Weight};
 use rayon::prelude::*;
 use std::collections::HashMap;
-use std::time::Instant;
 
 /// Server half: shapes and weights. No `Debug`.
 pub struct SlotLinear {
@@ -26,7 +25,7 @@ pub struct SlotClient {
     params: BfvParams,
 }
 
-/// Seconds of a server's work on a tile.
+/// Seconds of a server's work on a tile, by the evaluator's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Phases {
     /// Reading requests, expanding seeds, adding the server's share.
@@ -66,7 +65,8 @@ impl SlotLinear {
     /// What the evaluator refuses.
     pub fn prepare(&mut self, evaluator: &Evaluator) -> Result<(), SlotError> {
         let t = self.params.plain_modulus();
-        let make = |term: Term| Ok((term, evaluator.encode(&self.layout.weight(term, &self.weights, t))?));
+        let make =
+            |term: Term| Ok((term, evaluator.encode_with(|| self.layout.weight(term, &self.weights, t))?));
         self.prepared =
             Some(self.layout.terms().into_par_iter().map(make).collect::<Result<_, SlotError>>()?);
         Ok(())
@@ -123,8 +123,9 @@ impl SlotLinear {
         expect("input share", self.layout.input_len(), share.len())?;
         expect("output share", self.layout.output_len(), own.len())?;
         let t = self.params.plain_modulus();
+        let since = |start: u64| (evaluator.now() - start) as f64 * 1e-9;
         let mut phases = Phases::default();
-        let start = Instant::now();
+        let start = evaluator.now();
         let inputs: Vec<Cipher> = request
             .par_chunks_exact(one)
             .enumerate()
@@ -134,23 +135,23 @@ impl SlotLinear {
                 Ok(c)
             })
             .collect::<Result<_, SlotError>>()?;
-        phases.receive = start.elapsed().as_secs_f64();
+        phases.receive = since(start);
 
-        let (start, encoded) = (Instant::now(), evaluator.encoding_nanoseconds());
+        let (start, encoded) = (evaluator.now(), evaluator.encoding_nanoseconds());
         let results = self.evaluate(evaluator, &inputs)?;
-        phases.linear = start.elapsed().as_secs_f64();
+        phases.linear = since(start);
         phases.encode = (evaluator.encoding_nanoseconds() - encoded) as f64 * 1e-9;
 
-        let start = Instant::now();
+        let start = evaluator.now();
         let answers: Vec<(Vec<u8>, Vec<u64>)> = results
             .par_iter()
             .map(
                 |c| Ok(evaluator.answer(c, &mut Prg::from_os().map_err(hushnet_rlwe::bfv::BfvError::from)?)?),
             )
             .collect::<Result<_, SlotError>>()?;
-        phases.answer = start.elapsed().as_secs_f64();
+        phases.answer = since(start);
 
-        let start = Instant::now();
+        let start = evaluator.now();
         let mut message = Vec::with_capacity(answers.len() * self.params.answer_len());
         // Values are below t: what keeps the mark is not of this tile.
         let mut part = vec![u64::MAX; own.len()];
@@ -162,7 +163,7 @@ impl SlotLinear {
         for (e, v) in part.into_iter().enumerate().filter(|(_, v)| *v != u64::MAX) {
             own[e] = (v + self.bias[e / each].rem_euclid(t as i64) as u64) % t;
         }
-        phases.share = start.elapsed().as_secs_f64();
+        phases.share = since(start);
         Ok((message, phases))
     }
 }

@@ -23,6 +23,16 @@ pub trait Machine: Sync {
     /// # Errors
     /// Without a term.
     fn sum_products(&self, terms: &[(&Self::Cipher, &Self::Weight)]) -> Result<Self::Cipher, SlotError>;
+    /// Several sums of products; machines may fetch what they share once.
+    ///
+    /// # Errors
+    /// As [`Self::sum_products`].
+    fn sums_of_products(
+        &self,
+        sums: &[&[(&Self::Cipher, &Self::Weight)]],
+    ) -> Result<Vec<Self::Cipher>, SlotError> {
+        sums.iter().map(|terms| self.sum_products(terms)).collect()
+    }
     /// `a += b`: one `Add`.
     ///
     /// # Errors
@@ -56,10 +66,13 @@ impl Machine for Evaluator {
     type Weight = Weight;
 
     fn encode(&self, slots: impl FnOnce() -> Vec<u64>) -> Result<Weight, SlotError> {
-        Ok(Evaluator::encode(self, &slots())?)
+        Ok(self.encode_with(slots)?)
     }
     fn sum_products(&self, terms: &[(&Cipher, &Weight)]) -> Result<Cipher, SlotError> {
         Ok(Evaluator::sum_products(self, terms)?)
+    }
+    fn sums_of_products(&self, sums: &[&[(&Cipher, &Weight)]]) -> Result<Vec<Cipher>, SlotError> {
+        Ok(Evaluator::sums_of_products(self, sums)?)
     }
     fn add(&self, a: &mut Cipher, b: &Cipher) -> Result<(), SlotError> {
         Ok(Evaluator::add(self, a, b)?)
@@ -199,42 +212,79 @@ pub enum Store<'a, M: Machine> {
     Streamed(&'a (dyn Fn(Term) -> Vec<u64> + Sync)),
 }
 
-/// Streamed weight vectors that are made and used together, to stay in the caches.
+/// Streamed weight vectors of a sum that are made and used together.
 const STREAM_TERMS: usize = 16;
+/// Prepared ones: what one reduction takes.
+const PREPARED_TERMS: usize = 4096;
+/// Sums that are computed together.
+pub(crate) const SUMS: usize = 8;
 
 impl<M: Machine> Store<'_, M> {
     /// `sum_k w(term_k) c_k`: as many `ScMult` as terms, and one `Add` less.
     ///
     /// # Errors
-    /// What the machine refuses; [`BfvError::Length`] without a term or for one that was not prepared.
+    /// As [`Self::sums`].
     pub fn sum(&self, machine: &M, terms: &[(&M::Cipher, Term)]) -> Result<M::Cipher, SlotError> {
-        match self {
-            Self::Prepared(all) => {
-                let pairs = terms
-                    .iter()
-                    .map(|(c, term)| {
-                        let w = all.get(term);
-                        Ok((*c, w.ok_or(BfvError::Length { what: "prepared weight", expected: 1, got: 0 })?))
-                    })
-                    .collect::<Result<Vec<_>, BfvError>>()?;
-                machine.sum_products(&pairs)
-            }
-            Self::Streamed(make) => {
-                let mut sum: Option<M::Cipher> = None;
-                for chunk in terms.chunks(STREAM_TERMS) {
-                    let weights = chunk
-                        .iter()
-                        .map(|(_, term)| machine.encode(|| make(*term)))
-                        .collect::<Result<Vec<_>, _>>()?;
-                    let pairs: Vec<_> = chunk.iter().zip(&weights).map(|((c, _), w)| (*c, w)).collect();
-                    let part = machine.sum_products(&pairs)?;
-                    match &mut sum {
-                        Some(sum) => machine.add(sum, &part)?,
-                        None => sum = Some(part),
-                    }
+        let mut sums = self.sums(machine, &[terms])?;
+        Ok(sums.pop().ok_or(BfvError::Length { what: "sums of products", expected: 1, got: 0 })?)
+    }
+
+    /// [`Self::sum`] for each of several lists, together.
+    ///
+    /// # Errors
+    /// What the machine refuses; [`BfvError::Length`] for a list without a term or a term that was not prepared.
+    pub fn sums(&self, machine: &M, sums: &[&[(&M::Cipher, Term)]]) -> Result<Vec<M::Cipher>, SlotError> {
+        if sums.iter().any(|terms| terms.is_empty()) {
+            return Err(BfvError::Length { what: "sum of products", expected: 1, got: 0 }.into());
+        }
+        let most = if matches!(self, Self::Prepared(_)) { PREPARED_TERMS } else { STREAM_TERMS };
+        let longest = sums.iter().map(|terms| terms.len()).max().unwrap_or(0);
+        let mut totals: Vec<Option<M::Cipher>> = sums.iter().map(|_| None).collect();
+        for first in (0..longest).step_by(most) {
+            let chunks: Vec<(usize, &[(&M::Cipher, Term)])> = sums
+                .iter()
+                .enumerate()
+                .filter(|(_, terms)| first < terms.len())
+                .map(|(s, terms)| (s, &terms[first..terms.len().min(first + most)]))
+                .collect();
+            for ((s, _), part) in chunks.iter().zip(self.chunk_sums(machine, &chunks)?) {
+                match &mut totals[*s] {
+                    Some(sum) => machine.add(sum, &part)?,
+                    None => totals[*s] = Some(part),
                 }
-                Ok(sum.ok_or(BfvError::Length { what: "sum of products", expected: 1, got: 0 })?)
             }
         }
+        Ok(totals.into_iter().flatten().collect())
+    }
+
+    fn chunk_sums(
+        &self,
+        machine: &M,
+        chunks: &[(usize, &[(&M::Cipher, Term)])],
+    ) -> Result<Vec<M::Cipher>, SlotError> {
+        let made: Vec<Vec<M::Weight>> = match self {
+            Self::Prepared(_) => Vec::new(),
+            Self::Streamed(make) => chunks
+                .iter()
+                .map(|(_, chunk)| chunk.iter().map(|(_, t)| machine.encode(|| make(*t))).collect())
+                .collect::<Result<_, SlotError>>()?,
+        };
+        let mut lists = Vec::with_capacity(chunks.len());
+        for (number, (_, chunk)) in chunks.iter().enumerate() {
+            let mut pairs: Vec<(&M::Cipher, &M::Weight)> = Vec::with_capacity(chunk.len());
+            for (k, (c, term)) in chunk.iter().enumerate() {
+                let weight = match self {
+                    Self::Prepared(all) => all.get(term),
+                    Self::Streamed(_) => Some(&made[number][k]),
+                };
+                pairs.push((
+                    c,
+                    weight.ok_or(BfvError::Length { what: "prepared weight", expected: 1, got: 0 })?,
+                ));
+            }
+            lists.push(pairs);
+        }
+        let lists: Vec<&[_]> = lists.iter().map(Vec::as_slice).collect();
+        machine.sums_of_products(&lists)
     }
 }

@@ -14,6 +14,7 @@ pub use conv::ConvLayout;
 pub use cost::{choose, cost, LinearCost};
 pub use dense::DenseLayout;
 pub use linear::{Phases, SlotClient, SlotLinear};
+pub(crate) use machine::SUMS;
 pub use machine::{Clear, Counting, Machine, Store};
 
 use crate::batch::{Geometry, LayerError};
@@ -112,7 +113,7 @@ pub enum Layout {
     /// A matrix-vector product.
     Dense(DenseLayout),
     /// A convolution.
-    Conv(ConvLayout),
+    Conv(Box<ConvLayout>),
 }
 
 impl Layout {
@@ -124,7 +125,7 @@ impl Layout {
     pub fn new(geometry: &Geometry, method: Method, slots: usize) -> Result<Self, SlotError> {
         match geometry {
             Geometry::Dense(d) => Ok(Self::Dense(DenseLayout::new(d.inputs, d.outputs, method, slots)?)),
-            Geometry::Conv2d(c) => Ok(Self::Conv(ConvLayout::new(c, method, slots)?)),
+            Geometry::Conv2d(c) => Ok(Self::Conv(Box::new(ConvLayout::new(c, method, slots)?))),
         }
     }
 

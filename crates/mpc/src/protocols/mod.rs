@@ -23,6 +23,7 @@ pub use maximum::{max_many, max_many_cost, maximum, maximum_cost};
 pub use odd::{mux_odd, mux_odd_cost, to_odd, to_odd_cost, to_ring, to_ring_cost};
 pub use pool::{average_pool, average_pool_cost, max_pool, max_pool_cost, PoolShape};
 pub use relu::{
-    clip, clip_cost, leaky_relu, leaky_relu_cost, relu, relu_cost, relu_dropping, relu_dropping_cost, Slope,
+    clip, clip_cost, leaky_relu, leaky_relu_cost, relu, relu_cost, relu_dropping, relu_dropping_cost,
+    relu_within, relu_within_cost, Slope,
 };
 pub use truncate::{truncate, truncate_cost, Range, Rounding};

@@ -1,6 +1,6 @@
 //! ReLU and its relatives.
 
-use super::compare::{drelu_dropping, drelu_dropping_cost};
+use super::compare::{drelu, drelu_cost, drelu_dropping, drelu_dropping_cost};
 use super::convert::{mux, mux_cost};
 use super::truncate::{truncate, truncate_cost, Range, Rounding};
 use crate::cost::CostModel;
@@ -19,6 +19,27 @@ pub fn relu(s: &mut Session, x: &[u64], ring: Ring) -> Result<Vec<u64>> {
 /// Cost of [`relu`].
 pub fn relu_cost(m: &mut CostModel, n: usize, ring: Ring) {
     relu_dropping_cost(m, n, ring, 0);
+}
+
+/// As [`relu`], with the sign taken modulo 2^w, w the bits of `narrow`: exact for every x in [-2^(w-1), 2^(w-1)), because reducing both shares
+/// modulo 2^w keeps such an x. Costs a comparison of w - 1 bits and a multiplexer of l.
+///
+/// # Errors
+/// `Parameter` when w exceeds l; otherwise as [`relu`].
+pub fn relu_within(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring) -> Result<Vec<u64>> {
+    if narrow.bits() > ring.bits() {
+        let (got, limit) = (narrow.bits().into(), ring.bits().into());
+        return Err(MpcError::Parameter { what: "bits of the compared ring", got, limit });
+    }
+    let low: Vec<u64> = x.iter().map(|v| narrow.reduce(*v)).collect();
+    let positive = drelu(s, &low, narrow)?;
+    mux(s, &positive, x, ring)
+}
+
+/// Cost of [`relu_within`].
+pub fn relu_within_cost(m: &mut CostModel, n: usize, ring: Ring, narrow: Ring) {
+    drelu_cost(m, n, narrow);
+    mux_cost(m, n, ring);
 }
 
 /// ReLU by [`super::drelu_dropping`]. **Not exact**: for 0 <= x < 2^drop the result may be 0 instead of x, and for

@@ -4,7 +4,7 @@ use super::{barrier, meet, recv_words, send_words, Failure, Watch};
 use crate::errors::Kind;
 use hushnet_mpc::{
     max_pool, max_pool_cost, relu_dropping, relu_dropping_cost, Cost, CostModel, OtKind, Party, PoolShape,
-    Prg, Ring, Session, TcpChannel,
+    Prg, Ring, Session, SilentSize, TcpChannel,
 };
 use pyo3::prelude::*;
 
@@ -87,8 +87,8 @@ fn inputs(n: usize, ring: Ring) -> (Vec<i64>, [Vec<u64>; 2]) {
 }
 
 /// Bytes and rounds of the repetitions, and the rounds of one alone.
-fn predicted(job: Job, ring: Ring, repeat: usize) -> (Cost, u64) {
-    let mut m = CostModel::new(OtKind::SILENT);
+fn predicted((job, ring, kind): (Job, Ring, OtKind), repeat: usize) -> (Cost, u64) {
+    let mut m = CostModel::new(kind);
     hushnet_mpc::setup_cost(&mut m);
     m.ensure([64, 64]);
     m.reset();
@@ -105,14 +105,13 @@ fn predicted(job: Job, ring: Ring, repeat: usize) -> (Cost, u64) {
 fn party(
     party: Party,
     channel: TcpChannel,
-    job: Job,
-    ring: Ring,
+    (job, ring, kind): (Job, Ring, OtKind),
     repeat: usize,
 ) -> Result<serde_json::Value, Failure> {
     let (plain, shares) = inputs(job.inputs(), ring);
     let mine = &shares[party.index()];
     let watch = Watch::start();
-    let mut s = Session::new(Box::new(channel), party, OtKind::SILENT)?;
+    let mut s = Session::new(Box::new(channel), party, kind)?;
     s.ensure([64, 64])?;
     let setup = watch.seconds()[0];
     let before = s.stats();
@@ -134,7 +133,7 @@ fn party(
     barrier(s.channel())?;
     let got: Vec<i64> = out.iter().zip(&theirs).map(|(&a, &b)| ring.signed(ring.add(a, b))).collect();
     let (comparisons, outputs) = job.counts()?;
-    let (cost, rounds) = predicted(job, ring, repeat);
+    let (cost, rounds) = predicted((job, ring, kind), repeat);
     let as_predicted = counted == [cost.bytes_sent_by_0, cost.bytes_sent_by_1];
     let payload = (counted[0] + counted[1]) as f64 - 2.0 * repeat as f64;
     Ok(serde_json::json!({
@@ -150,7 +149,7 @@ fn party(
 /// shares modulo 2^ring_bits with silent OT on one thread: JSON. Party 0 has no `address` and tells its port to `announce`.
 /// Party 0's answer has bytes and rounds of one run, and whether the joint result equals the plaintext one.
 #[pyfunction]
-#[pyo3(signature = (address=None, announce=None, *, values=0, ring_bits=64, drop_bits=0, pool=None, repeat=3))]
+#[pyo3(signature = (address=None, announce=None, *, values=0, ring_bits=64, drop_bits=0, pool=None, ot="silent-small", repeat=3))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn measure_relu(
     py: Python<'_>,
@@ -160,6 +159,7 @@ pub fn measure_relu(
     ring_bits: u32,
     drop_bits: u32,
     pool: Option<[usize; 5]>,
+    ot: &str,
     repeat: usize,
 ) -> PyResult<String> {
     let ring = Ring::new(ring_bits).map_err(|e| Kind::Input.error(e))?;
@@ -174,8 +174,15 @@ pub fn measure_relu(
             padding: [(0, 0); 2],
         }),
     };
+    let kind = match ot {
+        "silent-tiny" => OtKind::Silent(SilentSize::Tiny),
+        "silent-small" => OtKind::Silent(SilentSize::Small),
+        "silent-medium" => OtKind::Silent(SilentSize::Medium),
+        "silent-large" => OtKind::Silent(SilentSize::Large),
+        other => return Err(Kind::Input.error(format!("no silent OT extension '{other}'"))),
+    };
     job.counts().map_err(|e| Kind::Input.error(e))?;
     let (who, channel) = meet(py, address, announce)?;
-    let result = py.detach(|| party(who, channel, job, ring, repeat.max(1)));
+    let result = py.detach(|| party(who, channel, (job, ring, kind), repeat.max(1)));
     Ok(result.map_err(|e| Kind::Hushnet.error(e))?.to_string())
 }

@@ -30,8 +30,8 @@ pub use automorphism::Automorphism;
 pub use basis::RnsBasis;
 pub use convert::{switch_digits, BaseConverter, Digit, Divider};
 pub use error::RnsError;
-pub use plain_sums::{PlainTerms, TILE};
 pub use modulus::{Factor, Modulus, MAX_RNS_PRIME_BITS};
+pub use plain_sums::{PlainTerms, TILE};
 pub use poly::{Coef, Eval, Form, RnsPoly};
 pub use sample::uniform_limb;
 

@@ -259,7 +259,7 @@ impl RnsBasis {
         }
         let words: Vec<u64> = words.iter().map(|w| w % m.value()).collect();
         k::combine(self.isa(), Out::new(out), x, &words, m);
-        if constant % m.value() != 0 {
+        if !constant.is_multiple_of(m.value()) {
             k::add_word(self.isa(), Out::new(out), constant % m.value(), m);
         }
         Ok(())

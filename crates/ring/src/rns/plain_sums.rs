@@ -115,7 +115,10 @@ impl PlainTerms {
         if term >= have {
             return Err(RnsError::Count { what: "term", expected: have, got: term });
         }
-        if poly.degree() != self.n || poly.range().start > self.range.start || poly.range().end < self.range.end {
+        if poly.degree() != self.n
+            || poly.range().start > self.range.start
+            || poly.range().end < self.range.end
+        {
             return Err(RnsError::Limbs { needed: self.range(), got: poly.range() });
         }
         let at = self.starts[sum] + term;
@@ -197,10 +200,11 @@ unsafe fn run<L: Lanes, W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u6
                         let [x0, x1] = *pass.x.get_unchecked(pair as usize);
                         let (x0, x1) = (x0.as_ptr().add(offset), x1.as_ptr().add(offset));
                         let p = next.add(t * TILE + at);
-                        for v in 0..STEP {
+                        let [first, second] = &mut acc;
+                        for (v, (a0, a1)) in first.iter_mut().zip(second).enumerate() {
                             let w = W::load::<L>(p.add(v * L::WIDTH));
-                            acc[0][v] = L::acc_mac(acc[0][v], L::load(x0.add(v * L::WIDTH)), w, m);
-                            acc[1][v] = L::acc_mac(acc[1][v], L::load(x1.add(v * L::WIDTH)), w, m);
+                            *a0 = L::acc_mac(*a0, L::load(x0.add(v * L::WIDTH)), w, m);
+                            *a1 = L::acc_mac(*a1, L::load(x1.add(v * L::WIDTH)), w, m);
                         }
                     }
                     for (h, acc) in acc.iter().enumerate() {

@@ -15,15 +15,37 @@ pub fn uniform_limb(prg: &mut Prg, m: &Modulus, out: &mut [u64]) {
     while kept < out.len() {
         let fresh = &mut out[kept..];
         prg.fill_words(fresh);
-        let mut write = 0;
-        for read in 0..fresh.len() {
-            let v = fresh[read] >> 12;
-            fresh[write] = v;
-            write += usize::from(v < bound);
-        }
-        kept += write;
+        kept += keep_below(fresh, bound);
     }
     reduce_in_place(prg.isa(), out, m);
+}
+
+/// Shifts words right by 12 bits and moves those below `bound` to the front, in order; how many there are. Words at or above it are rare, so
+/// whole runs are looked at before single words.
+fn keep_below(words: &mut [u64], bound: u64) -> usize {
+    const RUN: usize = 128;
+    let mut write = 0;
+    for start in (0..words.len()).step_by(RUN) {
+        let end = (start + RUN).min(words.len());
+        let mut over = 0u64;
+        for w in &mut words[start..end] {
+            *w >>= 12;
+            over |= (bound - 1).wrapping_sub(*w);
+        }
+        if over >> 63 == 0 {
+            if write != start {
+                words.copy_within(start..end, write);
+            }
+            write += end - start;
+            continue;
+        }
+        for read in start..end {
+            let v = words[read];
+            words[write] = v;
+            write += usize::from(v < bound);
+        }
+    }
+    write
 }
 
 /// Words below 2^52 to residues, in place.

@@ -5,9 +5,11 @@ use super::noise::Noise;
 use super::params::BfvParams;
 use super::{BfvError, Counts, GaloisKeys, PublicKey, Tally, Turn};
 use crate::bfv::error::expect;
+use hushnet_ring::mac;
 use hushnet_ring::pack;
 use hushnet_ring::rns::{Digit, Eval, RnsPoly};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// A ciphertext (c0, c1) in evaluation form and a bound of its noise.
@@ -36,6 +38,14 @@ pub struct Weight {
 /// A ciphertext's second part cut into digits: what every permutation of the same ciphertext shares.
 pub struct Hoisted(Vec<RnsPoly<Eval>>);
 
+/// Nanoseconds since some moment.
+pub type Clock = fn() -> u64;
+
+fn wall_clock() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
 /// What a server holds of a session: public keys and counters.
 pub struct Evaluator {
     pub(super) params: BfvParams,
@@ -43,6 +53,7 @@ pub struct Evaluator {
     keys: GaloisKeys,
     tally: Tally,
     encoding: AtomicU64,
+    clock: Clock,
 }
 
 impl Evaluator {
@@ -63,6 +74,7 @@ impl Evaluator {
             keys,
             tally: Tally::default(),
             encoding: AtomicU64::new(0),
+            clock: wall_clock,
         })
     }
 
@@ -70,6 +82,19 @@ impl Evaluator {
     #[must_use]
     pub fn params(&self) -> &BfvParams {
         &self.params
+    }
+
+    /// Another clock than the wall's for [`Self::now`], such as the thread's processor time on a busy machine.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Nanoseconds of the clock.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        (self.clock)()
     }
 
     /// Operations so far.
@@ -97,9 +122,17 @@ impl Evaluator {
     /// # Errors
     /// [`BfvError::Length`], [`BfvError::NotReduced`].
     pub fn encode(&self, slots: &[u64]) -> Result<Weight, BfvError> {
-        let start = Instant::now();
-        let (poly, norm2) = self.params.weight(slots)?;
-        self.encoding.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.encode_with(|| slots.to_vec())
+    }
+
+    /// [`Self::encode`] of what `make` returns; its time counts as encoding.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_with(&self, make: impl FnOnce() -> Vec<u64>) -> Result<Weight, BfvError> {
+        let start = self.now();
+        let (poly, norm2) = self.params.weight(&make())?;
+        self.encoding.fetch_add(self.now() - start, Ordering::Relaxed);
         Ok(Weight { poly, norm2 })
     }
 
@@ -134,29 +167,62 @@ impl Evaluator {
         Ok(self.params.basis().add_assign(&mut c.parts[0], &self.params.message(slots)?)?)
     }
 
-    /// `sum_k w_k c_k`, reduced once every eight products. Counts K `ScMult` and K - 1 `Add`.
+    /// `sum_k w_k c_k`. Counts K `ScMult` and K - 1 `Add`.
     ///
     /// # Errors
-    /// [`BfvError::Length`] without a term; [`BfvError::ForeignParams`].
+    /// As [`Self::sums_of_products`].
     pub fn sum_products(&self, terms: &[(&Cipher, &Weight)]) -> Result<Cipher, BfvError> {
-        if terms.is_empty() {
-            return Err(BfvError::Length { what: "sum of products", expected: 1, got: 0 });
+        let mut sums = self.sums_of_products(&[terms])?;
+        sums.pop().ok_or(BfvError::Length { what: "sums of products", expected: 1, got: 0 })
+    }
+
+    /// Several sums of products, which pass through the caches piece by piece, so that ciphertexts that occur in all of them are fetched
+    /// once. Every sum is reduced once. Counts K `ScMult` and K - 1 `Add` a sum of K terms.
+    ///
+    /// # Errors
+    /// [`BfvError::Length`] for a sum without a term, [`BfvError::Ring`] for more than 4096; [`BfvError::ForeignParams`].
+    pub fn sums_of_products(&self, sums: &[&[(&Cipher, &Weight)]]) -> Result<Vec<Cipher>, BfvError> {
+        const PIECE: usize = 1024;
+        let (n, basis) = (self.params.ring_degree(), self.params.basis());
+        let mut out = Vec::with_capacity(sums.len());
+        for terms in sums {
+            if terms.is_empty() {
+                return Err(BfvError::Length { what: "sum of products", expected: 1, got: 0 });
+            }
+            let (mut sd2, mut folds) = (0.0, 1.0f64);
+            for (c, w) in *terms {
+                self.own(c)?;
+                sd2 += w.norm2 * c.noise.sd * c.noise.sd;
+                folds = folds.max(c.noise.folds);
+            }
+            let parts = [basis.zero(self.params.data())?, basis.zero(self.params.data())?];
+            let noise = Noise { folds, ..Noise::flat(n, f64::sqrt(sd2)) };
+            out.push(Cipher { params: self.params.clone(), parts, noise });
+            let count = terms.len() as u64;
+            self.tally.note(Counts { sc_mult: count, add: count - 1, ..Counts::default() });
         }
-        let n = self.params.ring_degree();
-        let (mut sd2, mut folds) = (0.0, 1.0f64);
-        for (c, w) in terms {
-            self.own(c)?;
-            sd2 += w.norm2 * c.noise.sd * c.noise.sd;
-            folds = folds.max(c.noise.folds);
+        let most = sums.iter().map(|t| t.len()).max().unwrap_or(0);
+        let (mut w, mut c0, mut c1) =
+            (Vec::with_capacity(most), Vec::with_capacity(most), Vec::with_capacity(most));
+        for i in self.params.data() {
+            for start in (0..n).step_by(PIECE) {
+                let piece = start..(start + PIECE).min(n);
+                for (sum, terms) in out.iter_mut().zip(sums) {
+                    w.clear();
+                    c0.clear();
+                    c1.clear();
+                    for (c, weight) in *terms {
+                        w.push(&weight.poly.limb(i)[piece.clone()]);
+                        c0.push(&c.parts[0].limb(i)[piece.clone()]);
+                        c1.push(&c.parts[1].limb(i)[piece.clone()]);
+                    }
+                    let [p0, p1] = &mut sum.parts;
+                    let outs = &mut [&mut p0.limb_mut(i)[piece.clone()], &mut p1.limb_mut(i)[piece.clone()]];
+                    mac::dot(basis.isa(), &self.params.0.dots[i], &[&c0, &c1], &w, outs)?;
+                }
+            }
         }
-        let w: Vec<&RnsPoly<Eval>> = terms.iter().map(|(_, w)| &w.poly).collect();
-        let c0: Vec<&RnsPoly<Eval>> = terms.iter().map(|(c, _)| &c.parts[0]).collect();
-        let c1: Vec<&RnsPoly<Eval>> = terms.iter().map(|(c, _)| &c.parts[1]).collect();
-        let parts = self.params.basis().inner_products(self.params.data(), &w, [&c0, &c1])?;
-        let count = terms.len() as u64;
-        self.tally.note(Counts { sc_mult: count, add: count - 1, ..Counts::default() });
-        let noise = Noise { folds, ..Noise::flat(n, f64::sqrt(sd2)) };
-        Ok(Cipher { params: self.params.clone(), parts, noise })
+        Ok(out)
     }
 
     /// `a += b` for ciphertexts with independent noise. Counts one `Add`.

@@ -19,7 +19,7 @@ mod plan;
 
 pub use counts::{Counts, Tally};
 pub use error::BfvError;
-pub use evaluator::{Cipher, Evaluator, Hoisted, Weight};
+pub use evaluator::{Cipher, Clock, Evaluator, Hoisted, Weight};
 pub use keys::{GaloisKeys, PublicKey, Turn};
 pub use noise::Noise;
 pub use params::{BfvParams, BfvSpec};

@@ -4,6 +4,7 @@ use super::error::BfvError;
 use super::noise::{self, Noise};
 use crate::ckks::Insecure;
 use crate::security;
+use hushnet_ring::mac::DotModulus;
 use hushnet_ring::prime::{is_prime, primes_near};
 use hushnet_ring::rns::{BaseConverter, Divider, Modulus, RnsBasis, MAX_RNS_PRIME_BITS};
 use hushnet_ring::{simd, ExactMultiplier, Isa, Ntt};
@@ -102,6 +103,8 @@ pub(super) struct Inner {
     /// Division by P.
     pub(super) down: Option<Divider>,
     pub(super) exact: ExactMultiplier,
+    /// Constants of sums of products modulo every data prime.
+    pub(super) dots: Vec<DotModulus>,
     pub(super) fractions: Vec<Fraction>,
     pub(super) response_bits: u32,
     /// Flooding: sums of three uniform numbers below `top * 2^low`.
@@ -200,6 +203,7 @@ impl BfvParams {
             lift,
             down,
             exact: ExactMultiplier::new(n)?,
+            dots: (0..l).map(|i| DotModulus::new(basis.transform(i))).collect::<Result<_, _>>()?,
             response_bits,
             flood: width,
             plain,

@@ -265,6 +265,12 @@ impl CkksParams {
         HEADER_BYTES + 4 + levels.iter().map(each).sum::<usize>()
     }
 
+    /// Bytes of a public key.
+    #[must_use]
+    pub fn public_key_bytes(&self) -> usize {
+        HEADER_BYTES + 32 + poly_bytes(self, self.data_range(self.max_level()))
+    }
+
     /// Bytes of a fresh ciphertext of a level, whose second part is a seed.
     #[must_use]
     pub fn fresh_ciphertext_bytes(&self, level: Level) -> usize {
@@ -374,8 +380,11 @@ impl GaloisKeys {
                 return Err(r.fail("exponents are not odd, below 2N and increasing"));
             }
             last = exponent;
-            let level =
-                if levelled { params.level(usize::from(u16::from_le_bytes(r.array()?)))? } else { params.key_level() };
+            let level = if levelled {
+                params.level(usize::from(u16::from_le_bytes(r.array()?)))?
+            } else {
+                params.key_level()
+            };
             if level > params.key_level() || r.rest.len() < switching_bytes(params, level) {
                 return Err(r.fail("a key of a level that has none, or truncated"));
             }

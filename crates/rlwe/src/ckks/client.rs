@@ -5,7 +5,8 @@ use super::fft::{ComplexBuffer, SpecialFft};
 use super::noise::independent_sum;
 use super::switching::{GaloisKey, SwitchingKey};
 use super::{
-    Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Level, Plaintext, PublicKey, RelinKey, SmallPlaintext,
+    Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Level, Plaintext, PublicKey, RelinKey,
+    SmallPlaintext,
 };
 use hushnet_ring::rns::{Automorphism, Eval, RnsPoly};
 use hushnet_ring::{sample, Prg};

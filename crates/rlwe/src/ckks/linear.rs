@@ -22,7 +22,12 @@ impl PlainRows {
     ///
     /// # Errors
     /// [`CkksError::Level`], [`CkksError::BadScale`], [`CkksError::Rns`] for rings below 32 coefficients.
-    pub fn new(params: &CkksParams, level: Level, scale: f64, sums: Vec<Vec<u32>>) -> Result<Self, CkksError> {
+    pub fn new(
+        params: &CkksParams,
+        level: Level,
+        scale: f64,
+        sums: Vec<Vec<u32>>,
+    ) -> Result<Self, CkksError> {
         params.level(level.0)?;
         if !scale.is_finite() || scale < 1.0 {
             return Err(CkksError::BadScale);

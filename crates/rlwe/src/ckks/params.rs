@@ -78,7 +78,11 @@ impl CkksSpec {
     ///
     /// # Errors
     /// As [`Self::check_insecure`]; [`CkksError::Level`].
-    pub fn check_insecure_with_keys_to(&self, key_level: usize, _: Insecure) -> Result<CkksParams, CkksError> {
+    pub fn check_insecure_with_keys_to(
+        &self,
+        key_level: usize,
+        _: Insecure,
+    ) -> Result<CkksParams, CkksError> {
         CkksParams::build(self, key_level, false, simd::isa())
     }
 

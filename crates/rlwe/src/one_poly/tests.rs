@@ -1,3 +1,5 @@
+#![allow(clippy::needless_range_loop, reason = "indices are those of the formulas")]
+
 use super::*;
 use crate::CipherError;
 use hushnet_ring::{low_mask, Prg};
@@ -241,7 +243,6 @@ fn noise_attack(multiples_only: bool) -> f64 {
     let q = context.primes().iter().map(|p| *p as f64).product::<f64>();
     let beta = f64::from(params.beta_bits()).exp2();
     let places: Vec<usize> = (0..n).collect();
-    let unit = f64::from(64 - l).exp2();
     let (mut rows, mut y) = (Vec::new(), Vec::new());
     for _ in 0..6 {
         // The client's own encryption, with everything that it knows in the open.
@@ -282,7 +283,6 @@ fn noise_attack(multiples_only: bool) -> f64 {
             rows.push(row);
         }
     }
-    let _ = unit;
     let found = least_squares(&rows, &y);
     weights.iter().zip(&found).filter(|(w, f)| (**w as f64 - **f).abs() < 0.5).count() as f64 / n as f64
 }

@@ -215,7 +215,7 @@ impl<'a> Checker<'a> {
             Fault::Plan(e) => e,
         })?;
         self.non_negative[output] = match &kind {
-            Kind::Relu => true,
+            Kind::Relu { .. } => true,
             Kind::Clip { low, .. } => *low >= 0,
             Kind::Truncate { .. }
             | Kind::MaxPool(_)
@@ -300,7 +300,10 @@ impl<'a> Checker<'a> {
             _ => same_shape(x.tensor, to.tensor)?,
         }
         match spec {
-            StageSpec::Relu { .. } => same_f(&x, &to).map(|()| Kind::Relu),
+            StageSpec::Relu { .. } => {
+                same_f(&x, &to)?;
+                Ok(Kind::Relu { narrow: self.narrow(x.bound)? })
+            }
             StageSpec::LeakyRelu { numerator, log_denominator, .. } => {
                 same_f(&x, &to)?;
                 let slope = Slope::new(*numerator, *log_denominator).or_else(|e| fault(e.to_string()))?;
@@ -355,6 +358,12 @@ impl<'a> Checker<'a> {
             }
             _ => fault("no such stage".into()),
         }
+    }
+
+    /// The narrowest ring that holds values up to `bound`, units of errors included as in [`Self::range`].
+    fn narrow(&self, bound: u64) -> Result<Ring, Fault> {
+        let bits = 65 - bound.saturating_add(bound >> 8).saturating_add(2).leading_zeros();
+        Ring::new(bits.clamp(2, self.ring.bits())).or_else(|e| fault(e.to_string()))
     }
 
     /// The range that truncation may assume of values up to `bound`, a unit of errors included.

@@ -8,7 +8,7 @@ use super::shares::of_images;
 use super::spec::Reveal;
 use crate::error::Error;
 use hushnet_layers::cheetah::CheetahClient;
-use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, Rounding};
+use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, Rounding, SilentSize};
 use hushnet_rlwe::packed::PackedContext;
 use serde::{Deserialize, Serialize};
 
@@ -115,14 +115,16 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     Prediction { setup, stages, total, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
-/// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others.
+/// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others. For
+/// plans with batch stages the silent one with the small table, whose processor time counts more than some per cent of bytes.
 #[must_use]
 pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
     let bytes = |kind: &OtKind| {
         let p = predict(plan, layers, *kind, images);
         p.setup.bytes() + p.total.bytes()
     };
-    [OtKind::SILENT, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(OtKind::SILENT)
+    let silent = if plan.has_batch() { OtKind::Silent(SilentSize::Small) } else { OtKind::SILENT };
+    [silent, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(silent)
 }
 
 /// A running session's prediction.
@@ -174,7 +176,7 @@ impl Account {
             Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
             Kind::Linear(l) if l.method != Method::Cheetah => layers.coefficients.cost(m, index, images),
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
-            Kind::Relu => mpc::relu_cost(m, n, ring),
+            Kind::Relu { narrow } => mpc::relu_within_cost(m, n, ring, *narrow),
             Kind::LeakyRelu { slope, range } => {
                 mpc::leaky_relu_cost(m, n, ring, *slope, *range, Rounding::Faithful)
             }

@@ -19,7 +19,10 @@ pub enum Kind {
     /// A linear layer.
     Linear(Box<Linear>),
     /// `max(x, 0)`.
-    Relu,
+    Relu {
+        /// The narrowest ring that holds the operand's bound and units of errors: where signs are compared.
+        narrow: Ring,
+    },
     /// `x < 0 ? floor(slope x) : x`, perhaps one unit more.
     LeakyRelu {
         /// Slope.

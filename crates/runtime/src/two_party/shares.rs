@@ -72,7 +72,7 @@ impl Shares {
         let ring = plan.ring();
         let input = stage.inputs[0];
         let result = match &stage.kind {
-            Kind::Relu => mpc::relu(session, self.get(input)?, ring)?,
+            Kind::Relu { narrow } => mpc::relu_within(session, self.get(input)?, ring, *narrow)?,
             Kind::LeakyRelu { slope, range } => {
                 mpc::leaky_relu(session, self.get(input)?, ring, *slope, *range, Rounding::Faithful)?
             }

@@ -55,8 +55,8 @@ class Replaced:
         function: the op that it was.
         tensor: its operand, whose range is ``range``.
         coefficients: lowest first.
-        range: [-range, range] is what the polynomial is for.
-        max_error: largest |polynomial - function| on the range.
+        range: [-range, range] is what the polynomial is for; infinite where neither the activation nor calibration data says.
+        max_error: largest |polynomial - function| on the range, on [-1, 1] where it is infinite.
         rms_error: root of the mean square of it.
         outside: share of calibration values outside the range; None without calibration data.
         largest: largest calibrated magnitude of the operand; None without calibration data.
@@ -100,8 +100,9 @@ class Replacement:
         """What a user must know, one sentence an activation and one for the whole."""
         said = []
         for a in self.activations:
-            text = f"{a.node}: {a.function} became {formula(a.coefficients)} on [-{a.range:g}, {a.range:g}]"
-            text += f", error at most {a.max_error:.3g}, {a.rms_error:.3g} in the root mean square"
+            reach = a.range if math.isfinite(a.range) else 1.0
+            text = f"{a.node}: {a.function} became {formula(a.coefficients)}; on [-{reach:g}, {reach:g}] it differs by at most {a.max_error:.3g}, "
+            text += f"{a.rms_error:.3g} in the root mean square"
             said.append(text + ("" if a.outside is None else f"; {100 * a.outside:.3g} % of calibration values lie outside") + ".")
         if self.agreement is not None:
             said.append(f"With these activations {100 * self.agreement:.2f} % of the calibration images keep their largest output.")
@@ -187,9 +188,13 @@ def _one(node: Op, chosen: Activation, seen: Array | None, safety: float) -> Rep
             raise PlanError(f"node {node.name!r}: activation {chosen.name!r} names no range and there is no calibration data; add range=r")
         reach = math.inf
     points = np.linspace(-1.0, 1.0, POINTS) * (reach if math.isfinite(reach) else 1.0)
-    if chosen.coefficients is None and len(node.attrs.get("slope", [0])) > 1:
-        raise PlanError(f"node {node.name!r}: PRelu with a slope for every channel has no single polynomial; use one slope, or a fixed activation")
-    values = OPS[node.op](node.attrs, [points[None]], points.shape)[0] if len(node.attrs.get("slope", [0])) == 1 else np.maximum(points, 0.0)
+    attrs, slopes = node.attrs, node.attrs.get("slope", [0.0])
+    if len(slopes) > 1:
+        if chosen.coefficients is None:
+            raise PlanError(f"node {node.name!r}: PRelu with a slope for every channel has no single polynomial; use one slope, or a fixed activation")
+        # errors are those against the mean slope
+        attrs = {"slope": [float(np.mean(slopes))]}
+    values = OPS[node.op](attrs, [points[None]], points.shape)[0]
     if not np.isfinite(values).all():
         raise PlanError(f"node {node.name!r}: {node.op} is not defined on [-{reach:g}, {reach:g}]")
     coefficients = chosen.coefficients or fit(values, points, chosen.degree, reach)

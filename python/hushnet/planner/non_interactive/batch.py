@@ -40,6 +40,7 @@ class Options:
         ring_degree: None for the smallest that holds.
         weight_bits: None for what is cheapest.
         lazy: rescale before the next product instead of after every layer.
+        packing: "auto": two values a slot where no two ciphertexts are multiplied; "real": one.
         merge: which pairs of linear layers become one ("auto", "always", "never").
         clamp: threshold to which smaller weights are moved.
         max_memory: bytes for both parties.
@@ -54,6 +55,7 @@ class Options:
     ring_degree: int | None = None
     weight_bits: int | None = None
     lazy: bool = True
+    packing: str = "auto"
     merge: str = "auto"
     clamp: float | None = None
     max_memory: int = 8 << 30
@@ -97,6 +99,8 @@ def _check(settings: Options) -> None:
         raise PlanError(f"precision_bits is {settings.precision_bits}; give 0 to 40 bits below the largest output")
     if settings.weight_bits is not None and not 2 <= settings.weight_bits <= 15:
         raise PlanError(f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 (integers of 16 bits with their sign)")
+    if settings.packing not in ("auto", "real"):
+        raise PlanError(f"packing is {settings.packing!r}; choose 'auto' or 'real'")
     if not 1.0 <= settings.margin <= 1e6:
         raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
 
@@ -133,10 +137,10 @@ class Planner:
     def grid(self) -> Iterator[Scales]:
         """Scales worth trying, coarse first."""
         bits = WEIGHT_BITS if self.settings.weight_bits is None else (self.settings.weight_bits,)
-        work = range(72, 118, 4) if self.settings.hide_weights else range(18, 46, 2)
+        work = range(72, 118, 5) if self.settings.hide_weights else range(18, 46, 3)
         for w in bits:
             for s in work:
-                for below in (0, 3, 6, 9) if self.settings.lazy else (0,):
+                for below in (0, 4, 8) if self.settings.lazy else (0,):
                     if s - below >= 12:
                         for more in (0, 3):
                             yield Scales(w, float(s - below), float(s), self.settings.lazy, more)
@@ -151,20 +155,20 @@ class Planner:
         precise: tuple[float, Schedule] | None = None
         shallow = math.inf
         for scales in self.grid():
-            for degree in self.degrees:
-                try:
-                    schedule = Scheduler(self.network, scales, degree, self.weights, usual=self.usual, hide=self.settings.hide_weights).run()
-                except TooDeep:
-                    continue
-                shallow = min(shallow, schedule.total_bits)
-                if min(schedule.prime_bits) < prime_table.least_bits(degree) or math.ceil(schedule.total_bits + 0.1) > prime_table.limit_bits(degree):
-                    continue
-                error = schedule.error[0] + self.drift(schedule)
-                if precise is None or error < precise[0]:
-                    precise = (error, schedule)
-                if error <= self.target:
-                    found.append((predicted_seconds(schedule, schedule.ring_degree // 2) / schedule.ring_degree, error, schedule))
-                break
+            schedule = self.fitted(scales)
+            if schedule is None:
+                continue
+            shallow = min(shallow, schedule.total_bits)
+            if not self.secure(schedule):
+                continue
+            noise = schedule.error[0]
+            if precise is not None and noise > self.target and noise >= precise[0]:
+                continue
+            error = noise + self.drift(schedule)
+            if precise is None or error < precise[0]:
+                precise = (error, schedule)
+            if error <= self.target:
+                found.append((predicted_seconds(schedule, schedule.ring_degree // 2) / schedule.ring_degree, error, schedule))
         found.sort(key=lambda f: f[0])
         for _, _, schedule in found[:KEEP]:
             if (exact := self.exact(schedule)) is not None:
@@ -174,6 +178,45 @@ class Planner:
         if (exact := self.exact(precise[1])) is not None:
             return exact
         raise self.too_deep(shallow)
+
+    def fitted(self, scales: Scales) -> Schedule | None:
+        """The schedule at the smallest ring degree that keeps it secure (the largest where none does)."""
+        degree = self.degrees[0]
+        schedule = self.at(scales, degree)
+        while schedule is not None and not self.secure(schedule):
+            larger = [d for d in self.degrees if d > degree and prime_table.limit_bits(d) >= math.ceil(schedule.total_bits + 0.1)]
+            larger = larger or [d for d in self.degrees if d > degree]
+            if not larger:
+                break
+            degree = larger[0]
+            schedule = self.at(scales, degree)
+        return schedule
+
+    def at(self, scales: Scales, degree: int) -> Schedule | None:
+        """The schedule at a ring degree, with the sizes of primes; None where no primes of at most 50 bits do it."""
+        try:
+            return self.scheduler(scales, degree).run()
+        except TooDeep:
+            return None
+
+    def scheduler(self, scales: Scales, degree: int, planned: Schedule | None = None) -> Scheduler:
+        """What :meth:`at` and :meth:`exact` run."""
+        return Scheduler(
+            self.network,
+            scales,
+            degree,
+            self.weights,
+            usual=self.usual,
+            hide=self.settings.hide_weights,
+            real=self.settings.packing == "real",
+            planned=planned,
+        )
+
+    def secure(self, schedule: Schedule) -> bool:
+        """Whether the security table allows the schedule at its ring degree, and primes of its sizes exist."""
+        degree = schedule.ring_degree
+        enough = min(schedule.prime_bits) >= prime_table.least_bits(degree)
+        return enough and math.ceil(schedule.total_bits + 0.1) <= prime_table.limit_bits(degree)
 
     def exact(self, schedule: Schedule) -> Schedule | None:
         """The schedule with true primes; None when there are too few of a size, or they change a decision."""
@@ -185,9 +228,7 @@ class Planner:
         if math.ceil(sum(math.log2(p) for p in chosen)) > prime_table.limit_bits(schedule.ring_degree):
             return None
         try:
-            exact = Scheduler(
-                self.network, schedule.scales, schedule.ring_degree, self.weights, usual=self.usual, hide=self.settings.hide_weights, planned=planned
-            ).run()
+            exact = self.scheduler(schedule.scales, schedule.ring_degree, planned).run()
         except TooDeep:
             return None
         same = [s.kind for s in exact.stages] == [s.kind for s in schedule.stages]

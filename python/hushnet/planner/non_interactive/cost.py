@@ -7,8 +7,8 @@ import math
 from .schedule import Schedule, word_products
 
 # seconds
-WORD_PRODUCT_52 = 0.10e-9
-WORD_PRODUCT_64 = 0.30e-9
+WORD_PRODUCT_52 = 0.04e-9
+WORD_PRODUCT_64 = 0.08e-9
 CIPHER_PRODUCT_WORD = 1.2e-9
 COMBINED_WORD = 0.5e-9
 BUTTERFLY = 0.20e-9

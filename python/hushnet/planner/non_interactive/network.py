@@ -221,9 +221,9 @@ class Network:
 
         ``{"input": id, "output": id, "tensors": [{"id", "name", "shape", "bound"}], "steps": [...]}`` with steps
 
-        - ``{"kind": "linear", "name", "in", "out", "geometry", "weights": NAME, "bias": NAME, "sum": whether all weights are 0 or +-1}``;
-          a bias has one value per output row or channel, or one per output element (then it has the output's shape);
-        - ``{"kind": "polynomial", "name", "in", "out", "coefficients": [lowest first], "range": r, "interval": [low, high]}``;
+        - ``{"kind": "linear", "name", "in", "out", "geometry", "weights": NAME, "bias": NAME}``; a bias has one value per output row or
+          channel, or one per output element (then it has the output's shape); where all weights are 1 no multiplication is needed;
+        - ``{"kind": "polynomial", "name", "in", "out", "coefficients": [lowest first], "range": r}``;
         - ``{"kind": "add", "name", "in": [ids], "out"}``.
 
         Tensors are row-major. The client encrypts :meth:`encrypted_input` and gives what it decrypts to :meth:`opened`.
@@ -235,15 +235,15 @@ class Network:
                 names = {"weights": f"{index}.{step.name}.weight", "bias": f"{index}.{step.name}.bias"}
                 arrays[names["weights"]] = np.ascontiguousarray(step.weights, dtype=np.float64)
                 arrays[names["bias"]] = np.ascontiguousarray(step.bias, dtype=np.float64)
-                entry = {"kind": "linear", "in": step.source, "geometry": step.geometry, **names, "sum": step.is_sum}
+                entry = {"kind": "linear", "in": step.source, "geometry": step.geometry, **names}
             elif isinstance(step, Polynomial):
                 entry = {"kind": "polynomial", "in": step.source, "coefficients": list(step.coefficients)}
-                entry |= {"range": step.range, "interval": list(step.interval)}
+                entry["range"] = step.range
             else:
                 entry = {"kind": "add", "in": list(step.sources)}
             steps.append({**entry, "name": step.name, "out": step.target})
         tensors = [{"id": t.id, "name": t.name, "shape": list(t.shape), "bound": t.bound} for t in self.tensors]
-        return {"name": self.name, "input": 0, "output": self.output, "tensors": tensors, "steps": steps}, arrays
+        return {"input": 0, "output": self.output, "tensors": tensors, "steps": steps}, arrays
 
 
 def step_depth(step: Step) -> int:

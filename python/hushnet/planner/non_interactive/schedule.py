@@ -183,12 +183,13 @@ class Scheduler:
         *,
         usual: dict[int, float] | None = None,
         hide: bool = False,
+        real: bool = False,
         planned: Schedule | None = None,
     ) -> None:
         self.network, self.scales, self.weights, self.hide, self.planned = network, scales, weights, hide, planned
         self.noise = NoiseModel(ring_degree)
         self.usual = {t.id: t.bound for t in network.tensors} | (usual or {})
-        complex_ = not any(isinstance(s, Polynomial) and s.degree > 1 for s in network.steps)
+        complex_ = not real and not any(isinstance(s, Polynomial) and s.degree > 1 for s in network.steps)
         self.out = Schedule(scales, ring_degree, complex_)
         self.at: dict[int, int] = {}
         self.names: set[str] = set()
@@ -208,8 +209,9 @@ class Scheduler:
             else:
                 self.at[step.target] = self.add(step)
         output = self.at[self.network.output]
-        if self.hide and self.t(output).parts == 3:
-            output = self.down(output, [])
+        if self.hide:
+            # Errors, and with them the flood, are least in ring units right behind a rescaling.
+            output = self.settle(output)
         self.out.output = output
         if self.hide:
             self.out.flood = self.noise.flood_bits(self.t(output).track.hidden)

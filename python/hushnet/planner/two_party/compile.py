@@ -9,6 +9,7 @@ import numpy as np
 
 from ...graph import Graph, Op
 from ...plan import VERSION, Plan, PlanError, RangeError
+from ...reference.methods import METHODS
 from ..check import check_graph
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..rewrite import _prune
@@ -42,6 +43,8 @@ class Options:
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
         batch: images that come at once: with several, layers for which that is cheaper work on all of them in one ciphertext.
+        method: of all linear layers, "cheetah", "rotation-free", "convfhe" or "batch"; None for the cheapest of each.
+        queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers are divided by.
         unit_costs: path of a JSON file with unit costs.
         producer: what the plan says it was made by.
     """
@@ -54,6 +57,8 @@ class Options:
     output_bits: int = 16
     max_memory: int = 8 * GIB
     batch: int = 1
+    method: str | None = None
+    queries: int = 1
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
 
@@ -119,6 +124,10 @@ def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
         raise PlanError(f"ring_bits is {settings.ring_bits}; give 8 to 40 or None")
     if not isinstance(settings.batch, int) or settings.batch < 1:
         raise PlanError(f"batch is {settings.batch!r}; give a positive number of images")
+    if settings.method not in (None, *METHODS):
+        raise PlanError(f"method is {settings.method!r}; choose one of {', '.join(METHODS)} or None")
+    if not isinstance(settings.queries, int) or settings.queries < 1:
+        raise PlanError(f"queries is {settings.queries!r}; give a positive number")
     if not 1.0 <= settings.margin <= 1e6:
         raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
 
@@ -141,7 +150,7 @@ class _Planner:
         self.weights = Weights(weight_bits)
         self.unit = cost.unit_costs(settings.unit_costs)
         peak = largest_pair(self.steps, {t: graph.shapes[t] for t in regions.entering})
-        self.chooser = Chooser(settings.batch, peak, self.unit, settings.network, settings.max_memory // 4)
+        self.chooser = Chooser(settings.batch, peak, self.unit, settings.network, settings.max_memory // 4, settings.method, settings.queries)
 
     def plan(self, ranges: Ranges) -> tuple[Plan, dict[str, str]]:
         """A plan for the ranges, and the graph tensor of every shared tensor's name."""

@@ -15,7 +15,8 @@ from typing import Any
 
 from ... import _native
 from ...plan import SERVER_ONLY, PlanError
-from .methods import batch_seconds, packed_seconds
+from ...reference.methods import COEFFICIENTS
+from .methods import batch_seconds, coefficient_seconds, packed_seconds
 
 Document = dict[str, Any]
 Stage = dict[str, Any]
@@ -128,6 +129,8 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
         if linear and stage["method"] == "batch":
             block = min(images, degree)
             packing = _native.batch_share_layer_cost(json.dumps(stage["geometry"]), degree, ring, stage["weight_l2"], block)
+        elif linear and stage["method"] in COEFFICIENTS:
+            packing = _native.coefficient_layer_cost(stage["method"], json.dumps(stage["geometry"]), ring, stage["weight_l2"])
         elif linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
         compute = _compute(document, stage, packing, unit, images) + traffic.rounds * unit["message"]
@@ -145,6 +148,8 @@ def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: di
     seconds = images * elements(document["tensors"][stage["out"]]) * unit["local_element"]
     if packing and stage["method"] == "batch":
         return seconds + -(-images // document["params"]["ring_degree"]) * batch_seconds(packing, unit)
+    if packing and stage["method"] in COEFFICIENTS:
+        return seconds + images * coefficient_seconds(stage["method"], packing, unit)
     if packing:
         return seconds + images * packed_seconds(packing, unit)
     compared, selected = _work(document, stage)
@@ -169,7 +174,9 @@ def _work(document: Document, stage: Stage) -> tuple[int, int]:
         known = stage["sign"] == "non-negative" or _small(source["bound"], ring)
         return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), n
     times = 2 if kind == "clip" else 1
-    return n * ring * times, n * (times + (kind == "leaky_relu"))
+    # signs are compared in the narrowest ring that holds the values
+    bits = min(ring, (source["bound"] + (source["bound"] >> 8) + 2).bit_length() + 1) if kind == "relu" else ring
+    return n * bits * times, n * (times + (kind == "leaky_relu"))
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
@@ -212,8 +219,11 @@ def _ciphertexts(packing: dict[str, int], degree: int) -> int:
 
 def prepared(document: Document, found: Account) -> int:
     """Bytes of the weights in evaluation form."""
-    polys = sum(s.packing.get("weight_polys", 0) for s in found.stages if s.packing)
-    return SHARE_BYTES * document["params"]["ring_degree"] * polys
+    degree = document["params"]["ring_degree"]
+    # rotation-free polynomials have two limbs
+    words = (s.packing.get("weight_polys", 0) * 2 * s.packing["ring_degree"] for s in found.stages if "ring_degree" in s.packing)
+    polys = sum(s.packing.get("weight_polys", 0) for s in found.stages if s.packing and "ring_degree" not in s.packing)
+    return SHARE_BYTES * (degree * polys + sum(words))
 
 
 def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], network: str, images: int = 1) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which method computes a linear layer on shares: one image packed in polynomials, or one feature of many images in each."""
+"""Which method computes a linear layer on shares: one image packed in polynomials (three ways), or one feature of many images in each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from ... import _native
 from ...graph import Linear, Shape
+from ...reference.methods import COEFFICIENTS
 from ..ranges import plan_geometry
 from .steps import Step
 
@@ -29,10 +30,15 @@ class Chooser:
         batch: images that come at once.
         peak: elements of an image that are alive at once, which limits the images that run together.
         memory: bytes that a layer's ciphertexts may take at the server.
+        forced: the method of all layers; None for the cheapest of each.
+        queries: images that one set-up serves: set-ups of rotation-free layers count for so much less.
     """
 
-    def __init__(self, batch: int, peak: int, unit: dict[str, Any], network: str, memory: int) -> None:
+    def __init__(
+        self, batch: int, peak: int, unit: dict[str, Any], network: str, memory: int, forced: str | None = None, queries: int = 1
+    ) -> None:
         self.batch, self.peak, self.unit, self.memory = batch, peak, unit, memory
+        self.forced, self.queries = forced, queries
         self.bandwidth = unit["networks"].get(network, {}).get("bits_per_second")
         self.chosen: dict[tuple[str, int], str] = {}
 
@@ -47,8 +53,10 @@ class Chooser:
         return self.chosen[key]
 
     def choose(self, layer: Linear, ring_degree: int) -> str:
+        if self.forced is not None:
+            return self.forced
         if self.batch == 1:
-            return "cheetah"
+            return self.one_image(layer, ring_degree)
         geometry, images = json.dumps(plan_geometry(layer.geometry)), min(self.images(ring_degree), ring_degree)
         try:
             batch = _native.batch_share_layer_cost(geometry, ring_degree, TYPICAL_RING, TYPICAL_NORM, images)
@@ -63,6 +71,32 @@ class Chooser:
         each = (batch_seconds(batch, self.unit) + self.transfer(batch)) / images
         return "batch" if each < packed_seconds(packed, self.unit) + self.transfer(packed) else "cheetah"
 
+    def one_image(self, layer: Linear, ring_degree: int) -> str:
+        """The cheapest method for single images."""
+        geometry = json.dumps(plan_geometry(layer.geometry))
+        seconds = {}
+        try:
+            packed = _native.packed_layer_cost(geometry, ring_degree, TYPICAL_RING)
+            seconds["cheetah"] = packed_seconds(packed, self.unit) + self.transfer(packed)
+        except ValueError:
+            pass
+        for method in COEFFICIENTS:
+            try:
+                cost = _native.coefficient_layer_cost(method, geometry, TYPICAL_RING, TYPICAL_NORM)
+            except ValueError:
+                continue
+            once = self.setup(method, cost)
+            if once["bytes"] <= self.memory:
+                seconds[method] = coefficient_seconds(method, cost, self.unit) + self.transfer(cost) + once["seconds"] / self.queries
+        return min(seconds, key=seconds.__getitem__, default="cheetah")
+
+    def setup(self, method: str, cost: Mapping[str, int]) -> dict[str, float]:
+        """Seconds of a layer's set-up, and the bytes that both parties keep."""
+        if method != "rotation-free":
+            return {"seconds": 0.0, "bytes": 0}
+        travel = 0.0 if self.bandwidth is None else 8 * cost["bytes_setup"] / self.bandwidth
+        return {"seconds": travel + self.unit["rotation_free_weight"] * cost["weight_polys"], "bytes": 3 * cost["bytes_setup"]}
+
     def transfer(self, layer: Mapping[str, int]) -> float:
         return 0.0 if self.bandwidth is None else 8 * (layer["bytes_up"] + layer["bytes_down"]) / self.bandwidth
 
@@ -70,6 +104,16 @@ class Chooser:
 def packed_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
     """Both parties' computing on a packed layer, for one image."""
     return sum(unit[figure] * layer[what] for figure, what in (("input_poly", "input_polys"), ("output_poly", "output_polys"), ("product", "products")))
+
+
+def coefficient_seconds(method: str, layer: Mapping[str, int], unit: dict[str, Any]) -> float:
+    """Both parties' computing on a layer of method rotation-free or convfhe, for one image."""
+    figure = method.replace("-", "_")
+    size = layer["ring_degree"] / 4096
+    seconds = size * (unit[f"{figure}_input"] * layer["input_polys"] + unit[f"{figure}_product"] * layer["products"])
+    if method == "convfhe":
+        return seconds + unit["convfhe_rotation"] * layer["rotations"]
+    return seconds + size * unit["rotation_free_output"] * layer["output_polys"] * (0.2 + 1.0 / layer["spacing"])
 
 
 def batch_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:

@@ -93,6 +93,10 @@ class Counter:
             self.steps.add(step)
         return 0
 
+    def bounded(self, a, bound):
+        """The same ciphertext, whose elements that are read later are known not to exceed the planned bound."""
+        return a
+
 
 class Circuit:
     """A network's specification (``Network.spec``) laid out on slots."""
@@ -100,6 +104,7 @@ class Circuit:
     def __init__(self, spec, arrays, slots, sample=None):
         self.spec, self.arrays, self.slots, self.sample = spec, arrays, slots, sample
         self.shapes = {t["id"]: tuple(t["shape"]) for t in spec["tensors"]}
+        self.bounds = {t["id"]: t["bound"] for t in spec["tensors"]}
         self.layouts = self._layouts()
         self.times = []
 
@@ -141,8 +146,11 @@ class Circuit:
         return (1, 1, size) if tensor == self.spec["input"] else (size, 1, 1)
 
     def adds_only(self, step):
-        """Whether a convolution is a sum without padding, which needs no mask."""
-        return bool(step["sum"]) and not any(step["geometry"]["pads"]) and bool(np.all(self.arrays[step["weights"]] == 1.0))
+        """Whether a convolution is a sum over windows of each channel, without padding: it needs no mask."""
+        g = step["geometry"]
+        if not g["groups"] == g["input"][0] == g["output"][0]:
+            return False
+        return not any(g["pads"]) and bool(np.all(self.arrays[step["weights"]] == 1.0))
 
     def step_depth(self, step):
         """Levels of a step."""
@@ -214,6 +222,9 @@ class Circuit:
         taken = count if self.sample is None else min(count, self.sample)
         return taken, count / taken
 
+    def bound(self, tensor, ciphertexts):
+        return [self.backend.bounded(c, self.bounds[tensor]) for c in ciphertexts]
+
     def do_linear(self, step, values, levels):
         source, target = step["in"], step["out"]
         if step["geometry"]["type"] == "dense":
@@ -222,6 +233,7 @@ class Circuit:
             values[target] = self.sums(step, values[source], levels[source])
         else:
             values[target] = self.convolution(step, values[source], levels[source])
+        values[target] = self.bound(target, values[target])
         levels[target] = levels[source] - self.step_depth(step)
 
     def do_add(self, step, values, levels):

@@ -101,15 +101,26 @@ fn keys_of_limited_levels_serve_those_levels_and_travel() {
         let top = spec.data_primes.len();
         let params = spec.check_insecure_with_keys_to(top - 1, Insecure).unwrap();
         assert!(params != spec.check_insecure(Insecure).unwrap());
-        assert!(spec.check_insecure_with_keys_to(top, Insecure).unwrap() == spec.check_insecure(Insecure).unwrap());
+        assert!(
+            spec.check_insecure_with_keys_to(top, Insecure).unwrap()
+                == spec.check_insecure(Insecure).unwrap()
+        );
         for level in [0, top + 1] {
-            assert!(matches!(spec.check_insecure_with_keys_to(level, Insecure), Err(CkksError::Level { .. })));
+            assert!(matches!(
+                spec.check_insecure_with_keys_to(level, Insecure),
+                Err(CkksError::Level { .. })
+            ));
         }
         let mut prg = Prg::from_seed([4; 16]);
         let generator = KeyGenerator::new(&params);
         let secret = generator.secret_key(&mut prg).unwrap();
         let (one, two) = (params.level(1).unwrap(), params.level(2).unwrap());
-        let wanted = [(Galois::Rotate(1), one), (Galois::Rotate(2), two), (Galois::Rotate(1), two), (Galois::Conjugate, one)];
+        let wanted = [
+            (Galois::Rotate(1), one),
+            (Galois::Rotate(2), two),
+            (Galois::Rotate(1), two),
+            (Galois::Conjugate, one),
+        ];
         let keys = generator.galois_keys_at(&secret, &wanted, &mut prg).unwrap();
         assert_eq!(keys.level_of(Galois::Rotate(1)), Some(two));
         assert_eq!(keys.level_of(Galois::Conjugate), Some(one));
@@ -131,7 +142,11 @@ fn keys_of_limited_levels_serve_those_levels_and_travel() {
 
         let (encoder, evaluator) = (Encoder::new(&params), Evaluator::new(&params));
         let values: Vec<f64> = (0..params.slots()).map(|i| (i as f64 / 40.0).sin()).collect();
-        let at = |level: usize| EncodeAt { level: params.level(level).unwrap(), scale: params.scale(), bound: 1.0 };
+        let at = |level: usize| EncodeAt {
+            level: params.level(level).unwrap(),
+            scale: params.scale(),
+            bound: 1.0,
+        };
         for level in 1..=top {
             let c = secret.encrypt(&encoder.encode(&values, at(level)).unwrap(), &mut prg).unwrap();
             let turned = evaluator.rotate(&c, 1, &keys);

@@ -1,0 +1,147 @@
+//! What a circuit is, in words and figures.
+
+use super::circuit::{Method, Op};
+use super::compile::{Circuit, Packing};
+use super::cost::Counts;
+use serde::Serialize;
+
+/// What a circuit is, for people and benches.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Packing asked for.
+    pub method: Packing,
+    /// Ring degree N.
+    pub ring_degree: usize,
+    /// Bits of security, 0 where the parameters are not secure.
+    pub security: u32,
+    /// log2 of the data primes.
+    pub data_prime_bits: Vec<f64>,
+    /// log2 of the special primes.
+    pub special_prime_bits: Vec<f64>,
+    /// log2 of the widest modulus of any sample.
+    pub modulus_bits: f64,
+    /// log2 of the scale of linear results.
+    pub scale_bits: f64,
+    /// Rescalings that the parameters allow.
+    pub levels: usize,
+    /// Levels that every step spends.
+    pub levels_spent: Vec<(String, usize)>,
+    /// Evaluation keys: bytes, and number of rotations.
+    pub key_bytes: u64,
+    /// Rotation keys.
+    pub rotation_keys: usize,
+    /// Client to server, an image.
+    pub upload_bytes: u64,
+    /// Server to client, an image.
+    pub download_bytes: u64,
+    /// Encoded weights.
+    pub plaintext_bytes: u64,
+    /// Whether they are kept between images.
+    pub keeps_plaintexts: bool,
+    /// Predicted peak of the server.
+    pub memory_bytes: u64,
+    /// Operations for an image.
+    pub counts: Counts,
+    /// All rotations for an image.
+    pub rotations: usize,
+    /// Error that holds but with probability 2^-40, in units of the output.
+    pub error_bound: f64,
+    /// 7.6 deviations of errors taken as independent.
+    pub error_typical: f64,
+    /// A line for every operation.
+    pub operations: Vec<String>,
+    /// Who learns what.
+    pub notes: Vec<String>,
+}
+
+impl Circuit {
+    /// What it is.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let p = &self.params;
+        let bits = |q: u64| (q as f64).log2();
+        let data: Vec<f64> = (0..p.max_level().get()).map(|i| bits(p.data_prime(i))).collect();
+        let special: Vec<f64> = p.special_primes().iter().map(|q| bits(*q)).collect();
+        let all: f64 = data.iter().sum();
+        let keys: f64 = data[..p.key_level().get()].iter().chain(&special).sum();
+        let (error_bound, error_typical) = self.predicted_error();
+        let level = self.program.values[self.program.output].level;
+        let one = self.level(level).map_or(0, |l| p.ciphertext_bytes(l)) as u64;
+        let mut notes = vec!["the server learns shapes only; the client learns the output".to_owned()];
+        if let Some(bits) = self.flood_bits() {
+            notes.push(format!(
+                "the output is re-randomised and flooded by {bits} bits: weights stay hidden (2^-40)"
+            ));
+        } else {
+            notes.push("the output's ciphertext noise depends on the weights and is not hidden".to_owned());
+        }
+        Report {
+            method: self.options.method,
+            ring_degree: p.ring_degree(),
+            security: if p.is_secure() { 128 } else { 0 },
+            data_prime_bits: data,
+            special_prime_bits: special,
+            modulus_bits: all.max(keys),
+            scale_bits: self.program.scale.log2(),
+            levels: p.max_level().get() / self.program.width - 1,
+            levels_spent: self.spent.clone(),
+            key_bytes: self.key_bytes(),
+            rotation_keys: self.rotations.len(),
+            upload_bytes: self.upload_bytes(),
+            download_bytes: one * self.program.output_layout.cts.len() as u64,
+            plaintext_bytes: self.plaintext_bytes(),
+            keeps_plaintexts: self.keeps_plaintexts(),
+            memory_bytes: self.memory_bytes(),
+            counts: self.counts,
+            rotations: self.counts.rotations(),
+            error_bound,
+            error_typical,
+            operations: self.describe(),
+            notes,
+        }
+    }
+
+    /// One line for every operation: method, layout, rotations and products.
+    #[must_use]
+    pub fn describe(&self) -> Vec<String> {
+        let program = &self.program;
+        let line = |op: &Op| {
+            let out = &program.values[op.output()];
+            let head =
+                format!("{}: level {} -> {}, ", op.name(), program.values[op.inputs()[0]].level, out.level);
+            let tail = match op {
+                Op::Linear(l) => {
+                    let w = l.rotations.work(&l.folds);
+                    let how = match &l.method {
+                        Method::Rotate { split, form, .. } => format!(
+                            "baby steps to {} and giant steps over {}{}",
+                            split.base,
+                            form.layout().grid.map_or_else(
+                                || format!("a flat layout of period {}", form.layout().period),
+                                |g| format!(
+                                    "a {}x{} grid, gap {:?}, blocks of {}",
+                                    g.rows, g.cols, g.gap, g.block
+                                )
+                            ),
+                            if l.folds.is_empty() { "" } else { ", folded" }
+                        ),
+                        Method::Replicated { copies, layout, .. } => format!(
+                            "copies made by the client, {copies} a ciphertext, period {} of {}",
+                            layout.period, program.slots
+                        ),
+                    };
+                    format!(
+                        "{} -> {} ciphertexts, {how}: {} + {} + {} rotations (hoisted, giant, folds), {} products, {} keys",
+                        program.values[l.input].cts, out.cts, w.babies, w.giants, w.folds, w.products, w.keys
+                    )
+                }
+                Op::Polynomial { members, coefficients, .. } => {
+                    format!("degree {}, {} ciphertexts, {members} summed", coefficients.len() - 1, out.cts)
+                }
+                Op::Add { .. } => format!("{} ciphertexts", out.cts),
+            };
+            head + &tail
+        };
+        program.ops.iter().map(line).collect()
+    }
+}

@@ -1,0 +1,248 @@
+"""Plans of the non-interactive batch engine from ONNX to the answer: errors within what was predicted, exact counts, refusals, reports."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import hushnet
+import numpy as np
+import onnx
+import pytest
+from hushnet import _native, data, zoo
+from hushnet.cli.main import app
+from hushnet.errors import PlanError, RangeError
+from hushnet.plan import Plan
+from hushnet.planner.non_interactive.batch import Planner
+from hushnet.planner.non_interactive.primes import choose, is_prime, limit_bits
+from hushnet.reference.non_interactive import run as reference_run
+from hypothesis import HealthCheck, assume, given, settings
+from typer.testing import CliRunner
+
+from tests.frontend.harness import expected
+from tests.non_interactive.networks import Random, networks
+
+
+def small(seed: int = 3, activation: str = "square", outputs: int = 3) -> onnx.ModelProto:
+    net = Random((1, 6, 6), seed)
+    net.conv(2, (3, 3), (2, 2), (0, 0, 1, 1), 1)
+    net.activation(activation)
+    net.dense(outputs)
+    return net.model()
+
+
+def images(model: onnx.ModelProto, count: int, seed: int = 5) -> np.ndarray:
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim][1:]
+    return np.random.default_rng(seed).uniform(0, 1, (count, *shape)).astype(np.float32)
+
+
+def answer(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    return expected(model, {model.graph.input[0].name: x})[0].astype(np.float64)
+
+
+def compiled(model: onnx.ModelProto, x: np.ndarray, **options) -> hushnet.Model:
+    return hushnet.compile(model, trust="non-interactive", calibration=x, **options)
+
+
+@pytest.mark.parametrize("activation", ["square", "deg2", "deg3", "deg4"])
+def test_whole_networks_are_within_the_predicted_error_for_partial_batches_too(activation: str) -> None:
+    model = small(activation=activation)
+    x = images(model, 300)
+    plan = compiled(model, x)
+    predicted = plan.plan.predicted
+    for count in (1, 300):
+        result = hushnet.run(plan, x[:count], transport="pipe")
+        error = np.abs(result.output - answer(model, x[:count])).max()
+        assert error <= predicted["max_error"] <= predicted["worst_error"]
+        assert result.trace["counted"] == {k: v * result.trace["blocks"] for k, v in predicted["counted"].items()}
+        assert result.trace["rounds"] == result.trace["blocks"] == 1
+        assert not result.trace["out_of_range"]
+    assert error >= predicted["max_error"] * 1e-3, "the estimate is far too careful"
+
+
+def test_more_images_than_slots_take_several_blocks_and_bytes_are_those_predicted() -> None:
+    model = small()
+    x = images(model, 64)
+    plan = compiled(model, x)
+    slots = plan.plan.document["params"]["ring_degree"] // 2
+    many = np.resize(x, (slots + 5, *x.shape[1:]))
+    result = hushnet.run(plan, many, transport="pipe")
+    facts = json.loads(_native.check_non_interactive(plan.plan.to_bytes()))
+    assert result.trace["blocks"] == 2 and result.output.shape == (slots + 5, 3)
+    assert np.abs(result.output - answer(model, many)).max() <= plan.plan.predicted["max_error"]
+    assert result.trace["bytes_down"] == 2 * facts["traffic"]["down"]
+    assert result.trace["setup_bytes_up"] == facts["traffic"]["keys"] == plan.plan.predicted["setup_bytes_up"]
+    assert 0 <= result.trace["bytes_up"] - 2 * facts["traffic"]["up"] <= 64
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(networks())
+def test_random_networks_are_within_the_predicted_error(model: onnx.ModelProto) -> None:
+    x = images(model, 24)
+    try:
+        plan = compiled(model, x, max_memory=2 << 30)
+    except PlanError as error:
+        assert any(word in str(error) for word in ("depth", "GiB", "binary64"))
+        assume(False)
+    assume(plan.plan.predicted["server_peak_memory_bytes"] < 600 << 20 and plan.plan.predicted["seconds"] < 4)
+    result = hushnet.run(plan, x, transport="pipe")
+    scale = max(1.0, float(np.abs(answer(model, x)).max()))
+    # Behind a softmax of the client's, errors are those of what it decrypts, which a softmax does not enlarge.
+    assert np.abs(result.output - answer(model, x)).max() <= plan.plan.predicted["max_error"] + 1e-5 * scale
+
+
+def test_a_network_without_products_is_packed_twice_as_densely() -> None:
+    net = Random((1, 5, 5), 2)
+    net.conv(2, (2, 2), (1, 1), (0, 0, 0, 0), 1)
+    net.dense(4)
+    model = net.model()
+    x = images(model, 40)
+    plans = [compiled(model, x, packing=p, ring_degree=2048) for p in ("auto", "real")]
+    for plan, packing, slots in zip(plans, ("complex", "real"), (2048, 1024)):
+        assert plan.explain()["parameters"]["packing"] == packing
+        assert plan.explain()["parameters"]["images_per_block"] == slots
+        result = hushnet.run(plan, x, transport="pipe")
+        assert np.abs(result.output - answer(model, x)).max() <= plan.plan.predicted["max_error"]
+
+
+def test_switches_change_the_circuit_and_not_the_answer() -> None:
+    model = small(activation="square")
+    x = images(model, 50)
+    lazy, eager = compiled(model, x), compiled(model, x, lazy=False)
+    assert eager.plan.predicted["counted"]["rescalings"] > lazy.plan.predicted["counted"]["rescalings"]
+    assert eager.plan.predicted["counted"]["relinearisations"] > lazy.plan.predicted["counted"]["relinearisations"]
+    result = hushnet.run(eager, x, transport="pipe")
+    assert np.abs(result.output - answer(model, x)).max() <= eager.plan.predicted["max_error"]
+    finer = compiled(model, x, precision_bits=14.0)
+    assert finer.plan.predicted["max_error"] < lazy.plan.predicted["max_error"] / 8
+    result = hushnet.run(finer, x, transport="pipe")
+    assert np.abs(result.output - answer(model, x)).max() <= finer.plan.predicted["max_error"]
+
+
+def test_hidden_weights_are_flooded_and_the_answer_stays() -> None:
+    net = Random((6,), 4)
+    net.dense(3)
+    net.activation("square")
+    net.dense(2)
+    model = net.model()
+    x = images(model, 20)
+    plan = compiled(model, x, hide_weights=True)
+    report = plan.explain()
+    assert report["parameters"]["flood_bits"] >= 60 and "nothing beyond" in report["trust"]["client_learns"]
+    first, second = (hushnet.run(plan, x, transport="pipe").output for _ in range(2))
+    for got in (first, second):
+        assert np.abs(got - answer(model, x)).max() <= plan.plan.predicted["max_error"]
+    assert (first != second).all()
+    # A plan whose flood is too short is refused.
+    document = json.loads(json.dumps(plan.plan.document))
+    document["hide_weights"]["flood_bits"] -= 1
+    with pytest.raises(PlanError, match="does not hide"):
+        Plan(document, plan.plan.weights).validate()
+    open_ = compiled(model, x)
+    assert "solved for" in open_.explain()["trust"]["client_learns"]
+
+
+def test_depth_that_the_security_table_forbids_is_refused_with_layers_and_levels() -> None:
+    net = Random((4,), 1)
+    for _ in range(45):
+        net.dense(4)
+        net.activation("deg2")
+    net.dense(2)
+    model = net.model()
+    with pytest.raises(PlanError) as error:
+        hushnet.compile(model, trust="non-interactive", calibration=images(model, 4))
+    text = str(error.value)
+    assert "depth" in text and "868" in text and text.count("(1)") >= 20 and "square" in text
+    model = small()
+    with pytest.raises(PlanError, match="depth .* ring degree 2048 .* 53"):
+        compiled(model, images(model, 8), ring_degree=2048)
+
+
+def test_values_outside_a_polynomials_range_are_reported_and_inputs_outside_theirs_refused() -> None:
+    model = small(activation="deg2")
+    x = images(model, 30) * 0.5
+    plan = compiled(model, x, input_range=(0.0, 1.0), margin=1.01)
+    inside = hushnet.run(plan, x, transport="pipe").trace
+    assert not inside["out_of_range"] and all(p["largest"] <= p["range"] * (1 + 1e-6) for p in inside["polynomials"])
+    outside = hushnet.run(plan, np.minimum(2 * images(model, 30), 1.0), transport="pipe").trace
+    assert outside["out_of_range"] and outside["out_of_range"][0]["largest"] > outside["out_of_range"][0]["range"]
+    reached = [layer for layer in plan.explain(outside)["layers"] if "reached" in layer]
+    assert reached and reached[0]["reached"] > reached[0]["range"]
+    with pytest.raises(RangeError):
+        hushnet.run(plan, x + 2, transport="pipe")
+
+
+def test_the_public_part_is_all_that_a_client_gets_and_a_session_over_a_socket_works() -> None:
+    model = small()
+    x = images(model, 30)
+    plan = compiled(model, x)
+    public = plan.plan.public_part()
+    assert not public.weights and public.is_public and all("weights" not in s for s in public.stages)
+    with pytest.raises(PlanError):
+        reference_run(public, x)
+    handle = hushnet.serve(plan)
+    try:
+        with hushnet.connect(f"ws://127.0.0.1:{handle.port}/ws") as connection:
+            assert connection.plan["trust"] == "non-interactive"
+            got = [connection.infer(x[:n]).output for n in (30, 2)]
+        assert np.abs(got[0] - answer(model, x)).max() <= plan.plan.predicted["max_error"]
+        assert np.abs(got[1] - answer(model, x[:2])).max() <= plan.plan.predicted["max_error"]
+    finally:
+        handle.stop()
+        handle.join(5)
+
+
+def test_the_command_line_replaces_activations_explains_and_runs(tmp_path) -> None:
+    model = zoo.trained("cryptonets-relu")
+    train_x, _, test_x, _ = data.digits()
+    path, plan, calibration = tmp_path / "m.onnx", tmp_path / "m.hush", tmp_path / "c.npy"
+    path.write_bytes(model.SerializeToString())
+    np.save(calibration, train_x[:64])
+    runner = CliRunner()
+    arguments = ["compile", str(path), "-o", str(plan), "--trust", "non-interactive", "--calibration", str(calibration), "--json"]
+    done = runner.invoke(app, [*arguments, "--activation", "poly:degree=2"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)["explain"]
+    assert report["parameters"]["modulus_bits"] <= report["parameters"]["modulus_bits_limit"] == limit_bits(report["parameters"]["ring_degree"])
+    assert any("became" in note for note in report["notes"])
+    kinds = {layer["kind"] for layer in report["layers"]}
+    assert {"encrypt", "linear", "multiply", "relinearise", "decrypt"} <= kinds
+    shown = runner.invoke(app, ["explain", str(plan)])
+    assert shown.exit_code == 0 and "Levels" in shown.output and "Weights are not private" in shown.output
+
+
+def test_primes_and_schedules_are_what_the_run_time_finds_too() -> None:
+    assert [n for n in range(60) if is_prime(n)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59]
+    assert not is_prime(3215031751) and is_prime((1 << 49) - 111 + 0) == all((1 << 49) - 111 != a * (((1 << 49) - 111) // a) for a in range(2, 10000))
+    found = choose(8192, [36.0, 36.0, 48.0])
+    assert found and len(set(found)) == 3 and all(p % 16384 == 1 and is_prime(p) for p in found)
+    model = small(activation="deg4")
+    x = images(model, 16)
+    plan = compiled(model, x).plan
+    facts = json.loads(_native.check_non_interactive(plan.to_bytes()))
+    tensors = {t["id"]: t for t in plan.tensors}
+    for track in facts["tracks"]:
+        assert 0 < track["hidden"] <= track["sd"] * (1 + 1e-9)
+        assert math.isfinite(tensors[track["tensor"]]["scale"])
+    assert Planner.search is not None
+
+
+def test_corrupted_plans_are_typed_errors() -> None:
+    model = small()
+    plan = compiled(model, images(model, 8)).plan
+    for change in (
+        lambda d: d["params"].update(data_primes=[65537, 65537]),
+        lambda d: d["tensors"][1].update(level=99),
+        lambda d: d["tensors"][1].update(scale=-1.0),
+        lambda d: d["stages"].pop(),
+        lambda d: d["params"].update(ring_degree=1000),
+        lambda d: d["stages"][1].update(kind="relu"),
+    ):
+        document = json.loads(json.dumps(plan.document))
+        change(document)
+        with pytest.raises(PlanError):
+            Plan(document, plan.weights).validate()
+    broken = bytearray(plan.to_bytes())
+    broken[len(broken) // 2] ^= 1
+    with pytest.raises(PlanError):
+        Plan.from_bytes(bytes(broken))

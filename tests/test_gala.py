@@ -1,0 +1,75 @@
+"""Slot-packed layers from Python: published counts, costs, measured rows, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hushnet import _native
+from hushnet.bench import gala
+
+EXPLAINED = {
+    ("V", "2x1024", "extended"),
+    ("VII", "16x16@2048, 1x1@512", "gazelle"),
+    ("VII", "16x16@2048, 1x1@512", "gala"),
+    ("IX", "MLP", "gazelle"),
+    ("IX", "MLP", "gala"),
+    ("IX", "AlexNet, as the paper counts", "gala"),
+}
+
+
+def test_published_counts_match_or_say_why() -> None:
+    rows = gala._count_rows() + gala._network_rows(["MLP"])
+    assert {r["table"] for r in rows} == {"II", "III", "V", "VII", "IX"}
+    differing = {(r["table"], r["case"], r["method"]) for r in rows if not r["match"]}
+    assert differing == EXPLAINED
+    assert all(r["why"] for r in rows if not r["match"])
+    assert all(r.get("counters_match_formula", True) for r in rows)
+
+
+@pytest.mark.parametrize("method", ["gazelle", "gala"])
+@pytest.mark.parametrize("geometry", [gala.dense(300, 20), gala.conv(6, 8, 5, 3)], ids=["dense", "conv"])
+def test_measured_layers_are_exact_and_cost_what_is_predicted(method: str, geometry: str) -> None:
+    row = json.loads(_native.slot_layer_measure(geometry, method, repeats=1, noise=True))
+    cost = json.loads(_native.slot_layer_cost(geometry, method))
+    assert row["correct"] and row["parameters"]["secure"] and row["noise"]["within"]
+    assert cost["feasible"] and cost["noise_bits"] <= cost["noise_limit_bits"]
+    assert row["counted"] == row["formula"] == cost["counts"]
+    assert (row["bytes_up"], row["bytes_down"], row["keys"]) == (cost["bytes_up"], cost["bytes_down"], cost["keys"])
+    assert row["weight_bytes"] == cost["weight_bytes"]
+
+
+def test_gala_needs_fewer_permutations_and_less_noise() -> None:
+    layer = gala.conv(64, 16, 64, 1)
+    rows = {m: json.loads(_native.slot_layer_measure(layer, m, repeats=1, noise=True, parameters_for="gazelle")) for m in ("gazelle", "gala")}
+    assert rows["gala"]["parameters"] == rows["gazelle"]["parameters"]
+    assert rows["gala"]["counted"]["perm"] < rows["gazelle"]["counted"]["perm"]
+    assert rows["gala"]["noise"]["norm_bits"] < rows["gazelle"]["noise"]["norm_bits"]
+
+
+def test_cheetah_beside() -> None:
+    row = json.loads(_native.cheetah_layer_measure(gala.dense(128, 16), repeats=1))
+    assert row["off"] <= 1 and row["server_seconds"] > 0
+
+
+def test_layers_of_a_network_are_its_geometries() -> None:
+    layers = [json.loads(g) for g in gala.layers_of("mlp-784-128-128-10")]
+    assert [(g["inputs"], g["outputs"]) for g in layers] == [(784, 128), (128, 128), (128, 10)]
+
+
+@pytest.mark.parametrize(
+    ("geometry", "method", "message"),
+    [
+        (gala.dense(4, 4), "siso", "convolution"),
+        (gala.conv(1, 4, 1, 1), "naive", "dense"),
+        (gala.dense(4, 4), "cheetah", "no method"),
+        ("{}", "gala", "geometry"),
+    ],
+)
+def test_what_does_not_fit_is_refused(geometry: str, method: str, message: str) -> None:
+    for call in (lambda: _native.slot_layer_cost(geometry, method), lambda: _native.slot_layer_counts(geometry, method, 2048)):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(ValueError, match="power of two"):
+        _native.slot_layer_counts(gala.dense(4, 4), "gala", 1000)
