@@ -18,7 +18,9 @@ __all__ = ["Plan", "PlanError", "RangeError"]
 FORMAT = "hushnet-plan"
 VERSION = 1
 MAX_HEADER_BYTES = 100 << 20
-SERVER_ONLY = ("weights", "bias", "factors", "constant")
+# of linear stages on integers, and of all engines
+WEIGHTS = ("weights", "bias")
+SERVER_ONLY = (*WEIGHTS, "factors", "constant")
 _DTYPES = {"I8": np.dtype("<i1"), "I16": np.dtype("<i2"), "I64": np.dtype("<i8"), "F64": np.dtype("<f8")}
 _NAMES = {np.dtype(v).newbyteorder("="): k for k, v in _DTYPES.items()}
 

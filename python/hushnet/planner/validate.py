@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .. import _native
-from ..plan import SERVER_ONLY, VERSION, Plan, PlanError
+from ..plan import VERSION, WEIGHTS, Plan, PlanError
 from ..reference.linear import geometry_shapes, row_norms
 from ..reference.numpy import output_bound
 from ..reference.ops import FIXED_OPS
@@ -147,7 +147,7 @@ class _Validator:
     def linear(self, stage: dict[str, Any]) -> None:
         place = f"layer {stage['name']!r}"
         optional = {"mask_drop_bits"} if stage.get("mask") != "shared" else set()
-        if set(stage) - set(SERVER_ONLY) - optional != set(LINEAR) or stage["method"] != "batch":
+        if set(stage) - set(WEIGHTS) - optional != set(LINEAR) or stage["method"] != "batch":
             raise PlanError(f"{place}: its fields or its method are not those of the batch engine")
         self.read(place, stage["input"])
         self.define(place, stage["output"])
@@ -167,10 +167,10 @@ class _Validator:
 
     def weights(self, place: str, stage: dict[str, Any], source: dict[str, Any], out: dict[str, Any]) -> float:
         """L2 norm of the weights, 1 when this is a public part."""
-        named = [key for key in SERVER_ONLY if key in stage]
+        named = [key for key in WEIGHTS if key in stage]
         if not named:
             return 1.0
-        if len(named) != len(SERVER_ONLY):
+        if len(named) != len(WEIGHTS):
             raise PlanError(f"{place}: has only one of weights and bias")
         _, _, shape = geometry_shapes(stage["geometry"])
         for key, dtypes, wanted in (("weights", ("int8", "int16"), shape), ("bias", ("int64",), shape[:1])):
@@ -178,7 +178,7 @@ class _Validator:
             if array is None or array.dtype.name not in dtypes or array.shape != wanted:
                 raise PlanError(f"{place}: tensor {stage[key]!r} is missing or is not {' or '.join(dtypes)} of shape {wanted}")
             self.used.add(stage[key])
-        weight, bias = (self.plan.weights[stage[key]] for key in SERVER_ONLY)
+        weight, bias = (self.plan.weights[stage[key]] for key in WEIGHTS)
         reach = output_bound(weight, bias, source["bound"])
         if reach > out["bound"]:
             raise PlanError(f"{place}: results reach {reach}, the plan says {out['bound']}")

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...graph import Shape
-from ...plan import SERVER_ONLY, VERSION, PlanError
+from ...plan import VERSION, WEIGHTS, PlanError
 from ...reference import methods
 from ...reference.linear import geometry_shapes
 from ...reference.two_party import inputs_of, reach_of_linear, weight_norm
@@ -118,7 +118,7 @@ class TwoPartyValidator(_Validator):
             return
         if kind not in FIELDS:
             raise PlanError(f"{place} is of unknown kind {kind!r}")
-        spare = {"linear": {*SERVER_ONLY, "predicted"}, "truncate": {"exact"}}.get(kind, set())
+        spare = {"linear": {*WEIGHTS, "predicted"}, "truncate": {"exact"}}.get(kind, set())
         if set(stage) - spare != {"kind", "name", "in", "out", *FIELDS[kind]} or isinstance(stage["in"], list) != (kind in MANY):
             raise PlanError(f"{place}: its fields are not those of {kind!r} stages")
         for tensor in inputs_of(stage):
@@ -189,11 +189,11 @@ class TwoPartyValidator(_Validator):
         if not (math.isfinite(l2) and l2 > 0 and math.log2(l2).is_integer()):
             raise PlanError(f"{place}: weight_l2 {l2} is not a power of two")
         self.parameters(place, l2, stage["method"])
-        if any(key in stage for key in SERVER_ONLY):
+        if any(key in stage for key in WEIGHTS):
             self.weighted(place, stage, shape, out)
 
     def weighted(self, place: str, stage: Stage, shape: Shape, out: dict[str, Any]) -> None:
-        if not all(key in stage for key in SERVER_ONLY):
+        if not all(key in stage for key in WEIGHTS):
             raise PlanError(f"{place}: has only one of weights and bias")
         for key, dtypes, wanted in (("weights", ("int8", "int16"), shape), ("bias", ("int64",), shape[:1])):
             array = self.plan.weights.get(stage[key])
