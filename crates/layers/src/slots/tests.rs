@@ -22,7 +22,10 @@ fn weights_of(seed: u8, len: usize) -> Vec<i16> {
 
 /// The layer by definition, modulo t.
 fn oracle(geometry: &Geometry, x: &[u64], w: &[i16], t: u64) -> Vec<u64> {
-    crate::cheetah::packing::oracle(geometry, x, w).iter().map(|v| (*v as i64).rem_euclid(t as i64) as u64).collect()
+    crate::cheetah::packing::oracle(geometry, x, w)
+        .iter()
+        .map(|v| (*v as i64).rem_euclid(t as i64) as u64)
+        .collect()
 }
 
 /// Runs a layer in the clear, on every tile; checks values and counters.
