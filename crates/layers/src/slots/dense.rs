@@ -85,7 +85,8 @@ impl DenseLayout {
 
     /// Copy of the input and place in it of a slot.
     fn place(&self, slot: usize) -> (usize, usize) {
-        (slot / self.ni, slot % self.ni)
+        // Both are powers of two, as are the steps.
+        (slot >> self.ni.trailing_zeros(), slot & (self.ni - 1))
     }
 
     /// Index within its block of the input in a slot.
@@ -102,7 +103,7 @@ impl DenseLayout {
     fn output_at(&self, slot: usize) -> Option<usize> {
         let (copy, place) = self.place(slot);
         match self.method {
-            Method::Gazelle | Method::Gala => Some(copy * self.steps + place % self.steps),
+            Method::Gazelle | Method::Gala => Some(copy * self.steps + (place & (self.steps - 1))),
             Method::Extended => (copy * self.steps < self.ni).then_some(place),
             _ => (copy == 0).then_some(place),
         }

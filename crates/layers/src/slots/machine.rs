@@ -212,6 +212,9 @@ pub enum Store<'a, M: Machine> {
     Streamed(&'a (dyn Fn(Term) -> Vec<u64> + Sync)),
 }
 
+/// Which sum, and the terms of it that come next.
+type Chunk<'t, 'c, C> = (usize, &'t [(&'c C, Term)]);
+
 /// Streamed weight vectors of a sum that are made and used together.
 const STREAM_TERMS: usize = 16;
 /// Prepared ones: what one reduction takes.
@@ -241,7 +244,7 @@ impl<M: Machine> Store<'_, M> {
         let longest = sums.iter().map(|terms| terms.len()).max().unwrap_or(0);
         let mut totals: Vec<Option<M::Cipher>> = sums.iter().map(|_| None).collect();
         for first in (0..longest).step_by(most) {
-            let chunks: Vec<(usize, &[(&M::Cipher, Term)])> = sums
+            let chunks: Vec<Chunk<'_, '_, M::Cipher>> = sums
                 .iter()
                 .enumerate()
                 .filter(|(_, terms)| first < terms.len())
@@ -260,7 +263,7 @@ impl<M: Machine> Store<'_, M> {
     fn chunk_sums(
         &self,
         machine: &M,
-        chunks: &[(usize, &[(&M::Cipher, Term)])],
+        chunks: &[Chunk<'_, '_, M::Cipher>],
     ) -> Result<Vec<M::Cipher>, SlotError> {
         let made: Vec<Vec<M::Weight>> = match self {
             Self::Prepared(_) => Vec::new(),
