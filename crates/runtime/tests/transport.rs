@@ -145,7 +145,7 @@ fn tls_with_a_certificate_of_ones_own() {
 
 /// A client that may say anything, over either carrier.
 enum Raw {
-    WebSocket(tungstenite::WebSocket<TcpStream>),
+    WebSocket(Box<tungstenite::WebSocket<TcpStream>>),
     Bare(TcpStream),
 }
 
@@ -155,9 +155,9 @@ impl Raw {
         tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         match carrier {
             "hush" => Self::Bare(tcp),
-            _ => {
-                Self::WebSocket(tungstenite::client(format!("ws://{}/ws", server.address()), tcp).unwrap().0)
-            }
+            _ => Self::WebSocket(Box::new(
+                tungstenite::client(format!("ws://{}/ws", server.address()), tcp).unwrap().0,
+            )),
         }
     }
 
@@ -416,7 +416,7 @@ fn stop_over(carrier: &str) {
 
 /// A server's end that says what it is told to, over either carrier.
 enum FakeServer {
-    WebSocket(tungstenite::WebSocket<TcpStream>),
+    WebSocket(Box<tungstenite::WebSocket<TcpStream>>),
     Bare(TcpStream),
 }
 
@@ -425,7 +425,7 @@ impl FakeServer {
         let tcp = listener.accept().unwrap().0;
         match carrier {
             "hush" => Self::Bare(tcp),
-            _ => Self::WebSocket(tungstenite::accept(tcp).unwrap()),
+            _ => Self::WebSocket(Box::new(tungstenite::accept(tcp).unwrap())),
         }
     }
 

@@ -7,8 +7,6 @@
 
 pub(crate) mod packing;
 
-#[cfg(test)]
-pub(crate) use packing::oracle;
 pub use packing::{Packing, PackingCost, UnitCosts};
 
 use crate::batch::{expect, Geometry, LayerError};

@@ -412,16 +412,16 @@ fn the_longest_lazy_sums_do_not_overflow() {
     for isa in simd::available() {
         let basis = RnsBasis::with_isa(n, &primes, isa).unwrap();
         let mut top = basis.zero::<Eval>(0..6).unwrap();
-        for i in 0..6 {
-            top.limb_mut(i).fill(primes[i] - 1);
+        for (i, q) in primes.iter().enumerate().take(6) {
+            top.limb_mut(i).fill(q - 1);
         }
         let mut terms = PlainTerms::new(&basis, 0..6, vec![vec![0; 4100]]).unwrap();
         for t in 0..4100 {
             terms.set(0, t, &top).unwrap();
         }
         let out = basis.plain_sums(&terms, &[[&top, &top]]).unwrap();
-        for i in 0..6 {
-            assert!(out[0][0].limb(i).iter().chain(out[0][1].limb(i)).all(|w| *w == 4100 % primes[i]));
+        for (i, q) in primes.iter().enumerate().take(6) {
+            assert!(out[0][0].limb(i).iter().chain(out[0][1].limb(i)).all(|w| *w == 4100 % q));
         }
     }
 }

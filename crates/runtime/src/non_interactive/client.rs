@@ -379,8 +379,7 @@ fn check_range(
     (rows, images, first): (&[f64], usize, usize),
     bound: f64,
 ) -> Result<(), Error> {
-    // Not-a-number compares false.
-    match rows.iter().position(|v| !(v.abs() <= bound)) {
+    match rows.iter().position(|v| v.is_nan() || v.abs() > bound) {
         None => Ok(()),
         Some(at) => Err(RangeError {
             stage: link.stage.clone(),

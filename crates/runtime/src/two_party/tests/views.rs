@@ -205,8 +205,7 @@ fn whole_views_are_uniform_and_follow_no_secret() {
     }
     for a in 0..views.len() {
         for b in a + 1..views.len() {
-            for party in 0..2 {
-                let (x, y) = (&views[a][party], &views[b][party]);
+            for (party, (x, y)) in views[a].iter().zip(&views[b]).enumerate() {
                 let n = x.len() as f64;
                 let same = x.iter().zip(y).filter(|(x, y)| x == y).count() as f64;
                 assert!((same - n / 256.0).abs() < 6.0 * (n / 256.0).sqrt(), "party {party}: {same} of {n}");
@@ -221,7 +220,7 @@ fn the_measures_notice_what_they_are_for() {
     let uniform: Vec<u8> = (0..8192).map(|_| rng.next() as u8).collect();
     assert!(deviation(&uniform).abs() < 6.0);
     // one bit in eight set a little too often
-    let skewed: Vec<u8> = uniform.iter().map(|b| b | u8::from(rng.next() % 4 == 0)).collect();
+    let skewed: Vec<u8> = uniform.iter().map(|b| b | u8::from(rng.next().is_multiple_of(4))).collect();
     assert!(deviation(&skewed) > 6.0);
     let words: Vec<u64> = (0..8192).map(|_| rng.next() >> 32).collect();
     let follows: Vec<u64> = words.iter().map(|w| (w >> 3) + (rng.next() >> 32)).collect();
