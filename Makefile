@@ -31,7 +31,7 @@ test: setup test-rust test-python
 
 test-rust:
 	@echo "== Rust tests"
-	cargo test --workspace --exclude hushnet-python --release --locked
+	cargo test --workspace --exclude hushnet-python --profile fast --locked
 
 test-python: setup
 	@echo "== Python tests"

@@ -1,8 +1,8 @@
 """The same operations and the same circuit, with the same parameters and message, on our CKKS, on SEAL and on OpenFHE.
 
 Each result may be away from the exact one by its library's error. Ours is predicted (``error_bound``, fails with probability 2^-40). SEAL
-with the same primes and one digit a prime has the same noise, operation by operation, so the same bound holds for it; two
-results may therefore differ by twice the bound. OpenFHE chooses primes and digits of its own (larger special primes: less noise),
+with the same primes and one digit a prime has the same noise, operation by operation, but for the mean of its digits (``uncentred``), so
+the same bound and that hold for it; two results may therefore differ by twice the bound. OpenFHE chooses primes and digits of its own (larger special primes: less noise),
 and FIXEDMANUAL takes every prime for 2^bits: that is wrong by |q / 2^bits - 1| < 2^-12 a rescaling, of the value.
 """
 
@@ -20,6 +20,15 @@ from tests.non_interactive.networks import Random
 DEGREE, DEPTH, ROTATIONS = 8192, 3, [1, 5, -3, 1024]
 PARAMETERS = Parameters(ring_degree=DEGREE)
 FIXED_SCALE = 2.0**-12
+
+
+def uncentred(primes: list[int]) -> float:
+    """What SEAL's key switching may add to ours in a slot: its digits are residues in [0, q), not centred ones. Their mean q/2 on
+    all coefficients is, in the slot nearest to X = 1, (q/2) * 2/|1 - zeta| = q N/pi, times a key error (at most
+    6 * 3.2 * sqrt(N) there) over the special prime, for every digit."""
+    *digits, special = primes
+    key_error = 6 * 3.2 * DEGREE**0.5
+    return sum(q * DEGREE / np.pi * key_error / special for q in digits) / 2.0**PARAMETERS.scale_bits
 
 
 def peer(name: str, parameters: Parameters = PARAMETERS, mode: str = "FIXEDMANUAL") -> Executor:
@@ -69,8 +78,9 @@ def test_operations_agree_with_seal() -> None:
     for name, (values, bound) in ours.items():
         assert bound < 2.0**-8, name
         assert np.abs(values - right[name]).max() <= bound, name
-        assert np.abs(theirs[name] - right[name]).max() <= bound, name
-        assert np.abs(theirs[name] - values).max() <= 2 * bound, name
+        slack = uncentred(parameters["primes"]) if name in {"multiply", "square"} or name.startswith("rotate") else 0.0
+        assert np.abs(theirs[name] - right[name]).max() <= bound + slack, name
+        assert np.abs(theirs[name] - values).max() <= 2 * bound + slack, name
         # not only small: it is noise of the same size, within 6 bits of the bound
         assert np.abs(values - right[name]).max() > bound / 64, name
 

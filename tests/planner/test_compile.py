@@ -95,7 +95,7 @@ ONES = np.ones((3, 2, 4, 4))
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"trust": "non-interactive"}, "client-aided"),
+        ({"trust": "blind"}, "client-aided"),
         ({"trust": "full"}, "choose one of"),
         ({"batch": 0}, "positive"),
         ({"batch": 2.5}, "positive"),

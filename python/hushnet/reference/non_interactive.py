@@ -71,8 +71,8 @@ def _run(plan: Plan, inputs: dict[str, Array]) -> Run:
         if kind == "client":
             for op in stage["ops"]:
                 attrs = {k: v for k, v in op.items() if k not in ("op", "in", "out")}
-                shape = (count, *tensors[op["out"]]["shape"])
-                values[op["out"]] = np.asarray(OPS[op["op"]](attrs, [values[t] for t in op["in"]], shape)).reshape(shape)
+                shape = tuple(tensors[op["out"]]["shape"])
+                values[op["out"]] = np.asarray(OPS[op["op"]](attrs, [values[t] for t in op["in"]], shape)).reshape(count, *shape)
         elif kind == "linear":
             put(stage["out"], _linear(plan, stage, values[stage["in"]], tensors))
         elif kind == "multiply":

@@ -238,7 +238,18 @@ class Planner:
         fits = all(
             math.log2(t.bound * t.scale) + 1.0 < sum(math.log2(q) for q in exact.data_primes[: t.level]) for t in exact.tensors
         )
-        return exact if same and fits else None
+        return exact if same and fits and self.sums_fit(exact) else None
+
+    @staticmethod
+    def sums_fit(schedule: Schedule) -> bool:
+        """Whether every layer's sums of words stay below 2^63, as the executor wants them."""
+        for stage in schedule.stages:
+            if stage.weights is not None:
+                rows = np.abs(stage.weights.astype(np.int64)).reshape(len(stage.weights), -1).sum(axis=1)
+                level = schedule.tensors[stage.target].level
+                if (int(rows.max(initial=0)) + 1) * max(schedule.data_primes[:level]) >= 1 << 63:
+                    return False
+        return True
 
     def too_deep(self, shallow: float) -> PlanError:
         """What is too deep, by layers."""
