@@ -15,6 +15,8 @@ from .steps import Step
 
 # for the comparison only: the ring and the norm move bytes by some per cent
 TYPICAL_RING, TYPICAL_NORM = 24, 1024.0
+# bytes that a plan's layers of methods other than cheetah may keep together: these keep all weights in evaluation form
+MOST_KEPT = 1 << 30
 
 
 def largest_pair(steps: list[Step], entering: Mapping[str, Shape]) -> int:
@@ -41,6 +43,7 @@ class Chooser:
         self.forced, self.queries = forced, queries
         self.bandwidth = unit["networks"].get(network, {}).get("bits_per_second")
         self.chosen: dict[tuple[str, int], str] = {}
+        self.kept: dict[int, int] = {}
 
     def images(self, ring_degree: int) -> int:
         """Images that run through the stages together."""
@@ -74,7 +77,8 @@ class Chooser:
     def one_image(self, layer: Linear, ring_degree: int) -> str:
         """The cheapest method for single images."""
         geometry = json.dumps(plan_geometry(layer.geometry))
-        seconds = {}
+        seconds, keeps = {}, {"cheetah": 0}
+        room = min(self.memory, MOST_KEPT) - self.kept.get(ring_degree, 0)
         try:
             packed = _native.packed_layer_cost(geometry, ring_degree, TYPICAL_RING)
             seconds["cheetah"] = packed_seconds(packed, self.unit) + self.transfer(packed)
@@ -86,16 +90,20 @@ class Chooser:
             except ValueError:
                 continue
             once = self.setup(method, cost)
-            if once["bytes"] <= self.memory:
+            if once["bytes"] <= room:
+                keeps[method] = int(once["bytes"])
                 seconds[method] = coefficient_seconds(method, cost, self.unit) + self.transfer(cost) + once["seconds"] / self.queries
-        return min(seconds, key=seconds.__getitem__, default="cheetah")
+        best = min(seconds, key=seconds.__getitem__, default="cheetah")
+        self.kept[ring_degree] = self.kept.get(ring_degree, 0) + keeps[best]
+        return best
 
     def setup(self, method: str, cost: Mapping[str, int]) -> dict[str, float]:
-        """Seconds of a layer's set-up, and the bytes that both parties keep."""
+        """Seconds of a layer's set-up, and the bytes that a party keeps: weights in evaluation form (two limbs), set-ups."""
+        prepared = 16 * cost["ring_degree"] * cost["weight_polys"]
         if method != "rotation-free":
-            return {"seconds": 0.0, "bytes": 0}
+            return {"seconds": 0.0, "bytes": prepared}
         travel = 0.0 if self.bandwidth is None else 8 * cost["bytes_setup"] / self.bandwidth
-        return {"seconds": travel + self.unit["rotation_free_weight"] * cost["weight_polys"], "bytes": 3 * cost["bytes_setup"]}
+        return {"seconds": travel + self.unit["rotation_free_weight"] * cost["weight_polys"], "bytes": prepared + 3 * cost["bytes_setup"]}
 
     def transfer(self, layer: Mapping[str, int]) -> float:
         return 0.0 if self.bandwidth is None else 8 * (layer["bytes_up"] + layer["bytes_down"]) / self.bandwidth
