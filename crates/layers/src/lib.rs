@@ -10,5 +10,6 @@ pub mod convfhe;
 pub mod gala;
 pub mod gazelle;
 pub mod packed;
+mod phases;
 pub mod rotation_free;
 pub mod slots;

@@ -1,8 +1,9 @@
 //! Running both parties, and being a client.
 
 use crate::arrays;
-use crate::errors::{raise, Kind};
+use crate::errors::raise;
 use crate::guard::{compute, Guard};
+use crate::held::{Answer, Held};
 use crate::non_interactive::NonInteractiveClient;
 use crate::plan::{options, Plan};
 use crate::two_party::TwoPartyClient;
@@ -15,11 +16,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-type Result<'py> = (Bound<'py, PyDict>, String);
 
 /// Both parties in this process, over the real protocol: `(outputs, trace JSON)`.
 #[pyfunction]
@@ -31,7 +28,7 @@ pub fn run_local<'py>(
     threads: Option<usize>,
     progress: Option<Py<PyAny>>,
     transport: &str,
-) -> PyResult<Result<'py>> {
+) -> PyResult<Answer<'py>> {
     let loopback = match transport {
         "pipe" => false,
         "loopback" => true,
@@ -65,9 +62,7 @@ pub fn run_local<'py>(
 #[pyclass(frozen, module = "hushnet._native")]
 pub struct Client {
     plan: rt::Plan,
-    client: Mutex<Option<rt::Client>>,
-    /// Shared with the connection.
-    cancel: Arc<AtomicBool>,
+    session: Held<rt::Client>,
 }
 
 /// Connects to `ws://host:port` or `wss://host:port`.
@@ -104,7 +99,7 @@ pub fn connect(
     })?;
     match opened {
         AnyClient::ClientAided(client) => {
-            let client = Client { plan: client.plan().clone(), client: Mutex::new(Some(*client)), cancel };
+            let client = Client { plan: client.plan().clone(), session: Held::new(*client, cancel) };
             Ok(Py::new(py, client)?.into_any())
         }
         AnyClient::TwoParty(client) => Ok(Py::new(py, TwoPartyClient::new(*client, cancel))?.into_any()),
@@ -142,25 +137,13 @@ impl Client {
         py: Python<'py>,
         inputs: &Bound<'py, PyDict>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<Result<'py>> {
-        let arrays = arrays::read(inputs)?;
-        let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
-        self.cancel.store(false, Ordering::Relaxed);
-        let guard = Guard::with(self.cancel.clone());
-        let mut client = py
-            .detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take())
-            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
-        let result = guard.run(py, || client.infer(&inputs, &mut |p| guard.progress(progress.as_ref(), p)));
-        if client.is_open() {
-            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
-        }
-        let (outputs, trace) = result?;
-        Ok((arrays::write(py, outputs)?, trace.to_json()))
+    ) -> PyResult<Answer<'py>> {
+        self.session.infer(py, inputs, progress.as_ref())
     }
 
     /// Ends the session; again: nothing.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        self.session.close(py);
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -8,6 +8,7 @@ mod client;
 mod coefficients;
 mod errors;
 mod guard;
+mod held;
 mod non_interactive;
 mod packed;
 mod parameters;

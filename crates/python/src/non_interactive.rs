@@ -3,6 +3,7 @@
 use crate::arrays;
 use crate::errors::Kind;
 use crate::guard::{compute, Guard};
+use crate::held::{Answer, Held};
 use crate::plan::options;
 use hushnet_runtime as rt;
 use hushnet_runtime::non_interactive::local::{run_loopback, run_pipe};
@@ -12,8 +13,8 @@ use hushnet_runtime::non_interactive::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 /// Both parties of a non-interactive plan in this process, over the real protocol: `(outputs, trace JSON)`.
 #[pyfunction]
@@ -26,7 +27,7 @@ fn run_non_interactive<'py>(
     progress: Option<Py<PyAny>>,
     transport: &str,
     allow_insecure: bool,
-) -> PyResult<(Bound<'py, PyDict>, String)> {
+) -> PyResult<Answer<'py>> {
     let loopback = match transport {
         "pipe" => false,
         "loopback" => true,
@@ -93,14 +94,12 @@ fn check_non_interactive(py: Python<'_>, plan: &[u8], allow_insecure: bool) -> P
 #[pyclass(frozen, module = "hushnet._native")]
 pub struct NonInteractiveClient {
     plan: NonInteractivePlan,
-    client: Mutex<Option<rt::non_interactive::NonInteractiveClient>>,
-    /// Shared with the connection.
-    cancel: Arc<AtomicBool>,
+    session: Held<rt::non_interactive::NonInteractiveClient>,
 }
 
 impl NonInteractiveClient {
     pub fn new(client: rt::non_interactive::NonInteractiveClient, cancel: Arc<AtomicBool>) -> Self {
-        Self { plan: client.plan().clone(), client: Mutex::new(Some(client)), cancel }
+        Self { plan: client.plan().clone(), session: Held::new(client, cancel) }
     }
 }
 
@@ -118,25 +117,13 @@ impl NonInteractiveClient {
         py: Python<'py>,
         inputs: &Bound<'py, PyDict>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<(Bound<'py, PyDict>, String)> {
-        let arrays = arrays::read(inputs)?;
-        let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
-        self.cancel.store(false, Ordering::Relaxed);
-        let guard = Guard::with(self.cancel.clone());
-        let mut client = py
-            .detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take())
-            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
-        let result = guard.run(py, || client.infer(&inputs, &mut |p| guard.progress(progress.as_ref(), p)));
-        if client.is_open() {
-            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
-        }
-        let (outputs, trace) = result?;
-        Ok((arrays::write(py, outputs)?, trace.to_json()))
+    ) -> PyResult<Answer<'py>> {
+        self.session.infer(py, inputs, progress.as_ref())
     }
 
     /// Ends the session; again: nothing.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        self.session.close(py);
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

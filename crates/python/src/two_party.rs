@@ -3,6 +3,7 @@
 use crate::arrays;
 use crate::errors::{raise, Kind};
 use crate::guard::{compute, Guard};
+use crate::held::{Answer, Held};
 use crate::plan::options;
 use hushnet_runtime as rt;
 use hushnet_runtime::two_party::network::Network;
@@ -10,8 +11,8 @@ use hushnet_runtime::two_party::{run_local, TwoPartyModel, TwoPartyOptions, TwoP
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 /// A link of so many bits a second (infinity: no limit) and so many seconds there and back.
 fn link((bits_per_second, round_trip_seconds): (f64, f64)) -> PyResult<Network> {
@@ -37,7 +38,7 @@ pub fn run_two_party<'py>(
     progress: Option<Py<PyAny>>,
     group: Option<usize>,
     weight_memory: Option<usize>,
-) -> PyResult<(Bound<'py, PyDict>, String)> {
+) -> PyResult<Answer<'py>> {
     let network = network.map(link).transpose()?;
     let arrays = arrays::read(inputs)?;
     let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
@@ -64,14 +65,12 @@ pub fn run_two_party<'py>(
 #[pyclass(frozen, module = "hushnet._native")]
 pub struct TwoPartyClient {
     plan: TwoPartyPlan,
-    client: Mutex<Option<rt::two_party::TwoPartyClient>>,
-    /// Shared with the connection.
-    cancel: Arc<AtomicBool>,
+    session: Held<rt::two_party::TwoPartyClient>,
 }
 
 impl TwoPartyClient {
     pub fn new(client: rt::two_party::TwoPartyClient, cancel: Arc<AtomicBool>) -> Self {
-        Self { plan: client.plan().clone(), client: Mutex::new(Some(client)), cancel }
+        Self { plan: client.plan().clone(), session: Held::new(client, cancel) }
     }
 }
 
@@ -89,25 +88,13 @@ impl TwoPartyClient {
         py: Python<'py>,
         inputs: &Bound<'py, PyDict>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<(Bound<'py, PyDict>, String)> {
-        let arrays = arrays::read(inputs)?;
-        let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
-        self.cancel.store(false, Ordering::Relaxed);
-        let guard = Guard::with(self.cancel.clone());
-        let mut client = py
-            .detach(|| self.client.lock().unwrap_or_else(PoisonError::into_inner).take())
-            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
-        let result = guard.run(py, || client.infer(&inputs, &mut |p| guard.progress(progress.as_ref(), p)));
-        if client.is_open() {
-            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
-        }
-        let (outputs, trace) = result?;
-        Ok((arrays::write(py, outputs)?, trace.to_json()))
+    ) -> PyResult<Answer<'py>> {
+        self.session.infer(py, inputs, progress.as_ref())
     }
 
     /// Ends the session; again: nothing.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        self.session.close(py);
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -17,7 +17,7 @@ pub mod transport;
 pub mod two_party;
 pub mod wire;
 
-pub use client_aided::{Client, ClientOptions, Input, Output, ServerPlan};
+pub use client_aided::{Client, ClientOptions, Input, OnProgress, Output, ServerPlan};
 pub use compute::Compute;
 pub use error::{Error, InputError, ProtocolError, TransportError};
 pub use plan::{Limits, Plan, PlanError, PlanOptions};

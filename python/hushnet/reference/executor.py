@@ -70,7 +70,7 @@ class Executor:
     """One worker process; also a context manager."""
 
     def __init__(self, library: str, parameters: Parameters | None = None, *, core: int | None = None) -> None:
-        self.library, self.parameters = library, parameters or Parameters()
+        self.peer, self.parameters = library, parameters or Parameters()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         environment.pop("PYTHONPATH", None)
         if core is not None:
@@ -154,14 +154,14 @@ class Executor:
             if line.startswith("JSON "):
                 answer = json.loads(line[5:])
                 if "error" in answer:
-                    raise PeerFailed(f"{self.library}: {answer['error']}\n{answer['where']}")
+                    raise PeerFailed(f"{self.peer}: {answer['error']}\n{answer['where']}")
                 return answer
         raise PeerFailed(self._ended())
 
     def _ended(self) -> str:
         self._process.wait()
         self._errors.seek(0)
-        return f"{self.library} ended with {self._process.returncode}: {self._errors.read()[-1500:]}"
+        return f"{self.peer} ended with {self._process.returncode}: {self._errors.read()[-1500:]}"
 
 
 class MemoryLog:

@@ -19,17 +19,7 @@
 //! A dense layer is the convolution of a 1x1 image.
 
 use crate::batch::{Geometry, LayerError};
-
-/// A tap of the kernel in phase coordinates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tap {
-    /// Which phase image.
-    phase: usize,
-    /// Row and column in the phase image, relative to the output pixel.
-    at: (usize, usize),
-    /// Row and column in the kernel.
-    kernel: (usize, usize),
-}
+use crate::phases::{shape_of, Phases, Tap};
 
 /// What a candidate costs; [`Packing::choose`] weighs it with [`UnitCosts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,39 +67,6 @@ pub struct Packing {
     outputs_per_poly: usize,
 }
 
-pub(crate) struct Shape {
-    pub(crate) input: [usize; 3],
-    pub(crate) output: [usize; 3],
-    pub(crate) kernel: [usize; 2],
-    pub(crate) stride: [usize; 2],
-    pub(crate) pads: [usize; 4],
-    pub(crate) dilation: [usize; 2],
-    pub(crate) groups: usize,
-}
-
-pub(crate) fn shape_of(geometry: &Geometry) -> Shape {
-    match geometry {
-        Geometry::Dense(d) => Shape {
-            input: [d.inputs, 1, 1],
-            output: [d.outputs, 1, 1],
-            kernel: [1, 1],
-            stride: [1, 1],
-            pads: [0; 4],
-            dilation: [1, 1],
-            groups: 1,
-        },
-        Geometry::Conv2d(c) => Shape {
-            input: c.input,
-            output: c.output,
-            kernel: c.kernel,
-            stride: c.stride,
-            pads: c.pads,
-            dilation: c.dilation,
-            groups: c.groups,
-        },
-    }
-}
-
 impl Packing {
     /// The cheapest packing of a layer at ring degree `n`.
     ///
@@ -151,20 +108,7 @@ impl Packing {
 
     fn unpacked(geometry: &Geometry, n: usize) -> Self {
         let s = shape_of(geometry);
-        let mut phases: Vec<(usize, usize)> = Vec::new();
-        let mut taps = Vec::new();
-        for i in 0..s.kernel[0] {
-            for j in 0..s.kernel[1] {
-                let (oi, oj) = (i * s.dilation[0], j * s.dilation[1]);
-                let phase = (oi % s.stride[0], oj % s.stride[1]);
-                let index = phases.iter().position(|p| *p == phase).unwrap_or_else(|| {
-                    phases.push(phase);
-                    phases.len() - 1
-                });
-                taps.push(Tap { phase: index, at: (oi / s.stride[0], oj / s.stride[1]), kernel: (i, j) });
-            }
-        }
-        let extent = taps.iter().fold((1, 1), |e, t| (e.0.max(t.at.0 + 1), e.1.max(t.at.1 + 1)));
+        let Phases { phases, taps, extent } = s.phases();
         Self {
             n,
             channels: s.input[0],

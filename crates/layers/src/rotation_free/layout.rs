@@ -15,15 +15,7 @@
 //! packing (12), (13), inputs at multiples of M and outputs at X^0 ... X^(M-1), for comparison.
 
 use crate::batch::{Geometry, LayerError};
-use crate::cheetah::packing::{shape_of, Shape};
-
-/// A tap of the kernel in phase coordinates.
-#[derive(Clone, Copy, Debug)]
-struct Tap {
-    phase: usize,
-    at: (usize, usize),
-    kernel: (usize, usize),
-}
+use crate::phases::{shape_of, Phases, Tap};
 
 /// Polynomials and products of a layer, for one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,21 +143,8 @@ impl Layout {
     }
 
     fn unplaced(geometry: &Geometry, n: usize) -> Self {
-        let s: Shape = shape_of(geometry);
-        let mut phases: Vec<(usize, usize)> = Vec::new();
-        let mut taps = Vec::new();
-        for i in 0..s.kernel[0] {
-            for j in 0..s.kernel[1] {
-                let (oi, oj) = (i * s.dilation[0], j * s.dilation[1]);
-                let phase = (oi % s.stride[0], oj % s.stride[1]);
-                let index = phases.iter().position(|p| *p == phase).unwrap_or_else(|| {
-                    phases.push(phase);
-                    phases.len() - 1
-                });
-                taps.push(Tap { phase: index, at: (oi / s.stride[0], oj / s.stride[1]), kernel: (i, j) });
-            }
-        }
-        let extent = taps.iter().fold((1, 1), |e, t| (e.0.max(t.at.0 + 1), e.1.max(t.at.1 + 1)));
+        let s = shape_of(geometry);
+        let Phases { phases, taps, extent } = s.phases();
         Self {
             n,
             shape: (s.input[0], s.output[0], s.groups),

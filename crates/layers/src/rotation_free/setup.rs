@@ -6,7 +6,7 @@
 
 use super::{Design, Profile};
 use crate::batch::{expect, LayerError};
-use crate::cheetah::packing::shape_of;
+use crate::phases::shape_of;
 use sha2::{Digest, Sha256};
 
 /// Bytes of the header.

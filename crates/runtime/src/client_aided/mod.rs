@@ -9,7 +9,7 @@ mod layer;
 pub mod server;
 mod tiles;
 
-pub use client::{Client, ClientOptions};
+pub use client::{Client, ClientOptions, OnProgress};
 pub use inputs::{Input, Output};
 pub(crate) use server::KEPT_BYTES;
 pub use server::{ServerPlan, SessionEvent};

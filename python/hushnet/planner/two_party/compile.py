@@ -16,7 +16,7 @@ from ..rewrite import _prune
 from . import cost
 from .client import Writer
 from .errors import Propagation
-from .fixed import Request, Weights
+from .fixed import Request
 from .methods import Chooser, largest_pair
 from .opened import Tail, carry, strip_for_argmax
 from .regions import Regions, split

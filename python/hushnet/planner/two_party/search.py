@@ -12,8 +12,9 @@ from ...graph import Linear
 from ...plan import PlanError
 from ...reference import methods
 from ..ranges import plan_geometry
-from .fixed import LEAST_WEIGHT_BITS, MOST_ACTIVATION_BITS, Builder, DoesNotFit, Fixed, Request, Weights
+from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Fixed, Request
 from .steps import Step
+from .weights import LEAST_WEIGHT_BITS, Weights
 
 RING_DEGREES = (2048, 4096)
 LEAST_RING, MOST_RING = 8, 40

@@ -1,0 +1,69 @@
+"""Integer weights of the layers, at the bits that each layer's ciphertexts and ring leave."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...graph import Linear
+
+Array = np.ndarray
+
+# layers with heavy weights get fewer bits, down to so many, rather than a narrower ring or coarse activations
+LEAST_WEIGHT_BITS = 6
+# of weights: activations add at most as many, and plans hold 64
+MOST_FRACTION = 40
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Integer weights of a layer that reads a version with some gain, ``weight * 2^-frac_bits`` near ``gain * float weights``."""
+
+    weight: Array
+    frac_bits: int
+    rows: Array
+
+
+class Weights:
+    """Quantised weights by layer and gain, kept between attempts. ``fewer`` holds layers with fewer bits than asked for."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.kept: dict[tuple[str, float, int], Quantised] = {}
+        self.fewer: dict[str, int] = {}
+
+    def fork(self) -> Weights:
+        """The same, with decisions of its own on fewer bits."""
+        other = Weights(self.bits)
+        other.kept, other.fewer = self.kept, dict(self.fewer)
+        return other
+
+    def of(self, layer: Linear) -> int:
+        """Bits of a layer's weights."""
+        return self.fewer.get(layer.output, self.bits)
+
+    def lower(self, layer: Linear) -> None:
+        """A bit less for a layer."""
+        self.fewer[layer.output] = self.of(layer) - 1
+
+    def __call__(self, layer: Linear, gain: float) -> Quantised:
+        """Symmetric, the finest power of two that the bits allow."""
+        bits = self.of(layer)
+        key = (layer.output, gain, bits)
+        if key not in self.kept:
+            exact = np.asarray(layer.weight, dtype=np.float64) * gain
+            limit = 2 ** (bits - 1) - 1
+            top = float(np.abs(exact).max(initial=0.0))
+            fine = 0
+            if top > 0:
+                fine = min(math.floor(math.log2(limit / top)), MOST_FRACTION)
+                while fine < MOST_FRACTION and round(math.ldexp(top, fine + 1)) <= limit:
+                    fine += 1
+                while round(math.ldexp(top, fine)) > limit:
+                    fine -= 1
+            integers = np.rint(np.ldexp(exact, fine)).astype(np.int8 if bits <= 8 else np.int16)
+            flat = integers.reshape(integers.shape[0], -1)
+            self.kept[key] = Quantised(integers, fine, np.abs(flat.astype(np.int64)).sum(axis=1))
+        return self.kept[key]
