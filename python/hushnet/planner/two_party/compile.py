@@ -22,6 +22,7 @@ from .opened import Tail, carry, strip_for_argmax
 from .regions import Regions, split
 from .search import RING_DEGREES, Search
 from .steps import Step, to_steps
+from .weights import Weights
 
 Array = np.ndarray
 SEEN_FACTOR = 1.5
