@@ -181,11 +181,10 @@ def connect(
     connect_timeout: float = 20.0,
     idle_timeout: float = 600.0,
     memory_limit: Optional[int] = None,
-) -> Client:
-    """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
     expected_images: Optional[int] = None,
+    setups: Optional[Path] = None,
 ) -> Union[Client, TwoPartyClient]:
-    """Connects to ``ws://host:port`` or ``wss://host:port`` and receives the server's plan.
+    """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
     Args:
         ca: PEM file of the authorities to trust; without it those of the system.
@@ -193,6 +192,7 @@ def connect(
         allow_insecure: accept a plan that is marked as below 128-bit security.
         idle_timeout: longest wait for an answer, the server's computation included.
         expected_images: of a two-party session, as far as known: what its OT extension is chosen for.
+        setups: folder that set-ups of rotation-free layers are kept in between two-party sessions.
     """
 
 def run_two_party(
