@@ -308,3 +308,33 @@ def test_connections_that_break_in_any_layer_end_in_typed_errors(server: Server,
     if spoil and down and after == 120_000:
         with hushnet.connect(server.url) as connection:
             within_reach(hushnet.Model.load(folder / "output.hush"), images[1][:1], connection.infer(images[1][:1]).output)
+
+
+def test_set_ups_are_kept_between_sessions(folder: Path, images: tuple, tmp_path: Path) -> None:
+    options = ("--trust", "two-party", "--calibration", folder / "calibration.npy", "--method", "rotation-free")
+    hush("compile", folder / "model.onnx", "-o", tmp_path / "plan.hush", *options)
+    model, x, kept = hushnet.Model.load(tmp_path / "plan.hush"), images[1][:2], tmp_path / "kept" / "here"
+    with Server(tmp_path / "plan.hush", "--weight-memory", "0") as server:
+        sent = []
+        for setups in (None, kept, str(kept)):
+            with hushnet.connect(server.url, setups=setups) as connection:
+                result = connection.infer(x)
+            within_reach(model, x, next(iter(result.outputs.values())))
+            sent.append(result.trace["setup_bytes_down"])
+        assert sent[0] == sent[1] > 10 * sent[2]
+        size = {f: f.stat().st_size for f in kept.iterdir()}
+        assert sum(size.values()) > 0.9 * (sent[1] - sent[2])
+        # From the command line, with a file cut and one that is not a set-up.
+        first, second = sorted(kept.iterdir(), key=lambda f: -f.stat().st_size)[:2]
+        first.write_bytes(first.read_bytes()[: size[first] // 2])
+        second.write_bytes(b"no set-up")
+        np.save(tmp_path / "x.npy", x)
+        hush("infer", server.url, tmp_path / "x.npy", "--setups", kept, "-o", tmp_path / "y.npy")
+        assert {f: f.stat().st_size for f in kept.iterdir()} == size
+        with pytest.raises(hushnet.HushnetError, match="set-ups cannot be kept in"):
+            hushnet.connect(server.url, setups=tmp_path / "x.npy")
+    # Started anew, the server makes another set-up.
+    with Server(tmp_path / "plan.hush") as server, hushnet.connect(server.url, setups=kept) as connection:
+        again = connection.infer(x)
+    assert again.trace["setup_bytes_down"] == sent[1]
+    within_reach(model, x, next(iter(again.outputs.values())))

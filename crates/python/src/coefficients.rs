@@ -67,18 +67,24 @@ fn coefficient_stage_parameters(
     }
 }
 
-fn cost(method: &str, shape: &Geometry, ring_bits: u32, l2: f64) -> Result<(Layout, MethodCost), LayerError> {
+/// Layout, cost, and bytes of the weights in evaluation form.
+fn cost(
+    method: &str,
+    shape: &Geometry,
+    ring_bits: u32,
+    l2: f64,
+) -> Result<(Layout, MethodCost, usize), LayerError> {
     if method == "convfhe" {
         let design = ConvFheDesign::new(&ConvFheContext::new()?, shape, ring_bits, l2)?;
-        return Ok((design.layout().clone(), design.cost()));
+        return Ok((design.layout().clone(), design.cost(), design.prepared_bytes()));
     }
     let bounds = WeightBounds { l2, bits: 16 };
     let design = Design::smallest(shape, ring_bits, bounds, Profile::Compact, 0)?;
-    Ok((design.layout().clone(), design.cost()))
+    Ok((design.layout().clone(), design.cost(), design.prepared_bytes()))
 }
 
-/// What a layer of either method costs for one image: as `packed_layer_cost`, with `ring_degree`, `spacing`, `rotations` and `bytes_setup` (once a
-/// session); ValueError when it does not fit.
+/// What a layer of either method costs for one image: as `packed_layer_cost`, with `ring_degree`, `spacing`, `rotations`, `bytes_setup` (once a
+/// session) and `prepared_bytes` (weights in evaluation form); ValueError when it does not fit.
 #[pyfunction]
 fn coefficient_layer_cost<'py>(
     py: Python<'py>,
@@ -91,7 +97,7 @@ fn coefficient_layer_cost<'py>(
         return Err(unknown(method));
     }
     let shape = geometry(geometry_json)?;
-    let (layout, cost) = cost(method, &shape, ring_bits, weight_l2).map_err(refused)?;
+    let (layout, cost, prepared) = cost(method, &shape, ring_bits, weight_l2).map_err(refused)?;
     let polys = layout.cost();
     let figures = PyDict::new(py);
     for (name, value) in [
@@ -107,6 +113,7 @@ fn coefficient_layer_cost<'py>(
         ("bytes_up", cost.bytes_up),
         ("bytes_down", cost.bytes_down),
         ("bytes_setup", cost.bytes_setup),
+        ("prepared_bytes", prepared),
     ] {
         figures.set_item(name, value)?;
     }

@@ -47,7 +47,8 @@ def plot(result: dict[str, Any], path: Path) -> None:
             _latency(axis, [r for r in result["rows"] if r.get("kernel") == kernel], kernel)
         if kernels:
             axes[0].set_ylabel("processor seconds, one thread")
-            axes[0].legend(fontsize=6)
+            axes[0].set_ylim(top=10 * axes[0].get_ylim()[1])
+            axes[0].legend(fontsize=6, loc="upper left")
         if attack:
             _error(axes[len(kernels)], [r for r in attack if "weight_error" in r])
             _correlation(axes[len(kernels) + 1], [r for r in attack if "correlation_deviations" in r])

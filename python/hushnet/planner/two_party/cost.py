@@ -202,7 +202,8 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
 def kept(document: Document, found: Account, room: int = WEIGHT_BYTES) -> int:
     """Bytes of weights that a server keeps in evaluation form: layers of many tiles first, while they fit."""
     bytes_of = SHARE_BYTES * document["params"]["ring_degree"]
-    layers = [(-s.packing["tiles"], index, bytes_of * s.packing["weight_polys"]) for index, s in enumerate(found.stages) if "weight_polys" in s.packing]
+    size = lambda p: p.get("prepared_bytes", bytes_of * p["weight_polys"])  # noqa: E731
+    layers = [(-s.packing["tiles"], index, size(s.packing)) for index, s in enumerate(found.stages) if "weight_polys" in s.packing]
     total = 0
     for _, _, size in sorted(layers):
         if total + size <= room:
@@ -220,10 +221,9 @@ def _ciphertexts(packing: dict[str, int], degree: int) -> int:
 def prepared(document: Document, found: Account) -> int:
     """Bytes of the weights in evaluation form."""
     degree = document["params"]["ring_degree"]
-    # rotation-free polynomials have two limbs
-    words = (s.packing.get("weight_polys", 0) * 2 * s.packing["ring_degree"] for s in found.stages if "ring_degree" in s.packing)
-    polys = sum(s.packing.get("weight_polys", 0) for s in found.stages if s.packing and "ring_degree" not in s.packing)
-    return SHARE_BYTES * (degree * polys + sum(words))
+    others = sum(s.packing.get("prepared_bytes", 0) for s in found.stages)
+    polys = sum(s.packing.get("weight_polys", 0) for s in found.stages if "prepared_bytes" not in s.packing)
+    return SHARE_BYTES * degree * polys + others
 
 
 def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], network: str, images: int = 1) -> dict[str, Any]:
