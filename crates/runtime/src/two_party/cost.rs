@@ -104,7 +104,7 @@ pub struct Prediction {
 #[must_use]
 pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Prediction {
     let mut account = Account::new(plan.ring_degree(), kind);
-    let setup = account.setup(layers);
+    let setup = account.setup(layers, 0);
     let begin = account.begin(images);
     let stages: Vec<Traffic> =
         (0..plan.stages().len()).map(|i| account.stage(plan, layers, i, images)).collect();
@@ -144,16 +144,17 @@ impl Account {
         Traffic::between(&before, &self.model.cost())
     }
 
-    pub(super) fn setup(&mut self, layers: &Layers) -> Traffic {
+    /// The set-up of a session with a client that holds so many bytes of set-ups already.
+    pub(super) fn setup(&mut self, layers: &Layers, held: usize) -> Traffic {
         let key = key_len(self.degree) + layers.batch.key_len() + layers.coefficients.keys_len();
-        let setup = layers.coefficients.setup_len() as u64;
+        let [headers, answer, polys] = layers.coefficients.setup_lens();
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
             m.message(Party::One, key as u64);
-            if setup > 0 {
-                m.message(Party::Zero, setup);
-            }
+            m.message(Party::Zero, headers as u64);
+            m.message(Party::One, answer as u64);
+            m.message(Party::Zero, (polys - held) as u64);
         })
     }
 

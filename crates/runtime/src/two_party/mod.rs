@@ -21,6 +21,7 @@ pub mod plan;
 pub mod server;
 mod shares;
 pub mod spec;
+mod stored;
 mod trace;
 
 pub use batch::largest_batch;

@@ -108,7 +108,7 @@ impl TwoPartyModel {
             .run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
         let public = plan.public_part()?;
         let batch = compute.run(|| layers.batch.prepare(plan))?;
-        let coefficients = compute.run(|| layers.coefficients.prepare(plan, weight_bytes))?;
+        let coefficients = compute.run(|| layers.coefficients.prepare(plan, &keep))?;
         Ok(Self {
             plan: plan.clone(),
             layers,
@@ -214,7 +214,7 @@ impl TwoPartyModel {
             self.layers.coefficients.serve(session.channel(), &self.compute, &self.coefficients)?;
         let keys = Keys { packed: server, batch, coefficients };
         let mut account = Account::new(self.plan.ring_degree(), kind);
-        gauge.stop(session.stats(), account.setup(&self.layers), &mut trace.setup);
+        gauge.stop(session.stats(), account.setup(&self.layers, keys.coefficients.held), &mut trace.setup);
         loop {
             let seeds = {
                 let gauge = Gauge::start(Party::Zero, &waited, session.stats());
@@ -356,13 +356,17 @@ pub(super) fn largest_group(peak_elements: usize) -> usize {
     (SESSION_BYTES / bytes).clamp(1, super::client::MAX_GROUP)
 }
 
-/// Which stages keep their weights in evaluation form: those that use them for most tiles, while they fit.
+/// Which stages of all methods keep their weights in evaluation form: those that use them for most tiles, while they fit `room` bytes together.
 fn kept(layers: &Layers, mut room: usize) -> Vec<bool> {
     let mut order: Vec<(usize, usize, usize)> = layers
         .linear
         .iter()
         .enumerate()
-        .filter_map(|(i, l)| l.as_ref().map(|l| (l.tiles(), i, l.packing().prepared_bytes())))
+        .filter_map(|(i, l)| {
+            let packed = l.as_ref().map(|l| (l.tiles(), l.packing().prepared_bytes()));
+            let (tiles, bytes) = packed.or_else(|| layers.coefficients.prepared_bytes(i))?;
+            Some((tiles, i, bytes))
+        })
         .collect();
     order.sort_by_key(|(tiles, index, _)| (std::cmp::Reverse(*tiles), *index));
     let mut keep = vec![false; layers.linear.len()];
