@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 /// One protocol on shares.
 #[derive(Clone, Copy, Debug)]
 enum Protocol {
+    /// Correlated OTs made ahead, so many in each direction: they are there when the protocols that follow draw them.
+    Stock,
     /// ReLU whose signs are compared in a ring of so many bits.
     Relu { bits: u32 },
     /// Truncation without comparison: the sign is known.
@@ -30,17 +32,18 @@ enum Protocol {
 const RING: u32 = 28;
 /// Values and protocols, in the order in which a session runs them.
 const SCRIPT: &[(usize, Protocol)] = &[
-    (64, Protocol::Relu { bits: 20 }),
+    (64, Protocol::Stock),
+    (100_000, Protocol::Stock),
     (64, Protocol::Relu { bits: 20 }),
     (64, Protocol::Truncate),
     (512, Protocol::Relu { bits: 12 }),
     (512, Protocol::Truncate),
-    (2048, Protocol::Relu { bits: 28 }),
+    (2048, Protocol::Relu { bits: 20 }),
     (256, Protocol::Exact { shift: 10 }),
-    (8192, Protocol::Relu { bits: 12 }),
+    (2048, Protocol::Relu { bits: 12 }),
     (8192, Protocol::Truncate),
-    (8192, Protocol::Relu { bits: 24 }),
-    (8192, Protocol::Exact { shift: 8 }),
+    (8192, Protocol::Relu { bits: 16 }),
+    (4096, Protocol::Exact { shift: 8 }),
 ];
 
 /// One protocol on shares, measured.
@@ -65,6 +68,7 @@ pub struct Sample {
 impl Protocol {
     fn run(self, s: &mut Session, x: &[u64], ring: Ring) -> Result<(), mpc::MpcError> {
         match self {
+            Self::Stock => return s.ensure([x.len() as u64; 2]),
             Self::Relu { bits } => mpc::relu_within(s, x, ring, Ring::new(bits)?)?,
             Self::Truncate => mpc::truncate(s, x, 8, ring, Range::Small, Rounding::Faithful)?,
             Self::Exact { shift } => mpc::truncate(s, x, shift, ring, Range::Any, Rounding::Floor)?,
@@ -75,6 +79,10 @@ impl Protocol {
     fn cost(self, m: &mut CostModel, n: usize, ring: Ring) -> Result<Sample, mpc::MpcError> {
         let (rounds, Extended { starts, ots }) = (m.cost().rounds, m.extended());
         let (compared, selected, truncated) = match self {
+            Self::Stock => {
+                m.ensure([n as u64; 2]);
+                (0, 0, 0)
+            }
             Self::Relu { bits } => {
                 mpc::relu_within_cost(m, n, ring, Ring::new(bits)?);
                 (bits, 1, 0)
@@ -103,10 +111,8 @@ impl Protocol {
 
 /// Runs `f` on a thread of its own in which parallel work runs as well, so that its clock sees all of it.
 fn alone<T: Send>(f: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(1)
-        .build()
-        .map_err(|e| Error::Internal(e.to_string()))?;
+    let pool =
+        rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|e| Error::Internal(e.to_string()))?;
     pool.install(f)
 }
 
@@ -266,7 +272,10 @@ mod tests {
                 assert!(sample.seconds.is_finite() && sample.seconds > 0.0, "{sample:?}");
                 assert!(sample.rounds > 0, "{sample:?}");
             }
-            assert_eq!(samples[0].compared_bits, 64 * 20);
+            let ahead = samples[0].ots + samples[1].ots;
+            assert!(samples[0].starts == 2 && ahead >= 200_000, "made ahead");
+            let relu = samples[2];
+            assert_eq!((relu.compared_bits, relu.selected, relu.truncated, relu.ots), (64 * 20, 64, 0, 0));
         }
     }
 
