@@ -302,6 +302,18 @@ def cost_units() -> list[tuple[str, str]]:
 
 def measure_unit(name: str, seconds: float) -> float:
     """Seconds of one thread for one unit of work, measured for about ``seconds``; ValueError for an unknown name."""
+
+def measure_protocols(extension: str, seconds: float) -> str:
+    """Samples of protocols on shares with an OT extension ("softspoken", "silent-small", "silent-medium"): JSON with ``setup`` and
+    ``samples``."""
+
+def measure_message(seconds: float) -> float:
+    """Seconds from one party to the other for a small message over a loopback socket."""
+
+def clocked_two_party(plan: bytes, inputs: Inputs, network: tuple[float, float] | None = None, runs: int = 1) -> str:
+    """A plan's runs in one session by clocks of processor time: JSON with ``setup`` and ``runs``, of every stage the seconds on the
+    longest chain of both parties' work and transfers, and of the client's work."""
+
 class CkksPlaintext:
     """An encoded vector of :class:`Ckks`."""
 

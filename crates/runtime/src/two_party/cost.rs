@@ -94,6 +94,8 @@ pub struct Prediction {
     pub stages: Vec<Traffic>,
     /// The first group in all, its announcement included.
     pub total: Traffic,
+    /// OT extensions started in every stage, and correlated OTs made, both directions together.
+    pub extended: Vec<[u64; 2]>,
     /// Bytes of ciphertexts in it.
     pub he_bytes: u64,
     /// Bytes of everything else in it.
@@ -106,13 +108,21 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     let mut account = Account::new(plan.ring_degree(), kind);
     let setup = account.setup(layers, 0);
     let begin = account.begin(images);
-    let stages: Vec<Traffic> =
-        (0..plan.stages().len()).map(|i| account.stage(plan, layers, i, images)).collect();
+    let mut extended = Vec::with_capacity(plan.stages().len());
+    let stages: Vec<Traffic> = (0..plan.stages().len())
+        .map(|i| {
+            let before = account.model.extended();
+            let traffic = account.stage(plan, layers, i, images);
+            let after = account.model.extended();
+            extended.push([after.starts - before.starts, after.ots - before.ots]);
+            traffic
+        })
+        .collect();
     let mut total = begin;
     stages.iter().for_each(|s| total += *s);
     let he = |(s, t): (&Stage, &Traffic)| if matches!(s.kind, Kind::Linear(_)) { t.bytes() } else { 0 };
     let he_bytes = plan.stages().iter().zip(&stages).map(he).sum();
-    Prediction { setup, stages, total, he_bytes, ot_bytes: total.bytes() - he_bytes }
+    Prediction { setup, stages, total, extended, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
 /// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others. For
