@@ -352,9 +352,11 @@ def measure_relu(
     pool: Optional[tuple[int, int, int, int, int]] = None,
     ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
     repeat: int = 3,
+    garbled: bool = False,
+    prime: Optional[int] = None,
 ) -> str:
-    """One party of a measurement of ReLU, or of max-pool (``pool``: channels, height, width, kernel, stride), between two
-    processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
+    """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only), or of
+    max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
 
 def measure_layer(
     address: Optional[str] = None, announce: Optional[Callable[[int], Any]] = None, *, geometry: str, ring_bits: int, repeat: int = 3

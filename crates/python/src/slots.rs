@@ -8,7 +8,7 @@ use hushnet_layers::slots::{
 };
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::bfv::client::SecretKey;
-use hushnet_rlwe::bfv::{plain_modulus, BfvParams, BfvSpec, Counts, Evaluator};
+use hushnet_rlwe::bfv::{plain_modulus, BfvParams, BfvSpec, Counts, Evaluator, GaloisKeys, PublicKey};
 use hushnet_rlwe::ckks::Insecure;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedServer};
 use hushnet_runtime::Compute;
@@ -225,14 +225,17 @@ fn measure(w: &Wanted) -> Result<Value, SlotError> {
     let client = SlotClient::new(&params, &w.shape, w.how)?;
     let start = thread_time();
     let key = SecretKey::generate(&params, &mut prg)?;
-    let keys = key.galois_keys(&client.turns(), &mut prg)?;
-    let key_bytes = keys.byte_len();
-    let server = Evaluator::new(&params, key.public_key(&mut prg)?, keys)?.with_clock(thread_time);
+    let sent = key.galois_keys(&client.turns(), &mut prg)?.to_bytes()?;
+    let public = key.public_key(&mut prg)?.to_bytes()?;
     let setup = seconds_since(start);
+    let (key_bytes, public_key_bytes) = (sent.len(), public.len());
+    let keys = GaloisKeys::from_bytes(&params, &client.turns(), &sent)?;
+    let public = PublicKey::from_bytes(&params, &public)?;
+    let server = Evaluator::new(&params, public, keys)?.with_clock(thread_time);
     let prepared = linear.prepared_bytes() <= PREPARED_BYTES;
     let start = thread_time();
     if prepared {
-        linear.prepare(&server)?;
+        linear.prepare()?;
     }
     let prepare = seconds_since(start);
     let layout = client.layout();
@@ -284,7 +287,7 @@ fn measure(w: &Wanted) -> Result<Value, SlotError> {
         "setup_seconds": setup, "prepare_seconds": prepare, "receive_seconds": best.receive,
         "linear_seconds": best.linear - best.encode, "encode_seconds": best.encode, "answer_seconds": best.answer,
         "share_seconds": best.share, "request_seconds": request_seconds, "open_seconds": open_seconds,
-        "bytes_up": up, "bytes_down": down, "keys": client.turns().len(), "key_bytes": key_bytes,
+        "bytes_up": up, "bytes_down": down, "keys": client.turns().len(), "key_bytes": key_bytes, "public_key_bytes": public_key_bytes,
         "weight_bytes": linear.prepared_bytes(), "plain_seconds": plain_seconds, "noise": noise,
     }))
 }

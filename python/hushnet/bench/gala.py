@@ -273,7 +273,8 @@ def _slot_row(table: str, case: str, method: str, r: Row) -> Row:
     return {
         "table": table, "case": case, "method": method, "linear_seconds": _linear(r, method == "gala"), "seconds": _served(r),
         "protect_seconds": r["answer_seconds"], "weights": "prepared" if r["prepared"] else f"streamed, {r['encode_seconds']:.2f} s apart",
-        "bytes_up": r["bytes_up"], "bytes_down": r["bytes_down"], "key_bytes": r["key_bytes"], "correct": r["correct"],
+        "bytes_up": r["bytes_up"], "bytes_down": r["bytes_down"], "key_bytes": r["key_bytes"], "keys": r["keys"],
+        "public_key_bytes": r["public_key_bytes"], "correct": r["correct"],
         "counters_match_formula": r["counted"] == r["formula"], "ring_degree": p["ring_degree"], "modulus_bits": p["modulus_bits"],
         "noise_within": (r["noise"] or {}).get("within"), "counted": r["counted"],
     }  # fmt: skip

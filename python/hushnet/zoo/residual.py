@@ -13,6 +13,7 @@ _BRANCH_GAIN = 0.25  # of what is added to a shortcut: keeps deep trunks in rang
 _RELU6_CENTRE = 1.0
 
 
+@architecture("resnet14", "ResNet of one bottleneck block a stage for 32x32 images: a small stand-in for the deep ones", blocks=(1, 1, 1, 1), bottleneck=True)
 @architecture("resnet18", "ResNet-18 for 32x32 images (GALA)", blocks=(2, 2, 2, 2), bottleneck=False)
 @architecture("resnet50", "ResNet-50 for 32x32 images (GALA)", blocks=(3, 4, 6, 3), bottleneck=True)
 @architecture("resnet101", "ResNet-101 for 32x32 images (GALA)", blocks=(3, 4, 23, 3), bottleneck=True)

@@ -177,7 +177,7 @@ fn check_encrypted(geometry: &Geometry, method: Method) {
     let key = SecretKey::generate(&params, &mut prg).unwrap();
     let keys = key.galois_keys(&client.turns(), &mut prg).unwrap();
     let server = Evaluator::new(&params, key.public_key(&mut prg).unwrap(), keys).unwrap();
-    linear.prepare(&server).unwrap();
+    linear.prepare().unwrap();
     let row = cost(geometry, method, &params).unwrap();
     assert!(row.feasible);
     assert_eq!(row.weight_bytes, linear.prepared_bytes());

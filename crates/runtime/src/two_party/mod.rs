@@ -20,6 +20,7 @@ pub mod network;
 pub mod plan;
 pub mod server;
 mod shares;
+mod slots;
 pub mod spec;
 mod trace;
 
@@ -70,6 +71,10 @@ fn layer_error(e: LayerError) -> Error {
 }
 
 fn peer_words(e: &CipherError) -> Error {
+    peer_words_of(e)
+}
+
+fn peer_words_of(e: &dyn std::error::Error) -> Error {
     ProtocolError::Message { kind: "ciphertext", detail: e.to_string() }.into()
 }
 

@@ -7,6 +7,7 @@ mod hostile;
 mod networks;
 mod oracle;
 mod plans;
+mod slots;
 mod views;
 
 use super::shares::LOG;
