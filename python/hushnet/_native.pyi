@@ -273,6 +273,9 @@ def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
     ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
     gazelle-input (convolutions), gazelle, gala."""
 
+def slot_plain_bits(bound: int) -> int:
+    """Bits of the prime that shares of slot-packed results up to ``bound`` are modulo in two-party plans; ValueError when none is wide enough."""
+
 def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) -> str:
     """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
     ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""

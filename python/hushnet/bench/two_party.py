@@ -45,7 +45,7 @@ NETWORKS = {
     "cifar10-cnn": Network("cifar10-cnn", (3, 32, 32), "-"),
     "plain20": Network("plain20-f3-d20-w1", (3, 32, 32), "rotation-free CNN: 7.5 s server, 7.9 s client, 24.7 MB"),
     "resnet18": Network("resnet18", (3, 32, 32), "GALA: 13 s"),
-    "resnet152": Network("resnet152", (3, 32, 32), "GALA: 87 s, GAZELLE: 659 s (LAN, N = 2048)", stand_in="resnet14"),
+    "resnet152": Network("resnet152", (3, 32, 32), "GALA: 87 s, GAZELLE: 659 s (LAN, N = 2048)", stand_in="resnet14-narrow"),
     "squeezenet": Network("squeezenet", (3, 227, 227), "OpenCheetah on such a machine: 53 s, 260 MB", {"size": 64}),
     "resnet50": Network(
         "resnet50-224", (3, 224, 224), "rotation-free CNN: 292 s server, 295 s client, 641 MB; Cheetah: 1258 s, 10.97 GB", {"size": 64}

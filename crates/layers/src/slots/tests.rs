@@ -73,7 +73,8 @@ fn dense(inputs: usize, outputs: usize) -> Geometry {
 }
 
 const DENSE: [Method; 5] = [Method::Naive, Method::Diagonal, Method::Extended, Method::Gazelle, Method::Gala];
-const CONV: [Method; 4] = [Method::Siso, Method::GazelleInput, Method::Gazelle, Method::Gala];
+const CONV: [Method; 5] =
+    [Method::Siso, Method::GazelleInput, Method::Gazelle, Method::Gala, Method::GalaSteps];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]

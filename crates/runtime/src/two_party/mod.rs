@@ -31,6 +31,7 @@ pub use frames::connect;
 pub use local::run_local;
 pub use plan::TwoPartyPlan;
 pub use server::{TwoPartyModel, TwoPartySession};
+pub use slots::slot_plain_bits;
 pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
 
 use crate::error::{Error, ProtocolError, TransportError};

@@ -75,6 +75,12 @@ fn prime_for(bound: u64) -> Option<OddModulus> {
         .find(|p| mpc::small_odd(*p) >= reach(bound))
 }
 
+/// Bits of the prime that holds slot-packed results up to `bound`; `None` when there is none.
+#[must_use]
+pub fn slot_plain_bits(bound: u64) -> Option<u32> {
+    prime_for(bound).map(OddModulus::bits)
+}
+
 fn method_of(method: Method) -> Option<slots::Method> {
     match method {
         Method::Gala => Some(slots::Method::Gala),

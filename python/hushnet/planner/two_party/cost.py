@@ -15,8 +15,8 @@ from typing import Any
 
 from ... import _native
 from ...plan import SERVER_ONLY, PlanError
-from ...reference.methods import COEFFICIENTS
-from .methods import batch_seconds, coefficient_seconds, packed_seconds
+from ...reference.methods import COEFFICIENTS, SLOTS, slot_bits, slot_cost
+from .methods import batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
 
 Document = dict[str, Any]
 Stage = dict[str, Any]
@@ -123,6 +123,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
     except ValueError as error:
         raise PlanError(f"the two-party run time refuses the plan: {error}") from None
     stages = []
+    slotted = [document["tensors"][s["out"]]["bound"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
     for stage, phase in zip(document["stages"], told["stages"]):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
@@ -131,6 +132,8 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
             packing = _native.batch_share_layer_cost(json.dumps(stage["geometry"]), degree, ring, stage["weight_l2"], block)
         elif linear and stage["method"] in COEFFICIENTS:
             packing = _native.coefficient_layer_cost(stage["method"], json.dumps(stage["geometry"]), ring, stage["weight_l2"])
+        elif linear and stage["method"] in SLOTS:
+            packing = slot_cost(stage["method"], stage["geometry"], slot_bits(slotted))
         elif linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
         compute = _compute(document, stage, packing, unit, images) + traffic.rounds * unit["message"]
@@ -150,6 +153,9 @@ def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: di
         return seconds + -(-images // document["params"]["ring_degree"]) * batch_seconds(packing, unit)
     if packing and stage["method"] in COEFFICIENTS:
         return seconds + images * coefficient_seconds(stage["method"], packing, unit)
+    if packing and stage["method"] in SLOTS:
+        converted = elements(document["tensors"][stage["in"]]) + elements(document["tensors"][stage["out"]])
+        return seconds + images * (slot_seconds(packing, unit) + converted * unit["selected_value"])
     if packing:
         return seconds + images * packed_seconds(packing, unit)
     compared, selected = _work(document, stage)

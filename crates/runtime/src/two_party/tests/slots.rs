@@ -85,7 +85,7 @@ fn views_are_uniform_and_follow_no_weights() {
 fn results_that_no_prime_holds_are_refused_by_both_parties() {
     let mut net = network(4);
     with_methods(&mut net, &["gala"]);
-    net.ring_bits = 40;
+    net.ring_bits = 34;
     let out = net.stages[2]["out"].as_u64().unwrap() as usize;
     for t in [out, out + 1] {
         net.tensors[t]["bound"] = json!(1u64 << 32);
