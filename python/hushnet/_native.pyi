@@ -273,6 +273,9 @@ def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
     ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
     gazelle-input (convolutions), gazelle, gala."""
 
+def slot_plain_bits(bound: int) -> int:
+    """Bits of the prime that shares of slot-packed results up to ``bound`` are modulo in two-party plans; ValueError when none is wide enough."""
+
 def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) -> str:
     """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
     ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""
@@ -364,9 +367,11 @@ def measure_relu(
     pool: Optional[tuple[int, int, int, int, int]] = None,
     ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
     repeat: int = 3,
+    garbled: bool = False,
+    prime: Optional[int] = None,
 ) -> str:
-    """One party of a measurement of ReLU, or of max-pool (``pool``: channels, height, width, kernel, stride), between two
-    processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
+    """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only), or of
+    max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
 
 def measure_layer(
     address: Optional[str] = None, announce: Optional[Callable[[int], Any]] = None, *, geometry: str, ring_bits: int, repeat: int = 3

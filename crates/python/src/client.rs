@@ -85,8 +85,13 @@ pub fn connect(
     let guard = Guard::default();
     let cancel = guard.cancel.clone();
     let (plan, compute) = (options(allow_insecure, memory_limit), compute(threads).map_err(raise)?);
-    let two_party =
-        TwoPartyOptions { plan, expected_images, compute: compute.clone(), setups, ..TwoPartyOptions::default() };
+    let two_party = TwoPartyOptions {
+        plan,
+        expected_images,
+        compute: compute.clone(),
+        setups,
+        ..TwoPartyOptions::default()
+    };
     let batch = rt::ClientOptions { plan, compute, ..rt::ClientOptions::default() };
     let connection = ConnectOptions {
         ca,

@@ -238,7 +238,9 @@ impl Error {
                 (code::INTERNAL, "internal error".into())
             }
             Self::Plan(_) => (code::PLAN, "the plan was refused".into()),
-            Self::Range(_) | Self::Input(_) | Self::Store(_) | Self::Cancelled => (code::ABORTED, "the client gave up".into()),
+            Self::Range(_) | Self::Input(_) | Self::Store(_) | Self::Cancelled => {
+                (code::ABORTED, "the client gave up".into())
+            }
         }
     }
 }

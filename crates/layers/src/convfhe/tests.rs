@@ -45,8 +45,7 @@ fn shares_of_merged_layers_with_exact_costs() {
             v
         };
         let layout = Layout::choose(&geometry, RING_DEGREE, &DEFAULT_PRICES).unwrap();
-        let weights: Vec<i16> =
-            random(layout.weight_len(), 255).iter().map(|w| *w as i16 - 128).collect();
+        let weights: Vec<i16> = random(layout.weight_len(), 255).iter().map(|w| *w as i16 - 128).collect();
         let bias: Vec<i64> = random(layout.channels_out(), 0xff).iter().map(|b| *b as i64).collect();
         let (mine, theirs) =
             (random(layout.input_len(), low_mask(bits)), random(layout.input_len(), low_mask(bits)));

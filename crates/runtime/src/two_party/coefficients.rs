@@ -90,7 +90,7 @@ pub(super) fn check(
 ) -> Result<(), String> {
     let geometry = match method {
         Method::RotationFree | Method::ConvFhe => geometry.checked().map_err(|e| e.to_string())?,
-        Method::Cheetah | Method::Batch => return Ok(()),
+        Method::Cheetah | Method::Batch | Method::Gala | Method::Gazelle => return Ok(()),
     };
     match method {
         Method::RotationFree => rotation_free_design(&geometry, ring_bits, weight_l2, 0).map(drop),
@@ -460,8 +460,10 @@ impl Layers {
                         job.compute.run(|| linear.answer(tile, &ready, &request, own))
                     }
                     Prepared::ConvFhe(linear) => {
-                        let session =
-                            state.convfhe.as_ref().ok_or_else(|| internal("a session has no merging keys"))?;
+                        let session = state
+                            .convfhe
+                            .as_ref()
+                            .ok_or_else(|| internal("a session has no merging keys"))?;
                         channel.recv(&mut request)?;
                         let stage = job.index as u32;
                         job.compute.run(|| linear.answer(session, seed, stage, tile, &request, share, own))
@@ -485,11 +487,7 @@ impl Layers {
     }
 
     /// Prepares the weights of all stages of both methods: in evaluation form where `keep` says so, else transformed as they are needed.
-    pub(super) fn prepare(
-        &self,
-        plan: &TwoPartyPlan,
-        keep: &[bool],
-    ) -> Result<Vec<Option<Prepared>>, Error> {
+    pub(super) fn prepare(&self, plan: &TwoPartyPlan, keep: &[bool]) -> Result<Vec<Option<Prepared>>, Error> {
         let bits = plan.ring().bits();
         let mut out = Vec::with_capacity(plan.stages().len());
         for ((stage, places), keep) in plan.stages().iter().zip(&self.stages).zip(keep) {

@@ -89,7 +89,8 @@ fn norms_below_the_weights_and_rings_without_parameters_are_refused() {
 
 #[test]
 fn weights_beyond_the_memory_are_transformed_as_they_are_used() {
-    for methods in [&["rotation-free", "convfhe"][..], &["convfhe", "cheetah"], &["cheetah", "rotation-free"]] {
+    for methods in [&["rotation-free", "convfhe"][..], &["convfhe", "cheetah"], &["cheetah", "rotation-free"]]
+    {
         let mut net = classifier(5);
         with_methods(&mut net, methods);
         let plan = plan_of(&net).unwrap();
@@ -99,7 +100,9 @@ fn weights_beyond_the_memory_are_transformed_as_they_are_used() {
         let integers: usize = net.weights.values().map(|(w, _)| 2 * w.len()).sum();
         assert_eq!(none.weight_bytes(), integers, "{methods:?}");
         // One layer fits, both do not: the layers share what there is, whatever their methods.
-        let least = (0..=all).step_by(1024).map(|m| (m, TwoPartyModel::with_memory(&plan, compute(), m).unwrap().weight_bytes()));
+        let least = (0..=all)
+            .step_by(1024)
+            .map(|m| (m, TwoPartyModel::with_memory(&plan, compute(), m).unwrap().weight_bytes()));
         let mut steps: Vec<usize> = Vec::new();
         for (most, bytes) in least {
             assert!(bytes <= most + integers, "{methods:?}: {bytes} of {most}");

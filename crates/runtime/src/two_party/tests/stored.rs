@@ -18,7 +18,8 @@ impl Temporary {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let mut found: Vec<PathBuf> = std::fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().path()).collect();
+        let mut found: Vec<PathBuf> =
+            std::fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().path()).collect();
         found.sort();
         found
     }
@@ -197,7 +198,11 @@ impl Channel for Troubled {
 }
 
 /// Opens a session over a troubled connection: what the client and the server say.
-fn troubled(model: &TwoPartyModel, folder: Option<&Path>, trouble: Trouble) -> (Option<Error>, Option<Error>) {
+fn troubled(
+    model: &TwoPartyModel,
+    folder: Option<&Path>,
+    trouble: Trouble,
+) -> (Option<Error>, Option<Error>) {
     let (far, near) = memory_pair();
     std::thread::scope(|scope| {
         let served = scope.spawn(move || model.serve_plain(Box::new(far), &mut |_| {}));
