@@ -273,6 +273,9 @@ def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
     ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
     gazelle-input (convolutions), gazelle, gala."""
 
+def slot_plain_bits(bound: int) -> int:
+    """Bits of the prime that shares of slot-packed results up to ``bound`` are modulo in two-party plans; ValueError when none is wide enough."""
+
 def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) -> str:
     """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
     ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""
@@ -302,6 +305,18 @@ def cost_units() -> list[tuple[str, str]]:
 
 def measure_unit(name: str, seconds: float) -> float:
     """Seconds of one thread for one unit of work, measured for about ``seconds``; ValueError for an unknown name."""
+
+def measure_protocols(extension: str, seconds: float) -> str:
+    """Samples of protocols on shares with an OT extension ("softspoken", "silent-small", "silent-medium"): JSON with ``setup`` and
+    ``samples``."""
+
+def measure_message(seconds: float) -> float:
+    """Seconds from one party to the other for a small message over a loopback socket."""
+
+def clocked_two_party(plan: bytes, inputs: Inputs, network: tuple[float, float] | None = None, runs: int = 1) -> str:
+    """A plan's runs in one session by clocks of processor time: JSON with ``setup`` and ``runs``, of every stage the seconds on the
+    longest chain of both parties' work and transfers, and of the client's work."""
+
 class CkksPlaintext:
     """An encoded vector of :class:`Ckks`."""
 
@@ -352,9 +367,11 @@ def measure_relu(
     pool: Optional[tuple[int, int, int, int, int]] = None,
     ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
     repeat: int = 3,
+    garbled: bool = False,
+    prime: Optional[int] = None,
 ) -> str:
-    """One party of a measurement of ReLU, or of max-pool (``pool``: channels, height, width, kernel, stride), between two
-    processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
+    """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only), or of
+    max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
 
 def measure_layer(
     address: Optional[str] = None, announce: Optional[Callable[[int], Any]] = None, *, geometry: str, ring_bits: int, repeat: int = 3

@@ -38,7 +38,7 @@ def compile_(
     trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided, two-party or non-interactive (nobody: polynomials)."),
     reveal: Optional[str] = typer.Option(None, help="Two-party: what the client learns, output (default) or argmax."),
     network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback (default), {NETWORKS}."),
-    method: Optional[str] = typer.Option(None, help="Two-party: cheetah, rotation-free, convfhe or batch for all layers (default: the cheapest of each)."),
+    method: Optional[str] = typer.Option(None, help="Two-party: cheetah, rotation-free, convfhe, gala, gazelle or batch for all layers (default: the cheapest of each)."),
     queries: Optional[int] = typer.Option(None, min=1, help="Two-party: images that a stored set-up serves (default 1)."),
     activation: Optional[str] = typer.Option(
         None, help="Non-interactive: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r takes the place of other activations."

@@ -8,6 +8,7 @@ use super::layer_error;
 use super::meter::{Metered, Waited};
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::Shares;
+use super::slots;
 use super::spec::Reveal;
 use super::stored::Folder;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
@@ -59,6 +60,7 @@ pub struct TwoPartyClient {
     key: PackedClient,
     batch: Option<ShareKey>,
     coefficients: coefficients::ClientState,
+    slots: slots::ClientState,
     account: Account,
     kind: OtKind,
     setup: Phase,
@@ -110,13 +112,27 @@ impl TwoPartyClient {
         let public = key.public_key(&seed, &mut prg)?;
         handshake::send_key(session.channel(), &seed, &public)?;
         let batch = layers.batch.send_key(session.channel(), &mut prg)?;
+        let slots = layers.slots.open(session.channel(), &options.compute, &mut prg)?;
         let coefficients =
             layers.coefficients.open(session.channel(), &options.compute, &mut prg, folder.as_ref())?;
         let mut account = Account::new(plan.ring_degree(), kind);
         let mut setup = Phase::default();
         gauge.stop(session.stats(), account.setup(&layers, coefficients.held), &mut setup);
         let session = Some(session);
-        Ok(Self { session, waited, plan, options, layers, key, batch, coefficients, account, kind, setup })
+        Ok(Self {
+            session,
+            waited,
+            plan,
+            options,
+            layers,
+            key,
+            batch,
+            coefficients,
+            slots,
+            account,
+            kind,
+            setup,
+        })
     }
 
     /// The server's plan.
@@ -185,7 +201,11 @@ impl TwoPartyClient {
     ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
         let tiles = |i: usize| {
             self.layers.linear[i].as_ref().map_or_else(
-                || self.layers.batch.tiles(i) + self.layers.coefficients.tiles(i),
+                || {
+                    self.layers.batch.tiles(i)
+                        + self.layers.coefficients.tiles(i)
+                        + self.layers.slots.tiles(i)
+                },
                 CheetahClient::tiles,
             )
         };
@@ -274,6 +294,12 @@ impl TwoPartyClient {
                 let (share, seeds) = (work.shares.get(input)?, &work.seeds);
                 let job = batch::Job { index, share, seeds, compute: &self.options.compute };
                 let own = self.layers.batch.ask(session.channel(), key, &job)?;
+                work.shares.put(output, own);
+            }
+            (Kind::Linear(l), Some(&input), Some(output)) if l.method.slotted() => {
+                let (share, images) = (work.shares.get(input)?, work.seeds.len());
+                let job = slots::Job { index, share, images, compute: &self.options.compute };
+                let own = self.layers.slots.ask(session, &self.slots, &job)?;
                 work.shares.put(output, own);
             }
             (Kind::Linear(l), Some(&input), Some(output)) if l.method != Method::Cheetah => {

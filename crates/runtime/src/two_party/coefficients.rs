@@ -90,7 +90,7 @@ pub(super) fn check(
 ) -> Result<(), String> {
     let geometry = match method {
         Method::RotationFree | Method::ConvFhe => geometry.checked().map_err(|e| e.to_string())?,
-        Method::Cheetah | Method::Batch => return Ok(()),
+        Method::Cheetah | Method::Batch | Method::Gala | Method::Gazelle => return Ok(()),
     };
     match method {
         Method::RotationFree => rotation_free_design(&geometry, ring_bits, weight_l2, 0).map(drop),
