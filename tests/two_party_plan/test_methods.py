@@ -9,6 +9,8 @@ from tests.two_party_plan.share_graphs import images
 
 from hushnet import PlanError, _native
 from hushnet.planner import compile
+from hushnet.planner.two_party.methods import RING, frugal
+from hushnet.planner.two_party.paths import Way
 from hushnet.reference import methods
 from hushnet.reference.two_party import off_fraction, run, unit_reach
 from hushnet.report.two_party import explain
@@ -89,3 +91,13 @@ def test_unknown_methods_are_refused():
         compile(network(), trust="two-party", method="lattice")
     with pytest.raises(PlanError, match="queries is 0"):
         compile(network(), trust="two-party", queries=0)
+
+
+def test_what_sends_more_for_a_time_that_units_cannot_tell_apart_comes_second():
+    ways = [Way("cheetah", RING, RING, 1.10), Way("convfhe", RING, RING, 1.0), Way("rotation-free", RING, RING, 2.0)]
+    sent = {"cheetah": 5.0, "convfhe": 8.0, "rotation-free": 1.0}
+    found = {w.name: w.seconds for w in frugal(ways, sent)}
+    assert found["cheetah"] == 1.10 < found["convfhe"] < found["rotation-free"] == 2.0
+    # Truly faster, or sending less: as they are.
+    assert frugal([Way("cheetah", RING, RING, 1.2), ways[1]], sent) == [Way("cheetah", RING, RING, 1.2), ways[1]]
+    assert frugal(ways, {"cheetah": 8.0, "convfhe": 5.0, "rotation-free": 9.0})[1] == ways[1]

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ... import _native
@@ -23,6 +24,8 @@ from .steps import Step
 TYPICAL_RING, TYPICAL_NORM, TYPICAL_PLAIN = 24, 1024.0, 26
 RING, PRIME = "modulo 2^l", "modulo a prime"
 CONVERSION_ROUNDS = 2
+# seconds of two methods that differ by less than this factor count as the same: unit costs tell no better
+ACCURACY = 1.15
 # bytes that a plan's layers of methods other than cheetah may keep together: these keep all weights in evaluation form
 MOST_KEPT = 1 << 30
 
@@ -128,9 +131,11 @@ class Chooser:
         """All feasible methods of a layer; notes the bytes that they keep between images."""
         geometry = plan_geometry(layer.geometry)
         text = json.dumps(geometry)
-        found = []
+        found: list[Way] = []
+        sent: dict[str, float] = {}
         with suppress(ValueError):
             packed = _native.packed_layer_cost(text, ring_degree, TYPICAL_RING)
+            sent["cheetah"] = packed["bytes_up"] + packed["bytes_down"]
             found.append(Way("cheetah", RING, RING, packed_seconds(packed, self.unit) + self.transfer(packed)))
         if self.batch > 1:
             with suppress(ValueError):
@@ -144,8 +149,10 @@ class Chooser:
                 cost = _native.coefficient_layer_cost(method, text, TYPICAL_RING, TYPICAL_NORM)
                 once = self.setup(method, cost)
                 kept[layer.name, method] = int(once["bytes"])
+                sent[method] = cost["bytes_up"] + cost["bytes_down"] + cost["bytes_setup"] / self.queries
                 seconds = coefficient_seconds(method, cost, self.unit) + self.transfer(cost) + once["seconds"] / self.queries
                 found.append(Way(method, RING, RING, seconds))
+        found = frugal(found, sent)
         for method in SLOTS:
             with suppress(ValueError):
                 cost = slot_cost(method, geometry, TYPICAL_PLAIN)
@@ -164,6 +171,12 @@ class Chooser:
 
     def transfer(self, layer: Mapping[str, int]) -> float:
         return 0.0 if self.bandwidth is None else 8 * (layer["bytes_up"] + layer["bytes_down"]) / self.bandwidth
+
+
+def frugal(found: list[Way], sent: Mapping[str, float]) -> list[Way]:
+    """The ways, those that send more than another one which takes as long, as far as unit costs can tell, put behind it."""
+    wasteful = {w.name for w in found if any(sent[v.name] < sent[w.name] and v.seconds <= ACCURACY * w.seconds for v in found)}
+    return [replace(w, seconds=ACCURACY * w.seconds * (1 + 1e-9)) if w.name in wasteful else w for w in found]
 
 
 def packed_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
