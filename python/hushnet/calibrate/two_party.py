@@ -101,7 +101,7 @@ def protocols(seconds: float, told: Callable[[str], None]) -> Row:
         setup = min(setup, seen["setup"])
         for s in seen["samples"]:
             row = {"compared_bit": s["compared_bits"], "selected_value": s["selected"], "truncated_value": s["truncated"], "round": s["rounds"]}
-            samples.append((row | {f"ot_start_{suffix}": s["starts"], f"ot_{suffix}": s["ots"]}, s["seconds"]))
+            samples.append((row | cost.extended(suffix, s), s["seconds"]))
     return fit(samples) | {"session": setup}
 
 

@@ -137,7 +137,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
     stages: list[StageCost] = []
     first = _first_layer(document, unit)
     suffix = EXTENSIONS.get(told["extension"], "silent_medium")
-    for stage, phase, (starts, ots) in zip(document["stages"], told["stages"], told["extended"]):
+    for stage, phase, extensions in zip(document["stages"], told["stages"], told["extensions"]):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
         if linear and stage["method"] == "batch":
@@ -148,7 +148,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
         elif linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
         compute = _compute(document, stage, packing, unit, images) + passage(traffic, unit)
-        compute += starts * unit[f"ot_start_{suffix}"] + ots * unit[f"ot_{suffix}"]
+        compute += sum(unit[name] * count for name, count in extended(suffix, extensions).items())
         if linear:
             compute, first = compute + first, 0.0
         stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
@@ -161,6 +161,12 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
 def passage(traffic: Traffic, unit: dict[str, Any]) -> float:
     """What messages cost beside transfers and delays: work of every round, sockets and threads, and both ends' handling of bytes."""
     return traffic.rounds * (unit["message"] + unit["round"]) + (traffic.up + traffic.down) * unit["byte"]
+
+
+def extended(suffix: str, work: dict[str, int]) -> dict[str, int]:
+    """How often each unit cost of an OT extension counts: starts, steps, and OTs when they are made, or drawn (silent)."""
+    ots = work["drawn" if suffix.startswith("silent") else "made"]
+    return {f"ot_start_{suffix}": work["starts"], f"ot_step_{suffix}": work["steps"], f"ot_{suffix}": ots}
 
 
 def _methods(document: Document) -> set[str]:
