@@ -27,7 +27,7 @@ Array = np.ndarray
 # inputs (channels, rows, columns), outputs, kernel; no kernel: fully connected
 LAYERS: dict[str, list[tuple[tuple[int, ...], int, Optional[int]]]] = {
     "cheetah": [
-        ((784,), 128, None), ((128,), 64, None), ((64,), 10, None), ((1024,), 256, None), ((3, 32, 32), 16, 3), ((16, 16, 16), 16, 3), ((32, 16, 16), 64, 3),
+        ((784,), 128, None), ((128,), 64, None), ((64,), 10, None), ((1024,), 256, None), ((2048,), 512, None), ((3, 32, 32), 16, 3), ((16, 16, 16), 16, 3), ((32, 16, 16), 64, 3),
         ((64, 8, 8), 64, 3), ((64, 8, 8), 64, 1), ((128, 8, 8), 128, 3), ((16, 32, 32), 16, 3),
     ],
     "convfhe": [((3, 32, 32), 32, 3), ((64, 8, 8), 64, 3), ((64, 16, 16), 64, 1), ((16, 16, 16), 16, 3), ((32, 16, 16), 32, 3), ((32, 8, 8), 64, 3), ((64, 8, 8), 32, 1)],
@@ -35,15 +35,9 @@ LAYERS: dict[str, list[tuple[tuple[int, ...], int, Optional[int]]]] = {
     "batch": [((64,), 32, None), ((256,), 256, None), ((4, 8, 8), 8, 3), ((16,), 128, None)],
 }
 BATCH = 64
+# weight of a usual cost beside a sample's
+PRIOR = 0.1
 EXTENSIONS = {"softspoken": "softspoken", "silent-small": "silent_small", "silent-medium": "silent_medium"}
-ABOUT = {
-    "round": "computing that every message on the longest chain brings along",
-    "message": "what a socket, the threads behind it and the scheduler add to a message",
-    "session": "both parties' keys and base OTs",
-    "first_layer": "the server's reading of the keys, for which a session's first layer waits",
-    "local_element": "one element of a local stage",
-    "client_element": "one element of a client stage",
-}
 
 
 def measure(seconds: float, progress: Optional[Callable[[str], None]] = None) -> dict[str, float]:
@@ -58,12 +52,20 @@ def measure(seconds: float, progress: Optional[Callable[[str], None]] = None) ->
     return found
 
 
-def fit(samples: Iterable[tuple[Row, float]]) -> Row:
-    """Non-negative costs x that minimise the sum of squares of (a x - b)/b over samples (a, b); see ``nonnegative``."""
-    rows = list(samples)
+def fit(samples: Iterable[tuple[Row, float]], prior: Optional[Row] = None) -> Row:
+    """Non-negative costs x that minimise the sum of squares of (a x - b)/b over samples (a, b), and, with ``PRIOR`` the weight of a sample, of
+    (x - p)/p: what the samples do not tell apart stays in the proportions of the ``prior`` costs p, scaled to the samples' size."""
+    rows = [(row, b) for row, b in samples if b > 0.0]
     names = sorted({name for row, _ in rows for name in row})
     matrix = np.array([[row.get(name, 0.0) / b for name in names] for row, b in rows])
-    return dict(zip(names, nonnegative(matrix, np.ones(len(rows))).tolist()))
+    right = np.ones(len(rows))
+    known = np.array([(prior or {}).get(name, 0.0) for name in names])
+    usual = matrix @ known
+    if usual.any():
+        known = known * float(usual @ right) / float(usual @ usual)
+        pulls = [PRIOR * unit / k for unit, k in zip(np.eye(len(names)), known) if k > 0.0]
+        matrix, right = np.vstack([matrix, *pulls]), np.concatenate([right, np.full(len(pulls), PRIOR)])
+    return dict(zip(names, nonnegative(matrix, right).tolist()))
 
 
 def nonnegative(matrix: Array, right: Array) -> Array:
@@ -94,15 +96,14 @@ def nonnegative(matrix: Array, right: Array) -> Array:
 
 def protocols(seconds: float, told: Callable[[str], None]) -> Row:
     """Costs of protocols on shares and of the OT extensions below them."""
-    samples, setup = [], math.inf
+    samples = []
     for extension, suffix in EXTENSIONS.items():
         told(f"protocols, {extension}")
         seen = json.loads(_native.measure_protocols(extension, seconds))
-        setup = min(setup, seen["setup"])
         for s in seen["samples"]:
             row = {"compared_bit": s["compared_bits"], "selected_value": s["selected"], "truncated_value": s["truncated"], "round": s["rounds"]}
             samples.append((row | cost.extended(suffix, s), s["seconds"]))
-    return fit(samples) | {"session": setup}
+    return fit(samples, cost.packaged())
 
 
 def network(shape: tuple[int, ...], outputs: int, kernel: Optional[int], extra: str = "") -> Any:
@@ -176,11 +177,12 @@ def layers(method: str, seconds: float) -> Row:
     """Costs of a method's layers, and the client's part of them; of `cheetah` also what sessions and client stages cost."""
     images = BATCH if method == "batch" else 1
     total, own, late, setups, encoded = [], [], [], [], []
+    usual = cost.packaged()
     for shape, outputs, kernel in LAYERS[method]:
         model, x = plan(shape, outputs, kernel, method, images)
         document = model.plan.document
         index, stage = next((i, s) for i, s in enumerate(document["stages"]) if s["kind"] == "linear")
-        packing = cost.account(document, cost.unit_costs(), images).stages[index].packing
+        packing = cost.account(document, usual, images).stages[index].packing
         setup, first, least = clocked(model, x)
         limit = time.monotonic() + seconds / len(LAYERS[method])
         while time.monotonic() < limit:
@@ -194,7 +196,7 @@ def layers(method: str, seconds: float) -> Row:
         late.append(first[index][0] - chain)
         setups.append((setup, packing))
         encoded.append(least[0][0] / (images * cost.elements(document["tensors"][document["stages"][0]["ops"][-1]["out"]])))
-    found = fit(total) | fit(own)
+    found = fit(total, usual) | fit(own, usual)
     if method == "cheetah":
         found |= {"session_keys": min(s for s, _ in setups), "first_layer": max(0.0, float(np.median(late))), "client_element": float(np.median(encoded))}
         found["local_element"] = local(seconds)

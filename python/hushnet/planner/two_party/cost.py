@@ -54,6 +54,11 @@ class StageCost:
     packing: dict[str, int]
 
 
+def packaged() -> dict[str, Any]:
+    """The package's unit costs: measured on one machine, and what they are in proportion to each other on most."""
+    return dict(json.loads(resources.files(__package__).joinpath("network_costs.json").read_text()))
+
+
 def unit_costs(path: str | None = None) -> dict[str, Any]:
     """Seconds of one core for one unit of work, and networks by name: the package's figures, replaced by those of ``path``, of the
     file that ``HUSHNET_UNIT_COSTS`` names, or of the user's (``hushnet calibrate``); figures of other engines are passed over.
@@ -61,7 +66,7 @@ def unit_costs(path: str | None = None) -> dict[str, Any]:
     Raises:
         PlanError: the file cannot be read, or holds what is no unit cost.
     """
-    default = json.loads(resources.files(__package__).joinpath("network_costs.json").read_text())
+    default = packaged()
     chosen = path or os.environ.get(ENVIRONMENT) or (str(user_file()) if user_file().exists() else None)
     if chosen is None:
         return default
