@@ -31,6 +31,7 @@ class Network:
 
     Attributes:
         quick: options for ``--quick``.
+        stand_in: a network of the same layers, fewer of them, for ``--quick``; empty for the network itself.
         published: what others took, measured on such a machine or published.
     """
 
@@ -38,6 +39,7 @@ class Network:
     shape: tuple[int, ...]
     published: str
     quick: dict[str, int] = field(default_factory=dict)
+    stand_in: str = ""
 
 
 NETWORKS = {
@@ -45,6 +47,7 @@ NETWORKS = {
     "cifar10-cnn": Network("cifar10-cnn", (3, 32, 32), "-"),
     "plain20": Network("plain20-f3-d20-w1", (3, 32, 32), "rotation-free CNN: 7.5 s server, 7.9 s client, 24.7 MB"),
     "resnet18": Network("resnet18", (3, 32, 32), "GALA: 13 s"),
+    "resnet152": Network("resnet152", (3, 32, 32), "GALA: 87 s, GAZELLE: 659 s (LAN, N = 2048)", stand_in="resnet14-narrow"),
     "squeezenet": Network("squeezenet", (3, 227, 227), "OpenCheetah on such a machine: 53 s, 260 MB", {"size": 64}),
     "resnet50": Network(
         "resnet50-224", (3, 224, 224), "rotation-free CNN: 292 s server, 295 s client, 641 MB; Cheetah: 1258 s, 10.97 GB", {"size": 64}
@@ -61,7 +64,8 @@ def rows(bench: str, *, quick: bool, threads: int, progress: Any, batch: int = 1
             raise hushnet.InputError(f"{bench} has one image size, {network.shape[1]}")
         options = {"size": size}
     shape = (network.shape[0], options["size"], options["size"]) if options else network.shape
-    onnx_model = zoo.build(network.name, **options)
+    name = network.stand_in if quick and network.stand_in else network.name
+    onnx_model = zoo.build(name, **options)
     calibration = data.synthetic(shape, SAMPLES, seed=1)
     x = data.synthetic(shape, batch * (1 if quick else RUNS), seed=2).astype(np.float32)
     model = hushnet.compile(onnx_model, trust="two-party", calibration=calibration, weight_bits=WEIGHT_BITS, name=bench)
@@ -69,7 +73,7 @@ def rows(bench: str, *, quick: bool, threads: int, progress: Any, batch: int = 1
     outputs = next(iter(seen.outputs.values()))
     return [
         {
-            "case": f"{bench} {'x'.join(map(str, shape))}, {batch} image(s)",
+            "case": f"{bench if name == network.name else name} {'x'.join(map(str, shape))}, {batch} image(s)",
             "method": f"hushnet two-party, two processes, {threads} core(s) a party" + (" (the same ones)" if seen.shared else ""),
             **_measured(seen),
             **_predicted(model, batch),

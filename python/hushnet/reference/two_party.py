@@ -212,7 +212,7 @@ def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) 
     if kind == "linear":
         weight = np.abs(plan.weights[stage["weights"]].astype(np.float64))
         zero = np.zeros(weight.shape[0])
-        return add_bias(stage["geometry"], apply(stage["geometry"], weight, r[None])[0], zero).reshape(shape) + 1
+        return add_bias(stage["geometry"], apply(stage["geometry"], weight, r[None])[0], zero).reshape(shape) + (stage["method"] not in methods.SLOTS)
     if kind == "truncate":
         return np.ceil(r / 2 ** stage["bits"]) + (0 if stage.get("exact") else 1)
     if kind == "leaky_relu":

@@ -5,6 +5,7 @@ use super::coefficients;
 use super::handshake::{begin_len, key_len, HELLO};
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::of_images;
+use super::slots;
 use super::spec::Reveal;
 use crate::error::Error;
 use hushnet_layers::cheetah::CheetahClient;
@@ -18,6 +19,7 @@ pub struct Layers {
     pub(super) linear: Vec<Option<CheetahClient>>,
     pub(super) batch: batch::Layers,
     pub(super) coefficients: coefficients::Layers,
+    pub(super) slots: slots::Layers,
 }
 
 impl Layers {
@@ -38,7 +40,7 @@ impl Layers {
         };
         let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
         let (batch, coefficients) = (batch::Layers::new(plan)?, coefficients::Layers::new(plan)?);
-        Ok(Self { context, linear, batch, coefficients })
+        Ok(Self { context, linear, batch, coefficients, slots: slots::Layers::new(plan)? })
     }
 }
 
@@ -139,7 +141,7 @@ pub struct Prediction {
 #[must_use]
 pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Prediction {
     let mut account = Account::new(plan.ring_degree(), kind);
-    let setup = account.setup(layers);
+    let setup = account.setup(layers, 0);
     let begin = account.begin(images);
     let mut extensions = Vec::with_capacity(plan.stages().len());
     let stages: Vec<Traffic> = (0..plan.stages().len())
@@ -186,16 +188,18 @@ impl Account {
         Traffic::between(&before, &self.model.cost())
     }
 
-    pub(super) fn setup(&mut self, layers: &Layers) -> Traffic {
+    /// The set-up of a session with a client that holds so many bytes of set-ups already.
+    pub(super) fn setup(&mut self, layers: &Layers, held: usize) -> Traffic {
         let key = key_len(self.degree) + layers.batch.key_len() + layers.coefficients.keys_len();
-        let setup = layers.coefficients.setup_len() as u64;
+        let key = key + layers.slots.keys_len();
+        let [headers, answer, polys] = layers.coefficients.setup_lens();
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
             m.message(Party::One, key as u64);
-            if setup > 0 {
-                m.message(Party::Zero, setup);
-            }
+            m.message(Party::Zero, headers as u64);
+            m.message(Party::One, answer as u64);
+            m.message(Party::Zero, (polys - held) as u64);
         })
     }
 
@@ -216,6 +220,7 @@ impl Account {
         let n = elements * images;
         self.count(|m| match &stage.kind {
             Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
+            Kind::Linear(l) if l.method.slotted() => layers.slots.cost(m, index, images),
             Kind::Linear(l) if l.method != Method::Cheetah => layers.coefficients.cost(m, index, images),
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
             Kind::Relu { narrow } => mpc::relu_within_cost(m, n, ring, *narrow),

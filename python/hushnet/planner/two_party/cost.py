@@ -17,9 +17,9 @@ from typing import Any
 
 from ... import _native
 from ...plan import SERVER_ONLY, PlanError
-from ...reference.methods import COEFFICIENTS
+from ...reference.methods import COEFFICIENTS, SLOTS, slot_bits, slot_cost
 from ..cost import ENVIRONMENT, UnitCosts, user_file
-from .methods import batch_seconds, coefficient_seconds, packed_seconds
+from .methods import batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
 
 Document = dict[str, Any]
 Stage = dict[str, Any]
@@ -140,6 +140,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
     except ValueError as error:
         raise PlanError(f"the two-party run time refuses the plan: {error}") from None
     stages: list[StageCost] = []
+    slotted = [document["tensors"][s["out"]]["bound"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
     first = _first_layer(document, unit)
     suffix = EXTENSIONS.get(told["extension"], "silent_medium")
     for stage, phase, extensions in zip(document["stages"], told["stages"], told["extensions"]):
@@ -150,6 +151,8 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
             packing = _native.batch_share_layer_cost(json.dumps(stage["geometry"]), degree, ring, stage["weight_l2"], block)
         elif linear and stage["method"] in COEFFICIENTS:
             packing = _native.coefficient_layer_cost(stage["method"], json.dumps(stage["geometry"]), ring, stage["weight_l2"])
+        elif linear and stage["method"] in SLOTS:
+            packing = slot_cost(stage["method"], stage["geometry"], slot_bits(slotted))
         elif linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
         compute = _compute(document, stage, packing, unit, images) + passage(traffic, unit)
@@ -213,6 +216,9 @@ def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: di
         outs = [op["out"] for op in stage["ops"]]
         return images * sum(elements(document["tensors"][t]) for t in outs) * unit["client_element"]
     seconds = count * unit["local_element"]
+    if packing and stage["method"] in SLOTS:
+        converted = elements(document["tensors"][stage["in"]]) + elements(document["tensors"][stage["out"]])
+        return seconds + images * (slot_seconds(packing, unit) + converted * unit["selected_value"])
     if packing:
         blocks = -(-images // document["params"]["ring_degree"]) if stage["method"] == "batch" else images
         total, own = (blocks * linear_seconds(stage["method"], packing, u) for u in (unit, _Client(unit)))
