@@ -19,8 +19,8 @@ import numpy as np
 import hushnet
 from hushnet import _native
 from hushnet.planner.two_party import cost
-from hushnet.planner.two_party.methods import batch_seconds, coefficient_seconds, packed_seconds
-from hushnet.reference.methods import COEFFICIENTS
+from hushnet.planner.two_party.methods import batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
+from hushnet.reference.methods import COEFFICIENTS, SLOTS
 
 Row = dict[str, float]
 Array = np.ndarray
@@ -28,10 +28,11 @@ Array = np.ndarray
 LAYERS: dict[str, list[tuple[tuple[int, ...], int, Optional[int]]]] = {
     "cheetah": [
         ((784,), 128, None), ((128,), 64, None), ((64,), 10, None), ((1024,), 256, None), ((2048,), 512, None), ((3, 32, 32), 16, 3), ((16, 16, 16), 16, 3), ((32, 16, 16), 64, 3),
-        ((64, 8, 8), 64, 3), ((64, 8, 8), 64, 1), ((128, 8, 8), 128, 3), ((16, 32, 32), 16, 3),
+        ((64, 8, 8), 64, 3), ((64, 8, 8), 64, 1), ((256, 14, 14), 256, 1), ((512, 7, 7), 512, 3), ((16, 32, 32), 16, 3),
     ],
     "convfhe": [((3, 32, 32), 32, 3), ((64, 8, 8), 64, 3), ((64, 16, 16), 64, 1), ((16, 16, 16), 16, 3), ((32, 16, 16), 32, 3), ((32, 8, 8), 64, 3), ((64, 8, 8), 32, 1)],
     "rotation-free": [((3, 32, 32), 16, 3), ((64, 8, 8), 64, 3), ((8, 32, 32), 64, 1), ((16, 16, 16), 16, 3), ((32, 16, 16), 32, 3), ((32, 8, 8), 64, 3), ((16, 16, 16), 64, 1)],
+    "gala": [((16, 16, 16), 16, 3), ((32, 16, 16), 32, 1), ((512,), 64, None), ((64, 8, 8), 32, 3)],
     "batch": [((64,), 32, None), ((256,), 256, None), ((4, 8, 8), 8, 3), ((16,), 128, None)],
 }
 BATCH = 64
@@ -164,6 +165,8 @@ def counted(method: str, packing: dict[str, int]) -> Row:
         return ones(batch_seconds, packing)
     if method in COEFFICIENTS:
         return ones(coefficient_seconds, method, packing)
+    if method in SLOTS:
+        return ones(slot_seconds, packing)
     return ones(packed_seconds, packing)
 
 
@@ -189,14 +192,17 @@ def layers(method: str, seconds: float) -> Row:
             again = clocked(model, x)
             setup, first, least = min(setup, again[0]), np.minimum(first, again[1]), np.minimum(least, again[2])
         chain, client = least[index]
-        tiles = packing["tiles"]
         row = counted(method, packing)
-        total.append((row, server_seconds(chain, client, tiles) + client))
-        own.append(({f"{name}_client": n for name, n in row.items() if cost.has_client(name)}, client))
+        if method in SLOTS:
+            converted = cost.elements(document["tensors"][stage["in"]]) + cost.elements(document["tensors"][stage["out"]])
+            total.append((row, max(0.1 * chain, chain - converted * usual["selected_value"])))
+        else:
+            total.append((row, server_seconds(chain, client, packing["tiles"]) + client))
+            own.append(({f"{name}_client": n for name, n in row.items() if cost.has_client(name)}, client))
         late.append(first[index][0] - chain)
         setups.append((setup, packing))
         encoded.append(least[0][0] / (images * cost.elements(document["tensors"][document["stages"][0]["ops"][-1]["out"]])))
-    found = fit(total, usual) | fit(own, usual)
+    found = fit(total, usual) | (fit(own, usual) if own else {})
     if method == "cheetah":
         found |= {"session_keys": min(s for s, _ in setups), "first_layer": max(0.0, float(np.median(late))), "client_element": float(np.median(encoded))}
         found["local_element"] = local(seconds)
@@ -204,8 +210,10 @@ def layers(method: str, seconds: float) -> Row:
         few, many = (f([(s, p["weight_polys"]) for s, p in setups], key=lambda v: v[1]) for f in (min, max))
         found["rotation_free_weight"] = max(0.0, (many[0] - few[0]) / (many[1] - few[1]))
     else:
-        found[f"{method}_keys"] = min(s for s, _ in setups)
-        found[f"{method}_first_layer"] = max(0.0, float(np.median(late)))
+        found[f"{cost.KEYS[method]}_keys"] = min(s for s, _ in setups)
+        if method not in SLOTS:
+            # a first slot-packed layer starts the OT extension too, which is counted by itself
+            found[f"{cost.KEYS[method]}_first_layer"] = max(0.0, float(np.median(late)))
     return found
 
 

@@ -31,6 +31,8 @@ VALUE_BYTES = 150
 EXTENSION_BYTES = 24 << 20
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
 WEIGHT_BYTES = 2 << 30
+# methods with keys of their own, as in unit costs
+KEYS = {"batch": "batch", "convfhe": "convfhe", "gala": "slot", "gazelle": "slot"}
 # names of the OT extensions in unit costs; others are taken as the nearest of these
 EXTENSIONS = {"iknp": "softspoken", "softspoken": "softspoken", "silent-tiny": "silent_small", "silent-small": "silent_small"}
 
@@ -177,18 +179,19 @@ def extended(suffix: str, work: dict[str, int]) -> dict[str, int]:
     return {f"ot_start_{suffix}": work["starts"], f"ot_step_{suffix}": work["steps"], f"ot_{suffix}": ots}
 
 
-def _methods(document: Document) -> set[str]:
-    return {s["method"] for s in document["stages"] if s["kind"] == "linear"}
+def _keys(document: Document) -> set[str]:
+    """Methods, as unit costs name them, for which a session has keys of their own."""
+    return {KEYS[s["method"]] for s in document["stages"] if s["kind"] == "linear" and s["method"] in KEYS}
 
 
 def _first_layer(document: Document, unit: dict[str, Any]) -> float:
     """The server's reading of keys, for which a session's first linear layer waits."""
-    return unit["first_layer"] + sum(max(0.0, unit[f"{m}_first_layer"] - unit["first_layer"]) for m in _methods(document) & {"batch", "convfhe"})
+    return unit["first_layer"] + sum(max(0.0, unit.get(f"{k}_first_layer", 0.0) - unit["first_layer"]) for k in _keys(document))
 
 
 def _setup(document: Document, stages: list[StageCost], unit: dict[str, Any]) -> float:
     """Seconds of computing of a session's set-up: base OTs, keys, and the set-ups of rotation-free layers."""
-    seconds = unit["session_keys"] + sum(max(0.0, unit[f"{m}_keys"] - unit["session_keys"]) for m in _methods(document) & {"batch", "convfhe"})
+    seconds = unit["session_keys"] + sum(max(0.0, unit[f"{k}_keys"] - unit["session_keys"]) for k in _keys(document))
     free = (c.packing["weight_polys"] for s, c in zip(document["stages"], stages) if s.get("method") == "rotation-free")
     return seconds + unit["rotation_free_weight"] * sum(free)
 
