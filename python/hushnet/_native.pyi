@@ -266,7 +266,7 @@ def two_party_group(ring_degree: int, peak_elements: int) -> int:
 
 def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
-    ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
+    ``extensions`` (work of the OT extensions, stage by stage), ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
 
 def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
     """Operations of a slot-packed layer as JSON: ``formula`` and ``counted`` (``perm``, ``dec_perm``, ``hst_perm``, ``sc_mult``, ``add``),

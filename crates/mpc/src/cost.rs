@@ -49,7 +49,9 @@ pub struct CostModel {
 pub struct Extended {
     /// Directions whose extension was started.
     pub starts: u64,
-    /// Correlated OTs made, those for the extension's own next iteration included.
+    /// Steps of the running extensions.
+    pub steps: u64,
+    /// Correlated OTs that those steps made, those for the extension's own next iteration included.
     pub ots: u64,
 }
 
@@ -176,6 +178,7 @@ impl CostModel {
         let mut by = [0; 2];
         for (sender, (ledger, n)) in parties.into_iter().zip(stock.iter_mut().zip(n)) {
             while let Some(step) = ledger.next_step(n) {
+                self.extended.steps += 1;
                 self.extended.ots += ledger.step_ots(step);
                 let (by_sender, bytes) = ledger.step_message(step);
                 by[if by_sender { sender } else { sender.other() }.index()] += bytes;

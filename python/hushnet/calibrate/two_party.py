@@ -19,31 +19,26 @@ import numpy as np
 import hushnet
 from hushnet import _native
 from hushnet.planner.two_party import cost
-from hushnet.planner.two_party.methods import batch_seconds, coefficient_seconds, packed_seconds
-from hushnet.reference.methods import COEFFICIENTS
+from hushnet.planner.two_party.methods import batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
+from hushnet.reference.methods import COEFFICIENTS, SLOTS
 
 Row = dict[str, float]
 Array = np.ndarray
 # inputs (channels, rows, columns), outputs, kernel; no kernel: fully connected
 LAYERS: dict[str, list[tuple[tuple[int, ...], int, Optional[int]]]] = {
     "cheetah": [
-        ((784,), 128, None), ((128,), 64, None), ((64,), 10, None), ((1024,), 256, None), ((3, 32, 32), 16, 3), ((16, 16, 16), 16, 3), ((32, 16, 16), 64, 3),
-        ((64, 8, 8), 64, 3), ((64, 8, 8), 64, 1), ((128, 8, 8), 128, 3), ((16, 32, 32), 16, 3),
+        ((784,), 128, None), ((128,), 64, None), ((64,), 10, None), ((1024,), 256, None), ((2048,), 512, None), ((3, 32, 32), 16, 3), ((16, 16, 16), 16, 3), ((32, 16, 16), 64, 3),
+        ((64, 8, 8), 64, 3), ((64, 8, 8), 64, 1), ((256, 14, 14), 256, 1), ((512, 7, 7), 512, 3), ((16, 32, 32), 16, 3),
     ],
     "convfhe": [((3, 32, 32), 32, 3), ((64, 8, 8), 64, 3), ((64, 16, 16), 64, 1), ((16, 16, 16), 16, 3), ((32, 16, 16), 32, 3), ((32, 8, 8), 64, 3), ((64, 8, 8), 32, 1)],
     "rotation-free": [((3, 32, 32), 16, 3), ((64, 8, 8), 64, 3), ((8, 32, 32), 64, 1), ((16, 16, 16), 16, 3), ((32, 16, 16), 32, 3), ((32, 8, 8), 64, 3), ((16, 16, 16), 64, 1)],
+    "gala": [((16, 16, 16), 16, 3), ((32, 16, 16), 32, 1), ((512,), 64, None), ((64, 8, 8), 32, 3)],
     "batch": [((64,), 32, None), ((256,), 256, None), ((4, 8, 8), 8, 3), ((16,), 128, None)],
 }
 BATCH = 64
+# weight of a usual cost beside a sample's
+PRIOR = 0.1
 EXTENSIONS = {"softspoken": "softspoken", "silent-small": "silent_small", "silent-medium": "silent_medium"}
-ABOUT = {
-    "round": "computing that every message on the longest chain brings along",
-    "message": "what a socket, the threads behind it and the scheduler add to a message",
-    "session": "both parties' keys and base OTs",
-    "first_layer": "the server's reading of the keys, for which a session's first layer waits",
-    "local_element": "one element of a local stage",
-    "client_element": "one element of a client stage",
-}
 
 
 def measure(seconds: float, progress: Optional[Callable[[str], None]] = None) -> dict[str, float]:
@@ -58,12 +53,20 @@ def measure(seconds: float, progress: Optional[Callable[[str], None]] = None) ->
     return found
 
 
-def fit(samples: Iterable[tuple[Row, float]]) -> Row:
-    """Non-negative costs x that minimise the sum of squares of (a x - b)/b over samples (a, b); see ``nonnegative``."""
-    rows = list(samples)
+def fit(samples: Iterable[tuple[Row, float]], prior: Optional[Row] = None) -> Row:
+    """Non-negative costs x that minimise the sum of squares of (a x - b)/b over samples (a, b), and, with ``PRIOR`` the weight of a sample, of
+    (x - p)/p: what the samples do not tell apart stays in the proportions of the ``prior`` costs p, scaled to the samples' size."""
+    rows = [(row, b) for row, b in samples if b > 0.0]
     names = sorted({name for row, _ in rows for name in row})
     matrix = np.array([[row.get(name, 0.0) / b for name in names] for row, b in rows])
-    return dict(zip(names, nonnegative(matrix, np.ones(len(rows))).tolist()))
+    right = np.ones(len(rows))
+    known = np.array([(prior or {}).get(name, 0.0) for name in names])
+    usual = matrix @ known
+    if usual.any():
+        known = known * float(usual @ right) / float(usual @ usual)
+        pulls = [PRIOR * unit / k for unit, k in zip(np.eye(len(names)), known) if k > 0.0]
+        matrix, right = np.vstack([matrix, *pulls]), np.concatenate([right, np.full(len(pulls), PRIOR)])
+    return dict(zip(names, nonnegative(matrix, right).tolist()))
 
 
 def nonnegative(matrix: Array, right: Array) -> Array:
@@ -94,15 +97,14 @@ def nonnegative(matrix: Array, right: Array) -> Array:
 
 def protocols(seconds: float, told: Callable[[str], None]) -> Row:
     """Costs of protocols on shares and of the OT extensions below them."""
-    samples, setup = [], math.inf
+    samples = []
     for extension, suffix in EXTENSIONS.items():
         told(f"protocols, {extension}")
         seen = json.loads(_native.measure_protocols(extension, seconds))
-        setup = min(setup, seen["setup"])
         for s in seen["samples"]:
             row = {"compared_bit": s["compared_bits"], "selected_value": s["selected"], "truncated_value": s["truncated"], "round": s["rounds"]}
-            samples.append((row | {f"ot_start_{suffix}": s["starts"], f"ot_{suffix}": s["ots"]}, s["seconds"]))
-    return fit(samples) | {"session": setup}
+            samples.append((row | cost.extended(suffix, s), s["seconds"]))
+    return fit(samples, cost.packaged())
 
 
 def network(shape: tuple[int, ...], outputs: int, kernel: Optional[int], extra: str = "") -> Any:
@@ -163,6 +165,8 @@ def counted(method: str, packing: dict[str, int]) -> Row:
         return ones(batch_seconds, packing)
     if method in COEFFICIENTS:
         return ones(coefficient_seconds, method, packing)
+    if method in SLOTS:
+        return ones(slot_seconds, packing)
     return ones(packed_seconds, packing)
 
 
@@ -176,25 +180,29 @@ def layers(method: str, seconds: float) -> Row:
     """Costs of a method's layers, and the client's part of them; of `cheetah` also what sessions and client stages cost."""
     images = BATCH if method == "batch" else 1
     total, own, late, setups, encoded = [], [], [], [], []
+    usual = cost.packaged()
     for shape, outputs, kernel in LAYERS[method]:
         model, x = plan(shape, outputs, kernel, method, images)
         document = model.plan.document
         index, stage = next((i, s) for i, s in enumerate(document["stages"]) if s["kind"] == "linear")
-        packing = cost.account(document, cost.unit_costs(), images).stages[index].packing
+        packing = cost.account(document, usual, images).stages[index].packing
         setup, first, least = clocked(model, x)
         limit = time.monotonic() + seconds / len(LAYERS[method])
         while time.monotonic() < limit:
             again = clocked(model, x)
             setup, first, least = min(setup, again[0]), np.minimum(first, again[1]), np.minimum(least, again[2])
         chain, client = least[index]
-        tiles = packing["tiles"]
         row = counted(method, packing)
-        total.append((row, server_seconds(chain, client, tiles) + client))
-        own.append(({f"{name}_client": n for name, n in row.items() if cost.has_client(name)}, client))
+        if method in SLOTS:
+            converted = cost.elements(document["tensors"][stage["in"]]) + cost.elements(document["tensors"][stage["out"]])
+            total.append((row, max(0.1 * chain, chain - converted * usual["selected_value"])))
+        else:
+            total.append((row, server_seconds(chain, client, packing["tiles"]) + client))
+            own.append(({f"{name}_client": n for name, n in row.items() if cost.has_client(name)}, client))
         late.append(first[index][0] - chain)
         setups.append((setup, packing))
         encoded.append(least[0][0] / (images * cost.elements(document["tensors"][document["stages"][0]["ops"][-1]["out"]])))
-    found = fit(total) | fit(own)
+    found = fit(total, usual) | (fit(own, usual) if own else {})
     if method == "cheetah":
         found |= {"session_keys": min(s for s, _ in setups), "first_layer": max(0.0, float(np.median(late))), "client_element": float(np.median(encoded))}
         found["local_element"] = local(seconds)
@@ -202,8 +210,10 @@ def layers(method: str, seconds: float) -> Row:
         few, many = (f([(s, p["weight_polys"]) for s, p in setups], key=lambda v: v[1]) for f in (min, max))
         found["rotation_free_weight"] = max(0.0, (many[0] - few[0]) / (many[1] - few[1]))
     else:
-        found[f"{method}_keys"] = min(s for s, _ in setups)
-        found[f"{method}_first_layer"] = max(0.0, float(np.median(late)))
+        found[f"{cost.KEYS[method]}_keys"] = min(s for s, _ in setups)
+        if method not in SLOTS:
+            # a first slot-packed layer starts the OT extension too, which is counted by itself
+            found[f"{cost.KEYS[method]}_first_layer"] = max(0.0, float(np.median(late)))
     return found
 
 

@@ -300,6 +300,10 @@ def calibrate_(
         return
     for row in rows():
         out.print(f"{row.name:16} {found[row.name] * 1e9:9.4f} ns  {row.about}", highlight=False)
+    listed = {"machine", *(row.name for row in rows())}
+    out.print("Two-party plans (docs/two-party.md has their terms):")
+    for name in sorted(set(found) - listed):
+        out.print(f"{name:28} {found[name] * 1e9:14.4f} ns", highlight=False)
     out.print(f"Wrote {path}; HUSHNET_UNIT_COSTS names another file.", highlight=False)
 
 

@@ -6,9 +6,10 @@
 use super::clock::{clocked_pair, ClockedChannel, PartyClock};
 use crate::client_aided::Input;
 use crate::error::Error;
+use crate::two_party::cost::Extensions;
 use crate::two_party::network::Network;
 use crate::two_party::{TwoPartyClient, TwoPartyModel, TwoPartyOptions};
-use hushnet_mpc::{self as mpc, CostModel, Extended, OtKind, Party, Range, Ring, Rounding, Session};
+use hushnet_mpc::{self as mpc, CostModel, OtKind, Party, Range, Ring, Rounding, Session};
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -33,6 +34,10 @@ const RING: u32 = 28;
 /// Values and protocols, in the order in which a session runs them.
 const SCRIPT: &[(usize, Protocol)] = &[
     (64, Protocol::Stock),
+    (16, Protocol::Relu { bits: 16 }),
+    (64, Protocol::Truncate),
+    (128, Protocol::Truncate),
+    (64, Protocol::Relu { bits: 20 }),
     (100_000, Protocol::Stock),
     (64, Protocol::Relu { bits: 20 }),
     (64, Protocol::Truncate),
@@ -57,10 +62,9 @@ pub struct Sample {
     pub truncated: u64,
     /// Messages on the longest chain.
     pub rounds: u64,
-    /// OT extensions started.
-    pub starts: u64,
-    /// Correlated OTs made.
-    pub ots: u64,
+    /// Work of the OT extensions.
+    #[serde(flatten)]
+    pub extensions: Extensions,
     /// Seconds on the longest chain of both parties' work.
     pub seconds: f64,
 }
@@ -77,7 +81,7 @@ impl Protocol {
     }
 
     fn cost(self, m: &mut CostModel, n: usize, ring: Ring) -> Result<Sample, mpc::MpcError> {
-        let (rounds, Extended { starts, ots }) = (m.cost().rounds, m.extended());
+        let (rounds, before) = (m.cost().rounds, Extensions::of(m));
         let (compared, selected, truncated) = match self {
             Self::Stock => {
                 m.ensure([n as u64; 2]);
@@ -96,14 +100,13 @@ impl Protocol {
                 (ring.bits() + shift, 0, 1)
             }
         };
-        let (values, now) = (n as u64, m.extended());
+        let values = n as u64;
         Ok(Sample {
             compared_bits: values * u64::from(compared),
             selected: values * selected,
             truncated: values * truncated,
             rounds: m.cost().rounds - rounds,
-            starts: now.starts - starts,
-            ots: now.ots - ots,
+            extensions: Extensions::of(m).since(&before),
             seconds: f64::INFINITY,
         })
     }
@@ -267,15 +270,19 @@ mod tests {
         for kind in [OtKind::SoftSpoken, OtKind::SILENT] {
             let (setup, samples) = protocols(kind, Duration::ZERO).unwrap();
             assert!(setup > 1e-5, "{setup}");
-            assert_eq!(samples.iter().map(|s| s.starts).sum::<u64>(), 2, "one extension a direction");
+            assert_eq!(
+                samples.iter().map(|s| s.extensions.starts).sum::<u64>(),
+                2,
+                "one extension a direction"
+            );
             for sample in &samples {
                 assert!(sample.seconds.is_finite() && sample.seconds > 0.0, "{sample:?}");
                 assert!(sample.rounds > 0, "{sample:?}");
             }
-            let ahead = samples[0].ots + samples[1].ots;
-            assert!(samples[0].starts == 2 && ahead >= 200_000, "made ahead");
-            let relu = samples[2];
-            assert_eq!((relu.compared_bits, relu.selected, relu.truncated, relu.ots), (64 * 20, 64, 0, 0));
+            assert!(samples[0].extensions.starts == 2 && samples[5].extensions.made > 150_000, "made ahead");
+            let relu = samples[6];
+            assert_eq!((relu.compared_bits, relu.selected, relu.truncated), (64 * 20, 64, 0));
+            assert!(relu.extensions.made == 0 && relu.extensions.drawn > 64 * 20, "{relu:?}");
         }
     }
 

@@ -87,6 +87,39 @@ impl std::ops::AddAssign for Traffic {
     }
 }
 
+/// Work of OT extensions in both directions: what their processor time follows from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extensions {
+    /// Directions whose extension was started.
+    pub starts: u64,
+    /// Steps of the running extensions.
+    pub steps: u64,
+    /// Correlated OTs that the steps made.
+    pub made: u64,
+    /// Correlated OTs that protocols drew: silent extensions expand them then.
+    pub drawn: u64,
+}
+
+impl Extensions {
+    /// All work of a model so far.
+    #[must_use]
+    pub fn of(model: &CostModel) -> Self {
+        let e = model.extended();
+        Self { starts: e.starts, steps: e.steps, made: e.ots, drawn: model.drawn().iter().sum() }
+    }
+
+    /// What has been added to an earlier state.
+    #[must_use]
+    pub fn since(&self, o: &Self) -> Self {
+        Self {
+            starts: self.starts - o.starts,
+            steps: self.steps - o.steps,
+            made: self.made - o.made,
+            drawn: self.drawn - o.drawn,
+        }
+    }
+}
+
 /// Predicted traffic of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prediction {
@@ -96,8 +129,8 @@ pub struct Prediction {
     pub stages: Vec<Traffic>,
     /// The first group in all, its announcement included.
     pub total: Traffic,
-    /// OT extensions started in every stage, and correlated OTs made, both directions together.
-    pub extended: Vec<[u64; 2]>,
+    /// Work of the OT extensions in every stage, both directions together.
+    pub extensions: Vec<Extensions>,
     /// Bytes of ciphertexts in it.
     pub he_bytes: u64,
     /// Bytes of everything else in it.
@@ -110,13 +143,12 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     let mut account = Account::new(plan.ring_degree(), kind);
     let setup = account.setup(layers, 0);
     let begin = account.begin(images);
-    let mut extended = Vec::with_capacity(plan.stages().len());
+    let mut extensions = Vec::with_capacity(plan.stages().len());
     let stages: Vec<Traffic> = (0..plan.stages().len())
         .map(|i| {
-            let before = account.model.extended();
+            let before = Extensions::of(&account.model);
             let traffic = account.stage(plan, layers, i, images);
-            let after = account.model.extended();
-            extended.push([after.starts - before.starts, after.ots - before.ots]);
+            extensions.push(Extensions::of(&account.model).since(&before));
             traffic
         })
         .collect();
@@ -124,7 +156,7 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     stages.iter().for_each(|s| total += *s);
     let he = |(s, t): (&Stage, &Traffic)| if matches!(s.kind, Kind::Linear(_)) { t.bytes() } else { 0 };
     let he_bytes = plan.stages().iter().zip(&stages).map(he).sum();
-    Prediction { setup, stages, total, extended, he_bytes, ot_bytes: total.bytes() - he_bytes }
+    Prediction { setup, stages, total, extensions, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
 /// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others. For

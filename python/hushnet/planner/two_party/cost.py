@@ -31,6 +31,8 @@ VALUE_BYTES = 150
 EXTENSION_BYTES = 24 << 20
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
 WEIGHT_BYTES = 2 << 30
+# methods with keys of their own, as in unit costs
+KEYS = {"batch": "batch", "convfhe": "convfhe", "gala": "slot", "gazelle": "slot"}
 # names of the OT extensions in unit costs; others are taken as the nearest of these
 EXTENSIONS = {"iknp": "softspoken", "softspoken": "softspoken", "silent-tiny": "silent_small", "silent-small": "silent_small"}
 
@@ -54,6 +56,11 @@ class StageCost:
     packing: dict[str, int]
 
 
+def packaged() -> dict[str, Any]:
+    """The package's unit costs: measured on one machine, and what they are in proportion to each other on most."""
+    return dict(json.loads(resources.files(__package__).joinpath("network_costs.json").read_text()))
+
+
 def unit_costs(path: str | None = None) -> dict[str, Any]:
     """Seconds of one core for one unit of work, and networks by name: the package's figures, replaced by those of ``path``, of the
     file that ``HUSHNET_UNIT_COSTS`` names, or of the user's (``hushnet calibrate``); figures of other engines are passed over.
@@ -61,7 +68,7 @@ def unit_costs(path: str | None = None) -> dict[str, Any]:
     Raises:
         PlanError: the file cannot be read, or holds what is no unit cost.
     """
-    default = json.loads(resources.files(__package__).joinpath("network_costs.json").read_text())
+    default = packaged()
     chosen = path or os.environ.get(ENVIRONMENT) or (str(user_file()) if user_file().exists() else None)
     if chosen is None:
         return default
@@ -138,7 +145,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
     slotted = [document["tensors"][s["out"]]["bound"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
     first = _first_layer(document, unit)
     suffix = EXTENSIONS.get(told["extension"], "silent_medium")
-    for stage, phase, (starts, ots) in zip(document["stages"], told["stages"], told["extended"]):
+    for stage, phase, extensions in zip(document["stages"], told["stages"], told["extensions"]):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
         if linear and stage["method"] == "batch":
@@ -151,7 +158,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
         elif linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
         compute = _compute(document, stage, packing, unit, images) + passage(traffic, unit)
-        compute += starts * unit[f"ot_start_{suffix}"] + ots * unit[f"ot_{suffix}"]
+        compute += sum(unit[name] * count for name, count in extended(suffix, extensions).items())
         if linear:
             compute, first = compute + first, 0.0
         stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
@@ -166,18 +173,25 @@ def passage(traffic: Traffic, unit: dict[str, Any]) -> float:
     return traffic.rounds * (unit["message"] + unit["round"]) + (traffic.up + traffic.down) * unit["byte"]
 
 
-def _methods(document: Document) -> set[str]:
-    return {s["method"] for s in document["stages"] if s["kind"] == "linear"}
+def extended(suffix: str, work: dict[str, int]) -> dict[str, int]:
+    """How often each unit cost of an OT extension counts: starts, steps, and OTs when they are made, or drawn (silent)."""
+    ots = work["drawn" if suffix.startswith("silent") else "made"]
+    return {f"ot_start_{suffix}": work["starts"], f"ot_step_{suffix}": work["steps"], f"ot_{suffix}": ots}
+
+
+def _keys(document: Document) -> set[str]:
+    """Methods, as unit costs name them, for which a session has keys of their own."""
+    return {KEYS[s["method"]] for s in document["stages"] if s["kind"] == "linear" and s["method"] in KEYS}
 
 
 def _first_layer(document: Document, unit: dict[str, Any]) -> float:
     """The server's reading of keys, for which a session's first linear layer waits."""
-    return unit["first_layer"] + sum(max(0.0, unit[f"{m}_first_layer"] - unit["first_layer"]) for m in _methods(document) & {"batch", "convfhe"})
+    return unit["first_layer"] + sum(max(0.0, unit.get(f"{k}_first_layer", 0.0) - unit["first_layer"]) for k in _keys(document))
 
 
 def _setup(document: Document, stages: list[StageCost], unit: dict[str, Any]) -> float:
     """Seconds of computing of a session's set-up: base OTs, keys, and the set-ups of rotation-free layers."""
-    seconds = unit["session_keys"] + sum(max(0.0, unit[f"{m}_keys"] - unit["session_keys"]) for m in _methods(document) & {"batch", "convfhe"})
+    seconds = unit["session_keys"] + sum(max(0.0, unit[f"{k}_keys"] - unit["session_keys"]) for k in _keys(document))
     free = (c.packing["weight_polys"] for s, c in zip(document["stages"], stages) if s.get("method") == "rotation-free")
     return seconds + unit["rotation_free_weight"] * sum(free)
 

@@ -48,7 +48,7 @@ fn wrong_plans_are_typed_errors() {
         "do not fit",
     );
     refused("another geometry", |n| stage(n, "linear")["geometry"]["stride"] = json!([2, 1]), "output");
-    refused("another method", |n| stage(n, "linear")["method"] = "gala".into(), "method 'gala'");
+    refused("another method", |n| stage(n, "linear")["method"] = "other".into(), "method 'other'");
     refused("an unknown field", |n| stage(n, "relu")["slope"] = 1.into(), "unknown field");
     refused("an unknown stage", |n| stage(n, "relu")["kind"] = "sign".into(), "unknown variant");
     refused("a large shift", |n| stage(n, "truncate")["bits"] = 40.into(), "40 bits cannot be dropped");
