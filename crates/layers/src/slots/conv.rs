@@ -467,7 +467,8 @@ impl ConvLayout {
             switched = switched.max(perms);
         }
         let hoists = self.tap_turns().iter().any(|t| !t.is_identity());
-        let turns_inputs = hoists || (self.method == Method::GazelleInput && self.per_cipher > 1) || self.baby > 1;
+        let turns_inputs =
+            hoists || (self.method == Method::GazelleInput && self.per_cipher > 1) || self.baby > 1;
         let input = if turns_inputs { fresh.permuted(spec) } else { fresh };
         let noise = input.times(n, norm2 * most as f64);
         if matches!(self.method, Method::Siso | Method::GazelleInput) || switched <= 1 {

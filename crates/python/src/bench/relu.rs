@@ -12,9 +12,14 @@ use pyo3::prelude::*;
 /// What is computed.
 #[derive(Clone, Copy)]
 enum Job {
-    Relu { values: usize, drop: u32 },
+    Relu {
+        values: usize,
+        drop: u32,
+    },
     /// Party 0 garbles.
-    Garbled { values: usize },
+    Garbled {
+        values: usize,
+    },
     Pool(PoolShape),
 }
 

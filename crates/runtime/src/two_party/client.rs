@@ -112,7 +112,20 @@ impl TwoPartyClient {
         let mut setup = Phase::default();
         gauge.stop(session.stats(), account.setup(&layers), &mut setup);
         let session = Some(session);
-        Ok(Self { session, waited, plan, options, layers, key, batch, coefficients, slots, account, kind, setup })
+        Ok(Self {
+            session,
+            waited,
+            plan,
+            options,
+            layers,
+            key,
+            batch,
+            coefficients,
+            slots,
+            account,
+            kind,
+            setup,
+        })
     }
 
     /// The server's plan.
@@ -181,7 +194,11 @@ impl TwoPartyClient {
     ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
         let tiles = |i: usize| {
             self.layers.linear[i].as_ref().map_or_else(
-                || self.layers.batch.tiles(i) + self.layers.coefficients.tiles(i) + self.layers.slots.tiles(i),
+                || {
+                    self.layers.batch.tiles(i)
+                        + self.layers.coefficients.tiles(i)
+                        + self.layers.slots.tiles(i)
+                },
                 CheetahClient::tiles,
             )
         };

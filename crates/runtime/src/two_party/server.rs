@@ -146,13 +146,19 @@ impl TwoPartyModel {
         let others: usize =
             self.coefficients.iter().flatten().map(coefficients::Prepared::weight_bytes).sum();
         let slots: usize = self.slots.iter().flatten().map(SlotLinear::weight_bytes).sum();
-        packed + others + slots + self.batch.iter().flatten().map(BatchShareLinear::weight_bytes).sum::<usize>()
+        packed
+            + others
+            + slots
+            + self.batch.iter().flatten().map(BatchShareLinear::weight_bytes).sum::<usize>()
     }
 
     /// Tiles of every linear stage, with the bytes of a request.
     pub(super) fn requests(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let packed = self.layers.linear.iter().flatten().map(|l| (l.tiles(), l.request_len()));
-        packed.chain(self.layers.batch.requests()).chain(self.layers.coefficients.requests()).chain(self.layers.slots.requests())
+        packed
+            .chain(self.layers.batch.requests())
+            .chain(self.layers.coefficients.requests())
+            .chain(self.layers.slots.requests())
     }
 
     /// Bytes that one session may hold beside the weights: shares and protocols of the largest group, and what waits to be read.
@@ -161,7 +167,10 @@ impl TwoPartyModel {
         let group = self.largest_group() as u64;
         let shares = (self.plan.peak_elements() as u64).saturating_mul(BYTES_PER_ELEMENT as u64);
         let windows = self.layers.batch.window_bytes() as u64;
-        shares.saturating_mul(group).saturating_add(self.queue_bytes()).saturating_add(windows + self.layers.slots.working_bytes() as u64)
+        shares
+            .saturating_mul(group)
+            .saturating_add(self.queue_bytes())
+            .saturating_add(windows + self.layers.slots.working_bytes() as u64)
     }
 
     /// Bytes that an honest client may have on their way at once (all requests of a stage, or one message of a protocol): a
@@ -207,7 +216,11 @@ impl TwoPartyModel {
         let kind = handshake::recv_hello(&mut channel, &self.digest)?;
         let tiles = |i: usize| {
             self.linear[i].as_ref().map_or_else(
-                || self.layers.batch.tiles(i) + self.layers.coefficients.tiles(i) + self.layers.slots.tiles(i),
+                || {
+                    self.layers.batch.tiles(i)
+                        + self.layers.coefficients.tiles(i)
+                        + self.layers.slots.tiles(i)
+                },
                 |l| l.packing().tiles(),
             )
         };

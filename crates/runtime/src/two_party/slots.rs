@@ -130,8 +130,7 @@ impl Layers {
             return Ok(Self { odd: None, ring, groups: Vec::new(), stages: none });
         };
         let refused = |name: &str, detail: String| PlanError::Linear { stage: name.into(), detail };
-        let odd =
-            prime_for(largest).ok_or_else(|| refused("all", "no prime holds their results".into()))?;
+        let odd = prime_for(largest).ok_or_else(|| refused("all", "no prime holds their results".into()))?;
         let (mut groups, mut stages): (Vec<Group>, Vec<Option<Places>>) = (Vec::new(), Vec::new());
         for stage in plan.stages() {
             let Kind::Linear(l) = &stage.kind else {
@@ -159,10 +158,7 @@ impl Layers {
     }
 
     fn stage(&self, index: usize) -> Result<(&Places, OddModulus), Error> {
-        self.stages[index]
-            .as_ref()
-            .zip(self.odd)
-            .ok_or_else(|| internal("a slot-packed stage has no places"))
+        self.stages[index].as_ref().zip(self.odd).ok_or_else(|| internal("a slot-packed stage has no places"))
     }
 
     /// Tiles of a stage; 0 for stages of other methods.
@@ -188,7 +184,8 @@ impl Layers {
         let keys = |g: &Group| 2 * (g.params.request_len() + g.params.galois_keys_len(g.turns.len()));
         let ciphers = |s: &Places| {
             let layout = s.client.layout();
-            let held = layout.inputs() + layout.outputs() + layout.counts().hst_perm as usize / layout.tiles();
+            let held =
+                layout.inputs() + layout.outputs() + layout.counts().hst_perm as usize / layout.tiles();
             2 * self.groups[s.group].params.weight_bytes() * held
         };
         self.groups.iter().map(keys).sum::<usize>()
@@ -235,8 +232,7 @@ impl Layers {
             let turns: Vec<Turn> = group.turns.iter().copied().collect();
             let make = |prg: &mut Prg| -> Result<(SecretKey, [Vec<u8>; 2]), BfvError> {
                 let key = SecretKey::generate(&group.params, prg)?;
-                let messages =
-                    [key.public_key(prg)?.to_bytes()?, key.galois_keys(&turns, prg)?.to_bytes()?];
+                let messages = [key.public_key(prg)?.to_bytes()?, key.galois_keys(&turns, prg)?.to_bytes()?];
                 Ok((key, messages))
             };
             let (key, messages) = compute.run(|| make(prg)).map_err(key_error)?;
@@ -268,7 +264,13 @@ impl Layers {
         Ok(ServerState(evaluators))
     }
 
-    fn to_odd(&self, session: &mut Session, stage: &Places, p: OddModulus, x: &[u64]) -> Result<Vec<u64>, Error> {
+    fn to_odd(
+        &self,
+        session: &mut Session,
+        stage: &Places,
+        p: OddModulus,
+        x: &[u64],
+    ) -> Result<Vec<u64>, Error> {
         Ok(if stage.small {
             mpc::to_odd_small(session, x, self.ring, p)?
         } else {
