@@ -21,6 +21,8 @@ SAMPLES = 16
 WEIGHT_BITS = 11
 # runs of one network, an image of its own each: at most so many, and none begins after so many seconds of them
 RUNS, SECONDS = 7, 20.0
+# of runs that draw units for the stated error
+DRAW_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -105,28 +107,46 @@ def _measured(seen: Measured) -> dict[str, Any]:
 
 
 def _predicted(model: hushnet.Model, batch: int) -> dict[str, Any]:
-    names = ("seconds", "bytes_up", "bytes_down", "rounds", "client_peak_memory_bytes", "server_peak_memory_bytes")
+    names = ("seconds", "setup_seconds", "bytes_up", "bytes_down", "rounds", "client_peak_memory_bytes", "server_peak_memory_bytes")
     return {f"predicted_{k}": model.plan.predicted[k] for k in names} if batch == 1 else {}
 
 
-def _checked(model: hushnet.Model, onnx_model: Any, x: np.ndarray, got: np.ndarray) -> dict[str, Any]:
-    """The opened result against the planned fixed-point run and, where it is installed, ONNX Runtime."""
-    planned = next(iter(reference.run(model.plan, {model.input_names[0]: x}).values()))
-    error, reach = float(np.abs(got - planned).max()), _reach(model)
-    if error > reach:
-        raise hushnet.HushnetError(f"{model.plan.name}: the result is {error:.3g} from the planned run, at most {reach:.3g} is possible")
+def checked(model: hushnet.Model, x: np.ndarray, got: np.ndarray) -> dict[str, Any]:
+    """A result against the planned fixed-point run: elements within the error that the planned units come to, and equal labels wherever
+    the two largest planned values are further apart than that.
+
+    Raises:
+        HushnetError: they are not.
+    """
+    stated = reference.stated(model.plan, {model.input_names[0]: x}, seconds=DRAW_SECONDS)
     label = lambda y: y.reshape(len(x), -1).argmax(1)  # noqa: E731
-    row = {
+    equal, clear = label(got) == label(stated.planned), ~stated.ties()
+    error = float(np.abs(got - stated.planned).max())
+    if stated.beyond(got) > 1.0 or error > _reach(model):
+        raise hushnet.HushnetError(f"{model.plan.name}: the result is {error:.3g} from the planned run, {stated.beyond(got):.2f} times the stated error")
+    if not equal[clear].all():
+        raise hushnet.HushnetError(f"{model.plan.name}: the label of image {np.flatnonzero(clear & ~equal)[0]} is not the planned one, which is no near tie")
+    return {
         "images_checked": len(x),
         "max_error": error,
-        "error_bound": reach,
+        "max_error_units": error / stated.scale,
+        "stated_error_units": float(stated.error.max()) / stated.scale,
+        "within_stated": True,
+        "error_bound": _reach(model),
         "predicted_error": model.plan.predicted["max_error"],
-        "agreement": float((label(got) == label(planned)).mean()),
+        "agreement": float(equal.mean()),
+        "near_ties": int((~clear).sum()),
     }
+
+
+def _checked(model: hushnet.Model, onnx_model: Any, x: np.ndarray, got: np.ndarray) -> dict[str, Any]:
+    """:func:`checked` and, where it is installed, ONNX Runtime."""
+    row = checked(model, x, got)
     try:
         import onnxruntime
     except ImportError:
         return row
+    label = lambda y: y.reshape(len(x), -1).argmax(1)  # noqa: E731
     session = onnxruntime.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"])
     exact = session.run(None, {session.get_inputs()[0].name: x})[0]
     return row | {"error_to_onnx": float(np.abs(got - exact).max()), "agreement_with_onnx": float((label(got) == label(exact)).mean())}

@@ -221,6 +221,7 @@ def infer(
     output: Optional[Path] = typer.Option(None, "-o", "--output"),
     ca: Optional[Path] = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
     insecure_tls: bool = typer.Option(False, help="Do not check the server's certificate."),
+    setups: Optional[Path] = typer.Option(None, help="Two-party: folder to keep set-ups in for the next session."),
     threads: Optional[int] = Threads,
     trace: Optional[Path] = Trace,
     as_json: bool = Json,
@@ -228,7 +229,8 @@ def infer(
     """Encrypt inputs, compute with a server, decrypt the outputs."""
     x = read_arrays(images)
     count = len(next(iter(x.values())) if isinstance(x, dict) else x)
-    with hushnet.connect(url, ca=str(ca) if ca else None, insecure_tls=insecure_tls, threads=threads, images=count or None) as connection:
+    options = {"ca": str(ca) if ca else None, "insecure_tls": insecure_tls, "threads": threads, "images": count or None, "setups": setups}
+    with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
     _finish(result, output, trace, as_json)

@@ -22,6 +22,7 @@ pub mod server;
 mod shares;
 mod slots;
 pub mod spec;
+mod stored;
 mod trace;
 
 pub use batch::largest_batch;

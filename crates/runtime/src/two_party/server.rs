@@ -84,7 +84,7 @@ impl TwoPartyModel {
             return Err(structure("this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote"));
         }
         let layers = compute.run(|| Layers::new(plan))?;
-        let keep = kept(&layers, weight_bytes);
+        let (keep, room) = kept(&layers, weight_bytes);
         let prepare = |(index, stage): (usize, &Stage)| -> Result<Option<CheetahLinear>, Error> {
             let Kind::Linear(l) = &stage.kind else { return Ok(None) };
             if l.method != Method::Cheetah {
@@ -112,8 +112,8 @@ impl TwoPartyModel {
             .run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
         let public = plan.public_part()?;
         let batch = compute.run(|| layers.batch.prepare(plan))?;
-        let coefficients = compute.run(|| layers.coefficients.prepare(plan, weight_bytes))?;
-        let slots = compute.run(|| layers.slots.prepare(plan, weight_bytes))?;
+        let coefficients = compute.run(|| layers.coefficients.prepare(plan, &keep))?;
+        let slots = compute.run(|| layers.slots.prepare(plan, room))?;
         Ok(Self {
             plan: plan.clone(),
             layers,
@@ -235,7 +235,7 @@ impl TwoPartyModel {
             self.layers.coefficients.serve(session.channel(), &self.compute, &self.coefficients)?;
         let keys = Keys { packed: server, batch, coefficients, slots };
         let mut account = Account::new(self.plan.ring_degree(), kind);
-        gauge.stop(session.stats(), account.setup(&self.layers), &mut trace.setup);
+        gauge.stop(session.stats(), account.setup(&self.layers, keys.coefficients.held), &mut trace.setup);
         loop {
             let seeds = {
                 let gauge = Gauge::start(Party::Zero, &waited, session.stats());
@@ -385,13 +385,18 @@ pub(super) fn largest_group(peak_elements: usize) -> usize {
     (SESSION_BYTES / bytes).clamp(1, super::client::MAX_GROUP)
 }
 
-/// Which stages keep their weights in evaluation form: those that use them for most tiles, while they fit.
-fn kept(layers: &Layers, mut room: usize) -> Vec<bool> {
+/// Which stages keep their weights in evaluation form: those that use them for most tiles, while they fit `room` bytes together; and the
+/// bytes that are left for slot-packed stages.
+fn kept(layers: &Layers, mut room: usize) -> (Vec<bool>, usize) {
     let mut order: Vec<(usize, usize, usize)> = layers
         .linear
         .iter()
         .enumerate()
-        .filter_map(|(i, l)| l.as_ref().map(|l| (l.tiles(), i, l.packing().prepared_bytes())))
+        .filter_map(|(i, l)| {
+            let packed = l.as_ref().map(|l| (l.tiles(), l.packing().prepared_bytes()));
+            let (tiles, bytes) = packed.or_else(|| layers.coefficients.prepared_bytes(i))?;
+            Some((tiles, i, bytes))
+        })
         .collect();
     order.sort_by_key(|(tiles, index, _)| (std::cmp::Reverse(*tiles), *index));
     let mut keep = vec![false; layers.linear.len()];
@@ -401,7 +406,7 @@ fn kept(layers: &Layers, mut room: usize) -> Vec<bool> {
             keep[index] = true;
         }
     }
-    keep
+    (keep, room)
 }
 
 fn add(to: &mut Phase, from: &Phase) {
