@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hushnet import _native
-from hushnet.bench import gala
+from hushnet.bench import gala, gala_choice
 
 EXPLAINED = {
     ("V", "2x1024", "extended"),
@@ -38,6 +38,8 @@ def test_measured_layers_are_exact_and_cost_what_is_predicted(method: str, geome
     assert row["counted"] == row["formula"] == cost["counts"]
     assert (row["bytes_up"], row["bytes_down"], row["keys"]) == (cost["bytes_up"], cost["bytes_down"], cost["keys"])
     assert row["weight_bytes"] == cost["weight_bytes"]
+    # keys as they were sent
+    assert row["key_bytes"] == cost["key_bytes"]
 
 
 def test_gala_needs_fewer_permutations_and_less_noise() -> None:
@@ -46,6 +48,30 @@ def test_gala_needs_fewer_permutations_and_less_noise() -> None:
     assert rows["gala"]["parameters"] == rows["gazelle"]["parameters"]
     assert rows["gala"]["counted"]["perm"] < rows["gazelle"]["counted"]["perm"]
     assert rows["gala"]["noise"]["norm_bits"] < rows["gazelle"]["noise"]["norm_bits"]
+
+
+def test_baby_steps_need_fewer_permutations_of_sums() -> None:
+    layer = gala.conv(128, 16, 128, 3)
+    counts = {m: json.loads(_native.slot_layer_counts(layer, m, 8192)) for m in ("gala", "gala-steps")}
+    for found in counts.values():
+        assert found["formula"] == found["counted"]
+    few, many = counts["gala-steps"]["counted"], counts["gala"]["counted"]
+    assert (few["sc_mult"], few["add"]) == (many["sc_mult"], many["add"])
+    # c_n = 32, b = 4: 4 * 7 sums permuted instead of 4 * 31, 4 * 35 hoisted permutations instead of 4 * 8
+    assert (few["perm"], few["hst_perm"]) == (28, 140) and (many["perm"], many["hst_perm"]) == (124, 32)
+    row = json.loads(_native.slot_layer_measure(gala.conv(6, 8, 5, 3), "gala-steps", repeats=1, noise=True))
+    assert row["correct"] and row["noise"]["within"] and row["counted"] == row["formula"]
+
+
+def test_the_planners_choice_stands_beside_every_measured_method() -> None:
+    layer = gala.dense(64, 10)
+    row = gala_choice.choice(layer, {"cheetah": 1.0, "gala": 2.0, "gazelle": 3.0, "rotation-free": 0.98, "convfhe": 4.0})
+    assert row["best_method"] == "rotation-free"
+    taken = row["method"].removeprefix("planner: ")
+    assert row["within_5_percent"] == (row["seconds"] <= 1.05 * 0.98) == (taken in ("cheetah", "rotation-free"))
+    # conversions count for slot-packed methods
+    assert row["total_seconds"]["gala"] > 2.0 and row["total_seconds"]["cheetah"] == 1.0
+    assert set(gala_choice.coefficients(layer, 1)) <= {"rotation-free", "convfhe"}
 
 
 def test_cheetah_beside() -> None:

@@ -3,11 +3,16 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushnet.graph import Dense, Linear
+from hushnet.planner.two_party import methods as two_party_methods
+from hushnet.planner.two_party.methods import PRIME, RING, Chooser
 from hushnet.planner.two_party.paths import Node, NoPath, Way, shortest
+from hushnet.planner.two_party.steps import Step
 
 
 def chain(*ways):
@@ -47,6 +52,45 @@ def test_steps_that_cannot_run_are_named():
         shortest(chain([]), {"t0": "ring"}, flat(1.0))
     with pytest.raises(NoPath, match="'s1'"):
         shortest(chain([Way("a", "ring", "ring", 1.0)], [Way("b", "prime", "prime", 1.0)]), {"t0": "ring"}, flat(math.inf))
+
+
+class Fixed(Chooser):
+    """A chooser with invented ways: name of a layer -> ways and the bytes that each keeps."""
+
+    def __init__(self, table, room, monkeypatch):
+        steps = [Step("linear", name, [f"t{i}"], f"t{i + 1}", (4,), layer=Linear(name, "", "", Dense(4, 4), np.zeros((4, 4)), np.zeros(4))) for i, name in enumerate(table)]
+        monkeypatch.setattr(two_party_methods, "MOST_KEPT", room)
+        super().__init__(1, steps, {"t0": (4,)}, {"networks": {}, "selected_value": 0.0, "message": 0.0}, "loopback", 1 << 40)
+        self.table = table
+
+    def ways(self, layer, ring_degree, kept):
+        kept.update({(layer.name, w.name): size for w, size in self.table[layer.name]})
+        return [w for w, _ in self.table[layer.name]]
+
+
+def test_layers_that_do_not_fit_together_give_up_what_saves_least_a_byte(monkeypatch):
+    small, large = Way("cheetah", RING, RING, 5.0), Way("rotation-free", RING, RING, 1.0)
+    dear = Way("rotation-free", RING, RING, 4.0)
+    table = {"a": [(small, 0), (large, 60)], "b": [(small, 0), (dear, 60)]}
+    methods = {n: p.way.name for n, p in Fixed(table, 120, monkeypatch).picks(2048).items() if n in table}
+    assert methods == {"a": "rotation-free", "b": "rotation-free"}
+    methods = {n: p.way.name for n, p in Fixed(table, 100, monkeypatch).picks(2048).items() if n in table}
+    assert methods == {"a": "rotation-free", "b": "cheetah"}
+    # A layer with one way keeps it, whatever the room is.
+    alone = Fixed({"a": [(large, 60)], "b": [(small, 0), (dear, 60)]}, 10, monkeypatch)
+    assert {n: p.way.name for n, p in alone.picks(2048).items() if n in ("a", "b")} == {"a": "rotation-free", "b": "cheetah"}
+
+
+def test_conversions_of_neighbours_that_a_truncation_parts_are_paid(monkeypatch):
+    ring, prime = Way("cheetah", RING, RING, 10.0), Way("gala", PRIME, PRIME, 9.5)
+    chooser = Fixed({"a": [(ring, 0), (prime, 0)], "b": [(ring, 0), (prime, 0)]}, 100, monkeypatch)
+    chooser.unit = {"networks": {}, "selected_value": 0.05, "message": 0.0}
+    # four values each way: 0.2 twice a layer, less than gala saves; then more
+    assert {chooser.picks(2048)[n].way.name for n in "ab"} == {"gala"}
+    chooser.picked, chooser.unit["selected_value"] = {}, 0.1
+    assert {chooser.picks(2048)[n].way.name for n in "ab"} == {"cheetah"}
+    assert chooser.told("a", 2048)["runner_up"] == "gala"
+    assert chooser.told("a", 2048)["gap_seconds"] == pytest.approx(0.3)
 
 
 ENCODINGS = ("ring", "prime")

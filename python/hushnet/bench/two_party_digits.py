@@ -1,4 +1,7 @@
-"""Trained networks on held-out handwritten digits with both sides private: accuracy beside that in the clear."""
+"""Trained networks on held-out handwritten digits with both sides private: accuracy in floats, of the planned fixed-point run, and encrypted.
+
+GALA's Table XIII loses at most 0.5 % by fixed point: ``loss_percent`` is what the encrypted run loses against floats.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from hushnet.reference import two_party as reference
 
 NETWORKS = ("cryptonets-relu", "mnist-cnn-relu")
 SAMPLES = 256
+MOST_LOSS = 0.005
 
 
 def rows(*, quick: bool, threads: int, progress: Any, batch: int | None = None) -> list[dict[str, Any]]:
@@ -41,8 +45,11 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int | None = None) 
                 "seconds": trace["seconds"],
                 "images_per_second": len(x) / trace["seconds"],
                 "kilobytes_per_image": (trace["bytes_up"] + trace["bytes_down"]) / len(x) / 1e3,
-                "accuracy": float((private == labels).mean()),
-                "accuracy_in_the_clear": float((plain == labels).mean()),
+                "accuracy": (accuracy := float((private == labels).mean())),
+                "accuracy_planned": float((planned == labels).mean()),
+                "accuracy_in_the_clear": (clear := float((plain == labels).mean())),
+                "loss_percent": 100 * (clear - accuracy),
+                "within_half_percent": clear - accuracy <= MOST_LOSS,
                 "same_label_as_in_the_clear": float((private == plain).mean()),
                 "same_label_as_planned": float((private == planned).mean()),
                 **checked(model, x, outputs),
@@ -54,6 +61,6 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int | None = None) 
 BENCHMARK = Benchmark(
     name="two-party-digits",
     about="trained networks on held-out digits with both sides private: accuracy beside that in the clear",
-    source="scikit-learn's digits",
+    source="scikit-learn's digits; GALA, Table XIII: at most 0.5 % lost by fixed point",
     run=rows,
 )

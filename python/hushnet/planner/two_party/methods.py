@@ -97,9 +97,11 @@ class Chooser:
                 picks = self.path(ways)
                 held = {name: kept.get((name, picks[name].way.name), 0) for name in ways}
                 over = sum(held.values()) - room
-                if over <= 0:
+                # a layer that has one way only keeps it: the run time transforms weights that do not fit as it needs them
+                spare = [n for n in held if held[n] and any(w.name != picks[n].way.name for w in ways[n])]
+                if over <= 0 or not spare:
                     break
-                for name in sorted((n for n in held if held[n]), key=lambda n: picks[n].gap / held[n]):
+                for name in sorted(spare, key=lambda n: picks[n].gap / held[n]):
                     ways[name] = [w for w in ways[name] if w.name != picks[name].way.name]
                     over -= held[name]
                     if over <= 0:
