@@ -16,8 +16,8 @@ pub trait Machine {
     fn level(&self, c: &Self::C) -> usize;
     /// Whether it has three parts.
     fn is_product(&self, c: &Self::C) -> bool;
-    /// States the bound of the message.
-    fn bounded(&mut self, c: Self::C, bound: f64) -> Result<Self::C, PackedError>;
+    /// States the bound of the message, and its usual magnitude.
+    fn bounded(&mut self, c: Self::C, bound: f64, usual: f64) -> Result<Self::C, PackedError>;
     /// A copy at a lower level.
     fn drop_to(&mut self, c: &Self::C, level: usize) -> Result<Self::C, PackedError>;
     /// `c + v` in every slot.
@@ -38,7 +38,7 @@ pub trait Machine {
     fn linear(&mut self, at: usize, op: &LinearOp, inputs: Vec<Self::C>)
         -> Result<Vec<Self::C>, PackedError>;
     /// Called after every operation, with its number.
-    fn done(&mut self, at: usize, outputs: &[Self::C]);
+    fn done(&mut self, at: usize, outputs: &[Self::C]) -> Result<(), PackedError>;
 }
 
 /// The depth of a polynomial as [`polynomial`] evaluates it.
@@ -256,9 +256,11 @@ pub fn run<M: Machine>(m: &mut M, program: &Program, uploads: Vec<M::C>) -> Resu
                 sides[0].iter().zip(&sides[1]).map(|(a, b)| m.add(a, b)).collect::<Result<_, _>>()?
             }
         };
-        let outputs =
-            outputs.into_iter().map(|c| m.bounded(c, out.bound)).collect::<Result<Vec<_>, PackedError>>()?;
-        m.done(at, &outputs);
+        let outputs = outputs
+            .into_iter()
+            .map(|c| m.bounded(c, out.bound, out.usual))
+            .collect::<Result<Vec<_>, PackedError>>()?;
+        m.done(at, &outputs)?;
         values[op.output()] = outputs;
     }
     Ok(std::mem::take(&mut values[program.output]))

@@ -21,6 +21,9 @@ pub struct TensorSpec {
     pub shape: Vec<usize>,
     /// Bound of |value|: of the input checked, of others trusted (from calibration or interval arithmetic).
     pub bound: f64,
+    /// Largest root mean square of an element over usual inputs, for the expected error; the bound where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual: Option<f64>,
 }
 
 /// A step, inputs before outputs.
@@ -97,6 +100,8 @@ pub struct Linear {
     pub weights: Arc<Vec<f64>>,
     /// One an output channel or row; empty without.
     pub bias: Arc<Vec<f64>>,
+    /// Whether weights of zero count as terms, so that what a client sees does not tell which they are.
+    pub every: bool,
 }
 
 /// A checked step; tensors by position in [`Network::tensors`].
@@ -161,6 +166,8 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// Bound of |value|.
     pub bound: f64,
+    /// Largest root mean square of an element.
+    pub usual: f64,
 }
 
 impl Tensor {
@@ -349,7 +356,7 @@ impl Checker<'_> {
                     Some(b) => self.array(name, b, geometry.biases())?,
                     None => Arc::new(Vec::new()),
                 };
-                let map = Linear { geometry: *geometry, weights, bias };
+                let map = Linear { geometry: *geometry, weights, bias, every: false };
                 let output = self.write(name, *output)?;
                 let sizes = (self.tensors[input].len(), self.tensors[output].len());
                 if sizes != map.sizes() {
@@ -411,13 +418,17 @@ impl PackedSpec {
         let mut positions = BTreeMap::new();
         let mut tensors = Vec::new();
         for t in &self.tensors {
-            let tensor = Tensor { name: t.name.clone(), shape: t.shape.clone(), bound: t.bound };
+            let usual = t.usual.unwrap_or(t.bound).min(t.bound);
+            let tensor = Tensor { name: t.name.clone(), shape: t.shape.clone(), bound: t.bound, usual };
             let size = t.shape.iter().try_fold(1usize, |p, s| p.checked_mul(*s)).unwrap_or(usize::MAX);
             if size == 0 || size > 1 << 28 {
                 return fail(format!("tensor '{}' has {size} elements; 1 to 2^28 are possible", t.name));
             }
             if !t.bound.is_finite() || t.bound <= 0.0 {
                 return fail(format!("tensor '{}' needs a positive bound", t.name));
+            }
+            if t.usual.is_some_and(|u| !u.is_finite() || u < 0.0) {
+                return fail(format!("tensor '{}' has a usual magnitude that is no number", t.name));
             }
             if positions.insert(t.id, tensors.len()).is_some() {
                 return fail(format!("tensor number {} comes twice", t.id));
@@ -466,6 +477,18 @@ impl Network {
             values[step.output()] = out;
         }
         Ok(values)
+    }
+
+    /// The network with every weight taken for a term, zero or not.
+    #[must_use]
+    pub fn with_every_weight(&self) -> Self {
+        let mut out = self.clone();
+        for step in &mut out.steps {
+            if let Step::Linear { map, .. } = step {
+                map.every = true;
+            }
+        }
+        out
     }
 
     /// Steps that read a tensor.

@@ -32,14 +32,15 @@ impl Builder {
     fn new(shape: &[usize], seed: u64) -> Self {
         let mut numbers = Numbers(seed);
         let image = numbers.list(shape.iter().product(), 1.0);
-        let tensor = TensorSpec { id: 0, name: "image".into(), shape: shape.to_vec(), bound: 1.0 };
+        let tensor =
+            TensorSpec { id: 0, name: "image".into(), shape: shape.to_vec(), bound: 1.0, usual: None };
         let spec = PackedSpec { input: 0, output: 0, tensors: vec![tensor], steps: Vec::new() };
         Self { spec, arrays: BTreeMap::new(), numbers, image }
     }
 
     fn tensor(&mut self, shape: Vec<usize>) -> usize {
         let id = self.spec.tensors.len();
-        self.spec.tensors.push(TensorSpec { id, name: format!("t{id}"), shape, bound: 1.0 });
+        self.spec.tensors.push(TensorSpec { id, name: format!("t{id}"), shape, bound: 1.0, usual: None });
         self.spec.output = id;
         id
     }
