@@ -624,6 +624,24 @@ impl Circuit {
         plain + keys + self.words as u64 * 8 + (64 << 20)
     }
 
+    /// Predicted seconds of an image on one core: the program and the client's encryptions.
+    #[must_use]
+    pub fn predicted_seconds(&self) -> f64 {
+        let (n, special) = (self.params.ring_degree(), self.params.special_primes().len());
+        let sent = |u: &super::circuit::Upload| {
+            let level = self.program.values[u.value].level * self.program.width;
+            LevelCost { n, level, special, digit: special }.encryption()
+        };
+        let encryption: f64 = self.program.uploads.iter().map(sent).sum();
+        (self.program.predicted_cost(n, special) + encryption) * 1e-6
+    }
+
+    /// Most bytes of ciphertexts that a linear operation holds at once.
+    #[must_use]
+    pub fn work_bytes(&self) -> u64 {
+        self.words as u64 * 8
+    }
+
     /// Predicted error of the output: `(bound, typical)`, in units of the output. The bound holds but with probability
     /// 2^-40 for values within the declared bounds; the typical one is 7.6 standard deviations of errors taken as independent.
     #[must_use]

@@ -91,7 +91,8 @@ impl<M: Machine> Powers<'_, M> {
         self.m.drop_to(&self.list[j].clone(), level)
     }
 
-    /// The polynomial at `level` and `scale`, not rescaled; `None` for a constant one, whose value the caller adds.
+    /// The polynomial without its constant at `level` and `scale`, not rescaled; `None` for a constant one. The caller adds the constant after
+    /// rescaling, at a scale that integers of 128 bits hold.
     fn raw(&mut self, c: &[f64], level: usize, scale: f64) -> Result<Option<M::C>, PackedError> {
         let c = trim(c);
         if c.len() < 2 {
@@ -109,8 +110,6 @@ impl<M: Machine> Powers<'_, M> {
         };
         if let Some(rest) = self.raw(low, level, scale)? {
             out = self.m.add(&out, &rest)?;
-        } else if let Some(v) = low.first().filter(|v| **v != 0.0) {
-            out = self.m.add_constant(&out, *v)?;
         }
         Ok(Some(out))
     }
@@ -118,7 +117,13 @@ impl<M: Machine> Powers<'_, M> {
     fn rescaled(&mut self, c: &[f64], level: usize, scale: f64) -> Result<M::C, PackedError> {
         let above = scale * self.m.step(level);
         match self.raw(c, level + 1, above)? {
-            Some(raw) => self.m.rescale(&raw),
+            Some(raw) => {
+                let sum = self.m.rescale(&raw)?;
+                match c.first() {
+                    Some(v) if *v != 0.0 => self.m.add_constant(&sum, *v),
+                    _ => Ok(sum),
+                }
+            }
             None => Err(PackedError::Spec("a constant polynomial".into())),
         }
     }
@@ -206,7 +211,7 @@ fn member<M: Machine>(
             let above = scale * m.step(level);
             let mut powers = Powers { m, list: vec![x.clone()] };
             let raw = powers.raw(c, level + 1, above)?;
-            raw.map(|r| (r, 0.0)).ok_or_else(|| PackedError::Spec("a constant polynomial".into()))
+            raw.map(|r| (r, c[0])).ok_or_else(|| PackedError::Spec("a constant polynomial".into()))
         }
     }
 }

@@ -31,7 +31,7 @@ pub use diagonals::Work;
 pub use error::PackedError;
 pub use interface::{Interface, InterfaceSpec, UploadSpec, MAX_CIPHERTEXTS};
 pub use layout::{Grid, Layout};
-pub use report::Report;
+pub use report::{Report, StepReport};
 pub use server::{KeyRefs, Server, StepTrace, Trace};
 pub use simulate::Outcome;
 pub use spec::{horner, Linear, Network, PackedSpec, Step, StepSpec, Tensor, TensorSpec, MAX_DEGREE};

@@ -44,7 +44,7 @@ pub enum StepSpec {
         geometry: Geometry,
         /// Name of the weights.
         weights: String,
-        /// Name of the biases, one a row or output channel.
+        /// Name of the biases, one a row or output channel, or one an output element.
         #[serde(default)]
         bias: Option<String>,
     },
@@ -98,7 +98,7 @@ pub struct Linear {
     pub geometry: Geometry,
     /// Row-major weights.
     pub weights: Arc<Vec<f64>>,
-    /// One an output channel or row; empty without.
+    /// One an output channel or row, or one an output element; empty without.
     pub bias: Arc<Vec<f64>>,
     /// Whether weights of zero count as terms, so that what a client sees does not tell which they are.
     pub every: bool,
@@ -210,14 +210,22 @@ fn step_error(step: &str, why: impl Into<String>) -> PackedError {
     PackedError::Step { step: step.to_owned(), why: why.into() }
 }
 
+fn outputs_of(geometry: &Geometry) -> usize {
+    match geometry {
+        Geometry::Dense(d) => d.outputs,
+        Geometry::Conv2d(c) => c.output.iter().product(),
+    }
+}
+
 impl Linear {
     /// Number of inputs and outputs.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
-        match &self.geometry {
-            Geometry::Dense(d) => (d.inputs, d.outputs),
-            Geometry::Conv2d(c) => (c.input.iter().product(), c.output.iter().product()),
-        }
+        let inputs = match &self.geometry {
+            Geometry::Dense(d) => d.inputs,
+            Geometry::Conv2d(c) => c.input.iter().product(),
+        };
+        (inputs, outputs_of(&self.geometry))
     }
 
     /// Calls `each(tap, input, weight)` for the terms of output `f`; `tap` is the term's position among all terms of a
@@ -353,7 +361,11 @@ impl Checker<'_> {
                 let input = self.read(name, *input)?;
                 let weights = self.array(name, weights, geometry.weights())?;
                 let bias = match bias {
-                    Some(b) => self.array(name, b, geometry.biases())?,
+                    // One an output channel or row, or one an output element.
+                    Some(b) => match self.arrays.get(b) {
+                        Some(v) if v.len() == outputs_of(geometry) => self.array(name, b, v.len())?,
+                        _ => self.array(name, b, geometry.biases())?,
+                    },
                     None => Arc::new(Vec::new()),
                 };
                 let map = Linear { geometry: *geometry, weights, bias, every: false };
