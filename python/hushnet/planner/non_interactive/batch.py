@@ -41,7 +41,7 @@ class Options:
         weight_bits: None for what is cheapest.
         lazy: rescale before the next product instead of after every layer.
         packing: "auto": two values a slot where no two ciphertexts are multiplied; "real": one.
-        merge: which pairs of linear layers become one ("auto", "always", "never").
+        merge: which pairs of linear layers become one ("auto", "always", "never"); packed plans take "auto" for "always".
         clamp: threshold to which smaller weights are moved.
         max_memory: bytes for both parties.
         engine: "batch" (a feature of many images a ciphertext), "packed" (many features of one image), or "auto": packed for a batch of 1.
@@ -80,6 +80,7 @@ def compile_batch(
     if settings.activation is not None:
         replaced = replace_activations(graph, settings.activation, calibration=images, labels=settings.labels)
         graph = replaced.graph
+    packed = settings.engine == "packed" or (settings.engine == "auto" and batch == 1)
     declared = input_range.get(graph.inputs[0]) if isinstance(input_range, dict) else input_range
     network = Network.from_graph(
         graph,
@@ -87,10 +88,11 @@ def compile_batch(
         input_range=None if declared is None else (float(declared[0]), float(declared[1])),
         ranges={k: v for k, v in replaced.ranges.items() if math.isfinite(v)} if replaced else None,
         safety=settings.margin,
-        merge=settings.merge,
+        # A level less is worth more than the products that merging costs where many features share a ciphertext.
+        merge="always" if packed and settings.merge == "auto" else settings.merge,
         clamp=settings.clamp,
     )
-    if settings.engine == "packed" or (settings.engine == "auto" and batch == 1):
+    if packed:
         from .packed import compile_packed  # which uses this module
 
         return compile_packed(network, graph, images, name, batch, settings, replaced)
@@ -168,7 +170,8 @@ class Planner:
             schedule = self.fitted(scales)
             if schedule is None:
                 continue
-            shallow = min(shallow, schedule.total_bits)
+            if min(schedule.prime_bits) >= prime_table.least_bits(max(self.degrees)):
+                shallow = min(shallow, schedule.total_bits)
             if not self.secure(schedule):
                 continue
             noise = schedule.error[0]
@@ -186,7 +189,7 @@ class Planner:
             for candidate in (schedule, self.narrow(schedule)):
                 if candidate is not None and (exact := self.exact(candidate)) is not None:
                     return exact
-        raise self.too_deep(shallow)
+        raise self.too_deep(shallow, drifted=True)
 
     def narrow(self, schedule: Schedule) -> Schedule | None:
         """The schedule on primes so narrow that every layer's sums of words stay below 2^63; None where that is not 128-bit secure or its primes do
@@ -280,8 +283,8 @@ class Planner:
                     return False
         return True
 
-    def too_deep(self, shallow: float) -> PlanError:
-        """What is too deep, by layers."""
+    def too_deep(self, shallow: float, *, drifted: bool = False) -> PlanError:
+        """What is too deep, by layers; ``drifted``: the bits would suffice, but true primes do not."""
         largest = max(self.degrees)
         limit = prime_table.limit_bits(largest)
         depth, rows = 0, []
@@ -292,6 +295,8 @@ class Planner:
                 rows.append(f"{step.name} ({levels})")
         shown = rows if len(rows) <= 24 else [*rows[:12], f"... {len(rows) - 24} more ...", *rows[-12:]]
         needs = f"at least {shallow:.0f} bits of modulus" if math.isfinite(shallow) else "more than the scales that were tried allow"
+        if drifted:
+            needs += " of primes nearer to powers of two than there are (every product doubles how far its scale is off)"
         hidden = " (hiding weights costs about 60 bits a product)" if self.settings.hide_weights else ""
         return PlanError(
             f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs {needs}{hidden}, but ring degree {largest} "
