@@ -167,7 +167,7 @@ def test_the_deepest_network_of_the_largest_ring_runs_and_a_deeper_one_is_refuse
     assert parameters["ring_degree"] == 32768 and not parameters["insecure"]
     assert 0.95 * 868 < parameters["modulus_bits"] <= parameters["modulus_bits_limit"] == 868
     with pytest.raises(PlanError) as error:
-        compiled(chain(30), x)
+        compiled(chain(30), x, weight_bits=8)
     text = str(error.value)
     assert "depth 61" in text and "61 levels in 61 layers" in text and "ring degree 32768 is 128-bit secure up to 868" in text, text
     assert text.count("activation (1)") >= 11 and "two-party" in text
