@@ -12,6 +12,7 @@ mod cost;
 mod diagonals;
 mod encode;
 mod error;
+mod figures;
 mod first_layer;
 mod interface;
 mod layout;

@@ -17,6 +17,8 @@ use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, PrimeSpec};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+mod files;
+
 type Files<'a> = BTreeMap<String, TensorBytes<'a>>;
 
 /// Bits by which a flood exceeds what it hides: the statistical distance of every ciphertext is at most 2^-this.
@@ -37,8 +39,11 @@ pub(super) fn check(
 ) -> Result<NonInteractivePlan, PlanError> {
     check_header(&spec, &options.limits)?;
     let params = parameters(&spec, options)?;
-    let tensors: Vec<Tensor> =
-        spec.tensors.iter().map(|t| real_tensor(t, spec.engine, &options.limits)).collect::<Result<_, _>>()?;
+    let tensors: Vec<Tensor> = spec
+        .tensors
+        .iter()
+        .map(|t| real_tensor(t, spec.engine, &options.limits))
+        .collect::<Result<_, _>>()?;
     let mut checker = Checker::new(&spec, &tensors, files, &params)?;
     let inputs = checker.ports("input", &spec.inputs, true)?;
     for (index, stage) in spec.stages.iter().enumerate() {
@@ -79,8 +84,7 @@ fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<(), PlanError> {
     }
     let packed = |s: &StageSpec| matches!(s, StageSpec::Packed(_));
     let other = |s: &StageSpec| !packed(s) && !matches!(s.kind(), "client" | "encrypt" | "decrypt");
-    let (count, others) =
-        (spec.stages.iter().filter(|s| packed(s)).count(), spec.stages.iter().any(other));
+    let (count, others) = (spec.stages.iter().filter(|s| packed(s)).count(), spec.stages.iter().any(other));
     if (spec.engine == Engine::Packed) != (count == 1) || (count > 0 && others) {
         return Err(PlanError::Unsupported(format!("the stages of this plan in engine {:?}", spec.engine)));
     }
@@ -146,7 +150,9 @@ fn real_tensor(t: &TensorSpec, engine: Engine, limits: &Limits) -> Result<Tensor
     let cipher = t.kind == KindSpec::Cipher;
     let stated = cipher && engine == Engine::Batch;
     if stated != t.level.is_some() || stated != t.parts.is_some() || stated != t.scale.is_some() {
-        return Err(fail("ciphertexts of batches have level, parts and scale, real tensors have none of them"));
+        return Err(fail(
+            "ciphertexts of batches have level, parts and scale, real tensors have none of them",
+        ));
     }
     if !cipher && (t.bound.is_some() || t.noise_bits.is_some()) {
         return Err(fail("real tensors have no bound"));
@@ -544,47 +550,6 @@ impl<'a> Checker<'a> {
             }
         };
         Ok(StageKind::Combine { factors })
-    }
-
-    fn file(&mut self, name: &str) -> Result<&'a TensorBytes<'a>, PlanError> {
-        self.used_files.insert(name.to_owned());
-        self.files
-            .get(name)
-            .ok_or_else(|| PlanError::Weights { tensor: name.to_owned(), detail: "not in the file".into() })
-    }
-
-    fn weights(&mut self, name: &str, shape: &[usize]) -> Result<Vec<i16>, PlanError> {
-        let fail = |detail: String| PlanError::Weights { tensor: name.to_owned(), detail };
-        let file = self.file(name)?;
-        if file.shape != shape {
-            return Err(fail(format!("shape {:?}, expected {shape:?}", file.shape)));
-        }
-        match file.dtype {
-            "I8" => Ok(file.data.iter().map(|b| i16::from(b.cast_signed())).collect()),
-            "I16" => Ok(file.data.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect()),
-            other => Err(fail(format!("type {other}, expected I8 or I16"))),
-        }
-    }
-
-    fn eights(&mut self, name: &str, dtype: &str) -> Result<impl Iterator<Item = [u8; 8]> + 'a, PlanError> {
-        let file = self.file(name)?;
-        if file.dtype != dtype {
-            let detail = format!("type {}, expected {dtype}", file.dtype);
-            return Err(PlanError::Weights { tensor: name.to_owned(), detail });
-        }
-        Ok(file.data.chunks_exact(8).map(|c| [c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
-    }
-
-    fn integers(&mut self, name: &str) -> Result<Vec<i64>, PlanError> {
-        Ok(self.eights(name, "I64")?.map(i64::from_le_bytes).collect())
-    }
-
-    fn reals(&mut self, name: &str) -> Result<Vec<f64>, PlanError> {
-        let values: Vec<f64> = self.eights(name, "F64")?.map(f64::from_le_bytes).collect();
-        if values.iter().any(|v| !v.is_finite()) {
-            return Err(PlanError::Weights { tensor: name.to_owned(), detail: "not a finite number".into() });
-        }
-        Ok(values)
     }
 
     fn finish(mut self) -> Result<Checked, PlanError> {

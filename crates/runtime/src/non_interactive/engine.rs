@@ -3,10 +3,10 @@
 //! A session is: keys up, ciphertexts up, ciphertexts down. How values lie in slots, which keys are needed and what
 //! the server computes is the engine's.
 
-use super::plan::{Link, NonInteractivePlan};
-use crate::error::Error;
 use super::packed::PackedEngine;
+use super::plan::{Link, NonInteractivePlan};
 use super::trace::Counted;
+use crate::error::Error;
 use hushnet_layers::ckks_batch::{Circuit, CircuitError};
 use hushnet_layers::packed::PackedError;
 use hushnet_ring::Prg;
@@ -63,7 +63,11 @@ impl KeysNeeded {
             },
             Some(parts) => {
                 let rotations = parts.interface().rotations().iter();
-                Self { relin: true, public, galois: rotations.map(|(s, l)| (Galois::Rotate(*s), *l)).collect() }
+                Self {
+                    relin: true,
+                    public,
+                    galois: rotations.map(|(s, l)| (Galois::Rotate(*s), *l)).collect(),
+                }
             }
         }
     }
@@ -223,7 +227,8 @@ impl Engine for BatchEngine {
         let rows = &mut values[first * images..(first + ciphertexts.len()) * images];
         rows.par_chunks_mut(images).zip(ciphertexts).try_for_each(|(out, c)| {
             let plain = secret.decrypt(c)?;
-            let slots = if complex { self.encoder.decode_packed(&plain)? } else { self.encoder.decode(&plain)? };
+            let slots =
+                if complex { self.encoder.decode_packed(&plain)? } else { self.encoder.decode(&plain)? };
             out.copy_from_slice(&slots[..out.len()]);
             Ok(())
         })

@@ -57,8 +57,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn file(&self, name: &str) -> Result<&'a TensorBytes<'a>, PlanError> {
-        let missing =
-            || PlanError::Weights { tensor: name.to_owned(), detail: "not in the file".into() };
+        let missing = || PlanError::Weights { tensor: name.to_owned(), detail: "not in the file".into() };
         self.files.get(name).ok_or_else(missing)
     }
 
@@ -71,9 +70,10 @@ impl<'a> Reader<'a> {
             return Err(fail(format!("rows of {width} numbers, expected {columns}")));
         }
         let (dtype, values) = match file.dtype {
-            "I16" => {
-                ("I16", file.data.chunks_exact(2).map(|c| i64::from(i16::from_le_bytes([c[0], c[1]]))).collect())
-            }
+            "I16" => (
+                "I16",
+                file.data.chunks_exact(2).map(|c| i64::from(i16::from_le_bytes([c[0], c[1]]))).collect(),
+            ),
             "I64" => {
                 let word = |c: &[u8]| i64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
                 ("I64", file.data.chunks_exact(8).map(word).collect())
@@ -223,7 +223,8 @@ impl PackedEngine {
     /// # Errors
     /// [`Error::Internal`] when the parts have none, or a weight cannot be encoded.
     pub fn server(parts: &PackedParts) -> Result<Self, Error> {
-        let circuit = parts.circuit.as_ref().ok_or_else(|| Error::Internal("a plan without weights".into()))?;
+        let circuit =
+            parts.circuit.as_ref().ok_or_else(|| Error::Internal("a plan without weights".into()))?;
         Ok(Self { server: Some(Server::new(circuit)?), ..Self::client(parts) })
     }
 }

@@ -62,7 +62,13 @@ fn network() -> (PackedSpec, BTreeMap<String, Vec<f64>>) {
 fn net(hide: bool) -> Net {
     let (spec, arrays) = network();
     let network = spec.check(&arrays).unwrap();
-    let options = Options { security: 0, ring_degree: 256, hide_weights: hide, precision_bits: 8, ..Options::default() };
+    let options = Options {
+        security: 0,
+        ring_degree: 256,
+        hide_weights: hide,
+        precision_bits: 8,
+        ..Options::default()
+    };
     let circuit = Circuit::compile(&network, &options).unwrap();
     let (p, i) = (circuit.params(), circuit.interface().spec());
     let data: Vec<u64> = (0..p.max_level().get()).map(|i| p.data_prime(i)).collect();
@@ -151,7 +157,9 @@ fn any_number_of_images_one_after_the_other_with_exact_bytes_and_counts() {
     // Every rotation key travels in a frame of its own.
     let header = (hushnet_rlwe::ckks::HEADER_BYTES + 4 + crate::wire::HEADER) as u64;
     let frames = circuit.rotations().len() as u64;
-    assert!(traffic.keys >= circuit.key_bytes() && traffic.keys <= circuit.key_bytes() + (frames + 2) * header);
+    assert!(
+        traffic.keys >= circuit.key_bytes() && traffic.keys <= circuit.key_bytes() + (frames + 2) * header
+    );
     for count in [1, 3] {
         let data = numbers(count * INPUTS, count);
         let model = NonInteractiveModel::new(&plan, Compute::default()).unwrap();
@@ -202,7 +210,8 @@ fn hidden_results_carry_the_flood() {
             run_pipe(&model, &[input(&data)], client(), &mut |_| ControlFlow::Continue(())).unwrap();
         let exact = data.chunks(INPUTS).flat_map(|x| n.network.evaluate(x).unwrap().pop().unwrap());
         let scale = plan.downloads()[0].scale;
-        squares.extend(exact.zip(&outputs[0].data).map(|(e, g)| ((g - 1.0) / 2.0 - e) * scale).map(|e| e * e));
+        squares
+            .extend(exact.zip(&outputs[0].data).map(|(e, g)| ((g - 1.0) / 2.0 - e) * scale).map(|e| e * e));
     }
     let rms = (squares.iter().sum::<f64>() / squares.len() as f64).sqrt();
     let expected = f64::from(bits).exp2() * (256f64 / 24.0).sqrt();
@@ -225,11 +234,19 @@ fn what_clients_receive_does_not_tell_weights_nor_which_are_zero() {
     assert!(plan.has_weights() && !public.has_weights());
     assert_eq!((predict(&plan), plan.uploads()), (predict(&public), public.uploads()));
     let text = public.json();
-    assert!(["\"network\":{", "choices", "options", "coefficients", "conv"].iter().all(|w| !text.contains(w)));
+    assert!(["\"network\":{", "choices", "options", "coefficients", "conv"]
+        .iter()
+        .all(|w| !text.contains(w)));
     assert!(matches!(NonInteractiveModel::new(&public, Compute::default()), Err(Error::Plan(_))));
     // Zero weights change nothing that the client is told, but scales where they change norms.
     let (spec, mut arrays) = network();
-    let options = Options { security: 0, ring_degree: 256, hide_weights: true, precision_bits: 8, ..Options::default() };
+    let options = Options {
+        security: 0,
+        ring_degree: 256,
+        hide_weights: true,
+        precision_bits: 8,
+        ..Options::default()
+    };
     let before = Circuit::compile(&spec.check(&arrays).unwrap(), &options).unwrap();
     for values in ["a", "c", "e"].map(|k| arrays[k].clone()).iter_mut().zip(["a", "c", "e"]) {
         values.0.iter_mut().skip(1).step_by(3).for_each(|w| *w = 0.0);
@@ -267,7 +284,10 @@ fn packed_plans_that_are_wrong_are_refused_by_name() {
     refused(&|p, _| stage(p, "choices", Value::Null), "only some");
     refused(&|p, _| p["stages"][1]["choices"]["width"] = 9.into(), "choices");
     refused(&|p, _| p["stages"][1]["choices"]["scale"] = 0.5.into(), "choices");
-    refused(&|p, _| p["stages"][1]["network"]["steps"][1]["coefficients"] = json!([0, 0, 0, 1, 1, 1, 1]), "primes");
+    refused(
+        &|p, _| p["stages"][1]["network"]["steps"][1]["coefficients"] = json!([0, 0, 0, 1, 1, 1, 1]),
+        "primes",
+    );
     refused(&|_, f| drop(f.remove("a")), "not in the file");
     refused(&|_, f| drop(f.remove("places")), "not in the file");
     refused(&|_, f| drop(f.insert("more".into(), ("I8", vec![1], vec![0]))), "no stage uses it");

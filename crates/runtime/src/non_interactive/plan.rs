@@ -1,9 +1,9 @@
 //! The checked non-interactive plan.
 
-use super::spec::PlanSpec;
-use crate::plan::{self, Limits, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes};
 use super::packed::PackedParts;
+use super::spec::PlanSpec;
 use super::trace::Counted;
+use crate::plan::{self, Limits, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes};
 use hushnet_layers::ckks_batch::Circuit;
 use hushnet_rlwe::ckks::CkksParams;
 use std::collections::BTreeMap;

@@ -124,7 +124,8 @@ impl NonInteractiveModel {
     /// Bytes that one session may hold: ciphertexts in work, keys, frames in flight.
     #[must_use]
     pub fn session_bytes(&self) -> u64 {
-        let keys: usize = messages::keys(self.plan.params(), &KeysNeeded::of(&self.plan)).iter().map(|k| k.bytes).sum();
+        let keys: usize =
+            messages::keys(self.plan.params(), &KeysNeeded::of(&self.plan)).iter().map(|k| k.bytes).sum();
         let frames = 8 * self.largest_frame() as u64;
         // Keys are held expanded: both polynomials, in whole words.
         self.plan.peak_bytes().saturating_add(4 * keys as u64).saturating_add(frames)
@@ -174,8 +175,7 @@ impl NonInteractiveModel {
             }
             channel.rest(false);
             let block: Block = frame.message(Kind::Block)?;
-            if block.index != next || block.images == 0 || block.images as usize > self.plan.block_images()
-            {
+            if block.index != next || block.images == 0 || block.images as usize > self.plan.block_images() {
                 let detail = format!("block {} of {} images", block.index, block.images);
                 return Err(ProtocolError::Message { kind: "Block", detail }.into());
             }

@@ -159,7 +159,8 @@ fn whole_and_partial_batches_equal_numbers_over_pipe_and_socket_and_all_counts_a
             run_pipe(&model, &[input(&data)], client(), &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(outputs[0].shape, [count, 2]);
         let error = worst(&outputs, &data);
-        let predicted = 2.0 * 7.631 * plan.circuit().unwrap().tracks().unwrap()[5].sd / plan.downloads()[0].scale;
+        let predicted =
+            2.0 * 7.631 * plan.circuit().unwrap().tracks().unwrap()[5].sd / plan.downloads()[0].scale;
         assert!(error < predicted && error > predicted * 1e-4, "{count}: {error} of {predicted}");
         // A Block frame each, and the ciphertexts.
         assert_eq!(trace.bytes_down, blocks * traffic.down);
