@@ -181,11 +181,10 @@ def connect(
     connect_timeout: float = 20.0,
     idle_timeout: float = 600.0,
     memory_limit: Optional[int] = None,
-) -> Client:
-    """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
     expected_images: Optional[int] = None,
+    setups: Optional[Path] = None,
 ) -> Union[Client, TwoPartyClient]:
-    """Connects to ``ws://host:port`` or ``wss://host:port`` and receives the server's plan.
+    """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
     Args:
         ca: PEM file of the authorities to trust; without it those of the system.
@@ -193,6 +192,7 @@ def connect(
         allow_insecure: accept a plan that is marked as below 128-bit security.
         idle_timeout: longest wait for an answer, the server's computation included.
         expected_images: of a two-party session, as far as known: what its OT extension is chosen for.
+        setups: folder that set-ups of rotation-free layers are kept in between two-party sessions.
     """
 
 def run_two_party(
@@ -273,6 +273,9 @@ def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
     ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
     gazelle-input (convolutions), gazelle, gala."""
 
+def slot_plain_bits(bound: int) -> int:
+    """Bits of the prime that shares of slot-packed results up to ``bound`` are modulo in two-party plans; ValueError when none is wide enough."""
+
 def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) -> str:
     """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
     ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""
@@ -302,6 +305,18 @@ def cost_units() -> list[tuple[str, str]]:
 
 def measure_unit(name: str, seconds: float) -> float:
     """Seconds of one thread for one unit of work, measured for about ``seconds``; ValueError for an unknown name."""
+
+def measure_protocols(extension: str, seconds: float) -> str:
+    """Samples of protocols on shares with an OT extension ("softspoken", "silent-small", "silent-medium"): JSON with ``setup`` and
+    ``samples``."""
+
+def measure_message(seconds: float) -> float:
+    """Seconds from one party to the other for a small message over a loopback socket."""
+
+def clocked_two_party(plan: bytes, inputs: Inputs, network: tuple[float, float] | None = None, runs: int = 1) -> str:
+    """A plan's runs in one session by clocks of processor time: JSON with ``setup`` and ``runs``, of every stage the seconds on the
+    longest chain of both parties' work and transfers, and of the client's work."""
+
 class CkksPlaintext:
     """An encoded vector of :class:`Ckks`."""
 
@@ -352,9 +367,11 @@ def measure_relu(
     pool: Optional[tuple[int, int, int, int, int]] = None,
     ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
     repeat: int = 3,
+    garbled: bool = False,
+    prime: Optional[int] = None,
 ) -> str:
-    """One party of a measurement of ReLU, or of max-pool (``pool``: channels, height, width, kernel, stride), between two
-    processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
+    """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only), or of
+    max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
 
 def measure_layer(
     address: Optional[str] = None, announce: Optional[Callable[[int], Any]] = None, *, geometry: str, ring_bits: int, repeat: int = 3
@@ -375,8 +392,12 @@ def rotation_free_layer(
     cheetah, convfhe; with ``insecure_parameters`` published, cheetah-published, convfhe-published, at ``ring_degree`` with at most ``most``
     weight polynomials, used in turn. ValueError for other methods and layers that do not fit."""
 
-def rotation_free_attack(setups: int) -> list[tuple[int, float]]:
-    """The averaging attack on repeated set-ups of the published parameters: (set-ups, error of weights in [-1, 1])."""
+def rotation_free_attack(setups: int, profile: str = "published") -> list[tuple[int, float]]:
+    """The averaging attack on k = 1, 4, 16, ... repeated set-ups. ``published``: ``(k, error)``, root mean square over 64 weights in
+    [-1, 1]; ``compact``, ``flooded``: ``(k, correlation)`` with the weights, in deviations of what no relation gives."""
+
+def relu_bytes(values: int, ring_bits: int) -> int:
+    """Bytes of exact ReLU on so many shares in one new session, its set-up included."""
 
 def coefficient_stage_parameters(method: str, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
     """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of method rotation-free or convfhe."""

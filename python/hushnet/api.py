@@ -228,11 +228,19 @@ class Connection:
 
 
 def connect(
-    url: str, *, ca: Optional[str] = None, insecure_tls: bool = False, threads: Optional[int] = None, images: Optional[int] = None
+    url: str,
+    *,
+    ca: Optional[str] = None,
+    insecure_tls: bool = False,
+    threads: Optional[int] = None,
+    images: Optional[int] = None,
+    setups: Union[str, Path, None] = None,
 ) -> Connection:
     """Connects to ``hush://host:port`` (``hushs://`` with TLS; ``ws://`` and ``wss://`` through proxies) and receives the public part of the plan.
 
     Args:
         images: how many will be sent, as far as known (two-party: the OT extension is chosen for it).
+        setups: folder that set-ups of rotation-free layers are kept in, so that the next session with this server needs none (two-party).
     """
-    return Connection(_native.connect(url, ca=ca, insecure_tls=insecure_tls, threads=threads, expected_images=images))
+    folder = Path(setups) if setups is not None else None
+    return Connection(_native.connect(url, ca=ca, insecure_tls=insecure_tls, threads=threads, expected_images=images, setups=folder))

@@ -12,7 +12,7 @@ from hushnet.errors import PlanError
 from hushnet.planner.non_interactive import Add, Linear, Network, Polynomial, replace_activations
 from hushnet.planner.non_interactive.network import polynomial_interval
 from hushnet.reference.float import evaluate
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import polynomial as poly
 
@@ -298,6 +298,9 @@ def test_specification_is_complete() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(-2, 2), min_size=2, max_size=6), st.floats(-3, 3), st.floats(0, 4))
+@example([0.0, 1.0, -1.0, 1.9e-107], 0.0, 1.0)
+@example([0.0, 0.0, 0.0, 1.0], -1.0, 2.0)
+@example([1.0, 0.0, 0.0], 2.0, 0.0)
 def test_polynomial_intervals_hold_and_are_tight(coefficients: list[float], low: float, width: float) -> None:
     x = np.linspace(low, low + width, 2001)
     least, most = polynomial_interval(tuple(coefficients), np.array([low]), np.array([low + width]))

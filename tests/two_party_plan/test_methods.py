@@ -1,5 +1,7 @@
 """Methods of linear layers for single images: forced by name, or the cheapest of each."""
 
+import json
+
 import numpy as np
 import pytest
 from tests.planner.planner_graphs import Builder
@@ -7,7 +9,9 @@ from tests.two_party_plan.share_graphs import images
 
 from hushnet import PlanError, _native
 from hushnet.planner import compile
-from hushnet.reference.two_party import run
+from hushnet.reference import methods
+from hushnet.reference.two_party import off_fraction, run, unit_reach
+from hushnet.report.two_party import explain
 
 
 def network():
@@ -30,6 +34,47 @@ def test_a_forced_method_runs_as_planned_with_predicted_bytes(method):
     assert plan.predicted["setup_bytes"] > cheetah.predicted["setup_bytes"]
 
 
+def strided():
+    """Strides, uneven pads, groups, a depthwise convolution, a convolution right after another, a dense layer."""
+    b = Builder((4, 9, 11), seed=10)
+    b.conv(8, stride=(2, 1), pads=(1, 0, 1, 2), groups=2).op("relu").conv(8, groups=8).conv(6, kernel=(1, 1)).op("relu")
+    return b.dense(5).done()
+
+
+@pytest.mark.parametrize("method", methods.SLOTS)
+@pytest.mark.parametrize("make", [network, strided])
+def test_slot_packed_layers_run_as_planned_without_units(method, make):
+    graph = make()
+    x = images(graph, 3)
+    plan = compile(graph, trust="two-party", calibration=x, method=method)
+    stages = [s for s in plan.stages if s["kind"] == "linear"]
+    assert {s["method"] for s in stages} == {method}
+    assert {s["weight_l2"] for s in stages} == {1.0}
+    outputs, trace = _native.run_two_party(plan.to_bytes(), {"x": x[:2]}, threads=1)
+    result, name = outputs[graph.outputs[0]], graph.outputs[0]
+    revealed = plan.tensors[next(s for s in plan.stages if s["kind"] == "reveal")["out"]]
+    reach = unit_reach(plan)[revealed["name"]].reshape(-1) * revealed.get("scale", 1.0)
+    assert (np.abs(result - run(plan, x[:2])[name]).reshape(2, -1) <= reach).all()
+    assert all(off_fraction(plan, s) == 0.0 for s in stages)
+    told = json.loads(trace)["client"]
+    assert all((s["bytes_up"], s["bytes_down"], s["rounds"]) == tuple(s["predicted"][k] for k in ("bytes_up", "bytes_down", "rounds")) for s in told["stages"])
+
+
+def test_explain_says_the_runner_up_and_its_gap():
+    graph = network()
+    plan = compile(graph, trust="two-party", calibration=images(graph, 2))
+    layers = [entry for entry in explain(plan)["layers"] if entry["kind"] == "linear"]
+    assert all(e["runner_up"] in methods.METHODS and e["runner_up"] != e["method"] and e["gap_seconds"] >= 0 for e in layers)
+    forced = compile(graph, trust="two-party", calibration=images(graph, 2), method="gala")
+    assert {e["choice"] for e in explain(forced)["layers"] if e["kind"] == "linear"} == {"forced"}
+
+
+def test_results_too_wide_for_a_prime_are_refused():
+    graph = network()
+    with pytest.raises(PlanError, match="gala|ring"):
+        compile(graph, trust="two-party", calibration=images(graph, 2), method="gala", ring_bits=34)
+
+
 def test_the_chosen_methods_cost_no_more_than_any_single_one():
     graph = network()
     x = images(graph, 2)
@@ -40,7 +85,7 @@ def test_the_chosen_methods_cost_no_more_than_any_single_one():
 
 
 def test_unknown_methods_are_refused():
-    with pytest.raises(PlanError, match="method is 'gazelle'"):
-        compile(network(), trust="two-party", method="gazelle")
+    with pytest.raises(PlanError, match="method is 'lattice'"):
+        compile(network(), trust="two-party", method="lattice")
     with pytest.raises(PlanError, match="queries is 0"):
         compile(network(), trust="two-party", queries=0)

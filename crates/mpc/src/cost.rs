@@ -3,7 +3,7 @@
 //! Every protocol has a twin in `cost` style that drives a [`CostModel`] through the same messages; tests
 //! demand that the prediction equals the channel's counters exactly.
 
-use crate::ot::{Ledger, OtKind};
+use crate::ot::ledger::{Ledger, OtKind, Step};
 use crate::Party;
 
 /// Bytes and rounds of a protocol.
@@ -41,6 +41,16 @@ pub struct CostModel {
     pub(crate) stock: Option<[Ledger; 2]>,
     pub(crate) chunk: usize,
     drawn: [u64; 2],
+    extended: Extended,
+}
+
+/// Work of OT extensions, both directions together: what their processor time follows from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extended {
+    /// Directions whose extension was started.
+    pub starts: u64,
+    /// Correlated OTs made, those for the extension's own next iteration included.
+    pub ots: u64,
 }
 
 impl CostModel {
@@ -55,6 +65,7 @@ impl CostModel {
             stock: Some([Ledger::new(kind), Ledger::new(kind)]),
             chunk: kind.default_chunk(),
             drawn: [0; 2],
+            extended: Extended::default(),
         }
     }
 
@@ -82,6 +93,11 @@ impl CostModel {
     /// Correlated OTs drawn in each direction.
     pub fn drawn(&self) -> [u64; 2] {
         self.drawn
+    }
+
+    /// Work of the OT extensions so far.
+    pub fn extended(&self) -> Extended {
+        self.extended
     }
 
     /// Bytes and rounds back to zero; stock and turn of speech stay.
@@ -150,6 +166,7 @@ impl CostModel {
             let mut by = [0; 2];
             for (sender, ledger) in parties.into_iter().zip(&mut stock) {
                 if let Some(step) = ledger.next_start() {
+                    self.extended.starts += u64::from(matches!(step, Step::Small { .. }));
                     let (by_sender, bytes) = ledger.step_message(step);
                     by[if by_sender { sender } else { sender.other() }.index()] += bytes;
                 }
@@ -159,6 +176,7 @@ impl CostModel {
         let mut by = [0; 2];
         for (sender, (ledger, n)) in parties.into_iter().zip(stock.iter_mut().zip(n)) {
             while let Some(step) = ledger.next_step(n) {
+                self.extended.ots += ledger.step_ots(step);
                 let (by_sender, bytes) = ledger.step_message(step);
                 by[if by_sender { sender } else { sender.other() }.index()] += bytes;
             }

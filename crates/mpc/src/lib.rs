@@ -24,7 +24,7 @@ mod wire;
 
 pub use block::{Block, Prg};
 pub use channel::{memory_pair, Channel, MemoryChannel, Stats, TcpChannel};
-pub use cost::{Cost, CostModel};
+pub use cost::{Cost, CostModel, Extended};
 pub use error::{MpcError, Result};
 pub use ot::ledger::SilentSize;
 pub use ot::OtKind;

@@ -237,6 +237,45 @@ fn conversions_keep_the_value() {
     }
 }
 
+/// All shares of all small values for small moduli; edges and random shares for large ones.
+#[test]
+fn conversions_of_small_values_need_no_comparison() {
+    for (p, l) in [(5u64, 4), (17, 5), (127, 8), (786_433, 20), (1_073_479_681, 28), ((1 << 37) - 25, 40)] {
+        let (p, ring) = (OddModulus::new(p).unwrap(), Ring::new(l).unwrap());
+        let (m, two) = (Modulus::Odd(p), Modulus::PowerOfTwo(ring));
+        let (top, low) = (small_odd(p) as i64, -(small_odd(p) as i64));
+        let quarter = 1i64 << (l - 2);
+        let within = |low: i64, top: i64| -> Vec<i64> {
+            let edges = [low, low + 1, -1, 0, 1, top - 1, top].map(|v| v.clamp(low, top));
+            edges.into_iter().chain((0..60).map(|i| low + (i * 7919) % (top - low + 1))).collect()
+        };
+        // every value beside shares that wrap, or stay below by one
+        let pairs = |x: &[i64], m: Modulus, last: u64| -> [Vec<u64>; 2] {
+            let mine = [0, 1, last / 2, last / 2 + 1, last - 1, last, 12_345 % (last + 1)];
+            let all: Vec<(u64, u64)> =
+                x.iter().flat_map(|&v| mine.map(|r| (r, m.sub(m.encode(v), r)))).collect();
+            [all.iter().map(|a| a.0).collect(), all.iter().map(|a| a.1).collect()]
+        };
+        let (x, y) = (within(low, top), within(-quarter, quarter - 1));
+        let (odd, even) = (pairs(&x, m, p.value() - 1), pairs(&y, two, ring.mask()));
+        let r = run(OtKind::Iknp, CHUNK, |s| {
+            let there = to_ring_small(s, mine(s, &odd), p, ring).unwrap();
+            (there, to_odd_small(s, mine(s, &even), ring, p).unwrap())
+        });
+        for i in 0..odd[0].len() {
+            assert_eq!(ring.add(r.out[0].0[i], r.out[1].0[i]), ring.encode(x[i / 7]), "p {p:?} l {l}");
+        }
+        for i in 0..even[0].len() {
+            assert_eq!(p.add(r.out[0].1[i], r.out[1].1[i]), p.encode(y[i / 7]), "p {p:?} l {l}");
+        }
+        let cost = predict(OtKind::Iknp, CHUNK, |c| {
+            to_ring_small_cost(c, odd[0].len(), ring);
+            to_odd_small_cost(c, even[0].len(), p);
+        });
+        assert_eq!(r.cost, cost);
+    }
+}
+
 #[test]
 fn bad_parameters_are_refused() {
     for p in [0, 1, 2, 4, 1 << 62, (1 << 62) + 1] {

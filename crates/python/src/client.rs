@@ -67,7 +67,7 @@ pub struct Client {
 
 /// Connects to `ws://host:port` or `wss://host:port`.
 #[pyfunction]
-#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None))]
+#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn connect(
     py: Python<'_>,
@@ -80,12 +80,18 @@ pub fn connect(
     idle_timeout: f64,
     memory_limit: Option<u64>,
     expected_images: Option<usize>,
+    setups: Option<PathBuf>,
 ) -> PyResult<Py<PyAny>> {
     let guard = Guard::default();
     let cancel = guard.cancel.clone();
     let (plan, compute) = (options(allow_insecure, memory_limit), compute(threads).map_err(raise)?);
-    let two_party =
-        TwoPartyOptions { plan, expected_images, compute: compute.clone(), ..TwoPartyOptions::default() };
+    let two_party = TwoPartyOptions {
+        plan,
+        expected_images,
+        compute: compute.clone(),
+        setups,
+        ..TwoPartyOptions::default()
+    };
     let batch = rt::ClientOptions { plan, compute, ..rt::ClientOptions::default() };
     let connection = ConnectOptions {
         ca,

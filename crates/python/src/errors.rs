@@ -64,7 +64,7 @@ pub fn raise(e: Error) -> PyErr {
         Error::Input(_) => Kind::Input.error(text),
         Error::Protocol(_) => Kind::Protocol.error(text),
         Error::Transport(_) => Kind::Transport.error(text),
-        Error::Internal(_) | Error::Environment(_) => Kind::Hushnet.error(text),
+        Error::Internal(_) | Error::Environment(_) | Error::Store(_) => Kind::Hushnet.error(text),
         Error::Cancelled => PyKeyboardInterrupt::new_err(()),
     }
 }

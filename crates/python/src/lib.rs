@@ -2,6 +2,7 @@
 
 mod arrays;
 mod bench;
+mod calibration;
 mod ckks;
 mod ckks_bench;
 mod client;
@@ -55,6 +56,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     slots::register(m)?;
     m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
+    calibration::register(m)?;
     coefficients::register(m)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;

@@ -4,12 +4,13 @@ use hushnet_layers::batch::{Geometry, LayerError};
 use hushnet_layers::cheetah::CheetahLinear;
 use hushnet_layers::convfhe::{ConvFheContext, ConvFheLinear, ConvFheSession};
 use hushnet_layers::rotation_free::published::{
-    midrange_curve, InsecureCheetah, InsecureConvFhe, InsecureDesign, InsecureLinear,
+    correlation_curve, midrange_curve, InsecureCheetah, InsecureConvFhe, InsecureDesign, InsecureLinear,
 };
 use hushnet_layers::rotation_free::{
     Design, Layout, MethodCost, Profile, RotationFreeClient, RotationFreeLinear, Setup, TallyCounts,
     DEFAULT_PRICES,
 };
+use hushnet_mpc::{relu_cost, setup_cost, CostModel, OtKind, Ring, SilentSize};
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::pack_lwe::MergeKeys;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedServer};
@@ -366,14 +367,36 @@ fn rayon_pool() -> PyResult<hushnet_runtime::Compute> {
     hushnet_runtime::Compute::with_threads(1).map_err(refused)
 }
 
-/// The averaging attack on k = 1, 2, 4, ... repeated set-ups of the published parameters: `(k, error)`, root mean square over 64 weights in [-1, 1].
+/// The averaging attack on k = 1, 4, 16, ... repeated set-ups. `published`: `(k, error)`, root mean square over 64 weights in [-1, 1];
+/// `compact`, `flooded`: `(k, correlation)` with the weights, in deviations of what no relation gives.
 #[pyfunction]
-fn rotation_free_attack(py: Python<'_>, setups: usize) -> PyResult<Vec<(usize, f64)>> {
-    py.detach(|| midrange_curve(setups).map_err(refused))
+#[pyo3(signature = (setups, profile="published"))]
+fn rotation_free_attack(py: Python<'_>, setups: usize, profile: &str) -> PyResult<Vec<(usize, f64)>> {
+    py.detach(|| match profile {
+        "published" => midrange_curve(setups).map_err(refused),
+        "compact" => correlation_curve(Profile::Compact, setups).map_err(refused),
+        "flooded" => correlation_curve(Profile::Flooded, setups).map_err(refused),
+        other => Err(refused(format!("no profile {other:?}: published, compact or flooded"))),
+    })
+}
+
+/// Bytes of exact ReLU on so many shares modulo 2^ring_bits in one new session, its set-up included, by the OT extension that sends least.
+#[pyfunction]
+fn relu_bytes(values: usize, ring_bits: u32) -> PyResult<u64> {
+    let ring = Ring::new(ring_bits).map_err(refused)?;
+    let bytes = |size| {
+        let mut model = CostModel::new(OtKind::Silent(size));
+        setup_cost(&mut model);
+        relu_cost(&mut model, values, ring);
+        model.cost().bytes()
+    };
+    let sizes = [SilentSize::Tiny, SilentSize::Small, SilentSize::Medium, SilentSize::Large];
+    Ok(sizes.map(bytes).into_iter().min().unwrap_or(0))
 }
 
 /// Adds these functions to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(rotation_free_layer, m)?)?;
-    m.add_function(wrap_pyfunction!(rotation_free_attack, m)?)
+    m.add_function(wrap_pyfunction!(rotation_free_attack, m)?)?;
+    m.add_function(wrap_pyfunction!(relu_bytes, m)?)
 }

@@ -8,7 +8,7 @@ use hushnet_layers::slots::{
 };
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::bfv::client::SecretKey;
-use hushnet_rlwe::bfv::{plain_modulus, BfvParams, BfvSpec, Counts, Evaluator};
+use hushnet_rlwe::bfv::{plain_modulus, BfvParams, BfvSpec, Counts, Evaluator, GaloisKeys, PublicKey};
 use hushnet_rlwe::ckks::Insecure;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedServer};
 use hushnet_runtime::Compute;
@@ -111,6 +111,13 @@ fn slot_layer_cost(
         .to_string())
     })
     .map_err(|e: SlotError| refused(e))
+}
+
+/// Bits of the prime that shares of slot-packed results up to `bound` are modulo in two-party plans; ValueError when none is wide enough.
+#[pyfunction]
+fn slot_plain_bits(bound: u64) -> PyResult<u32> {
+    hushnet_runtime::two_party::slot_plain_bits(bound)
+        .ok_or_else(|| refused(format!("no prime with slots holds results up to {bound}")))
 }
 
 fn random(prg: &mut Prg, len: usize, bound: u64) -> Vec<u64> {
@@ -225,14 +232,17 @@ fn measure(w: &Wanted) -> Result<Value, SlotError> {
     let client = SlotClient::new(&params, &w.shape, w.how)?;
     let start = thread_time();
     let key = SecretKey::generate(&params, &mut prg)?;
-    let keys = key.galois_keys(&client.turns(), &mut prg)?;
-    let key_bytes = keys.byte_len();
-    let server = Evaluator::new(&params, key.public_key(&mut prg)?, keys)?.with_clock(thread_time);
+    let sent = key.galois_keys(&client.turns(), &mut prg)?.to_bytes()?;
+    let public = key.public_key(&mut prg)?.to_bytes()?;
     let setup = seconds_since(start);
+    let (key_bytes, public_key_bytes) = (sent.len(), public.len());
+    let keys = GaloisKeys::from_bytes(&params, &client.turns(), &sent)?;
+    let public = PublicKey::from_bytes(&params, &public)?;
+    let server = Evaluator::new(&params, public, keys)?.with_clock(thread_time);
     let prepared = linear.prepared_bytes() <= PREPARED_BYTES;
     let start = thread_time();
     if prepared {
-        linear.prepare(&server)?;
+        linear.prepare()?;
     }
     let prepare = seconds_since(start);
     let layout = client.layout();
@@ -284,7 +294,7 @@ fn measure(w: &Wanted) -> Result<Value, SlotError> {
         "setup_seconds": setup, "prepare_seconds": prepare, "receive_seconds": best.receive,
         "linear_seconds": best.linear - best.encode, "encode_seconds": best.encode, "answer_seconds": best.answer,
         "share_seconds": best.share, "request_seconds": request_seconds, "open_seconds": open_seconds,
-        "bytes_up": up, "bytes_down": down, "keys": client.turns().len(), "key_bytes": key_bytes,
+        "bytes_up": up, "bytes_down": down, "keys": client.turns().len(), "key_bytes": key_bytes, "public_key_bytes": public_key_bytes,
         "weight_bytes": linear.prepared_bytes(), "plain_seconds": plain_seconds, "noise": noise,
     }))
 }
@@ -400,6 +410,7 @@ fn cheetah(shape: &Geometry, ring_bits: u32, repeats: usize) -> Result<Value, Sl
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(slot_layer_counts, m)?)?;
     m.add_function(wrap_pyfunction!(slot_layer_cost, m)?)?;
+    m.add_function(wrap_pyfunction!(slot_plain_bits, m)?)?;
     m.add_function(wrap_pyfunction!(slot_layer_measure, m)?)?;
     m.add_function(wrap_pyfunction!(cheetah_layer_measure, m)?)
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 /// A link of so many bits a second (infinity: no limit) and so many seconds there and back.
-fn link((bits_per_second, round_trip_seconds): (f64, f64)) -> PyResult<Network> {
+pub(crate) fn link((bits_per_second, round_trip_seconds): (f64, f64)) -> PyResult<Network> {
     if bits_per_second > 0.0 && round_trip_seconds >= 0.0 && round_trip_seconds.is_finite() {
         return Ok(Network { bits_per_second, round_trip_seconds });
     }

@@ -21,6 +21,9 @@ pub enum Error {
     /// The connection failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// A folder of stored set-ups cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// `HUSHNET_SIMD` cannot be obeyed.
     #[error("{0}")]
     Environment(String),
@@ -53,6 +56,16 @@ impl From<hushnet_ring::RingError> for Error {
 /// Refuses to run with a `HUSHNET_SIMD` that cannot be obeyed.
 pub(crate) fn check_environment() -> Result<(), Error> {
     hushnet_ring::simd::init().map(drop).map_err(|e| Error::Environment(e.to_string()))
+}
+
+/// What the file system refused of a client's stored set-ups.
+#[derive(Debug, thiserror::Error)]
+#[error("set-ups cannot be kept in {}: {source}; make room, choose another folder, or connect without one", path.display())]
+pub struct StoreError {
+    /// Folder or file.
+    pub path: std::path::PathBuf,
+    /// What the system said.
+    pub source: std::io::Error,
 }
 
 /// Why an input is refused.
@@ -225,7 +238,9 @@ impl Error {
                 (code::INTERNAL, "internal error".into())
             }
             Self::Plan(_) => (code::PLAN, "the plan was refused".into()),
-            Self::Range(_) | Self::Input(_) | Self::Cancelled => (code::ABORTED, "the client gave up".into()),
+            Self::Range(_) | Self::Input(_) | Self::Store(_) | Self::Cancelled => {
+                (code::ABORTED, "the client gave up".into())
+            }
         }
     }
 }

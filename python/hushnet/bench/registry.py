@@ -40,6 +40,7 @@ def registry() -> dict[str, Benchmark]:
         two_party,
         two_party_digits,
         two_party_layers,
+        two_party_methods,
         two_party_network,
     )
 
@@ -54,6 +55,7 @@ def registry() -> dict[str, Benchmark]:
         rotation_free.BENCHMARK,
         seal_openfhe.BENCHMARK,
         two_party_layers.BENCHMARK,
+        two_party_methods.BENCHMARK,
         *two_party.BENCHMARKS,
         two_party_digits.BENCHMARK,
         two_party_network.BENCHMARK,

@@ -1,7 +1,8 @@
 """Single linear layers and whole networks' linear layers by every coefficient-packed method: Tables I to IV and Figure 7 of the
 rotation-free paper. Rows with ``insecure`` run the paper's own parameters, which leak weights; they are here to compare only.
 
-Seconds are processor time of one thread, least of several runs, both parties without the network between them.
+Seconds are processor time of one thread, least of several runs, both parties without the network between them. ``--cases`` names parts:
+``figure-7``, ``table-2``, ``table-3``, ``attack``, and the networks of Table IV.
 """
 
 from __future__ import annotations
@@ -9,16 +10,24 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Optional
 
+import hushnet
 from hushnet import _native, frontend, passes, zoo
+from hushnet.bench import rotation_free_plot
 from hushnet.bench.registry import Benchmark
-from hushnet.graph import Dense, Linear
+from hushnet.graph import Dense, Graph, Linear, Op
 
 PAPER = ["published", "cheetah-published", "convfhe-published"]
 SECURE = ["compact", "flooded", "cheetah", "convfhe"]
-FIGURE_7 = {"cheetah-published": "5 to 7.5", "convfhe-published": "8 to 13"}  # times the latency of rotation-free, c from 4 to 256
+# times the latency of rotation-free, c from 4 to 256
+FIGURE_7 = {"cheetah-published": "5 to 7.5", "convfhe-published": "8 to 13"}
+FIGURE_7_GAZELLE = {3: 134, 5: 358, 7: 1057}  # at c = 4, more with more channels
+RING_BITS = 26
+# ring degrees of the paper's parameters: the least that holds a channel of an image
+PAPER_DEGREES = (8192, 16384, 32768, 65536)
 TABLE_2 = {
     (7, 256): {"gazelle": 1.3, "cheetah": 29.26, "convfhe": 0.65, "rotation-free": 0.3},
     (15, 128): {"gazelle": 2.6, "cheetah": 15.27, "convfhe": 1.3, "rotation-free": 0.62},
@@ -98,24 +107,51 @@ def traffic(channels: int, outputs: int, side: int, n: int = 8192, wide: int = 1
     return {method: b / 8 / 1e6 for method, b in bits.items()}
 
 
+def _gazelle(case: str, geometry: dict[str, Any]) -> dict[str, Any]:
+    """GAZELLE by our own slot-packed code at secure parameters: seconds of the server and operations by run-time counters."""
+    try:
+        f = json.loads(_native.slot_layer_measure(json.dumps(geometry), "gazelle", repeats=1))
+    except ValueError as error:
+        return {"case": case, "method": "gazelle", "insecure": False, "error": str(error)}
+    counted, seconds = f["counted"], f["receive_seconds"] + f["linear_seconds"] + f["answer_seconds"]
+    return {
+        "case": case,
+        "method": "gazelle",
+        "insecure": False,
+        "ring_degree": f["parameters"]["ring_degree"],
+        "modulus_bits": f["parameters"]["modulus_bits"],
+        "server_seconds": seconds,
+        "server_linear_seconds": f["linear_seconds"],
+        "megabytes_up": f["bytes_up"] / 1e6,
+        "megabytes_down": f["bytes_down"] / 1e6,
+        "megabytes_setup": f["key_bytes"] / 1e6,
+        "server_rotations": counted["perm"] + counted["hst_perm"],
+        "server_products": counted["sc_mult"],
+        "correct": f["correct"],
+    }
+
+
 def _figure_7(quick: bool) -> list[dict[str, Any]]:
-    """Latency over c_i = c_o at c w^2 = N, every method of the paper's parameters on the same kernels."""
+    """Latency over c_i = c_o at c w^2 = N: the methods that pack coefficients at the paper's parameters; GAZELLE at secure ones."""
     out = []
     degree, channels = (8192, [2, 8, 32]) if quick else (65536, [4, 16, 64, 256])
     for c in channels:
         side = math.isqrt(degree // c)
-        for kernel in [3] if quick or c > 64 else [3, 5, 7]:
-            methods = PAPER if kernel == 3 else PAPER[:1]
-            figures = _measure(_conv(c, side, c, kernel), methods, ring_degree=degree, runs=3 if quick else 5)
+        for kernel in [3] if quick else [3, 5, 7]:
+            figures = _measure(_conv(c, side, c, kernel), PAPER, ring_degree=degree, runs=3 if quick or c > 16 else 5)
             case = f"Figure 7: c = {c}, {side}x{side}, f = {kernel}, N = {degree}"
-            ours = figures["published"]["seconds"]
+            ours = figures["published"]["seconds"]["server"]
             for method, f in figures.items():
-                ratio = f["seconds"]["server"] / ours["server"] if ours["server"] else None
+                ratio = f["seconds"]["server"] / ours if ours else None
                 more = {"times_rotation_free_server": ratio, "published_times": FIGURE_7.get(method), "channels": c, "kernel": kernel}
                 if method != "published":
                     down = figures["published"]["bytes_up"] + figures["published"]["bytes_down"]
                     more["rotation_free_bytes_share"] = down / (f["bytes_up"] + f["bytes_down"])
                 out.append(_row(case, method, f, **more))
+            row = _gazelle(case, _conv(c, side, c, kernel)) | {"channels": c, "kernel": kernel}
+            if ours and "server_seconds" in row:
+                row |= {"times_rotation_free_server": row["server_seconds"] / ours, "published_times": f"{FIGURE_7_GAZELLE[kernel]} at c = 4"}
+            out.append(row)
             counts = formulas(c, c, side, kernel)["gazelle"]
             out.append({"case": case, "method": "gazelle (Table I formula)"} | {f"server_{k}": v for k, v in counts.items()})
     return out
@@ -143,6 +179,7 @@ def _table_2(quick: bool) -> list[dict[str, Any]]:
         for method, f in figures.items():
             share = (f["bytes_up"] + f["bytes_down"]) / (whole["bytes_up"] + whole["bytes_down"])
             out.append(_row(f"Table II: w = {side}, c = {c}", method, f, of_convfhe=share))
+        out.append(_gazelle(f"Table II: w = {side}, c = {c}", _conv(c, side, c, 3, 1)))
     return out
 
 
@@ -156,9 +193,12 @@ def _dense(quick: bool) -> list[dict[str, Any]]:
     return out
 
 
-def layers(network: str, **options: Any) -> Counter[str]:
-    """The linear layers of a network of the zoo, as JSON geometries, and how often each occurs."""
-    graph = passes.default(frontend.load(zoo.build(network, **options)))
+def _graph(network: str, **options: Any) -> Graph:
+    return passes.default(frontend.load(zoo.build(network, **options)))
+
+
+def layers(graph: Graph) -> Counter[str]:
+    """The linear layers of a network, as JSON geometries, and how often each occurs."""
     found: Counter[str] = Counter()
     for node in graph.nodes:
         if isinstance(node, Linear):
@@ -167,43 +207,99 @@ def layers(network: str, **options: Any) -> Counter[str]:
     return found
 
 
-def _table_4(quick: bool, progress: Any) -> list[dict[str, Any]]:
-    """Linear layers of whole networks, one image: sums over layers."""
-    out = []
-    names = list(TABLE_4)[:1] if quick else list(TABLE_4)
-    for number, name in enumerate(names):
-        if progress:
-            progress(f"rotation-free: {name}", number, len(names))
-        found = layers(name)
-        methods = ["compact", "cheetah"] if name.startswith("resnet") else (["compact", "flooded", "cheetah", "convfhe"])
-        sums: dict[str, dict[str, Any]] = {}
-        for geometry, count in found.items():
-            for method, f in _measure(json.loads(geometry), methods, runs=1 if quick or name.startswith("resnet") else 2).items():
-                row = _row(f"Table IV: {name}, linear layers", method, f)
-                total = sums.setdefault(method, row | {k: 0 for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool)})
-                for key, value in row.items():
-                    if isinstance(value, (int, float)) and not isinstance(value, bool):
-                        total[key] = max(total[key], value) if key in ("ring_degree", "modulus_bits") else total[key] + count * value
-        out += [row | {"published": TABLE_4[name]} for row in sums.values()]
+def relus(graph: Graph) -> int:
+    """Values that ReLU is taken of, for one image."""
+    return sum(math.prod(graph.shapes[n.output]) for n in graph.nodes if isinstance(n, Op) and n.op == "relu")
+
+
+def _paper_degree(geometry: dict[str, Any]) -> int:
+    """The least ring degree of the paper's parameters that holds a channel of the layer's input."""
+    if geometry["type"] == "dense":
+        return PAPER_DEGREES[0]
+    # a strided layer is as many of stride 1 as there are phases
+    sides = ((size + sum(geometry["pads"][axis::2])) / step for size, step, axis in zip(geometry["input"][1:], geometry["stride"], (0, 1)))
+    area = math.prod(math.ceil(side) + 1 for side in sides)
+    return next(n for n in PAPER_DEGREES if area <= n)
+
+
+def _of_layer(geometry: dict[str, Any], runs: int) -> dict[str, dict[str, Any]]:
+    """Every method on one layer, a row a method; GAZELLE by its counts alone."""
+    found = _measure(geometry, SECURE, ring_bits=RING_BITS, runs=runs)
+    found |= _measure(geometry, PAPER, ring_degree=_paper_degree(geometry), runs=runs, most=8)
+    out = {method: _row("", method, f) for method, f in found.items()}
+    counted = json.loads(_native.slot_layer_cost(json.dumps(geometry), "gazelle"))
+    counts = counted["counts"]
+    out["gazelle (counts)"] = {
+        "case": "",
+        "method": "gazelle (counts)",
+        "insecure": False,
+        "ring_degree": counted["parameters"]["ring_degree"],
+        "modulus_bits": counted["parameters"]["modulus_bits"],
+        "megabytes_up": counted["bytes_up"] / 1e6,
+        "megabytes_down": counted["bytes_down"] / 1e6,
+        "server_rotations": counts["perm"] + counts["hst_perm"],
+        "server_products": counts["sc_mult"],
+    }
     return out
 
 
-def _attack(quick: bool) -> list[dict[str, Any]]:
-    """The averaging attack on the published parameters: error of the weights found, which are in [-1, 1]."""
-    curve = _native.rotation_free_attack(256 if quick else 4096)
-    return [{"case": f"attack: {k} set-ups", "method": "published", "insecure": True, "weight_error": error, "error_times_k": k * error} for k, error in curve]
-
-
-def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
-    """All tables. One thread, whatever ``threads`` says: that is what the paper measures."""
-    del threads
-    out = []
-    parts = [_figure_7, _table_2, _dense, _attack]
-    for number, part in enumerate(parts):
+def _network(name: str, quick: bool, progress: Any) -> list[dict[str, Any]]:
+    """Table IV: the linear layers of a network, one image: sums over layers; bytes with ReLU by oblivious transfer."""
+    graph = _graph(name)
+    found, values = layers(graph), relus(graph)
+    relu = _native.relu_bytes(values, RING_BITS) / 1e6
+    sums: dict[str, dict[str, Any]] = {}
+    number = lambda v: isinstance(v, (int, float)) and not isinstance(v, bool)  # noqa: E731
+    for done, (geometry, count) in enumerate(found.items()):
         if progress:
-            progress(f"rotation-free: {part.__name__.strip('_')}", number, len(parts) + 1)
-        out += part(quick)
-    return out + _table_4(quick, progress)
+            progress(f"rotation-free: {name}", done, len(found))
+        for method, row in _of_layer(json.loads(geometry), 1 if quick or name.startswith("resnet") else 3).items():
+            total = sums.setdefault(method, row | {k: 0 for k, v in row.items() if number(v)})
+            for key, value in row.items():
+                if number(value):
+                    total[key] = max(total[key], value) if key in ("ring_degree", "modulus_bits") else total[key] + count * value
+    case = f"Table IV: {name}, {sum(found.values())} linear layers"
+    linear = {m: r["megabytes_up"] + r["megabytes_down"] for m, r in sums.items()}
+    more = {"relu_values": values, "relu_megabytes": relu, "published": TABLE_4[name]}
+    return [row | {"case": case, "megabytes": linear[m], "megabytes_with_relu": linear[m] + relu} | more for m, row in sums.items()]
+
+
+def _attack(quick: bool) -> list[dict[str, Any]]:
+    """The averaging attack: on the published parameters the error of the weights found, which are in [-1, 1]; on the sound ones the
+    correlation with the weights, in deviations of what no relation gives."""
+    most = 256 if quick else 4096
+    curve = _native.rotation_free_attack(most)
+    out: list[dict[str, Any]] = [
+        {"case": f"attack: {k} set-ups", "method": "published", "insecure": True, "setups": k, "weight_error": error, "error_times_k": k * error}
+        for k, error in curve
+    ]
+    for profile in ("compact", "flooded"):
+        for k, deviations in _native.rotation_free_attack(most, profile):
+            row = {"case": f"attack: {k} set-ups", "method": profile, "insecure": False, "setups": k}
+            out.append(row | {"correlation_deviations": deviations})
+    return out
+
+
+PARTS = {"figure-7": _figure_7, "table-2": _table_2, "table-3": _dense, "attack": _attack}
+
+
+def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[str]] = None) -> list[dict[str, Any]]:
+    """All tables, or the parts named. One thread, whatever ``threads`` says: that is what the paper measures.
+
+    Raises:
+        hushnet.InputError: there is no such part.
+    """
+    del threads
+    chosen = list(cases) if cases else [*PARTS, *(list(TABLE_4)[:1] if quick else TABLE_4)]
+    unknown = [c for c in chosen if c not in PARTS and c not in TABLE_4]
+    if unknown:
+        raise hushnet.InputError(f"no case {', '.join(unknown)}: cases are {', '.join([*PARTS, *TABLE_4])}")
+    out = []
+    for number, case in enumerate(chosen):
+        if progress:
+            progress(f"rotation-free: {case}", number, len(chosen))
+        out += PARTS[case](quick) if case in PARTS else _network(case, quick, progress)
+    return out
 
 
 BENCHMARK = Benchmark(
@@ -211,4 +307,5 @@ BENCHMARK = Benchmark(
     about="linear layers on shares: rotation-free, Cheetah, ConvFHE; the paper's (insecure) parameters and ours",
     source="rotation-free CNN, Tables I to IV, Figure 7",
     run=rows,
+    plot=rotation_free_plot.plot,
 )

@@ -9,6 +9,7 @@ import numpy as np
 import hushnet
 from hushnet import data, frontend, passes, zoo
 from hushnet.bench.registry import Benchmark
+from hushnet.bench.two_party import checked
 from hushnet.bench.two_processes import measure
 from hushnet.reference import float as float_reference
 from hushnet.reference import two_party as reference
@@ -27,7 +28,8 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int | None = None) 
         onnx_model = zoo.trained(name)
         model = hushnet.compile(onnx_model, trust="two-party", calibration=train_x[:SAMPLES], weight_bits=10, name=name)
         seen = measure(model, x, batch=len(x), threads=threads)
-        private = next(iter(seen.outputs.values())).argmax(1)
+        outputs = next(iter(seen.outputs.values()))
+        private = outputs.argmax(1)
         planned = next(iter(reference.run(model.plan, {model.input_names[0]: x}).values())).argmax(1)
         graph = passes.default(frontend.load(onnx_model))
         plain = float_reference.evaluate(graph, {graph.inputs[0]: x})[graph.outputs[0]].argmax(1)
@@ -43,6 +45,7 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int | None = None) 
                 "accuracy_in_the_clear": float((plain == labels).mean()),
                 "same_label_as_in_the_clear": float((private == plain).mean()),
                 "same_label_as_planned": float((private == planned).mean()),
+                **checked(model, x, outputs),
             }
         )
     return found

@@ -38,7 +38,7 @@ def compile_(
     trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided, two-party or non-interactive (nobody: polynomials)."),
     reveal: Optional[str] = typer.Option(None, help="Two-party: what the client learns, output (default) or argmax."),
     network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback (default), {NETWORKS}."),
-    method: Optional[str] = typer.Option(None, help="Two-party: cheetah, rotation-free, convfhe or batch for all layers (default: the cheapest of each)."),
+    method: Optional[str] = typer.Option(None, help="Two-party: cheetah, rotation-free, convfhe, gala, gazelle or batch for all layers (default: the cheapest of each)."),
     queries: Optional[int] = typer.Option(None, min=1, help="Two-party: images that a stored set-up serves (default 1)."),
     activation: Optional[str] = typer.Option(
         None, help="Non-interactive: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r takes the place of other activations."
@@ -221,6 +221,7 @@ def infer(
     output: Optional[Path] = typer.Option(None, "-o", "--output"),
     ca: Optional[Path] = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
     insecure_tls: bool = typer.Option(False, help="Do not check the server's certificate."),
+    setups: Optional[Path] = typer.Option(None, help="Two-party: folder to keep set-ups in for the next session."),
     threads: Optional[int] = Threads,
     trace: Optional[Path] = Trace,
     as_json: bool = Json,
@@ -228,7 +229,8 @@ def infer(
     """Encrypt inputs, compute with a server, decrypt the outputs."""
     x = read_arrays(images)
     count = len(next(iter(x.values())) if isinstance(x, dict) else x)
-    with hushnet.connect(url, ca=str(ca) if ca else None, insecure_tls=insecure_tls, threads=threads, images=count or None) as connection:
+    options = {"ca": str(ca) if ca else None, "insecure_tls": insecure_tls, "threads": threads, "images": count or None, "setups": setups}
+    with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
     _finish(result, output, trace, as_json)

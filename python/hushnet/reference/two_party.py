@@ -10,6 +10,8 @@ every tensor, how far any such units can move it.
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -136,6 +138,56 @@ def _masking(plan: Plan, stage: Stage, shape: tuple[int, ...], units: np.random.
     return np.where(off, units.integers(0, 2, size=shape) * 2 - 1, 0)
 
 
+# standard deviations that real runs keep to: of sums of many small units, passed about once in 10^9 values
+SIGMAS = 6.0
+
+
+@dataclass(frozen=True)
+class Stated:
+    """An output of the planned run, and what masking's and truncation's units do to it.
+
+    Attributes:
+        planned: the output, (B, ...).
+        error: for every image, how far a real run's elements are from it: ``SIGMAS`` standard deviations, and a unit of the opened value.
+        scale: that unit.
+    """
+
+    planned: Array
+    error: Array
+    scale: float
+
+    def beyond(self, got: Array) -> float:
+        """The largest distance of a run's elements from the planned ones, in stated errors: at most 1 for a right one."""
+        distance = np.abs(got - self.planned).reshape(len(got), -1).max(axis=1, initial=0.0)
+        return float((distance / self.error).max(initial=0.0))
+
+    def ties(self) -> Array:
+        """Images whose two largest values are so near that units may exchange them (both may move by the stated error)."""
+        values = np.sort(self.planned.reshape(len(self.planned), -1), axis=1)
+        if values.shape[1] < 2:
+            return np.zeros(len(values), dtype=bool)
+        return values[:, -1] - values[:, -2] <= 2 * self.error
+
+
+def stated(plan: Plan, inputs: Array | dict[str, Array], *, draws: int = 8, seconds: float = math.inf, seed: int = 0) -> Stated:
+    """The planned run of a plan's first output and the error that its units come to, from ``draws`` runs with units drawn (two at
+    least, none after ``seconds`` of them).
+
+    ``unit_reach`` bounds the same for all inputs and the worst units at once, which after some layers says nothing: units of many
+    elements do not conspire. Here their variance goes through the network as it is, activations' masks and correlations included.
+    """
+    name = plan.document["outputs"][0]["name"]
+    planned = run(plan, inputs)[name]
+    rng, power, begun, count = np.random.default_rng(seed), np.zeros(len(planned)), time.monotonic(), 0
+    while count < max(2, draws) and (count < 2 or time.monotonic() - begun < seconds):
+        moved = (run(plan, inputs, units=rng)[name] - planned).reshape(len(planned), -1)
+        power += (moved**2).mean(axis=1)
+        count += 1
+    opened = next(s for s in plan.stages if s["kind"] == "reveal")["out"]
+    scale = plan.tensors[opened].get("scale", 1.0)
+    return Stated(planned, SIGMAS * np.sqrt(power / count) + scale, scale)
+
+
 def unit_reach(plan: Plan) -> dict[str, Array]:
     """Most units that every shared and opened tensor can be away from ``run``'s, by name and element, for inputs whose values keep
     to the planned ranges (all inputs, for a plan without calibration)."""
@@ -160,7 +212,7 @@ def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) 
     if kind == "linear":
         weight = np.abs(plan.weights[stage["weights"]].astype(np.float64))
         zero = np.zeros(weight.shape[0])
-        return add_bias(stage["geometry"], apply(stage["geometry"], weight, r[None])[0], zero).reshape(shape) + 1
+        return add_bias(stage["geometry"], apply(stage["geometry"], weight, r[None])[0], zero).reshape(shape) + (stage["method"] not in methods.SLOTS)
     if kind == "truncate":
         return np.ceil(r / 2 ** stage["bits"]) + (0 if stage.get("exact") else 1)
     if kind == "leaky_relu":

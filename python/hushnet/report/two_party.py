@@ -80,7 +80,8 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
 
 def _parameters(plan: Plan) -> dict[str, Any]:
     degree, ring = plan.ring_degree, plan.document["params"]["ring_bits"]
-    of = [methods.ciphertexts(s["method"], degree, ring, s["weight_l2"]) for _, s in plan.linear_stages()]
+    # slot-packed layers have parameters of their own, which their rows tell
+    of = [methods.ciphertexts(s["method"], degree, ring, s["weight_l2"]) for _, s in plan.linear_stages() if s["method"] not in methods.SLOTS]
     return {
         "ring_degree": degree,
         "ring_bits": ring,
@@ -118,6 +119,7 @@ def _stage(
         entry["range"]["bits"] = (2 * out["bound"]).bit_length()
     if stage["kind"] == "linear":
         entry |= {"method": stage["method"], "unit_fraction": off_fraction(plan, stage), "weight_l2": stage["weight_l2"], **spent.packing}
+        entry |= {k: v for k, v in stage.get("predicted", {}).items() if k in ("choice", "runner_up", "gap_seconds")}
         degree = plan.ring_degree
         entry["memory_bytes"] += spent.packing.get("window_bytes", 0) + cost.SHARE_BYTES * degree * spent.packing.get("weight_polys", 0)
         entry |= {"bytes_up": traffic.up, "bytes_down": traffic.down}
@@ -154,8 +156,8 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     speed = "unlimited" if n["bits_per_second"] is None else f"{n['bits_per_second'] / 1e6:.0f} Mbit/s"
     grid.add_row("Network", f"{n['name']}: {speed}, round trip {seconds(n['round_trip_seconds'])}")
     table = Table(title=f"Stages, for {_images(report)}", title_justify="left", header_style="bold")
-    for column in ("stage", "kind", "what", "ciphertexts", "protocols", "rounds", "time", "units off", "range", "memory"):
-        table.add_column(column, justify="left" if column in ("stage", "kind", "what") else "right", overflow="fold")
+    for column in ("stage", "kind", "what", "ciphertexts", "protocols", "rounds", "time", "units off", "range", "memory", "method", "runner-up"):
+        table.add_column(column, justify="left" if column in ("stage", "kind", "what", "method", "runner-up") else "right", overflow="fold")
     for layer in report["layers"]:
         span = layer.get("range")
         table.add_row(
@@ -169,6 +171,8 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
             f"{100 * layer['unit_fraction']:.1f} %" if "unit_fraction" in layer else "",
             f"±{span['largest']:.4g} in {span['bits']} bits" if span else "",
             size(layer["memory_bytes"]) if "memory_bytes" in layer else "",
+            layer.get("method", ""),
+            f"{layer['runner_up']} +{seconds(layer['gap_seconds'])}" if "runner_up" in layer else layer.get("choice", "") if layer.get("choice") == "forced" else "",
             style="" if layer["kind"] in {"linear", "relu", "max_pool", "clip", "leaky_relu"} else "dim",
         )
     return Group(grid, table)

@@ -7,21 +7,23 @@ from hushnet.zoo.errors import ZooError
 from hushnet.zoo.registry import architecture
 
 _MAPS = (64, 128, 256, 512)
+_NARROW = (16, 32, 64, 128)
 _BRANCH_GAIN = 0.25  # of what is added to a shortcut: keeps deep trunks in range and far from chaos
 # Mean of what enters a ReLU6. Around 0 every normalised ReLU layer with random weights makes a small difference 1.2 times larger
 # (half of the variance is cut off, nearly all of a difference passes); around 1 it is 1.06 times, as in trained networks.
 _RELU6_CENTRE = 1.0
 
 
-@architecture("resnet18", "ResNet-18 for 32x32 images (GALA)", blocks=(2, 2, 2, 2), bottleneck=False)
-@architecture("resnet50", "ResNet-50 for 32x32 images (GALA)", blocks=(3, 4, 6, 3), bottleneck=True)
-@architecture("resnet101", "ResNet-101 for 32x32 images (GALA)", blocks=(3, 4, 23, 3), bottleneck=True)
-@architecture("resnet152", "ResNet-152 for 32x32 images (GALA)", blocks=(3, 8, 36, 3), bottleneck=True)
-def resnet_small(net: Net, blocks: tuple[int, ...], bottleneck: bool, classes: int = 10) -> Tensor:
+@architecture("resnet14-narrow", "ResNet of one bottleneck block a stage, 16 to 128 maps: a small stand-in", blocks=(1, 1, 1, 1), bottleneck=True, maps=_NARROW)
+@architecture("resnet18", "ResNet-18 for 32x32 images (GALA)", blocks=(2, 2, 2, 2), bottleneck=False, maps=_MAPS)
+@architecture("resnet50", "ResNet-50 for 32x32 images (GALA)", blocks=(3, 4, 6, 3), bottleneck=True, maps=_MAPS)
+@architecture("resnet101", "ResNet-101 for 32x32 images (GALA)", blocks=(3, 4, 23, 3), bottleneck=True, maps=_MAPS)
+@architecture("resnet152", "ResNet-152 for 32x32 images (GALA)", blocks=(3, 8, 36, 3), bottleneck=True, maps=_MAPS)
+def resnet_small(net: Net, blocks: tuple[int, ...], bottleneck: bool, maps: tuple[int, ...], classes: int = 10) -> Tensor:
     """A 3x3 stem that keeps 32x32, then the four stages of ResNet."""
     x = net.input(3, 32, 32, images=16 if sum(blocks) <= 16 else 8)
-    x = net.conv_norm("stem", x, 64, 3, pad=1)
-    return _stages(net, x, blocks, bottleneck, classes)
+    x = net.conv_norm("stem", x, maps[0], 3, pad=1)
+    return _stages(net, x, blocks, maps, bottleneck, classes)
 
 
 @architecture("resnet50-224", "ResNet-50 for 224x224 images (rotation-free CNN, Table IV)")
@@ -30,11 +32,11 @@ def resnet50_224(net: Net, size: int = 224, classes: int = 1000) -> Tensor:
     x = net.input(3, size, size, images=8)
     x = net.conv_norm("stem", x, 64, 7, stride=2, pad=3)
     x = net.max_pool("stem.pool", x, 3, stride=2, pad=1)
-    return _stages(net, x, (3, 4, 6, 3), True, classes)
+    return _stages(net, x, (3, 4, 6, 3), _MAPS, True, classes)
 
 
-def _stages(net: Net, x: Tensor, blocks: tuple[int, ...], bottleneck: bool, classes: int) -> Tensor:
-    for stage, (count, maps) in enumerate(zip(blocks, _MAPS)):
+def _stages(net: Net, x: Tensor, blocks: tuple[int, ...], widths: tuple[int, ...], bottleneck: bool, classes: int) -> Tensor:
+    for stage, (count, maps) in enumerate(zip(blocks, widths)):
         for number in range(count):
             stride = 2 if stage and not number else 1
             x = _block(net, f"stage{stage + 1}.{number + 1}", x, maps, stride, bottleneck)

@@ -122,6 +122,12 @@ impl ConvFheDesign {
         &self.params
     }
 
+    /// Bytes that weights in evaluation form take.
+    #[must_use]
+    pub fn prepared_bytes(&self) -> usize {
+        8 * RING_DEGREE * self.layout.cost().weight_polys
+    }
+
     /// Tiles of the stage.
     #[must_use]
     pub fn tiles(&self) -> usize {
@@ -201,10 +207,17 @@ impl ConvFheDesign {
 /// Server half of a stage. No `Debug`.
 pub struct ConvFheLinear {
     design: ConvFheDesign,
-    /// One a weight polynomial, times 1/s.
-    weights: Vec<WeightPoly>,
+    weights: Weights,
     bias: Vec<i64>,
     tally: Tally,
+}
+
+/// Weights as an answer uses them.
+enum Weights {
+    /// One a weight polynomial, times 1/s.
+    Prepared(Vec<WeightPoly>),
+    /// As given; transformed for every tile.
+    Streamed(Vec<i16>),
 }
 
 /// What a server holds of a session: the client's public key and merging keys.
@@ -233,27 +246,50 @@ impl ConvFheLinear {
         bias: &[i64],
         ring_bits: u32,
     ) -> Result<Self, LayerError> {
+        let mut linear = Self::streamed(context, geometry, weights, bias, ring_bits)?;
+        let layout = &linear.design.layout;
+        let polys: Vec<(usize, usize)> =
+            (0..layout.output_blocks()).flat_map(|j| layout.inputs_of(j).map(move |i| (i, j))).collect();
+        let prepared = polys
+            .into_par_iter()
+            .map(|(i, j)| linear.weight_poly(weights, i, j))
+            .collect::<Result<_, LayerError>>()?;
+        linear.weights = Weights::Prepared(prepared);
+        Ok(linear)
+    }
+
+    /// As [`Self::new`], with weights transformed anew for every tile: one transform more a product, in the memory of the weights
+    /// themselves.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn streamed(
+        context: &ConvFheContext,
+        geometry: &Geometry,
+        weights: &[i16],
+        bias: &[i64],
+        ring_bits: u32,
+    ) -> Result<Self, LayerError> {
         let layout = Layout::choose(geometry, RING_DEGREE, &DEFAULT_PRICES)?;
         expect("weights", layout.weight_len(), weights.len())?;
         expect("biases", layout.channels_out(), bias.len())?;
         let l2 = (layout.weight_norm2(weights) as f64).sqrt();
         let design = ConvFheDesign::new(context, geometry, ring_bits, l2)?;
-        let (p, tally) = (context.packed.prime(), Tally::default());
+        let weights = Weights::Streamed(weights.to_vec());
+        Ok(Self { design, weights, bias: bias.to_vec(), tally: Tally::default() })
+    }
+
+    /// The weights between input block i and output block j, times 1/s.
+    fn weight_poly(&self, weights: &[i16], i: usize, j: usize) -> Result<WeightPoly, LayerError> {
+        let (layout, packed) = (&self.design.layout, &self.design.context.packed);
+        let p = packed.prime();
         let inverse = i128::from(hushnet_ring::prime::inv_mod(layout.spacing() as u64, p));
-        let polys: Vec<(usize, usize)> =
-            (0..layout.output_blocks()).flat_map(|j| layout.inputs_of(j).map(move |i| (i, j))).collect();
-        let weights = polys
-            .into_par_iter()
-            .map(|(i, j)| {
-                let mut poly = layout.weight_poly(weights, i, j);
-                for w in poly.iter_mut().filter(|w| **w != 0) {
-                    *w = (i128::from(*w) * inverse).rem_euclid(i128::from(p)) as i64;
-                }
-                tally.add(TallyCounts { ntt: 1, ..TallyCounts::default() });
-                Ok(WeightPoly::new(&context.packed, &poly)?)
-            })
-            .collect::<Result<_, LayerError>>()?;
-        Ok(Self { design, weights, bias: bias.to_vec(), tally })
+        let mut poly = layout.weight_poly(weights, i, j);
+        for w in poly.iter_mut().filter(|w| **w != 0) {
+            *w = (i128::from(*w) * inverse).rem_euclid(i128::from(p)) as i64;
+        }
+        self.tally.add(TallyCounts { ntt: 1, ..TallyCounts::default() });
+        Ok(WeightPoly::new(packed, &poly)?)
     }
 
     /// What both parties agree on.
@@ -271,7 +307,10 @@ impl ConvFheLinear {
     /// Bytes that the weights take.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
-        8 * RING_DEGREE * self.weights.len()
+        match &self.weights {
+            Weights::Prepared(w) => 8 * RING_DEGREE * w.len(),
+            Weights::Streamed(w) => 2 * w.len(),
+        }
     }
 
     /// The client's half.
@@ -363,7 +402,14 @@ impl ConvFheLinear {
         first: usize,
     ) -> Result<Pair, LayerError> {
         let range = self.design.layout.inputs_of(j);
-        let weights: Vec<&WeightPoly> = self.weights[first..first + range.len()].iter().collect();
+        let made: Vec<WeightPoly>;
+        let weights: Vec<&WeightPoly> = match &self.weights {
+            Weights::Prepared(w) => w[first..first + range.len()].iter().collect(),
+            Weights::Streamed(w) => {
+                made = range.clone().map(|i| self.weight_poly(w, i, j)).collect::<Result<_, LayerError>>()?;
+                made.iter().collect()
+            }
+        };
         let c0: Vec<&[u64]> = inputs[range.clone()].iter().map(|(c0, _)| c0.as_slice()).collect();
         let c1: Vec<&[u64]> = inputs[range].iter().map(|(_, c1)| c1.as_slice()).collect();
         let merge = &self.design.context.merge;
@@ -466,80 +512,4 @@ impl ConvFheClient {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::batch::{Conv2d, Dense};
-    use crate::cheetah::packing::oracle;
-    use hushnet_ring::low_mask;
-
-    fn conv(c: usize, hw: usize, o: usize, k: usize, s: usize, pad: usize, groups: usize) -> Geometry {
-        let out = (hw + 2 * pad - k) / s + 1;
-        Geometry::conv2d(Conv2d {
-            input: [c, hw, hw],
-            output: [o, out, out],
-            kernel: [k, k],
-            stride: [s, s],
-            pads: [pad; 4],
-            dilation: [1, 1],
-            groups,
-        })
-        .unwrap()
-    }
-
-    #[test]
-    fn shares_of_merged_layers_with_exact_costs() {
-        let context = ConvFheContext::new().unwrap();
-        let mut prg = Prg::from_seed([4; 16]);
-        let key = PackedClient::generate(&context.packed, &mut prg).unwrap();
-        let public = key.public_key(&[1; 32], &mut prg).unwrap();
-        let keys = MergeKeys::for_client(&context.merge, &key, 2048, &[2; 32], &mut prg).unwrap();
-        let server = PackedServer::new(&context.packed, &[1; 32], &public).unwrap();
-        let session = ConvFheSession::new(server, keys);
-        for geometry in [
-            conv(16, 16, 16, 3, 1, 1, 1),
-            conv(3, 33, 4, 7, 2, 3, 1),
-            conv(64, 7, 40, 3, 1, 1, 1),
-            conv(6, 14, 6, 3, 2, 1, 6),
-            Geometry::dense(Dense { inputs: 300, outputs: 77 }).unwrap(),
-        ] {
-            let bits = 26;
-            let mut random = |len: usize, mask: u64| -> Vec<u64> {
-                let mut v = vec![0; len];
-                prg.fill_words(&mut v);
-                v.iter_mut().for_each(|x| *x &= mask);
-                v
-            };
-            let layout = Layout::choose(&geometry, RING_DEGREE, &DEFAULT_PRICES).unwrap();
-            let weights: Vec<i16> =
-                random(layout.weight_len(), 255).iter().map(|w| *w as i16 - 128).collect();
-            let bias: Vec<i64> = random(layout.channels_out(), 0xff).iter().map(|b| *b as i64).collect();
-            let (mine, theirs) =
-                (random(layout.input_len(), low_mask(bits)), random(layout.input_len(), low_mask(bits)));
-            let linear = ConvFheLinear::new(&context, &geometry, &weights, &bias, bits).unwrap();
-            let (client, cost) = (linear.client(), linear.design.cost());
-            let (mut own, mut got) = (vec![0; layout.output_len()], vec![0; layout.output_len()]);
-            let (mut up, mut down) = (0, 0);
-            for tile in 0..layout.tiles() {
-                let request = client.request(&key, &[9; 32], 3, tile, &mine).unwrap();
-                let answer = linear.answer(&session, &[9; 32], 3, tile, &request, &theirs, &mut own).unwrap();
-                client.open(&key, tile, &answer, &mut got).unwrap();
-                assert!(client.open(&key, tile, &answer[1..], &mut got).is_err());
-                (up, down) = (up + request.len(), down + answer.len());
-            }
-            assert_eq!((up, down), (cost.bytes_up, cost.bytes_down));
-            assert_eq!(linear.tally(), cost.setup + cost.server_online);
-            assert_eq!(client.tally(), cost.client_online);
-            let x: Vec<u64> = mine.iter().zip(&theirs).map(|(a, b)| a.wrapping_add(*b)).collect();
-            let pixels = layout.output_len() / layout.channels_out();
-            let mut off = 0;
-            for (e, w) in oracle(&geometry, &x, &weights).iter().enumerate() {
-                let want = w.wrapping_add(bias[e / pixels] as u64);
-                let error = own[e].wrapping_add(got[e]).wrapping_sub(want) & low_mask(bits);
-                assert!(error == 0 || error == 1 || error == low_mask(bits), "{geometry:?} {e}: {error}");
-                off += usize::from(error != 0);
-            }
-            let predicted = linear.design.params.spec().off_by_one_fraction();
-            assert!(off as f64 <= (2.0 * predicted + 0.02) * own.len() as f64 + 3.0, "{off} {predicted}");
-        }
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@
 //! opens is uniform whatever the partial sums are; each party adds up its own slots of an output, and the two results are shares of the
 //! whole sum. The masks' sums are uniform and independent for different outputs, since these have disjoint slots.
 
-use crate::gazelle::{hoisted, line_up};
+use crate::gazelle::{hoisted, hoisted_pairs, line_up, term_of};
 use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term, SUMS};
 use hushnet_rlwe::bfv::Counts;
 use rayon::prelude::*;
@@ -25,6 +25,18 @@ pub fn dense_counts(input_blocks: u64, output_blocks: u64, steps: u64) -> Counts
 #[must_use]
 pub fn conv_counts(ci: u64, co: u64, cn: u64, k: u64) -> Counts {
     Counts { perm: co / cn * (cn - 1), ..crate::gazelle::conv_counts(ci, co, cn, k) }
+}
+
+/// Kernel grouping with `b` of the `c_n` steps done to the inputs: (b k - 1) hoisted permutations an input, c_n / b - 1 an output.
+#[must_use]
+pub fn conv_steps_counts(ci: u64, co: u64, cn: u64, k: u64, b: u64) -> Counts {
+    let inputs = ci / cn;
+    Counts {
+        perm: co / cn * (cn / b - 1),
+        dec_perm: if k * b > 1 { inputs } else { 0 },
+        hst_perm: inputs * (k * b - 1),
+        ..crate::gazelle::conv_counts(ci, co, cn, k)
+    }
 }
 
 /// Row encoding: the unrotated input is multiplied, products are permuted into line and added.
@@ -66,6 +78,39 @@ pub(crate) fn conv<M: Machine>(
             let mut sum: Option<M::Cipher> = None;
             for group in layout.grouped_steps(output).chunks(SUMS) {
                 line_up(layout, machine, weights, &permuted, group, &mut sum)?;
+            }
+            sum.ok_or_else(|| layout.empty_output())
+        })
+        .collect()
+}
+
+/// Kernel grouping, baby steps on the inputs: sums over all inputs, kernel positions and early steps, permuted by the late steps.
+pub(crate) fn conv_steps<M: Machine>(
+    layout: &ConvLayout,
+    machine: &M,
+    inputs: &[M::Cipher],
+    weights: &Store<'_, M>,
+) -> Result<Vec<M::Cipher>, SlotError> {
+    let pairs = layout.used_pairs();
+    let permuted = hoisted_pairs(layout, machine, inputs, &pairs)?;
+    (0..layout.output_blocks())
+        .into_par_iter()
+        .map(|output| {
+            let mut sum: Option<M::Cipher> = None;
+            for group in layout.late_steps(output).chunks(SUMS) {
+                let of = |t: &Term| term_of(layout, &pairs, &permuted, *t);
+                let terms = group
+                    .iter()
+                    .map(|(_, terms)| terms.iter().map(of).collect::<Result<Vec<_>, _>>())
+                    .collect::<Result<Vec<_>, _>>()?;
+                let terms: Vec<&[_]> = terms.iter().map(Vec::as_slice).collect();
+                for ((step, _), product) in group.iter().zip(weights.sums(machine, &terms)?) {
+                    let part = machine.perm(&product, layout.turn(*step))?;
+                    match &mut sum {
+                        Some(sum) => machine.add(sum, &part)?,
+                        None => sum = Some(part),
+                    }
+                }
             }
             sum.ok_or_else(|| layout.empty_output())
         })

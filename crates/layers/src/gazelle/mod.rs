@@ -162,6 +162,37 @@ pub(crate) fn conv<M: Machine>(
         .collect()
 }
 
+/// Every input permuted by all its pairs of channel step and kernel offset, hoisted.
+pub(crate) fn hoisted_pairs<M: Machine>(
+    layout: &ConvLayout,
+    machine: &M,
+    inputs: &[M::Cipher],
+    pairs: &[Vec<(usize, usize)>],
+) -> Result<Vec<Vec<M::Cipher>>, SlotError> {
+    let taps = layout.tap_turns();
+    inputs
+        .par_iter()
+        .zip(pairs)
+        .map(|(c, pairs)| {
+            let turns: Vec<Turn> =
+                pairs.iter().map(|(step, tap)| layout.combined(*step, taps[*tap])).collect();
+            Ok(hoisted(machine, std::slice::from_ref(c), &turns)?.swap_remove(0))
+        })
+        .collect()
+}
+
+/// The permuted input that a term multiplies.
+pub(crate) fn term_of<'a, C>(
+    layout: &ConvLayout,
+    pairs: &[Vec<(usize, usize)>],
+    permuted: &'a [Vec<C>],
+    term: Term,
+) -> Result<(&'a C, Term), SlotError> {
+    let input = term.input as usize;
+    let at = pairs[input].binary_search(&layout.pair(&term)).map_err(|_| layout.empty_output())?;
+    Ok((&permuted[input][at], term))
+}
+
 /// Input rotations.
 pub(crate) fn conv_input<M: Machine>(
     layout: &ConvLayout,
@@ -169,30 +200,15 @@ pub(crate) fn conv_input<M: Machine>(
     inputs: &[M::Cipher],
     weights: &Store<'_, M>,
 ) -> Result<Vec<M::Cipher>, SlotError> {
-    let taps = layout.tap_turns();
     let pairs = layout.used_pairs();
-    let permuted: Vec<Vec<M::Cipher>> = inputs
-        .par_iter()
-        .zip(&pairs)
-        .map(|(c, pairs)| {
-            let turns: Vec<Turn> =
-                pairs.iter().map(|(step, tap)| layout.combined(*step, taps[*tap])).collect();
-            Ok(hoisted(machine, std::slice::from_ref(c), &turns)?.swap_remove(0))
-        })
-        .collect::<Result<_, SlotError>>()?;
+    let permuted = hoisted_pairs(layout, machine, inputs, &pairs)?;
     (0..layout.output_blocks())
         .into_par_iter()
         .map(|output| {
-            let mut terms = Vec::new();
-            for input in layout.inputs_of(output) {
-                for (step, list) in layout.steps_of(output, input) {
-                    for t in list {
-                        let at = pairs[input].binary_search(&(step, t.tap as usize));
-                        let at = at.map_err(|_| layout.empty_output())?;
-                        terms.push((&permuted[input][at], t));
-                    }
-                }
-            }
+            let steps = layout.inputs_of(output).flat_map(|input| layout.steps_of(output, input));
+            let terms = steps.flat_map(|(_, terms)| terms);
+            let terms =
+                terms.map(|t| term_of(layout, &pairs, &permuted, t)).collect::<Result<Vec<_>, _>>()?;
             weights.sum(machine, &terms)
         })
         .collect()

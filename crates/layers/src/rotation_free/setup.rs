@@ -1,8 +1,20 @@
 //! What the client keeps of a model: p1 (and p2) of every weight polynomial, in a file that can be continued.
 //!
-//! Bytes: magic `HRF1`, version (u8), profile (u8, 0 compact, 1 flooded), two zeros; weight polynomials in all (u32); stage (u32); the
-//! seed of b (32); SHA-256 of the design (32). Then the polynomials in order, each limb after limb, bit-packed. A stored set-up ends with
-//! the SHA-256 of all before.
+//! Header (sent by the server; it names the set-up): magic `HRF1`, version (u8), profile (u8, 0 compact, 1 flooded), two zeros; weight
+//! polynomials in all (u32); stage (u32); the seed of b (32), drawn anew whenever a server prepares the model; SHA-256 of the design (32).
+//! The polynomials follow in order, each limb after limb, bit-packed. Stored, each polynomial has a tag after it: 16 bytes of
+//! SHA-256(header, number, polynomial). A file only grows; one cut anywhere is a set-up to go on with.
+//!
+//! *Why storing and continuing is safe for the server.* A set-up is one function of the weights and of seeds drawn when the model was
+//! prepared: polynomial k has always the same e1, e2 (rho), so it is always the same bytes. A client that asks for it again, in
+//! another session, after an interruption, or in the name of another client, receives what it had or could have had: all such transcripts
+//! follow from the one set-up, which [`hushnet_rlwe::one_poly`] simulates. What must not happen is fresh errors for the same e2 (or
+//! rho), which could be averaged away: the errors have no source but the seed of the set-up. A server prepared anew draws new seeds for
+//! everything: another set-up, and many of them are simulated as one is. A client that lies about what it holds only receives less.
+//!
+//! *Why it is safe for the client.* Requests depend on b alone, whose seed the server's header must repeat, never on stored polynomials; a
+//! file that was altered, tags and all, spoils the client's own results and tells the server nothing. Nothing stored is secret to the
+//! client; the server learns that this client has been here before, and how much it holds.
 
 use super::{Design, Profile};
 use crate::batch::{expect, LayerError};
@@ -12,7 +24,9 @@ use sha2::{Digest, Sha256};
 /// Bytes of the header.
 pub(super) const HEADER: usize = 80;
 const MAGIC: [u8; 4] = *b"HRF1";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Bytes of a stored polynomial's tag.
+const TAG: usize = 16;
 
 /// SHA-256 of shapes and parameters, as little-endian u64.
 fn digest(design: &Design) -> [u8; 32] {
@@ -117,30 +131,63 @@ impl Setup {
         self.bytes[HEADER..].chunks_exact(self.poly_len)
     }
 
-    /// A file to go on from later.
+    /// The header: what a stored file begins with.
     #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = self.bytes.clone();
-        out.extend_from_slice(&Sha256::digest(&self.bytes));
+    pub fn header(&self) -> &[u8] {
+        &self.bytes[..HEADER]
+    }
+
+    fn tag(header: &[u8], k: usize, poly: &[u8]) -> [u8; TAG] {
+        let mut hash = Sha256::new();
+        hash.update(header);
+        hash.update((k as u32).to_le_bytes());
+        hash.update(poly);
+        let mut tag = [0; TAG];
+        tag.copy_from_slice(&hash.finalize()[..TAG]);
+        tag
+    }
+
+    /// The stored form of the weight polynomials from number `from` on: what a file that holds so many grows by.
+    #[must_use]
+    pub fn records(&self, from: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity((self.received().saturating_sub(from)) * (self.poly_len + TAG));
+        for (k, poly) in self.polys().enumerate().skip(from) {
+            out.extend_from_slice(poly);
+            out.extend_from_slice(&Self::tag(self.header(), k, poly));
+        }
         out
     }
 
-    /// Reads [`Self::to_bytes`].
+    /// A file to go on from later.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [self.header(), &self.records(0)].concat()
+    }
+
+    /// Bytes of the stored form of so many weight polynomials.
+    #[must_use]
+    pub fn stored_len(&self, polys: usize) -> usize {
+        HEADER + polys * (self.poly_len + TAG)
+    }
+
+    /// Reads [`Self::to_bytes`]. A polynomial that is cut at the end of the file is left out: it comes again.
     ///
     /// # Errors
     /// [`LayerError::Setup`] when it is damaged, of another version or of another design.
     pub fn from_bytes(design: &Design, bytes: &[u8]) -> Result<Self, LayerError> {
-        let damaged = Err(LayerError::Setup("the stored bytes are damaged"));
-        let Some((body, hash)) = bytes.split_last_chunk::<32>() else { return damaged };
-        if body.len() < HEADER || Sha256::digest(body)[..] != hash[..] {
-            return damaged;
+        let damaged = || LayerError::Setup("the stored bytes are damaged");
+        let (head, rest) = bytes.split_at_checked(HEADER).ok_or_else(damaged)?;
+        let mut setup = Self::begin(design, head)?;
+        if rest.len() > setup.stored_len(setup.polys) - HEADER {
+            return Err(damaged());
         }
-        let mut setup = Self::begin(design, &body[..HEADER])?;
-        let polys = &body[HEADER..];
-        if polys.len() % setup.poly_len != 0 || polys.len() / setup.poly_len > setup.polys {
-            return damaged;
+        for (k, record) in rest.chunks_exact(setup.poly_len + TAG).enumerate() {
+            let (poly, tag) = record.split_at(setup.poly_len);
+            if Self::tag(head, k, poly) != tag {
+                return Err(damaged());
+            }
+            setup.bytes.extend_from_slice(poly);
         }
-        setup.bytes.extend_from_slice(polys);
         Ok(setup)
     }
 }

@@ -37,7 +37,8 @@ fn collect(linear: &RotationFreeLinear) -> Setup {
     }
     assert!(setup.receive(&linear.setup_poly(0).unwrap()).is_err());
     assert!(linear.setup_poly(setup.expected()).is_err());
-    assert_eq!(setup.to_bytes().len() - 32, design.cost().bytes_setup);
+    assert_eq!(setup.to_bytes().len() - 16 * setup.expected(), design.cost().bytes_setup);
+    assert_eq!(setup.to_bytes().len(), setup.stored_len(setup.expected()));
     setup
 }
 
@@ -159,8 +160,8 @@ fn a_million_outputs_are_within_one_unit_and_truncation_hides_all_but_few() {
 #[test]
 fn damaged_and_foreign_set_ups_are_refused() {
     let mut prg = Prg::from_seed([5; 16]);
-    let geometry = Geometry::dense(Dense { inputs: 30, outputs: 9 }).unwrap();
-    let weights = vec![3i16; 270];
+    let geometry = Geometry::dense(Dense { inputs: 1000, outputs: 9 }).unwrap();
+    let weights = vec![3i16; 9000];
     let design = Design::for_weights(&geometry, &weights, 20, Profile::Compact, 1).unwrap();
     let linear = RotationFreeLinear::new(&design, &weights, &[0; 9], true, &mut prg).unwrap();
     let setup = collect(&linear);
@@ -170,9 +171,29 @@ fn damaged_and_foreign_set_ups_are_refused() {
         bytes[at] ^= 1;
         assert!(Setup::from_bytes(&design, &bytes).is_err(), "{at}");
     }
-    for len in [0, 31, 32, 50, 112, stored.len() - 1] {
+    for len in [0, 31, 50, 79] {
         assert!(Setup::from_bytes(&design, &stored[..len]).is_err(), "{len}");
     }
+    assert!(Setup::from_bytes(&design, &[&stored[..], &[0]].concat()).is_err());
+    // A file cut anywhere else goes on where whole polynomials end.
+    let record = design.setup_poly_len() + 16;
+    for len in [80, 81, 79 + record, 80 + record, stored.len() - 1] {
+        let cut = Setup::from_bytes(&design, &stored[..len]).unwrap();
+        assert_eq!(cut.received(), (len - 80) / record, "{len}");
+        let grown = [&stored[..cut.stored_len(cut.received())], &setup.records(cut.received())].concat();
+        assert!(grown == stored && cut.header() == setup.header());
+    }
+    // Polynomials in another order, or of another set-up of the same layer.
+    assert!(setup.expected() > 1);
+    let mut swapped = stored.clone();
+    swapped[80..80 + 2 * record].rotate_left(record);
+    assert!(Setup::from_bytes(&design, &swapped).is_err());
+    let again = RotationFreeLinear::new(&design, &weights, &[0; 9], true, &mut prg).unwrap();
+    assert_ne!(again.setup_header(), linear.setup_header());
+    let mixed = [&again.setup_header()[..], &stored[80..]].concat();
+    assert!(Setup::from_bytes(&design, &mixed).is_err());
+    // The same bytes whenever they are asked for, with keys kept or not.
+    assert!((0..setup.expected()).all(|k| linear.setup_poly(k).unwrap() == linear.setup_poly(k).unwrap()));
     let other = Design::for_weights(&geometry, &weights, 21, Profile::Compact, 1).unwrap();
     assert!(Setup::from_bytes(&other, &stored).is_err());
     assert!(Setup::begin(&design, &linear.setup_header()[1..]).is_err());
@@ -188,6 +209,6 @@ fn damaged_and_foreign_set_ups_are_refused() {
         Err(LayerError::Cipher(CipherError::NotReduced))
     ));
     // Weights beyond what the design says.
-    assert!(RotationFreeLinear::new(&design, &[100; 270], &[0; 9], true, &mut prg).is_err());
-    assert!(RotationFreeLinear::new(&design, &[1; 269], &[0; 9], true, &mut prg).is_err());
+    assert!(RotationFreeLinear::new(&design, &[100; 9000], &[0; 9], true, &mut prg).is_err());
+    assert!(RotationFreeLinear::new(&design, &[1; 8999], &[0; 9], true, &mut prg).is_err());
 }

@@ -12,6 +12,10 @@
 //! "exchange rows or not, rotate by whole channels": step d brings channel block `d + b` to block b. So a row exchange together with a
 //! rotation is one permutation, and the two rows count as one vector of n slots in the papers' formulas.
 //!
+//! **Baby steps** (`gala-steps`). Kernel grouping permutes `c_n - 1` sums an output. Step `g b + j` is step `g b` after step `j`, and `j` may as well be done to
+//! the inputs, together with the kernel rotations that they are hoisted for anyway, weights permuted with them: `b k - 1` hoisted permutations
+//! an input and `c_n / b - 1` an output. b is the power of two for which all permutations cost least ([`PERM_UNITS`], [`HST_UNITS`]).
+//!
 //! Channels that do not share a group, and steps without a pair of them, are left out, so grouped and depthwise
 //! convolutions cost only what they use.
 
@@ -24,6 +28,10 @@ use hushnet_rlwe::bfv::noise::weight_norm2;
 use hushnet_rlwe::bfv::{BfvError, BfvSpec, Counts, Noise, Turn};
 use std::collections::BTreeSet;
 use std::ops::Range;
+
+/// What a permutation and a hoisted one cost beside each other, for the choice of b: transforms of L = 3 data primes and a special one, 20 to 8.
+const PERM_UNITS: u64 = 5;
+const HST_UNITS: u64 = 2;
 
 /// A kernel position in phase coordinates.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +64,8 @@ pub struct ConvLayout {
     per_row: usize,
     /// Channels of a ciphertext, c_n.
     per_cipher: usize,
+    /// b: steps that are done to the inputs; 1 where none are.
+    baby: usize,
 }
 
 impl ConvLayout {
@@ -78,9 +88,18 @@ impl ConvLayout {
             stride: 1,
             per_row: 1,
             per_cipher: 1,
+            baby: 1,
         };
         layout.find_taps();
         layout.choose_tile()?;
+        if method == Method::GalaSteps {
+            let sizes = (0..=layout.per_row.ilog2()).map(|e| Self { baby: 1 << e, ..layout.clone() });
+            let units = |l: &Self| {
+                let c = l.counts();
+                (PERM_UNITS * c.perm + HST_UNITS * c.hst_perm, l.baby)
+            };
+            layout = sizes.min_by_key(units).unwrap_or(layout);
+        }
         Ok(layout)
     }
 
@@ -253,6 +272,19 @@ impl ConvLayout {
         tap.then(self.turn(step), self.n / 2)
     }
 
+    /// Whether permutations of channels are done to the inputs, and so depend on the pair of step and kernel offset.
+    fn turns_inputs(&self) -> bool {
+        matches!(self.method, Method::GazelleInput | Method::GalaSteps)
+    }
+
+    /// The part of a step that is done to the inputs.
+    fn early(&self, step: usize) -> usize {
+        match self.method {
+            Method::GazelleInput => step,
+            _ => step % self.baby,
+        }
+    }
+
     /// The channel block that step d brings to block b.
     fn source(&self, block: usize, step: usize) -> usize {
         let swapped = (block / self.per_row) ^ (step / self.per_row);
@@ -260,14 +292,18 @@ impl ConvLayout {
     }
 
     pub(super) fn turns(&self) -> Vec<Turn> {
-        if self.method == Method::GazelleInput {
-            let taps = self.tap_turns();
+        let taps = self.tap_turns();
+        let mut turns = if self.turns_inputs() {
             let pairs: BTreeSet<_> = self.used_pairs().into_iter().flatten().collect();
-            return pairs.into_iter().map(|(step, tap)| self.combined(step, taps[tap])).collect();
+            pairs.into_iter().map(|(step, tap)| self.combined(step, taps[tap])).collect()
+        } else {
+            taps
+        };
+        if self.method == Method::GazelleInput {
+            return turns;
         }
-        let mut turns = self.tap_turns();
         let steps: BTreeSet<_> =
-            (0..self.output_blocks()).flat_map(|o| self.grouped_steps(o)).map(|(step, _)| step).collect();
+            (0..self.output_blocks()).flat_map(|o| self.late_steps(o)).map(|(step, _)| step).collect();
         turns.extend(steps.into_iter().map(|s| self.turn(s)));
         turns
     }
@@ -321,11 +357,30 @@ impl ConvLayout {
         grouped.into_iter().enumerate().filter(|(_, terms)| !terms.is_empty()).collect()
     }
 
-    /// For every input ciphertext the pairs (step, kernel offset) that some output uses, sorted.
+    /// Steps of an output ciphertext as far as they are done to sums, and the terms of each: those of [`Self::grouped_steps`], b of them
+    /// together.
+    pub(crate) fn late_steps(&self, output: usize) -> Vec<(usize, Vec<Term>)> {
+        let mut late: Vec<(usize, Vec<Term>)> = Vec::new();
+        for (step, terms) in self.grouped_steps(output) {
+            let at = step - step % self.baby;
+            match late.last_mut() {
+                Some((last, all)) if *last == at => all.extend(terms),
+                _ => late.push((at, terms)),
+            }
+        }
+        late
+    }
+
+    /// The pair of a term in [`Self::used_pairs`].
+    pub(crate) fn pair(&self, term: &Term) -> (usize, usize) {
+        (self.early(term.step as usize), term.tap as usize)
+    }
+
+    /// For every input ciphertext the pairs (step done to inputs, kernel offset) that some output uses, sorted.
     pub(crate) fn used_pairs(&self) -> Vec<Vec<(usize, usize)>> {
         let mut pairs = vec![BTreeSet::new(); self.input_blocks()];
         for term in self.terms() {
-            pairs[term.input as usize].insert((term.step as usize, term.tap as usize));
+            pairs[term.input as usize].insert(self.pair(&term));
         }
         pairs.into_iter().map(|p| p.into_iter().collect()).collect()
     }
@@ -336,7 +391,7 @@ impl ConvLayout {
 
     pub(super) fn terms(&self) -> Vec<Term> {
         let outputs = 0..self.output_blocks();
-        if self.method == Method::Gala {
+        if matches!(self.method, Method::Gala | Method::GalaSteps) {
             return outputs.flat_map(|o| self.grouped_steps(o)).flat_map(|(_, terms)| terms).collect();
         }
         let pairs = outputs.flat_map(|o| self.inputs_of(o).map(move |i| (o, i)));
@@ -358,6 +413,7 @@ impl ConvLayout {
             let (ci, co, cn) = (self.channels() as u64, self.conv.output[0] as u64, self.per_cipher as u64);
             return match self.method {
                 Method::Gala => gala::conv_counts(ci, co, cn, k),
+                Method::GalaSteps => gala::conv_steps_counts(ci, co, cn, k, self.baby as u64),
                 Method::GazelleInput => gazelle::conv_input_counts(ci, co, cn, k),
                 _ => gazelle::conv_counts(ci, co, cn, k),
             };
@@ -366,7 +422,7 @@ impl ConvLayout {
         let mut c = Counts::default();
         let moving =
             |turns: &mut dyn Iterator<Item = Turn>| turns.filter(|t| !t.is_identity()).count() as u64;
-        if self.method == Method::GazelleInput {
+        if self.turns_inputs() {
             for pairs in self.used_pairs() {
                 let moved = moving(&mut pairs.iter().map(|(s, t)| self.combined(*s, turns[*t])));
                 c.hst_perm += moved;
@@ -378,8 +434,8 @@ impl ConvLayout {
         }
         for output in 0..self.output_blocks() {
             let mut terms = 0;
-            if self.method == Method::Gala {
-                for (step, list) in self.grouped_steps(output) {
+            if matches!(self.method, Method::Gala | Method::GalaSteps) {
+                for (step, list) in self.late_steps(output) {
                     terms += list.len() as u64;
                     c.perm += u64::from(step > 0);
                 }
@@ -400,8 +456,8 @@ impl ConvLayout {
         let norm2 = NORM_SLACK * weight_norm2(n, spec.plain_modulus);
         let (mut most, mut switched) = (0usize, 0usize);
         for output in 0..self.output_blocks().min(2) {
-            let (terms, perms) = if self.method == Method::Gala {
-                let steps = self.grouped_steps(output);
+            let (terms, perms) = if matches!(self.method, Method::Gala | Method::GalaSteps) {
+                let steps = self.late_steps(output);
                 (steps.iter().map(|s| s.1.len()).sum(), steps.len())
             } else {
                 let steps: Vec<_> = self.inputs_of(output).flat_map(|i| self.steps_of(output, i)).collect();
@@ -411,7 +467,8 @@ impl ConvLayout {
             switched = switched.max(perms);
         }
         let hoists = self.tap_turns().iter().any(|t| !t.is_identity());
-        let turns_inputs = hoists || (self.method == Method::GazelleInput && self.per_cipher > 1);
+        let turns_inputs =
+            hoists || (self.method == Method::GazelleInput && self.per_cipher > 1) || self.baby > 1;
         let input = if turns_inputs { fresh.permuted(spec) } else { fresh };
         let noise = input.times(n, norm2 * most as f64);
         if matches!(self.method, Method::Siso | Method::GazelleInput) || switched <= 1 {
@@ -498,7 +555,10 @@ impl ConvLayout {
                 out[base + y * self.grid.1..][xs.clone()].fill(w);
             }
         }
-        out
+        match self.baby {
+            1 => out,
+            _ => self.turn(self.early(term.step as usize)).apply(&out),
+        }
     }
 
     pub(super) fn run<M: Machine>(
@@ -509,6 +569,7 @@ impl ConvLayout {
     ) -> Result<Vec<M::Cipher>, SlotError> {
         match self.method {
             Method::Gala => gala::conv(self, machine, inputs, weights),
+            Method::GalaSteps => gala::conv_steps(self, machine, inputs, weights),
             Method::GazelleInput => gazelle::conv_input(self, machine, inputs, weights),
             _ => gazelle::conv(self, machine, inputs, weights),
         }

@@ -54,7 +54,7 @@ pub fn cost(geometry: &Geometry, method: Method, params: &BfvParams) -> Result<L
         bytes_up: up * params.request_len(),
         bytes_down: down * params.answer_len(),
         rounds: 2,
-        keys: (keys, keys * params.galois_key_len()),
+        keys: (keys, params.galois_keys_len(keys)),
         weight_bytes: layout.terms().len() * params.weight_bytes(),
         working_bytes: cipher
             * (layout.inputs() + layout.outputs() + counts.hst_perm as usize / layout.tiles()),

@@ -50,7 +50,7 @@ impl DenseLayout {
                     (ni * ni / n).max(1)
                 }
             }
-            Method::Siso | Method::GazelleInput => {
+            Method::Siso | Method::GazelleInput | Method::GalaSteps => {
                 return Err(SlotError::Kind { method, what: "convolution" })
             }
         };

@@ -62,11 +62,11 @@ impl SlotLinear {
     /// Makes all weight vectors' evaluation forms now ([`Self::prepared_bytes`]) instead of for every tile.
     ///
     /// # Errors
-    /// What the evaluator refuses.
-    pub fn prepare(&mut self, evaluator: &Evaluator) -> Result<(), SlotError> {
+    /// What [`Weight::new`] refuses.
+    pub fn prepare(&mut self) -> Result<(), SlotError> {
         let t = self.params.plain_modulus();
         let make =
-            |term: Term| Ok((term, evaluator.encode_with(|| self.layout.weight(term, &self.weights, t))?));
+            |term: Term| Ok((term, Weight::new(&self.params, &self.layout.weight(term, &self.weights, t))?));
         self.prepared =
             Some(self.layout.terms().into_par_iter().map(make).collect::<Result<_, SlotError>>()?);
         Ok(())
@@ -76,6 +76,12 @@ impl SlotLinear {
     #[must_use]
     pub fn prepared_bytes(&self) -> usize {
         self.layout.terms().len() * self.params.weight_bytes()
+    }
+
+    /// Bytes that the weights take here: as they are, and in evaluation form where they were prepared.
+    #[must_use]
+    pub fn weight_bytes(&self) -> usize {
+        2 * self.weights.len() + if self.prepared.is_some() { self.prepared_bytes() } else { 0 }
     }
 
     /// What the client needs: no weights.

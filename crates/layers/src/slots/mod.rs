@@ -59,11 +59,13 @@ pub enum Method {
     Gazelle,
     /// GALA: row encoding and shares before rotate-and-sum; kernel grouping.
     Gala,
+    /// Kernel grouping with baby steps done to the inputs: not in the papers (convolution).
+    GalaSteps,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Naive,
         Self::Diagonal,
         Self::Extended,
@@ -71,6 +73,7 @@ impl Method {
         Self::GazelleInput,
         Self::Gazelle,
         Self::Gala,
+        Self::GalaSteps,
     ];
 
     /// The name that plans and commands use.
@@ -84,6 +87,7 @@ impl Method {
             Self::GazelleInput => "gazelle-input",
             Self::Gazelle => "gazelle",
             Self::Gala => "gala",
+            Self::GalaSteps => "gala-steps",
         }
     }
 

@@ -73,7 +73,8 @@ fn dense(inputs: usize, outputs: usize) -> Geometry {
 }
 
 const DENSE: [Method; 5] = [Method::Naive, Method::Diagonal, Method::Extended, Method::Gazelle, Method::Gala];
-const CONV: [Method; 4] = [Method::Siso, Method::GazelleInput, Method::Gazelle, Method::Gala];
+const CONV: [Method; 5] =
+    [Method::Siso, Method::GazelleInput, Method::Gazelle, Method::Gala, Method::GalaSteps];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
@@ -177,7 +178,7 @@ fn check_encrypted(geometry: &Geometry, method: Method) {
     let key = SecretKey::generate(&params, &mut prg).unwrap();
     let keys = key.galois_keys(&client.turns(), &mut prg).unwrap();
     let server = Evaluator::new(&params, key.public_key(&mut prg).unwrap(), keys).unwrap();
-    linear.prepare(&server).unwrap();
+    linear.prepare().unwrap();
     let row = cost(geometry, method, &params).unwrap();
     assert!(row.feasible);
     assert_eq!(row.weight_bytes, linear.prepared_bytes());

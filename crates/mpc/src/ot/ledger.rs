@@ -182,6 +182,17 @@ impl Ledger {
         }
     }
 
+    /// Correlated OTs that a step of the running extension makes; none for those of its start.
+    pub(crate) fn step_ots(&self, step: Step) -> u64 {
+        match (step, self.kind) {
+            (Step::Extend { rows }, _) => rows,
+            (Step::Trees { trees } | Step::Roll { trees }, OtKind::Silent(size)) => {
+                trees * size.params().leaves()
+            }
+            _ => 0,
+        }
+    }
+
     /// Whether the sender speaks, and bytes.
     pub(crate) fn step_message(&self, step: Step) -> (bool, u64) {
         let depth = match self.kind {

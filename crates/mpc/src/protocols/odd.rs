@@ -2,8 +2,8 @@
 
 use super::compare::{less_than, less_than_cost, Bits};
 use super::convert::{bit_to_arithmetic, bit_to_arithmetic_cost};
-use super::product::{chunks, Directions, BOTH};
-use crate::bits::{bit, bytes, spread, words};
+use super::product::{self, chunks, one_way, Directions, OneWay, BOTH};
+use crate::bits::{bit, bytes, spread, to_planes, words};
 use crate::cost::CostModel;
 use crate::error::{check_len, Result};
 use crate::garble::OddModulus;
@@ -188,5 +188,63 @@ pub fn to_odd(s: &mut Session, x: &[u64], ring: Ring, p: OddModulus) -> Result<V
 /// Cost of [`to_odd`].
 pub fn to_odd_cost(m: &mut CostModel, n: usize, ring: Ring, p: OddModulus) {
     less_than_cost(m, n, ring.bits());
+    products_cost(m, n, [true, false], p);
+}
+
+/// [`to_ring`] of values |x| <= [`small_odd`]`(p)`, without a comparison. With h = [`small_odd`]`(p)`, x' = x + h lies in [0, (p-1)/2]: its shares
+/// wrap around p exactly if one of them is above (p-1)/2 (both at most (p-1)/2 wherever they do not wrap; their sum is at least p where they do), so
+/// the wrap is m0 OR m1 for bits that each party reads off its share: one correlated OT of l bits, 2 rounds. Exact.
+///
+/// # Errors
+/// `Parameter` when a share is not below p; channel errors.
+pub fn to_ring_small(s: &mut Session, x: &[u64], p: OddModulus, ring: Ring) -> Result<Vec<u64>> {
+    p.check(x)?;
+    let add = if s.is_first() { small_odd(p) } else { 0 };
+    let shifted: Vec<u64> = x.iter().map(|&v| p.add(v, add)).collect();
+    let tops: Vec<u64> = shifted.iter().map(|&v| p.half().wrapping_sub(v) >> 63).collect();
+    let plane = to_planes(&tops, 1).swap_remove(0);
+    let both = one_way(s, x.len(), OneWay { elements: &[&tops], bits: &plane }, &[ring])?.swap_remove(0);
+    let value = |((&v, &m), &b): ((&u64, &u64), &u64)| {
+        let wraps = m.wrapping_sub(b);
+        ring.reduce(v.wrapping_sub(p.value().wrapping_mul(wraps)).wrapping_sub(add))
+    };
+    Ok(shifted.iter().zip(&tops).zip(&both).map(value).collect())
+}
+
+/// Cost of [`to_ring_small`].
+pub fn to_ring_small_cost(m: &mut CostModel, n: usize, ring: Ring) {
+    product::cost(m, n, [true, false], &[ring]);
+}
+
+/// Largest absolute value that [`to_ring_small`] takes: (p-1)/2 is at least twice it.
+#[must_use]
+pub const fn small_odd(p: OddModulus) -> u64 {
+    p.half() / 2
+}
+
+/// [`to_odd`] of values -2^(l-2) <= x < 2^(l-2), without a comparison: the carry of x + 2^(l-2) is m0 OR m1 for the top bits of the shares. One
+/// correlated OT of ceil(log2 p) bits, 2 rounds. Exact.
+///
+/// # Errors
+/// `RingWidth` when l < 2; channel errors.
+pub fn to_odd_small(s: &mut Session, x: &[u64], ring: Ring, p: OddModulus) -> Result<Vec<u64>> {
+    ring.at_least(2)?;
+    let (first, n) = (s.is_first(), x.len());
+    let add = if first { 1u64 << (ring.bits() - 2) } else { 0 };
+    let shifted: Vec<u64> = x.iter().map(|&v| ring.add(v, add)).collect();
+    let tops: Vec<u64> = shifted.iter().map(|v| v >> (ring.bits() - 1)).collect();
+    let plane = to_planes(&tops, 1).swap_remove(0);
+    let both = match s.party() {
+        Party::Zero => products(s, n, Some(&tops), None, p)?,
+        Party::One => products(s, n, None, Some(&plane), p)?,
+    };
+    let modulus = p.add(p.reduce(ring.mask()), 1 % p.value());
+    let times = |w: u64| (u128::from(w) * u128::from(modulus) % u128::from(p.value())) as u64;
+    let value = |i: usize| p.sub(p.sub(p.reduce(shifted[i]), times(p.sub(tops[i], both[i]))), p.reduce(add));
+    Ok((0..n).map(value).collect())
+}
+
+/// Cost of [`to_odd_small`].
+pub fn to_odd_small_cost(m: &mut CostModel, n: usize, p: OddModulus) {
     products_cost(m, n, [true, false], p);
 }

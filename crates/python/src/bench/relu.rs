@@ -1,7 +1,8 @@
-//! ReLU and max-pool on shares between two processes.
+//! ReLU and max-pool on shares between two processes, by oblivious transfer and by garbled circuits.
 
 use super::{barrier, meet, recv_words, send_words, Failure, Watch};
 use crate::errors::Kind;
+use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::{
     max_pool, max_pool_cost, relu_dropping, relu_dropping_cost, Cost, CostModel, OtKind, Party, PoolShape,
     Prg, Ring, Session, SilentSize, TcpChannel,
@@ -11,36 +12,66 @@ use pyo3::prelude::*;
 /// What is computed.
 #[derive(Clone, Copy)]
 enum Job {
-    Relu { values: usize, drop: u32 },
+    Relu {
+        values: usize,
+        drop: u32,
+    },
+    /// Party 0 garbles.
+    Garbled {
+        values: usize,
+    },
     Pool(PoolShape),
 }
+
+const GARBLER: Party = Party::Zero;
 
 impl Job {
     fn inputs(&self) -> usize {
         match self {
-            Job::Relu { values, .. } => *values,
+            Job::Relu { values, .. } | Job::Garbled { values } => *values,
             Job::Pool(s) => s.channels * s.height * s.width,
         }
     }
 
-    fn run(&self, s: &mut Session, x: &[u64], ring: Ring) -> Result<Vec<u64>, hushnet_mpc::MpcError> {
-        match self {
-            Job::Relu { drop, .. } => relu_dropping(s, x, ring, *drop),
-            Job::Pool(shape) => max_pool(s, x, ring, *shape),
+    fn run(&self, s: &mut Session, x: &[u64], m: Modulus) -> Result<Vec<u64>, Failure> {
+        Ok(match (self, m) {
+            (Job::Garbled { .. }, m) => garble::relu(s, x, m, GARBLER)?,
+            (Job::Relu { drop, .. }, Modulus::PowerOfTwo(ring)) => relu_dropping(s, x, ring, *drop)?,
+            (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool(s, x, ring, *shape)?,
+            (_, Modulus::Odd(p)) => {
+                return Err(format!("only garbled circuits work modulo {}", p.value()).into())
+            }
+        })
+    }
+
+    fn cost(&self, model: &mut CostModel, m: Modulus) {
+        match (self, m) {
+            (Job::Garbled { values }, m) => garble::relu_cost(model, *values, m, GARBLER),
+            (Job::Relu { values, drop }, Modulus::PowerOfTwo(ring)) => {
+                relu_dropping_cost(model, *values, ring, *drop);
+            }
+            (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool_cost(model, ring, *shape),
+            (_, Modulus::Odd(_)) => {}
         }
     }
 
-    fn cost(&self, m: &mut CostModel, ring: Ring) {
+    /// AND gates of all values; 0 where nothing is garbled.
+    fn gates(&self, m: Modulus) -> u64 {
         match self {
-            Job::Relu { values, drop } => relu_dropping_cost(m, *values, ring, *drop),
-            Job::Pool(shape) => max_pool_cost(m, ring, *shape),
+            Job::Garbled { values } => *values as u64 * garble::relu_gates(m),
+            _ => 0,
         }
+    }
+
+    /// Whether every value of the modulus may come in: where two values are compared by their difference, or low bits are dropped, a quarter.
+    fn exact_everywhere(&self) -> bool {
+        matches!(self, Job::Garbled { .. } | Job::Relu { drop: 0, .. })
     }
 
     /// Comparisons made, and values that come out.
     fn counts(&self) -> Result<(usize, usize), Failure> {
         match self {
-            Job::Relu { values, .. } => Ok((*values, *values)),
+            Job::Relu { values, .. } | Job::Garbled { values } => Ok((*values, *values)),
             Job::Pool(s) => {
                 let (rows, columns) = s.output()?;
                 let across = s.channels * s.height * columns * (s.kernel.1 - 1);
@@ -53,6 +84,7 @@ impl Job {
     /// Whether `got` is right for the plaintext `x`.
     fn check(&self, x: &[i64], got: &[i64]) -> Result<bool, Failure> {
         match self {
+            Job::Garbled { .. } => Ok(got.iter().zip(x).all(|(&g, &v)| g == v.max(0))),
             Job::Relu { drop, .. } => Ok(got
                 .iter()
                 .zip(x)
@@ -74,20 +106,43 @@ impl Job {
     }
 }
 
-/// Plaintext and both parties' shares, from public seeds: this is a measurement, not a computation on secrets.
-fn inputs(n: usize, ring: Ring) -> (Vec<i64>, [Vec<u64>; 2]) {
+/// Residues where protocols break first: 0, 1, -1, both extremes.
+fn edges(m: Modulus) -> [u64; 5] {
+    let (last, half) = match m {
+        Modulus::PowerOfTwo(r) => (r.mask(), r.mask() / 2),
+        Modulus::Odd(p) => (p.value() - 1, p.half()),
+    };
+    [0, 1, last, half, half + 1]
+}
+
+/// Plaintext and both parties' shares, from public seeds: this is a measurement, not a computation on secrets. Every edge value comes
+/// with every edge value as a share of it (so that shares wrap, or do not by one), then random ones.
+fn inputs(job: &Job, m: Modulus) -> (Vec<i64>, [Vec<u64>; 2]) {
+    let n = job.inputs();
     let (mut x, mut r) = (vec![0; n], vec![0; n]);
     Prg::new(1).words(&mut x);
     Prg::new(2).words(&mut r);
-    // A quarter of the range: differences of two values do not wrap.
-    let plain: Vec<i64> = x.iter().map(|v| ring.signed(ring.reduce(*v)) >> 2).collect();
-    r.iter_mut().for_each(|v| *v = ring.reduce(*v));
-    let other = plain.iter().zip(&r).map(|(&x, &r)| ring.sub(ring.encode(x), r)).collect();
+    for words in [&mut x, &mut r] {
+        words.iter_mut().for_each(|v| {
+            *v = match m {
+                Modulus::PowerOfTwo(ring) => ring.reduce(*v),
+                Modulus::Odd(p) => p.reduce(*v),
+            }
+        });
+    }
+    if job.exact_everywhere() {
+        for (i, (x, r)) in x.iter_mut().zip(&mut r).take(25).enumerate() {
+            (*x, *r) = (edges(m)[i / 5], edges(m)[i % 5]);
+        }
+    }
+    let narrowed = if job.exact_everywhere() { 0 } else { 2 };
+    let plain: Vec<i64> = x.iter().map(|v| m.signed(*v) >> narrowed).collect();
+    let other = plain.iter().zip(&r).map(|(&x, &r)| m.sub(m.encode(x), r)).collect();
     (plain, [r, other])
 }
 
 /// Bytes and rounds of the repetitions, and the rounds of one alone.
-fn predicted((job, ring, kind): (Job, Ring, OtKind), repeat: usize) -> (Cost, u64) {
+fn predicted((job, modulus, kind): (Job, Modulus, OtKind), repeat: usize) -> (Cost, u64) {
     let mut m = CostModel::new(kind);
     hushnet_mpc::setup_cost(&mut m);
     m.ensure([64, 64]);
@@ -96,7 +151,7 @@ fn predicted((job, ring, kind): (Job, Ring, OtKind), repeat: usize) -> (Cost, u6
     for _ in 0..repeat {
         m.exchange(1, 1);
         let before = m.cost().rounds;
-        job.cost(&mut m, ring);
+        job.cost(&mut m, modulus);
         rounds = rounds.max(m.cost().rounds - before);
     }
     (m.cost(), rounds)
@@ -105,10 +160,10 @@ fn predicted((job, ring, kind): (Job, Ring, OtKind), repeat: usize) -> (Cost, u6
 fn party(
     party: Party,
     channel: TcpChannel,
-    (job, ring, kind): (Job, Ring, OtKind),
+    (job, modulus, kind): (Job, Modulus, OtKind),
     repeat: usize,
 ) -> Result<serde_json::Value, Failure> {
-    let (plain, shares) = inputs(job.inputs(), ring);
+    let (plain, shares) = inputs(&job, modulus);
     let mine = &shares[party.index()];
     let watch = Watch::start();
     let mut s = Session::new(Box::new(channel), party, kind)?;
@@ -119,7 +174,7 @@ fn party(
     for _ in 0..repeat {
         barrier(s.channel())?;
         let watch = Watch::start();
-        out = job.run(&mut s, mine, ring)?;
+        out = job.run(&mut s, mine, modulus)?;
         runs.push(watch.seconds());
     }
     let after = s.stats();
@@ -131,13 +186,13 @@ fn party(
     }
     let theirs = recv_words(s.channel(), out.len())?;
     barrier(s.channel())?;
-    let got: Vec<i64> = out.iter().zip(&theirs).map(|(&a, &b)| ring.signed(ring.add(a, b))).collect();
+    let got: Vec<i64> = out.iter().zip(&theirs).map(|(&a, &b)| modulus.signed(modulus.add(a, b))).collect();
     let (comparisons, outputs) = job.counts()?;
-    let (cost, rounds) = predicted((job, ring, kind), repeat);
+    let (cost, rounds) = predicted((job, modulus, kind), repeat);
     let as_predicted = counted == [cost.bytes_sent_by_0, cost.bytes_sent_by_1];
     let payload = (counted[0] + counted[1]) as f64 - 2.0 * repeat as f64;
     Ok(serde_json::json!({
-        "runs": runs, "setup_seconds": setup, "ring_bits": ring.bits(),
+        "runs": runs, "setup_seconds": setup, "ring_bits": modulus.bits(), "and_gates": job.gates(modulus),
         "comparisons": comparisons, "outputs": outputs, "rounds": rounds,
         "bytes": payload / repeat as f64,
         "bytes_as_predicted": as_predicted,
@@ -145,11 +200,11 @@ fn party(
     }))
 }
 
-/// One party of a measurement of exact ReLU (`pool` none) or max-pool (`pool`: channels, height, width, kernel, stride) on
-/// shares modulo 2^ring_bits with silent OT on one thread: JSON. Party 0 has no `address` and tells its port to `announce`.
+/// One party of a measurement of exact ReLU (`pool` none; `garbled`: by a garbled circuit) or max-pool (`pool`: channels, height, width,
+/// kernel, stride) on shares modulo 2^ring_bits, or modulo an odd `prime` (garbled ReLU only), with silent OT on one thread: JSON. Party 0 has no `address` and tells its port to `announce`.
 /// Party 0's answer has bytes and rounds of one run, and whether the joint result equals the plaintext one.
 #[pyfunction]
-#[pyo3(signature = (address=None, announce=None, *, values=0, ring_bits=64, drop_bits=0, pool=None, ot="silent-small", repeat=3))]
+#[pyo3(signature = (address=None, announce=None, *, values=0, ring_bits=64, drop_bits=0, pool=None, ot="silent-small", repeat=3, garbled=false, prime=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn measure_relu(
     py: Python<'_>,
@@ -161,9 +216,19 @@ pub fn measure_relu(
     pool: Option<[usize; 5]>,
     ot: &str,
     repeat: usize,
+    garbled: bool,
+    prime: Option<u64>,
 ) -> PyResult<String> {
-    let ring = Ring::new(ring_bits).map_err(|e| Kind::Input.error(e))?;
+    let modulus = match prime {
+        Some(p) => Modulus::Odd(OddModulus::new(p).map_err(|e| Kind::Input.error(e))?),
+        None => Modulus::PowerOfTwo(Ring::new(ring_bits).map_err(|e| Kind::Input.error(e))?),
+    };
+    if prime.is_some() && !garbled {
+        return Err(Kind::Input.error("shares modulo a prime go through garbled circuits: set garbled"));
+    }
     let job = match pool {
+        None if garbled => Job::Garbled { values },
+        Some(_) if garbled => return Err(Kind::Input.error("only ReLU is measured by garbled circuits")),
         None => Job::Relu { values, drop: drop_bits },
         Some([channels, height, width, kernel, stride]) => Job::Pool(PoolShape {
             channels,
@@ -183,6 +248,6 @@ pub fn measure_relu(
     };
     job.counts().map_err(|e| Kind::Input.error(e))?;
     let (who, channel) = meet(py, address, announce)?;
-    let result = py.detach(|| party(who, channel, (job, ring, kind), repeat.max(1)));
+    let result = py.detach(|| party(who, channel, (job, modulus, kind), repeat.max(1)));
     Ok(result.map_err(|e| Kind::Hushnet.error(e))?.to_string())
 }

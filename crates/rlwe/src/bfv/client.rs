@@ -105,7 +105,7 @@ impl SecretKey {
     pub fn public_key(&self, prg: &mut Prg) -> Result<PublicKey, BfvError> {
         let seed = fresh_seed(prg);
         let [b, a] = self.zero(&self.s, &seed, Domain::PublicKey, self.params.data(), prg)?;
-        Ok(PublicKey { params: self.params.clone(), b, a })
+        Ok(PublicKey { params: self.params.clone(), seed, b, a })
     }
 
     /// Keys for exactly these permutations.
@@ -116,6 +116,7 @@ impl SecretKey {
         let (params, basis) = (&self.params, self.params.basis());
         let spec = params.spec();
         let mut keys = BTreeMap::new();
+        let seed = fresh_seed(prg);
         for &turn in wanted.iter().filter(|t| !t.is_identity()) {
             if !spec.switches() {
                 return Err(BfvError::NoSwitching);
@@ -127,7 +128,6 @@ impl SecretKey {
             let back = Automorphism::new(basis, turn.inverse(params.row()).exponent(spec.ring_degree))?;
             // Ciphertexts are switched to sigma^-1(s), then sigma is applied to them.
             let mut under = back.apply_eval(basis, &self.s)?;
-            let seed = fresh_seed(prg);
             let mut key = GaloisKey { b: Vec::new(), a: Vec::new(), map: Automorphism::new(basis, g)? };
             let special = if spec.special_bits > 0 { basis.moduli()[spec.primes].value() } else { 1 };
             for prime in 0..spec.primes {
@@ -148,7 +148,7 @@ impl SecretKey {
             under.zeroize();
             keys.insert(turn, key);
         }
-        Ok(GaloisKeys { params: params.clone(), keys })
+        Ok(GaloisKeys { params: params.clone(), seed, keys })
     }
 
     /// `c0 + c1 s` of an answer, modulo 2^r.

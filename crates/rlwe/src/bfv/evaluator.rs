@@ -35,6 +35,17 @@ pub struct Weight {
     pub(super) norm2: f64,
 }
 
+impl Weight {
+    /// A weight vector (2 x N/2 values below t): what a server prepares before any session. Cost: 1 + L transforms.
+    ///
+    /// # Errors
+    /// [`BfvError::Length`], [`BfvError::NotReduced`].
+    pub fn new(params: &BfvParams, slots: &[u64]) -> Result<Self, BfvError> {
+        let (poly, norm2) = params.weight(slots)?;
+        Ok(Self { poly, norm2 })
+    }
+}
+
 /// A ciphertext's second part cut into digits: what every permutation of the same ciphertext shares.
 pub struct Hoisted(Vec<RnsPoly<Eval>>);
 
@@ -131,9 +142,9 @@ impl Evaluator {
     /// As [`Self::encode`].
     pub fn encode_with(&self, make: impl FnOnce() -> Vec<u64>) -> Result<Weight, BfvError> {
         let start = self.now();
-        let (poly, norm2) = self.params.weight(&make())?;
+        let weight = Weight::new(&self.params, &make())?;
         self.encoding.fetch_add(self.now() - start, Ordering::Relaxed);
-        Ok(Weight { poly, norm2 })
+        Ok(weight)
     }
 
     /// Reads an uploaded ciphertext.

@@ -1,9 +1,10 @@
 //! Permutations of the slots, and the public keys of a session.
 
+use super::error::expect;
 use super::params::BfvParams;
 use super::BfvError;
 use hushnet_ring::rns::{uniform_limb, Automorphism, Eval, RnsPoly};
-use hushnet_ring::Prg;
+use hushnet_ring::{pack, Prg};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -128,8 +129,77 @@ pub(super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
 #[derive(Clone)]
 pub struct PublicKey {
     pub(super) params: BfvParams,
+    pub(super) seed: [u8; 32],
     pub(super) b: RnsPoly<Eval>,
     pub(super) a: RnsPoly<Eval>,
+}
+
+impl PublicKey {
+    /// The seed of a, and b: [`BfvParams::request_len`] bytes.
+    ///
+    /// # Errors
+    /// [`BfvError::Ring`] when packing is refused.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, BfvError> {
+        let mut out = self.seed.to_vec();
+        write_poly(&self.params, &self.b, self.params.data(), &mut out)?;
+        Ok(out)
+    }
+
+    /// Reads a client's key.
+    ///
+    /// # Errors
+    /// [`BfvError::Length`], [`BfvError::Damaged`] for words not below their prime.
+    pub fn from_bytes(params: &BfvParams, bytes: &[u8]) -> Result<Self, BfvError> {
+        expect("public key", bytes.len(), params.request_len())?;
+        let (seed, mut body) = seed_of(bytes);
+        let b = read_poly(params, params.data(), &mut body, "a public key")?;
+        let a = expand(params, &seed, Domain::PublicKey, params.data())?;
+        Ok(Self { params: params.clone(), seed, b, a })
+    }
+}
+
+fn seed_of(bytes: &[u8]) -> ([u8; 32], &[u8]) {
+    let (head, body) = bytes.split_at(32);
+    let mut seed = [0; 32];
+    seed.copy_from_slice(head);
+    (seed, body)
+}
+
+/// Every limb packed to its prime's bits.
+fn write_poly(
+    params: &BfvParams,
+    poly: &RnsPoly<Eval>,
+    range: Range<usize>,
+    out: &mut Vec<u8>,
+) -> Result<(), BfvError> {
+    for i in range {
+        let bits = params.limb_bits(i);
+        let start = out.len();
+        out.resize(start + pack::packed_len(params.ring_degree(), bits), 0);
+        pack::pack(poly.limb(i), bits, &mut out[start..])?;
+    }
+    Ok(())
+}
+
+/// Takes one polynomial off the front of `bytes`, whose length the caller has checked.
+fn read_poly(
+    params: &BfvParams,
+    range: Range<usize>,
+    bytes: &mut &[u8],
+    what: &'static str,
+) -> Result<RnsPoly<Eval>, BfvError> {
+    let mut poly = params.basis().zero::<Eval>(range.clone())?;
+    for i in range {
+        let bits = params.limb_bits(i);
+        let (part, rest) = bytes.split_at(pack::packed_len(params.ring_degree(), bits));
+        *bytes = rest;
+        pack::unpack(part, bits, poly.limb_mut(i))?;
+        let q = params.basis().moduli()[i].value();
+        if poly.limb(i).iter().fold(false, |bad, w| bad | (*w >= q)) {
+            return Err(BfvError::Damaged(what));
+        }
+    }
+    Ok(poly)
 }
 
 /// A switching key: a pair a digit over all primes, and its permutation's tables.
@@ -144,6 +214,8 @@ pub(super) struct GaloisKey {
 #[derive(Clone)]
 pub struct GaloisKeys {
     pub(super) params: BfvParams,
+    /// Of all uniform halves: domains name permutation and digit.
+    pub(super) seed: [u8; 32],
     pub(super) keys: BTreeMap<Turn, GaloisKey>,
 }
 
@@ -151,7 +223,52 @@ impl GaloisKeys {
     /// No keys at all.
     #[must_use]
     pub fn none(params: &BfvParams) -> Self {
-        Self { params: params.clone(), keys: BTreeMap::new() }
+        Self { params: params.clone(), seed: [0; 32], keys: BTreeMap::new() }
+    }
+
+    /// The seed, then the b halves, permutations in increasing order: [`BfvParams::galois_keys_len`] bytes.
+    ///
+    /// # Errors
+    /// [`BfvError::Ring`] when packing is refused.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, BfvError> {
+        let mut out = Vec::with_capacity(self.params.galois_keys_len(self.len()));
+        if !self.is_empty() {
+            out.extend_from_slice(&self.seed);
+        }
+        for key in self.keys.values() {
+            key.b.iter().try_for_each(|b| write_poly(&self.params, b, self.params.all(), &mut out))?;
+        }
+        Ok(out)
+    }
+
+    /// Reads a client's keys for exactly these permutations: which they are is agreed before.
+    ///
+    /// # Errors
+    /// [`BfvError::NoSwitching`], [`BfvError::Length`], [`BfvError::Damaged`] for words not below their prime.
+    pub fn from_bytes(params: &BfvParams, wanted: &[Turn], bytes: &[u8]) -> Result<Self, BfvError> {
+        let wanted: std::collections::BTreeSet<Turn> =
+            wanted.iter().copied().filter(|t| !t.is_identity()).collect();
+        if !wanted.is_empty() && !params.spec().switches() {
+            return Err(BfvError::NoSwitching);
+        }
+        expect("Galois keys", bytes.len(), params.galois_keys_len(wanted.len()))?;
+        if wanted.is_empty() {
+            return Ok(Self::none(params));
+        }
+        let (seed, mut body) = seed_of(bytes);
+        let digits = params.spec().primes * params.spec().digits_per_prime();
+        let mut keys = BTreeMap::new();
+        for turn in wanted {
+            let g = turn.exponent(params.ring_degree());
+            let map = Automorphism::new(params.basis(), g)?;
+            let mut key = GaloisKey { b: Vec::with_capacity(digits), a: Vec::with_capacity(digits), map };
+            for number in 0..digits {
+                key.b.push(read_poly(params, params.all(), &mut body, "a Galois key")?);
+                key.a.push(expand(params, &seed, Domain::Galois(g, number), params.all())?);
+            }
+            keys.insert(turn, key);
+        }
+        Ok(Self { params: params.clone(), seed, keys })
     }
 
     /// Number of keys.
@@ -170,9 +287,9 @@ impl GaloisKeys {
         self.keys.get(&turn).ok_or_else(|| BfvError::MissingKey(format!("{turn:?}")))
     }
 
-    /// Bytes that travel: seeds and the b halves.
+    /// Bytes that travel: [`Self::to_bytes`].
     #[must_use]
     pub fn byte_len(&self) -> usize {
-        32 + self.keys.len() * self.params.galois_key_len()
+        self.params.galois_keys_len(self.len())
     }
 }

@@ -22,7 +22,7 @@ pub use error::BfvError;
 pub use evaluator::{Cipher, Clock, Evaluator, Hoisted, Weight};
 pub use keys::{GaloisKeys, PublicKey, Turn};
 pub use noise::Noise;
-pub use params::{BfvParams, BfvSpec};
+pub use params::{BfvParams, BfvSpec, MAX_PLAIN_BITS};
 pub use plan::{candidates, choose, plain_modulus, DEFAULT_PLAIN_BITS};
 
 #[cfg(test)]

@@ -271,7 +271,27 @@ impl BfvParams {
         2 * hushnet_ring::pack::packed_len(self.ring_degree(), self.response_bits())
     }
 
-    /// Bytes of one Galois key as sent: a seed, and one polynomial over all primes a digit.
+    /// Bytes of so many Galois keys as sent: one seed and the keys; none for none.
+    #[must_use]
+    pub fn galois_keys_len(&self, keys: usize) -> usize {
+        if keys == 0 {
+            0
+        } else {
+            32 + keys * self.galois_key_len()
+        }
+    }
+
+    /// Bits that a word of prime `i` of the basis travels in.
+    pub(super) fn limb_bits(&self, i: usize) -> u32 {
+        let s = &self.0.spec;
+        if i < s.primes {
+            s.prime_bits
+        } else {
+            s.special_bits
+        }
+    }
+
+    /// Bytes of one Galois key as sent, its uniform halves coming from the common seed: one polynomial over all primes a digit.
     #[must_use]
     pub fn galois_key_len(&self) -> usize {
         let s = &self.0.spec;

@@ -18,8 +18,14 @@ struct Parties {
 fn parties(params: &BfvParams, turns: &[Turn]) -> Parties {
     let mut prg = Prg::from_seed([9; 16]);
     let key = SecretKey::generate(params, &mut prg).unwrap();
-    let galois = key.galois_keys(turns, &mut prg).unwrap();
-    let server = Evaluator::new(params, key.public_key(&mut prg).unwrap(), galois).unwrap();
+    // Both keys as they travel.
+    let sent = key.galois_keys(turns, &mut prg).unwrap().to_bytes().unwrap();
+    let wanted = turns.iter().filter(|t| !t.is_identity()).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(sent.len(), params.galois_keys_len(wanted.len()));
+    let galois = GaloisKeys::from_bytes(params, turns, &sent).unwrap();
+    let public = key.public_key(&mut prg).unwrap().to_bytes().unwrap();
+    assert_eq!(public.len(), params.request_len());
+    let server = Evaluator::new(params, PublicKey::from_bytes(params, &public).unwrap(), galois).unwrap();
     Parties { key, server, prg }
 }
 
@@ -288,4 +294,27 @@ fn what_does_not_fit_is_refused() {
     assert!(choose(t, true, |s| Noise::flat(s.ring_degree, 1e90)).is_err());
     let chosen = choose(t, true, |s| Noise::flat(s.ring_degree, 2e9)).unwrap();
     assert_eq!(chosen.ring_degree(), 4096);
+}
+
+#[test]
+fn keys_of_wrong_length_or_with_words_above_their_prime_are_refused() {
+    let params = small_spec(1024, 17, 0).check_insecure(Insecure).unwrap();
+    let (mut prg, turns) = (Prg::from_seed([3; 16]), [Turn::left(1), Turn { swap: true, left: 2 }]);
+    let key = SecretKey::generate(&params, &mut prg).unwrap();
+    let sent = key.galois_keys(&turns, &mut prg).unwrap().to_bytes().unwrap();
+    assert!(matches!(
+        GaloisKeys::from_bytes(&params, &turns, &sent[1..]),
+        Err(BfvError::Length { what: "Galois keys", .. })
+    ));
+    assert!(GaloisKeys::from_bytes(&params, &turns[..1], &sent).is_err());
+    assert!(GaloisKeys::from_bytes(&params, &[], &[]).unwrap().is_empty());
+    let mut bad = sent.clone();
+    bad[32..64].fill(0xff);
+    assert!(matches!(GaloisKeys::from_bytes(&params, &turns, &bad), Err(BfvError::Damaged("a Galois key"))));
+    let mut public = key.public_key(&mut prg).unwrap().to_bytes().unwrap();
+    assert!(PublicKey::from_bytes(&params, &public[..public.len() - 1]).is_err());
+    public[32..64].fill(0xff);
+    assert!(matches!(PublicKey::from_bytes(&params, &public), Err(BfvError::Damaged("a public key"))));
+    let fixed = small_spec(1024, 0, 0).check_insecure(Insecure).unwrap();
+    assert!(matches!(GaloisKeys::from_bytes(&fixed, &turns, &sent), Err(BfvError::NoSwitching)));
 }

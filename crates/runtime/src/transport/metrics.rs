@@ -51,7 +51,9 @@ impl Metrics {
                 &self.protocol_errors
             }
             Error::Transport(_) => &self.transport_errors,
-            Error::Plan(_) | Error::Internal(_) | Error::Environment(_) => &self.internal_errors,
+            Error::Plan(_) | Error::Internal(_) | Error::Environment(_) | Error::Store(_) => {
+                &self.internal_errors
+            }
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -436,6 +436,8 @@ impl<'a> Checker<'a> {
             "batch" => Method::Batch,
             "rotation-free" => Method::RotationFree,
             "convfhe" => Method::ConvFhe,
+            "gala" => Method::Gala,
+            "gazelle" => Method::Gazelle,
             other => {
                 let detail = format!("method '{other}' of stage '{}'", spec.name);
                 return Err(PlanError::Unsupported(detail).into());
@@ -468,10 +470,11 @@ impl<'a> Checker<'a> {
         match method {
             Method::Cheetah => PackedSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
             Method::Batch => BatchShareSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
-            Method::RotationFree | Method::ConvFhe => Ok(()),
+            Method::RotationFree | Method::ConvFhe | Method::Gala | Method::Gazelle => Ok(()),
         }
         .or_else(|e| fault(e.to_string()))?;
         super::coefficients::check(method, &spec.geometry, ring_bits, l2).or_else(fault)?;
+        super::slots::check(method, &spec.geometry, to.bound).or_else(fault)?;
         let weights = match (&spec.weights, &spec.bias) {
             (Some(w), Some(b)) => {
                 self.used_files.extend([w.clone(), b.clone()]);

@@ -8,7 +8,9 @@ use super::layer_error;
 use super::meter::{Metered, Waited};
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::Shares;
+use super::slots;
 use super::spec::Reveal;
+use super::stored::Folder;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use crate::client_aided::client::OnProgress;
 use crate::client_aided::{inputs, Input, Output};
@@ -22,6 +24,7 @@ use hushnet_mpc::{self as mpc, Channel, OtKind, Party, Session};
 use hushnet_ring::Prg;
 use hushnet_rlwe::batch_shares::ShareKey;
 use hushnet_rlwe::packed::PackedClient;
+use std::path::PathBuf;
 use zeroize::Zeroizing;
 
 /// Elements of the largest tensor of a group, from which more images at once save no rounds worth having.
@@ -42,6 +45,8 @@ pub struct TwoPartyOptions {
     pub expected_images: Option<usize>,
     /// Where the linear layers run.
     pub compute: Compute,
+    /// A folder that set-ups of rotation-free layers are kept in between sessions; `None`: every session receives them.
+    pub setups: Option<PathBuf>,
 }
 
 /// An open session with a server. Serves many images.
@@ -55,6 +60,7 @@ pub struct TwoPartyClient {
     key: PackedClient,
     batch: Option<ShareKey>,
     coefficients: coefficients::ClientState,
+    slots: slots::ClientState,
     account: Account,
     kind: OtKind,
     setup: Phase,
@@ -95,7 +101,9 @@ impl TwoPartyClient {
         let kind = options.ot.unwrap_or_else(|| cost::choose(&plan, &layers, group));
         let (mut channel, waited) = Metered::new(channel);
         let gauge = Gauge::start(Party::One, &waited, channel.stats());
-        handshake::send_hello(&mut channel, kind, &handshake::plan_digest(&plan)?)?;
+        let digest = handshake::plan_digest(&plan)?;
+        let folder = options.setups.as_deref().map(|path| Folder::open(path, &digest)).transpose()?;
+        handshake::send_hello(&mut channel, kind, &digest)?;
         let mut session = Session::new(Box::new(channel), Party::One, kind)?;
         let mut prg = Prg::from_os()?;
         session.set_threads(options.compute.threads());
@@ -104,12 +112,27 @@ impl TwoPartyClient {
         let public = key.public_key(&seed, &mut prg)?;
         handshake::send_key(session.channel(), &seed, &public)?;
         let batch = layers.batch.send_key(session.channel(), &mut prg)?;
-        let coefficients = layers.coefficients.open(session.channel(), &options.compute, &mut prg)?;
+        let slots = layers.slots.open(session.channel(), &options.compute, &mut prg)?;
+        let coefficients =
+            layers.coefficients.open(session.channel(), &options.compute, &mut prg, folder.as_ref())?;
         let mut account = Account::new(plan.ring_degree(), kind);
         let mut setup = Phase::default();
-        gauge.stop(session.stats(), account.setup(&layers), &mut setup);
+        gauge.stop(session.stats(), account.setup(&layers, coefficients.held), &mut setup);
         let session = Some(session);
-        Ok(Self { session, waited, plan, options, layers, key, batch, coefficients, account, kind, setup })
+        Ok(Self {
+            session,
+            waited,
+            plan,
+            options,
+            layers,
+            key,
+            batch,
+            coefficients,
+            slots,
+            account,
+            kind,
+            setup,
+        })
     }
 
     /// The server's plan.
@@ -178,7 +201,11 @@ impl TwoPartyClient {
     ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
         let tiles = |i: usize| {
             self.layers.linear[i].as_ref().map_or_else(
-                || self.layers.batch.tiles(i) + self.layers.coefficients.tiles(i),
+                || {
+                    self.layers.batch.tiles(i)
+                        + self.layers.coefficients.tiles(i)
+                        + self.layers.slots.tiles(i)
+                },
                 CheetahClient::tiles,
             )
         };
@@ -267,6 +294,12 @@ impl TwoPartyClient {
                 let (share, seeds) = (work.shares.get(input)?, &work.seeds);
                 let job = batch::Job { index, share, seeds, compute: &self.options.compute };
                 let own = self.layers.batch.ask(session.channel(), key, &job)?;
+                work.shares.put(output, own);
+            }
+            (Kind::Linear(l), Some(&input), Some(output)) if l.method.slotted() => {
+                let (share, images) = (work.shares.get(input)?, work.seeds.len());
+                let job = slots::Job { index, share, images, compute: &self.options.compute };
+                let own = self.layers.slots.ask(session, &self.slots, &job)?;
                 work.shares.put(output, own);
             }
             (Kind::Linear(l), Some(&input), Some(output)) if l.method != Method::Cheetah => {

@@ -1,10 +1,12 @@
 //! Linear stages of the methods `rotation-free` and `convfhe`: one image packed in coefficients, as `cheetah`, with other ciphertexts.
 //!
-//! After the client's other keys, the client sends what `convfhe` needs (seed and pk0 at N = 4096, then merging keys), the server the set-ups of
-//! all `rotation-free` stages in order. A stage takes two messages one after the other: the client requests all tiles of all images, then
+//! After the client's other keys, the client sends what `convfhe` needs (seed and pk0 at N = 4096, then merging keys). Where there are
+//! `rotation-free` stages, the server then sends the headers of their set-ups in order, the client how many polynomials it holds of each
+//! (u32), the server all others. A stage takes two messages one after the other: the client requests all tiles of all images, then
 //! reads the answers. Masks of `convfhe` are numbered as those of `cheetah`; rotation-free queries carry secrets of their own.
 
 use super::plan::{Kind, Method, TwoPartyPlan};
+use super::stored::{Folder, Kept};
 use super::{layer_error, peer_words};
 use crate::compute::Compute;
 use crate::error::{Error, ProtocolError};
@@ -45,10 +47,16 @@ pub(super) enum Prepared {
 pub(super) struct ClientState {
     convfhe: Option<PackedClient>,
     rotation_free: Vec<Option<RotationFreeClient>>,
+    /// Bytes of set-ups that needed not be sent.
+    pub(super) held: usize,
 }
 
 /// What a server holds of a session.
-pub(super) struct ServerState(Option<ConvFheSession>);
+pub(super) struct ServerState {
+    convfhe: Option<ConvFheSession>,
+    /// Bytes of set-ups that needed not be sent.
+    pub(super) held: usize,
+}
 
 /// One stage of a group of images at one party.
 pub(super) struct Job<'a> {
@@ -82,7 +90,7 @@ pub(super) fn check(
 ) -> Result<(), String> {
     let geometry = match method {
         Method::RotationFree | Method::ConvFhe => geometry.checked().map_err(|e| e.to_string())?,
-        Method::Cheetah | Method::Batch => return Ok(()),
+        Method::Cheetah | Method::Batch | Method::Gala | Method::Gazelle => return Ok(()),
     };
     match method {
         Method::RotationFree => rotation_free_design(&geometry, ring_bits, weight_l2, 0).map(drop),
@@ -181,13 +189,28 @@ impl Layers {
         self.convfhe.as_ref().map_or(0, keys)
     }
 
-    /// Bytes of all set-ups that the server sends.
-    pub(super) fn setup_len(&self) -> usize {
-        let bytes = |s: &Places| match s {
-            Places::RotationFree(d) => d.cost().bytes_setup,
-            Places::ConvFhe(_) => 0,
-        };
-        self.stages.iter().flatten().map(bytes).sum()
+    fn rotation_free(&self) -> impl Iterator<Item = &Design> + '_ {
+        self.stages.iter().flatten().filter_map(|s| match s {
+            Places::RotationFree(d) => Some(&**d),
+            Places::ConvFhe(_) => None,
+        })
+    }
+
+    /// Bytes of set-ups: the server's headers, the client's answer, all polynomials.
+    pub(super) fn setup_lens(&self) -> [usize; 3] {
+        self.rotation_free().fold([0; 3], |[headers, answer, polys], d| {
+            let sent = d.layout().cost().weight_polys * d.setup_poly_len();
+            [headers + d.cost().bytes_setup - sent, answer + 4, polys + sent]
+        })
+    }
+
+    /// Bytes of a polynomial of a stage's set-up.
+    #[cfg(test)]
+    pub(super) fn setup_poly_len(&self, index: usize) -> usize {
+        match &self.stages[index] {
+            Some(Places::RotationFree(d)) => d.setup_poly_len(),
+            _ => 0,
+        }
     }
 
     /// Traffic of a stage: all requests leave at once; the server answers tile by tile.
@@ -212,6 +235,7 @@ impl Layers {
         channel: &mut dyn Channel,
         compute: &Compute,
         prg: &mut Prg,
+        folder: Option<&Folder>,
     ) -> Result<ClientState, Error> {
         let mut convfhe = None;
         if let Some(context) = &self.convfhe {
@@ -232,26 +256,56 @@ impl Layers {
             channel.flush()?;
             convfhe = Some(key);
         }
-        let mut rotation_free = Vec::with_capacity(self.stages.len());
-        for stage in &self.stages {
-            let Some(Places::RotationFree(design)) = stage else {
-                rotation_free.push(None);
-                continue;
-            };
-            let poly_len = design.setup_poly_len();
-            let polys = design.layout().cost().weight_polys;
-            let mut header = vec![0; design.cost().bytes_setup - polys * poly_len];
+        let (rotation_free, held) = self.collect(channel, compute, folder)?;
+        Ok(ClientState { convfhe, rotation_free, held })
+    }
+
+    /// The set-ups of all rotation-free stages: those of the folder, and what the server sends; and the bytes that it needed not.
+    fn collect(
+        &self,
+        channel: &mut dyn Channel,
+        compute: &Compute,
+        folder: Option<&Folder>,
+    ) -> Result<(Vec<Option<RotationFreeClient>>, usize), Error> {
+        // Finished ones at once, so that their bytes need not wait.
+        let mut clients: Vec<Option<RotationFreeClient>> = self.stages.iter().map(|_| None).collect();
+        let (mut wanting, mut held, mut answer) = (Vec::new(), 0, Vec::new());
+        for (index, stage) in self.stages.iter().enumerate() {
+            let Some(Places::RotationFree(design)) = stage else { continue };
+            let polys = design.layout().cost().weight_polys * design.setup_poly_len();
+            let mut header = vec![0; design.cost().bytes_setup - polys];
             channel.recv(&mut header)?;
-            let mut setup = Setup::begin(design, &header).map_err(setup_error)?;
-            let mut poly = vec![0; poly_len];
-            for _ in 0..polys {
-                channel.recv(&mut poly)?;
-                setup.receive(&poly)?;
+            let mut kept = match folder {
+                Some(folder) => folder.load(design, index, &header, setup_error)?,
+                None => Kept::unstored(Setup::begin(design, &header).map_err(setup_error)?),
+            };
+            if kept.setup.received() == kept.setup.expected() {
+                // What cannot be used is asked for again.
+                match kept.client(design, compute) {
+                    Ok(client) => clients[index] = Some(client),
+                    Err(_) => kept = Kept::unstored(Setup::begin(design, &header).map_err(setup_error)?),
+                }
             }
-            rotation_free
-                .push(Some(compute.run(|| RotationFreeClient::new(design, &setup)).map_err(setup_error)?));
+            held += kept.setup.received() * design.setup_poly_len();
+            answer.extend_from_slice(&(kept.setup.received() as u32).to_le_bytes());
+            if clients[index].is_none() {
+                wanting.push((index, design, kept));
+            }
         }
-        Ok(ClientState { convfhe, rotation_free })
+        if answer.is_empty() {
+            return Ok((clients, 0));
+        }
+        channel.send(&answer)?;
+        channel.flush()?;
+        for (index, design, mut kept) in wanting {
+            let mut poly = vec![0; design.setup_poly_len()];
+            while kept.setup.received() < kept.setup.expected() {
+                channel.recv(&mut poly)?;
+                kept.receive(&poly)?;
+            }
+            clients[index] = Some(kept.client(design, compute).map_err(setup_error)?);
+        }
+        Ok((clients, held))
     }
 
     /// The server's part of the set-up.
@@ -276,15 +330,45 @@ impl Layers {
                 MergeKeys::from_bytes(context.merge(), self.spacing, rest).map_err(|e| peer_words(&e))?;
             session = Some(ConvFheSession::new(server, keys));
         }
-        for layer in prepared.iter().flatten() {
-            let Prepared::RotationFree(linear) = layer else { continue };
+        let held = self.distribute(channel, compute, prepared)?;
+        Ok(ServerState { convfhe: session, held })
+    }
+
+    /// Sends the set-ups of all rotation-free stages but what the client holds; returns the bytes of that.
+    fn distribute(
+        &self,
+        channel: &mut dyn Channel,
+        compute: &Compute,
+        prepared: &[Option<Prepared>],
+    ) -> Result<usize, Error> {
+        let layers: Vec<&RotationFreeLinear> = prepared
+            .iter()
+            .flatten()
+            .filter_map(|p| if let Prepared::RotationFree(linear) = p { Some(&**linear) } else { None })
+            .collect();
+        if layers.is_empty() {
+            return Ok(0);
+        }
+        for linear in &layers {
             channel.send(&linear.setup_header())?;
-            for k in 0..linear.design().layout().cost().weight_polys {
+        }
+        let mut answer = vec![0; 4 * layers.len()];
+        channel.recv(&mut answer)?;
+        let mut held = 0;
+        for (linear, count) in layers.iter().zip(answer.chunks_exact(4)) {
+            let count = count.iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
+            let polys = linear.design().layout().cost().weight_polys;
+            if count > polys {
+                let detail = format!("the client says that it holds {count} polynomials of {polys}");
+                return Err(ProtocolError::Message { kind: "set-up of a linear stage", detail }.into());
+            }
+            held += count * linear.design().setup_poly_len();
+            for k in count..polys {
                 channel.send(&compute.run(|| linear.setup_poly(k))?)?;
             }
         }
         channel.flush()?;
-        Ok(ServerState(session))
+        Ok(held)
     }
 
     /// The client's side of a stage: its share of the output tensors.
@@ -376,8 +460,10 @@ impl Layers {
                         job.compute.run(|| linear.answer(tile, &ready, &request, own))
                     }
                     Prepared::ConvFhe(linear) => {
-                        let session =
-                            state.0.as_ref().ok_or_else(|| internal("a session has no merging keys"))?;
+                        let session = state
+                            .convfhe
+                            .as_ref()
+                            .ok_or_else(|| internal("a session has no merging keys"))?;
                         channel.recv(&mut request)?;
                         let stage = job.index as u32;
                         job.compute.run(|| linear.answer(session, seed, stage, tile, &request, share, own))
@@ -390,15 +476,21 @@ impl Layers {
         Ok(own)
     }
 
-    /// Prepares the weights of all stages of both methods; rotation-free keys that do not fit `room` bytes are made as they are needed.
-    pub(super) fn prepare(
-        &self,
-        plan: &TwoPartyPlan,
-        mut room: usize,
-    ) -> Result<Vec<Option<Prepared>>, Error> {
+    /// Tiles of a stage, and the bytes that its weights take in evaluation form.
+    pub(super) fn prepared_bytes(&self, index: usize) -> Option<(usize, usize)> {
+        let stage = self.stages[index].as_ref()?;
+        let bytes = match stage {
+            Places::RotationFree(d) => d.prepared_bytes(),
+            Places::ConvFhe(c) => c.design().prepared_bytes(),
+        };
+        Some((stage.tiles(), bytes))
+    }
+
+    /// Prepares the weights of all stages of both methods: in evaluation form where `keep` says so, else transformed as they are needed.
+    pub(super) fn prepare(&self, plan: &TwoPartyPlan, keep: &[bool]) -> Result<Vec<Option<Prepared>>, Error> {
         let bits = plan.ring().bits();
         let mut out = Vec::with_capacity(plan.stages().len());
-        for (stage, places) in plan.stages().iter().zip(&self.stages) {
+        for ((stage, places), keep) in plan.stages().iter().zip(&self.stages).zip(keep) {
             let (Kind::Linear(l), Some(places)) = (&stage.kind, places) else {
                 out.push(None);
                 continue;
@@ -428,20 +520,12 @@ impl Layers {
             out.push(Some(match (places, &self.convfhe) {
                 (Places::ConvFhe(_), Some(context)) => {
                     let geometry = l.geometry.checked()?;
-                    Prepared::ConvFhe(Box::new(ConvFheLinear::new(
-                        context,
-                        &geometry,
-                        words,
-                        &weights.bias,
-                        bits,
-                    )?))
+                    let make = if *keep { ConvFheLinear::new } else { ConvFheLinear::streamed };
+                    Prepared::ConvFhe(Box::new(make(context, &geometry, words, &weights.bias, bits)?))
                 }
                 (Places::RotationFree(design), _) => {
-                    let bytes = design.prepared_bytes();
-                    let streamed = bytes > room;
-                    room -= if streamed { 0 } else { bytes };
                     let mut prg = Prg::from_os()?;
-                    let linear = RotationFreeLinear::new(design, words, &weights.bias, streamed, &mut prg)?;
+                    let linear = RotationFreeLinear::new(design, words, &weights.bias, !keep, &mut prg)?;
                     Prepared::RotationFree(Box::new(linear))
                 }
                 _ => return Err(internal("a convfhe stage has no tables")),

@@ -5,6 +5,7 @@ use super::coefficients;
 use super::handshake::{begin_len, key_len, HELLO};
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::of_images;
+use super::slots;
 use super::spec::Reveal;
 use crate::error::Error;
 use hushnet_layers::cheetah::CheetahClient;
@@ -18,6 +19,7 @@ pub struct Layers {
     pub(super) linear: Vec<Option<CheetahClient>>,
     pub(super) batch: batch::Layers,
     pub(super) coefficients: coefficients::Layers,
+    pub(super) slots: slots::Layers,
 }
 
 impl Layers {
@@ -38,7 +40,7 @@ impl Layers {
         };
         let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
         let (batch, coefficients) = (batch::Layers::new(plan)?, coefficients::Layers::new(plan)?);
-        Ok(Self { context, linear, batch, coefficients })
+        Ok(Self { context, linear, batch, coefficients, slots: slots::Layers::new(plan)? })
     }
 }
 
@@ -94,6 +96,8 @@ pub struct Prediction {
     pub stages: Vec<Traffic>,
     /// The first group in all, its announcement included.
     pub total: Traffic,
+    /// OT extensions started in every stage, and correlated OTs made, both directions together.
+    pub extended: Vec<[u64; 2]>,
     /// Bytes of ciphertexts in it.
     pub he_bytes: u64,
     /// Bytes of everything else in it.
@@ -104,15 +108,23 @@ pub struct Prediction {
 #[must_use]
 pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Prediction {
     let mut account = Account::new(plan.ring_degree(), kind);
-    let setup = account.setup(layers);
+    let setup = account.setup(layers, 0);
     let begin = account.begin(images);
-    let stages: Vec<Traffic> =
-        (0..plan.stages().len()).map(|i| account.stage(plan, layers, i, images)).collect();
+    let mut extended = Vec::with_capacity(plan.stages().len());
+    let stages: Vec<Traffic> = (0..plan.stages().len())
+        .map(|i| {
+            let before = account.model.extended();
+            let traffic = account.stage(plan, layers, i, images);
+            let after = account.model.extended();
+            extended.push([after.starts - before.starts, after.ots - before.ots]);
+            traffic
+        })
+        .collect();
     let mut total = begin;
     stages.iter().for_each(|s| total += *s);
     let he = |(s, t): (&Stage, &Traffic)| if matches!(s.kind, Kind::Linear(_)) { t.bytes() } else { 0 };
     let he_bytes = plan.stages().iter().zip(&stages).map(he).sum();
-    Prediction { setup, stages, total, he_bytes, ot_bytes: total.bytes() - he_bytes }
+    Prediction { setup, stages, total, extended, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
 /// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others. For
@@ -144,16 +156,18 @@ impl Account {
         Traffic::between(&before, &self.model.cost())
     }
 
-    pub(super) fn setup(&mut self, layers: &Layers) -> Traffic {
+    /// The set-up of a session with a client that holds so many bytes of set-ups already.
+    pub(super) fn setup(&mut self, layers: &Layers, held: usize) -> Traffic {
         let key = key_len(self.degree) + layers.batch.key_len() + layers.coefficients.keys_len();
-        let setup = layers.coefficients.setup_len() as u64;
+        let key = key + layers.slots.keys_len();
+        let [headers, answer, polys] = layers.coefficients.setup_lens();
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
             m.message(Party::One, key as u64);
-            if setup > 0 {
-                m.message(Party::Zero, setup);
-            }
+            m.message(Party::Zero, headers as u64);
+            m.message(Party::One, answer as u64);
+            m.message(Party::Zero, (polys - held) as u64);
         })
     }
 
@@ -174,6 +188,7 @@ impl Account {
         let n = elements * images;
         self.count(|m| match &stage.kind {
             Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
+            Kind::Linear(l) if l.method.slotted() => layers.slots.cost(m, index, images),
             Kind::Linear(l) if l.method != Method::Cheetah => layers.coefficients.cost(m, index, images),
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
             Kind::Relu { narrow } => mpc::relu_within_cost(m, n, ring, *narrow),

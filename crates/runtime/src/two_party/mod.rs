@@ -20,7 +20,9 @@ pub mod network;
 pub mod plan;
 pub mod server;
 mod shares;
+mod slots;
 pub mod spec;
+mod stored;
 mod trace;
 
 pub use batch::largest_batch;
@@ -30,6 +32,7 @@ pub use frames::connect;
 pub use local::run_local;
 pub use plan::TwoPartyPlan;
 pub use server::{TwoPartyModel, TwoPartySession};
+pub use slots::slot_plain_bits;
 pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
 
 use crate::error::{Error, ProtocolError, TransportError};
@@ -70,6 +73,10 @@ fn layer_error(e: LayerError) -> Error {
 }
 
 fn peer_words(e: &CipherError) -> Error {
+    peer_words_of(e)
+}
+
+fn peer_words_of(e: &dyn std::error::Error) -> Error {
     ProtocolError::Message { kind: "ciphertext", detail: e.to_string() }.into()
 }
 

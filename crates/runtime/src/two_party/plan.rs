@@ -74,6 +74,18 @@ pub enum Method {
     RotationFree,
     /// One image packed, output channels merged at the server.
     ConvFhe,
+    /// One image in slots, shares modulo a prime, shares before rotate-and-sum and kernel grouping.
+    Gala,
+    /// One image in slots, shares modulo a prime, hybrid products and output rotations.
+    Gazelle,
+}
+
+impl Method {
+    /// Whether shares go through a prime, and the image stands in slots.
+    #[must_use]
+    pub fn slotted(self) -> bool {
+        matches!(self, Self::Gala | Self::Gazelle)
+    }
 }
 
 /// A linear layer.
@@ -271,6 +283,12 @@ impl TwoPartyPlan {
     pub fn has_batch(&self) -> bool {
         self.stages().iter().any(|s| matches!(&s.kind, Kind::Linear(l) if l.method == Method::Batch))
     }
+
+    /// Largest absolute value that a tensor is planned for; `None` for real ones.
+    pub(super) fn bound(&self, tensor: usize) -> Option<u64> {
+        self.0.spec.tensors.get(tensor)?.bound
+    }
+
     /// Largest number of shared elements that are alive at once, for one image.
     #[must_use]
     pub fn peak_elements(&self) -> usize {

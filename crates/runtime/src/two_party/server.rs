@@ -7,6 +7,7 @@ use super::handshake;
 use super::meter::{Metered, Waited};
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::Shares;
+use super::slots;
 use super::spec::Reveal;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use super::{layer_error, peer_words};
@@ -15,6 +16,7 @@ use crate::error::Error;
 use crate::plan::{PlanError, WeightData};
 use hushnet_layers::batch_shares::BatchShareLinear;
 use hushnet_layers::cheetah::CheetahLinear;
+use hushnet_layers::slots::SlotLinear;
 use hushnet_mpc::{self as mpc, Channel, Party, Session};
 use hushnet_rlwe::batch_shares::ShareServer;
 use hushnet_rlwe::packed::PackedServer;
@@ -38,6 +40,7 @@ pub struct TwoPartyModel {
     linear: Vec<Option<CheetahLinear>>,
     batch: Vec<Option<BatchShareLinear>>,
     coefficients: Vec<Option<coefficients::Prepared>>,
+    slots: Vec<Option<SlotLinear>>,
     public: Vec<u8>,
     digest: [u8; 32],
     compute: Compute,
@@ -48,6 +51,7 @@ struct Keys {
     packed: PackedServer,
     batch: Option<ShareServer>,
     coefficients: coefficients::ServerState,
+    slots: slots::ServerState,
 }
 
 /// What a session reports as it goes.
@@ -80,7 +84,7 @@ impl TwoPartyModel {
             return Err(structure("this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote"));
         }
         let layers = compute.run(|| Layers::new(plan))?;
-        let keep = kept(&layers, weight_bytes);
+        let (keep, room) = kept(&layers, weight_bytes);
         let prepare = |(index, stage): (usize, &Stage)| -> Result<Option<CheetahLinear>, Error> {
             let Kind::Linear(l) = &stage.kind else { return Ok(None) };
             if l.method != Method::Cheetah {
@@ -108,13 +112,15 @@ impl TwoPartyModel {
             .run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
         let public = plan.public_part()?;
         let batch = compute.run(|| layers.batch.prepare(plan))?;
-        let coefficients = compute.run(|| layers.coefficients.prepare(plan, weight_bytes))?;
+        let coefficients = compute.run(|| layers.coefficients.prepare(plan, &keep))?;
+        let slots = compute.run(|| layers.slots.prepare(plan, room))?;
         Ok(Self {
             plan: plan.clone(),
             layers,
             linear,
             batch,
             coefficients,
+            slots,
             public,
             digest: handshake::plan_digest(plan)?,
             compute,
@@ -139,13 +145,20 @@ impl TwoPartyModel {
         let packed: usize = self.linear.iter().flatten().map(CheetahLinear::weight_bytes).sum();
         let others: usize =
             self.coefficients.iter().flatten().map(coefficients::Prepared::weight_bytes).sum();
-        packed + others + self.batch.iter().flatten().map(BatchShareLinear::weight_bytes).sum::<usize>()
+        let slots: usize = self.slots.iter().flatten().map(SlotLinear::weight_bytes).sum();
+        packed
+            + others
+            + slots
+            + self.batch.iter().flatten().map(BatchShareLinear::weight_bytes).sum::<usize>()
     }
 
     /// Tiles of every linear stage, with the bytes of a request.
     pub(super) fn requests(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let packed = self.layers.linear.iter().flatten().map(|l| (l.tiles(), l.request_len()));
-        packed.chain(self.layers.batch.requests()).chain(self.layers.coefficients.requests())
+        packed
+            .chain(self.layers.batch.requests())
+            .chain(self.layers.coefficients.requests())
+            .chain(self.layers.slots.requests())
     }
 
     /// Bytes that one session may hold beside the weights: shares and protocols of the largest group, and what waits to be read.
@@ -154,7 +167,10 @@ impl TwoPartyModel {
         let group = self.largest_group() as u64;
         let shares = (self.plan.peak_elements() as u64).saturating_mul(BYTES_PER_ELEMENT as u64);
         let windows = self.layers.batch.window_bytes() as u64;
-        shares.saturating_mul(group).saturating_add(self.queue_bytes()).saturating_add(windows)
+        shares
+            .saturating_mul(group)
+            .saturating_add(self.queue_bytes())
+            .saturating_add(windows + self.layers.slots.working_bytes() as u64)
     }
 
     /// Bytes that an honest client may have on their way at once (all requests of a stage, or one message of a protocol): a
@@ -200,7 +216,11 @@ impl TwoPartyModel {
         let kind = handshake::recv_hello(&mut channel, &self.digest)?;
         let tiles = |i: usize| {
             self.linear[i].as_ref().map_or_else(
-                || self.layers.batch.tiles(i) + self.layers.coefficients.tiles(i),
+                || {
+                    self.layers.batch.tiles(i)
+                        + self.layers.coefficients.tiles(i)
+                        + self.layers.slots.tiles(i)
+                },
                 |l| l.packing().tiles(),
             )
         };
@@ -210,11 +230,12 @@ impl TwoPartyModel {
         let (seed, key) = handshake::recv_key(session.channel(), &self.layers.context)?;
         let server = PackedServer::new(&self.layers.context, &seed, &key).map_err(|e| peer_words(&e))?;
         let batch = self.layers.batch.recv_key(session.channel())?;
+        let slots = self.layers.slots.serve(session.channel(), &self.compute)?;
         let coefficients =
             self.layers.coefficients.serve(session.channel(), &self.compute, &self.coefficients)?;
-        let keys = Keys { packed: server, batch, coefficients };
+        let keys = Keys { packed: server, batch, coefficients, slots };
         let mut account = Account::new(self.plan.ring_degree(), kind);
-        gauge.stop(session.stats(), account.setup(&self.layers), &mut trace.setup);
+        gauge.stop(session.stats(), account.setup(&self.layers, keys.coefficients.held), &mut trace.setup);
         loop {
             let seeds = {
                 let gauge = Gauge::start(Party::Zero, &waited, session.stats());
@@ -280,6 +301,14 @@ impl TwoPartyModel {
                 let (layer, key) = self.batch[index].as_ref().zip(keys.batch.as_ref()).ok_or_else(missing)?;
                 let job = batch::Job { index, share: shares.get(input)?, seeds, compute: &self.compute };
                 let own = batch::answer(session.channel(), layer, key, &job)?;
+                shares.put(output, own);
+            }
+            (Kind::Linear(l), Some(&input), Some(output)) if l.method.slotted() => {
+                let missing = || Error::Internal("a linear stage was not prepared".into());
+                let layer = self.slots[index].as_ref().ok_or_else(missing)?;
+                let (share, images) = (shares.get(input)?, seeds.len());
+                let job = slots::Job { index, share, images, compute: &self.compute };
+                let own = self.layers.slots.answer(session, layer, &keys.slots, &job)?;
                 shares.put(output, own);
             }
             (Kind::Linear(l), Some(&input), Some(output)) if l.method != Method::Cheetah => {
@@ -356,13 +385,18 @@ pub(super) fn largest_group(peak_elements: usize) -> usize {
     (SESSION_BYTES / bytes).clamp(1, super::client::MAX_GROUP)
 }
 
-/// Which stages keep their weights in evaluation form: those that use them for most tiles, while they fit.
-fn kept(layers: &Layers, mut room: usize) -> Vec<bool> {
+/// Which stages keep their weights in evaluation form: those that use them for most tiles, while they fit `room` bytes together; and the
+/// bytes that are left for slot-packed stages.
+fn kept(layers: &Layers, mut room: usize) -> (Vec<bool>, usize) {
     let mut order: Vec<(usize, usize, usize)> = layers
         .linear
         .iter()
         .enumerate()
-        .filter_map(|(i, l)| l.as_ref().map(|l| (l.tiles(), i, l.packing().prepared_bytes())))
+        .filter_map(|(i, l)| {
+            let packed = l.as_ref().map(|l| (l.tiles(), l.packing().prepared_bytes()));
+            let (tiles, bytes) = packed.or_else(|| layers.coefficients.prepared_bytes(i))?;
+            Some((tiles, i, bytes))
+        })
         .collect();
     order.sort_by_key(|(tiles, index, _)| (std::cmp::Reverse(*tiles), *index));
     let mut keep = vec![false; layers.linear.len()];
@@ -372,7 +406,7 @@ fn kept(layers: &Layers, mut room: usize) -> Vec<bool> {
             keep[index] = true;
         }
     }
-    keep
+    (keep, room)
 }
 
 fn add(to: &mut Phase, from: &Phase) {

@@ -146,7 +146,7 @@ pub struct WindowSpec {
 pub struct LinearSpec {
     /// Name for messages.
     pub name: String,
-    /// `cheetah`, `rotation-free`, `convfhe`, or `batch`: many images in one ciphertext.
+    /// `cheetah`, `rotation-free`, `convfhe`, `gala`, `gazelle`, or `batch`: many images in one ciphertext.
     pub method: String,
     /// Input.
     #[serde(rename = "in")]

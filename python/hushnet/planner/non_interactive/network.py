@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -357,16 +358,33 @@ def _read_as(step: Linear, value: Array) -> Array:
     return value.reshape(step.geometry["input"]) if step.geometry["type"] == "conv2d" else value.reshape(-1)
 
 
+def sign_changes(coefficients: Array, low: float, high: float) -> list[float]:
+    """Where a polynomial changes its sign in (low, high): between the sign changes of its slope it is monotone, so that halving finds them.
+
+    Companion matrices would lose them where a leading coefficient is tiny beside the others.
+    """
+    if len(coefficients) < 2 or low >= high:
+        return []
+    edges = [low, *sign_changes(poly.polyder(coefficients), low, high), high]
+    found = []
+    for a, b in itertools.pairwise(edges):
+        left, right = poly.polyval(a, coefficients), poly.polyval(b, coefficients)
+        if left == 0 or right == 0 or (left > 0) == (right > 0):
+            if right == 0 and b < high:
+                found.append(b)
+            continue
+        while a < (middle := a + (b - a) / 2) < b:
+            a, b = (middle, b) if (poly.polyval(middle, coefficients) > 0) == (left > 0) else (a, middle)
+        found.append(b)
+    return found
+
+
 def polynomial_interval(coefficients: tuple[float, ...], low: Array, high: Array) -> tuple[Array, Array]:
     """Smallest and largest value of a polynomial on every [low, high]: at the ends or at a critical point inside."""
     ends = [poly.polyval(low, coefficients), poly.polyval(high, coefficients)]
     least, most = np.minimum(*ends), np.maximum(*ends)
-    slope = poly.polytrim(poly.polyder(np.asarray(coefficients)))
-    roots = poly.polyroots(slope) if len(slope) > 1 else np.zeros(0)
-    for root in roots:
-        if abs(root.imag) > 1e-6 * max(1.0, abs(root.real)):
-            continue
-        x = float(root.real)
+    slope = poly.polyder(np.asarray(coefficients, dtype=np.float64))
+    for x in sign_changes(slope, float(low.min()), float(high.max())):
         value = poly.polyval(x, coefficients)
         inside = (low < x) & (x < high)
         least, most = np.where(inside, np.minimum(least, value), least), np.where(inside, np.maximum(most, value), most)

@@ -17,7 +17,7 @@ from . import cost
 from .client import Writer
 from .errors import Propagation
 from .fixed import Request
-from .methods import Chooser, largest_pair
+from .methods import Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .regions import Regions, split
 from .search import RING_DEGREES, Search
@@ -44,7 +44,7 @@ class Options:
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
         batch: images that come at once: with several, layers for which that is cheaper work on all of them in one ciphertext.
-        method: of all linear layers, "cheetah", "rotation-free", "convfhe" or "batch"; None for the cheapest of each.
+        method: of all linear layers, "cheetah", "rotation-free", "convfhe", "gala", "gazelle" or "batch"; None for the cheapest of each.
         queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers are divided by.
         unit_costs: path of a JSON file with unit costs.
         producer: what the plan says it was made by.
@@ -150,8 +150,8 @@ class _Planner:
         self.steps: list[Step] = to_steps(graph, regions)
         self.weights = Weights(weight_bits)
         self.unit = cost.unit_costs(settings.unit_costs)
-        peak = largest_pair(self.steps, {t: graph.shapes[t] for t in regions.entering})
-        self.chooser = Chooser(settings.batch, peak, self.unit, settings.network, settings.max_memory // 4, settings.method, settings.queries)
+        entering = {t: graph.shapes[t] for t in regions.entering}
+        self.chooser = Chooser(settings.batch, self.steps, entering, self.unit, settings.network, settings.max_memory // 4, settings.method, settings.queries)
 
     def plan(self, ranges: Ranges) -> tuple[Plan, dict[str, str]]:
         """A plan for the ranges, and the graph tensor of every shared tensor's name."""
@@ -181,6 +181,9 @@ class _Planner:
             "predicted": {},
             "notes": self.notes(ranges) + self.lighter(chosen.fixed.fewer),
         }
+        for stage in document["stages"]:
+            if stage["kind"] == "linear":
+                stage["predicted"] = self.chooser.told(stage["name"], chosen.ring_degree)
         weight_bytes = sum(w.nbytes for w in chosen.fixed.weights.values())
         batched = [s["name"] for s in document["stages"] if s["kind"] == "linear" and s["method"] == "batch"]
         images = self.chooser.images(chosen.ring_degree) if batched else 1

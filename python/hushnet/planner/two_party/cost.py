@@ -1,22 +1,25 @@
 """Predicted bytes, rounds, seconds and memory of a two-party plan, for the images that run together first in a new session.
 
 Bytes and rounds are the executor's own prediction, exact; rounds are messages on the longest chain of dependent ones.
-Seconds are compute on one core a party (both parties' work one after the other), transfers and one-way delays.
+Seconds are the work on the longest chain of dependent work, on one core a party, transfers and one-way delays; unit costs come from
+``hushnet calibrate``, terms from ``docs/two-party.md``.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any
 
 from ... import _native
 from ...plan import SERVER_ONLY, PlanError
-from ...reference.methods import COEFFICIENTS
-from .methods import batch_seconds, coefficient_seconds, packed_seconds
+from ...reference.methods import COEFFICIENTS, SLOTS, slot_bits, slot_cost
+from ..cost import ENVIRONMENT, UnitCosts, user_file
+from .methods import batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
 
 Document = dict[str, Any]
 Stage = dict[str, Any]
@@ -28,6 +31,8 @@ VALUE_BYTES = 150
 EXTENSION_BYTES = 24 << 20
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
 WEIGHT_BYTES = 2 << 30
+# names of the OT extensions in unit costs; others are taken as the nearest of these
+EXTENSIONS = {"iknp": "softspoken", "softspoken": "softspoken", "silent-tiny": "silent_small", "silent-small": "silent_small"}
 
 
 @dataclass(frozen=True)
@@ -50,22 +55,28 @@ class StageCost:
 
 
 def unit_costs(path: str | None = None) -> dict[str, Any]:
-    """Seconds of one core for one unit of work, and networks by name.
+    """Seconds of one core for one unit of work, and networks by name: the package's figures, replaced by those of ``path``, of the
+    file that ``HUSHNET_UNIT_COSTS`` names, or of the user's (``hushnet calibrate``); figures of other engines are passed over.
 
     Raises:
-        PlanError: the file cannot be read, or lacks a figure.
+        PlanError: the file cannot be read, or holds what is no unit cost.
     """
     default = json.loads(resources.files(__package__).joinpath("network_costs.json").read_text())
-    if path is None:
+    chosen = path or os.environ.get(ENVIRONMENT) or (str(user_file()) if user_file().exists() else None)
+    if chosen is None:
         return default
+    known = {*default, *(f.name for f in fields(UnitCosts))}
     try:
-        with open(path) as file:
+        with open(chosen) as file:
             given = json.load(file)
-        if not isinstance(given, dict) or not set(given) <= set(default):
-            raise ValueError(f"fields must be among {sorted(default)}")
-    except (OSError, ValueError) as error:
-        raise PlanError(f"unit costs in {path} cannot be used ({error}); give a JSON object like the package's network_costs.json") from None
-    return {**default, **given}
+        if not isinstance(given, dict) or not set(given) <= known:
+            raise ValueError(f"fields must be among {sorted(known)}")
+        if any(not 0 <= float(v) < 1e9 for k, v in given.items() if k not in ("machine", "networks")):
+            raise ValueError("a cost is no number of seconds")
+    except (OSError, TypeError, ValueError) as error:
+        reason = f"unit costs in {chosen} cannot be used ({error}); give a JSON object like the package's network_costs.json"
+        raise PlanError(f"{reason}, or make one with `hushnet calibrate`") from None
+    return {**default, **{k: v for k, v in given.items() if k in default}}
 
 
 _SPEC = re.compile(r"(\d+(?:\.\d+)?)([kmg]?)bit,(\d+(?:\.\d+)?)(s|ms|us)")
@@ -108,6 +119,7 @@ class Account:
     stages: list[StageCost]
     total: Traffic
     peak_elements: int
+    setup_compute: float
 
 
 def account(document: Document, unit: dict[str, Any], images: int = 1) -> Account:
@@ -122,8 +134,11 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
         told = json.loads(_native.two_party_cost(json.dumps({**document, "stages": public}), images))
     except ValueError as error:
         raise PlanError(f"the two-party run time refuses the plan: {error}") from None
-    stages = []
-    for stage, phase in zip(document["stages"], told["stages"]):
+    stages: list[StageCost] = []
+    slotted = [document["tensors"][s["out"]]["bound"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
+    first = _first_layer(document, unit)
+    suffix = EXTENSIONS.get(told["extension"], "silent_medium")
+    for stage, phase, (starts, ots) in zip(document["stages"], told["stages"], told["extended"]):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
         if linear and stage["method"] == "batch":
@@ -131,11 +146,53 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
             packing = _native.batch_share_layer_cost(json.dumps(stage["geometry"]), degree, ring, stage["weight_l2"], block)
         elif linear and stage["method"] in COEFFICIENTS:
             packing = _native.coefficient_layer_cost(stage["method"], json.dumps(stage["geometry"]), ring, stage["weight_l2"])
+        elif linear and stage["method"] in SLOTS:
+            packing = slot_cost(stage["method"], stage["geometry"], slot_bits(slotted))
         elif linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
-        compute = _compute(document, stage, packing, unit, images) + traffic.rounds * unit["message"]
+        compute = _compute(document, stage, packing, unit, images) + passage(traffic, unit)
+        compute += starts * unit[f"ot_start_{suffix}"] + ots * unit[f"ot_{suffix}"]
+        if linear:
+            compute, first = compute + first, 0.0
         stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
-    return Account(images, told["extension"], _traffic(told["setup"]), stages, _traffic(told["total"]), told["peak_elements"])
+    setup = _traffic(told["setup"])
+    return Account(
+        images, told["extension"], setup, stages, _traffic(told["total"]), told["peak_elements"], _setup(document, stages, unit) + passage(setup, unit)
+    )
+
+
+def passage(traffic: Traffic, unit: dict[str, Any]) -> float:
+    """What messages cost beside transfers and delays: work of every round, sockets and threads, and both ends' handling of bytes."""
+    return traffic.rounds * (unit["message"] + unit["round"]) + (traffic.up + traffic.down) * unit["byte"]
+
+
+def _methods(document: Document) -> set[str]:
+    return {s["method"] for s in document["stages"] if s["kind"] == "linear"}
+
+
+def _first_layer(document: Document, unit: dict[str, Any]) -> float:
+    """The server's reading of keys, for which a session's first linear layer waits."""
+    return unit["first_layer"] + sum(max(0.0, unit[f"{m}_first_layer"] - unit["first_layer"]) for m in _methods(document) & {"batch", "convfhe"})
+
+
+def _setup(document: Document, stages: list[StageCost], unit: dict[str, Any]) -> float:
+    """Seconds of computing of a session's set-up: base OTs, keys, and the set-ups of rotation-free layers."""
+    seconds = unit["session_keys"] + sum(max(0.0, unit[f"{m}_keys"] - unit["session_keys"]) for m in _methods(document) & {"batch", "convfhe"})
+    free = (c.packing["weight_polys"] for s, c in zip(document["stages"], stages) if s.get("method") == "rotation-free")
+    return seconds + unit["rotation_free_weight"] * sum(free)
+
+
+def pipelined(total: float, client: float, tiles: int) -> float:
+    """Seconds of a layer whose parties work on equal tiles one after the other: a tile's request, the server's work and the opening follow
+    each other, and while the server has one tile the client has another: the longer part, and of the shorter one what one tile takes."""
+    client = min(client, total)
+    server = total - client
+    return max(client, server) + min(client, server) / max(1, tiles)
+
+
+def has_client(name: str) -> bool:
+    """Whether the client has a part in a unit of linear work; ``NAME_client`` is that part's cost."""
+    return not name.endswith(("product", "word", "rotation"))
 
 
 def _traffic(phase: dict[str, int]) -> Traffic:
@@ -143,24 +200,47 @@ def _traffic(phase: dict[str, int]) -> Traffic:
 
 
 def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: dict[str, Any], images: int) -> float:
+    count = images * elements(document["tensors"][stage["out"]]) if "out" in stage else 0
     if stage["kind"] == "client":
-        return 0.0
-    seconds = images * elements(document["tensors"][stage["out"]]) * unit["local_element"]
-    if packing and stage["method"] == "batch":
-        return seconds + -(-images // document["params"]["ring_degree"]) * batch_seconds(packing, unit)
-    if packing and stage["method"] in COEFFICIENTS:
-        return seconds + images * coefficient_seconds(stage["method"], packing, unit)
+        outs = [op["out"] for op in stage["ops"]]
+        return images * sum(elements(document["tensors"][t]) for t in outs) * unit["client_element"]
+    seconds = count * unit["local_element"]
+    if packing and stage["method"] in SLOTS:
+        converted = elements(document["tensors"][stage["in"]]) + elements(document["tensors"][stage["out"]])
+        return seconds + images * (slot_seconds(packing, unit) + converted * unit["selected_value"])
     if packing:
-        return seconds + images * packed_seconds(packing, unit)
-    compared, selected = _work(document, stage)
-    return seconds + images * (compared * unit["compared_bit"] + selected * unit["selected_value"])
+        blocks = -(-images // document["params"]["ring_degree"]) if stage["method"] == "batch" else images
+        total, own = (blocks * linear_seconds(stage["method"], packing, u) for u in (unit, _Client(unit)))
+        return seconds + pipelined(total, own, blocks * packing["tiles"])
+    compared, selected, truncated = _work(document, stage)
+    work = compared * unit["compared_bit"] + selected * unit["selected_value"] + truncated * unit["truncated_value"]
+    return seconds + images * work
 
 
-def _work(document: Document, stage: Stage) -> tuple[int, int]:
-    """Bits that a stage compares, and values that it selects."""
+class _Client(dict[str, Any]):
+    """Unit costs of the client's part of linear work; zero where it has none."""
+
+    def __init__(self, unit: dict[str, Any]) -> None:
+        super().__init__({name.removesuffix("_client"): value for name, value in unit.items() if name.endswith("_client")})
+
+    def __missing__(self, name: str) -> float:
+        return 0.0
+
+
+def linear_seconds(method: str, packing: dict[str, int], unit: dict[str, Any]) -> float:
+    """Work of one image (`batch`: block of images) of a layer, as if nothing overlapped."""
+    if method == "batch":
+        return batch_seconds(packing, unit)
+    if method in COEFFICIENTS:
+        return coefficient_seconds(method, packing, unit)
+    return packed_seconds(packing, unit)
+
+
+def _work(document: Document, stage: Stage) -> tuple[int, int, int]:
+    """Bits that a stage compares, values that it selects, and values that it truncates."""
     kind, ring = stage["kind"], document["params"]["ring_bits"]
     if kind not in {"relu", "leaky_relu", "clip", "truncate", "max_pool", "reveal"}:
-        return 0, 0
+        return 0, 0, 0
     source = document["tensors"][stage["in"]]
     n = elements(source)
     if kind == "max_pool":
@@ -169,14 +249,14 @@ def _work(document: Document, stage: Stage) -> tuple[int, int]:
         high, wide = stage["kernel"]
         n = channels * (source["shape"][1] * min(columns, width) * (wide - 1) + rows * columns * (high - 1))
     elif kind == "reveal":
-        return (n * ring, 2 * n) if stage["what"] == "argmax" else (0, 0)
+        return (n * ring, 2 * n, 0) if stage["what"] == "argmax" else (0, 0, 0)
     elif kind == "truncate":
         known = stage["sign"] == "non-negative" or _small(source["bound"], ring)
-        return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), n
+        return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), 0, n
     times = 2 if kind == "clip" else 1
     # signs are compared in the narrowest ring that holds the values
     bits = min(ring, (source["bound"] + (source["bound"] >> 8) + 2).bit_length() + 1) if kind == "relu" else ring
-    return n * bits * times, n * (times + (kind == "leaky_relu"))
+    return n * bits * times, n * times, n * (kind == "leaky_relu")
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
@@ -189,7 +269,7 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
     """Peak bytes of client and server: the process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one
     stage; the server's weights, as they are and in evaluation form as far as they are kept."""
     degree = document["params"]["ring_degree"]
-    values = found.images * max((_work(document, s)[1] for s in document["stages"] if s["kind"] != "client"), default=0)
+    values = found.images * max((sum(_work(document, s)[1:]) for s in document["stages"] if s["kind"] != "client"), default=0)
     shares = SHARE_BYTES * found.peak_elements * found.images
     work = min(values, SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS) * VALUE_BYTES + EXTENSION_BYTES
     layers = [s for s in found.stages if s.packing]
@@ -243,6 +323,7 @@ def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], netwo
         "seconds": seconds(traffic, compute, chosen),
         "seconds_by_network": {name: seconds(traffic, compute, link) for name, link in unit["networks"].items()},
         "seconds_compute": compute,
+        "setup_seconds": seconds(found.setup, found.setup_compute, chosen),
         "bytes_up": traffic.up,
         "bytes_down": traffic.down,
         "he_bytes": (he := sum(s.he.up + s.he.down for s in found.stages)),

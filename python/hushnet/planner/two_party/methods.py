@@ -1,20 +1,28 @@
-"""Which method computes a linear layer on shares: one image packed in polynomials (three ways), or one feature of many images in each."""
+"""Which method computes a linear layer on shares: one image packed in polynomials (three ways) or in slots (two), or one feature of many images in each.
+
+Methods are chosen together, as the cheapest path through the network (:mod:`.paths`): slot-packed layers compute on shares modulo a prime, all else
+on shares modulo 2^l, and the conversions between stand in the sums. A linear layer is followed by a truncation, which needs shares modulo 2^l.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ... import _native
 from ...graph import Linear, Shape
-from ...reference.methods import COEFFICIENTS
+from ...reference.methods import COEFFICIENTS, SLOTS, slot_cost
 from ..ranges import plan_geometry
+from .paths import Node, Pick, Way, shortest
 from .steps import Step
 
 # for the comparison only: the ring and the norm move bytes by some per cent
-TYPICAL_RING, TYPICAL_NORM = 24, 1024.0
+TYPICAL_RING, TYPICAL_NORM, TYPICAL_PLAIN = 24, 1024.0, 26
+RING, PRIME = "modulo 2^l", "modulo a prime"
+CONVERSION_ROUNDS = 2
 # bytes that a plan's layers of methods other than cheetah may keep together: these keep all weights in evaluation form
 MOST_KEPT = 1 << 30
 
@@ -26,76 +34,125 @@ def largest_pair(steps: list[Step], entering: Mapping[str, Shape]) -> int:
 
 
 class Chooser:
-    """The cheaper method of every layer, by seconds an image: computing, and bytes over the plan's network.
+    """The methods of all layers, by seconds an image: computing, and bytes over the plan's network.
 
     Attributes:
         batch: images that come at once.
-        peak: elements of an image that are alive at once, which limits the images that run together.
+        steps: the network's steps on shares.
+        entering: shapes of the tensors that come from outside.
         memory: bytes that a layer's ciphertexts may take at the server.
         forced: the method of all layers; None for the cheapest of each.
         queries: images that one set-up serves: set-ups of rotation-free layers count for so much less.
     """
 
     def __init__(
-        self, batch: int, peak: int, unit: dict[str, Any], network: str, memory: int, forced: str | None = None, queries: int = 1
+        self,
+        batch: int,
+        steps: list[Step],
+        entering: Mapping[str, Shape],
+        unit: dict[str, Any],
+        network: str,
+        memory: int,
+        forced: str | None = None,
+        queries: int = 1,
     ) -> None:
-        self.batch, self.peak, self.unit, self.memory = batch, peak, unit, memory
+        self.batch, self.steps, self.entering, self.unit, self.memory = batch, steps, entering, unit, memory
         self.forced, self.queries = forced, queries
-        self.bandwidth = unit["networks"].get(network, {}).get("bits_per_second")
-        self.chosen: dict[tuple[str, int], str] = {}
-        self.kept: dict[int, int] = {}
+        self.peak = largest_pair(steps, entering)
+        link = unit["networks"].get(network, {})
+        self.bandwidth, self.delay = link.get("bits_per_second"), link.get("round_trip_seconds", 0.0) / 2
+        self.picked: dict[int, dict[str, Pick]] = {}
 
     def images(self, ring_degree: int) -> int:
         """Images that run through the stages together."""
         return max(1, min(self.batch, _native.two_party_group(ring_degree, self.peak)))
 
     def __call__(self, layer: Linear, ring_degree: int) -> str:
-        key = (layer.name, ring_degree)
-        if key not in self.chosen:
-            self.chosen[key] = self.choose(layer, ring_degree)
-        return self.chosen[key]
-
-    def choose(self, layer: Linear, ring_degree: int) -> str:
         if self.forced is not None:
             return self.forced
-        if self.batch == 1:
-            return self.one_image(layer, ring_degree)
-        geometry, images = json.dumps(plan_geometry(layer.geometry)), min(self.images(ring_degree), ring_degree)
-        try:
-            batch = _native.batch_share_layer_cost(geometry, ring_degree, TYPICAL_RING, TYPICAL_NORM, images)
-        except ValueError:
-            return "cheetah"
-        try:
-            packed = _native.packed_layer_cost(geometry, ring_degree, TYPICAL_RING)
-        except ValueError:
-            return "batch"
-        if batch["window_bytes"] > self.memory:
-            return "cheetah"
-        each = (batch_seconds(batch, self.unit) + self.transfer(batch)) / images
-        return "batch" if each < packed_seconds(packed, self.unit) + self.transfer(packed) else "cheetah"
+        return self.picks(ring_degree)[layer.name].way.name
 
-    def one_image(self, layer: Linear, ring_degree: int) -> str:
-        """The cheapest method for single images."""
-        geometry = json.dumps(plan_geometry(layer.geometry))
-        seconds, keeps = {}, {"cheetah": 0}
-        room = min(self.memory, MOST_KEPT) - self.kept.get(ring_degree, 0)
-        try:
-            packed = _native.packed_layer_cost(geometry, ring_degree, TYPICAL_RING)
-            seconds["cheetah"] = packed_seconds(packed, self.unit) + self.transfer(packed)
-        except ValueError:
-            pass
-        for method in COEFFICIENTS:
-            try:
-                cost = _native.coefficient_layer_cost(method, geometry, TYPICAL_RING, TYPICAL_NORM)
-            except ValueError:
+    def told(self, name: str, ring_degree: int) -> dict[str, Any]:
+        """What a layer's choice rests on: seconds an image, the best other method, and the seconds that the whole network would take longer with it."""
+        if self.forced is not None:
+            return {"choice": "forced"}
+        pick = self.picks(ring_degree)[name]
+        told: dict[str, Any] = {"choice": "cheapest path", "seconds": pick.way.seconds}
+        return told if pick.runner_up is None else told | {"runner_up": pick.runner_up, "gap_seconds": pick.gap}
+
+    def picks(self, ring_degree: int) -> dict[str, Pick]:
+        """The cheapest path at a ring degree. Layers whose weights and set-ups do not fit the room together give up those ways that save
+        least for their bytes."""
+        if ring_degree not in self.picked:
+            ways: dict[str, list[Way]] = {}
+            kept: dict[tuple[str, str], int] = {}
+            for step in self.steps:
+                if step.layer is not None:
+                    ways[step.name] = self.ways(step.layer, ring_degree, kept)
+            room = min(self.memory, MOST_KEPT)
+            while True:
+                picks = self.path(ways)
+                held = {name: kept.get((name, picks[name].way.name), 0) for name in ways}
+                over = sum(held.values()) - room
+                if over <= 0:
+                    break
+                for name in sorted((n for n in held if held[n]), key=lambda n: picks[n].gap / held[n]):
+                    ways[name] = [w for w in ways[name] if w.name != picks[name].way.name]
+                    over -= held[name]
+                    if over <= 0:
+                        break
+            self.picked[ring_degree] = picks
+        return self.picked[ring_degree]
+
+    def path(self, ways: Mapping[str, list[Way]]) -> dict[str, Pick]:
+        """The cheapest path, every layer followed by a truncation modulo 2^l."""
+        nodes, shapes = [], dict(self.entering)
+        for step in self.steps:
+            shapes[step.output] = step.shape
+            if step.layer is None:
+                nodes.append(Node(step.name, tuple(step.inputs), step.output, (Way(step.kind, RING, RING, 0.0),)))
                 continue
-            once = self.setup(method, cost)
-            if once["bytes"] <= room:
-                keeps[method] = int(once["bytes"])
-                seconds[method] = coefficient_seconds(method, cost, self.unit) + self.transfer(cost) + once["seconds"] / self.queries
-        best = min(seconds, key=seconds.__getitem__, default="cheetah")
-        self.kept[ring_degree] = self.kept.get(ring_degree, 0) + keeps[best]
-        return best
+            raw = f"{step.output} before truncation"
+            shapes[raw] = step.shape
+            nodes.append(Node(step.name, tuple(step.inputs), raw, tuple(ways[step.name])))
+            nodes.append(Node(f"{step.name} truncated", (raw,), step.output, (Way("truncate", RING, RING, 0.0),)))
+        return shortest(nodes, dict.fromkeys(self.entering, RING), lambda tensor, held, wanted: self.conversion(math.prod(shapes[tensor])))[1]
+
+    def conversion(self, elements: int) -> float:
+        """Seconds from one encoding to the other: one correlated OT a value with a payload of a share."""
+        bits = elements * (TYPICAL_RING + 1)
+        travel = 0.0 if self.bandwidth is None else bits / self.bandwidth
+        return elements * self.unit["selected_value"] + travel + CONVERSION_ROUNDS * (self.delay + self.unit["message"])
+
+    def ways(self, layer: Linear, ring_degree: int, kept: dict[tuple[str, str], int]) -> list[Way]:
+        """All feasible methods of a layer; notes the bytes that they keep between images."""
+        geometry = plan_geometry(layer.geometry)
+        text = json.dumps(geometry)
+        found = []
+        with suppress(ValueError):
+            packed = _native.packed_layer_cost(text, ring_degree, TYPICAL_RING)
+            found.append(Way("cheetah", RING, RING, packed_seconds(packed, self.unit) + self.transfer(packed)))
+        if self.batch > 1:
+            with suppress(ValueError):
+                images = min(self.images(ring_degree), ring_degree)
+                batch = _native.batch_share_layer_cost(text, ring_degree, TYPICAL_RING, TYPICAL_NORM, images)
+                if batch["window_bytes"] <= self.memory or not found:
+                    found.append(Way("batch", RING, RING, (batch_seconds(batch, self.unit) + self.transfer(batch)) / images))
+            return found or [Way("cheetah", RING, RING, 0.0)]
+        for method in COEFFICIENTS:
+            with suppress(ValueError):
+                cost = _native.coefficient_layer_cost(method, text, TYPICAL_RING, TYPICAL_NORM)
+                once = self.setup(method, cost)
+                kept[layer.name, method] = int(once["bytes"])
+                seconds = coefficient_seconds(method, cost, self.unit) + self.transfer(cost) + once["seconds"] / self.queries
+                found.append(Way(method, RING, RING, seconds))
+        for method in SLOTS:
+            with suppress(ValueError):
+                cost = slot_cost(method, geometry, TYPICAL_PLAIN)
+                kept[layer.name, method] = cost["weight_bytes"] + 2 * cost["key_bytes"]
+                keys = 0.0 if self.bandwidth is None else 8 * cost["key_bytes"] / self.bandwidth
+                found.append(Way(method, PRIME, PRIME, slot_seconds(cost, self.unit) + self.transfer(cost) + keys / self.queries))
+        return found or [Way("cheetah", RING, RING, 0.0)]
 
     def setup(self, method: str, cost: Mapping[str, int]) -> dict[str, float]:
         """Seconds of a layer's set-up, and the bytes that a party keeps: weights in evaluation form (two limbs), set-ups."""
@@ -122,6 +179,22 @@ def coefficient_seconds(method: str, layer: Mapping[str, int], unit: dict[str, A
     if method == "convfhe":
         return seconds + unit["convfhe_rotation"] * layer["rotations"]
     return seconds + size * unit["rotation_free_output"] * layer["output_polys"] * (0.2 + 1.0 / layer["spacing"])
+
+
+def slot_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
+    """Both parties' computing on a layer of method gala or gazelle, for one image: words of requests and answers, transforms of key switching,
+    multiplications of words by weights and keys."""
+    n, limbs, digits = layer["ring_degree"], layer["primes"], layer["primes"] * layer["digits"]
+    all_limbs = limbs + layer["special"]
+    decompositions, switches = layer["perm"] + layer["dec_perm"], layer["perm"] + layer["hst_perm"]
+    transforms = decompositions * (limbs + digits * all_limbs) + switches * (2 * all_limbs if layer["special"] else 0)
+    products = 2 * limbs * layer["sc_mult"] + 2 * digits * all_limbs * switches
+    return n * (
+        unit["slot_input"] * limbs * layer["ciphers_up"]
+        + unit["slot_output"] * limbs * layer["ciphers_down"]
+        + unit["slot_transform"] * transforms
+        + unit["slot_product"] * products
+    )
 
 
 def batch_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:

@@ -1,10 +1,11 @@
-//! The averaging attack on the published parameters (fact 3 of `protocols`).
+//! The averaging attack (fact 3 of `protocols`): on the published parameters, where it finds the weights, and the same computation on the
+//! sound profiles, where it finds nothing.
 
 use super::{InsecureDesign, InsecureLinear, WEIGHT_SCALE};
 use crate::batch::{Dense, Geometry, LayerError};
 use hushnet_ring::prime::inv_mod;
 use hushnet_ring::Prg;
-use hushnet_rlwe::one_poly::Tally;
+use hushnet_rlwe::one_poly::{OnePolyContext, OnePolyServer, OnePolySpec, Profile, Tally};
 
 /// A weight, times Delta, from its coefficient of p2 in several set-ups: the middle of their range less half of Delta; after k
 /// set-ups its error has deviation of about Delta / (sqrt(2) k).
@@ -55,4 +56,77 @@ pub fn midrange_curve(setups: usize) -> Result<Vec<(usize, f64)>, LayerError> {
         }
     }
     Ok(curve)
+}
+
+/// The same on a sound profile at secure parameters: one weight polynomial of N random 8-bit weights is set up again and again, under one b (which
+/// helps the attacker), and what the client receives is averaged coefficient by coefficient. After 1, 4, 16, ... up to `setups` set-ups: the
+/// largest correlation, in magnitude, of an averaged polynomial (p1; flooded: p2 too) with the weights, times sqrt(N): about 1 where there is none.
+///
+/// # Errors
+/// [`LayerError`] from the ring.
+pub fn correlation_curve(profile: Profile, setups: usize) -> Result<Vec<(usize, f64)>, LayerError> {
+    let n = if profile == Profile::Compact { 4096 } else { 8192 };
+    let spec = OnePolySpec {
+        ring_degree: n,
+        ring_bits: 20,
+        weight_l2: 128.0 * (n as f64).sqrt(),
+        weight_bits: 9,
+        weights: n,
+        terms: 1,
+        profile,
+    };
+    let params = spec.choose()?;
+    let context = OnePolyContext::new(n, params.prime_bits(), 1)?;
+    let (mut prg, tally) = (Prg::from_seed([6; 16]), Tally::default());
+    let mut words = vec![0; n];
+    prg.fill_words(&mut words);
+    let weights: Vec<i64> = words.iter().map(|w| (w & 255) as i64 - 128).collect();
+    let known: Vec<f64> = weights.iter().map(|w| *w as f64).collect();
+    let mut one = vec![0i8; n];
+    one[0] = 1;
+    let one = context.forward_small(&one, &tally)?;
+    let places: Vec<usize> = (0..n).collect();
+    let mut sums: Vec<Vec<f64>> = Vec::new();
+    let mut curve = Vec::new();
+    for k in 1..=setups {
+        let server = OnePolyServer::new(&context, &params, &[7; 32], 0, &mut prg)?;
+        let (_, sent) = server.weight_key(&weights, 0, true, &tally)?;
+        sums.resize(sent.len(), vec![0.0; n]);
+        for (sum, poly) in sums.iter_mut().zip(&sent) {
+            let torus = context.torus(&context.dot(&[(poly, &one)], &tally)?, &places)?;
+            sum.iter_mut().zip(torus).for_each(|(s, t)| *s += t as i64 as f64);
+        }
+        if k.is_power_of_two() && k.trailing_zeros().is_multiple_of(2) {
+            let most = sums.iter().map(|s| correlation(s, &known).abs()).fold(0.0, f64::max);
+            curve.push((k, most * (n as f64).sqrt()));
+        }
+    }
+    Ok(curve)
+}
+
+/// Pearson correlation.
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+    let (ma, mb) = (mean(a), mean(b));
+    let product: f64 = a.iter().zip(b).map(|(x, y)| (x - ma) * (y - mb)).sum();
+    let square = |v: &[f64], m: f64| v.iter().map(|x| (x - m).powi(2)).sum::<f64>();
+    product / (square(a, ma) * square(b, mb)).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn correlation_is_found_where_there_is_one_and_in_no_sound_set_up() {
+        let x: Vec<f64> = (0..100).map(f64::from).collect();
+        let y: Vec<f64> = x.iter().map(|v| 3.0 - 2.0 * v).collect();
+        assert!((correlation(&x, &y) + 1.0).abs() < 1e-9);
+        for profile in [Profile::Compact, Profile::Flooded] {
+            let curve = correlation_curve(profile, 64).unwrap();
+            assert_eq!(curve.iter().map(|p| p.0).collect::<Vec<_>>(), [1, 4, 16, 64]);
+            // Two polynomials and four points: beyond five deviations with probability below 10^-5.
+            assert!(curve.iter().all(|p| p.1 < 5.0), "{profile:?}: {curve:?}");
+        }
+    }
 }

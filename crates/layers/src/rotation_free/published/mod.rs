@@ -8,7 +8,7 @@
 mod attack;
 mod rivals;
 
-pub use attack::{midrange_attack, midrange_curve};
+pub use attack::{correlation_curve, midrange_attack, midrange_curve};
 pub use rivals::{InsecureCheetah, InsecureConvFhe};
 
 use super::{Layout, LayoutCost};

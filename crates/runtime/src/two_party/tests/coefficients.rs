@@ -6,7 +6,7 @@ use super::*;
 use hushnet_mpc::OtKind;
 
 /// Gives the linear stages these methods in turn; the norm of all weights bounds every layout.
-fn with_methods(net: &mut Net, methods: &[&str]) {
+pub(super) fn with_methods(net: &mut Net, methods: &[&str]) {
     let stages = net.stages.iter_mut().filter(|s| s["kind"] == "linear");
     for (stage, method) in stages.zip(methods.iter().cycle()) {
         let (weights, _) = &net.weights[stage["weights"].as_str().unwrap()];
@@ -16,7 +16,7 @@ fn with_methods(net: &mut Net, methods: &[&str]) {
     }
 }
 
-fn classifier(seed: u64) -> Net {
+pub(super) fn classifier(seed: u64) -> Net {
     let mut net = Net::new(26, seed);
     let x = net.input("image", &[2, 9, 7], 5, 31);
     let c = net.conv(x, 4, 3, 2, 1, 2, 5);
@@ -84,5 +84,38 @@ fn norms_below_the_weights_and_rings_without_parameters_are_refused() {
         assert!(error.to_string().contains("weight_l2 1"), "{method}: {error}");
         net.stages[2]["weight_l2"] = 2f64.powi(400).into();
         assert!(plan_of(&net).is_err(), "{method}");
+    }
+}
+
+#[test]
+fn weights_beyond_the_memory_are_transformed_as_they_are_used() {
+    for methods in [&["rotation-free", "convfhe"][..], &["convfhe", "cheetah"], &["cheetah", "rotation-free"]]
+    {
+        let mut net = classifier(5);
+        with_methods(&mut net, methods);
+        let plan = plan_of(&net).unwrap();
+        let compute = Compute::default;
+        let all = TwoPartyModel::with_memory(&plan, compute(), usize::MAX).unwrap().weight_bytes();
+        let none = TwoPartyModel::with_memory(&plan, compute(), 0).unwrap();
+        let integers: usize = net.weights.values().map(|(w, _)| 2 * w.len()).sum();
+        assert_eq!(none.weight_bytes(), integers, "{methods:?}");
+        // One layer fits, both do not: the layers share what there is, whatever their methods.
+        let least = (0..=all)
+            .step_by(1024)
+            .map(|m| (m, TwoPartyModel::with_memory(&plan, compute(), m).unwrap().weight_bytes()));
+        let mut steps: Vec<usize> = Vec::new();
+        for (most, bytes) in least {
+            assert!(bytes <= most + integers, "{methods:?}: {bytes} of {most}");
+            if steps.last() != Some(&bytes) {
+                steps.push(bytes);
+            }
+        }
+        assert!(steps.len() >= 2 && steps[0] == integers && *steps.last().unwrap() <= all, "{steps:?}");
+        for memory in [0, all / 2] {
+            let inputs = random_inputs(&mut net, &plan, 1);
+            let model = TwoPartyModel::with_memory(&plan, compute(), memory).unwrap();
+            let result = run_on(&model, &inputs, 1, TwoPartyOptions::default()).unwrap();
+            verify(&net, &plan, &inputs, 1, &result);
+        }
     }
 }

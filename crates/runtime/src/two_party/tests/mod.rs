@@ -7,6 +7,8 @@ mod hostile;
 mod networks;
 mod oracle;
 mod plans;
+mod slots;
+mod stored;
 mod views;
 
 use super::shares::LOG;
@@ -70,7 +72,16 @@ fn run(
     images: usize,
     options: TwoPartyOptions,
 ) -> Result<Run, Error> {
-    let model = TwoPartyModel::new(plan, Compute::default())?;
+    run_on(&TwoPartyModel::new(plan, Compute::default())?, inputs, images, options)
+}
+
+fn run_on(
+    model: &TwoPartyModel,
+    inputs: &[Vec<f64>],
+    images: usize,
+    options: TwoPartyOptions,
+) -> Result<Run, Error> {
+    let plan = model.plan();
     let (a, b) = memory_pair();
     let (ha, hb) = (Heard::default(), Heard::default());
     let (far, near) = (Probe(a, ha.clone()), Probe(b, hb.clone()));

@@ -29,7 +29,9 @@ pub fn evaluate(
     match stage["kind"].as_str().unwrap() {
         "linear" => {
             let (w, b) = &net.weights[stage["weights"].as_str().unwrap()];
-            (linear(&stage["geometry"], w, b, a), -1..=1)
+            // Slot-packed stages are exact, the others round each party's share by itself.
+            let unit = i64::from(!matches!(stage["method"].as_str(), Some("gala" | "gazelle")));
+            (linear(&stage["geometry"], w, b, a), -unit..=unit)
         }
         "relu" => (each(&|v| v.max(0)), 0..=0),
         "leaky_relu" => {

@@ -1,7 +1,8 @@
 """Measures what one unit of each kind of work costs on this machine, for the planner's predicted seconds.
 
-One row a unit cost, one function that measures it: linear algebra, encryption and sockets natively (``crates/runtime/src/calibrate.rs``),
-client ops by a small network. Methods to come add rows; readers of the file take the rows that they know.
+One row a unit cost, one function that measures it: linear algebra, encryption and sockets natively (``crates/runtime/src/calibrate``),
+client ops by a small network. Unit costs of two-party plans are fitted together to samples of their protocols (:mod:`.two_party`) and stand
+in the same file. Methods to come add rows; readers of the file take the rows that they know.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Optional, Union
 import numpy as np
 
 from hushnet import _native
+from hushnet.calibrate import two_party
 from hushnet.planner.cost import UnitCosts, client_seconds, user_file
 
 
@@ -48,6 +50,7 @@ def calibrate(
         if progress:
             progress(row.name)
         found[row.name] = row.measure(seconds)
+    found |= two_party.measure(seconds, progress)
     target = Path(path) if path is not None else user_file()
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(found, indent=2) + "\n")

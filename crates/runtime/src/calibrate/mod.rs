@@ -1,16 +1,20 @@
 //! What one unit of each kind of work costs on this machine: one row, one function each (`hushnet calibrate`).
 //!
-//! A cost is in seconds of processor time. To add one: a function, and a row in [`UNITS`].
+//! A cost is in seconds of processor time. To add one: a function, and a row in [`UNITS`]. What protocols of two parties cost follows from
+//! samples of them ([`two_party`]), to which the planner fits its unit costs.
+
+mod clock;
+pub mod two_party;
 
 use crate::compute::Compute;
 use crate::error::Error;
+use clock::thread_seconds as clock;
 use hushnet_layers::batch::{BatchLinear, Conv2d, Geometry, Tile, Tiling};
 use hushnet_ring::{pack, simd, AlignedWords, Prg};
 use hushnet_rlwe::{batch_server, BatchContext, BatchStageSpec, ClientKey, MaskId, MaskSum, Masks};
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Ring degree that words are measured at.
@@ -62,14 +66,6 @@ impl Unit {
         // A pool of one thread: what runs in parallel otherwise is counted here as well.
         Compute::with_threads(1)?.run(|| (self.measure)(time))
     }
-}
-
-/// Seconds that this thread has run, where the system tells (Linux), else wall-clock seconds.
-fn clock() -> f64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let scheduled = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let ran = scheduled.as_deref().and_then(|line| line.split(' ').next()?.parse::<f64>().ok());
-    ran.map_or_else(|| START.get_or_init(Instant::now).elapsed().as_secs_f64(), |ns| ns * 1e-9)
 }
 
 /// Seconds of one call: the least of as many groups of calls as fit in `time` (at least three).

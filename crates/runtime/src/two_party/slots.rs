@@ -1,0 +1,374 @@
+//! Linear stages of the methods `gala` and `gazelle`: one image packed in the slots of BFV ciphertexts, shares modulo a prime p.
+//!
+//! A stage is three steps, each exact: shares modulo 2^l become shares modulo p (`to_odd`), the layer runs on them
+//! ([`hushnet_layers::slots`]; every answer re-randomised, masked in all slots, flooded), shares modulo p become shares modulo 2^l. Planned bounds keep
+//! away from the moduli, so both conversions need no comparison but where an input fills its ring. All stages of a plan share p, the smallest
+//! prime with slots that holds four times their largest result; parameters follow from geometry, method and p. Stages of equal
+//! parameters share the client's keys: a public key and the Galois keys of all permutations that any of them needs.
+//!
+//! *What is seen.* Conversions are one correlated OT with a corrected payload, uniform to its receiver ([`hushnet_mpc`]). Requests are fresh
+//! encryptions. An answer is simulated from the client's share alone: shares modulo p are uniform, and `Evaluator::answer` hides c1 and the noise.
+
+use super::plan::{Kind, Method, TwoPartyPlan};
+use super::{layer_error, peer_words_of};
+use crate::compute::Compute;
+use crate::error::Error;
+use crate::plan::{GeometrySpec, PlanError, WeightData};
+use hushnet_layers::slots::{self, SlotClient, SlotError, SlotLinear};
+use hushnet_mpc::garble::OddModulus;
+use hushnet_mpc::{self as mpc, Channel, CostModel, Party, Ring, Session};
+use hushnet_ring::Prg;
+use hushnet_rlwe::bfv::client::SecretKey;
+use hushnet_rlwe::bfv::{plain_modulus, BfvError, BfvParams, Evaluator, GaloisKeys, PublicKey, Turn};
+use std::collections::BTreeSet;
+
+/// Widths of p: from the least that has slots at every planned ring degree and looks uniform in packed words, to the widest of BFV.
+const LEAST_BITS: u32 = 20;
+const MOST_BITS: u32 = hushnet_rlwe::bfv::MAX_PLAIN_BITS;
+
+/// The slot-packed stages of a plan, as both parties derive them from its public part.
+pub(super) struct Layers {
+    /// `None` when the plan has none.
+    odd: Option<OddModulus>,
+    ring: Ring,
+    groups: Vec<Group>,
+    stages: Vec<Option<Places>>,
+}
+
+/// Stages of equal parameters.
+struct Group {
+    params: BfvParams,
+    turns: BTreeSet<Turn>,
+}
+
+struct Places {
+    group: usize,
+    client: SlotClient,
+    /// Whether the input keeps within a quarter of its ring, so that its carry needs no comparison.
+    small: bool,
+}
+
+/// A client's secret keys, one a group.
+pub(super) struct ClientState(Vec<SecretKey>);
+
+/// A client's public keys at the server, one a group.
+pub(super) struct ServerState(Vec<Evaluator>);
+
+/// One stage of a group of images at one party.
+pub(super) struct Job<'a> {
+    pub index: usize,
+    /// The party's share of the input tensors, image by image.
+    pub share: &'a [u64],
+    pub images: usize,
+    pub compute: &'a Compute,
+}
+
+/// Largest absolute value of a tensor in a run: units of other stages' errors beside the bound.
+fn reach(bound: u64) -> u64 {
+    bound.saturating_add(bound >> 8).saturating_add(2)
+}
+
+/// The prime for results up to `bound`.
+fn prime_for(bound: u64) -> Option<OddModulus> {
+    (LEAST_BITS..=MOST_BITS)
+        .filter_map(|bits| OddModulus::new(plain_modulus(bits).ok()?).ok())
+        .find(|p| mpc::small_odd(*p) >= reach(bound))
+}
+
+/// Bits of the prime that holds slot-packed results up to `bound`; `None` when there is none.
+#[must_use]
+pub fn slot_plain_bits(bound: u64) -> Option<u32> {
+    prime_for(bound).map(OddModulus::bits)
+}
+
+fn method_of(method: Method) -> Option<slots::Method> {
+    match method {
+        Method::Gala => Some(slots::Method::Gala),
+        Method::Gazelle => Some(slots::Method::Gazelle),
+        Method::Cheetah | Method::Batch | Method::RotationFree | Method::ConvFhe => None,
+    }
+}
+
+/// That a stage has parameters. Stages with larger results may need wider ones for all: [`Layers::new`] refuses what then has none.
+pub(super) fn check(method: Method, geometry: &GeometrySpec, bound: u64) -> Result<(), String> {
+    let Some(how) = method_of(method) else { return Ok(()) };
+    let p = prime_for(bound).ok_or_else(|| {
+        format!("results up to {bound} need a prime of more than {MOST_BITS} bits; use fewer weight_bits or activation_bits, or another method")
+    })?;
+    let geometry = geometry.checked().map_err(|e| e.to_string())?;
+    slots::choose(&geometry, how, p.value()).map(drop).map_err(|e| e.to_string())
+}
+
+fn internal(detail: &str) -> Error {
+    Error::Internal(detail.into())
+}
+
+fn slot_error(e: SlotError) -> Error {
+    match e {
+        SlotError::Layer(e) => layer_error(e),
+        SlotError::Bfv(e @ BfvError::Damaged(_)) => peer_words_of(&e),
+        other => internal(&other.to_string()),
+    }
+}
+
+fn key_error(e: BfvError) -> Error {
+    slot_error(e.into())
+}
+
+impl Layers {
+    pub(super) fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
+        let bound_of = |t: Option<usize>| t.and_then(|t| plan.bound(t)).unwrap_or(u64::MAX);
+        let slotted = || {
+            plan.stages().iter().filter_map(|s| match &s.kind {
+                Kind::Linear(l) => method_of(l.method).map(|how| (s, l, how)),
+                _ => None,
+            })
+        };
+        let ring = plan.ring();
+        let none = plan.stages().iter().map(|_| None).collect();
+        let Some(largest) = slotted().map(|(s, ..)| bound_of(s.output)).max() else {
+            return Ok(Self { odd: None, ring, groups: Vec::new(), stages: none });
+        };
+        let refused = |name: &str, detail: String| PlanError::Linear { stage: name.into(), detail };
+        let odd = prime_for(largest).ok_or_else(|| refused("all", "no prime holds their results".into()))?;
+        let (mut groups, mut stages): (Vec<Group>, Vec<Option<Places>>) = (Vec::new(), Vec::new());
+        for stage in plan.stages() {
+            let Kind::Linear(l) = &stage.kind else {
+                stages.push(None);
+                continue;
+            };
+            let Some(how) = method_of(l.method) else {
+                stages.push(None);
+                continue;
+            };
+            let geometry = l.geometry.checked()?;
+            let fail = |e: SlotError| refused(&stage.name, e.to_string());
+            let chosen = slots::choose(&geometry, how, odd.value()).map_err(fail)?;
+            let group = groups.iter().position(|g| g.params == chosen).unwrap_or_else(|| {
+                groups.push(Group { params: chosen, turns: BTreeSet::new() });
+                groups.len() - 1
+            });
+            let client = SlotClient::new(&groups[group].params, &geometry, how).map_err(fail)?;
+            groups[group].turns.extend(client.turns());
+            let small = reach(bound_of(stage.inputs.first().copied())) < 1 << (ring.bits() - 2);
+            stages.push(Some(Places { group, client, small }));
+        }
+        // Where one stage permutes and another of the same group does not, parameters are equal only if both can.
+        Ok(Self { odd: Some(odd), ring, groups, stages })
+    }
+
+    fn stage(&self, index: usize) -> Result<(&Places, OddModulus), Error> {
+        self.stages[index].as_ref().zip(self.odd).ok_or_else(|| internal("a slot-packed stage has no places"))
+    }
+
+    /// Tiles of a stage; 0 for stages of other methods.
+    pub(super) fn tiles(&self, index: usize) -> usize {
+        self.stages[index].as_ref().map_or(0, |s| s.client.tiles())
+    }
+
+    /// Tiles of every stage, with the bytes of a request.
+    pub(super) fn requests(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.stages.iter().flatten().map(|s| (s.client.tiles(), self.request_len(s)))
+    }
+
+    fn request_len(&self, s: &Places) -> usize {
+        s.client.layout().inputs() * self.groups[s.group].params.request_len()
+    }
+
+    fn answer_len(&self, s: &Places) -> usize {
+        s.client.layout().outputs() * self.groups[s.group].params.answer_len()
+    }
+
+    /// Bytes of ciphertexts that a server works on at once, and of the keys that it keeps for a session.
+    pub(super) fn working_bytes(&self) -> usize {
+        let keys = |g: &Group| 2 * (g.params.request_len() + g.params.galois_keys_len(g.turns.len()));
+        let ciphers = |s: &Places| {
+            let layout = s.client.layout();
+            let held =
+                layout.inputs() + layout.outputs() + layout.counts().hst_perm as usize / layout.tiles();
+            2 * self.groups[s.group].params.weight_bytes() * held
+        };
+        self.groups.iter().map(keys).sum::<usize>()
+            + self.stages.iter().flatten().map(ciphers).max().unwrap_or(0)
+    }
+
+    /// Bytes of the keys that the client sends.
+    pub(super) fn keys_len(&self) -> usize {
+        self.groups.iter().map(|g| g.params.request_len() + g.params.galois_keys_len(g.turns.len())).sum()
+    }
+
+    /// Traffic of a stage: conversion, all requests at once, answers tile by tile, conversion.
+    pub(super) fn cost(&self, m: &mut CostModel, index: usize, images: usize) {
+        let Some((stage, p)) = self.stages[index].as_ref().zip(self.odd) else { return };
+        let layout = stage.client.layout();
+        if stage.small {
+            mpc::to_odd_small_cost(m, images * layout.input_len(), p);
+        } else {
+            mpc::to_odd_cost(m, images * layout.input_len(), self.ring, p);
+        }
+        let tiles = || 0..images * layout.tiles();
+        for _ in tiles() {
+            m.depart_late(Party::One, self.request_len(stage) as u64);
+        }
+        for _ in tiles() {
+            m.arrive_late(Party::Zero);
+            m.depart_late(Party::Zero, self.answer_len(stage) as u64);
+        }
+        for _ in tiles() {
+            m.arrive_late(Party::One);
+        }
+        mpc::to_ring_small_cost(m, images * layout.output_len(), self.ring);
+    }
+
+    /// The client's part of the set-up.
+    pub(super) fn open(
+        &self,
+        channel: &mut dyn Channel,
+        compute: &Compute,
+        prg: &mut Prg,
+    ) -> Result<ClientState, Error> {
+        let mut keys = Vec::with_capacity(self.groups.len());
+        for group in &self.groups {
+            let turns: Vec<Turn> = group.turns.iter().copied().collect();
+            let make = |prg: &mut Prg| -> Result<(SecretKey, [Vec<u8>; 2]), BfvError> {
+                let key = SecretKey::generate(&group.params, prg)?;
+                let messages = [key.public_key(prg)?.to_bytes()?, key.galois_keys(&turns, prg)?.to_bytes()?];
+                Ok((key, messages))
+            };
+            let (key, messages) = compute.run(|| make(prg)).map_err(key_error)?;
+            for message in &messages {
+                channel.send(message)?;
+            }
+            channel.flush()?;
+            keys.push(key);
+        }
+        Ok(ClientState(keys))
+    }
+
+    /// The server's part of the set-up.
+    pub(super) fn serve(&self, channel: &mut dyn Channel, compute: &Compute) -> Result<ServerState, Error> {
+        let mut evaluators = Vec::with_capacity(self.groups.len());
+        for group in &self.groups {
+            let turns: Vec<Turn> = group.turns.iter().copied().collect();
+            let mut public = vec![0; group.params.request_len()];
+            channel.recv(&mut public)?;
+            let mut galois = vec![0; group.params.galois_keys_len(turns.len())];
+            channel.recv(&mut galois)?;
+            let read = || -> Result<Evaluator, BfvError> {
+                let public = PublicKey::from_bytes(&group.params, &public)?;
+                let keys = GaloisKeys::from_bytes(&group.params, &turns, &galois)?;
+                Evaluator::new(&group.params, public, keys)
+            };
+            evaluators.push(compute.run(read).map_err(key_error)?);
+        }
+        Ok(ServerState(evaluators))
+    }
+
+    fn to_odd(
+        &self,
+        session: &mut Session,
+        stage: &Places,
+        p: OddModulus,
+        x: &[u64],
+    ) -> Result<Vec<u64>, Error> {
+        Ok(if stage.small {
+            mpc::to_odd_small(session, x, self.ring, p)?
+        } else {
+            mpc::to_odd(session, x, self.ring, p)?
+        })
+    }
+
+    /// The client's side of a stage: its share of the output tensors.
+    pub(super) fn ask(
+        &self,
+        session: &mut Session,
+        state: &ClientState,
+        job: &Job<'_>,
+    ) -> Result<Vec<u64>, Error> {
+        let (stage, p) = self.stage(job.index)?;
+        let key = state.0.get(stage.group).ok_or_else(|| internal("a session has no key for a stage"))?;
+        let (inputs, outputs) = (stage.client.layout().input_len(), stage.client.layout().output_len());
+        let share = self.to_odd(session, stage, p, job.share)?;
+        for share in share.chunks_exact(inputs) {
+            for tile in 0..stage.client.tiles() {
+                let request =
+                    job.compute.run(|| stage.client.request(key, tile, share)).map_err(slot_error)?;
+                session.channel().send(&request)?;
+                session.channel().flush()?;
+            }
+        }
+        let mut own = vec![0; outputs * job.images];
+        let mut answer = vec![0; self.answer_len(stage)];
+        for own in own.chunks_exact_mut(outputs) {
+            for tile in 0..stage.client.tiles() {
+                session.channel().recv(&mut answer)?;
+                job.compute.run(|| stage.client.open(key, tile, &answer, own)).map_err(slot_error)?;
+            }
+        }
+        Ok(mpc::to_ring_small(session, &own, p, self.ring)?)
+    }
+
+    /// The server's side of a stage: answers tiles as they come; its share of the output tensors.
+    pub(super) fn answer(
+        &self,
+        session: &mut Session,
+        linear: &SlotLinear,
+        state: &ServerState,
+        job: &Job<'_>,
+    ) -> Result<Vec<u64>, Error> {
+        let (stage, p) = self.stage(job.index)?;
+        let evaluator =
+            state.0.get(stage.group).ok_or_else(|| internal("a session has no keys for a stage"))?;
+        let (inputs, outputs) = (stage.client.layout().input_len(), stage.client.layout().output_len());
+        let share = self.to_odd(session, stage, p, job.share)?;
+        let mut own = vec![0; outputs * job.images];
+        let mut request = vec![0; self.request_len(stage)];
+        for (share, own) in share.chunks_exact(inputs).zip(own.chunks_exact_mut(outputs)) {
+            for tile in 0..stage.client.tiles() {
+                session.channel().recv(&mut request)?;
+                let (answer, _) = job
+                    .compute
+                    .run(|| linear.answer(evaluator, tile, &request, share, own))
+                    .map_err(slot_error)?;
+                session.channel().send(&answer)?;
+                session.channel().flush()?;
+            }
+        }
+        Ok(mpc::to_ring_small(session, &own, p, self.ring)?)
+    }
+
+    /// The weights of all slot-packed stages, in evaluation form where they fit `room` bytes.
+    pub(super) fn prepare(
+        &self,
+        plan: &TwoPartyPlan,
+        mut room: usize,
+    ) -> Result<Vec<Option<SlotLinear>>, Error> {
+        let mut out = Vec::with_capacity(plan.stages().len());
+        for (stage, places) in plan.stages().iter().zip(&self.stages) {
+            let (Kind::Linear(l), Some(places)) = (&stage.kind, places) else {
+                out.push(None);
+                continue;
+            };
+            let missing = || PlanError::Structure("a linear stage has no weights".into());
+            let weights = l.weights.as_ref().ok_or_else(missing)?;
+            let wide: Vec<i16>;
+            let words = match &weights.weights {
+                WeightData::I8(w) => {
+                    wide = w.iter().map(|v| i16::from(*v)).collect();
+                    &wide
+                }
+                WeightData::I16(w) => w,
+            };
+            let how = method_of(l.method).ok_or_else(|| internal("a stage of another method"))?;
+            let (params, geometry) = (&self.groups[places.group].params, l.geometry.checked()?);
+            let mut linear =
+                SlotLinear::new(params, &geometry, how, words, &weights.bias).map_err(slot_error)?;
+            if linear.prepared_bytes() <= room {
+                room -= linear.prepared_bytes();
+                linear.prepare().map_err(slot_error)?;
+            }
+            out.push(Some(linear));
+        }
+        Ok(out)
+    }
+}

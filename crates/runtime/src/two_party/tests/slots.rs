@@ -1,0 +1,112 @@
+//! Linear stages of the methods `gala` and `gazelle`: results without units of error, traffic as predicted, views, refusals.
+
+use super::networks::verify;
+use super::views::deviation;
+use super::*;
+use hushnet_mpc::OtKind;
+use serde_json::json;
+
+/// Strides, pads, groups, a depthwise and a pointwise convolution, a dense layer.
+fn network(seed: u64) -> Net {
+    let mut net = Net::new(26, seed);
+    let x = net.input("image", &[3, 11, 9], 4, 15);
+    let a = net.conv(x, 8, 3, 2, 1, 1, 5);
+    let r = net.relu(a);
+    let t = net.truncate_to(r, 4, "non-negative", false, 200);
+    let d = net.conv(t, 8, 3, 1, 1, 8, 4);
+    let u = net.truncate(d, 3, "any", false);
+    let g = net.conv(u, 4, 1, 1, 0, 2, 4);
+    let r = net.relu(g);
+    let s = net.truncate_to(r, 6, "non-negative", false, 300);
+    let y = net.dense(s, 5, 4);
+    let o = net.truncate(y, 2, "any", true);
+    net.open("out", o);
+    net
+}
+
+fn with_methods(net: &mut Net, methods: &[&str]) {
+    for (i, stage) in net.stages.iter_mut().filter(|s| s["kind"] == "linear").enumerate() {
+        stage["method"] = methods[i % methods.len()].into();
+    }
+}
+
+#[test]
+fn linear_stages_are_exact_alone_and_beside_others_with_exact_traffic() {
+    for (methods, images) in [(&["gala"][..], 2), (&["gazelle"], 1), (&["cheetah", "gala", "gazelle"], 2)] {
+        let mut net = network(images as u64);
+        with_methods(&mut net, methods);
+        let plan = plan_of(&net).unwrap();
+        let inputs = random_inputs(&mut net, &plan, images);
+        let result = run(&plan, &inputs, images, TwoPartyOptions::default()).unwrap();
+        // Traffic, and every stage on the shares that entered it: no unit is allowed to these methods.
+        verify(&net, &plan, &inputs, images, &result);
+    }
+}
+
+/// What travels in a slot-packed stage is uniform, and the client's view of it is fresh whatever the weights are.
+#[test]
+fn views_are_uniform_and_follow_no_weights() {
+    let images = 12;
+    let inputs = vec![vec![0.5; images * 3 * 11 * 9]];
+    let options = || TwoPartyOptions { ot: Some(OtKind::Iknp), ..TwoPartyOptions::default() };
+    let mut views = Vec::new();
+    let mut public = None;
+    for weight in [7i8, -7] {
+        let mut net = network(3);
+        with_methods(&mut net, &["gala"]);
+        let (_, _, data) = net.files.get_mut("w2").unwrap();
+        data.iter_mut().for_each(|b| *b = weight.cast_unsigned());
+        let bound = 27 * 7 * 15 + 200;
+        for t in [3, 4] {
+            net.tensors[t]["bound"] = bound.into();
+        }
+        net.stages[2]["weight_l2"] = 512.0.into();
+        let plan = plan_of(&net).unwrap();
+        let told = plan.public_json().unwrap();
+        assert!(*public.get_or_insert_with(|| told.clone()) == told, "the public plans differ");
+        let result = run(&plan, &inputs, images, options()).unwrap();
+        let p = super::super::predict(&plan, &Layers::new(&plan).unwrap(), OtKind::Iknp, images);
+        let before = 8 + plan.public_part().unwrap().len() + p.setup.bytes_down as usize;
+        let heard = result.heard[1].0[before..before + p.stages[2].bytes_down as usize].to_vec();
+        let start = p.setup.bytes_up as usize + 4 + 32 * images;
+        let requests = &result.heard[0].0[start..start + p.stages[2].bytes_up as usize];
+        assert!(heard.len() > 100_000 && requests.len() > 100_000);
+        assert!(deviation(requests).abs() < 6.0, "{}", deviation(requests));
+        // Words modulo p among them: p is some per cent below its power of two, in a sixtieth of the bytes.
+        assert!(deviation(&heard).abs() < 6.0, "{}", deviation(&heard));
+        views.push(heard);
+    }
+    let n = views[0].len() as f64;
+    let same = views[0].iter().zip(&views[1]).filter(|(a, b)| a == b).count() as f64;
+    assert!((same / n - 1.0 / 256.0).abs() < 0.01, "{same} of {n}");
+}
+
+#[test]
+fn results_that_no_prime_holds_are_refused_by_both_parties() {
+    let mut net = network(4);
+    with_methods(&mut net, &["gala"]);
+    net.ring_bits = 34;
+    let out = net.stages[2]["out"].as_u64().unwrap() as usize;
+    for t in [out, out + 1] {
+        net.tensors[t]["bound"] = json!(1u64 << 32);
+    }
+    let error = plan_of(&net).err().unwrap().to_string();
+    assert!(error.contains("a prime of more than 30 bits"), "{error}");
+}
+
+/// A damaged public key or Galois key ends the session with an error that names it; the words of both are checked against their primes.
+#[test]
+fn damaged_keys_are_refused() {
+    let mut net = network(5);
+    with_methods(&mut net, &["gazelle"]);
+    let plan = plan_of(&net).unwrap();
+    let layers = Layers::new(&plan).unwrap();
+    let (mut a, mut b) = memory_pair();
+    let total = layers.slots.keys_len();
+    assert!(total > 100_000);
+    b.send(&vec![0xff; total]).unwrap();
+    b.flush().unwrap();
+    let error = layers.slots.serve(&mut a, &Compute::default()).err().unwrap();
+    assert!(matches!(error, Error::Protocol(_)), "{error}");
+    assert!(error.to_string().contains("a public key"), "{error}");
+}

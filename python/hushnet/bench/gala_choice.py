@@ -1,0 +1,68 @@
+"""What the planner takes for a layer of the gala benchmark, beside every single method measured in the same run."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from hushnet import _native
+from hushnet.graph import Conv2d, Dense, Linear
+from hushnet.planner.two_party import cost
+from hushnet.planner.two_party.methods import MOST_KEPT, TYPICAL_NORM, TYPICAL_RING, Chooser
+from hushnet.planner.two_party.steps import Step
+
+Row = dict[str, Any]
+
+
+def chooser(geometry: str) -> Chooser:
+    """A planner for one layer alone."""
+    g = json.loads(geometry)
+    if g["type"] == "dense":
+        shape: Any = Dense(g["inputs"], g["outputs"])
+        source, target, weights = (g["inputs"],), (g["outputs"],), (g["outputs"], g["inputs"])
+    else:
+        source, target = tuple(g["input"]), tuple(g["output"])
+        shape = Conv2d(source, target, tuple(g["kernel"]), tuple(g["stride"]), tuple(g["pads"]), tuple(g["dilation"]), g["groups"])
+        weights = (target[0], source[0] // g["groups"], *shape.kernel)
+    layer = Linear("layer", "x", "y", shape, np.broadcast_to(0.0, weights), np.zeros(weights[0]))
+    step = Step("linear", "layer", ["x"], "y", target, layer=layer)
+    return Chooser(1, [step], {"x": source}, cost.unit_costs(), "loopback", 8 << 30)
+
+
+def choice(geometry: str, measured: dict[str, float], slack: float = 0.05) -> Row:
+    """The planner's method and its measured seconds beside the best of all.
+
+    Args:
+        measured: processor seconds of both parties together by method, conversions of slot-packed methods not included: those are predicted.
+    """
+    planner = chooser(geometry)
+    pick = planner.picks(2048)["layer"]
+    g = json.loads(geometry)
+    sizes = [g["inputs"], g["outputs"]] if g["type"] == "dense" else [math.prod(g["input"]), math.prod(g["output"])]
+    converted = sum(planner.conversion(n) for n in sizes)
+    seconds = {m: s + (converted if m in ("gala", "gazelle") else 0.0) for m, s in measured.items()}
+    best = min(seconds, key=seconds.__getitem__)
+    taken = pick.way.name
+    found: Row = {"method": f"planner: {taken}", "runner_up": pick.runner_up, "gap_seconds": pick.gap, "predicted_seconds": pick.way.seconds}
+    found |= {"best_method": best, "best_seconds": seconds[best], "total_seconds": seconds, "conversion_seconds_predicted": converted}
+    if taken in seconds:
+        found |= {"seconds": seconds[taken], "within_5_percent": seconds[taken] <= (1 + slack) * seconds[best]}
+    return found
+
+
+def coefficients(geometry: str, repeats: int, ring_bits: int = 20) -> dict[str, float]:
+    """Processor seconds of both parties on one query of rotation-free and convfhe; those that refuse the layer, or keep too much, are left out."""
+    found, planner = {}, chooser(geometry)
+    for name, native in (("rotation-free", "compact"), ("convfhe", "convfhe")):
+        try:
+            row = _native.coefficient_layer_cost(name, geometry, TYPICAL_RING, TYPICAL_NORM)
+            if planner.setup(name, row)["bytes"] > MOST_KEPT:  # what the planner does not take either
+                continue
+            seconds = json.loads(_native.rotation_free_layer(geometry, [native], ring_bits=ring_bits, runs=repeats))[native]["seconds"]
+        except (ValueError, RuntimeError, KeyError):
+            continue
+        found[name] = seconds["server"] + seconds["client"]
+    return found

@@ -1,0 +1,127 @@
+"""Whole networks with both sides private, the planner free to choose a method for every layer against each single method: two processes, one
+image, seconds and bytes after the set-up of a session and with it.
+
+The planner's own choice stands twice: for sessions of one image, whose set-up counts in full, and for many images behind a set-up
+(``queries``), where it hardly counts. The first is compared with all single methods by figures with the set-up, the second without. ``--cases``
+names networks, or a network and a method: ``plain20``, ``resnet50:cheetah``, ``plain20:free``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import numpy as np
+
+import hushnet
+from hushnet import data, zoo
+from hushnet.bench import two_party
+from hushnet.bench.registry import Benchmark
+from hushnet.bench.two_processes import measure
+from hushnet.reference.methods import METHODS
+
+NETWORKS = ("plain20", "resnet50")
+FREE, STORED = "free", "free-stored"
+MANY = 1000
+# bytes and seconds both count: a plan for loopback would give any number of bytes for a microsecond
+NETWORK = "lan"
+RUNS, SECONDS = 5, 20.0
+MEMORY = 8 << 30
+# two runs of the same plan differ by so much
+NOISE = 1.05
+
+
+def _compiled(network: two_party.Network, size: dict[str, int], method: str) -> hushnet.Model:
+    shape = (network.shape[0], size["size"], size["size"]) if size else network.shape
+    options: dict[str, Any] = {"method": None} if method in (FREE, STORED) else {"method": method}
+    if method == STORED:
+        options["queries"] = MANY
+    calibration = data.synthetic(shape, two_party.SAMPLES, seed=1)
+    return hushnet.compile(
+        zoo.build(network.name, **size),
+        trust="two-party",
+        calibration=calibration,
+        weight_bits=two_party.WEIGHT_BITS,
+        network=NETWORK,
+        max_memory=MEMORY,
+        name=f"{network.name}-{method}",
+        **options,
+    )
+
+
+def _row(name: str, method: str, *, quick: bool, threads: int) -> dict[str, Any]:
+    network = two_party.NETWORKS[name]
+    size = dict(network.quick) if quick else {}
+    shape = (network.shape[0], size["size"], size["size"]) if size else network.shape
+    row: dict[str, Any] = {"case": f"{name} {'x'.join(map(str, shape))}", "network": name, "method": method}
+    try:
+        model = _compiled(network, size, method)
+    except hushnet.HushnetError as error:
+        return row | {"not_run": str(error)}
+    predicted = model.plan.predicted
+    memory = predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"]
+    row |= {
+        "layers": dict(Counter(s["method"] for s in model.plan.stages if s["kind"] == "linear")),
+        "predicted_seconds": predicted["seconds_by_network"]["loopback"],
+        "predicted_memory_bytes": memory,
+    }
+    if memory > MEMORY:
+        return row | {"not_run": f"both parties need {memory / 2**30:.1f} GiB, more than {MEMORY >> 30}"}
+    x = data.synthetic(shape, 1 if quick else RUNS, seed=2).astype(np.float32)
+    seen = measure(model, x, threads=threads, seconds=SECONDS)
+    found = two_party._measured(seen)
+    kept = ("runs", "seconds", "seconds_all", "setup_seconds", "setup_bytes", "bytes_up", "bytes_down", "megabytes", "rounds")
+    row |= {k: found[k] for k in (*kept, "client_cpu_seconds", "server_cpu_seconds", "client_peak_memory_bytes", "server_peak_memory_bytes")}
+    row["least_seconds"] = min(found["seconds_all"])
+    row["cpu_seconds"] = found["client_cpu_seconds"] + found["server_cpu_seconds"]
+    row["seconds_with_setup"] = row["least_seconds"] + row["setup_seconds"]
+    row["megabytes_with_setup"] = row["megabytes"] + row["setup_bytes"] / 1e6
+    return row | two_party._checked(model, zoo.build(network.name, **size), x[:len(seen.client)], next(iter(seen.outputs.values())))
+
+
+def compared(rows: list[dict[str, Any]]) -> None:
+    """Writes to the planner's rows how they stand against the best single method of their network, by the figures they were planned for."""
+    for row in rows:
+        figures = {FREE: ("seconds_with_setup", "megabytes_with_setup"), STORED: ("least_seconds", "megabytes")}.get(row["method"])
+        if figures is None or "not_run" in row:
+            continue
+        singles = [r for r in rows if r["network"] == row["network"] and r["method"] in METHODS and "not_run" not in r]
+        for key in figures:
+            best = min(singles, key=lambda r: r[key], default=None)
+            if best is not None:
+                row[f"best_single_{key}"] = f"{best['method']}: {best[key]:.4g}"
+                row[f"{key}_over_best"] = row[key] / best[key]
+        over = [row[f"{key}_over_best"] for key in figures if f"{key}_over_best" in row]
+        if over:
+            row["no_worse"] = over[0] <= NOISE and over[1] <= 1.0
+
+
+def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[str]] = None) -> list[dict[str, Any]]:
+    """A row for every network and method.
+
+    Raises:
+        hushnet.InputError: there is no such network or method.
+    """
+    methods = (FREE, STORED, *METHODS)
+    chosen: list[tuple[str, str]] = []
+    for case in cases or (NETWORKS[:1] if quick else NETWORKS):
+        name, _, method = case.partition(":")
+        if name not in two_party.NETWORKS or (method and method not in methods):
+            raise hushnet.InputError(f"no case {case!r}: networks are {', '.join(two_party.NETWORKS)}, methods {', '.join(methods)}")
+        chosen += [(name, m) for m in ([method] if method else methods)]
+    out = []
+    for number, (name, method) in enumerate(chosen):
+        if progress:
+            progress(f"two-party-methods: {name}, {method}", number, len(chosen))
+        out.append(_row(name, method, quick=quick, threads=threads))
+    compared(out)
+    return out
+
+
+BENCHMARK = Benchmark(
+    name="two-party-methods",
+    about="whole networks with both sides private, the planner free against every single method; --cases plain20, resnet50:cheetah, ...",
+    source="rotation-free CNN, Table IV: Cheetah 1258 s and 10970 MB, rotation-free 292 + 295 s and 641 MB (ResNet-50)",
+    run=rows,
+)
