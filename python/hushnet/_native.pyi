@@ -420,8 +420,12 @@ class PackedCircuit:
             ValueError: for a network that is not well formed, or deeper than secure parameters hold (naming the layers).
         """
 
+    def plan(self) -> tuple[str, list[NDArray[np.int64]], NDArray[np.int64]]:
+        """What a plan says of the circuit: ``(JSON, slots of every upload, places of the outputs)``; slots are ``[ciphertexts, N/2]`` input elements
+        (-1: none), places ``[outputs, 2]``: ciphertext and slot."""
+
     def report(self) -> str:
-        """Parameters, operations, key bytes, memory, predicted errors, as JSON."""
+        """Parameters, operations, key bytes, memory, predicted errors and seconds, as JSON."""
 
     def run(self, image: NDArray[np.float64], threads: int = 1) -> tuple[NDArray[np.float64], str]:
         """Client and server in this process, each with its own keys: ``(output, trace JSON)``. The first call makes keys and encodes

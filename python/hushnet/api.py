@@ -163,7 +163,7 @@ def _run_non_interactive(model: Model, inputs: dict[str, np.ndarray], threads: A
     trace["polynomials"] = [
         {"tensor": tensors[t]["name"], "largest": plain.largest[t], "range": tensors[t]["range"], "outside": count}
         for t, count in plain.outside.items()
-    ]
+    ] + plain.reaches
     trace["setup_bytes_down"] = 0
     trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
     return Result(outputs, trace)

@@ -20,7 +20,7 @@ VERSION = 1
 MAX_HEADER_BYTES = 100 << 20
 # of linear stages on integers, and of all engines
 WEIGHTS = ("weights", "bias")
-SERVER_ONLY = (*WEIGHTS, "factors", "constant")
+SERVER_ONLY = (*WEIGHTS, "factors", "constant", "network", "options", "choices")
 _DTYPES = {"I8": np.dtype("<i1"), "I16": np.dtype("<i2"), "I64": np.dtype("<i8"), "F64": np.dtype("<f8")}
 _NAMES = {np.dtype(v).newbyteorder("="): k for k, v in _DTYPES.items()}
 
@@ -72,12 +72,14 @@ class Plan:
         return [(i, s) for i, s in enumerate(self.stages) if s["kind"] == "linear"]
 
     def public_part(self) -> Plan:
-        """What a client receives: everything but the tensors and the fields that name them."""
+        """What a client receives: everything but the weights and the fields that name them."""
         document = json.loads(_encode(self.document))
         for stage in document["stages"]:
             for key in SERVER_ONLY:
                 stage.pop(key, None)
-        return Plan(document)
+        # of packed plans, where inputs and outputs stand in slots
+        public = {name for s in document["stages"] for name in (s.get("places"), *(u["slots"] for u in s.get("uploads", ())))}
+        return Plan(document, {k: v for k, v in self.weights.items() if k in public})
 
     def to_bytes(self) -> bytes:
         """The safetensors file."""

@@ -151,6 +151,28 @@ def test_depth_that_the_security_table_forbids_is_refused_with_layers_and_levels
     assert all(layer in text for layer in ("conv1 (1)", "fc2 (1)", "fc2.out.activation (1)"))
 
 
+def test_the_deepest_network_of_the_largest_ring_runs_and_a_deeper_one_is_refused_with_all_its_layers() -> None:
+    def chain(squares: int) -> onnx.ModelProto:
+        net = Random((4, 1, 1), 3)
+        net.op("Flatten", net.last)
+        net.shape = (4,)
+        for _ in range(squares):
+            net.dense(4)
+            net.activation("square")
+        net.dense(3)
+        return net.model()
+
+    x = np.random.default_rng(1).uniform(0, 1, (30, 4, 1, 1)).astype(np.float32)
+    parameters = compiled(chain(20), x).explain()["parameters"]
+    assert parameters["ring_degree"] == 32768 and not parameters["insecure"]
+    assert 0.95 * 868 < parameters["modulus_bits"] <= parameters["modulus_bits_limit"] == 868
+    with pytest.raises(PlanError) as error:
+        compiled(chain(30), x, weight_bits=8)
+    text = str(error.value)
+    assert "depth 61" in text and "61 levels in 61 layers" in text and "ring degree 32768 is 128-bit secure up to 868" in text, text
+    assert text.count("activation (1)") >= 11 and "two-party" in text
+
+
 def test_values_outside_a_polynomials_range_are_reported_and_inputs_outside_theirs_refused() -> None:
     model = small(activation="deg2")
     x = images(model, 30) * 0.5

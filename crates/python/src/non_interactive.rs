@@ -58,17 +58,15 @@ fn run_non_interactive<'py>(
 /// Checks a non-interactive plan file (PlanError for every way in which it can be wrong) and tells what follows from it, as JSON:
 /// `traffic` (exact bytes of keys, of ciphertexts up and down for a block), `counted` (exact operations for a block), `peak_bytes` of
 /// ciphertexts on the server, `images` of a block, and, for a plan with weights, `tracks`: by id of each tensor of ciphertexts the
-/// errors `sd`, `likely` and `hidden`.
+/// errors `sd`, `likely` and `hidden`; `packed`: the report of a packed plan's circuit, with weights.
 #[pyfunction]
 #[pyo3(signature = (plan, allow_insecure=false))]
 fn check_non_interactive(py: Python<'_>, plan: &[u8], allow_insecure: bool) -> PyResult<String> {
     py.detach(|| {
         let plan = NonInteractivePlan::from_bytes(plan, &options(allow_insecure, None))
             .map_err(|e| Kind::Plan.error(e))?;
-        let circuit = plan.circuit();
-        let cost = circuit.cost();
         let ciphers = plan.spec().tensors.iter().filter(|t| t.level.is_some());
-        let tracks: Option<Vec<serde_json::Value>> = circuit.tracks().map(|tracks| {
+        let tracks: Option<Vec<serde_json::Value>> = plan.circuit().and_then(|c| c.tracks()).map(|tracks| {
             ciphers
                 .zip(tracks)
                 .map(|(t, k)| {
@@ -78,13 +76,11 @@ fn check_non_interactive(py: Python<'_>, plan: &[u8], allow_insecure: bool) -> P
         });
         let facts = serde_json::json!({
             "traffic": predict(&plan),
-            "counted": {
-                "word_products": cost.word_products, "products": cost.products, "combined": cost.combined,
-                "relinearisations": cost.relinearisations, "rescalings": cost.rescalings,
-            },
-            "peak_bytes": circuit.peak_bytes(),
+            "counted": plan.counted(),
+            "peak_bytes": plan.peak_bytes(),
             "images": plan.block_images(),
             "tracks": tracks,
+            "packed": plan.packed().and_then(|p| p.circuit()).map(|c| c.report()),
         });
         Ok(facts.to_string())
     })

@@ -2,7 +2,7 @@
 
 use hushnet_layers::packed::{Circuit, Client, EvaluationKeys, Network, Options, PackedSpec, Server, Step};
 use hushnet_ring::Prg;
-use numpy::{PyArray1, PyReadonlyArray1, PyReadonlyArrayDyn};
+use numpy::{PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -131,6 +131,48 @@ impl PackedCircuit {
             })
             .map_err(|e: hushnet_layers::packed::PackedError| refused(e))?;
         Ok(Self { network, circuit: Arc::new(circuit), parties: Mutex::new(None) })
+    }
+
+    /// What a plan says of the circuit: `(JSON, slots of every upload, places of the outputs)`, the latter as int64 arrays
+    /// `[ciphertexts, N/2]` (-1: no element) and `[outputs, 2]`.
+    #[allow(clippy::type_complexity)]
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(String, Vec<Bound<'py, PyArray2<i64>>>, Bound<'py, PyArray2<i64>>)> {
+        let (c, p) = (&self.circuit, self.circuit.params());
+        let interface = c.interface().spec();
+        let element = |e: &u32| if *e == u32::MAX { -1 } else { i64::from(*e) };
+        let rows = |slots: &Vec<Vec<u32>>| -> Vec<Vec<i64>> {
+            slots.iter().map(|s| s.iter().map(element).collect()).collect()
+        };
+        let slots = interface
+            .uploads
+            .iter()
+            .map(|u| PyArray2::from_vec2(py, &rows(&u.slots)).map_err(refused))
+            .collect::<PyResult<_>>()?;
+        let places: Vec<Vec<i64>> =
+            interface.places.iter().map(|p| vec![i64::from(p.0), i64::from(p.1)]).collect();
+        let data: Vec<u64> = (0..p.max_level().get()).map(|i| p.data_prime(i)).collect();
+        let facts = serde_json::json!({
+            "params": {
+                "ring_degree": p.ring_degree(), "security_bits": if p.is_secure() { 128 } else { 0 }, "insecure": !p.is_secure(),
+                "data_primes": data, "special_primes": p.special_primes(), "digits": p.spec().digits,
+                "key_level": p.key_level().get(), "packing": "real",
+            },
+            "scale": interface.scale,
+            "levels": interface.uploads.iter().map(|u| u.level).collect::<Vec<_>>(),
+            "rotations": interface.rotations,
+            "answer": interface.answer,
+            "answer_level": interface.output_level,
+            "answer_scale": interface.output_scale,
+            "deviation": c.outcomes().last().map(|o| o.sd),
+            "flood_bits": c.flood_bits(),
+            "options": c.options(),
+            "choices": c.choices(),
+            "report": c.report(),
+        });
+        Ok((facts.to_string(), slots, PyArray2::from_vec2(py, &places).map_err(refused)?))
     }
 
     fn report(&self) -> PyResult<String> {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.polynomial import polynomial as poly
 
 from ..plan import Plan, PlanError
-from .linear import apply
+from .linear import apply, geometry_shapes
 from .ops import OPS
 
 Array = np.ndarray
@@ -23,12 +25,15 @@ class Run:
         opened: the (last) decrypted tensor.
         largest: tensor id -> largest magnitude.
         outside: tensor id -> values beyond the range of the polynomial that reads it.
+        reaches: within packed stages, by polynomial the name of its operand, its ``largest`` magnitude, the planned ``range``, and how many values were
+            ``outside``.
     """
 
     outputs: dict[str, Array]
     opened: Array
     largest: dict[int, float] = field(default_factory=dict)
     outside: dict[int, int] = field(default_factory=dict)
+    reaches: list[dict[str, Any]] = field(default_factory=list)
 
 
 def run(plan: Plan, inputs: Any, *, chunk: int = 256) -> Run:
@@ -37,7 +42,7 @@ def run(plan: Plan, inputs: Any, *, chunk: int = 256) -> Run:
     Raises:
         PlanError: a public part.
     """
-    if plan.is_public and any(s["kind"] == "linear" for s in plan.stages):
+    if plan.is_public and any(s["kind"] in ("linear", "packed") for s in plan.stages):
         raise PlanError("a public part has no weights; use the plan that `hushnet compile` wrote")
     named = inputs if isinstance(inputs, dict) else {plan.document["inputs"][0]["name"]: np.asarray(inputs)}
     images = len(next(iter(named.values())))
@@ -48,6 +53,13 @@ def run(plan: Plan, inputs: Any, *, chunk: int = 256) -> Run:
             whole.largest[key] = max(whole.largest.get(key, 0.0), value)
         for key, count in p.outside.items():
             whole.outside[key] = whole.outside.get(key, 0) + count
+        for index, reach in enumerate(p.reaches):
+            if index == len(whole.reaches):
+                whole.reaches.append(dict(reach))
+            else:
+                known = whole.reaches[index]
+                known["largest"] = max(known["largest"], reach["largest"])
+                known["outside"] += reach["outside"]
     return whole
 
 
@@ -75,6 +87,8 @@ def _run(plan: Plan, inputs: dict[str, Array]) -> Run:
                 values[op["out"]] = np.asarray(OPS[op["op"]](attrs, [values[t] for t in op["in"]], shape)).reshape(count, *shape)
         elif kind == "linear":
             put(stage["out"], _linear(plan, stage, values[stage["in"]], tensors))
+        elif kind == "packed":
+            put(stage["out"], _packed(plan, stage, values[stage["in"]], found))
         elif kind == "multiply":
             a, b = stage["in"]
             put(stage["out"], values[a] * values[b])
@@ -89,6 +103,30 @@ def _run(plan: Plan, inputs: dict[str, Array]) -> Run:
                 found.opened = values[stage["out"]]
     found.outputs = {p["name"]: values[p["tensor"]] for p in plan.document["outputs"]}
     return found
+
+
+def _packed(plan: Plan, stage: dict[str, Any], x: Array, found: Run) -> Array:
+    """A whole network in binary64."""
+    network = stage["network"]
+    tensors = {t["id"]: t for t in network["tensors"]}
+    values = {network["input"]: x}
+    for step in network["steps"]:
+        if step["kind"] == "add":
+            a, b = step["in"]
+            y = values[a].reshape(len(x), -1) + values[b].reshape(len(x), -1)
+        elif step["kind"] == "polynomial":
+            y = poly.polyval(values[step["in"]], step["coefficients"])
+            operand, reach = np.abs(values[step["in"]]), step.get("range", math.inf)
+            largest, outside = float(operand.max(initial=0.0)), int((operand > reach * (1 + 1e-9)).sum())
+            found.reaches.append({"tensor": tensors[step["in"]]["name"], "largest": largest, "range": reach, "outside": outside})
+        else:
+            given, result, shape = geometry_shapes(step["geometry"])
+            y = apply(step["geometry"], plan.weights[step["weights"]].reshape(shape), values[step["in"]].reshape(len(x), *given))
+            if "bias" in step:
+                bias = plan.weights[step["bias"]]
+                y = y + (bias.reshape(result) if bias.size == math.prod(result) else bias.reshape(-1, 1, 1))
+        values[step["out"]] = y.reshape(len(x), *tensors[step["out"]]["shape"])
+    return values[network["output"]]
 
 
 def _linear(plan: Plan, stage: dict[str, Any], x: Array, tensors: dict[int, dict[str, Any]]) -> Array:

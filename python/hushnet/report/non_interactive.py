@@ -20,6 +20,7 @@ LEARNS = {
     "server_learns": "shapes and the number of images only: no inputs, no intermediate values, no results",
 }
 OPEN = "its results; and ciphertexts and their noise, from which weights can be solved for"
+PACKED_HIDDEN = "its results, where inputs and outputs stand in slots, rotations, levels and scales, predicted errors (which follow from layer shapes, pooling windows and norms of weights); of weights nothing beyond them (40 bits statistical a ciphertext)"
 HIDDEN = "its results, layer shapes, levels and scales, predicted errors; of weights nothing beyond them (40 bits statistical a ciphertext)"
 OPEN_WARNING = "Weights are not private in this plan. Compile with hide_weights to protect a model from its users."
 HIDDEN_WARNING = "Holds for parties that keep to the protocol (semi-honest)."
@@ -28,7 +29,8 @@ HIDDEN_WARNING = "Holds for parties that keep to the protocol (semi-honest)."
 def trust(plan: Plan) -> dict[str, str]:
     """Who learns what."""
     hidden = plan.document.get("hide_weights") is not None
-    learns = {"client_learns": HIDDEN if hidden else OPEN, "warning": HIDDEN_WARNING if hidden else OPEN_WARNING}
+    learnt = PACKED_HIDDEN if plan.document["engine"] == "packed" else HIDDEN
+    learns = {"client_learns": learnt if hidden else OPEN, "warning": HIDDEN_WARNING if hidden else OPEN_WARNING}
     tail = [op["op"] for s in plan.stages if s["kind"] == "client" and s["name"] == "decode" for op in s["ops"]]
     if any(op not in ("reshape", "transpose") for op in tail):
         learns["client_learns"] += f"; what it computes its results from (before {', '.join(tail)})"
@@ -53,7 +55,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
         "parameters": _parameters(plan, facts),
         "inputs": [_port(plan, p) for p in document["inputs"]],
         "outputs": [_port(plan, p) for p in document["outputs"]],
-        "layers": [_stage(plan, s, tracks, measured.get(s["name"]), ranges) for s in plan.stages],
+        "layers": [row for s in plan.stages for row in _rows(plan, s, facts, tracks, measured, ranges)],
         "totals": {
             **predicted,
             "blocks": blocks,
@@ -85,7 +87,7 @@ def _parameters(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
         "special_primes": p["special_primes"],
         "special_prime_bits": [round(b, 2) for b in special],
         "digits": p["digits"],
-        "modulus_bits": math.ceil(sum(bits) + sum(special)),
+        "modulus_bits": math.ceil(max(sum(bits), sum(bits[: p.get("key_level", len(bits))]) + sum(special))),
         "modulus_bits_limit": _native.max_modulus_bits(p["ring_degree"]),
         "security_bits": p["security_bits"],
         "insecure": p["insecure"],
@@ -98,6 +100,33 @@ def _parameters(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _port(plan: Plan, port: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": port["name"], "shape": list(plan.tensors[port["tensor"]]["shape"])}
+
+
+def _rows(plan: Plan, stage: dict[str, Any], facts: Mapping[str, Any], tracks: Mapping[int, Any], measured: Mapping[str, Any], ranges: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if stage["kind"] != "packed":
+        return [_stage(plan, stage, tracks, measured.get(stage["name"]), ranges)]
+    if facts["packed"] is None:
+        return [{"name": stage["name"], "kind": "packed"}]
+    names = {t["id"]: t["name"] for t in stage["network"]["tensors"]}
+    steps = {s["name"]: s for s in stage["network"]["steps"]}
+    primes = plan.document["params"]["data_primes"]
+    rows = []
+    for line, found in zip(facts["packed"]["operations"], facts["packed"]["steps"]):
+        bits = sum(math.log2(q) for q in primes[: found["level"]])
+        row = {k: found[k] for k in ("name", "kind", "ciphertexts", "level", "scale_bits", "bound")}
+        row |= {"parts": 2, "method": line.removeprefix(f"{found['name']}: "), "modulus_bits": bits}
+        row["room_bits"] = bits - 1 - math.log2(found["bound"]) - found["scale_bits"]
+        row |= {"error_bound": found["error_bound"], "error_expected": found["error_expected"]}
+        step = steps.get(found["name"], {})
+        if "range" in step:
+            row["range"] = step["range"]
+            if names[step["in"]] in ranges:
+                row["reached"] = ranges[names[step["in"]]]["largest"]
+        seen = measured.get(found["name"])
+        if seen is not None and seen.get("seconds") is not None:
+            row["measured"] = {"seconds_server": seen["seconds"]}
+        rows.append(row)
+    return rows
 
 
 def _stage(plan: Plan, stage: dict[str, Any], tracks: Mapping[int, Any], seen: Any, ranges: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +143,7 @@ def _stage(plan: Plan, stage: dict[str, Any], tracks: Mapping[int, Any], seen: A
         if "weights" in stage:
             weight = plan.weights[stage["weights"]]
             entry["weights"] = {"count": int(weight.size), "dtype": weight.dtype.name, "unit": tensors[stage["in"]]["scale"] / out["scale"]}
-    if out["kind"] == "cipher":
+    if out["kind"] == "cipher" and "level" in out:
         primes = plan.document["params"]["data_primes"]
         entry |= {"ciphertexts": math.prod(out["shape"]), "level": out["level"], "parts": out["parts"], "scale_bits": math.log2(out["scale"])}
         entry["modulus_bits"] = sum(math.log2(q) for q in primes[: out["level"]])
@@ -137,7 +166,8 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     """Parameters and stages."""
     p = report["parameters"]
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    grid.add_row("Ring degree N", f"{p['ring_degree']}: {p['images_per_block']} images a block ({p['packing']} slots)")
+    images = "one image at a time" if report["engine"] == "packed" else f"{p['images_per_block']} images a block"
+    grid.add_row("Ring degree N", f"{p['ring_degree']}: {images} ({p['packing']} slots)")
     grid.add_row("Levels", f"{p['levels']} primes of {', '.join(f'{b:.0f}' for b in p['data_prime_bits'])} bits, lowest first; depth {p['depth']}")
     if p["special_primes"]:
         grid.add_row("Key switching", f"special primes of {', '.join(f'{b:.0f}' for b in p['special_prime_bits'])} bits, {p['digits']} digits")
@@ -149,7 +179,7 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     for column in ("stage", "what", "ciphertexts", "level", "scale", "room", "error", "range", "server"):
         table.add_column(column, justify="left" if column in ("stage", "what") else "right", overflow="fold")
     for layer in report["layers"]:
-        what = layer.get("geometry") or (", ".join(layer["ops"]) if layer["kind"] == "client" else layer["kind"])
+        what = layer.get("method") or layer.get("geometry") or (", ".join(layer["ops"]) if layer["kind"] == "client" else layer["kind"])
         reach = f"{layer['reached']:.4g} of {layer['range']:.4g}" if "reached" in layer else f"±{layer['range']:.4g}" if "range" in layer else ""
         table.add_row(
             layer["name"],
@@ -158,10 +188,10 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
             str(layer.get("level", "")),
             f"2^{layer['scale_bits']:.1f}" if "scale_bits" in layer else "",
             f"{layer['room_bits']:.1f} bits" if "room_bits" in layer else "",
-            f"{layer['error_bound']:.2g}" if "error_bound" in layer else "",
+            f"{layer.get('error_expected', layer['error_bound']):.2g}" if "error_bound" in layer else "",
             reach,
             seconds(layer["measured"]["seconds_server"]) if "measured" in layer else "",
-            style="" if layer["kind"] in ("linear", "multiply", "combine") else "dim",
+            style="" if layer["kind"] in ("linear", "multiply", "combine", "packed", "polynomial", "add") else "dim",
         )
     return Group(grid, table)
 
@@ -176,7 +206,8 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     table.add_row("Keys, once a session", f"{size(t['setup_bytes_up'])} up")
     table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
     counted = t["counted"]
-    table.add_row("Operations", f"{counted['word_products']:.3g} word products, {counted['products']} products, {counted['relinearisations']} relinearisations, {counted['rescalings']} rescalings a block")
+    linear = f"{counted['word_products']:.3g} word products" if counted["word_products"] else f"{counted['rotations']} rotations, {counted['plain_products']} plain products"
+    table.add_row("Operations", f"{linear}, {counted['products']} products, {counted['relinearisations']} relinearisations, {counted['rescalings']} rescalings a block")
     table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most ({e['of_it_noise']:.2g} noise), {e['worst_case']:.3g} in the worst case")
     if "seen_on_calibration" in e:
         table.add_row("", f"{e['seen_on_calibration']:.3g} from rounding weights, seen on the calibration data")

@@ -1,7 +1,7 @@
 //! The intermediate form between a network and its evaluation.
 
 use super::diagonals::{Form, Rotations, Split};
-use super::layout::{Layout, EMPTY};
+use super::layout::Layout;
 use super::spec::Linear;
 
 /// A ciphertext that the client sends.
@@ -9,16 +9,8 @@ use super::spec::Linear;
 pub struct Upload {
     /// Value that it is part of.
     pub value: usize,
-    /// Input element of every slot, or [`EMPTY`].
+    /// Input element of every slot, or [`super::layout::EMPTY`].
     pub slots: Vec<u32>,
-}
-
-impl Upload {
-    /// Slot values for an image.
-    #[must_use]
-    pub fn fill(&self, image: &[f64]) -> Vec<f64> {
-        self.slots.iter().map(|&e| if e == EMPTY { 0.0 } else { image[e as usize] }).collect()
-    }
 }
 
 /// A value: the ciphertexts of a tensor (or of copies that the client sends for one layer).
@@ -28,6 +20,8 @@ pub struct Value {
     pub name: String,
     /// Declared bound.
     pub bound: f64,
+    /// Usual magnitude.
+    pub usual: f64,
     /// Level; set by [`super::plan`].
     pub level: usize,
     /// Operations that read it.
@@ -82,6 +76,8 @@ pub struct LinearOp {
     pub scale: f64,
     /// Declared bound of the result.
     pub bound: f64,
+    /// Usual magnitude of the result.
+    pub usual: f64,
     /// Largest `sum |w|` and `sqrt(sum w^2)` of a row.
     pub norms: (f64, f64),
     /// Largest weight.
@@ -105,6 +101,7 @@ impl LinearOp {
             level: 0,
             scale: 0.0,
             bound: 0.0,
+            usual: 0.0,
             norms,
             largest,
         }

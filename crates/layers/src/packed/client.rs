@@ -4,7 +4,7 @@ use super::compile::Circuit;
 use super::PackedError;
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
-use hushnet_rlwe::ckks::{Ciphertext, EncodeAt, Encoder, Galois, GaloisKeys, PublicKey, RelinKey};
+use hushnet_rlwe::ckks::{Ciphertext, Encoder, Galois, GaloisKeys, PublicKey, RelinKey};
 use std::sync::Arc;
 
 /// What the server needs to evaluate: nothing that decrypts.
@@ -31,9 +31,6 @@ impl EvaluationKeys {
         Ok((self.relinearise.to_bytes()?.len() + self.rotations.byte_len() + public) as u64)
     }
 }
-
-/// Coefficients below this take the fast way of encryption.
-const SMALL: f64 = (1u64 << 49) as f64;
 
 /// Owns the secret key. No `Debug`; the key is wiped when it goes.
 pub struct Client {
@@ -76,33 +73,11 @@ impl Client {
     /// # Errors
     /// [`PackedError::InputLength`], [`PackedError::InputRange`].
     pub fn encrypt(&self, image: &[f64], prg: &mut Prg) -> Result<Vec<Ciphertext>, PackedError> {
-        let c = &*self.circuit;
-        if image.len() != c.elements {
-            return Err(PackedError::InputLength { expected: c.elements, got: image.len() });
-        }
-        if let Some(index) = image.iter().position(|v| v.is_nan() || v.abs() > c.input_bound) {
-            return Err(PackedError::InputRange { index, bound: c.input_bound });
-        }
-        let program = c.program();
-        let mut out = Vec::with_capacity(program.uploads.len());
-        // Ciphertexts of one value share level and scale: two of them share a complex transform.
-        for same in program.uploads.chunk_by(|a, b| a.value == b.value) {
-            let value = &program.values[same[0].value];
-            let at = EncodeAt { level: c.level(value.level)?, scale: program.scale, bound: value.bound };
-            if 2.0 * at.bound * at.scale >= SMALL {
-                for upload in same {
-                    out.push(self.secret.encrypt(&self.encoder.encode(&upload.fill(image), at)?, prg)?);
-                }
-                continue;
-            }
-            for pair in same.chunks(2) {
-                let first = pair[0].fill(image);
-                let second = pair.get(1).map_or_else(Vec::new, |u| u.fill(image));
-                let plain = self.encoder.encode_pair(&first, &second, at)?;
-                for p in plain.into_iter().take(pair.len()) {
-                    out.push(self.secret.encrypt_small(p, prg)?);
-                }
-            }
+        let interface = self.circuit.interface();
+        let mut out = Vec::new();
+        for (i, upload) in interface.spec().uploads.iter().enumerate() {
+            let all = 0..upload.slots.len();
+            out.extend(interface.encrypt((&self.encoder, &self.secret), i, all, image, prg)?);
         }
         Ok(out)
     }
@@ -112,18 +87,10 @@ impl Client {
     /// # Errors
     /// [`PackedError::Message`] for a wrong number of ciphertexts, [`PackedError::Ckks`] for foreign ones.
     pub fn decrypt(&self, answer: &[Ciphertext]) -> Result<Vec<f64>, PackedError> {
-        let layout = &self.circuit.program().output_layout;
-        if answer.len() != layout.cts.len() {
-            return Err(PackedError::Message {
-                what: "the answer",
-                expected: layout.cts.len(),
-                got: answer.len(),
-            });
-        }
         let slots: Vec<Vec<f64>> = answer
             .iter()
             .map(|c| Ok(self.encoder.decode(&self.secret.decrypt(c)?)?))
             .collect::<Result<_, PackedError>>()?;
-        Ok(layout.read(&slots))
+        self.circuit.interface().read(&slots)
     }
 }

@@ -2,16 +2,18 @@
 
 use super::circuit::{Op, Program};
 use super::cost::{Counts, LevelCost};
+use super::interface::{Interface, InterfaceSpec, UploadSpec};
 use super::machine::run;
 use super::plan::{plan, Choice};
 use super::simulate::{Outcome, Simulator};
-use super::spec::Network;
+use super::spec::{Network, Step};
 use super::PackedError;
 use hushnet_rlwe::batch::TAIL;
 use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, Level, PrimeSpec};
 use hushnet_rlwe::security::max_modulus_bits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How a circuit is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,10 +83,22 @@ pub struct Circuit {
     pub(super) counts: Counts,
     pub(super) rotations: Vec<(i64, Level)>,
     pub(super) outcomes: Vec<Outcome>,
-    pub(super) elements: usize,
-    pub(super) input_bound: f64,
     pub(super) spent: Vec<(String, usize)>,
-    words: usize,
+    pub(super) words: usize,
+    choices: Choices,
+    interface: Arc<Interface>,
+}
+
+/// What a search chose beside the primes: with them, the network and the options it gives the same circuit again, without a search.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choices {
+    /// Data primes of a level.
+    pub width: usize,
+    /// Microseconds that a rotation key counted for.
+    pub key_price: f64,
+    /// Scale of linear results.
+    pub scale: f64,
 }
 
 /// Adds a flood to the last outcome: b bits such that moving every coefficient by its error changes the distribution of
@@ -104,6 +118,7 @@ fn flood(params: &CkksParams, last: &mut Outcome) {
     last.flood_bits = Some(bits as u32);
     last.worst += added;
     last.typical += added;
+    last.expected += added;
 }
 
 fn refused(security: bool, spec: &CkksSpec, key_level: usize) -> Result<CkksParams, CkksError> {
@@ -172,7 +187,10 @@ impl Search<'_> {
     /// Bits of q_0: the output at its scale, with two bits to spare.
     fn first_bits(&self, scale_bits: u32) -> u32 {
         let bound = self.net.tensors[self.net.output].bound;
-        (scale_bits + 3 + bound.log2().ceil().max(0.0) as u32).min(50 * self.width as u32)
+        let linear = |s: &Step| matches!(s, Step::Linear { output, .. } if *output == self.net.output);
+        let scaled = self.net.steps.iter().any(linear) && self.net.consumers(self.net.output).is_empty();
+        let whole = if scaled { 0 } else { bound.log2().ceil().max(0.0) as u32 };
+        (scale_bits + 3 + whole).min(50 * self.width as u32)
     }
 
     fn simulate(&self, program: &Program, params: &CkksParams) -> Result<Found, PackedError> {
@@ -180,7 +198,7 @@ impl Search<'_> {
         let mut uploads = Vec::with_capacity(program.uploads.len());
         for u in &program.uploads {
             let value = &program.values[u.value];
-            uploads.push(simulator.fresh(value.level, program.scale, value.bound));
+            uploads.push(simulator.fresh(value.level, program.scale, (value.bound, value.usual)));
         }
         let outputs = run(&mut simulator, program, uploads)?;
         simulator.counts.decryptions = outputs.len();
@@ -261,14 +279,17 @@ impl Search<'_> {
         Err(why)
     }
 
-    fn choose(&self) -> Result<(Found, Vec<(String, usize)>), String> {
-        let slots = self.n / 2;
+    fn choice(&self, key_price: f64) -> Choice {
         let channel_wise = self.options.method == Packing::ChannelWise;
+        Choice { slots: self.n / 2, special: 2, width: self.width, channel_wise, key_price }
+    }
+
+    fn choose(&self) -> Result<(Found, Vec<(String, usize)>, f64), String> {
         let mut why = String::from("the modulus of its depth is not 128-bit secure");
         // A plan for two special primes, then the number of them that makes it cheapest among those that fit.
         for key_price in KEY_PRICES {
-            let choice = Choice { slots, special: 2, width: self.width, channel_wise, key_price };
-            let (program, _, spent) = plan(self.net, choice, 1.0).map_err(|e| e.to_string())?;
+            let (program, _, spent) =
+                plan(self.net, self.choice(key_price), 1.0).map_err(|e| e.to_string())?;
             let depth = program.depth();
             let mut order: Vec<(f64, usize)> =
                 (1..=5).map(|k| (program.predicted_cost(self.n, k), k)).collect();
@@ -279,7 +300,7 @@ impl Search<'_> {
                     Ok(found) => {
                         let bytes = key_bytes(&found.params, &levels(&found), self.options.hide_weights);
                         if bytes <= self.options.key_bytes {
-                            return Ok((found, spent));
+                            return Ok((found, spent, key_price));
                         }
                         too_large += 1;
                         why = format!("its keys would take {bytes} bytes");
@@ -298,11 +319,39 @@ impl Search<'_> {
     }
 }
 
+/// The public half of what was found.
+fn interface(net: &Network, found: &Found, rotations: &[(i64, Level)]) -> Result<Interface, PackedError> {
+    let Found { program, params, outcomes, .. } = found;
+    let uploads = program.uploads.chunk_by(|a, b| a.value == b.value);
+    let output = &program.values[program.output];
+    let last = program.ops.iter().rposition(|op| op.output() == program.output);
+    let scale = last.and_then(|at| outcomes.get(at)).map_or(program.scale, |o| o.scale);
+    let layout = &program.output_layout;
+    InterfaceSpec {
+        inputs: net.tensors[net.input].len(),
+        input_bound: net.tensors[net.input].bound,
+        scale: program.scale,
+        uploads: uploads
+            .map(|same| UploadSpec {
+                level: program.values[same[0].value].level * program.width,
+                slots: same.iter().map(|u| u.slots.clone()).collect(),
+            })
+            .collect(),
+        rotations: rotations.iter().map(|(s, l)| (*s, l.get())).collect(),
+        output_level: output.level * program.width,
+        output_scale: scale,
+        output_bound: output.bound,
+        answer: layout.cts.len(),
+        places: layout.places.iter().map(|p| p[0]).collect(),
+    }
+    .check(params)
+}
+
 fn levels(found: &Found) -> Vec<Level> {
     found.rotations.values().filter_map(|l| found.params.level(*l).ok()).collect()
 }
 
-fn key_bytes(params: &CkksParams, rotations: &[Level], hide: bool) -> u64 {
+pub(super) fn key_bytes(params: &CkksParams, rotations: &[Level], hide: bool) -> u64 {
     let public = if hide { params.public_key_bytes() } else { 0 };
     (params.relin_key_bytes() + params.galois_keys_bytes(rotations) + public) as u64
 }
@@ -314,11 +363,15 @@ impl Program {
         self.values.iter().map(|v| v.level).max().unwrap_or(1) - 1
     }
 
+    /// All linear results at one scale; what is the output and nothing else, at a scale that leaves its bound below the others' room.
     fn set_scale(&mut self, scale: f64) {
         self.scale = scale;
+        let output = self.output;
+        let alone = self.values[output].uses == 1;
         for op in &mut self.ops {
             if let Op::Linear(l) = op {
-                l.scale = scale;
+                let whole = if alone && l.output == output { l.bound.log2().ceil().max(0.0) } else { 0.0 };
+                l.scale = scale * (-whole).exp2();
             }
         }
     }
@@ -342,7 +395,7 @@ impl Program {
     }
 
     /// Microseconds by the cost model, with this many special primes.
-    fn predicted_cost(&self, n: usize, special: usize) -> f64 {
+    pub(super) fn predicted_cost(&self, n: usize, special: usize) -> f64 {
         let at = |level: usize| LevelCost { n, level: level * self.width, special, digit: special };
         let of = |op: &Op| match op {
             Op::Linear(l) => at(l.level).linear(&l.rotations.work(&l.folds), 0.0),
@@ -364,6 +417,11 @@ impl Circuit {
     /// [`PackedError::Depth`] naming the layers and levels when no secure parameters hold the network;
     /// [`PackedError::Spec`] for options outside of their ranges.
     pub fn compile(net: &Network, options: &Options) -> Result<Self, PackedError> {
+        let every = options.hide_weights.then(|| net.with_every_weight());
+        Self::search(every.as_ref().unwrap_or(net), options)
+    }
+
+    fn search(net: &Network, options: &Options) -> Result<Self, PackedError> {
         if options.security != 128 && options.security != 0 {
             return Err(PackedError::Spec(format!("security {}: 128 or 0 (insecure)", options.security)));
         }
@@ -387,7 +445,7 @@ impl Circuit {
                     continue;
                 }
                 match search.choose() {
-                    Ok((found, spent)) => return Ok(Self::new(net, options, found, spent)),
+                    Ok((found, spent, key_price)) => return Self::new(net, options, found, spent, key_price),
                     Err(e) => why = e,
                 }
             }
@@ -403,24 +461,87 @@ impl Circuit {
         })
     }
 
-    fn new(net: &Network, options: &Options, found: Found, spent: Vec<(String, usize)>) -> Self {
-        let rotations = found
+    /// The circuit that a search found before, from what it chose.
+    ///
+    /// # Errors
+    /// [`PackedError`] when the choices do not fit the network and the parameters.
+    pub fn rebuild(
+        net: &Network,
+        options: &Options,
+        params: &CkksParams,
+        choices: Choices,
+    ) -> Result<Self, PackedError> {
+        let finite = |v: f64, least: f64| v.is_finite() && v >= least;
+        let Choices { width, key_price, scale } = choices;
+        if !(1..=MAX_WIDTH).contains(&width) || !finite(key_price, 0.0) || !finite(scale, 1.0) {
+            return Err(PackedError::Spec(format!("no circuit has the choices {choices:?}")));
+        }
+        let every = options.hide_weights.then(|| net.with_every_weight());
+        let net = every.as_ref().unwrap_or(net);
+        let n = params.ring_degree();
+        let search = Search { net, options, n, width };
+        let (mut program, _, spent) = plan(net, search.choice(key_price), 1.0)?;
+        if (program.depth() + 1) * width != params.max_level().get() {
+            let (needed, got) = ((program.depth() + 1) * width, params.max_level().get());
+            return Err(PackedError::Spec(format!(
+                "the network takes {needed} data primes, there are {got}"
+            )));
+        }
+        program.set_scale(scale);
+        let found = search.simulate(&program, params)?;
+        Self::new(net, options, found, spent, key_price)
+    }
+
+    fn new(
+        net: &Network,
+        options: &Options,
+        found: Found,
+        spent: Vec<(String, usize)>,
+        key_price: f64,
+    ) -> Result<Self, PackedError> {
+        let rotations: Vec<(i64, Level)> = found
             .rotations
             .iter()
-            .filter_map(|(s, l)| found.params.level(*l).ok().map(|l| (*s, l)))
-            .collect();
-        Self {
-            program: found.program,
-            params: found.params,
+            .map(|(s, l)| Ok((*s, found.params.level(*l)?)))
+            .collect::<Result<_, CkksError>>()?;
+        let interface = interface(net, &found, &rotations)?;
+        let Found { program, params, counts, outcomes, words, .. } = found;
+        Ok(Self {
+            choices: Choices { width: program.width, key_price, scale: program.scale },
+            program,
+            params,
             options: options.clone(),
-            counts: found.counts,
+            counts,
             rotations,
-            outcomes: found.outcomes,
-            elements: net.tensors[net.input].len(),
-            input_bound: net.tensors[net.input].bound,
+            outcomes,
             spent,
-            words: found.words,
-        }
+            words,
+            interface: Arc::new(interface),
+        })
+    }
+
+    /// What a client must know.
+    #[must_use]
+    pub fn interface(&self) -> &Arc<Interface> {
+        &self.interface
+    }
+
+    /// What gives this circuit again.
+    #[must_use]
+    pub fn choices(&self) -> Choices {
+        self.choices
+    }
+
+    /// Options that it was compiled with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What every operation gives.
+    #[must_use]
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
     }
 
     /// The parameters' level for one of the program's.
@@ -432,99 +553,5 @@ impl Circuit {
     pub(super) fn step(&self, level: usize) -> f64 {
         let width = self.program.width;
         (level * width..(level + 1) * width).map(|i| self.params.data_prime(i) as f64).product()
-    }
-
-    /// Bits of the flood that hides the weights; `None` without `hide_weights`.
-    #[must_use]
-    pub fn flood_bits(&self) -> Option<u32> {
-        let last = self.outcomes.last().filter(|_| self.options.hide_weights)?;
-        last.flood_bits
-    }
-
-    /// Parameters.
-    #[must_use]
-    pub fn params(&self) -> &CkksParams {
-        &self.params
-    }
-
-    /// Predicted operations.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// Rotations that need keys, each with the highest level at which it is used.
-    #[must_use]
-    pub fn rotations(&self) -> &[(i64, Level)] {
-        &self.rotations
-    }
-
-    /// Bytes of the evaluation keys.
-    #[must_use]
-    pub fn key_bytes(&self) -> u64 {
-        let levels: Vec<Level> = self.rotations.iter().map(|r| r.1).collect();
-        key_bytes(&self.params, &levels, self.options.hide_weights)
-    }
-
-    /// Bytes of the client's message for one image.
-    #[must_use]
-    pub fn upload_bytes(&self) -> u64 {
-        let one = |u: &super::circuit::Upload| {
-            let level = self.program.values[u.value].level;
-            self.level(level).map_or(0, |l| self.params.fresh_ciphertext_bytes(l)) as u64
-        };
-        self.program.uploads.iter().map(one).sum()
-    }
-
-    /// Bytes of the encoded weights.
-    #[must_use]
-    pub fn plaintext_bytes(&self) -> u64 {
-        let of = |op: &Op| match op {
-            Op::Linear(l) => {
-                let terms = l.rotations.work(&l.folds).products as u64;
-                let word = |i: usize| if self.params.data_prime(i) >> 32 == 0 { 4 } else { 8 };
-                terms
-                    * (0..l.level * self.program.width).map(word).sum::<u64>()
-                    * self.params.ring_degree() as u64
-            }
-            _ => 0,
-        };
-        self.program.ops.iter().map(of).sum()
-    }
-
-    /// Predicted peak of the server's memory: plaintexts, keys, ciphertexts of the widest layer.
-    #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        let n = self.params.ring_degree() as u64;
-        let special = self.params.special_primes().len() as u64;
-        let key = |l: Level| 2 * self.params.digits_at(l) as u64 * (special + l.get() as u64) * n * 8;
-        let keys: u64 = self.rotations.iter().map(|r| key(r.1)).sum::<u64>() + key(self.params.key_level());
-        let plain = self.plaintext_bytes().min(self.options.memory_bytes);
-        plain + keys + self.words as u64 * 8 + (64 << 20)
-    }
-
-    /// Predicted error of the output: `(bound, typical)`, in units of the output. The bound holds but with probability
-    /// 2^-40 for values within the declared bounds; the typical one is 7.6 standard deviations of errors taken as independent.
-    #[must_use]
-    pub fn predicted_error(&self) -> (f64, f64) {
-        self.outcomes.last().map_or((0.0, 0.0), |o| (o.worst, o.typical))
-    }
-
-    /// Levels that every step spends.
-    #[must_use]
-    pub fn levels_spent(&self) -> &[(String, usize)] {
-        &self.spent
-    }
-
-    /// The program.
-    #[must_use]
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    /// Whether plaintexts are kept, or encoded again for every image.
-    #[must_use]
-    pub fn keeps_plaintexts(&self) -> bool {
-        self.plaintext_bytes() <= self.options.memory_bytes
     }
 }

@@ -73,7 +73,7 @@ pub fn visit(
                     continue;
                 }
                 map.row(f as usize, |_, g, w| {
-                    if w == 0.0 {
+                    if w == 0.0 && !map.every {
                         return;
                     }
                     let nearest =
@@ -91,7 +91,7 @@ pub fn visit(
         Form::Folded { layout, modulus, span } => {
             for f in 0..layout.places.len() {
                 map.row(f, |_, g, w| {
-                    if w == 0.0 {
+                    if w == 0.0 && !map.every {
                         return;
                     }
                     let (i, u) = input.places[g][0];

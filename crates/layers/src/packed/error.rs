@@ -71,6 +71,9 @@ pub enum PackedError {
         /// Ciphertexts that came.
         got: usize,
     },
+    /// The caller stopped the evaluation.
+    #[error("stopped")]
+    Stopped,
     /// From a geometry.
     #[error(transparent)]
     Layer(#[from] LayerError),

@@ -78,11 +78,12 @@ pub(super) fn pool_first(net: &Network) -> Option<(Network, Pooling)> {
         let Some((window, reduced, weights)) = windowed(c, &next.weights) else { continue };
         let Ok(geometry) = Geometry::conv2d(reduced) else { continue };
         let mut out = net.clone();
-        let map = Linear { geometry, weights: Arc::new(weights), bias: next.bias.clone() };
+        let map = Linear { geometry, weights: Arc::new(weights), bias: next.bias.clone(), every: next.every };
         out.steps[second] = Step::Linear { input: *input, output: *output, map };
         let t = &mut out.tensors[*middle];
         t.shape = reduced.input.to_vec();
         t.bound *= (window[0] * window[1]) as f64;
+        t.usual *= (window[0] * window[1]) as f64;
         return Some((out, Pooling { first, polynomial, window }));
     }
     None

@@ -56,7 +56,7 @@ pub(super) fn assign_levels(program: &mut Program) -> Vec<(String, usize)> {
     for op in &mut program.ops {
         if let Op::Linear(l) = op {
             let out = &program.values[l.output];
-            (l.level, l.bound, l.scale) = (out.level + 1, out.bound, program.scale);
+            (l.level, l.bound, l.usual, l.scale) = (out.level + 1, out.bound, out.usual, program.scale);
         }
     }
     spent

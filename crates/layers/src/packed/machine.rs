@@ -16,8 +16,8 @@ pub trait Machine {
     fn level(&self, c: &Self::C) -> usize;
     /// Whether it has three parts.
     fn is_product(&self, c: &Self::C) -> bool;
-    /// States the bound of the message.
-    fn bounded(&mut self, c: Self::C, bound: f64) -> Result<Self::C, PackedError>;
+    /// States the bound of the message, and its usual magnitude.
+    fn bounded(&mut self, c: Self::C, bound: f64, usual: f64) -> Result<Self::C, PackedError>;
     /// A copy at a lower level.
     fn drop_to(&mut self, c: &Self::C, level: usize) -> Result<Self::C, PackedError>;
     /// `c + v` in every slot.
@@ -38,7 +38,7 @@ pub trait Machine {
     fn linear(&mut self, at: usize, op: &LinearOp, inputs: Vec<Self::C>)
         -> Result<Vec<Self::C>, PackedError>;
     /// Called after every operation, with its number.
-    fn done(&mut self, at: usize, outputs: &[Self::C]);
+    fn done(&mut self, at: usize, outputs: &[Self::C]) -> Result<(), PackedError>;
 }
 
 /// The depth of a polynomial as [`polynomial`] evaluates it.
@@ -91,7 +91,8 @@ impl<M: Machine> Powers<'_, M> {
         self.m.drop_to(&self.list[j].clone(), level)
     }
 
-    /// The polynomial at `level` and `scale`, not rescaled; `None` for a constant one, whose value the caller adds.
+    /// The polynomial without its constant at `level` and `scale`, not rescaled; `None` for a constant one. The caller adds the constant after
+    /// rescaling, at a scale that integers of 128 bits hold.
     fn raw(&mut self, c: &[f64], level: usize, scale: f64) -> Result<Option<M::C>, PackedError> {
         let c = trim(c);
         if c.len() < 2 {
@@ -109,8 +110,6 @@ impl<M: Machine> Powers<'_, M> {
         };
         if let Some(rest) = self.raw(low, level, scale)? {
             out = self.m.add(&out, &rest)?;
-        } else if let Some(v) = low.first().filter(|v| **v != 0.0) {
-            out = self.m.add_constant(&out, *v)?;
         }
         Ok(Some(out))
     }
@@ -118,7 +117,13 @@ impl<M: Machine> Powers<'_, M> {
     fn rescaled(&mut self, c: &[f64], level: usize, scale: f64) -> Result<M::C, PackedError> {
         let above = scale * self.m.step(level);
         match self.raw(c, level + 1, above)? {
-            Some(raw) => self.m.rescale(&raw),
+            Some(raw) => {
+                let sum = self.m.rescale(&raw)?;
+                match c.first() {
+                    Some(v) if *v != 0.0 => self.m.add_constant(&sum, *v),
+                    _ => Ok(sum),
+                }
+            }
             None => Err(PackedError::Spec("a constant polynomial".into())),
         }
     }
@@ -206,7 +211,7 @@ fn member<M: Machine>(
             let above = scale * m.step(level);
             let mut powers = Powers { m, list: vec![x.clone()] };
             let raw = powers.raw(c, level + 1, above)?;
-            raw.map(|r| (r, 0.0)).ok_or_else(|| PackedError::Spec("a constant polynomial".into()))
+            raw.map(|r| (r, c[0])).ok_or_else(|| PackedError::Spec("a constant polynomial".into()))
         }
     }
 }
@@ -256,9 +261,11 @@ pub fn run<M: Machine>(m: &mut M, program: &Program, uploads: Vec<M::C>) -> Resu
                 sides[0].iter().zip(&sides[1]).map(|(a, b)| m.add(a, b)).collect::<Result<_, _>>()?
             }
         };
-        let outputs =
-            outputs.into_iter().map(|c| m.bounded(c, out.bound)).collect::<Result<Vec<_>, PackedError>>()?;
-        m.done(at, &outputs);
+        let outputs = outputs
+            .into_iter()
+            .map(|c| m.bounded(c, out.bound, out.usual))
+            .collect::<Result<Vec<_>, PackedError>>()?;
+        m.done(at, &outputs)?;
         values[op.output()] = outputs;
     }
     Ok(std::mem::take(&mut values[program.output]))

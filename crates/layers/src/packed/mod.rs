@@ -12,7 +12,9 @@ mod cost;
 mod diagonals;
 mod encode;
 mod error;
+mod figures;
 mod first_layer;
+mod interface;
 mod layout;
 mod levels;
 mod machine;
@@ -24,13 +26,14 @@ mod spec;
 
 pub use circuit::{LinearOp, Method, Op, Program, Upload, Value};
 pub use client::{Client, EvaluationKeys};
-pub use compile::{Circuit, Options, Packing};
+pub use compile::{Choices, Circuit, Options, Packing};
 pub use cost::Counts;
 pub use diagonals::Work;
 pub use error::PackedError;
+pub use interface::{Interface, InterfaceSpec, UploadSpec, MAX_CIPHERTEXTS};
 pub use layout::{Grid, Layout};
-pub use report::Report;
-pub use server::{Server, StepTrace, Trace};
+pub use report::{Report, StepReport};
+pub use server::{KeyRefs, Server, StepTrace, Trace};
 pub use simulate::Outcome;
 pub use spec::{horner, Linear, Network, PackedSpec, Step, StepSpec, Tensor, TensorSpec, MAX_DEGREE};
 

@@ -183,7 +183,7 @@ impl Planner<'_> {
 
     fn value(&mut self, tensor: usize, cts: usize) -> usize {
         let t = &self.net.tensors[tensor];
-        let value = Value { name: t.name.clone(), bound: t.bound, level: 0, uses: 0, cts };
+        let value = Value { name: t.name.clone(), bound: t.bound, usual: t.usual, level: 0, uses: 0, cts };
         self.program.values.push(value);
         self.program.values.len() - 1
     }
@@ -365,7 +365,8 @@ impl Planner<'_> {
             dilation: [1, 1],
             groups: elements,
         })?;
-        let map = Linear { geometry, weights: Arc::new(vec![1.0; elements]), bias: Arc::new(Vec::new()) };
+        let weights = Arc::new(vec![1.0; elements]);
+        let map = Linear { geometry, weights, bias: Arc::new(Vec::new()), every: false };
         let form = Form::Direct(to.clone());
         let Some(found) = self.rotated(&map, from, form, self.need[tensor], f64::INFINITY) else {
             return Err(PackedError::Spec("no layout fits a sum".into()));

@@ -40,6 +40,8 @@ pub struct Report {
     pub keeps_plaintexts: bool,
     /// Predicted peak of the server.
     pub memory_bytes: u64,
+    /// Predicted for an image on one core, both parties together, by the cost model that chose the methods.
+    pub seconds: f64,
     /// Operations for an image.
     pub counts: Counts,
     /// All rotations for an image.
@@ -48,13 +50,59 @@ pub struct Report {
     pub error_bound: f64,
     /// 7.6 deviations of errors taken as independent.
     pub error_typical: f64,
+    /// Six deviations expected for values of usual magnitudes.
+    pub error_expected: f64,
+    /// Figures of every operation.
+    pub steps: Vec<StepReport>,
     /// A line for every operation.
     pub operations: Vec<String>,
     /// Who learns what.
     pub notes: Vec<String>,
 }
 
+/// Figures of an operation's result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepReport {
+    /// Step's name.
+    pub name: String,
+    /// `linear`, `polynomial` or `add`.
+    pub kind: &'static str,
+    /// Ciphertexts of the result.
+    pub ciphertexts: usize,
+    /// Its level, in data primes.
+    pub level: usize,
+    /// log2 of its scale.
+    pub scale_bits: f64,
+    /// Bound of its values.
+    pub bound: f64,
+    /// As [`Report::error_bound`].
+    pub error_bound: f64,
+    /// As [`Report::error_expected`].
+    pub error_expected: f64,
+}
+
 impl Circuit {
+    fn step_reports(&self) -> Vec<StepReport> {
+        let of = |(op, o): (&Op, &super::simulate::Outcome)| {
+            let value = &self.program.values[op.output()];
+            StepReport {
+                name: op.name().to_owned(),
+                kind: match op {
+                    Op::Linear(_) => "linear",
+                    Op::Polynomial { .. } => "polynomial",
+                    Op::Add { .. } => "add",
+                },
+                ciphertexts: value.cts,
+                level: o.level * self.program.width,
+                scale_bits: o.scale_bits,
+                bound: value.bound,
+                error_bound: o.worst,
+                error_expected: o.expected,
+            }
+        };
+        self.program.ops.iter().zip(&self.outcomes).map(of).collect()
+    }
+
     /// What it is.
     #[must_use]
     pub fn report(&self) -> Report {
@@ -92,10 +140,13 @@ impl Circuit {
             plaintext_bytes: self.plaintext_bytes(),
             keeps_plaintexts: self.keeps_plaintexts(),
             memory_bytes: self.memory_bytes(),
+            seconds: self.predicted_seconds(),
             counts: self.counts,
             rotations: self.counts.rotations(),
             error_bound,
             error_typical,
+            error_expected: self.expected_error(),
+            steps: self.step_reports(),
             operations: self.describe(),
             notes,
         }

@@ -9,9 +9,10 @@ use super::machine::{run, Machine};
 use super::simulate::Simulator;
 use super::PackedError;
 use hushnet_ring::Prg;
-use hushnet_rlwe::ckks::{Ciphertext, Encoder, Evaluator, PlainRows, Plaintext};
+use hushnet_rlwe::ckks::{Ciphertext, Encoder, Evaluator, GaloisKeys, PlainRows, Plaintext, RelinKey};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +23,15 @@ struct Prepared {
     bias: Vec<Plaintext>,
     /// Scale of the input, which the weights' scale completes.
     input_scale: f64,
+}
+
+/// Keys for an evaluation.
+#[derive(Clone, Copy)]
+pub struct KeyRefs<'a> {
+    /// For products of ciphertexts.
+    pub relinearise: &'a RelinKey,
+    /// For rotations.
+    pub rotations: &'a GaloisKeys,
 }
 
 /// Time and figures of one step.
@@ -87,15 +97,41 @@ impl Server {
         self.prepared.values().flat_map(|p| &p.rows).map(|r| r.bytes() as u64).sum()
     }
 
-    /// Evaluates the network on an image's ciphertexts, with the threads of the current pool.
+    /// The circuit.
+    #[must_use]
+    pub fn circuit(&self) -> &Arc<Circuit> {
+        &self.circuit
+    }
+
+    /// [`Self::evaluate_only`], then re-randomised and flooded where the circuit hides weights.
     ///
     /// # Errors
-    /// [`PackedError::Message`] for a wrong number of ciphertexts, [`PackedError::Ckks`] for foreign or unfit ones.
+    /// As [`Self::evaluate_only`]; [`PackedError::Message`] without the public key that hiding takes.
     pub fn evaluate(
         &self,
         uploads: Vec<Ciphertext>,
         keys: &EvaluationKeys,
         prg: &mut Prg,
+    ) -> Result<(Vec<Ciphertext>, Trace), PackedError> {
+        let refs = KeyRefs { relinearise: &keys.relinearise, rotations: &keys.rotations };
+        let (mut answer, trace) = self.evaluate_only(uploads, refs, &mut |_| ControlFlow::Continue(()))?;
+        if self.circuit.options.hide_weights {
+            answer = self.hide(&answer, keys, prg)?;
+        }
+        Ok((answer, trace))
+    }
+
+    /// Evaluates the network on an image's ciphertexts, with the threads of the current pool. The result is not hidden. `progress` is told the
+    /// number of operations done after each.
+    ///
+    /// # Errors
+    /// [`PackedError::Message`] for a wrong number of ciphertexts, [`PackedError::Ckks`] for foreign or unfit ones,
+    /// [`PackedError::Stopped`].
+    pub fn evaluate_only(
+        &self,
+        uploads: Vec<Ciphertext>,
+        keys: KeyRefs<'_>,
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<(Vec<Ciphertext>, Trace), PackedError> {
         let program = self.circuit.program();
         if uploads.len() != program.uploads.len() {
@@ -106,17 +142,14 @@ impl Server {
             });
         }
         let mut worker = Worker {
-            server: self,
-            keys,
+            shared: Shared { server: self, keys },
             counts: Counts { encryptions: uploads.len(), ..Counts::default() },
             steps: Vec::new(),
             since: Instant::now(),
+            progress,
         };
-        let mut answer = run(&mut worker, program, uploads)?;
+        let answer = run(&mut worker, program, uploads)?;
         worker.counts.decryptions = answer.len();
-        if self.circuit.options.hide_weights {
-            answer = self.hide(&answer, keys, prg)?;
-        }
         let trace = Trace { steps: worker.steps, counts: worker.counts };
         Ok((answer, trace))
     }
@@ -149,7 +182,7 @@ fn input_scales(circuit: &Circuit) -> Result<Vec<f64>, PackedError> {
     let mut uploads = Vec::new();
     for u in &program.uploads {
         let value = &program.values[u.value];
-        uploads.push(simulator.fresh(value.level, program.scale, value.bound));
+        uploads.push(simulator.fresh(value.level, program.scale, (value.bound, value.usual)));
     }
     simulator.watch = Some(Vec::new());
     run(&mut simulator, program, uploads)?;
@@ -160,23 +193,74 @@ fn input_scales(circuit: &Circuit) -> Result<Vec<f64>, PackedError> {
     Ok(scales)
 }
 
-struct Worker<'a> {
+/// What threads share.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
     server: &'a Server,
-    keys: &'a EvaluationKeys,
+    keys: KeyRefs<'a>,
+}
+
+struct Worker<'a, 'p> {
+    shared: Shared<'a>,
+    progress: &'p mut dyn FnMut(usize) -> ControlFlow<()>,
     counts: Counts,
     steps: Vec<StepTrace>,
     since: Instant,
 }
 
-impl Worker<'_> {
+impl Shared<'_> {
+    fn output(
+        &self,
+        at: usize,
+        op: &LinearOp,
+        ct: usize,
+        babies: &[&Ciphertext],
+    ) -> Result<(Ciphertext, Counts), PackedError> {
+        let mut counts = Counts::default();
+        let evaluator = &self.server.evaluator;
+        let prepared = &self.server.prepared[&at];
+        let fresh;
+        let rows = match prepared.rows.get(ct) {
+            Some(rows) => rows,
+            None => {
+                fresh =
+                    encode_rows(&self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
+                &fresh
+            }
+        };
+        counts.plain_products += rows.terms();
+        let sums = evaluator.plain_sums(babies, rows)?;
+        let terms: Vec<(i64, Ciphertext)> =
+            op.rotations.outputs[ct].iter().map(|s| s.giant).zip(sums).collect();
+        counts.giant_rotations += terms.iter().filter(|t| t.0 != 0).count();
+        let mut c = evaluator.rotate_sum_rescale(&terms, op.bound, self.keys.rotations)?;
+        counts.rescalings += 1;
+        for _ in 1..self.server.circuit.program().width {
+            c = evaluator.rescale(&c)?;
+            counts.rescalings += 1;
+        }
+        for &fold in &op.folds {
+            let turned = evaluator.rotate(&c, fold, self.keys.rotations)?;
+            counts.fold_rotations += 1;
+            evaluator.add_assign(&mut c, &turned)?;
+            c = c.with_bound(op.bound)?;
+        }
+        if let Some(bias) = prepared.bias.get(ct) {
+            c = evaluator.add_plain(&c, bias)?;
+        }
+        Ok((c, counts))
+    }
+}
+
+impl Worker<'_, '_> {
     fn evaluator(&self) -> &Evaluator {
-        &self.server.evaluator
+        &self.shared.server.evaluator
     }
 
     /// The rotated inputs of a linear operation.
     fn babies(&mut self, op: &LinearOp, inputs: &[Ciphertext]) -> Result<Vec<Ciphertext>, PackedError> {
         let evaluator = self.evaluator().clone();
-        let keys = &self.keys.rotations;
+        let keys = self.shared.keys.rotations;
         let list = &op.rotations.inputs;
         let mut hoisted = BTreeMap::new();
         for (i, baby) in list {
@@ -199,81 +283,39 @@ impl Worker<'_> {
             })
             .collect()
     }
-
-    fn output(
-        &self,
-        at: usize,
-        op: &LinearOp,
-        ct: usize,
-        babies: &[&Ciphertext],
-    ) -> Result<(Ciphertext, Counts), PackedError> {
-        let mut counts = Counts::default();
-        let evaluator = self.evaluator();
-        let prepared = &self.server.prepared[&at];
-        let fresh;
-        let rows = match prepared.rows.get(ct) {
-            Some(rows) => rows,
-            None => {
-                fresh =
-                    encode_rows(&self.server.circuit, op, ct, prepared.input_scale, &self.server.encoder)?;
-                &fresh
-            }
-        };
-        counts.plain_products += rows.terms();
-        let sums = evaluator.plain_sums(babies, rows)?;
-        let terms: Vec<(i64, Ciphertext)> =
-            op.rotations.outputs[ct].iter().map(|s| s.giant).zip(sums).collect();
-        counts.giant_rotations += terms.iter().filter(|t| t.0 != 0).count();
-        let mut c = evaluator.rotate_sum_rescale(&terms, op.bound, &self.keys.rotations)?;
-        counts.rescalings += 1;
-        for _ in 1..self.server.circuit.program().width {
-            c = evaluator.rescale(&c)?;
-            counts.rescalings += 1;
-        }
-        for &fold in &op.folds {
-            let turned = evaluator.rotate(&c, fold, &self.keys.rotations)?;
-            counts.fold_rotations += 1;
-            evaluator.add_assign(&mut c, &turned)?;
-            c = c.with_bound(op.bound)?;
-        }
-        if let Some(bias) = prepared.bias.get(ct) {
-            c = evaluator.add_plain(&c, bias)?;
-        }
-        Ok((c, counts))
-    }
 }
 
-impl Machine for Worker<'_> {
+impl Machine for Worker<'_, '_> {
     type C = Ciphertext;
 
     fn step(&self, level: usize) -> f64 {
-        self.server.circuit.step(level)
+        self.shared.server.circuit.step(level)
     }
     fn scale(&self, c: &Ciphertext) -> f64 {
         c.scale()
     }
     fn level(&self, c: &Ciphertext) -> usize {
-        c.level().get() / self.server.circuit.program().width
+        c.level().get() / self.shared.server.circuit.program().width
     }
     fn is_product(&self, c: &Ciphertext) -> bool {
         c.parts().len() == 3
     }
-    fn bounded(&mut self, c: Ciphertext, bound: f64) -> Result<Ciphertext, PackedError> {
+    fn bounded(&mut self, c: Ciphertext, bound: f64, _usual: f64) -> Result<Ciphertext, PackedError> {
         Ok(c.with_bound(bound)?)
     }
     fn drop_to(&mut self, c: &Ciphertext, level: usize) -> Result<Ciphertext, PackedError> {
         if self.level(c) == level {
             return Ok(c.clone());
         }
-        Ok(self.evaluator().drop_to(c, self.server.circuit.level(level)?)?)
+        Ok(self.evaluator().drop_to(c, self.shared.server.circuit.level(level)?)?)
     }
     fn add_constant(&mut self, c: &Ciphertext, v: f64) -> Result<Ciphertext, PackedError> {
-        let w = self.server.encoder.encode_scalar(v, c.level(), c.scale())?;
+        let w = self.shared.server.encoder.encode_scalar(v, c.level(), c.scale())?;
         Ok(self.evaluator().add_scalar(c, &w)?)
     }
     fn mul_constant(&mut self, c: &Ciphertext, v: f64, scale: f64) -> Result<Ciphertext, PackedError> {
         self.counts.constant_products += 1;
-        let w = self.server.encoder.encode_scalar(v, c.level(), scale)?;
+        let w = self.shared.server.encoder.encode_scalar(v, c.level(), scale)?;
         Ok(self.evaluator().mul_scalar(c, &w)?)
     }
     fn relabel(&mut self, c: Ciphertext, v: f64) -> Result<Ciphertext, PackedError> {
@@ -292,10 +334,10 @@ impl Machine for Worker<'_> {
         Ok(self.evaluator().mul(a, b)?)
     }
     fn rescale(&mut self, c: &Ciphertext) -> Result<Ciphertext, PackedError> {
-        let more = self.server.circuit.program().width - 1;
+        let more = self.shared.server.circuit.program().width - 1;
         let mut out = if self.is_product(c) {
             self.counts.relinearisations += 1;
-            self.evaluator().relinearise_rescale(c, &self.keys.relinearise)?
+            self.evaluator().relinearise_rescale(c, self.shared.keys.relinearise)?
         } else {
             self.counts.rescalings += 1;
             self.evaluator().rescale(c)?
@@ -319,10 +361,10 @@ impl Machine for Worker<'_> {
         }
         let babies = self.babies(op, &dropped)?;
         let babies: Vec<&Ciphertext> = babies.iter().collect();
-        let this = &*self;
+        let shared = self.shared;
         let results = (0..op.rotations.outputs.len())
             .into_par_iter()
-            .map(|ct| this.output(at, op, ct, &babies))
+            .map(|ct| shared.output(at, op, ct, &babies))
             .collect::<Result<Vec<_>, PackedError>>()?;
         let mut out = Vec::with_capacity(results.len());
         for (c, counts) in results {
@@ -335,8 +377,8 @@ impl Machine for Worker<'_> {
         Ok(out)
     }
 
-    fn done(&mut self, at: usize, outputs: &[Ciphertext]) {
-        let op = &self.server.circuit.program().ops[at];
+    fn done(&mut self, at: usize, outputs: &[Ciphertext]) -> Result<(), PackedError> {
+        let op = &self.shared.server.circuit.program().ops[at];
         self.steps.push(StepTrace {
             name: op.name().to_owned(),
             seconds: self.since.elapsed().as_secs_f64(),
@@ -345,5 +387,9 @@ impl Machine for Worker<'_> {
             error_bound: outputs.iter().map(Ciphertext::error_bound).fold(0.0, f64::max),
         });
         self.since = Instant::now();
+        match (self.progress)(at + 1) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(PackedError::Stopped),
+        }
     }
 }

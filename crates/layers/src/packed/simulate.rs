@@ -8,6 +8,9 @@ use hushnet_rlwe::batch::TAIL;
 use hushnet_rlwe::ckks::{CkksError, CkksParams, Level, SCALE_TOLERANCE};
 use std::collections::BTreeMap;
 
+/// Deviations of the expected error.
+const SIGMAS: f64 = 6.0;
+
 /// What is known of a ciphertext before there is one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shadow {
@@ -21,8 +24,12 @@ pub struct Shadow {
     pub product: bool,
     /// sd bound of slot errors whatever their dependence (`docs/ckks.md`), ring units.
     pub worst: f64,
+    /// Usual magnitude of the message: largest root mean square of an element.
+    pub usual: f64,
     /// sd of slot errors taken as independent, for average keys.
     pub typical: f64,
+    /// As `typical`, with usual magnitudes in the place of bounds.
+    pub expected: f64,
     /// `worst` without what encoding plaintexts rounds: the error against the circuit on the encoded plaintexts, which is what a
     /// flood must hide.
     pub hidden: f64,
@@ -33,12 +40,18 @@ pub struct Shadow {
 pub struct Outcome {
     /// Level of the result.
     pub level: usize,
+    /// Its scale.
+    pub scale: f64,
     /// log2 of its scale.
     pub scale_bits: f64,
+    /// sd bound of its error before any flood, in ring units.
+    pub sd: f64,
     /// Error that no slot exceeds but with probability 2^-40, in units of the values.
     pub worst: f64,
     /// `TAIL` times the typical deviation.
     pub typical: f64,
+    /// Six expected deviations: usual magnitudes, independent errors.
+    pub expected: f64,
     /// As `worst`, without the rounding of encoded plaintexts.
     pub hidden: f64,
     /// Bits of the flood that is added after it.
@@ -81,12 +94,14 @@ impl<'a> Simulator<'a> {
 
     /// A fresh encryption.
     #[must_use]
-    pub fn fresh(&mut self, level: usize, scale: f64, bound: f64) -> Shadow {
+    pub fn fresh(&mut self, level: usize, scale: f64, (bound, usual): (f64, f64)) -> Shadow {
         self.counts.encryptions += 1;
         let level = level * self.width;
         let noise = self.params.noise();
         let sd = noise.fresh().hypot(noise.rounding() + noise.transform(bound * scale));
-        Shadow { level, scale, bound, product: false, worst: sd, typical: sd, hidden: noise.fresh() }
+        let hidden = noise.fresh();
+        let product = false;
+        Shadow { level, scale, bound, usual, product, worst: sd, typical: sd, expected: sd, hidden }
     }
 
     /// Growth of the rounding error by the divisions of one level: earlier ones are divided by later primes.
@@ -150,9 +165,12 @@ impl<'a> Simulator<'a> {
             level: a.level.min(b.level),
             scale: a.scale * b.scale,
             bound: a.bound * b.bound,
+            // Of normal values: E x^4 = 3 (E x^2)^2.
+            usual: (3f64.sqrt() * a.usual * b.usual).min(a.bound * b.bound),
             product: true,
             worst: noise.product((ra, a.worst), (rb, b.worst)),
             typical: noise.product((ra, a.typical), (rb, b.typical)),
+            expected: noise.product((a.usual * a.scale, a.expected), (b.usual * b.scale, b.expected)),
             hidden: noise.product((ra, a.hidden), (rb, b.hidden)),
         })
     }
@@ -173,8 +191,8 @@ impl Machine for Simulator<'_> {
     fn is_product(&self, c: &Shadow) -> bool {
         c.product
     }
-    fn bounded(&mut self, c: Shadow, bound: f64) -> Result<Shadow, PackedError> {
-        self.capacity(Shadow { bound, ..c })
+    fn bounded(&mut self, c: Shadow, bound: f64, usual: f64) -> Result<Shadow, PackedError> {
+        self.capacity(Shadow { bound, usual, ..c })
     }
     fn drop_to(&mut self, c: &Shadow, level: usize) -> Result<Shadow, PackedError> {
         let level = level * self.width;
@@ -186,8 +204,10 @@ impl Machine for Simulator<'_> {
     fn add_constant(&mut self, c: &Shadow, v: f64) -> Result<Shadow, PackedError> {
         self.capacity(Shadow {
             bound: c.bound + v.abs(),
+            usual: c.usual + v.abs(),
             worst: c.worst + 0.5,
             typical: c.typical + 0.5,
+            expected: c.expected + 0.5,
             ..*c
         })
     }
@@ -198,8 +218,11 @@ impl Machine for Simulator<'_> {
         let out = Shadow {
             scale: c.scale * scale,
             bound: c.bound * v.abs(),
+            usual: c.usual * v.abs(),
             worst: grown(c.worst),
             typical: grown(c.typical),
+            // The constant's rounding is an error of the scale, a fixed one of at most half a unit.
+            expected: c.expected * (size + 0.5) + c.usual * c.scale * 0.5,
             hidden: c.hidden * (size + 0.5),
             ..*c
         };
@@ -209,7 +232,8 @@ impl Machine for Simulator<'_> {
         self.capacity(out)
     }
     fn relabel(&mut self, c: Shadow, v: f64) -> Result<Shadow, PackedError> {
-        self.capacity(Shadow { scale: c.scale / v.abs(), bound: c.bound * v.abs(), ..c })
+        let v = v.abs();
+        self.capacity(Shadow { scale: c.scale / v, bound: c.bound * v, usual: c.usual * v, ..c })
     }
     fn add(&mut self, a: &Shadow, b: &Shadow) -> Result<Shadow, PackedError> {
         let off = (a.scale / b.scale - 1.0).abs();
@@ -221,9 +245,11 @@ impl Machine for Simulator<'_> {
             level: a.level.min(b.level),
             scale: a.scale,
             bound: a.bound + b.bound,
+            usual: a.usual + b.usual,
             product: a.product || b.product,
             worst: a.worst + b.worst + off * b.bound * b.scale,
             typical: a.typical.hypot(b.typical) + off * b.bound * b.scale,
+            expected: a.expected.hypot(b.expected) + off * b.usual * b.scale,
             hidden: a.hidden + b.hidden + off * b.bound * b.scale,
         })
     }
@@ -243,10 +269,12 @@ impl Machine for Simulator<'_> {
         self.counts.rescalings += self.width - 1;
         let rounding = self.rounding();
         let (mut worst, mut typical, mut hidden) = (c.worst, c.typical, c.hidden);
+        let mut expected = c.expected;
         if c.product {
             self.counts.relinearisations += 1;
             let added = self.switching(c.level)?;
             (worst, typical, hidden) = (worst.hypot(added.0), typical.hypot(added.1), hidden.hypot(added.0));
+            expected = expected.hypot(added.1);
         } else {
             self.counts.rescalings += 1;
         }
@@ -256,6 +284,7 @@ impl Machine for Simulator<'_> {
             product: false,
             worst: (worst / q).hypot(rounding.0 * self.divisions()),
             typical: (typical / q).hypot(rounding.1 * self.divisions()),
+            expected: (expected / q).hypot(rounding.1 * self.divisions()),
             hidden: (hidden / q).hypot(rounding.0 * self.divisions()),
             ..*c
         })
@@ -269,8 +298,10 @@ impl Machine for Simulator<'_> {
         let input = inputs.iter().fold(inputs[0], |a, c| Shadow {
             worst: a.worst.max(c.worst),
             typical: a.typical.max(c.typical),
+            expected: a.expected.max(c.expected),
             hidden: a.hidden.max(c.hidden),
             bound: a.bound.max(c.bound),
+            usual: a.usual.max(c.usual),
             ..a
         });
         let input = self.drop_to(&input, op.level)?;
@@ -284,11 +315,13 @@ impl Machine for Simulator<'_> {
         self.counts.fold_rotations += work.folds;
         self.counts.rescalings += work.outputs * self.width;
         let (mut worst, mut typical, mut hidden) = (input.worst, input.typical, input.hidden);
+        let mut expected = input.expected;
         if work.babies > 0 {
             let added = self.switching(level)?;
             worst = worst.hypot(added.0).hypot(rounding.0);
             hidden = hidden.hypot(added.0).hypot(rounding.0);
             typical = typical.hypot(added.1).hypot(rounding.1);
+            expected = expected.hypot(added.1).hypot(rounding.1);
         }
         let babies: Vec<i64> = op.rotations.inputs.iter().map(|x| x.1).filter(|b| *b != 0).collect();
         babies.into_iter().for_each(|b| self.rotation(b, level));
@@ -296,28 +329,32 @@ impl Machine for Simulator<'_> {
         let plain_scale = op.scale * q / input.scale;
         let noise = self.params.noise();
         let encoding = noise.rounding() + noise.transform(op.largest * plain_scale);
-        let ring = input.bound * input.scale;
+        let (ring, usual) = (input.bound * input.scale, input.usual * input.scale);
         for sums in &op.rotations.outputs {
             let terms: usize = sums.iter().map(|s| s.terms.len()).sum();
             let giants = sums.iter().filter(|s| s.giant != 0).count();
-            let mut own = [worst, typical].map(|sd| (terms as f64).sqrt() * (ring + TAIL * sd) * encoding);
+            let mut own = [(worst, ring), (typical, ring), (expected, usual)]
+                .map(|(sd, size)| (terms as f64).sqrt() * (size + TAIL * sd) * encoding);
             let mut kept = 0.0f64;
             if giants > 0 {
                 let added = self.switching(level)?;
                 let count = (giants as f64).sqrt();
-                own = [own[0].hypot(added.0 * count), own[1].hypot(added.1 * count)];
+                own = [(0, added.0), (1, added.1), (2, added.1)].map(|(i, a)| own[i].hypot(a * count));
                 kept = added.0 * count;
             }
             sums.iter().filter(|s| s.giant != 0).for_each(|s| self.rotation(s.giant, level));
             let rounds = self.divisions();
-            let mut own = [(own[0] / q).hypot(rounding.0 * rounds), (own[1] / q).hypot(rounding.1 * rounds)];
+            let mut own = [(0, rounding.0), (1, rounding.1), (2, rounding.1)]
+                .map(|(i, r)| (own[i] / q).hypot(r * rounds));
             kept = (kept / q).hypot(rounding.0 * rounds);
             for &fold in &op.folds {
                 let added = self.switching(level - self.width)?;
                 self.rotation(fold, level - self.width);
                 own[0] = 2.0 * own[0] + added.0.hypot(rounding.0);
                 kept = 2.0 * kept + added.0.hypot(rounding.0);
-                own[1] = (2f64.sqrt() * own[1]).hypot(added.1).hypot(rounding.1);
+                for o in &mut own[1..] {
+                    *o = (2f64.sqrt() * *o).hypot(added.1).hypot(rounding.1);
+                }
             }
             let gain = plain_scale / q;
             // Encoded weights are larger than the weights by their rounding.
@@ -326,9 +363,11 @@ impl Machine for Simulator<'_> {
                 level: level - self.width,
                 scale: input.scale * plain_scale / q,
                 bound: op.bound,
+                usual: op.usual,
                 product: false,
                 worst: op.norms.0 * gain * worst + own[0] + noise.rounding(),
                 typical: (op.norms.1 * gain * typical).hypot(own[1]).hypot(noise.rounding()),
+                expected: (op.norms.1 * gain * expected).hypot(own[2]).hypot(noise.rounding()),
                 hidden: encoded * gain * hidden + kept,
             });
         }
@@ -340,21 +379,26 @@ impl Machine for Simulator<'_> {
         Ok(out)
     }
 
-    fn done(&mut self, at: usize, outputs: &[Shadow]) {
+    fn done(&mut self, at: usize, outputs: &[Shadow]) -> Result<(), PackedError> {
         debug_assert_eq!(at, self.outcomes.len());
         let c = outputs.iter().copied().fold(outputs[0], |a, c| Shadow {
             worst: a.worst.max(c.worst),
             typical: a.typical.max(c.typical),
+            expected: a.expected.max(c.expected),
             hidden: a.hidden.max(c.hidden),
             ..a
         });
         self.outcomes.push(Outcome {
             level: c.level / self.width,
+            scale: c.scale,
             scale_bits: c.scale.log2(),
+            sd: c.worst,
             worst: TAIL * c.worst / c.scale,
             typical: TAIL * c.typical / c.scale,
+            expected: SIGMAS * c.expected / c.scale,
             hidden: TAIL * c.hidden / c.scale,
             flood_bits: None,
         });
+        Ok(())
     }
 }

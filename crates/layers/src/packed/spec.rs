@@ -21,6 +21,9 @@ pub struct TensorSpec {
     pub shape: Vec<usize>,
     /// Bound of |value|: of the input checked, of others trusted (from calibration or interval arithmetic).
     pub bound: f64,
+    /// Largest root mean square of an element over usual inputs, for the expected error; the bound where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual: Option<f64>,
 }
 
 /// A step, inputs before outputs.
@@ -41,7 +44,7 @@ pub enum StepSpec {
         geometry: Geometry,
         /// Name of the weights.
         weights: String,
-        /// Name of the biases, one a row or output channel.
+        /// Name of the biases, one a row or output channel, or one an output element.
         #[serde(default)]
         bias: Option<String>,
     },
@@ -95,8 +98,10 @@ pub struct Linear {
     pub geometry: Geometry,
     /// Row-major weights.
     pub weights: Arc<Vec<f64>>,
-    /// One an output channel or row; empty without.
+    /// One an output channel or row, or one an output element; empty without.
     pub bias: Arc<Vec<f64>>,
+    /// Whether weights of zero count as terms, so that what a client sees does not tell which they are.
+    pub every: bool,
 }
 
 /// A checked step; tensors by position in [`Network::tensors`].
@@ -161,6 +166,8 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// Bound of |value|.
     pub bound: f64,
+    /// Largest root mean square of an element.
+    pub usual: f64,
 }
 
 impl Tensor {
@@ -203,14 +210,22 @@ fn step_error(step: &str, why: impl Into<String>) -> PackedError {
     PackedError::Step { step: step.to_owned(), why: why.into() }
 }
 
+fn outputs_of(geometry: &Geometry) -> usize {
+    match geometry {
+        Geometry::Dense(d) => d.outputs,
+        Geometry::Conv2d(c) => c.output.iter().product(),
+    }
+}
+
 impl Linear {
     /// Number of inputs and outputs.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
-        match &self.geometry {
-            Geometry::Dense(d) => (d.inputs, d.outputs),
-            Geometry::Conv2d(c) => (c.input.iter().product(), c.output.iter().product()),
-        }
+        let inputs = match &self.geometry {
+            Geometry::Dense(d) => d.inputs,
+            Geometry::Conv2d(c) => c.input.iter().product(),
+        };
+        (inputs, outputs_of(&self.geometry))
     }
 
     /// Calls `each(tap, input, weight)` for the terms of output `f`; `tap` is the term's position among all terms of a
@@ -346,10 +361,14 @@ impl Checker<'_> {
                 let input = self.read(name, *input)?;
                 let weights = self.array(name, weights, geometry.weights())?;
                 let bias = match bias {
-                    Some(b) => self.array(name, b, geometry.biases())?,
+                    // One an output channel or row, or one an output element.
+                    Some(b) => match self.arrays.get(b) {
+                        Some(v) if v.len() == outputs_of(geometry) => self.array(name, b, v.len())?,
+                        _ => self.array(name, b, geometry.biases())?,
+                    },
                     None => Arc::new(Vec::new()),
                 };
-                let map = Linear { geometry: *geometry, weights, bias };
+                let map = Linear { geometry: *geometry, weights, bias, every: false };
                 let output = self.write(name, *output)?;
                 let sizes = (self.tensors[input].len(), self.tensors[output].len());
                 if sizes != map.sizes() {
@@ -411,13 +430,17 @@ impl PackedSpec {
         let mut positions = BTreeMap::new();
         let mut tensors = Vec::new();
         for t in &self.tensors {
-            let tensor = Tensor { name: t.name.clone(), shape: t.shape.clone(), bound: t.bound };
+            let usual = t.usual.unwrap_or(t.bound).min(t.bound);
+            let tensor = Tensor { name: t.name.clone(), shape: t.shape.clone(), bound: t.bound, usual };
             let size = t.shape.iter().try_fold(1usize, |p, s| p.checked_mul(*s)).unwrap_or(usize::MAX);
             if size == 0 || size > 1 << 28 {
                 return fail(format!("tensor '{}' has {size} elements; 1 to 2^28 are possible", t.name));
             }
             if !t.bound.is_finite() || t.bound <= 0.0 {
                 return fail(format!("tensor '{}' needs a positive bound", t.name));
+            }
+            if t.usual.is_some_and(|u| !u.is_finite() || u < 0.0) {
+                return fail(format!("tensor '{}' has a usual magnitude that is no number", t.name));
             }
             if positions.insert(t.id, tensors.len()).is_some() {
                 return fail(format!("tensor number {} comes twice", t.id));
@@ -466,6 +489,18 @@ impl Network {
             values[step.output()] = out;
         }
         Ok(values)
+    }
+
+    /// The network with every weight taken for a term, zero or not.
+    #[must_use]
+    pub fn with_every_weight(&self) -> Self {
+        let mut out = self.clone();
+        for step in &mut out.steps {
+            if let Step::Linear { map, .. } = step {
+                map.every = true;
+            }
+        }
+        out
     }
 
     /// Steps that read a tensor.

@@ -32,14 +32,15 @@ impl Builder {
     fn new(shape: &[usize], seed: u64) -> Self {
         let mut numbers = Numbers(seed);
         let image = numbers.list(shape.iter().product(), 1.0);
-        let tensor = TensorSpec { id: 0, name: "image".into(), shape: shape.to_vec(), bound: 1.0 };
+        let tensor =
+            TensorSpec { id: 0, name: "image".into(), shape: shape.to_vec(), bound: 1.0, usual: None };
         let spec = PackedSpec { input: 0, output: 0, tensors: vec![tensor], steps: Vec::new() };
         Self { spec, arrays: BTreeMap::new(), numbers, image }
     }
 
     fn tensor(&mut self, shape: Vec<usize>) -> usize {
         let id = self.spec.tensors.len();
-        self.spec.tensors.push(TensorSpec { id, name: format!("t{id}"), shape, bound: 1.0 });
+        self.spec.tensors.push(TensorSpec { id, name: format!("t{id}"), shape, bound: 1.0, usual: None });
         self.spec.output = id;
         id
     }
@@ -115,6 +116,53 @@ fn square_conv(
         dilation: [1; 2],
         groups: 1,
     }
+}
+
+#[test]
+fn expected_errors_hold_and_are_not_far_too_wide() {
+    let mut b = Builder::new(&[2, 8, 8], 21);
+    let x = b.conv(0, square_conv(2, 8, 4, 3, 1, 1));
+    let x = b.polynomial(x, &[0.1, 0.5, 0.2]);
+    let y = b.conv(x, square_conv(4, 8, 4, 3, 1, 1));
+    let x = b.add(y, x);
+    let x = b.polynomial(x, &[0.1, 0.5, 0.128, 0.0, -0.01]);
+    let x = b.conv(x, square_conv(4, 8, 6, 3, 2, 1));
+    let x = b.polynomial(x, &[0.1, 0.4, 0.1, -0.03]);
+    b.dense(x, 10);
+    let mut numbers = Numbers(5);
+    let images: Vec<Vec<f64>> = (0..24).map(|_| numbers.list(128, 1.0)).collect();
+    let network = b.network();
+    // Usual magnitudes: the largest root mean square of an element, over some images.
+    let mut squares: Vec<Vec<f64>> = network.tensors.iter().map(|t| vec![0.0; t.len()]).collect();
+    for image in &images {
+        for (sums, values) in squares.iter_mut().zip(network.evaluate(image).unwrap()) {
+            sums.iter_mut().zip(values).for_each(|(s, v)| *s += v * v / images.len() as f64);
+        }
+    }
+    let mut spec = b.spec.clone();
+    for ((t, known), sums) in spec.tensors.iter_mut().zip(&network.tensors).zip(&squares) {
+        t.bound = known.bound.max(1.0) * 2.0;
+        t.usual = Some(sums.iter().fold(0.0f64, |m, s| m.max(*s)).sqrt());
+    }
+    let network = spec.check(&b.arrays).unwrap();
+    let circuit = Arc::new(Circuit::compile(&network, &options(512, Packing::Auto)).unwrap());
+    let mut prg = Prg::from_seed([3; 16]);
+    let client = Client::new(&circuit, &mut prg).unwrap();
+    let keys = client.keys(&mut prg).unwrap();
+    let server = Server::new(&circuit).unwrap();
+    let mut worst = 0.0f64;
+    for image in &images {
+        let uploads = client.encrypt(image, &mut prg).unwrap();
+        let answer = server.evaluate(uploads, &keys, &mut prg).unwrap().0;
+        let exact = network.evaluate(image).unwrap();
+        let got = client.decrypt(&answer).unwrap();
+        for (got, want) in got.iter().zip(&exact[network.output]) {
+            worst = worst.max((got - want).abs());
+        }
+    }
+    let (expected, (bound, typical)) = (circuit.expected_error(), circuit.predicted_error());
+    assert!(worst <= expected && expected <= 20.0 * worst, "{worst} of {expected}");
+    assert!(expected <= typical && typical <= bound, "{expected} {typical} {bound}");
 }
 
 fn options(ring_degree: usize, method: Packing) -> Options {
@@ -310,6 +358,15 @@ fn hidden_weights_take_wide_scales_and_a_flood() {
         let bits = circuit.flood_bits().unwrap();
         assert!((60..=hushnet_rlwe::ckks::MAX_FLOOD_BITS).contains(&bits), "{bits}");
     }
+    // Constants of other degrees are added at scales that integers of 128 bits hold, and sums of different scales meet.
+    let mut c = Builder::new(&[2, 4, 4], 13);
+    let x = c.conv(0, square_conv(2, 4, 2, 3, 1, 1));
+    let y = c.polynomial(x, &[0.1, 0.5, 0.2]);
+    let z = c.conv(y, square_conv(2, 4, 2, 1, 1, 0));
+    let x = c.add(z, y);
+    c.polynomial(x, &[0.3, 0.4, 0.1, -0.2, 0.0, 0.1, 0.05]);
+    let wide = Options { hide_weights: true, precision_bits: 6, ..options(256, Packing::Auto) };
+    check(&c.network(), &c.image, &wide);
     // What a flood does to the result is there: without one the error is far smaller.
     let plain = check(&network, &b.image, &options(512, Packing::Auto)).0;
     assert!(plain.flood_bits().is_none() && plain.program().width == 1);

@@ -98,6 +98,24 @@ impl GaloisKeys {
         self.keys.get(&element.exponent(&self.params)).map(|k| k.key.level)
     }
 
+    /// No keys.
+    #[must_use]
+    pub fn none(params: &CkksParams) -> Self {
+        Self { params: params.clone(), keys: BTreeMap::new() }
+    }
+
+    /// Takes the keys of another set, in the place of its own for the same automorphisms.
+    ///
+    /// # Errors
+    /// [`CkksError::ForeignParams`].
+    pub fn merge(&mut self, other: Self) -> Result<(), CkksError> {
+        if self.params.hash() != other.params.hash() {
+            return Err(CkksError::ForeignParams("rotation keys"));
+        }
+        self.keys.extend(other.keys);
+        Ok(())
+    }
+
     /// Number of keys.
     #[must_use]
     pub fn len(&self) -> usize {

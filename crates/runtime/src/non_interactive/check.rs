@@ -1,7 +1,8 @@
 //! From the non-interactive plan as written to the checked plan.
 
-use super::plan::{Link, NonInteractivePlan, Parts};
-use super::spec::{KindSpec, LinearSpec, OneSpec, Packing, PlanSpec, StageSpec, TensorSpec};
+use super::packed::{self, PackedParts};
+use super::plan::{Link, NonInteractivePlan, Parts, Work};
+use super::spec::{KindSpec, LinearSpec, OneSpec, PackedStage, Packing, PlanSpec, StageSpec, TensorSpec};
 use crate::plan::spec::{self as batch, OpSpec, PortSpec};
 use crate::plan::{
     self, check_op, check_tensor, ClientStage, Engine, Limits, Op, Plan, PlanError, PlanOptions, Port,
@@ -15,6 +16,8 @@ use hushnet_rlwe::batch::TAIL;
 use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, PrimeSpec};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+
+mod files;
 
 type Files<'a> = BTreeMap<String, TensorBytes<'a>>;
 
@@ -36,8 +39,11 @@ pub(super) fn check(
 ) -> Result<NonInteractivePlan, PlanError> {
     check_header(&spec, &options.limits)?;
     let params = parameters(&spec, options)?;
-    let tensors: Vec<Tensor> =
-        spec.tensors.iter().map(|t| real_tensor(t, &options.limits)).collect::<Result<_, _>>()?;
+    let tensors: Vec<Tensor> = spec
+        .tensors
+        .iter()
+        .map(|t| real_tensor(t, spec.engine, &options.limits))
+        .collect::<Result<_, _>>()?;
     let mut checker = Checker::new(&spec, &tensors, files, &params)?;
     let inputs = checker.ports("input", &spec.inputs, true)?;
     for (index, stage) in spec.stages.iter().enumerate() {
@@ -45,7 +51,10 @@ pub(super) fn check(
     }
     let outputs = checker.ports("output", &spec.outputs, false)?;
     let checked = checker.finish()?;
-    let peak = checked.circuit.peak_bytes();
+    let peak = match &checked.work {
+        Work::Batch(circuit) => circuit.peak_bytes(),
+        Work::Packed(parts) => parts.peak_bytes(),
+    };
     Limits::check("the memory for the ciphertexts of one block", peak, options.limits.memory_bytes)?;
     check_results(&spec, &params, &checked)?;
     let mut kept = outputs;
@@ -54,7 +63,7 @@ pub(super) fn check(
     let client = Plan::client_only(client_spec(&spec), tensors.clone(), stages, inputs, kept);
     Ok(NonInteractivePlan(Arc::new(Parts {
         params,
-        circuit: checked.circuit,
+        work: checked.work,
         circuit_stages: checked.circuit_stages,
         uploads: checked.uploads,
         downloads: checked.downloads,
@@ -73,8 +82,11 @@ fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<(), PlanError> {
     if spec.trust != Trust::NonInteractive {
         return Err(PlanError::Unsupported(format!("trust model {:?} in a non-interactive run", spec.trust)));
     }
-    if spec.engine != Engine::Batch {
-        return Err(PlanError::Unsupported(format!("engine {:?} of non-interactive plans", spec.engine)));
+    let packed = |s: &StageSpec| matches!(s, StageSpec::Packed(_));
+    let other = |s: &StageSpec| !packed(s) && !matches!(s.kind(), "client" | "encrypt" | "decrypt");
+    let (count, others) = (spec.stages.iter().filter(|s| packed(s)).count(), spec.stages.iter().any(other));
+    if (spec.engine == Engine::Packed) != (count == 1) || (count > 0 && others) {
+        return Err(PlanError::Unsupported(format!("the stages of this plan in engine {:?}", spec.engine)));
     }
     Limits::check("the number of tensors", spec.tensors.len() as u64, limits.tensors)?;
     Limits::check("the number of stages", spec.stages.len() as u64, limits.stages)?;
@@ -96,12 +108,18 @@ fn parameters(spec: &PlanSpec, options: &PlanOptions) -> Result<CkksParams, Plan
         if !options.allow_insecure {
             return Err(PlanError::Insecure(format!("{} bits claimed", p.security_bits)));
         }
-        ckks.check_insecure(Insecure)
+        match p.key_level {
+            Some(level) => ckks.check_insecure_with_keys_to(level, Insecure),
+            None => ckks.check_insecure(Insecure),
+        }
     } else {
         if p.security_bits != 128 {
             return Err(PlanError::Insecure(format!("{} bits claimed", p.security_bits)));
         }
-        ckks.check()
+        match p.key_level {
+            Some(level) => ckks.check_with_keys_to(level),
+            None => ckks.check(),
+        }
     };
     made.map_err(|e| match e {
         CkksError::Security { .. } => PlanError::Insecure(e.to_string()),
@@ -127,11 +145,14 @@ fn client_spec(spec: &PlanSpec) -> batch::PlanSpec {
 }
 
 /// A tensor as the client's interpreter sees it.
-fn real_tensor(t: &TensorSpec, limits: &Limits) -> Result<Tensor, PlanError> {
+fn real_tensor(t: &TensorSpec, engine: Engine, limits: &Limits) -> Result<Tensor, PlanError> {
     let fail = |detail: &str| PlanError::Tensor { id: t.id, name: t.name.clone(), detail: detail.into() };
     let cipher = t.kind == KindSpec::Cipher;
-    if cipher != t.level.is_some() || cipher != t.parts.is_some() || cipher != t.scale.is_some() {
-        return Err(fail("ciphertexts have level, parts and scale, real tensors have none of them"));
+    let stated = cipher && engine == Engine::Batch;
+    if stated != t.level.is_some() || stated != t.parts.is_some() || stated != t.scale.is_some() {
+        return Err(fail(
+            "ciphertexts of batches have level, parts and scale, real tensors have none of them",
+        ));
     }
     if !cipher && (t.bound.is_some() || t.noise_bits.is_some()) {
         return Err(fail("real tensors have no bound"));
@@ -155,8 +176,13 @@ fn check_results(spec: &PlanSpec, params: &CkksParams, checked: &Checked) -> Res
     let noise = params.noise();
     for link in &checked.downloads {
         let fail = |detail: String| PlanError::Linear { stage: link.stage.clone(), detail };
-        let track = checked.circuit.tracks().map(|t| t[checked.places[link.cipher]]);
-        let sd = track.map_or(0.0, |t| t.sd);
+        let (sd, hidden) = match &checked.work {
+            Work::Batch(circuit) => {
+                let track = circuit.tracks().map(|t| t[checked.places[link.cipher]]);
+                (track.map_or(0.0, |t| t.sd), track.map_or(0.0, |t| t.hidden))
+            }
+            Work::Packed(parts) => parts.deviations(),
+        };
         if sd > f64::from(link.noise_bits).exp2() {
             return Err(fail(format!(
                 "noise_bits is {}, the error can be 2^{:.1}",
@@ -165,7 +191,7 @@ fn check_results(spec: &PlanSpec, params: &CkksParams, checked: &Checked) -> Res
             )));
         }
         let Some(hide) = spec.hide_weights else { continue };
-        let needed = flood_bits(params.ring_degree(), track.map_or(0.0, |t| t.hidden).hypot(noise.public()));
+        let needed = flood_bits(params.ring_degree(), hidden.hypot(noise.public()));
         if f64::from(hide.flood_bits) < needed {
             return Err(fail(format!(
                 "a flood of {} bits does not hide errors that need {needed:.1}",
@@ -186,7 +212,7 @@ fn check_results(spec: &PlanSpec, params: &CkksParams, checked: &Checked) -> Res
 
 /// What the checker found.
 struct Checked {
-    circuit: Circuit,
+    work: Work,
     circuit_stages: Vec<usize>,
     /// Index in the circuit of every tensor of the plan (0 where there is none).
     places: Vec<usize>,
@@ -216,6 +242,8 @@ struct Checker<'a> {
     before: usize,
     /// Stages with weights, and those that should have them.
     weighted: (usize, usize),
+    /// The one stage of a packed plan.
+    whole: Option<PackedParts>,
 }
 
 impl<'a> Checker<'a> {
@@ -241,6 +269,9 @@ impl<'a> Checker<'a> {
             complex: spec.params.packing == Packing::Complex,
         };
         for (i, (t, tensor)) in spec.tensors.iter().zip(tensors).enumerate() {
+            if spec.engine == Engine::Packed && t.kind == KindSpec::Cipher {
+                places[i] = Some(i);
+            }
             if let (Some(level), Some(parts), Some(scale)) = (t.level, t.parts, t.scale) {
                 places[i] = Some(circuit.tensors.len());
                 // A public part does not tell what lies between: anything that fits.
@@ -266,6 +297,7 @@ impl<'a> Checker<'a> {
             client: Vec::new(),
             before: 0,
             weighted: (0, 0),
+            whole: None,
         })
     }
 
@@ -320,7 +352,7 @@ impl<'a> Checker<'a> {
         Ok(out)
     }
 
-    fn stage(&mut self, index: usize, stage: &StageSpec) -> Result<(), PlanError> {
+    fn stage(&mut self, index: usize, stage: &'a StageSpec) -> Result<(), PlanError> {
         let name = stage.name().to_owned();
         if !self.names.insert(name.clone()) {
             return Err(PlanError::Structure(format!("two stages are called '{name}'")));
@@ -337,6 +369,7 @@ impl<'a> Checker<'a> {
             }
             StageSpec::Encrypt(s) => return self.encrypt(s),
             StageSpec::Decrypt(s) => return self.decrypt(s),
+            StageSpec::Packed(s) => return self.packed(index, s),
             StageSpec::Linear(s) => (vec![s.input], s.output, self.linear(s)?),
             StageSpec::Multiply { inputs, output, .. } => (inputs.to_vec(), *output, StageKind::Multiply),
             StageSpec::Relinearise(s) => (vec![s.input], s.output, StageKind::Relinearise),
@@ -384,11 +417,25 @@ impl<'a> Checker<'a> {
             return Err(fail("the tensors have different numbers of elements"));
         }
         let Some(bound) = spec.bound else { return Err(fail("the ciphertexts have no bound")) };
-        let (Some(level), Some(parts), Some(scale)) = (spec.level, spec.parts, spec.scale) else {
-            return Err(fail("the ciphertexts have no level, parts or scale"));
+        // Of a packed plan these follow from its one stage.
+        let (level, parts, scale) = match (spec.level, spec.parts, spec.scale) {
+            (Some(level), Some(parts), Some(scale)) => (level, parts, scale),
+            _ if self.spec.engine == Engine::Packed => (1, 2, 1.0),
+            _ => return Err(fail("the ciphertexts have no level, parts or scale")),
         };
-        let noise_bits = spec.noise_bits.unwrap_or(0);
-        Ok(Link { stage: s.name.clone(), real, cipher, elements, level, parts, scale, bound, noise_bits })
+        Ok(Link {
+            number: 0,
+            stage: s.name.clone(),
+            real,
+            cipher,
+            elements,
+            ciphertexts: elements,
+            level,
+            parts,
+            scale,
+            bound,
+            noise_bits: spec.noise_bits.unwrap_or(0),
+        })
     }
 
     fn encrypt(&mut self, s: &OneSpec) -> Result<(), PlanError> {
@@ -400,7 +447,8 @@ impl<'a> Checker<'a> {
                 "{place} encrypts after a decryption: that is interaction"
             )));
         }
-        let link = self.link(s, real, cipher)?;
+        let number = self.uploads.len();
+        let link = Link { number, ..self.link(s, real, cipher)? };
         self.uploads.push(link);
         self.circuit.inputs.push(self.places[cipher].unwrap_or(0));
         Ok(())
@@ -410,13 +458,50 @@ impl<'a> Checker<'a> {
         let place = format!("stage '{}'", s.name);
         let cipher = self.read(&place, s.input, true)?;
         let real = self.define(&place, s.output, false)?;
-        let link = self.link(s, real, cipher)?;
+        let number = self.downloads.len();
+        let link = Link { number, ..self.link(s, real, cipher)? };
         if self.spec.tensors[cipher].noise_bits.is_none() {
             let detail = "what is decrypted states noise_bits".into();
             return Err(PlanError::Linear { stage: s.name.clone(), detail });
         }
         self.downloads.push(link);
         self.circuit.outputs.push(self.places[cipher].unwrap_or(0));
+        Ok(())
+    }
+
+    fn packed(&mut self, index: usize, s: &'a PackedStage) -> Result<(), PlanError> {
+        let place = format!("stage '{}'", s.name);
+        let input = self.read(&place, s.input, true)?;
+        let output = self.define(&place, s.output, true)?;
+        let bounds = [input, output].map(|i| self.spec.tensors[i].bound.unwrap_or(0.0));
+        let elements = [input, output].map(|i| self.tensors[i].elements);
+        let names: Vec<&String> = s.uploads.iter().map(|u| &u.slots).chain([&s.places]).collect();
+        let arrays: Vec<String> = s.network.iter().flat_map(packed::arrays).collect();
+        self.used_files.extend(names.into_iter().chain(&arrays).cloned());
+        let hide = self.spec.hide_weights.is_some();
+        let parts = PackedParts::check(s, self.params, self.files, (elements, bounds, hide))?;
+        self.circuit_stages.push(index);
+        self.whole = Some(parts);
+        Ok(())
+    }
+
+    /// The links of a packed plan, as its stage makes them.
+    fn packed_links(&mut self, parts: &PackedParts) -> Result<(), PlanError> {
+        let ([up], [down]) = (self.uploads.as_slice(), self.downloads.as_slice()) else {
+            return Err(PlanError::Structure("a packed plan encrypts one tensor and decrypts one".into()));
+        };
+        let spec = parts.interface().spec();
+        let link = |(number, u): (usize, &hushnet_layers::packed::UploadSpec)| Link {
+            number,
+            ciphertexts: u.slots.len(),
+            level: u.level,
+            scale: spec.scale,
+            ..up.clone()
+        };
+        let uploads = spec.uploads.iter().enumerate().map(link).collect();
+        let (level, scale) = (spec.output_level, spec.output_scale);
+        self.downloads = vec![Link { ciphertexts: spec.answer, level, scale, ..down.clone() }];
+        self.uploads = uploads;
         Ok(())
     }
 
@@ -467,48 +552,7 @@ impl<'a> Checker<'a> {
         Ok(StageKind::Combine { factors })
     }
 
-    fn file(&mut self, name: &str) -> Result<&'a TensorBytes<'a>, PlanError> {
-        self.used_files.insert(name.to_owned());
-        self.files
-            .get(name)
-            .ok_or_else(|| PlanError::Weights { tensor: name.to_owned(), detail: "not in the file".into() })
-    }
-
-    fn weights(&mut self, name: &str, shape: &[usize]) -> Result<Vec<i16>, PlanError> {
-        let fail = |detail: String| PlanError::Weights { tensor: name.to_owned(), detail };
-        let file = self.file(name)?;
-        if file.shape != shape {
-            return Err(fail(format!("shape {:?}, expected {shape:?}", file.shape)));
-        }
-        match file.dtype {
-            "I8" => Ok(file.data.iter().map(|b| i16::from(b.cast_signed())).collect()),
-            "I16" => Ok(file.data.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect()),
-            other => Err(fail(format!("type {other}, expected I8 or I16"))),
-        }
-    }
-
-    fn eights(&mut self, name: &str, dtype: &str) -> Result<impl Iterator<Item = [u8; 8]> + 'a, PlanError> {
-        let file = self.file(name)?;
-        if file.dtype != dtype {
-            let detail = format!("type {}, expected {dtype}", file.dtype);
-            return Err(PlanError::Weights { tensor: name.to_owned(), detail });
-        }
-        Ok(file.data.chunks_exact(8).map(|c| [c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
-    }
-
-    fn integers(&mut self, name: &str) -> Result<Vec<i64>, PlanError> {
-        Ok(self.eights(name, "I64")?.map(i64::from_le_bytes).collect())
-    }
-
-    fn reals(&mut self, name: &str) -> Result<Vec<f64>, PlanError> {
-        let values: Vec<f64> = self.eights(name, "F64")?.map(f64::from_le_bytes).collect();
-        if values.iter().any(|v| !v.is_finite()) {
-            return Err(PlanError::Weights { tensor: name.to_owned(), detail: "not a finite number".into() });
-        }
-        Ok(values)
-    }
-
-    fn finish(self) -> Result<Checked, PlanError> {
+    fn finish(mut self) -> Result<Checked, PlanError> {
         if let Some(i) = self.defined.iter().position(|d| !d) {
             let t = &self.tensors[i];
             let detail = "no stage computes it".into();
@@ -523,6 +567,19 @@ impl<'a> Checker<'a> {
         }
         if self.uploads.is_empty() || self.downloads.is_empty() {
             return Err(PlanError::Structure("the plan encrypts nothing, or decrypts nothing".into()));
+        }
+        if let Some(parts) = self.whole.take() {
+            self.packed_links(&parts)?;
+            return Ok(Checked {
+                weights: parts.circuit().is_some(),
+                work: Work::Packed(Box::new(parts)),
+                circuit_stages: self.circuit_stages,
+                places: Vec::new(),
+                uploads: self.uploads,
+                downloads: self.downloads,
+                client: self.client,
+                before: self.before,
+            });
         }
         let names: Vec<String> = self
             .places
@@ -539,7 +596,7 @@ impl<'a> Checker<'a> {
             other => PlanError::Structure(other.to_string()),
         })?;
         Ok(Checked {
-            circuit,
+            work: Work::Batch(Box::new(circuit)),
             circuit_stages: self.circuit_stages,
             places: self.places.iter().map(|p| p.unwrap_or(0)).collect(),
             uploads: self.uploads,

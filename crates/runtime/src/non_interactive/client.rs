@@ -1,6 +1,6 @@
 //! The client: owns the inputs and the secret key.
 
-use super::engine::{BatchEngine, Engine};
+use super::engine::{self, Engine, KeysNeeded};
 use super::messages::{self, KeyKind, Parcel};
 use super::plan::{Link, NonInteractivePlan};
 use super::server::{read_parcel, write_parcel};
@@ -69,10 +69,10 @@ impl NonInteractiveClient {
             .and_then(|plan| {
                 let start = Instant::now();
                 let before = channel.traffic().sent;
-                let engine = Box::new(BatchEngine::new(&plan));
-                channel.set_limit(messages::largest_frame(&plan, engine.as_ref()));
+                let engine = engine::client(&plan);
+                channel.set_limit(messages::largest_frame(&plan));
                 let mut prg = Prg::from_os()?;
-                let secret = Self::keys(&plan, engine.as_ref(), &mut prg, &compute, channel.as_mut())?;
+                let secret = Self::keys(&plan, &mut prg, &compute, channel.as_mut())?;
                 Ok((plan, engine, secret, prg, (since(start), channel.traffic().sent - before)))
             });
         match opened {
@@ -88,22 +88,23 @@ impl NonInteractiveClient {
 
     fn keys(
         plan: &NonInteractivePlan,
-        engine: &dyn Engine,
         prg: &mut Prg,
         compute: &Compute,
         channel: &mut dyn Channel,
     ) -> Result<SecretKey, Error> {
-        let (params, needed) = (plan.params(), engine.keys());
+        let params = plan.params();
         let generator = KeyGenerator::new(params);
         let secret = generator.secret_key(prg)?;
-        for (kind, length) in messages::keys(params, &needed) {
-            let bytes = compute.run(|| match kind {
+        for key in messages::keys(params, &KeysNeeded::of(plan)) {
+            let bytes = compute.run(|| match key.kind {
                 KeyKind::Relin => generator.relin_key(&secret, prg)?.to_bytes(),
                 KeyKind::Public => generator.public_key(&secret, prg)?.to_bytes(),
-                KeyKind::Galois => generator.galois_keys(&secret, &needed.galois, prg)?.to_bytes(),
+                KeyKind::Galois(g, level) => {
+                    generator.galois_keys_at(&secret, &[(g, level)], prg)?.to_bytes()
+                }
             })?;
-            let mut frame = FrameBuilder::reuse(Vec::new(), Kind::Setup, 0, kind as u32, length)?;
-            if bytes.len() != length {
+            let mut frame = FrameBuilder::reuse(Vec::new(), Kind::Setup, 0, key.tile, key.bytes)?;
+            if bytes.len() != key.bytes {
                 return Err(Error::Internal("a key has another length than the plan gives".into()));
             }
             frame.payload_mut().copy_from_slice(&bytes);
@@ -180,7 +181,7 @@ impl NonInteractiveClient {
     ) -> Result<(Vec<Output>, NonInteractiveTrace), Error> {
         let mut trace = NonInteractiveTrace::new(plan, self.compute.threads());
         (trace.setup_seconds, trace.setup_bytes_up) = self.setup;
-        let size = self.engine.block_images();
+        let size = plan.block_images();
         let blocks = images.div_ceil(size);
         let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
         let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
@@ -261,14 +262,19 @@ impl NonInteractiveClient {
         let images = work.0.images;
         let mut uploads = Vec::with_capacity(plan.uploads().len());
         for link in plan.uploads() {
-            let rows = rows(&mut work.0, link)?;
+            // Ciphertexts of different levels may carry the same tensor.
+            let before = plan.uploads()[..uploads.len()].iter().position(|l| l.real == link.real);
+            let rows = match before {
+                Some(i) => Vec::clone(&uploads[i]),
+                None => rows(&mut work.0, link)?,
+            };
             check_rows(plan, link, &rows, &work.0)?;
             uploads.push(rows);
         }
         // Nothing has been said of this block before its inputs were found good.
         channel.send(FrameBuilder::message(Kind::Block, &Block { index, images: images as u32 })?)?;
         for (number, (link, rows)) in plan.uploads().iter().zip(&mut uploads).enumerate() {
-            let parcel = Parcel::new(plan.params(), self.engine.as_ref(), link, true);
+            let parcel = Parcel::new(plan.params(), link, true);
             for tile in 0..parcel.frames() {
                 tell(0, &link.stage, tile, parcel.frames())?;
                 let frame = self.encrypt(link, &parcel, (number, tile), (rows, images))?;
@@ -278,7 +284,7 @@ impl NonInteractiveClient {
         }
         trace.encrypt_seconds += since(start);
         for (number, link) in plan.downloads().iter().enumerate() {
-            let parcel = Parcel::new(plan.params(), self.engine.as_ref(), link, false);
+            let parcel = Parcel::new(plan.params(), link, false);
             let mut data = vec![0.0; link.elements * images];
             for tile in 0..parcel.frames() {
                 tell(stages - 1, &link.stage, tile, parcel.frames())?;
@@ -291,10 +297,7 @@ impl NonInteractiveClient {
                 let range = parcel.range(tile);
                 self.compute.run(|| -> Result<(), Error> {
                     let ciphertexts = read_parcel(plan.params(), link, &parcel, false, payload)?;
-                    let rows = &mut data[range.start * images..range.end * images];
-                    rows.par_chunks_mut(images).zip(&ciphertexts).enumerate().try_for_each(|(i, (out, c))| {
-                        self.engine.decrypt(&self.secret, range.start + i, c, out)
-                    })
+                    self.engine.decrypt(&self.secret, range.start, &ciphertexts, (&mut data, images))
                 })?;
                 trace.decrypt_seconds += since(start);
             }
@@ -316,7 +319,7 @@ impl NonInteractiveClient {
         (number, tile): (usize, usize),
         (rows, images): (&[f64], usize),
     ) -> Result<Frame, Error> {
-        // Two at a time: the batch engine encodes pairs.
+        // Two at a time: engines encode pairs.
         let range = parcel.range(tile);
         let starts: Vec<usize> = range.clone().step_by(2).collect();
         let mut seeds = vec![[0u8; 16]; starts.len()];

@@ -3,12 +3,16 @@
 //! A session is: keys up, ciphertexts up, ciphertexts down. How values lie in slots, which keys are needed and what
 //! the server computes is the engine's.
 
+use super::packed::PackedEngine;
 use super::plan::{Link, NonInteractivePlan};
+use super::trace::Counted;
 use crate::error::Error;
-use hushnet_layers::ckks_batch::{CircuitError, Cost};
+use hushnet_layers::ckks_batch::{Circuit, CircuitError};
+use hushnet_layers::packed::PackedError;
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::client::SecretKey;
 use hushnet_rlwe::ckks::{Ciphertext, CkksError, EncodeAt, Encoder, Galois, GaloisKeys, Level, RelinKey};
+use rayon::prelude::*;
 use std::ops::{ControlFlow, Range};
 
 impl From<CkksError> for Error {
@@ -26,6 +30,15 @@ impl From<CircuitError> for Error {
     }
 }
 
+impl From<PackedError> for Error {
+    fn from(e: PackedError) -> Self {
+        match e {
+            PackedError::Stopped => Self::Cancelled,
+            other => Self::Internal(other.to_string()),
+        }
+    }
+}
+
 /// Evaluation keys that a server needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeysNeeded {
@@ -33,8 +46,31 @@ pub struct KeysNeeded {
     pub relin: bool,
     /// Public encryption, to re-randomise results.
     pub public: bool,
-    /// Rotations and conjugation.
-    pub galois: Vec<Galois>,
+    /// Automorphisms, each with the highest level at which it is used.
+    pub galois: Vec<(Galois, Level)>,
+}
+
+impl KeysNeeded {
+    /// Of a plan.
+    #[must_use]
+    pub fn of(plan: &NonInteractivePlan) -> Self {
+        let public = plan.flood_bits().is_some();
+        match plan.packed() {
+            None => Self {
+                relin: plan.circuit().is_some_and(Circuit::needs_relin_key),
+                public,
+                galois: Vec::new(),
+            },
+            Some(parts) => {
+                let rotations = parts.interface().rotations().iter();
+                Self {
+                    relin: true,
+                    public,
+                    galois: rotations.map(|(s, l)| (Galois::Rotate(*s), *l)).collect(),
+                }
+            }
+        }
+    }
 }
 
 /// Evaluation keys that a server holds for a session.
@@ -50,20 +86,16 @@ pub struct EvaluationKeys {
 pub struct Answer {
     /// By decrypted tensor.
     pub outputs: Vec<Vec<Ciphertext>>,
-    /// Seconds of every stage of the circuit, summed over threads.
+    /// Seconds of every stage of the plan that the server computes, summed over threads.
     pub seconds: Vec<f64>,
+    /// Seconds of every step of a packed stage.
+    pub steps: Vec<f64>,
     /// What was counted.
-    pub counted: Cost,
+    pub counted: Counted,
 }
 
 /// A method of evaluation.
 pub trait Engine: Send + Sync {
-    /// Images in a full block.
-    fn block_images(&self) -> usize;
-    /// Keys that the server needs.
-    fn keys(&self) -> KeysNeeded;
-    /// Ciphertexts of an uploaded or downloaded tensor.
-    fn ciphertexts(&self, link: &Link) -> usize;
     /// Encrypts some ciphertexts of a tensor; `values` are `[feature][image]`, `images` of them.
     ///
     /// # Errors
@@ -76,16 +108,16 @@ pub trait Engine: Send + Sync {
         values: (&[f64], usize),
         seed: [u8; 16],
     ) -> Result<Vec<Ciphertext>, Error>;
-    /// Decrypts a ciphertext of a tensor to the values `[feature][image]` that it holds, in its place of `out`.
+    /// Decrypts consecutive ciphertexts of a tensor, from the `first` on, to their places in the tensor's values `[feature][image]`.
     ///
     /// # Errors
     /// [`Error`] when decryption is refused.
     fn decrypt(
         &self,
         secret: &SecretKey,
-        which: usize,
-        ciphertext: &Ciphertext,
-        out: &mut [f64],
+        first: usize,
+        ciphertexts: &[Ciphertext],
+        values: (&mut [f64], usize),
     ) -> Result<(), Error>;
     /// Computes the downloaded tensors from the uploaded ones.
     ///
@@ -97,6 +129,26 @@ pub trait Engine: Send + Sync {
         inputs: Vec<Vec<Ciphertext>>,
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Answer, Error>;
+}
+
+/// The engine of a plan for a client, which computes nothing of the server's.
+#[must_use]
+pub fn client(plan: &NonInteractivePlan) -> Box<dyn Engine> {
+    match plan.packed() {
+        None => Box::new(BatchEngine::new(plan)),
+        Some(parts) => Box::new(PackedEngine::client(parts)),
+    }
+}
+
+/// The engine of a plan with weights for a server: weights are encoded.
+///
+/// # Errors
+/// [`Error`] when they cannot be.
+pub fn server(plan: &NonInteractivePlan) -> Result<Box<dyn Engine>, Error> {
+    Ok(match plan.packed() {
+        None => Box::new(BatchEngine::new(plan)),
+        Some(parts) => Box::new(PackedEngine::server(parts)?),
+    })
 }
 
 /// A feature of many images in every ciphertext.
@@ -112,6 +164,10 @@ impl BatchEngine {
         Self { plan: plan.clone(), encoder: Encoder::new(plan.params()) }
     }
 
+    fn circuit(&self) -> Result<&Circuit, Error> {
+        self.plan.circuit().ok_or_else(|| Error::Internal("not a plan of the batch engine".into()))
+    }
+
     fn level(&self, link: &Link) -> Result<Level, Error> {
         Ok(self.plan.params().level(link.level)?)
     }
@@ -121,22 +177,6 @@ impl BatchEngine {
 const SMALL: f64 = (1u64 << 49) as f64;
 
 impl Engine for BatchEngine {
-    fn block_images(&self) -> usize {
-        self.plan.block_images()
-    }
-
-    fn keys(&self) -> KeysNeeded {
-        KeysNeeded {
-            relin: self.plan.circuit().needs_relin_key(),
-            public: self.plan.flood_bits().is_some(),
-            galois: Vec::new(),
-        }
-    }
-
-    fn ciphertexts(&self, link: &Link) -> usize {
-        link.elements
-    }
-
     fn encrypt(
         &self,
         secret: &SecretKey,
@@ -151,8 +191,9 @@ impl Engine for BatchEngine {
         let features: Vec<usize> = which.collect();
         let small = 2.0 * link.bound * link.scale < SMALL;
         let mut out = Vec::with_capacity(features.len());
+        let complex = self.circuit()?.is_complex();
         for pair in features.chunks(2) {
-            if self.plan.circuit().is_complex() {
+            if complex {
                 for &e in pair {
                     out.push(if small {
                         secret.encrypt_small(self.encoder.encode_packed_small(row(e), at)?, &mut prg)?
@@ -178,18 +219,19 @@ impl Engine for BatchEngine {
     fn decrypt(
         &self,
         secret: &SecretKey,
-        _which: usize,
-        ciphertext: &Ciphertext,
-        out: &mut [f64],
+        first: usize,
+        ciphertexts: &[Ciphertext],
+        (values, images): (&mut [f64], usize),
     ) -> Result<(), Error> {
-        let plain = secret.decrypt(ciphertext)?;
-        let values = if self.plan.circuit().is_complex() {
-            self.encoder.decode_packed(&plain)?
-        } else {
-            self.encoder.decode(&plain)?
-        };
-        out.copy_from_slice(&values[..out.len()]);
-        Ok(())
+        let complex = self.circuit()?.is_complex();
+        let rows = &mut values[first * images..(first + ciphertexts.len()) * images];
+        rows.par_chunks_mut(images).zip(ciphertexts).try_for_each(|(out, c)| {
+            let plain = secret.decrypt(c)?;
+            let slots =
+                if complex { self.encoder.decode_packed(&plain)? } else { self.encoder.decode(&plain)? };
+            out.copy_from_slice(&slots[..out.len()]);
+            Ok(())
+        })
     }
 
     fn run(
@@ -198,11 +240,12 @@ impl Engine for BatchEngine {
         inputs: Vec<Vec<Ciphertext>>,
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Answer, Error> {
-        let run = self.plan.circuit().run(keys.relin.as_ref(), inputs, progress)?;
+        let run = self.circuit()?.run(keys.relin.as_ref(), inputs, progress)?;
         Ok(Answer {
             outputs: run.outputs,
             seconds: run.times.iter().map(|t| t.seconds).collect(),
-            counted: run.counted,
+            steps: Vec::new(),
+            counted: run.counted.into(),
         })
     }
 }

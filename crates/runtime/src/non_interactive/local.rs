@@ -37,7 +37,7 @@ pub fn run_pipe(
         let served = served.join().map_err(|_| Error::Internal("the server thread failed".into()))?;
         match (result, served) {
             (Ok((outputs, mut trace)), Ok(server)) => {
-                trace.add_server(&server);
+                trace.add_server(&server, &model.plan().steps());
                 Ok((outputs, trace))
             }
             (Ok(_), Err(e)) => Err(e),
@@ -63,26 +63,23 @@ pub fn run_loopback(
     // Nobody receives any more when the client has failed.
     let on_session = move |t: &ServerTrace| drop(sender.try_send(t.clone()));
     let server_options = ServerOptions { on_session: Some(Arc::new(on_session)), ..ServerOptions::default() };
-    let cost = model.plan().circuit().cost();
+    let (counted, steps) = (model.plan().counted(), model.plan().steps());
     let server = Server::start(model, &server_options)?;
     let connect_options = ConnectOptions { cancel, ..ConnectOptions::default() };
     let connection = connect(&format!("ws://{}", server.address()), &connect_options)?;
     let (outputs, mut trace) = infer(Box::new(connection), inputs, options, progress)?;
     // The client has said End; the server's session ends at once, or its part of the trace stays out.
     if let Ok(measured) = measured.recv_timeout(Duration::from_secs(5)) {
-        let mut counted = hushnet_layers::ckks_batch::Cost::default();
-        for _ in 0..measured.blocks {
-            counted += cost;
-        }
-        trace.add_server(&NonInteractiveServerTrace {
+        let server = NonInteractiveServerTrace {
             blocks: measured.blocks,
             images: measured.images,
             stage_seconds: measured.linear_seconds,
             seconds: measured.setup_seconds,
-            counted,
+            counted: counted.times(measured.blocks),
             bytes_up: measured.bytes_up,
             bytes_down: measured.bytes_down,
-        });
+        };
+        trace.add_server(&server, &steps);
     }
     server.stop();
     server.join()?;

@@ -1,10 +1,10 @@
 //! Frames of a non-interactive session (`docs/non-interactive.md`, "The session") and their exact lengths.
 
-use super::engine::{Engine, KeysNeeded};
+use super::engine::KeysNeeded;
 use super::plan::{Link, NonInteractivePlan};
 use crate::wire::HEADER;
 use hushnet_ring::pack::packed_len;
-use hushnet_rlwe::ckks::{Ciphertext, CkksParams, HEADER_BYTES};
+use hushnet_rlwe::ckks::{Ciphertext, CkksParams, Galois, Level, HEADER_BYTES};
 use std::ops::Range;
 
 /// Bytes of a frame of ciphertexts, about.
@@ -12,12 +12,22 @@ const FRAME_BYTES: usize = 2 << 20;
 /// Level, parts, seeded flag, scale, bound, deviation.
 const FIELD_BYTES: usize = 28;
 
-/// Which key a Setup frame carries: its tile.
+/// Which key a Setup frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
-    Relin = 0,
-    Public = 1,
-    Galois = 2,
+    Relin,
+    Public,
+    /// One automorphism, up to a level.
+    Galois(Galois, Level),
+}
+
+/// A Setup frame: its tile is 0 for relinearisation, 1 for the public key, 2, 3, .. for rotations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyFrame {
+    pub(super) kind: KeyKind,
+    pub(super) tile: u32,
+    /// Payload.
+    pub(super) bytes: usize,
 }
 
 fn poly_bytes(params: &CkksParams, range: Range<usize>) -> usize {
@@ -25,31 +35,18 @@ fn poly_bytes(params: &CkksParams, range: Range<usize>) -> usize {
     range.map(|i| packed_len(params.ring_degree(), 64 - moduli[i].value().leading_zeros())).sum()
 }
 
-/// Bytes of a switching key: a seed, and a polynomial over all primes a digit.
-fn switching_bytes(params: &CkksParams) -> usize {
-    let digits = params.max_level().get().div_ceil(params.max_level().get().div_ceil(params.spec().digits));
-    32 + digits * poly_bytes(params, params.extended_range(params.max_level()))
-}
-
-/// Keys in the order in which they travel, with their exact bytes.
-pub(super) fn keys(params: &CkksParams, needed: &KeysNeeded) -> Vec<(KeyKind, usize)> {
+/// Keys in the order in which they travel, with their exact bytes: one frame each, so that none is larger than one key.
+pub(super) fn keys(params: &CkksParams, needed: &KeysNeeded) -> Vec<KeyFrame> {
     let mut out = Vec::new();
     if needed.relin {
-        out.push((KeyKind::Relin, HEADER_BYTES + switching_bytes(params)));
+        out.push(KeyFrame { kind: KeyKind::Relin, tile: 0, bytes: params.relin_key_bytes() });
     }
     if needed.public {
-        let one = poly_bytes(params, params.data_range(params.max_level()));
-        out.push((KeyKind::Public, HEADER_BYTES + 32 + one));
+        out.push(KeyFrame { kind: KeyKind::Public, tile: 1, bytes: params.public_key_bytes() });
     }
-    if !needed.galois.is_empty() {
-        let count = needed
-            .galois
-            .iter()
-            .map(|g| g.exponent(params))
-            .filter(|e| *e != 1)
-            .collect::<std::collections::BTreeSet<_>>()
-            .len();
-        out.push((KeyKind::Galois, HEADER_BYTES + 4 + count * (4 + switching_bytes(params))));
+    for (i, (galois, level)) in needed.galois.iter().enumerate() {
+        let bytes = params.galois_keys_bytes(&[*level]);
+        out.push(KeyFrame { kind: KeyKind::Galois(*galois, *level), tile: 2 + i as u32, bytes });
     }
     out
 }
@@ -66,13 +63,13 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    pub(super) fn new(params: &CkksParams, engine: &dyn Engine, link: &Link, fresh: bool) -> Self {
+    pub(super) fn new(params: &CkksParams, link: &Link, fresh: bool) -> Self {
         let start = params.data_range(params.max_level()).start;
         let one = poly_bytes(params, start..start + link.level);
         let bytes = HEADER_BYTES + FIELD_BYTES + if fresh { 32 + one } else { link.parts * one };
-        // An even number, since the batch engine encodes two at a time.
+        // An even number, since engines encode two at a time.
         let per_frame = (FRAME_BYTES / bytes).max(2) & !1;
-        Self { count: engine.ciphertexts(link), per_frame, bytes }
+        Self { count: link.ciphertexts, per_frame, bytes }
     }
 
     pub(super) fn frames(&self) -> usize {
@@ -95,12 +92,12 @@ impl Parcel {
 }
 
 /// Bytes of the largest frame of a session after the Plan, header included.
-pub(super) fn largest_frame(plan: &NonInteractivePlan, engine: &dyn Engine) -> usize {
+pub(super) fn largest_frame(plan: &NonInteractivePlan) -> usize {
     let params = plan.params();
-    let up = plan.uploads().iter().map(|l| Parcel::new(params, engine, l, true));
-    let down = plan.downloads().iter().map(|l| Parcel::new(params, engine, l, false));
+    let up = plan.uploads().iter().map(|l| Parcel::new(params, l, true));
+    let down = plan.downloads().iter().map(|l| Parcel::new(params, l, false));
     let parcels = up.chain(down).map(|p| p.payload(0)).max().unwrap_or(0);
-    let keys = keys(params, &engine.keys()).iter().map(|k| k.1).max().unwrap_or(0);
+    let keys = keys(params, &KeysNeeded::of(plan)).iter().map(|k| k.bytes).max().unwrap_or(0);
     HEADER + parcels.max(keys).max(1 << 12)
 }
 
@@ -118,13 +115,12 @@ pub struct Traffic {
 /// Exact bytes, from the plan alone.
 #[must_use]
 pub fn predict(plan: &NonInteractivePlan) -> Traffic {
-    let engine = super::engine::BatchEngine::new(plan);
     let params = plan.params();
     let sum = |links: &[Link], fresh: bool| -> u64 {
-        links.iter().map(|l| Parcel::new(params, &engine, l, fresh).total()).sum()
+        links.iter().map(|l| Parcel::new(params, l, fresh).total()).sum()
     };
     Traffic {
-        keys: keys(params, &engine.keys()).iter().map(|k| (k.1 + HEADER) as u64).sum(),
+        keys: keys(params, &KeysNeeded::of(plan)).iter().map(|k| (k.bytes + HEADER) as u64).sum(),
         up: sum(plan.uploads(), true),
         down: sum(plan.downloads(), false),
     }

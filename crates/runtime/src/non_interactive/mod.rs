@@ -19,6 +19,7 @@ mod client;
 mod engine;
 pub mod local;
 mod messages;
+mod packed;
 pub mod plan;
 mod server;
 pub mod spec;
@@ -28,9 +29,12 @@ pub use check::{flood_bits, STATISTICAL_BITS};
 pub use client::{NonInteractiveClient, NonInteractiveOptions};
 pub use engine::{Answer, BatchEngine, Engine, EvaluationKeys, KeysNeeded};
 pub use messages::{predict, Traffic};
+pub use packed::{PackedEngine, PackedParts};
 pub use plan::{Link, NonInteractivePlan};
 pub use server::{NonInteractiveModel, NonInteractiveSession};
-pub use trace::{NonInteractiveServerTrace, NonInteractiveTrace, StageTrace};
+pub use trace::{Counted, NonInteractiveServerTrace, NonInteractiveTrace, StageTrace};
 
+#[cfg(test)]
+mod packed_tests;
 #[cfg(test)]
 mod tests;

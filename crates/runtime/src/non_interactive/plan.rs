@@ -1,6 +1,8 @@
 //! The checked non-interactive plan.
 
+use super::packed::PackedParts;
 use super::spec::PlanSpec;
+use super::trace::Counted;
 use crate::plan::{self, Limits, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes};
 use hushnet_layers::ckks_batch::Circuit;
 use hushnet_rlwe::ckks::CkksParams;
@@ -11,14 +13,18 @@ use std::sync::Arc;
 /// A tensor that the client encrypts or decrypts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
+    /// Position among the uploads, or the downloads.
+    pub number: usize,
     /// Name of the stage.
     pub stage: String,
     /// The client's tensor.
     pub real: usize,
     /// The tensor of ciphertexts.
     pub cipher: usize,
-    /// Features: ciphertexts in the batch engine.
+    /// Features of an image.
     pub elements: usize,
+    /// Ciphertexts of a block.
+    pub ciphertexts: usize,
     /// Data primes of a ciphertext.
     pub level: usize,
     /// Polynomials of a ciphertext.
@@ -35,11 +41,19 @@ pub struct Link {
 #[derive(Clone)]
 pub struct NonInteractivePlan(pub(super) Arc<Parts>);
 
+/// What the server computes, by engine.
+pub(super) enum Work {
+    /// A feature of many images in every ciphertext.
+    Batch(Box<Circuit>),
+    /// Many features of one image.
+    Packed(Box<PackedParts>),
+}
+
 pub(super) struct Parts {
     pub spec: PlanSpec,
     pub json: String,
     pub params: CkksParams,
-    pub circuit: Circuit,
+    pub work: Work,
     /// Index of each stage of the circuit in the plan's stages.
     pub circuit_stages: Vec<usize>,
     pub uploads: Vec<Link>,
@@ -105,7 +119,11 @@ impl NonInteractivePlan {
     pub fn public_part(&self) -> Result<Vec<u8>, PlanError> {
         let json =
             serde_json::to_string(&self.0.spec.public()).map_err(|e| PlanError::Json(e.to_string()))?;
-        plan::encode(&json, &BTreeMap::new())
+        let files = match &self.0.work {
+            Work::Batch(_) => BTreeMap::new(),
+            Work::Packed(p) => p.public_files(),
+        };
+        plan::encode(&json, &files)
     }
 
     /// The plan's JSON, byte for byte as in the file.
@@ -128,15 +146,47 @@ impl NonInteractivePlan {
     pub fn params(&self) -> &CkksParams {
         &self.0.params
     }
-    /// What the server computes.
+    /// What the server of a batch plan computes.
     #[must_use]
-    pub fn circuit(&self) -> &Circuit {
-        &self.0.circuit
+    pub fn circuit(&self) -> Option<&Circuit> {
+        match &self.0.work {
+            Work::Batch(circuit) => Some(circuit),
+            Work::Packed(_) => None,
+        }
+    }
+    /// What there is to a packed plan.
+    #[must_use]
+    pub fn packed(&self) -> Option<&PackedParts> {
+        match &self.0.work {
+            Work::Batch(_) => None,
+            Work::Packed(parts) => Some(parts),
+        }
+    }
+    /// Operations that a server counts for a block; of a packed plan without weights none are known.
+    #[must_use]
+    pub fn counted(&self) -> Counted {
+        match &self.0.work {
+            Work::Batch(circuit) => circuit.cost().into(),
+            Work::Packed(parts) => parts.circuit().map_or_else(Counted::default, |c| c.counts().into()),
+        }
+    }
+    /// Names of the steps within a packed stage, of which traces tell the time; none in batches.
+    #[must_use]
+    pub fn steps(&self) -> Vec<String> {
+        self.packed().map_or_else(Vec::new, PackedParts::steps)
+    }
+    /// Bytes of ciphertexts that the server holds at once for a block.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        match &self.0.work {
+            Work::Batch(circuit) => circuit.peak_bytes(),
+            Work::Packed(parts) => parts.peak_bytes(),
+        }
     }
     /// Images in a full block.
     #[must_use]
     pub fn block_images(&self) -> usize {
-        self.0.circuit.images()
+        self.circuit().map_or(1, Circuit::images)
     }
     /// What the client encrypts.
     #[must_use]

@@ -1,6 +1,6 @@
 //! The server: owns the weights, sees ciphertexts and shapes only. No secret key type is known here.
 
-use super::engine::{BatchEngine, Engine, EvaluationKeys};
+use super::engine::{self, Engine, EvaluationKeys, KeysNeeded};
 use super::messages::{self, fits, KeyKind, Parcel};
 use super::plan::{Link, NonInteractivePlan};
 use super::trace::NonInteractiveServerTrace;
@@ -99,7 +99,7 @@ impl NonInteractiveModel {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
             return Err(PlanError::Structure(detail.into()).into());
         }
-        let engine = Box::new(BatchEngine::new(plan));
+        let engine = compute.run(|| engine::server(plan))?;
         Ok(Self { public: plan.public_part()?, plan: plan.clone(), engine, compute })
     }
 
@@ -118,16 +118,17 @@ impl NonInteractiveModel {
     /// Bytes of the largest frame of a session after the Plan.
     #[must_use]
     pub fn largest_frame(&self) -> usize {
-        messages::largest_frame(&self.plan, self.engine.as_ref())
+        messages::largest_frame(&self.plan)
     }
 
     /// Bytes that one session may hold: ciphertexts in work, keys, frames in flight.
     #[must_use]
     pub fn session_bytes(&self) -> u64 {
-        let keys: usize = messages::keys(self.plan.params(), &self.engine.keys()).iter().map(|k| k.1).sum();
+        let keys: usize =
+            messages::keys(self.plan.params(), &KeysNeeded::of(&self.plan)).iter().map(|k| k.bytes).sum();
         let frames = 8 * self.largest_frame() as u64;
         // Keys are held expanded: both polynomials, in whole words.
-        self.plan.circuit().peak_bytes().saturating_add(4 * keys as u64).saturating_add(frames)
+        self.plan.peak_bytes().saturating_add(4 * keys as u64).saturating_add(frames)
     }
 
     /// Serves one session to its end. An error has been told to the peer, as far as the peer may know it.
@@ -141,7 +142,7 @@ impl NonInteractiveModel {
     ) -> Result<NonInteractiveServerTrace, Error> {
         channel.set_limit(self.largest_frame());
         let mut trace = NonInteractiveServerTrace {
-            stage_seconds: vec![0.0; self.plan.spec().stages.len()],
+            stage_seconds: vec![0.0; self.plan.spec().stages.len() + self.plan.steps().len()],
             ..NonInteractiveServerTrace::default()
         };
         let result = self.session(channel, on_event, &mut trace);
@@ -174,8 +175,7 @@ impl NonInteractiveModel {
             }
             channel.rest(false);
             let block: Block = frame.message(Kind::Block)?;
-            if block.index != next || block.images == 0 || block.images as usize > self.engine.block_images()
-            {
+            if block.index != next || block.images == 0 || block.images as usize > self.plan.block_images() {
                 let detail = format!("block {} of {} images", block.index, block.images);
                 return Err(ProtocolError::Message { kind: "Block", detail }.into());
             }
@@ -188,28 +188,27 @@ impl NonInteractiveModel {
     }
 
     fn receive_keys(&self, channel: &mut dyn Channel) -> Result<(EvaluationKeys, Option<PublicKey>), Error> {
-        let (params, needed) = (self.plan.params(), self.engine.keys());
+        let params = self.plan.params();
         let (mut keys, mut public) = (EvaluationKeys::default(), None);
-        for (kind, length) in messages::keys(params, &needed) {
+        for key in messages::keys(params, &KeysNeeded::of(&self.plan)) {
             let frame = channel.recv()?;
-            let bytes = frame.expect_payload(Kind::Setup, 0, kind as u32, length)?;
+            let bytes = frame.expect_payload(Kind::Setup, 0, key.tile, key.bytes)?;
             let wrong = |e| peer_bytes("Setup", e);
             self.compute.run(|| -> Result<(), Error> {
-                match kind {
+                match key.kind {
                     KeyKind::Relin => keys.relin = Some(RelinKey::from_bytes(params, bytes).map_err(wrong)?),
                     KeyKind::Public => public = Some(PublicKey::from_bytes(params, bytes).map_err(wrong)?),
-                    KeyKind::Galois => {
-                        keys.galois = Some(GaloisKeys::from_bytes(params, bytes).map_err(wrong)?)
+                    KeyKind::Galois(element, level) => {
+                        let one = GaloisKeys::from_bytes(params, bytes).map_err(wrong)?;
+                        if one.len() != 1 || one.level_of(element) != Some(level) {
+                            let detail = format!("a key for {element:?} at level {} was due", level.get());
+                            return Err(ProtocolError::Message { kind: "Setup", detail }.into());
+                        }
+                        keys.galois.get_or_insert_with(|| GaloisKeys::none(params)).merge(one)?;
                     }
                 }
                 Ok(())
             })?;
-        }
-        if let Some(galois) = &keys.galois {
-            if let Some(missing) = needed.galois.iter().find(|g| !galois.contains(**g)) {
-                let detail = format!("the key for {missing:?} is missing");
-                return Err(ProtocolError::Message { kind: "Setup", detail }.into());
-            }
         }
         Ok((keys, public))
     }
@@ -223,7 +222,7 @@ impl NonInteractiveModel {
         let params = self.plan.params();
         let mut inputs = Vec::with_capacity(self.plan.uploads().len());
         for (number, link) in self.plan.uploads().iter().enumerate() {
-            let parcel = Parcel::new(params, self.engine.as_ref(), link, true);
+            let parcel = Parcel::new(params, link, true);
             let mut ciphertexts = Vec::with_capacity(parcel.count);
             for tile in 0..parcel.frames() {
                 let frame = channel.recv()?;
@@ -241,13 +240,17 @@ impl NonInteractiveModel {
         for (stage, seconds) in self.plan.0.circuit_stages.iter().zip(&answer.seconds) {
             trace.stage_seconds[*stage] += seconds;
         }
+        let stages = self.plan.spec().stages.len();
+        for (sum, seconds) in trace.stage_seconds[stages..].iter_mut().zip(&answer.steps) {
+            *sum += seconds;
+        }
         trace.counted += answer.counted;
         trace.seconds += start.elapsed().as_secs_f64();
         for (number, (link, outputs)) in self.plan.downloads().iter().zip(answer.outputs).enumerate() {
             let start = Instant::now();
             let outputs = self.compute.run(|| self.ready(link, outputs, public))?;
             trace.seconds += start.elapsed().as_secs_f64();
-            let parcel = Parcel::new(params, self.engine.as_ref(), link, false);
+            let parcel = Parcel::new(params, link, false);
             for tile in 0..parcel.frames() {
                 let range = parcel.range(tile);
                 let frame = self

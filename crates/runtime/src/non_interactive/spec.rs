@@ -2,6 +2,7 @@
 
 use crate::plan::spec::{OpSpec, ParamsSpec as BatchParams, PortSpec};
 use crate::plan::{Engine, GeometrySpec, Trust};
+use hushnet_layers::packed::{Choices, Options, PackedSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,7 +18,7 @@ pub struct PlanSpec {
     pub producer: String,
     /// `non-interactive`.
     pub trust: Trust,
-    /// `batch`.
+    /// `batch` or `packed`.
     pub engine: Engine,
     /// Cryptographic parameters.
     pub params: ParamsSpec,
@@ -66,6 +67,9 @@ pub struct ParamsSpec {
     pub special_primes: Vec<u64>,
     /// Digits of key switching.
     pub digits: usize,
+    /// Data primes up to which keys go; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_level: Option<usize>,
     /// What slots hold.
     pub packing: Packing,
 }
@@ -169,6 +173,53 @@ pub struct OneSpec {
     pub output: u32,
 }
 
+/// Ciphertexts of the input at one level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UploadSpec {
+    /// Data primes.
+    pub level: usize,
+    /// Name of the tensor `[ciphertexts, N/2]` of input elements by slot, -1 for none.
+    pub slots: String,
+}
+
+/// A whole network on one image (`docs/packed.md`): what the client must know, and for the server the rest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackedStage {
+    /// Name for messages.
+    pub name: String,
+    /// Operand.
+    #[serde(rename = "in")]
+    pub input: u32,
+    /// Result.
+    #[serde(rename = "out")]
+    pub output: u32,
+    /// Scale of what is sent.
+    pub scale: f64,
+    /// What is sent.
+    pub uploads: Vec<UploadSpec>,
+    /// Rotation keys: steps, and highest level in data primes.
+    pub rotations: Vec<(i64, usize)>,
+    /// Ciphertexts of the answer.
+    pub answer: usize,
+    /// Data primes of the answer.
+    pub answer_level: usize,
+    /// Scale of the answer.
+    pub answer_scale: f64,
+    /// Name of the tensor `[elements, 2]`: ciphertext and slot of every output.
+    pub places: String,
+    /// The steps, which name their weights; server only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<PackedSpec>,
+    /// How it was compiled; server only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Options>,
+    /// What the search chose; server only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choices: Option<Choices>,
+}
+
 /// A stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -186,6 +237,8 @@ pub enum StageSpec {
     Decrypt(OneSpec),
     /// `W x + b`.
     Linear(Box<LinearSpec>),
+    /// A whole network on one image.
+    Packed(Box<PackedStage>),
     /// Product of two tensors.
     Multiply {
         /// Name for messages.
@@ -228,6 +281,7 @@ impl StageSpec {
             Self::Client { name, .. } | Self::Multiply { name, .. } | Self::Combine { name, .. } => name,
             Self::Encrypt(s) | Self::Decrypt(s) | Self::Relinearise(s) | Self::Rescale(s) => &s.name,
             Self::Linear(s) => &s.name,
+            Self::Packed(s) => &s.name,
         }
     }
 
@@ -239,6 +293,7 @@ impl StageSpec {
             Self::Encrypt(_) => "encrypt",
             Self::Decrypt(_) => "decrypt",
             Self::Linear(_) => "linear",
+            Self::Packed(_) => "packed",
             Self::Multiply { .. } => "multiply",
             Self::Relinearise(_) => "relinearise",
             Self::Rescale(_) => "rescale",
@@ -259,6 +314,7 @@ impl PlanSpec {
                     (s.weights, s.bias) = (None, None);
                     s.predicted = Map::new();
                 }
+                StageSpec::Packed(s) => (s.network, s.options, s.choices) = (None, None, None),
                 StageSpec::Combine { factors, constant, .. } => (*factors, *constant) = (None, None),
                 StageSpec::Encrypt(s) => kept.push(s.output),
                 StageSpec::Decrypt(s) => kept.push(s.input),

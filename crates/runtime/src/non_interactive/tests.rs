@@ -159,15 +159,15 @@ fn whole_and_partial_batches_equal_numbers_over_pipe_and_socket_and_all_counts_a
             run_pipe(&model, &[input(&data)], client(), &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(outputs[0].shape, [count, 2]);
         let error = worst(&outputs, &data);
-        let predicted = 2.0 * 7.631 * plan.circuit().tracks().unwrap()[5].sd / plan.downloads()[0].scale;
+        let predicted =
+            2.0 * 7.631 * plan.circuit().unwrap().tracks().unwrap()[5].sd / plan.downloads()[0].scale;
         assert!(error < predicted && error > predicted * 1e-4, "{count}: {error} of {predicted}");
         // A Block frame each, and the ciphertexts.
         assert_eq!(trace.bytes_down, blocks * traffic.down);
         assert!(trace.bytes_up - blocks * traffic.up <= blocks * 24);
         assert_eq!(trace.setup_bytes_up, traffic.keys);
-        let mut expected = hushnet_layers::ckks_batch::Cost::default();
-        (0..blocks).for_each(|_| expected += plan.circuit().cost());
-        assert_eq!(trace.counted, Some(expected.into()));
+        assert_eq!(trace.counted, Some(plan.counted().times(blocks)));
+        assert!(plan.counted().word_products > 0);
         assert_eq!((trace.blocks as u64, trace.rounds), (blocks, blocks));
         assert!(trace.ranges[0].largest <= trace.ranges[0].bound);
         let (again, _) = run_loopback(
@@ -338,7 +338,7 @@ fn answers(frames: Vec<Frame>) -> Error {
 #[test]
 fn a_server_refuses_what_does_not_follow_from_its_plan() {
     let plan = net(None).read().unwrap();
-    let key = messages::keys(plan.params(), &KeysNeeded { relin: true, ..KeysNeeded::default() })[0].1;
+    let key = messages::keys(plan.params(), &KeysNeeded::of(&plan))[0].bytes;
     let frame = |kind, stage, tile, bytes: usize| {
         let mut f = FrameBuilder::reuse(Vec::new(), kind, stage, tile, bytes).unwrap();
         f.payload_mut().fill(7);
@@ -401,13 +401,7 @@ fn a_client_refuses_answers_that_do_not_follow_from_the_plan() {
                     far.recv().unwrap();
                 }
                 let _ = far.send(answer(
-                    messages::Parcel::new(
-                        plan.params(),
-                        &BatchEngine::new(plan),
-                        &plan.downloads()[0],
-                        false,
-                    )
-                    .payload(0),
+                    messages::Parcel::new(plan.params(), &plan.downloads()[0], false).payload(0),
                 ));
                 // The client's complaint.
                 let _ = far.recv();

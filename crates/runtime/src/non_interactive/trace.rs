@@ -77,6 +77,7 @@ pub struct StageTrace {
 
 /// Operations that a server counted, all blocks together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counted {
     /// Products of a weight with a ciphertext word.
     pub word_products: u64,
@@ -88,6 +89,61 @@ pub struct Counted {
     pub relinearisations: u64,
     /// Divisions by a prime.
     pub rescalings: u64,
+    /// Rotations (packed engine).
+    pub rotations: u64,
+    /// Ciphertexts cut into digits for several rotations (packed engine).
+    pub hoists: u64,
+    /// Products of a ciphertext with a vector of weights (packed engine).
+    pub plain_products: u64,
+    /// Products of a ciphertext with a constant (packed engine).
+    pub constant_products: u64,
+}
+
+impl Counted {
+    /// So many times as much.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        Self {
+            word_products: self.word_products * count,
+            products: self.products * count,
+            combined: self.combined * count,
+            relinearisations: self.relinearisations * count,
+            rescalings: self.rescalings * count,
+            rotations: self.rotations * count,
+            hoists: self.hoists * count,
+            plain_products: self.plain_products * count,
+            constant_products: self.constant_products * count,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counted {
+    fn add_assign(&mut self, other: Self) {
+        self.word_products += other.word_products;
+        self.products += other.products;
+        self.combined += other.combined;
+        self.relinearisations += other.relinearisations;
+        self.rescalings += other.rescalings;
+        self.rotations += other.rotations;
+        self.hoists += other.hoists;
+        self.plain_products += other.plain_products;
+        self.constant_products += other.constant_products;
+    }
+}
+
+impl From<hushnet_layers::packed::Counts> for Counted {
+    fn from(c: hushnet_layers::packed::Counts) -> Self {
+        Self {
+            products: c.ciphertext_products as u64,
+            relinearisations: c.relinearisations as u64,
+            rescalings: c.rescalings as u64,
+            rotations: c.rotations() as u64,
+            hoists: c.hoists as u64,
+            plain_products: c.plain_products as u64,
+            constant_products: c.constant_products as u64,
+            ..Self::default()
+        }
+    }
 }
 
 impl From<hushnet_layers::ckks_batch::Cost> for Counted {
@@ -98,6 +154,7 @@ impl From<hushnet_layers::ckks_batch::Cost> for Counted {
             combined: c.combined,
             relinearisations: c.relinearisations,
             rescalings: c.rescalings,
+            ..Self::default()
         }
     }
 }
@@ -109,12 +166,12 @@ pub struct NonInteractiveServerTrace {
     pub blocks: u64,
     /// Images served.
     pub images: u64,
-    /// Seconds per stage of the plan, summed over threads (0 for the client's).
+    /// Seconds per stage of the plan, summed over threads (0 for the client's), then per step of a packed stage (wall clock).
     pub stage_seconds: Vec<f64>,
     /// Wall-clock seconds of work on ciphertexts, reading and writing them included.
     pub seconds: f64,
     /// What was counted.
-    pub counted: hushnet_layers::ckks_batch::Cost,
+    pub counted: Counted,
     /// Bytes of the session, received and sent.
     pub bytes_up: u64,
     /// Bytes sent.
@@ -140,15 +197,17 @@ impl NonInteractiveTrace {
         }
     }
 
-    /// Adds what the server measured, where it ran in this process.
-    pub fn add_server(&mut self, server: &NonInteractiveServerTrace) {
+    /// Adds what the server measured, where it ran in this process; `steps` are the plan's ([`NonInteractivePlan::steps`]).
+    pub fn add_server(&mut self, server: &NonInteractiveServerTrace, steps: &[String]) {
+        let step = |name: &String| StageTrace { name: name.clone(), kind: "step".into(), seconds: None };
+        self.stages.extend(steps.iter().map(step));
         for (stage, seconds) in self.stages.iter_mut().zip(&server.stage_seconds) {
             if *seconds > 0.0 {
                 stage.seconds = Some(*seconds);
             }
         }
         self.server_seconds = Some(server.seconds);
-        self.counted = Some(server.counted.into());
+        self.counted = Some(server.counted);
     }
 
     /// The trace as JSON.

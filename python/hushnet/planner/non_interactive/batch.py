@@ -41,9 +41,11 @@ class Options:
         weight_bits: None for what is cheapest.
         lazy: rescale before the next product instead of after every layer.
         packing: "auto": two values a slot where no two ciphertexts are multiplied; "real": one.
-        merge: which pairs of linear layers become one ("auto", "always", "never").
+        merge: which pairs of linear layers become one ("auto", "always", "never"); packed plans take "auto" for "always".
         clamp: threshold to which smaller weights are moved.
         max_memory: bytes for both parties.
+        engine: "batch" (a feature of many images a ciphertext), "packed" (many features of one image), or "auto": packed for a batch of 1.
+        key_bytes: largest evaluation keys of the packed engine.
         producer: what the plan says it was made by.
     """
 
@@ -59,6 +61,8 @@ class Options:
     merge: str = "auto"
     clamp: float | None = None
     max_memory: int = 8 << 30
+    engine: str = "auto"
+    key_bytes: int = 150_000_000
     producer: str = "hushnet 0.1.0"
 
 
@@ -76,6 +80,7 @@ def compile_batch(
     if settings.activation is not None:
         replaced = replace_activations(graph, settings.activation, calibration=images, labels=settings.labels)
         graph = replaced.graph
+    packed = settings.engine == "packed" or (settings.engine == "auto" and batch == 1)
     declared = input_range.get(graph.inputs[0]) if isinstance(input_range, dict) else input_range
     network = Network.from_graph(
         graph,
@@ -83,9 +88,14 @@ def compile_batch(
         input_range=None if declared is None else (float(declared[0]), float(declared[1])),
         ranges={k: v for k, v in replaced.ranges.items() if math.isfinite(v)} if replaced else None,
         safety=settings.margin,
-        merge=settings.merge,
+        # A level less is worth more than the products that merging costs where many features share a ciphertext.
+        merge="always" if packed and settings.merge == "auto" else settings.merge,
         clamp=settings.clamp,
     )
+    if packed:
+        from .packed import compile_packed  # which uses this module
+
+        return compile_packed(network, graph, images, name, batch, settings, replaced)
     planner = Planner(network, settings, images)
     schedule = planner.search()
     plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
@@ -99,6 +109,8 @@ def _check(settings: Options) -> None:
         raise PlanError(f"precision_bits is {settings.precision_bits}; give 0 to 40 bits below the largest output")
     if settings.weight_bits is not None and not 2 <= settings.weight_bits <= 15:
         raise PlanError(f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 (integers of 16 bits with their sign)")
+    if settings.engine not in ("auto", "batch", "packed"):
+        raise PlanError(f"engine is {settings.engine!r}; choose 'auto', 'batch' or 'packed'")
     if settings.packing not in ("auto", "real"):
         raise PlanError(f"packing is {settings.packing!r}; choose 'auto' or 'real'")
     if not 1.0 <= settings.margin <= 1e6:
@@ -158,7 +170,8 @@ class Planner:
             schedule = self.fitted(scales)
             if schedule is None:
                 continue
-            shallow = min(shallow, schedule.total_bits)
+            if min(schedule.prime_bits) >= prime_table.least_bits(max(self.degrees)):
+                shallow = min(shallow, schedule.total_bits)
             if not self.secure(schedule):
                 continue
             noise = schedule.error[0]
@@ -170,14 +183,33 @@ class Planner:
             if error <= self.target:
                 found.append((predicted_seconds(schedule, schedule.ring_degree // 2) / schedule.ring_degree, error, schedule))
         found.sort(key=lambda f: f[0])
-        for _, _, schedule in found[:KEEP]:
-            if (exact := self.exact(schedule)) is not None:
-                return exact
         if precise is None:
             raise self.too_deep(shallow)
-        if (exact := self.exact(precise[1])) is not None:
-            return exact
-        raise self.too_deep(shallow)
+        for schedule in [*(f[2] for f in found[:KEEP]), precise[1]]:
+            for candidate in (schedule, self.narrow(schedule)):
+                if candidate is not None and (exact := self.exact(candidate)) is not None:
+                    return exact
+        raise self.too_deep(shallow, drifted=True)
+
+    def narrow(self, schedule: Schedule) -> Schedule | None:
+        """The schedule on primes so narrow that every layer's sums of words stay below 2^63; None where that is not 128-bit secure or its primes do
+        not exist. What is dropped in one division by a wide prime takes several narrower ones, so the bits of modulus stay about the same."""
+        most = min(self.room(schedule), schedule.scales.most)
+        for _ in range(4):
+            narrower = self.fitted(replace(schedule.scales, most=most))
+            if narrower is None or not self.secure(narrower):
+                return None
+            room = self.room(narrower)
+            if max(narrower.prime_bits) <= room:
+                return narrower
+            most = room
+        return None
+
+    @staticmethod
+    def room(schedule: Schedule) -> float:
+        """The widest primes, in whole bits, with which no layer's sums of words leave 63 bits."""
+        rows = [np.abs(s.weights.astype(np.int64)).reshape(len(s.weights), -1).sum(axis=1).max(initial=0) for s in schedule.stages if s.weights is not None]
+        return math.floor(63 - math.log2(max(rows, default=0) + 1) - 0.01)
 
     def fitted(self, scales: Scales) -> Schedule | None:
         """The schedule at the smallest ring degree that keeps it secure (the largest where none does)."""
@@ -251,8 +283,8 @@ class Planner:
                     return False
         return True
 
-    def too_deep(self, shallow: float) -> PlanError:
-        """What is too deep, by layers."""
+    def too_deep(self, shallow: float, *, drifted: bool = False) -> PlanError:
+        """What is too deep, by layers; ``drifted``: the bits would suffice, but true primes do not."""
         largest = max(self.degrees)
         limit = prime_table.limit_bits(largest)
         depth, rows = 0, []
@@ -263,6 +295,8 @@ class Planner:
                 rows.append(f"{step.name} ({levels})")
         shown = rows if len(rows) <= 24 else [*rows[:12], f"... {len(rows) - 24} more ...", *rows[-12:]]
         needs = f"at least {shallow:.0f} bits of modulus" if math.isfinite(shallow) else "more than the scales that were tried allow"
+        if drifted:
+            needs += " of primes nearer to powers of two than there are (every product doubles how far its scale is off)"
         hidden = " (hiding weights costs about 60 bits a product)" if self.settings.hide_weights else ""
         return PlanError(
             f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs {needs}{hidden}, but ring degree {largest} "
@@ -277,36 +311,98 @@ def usual_magnitudes(network: Network, samples: Array) -> dict[int, float]:
     return {key: float(np.sqrt((v**2).mean(axis=0)).max(initial=0.0)) for key, v in values.items()}
 
 
-class _Writer:
-    """Writes the plan document."""
+class Writer:
+    """What the plan documents of both engines share."""
 
-    def __init__(self, graph: Graph, network: Network, schedule: Schedule, name: str, settings: Options, replaced: Replacement | None) -> None:
-        self.graph, self.network, self.schedule, self.name = graph, network, schedule, name
+    def __init__(self, graph: Graph, network: Network, name: str, settings: Options, replaced: Replacement | None) -> None:
+        self.graph, self.network, self.name = graph, network, name
         self.settings, self.replaced = settings, replaced
         self.tensors: list[dict[str, Any]] = []
         self.stages: list[dict[str, Any]] = []
         self.weights: dict[str, Array] = {}
-        self.ids: dict[int, int] = {}
         self.taken: set[str] = set()
 
-    def plan(self, batch: int) -> Plan:
-        s = self.schedule
+    def head(self) -> tuple[int, list[dict[str, Any]]]:
+        """The client's part before encryption: its result, and the plan's inputs."""
         port = self.graph.inputs[0]
         real = self.real(port, self.network.input_shape)
         inputs = [{"name": port, "tensor": real}]
         if self.network.head is not None:
             real = self.ops("encode", self.network.head, real)
+        return real, inputs
+
+    def tail(self, encrypted: int) -> int:
+        """Decryption and the client's part after it; returns the plan's output."""
+        tail = self.network.tail
+        shape = self.network.tensors[self.network.output].shape if tail is None else tail.shapes[tail.inputs[0]]
+        opened = self.real(self.graph.outputs[0] if tail is None else tail.inputs[0], shape)
+        self.stages.append({"kind": "decrypt", "name": "decrypt", "in": encrypted, "out": opened})
+        return opened if tail is None else self.ops("decode", tail, opened)
+
+    def unique(self, name: str) -> str:
+        result, number = name, 2
+        while result in self.taken:
+            result, number = f"{name}.{number}", number + 1
+        self.taken.add(result)
+        return result
+
+    def real(self, name: str, shape: tuple[int, ...]) -> int:
+        self.tensors.append({"id": len(self.tensors), "name": self.unique(name), "shape": list(shape), "kind": "real"})
+        return len(self.tensors) - 1
+
+    def ops(self, stage: str, part: Graph, first: int) -> int:
+        """A head or tail as a client stage; returns its result."""
+        at = {part.inputs[0]: first}
+        ops = []
+        for node in part.nodes:
+            if not isinstance(node, Op):
+                raise PlanError(f"layer {node.name!r} is left to the client; that is a mistake of the planner")
+            ins = [at[t] for t in node.inputs]
+            at[node.output] = self.real(node.output, part.shapes[node.output])
+            ops.append({"op": node.op, "in": ins, "out": at[node.output], **node.attrs})
+        self.stages.append({"kind": "client", "name": stage, "ops": ops})
+        return at[part.outputs[0]]
+
+    def notes(self, flood: int | None) -> list[str]:
+        """Sentences for ``explain``; ``flood``: bits, where weights are hidden."""
+        said = ["Non-interactive: nobody but the server computes, on ciphertexts; it learns shapes and the number of images."]
+        if flood is None:
+            said.append(
+                "Weights are not private: ciphertexts and their noise tell of them, and whoever asks enough can solve for them. "
+                "Compile with hide_weights to re-randomise and flood the results."
+            )
+        else:
+            said.append(
+                f"Results are re-randomised and flooded with {flood} bits: beyond its results, layer shapes, scales and predicted errors "
+                "the client learns nothing but with probability 2^-40 a ciphertext (against a client that encrypts as it should)."
+            )
+        if self.replaced is not None:
+            said += self.replaced.sentences()
+        said += self.network.notes
+        said.append(
+            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The client refuses inputs outside "
+            "the planned interval and results beyond the planned bound; `run` shows how far every polynomial's operand went."
+        )
+        return said
+
+
+class _Writer(Writer):
+    """Writes the plan document of the batch engine."""
+
+    def __init__(self, graph: Graph, network: Network, schedule: Schedule, name: str, settings: Options, replaced: Replacement | None) -> None:
+        super().__init__(graph, network, name, settings, replaced)
+        self.schedule = schedule
+        self.ids: dict[int, int] = {}
+
+    def plan(self, batch: int) -> Plan:
+        s = self.schedule
+        real, inputs = self.head()
         for index, tensor in enumerate(s.tensors):
             self.ids[index] = self.cipher(index, tensor)
         self.stages.append({"kind": "encrypt", "name": "encrypt", "in": real, "out": self.ids[0]})
         for stage in s.stages:
             self.stages.append(self.stage(stage))
-        tail = self.network.tail
-        shape = s.tensors[s.output].shape if tail is None else tail.shapes[tail.inputs[0]]
-        opened = self.real(self.graph.outputs[0] if tail is None else tail.inputs[0], shape)
-        self.stages.append({"kind": "decrypt", "name": "decrypt", "in": self.ids[s.output], "out": opened})
-        if tail is not None:
-            opened = self.ops("decode", tail, opened)
+        opened = self.tail(self.ids[s.output])
         document = {
             "version": VERSION,
             "name": self.name,
@@ -327,22 +423,11 @@ class _Writer:
             "tensors": self.tensors,
             "stages": self.stages,
             "predicted": {"batch": batch},
-            "notes": self.notes(),
+            "notes": self.notes(s.flood),
         }
         if s.flood is not None:
             document["hide_weights"] = {"flood_bits": s.flood}
         return Plan(document, self.weights)
-
-    def unique(self, name: str) -> str:
-        result, number = name, 2
-        while result in self.taken:
-            result, number = f"{name}.{number}", number + 1
-        self.taken.add(result)
-        return result
-
-    def real(self, name: str, shape: tuple[int, ...]) -> int:
-        self.tensors.append({"id": len(self.tensors), "name": self.unique(name), "shape": list(shape), "kind": "real"})
-        return len(self.tensors) - 1
 
     def cipher(self, index: int, c: Cipher) -> int:
         entry = {
@@ -360,19 +445,6 @@ class _Writer:
         self.tensors.append(entry)
         return entry["id"]
 
-    def ops(self, stage: str, part: Graph, first: int) -> int:
-        """A head or tail as a client stage; returns its result."""
-        at = {part.inputs[0]: first}
-        ops = []
-        for node in part.nodes:
-            if not isinstance(node, Op):
-                raise PlanError(f"layer {node.name!r} is left to the client; that is a mistake of the planner")
-            ins = [at[t] for t in node.inputs]
-            at[node.output] = self.real(node.output, part.shapes[node.output])
-            ops.append({"op": node.op, "in": ins, "out": at[node.output], **node.attrs})
-        self.stages.append({"kind": "client", "name": stage, "ops": ops})
-        return at[part.outputs[0]]
-
     def stage(self, s: Stage) -> dict[str, Any]:
         sources = [self.ids[i] for i in s.sources]
         entry: dict[str, Any] = {"kind": s.kind, "name": s.name, "in": sources[0], "out": self.ids[s.target]}
@@ -388,27 +460,6 @@ class _Writer:
             self.weights[entry["factors"]] = np.array(s.factors, dtype=np.int64)
             self.weights[entry["constant"]] = np.array([s.constant], dtype=np.float64)
         return entry
-
-    def notes(self) -> list[str]:
-        said = ["Non-interactive: nobody but the server computes, on ciphertexts; it learns shapes and the number of images."]
-        if self.schedule.flood is None:
-            said.append(
-                "Weights are not private: ciphertexts and their noise tell of them, and whoever asks enough can solve for them. "
-                "Compile with hide_weights to re-randomise and flood the results."
-            )
-        else:
-            said.append(
-                f"Results are re-randomised and flooded with {self.schedule.flood} bits: beyond its results, layer shapes, scales and predicted errors "
-                "the client learns nothing but with probability 2^-40 a ciphertext (against a client that encrypts as it should)."
-            )
-        if self.replaced is not None:
-            said += self.replaced.sentences()
-        said += self.network.notes
-        said.append(
-            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The client refuses inputs outside "
-            "the planned interval and results beyond the planned bound; `run` shows how far every polynomial's operand went."
-        )
-        return said
 
 
 def _finish(plan: Plan, network: Network, schedule: Schedule, samples: Array | None, settings: Options, batch: int) -> Plan:

@@ -37,6 +37,7 @@ class Scales:
         input_bits: log2 of the scale of encrypted inputs.
         work_bits: log2 of the scale that rescaling aims at.
         lazy: rescale before the next product (and never at the end) instead of after every layer and product.
+        most: bits of the widest data prime.
     """
 
     weight_bits: int
@@ -44,6 +45,7 @@ class Scales:
     work_bits: float
     lazy: bool = True
     more_bits: int = 0
+    most: float = MOST_BITS
 
 
 @dataclass
@@ -280,7 +282,7 @@ class Scheduler:
             rest -= out[-1]
             dropped += 1
         if dropped == len(self._drops()) and rest >= LEAST_DROP and self.planned is None:
-            count = math.ceil(rest / MOST_BITS)
+            count = math.ceil(rest / self.scales.most)
             out += [round(rest / count)] * count
         return out
 
@@ -301,7 +303,7 @@ class Scheduler:
         if self.planned is None:
             for i, bits in enumerate(drops):
                 if c.dropped + i == len(self.out.drops):
-                    if bits > MOST_BITS:
+                    if bits > self.scales.most:
                         raise TooDeep
                     self.out.drops.append(bits)
         primes = [self.prime(c.dropped + i) for i in range(len(drops))]
@@ -422,9 +424,9 @@ class Scheduler:
         drops = self.out.drops
         bits = max(self.need(i) - sum(drops[c.dropped :]) for i, c in enumerate(self.out.tensors))
         bits = max(bits + 0.1, 20.0)
-        count = math.ceil(bits / (MOST_BITS - 0.2))
+        count = math.ceil(bits / (self.scales.most - 0.2))
         self.out.bottom = [math.ceil(bits / count)] * count
-        if max(self.out.bottom) > MOST_BITS:
+        if max(self.out.bottom) > self.scales.most:
             raise TooDeep
 
     def special(self) -> None:

@@ -1,0 +1,127 @@
+//! What follows from a compiled circuit: keys, bytes, memory, time, errors.
+
+use super::circuit::{Op, Program};
+use super::compile::{key_bytes, Circuit};
+use super::cost::{Counts, LevelCost};
+use hushnet_rlwe::ckks::{CkksParams, Level};
+
+impl Circuit {
+    /// Bits of the flood that hides the weights; `None` without `hide_weights`.
+    #[must_use]
+    pub fn flood_bits(&self) -> Option<u32> {
+        let last = self.outcomes.last().filter(|_| self.options.hide_weights)?;
+        last.flood_bits
+    }
+
+    /// Parameters.
+    #[must_use]
+    pub fn params(&self) -> &CkksParams {
+        &self.params
+    }
+
+    /// Predicted operations.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Rotations that need keys, each with the highest level at which it is used.
+    #[must_use]
+    pub fn rotations(&self) -> &[(i64, Level)] {
+        &self.rotations
+    }
+
+    /// Bytes of the evaluation keys.
+    #[must_use]
+    pub fn key_bytes(&self) -> u64 {
+        let levels: Vec<Level> = self.rotations.iter().map(|r| r.1).collect();
+        key_bytes(&self.params, &levels, self.options.hide_weights)
+    }
+
+    /// Bytes of the client's message for one image.
+    #[must_use]
+    pub fn upload_bytes(&self) -> u64 {
+        let one = |u: &super::circuit::Upload| {
+            let level = self.program.values[u.value].level;
+            self.level(level).map_or(0, |l| self.params.fresh_ciphertext_bytes(l)) as u64
+        };
+        self.program.uploads.iter().map(one).sum()
+    }
+
+    /// Bytes of the encoded weights.
+    #[must_use]
+    pub fn plaintext_bytes(&self) -> u64 {
+        let of = |op: &Op| match op {
+            Op::Linear(l) => {
+                let terms = l.rotations.work(&l.folds).products as u64;
+                let word = |i: usize| if self.params.data_prime(i) >> 32 == 0 { 4 } else { 8 };
+                terms
+                    * (0..l.level * self.program.width).map(word).sum::<u64>()
+                    * self.params.ring_degree() as u64
+            }
+            _ => 0,
+        };
+        self.program.ops.iter().map(of).sum()
+    }
+
+    /// Predicted peak of the server's memory: plaintexts, keys, ciphertexts of the widest layer.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let n = self.params.ring_degree() as u64;
+        let special = self.params.special_primes().len() as u64;
+        let key = |l: Level| 2 * self.params.digits_at(l) as u64 * (special + l.get() as u64) * n * 8;
+        let keys: u64 = self.rotations.iter().map(|r| key(r.1)).sum::<u64>() + key(self.params.key_level());
+        let plain = self.plaintext_bytes().min(self.options.memory_bytes);
+        plain + keys + self.words as u64 * 8 + (64 << 20)
+    }
+
+    /// Predicted seconds of an image on one core: the program and the client's encryptions.
+    #[must_use]
+    pub fn predicted_seconds(&self) -> f64 {
+        let (n, special) = (self.params.ring_degree(), self.params.special_primes().len());
+        let sent = |u: &super::circuit::Upload| {
+            let level = self.program.values[u.value].level * self.program.width;
+            LevelCost { n, level, special, digit: special }.encryption()
+        };
+        let encryption: f64 = self.program.uploads.iter().map(sent).sum();
+        (self.program.predicted_cost(n, special) + encryption) * 1e-6
+    }
+
+    /// Most bytes of ciphertexts that a linear operation holds at once.
+    #[must_use]
+    pub fn work_bytes(&self) -> u64 {
+        self.words as u64 * 8
+    }
+
+    /// Predicted error of the output: `(bound, typical)`, in units of the output. The bound holds but with probability
+    /// 2^-40 for values within the declared bounds; the typical one is 7.6 standard deviations of errors taken as independent.
+    #[must_use]
+    pub fn predicted_error(&self) -> (f64, f64) {
+        self.outcomes.last().map_or((0.0, 0.0), |o| (o.worst, o.typical))
+    }
+
+    /// Six expected deviations of the output's error, in units of the output: errors taken as independent, and values of their
+    /// usual magnitudes (`docs/packed.md`).
+    #[must_use]
+    pub fn expected_error(&self) -> f64 {
+        self.outcomes.last().map_or(0.0, |o| o.expected)
+    }
+
+    /// Levels that every step spends.
+    #[must_use]
+    pub fn levels_spent(&self) -> &[(String, usize)] {
+        &self.spent
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Whether plaintexts are kept, or encoded again for every image.
+    #[must_use]
+    pub fn keeps_plaintexts(&self) -> bool {
+        self.plaintext_bytes() <= self.options.memory_bytes
+    }
+}

@@ -1,0 +1,296 @@
+//! The packed engine: many features of one image in every ciphertext (`docs/packed.md`).
+//!
+//! A plan has one stage for the whole network. Its public half says where input elements and outputs stand in slots and which rotation keys are
+//! wanted; with the weights, the server makes the circuit again from what the search chose, and demands that its public half is the one stated.
+//! Any number of images are served one after the other.
+
+use super::engine::{Answer, Engine, EvaluationKeys};
+use super::plan::Link;
+use super::spec::PackedStage;
+use crate::error::Error;
+use crate::plan::{PlanError, TensorBytes};
+use hushnet_layers::packed::{
+    Circuit, Interface, InterfaceSpec, KeyRefs, Network, Op, PackedError, PackedSpec, Server, StepSpec,
+    UploadSpec,
+};
+use hushnet_ring::Prg;
+use hushnet_rlwe::batch::TAIL;
+use hushnet_rlwe::ckks::client::SecretKey;
+use hushnet_rlwe::ckks::{Ciphertext, CkksParams, Encoder, GaloisKeys};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+/// A tensor of the file that clients receive as well.
+struct PublicFile {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    data: Vec<u8>,
+}
+
+/// A checked packed stage.
+pub struct PackedParts {
+    interface: Arc<Interface>,
+    circuit: Option<Arc<Circuit>>,
+    files: Vec<PublicFile>,
+}
+
+/// Names of the arrays that a network reads.
+pub(super) fn arrays(network: &PackedSpec) -> Vec<String> {
+    let of = |s: &StepSpec| match s {
+        StepSpec::Linear { weights, bias, .. } => {
+            std::iter::once(weights.clone()).chain(bias.clone()).collect()
+        }
+        _ => Vec::new(),
+    };
+    network.steps.iter().flat_map(of).collect()
+}
+
+type Files<'a> = BTreeMap<String, TensorBytes<'a>>;
+
+struct Reader<'a> {
+    files: &'a Files<'a>,
+    public: Vec<PublicFile>,
+}
+
+impl<'a> Reader<'a> {
+    fn file(&self, name: &str) -> Result<&'a TensorBytes<'a>, PlanError> {
+        let missing = || PlanError::Weights { tensor: name.to_owned(), detail: "not in the file".into() };
+        self.files.get(name).ok_or_else(missing)
+    }
+
+    /// Numbers of a public tensor of two axes, with the first axis.
+    fn integers(&mut self, name: &str, columns: usize) -> Result<(usize, Vec<i64>), PlanError> {
+        let file = self.file(name)?;
+        let fail = |detail: String| PlanError::Weights { tensor: name.to_owned(), detail };
+        let [rows, width] = *file.shape else { return Err(fail("it has not two axes".into())) };
+        if width != columns {
+            return Err(fail(format!("rows of {width} numbers, expected {columns}")));
+        }
+        let (dtype, values) = match file.dtype {
+            "I16" => (
+                "I16",
+                file.data.chunks_exact(2).map(|c| i64::from(i16::from_le_bytes([c[0], c[1]]))).collect(),
+            ),
+            "I64" => {
+                let word = |c: &[u8]| i64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
+                ("I64", file.data.chunks_exact(8).map(word).collect())
+            }
+            other => return Err(fail(format!("type {other}, expected I16 or I64"))),
+        };
+        if !self.public.iter().any(|f| f.name == name) {
+            let (shape, data) = (file.shape.to_vec(), file.data.to_vec());
+            self.public.push(PublicFile { name: name.to_owned(), dtype, shape, data });
+        }
+        Ok((rows, values))
+    }
+
+    fn reals(&self, name: &str) -> Result<Vec<f64>, PlanError> {
+        let file = self.file(name)?;
+        if file.dtype != "F64" {
+            let detail = format!("type {}, expected F64", file.dtype);
+            return Err(PlanError::Weights { tensor: name.to_owned(), detail });
+        }
+        let word = |c: &[u8]| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
+        Ok(file.data.chunks_exact(8).map(word).collect())
+    }
+}
+
+impl PackedParts {
+    /// Checks a stage. `elements` and `bounds` are those of its input and output, `hide` whether the plan floods.
+    pub(super) fn check(
+        stage: &PackedStage,
+        params: &CkksParams,
+        files: &Files<'_>,
+        ([inputs, outputs], [input_bound, output_bound], hide): ([usize; 2], [f64; 2], bool),
+    ) -> Result<Self, PlanError> {
+        let fail = |detail: String| PlanError::Linear { stage: stage.name.clone(), detail };
+        let refused = |e: PackedError| fail(e.to_string());
+        let mut reader = Reader { files, public: Vec::new() };
+        let mut uploads = Vec::with_capacity(stage.uploads.len());
+        for u in &stage.uploads {
+            let (_, numbers) = reader.integers(&u.slots, params.slots())?;
+            if let Some(wrong) = numbers.iter().find(|v| !(-1..inputs as i64).contains(*v)) {
+                return Err(fail(format!("input element {wrong} does not exist")));
+            }
+            // -1, no element, is u32::MAX.
+            let elements: Vec<u32> = numbers.iter().map(|v| *v as u32).collect();
+            let slots = elements.chunks(params.slots()).map(<[u32]>::to_vec).collect();
+            uploads.push(UploadSpec { level: u.level, slots });
+        }
+        let (count, places) = reader.integers(&stage.places, 2)?;
+        if count != outputs {
+            return Err(fail(format!("places for {count} outputs, the result has {outputs}")));
+        }
+        let number = |v: i64| u32::try_from(v).unwrap_or(u32::MAX);
+        let interface = InterfaceSpec {
+            inputs,
+            input_bound,
+            scale: stage.scale,
+            uploads,
+            rotations: stage.rotations.clone(),
+            output_level: stage.answer_level,
+            output_scale: stage.answer_scale,
+            output_bound,
+            answer: stage.answer,
+            places: places.chunks(2).map(|p| (number(p[0]), number(p[1]))).collect(),
+        };
+        let interface = Arc::new(interface.check(params).map_err(refused)?);
+        let circuit = match (&stage.network, &stage.options, &stage.choices) {
+            (None, None, None) => None,
+            (Some(network), Some(options), Some(choices)) => {
+                if options.hide_weights != hide {
+                    return Err(fail("hide_weights of the plan and of its circuit differ".into()));
+                }
+                let mut values = BTreeMap::new();
+                for name in arrays(network) {
+                    values.insert(name.clone(), reader.reals(&name)?);
+                }
+                let network: Network = network.check(&values).map_err(refused)?;
+                let circuit = Circuit::rebuild(&network, options, params, *choices).map_err(refused)?;
+                if circuit.interface().spec() != interface.spec() {
+                    let detail = "the layouts, keys or scales that the plan states are not those of its network; compile the model again";
+                    return Err(fail(detail.into()));
+                }
+                Some(Arc::new(circuit))
+            }
+            _ => return Err(fail("only some of network, options and choices are given".into())),
+        };
+        Ok(Self { interface, circuit, files: reader.public })
+    }
+
+    /// The public half.
+    #[must_use]
+    pub fn interface(&self) -> &Arc<Interface> {
+        &self.interface
+    }
+
+    /// The circuit, where the plan has weights.
+    #[must_use]
+    pub fn circuit(&self) -> Option<&Arc<Circuit>> {
+        self.circuit.as_ref()
+    }
+
+    /// Names of the steps, where the plan has weights.
+    pub(super) fn steps(&self) -> Vec<String> {
+        let of = |c: &Arc<Circuit>| c.program().ops.iter().map(Op::name).map(str::to_owned).collect();
+        self.circuit.as_ref().map_or_else(Vec::new, of)
+    }
+
+    /// Bytes of the ciphertexts of an image that are held at once.
+    pub(super) fn peak_bytes(&self) -> u64 {
+        let (params, spec) = (self.interface.params(), self.interface.spec());
+        let words: usize = spec.uploads.iter().map(|u| u.slots.len() * u.level).sum();
+        let sent = 16 * (words * params.ring_degree()) as u64;
+        sent + self.circuit.as_ref().map_or(0, |c| c.work_bytes())
+    }
+
+    /// Deviation of the result's error before any flood, and that which a flood must hide: ring units, 0 without weights.
+    pub(super) fn deviations(&self) -> (f64, f64) {
+        let last = self.circuit.as_ref().and_then(|c| c.outcomes().last().copied());
+        last.map_or((0.0, 0.0), |o| (o.sd, o.hidden * o.scale / TAIL))
+    }
+
+    /// Tensors of the file that clients receive.
+    pub(super) fn public_files(&self) -> BTreeMap<String, TensorBytes<'_>> {
+        let mut out = BTreeMap::new();
+        for PublicFile { name, dtype, shape, data } in &self.files {
+            out.insert(name.clone(), TensorBytes { dtype, shape, data });
+        }
+        out
+    }
+}
+
+/// One image at a time.
+pub struct PackedEngine {
+    interface: Arc<Interface>,
+    encoder: Encoder,
+    server: Option<Server>,
+}
+
+impl PackedEngine {
+    /// Without weights.
+    #[must_use]
+    pub fn client(parts: &PackedParts) -> Self {
+        let interface = parts.interface.clone();
+        Self { encoder: Encoder::new(interface.params()), interface, server: None }
+    }
+
+    /// With encoded weights.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when the parts have none, or a weight cannot be encoded.
+    pub fn server(parts: &PackedParts) -> Result<Self, Error> {
+        let circuit =
+            parts.circuit.as_ref().ok_or_else(|| Error::Internal("a plan without weights".into()))?;
+        Ok(Self { server: Some(Server::new(circuit)?), ..Self::client(parts) })
+    }
+}
+
+impl Engine for PackedEngine {
+    fn encrypt(
+        &self,
+        secret: &SecretKey,
+        link: &Link,
+        which: Range<usize>,
+        (values, images): (&[f64], usize),
+        seed: [u8; 16],
+    ) -> Result<Vec<Ciphertext>, Error> {
+        if images != 1 {
+            return Err(Error::Internal(format!("{images} images in a packed block")));
+        }
+        let mut prg = Prg::from_seed(seed);
+        Ok(self.interface.encrypt((&self.encoder, secret), link.number, which, values, &mut prg)?)
+    }
+
+    fn decrypt(
+        &self,
+        secret: &SecretKey,
+        first: usize,
+        ciphertexts: &[Ciphertext],
+        (values, _images): (&mut [f64], usize),
+    ) -> Result<(), Error> {
+        let slots: Vec<Vec<f64>> = ciphertexts
+            .par_iter()
+            .map(|c| Ok(self.encoder.decode(&secret.decrypt(c)?)?))
+            .collect::<Result<_, Error>>()?;
+        for (value, &(ct, slot)) in values.iter_mut().zip(&self.interface.spec().places) {
+            if let Some(found) = (ct as usize).checked_sub(first).and_then(|i| slots.get(i)) {
+                *value = found[slot as usize];
+            }
+        }
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        keys: &EvaluationKeys,
+        inputs: Vec<Vec<Ciphertext>>,
+        progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<Answer, Error> {
+        let missing = |what: &str| Error::Internal(format!("no {what}"));
+        let server = self.server.as_ref().ok_or_else(|| missing("weights"))?;
+        let relinearise = keys.relin.as_ref().ok_or_else(|| missing("relinearisation key"))?;
+        let none;
+        let rotations = match &keys.galois {
+            Some(keys) => keys,
+            None => {
+                none = GaloisKeys::none(self.interface.params());
+                &none
+            }
+        };
+        let all = server.circuit().program().ops.len();
+        let mut tell = |done: usize| progress(done, all);
+        let keys = KeyRefs { relinearise, rotations };
+        let (answer, trace) = server.evaluate_only(inputs.concat(), keys, &mut tell)?;
+        let steps: Vec<f64> = trace.steps.iter().map(|s| s.seconds).collect();
+        Ok(Answer {
+            outputs: vec![answer],
+            seconds: vec![steps.iter().sum()],
+            steps,
+            counted: trace.counts.into(),
+        })
+    }
+}

@@ -1,0 +1,161 @@
+"""From a graph to a plan of the packed engine: one image, many features a ciphertext (``docs/packed.md``)."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from ... import _native
+from ...graph import Graph
+from ...plan import VERSION, Plan, PlanError
+from . import primes as prime_table
+from .activation import Replacement
+from .batch import Options, Writer, usual_magnitudes
+from .network import Network
+from .steps import Array
+
+INPUT, OUTPUT = "input", "result"
+
+
+def compile_packed(network: Network, graph: Graph, images: Array | None, name: str, batch: int, settings: Options, replaced: Replacement | None) -> Plan:
+    """A plan of the packed engine; images are served one after the other.
+
+    Raises:
+        PlanError: no secure parameters carry the network (with layers and levels), or more memory than allowed.
+    """
+    if settings.weight_bits is not None or settings.packing != "auto" or not settings.lazy:
+        raise PlanError("weight_bits, packing and lazy are choices of the batch engine; leave them out for one image, or give engine='batch'")
+    spec, arrays = specification(network, images)
+    options = {
+        "precision_bits": math.ceil(settings.precision_bits),
+        "hide_weights": settings.hide_weights,
+        "ring_degree": settings.ring_degree or 0,
+        "key_bytes": settings.key_bytes,
+        "memory_bytes": settings.max_memory // 2,
+    }
+    try:
+        circuit = _native.PackedCircuit(json.dumps(spec), arrays, json.dumps(options))
+    except ValueError as error:
+        raise PlanError(str(error)) from None
+    text, slots, places = circuit.plan()
+    return _finish(_Writer(graph, network, name, settings, replaced).packed(json.loads(text), slots, places, spec, arrays), batch, settings)
+
+
+def specification(network: Network, images: Array | None) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What the engine takes: sums of two, and usual magnitudes where calibration images tell them."""
+    spec, arrays = network.spec()
+    if images is not None:
+        for key, value in usual_magnitudes(network, images).items():
+            spec["tensors"][key]["usual"] = value
+    steps: list[dict[str, Any]] = []
+    for step in spec["steps"]:
+        if step["kind"] == "add":
+            step = _pairs(step, spec["tensors"], steps)
+        steps.append(step)
+    return spec | {"steps": steps}, arrays
+
+
+def _pairs(step: dict[str, Any], tensors: list[dict[str, Any]], steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """A sum of any number of tensors as sums of two; the last one is returned, the others go to ``steps``."""
+    first, *rest = step["in"]
+    if not rest:
+        raise PlanError(f"sum {step['name']!r} has one operand")
+    for index, other in enumerate(rest[:-1]):
+        whole = tensors[step["out"]]
+        made = {**whole, "id": len(tensors), "name": f"{whole['name']}.part{index}"}
+        made["bound"] = tensors[first]["bound"] + tensors[other]["bound"]
+        made.pop("usual", None)
+        tensors.append(made)
+        steps.append({"kind": "add", "name": f"{step['name']}.part{index}", "in": [first, other], "out": made["id"]})
+        first = made["id"]
+    return {**step, "in": [first, rest[-1]]}
+
+
+class _Writer(Writer):
+    """Writes the plan document."""
+
+    def packed(self, facts: dict[str, Any], slots: list[Array], places: Array, spec: dict[str, Any], arrays: dict[str, Array]) -> Plan:
+        real, inputs = self.head()
+        first, last = network_ends(self.network)
+        encrypted = self.ciphers(f"{first.name}.encrypted", first.shape, first.bound)
+        self.stages.append({"kind": "encrypt", "name": "encrypt", "in": real, "out": encrypted})
+        result = self.ciphers(f"{last.name}.encrypted", last.shape, last.bound)
+        self.tensors[result]["noise_bits"] = max(0, math.ceil(math.log2(facts["deviation"]) + 1e-9))
+        uploads = []
+        for index, (level, array) in enumerate(zip(facts["levels"], slots)):
+            key = f"network.{INPUT}{index}"
+            self.weights[key] = array.astype(np.int16) if first.size <= np.iinfo(np.int16).max else array
+            uploads.append({"level": level, "slots": key})
+        self.weights[f"network.{OUTPUT}"] = places
+        for key, array in arrays.items():
+            self.weights[key] = np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
+        stage = {"kind": "packed", "name": "network", "in": encrypted, "out": result, "uploads": uploads, "places": f"network.{OUTPUT}"}
+        stage |= {key: facts[key] for key in ("scale", "rotations", "answer", "answer_level", "answer_scale", "options", "choices")}
+        self.stages.append(stage | {"network": spec})
+        opened = self.tail(result)
+        document = {
+            "version": VERSION,
+            "name": self.name,
+            "producer": self.settings.producer,
+            "trust": "non-interactive",
+            "engine": "packed",
+            "params": facts["params"],
+            "inputs": inputs,
+            "outputs": [{"name": self.graph.outputs[0], "tensor": opened}],
+            "tensors": self.tensors,
+            "stages": self.stages,
+            "predicted": {"batch": 1},
+            "notes": self.notes(facts["flood_bits"]),
+        }
+        if facts["flood_bits"] is not None:
+            document["hide_weights"] = {"flood_bits": facts["flood_bits"]}
+        return Plan(document, self.weights)
+
+    def ciphers(self, name: str, shape: tuple[int, ...], bound: float) -> int:
+        self.tensors.append({"id": len(self.tensors), "name": self.unique(name), "shape": list(shape), "kind": "cipher", "bound": bound})
+        return len(self.tensors) - 1
+
+
+def network_ends(network: Network) -> tuple[Any, Any]:
+    """The tensors that are encrypted and decrypted."""
+    return network.tensors[0], network.tensors[network.output]
+
+
+def _finish(plan: Plan, batch: int, settings: Options) -> Plan:
+    """What follows exactly from the plan: bytes, operations, memory, errors."""
+    facts = json.loads(_native.check_non_interactive(plan.to_bytes()))
+    report, traffic, document = facts["packed"], facts["traffic"], plan.document
+    bound = next(t for t in document["tensors"] if "noise_bits" in t)["bound"]
+    estimate = min(report["error_expected"], report["error_bound"])
+    client = report["upload_bytes"] * 2 + traffic["keys"] + (64 << 20)
+    document["predicted"] |= {
+        "batch": batch,
+        "seconds": report["seconds"] * batch,
+        "bytes_up": traffic["up"] * batch,
+        "bytes_down": traffic["down"] * batch,
+        "setup_bytes_up": traffic["keys"],
+        "setup_bytes_down": 0,
+        "client_peak_memory_bytes": client,
+        "server_peak_memory_bytes": report["memory_bytes"],
+        "rounds": 1,
+        "max_error": estimate,
+        "worst_error": report["error_bound"],
+        "noise_error": estimate,
+        "precision_bits": math.log2(bound / max(estimate, 1e-300)),
+        "depth": report["levels"],
+        "counted": facts["counted"],
+    }
+    memory = client + report["memory_bytes"]
+    if memory > settings.max_memory:
+        raise PlanError(
+            f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; raise max_memory, "
+            "or use activations of a lower degree"
+        )
+    limit = prime_table.limit_bits(document["params"]["ring_degree"])
+    if report["modulus_bits"] > limit:
+        raise PlanError(f"the circuit has {report['modulus_bits']:.0f} bits of modulus, 128-bit security allows {limit}; that is a mistake of the planner")
+    plan.validate()
+    return plan

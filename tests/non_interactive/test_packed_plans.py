@@ -1,0 +1,163 @@
+"""Plans of the packed engine from ONNX to the answer: arbitrary chains against ONNX Runtime, sockets, public parts, refusals, the command line."""
+
+from __future__ import annotations
+
+import json
+
+import hushnet
+import numpy as np
+import onnx
+import pytest
+from hushnet import _native
+from hushnet.cli.main import app
+from hushnet.errors import PlanError, RangeError
+from hushnet.plan import Plan
+from hushnet.reference.non_interactive import run as reference_run
+from hypothesis import HealthCheck, given, settings
+from typer.testing import CliRunner
+
+from tests.frontend.harness import expected
+from tests.non_interactive.networks import Random, networks
+from tests.non_interactive.test_packed import pooled, residual, strided
+
+
+def images(model: onnx.ModelProto, count: int, seed: int = 5) -> np.ndarray:
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim][1:]
+    return np.random.default_rng(seed).uniform(0, 1, (count, *shape)).astype(np.float32)
+
+
+def answer(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    return expected(model, {model.graph.input[0].name: x})[0].astype(np.float64)
+
+
+def compiled(model: onnx.ModelProto, **options) -> hushnet.Model:
+    return hushnet.compile(model, trust="non-interactive", batch=1, calibration=images(model, 40, 7), **options)
+
+
+def small() -> onnx.ModelProto:
+    net = Random((1, 6, 6), 3)
+    net.conv(2, (3, 3), (2, 2), (0, 0, 1, 1), 1)
+    net.activation("deg2")
+    net.dense(3)
+    return net.model()
+
+
+def allowed(model: hushnet.Model, truth: np.ndarray) -> float:
+    """The plan's expected error, and what ONNX Runtime rounds (binary32)."""
+    return model.plan.predicted["max_error"] + 1e-4 * max(1.0, float(np.abs(truth).max()))
+
+
+@pytest.mark.parametrize(("make", "activation"), [(residual, "deg2"), (pooled, "square"), (strided, "deg4")])
+def test_any_number_of_images_gives_what_onnx_runtime_says(make, activation: str) -> None:
+    model = make(activation).model()
+    plan = compiled(model)
+    assert plan.plan.document["engine"] == "packed"
+    x = images(model, 3)
+    truth = answer(model, x)
+    got = hushnet.run(plan, x)
+    y = next(iter(got.outputs.values()))
+    predicted = plan.plan.predicted
+    if "Softmax" not in {n.op_type for n in model.graph.node}:
+        assert np.abs(y - truth).max() <= allowed(plan, truth)
+    assert np.abs(y - next(iter(reference_run(plan.plan, x).outputs.values()))).max() <= predicted["max_error"]
+    assert np.abs(y - truth).max() < 0.02 * max(1.0, float(np.abs(truth).max()))
+    assert (got.trace["bytes_down"], got.trace["setup_bytes_up"]) == (3 * predicted["bytes_down"], predicted["setup_bytes_up"])
+    assert got.trace["counted"] == {k: 3 * v for k, v in predicted["counted"].items()}
+    assert got.trace["polynomials"] and not got.trace["out_of_range"]
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks())
+def test_random_networks_equal_onnx_runtime_within_the_predicted_error(model: onnx.ModelProto) -> None:
+    try:
+        plan = compiled(model)
+    except PlanError as error:
+        assert "levels" in str(error)
+        return
+    x = images(model, 1)
+    y = next(iter(hushnet.run(plan, x, transport="pipe").outputs.values()))
+    exact = next(iter(reference_run(plan.plan, x).outputs.values()))
+    assert np.abs(y - exact).max() <= plan.plan.predicted["max_error"]
+    truth = answer(model, x)
+    assert np.abs(exact - truth).max() <= 1e-3 * max(1.0, float(np.abs(truth).max()))
+
+
+def test_the_public_part_is_all_that_a_client_gets_and_sessions_over_a_socket_work() -> None:
+    model = small()
+    plan = compiled(model, hide_weights=True, precision_bits=5)
+    public = plan.plan.public_part()
+    public.validate()
+    assert public.is_public and not plan.plan.is_public
+    again = Plan.from_bytes(plan.plan.to_bytes())
+    assert again.digest == plan.plan.digest
+    text = json.dumps(public.document)
+    assert "coefficients" not in text and "geometry" not in text and "choices" not in text
+    assert not any(w.dtype == np.float64 for w in public.weights.values())
+    facts = [json.loads(_native.check_non_interactive(p.to_bytes())) for p in (plan.plan, public)]
+    assert facts[0]["traffic"] == facts[1]["traffic"] and facts[1]["packed"] is None
+    with pytest.raises(PlanError, match="public part"):
+        reference_run(public, images(model, 1))
+    handle = hushnet.serve(plan)
+    try:
+        with hushnet.connect(f"ws://127.0.0.1:{handle.port}") as connection:
+            for seed in (1, 2):
+                x = images(model, 2, seed)
+                y = next(iter(connection.infer(x).outputs.values()))
+                assert np.abs(y - answer(model, x)).max() <= allowed(plan, answer(model, x))
+    finally:
+        handle.stop()
+    hidden = plan.explain()["trust"]["client_learns"]
+    assert "rotations" in hidden and "nothing beyond" in hidden
+
+
+def test_inputs_outside_their_range_are_refused_and_values_outside_a_polynomials_are_reported() -> None:
+    model = small()
+    plan = compiled(model)
+    x = images(model, 1)
+    x[0, 0, 0, 0] = 7.0
+    with pytest.raises(RangeError):
+        hushnet.run(plan, x)
+    tight = hushnet.compile(model, trust="non-interactive", batch=1, calibration=0.2 * images(model, 20), input_range=(0.0, 1.0))
+    trace = hushnet.run(tight, images(model, 2)).trace
+    assert trace["out_of_range"] and trace["out_of_range"][0]["largest"] > trace["out_of_range"][0]["range"]
+
+
+def test_options_of_the_other_engine_and_unknown_ones_are_refused() -> None:
+    model = small()
+    for options, what in (({"weight_bits": 8}, "batch engine"), ({"engine": "other"}, "engine is"), ({"packing": "real"}, "batch engine")):
+        with pytest.raises(PlanError, match=what):
+            compiled(model, **options)
+    assert compiled(model, engine="batch").plan.document["engine"] == "batch"
+
+
+def test_the_command_line_compiles_explains_and_runs_one_image(tmp_path) -> None:
+    model = small()
+    onnx.save(model, tmp_path / "m.onnx")
+    x = images(model, 2)
+    np.save(tmp_path / "x.npy", x)
+    run = CliRunner().invoke
+    args = ["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.hush"), "--trust", "non-interactive", "--batch", "1"]
+    done = run(app, [*args, "--calibration", str(tmp_path / "x.npy")])
+    assert done.exit_code == 0, done.output
+    shown = run(app, ["explain", str(tmp_path / "m.hush")])
+    assert shown.exit_code == 0 and "one image at a time" in shown.output and "giant" in shown.output, shown.output
+    explained = json.loads(run(app, ["explain", str(tmp_path / "m.hush"), "--json"]).output)
+    layers = {layer["kind"] for layer in explained["layers"]}
+    assert {"linear", "polynomial", "encrypt", "decrypt"} <= layers and explained["totals"]["seconds"] > 0
+    done = run(app, ["run", str(tmp_path / "m.hush"), str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy")])
+    assert done.exit_code == 0, done.output
+    y = np.load(tmp_path / "y.npy")
+    assert np.abs(y - answer(model, x)).max() < 0.02 * max(1.0, float(np.abs(answer(model, x)).max()))
+
+
+@settings(max_examples=40, deadline=None)
+@given(at=__import__("hypothesis").strategies.integers(0, 1 << 20))
+def test_corrupted_plans_are_typed_errors(at: int) -> None:
+    data = _PLAN or _PLAN.append(compiled(small()).plan.to_bytes()) or _PLAN
+    broken = bytearray(data[0])
+    broken[at % len(broken)] ^= 0x11
+    with pytest.raises(PlanError):
+        Plan.from_bytes(bytes(broken))
+
+
+_PLAN: list[bytes] = []
