@@ -174,6 +174,9 @@ struct Search<'a> {
     width: usize,
 }
 
+/// Levels by the steps that use them.
+type Spent = Vec<(String, usize)>;
+
 struct Found {
     program: Program,
     params: CkksParams,
@@ -284,7 +287,7 @@ impl Search<'_> {
         Choice { slots: self.n / 2, special: 2, width: self.width, channel_wise, key_price }
     }
 
-    fn choose(&self) -> Result<(Found, Vec<(String, usize)>, f64), String> {
+    fn choose(&self) -> Result<(Found, Spent, f64), String> {
         let mut why = String::from("the modulus of its depth is not 128-bit secure");
         // A plan for two special primes, then the number of them that makes it cheapest among those that fit.
         for key_price in KEY_PRICES {

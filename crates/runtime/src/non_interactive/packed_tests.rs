@@ -315,6 +315,9 @@ fn answers(frames: Vec<Frame>) -> Error {
     })
 }
 
+/// What a peer makes of an honest client's keys and request.
+type Change<'a> = dyn Fn(&mut Vec<Vec<u8>>, &mut Vec<u8>) + 'a;
+
 #[test]
 fn a_server_refuses_keys_and_requests_that_do_not_follow_from_its_plan() {
     let plan = open().read();
@@ -338,7 +341,7 @@ fn a_server_refuses_keys_and_requests_that_do_not_follow_from_its_plan() {
         f.payload_mut().copy_from_slice(bytes);
         f.finish()
     };
-    let session = |change: &dyn Fn(&mut Vec<Vec<u8>>, &mut Vec<u8>)| {
+    let session = |change: &Change<'_>| {
         let (mut sent, link) = (made.clone(), &plan.uploads()[0]);
         let values = vec![0.5; INPUTS];
         let engine = engine::client(&plan);
