@@ -183,6 +183,9 @@ struct Found {
     words: usize,
 }
 
+/// What was found, the levels that every step spends, and the price of a key.
+type Chosen = (Found, Vec<(String, usize)>, f64);
+
 impl Search<'_> {
     /// Bits of q_0: the output at its scale, with two bits to spare.
     fn first_bits(&self, scale_bits: u32) -> u32 {
@@ -284,7 +287,7 @@ impl Search<'_> {
         Choice { slots: self.n / 2, special: 2, width: self.width, channel_wise, key_price }
     }
 
-    fn choose(&self) -> Result<(Found, Vec<(String, usize)>, f64), String> {
+    fn choose(&self) -> Result<Chosen, String> {
         let mut why = String::from("the modulus of its depth is not 128-bit secure");
         // A plan for two special primes, then the number of them that makes it cheapest among those that fit.
         for key_price in KEY_PRICES {
