@@ -26,7 +26,7 @@ from hushnet.bench.registry import Benchmark
 from hushnet.planner.non_interactive import Network, replace_activations
 from hushnet.planner.non_interactive.packed import specification
 from hushnet.reference import openfhe, seal
-from hushnet.reference.executor import Executor, MemoryLog, Parameters, PeerMissing
+from hushnet.reference.executor import Executor, MemoryLog, Parameters, PeerFailed, PeerMissing
 
 POINTS = 200  # of a memory curve
 SAMPLE = 2  # channels that are computed where a whole layer takes too long
@@ -141,7 +141,11 @@ def case_rows(name: str, peers: Sequence[str], *, images: int, peer_images: int,
     mine = {"case": name, "published": min(case.seal, case.openfhe)} | ours(merged, x[:images], truth, labels, threads=threads, runs=runs)
     out = [mine]
     for peer in peers:
-        row = {"case": name} | run_peer(peer, net, x[:peer_images], truth, sample=SAMPLE if case.estimated else None)
+        try:
+            row = {"case": name} | run_peer(peer, net, x[:peer_images], truth, sample=SAMPLE if case.estimated else None)
+        except PeerFailed as error:
+            # e.g. values that its fixed scale does not hold; the other peers are measured all the same
+            row = {"case": name, "method": _label(peer), "error": str(error).strip().splitlines()[0]}
         row["published"] = {"seal": case.seal, "openfhe": case.openfhe, "openfhe-auto": case.automatic}[peer]
         row["published_accuracy"] = case.accuracy[0 if peer == "seal" else 1]
         if "seconds" in mine:
