@@ -53,8 +53,10 @@ def test_the_planner_takes_what_is_cheaper_an_image() -> None:
     onnx_model, _ = network(5)
     options = {"trust": "two-party", "input_range": (-1, 1)}
     alone, few, many = (hushnet.compile(onnx_model, batch=n, **options) for n in (1, 2, 2048))
-    assert set(methods(alone)) == set(methods(few)) == {"cheetah"} and set(methods(many)) == {"batch"}
-    assert many.plan.predicted["batch"] == 2048 and few.plan.predicted["batch"] == 1
+    assert set(methods(alone)) == {"cheetah"} and set(methods(many)) == {"batch"}
+    # a handful of features is little more work as a few ciphertexts than as one; images are not
+    assert methods(few)[:2] == ["cheetah"] * 2
+    assert many.plan.predicted["batch"] == 2048 and alone.plan.predicted["batch"] == 1
     assert many.plan.predicted["seconds"] / 2048 < alone.plan.predicted["seconds"]
     explained = many.explain()
     assert explained["totals"]["bytes_per_image"] == pytest.approx(

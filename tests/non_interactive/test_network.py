@@ -10,6 +10,7 @@ import pytest
 from hushnet import data, frontend, passes, zoo
 from hushnet.errors import PlanError
 from hushnet.planner.non_interactive import Add, Linear, Network, Polynomial, replace_activations
+from hushnet.planner.non_interactive.fold import with_scale
 from hushnet.planner.non_interactive.network import polynomial_interval
 from hushnet.reference.float import evaluate
 from hypothesis import HealthCheck, example, given, settings
@@ -71,6 +72,14 @@ def test_folded_networks_give_what_onnx_runtime_gives(model: onnx.ModelProto, me
         assert top <= tensor.bound * slack
         assert tensor.interval[0] * slack - 1e-9 <= value.min() or tensor.interval[0] <= value.min()
         assert value.max() <= max(tensor.interval[1] * slack, tensor.interval[1]) + 1e-9
+
+
+def test_tiny_weights_are_no_zeros() -> None:
+    """Sums of squares of sums have units far from 1: 1e-13 of them is no rounding noise."""
+    one = {"type": "conv2d", "input": [1, 1, 1], "output": [1, 1, 1], "kernel": [1, 1], "stride": [1, 1], "pads": [0] * 4, "dilation": [1, 1], "groups": 1}
+    layer = Linear("mean", one, np.full((1, 1, 1, 1), 1.0), np.zeros(1), 0, 1)
+    assert with_scale(layer, 6e-14, 1.0).weights == 6e-14
+    assert with_scale(layer, 1.0 + 1e-15, 1.0).weights == 1.0
 
 
 @pytest.mark.parametrize("name", ["mnist-cnn-square", "mnist-cnn-swish-rg5-deg2", "mnist-cnn-swish-rg7-deg4", "cryptonets-square"])

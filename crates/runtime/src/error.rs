@@ -140,13 +140,12 @@ pub enum ProtocolError {
     #[error("the peer sent something that is not a Hushnet frame ({0}); is this address a Hushnet server of this version?")]
     NotAFrame(&'static str),
     /// Another protocol version.
-    #[error(
-        "the peer speaks protocol version {got}, this program speaks {}; use the same release on both sides",
-        crate::wire::PROTOCOL
-    )]
+    #[error("the peer speaks protocol version {got}, this program speaks {ours}; use the same release on both sides")]
     Version {
         /// Version of the peer.
         got: u32,
+        /// Our own.
+        ours: u32,
     },
     /// A frame above the limit.
     #[error("a frame of {got} bytes is above the limit of {limit}")]

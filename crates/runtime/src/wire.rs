@@ -197,7 +197,7 @@ fn parse_header(header: &[u8; HEADER]) -> Result<(Kind, usize), ProtocolError> {
         return Err(ProtocolError::NotAFrame("no magic"));
     }
     if u32::from(header[2]) != PROTOCOL {
-        return Err(ProtocolError::Version { got: u32::from(header[2]) });
+        return Err(ProtocolError::Version { got: u32::from(header[2]), ours: PROTOCOL });
     }
     let kind = Kind::ALL
         .into_iter()
@@ -399,7 +399,7 @@ mod tests {
             Frame::parse(bytes.into())
         };
         assert!(matches!(with(0, b'X'), Err(ProtocolError::NotAFrame("no magic"))));
-        assert!(matches!(with(2, 2), Err(ProtocolError::Version { got: 2 })));
+        assert!(matches!(with(2, 2), Err(ProtocolError::Version { got: 2, .. })));
         assert!(matches!(with(3, 0), Err(ProtocolError::NotAFrame("unknown kind"))));
         assert!(matches!(with(3, 12), Err(ProtocolError::NotAFrame("unknown kind"))));
         assert!(matches!(with(12, 200), Err(ProtocolError::NotAFrame(_))));

@@ -485,7 +485,7 @@ fn misbehaving_server_over(carrier: &str) {
     assert!(matches!(opening(vec![cut.bytes().to_vec()]), Error::Plan(_)));
     let mut version = public.clone();
     version[2] = 9;
-    assert!(matches!(opening(vec![version]), Error::Protocol(ProtocolError::Version { got: 9 })));
+    assert!(matches!(opening(vec![version]), Error::Protocol(ProtocolError::Version { got: 9, .. })));
     let mut small = ClientOptions::default();
     small.plan.limits.json_bytes = 1 << 20;
     let oversize = FrameBuilder::with_payload(Kind::Plan, &vec![0; 4 << 20]).unwrap().bytes().to_vec();

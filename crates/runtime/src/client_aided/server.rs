@@ -148,7 +148,7 @@ impl ServerPlan {
     ) -> Result<(), Error> {
         let hello: Hello = channel.recv()?.message(Kind::Hello)?;
         if hello.protocol != PROTOCOL {
-            return Err(ProtocolError::Version { got: hello.protocol }.into());
+            return Err(ProtocolError::Version { got: hello.protocol, ours: PROTOCOL }.into());
         }
         channel.send(self.public.clone())?;
         let begin: Begin = channel.recv()?.message(Kind::Begin)?;

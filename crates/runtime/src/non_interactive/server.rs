@@ -162,7 +162,7 @@ impl NonInteractiveModel {
     ) -> Result<(), Error> {
         let hello: Hello = channel.recv()?.message(Kind::Hello)?;
         if hello.protocol != PROTOCOL {
-            return Err(ProtocolError::Version { got: hello.protocol }.into());
+            return Err(ProtocolError::Version { got: hello.protocol, ours: PROTOCOL }.into());
         }
         channel.send(FrameBuilder::with_payload(Kind::Plan, &self.public)?)?;
         let (keys, public) = self.receive_keys(channel)?;

@@ -146,7 +146,7 @@ pub(crate) fn serve(
     let hello = |frames: &mut dyn Frames| -> std::result::Result<(), Error> {
         let hello: Hello = frames.recv()?.message(Kind::Hello)?;
         if hello.protocol != PROTOCOL {
-            return Err(ProtocolError::Version { got: hello.protocol }.into());
+            return Err(ProtocolError::Version { got: hello.protocol, ours: PROTOCOL }.into());
         }
         Ok(frames.send(FrameBuilder::with_payload(Kind::Plan, model.public_part())?)?)
     };

@@ -57,7 +57,7 @@ pub(super) fn recv_hello(channel: &mut dyn Channel, digest: &[u8; 32]) -> Result
         return Err(ProtocolError::NotAFrame("no two-party greeting").into());
     }
     if hello[4] != VERSION {
-        return Err(ProtocolError::Version { got: u32::from(hello[4]) }.into());
+        return Err(ProtocolError::Version { got: u32::from(hello[4]), ours: u32::from(VERSION) }.into());
     }
     if hello[8..] != *digest {
         let detail = "the client runs another plan than this server".into();

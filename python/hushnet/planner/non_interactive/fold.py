@@ -179,7 +179,7 @@ def with_scale(layer: Linear, given: float, wanted: float) -> Linear:
     """The layer for a source in units of ``given`` and a target in units of ``wanted``."""
     weights = layer.weights * (given / wanted)
     whole = np.rint(weights)
-    # a mean that became a sum has exact ones
-    if layer.geometry["type"] == "conv2d" and np.all(np.abs(weights - whole) < 1e-12) and np.all(np.abs(whole) <= 1):
+    # a mean that became a sum has exact ones (and zeros; tiny weights are none)
+    if layer.geometry["type"] == "conv2d" and np.all(np.abs(weights - whole) <= 1e-12 * np.abs(whole)) and np.all(np.abs(whole) <= 1):
         weights = whole
     return replace(layer, weights=weights, bias=layer.bias / wanted)
