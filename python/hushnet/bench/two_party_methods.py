@@ -22,6 +22,7 @@ from hushnet.bench.two_processes import measure
 from hushnet.reference.methods import METHODS
 
 NETWORKS = ("plain20", "resnet50")
+QUICK = ("mlp",)
 FREE, STORED = "free", "free-stored"
 MANY = 1000
 # bytes and seconds both count: a plan for loopback would give any number of bytes for a microsecond
@@ -105,7 +106,7 @@ def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[s
     """
     methods = (FREE, STORED, *METHODS)
     chosen: list[tuple[str, str]] = []
-    for case in cases or (NETWORKS[:1] if quick else NETWORKS):
+    for case in cases or (QUICK if quick else NETWORKS):
         name, _, method = case.partition(":")
         if name not in two_party.NETWORKS or (method and method not in methods):
             raise hushnet.InputError(f"no case {case!r}: networks are {', '.join(two_party.NETWORKS)}, methods {', '.join(methods)}")
