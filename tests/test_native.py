@@ -175,11 +175,16 @@ def test_server_and_clients(model: hushnet.Model, plan: _native.Plan) -> None:
         _native.serve(plan, tls_cert="/nowhere.pem")
 
 
+def hear_interrupts() -> None:
+    """Shells start background jobs with interrupts ignored, which children inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_serving_ends_on_interrupt(model: hushnet.Model, tmp_path) -> None:
     path = tmp_path / "plan.hush"
     model.save(path)
     command = [sys.executable, "-m", "hushnet", "serve", str(path), "--listen", "127.0.0.1:0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_interrupts) as process:
         url = json.loads(process.stdout.readline())["url"]
         x = _images(3)
         with _native.connect(url) as client:
@@ -198,7 +203,7 @@ def test_waiting_ends_on_interrupt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as quiet:
         environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         command = [sys.executable, "-c", code, str(quiet.getsockname()[1])]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=hear_interrupts) as process:
             quiet.accept()
             time.sleep(0.3)
             process.send_signal(signal.SIGINT)
