@@ -9,6 +9,8 @@ pub mod ckks_batch;
 pub mod convfhe;
 pub mod gala;
 pub mod gazelle;
+#[cfg(test)]
+mod geometries;
 pub mod packed;
 mod phases;
 pub mod rotation_free;

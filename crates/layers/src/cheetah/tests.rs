@@ -1,20 +1,7 @@
 use super::*;
-use crate::batch::{Conv2d, Dense};
+use crate::batch::Dense;
+use crate::geometries::conv;
 use hushnet_ring::low_mask;
-
-fn conv(c: usize, hw: usize, o: usize, k: usize, s: usize, pad: usize, groups: usize) -> Geometry {
-    let out = (hw + 2 * pad - k) / s + 1;
-    Geometry::conv2d(Conv2d {
-        input: [c, hw, hw],
-        output: [o, out, out],
-        kernel: [k, k],
-        stride: [s, s],
-        pads: [pad; 4],
-        dilation: [1, 1],
-        groups,
-    })
-    .unwrap()
-}
 
 /// Both halves against the sums by definition, a unit off no more often than stated.
 fn check(geometry: &Geometry, ring_bits: u32) {

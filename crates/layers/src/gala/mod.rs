@@ -5,7 +5,7 @@
 //! opens is uniform whatever the partial sums are; each party adds up its own slots of an output, and the two results are shares of the
 //! whole sum. The masks' sums are uniform and independent for different outputs, since these have disjoint slots.
 
-use crate::gazelle::{hoisted, hoisted_pairs, line_up, term_of};
+use crate::gazelle::{accumulate, hoisted, hoisted_pairs, line_up, term_of};
 use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term, SUMS};
 use hushnet_rlwe::bfv::Counts;
 use rayon::prelude::*;
@@ -106,10 +106,7 @@ pub(crate) fn conv_steps<M: Machine>(
                 let terms: Vec<&[_]> = terms.iter().map(Vec::as_slice).collect();
                 for ((step, _), product) in group.iter().zip(weights.sums(machine, &terms)?) {
                     let part = machine.perm(&product, layout.turn(*step))?;
-                    match &mut sum {
-                        Some(sum) => machine.add(sum, &part)?,
-                        None => sum = Some(part),
-                    }
+                    accumulate(machine, &mut sum, part)?;
                 }
             }
             sum.ok_or_else(|| layout.empty_output())

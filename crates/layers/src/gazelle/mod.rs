@@ -132,10 +132,20 @@ pub(crate) fn line_up<M: Machine>(
     let pairs: Vec<&[_]> = pairs.iter().map(Vec::as_slice).collect();
     for ((step, _), product) in steps.iter().zip(weights.sums(machine, &pairs)?) {
         let part = machine.perm(&product, layout.turn(*step))?;
-        match sum {
-            Some(sum) => machine.add(sum, &part)?,
-            None => *sum = Some(part),
-        }
+        accumulate(machine, sum, part)?;
+    }
+    Ok(())
+}
+
+/// Adds a part to a sum, which it may begin.
+pub(crate) fn accumulate<M: Machine>(
+    machine: &M,
+    sum: &mut Option<M::Cipher>,
+    part: M::Cipher,
+) -> Result<(), SlotError> {
+    match sum {
+        Some(sum) => machine.add(sum, &part)?,
+        None => *sum = Some(part),
     }
     Ok(())
 }

@@ -1,22 +1,9 @@
 use super::*;
-use crate::batch::{Conv2d, Dense, Geometry, LayerError};
+use crate::batch::{Dense, Geometry, LayerError};
 use crate::cheetah::packing::oracle;
+use crate::geometries::conv;
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::CipherError;
-
-fn conv(c: usize, hw: usize, o: usize, k: usize, s: usize, pad: usize, groups: usize) -> Geometry {
-    let out = (hw + 2 * pad - k) / s + 1;
-    Geometry::conv2d(Conv2d {
-        input: [c, hw, hw],
-        output: [o, out, out],
-        kernel: [k, k],
-        stride: [s, s],
-        pads: [pad; 4],
-        dilation: [1, 1],
-        groups,
-    })
-    .unwrap()
-}
 
 fn random(prg: &mut Prg, len: usize, mask: u64) -> Vec<u64> {
     let mut v = vec![0; len];

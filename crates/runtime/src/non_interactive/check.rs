@@ -6,18 +6,21 @@ use super::spec::{KindSpec, LinearSpec, OneSpec, PackedStage, Packing, PlanSpec,
 use crate::plan::spec::{self as batch, OpSpec, PortSpec};
 use crate::plan::{
     self, check_op, check_tensor, ClientStage, Engine, Limits, Op, Plan, PlanError, PlanOptions, Port,
-    Tensor, TensorBytes, Trust, VERSION,
+    Tensor, TensorBytes,
 };
 use hushnet_layers::ckks_batch::{
     Circuit, CircuitError, CircuitSpec, LinearSpec as CircuitLinear, StageKind, StageSpec as CircuitStage,
     TensorSpec as CircuitTensor,
 };
 use hushnet_rlwe::batch::TAIL;
-use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, PrimeSpec};
+use hushnet_rlwe::ckks::CkksParams;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 mod files;
+mod header;
+
+use header::{check_header, client_spec, parameters};
 
 type Files<'a> = BTreeMap<String, TensorBytes<'a>>;
 
@@ -73,75 +76,6 @@ pub(super) fn check(
         spec,
         json: json.to_owned(),
     })))
-}
-
-fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<(), PlanError> {
-    if spec.version != VERSION {
-        return Err(PlanError::Version { found: spec.version.to_string() });
-    }
-    if spec.trust != Trust::NonInteractive {
-        return Err(PlanError::Unsupported(format!("trust model {:?} in a non-interactive run", spec.trust)));
-    }
-    let packed = |s: &StageSpec| matches!(s, StageSpec::Packed(_));
-    let other = |s: &StageSpec| !packed(s) && !matches!(s.kind(), "client" | "encrypt" | "decrypt");
-    let (count, others) = (spec.stages.iter().filter(|s| packed(s)).count(), spec.stages.iter().any(other));
-    if (spec.engine == Engine::Packed) != (count == 1) || (count > 0 && others) {
-        return Err(PlanError::Unsupported(format!("the stages of this plan in engine {:?}", spec.engine)));
-    }
-    Limits::check("the number of tensors", spec.tensors.len() as u64, limits.tensors)?;
-    Limits::check("the number of stages", spec.stages.len() as u64, limits.stages)?;
-    let ops = |s: &StageSpec| if let StageSpec::Client { ops, .. } = s { ops.len() as u64 } else { 0 };
-    Limits::check("the number of client operations", spec.stages.iter().map(ops).sum(), limits.ops)
-}
-
-fn parameters(spec: &PlanSpec, options: &PlanOptions) -> Result<CkksParams, PlanError> {
-    let p = &spec.params;
-    let exact = |primes: &[u64]| primes.iter().map(|q| PrimeSpec::Exactly(*q)).collect();
-    let ckks = CkksSpec {
-        ring_degree: p.ring_degree,
-        data_primes: exact(&p.data_primes),
-        special_primes: exact(&p.special_primes),
-        scale_bits: 1,
-        digits: p.digits,
-    };
-    let made = if p.insecure {
-        if !options.allow_insecure {
-            return Err(PlanError::Insecure(format!("{} bits claimed", p.security_bits)));
-        }
-        match p.key_level {
-            Some(level) => ckks.check_insecure_with_keys_to(level, Insecure),
-            None => ckks.check_insecure(Insecure),
-        }
-    } else {
-        if p.security_bits != 128 {
-            return Err(PlanError::Insecure(format!("{} bits claimed", p.security_bits)));
-        }
-        match p.key_level {
-            Some(level) => ckks.check_with_keys_to(level),
-            None => ckks.check(),
-        }
-    };
-    made.map_err(|e| match e {
-        CkksError::Security { .. } => PlanError::Insecure(e.to_string()),
-        other => PlanError::Structure(other.to_string()),
-    })
-}
-
-fn client_spec(spec: &PlanSpec) -> batch::PlanSpec {
-    batch::PlanSpec {
-        version: spec.version,
-        name: spec.name.clone(),
-        producer: spec.producer.clone(),
-        trust: spec.trust,
-        engine: spec.engine,
-        params: spec.params.batch(),
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        tensors: Vec::new(),
-        stages: Vec::new(),
-        predicted: spec.predicted.clone(),
-        notes: Vec::new(),
-    }
 }
 
 /// A tensor as the client's interpreter sees it.

@@ -2,10 +2,10 @@
 
 use super::local::{run_loopback, run_pipe};
 use super::messages;
+use super::tests::answers;
 use super::*;
-use crate::channel::{pipe, Channel};
 use crate::plan::TensorBytes;
-use crate::wire::{Frame, FrameBuilder, Hello, Kind, PROTOCOL};
+use crate::wire::{Frame, FrameBuilder, Kind};
 use crate::{Compute, Error, Input, InputData, PlanError, PlanOptions};
 use hushnet_layers::packed::{Circuit, Network, Options, PackedSpec};
 use serde_json::{json, Value};
@@ -297,24 +297,6 @@ fn packed_plans_that_are_wrong_are_refused_by_name() {
     refused(&|_, f| f.get_mut("input0").unwrap().1 = vec![10, 64], "rows of 64");
 }
 
-/// What a server says to a peer that sends `frames` after the greeting.
-fn answers(frames: Vec<Frame>) -> Error {
-    let model = NonInteractiveModel::new(&open().read(), Compute::default()).unwrap();
-    let (mut near, mut far) = pipe();
-    std::thread::scope(|scope| {
-        let served = scope.spawn(move || model.serve(&mut far, &mut |_| {}).map(|_| ()));
-        let hello = Hello { protocol: PROTOCOL, producer: "test".into() };
-        near.send(FrameBuilder::message(Kind::Hello, &hello).unwrap()).unwrap();
-        near.recv().unwrap().expect(Kind::Plan, 0, 0).unwrap();
-        for frame in frames {
-            // The server may have hung up already.
-            let _ = near.send(frame);
-        }
-        drop(near);
-        served.join().unwrap().unwrap_err()
-    })
-}
-
 /// What a peer makes of an honest client's keys and request.
 type Change<'a> = dyn Fn(&mut Vec<Vec<u8>>, &mut Vec<u8>) + 'a;
 
@@ -358,7 +340,7 @@ fn a_server_refuses_keys_and_requests_that_do_not_follow_from_its_plan() {
         frames
     };
     let refused = |frames, what: &str| {
-        let error = answers(frames);
+        let error = answers(&plan, frames);
         let Error::Protocol(e) = &error else { panic!("{what}: {error}") };
         assert!(e.to_string().contains(what), "'{e}' does not say '{what}'");
     };
@@ -379,5 +361,5 @@ fn a_server_refuses_keys_and_requests_that_do_not_follow_from_its_plan() {
     two[at] = FrameBuilder::message(Kind::Block, &crate::wire::Block { index: 0, images: 2 }).unwrap();
     refused(two, "2 images");
     // A true request is answered; then the peer is gone.
-    assert!(matches!(answers(session(&|_, _| {})), Error::Transport(_)));
+    assert!(matches!(answers(&plan, session(&|_, _| {})), Error::Transport(_)));
 }

@@ -317,9 +317,9 @@ fn plans_that_are_wrong_are_refused_by_name() {
     }
 }
 
-/// What a server says to a peer that sends `frames` after the greeting.
-fn answers(frames: Vec<Frame>) -> Error {
-    let model = NonInteractiveModel::new(&net(None).read().unwrap(), Compute::default()).unwrap();
+/// What a server of a plan says to a peer that sends `frames` after the greeting.
+pub(super) fn answers(plan: &NonInteractivePlan, frames: Vec<Frame>) -> Error {
+    let model = NonInteractiveModel::new(plan, Compute::default()).unwrap();
     let (mut near, mut far) = pipe();
     std::thread::scope(|scope| {
         let served = scope.spawn(move || model.serve(&mut far, &mut |_| {}).map(|_| ()));
@@ -345,7 +345,7 @@ fn a_server_refuses_what_does_not_follow_from_its_plan() {
         f.finish()
     };
     let refused = |frames, what: &str| {
-        let error = answers(frames);
+        let error = answers(&plan, frames);
         let Error::Protocol(e) = &error else { panic!("{what}: {error}") };
         assert!(e.to_string().contains(what), "'{e}' does not say '{what}'");
     };
@@ -383,7 +383,7 @@ fn a_server_refuses_what_does_not_follow_from_its_plan() {
     refused(session(1, &|r| r[48] = 1), "length");
     refused(session(1, &|r| r[48 + 28 + 32..48 + 28 + 32 + 40].fill(0xff)), "residue");
     // A true request is answered; then the peer is gone.
-    assert!(matches!(answers(session(1, &|_| {})), Error::Transport(_)));
+    assert!(matches!(answers(&plan, session(1, &|_| {})), Error::Transport(_)));
 }
 
 #[test]

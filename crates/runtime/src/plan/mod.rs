@@ -23,6 +23,7 @@ pub(crate) use limits::elements;
 
 use hushnet_rlwe::BatchStageParams;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Arithmetic of a tensor.
@@ -127,6 +128,14 @@ impl WeightData {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+    /// All in two bytes.
+    #[must_use]
+    pub fn to_i16(&self) -> Cow<'_, [i16]> {
+        match self {
+            Self::I8(w) => w.iter().map(|v| i16::from(*v)).collect(),
+            Self::I16(w) => Cow::Borrowed(w),
+        }
     }
 }
 

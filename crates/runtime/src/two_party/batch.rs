@@ -7,7 +7,7 @@ use super::plan::{Kind, Method, TwoPartyPlan};
 use super::{layer_error, peer_words};
 use crate::compute::Compute;
 use crate::error::Error;
-use crate::plan::{PlanError, WeightData};
+use crate::plan::PlanError;
 use hushnet_layers::batch_shares::{BatchShareClient, BatchShareLinear, BlockId};
 use hushnet_mpc::{Channel, CostModel, Party};
 use hushnet_ring::{pack, Prg};
@@ -196,14 +196,7 @@ impl Layers {
             }
             let missing = || PlanError::Structure("a linear stage has no weights".into());
             let weights = l.weights.as_ref().ok_or_else(missing)?;
-            let wide: Vec<i16>;
-            let words = match &weights.weights {
-                WeightData::I8(w) => {
-                    wide = w.iter().map(|v| i16::from(*v)).collect();
-                    &wide
-                }
-                WeightData::I16(w) => w,
-            };
+            let words: &[i16] = &weights.weights.to_i16();
             let (geometry, bits) = (l.geometry.checked()?, plan.ring().bits());
             let linear =
                 BatchShareLinear::new(context, &geometry, words, &weights.bias, bits, Some(l.weight_l2))?;

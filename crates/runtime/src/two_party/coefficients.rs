@@ -10,7 +10,7 @@ use super::stored::{Folder, Kept};
 use super::{layer_error, peer_words};
 use crate::compute::Compute;
 use crate::error::{Error, ProtocolError};
-use crate::plan::{PlanError, WeightData};
+use crate::plan::PlanError;
 use hushnet_layers::batch::{Geometry, LayerError};
 use hushnet_layers::convfhe::{
     ConvFheClient, ConvFheContext, ConvFheDesign, ConvFheLinear, ConvFheSession, RING_DEGREE,
@@ -497,14 +497,7 @@ impl Layers {
             };
             let missing = || PlanError::Structure("a linear stage has no weights".into());
             let weights = l.weights.as_ref().ok_or_else(missing)?;
-            let wide: Vec<i16>;
-            let words = match &weights.weights {
-                WeightData::I8(w) => {
-                    wide = w.iter().map(|v| i16::from(*v)).collect();
-                    &wide
-                }
-                WeightData::I16(w) => w,
-            };
+            let words: &[i16] = &weights.weights.to_i16();
             let layout = match places {
                 Places::RotationFree(d) => d.layout(),
                 Places::ConvFhe(c) => c.design().layout(),

@@ -13,7 +13,7 @@ use super::trace::{Gauge, Phase, TwoPartyTrace};
 use super::{layer_error, peer_words};
 use crate::compute::Compute;
 use crate::error::Error;
-use crate::plan::{PlanError, WeightData};
+use crate::plan::PlanError;
 use hushnet_layers::batch_shares::BatchShareLinear;
 use hushnet_layers::cheetah::CheetahLinear;
 use hushnet_layers::slots::SlotLinear;
@@ -91,14 +91,7 @@ impl TwoPartyModel {
                 return Ok(None);
             }
             let weights = l.weights.as_ref().ok_or_else(|| structure("a linear stage has no weights"))?;
-            let wide: Vec<i16>;
-            let words = match &weights.weights {
-                WeightData::I8(w) => {
-                    wide = w.iter().map(|v| i16::from(*v)).collect();
-                    &wide
-                }
-                WeightData::I16(w) => w,
-            };
+            let words: &[i16] = &weights.weights.to_i16();
             let make = if keep[index] { CheetahLinear::new } else { CheetahLinear::streamed };
             let linear =
                 make(&layers.context, &l.geometry.checked()?, words, &weights.bias, plan.ring().bits())?;

@@ -13,7 +13,7 @@ use super::plan::{Kind, Method, TwoPartyPlan};
 use super::{layer_error, peer_words_of};
 use crate::compute::Compute;
 use crate::error::Error;
-use crate::plan::{GeometrySpec, PlanError, WeightData};
+use crate::plan::{GeometrySpec, PlanError};
 use hushnet_layers::slots::{self, SlotClient, SlotError, SlotLinear};
 use hushnet_mpc::garble::OddModulus;
 use hushnet_mpc::{self as mpc, Channel, CostModel, Party, Ring, Session};
@@ -351,14 +351,7 @@ impl Layers {
             };
             let missing = || PlanError::Structure("a linear stage has no weights".into());
             let weights = l.weights.as_ref().ok_or_else(missing)?;
-            let wide: Vec<i16>;
-            let words = match &weights.weights {
-                WeightData::I8(w) => {
-                    wide = w.iter().map(|v| i16::from(*v)).collect();
-                    &wide
-                }
-                WeightData::I16(w) => w,
-            };
+            let words: &[i16] = &weights.weights.to_i16();
             let how = method_of(l.method).ok_or_else(|| internal("a stage of another method"))?;
             let (params, geometry) = (&self.groups[places.group].params, l.geometry.checked()?);
             let mut linear =
