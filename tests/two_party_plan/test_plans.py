@@ -103,7 +103,7 @@ def test_the_plan_says_who_costs_what():
         he += figures["bytes_up"] + figures["bytes_down"]
         assert 0 < off_fraction(plan, stage) < 0.1
     assert predicted["he_bytes"] == he
-    slow = plan_of(graph, images(graph, 8), network="wan").predicted
+    slow = plan_of(graph, images(graph, 8), network="wan", nonlinear="ot").predicted
     assert slow["seconds"] > predicted["seconds"] and slow["seconds_by_network"] == predicted["seconds_by_network"]
 
 

@@ -42,6 +42,7 @@ pub struct CostModel {
     pub(crate) chunk: usize,
     drawn: [u64; 2],
     extended: Extended,
+    gates: u64,
 }
 
 /// Work of OT extensions, both directions together: what their processor time follows from.
@@ -68,6 +69,7 @@ impl CostModel {
             chunk: kind.default_chunk(),
             drawn: [0; 2],
             extended: Extended::default(),
+            gates: 0,
         }
     }
 
@@ -100,6 +102,15 @@ impl CostModel {
     /// Work of the OT extensions so far.
     pub fn extended(&self) -> Extended {
         self.extended
+    }
+
+    /// AND gates garbled so far.
+    pub fn gates(&self) -> u64 {
+        self.gates
+    }
+
+    pub(crate) fn garble(&mut self, gates: u64) {
+        self.gates += gates;
     }
 
     /// Bytes and rounds back to zero; stock and turn of speech stay.

@@ -12,7 +12,7 @@ mod synthetic;
 
 use hushnet_mpc::{Channel, OtKind, SilentSize, TcpChannel};
 use hushnet_runtime::plan::PlanOptions;
-use hushnet_runtime::two_party::network::{Network, ThrottledChannel};
+use hushnet_runtime::two_party::network::{Network, ThrottledLink};
 use hushnet_runtime::two_party::{
     predict, Layers, TwoPartyClient, TwoPartyModel, TwoPartyOptions, TwoPartyPlan,
 };
@@ -76,7 +76,7 @@ fn kind(name: &str) -> OtKind {
 
 fn channel(stream: TcpStream, o: &Options) -> Box<dyn Channel> {
     match o.network.as_deref().and_then(Network::named) {
-        Some(network) => Box::new(ThrottledChannel::from_stream(stream, network).unwrap()),
+        Some(network) => Box::new(ThrottledLink::over_tcp(stream, network).unwrap()),
         None => Box::new(TcpChannel::from_stream(stream).unwrap()),
     }
 }

@@ -102,7 +102,7 @@ def protocols(seconds: float, told: Callable[[str], None]) -> Row:
         told(f"protocols, {extension}")
         seen = json.loads(_native.measure_protocols(extension, seconds))
         for s in seen["samples"]:
-            row = {"compared_bit": s["compared_bits"], "selected_value": s["selected"], "truncated_value": s["truncated"], "round": s["rounds"]}
+            row = {"compared_bit": s["compared_bits"], "selected_value": s["selected"], "truncated_value": s["truncated"], "round": s["rounds"], "garbled_gate": s["gates"]}
             samples.append((row | cost.extended(suffix, s), s["seconds"]))
     return fit(samples, cost.packaged())
 

@@ -39,6 +39,7 @@ def compile_(
     reveal: Optional[str] = typer.Option(None, help="Two-party: what the client learns, output (default) or argmax."),
     network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback (default), {NETWORKS}."),
     method: Optional[str] = typer.Option(None, help="Two-party: cheetah, rotation-free, convfhe, gala, gazelle or batch for all layers (default: the cheapest of each)."),
+    nonlinear: Optional[str] = typer.Option(None, help="Two-party: ot or garbled for all of ReLU, clip, max-pool and argmax (default: the cheaper of each)."),
     queries: Optional[int] = typer.Option(None, min=1, help="Two-party: images that a stored set-up serves (default 1)."),
     activation: Optional[str] = typer.Option(
         None, help="Non-interactive: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r takes the place of other activations."
@@ -61,7 +62,7 @@ def compile_(
         options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
     own = {"activation": activation, "hide_weights": hide_weights or None, "precision_bits": precision}
     options |= {k: v for k, v in own.items() if v is not None}
-    options |= {k: v for k, v in {"reveal": reveal, "network": network, "method": method, "queries": queries}.items() if v is not None}
+    options |= {k: v for k, v in {"reveal": reveal, "network": network, "method": method, "nonlinear": nonlinear, "queries": queries}.items() if v is not None}
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
     samples = read_arrays(calibration) if calibration else None

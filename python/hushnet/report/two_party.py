@@ -11,7 +11,7 @@ from rich.table import Table
 
 from .. import _native
 from ..plan import Plan
-from ..planner.two_party import cost
+from ..planner.two_party import cost, nonlinear
 from ..reference import methods
 from ..reference.two_party import off_fraction
 
@@ -123,6 +123,9 @@ def _stage(
         degree = plan.ring_degree
         entry["memory_bytes"] += spent.packing.get("window_bytes", 0) + cost.SHARE_BYTES * degree * spent.packing.get("weight_polys", 0)
         entry |= {"bytes_up": traffic.up, "bytes_down": traffic.down}
+    if nonlinear.garbles(stage):
+        entry["method"] = stage.get("protocol", "ot")
+        entry |= plan.predicted.get("nonlinear", {}).get(stage["name"], {})
     if stage["name"] in measured:
         entry["measured"] = measured[stage["name"]]
     return entry

@@ -1,8 +1,10 @@
 //! Byte channels between two parties, with counters.
 
+mod buffered;
 mod memory;
 mod tcp;
 
+pub use buffered::{Buffered, Inbox, Link, Writer};
 pub use memory::{memory_pair, MemoryChannel};
 pub use tcp::TcpChannel;
 

@@ -61,6 +61,7 @@ pub fn cost<C: Circuit>(m: &mut CostModel, circuit: &C, garbler: Party, n: usize
         m.message(garbler.other(), bytes(n * choices) as u64);
         let opened = if outputs == Outputs::Open { bytes(n * results) as u64 } else { 0 };
         m.message(garbler, 16 + ands * BYTES_PER_AND * n as u64 + opened);
+        m.garble(ands * n as u64);
     }
 }
 

@@ -5,8 +5,8 @@
 //! ran meanwhile.
 
 use crate::two_party::network::Network;
-use hushnet_mpc::channel::Counter;
-use hushnet_mpc::{Channel, MpcError, Result, Stats};
+use hushnet_mpc::channel::{Buffered, Inbox, Link};
+use hushnet_mpc::{MpcError, Result};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{mpsc, Arc};
 
@@ -49,86 +49,48 @@ impl PartyClock {
 }
 
 /// One end of a channel within the process whose messages carry the time of their arrival.
-pub struct ClockedChannel {
+pub type ClockedChannel = Buffered<ClockedLink>;
+
+/// Messages handed to another thread with the time at which they arrive.
+pub struct ClockedLink {
     out: mpsc::Sender<(f64, Vec<u8>)>,
     inc: mpsc::Receiver<(f64, Vec<u8>)>,
+    inbox: Inbox<Vec<u8>>,
     network: Option<Network>,
     /// When the link has sent all that was given to it.
     free: f64,
     clock: PartyClock,
-    pending: Vec<u8>,
-    current: Vec<u8>,
-    offset: usize,
-    counter: Counter,
 }
 
-/// A connected pair, over a link without delay and limit or over a network.
-pub fn clocked_pair(network: Option<Network>) -> (ClockedChannel, ClockedChannel) {
+/// A connected pair with the clocks of its parties, over a link without delay and limit or over a network.
+pub fn clocked_pair(network: Option<Network>) -> [(ClockedChannel, PartyClock); 2] {
     let (a_out, b_in) = mpsc::channel();
     let (b_out, a_in) = mpsc::channel();
-    let end = |out, inc| ClockedChannel {
-        out,
-        inc,
-        network,
-        free: f64::NEG_INFINITY,
-        clock: PartyClock::default(),
-        pending: Vec::new(),
-        current: Vec::new(),
-        offset: 0,
-        counter: Counter::default(),
+    let end = |out, inc| {
+        let clock = PartyClock::default();
+        let (inbox, free) = (Inbox::default(), f64::NEG_INFINITY);
+        (Buffered::over(ClockedLink { out, inc, inbox, network, free, clock: clock.clone() }), clock)
     };
-    (end(a_out, a_in), end(b_out, b_in))
+    [end(a_out, a_in), end(b_out, b_in)]
 }
 
-impl ClockedChannel {
-    /// The clock of the party at this end.
-    pub fn clock(&self) -> PartyClock {
-        self.clock.clone()
-    }
-}
+impl Link for ClockedLink {
+    const MESSAGE: usize = PIECE;
 
-impl Channel for ClockedChannel {
-    fn send(&mut self, data: &[u8]) -> Result<()> {
-        self.counter.sent(data.len());
-        self.pending.extend_from_slice(data);
-        if self.pending.len() >= PIECE {
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    fn recv(&mut self, buf: &mut [u8]) -> Result<()> {
-        self.flush()?;
-        self.counter.received(buf.len());
-        let mut done = 0;
-        while done < buf.len() {
-            if self.offset == self.current.len() {
-                let (arrives, data) = self.inc.recv().map_err(|_| MpcError::Closed)?;
-                self.clock.not_before(arrives);
-                (self.current, self.offset) = (data, 0);
-            }
-            let n = (buf.len() - done).min(self.current.len() - self.offset);
-            buf[done..done + n].copy_from_slice(&self.current[self.offset..self.offset + n]);
-            self.offset += n;
-            done += n;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let data = std::mem::take(&mut self.pending);
+    fn put(&mut self, message: Vec<u8>) -> Result<()> {
         let now = self.clock.now();
         let arrives = self.network.map_or(now, |n| {
-            self.free = self.free.max(now) + n.transfer_seconds(data.len() as u64);
+            self.free = self.free.max(now) + n.transfer_seconds(message.len() as u64);
             self.free + n.round_trip_seconds / 2.0
         });
-        self.out.send((arrives, data)).map_err(|_| MpcError::Closed)
+        self.out.send((arrives, message)).map_err(|_| MpcError::Closed)
     }
 
-    fn stats(&self) -> Stats {
-        self.counter.stats()
+    fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
+        self.inbox.fill(buf, || {
+            let (arrives, message) = self.inc.recv().map_err(|_| MpcError::Closed)?;
+            self.clock.not_before(arrives);
+            Ok(message)
+        })
     }
 }

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::two_party::cost::Extensions;
 use crate::two_party::network::Network;
 use crate::two_party::{TwoPartyClient, TwoPartyModel, TwoPartyOptions};
+use hushnet_mpc::garble::{self, Modulus};
 use hushnet_mpc::{self as mpc, CostModel, OtKind, Party, Range, Ring, Rounding, Session};
 use serde::Serialize;
 use std::io::{Read, Write};
@@ -25,6 +26,8 @@ enum Protocol {
     Relu { bits: u32 },
     /// Truncation without comparison: the sign is known.
     Truncate,
+    /// ReLU by a garbled circuit.
+    Garbled,
     /// Exact truncation of any sign: compares the ring's bits and the bits cut off.
     Exact { shift: u32 },
 }
@@ -46,6 +49,8 @@ const SCRIPT: &[(usize, Protocol)] = &[
     (2048, Protocol::Relu { bits: 20 }),
     (256, Protocol::Exact { shift: 10 }),
     (2048, Protocol::Relu { bits: 12 }),
+    (128, Protocol::Garbled),
+    (2048, Protocol::Garbled),
     (8192, Protocol::Truncate),
     (8192, Protocol::Relu { bits: 16 }),
     (4096, Protocol::Exact { shift: 8 }),
@@ -60,6 +65,8 @@ pub struct Sample {
     pub selected: u64,
     /// Values that were truncated.
     pub truncated: u64,
+    /// AND gates that were garbled.
+    pub gates: u64,
     /// Messages on the longest chain.
     pub rounds: u64,
     /// Work of the OT extensions.
@@ -74,6 +81,7 @@ impl Protocol {
         match self {
             Self::Stock => return s.ensure([x.len() as u64; 2]),
             Self::Relu { bits } => mpc::relu_within(s, x, ring, Ring::new(bits)?)?,
+            Self::Garbled => garble::relu(s, x, Modulus::PowerOfTwo(ring), Party::Zero)?,
             Self::Truncate => mpc::truncate(s, x, 8, ring, Range::Small, Rounding::Faithful)?,
             Self::Exact { shift } => mpc::truncate(s, x, shift, ring, Range::Any, Rounding::Floor)?,
         };
@@ -81,7 +89,7 @@ impl Protocol {
     }
 
     fn cost(self, m: &mut CostModel, n: usize, ring: Ring) -> Result<Sample, mpc::MpcError> {
-        let (rounds, before) = (m.cost().rounds, Extensions::of(m));
+        let (rounds, gates, before) = (m.cost().rounds, m.gates(), Extensions::of(m));
         let (compared, selected, truncated) = match self {
             Self::Stock => {
                 m.ensure([n as u64; 2]);
@@ -90,6 +98,10 @@ impl Protocol {
             Self::Relu { bits } => {
                 mpc::relu_within_cost(m, n, ring, Ring::new(bits)?);
                 (bits, 1, 0)
+            }
+            Self::Garbled => {
+                garble::relu_cost(m, n, Modulus::PowerOfTwo(ring), Party::Zero);
+                (0, 0, 0)
             }
             Self::Truncate => {
                 mpc::truncate_cost(m, n, 8, ring, Range::Small, Rounding::Faithful);
@@ -105,6 +117,7 @@ impl Protocol {
             compared_bits: values * u64::from(compared),
             selected: values * selected,
             truncated: values * truncated,
+            gates: m.gates() - gates,
             rounds: m.cost().rounds - rounds,
             extensions: Extensions::of(m).since(&before),
             seconds: f64::INFINITY,
@@ -138,8 +151,7 @@ fn both<A: Send, B: Send>(
 }
 
 /// One party's clock after the set-up and after every protocol of the script.
-fn play(channel: ClockedChannel, party: Party, kind: OtKind) -> Result<Vec<f64>, Error> {
-    let clock = channel.clock();
+fn play(channel: ClockedChannel, clock: &PartyClock, party: Party, kind: OtKind) -> Result<Vec<f64>, Error> {
     clock.set(0.0);
     let mut session = Session::new(Box::new(channel), party, kind)?;
     let ring = Ring::new(RING)?;
@@ -165,8 +177,9 @@ pub fn protocols(kind: OtKind, time: Duration) -> Result<(f64, Vec<Sample>), Err
         SCRIPT.iter().map(|(n, p)| p.cost(&mut model, *n, ring)).collect::<Result<Vec<_>, _>>()?;
     let (mut setup, mut runs, start) = (f64::INFINITY, 0, Instant::now());
     while runs < 3 || start.elapsed() < time {
-        let (far, near) = clocked_pair(None);
-        let (zero, one) = both(|| play(far, Party::Zero, kind), || play(near, Party::One, kind))?;
+        let [(far, far_clock), (near, near_clock)] = clocked_pair(None);
+        let far = || play(far, &far_clock, Party::Zero, kind);
+        let (zero, one) = both(far, || play(near, &near_clock, Party::One, kind))?;
         let ends: Vec<f64> = zero.iter().zip(&one).map(|(a, b)| a.max(*b)).collect();
         setup = setup.min(ends[0]);
         for (sample, pair) in samples.iter_mut().zip(ends.windows(2)) {
@@ -197,8 +210,7 @@ pub fn run(
     network: Option<Network>,
     runs: usize,
 ) -> Result<ClockedRun, Error> {
-    let (far, near) = clocked_pair(network);
-    let (far_clock, near_clock) = (far.clock(), near.clock());
+    let [(far, far_clock), (near, near_clock)] = clocked_pair(network);
     let serve = || {
         far_clock.set(0.0);
         model.serve_plain(Box::new(far), &mut |_| {})
@@ -290,20 +302,20 @@ mod tests {
     fn clocks_follow_the_later_party_and_the_link() {
         use hushnet_mpc::Channel;
         let network = Network { bits_per_second: 8e6, round_trip_seconds: 0.2 };
-        let (mut a, mut b) = clocked_pair(Some(network));
-        a.clock().set(1.0);
-        b.clock().set(0.0);
+        let [(mut a, a_clock), (mut b, b_clock)] = clocked_pair(Some(network));
+        a_clock.set(1.0);
+        b_clock.set(0.0);
         // 1000 bytes take 1 ms, and 100 ms of delay
         a.send(&[0; 1000]).unwrap();
         a.flush().unwrap();
         b.recv(&mut [0; 1000]).unwrap();
-        let now = b.clock().now();
+        let now = b_clock.now();
         assert!((1.101..1.15).contains(&now), "{now}");
-        b.clock().set(5.0);
+        b_clock.set(5.0);
         a.send(&[0; 10]).unwrap();
         a.flush().unwrap();
         b.recv(&mut [0; 10]).unwrap();
-        assert!(b.clock().now() >= 5.0 && b.clock().now() < 5.05, "an early message moves nothing");
+        assert!(b_clock.now() >= 5.0 && b_clock.now() < 5.05, "an early message moves nothing");
     }
 
     #[test]

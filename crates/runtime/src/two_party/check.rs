@@ -6,8 +6,9 @@
 use super::check_header::{check_header, client_spec, tensor};
 use super::check_local::{moves, sum_pool, window};
 use super::flow::{exact_before_opening, liveness};
+use super::nonlinear;
 use super::plan::{Kind, Linear, Method, Parts, Stage, TwoPartyPlan};
-use super::spec::{KindSpec, LinearSpec, PlanSpec, Reveal, Sign, StageSpec, WindowSpec};
+use super::spec::{KindSpec, LinearSpec, PlanSpec, Protocol, Reveal, Sign, StageSpec, WindowSpec};
 use crate::plan::spec::{OpSpec, PortSpec};
 use crate::plan::{
     self, check_op, ClientStage, GeometrySpec, Limits, Op, Plan, PlanError, PlanOptions, Port, Tensor,
@@ -187,6 +188,7 @@ impl<'a> Checker<'a> {
                     name,
                     label: spec.kind(),
                     kind,
+                    protocol: Protocol::Ot,
                     inputs: Vec::new(),
                     output: None,
                     free: Vec::new(),
@@ -225,7 +227,12 @@ impl<'a> Checker<'a> {
             | Kind::Move(_) => inputs.iter().all(|&i| self.non_negative[i]),
             _ => false,
         };
-        Ok(Stage { name, label: spec.kind(), kind, inputs, output: Some(output), free: Vec::new() })
+        let (label, protocol) = (spec.kind(), spec.protocol());
+        if protocol == Protocol::Garbled && !nonlinear::garbles(&kind) {
+            let detail = "no garbled circuit computes this stage: leave 'protocol' out".into();
+            return Err(PlanError::Linear { stage: name, detail });
+        }
+        Ok(Stage { name, label, kind, protocol, inputs, output: Some(output), free: Vec::new() })
     }
 
     fn op(&mut self, stage: &str, index: usize, op: &OpSpec) -> Result<Op, PlanError> {

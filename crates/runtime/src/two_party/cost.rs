@@ -3,13 +3,12 @@
 use super::batch;
 use super::coefficients;
 use super::handshake::{begin_len, key_len, HELLO};
+use super::nonlinear;
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
-use super::shares::of_images;
 use super::slots;
-use super::spec::Reveal;
 use crate::error::Error;
 use hushnet_layers::cheetah::CheetahClient;
-use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, Rounding, SilentSize};
+use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, SilentSize};
 use hushnet_rlwe::packed::PackedContext;
 use serde::{Deserialize, Serialize};
 
@@ -131,6 +130,8 @@ pub struct Prediction {
     pub total: Traffic,
     /// Work of the OT extensions in every stage, both directions together.
     pub extensions: Vec<Extensions>,
+    /// AND gates garbled in every stage.
+    pub gates: Vec<u64>,
     /// Bytes of ciphertexts in it.
     pub he_bytes: u64,
     /// Bytes of everything else in it.
@@ -144,11 +145,13 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     let setup = account.setup(layers, 0);
     let begin = account.begin(images);
     let mut extensions = Vec::with_capacity(plan.stages().len());
+    let mut gates = Vec::with_capacity(plan.stages().len());
     let stages: Vec<Traffic> = (0..plan.stages().len())
         .map(|i| {
-            let before = Extensions::of(&account.model);
+            let (before, garbled) = (Extensions::of(&account.model), account.model.gates());
             let traffic = account.stage(plan, layers, i, images);
             extensions.push(Extensions::of(&account.model).since(&before));
+            gates.push(account.model.gates() - garbled);
             traffic
         })
         .collect();
@@ -156,7 +159,7 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     stages.iter().for_each(|s| total += *s);
     let he = |(s, t): (&Stage, &Traffic)| if matches!(s.kind, Kind::Linear(_)) { t.bytes() } else { 0 };
     let he_bytes = plan.stages().iter().zip(&stages).map(he).sum();
-    Prediction { setup, stages, total, extensions, he_bytes, ot_bytes: total.bytes() - he_bytes }
+    Prediction { setup, stages, total, extensions, gates, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
 /// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others. For
@@ -217,30 +220,12 @@ impl Account {
         let stage = &plan.stages()[index];
         let ring = plan.ring();
         let elements = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements);
-        let n = elements * images;
         self.count(|m| match &stage.kind {
             Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
             Kind::Linear(l) if l.method.slotted() => layers.slots.cost(m, index, images),
             Kind::Linear(l) if l.method != Method::Cheetah => layers.coefficients.cost(m, index, images),
             Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
-            Kind::Relu { narrow } => mpc::relu_within_cost(m, n, ring, *narrow),
-            Kind::LeakyRelu { slope, range } => {
-                mpc::leaky_relu_cost(m, n, ring, *slope, *range, Rounding::Faithful)
-            }
-            Kind::Clip { .. } => mpc::clip_cost(m, n, ring),
-            Kind::Truncate { bits, range, rounding } => {
-                mpc::truncate_cost(m, n, *bits, ring, *range, *rounding)
-            }
-            Kind::MaxPool(shape) => mpc::max_pool_cost(m, ring, of_images(shape, images)),
-            Kind::Reveal(Reveal::Output) => mpc::reveal_cost(m, n, ring, Party::One),
-            Kind::Reveal(Reveal::Argmax) => {
-                mpc::argmax_cost(m, images, elements, ring);
-                if let Ok(small) = mpc::index_ring(elements) {
-                    mpc::reveal_cost(m, images, small, Party::One);
-                }
-            }
-            Kind::Client(_) | Kind::Share | Kind::SumPool(_) | Kind::Scale(_) | Kind::Add | Kind::Move(_) => {
-            }
+            _ => nonlinear::cost(m, stage, elements, ring, images),
         })
     }
 }

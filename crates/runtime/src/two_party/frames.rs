@@ -9,8 +9,9 @@ use crate::channel::{send_failure, Channel as Frames, Traffic};
 use crate::error::{Error, ProtocolError};
 use crate::session::greet;
 use crate::wire::{Frame, FrameBuilder, Hello, Kind, HEADER, PROTOCOL};
-use hushnet_mpc::channel::Counter;
-use hushnet_mpc::{Channel, MpcError, Result, Stats};
+use bytes::Bytes;
+use hushnet_mpc::channel::{Buffered, Inbox, Link};
+use hushnet_mpc::{MpcError, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Largest payload of a frame.
@@ -25,76 +26,44 @@ pub(crate) type Tap = Box<dyn FnMut(&[u8]) + Send>;
 /// What a session and its owner share: the frames are the owner's again when the session has dropped its end.
 type Shared = Arc<Mutex<Box<dyn Frames>>>;
 
-/// A byte channel over frames.
-struct FrameChannel {
+/// Bytes of a session in frames of kind Bytes.
+struct FrameLink {
     frames: Shared,
-    pending: Vec<u8>,
-    current: Option<Frame>,
-    offset: usize,
-    counter: Counter,
+    inbox: Inbox<Bytes>,
     tap: Option<Tap>,
 }
+
+type FrameChannel = Buffered<FrameLink>;
 
 fn carried(e: impl Into<Error>) -> MpcError {
     MpcError::Io(std::io::Error::other(e.into()))
 }
 
-impl FrameChannel {
-    fn new(frames: Shared, tap: Option<Tap>) -> Self {
-        Self { frames, pending: Vec::new(), current: None, offset: 0, counter: Counter::default(), tap }
-    }
-
-    fn next(&mut self) -> Result<()> {
-        let frame = self.frames.lock().unwrap_or_else(PoisonError::into_inner).recv().map_err(carried)?;
-        frame.expect(Kind::Bytes, 0, 0).map_err(carried)?;
-        if let Some(tap) = &mut self.tap {
-            tap(frame.payload());
-        }
-        self.offset = 0;
-        self.current = Some(frame);
-        Ok(())
-    }
+fn channel_over(frames: Shared, tap: Option<Tap>) -> FrameChannel {
+    Buffered::over(FrameLink { frames, inbox: Inbox::default(), tap })
 }
 
-impl Channel for FrameChannel {
-    fn send(&mut self, data: &[u8]) -> Result<()> {
-        self.counter.sent(data.len());
-        self.pending.extend_from_slice(data);
-        if self.pending.len() >= PIECE {
-            self.flush()?;
-        }
-        Ok(())
-    }
+impl Link for FrameLink {
+    const MESSAGE: usize = PIECE;
 
-    fn recv(&mut self, buf: &mut [u8]) -> Result<()> {
-        self.flush()?;
-        self.counter.received(buf.len());
-        let mut done = 0;
-        while done < buf.len() {
-            let payload = self.current.as_ref().map_or(&[][..], Frame::payload);
-            let n = (buf.len() - done).min(payload.len() - self.offset);
-            if n == 0 {
-                self.next()?;
-                continue;
-            }
-            buf[done..done + n].copy_from_slice(&payload[self.offset..self.offset + n]);
-            self.offset += n;
-            done += n;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        for piece in self.pending.chunks(PIECE) {
+    fn put(&mut self, message: Vec<u8>) -> Result<()> {
+        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        for piece in message.chunks(PIECE) {
             let frame = FrameBuilder::with_payload(Kind::Bytes, piece).map_err(carried)?;
-            self.frames.lock().unwrap_or_else(PoisonError::into_inner).send(frame).map_err(carried)?;
+            frames.send(frame).map_err(carried)?;
         }
-        self.pending.clear();
         Ok(())
     }
 
-    fn stats(&self) -> Stats {
-        self.counter.stats()
+    fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
+        self.inbox.fill(buf, || {
+            let frame = self.frames.lock().unwrap_or_else(PoisonError::into_inner).recv().map_err(carried)?;
+            frame.expect(Kind::Bytes, 0, 0).map_err(carried)?;
+            if let Some(tap) = &mut self.tap {
+                tap(frame.payload());
+            }
+            Ok(frame.bytes().slice(HEADER..))
+        })
     }
 }
 
@@ -131,7 +100,7 @@ pub(crate) fn greeted(
     };
     frames.set_limit(LARGEST_FRAME);
     let shared = Arc::new(Mutex::new(frames));
-    TwoPartyClient::with_plan(Box::new(FrameChannel::new(shared, None)), plan, options)
+    TwoPartyClient::with_plan(Box::new(channel_over(shared, None)), plan, options)
 }
 
 /// Serves one session over a framed connection; returns what passed, too. An error has been told to the peer, as far as the peer may
@@ -155,7 +124,7 @@ pub(crate) fn serve(
         return (Err(e), frames.traffic());
     }
     let shared = Arc::new(Mutex::new(frames));
-    let result = model.serve(Box::new(FrameChannel::new(shared.clone(), tap)), on_event);
+    let result = model.serve(Box::new(channel_over(shared.clone(), tap)), on_event);
     let mut frames = shared.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(e) = &result {
         send_failure(frames.as_mut(), e);

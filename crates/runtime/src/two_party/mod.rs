@@ -17,6 +17,7 @@ mod handshake;
 pub mod local;
 mod meter;
 pub mod network;
+mod nonlinear;
 pub mod plan;
 pub mod server;
 mod shares;

@@ -1,13 +1,12 @@
 //! Networks with latency and limited bandwidth: a throttled channel, and predicted time.
 
 use super::cost::Prediction;
-use hushnet_mpc::channel::Counter;
-use hushnet_mpc::{Channel, MpcError, Result, Stats};
+use hushnet_mpc::channel::{Buffered, Link, Writer};
+use hushnet_mpc::Result;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Bytes that travel together: large enough for the scheduler, small enough for pipelines.
@@ -54,58 +53,46 @@ impl Network {
 }
 
 /// One end of a throttled connection. Sending never waits; a thread hands pieces over when the link would deliver them.
-pub struct ThrottledChannel {
+pub type ThrottledChannel = Buffered<ThrottledLink>;
+
+/// A byte stream whose written half is delayed.
+pub struct ThrottledLink {
     reader: Box<dyn Read + Send>,
-    queue: Option<mpsc::Sender<Vec<u8>>>,
-    writer: Option<JoinHandle<()>>,
-    pending: Vec<u8>,
-    counter: Counter,
+    writer: Writer,
 }
 
-impl ThrottledChannel {
+impl ThrottledLink {
     /// From the two halves of a reliable byte stream.
     #[must_use]
     pub fn new(reader: Box<dyn Read + Send>, mut sink: Box<dyn Write + Send>, network: Network) -> Self {
-        let (queue, jobs) = mpsc::channel::<Vec<u8>>();
-        let (timed, due) = mpsc::channel::<(Instant, Vec<u8>)>();
         let delay = Duration::from_secs_f64(network.round_trip_seconds / 2.0);
-        std::thread::spawn(move || {
-            let mut free = Instant::now();
-            for data in jobs {
-                for piece in data.chunks(PIECE) {
-                    free = free.max(Instant::now())
-                        + Duration::from_secs_f64(network.transfer_seconds(piece.len() as u64));
-                    if timed.send((free + delay, piece.to_vec())).is_err() {
+        let writer = Writer::with(move |messages| {
+            let (timed, due) = mpsc::channel::<(Instant, Vec<u8>)>();
+            let deliver = std::thread::spawn(move || {
+                for (at, piece) in due {
+                    std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                    if sink.write_all(&piece).and_then(|()| sink.flush()).is_err() {
                         return;
                     }
                 }
-            }
+            });
+            schedule(&messages, &timed, network, delay);
+            drop(timed);
+            // A panic of the delivering thread is reported by itself.
+            let _ = deliver.join();
         });
-        let writer = std::thread::spawn(move || {
-            for (at, piece) in due {
-                std::thread::sleep(at.saturating_duration_since(Instant::now()));
-                if sink.write_all(&piece).and_then(|()| sink.flush()).is_err() {
-                    return;
-                }
-            }
-        });
-        Self {
-            reader,
-            queue: Some(queue),
-            writer: Some(writer),
-            pending: Vec::new(),
-            counter: Counter::default(),
-        }
+        Self { reader, writer }
     }
 
     /// Over a TCP connection (sets TCP_NODELAY).
     ///
     /// # Errors
     /// When the socket refuses.
-    pub fn from_stream(stream: TcpStream, network: Network) -> Result<Self> {
+    pub fn over_tcp(stream: TcpStream, network: Network) -> Result<ThrottledChannel> {
         stream.set_nodelay(true)?;
         let sink = stream.try_clone()?;
-        Ok(Self::new(Box::new(std::io::BufReader::with_capacity(1 << 16, stream)), Box::new(sink), network))
+        let reader = std::io::BufReader::with_capacity(1 << 16, stream);
+        Ok(Buffered::over(Self::new(Box::new(reader), Box::new(sink), network)))
     }
 }
 
@@ -117,45 +104,36 @@ pub fn throttled_pair(network: Network) -> Result<(ThrottledChannel, ThrottledCh
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let far = listener.accept()?.0;
-    Ok((ThrottledChannel::from_stream(near, network)?, ThrottledChannel::from_stream(far, network)?))
+    Ok((ThrottledLink::over_tcp(near, network)?, ThrottledLink::over_tcp(far, network)?))
 }
 
-impl Channel for ThrottledChannel {
-    fn send(&mut self, data: &[u8]) -> Result<()> {
-        self.counter.sent(data.len());
-        self.pending.extend_from_slice(data);
-        if self.pending.len() >= PIECE {
-            self.flush()?;
+/// Cuts messages into pieces and says when the link delivers each.
+fn schedule(
+    messages: &mpsc::Receiver<Vec<u8>>,
+    timed: &mpsc::Sender<(Instant, Vec<u8>)>,
+    network: Network,
+    delay: Duration,
+) {
+    let mut free = Instant::now();
+    for message in messages {
+        for piece in message.chunks(PIECE) {
+            free = free.max(Instant::now())
+                + Duration::from_secs_f64(network.transfer_seconds(piece.len() as u64));
+            if timed.send((free + delay, piece.to_vec())).is_err() {
+                return;
+            }
         }
-        Ok(())
+    }
+}
+
+impl Link for ThrottledLink {
+    const MESSAGE: usize = PIECE;
+
+    fn put(&mut self, message: Vec<u8>) -> Result<()> {
+        self.writer.put(message)
     }
 
-    fn recv(&mut self, buf: &mut [u8]) -> Result<()> {
-        self.flush()?;
-        self.counter.received(buf.len());
+    fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
         Ok(self.reader.read_exact(buf)?)
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let data = std::mem::take(&mut self.pending);
-        self.queue.as_ref().ok_or(MpcError::Closed)?.send(data).map_err(|_| MpcError::Closed)
-    }
-
-    fn stats(&self) -> Stats {
-        self.counter.stats()
-    }
-}
-
-impl Drop for ThrottledChannel {
-    fn drop(&mut self) {
-        // An error here means that the peer is gone; nothing is left to deliver to it.
-        let _ = self.flush();
-        self.queue = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The checked two-party plan.
 
-use super::spec::{PlanSpec, Reveal, StageSpec};
+use super::spec::{PlanSpec, Protocol, Reveal, StageSpec};
 use crate::plan::{
     self, GeometrySpec, Limits, LinearWeights, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes,
 };
@@ -125,6 +125,8 @@ pub struct Stage {
     pub label: &'static str,
     /// What is computed.
     pub kind: Kind,
+    /// How, where it is a non-linear layer.
+    pub protocol: Protocol,
     /// Tensor indices read (none for client stages, which know their own).
     pub inputs: Vec<usize>,
     /// Tensor index written (none for client stages).

@@ -5,6 +5,7 @@ use super::coefficients;
 use super::cost::{Account, Layers};
 use super::handshake;
 use super::meter::{Metered, Waited};
+use super::nonlinear;
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::Shares;
 use super::slots;
@@ -329,7 +330,7 @@ impl TwoPartyModel {
                 match what {
                     Reveal::Output => mpc::reveal(session, share, ring, Party::One)?,
                     Reveal::Argmax => {
-                        let index = mpc::argmax(session, share, elements(input), ring)?;
+                        let index = nonlinear::argmax(session, stage.protocol, share, elements(input), ring)?;
                         mpc::reveal(session, &index, mpc::index_ring(elements(input))?, Party::One)?
                     }
                 };

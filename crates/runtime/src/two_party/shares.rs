@@ -2,9 +2,10 @@
 //!
 //! A tensor lies [image][element]: a group of images is one vector for the protocols.
 
+use super::nonlinear;
 use super::plan::{Kind, Stage, TwoPartyPlan, Window, PADDING};
 use crate::error::Error;
-use hushnet_mpc::{self as mpc, PoolShape, Ring, Rounding, Session};
+use hushnet_mpc::{PoolShape, Ring, Session};
 use zeroize::Zeroizing;
 
 #[cfg(test)]
@@ -71,18 +72,11 @@ impl Shares {
         let Some(output) = stage.output else { return Ok(()) };
         let ring = plan.ring();
         let input = stage.inputs[0];
+        if let Some(share) = nonlinear::run(session, stage, self.get(input)?, ring, self.images)? {
+            self.put(output, share);
+            return Ok(());
+        }
         let result = match &stage.kind {
-            Kind::Relu { narrow } => mpc::relu_within(session, self.get(input)?, ring, *narrow)?,
-            Kind::LeakyRelu { slope, range } => {
-                mpc::leaky_relu(session, self.get(input)?, ring, *slope, *range, Rounding::Faithful)?
-            }
-            Kind::Clip { low, high } => mpc::clip(session, self.get(input)?, ring, *low, *high)?,
-            Kind::Truncate { bits, range, rounding } => {
-                mpc::truncate(session, self.get(input)?, *bits, ring, *range, *rounding)?
-            }
-            Kind::MaxPool(shape) => {
-                mpc::max_pool(session, self.get(input)?, ring, of_images(shape, self.images))?
-            }
             Kind::SumPool(window) => sum_pool(self.get(input)?, window, ring),
             Kind::Scale(factor) => {
                 let mut x = self.take(stage, input)?;
@@ -103,9 +97,7 @@ impl Shares {
                 let operands = stage.inputs.iter().map(|&t| self.get(t)).collect::<Result<Vec<_>, _>>()?;
                 gather(&operands, map, self.images)
             }
-            Kind::Client(_) | Kind::Share | Kind::Linear(_) | Kind::Reveal(_) => {
-                return Err(Error::Internal("a stage of one party only".into()))
-            }
+            _ => return Err(Error::Internal("a stage of one party only".into())),
         };
         self.put(output, result);
         Ok(())

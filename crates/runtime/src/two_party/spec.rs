@@ -118,6 +118,23 @@ pub enum Sign {
     NonNegative,
 }
 
+/// How a non-linear stage is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// Oblivious transfer: few bytes, messages by the logarithm of the bits.
+    #[default]
+    Ot,
+    /// A garbled circuit, the server garbling: many bytes, two messages.
+    Garbled,
+}
+
+impl Protocol {
+    fn is_ot(&self) -> bool {
+        *self == Self::Ot
+    }
+}
+
 /// A window that slides over the spatial axes of `[channels, height, width]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -138,6 +155,9 @@ pub struct WindowSpec {
     pub pads: [usize; 4],
     /// Must be 1, 1.
     pub dilation: [usize; 2],
+    /// Of maxima.
+    #[serde(default, skip_serializing_if = "Protocol::is_ot")]
+    pub protocol: Protocol,
 }
 
 /// A linear layer on shares.
@@ -192,6 +212,8 @@ pub enum StageSpec {
         input: u32,
         #[serde(rename = "out")]
         output: u32,
+        #[serde(default, skip_serializing_if = "Protocol::is_ot")]
+        protocol: Protocol,
     },
     LeakyRelu {
         name: String,
@@ -210,6 +232,8 @@ pub enum StageSpec {
         output: u32,
         low: i64,
         high: i64,
+        #[serde(default, skip_serializing_if = "Protocol::is_ot")]
+        protocol: Protocol,
     },
     Truncate {
         name: String,
@@ -288,6 +312,8 @@ pub enum StageSpec {
         #[serde(rename = "out")]
         output: u32,
         what: Reveal,
+        #[serde(default, skip_serializing_if = "Protocol::is_ot")]
+        protocol: Protocol,
     },
 }
 
@@ -312,6 +338,18 @@ impl StageSpec {
             | Self::Reveal { name, .. } => name,
             Self::Linear(s) => &s.name,
             Self::MaxPool(w) | Self::SumPool(w) => &w.name,
+        }
+    }
+
+    /// How a non-linear stage is computed; the default for all others.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        match self {
+            Self::Relu { protocol, .. } | Self::Clip { protocol, .. } | Self::Reveal { protocol, .. } => {
+                *protocol
+            }
+            Self::MaxPool(w) | Self::SumPool(w) => w.protocol,
+            _ => Protocol::Ot,
         }
     }
 

@@ -13,7 +13,7 @@ from ...reference.methods import METHODS
 from ..check import check_graph
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..rewrite import _prune
-from . import cost
+from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
 from .fixed import Request
@@ -45,6 +45,7 @@ class Options:
         max_memory: bytes for both parties.
         batch: images that come at once: with several, layers for which that is cheaper work on all of them in one ciphertext.
         method: of all linear layers, "cheetah", "rotation-free", "convfhe", "gala", "gazelle" or "batch"; None for the cheapest of each.
+        nonlinear: of ReLU, clip, max-pool and argmax, "ot" or "garbled"; None for the cheaper of each.
         queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers are divided by.
         unit_costs: path of a JSON file with unit costs.
         producer: what the plan says it was made by.
@@ -59,6 +60,7 @@ class Options:
     max_memory: int = 8 * GIB
     batch: int = 1
     method: str | None = None
+    nonlinear: str | None = None
     queries: int = 1
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
@@ -127,6 +129,8 @@ def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
         raise PlanError(f"batch is {settings.batch!r}; give a positive number of images")
     if settings.method not in (None, *METHODS):
         raise PlanError(f"method is {settings.method!r}; choose one of {', '.join(METHODS)} or None")
+    if settings.nonlinear not in (None, *nonlinear.PROTOCOLS):
+        raise PlanError(f"nonlinear is {settings.nonlinear!r}; choose one of {', '.join(nonlinear.PROTOCOLS)} or None")
     if not isinstance(settings.queries, int) or settings.queries < 1:
         raise PlanError(f"queries is {settings.queries!r}; give a positive number")
     if not 1.0 <= settings.margin <= 1e6:
@@ -187,7 +191,8 @@ class _Planner:
         weight_bytes = sum(w.nbytes for w in chosen.fixed.weights.values())
         batched = [s["name"] for s in document["stages"] if s["kind"] == "linear" and s["method"] == "batch"]
         images = self.chooser.images(chosen.ring_degree) if batched else 1
-        document["predicted"] = cost.predicted(document, weight_bytes, self.unit, self.settings.network, images)
+        told = nonlinear.choose(document, self.unit, self.settings.network, images, self.settings.nonlinear)
+        document["predicted"] = {**cost.predicted(document, weight_bytes, self.unit, self.settings.network, images), "nonlinear": told}
         if batched:
             document["notes"].append(
                 f"Layers {', '.join(batched)} work on up to {chosen.ring_degree} images in one ciphertext: figures are for {images} images together, "

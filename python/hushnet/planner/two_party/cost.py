@@ -28,6 +28,7 @@ SHARE_BYTES = 8
 # values of a protocol that are in work at once, and bytes for each
 SILENT_PASS, OTHER_PASS = 1 << 20, 1 << 14
 VALUE_BYTES = 150
+LABEL_BYTES = 16
 EXTENSION_BYTES = 24 << 20
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
 WEIGHT_BYTES = 2 << 30
@@ -145,7 +146,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
     slotted = [document["tensors"][s["out"]]["bound"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
     first = _first_layer(document, unit)
     suffix = EXTENSIONS.get(told["extension"], "silent_medium")
-    for stage, phase, extensions in zip(document["stages"], told["stages"], told["extensions"]):
+    for stage, phase, extensions, gates in zip(document["stages"], told["stages"], told["extensions"], told["gates"]):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
         if linear and stage["method"] == "batch":
@@ -158,7 +159,7 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
         elif linear:
             packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
         compute = _compute(document, stage, packing, unit, images) + passage(traffic, unit)
-        compute += sum(unit[name] * count for name, count in extended(suffix, extensions).items())
+        compute += sum(unit[name] * count for name, count in extended(suffix, extensions).items()) + unit["garbled_gate"] * gates
         if linear:
             compute, first = compute + first, 0.0
         stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
@@ -251,9 +252,9 @@ def linear_seconds(method: str, packing: dict[str, int], unit: dict[str, Any]) -
 
 
 def _work(document: Document, stage: Stage) -> tuple[int, int, int]:
-    """Bits that a stage compares, values that it selects, and values that it truncates."""
+    """Bits that a stage compares, values that it selects, and values that it truncates, by oblivious transfer."""
     kind, ring = stage["kind"], document["params"]["ring_bits"]
-    if kind not in {"relu", "leaky_relu", "clip", "truncate", "max_pool", "reveal"}:
+    if kind not in {"relu", "leaky_relu", "clip", "truncate", "max_pool", "reveal"} or stage.get("protocol") == "garbled":
         return 0, 0, 0
     source = document["tensors"][stage["in"]]
     n = elements(source)
@@ -285,12 +286,19 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
     degree = document["params"]["ring_degree"]
     values = found.images * max((sum(_work(document, s)[1:]) for s in document["stages"] if s["kind"] != "client"), default=0)
     shares = SHARE_BYTES * found.peak_elements * found.images
-    work = min(values, SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS) * VALUE_BYTES + EXTENSION_BYTES
+    most = SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS
+    work = max(min(values, most) * VALUE_BYTES, min(_labels(document, found.images), most * document["params"]["ring_bits"]) * LABEL_BYTES) + EXTENSION_BYTES
     layers = [s for s in found.stages if s.packing]
     polys = max((_ciphertexts(s.packing, degree) for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)
     base = int(unit["process_bytes"]) + shares + work + wire
     return base + polys // 2, base + polys + weight_bytes + kept(document, found)
+
+
+def _labels(document: Document, images: int) -> int:
+    """Most input labels that the client holds for one garbled stage: one a bit of its shares."""
+    read = [elements(document["tensors"][s["in"]]) for s in document["stages"] if s.get("protocol") == "garbled"]
+    return images * max(read, default=0) * document["params"]["ring_bits"]
 
 
 def kept(document: Document, found: Account, room: int = WEIGHT_BYTES) -> int:

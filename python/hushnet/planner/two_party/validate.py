@@ -12,6 +12,7 @@ from ...reference.linear import geometry_shapes
 from ...reference.two_party import inputs_of, reach_of_linear, weight_norm
 from ..check import check_op, conv_problem
 from ..validate import TOP, _Validator
+from .nonlinear import PROTOCOLS, garbles
 from .regions import MOVES
 
 LEAST_RING, MOST_FRACTION = 4, 64
@@ -119,6 +120,10 @@ class TwoPartyValidator(_Validator):
         if kind not in FIELDS:
             raise PlanError(f"{place} is of unknown kind {kind!r}")
         spare = {"linear": {*WEIGHTS, "predicted"}, "truncate": {"exact"}}.get(kind, set())
+        if garbles(stage):
+            spare = {"protocol"}
+            if stage.get("protocol", "ot") not in PROTOCOLS:
+                raise PlanError(f"{place}: protocol {stage['protocol']!r}; choose one of {', '.join(PROTOCOLS)}")
         if set(stage) - spare != {"kind", "name", "in", "out", *FIELDS[kind]} or isinstance(stage["in"], list) != (kind in MANY):
             raise PlanError(f"{place}: its fields are not those of {kind!r} stages")
         for tensor in inputs_of(stage):

@@ -1,0 +1,117 @@
+"""Non-linear layers by oblivious transfer or by garbled circuits: what is chosen, and that both run as planned."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.planner.planner_graphs import Builder
+from tests.two_party_plan.share_graphs import graphs, images
+from tests.two_party_plan.test_runs import check
+
+from hushnet import PlanError, _native
+from hushnet.planner import compile
+from hushnet.planner.two_party.cost import account, unit_costs
+from hushnet.planner.two_party.nonlinear import garbles
+from hushnet.reference.two_party import run
+from hushnet.report.two_party import explain
+
+
+def network():
+    """Every non-linear layer: relu, clip on both sides, overlapping maxima of uneven windows with padding; a leaky one has no circuit."""
+    b = Builder((2, 7, 9), seed=3)
+    b.conv(5, stride=(1, 2)).op("relu").conv(4).op("clip", min=-0.5, max=1.5)
+    b.pool("max_pool", (3, 2), (2, 1), (1, 1, 0, 0)).conv(3).op("leaky_relu", alpha=0.2)
+    return b.dense(6).done()
+
+
+def protocols(plan):
+    return {s["name"]: s.get("protocol", "ot") for s in plan.stages if garbles(s)}
+
+
+@pytest.mark.parametrize("reveal", ["output", "argmax"])
+def test_garbled_layers_run_as_planned_with_predicted_bytes(reveal):
+    graph = network()
+    x = images(graph, 3)
+    plan = compile(graph, trust="two-party", calibration=x, nonlinear="garbled", reveal=reveal)
+    assert set(protocols(plan).values()) == {"garbled"} and len(protocols(plan)) == (3 if reveal == "output" else 4)
+    outputs, trace = _native.run_two_party(plan.to_bytes(), {"x": x}, threads=1)
+    if reveal == "output":
+        check(graph, plan, 3)
+    else:
+        assert np.array_equal(outputs[graph.outputs[0]].ravel(), np.argmax(run_scores(graph, x), axis=1))
+    for stage in json.loads(trace)["client"]["stages"]:
+        for way in ("bytes_up", "bytes_down"):
+            assert stage[way] == stage["predicted"][way], stage["name"]
+    unlike = compile(graph, trust="two-party", calibration=x, nonlinear="ot", reveal=reveal)
+    assert set(protocols(unlike).values()) == {"ot"}
+    assert plan.predicted["rounds"] < unlike.predicted["rounds"]
+    assert plan.predicted["ot_bytes"] > unlike.predicted["ot_bytes"]
+
+
+def run_scores(graph, x):
+    plan = compile(graph, trust="two-party", calibration=x)
+    scores = run(plan, x)[graph.outputs[0]]
+    two = np.sort(scores, axis=1)[:, -2:]
+    assert (two[:, 1] - two[:, 0] > 4 * plan.predicted["max_error"]).all(), "labels must not be near ties"
+    return scores
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graphs())
+def test_random_networks_run_as_planned(graph):
+    check(graph, compile(graph, trust="two-party", nonlinear="garbled"), 1)
+
+
+def test_a_group_of_images():
+    graph = network()
+    x = images(graph, 9)
+    plan = compile(graph, trust="two-party", calibration=x, nonlinear="garbled", method="batch", batch=9)
+    check(graph, plan, 9)
+
+
+def small():
+    return Builder((24,), seed=5).dense(20).op("relu").dense(7).done()
+
+
+def test_long_delays_are_spent_on_circuits_and_explained():
+    graph = small()
+    x = images(graph, 4)
+    chosen = {net: compile(graph, trust="two-party", calibration=x, network=net, reveal="argmax") for net in ("wan", "1mbit,1ms")}
+    assert set(protocols(chosen["wan"]).values()) == {"garbled"}
+    # 20 values cost 50 kB: half a second there
+    assert protocols(chosen["1mbit,1ms"])[next(s["name"] for s in chosen["wan"].stages if s["kind"] == "relu")] == "ot"
+    rows = [r for r in explain(chosen["wan"])["layers"] if r.get("method") == "garbled"]
+    assert len(rows) == 2 and all(r["runner_up"] == "ot" and r["gap_seconds"] > 0.1 for r in rows)
+    transfer = compile(graph, trust="two-party", calibration=x, network="wan", reveal="argmax", nonlinear="ot")
+    assert chosen["wan"].predicted["seconds"] < transfer.predicted["seconds"]
+
+
+def test_the_gain_is_real_on_a_link_with_delay():
+    graph = small()
+    x = images(graph, 4).astype(np.float32)
+    seconds = {}
+    for protocol in ("ot", "garbled"):
+        plan = compile(graph, trust="two-party", calibration=x, network="wan", nonlinear=protocol)
+        told = _native.clocked_two_party(plan.to_bytes(), {"x": x[:1]}, runs=2, network=(1e8, 0.04))
+        seconds[protocol] = min(sum(stage[0] for stage in one) for one in json.loads(told)["runs"])
+        assert seconds[protocol] == pytest.approx(plan.predicted["seconds"], rel=0.3)
+    assert seconds["garbled"] < 0.8 * seconds["ot"]
+
+
+def test_an_unknown_protocol_is_refused():
+    with pytest.raises(PlanError, match="choose one of ot, garbled"):
+        compile(small(), trust="two-party", nonlinear="magic")
+
+
+@pytest.mark.parametrize("kind", ["sum_pool", "relu"])
+def test_a_plan_with_a_protocol_out_of_place_is_refused(kind):
+    b = Builder((2, 6, 6), seed=6)
+    b.conv(3).op("relu").pool("average_pool", (2, 2), (2, 2))
+    plan = compile(b.dense(3).done(), trust="two-party")
+    stage = next(s for s in plan.stages if s["kind"] == kind)
+    stage["protocol"] = "garbled" if kind == "sum_pool" else "magic"
+    with pytest.raises(PlanError, match="protocol|fields"):
+        plan.validate()
+    with pytest.raises(PlanError, match="circuit|variant"):
+        account(plan.document, unit_costs())
