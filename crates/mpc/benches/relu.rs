@@ -50,7 +50,7 @@ fn layers(c: &mut Criterion) {
         b.iter_custom(|times| both(n, ring, times, |s, x| drop(relu_dropping(s, x, ring, 12).unwrap())))
     });
     g.bench_function("maximum 37 bits", |b| {
-        b.iter_custom(|times| both(n, ring, times, |s, x| drop(maximum(s, x, x, ring).unwrap())))
+        b.iter_custom(|times| both(n, ring, times, |s, x| drop(maximum(s, x, x, ring, ring).unwrap())))
     });
     for (name, range, rounding) in [
         ("exact", Range::Any, Rounding::Floor),

@@ -110,7 +110,7 @@ fn party(o: &Options, channel: TcpChannel, party: Party) -> (f64, Vec<[f64; 2]>,
             "relu" => relu_dropping(&mut s, mine, ring, o.drop).unwrap(),
             "max" => {
                 let (a, b) = mine.split_at(o.n / 2);
-                maximum(&mut s, a, &b[..o.n / 2], ring).unwrap()
+                maximum(&mut s, a, &b[..o.n / 2], ring, ring).unwrap()
             }
             "truncate" => truncate(&mut s, mine, 12, ring, Range::Small, Rounding::Floor).unwrap(),
             _ => panic!("unknown operation"),
@@ -133,7 +133,7 @@ fn predicted(o: &Options) -> (Cost, Cost) {
     match o.op.as_str() {
         "relu" if o.drop == 0 => relu_cost(&mut m, o.n, ring),
         "relu" => relu_dropping_cost(&mut m, o.n, ring, o.drop),
-        "max" => maximum_cost(&mut m, o.n / 2, ring),
+        "max" => maximum_cost(&mut m, o.n / 2, ring, ring),
         _ => truncate_cost(&mut m, o.n, 12, ring, Range::Small, Rounding::Floor),
     }
     (setup, m.cost())

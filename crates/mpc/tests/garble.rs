@@ -183,7 +183,7 @@ fn max_pool_is_that_of_the_ring_protocol() {
     let open = |out: &[Vec<u64>; 2]| opened(garbled, out);
     let r =
         run(OtKind::Iknp, CHUNK, |s| garble::max_pool(s, mine(s, &sh), garbled, shape, Party::Zero).unwrap());
-    let t = run(OtKind::Iknp, CHUNK, |s| max_pool(s, mine(s, &sh), ring, shape).unwrap());
+    let t = run(OtKind::Iknp, CHUNK, |s| max_pool(s, mine(s, &sh), ring, ring, shape).unwrap());
     assert_eq!(open(&r.out), open(&t.out));
     let cost =
         predict(OtKind::Iknp, CHUNK, |c| garble::max_pool_cost(c, garbled, shape, Party::Zero).unwrap());

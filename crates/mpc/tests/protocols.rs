@@ -283,14 +283,16 @@ fn leaky_relu_and_clip() {
             }
         }
         let x: Vec<u64> = values(n, ring, 12).iter().map(|&v| ring.encode(ring.signed(v) >> 2)).collect();
+        // values below 2^(l-3), limits below 2^(l-3) as well
+        let narrow = Ring::new(ring.bits() - 1).unwrap();
         for (low, high) in [(0, 600), (-100, 100), (-7, -3), (5, 5)] {
             let got = check(
                 OtKind::Iknp,
                 n,
                 ring,
                 &x,
-                |s, x| clip(s, x, ring, low, high).unwrap(),
-                |m| clip_cost(m, n, ring),
+                |s, x| clip(s, x, ring, narrow, low, high).unwrap(),
+                |m| clip_cost(m, n, ring, narrow),
             );
             for (&x, got) in x.iter().zip(got) {
                 assert_eq!(ring.signed(got), ring.signed(x).clamp(low, high));
@@ -343,7 +345,8 @@ fn pooling() {
         shape(2, 9, 4, (1, 3), (3, 1), no_padding),
     ];
     for l in [16, 37] {
-        let ring = Ring::new(l).unwrap();
+        // values below 2^(l-8), differences below 2^(l-7)
+        let (ring, narrow) = (Ring::new(l).unwrap(), Ring::new(l - 6).unwrap());
         for p in shapes {
             let n = p.channels * p.height * p.width;
             let x: Vec<u64> = values(n, ring, 13).iter().map(|&v| ring.encode(ring.signed(v) >> 7)).collect();
@@ -353,8 +356,8 @@ fn pooling() {
                 n,
                 ring,
                 &x,
-                |s, x| max_pool(s, x, ring, p).unwrap(),
-                |m| max_pool_cost(m, ring, p),
+                |s, x| max_pool(s, x, ring, narrow, p).unwrap(),
+                |m| max_pool_cost(m, ring, narrow, p),
             );
             let got: Vec<i64> = got.iter().map(|&v| ring.signed(v)).collect();
             assert_eq!(got, naive_pool(&plain, p, |w| *w.iter().max().unwrap()), "{p:?}");
@@ -421,7 +424,7 @@ fn separable_pooling_saves_comparisons() {
         padding: [(0, 0); 2],
     };
     let (mut pool, mut relus) = (CostModel::online(1 << 20), CostModel::online(1 << 20));
-    max_pool_cost(&mut pool, ring, p);
+    max_pool_cost(&mut pool, ring, ring, p);
     relu_cost(&mut relus, 112 * 112 * 8, ring);
     assert!(pool.cost().bytes() as f64 <= 0.76 * relus.cost().bytes() as f64);
 }
@@ -429,14 +432,15 @@ fn separable_pooling_saves_comparisons() {
 #[test]
 fn argmax_finds_the_first_of_the_largest() {
     let ring = Ring::new(37).unwrap();
-    for classes in [1, 2, 3, 7, 10, 16, 33] {
-        let rows = 9;
+    for (classes, shift) in [(1, 1), (2, 1), (3, 14), (7, 1), (10, 9), (16, 1), (33, 20)] {
+        // values below 2^(l-1-shift), differences below 2^(l-shift)
+        let (rows, narrow) = (9, Ring::new(37 - shift + 1).unwrap());
         let mut x: Vec<u64> =
-            values(rows * classes, ring, 14).iter().map(|&v| ring.encode(ring.signed(v) >> 1)).collect();
+            values(rows * classes, ring, 14).iter().map(|&v| ring.encode(ring.signed(v) >> shift)).collect();
         x[..classes].fill(5);
         let shares = share(&x, ring, 15);
         let r = run(OtKind::Iknp, 64, |s| {
-            let i = argmax(s, mine(s, &shares), classes, ring).unwrap();
+            let i = argmax(s, mine(s, &shares), classes, ring, narrow).unwrap();
             reveal(s, &i, index_ring(classes).unwrap(), Party::One).unwrap()
         });
         assert!(r.out[0].is_none());
@@ -449,7 +453,7 @@ fn argmax_finds_the_first_of_the_largest() {
             .collect();
         assert_eq!(r.out[1].as_ref().unwrap(), &want);
         let cost = predict(OtKind::Iknp, 64, |m| {
-            argmax_cost(m, rows, classes, ring);
+            argmax_cost(m, rows, classes, ring, narrow);
             reveal_cost(m, rows, index_ring(classes).unwrap(), Party::One);
         });
         assert_eq!(r.cost, cost);
@@ -468,10 +472,11 @@ fn bad_arguments_are_errors() {
         assert!(relu_dropping(s, &x, ring, 15).is_err());
         assert!(relu_within(s, &x, ring, Ring::new(17).unwrap()).is_err());
         assert!(relu_within(s, &x, ring, Ring::new(1).unwrap()).is_err());
-        assert!(clip(s, &x, ring, 2, 1).is_err());
-        assert!(maximum(s, &x, &x[1..], ring).is_err());
-        assert!(max_many(s, vec![], ring).is_err());
-        assert!(argmax(s, &x, 2, ring).is_err());
+        assert!(clip(s, &x, ring, ring, 2, 1).is_err());
+        assert!(maximum(s, &x, &x[1..], ring, ring).is_err());
+        assert!(max_many(s, vec![], ring, ring).is_err());
+        assert!(argmax(s, &x, 2, ring, ring).is_err());
+        assert!(argmax(s, &x, 3, ring, Ring::new(17).unwrap()).is_err());
         assert!(divide(s, &x, 1, ring, Range::NonNegative, Quotient::Near).is_err());
         assert!(divide(s, &x, 3, ring, Range::Any, Quotient::Near).is_err());
         assert!(relu(s, &x, Ring::new(1).unwrap()).is_err());

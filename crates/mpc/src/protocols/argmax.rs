@@ -1,8 +1,9 @@
 //! The position of the largest value, and nothing else.
 
-use super::compare::{drelu, drelu_cost};
+use super::compare::drelu_cost;
 use super::convert::mux_many;
 use super::product::{self, BOTH};
+use super::relu::drelu_within;
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
@@ -26,11 +27,11 @@ struct Field {
 }
 
 /// Shares, in [`index_ring`], of the index of each row's largest value; the first of equals. `x` holds rows of `classes`
-/// values, whose differences are below 2^(l-1). Open them to one party with [`super::reveal`]: it learns the label only.
+/// values, whose differences are below 2^(w-1), w the bits of `narrow`, where they are compared. Open them to one party with [`super::reveal`]: it learns the label only.
 ///
 /// # Errors
 /// `Length` when x is not a whole number of rows; otherwise as [`drelu`].
-pub fn argmax(s: &mut Session, x: &[u64], classes: usize, ring: Ring) -> Result<Vec<u64>> {
+pub fn argmax(s: &mut Session, x: &[u64], classes: usize, ring: Ring, narrow: Ring) -> Result<Vec<u64>> {
     let small = index_ring(classes)?;
     if !x.len().is_multiple_of(classes) {
         return Err(MpcError::Length {
@@ -43,19 +44,19 @@ pub fn argmax(s: &mut Session, x: &[u64], classes: usize, ring: Ring) -> Result<
     let mut field = Field { values: x.to_vec(), indices: (0..x.len()).map(|i| mine(i % classes)).collect() };
     let mut width = classes;
     while width > 1 {
-        field = play(s, &field, width, ring, small)?;
+        field = play(s, &field, width, [ring, narrow, small])?;
         width = width.div_ceil(2);
     }
     Ok(field.indices)
 }
 
 /// Neighbours play; the left one wins draws; an odd one out at the end goes through.
-fn play(s: &mut Session, field: &Field, width: usize, ring: Ring, small: Ring) -> Result<Field> {
+fn play(s: &mut Session, field: &Field, width: usize, [ring, narrow, small]: [Ring; 3]) -> Result<Field> {
     let pairs = |v: &[u64], ring: Ring| -> Vec<u64> {
         v.chunks(width).flat_map(|row| row.chunks_exact(2).map(move |p| ring.sub(p[0], p[1]))).collect()
     };
     let (dv, di) = (pairs(&field.values, ring), pairs(&field.indices, small));
-    let left = drelu(s, &dv, ring)?;
+    let left = drelu_within(s, &dv, ring, narrow)?;
     let won = mux_many(s, &left, &[&dv, &di], &[ring, small])?;
     let merge = |v: &[u64], won: &[u64], ring: Ring| {
         let mut won = won.iter();
@@ -72,12 +73,12 @@ fn play(s: &mut Session, field: &Field, width: usize, ring: Ring, small: Ring) -
 }
 
 /// Cost of [`argmax`] over `rows` rows.
-pub fn argmax_cost(m: &mut CostModel, rows: usize, classes: usize, ring: Ring) {
+pub fn argmax_cost(m: &mut CostModel, rows: usize, classes: usize, ring: Ring, narrow: Ring) {
     let Ok(small) = index_ring(classes) else { return };
     let mut width = classes;
     while width > 1 {
         let n = rows * (width / 2);
-        drelu_cost(m, n, ring);
+        drelu_cost(m, n, narrow);
         product::cost(m, n, BOTH, &[ring, small]);
         width = width.div_ceil(2);
     }

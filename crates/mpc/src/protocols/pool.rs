@@ -110,11 +110,11 @@ impl PoolShape {
 
 /// Shares of the window maxima, padding excluded. Columns first, then rows, so that overlapping windows share work: a
 /// 3x3 window of stride 2 takes 6 comparisons per output instead of 8, of stride 1 four. Needs the values of a
-/// window within 2^(l-1) of each other.
+/// window within 2^(w-1) of each other, w the bits of `narrow`, where differences are compared.
 ///
 /// # Errors
 /// `Length` when x is not `channels*height*width` long; `Parameter` as [`PoolShape::output`]; otherwise as [`max_many`].
-pub fn max_pool(s: &mut Session, x: &[u64], ring: Ring, shape: PoolShape) -> Result<Vec<u64>> {
+pub fn max_pool(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring, shape: PoolShape) -> Result<Vec<u64>> {
     check_len("pooled tensor", shape.input_len(), x.len())?;
     let (v, h) = shape.axes()?;
     let rows = shape.channels * shape.height;
@@ -126,7 +126,7 @@ pub fn max_pool(s: &mut Session, x: &[u64], ring: Ring, shape: PoolShape) -> Res
                 .collect()
         })
         .collect();
-    let x = max_many(s, across, ring)?;
+    let x = max_many(s, across, ring, narrow)?;
     let width = h.0.len();
     let down: Vec<Vec<u64>> = (0..v.longest())
         .map(|k| {
@@ -140,14 +140,14 @@ pub fn max_pool(s: &mut Session, x: &[u64], ring: Ring, shape: PoolShape) -> Res
             out
         })
         .collect();
-    max_many(s, down, ring)
+    max_many(s, down, ring, narrow)
 }
 
 /// Cost of [`max_pool`].
-pub fn max_pool_cost(m: &mut CostModel, ring: Ring, shape: PoolShape) {
+pub fn max_pool_cost(m: &mut CostModel, ring: Ring, narrow: Ring, shape: PoolShape) {
     let Ok((v, h)) = shape.axes() else { return };
-    max_many_cost(m, h.longest(), shape.channels * shape.height * h.0.len(), ring);
-    max_many_cost(m, v.longest(), shape.channels * v.0.len() * h.0.len(), ring);
+    max_many_cost(m, h.longest(), shape.channels * shape.height * h.0.len(), ring, narrow);
+    max_many_cost(m, v.longest(), shape.channels * v.0.len() * h.0.len(), ring, narrow);
 }
 
 /// Shares of floor(sum/count) over windows; `count_padding` divides every window by kernel height times width, which is

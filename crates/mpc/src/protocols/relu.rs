@@ -27,13 +27,18 @@ pub fn relu_cost(m: &mut CostModel, n: usize, ring: Ring) {
 /// # Errors
 /// `Parameter` when w exceeds l; otherwise as [`relu`].
 pub fn relu_within(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring) -> Result<Vec<u64>> {
+    let positive = drelu_within(s, x, ring, narrow)?;
+    mux(s, &positive, x, ring)
+}
+
+/// XOR shares of [x >= 0] for values that fit the narrower ring: its bits are all that is compared.
+pub(super) fn drelu_within(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring) -> Result<super::Bits> {
     if narrow.bits() > ring.bits() {
         let (got, limit) = (narrow.bits().into(), ring.bits().into());
         return Err(MpcError::Parameter { what: "bits of the compared ring", got, limit });
     }
     let low: Vec<u64> = x.iter().map(|v| narrow.reduce(*v)).collect();
-    let positive = drelu(s, &low, narrow)?;
-    mux(s, &positive, x, ring)
+    drelu(s, &low, narrow)
 }
 
 /// Cost of [`relu_within`].
@@ -132,18 +137,19 @@ pub fn leaky_relu_cost(
 }
 
 /// Shares of min(max(x, low), high) for public low <= high (ReLU6 with 0 and 6 scaled): low + relu(x - low) -
-/// relu(x - high), both in the same rounds. Needs x - low and x - high in [-2^(l-1), 2^(l-1)).
+/// relu(x - high), both in the same rounds. Needs x - low and x - high in [-2^(w-1), 2^(w-1)), w the
+/// bits of `narrow`, where they are compared.
 ///
 /// # Errors
 /// `Parameter` when low > high; otherwise as [`relu`].
-pub fn clip(s: &mut Session, x: &[u64], ring: Ring, low: i64, high: i64) -> Result<Vec<u64>> {
+pub fn clip(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring, low: i64, high: i64) -> Result<Vec<u64>> {
     if low > high {
         return Err(MpcError::Parameter { what: "clip's lower bound", got: low as u64, limit: high as u64 });
     }
     let shift = |x: u64, by: i64| if s.is_first() { ring.sub(x, by as u64) } else { x };
     let both: Vec<u64> = x.iter().map(|&x| shift(x, low)).chain(x.iter().map(|&x| shift(x, high))).collect();
     let first = if s.is_first() { low as u64 } else { 0 };
-    let r = relu(s, &both, ring)?;
+    let r = relu_within(s, &both, ring, narrow)?;
     let (above_low, above_high) = r.split_at(x.len());
     Ok(above_low
         .iter()
@@ -153,6 +159,6 @@ pub fn clip(s: &mut Session, x: &[u64], ring: Ring, low: i64, high: i64) -> Resu
 }
 
 /// Cost of [`clip`].
-pub fn clip_cost(m: &mut CostModel, n: usize, ring: Ring) {
-    relu_cost(m, 2 * n, ring);
+pub fn clip_cost(m: &mut CostModel, n: usize, ring: Ring, narrow: Ring) {
+    relu_within_cost(m, 2 * n, ring, narrow);
 }

@@ -37,7 +37,7 @@ impl Job {
         Ok(match (self, m) {
             (Job::Garbled { .. }, m) => garble::relu(s, x, m, GARBLER)?,
             (Job::Relu { drop, .. }, Modulus::PowerOfTwo(ring)) => relu_dropping(s, x, ring, *drop)?,
-            (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool(s, x, ring, *shape)?,
+            (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool(s, x, ring, ring, *shape)?,
             (_, Modulus::Odd(p)) => {
                 return Err(format!("only garbled circuits work modulo {}", p.value()).into())
             }
@@ -50,7 +50,7 @@ impl Job {
             (Job::Relu { values, drop }, Modulus::PowerOfTwo(ring)) => {
                 relu_dropping_cost(model, *values, ring, *drop);
             }
-            (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool_cost(model, ring, *shape),
+            (Job::Pool(shape), Modulus::PowerOfTwo(ring)) => max_pool_cost(model, ring, ring, *shape),
             (_, Modulus::Odd(_)) => {}
         }
     }

@@ -189,6 +189,7 @@ impl<'a> Checker<'a> {
                     label: spec.kind(),
                     kind,
                     protocol: Protocol::Ot,
+                    compared: self.ring,
                     inputs: Vec::new(),
                     output: None,
                     free: Vec::new(),
@@ -217,7 +218,7 @@ impl<'a> Checker<'a> {
             Fault::Plan(e) => e,
         })?;
         self.non_negative[output] = match &kind {
-            Kind::Relu { .. } => true,
+            Kind::Relu => true,
             Kind::Clip { low, .. } => *low >= 0,
             Kind::Truncate { .. }
             | Kind::MaxPool(_)
@@ -232,7 +233,8 @@ impl<'a> Checker<'a> {
             let detail = "no garbled circuit computes this stage: leave 'protocol' out".into();
             return Err(PlanError::Linear { stage: name, detail });
         }
-        Ok(Stage { name, label, kind, protocol, inputs, output: Some(output), free: Vec::new() })
+        let compared = self.compared(&kind, &inputs);
+        Ok(Stage { name, label, kind, protocol, compared, inputs, output: Some(output), free: Vec::new() })
     }
 
     fn op(&mut self, stage: &str, index: usize, op: &OpSpec) -> Result<Op, PlanError> {
@@ -309,7 +311,7 @@ impl<'a> Checker<'a> {
         match spec {
             StageSpec::Relu { .. } => {
                 same_f(&x, &to)?;
-                Ok(Kind::Relu { narrow: self.narrow(x.bound)? })
+                Ok(Kind::Relu)
             }
             StageSpec::LeakyRelu { numerator, log_denominator, .. } => {
                 same_f(&x, &to)?;
@@ -367,10 +369,17 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The narrowest ring that holds values up to `bound`, units of errors included as in [`Self::range`].
-    fn narrow(&self, bound: u64) -> Result<Ring, Fault> {
-        let bits = 65 - bound.saturating_add(bound >> 8).saturating_add(2).leading_zeros();
-        Ring::new(bits.clamp(2, self.ring.bits())).or_else(|e| fault(e.to_string()))
+    /// The narrowest ring that holds what a stage compares, units of errors included as in [`Self::range`].
+    fn compared(&self, kind: &Kind, inputs: &[usize]) -> Ring {
+        let bound = inputs.first().and_then(|&i| self.spec.tensors[i].bound).unwrap_or(u64::MAX);
+        let reach = match kind {
+            Kind::Relu => bound,
+            Kind::Clip { low, high } => bound.saturating_add(low.unsigned_abs().max(high.unsigned_abs())),
+            Kind::MaxPool(_) | Kind::Reveal(Reveal::Argmax) => bound.saturating_mul(2).saturating_add(2),
+            _ => return self.ring,
+        };
+        let bits = 65 - reach.saturating_add(reach >> 8).saturating_add(2).leading_zeros();
+        Ring::new(bits.clamp(2, self.ring.bits())).unwrap_or(self.ring)
     }
 
     /// The range that truncation may assume of values up to `bound`, a unit of errors included.

@@ -10,7 +10,7 @@ use super::nonlinear;
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::Shares;
 use super::slots;
-use super::spec::{Protocol, Reveal};
+use super::spec::Reveal;
 use super::stored::Folder;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use crate::client_aided::client::OnProgress;
@@ -314,13 +314,8 @@ impl TwoPartyClient {
                 work.shares.put(output, own);
             }
             (Kind::Reveal(what), Some(&input), Some(output)) => {
-                let opened = open(
-                    session,
-                    plan,
-                    (*what, stage.protocol),
-                    work.shares.get(input)?,
-                    work.shares.images(),
-                )?;
+                let opened =
+                    open(session, plan, (stage, *what), work.shares.get(input)?, work.shares.images())?;
                 let data = reveal(plan, stage, &opened, output, &work.values)?;
                 work.values.put(output, data);
             }
@@ -407,7 +402,7 @@ fn share(plan: &TwoPartyPlan, values: &Values<'_>, tensor: usize) -> Result<Vec<
 fn open(
     session: &mut Session,
     plan: &TwoPartyPlan,
-    (what, protocol): (Reveal, Protocol),
+    (stage, what): (&Stage, Reveal),
     share: &[u64],
     images: usize,
 ) -> Result<Vec<i64>, Error> {
@@ -420,7 +415,7 @@ fn open(
         }
         Reveal::Argmax => {
             let classes = share.len() / images;
-            let index = nonlinear::argmax(session, protocol, share, classes, ring)?;
+            let index = nonlinear::argmax(session, stage, share, classes, ring)?;
             let opened =
                 mpc::reveal(session, &index, mpc::index_ring(classes)?, Party::One)?.ok_or_else(fail)?;
             Ok(opened.iter().map(|v| *v as i64).collect())

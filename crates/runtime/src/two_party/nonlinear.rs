@@ -14,7 +14,7 @@ const GARBLER: Party = Party::Zero;
 
 /// Whether a garbled circuit computes a stage.
 pub(super) fn garbles(kind: &Kind) -> bool {
-    matches!(kind, Kind::Relu { .. } | Kind::Clip { .. } | Kind::MaxPool(_) | Kind::Reveal(Reveal::Argmax))
+    matches!(kind, Kind::Relu | Kind::Clip { .. } | Kind::MaxPool(_) | Kind::Reveal(Reveal::Argmax))
 }
 
 /// The stage on this party's share; `None` for stages that are linear, local or of one party.
@@ -27,14 +27,16 @@ pub(super) fn run(
 ) -> Result<Option<Vec<u64>>> {
     let m = Modulus::PowerOfTwo(ring);
     let share = match (&stage.kind, stage.protocol) {
-        (Kind::Relu { .. }, Protocol::Garbled) => garble::relu(s, x, m, GARBLER)?,
-        (Kind::Relu { narrow }, Protocol::Ot) => mpc::relu_within(s, x, ring, *narrow)?,
+        (Kind::Relu, Protocol::Garbled) => garble::relu(s, x, m, GARBLER)?,
+        (Kind::Relu, Protocol::Ot) => mpc::relu_within(s, x, ring, stage.compared)?,
         (Kind::Clip { low, high }, Protocol::Garbled) => garble::clip(s, x, m, *low, *high, GARBLER)?,
-        (Kind::Clip { low, high }, Protocol::Ot) => mpc::clip(s, x, ring, *low, *high)?,
+        (Kind::Clip { low, high }, Protocol::Ot) => mpc::clip(s, x, ring, stage.compared, *low, *high)?,
         (Kind::MaxPool(shape), Protocol::Garbled) => {
             garble::max_pool(s, x, m, of_images(shape, images), GARBLER)?
         }
-        (Kind::MaxPool(shape), Protocol::Ot) => mpc::max_pool(s, x, ring, of_images(shape, images))?,
+        (Kind::MaxPool(shape), Protocol::Ot) => {
+            mpc::max_pool(s, x, ring, stage.compared, of_images(shape, images))?
+        }
         (Kind::LeakyRelu { slope, range }, _) => {
             mpc::leaky_relu(s, x, ring, *slope, *range, Rounding::Faithful)?
         }
@@ -47,14 +49,14 @@ pub(super) fn run(
 /// Shares of the index of every image's largest value, modulo the ring of [`mpc::index_ring`].
 pub(super) fn argmax(
     s: &mut Session,
-    protocol: Protocol,
+    stage: &Stage,
     x: &[u64],
     classes: usize,
     ring: Ring,
 ) -> Result<Vec<u64>> {
-    match protocol {
+    match stage.protocol {
         Protocol::Garbled => garble::argmax(s, x, classes, Modulus::PowerOfTwo(ring), GARBLER),
-        Protocol::Ot => mpc::argmax(s, x, classes, ring),
+        Protocol::Ot => mpc::argmax(s, x, classes, ring, stage.compared),
     }
 }
 
@@ -62,17 +64,19 @@ pub(super) fn argmax(
 pub(super) fn cost(m: &mut CostModel, stage: &Stage, elements: usize, ring: Ring, images: usize) {
     let (n, modulus) = (elements * images, Modulus::PowerOfTwo(ring));
     match (&stage.kind, stage.protocol) {
-        (Kind::Relu { .. }, Protocol::Garbled) => garble::relu_cost(m, n, modulus, GARBLER),
-        (Kind::Relu { narrow }, Protocol::Ot) => mpc::relu_within_cost(m, n, ring, *narrow),
+        (Kind::Relu, Protocol::Garbled) => garble::relu_cost(m, n, modulus, GARBLER),
+        (Kind::Relu, Protocol::Ot) => mpc::relu_within_cost(m, n, ring, stage.compared),
         (Kind::Clip { low, high }, Protocol::Garbled) => {
             garble::clip_cost(m, n, modulus, *low, *high, GARBLER);
         }
-        (Kind::Clip { .. }, Protocol::Ot) => mpc::clip_cost(m, n, ring),
+        (Kind::Clip { .. }, Protocol::Ot) => mpc::clip_cost(m, n, ring, stage.compared),
         (Kind::MaxPool(shape), Protocol::Garbled) => {
             // a checked plan's windows exist
             let _ = garble::max_pool_cost(m, modulus, of_images(shape, images), GARBLER);
         }
-        (Kind::MaxPool(shape), Protocol::Ot) => mpc::max_pool_cost(m, ring, of_images(shape, images)),
+        (Kind::MaxPool(shape), Protocol::Ot) => {
+            mpc::max_pool_cost(m, ring, stage.compared, of_images(shape, images))
+        }
         (Kind::LeakyRelu { slope, range }, _) => {
             mpc::leaky_relu_cost(m, n, ring, *slope, *range, Rounding::Faithful);
         }
@@ -84,7 +88,7 @@ pub(super) fn cost(m: &mut CostModel, stage: &Stage, elements: usize, ring: Ring
             match protocol {
                 // a checked plan has classes
                 Protocol::Garbled => drop(garble::argmax_cost(m, images, elements, modulus, GARBLER)),
-                Protocol::Ot => mpc::argmax_cost(m, images, elements, ring),
+                Protocol::Ot => mpc::argmax_cost(m, images, elements, ring, stage.compared),
             }
             if let Ok(small) = mpc::index_ring(elements) {
                 mpc::reveal_cost(m, images, small, Party::One);

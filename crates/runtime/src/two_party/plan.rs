@@ -19,10 +19,7 @@ pub enum Kind {
     /// A linear layer.
     Linear(Box<Linear>),
     /// `max(x, 0)`.
-    Relu {
-        /// The narrowest ring that holds the operand's bound and units of errors: where signs are compared.
-        narrow: Ring,
-    },
+    Relu,
     /// `x < 0 ? floor(slope x) : x`, perhaps one unit more.
     LeakyRelu {
         /// Slope.
@@ -127,6 +124,8 @@ pub struct Stage {
     pub kind: Kind,
     /// How, where it is a non-linear layer.
     pub protocol: Protocol,
+    /// The narrowest ring that holds what is compared, units of errors included; the shares' own where nothing is.
+    pub compared: Ring,
     /// Tensor indices read (none for client stages, which know their own).
     pub inputs: Vec<usize>,
     /// Tensor index written (none for client stages).

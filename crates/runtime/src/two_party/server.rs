@@ -330,7 +330,7 @@ impl TwoPartyModel {
                 match what {
                     Reveal::Output => mpc::reveal(session, share, ring, Party::One)?,
                     Reveal::Argmax => {
-                        let index = nonlinear::argmax(session, stage.protocol, share, elements(input), ring)?;
+                        let index = nonlinear::argmax(session, stage, share, elements(input), ring)?;
                         mpc::reveal(session, &index, mpc::index_ring(elements(input))?, Party::One)?
                     }
                 };

@@ -264,14 +264,19 @@ def _work(document: Document, stage: Stage) -> tuple[int, int, int]:
         high, wide = stage["kernel"]
         n = channels * (source["shape"][1] * min(columns, width) * (wide - 1) + rows * columns * (high - 1))
     elif kind == "reveal":
-        return (n * ring, 2 * n, 0) if stage["what"] == "argmax" else (0, 0, 0)
+        return (n * _compared(stage, source["bound"], ring), 2 * n, 0) if stage["what"] == "argmax" else (0, 0, 0)
     elif kind == "truncate":
         known = stage["sign"] == "non-negative" or _small(source["bound"], ring)
         return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), 0, n
     times = 2 if kind == "clip" else 1
-    # signs are compared in the narrowest ring that holds the values
-    bits = min(ring, (source["bound"] + (source["bound"] >> 8) + 2).bit_length() + 1) if kind == "relu" else ring
-    return n * bits * times, n * times, n * (kind == "leaky_relu")
+    return n * _compared(stage, source["bound"], ring) * times, n * times, n * (kind == "leaky_relu")
+
+
+def _compared(stage: Stage, bound: int, ring: int) -> int:
+    """Bits that a stage compares of a value: of the narrowest ring that holds what is compared, units of errors included."""
+    limits = max(abs(stage.get("low", 0)), abs(stage.get("high", 0)))
+    reach = {"relu": bound, "clip": bound + limits, "max_pool": 2 * bound + 2, "reveal": 2 * bound + 2}.get(stage["kind"])
+    return ring if reach is None else min(ring, (reach + (reach >> 8) + 2).bit_length() + 1)
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
