@@ -35,7 +35,7 @@ impl NarrowModulus {
     /// # Errors
     /// [`RingError::Modulus`] for another one.
     pub fn new(p: u64) -> Result<Self, RingError> {
-        if p >> MAX_NARROW_BITS != 0 || p < 4 || p % 2 == 0 {
+        if p >> MAX_NARROW_BITS != 0 || p < 4 || p.is_multiple_of(2) {
             return Err(RingError::Modulus { modulus: p, twice_degree: 0 });
         }
         // Newton: p is its own inverse modulo 8, and every step doubles the bits.
@@ -160,6 +160,7 @@ mod avx2 {
     /// AVX2; K terms at least, all slices at least as long as the sums, whose length is a multiple of 16.
     #[inline]
     #[target_feature(enable = "avx2")]
+    #[allow(clippy::needless_range_loop, reason = "indices name registers")]
     unsafe fn group<const K: usize>(
         m: &NarrowModulus,
         folds: bool,
