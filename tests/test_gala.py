@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+import hushnet
 from hushnet import _native
-from hushnet.bench import gala, gala_choice
+from hushnet.bench import gala, gala_choice, gala_measured
 
 EXPLAINED = {
     ("V", "2x1024", "extended"),
@@ -99,3 +100,35 @@ def test_what_does_not_fit_is_refused(geometry: str, method: str, message: str) 
             call()
     with pytest.raises(ValueError, match="power of two"):
         _native.slot_layer_counts(gala.dense(4, 4), "gala", 1000)
+
+
+def test_a_method_that_other_parameters_serve_better_is_measured_under_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = gala.conv(64, 16, 64, 1)
+    seen = []
+
+    def measured(geometry: str, method: str, **options: object) -> dict[str, object]:
+        seen.append(options.get("parameters_for"))
+        return {"method": method, "linear_seconds": 1.0 if options.get("parameters_for") else 2.0}
+
+    monkeypatch.setattr(gala_measured, "measure", measured)
+    chosen = [json.loads(_native.slot_layer_cost(layer, m))["parameters"] for m in ("gazelle", "gala")]
+    found = gala_measured.fastest(layer, "gazelle", "gala")
+    assert seen == ([None] if chosen[0] == chosen[1] else [None, "gala"])
+    assert found["linear_seconds"] == (2.0 if chosen[0] == chosen[1] else 1.0)
+
+
+def test_cases_of_the_benchmark_run_apart_and_unknown_ones_are_refused() -> None:
+    rows = gala.rows(quick=True, threads=1, progress=None, cases=["noise", "MLP"])
+    assert {r["table"] for r in rows} == {"IV", "X"}
+    assert all(r["within"] for r in rows if r["table"] == "IV") and all(r.get("correct", True) for r in rows)
+    ratio = next(r for r in rows if r["method"] == "gala" and r["table"] == "X")
+    assert ratio["ratio"] > 0 and ("why" in ratio) == (ratio["ratio"] < ratio["published"])
+    with pytest.raises(hushnet.InputError, match="no case nothing"):
+        gala.rows(quick=True, threads=1, progress=None, cases=["nothing"])
+
+
+def test_narrow_weights_take_half_of_the_memory_a_word() -> None:
+    row = json.loads(_native.slot_layer_cost(gala.conv(128, 16, 128, 3), "gala"))
+    p = row["parameters"]
+    assert p["narrow"] and p["prime_bits"] < 32
+    assert row["weight_bytes"] == row["counts"]["sc_mult"] * p["primes"] * p["ring_degree"] * 4

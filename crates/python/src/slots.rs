@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use serde_json::{json, Value};
 
 /// Prepared weights of a measured layer at most; above, they are streamed and their encoding is timed apart.
-const PREPARED_BYTES: usize = 512 << 20;
+const PREPARED_BYTES: usize = 1 << 30;
 
 fn refused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -51,7 +51,7 @@ fn params_json(p: &BfvParams) -> Value {
     json!({
         "ring_degree": s.ring_degree, "plain_modulus": s.plain_modulus, "primes": s.primes, "prime_bits": s.prime_bits,
         "special_bits": s.special_bits, "digit_bits": s.digit_bits, "modulus_bits": p.modulus_bits(),
-        "response_bits": p.response_bits(), "secure": p.is_secure(),
+        "response_bits": p.response_bits(), "secure": p.is_secure(), "narrow": s.is_narrow(),
     })
 }
 
@@ -263,6 +263,8 @@ fn measure(w: &Wanted) -> Result<Value, SlotError> {
             sum.receive += p.receive;
             sum.linear += p.linear;
             sum.encode += p.encode;
+            sum.products += p.products;
+            sum.switching += p.switching;
             sum.answer += p.answer;
             sum.share += p.share;
             let start = thread_time();
@@ -279,6 +281,7 @@ fn measure(w: &Wanted) -> Result<Value, SlotError> {
         best.share = best.share.min(sum.share);
         if sum.linear - sum.encode < best.linear - best.encode {
             (best.linear, best.encode) = (sum.linear, sum.encode);
+            (best.products, best.switching) = (sum.products, sum.switching);
         }
         (request_seconds, open_seconds) = (request_seconds.min(asked), open_seconds.min(opened));
     }
@@ -292,7 +295,8 @@ fn measure(w: &Wanted) -> Result<Value, SlotError> {
         "method": w.how.name(), "parameters": params_json(&params), "correct": correct, "prepared": prepared,
         "counted": counts_json(counted), "formula": counts_json(layout.counts()),
         "setup_seconds": setup, "prepare_seconds": prepare, "receive_seconds": best.receive,
-        "linear_seconds": best.linear - best.encode, "encode_seconds": best.encode, "answer_seconds": best.answer,
+        "linear_seconds": best.linear - best.encode, "encode_seconds": best.encode,
+        "product_seconds": best.products, "switching_seconds": best.switching, "answer_seconds": best.answer,
         "share_seconds": best.share, "request_seconds": request_seconds, "open_seconds": open_seconds,
         "bytes_up": up, "bytes_down": down, "keys": client.turns().len(), "key_bytes": key_bytes, "public_key_bytes": public_key_bytes,
         "weight_bytes": linear.prepared_bytes(), "plain_seconds": plain_seconds, "noise": noise,

@@ -11,6 +11,7 @@ pub mod error;
 pub mod exact;
 pub mod kernels;
 pub mod mac;
+pub mod narrow;
 pub mod ntt;
 pub mod pack;
 pub mod prg;

@@ -1,38 +1,28 @@
 """GALA (NDSS 2021): operation counts of Tables II, III, V, VII and IX, measured rows of Tables VI, VIII, X and XI.
 
 Counts: ``published`` beside ``formula`` (ours, by closed formula) and ``counted`` (the same kernels run, counters read); where they
-differ, ``why`` says so. Measured: random 20-bit shares and 8-bit weights at 128-bit parameters, both parties on one thread, processor
-time of that thread, every result compared with the layer computed in the clear.
+differ, ``why`` says so. Measured rows: :mod:`.gala_measured`; the planner's choices rest on unit costs measured at the start of the run.
+``--cases`` runs parts: counts, counters, noise, VI, VIII, networks, or networks by name.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Optional
 
-from hushnet import _native, zoo
-from hushnet.bench import gala_choice
+import hushnet
+from hushnet import _native
+from hushnet.bench.gala_layers import SLOTS, Row, add_row, conv, dense, layers_of
+from hushnet.bench.gala_measured import NETWORKS, measure, measured_rows
 from hushnet.bench.registry import Benchmark
+from hushnet.calibrate import two_party as calibration
+from hushnet.planner.two_party import cost
 
-SLOTS = 2048  # of the paper
-
-Row = dict[str, Any]
-
-
-def dense(inputs: int, outputs: int) -> str:
-    """A dense layer, as plans write it."""
-    return json.dumps({"type": "dense", "inputs": inputs, "outputs": outputs})
-
-
-def conv(channels: int, side: int, outputs: int, kernel: int) -> str:
-    """A convolution that keeps the image's size."""
-    return json.dumps({
-        "type": "conv2d", "input": [channels, side, side], "output": [outputs, side, side], "kernel": [kernel] * 2,
-        "stride": [1, 1], "pads": [kernel // 2] * 4, "dilation": [1, 1], "groups": 1,
-    })  # fmt: skip
+PARTS = ("counts", "counters", "noise", "VI", "VIII", "networks")
+CALIBRATION_SECONDS = 0.5
 
 
 def _counts(geometry: str, method: str, slots: int = SLOTS) -> tuple[Row, Row, Row]:
@@ -128,7 +118,7 @@ def _counter_rows(quick: bool) -> list[Row]:
     rows = []
     for geometry, case in cases:
         for method in ("gazelle", "gala"):
-            r = _measure(geometry, method, repeats=1, insecure_ring_degree=SLOTS)
+            r = measure(geometry, method, repeats=1, insecure_ring_degree=SLOTS)
             rows.append({
                 "table": "counters, encrypted", "case": case, "method": method, "counted": r["counted"], "formula": r["formula"],
                 "match": r["counted"] == r["formula"], "correct": r["correct"], "secure": r["parameters"]["secure"],
@@ -165,42 +155,12 @@ _WHY_9 = {
 _PAPER_ALEXNET = ((3, 96, 121, 2), (96, 256, 25, 8), (256, 384, 9, 8), (384, 384, 9, 8), (384, 256, 9, 8))
 
 
-def layers_of(name: str) -> list[str]:
-    """The linear layers of a zoo network as geometries, in order."""
-    import onnx
-
-    model = onnx.shape_inference.infer_shapes(zoo.build(name))
-    graph = model.graph
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.input, *graph.value_info, *graph.output)}
-    sizes = {t.name: list(t.dims) for t in graph.initializer}
-    out = []
-    for node in graph.node:
-        options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        if node.op_type == "Conv":
-            weights = sizes[node.input[1]]
-            out.append(json.dumps({
-                "type": "conv2d", "input": shapes[node.input[0]][1:], "output": shapes[node.output[0]][1:], "kernel": weights[2:],
-                "stride": list(options.get("strides", [1, 1])), "pads": list(options.get("pads", [0] * 4)),
-                "dilation": list(options.get("dilations", [1, 1])), "groups": options.get("group", 1),
-            }))  # fmt: skip
-        elif node.op_type in ("Gemm", "MatMul"):
-            weights = sizes[node.input[1]]
-            inputs, outputs = reversed(weights) if options.get("transB") else weights
-            out.append(dense(inputs, outputs))
-    return out
-
-
-def _add(total: Row, part: Row, times: int) -> None:
-    for key, value in part.items():
-        total[key] = total.get(key, 0) + times * value
-
-
 def _network_counts(name: str, method: str) -> tuple[Row, Row]:
     total: tuple[Row, Row] = ({}, {})
     for geometry, times in Counter(layers_of(name)).items():
         formula, counted, _ = _counts(geometry, method)
-        _add(total[0], formula, times)
-        _add(total[1], counted, times)
+        add_row(total[0], formula, times)
+        add_row(total[1], counted, times)
     return total
 
 
@@ -240,200 +200,34 @@ def _alexnet_as_published() -> list[Row]:
     return rows
 
 
-# --- Tables IV, VI, VIII, X, XI: measured -----------------------------------------------------------------------------------------
+def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[str]] = None) -> list[Row]:
+    """All tables, or the parts and networks that ``cases`` names (quick: of networks only the MLP).
 
-# case, geometry, published milliseconds of GAZELLE (LAN), published ratio of GALA.
-_MEASURED = (
-    ("VI", "1x2048", dense(2048, 1), 1.9, 59.0),
-    ("VI", "2x1024", dense(1024, 2), 1.8, 13.0),
-    ("VI", "16x128", dense(128, 16), 1.2, 19.0),
-    ("VIII", "16x16@128, 1x1@128", conv(128, 16, 128, 1), 321.0, 9.0),
-    ("VIII", "16x16@128, 3x3@128", conv(128, 16, 128, 3), 457.0, 2.6),
-    ("VIII", "16x16@2048, 1x1@512", conv(2048, 16, 512, 1), 20583.0, 14.0),
-    ("VIII", "16x16@2048, 5x5@64", conv(2048, 16, 64, 5), 5875.0, 1.7),
-)
-_PUBLISHED_NETWORKS = {
-    "MLP": 1.0, "AlexNet": 2.5, "VGG": 2.7, "ResNet-18": 3.2, "ResNet-50": 8.3, "ResNet-101": 7.7, "ResNet-152": 7.5,
-}  # fmt: skip
-
-
-def _measure(geometry: str, method: str, **options: Any) -> Row:
-    return json.loads(_native.slot_layer_measure(geometry, method, **options))
-
-
-def _linear(r: Row, gala: bool) -> float:
-    """The linear part: for GALA with both parties' rotate-and-sum on shares, as the paper counts it."""
-    return r["linear_seconds"] + (2 * r["share_seconds"] if gala else 0.0)
-
-
-def _served(r: Row) -> float:
-    return r["receive_seconds"] + r["linear_seconds"] + r["answer_seconds"] + r["share_seconds"]
-
-
-def _slot_row(table: str, case: str, method: str, r: Row) -> Row:
-    p = r["parameters"]
-    return {
-        "table": table, "case": case, "method": method, "linear_seconds": _linear(r, method == "gala"), "seconds": _served(r),
-        "protect_seconds": r["answer_seconds"], "weights": "prepared" if r["prepared"] else f"streamed, {r['encode_seconds']:.2f} s apart",
-        "bytes_up": r["bytes_up"], "bytes_down": r["bytes_down"], "key_bytes": r["key_bytes"], "keys": r["keys"],
-        "public_key_bytes": r["public_key_bytes"], "correct": r["correct"],
-        "counters_match_formula": r["counted"] == r["formula"], "ring_degree": p["ring_degree"], "modulus_bits": p["modulus_bits"],
-        "noise_within": (r["noise"] or {}).get("within"), "counted": r["counted"],
-    }  # fmt: skip
-
-
-def _measured_rows(quick: bool, progress: Any) -> list[Row]:
-    rows = []
-    cases = _MEASURED[:4] if quick else _MEASURED
-    for number, (table, case, geometry, published, ratio) in enumerate(cases):
-        if progress:
-            progress("gala", number, len(cases))
-        small = table == "VI"
-        repeats = (3 if quick else 50) if small else (1 if quick or number > 4 else 5)
-        noise = number < 4
-        gazelle = _measure(geometry, "gazelle", repeats=repeats, noise=noise)
-        gala = _measure(geometry, "gala", repeats=repeats, noise=noise)
-        rows.append(_slot_row(table, case, "gazelle", gazelle) | {"published_seconds": published / 1e3})
-        delphi = _slot_row(table, case, "gazelle", gazelle) | {"method": "delphi-style (offline; online in the clear)"}
-        rows.append(delphi | {"online_seconds": gazelle["plain_seconds"]})
-        linear = _linear(gazelle, False) / _linear(gala, True)
-        protected = (_linear(gazelle, False) + gazelle["answer_seconds"]) / (_linear(gala, True) + gala["answer_seconds"])
-        rows.append(
-            _slot_row(table, case, "gala", gala)
-            | {"ratio": linear, "ratio_protected": protected, "published": ratio, "reached": linear >= ratio}
-            | ({} if linear >= ratio else {"why": _why_ratio(gazelle, gala, ratio)})
-        )
-        if not small:
-            rows.append(_steps_row(table, case, geometry, gazelle, repeats))
-        if not small and not quick and number <= 4:
-            rows.append(_published_slots_row(table, case, geometry, ratio))
-        cheetah = _cheetah_row(geometry, repeats)
-        rows.append({"table": table, "case": case} | cheetah)
-        measured = {"gazelle": _both(gazelle), "gala": _both(gala), "cheetah": cheetah["both_seconds"]}
-        measured |= gala_choice.coefficients(geometry, 1 if quick else 3)
-        rows.append({"table": table, "case": case} | gala_choice.choice(geometry, measured))
-    return rows
-
-
-def _both(r: Row) -> float:
-    """Processor seconds of both parties on one query."""
-    return r["request_seconds"] + _served(r) + r["open_seconds"]
-
-
-def _steps_row(table: str, case: str, geometry: str, gazelle: Row, repeats: int) -> Row:
-    """Kernel grouping with baby steps on the inputs, which is not in the paper."""
-    r = _measure(geometry, "gala-steps", repeats=repeats)
-    ratio = _linear(gazelle, False) / _linear(r, False)
-    note = (
-        "ours: of the c_n - 1 permutations of sums an output, b are done to the inputs, together with the kernel's hoisted rotations; fewer key switches "
-        "than GALA, but products, which stay, are the larger part, and 1x1 kernels lose N = 4096 by it"
-    )
-    return _slot_row(table, case, "gala-steps", r) | {"ratio": ratio, "note": note}
-
-
-def _published_slots_row(table: str, case: str, geometry: str, ratio: float) -> Row:
-    """The paper's own comparison: as many slots as it has. Below 128 bits, so it says what the method gains, not what it costs."""
-    runs = {m: _measure(geometry, m, repeats=3, insecure_ring_degree=SLOTS) for m in ("gazelle", "gala")}
-    reached = _linear(runs["gazelle"], False) / _linear(runs["gala"], True)
-    return {
-        "table": table, "case": case, "method": f"gala over gazelle at {SLOTS} slots", "insecure": True, "ratio": reached, "published": ratio,
-        "reached": reached >= ratio, "correct": all(r["correct"] for r in runs.values()), "gazelle_seconds": _linear(runs["gazelle"], False),
-        "linear_seconds": _linear(runs["gala"], True), "counted": {m: r["counted"] for m, r in runs.items()},
-        "note": "the paper's number of slots, insecure by today's tables: channels a ciphertext, and so permutations, as the paper counts them",
-    }  # fmt: skip
-
-
-def _why_ratio(gazelle: Row, gala: Row, ratio: float) -> str:
-    a, b = gazelle["counted"], gala["counted"]
-    switches = (a["perm"] + a["hst_perm"], b["perm"] + b["hst_perm"])
-    return (
-        f"bar {ratio:g}: {switches[0]} against {switches[1]} key switches, {a['sc_mult']} against {b['sc_mult']} products, at N = "
-        f"{gazelle['parameters']['ring_degree']} and {gala['parameters']['ring_degree']}: products cost both the same, and at 128 bits a ciphertext holds "
-        f"{gala['parameters']['ring_degree'] // SLOTS} times as many channels as the paper's, and the gain c_i/c_n is as much smaller"
-    )
-
-
-def _cheetah_row(geometry: str, repeats: int) -> Row:
-    r = json.loads(_native.cheetah_layer_measure(geometry, repeats=repeats))
-    return {
-        "method": "cheetah", "seconds": r["server_seconds"], "both_seconds": r["request_seconds"] + r["server_seconds"] + r["open_seconds"], "bytes_up": r["bytes_up"], "bytes_down": r["bytes_down"],
-        "correct": r["off"] <= 1, "ring_degree": r["ring_degree"], "weights": "prepared" if r["prepared"] else "streamed",
-    }  # fmt: skip
-
-
-def _noise_rows(quick: bool) -> list[Row]:
-    """Table IV: the same layer by both methods under the same parameters."""
-    rows = []
-    for case, geometry in (("16x128", dense(128, 16)), ("64x512", dense(512, 64)), ("16x16@64, 1x1@64", conv(64, 16, 64, 1)))[: 2 if quick else 3]:
-        noises = {m: _measure(geometry, m, repeats=1, noise=True, parameters_for="gazelle")["noise"] for m in ("gazelle", "gala")}
-        for method, noise in noises.items():
-            rows.append({"table": "IV", "case": case, "method": method} | noise)
-        rows[-1]["bits_below_gazelle"] = noises["gazelle"]["largest_bits"] - noises["gala"]["largest_bits"]
-    return rows
-
-
-@functools.cache
-def _layer(geometry: str) -> tuple[dict[str, Row], Row]:
-    """A layer by every method, once for all networks that have it: rows to be summed, and the planner's choice."""
-    parts: dict[str, Row] = {}
-    measured: dict[str, float] = {}
-    for method in ("gazelle", "gala"):
-        r = _measure(geometry, method, repeats=1)
-        parts[method] = {"linear_seconds": _linear(r, method == "gala"), "seconds": _served(r), "correct": int(r["correct"]), "layers": 1}
-        parts[method] |= {k: r[k] for k in ("bytes_up", "bytes_down")}
-        measured[method] = _both(r)
-    r = _cheetah_row(geometry, 1)
-    parts["cheetah"] = {"seconds": r["seconds"], "correct": int(r["correct"]), "layers": 1, "bytes_up": r["bytes_up"], "bytes_down": r["bytes_down"]}
-    measured |= {"cheetah": r["both_seconds"]} | gala_choice.coefficients(geometry, 1)
-    return parts, gala_choice.choice(geometry, measured)
-
-
-def _network_measured(names: list[str], progress: Any) -> list[Row]:
-    """Server seconds of all linear layers: every distinct layer measured once, times how often it occurs."""
-    rows = []
-    for number, network in enumerate(names):
-        if progress:
-            progress("gala networks", number, len(names))
-        totals: dict[str, Row] = {m: {} for m in ("gazelle", "gala", "cheetah")}
-        single: dict[str, float] = {}
-        covered, picks = Counter[str](), Counter[str]()
-        planned = 0.0
-        for geometry, times in Counter(layers_of(_TABLE_9[network][0])).items():
-            parts, choice = _layer(geometry)
-            for method, part in parts.items():
-                _add(totals[method], part, times)
-            picks[choice["method"].removeprefix("planner: ")] += times
-            planned += times * choice.get("seconds", choice["best_seconds"])
-            _add(single, choice["total_seconds"], times)
-            covered.update(dict.fromkeys(choice["total_seconds"], times))
-        table = "X" if network == "MLP" else "XI"
-        for method, total in totals.items():
-            row = {"table": table, "case": network, "method": method} | total
-            row["correct"] = total["correct"] == total["layers"]
-            if method == "gala":
-                row |= {"ratio": totals["gazelle"]["linear_seconds"] / total["linear_seconds"], "published": _PUBLISHED_NETWORKS[network]}
-            rows.append(row)
-        # only methods that every layer has a row for can carry the network alone
-        alone = {m: s for m, s in single.items() if covered[m] == covered["cheetah"]}
-        best = min(alone, key=alone.__getitem__)
-        rows.append({
-            "table": table, "case": network, "method": "planner", "picks": dict(picks), "seconds": planned, "best_method": best,
-            "best_seconds": alone[best], "within_5_percent": planned <= 1.05 * alone[best], "total_seconds": alone,
-        })  # fmt: skip
-    return rows
-
-
-def rows(*, quick: bool, threads: int, progress: Any, networks: Optional[str] = None) -> list[Row]:
-    """All tables; ``networks``: names of Table IX, separated by commas (default: MLP when quick, else all)."""
+    Raises:
+        hushnet.InputError: there is no such case.
+    """
     del threads  # measured on one
-    names = networks.split(",") if networks else (["MLP"] if quick else list(_TABLE_9))
-    out = _count_rows() + _counter_rows(quick) + _network_rows(names)
-    return out + _noise_rows(quick) + _measured_rows(quick, progress) + _network_measured(names, progress)
+    chosen = set(cases or PARTS)
+    unknown = chosen - {*PARTS, *NETWORKS}
+    if unknown:
+        raise hushnet.InputError(f"no case {', '.join(sorted(unknown))}: cases are {', '.join([*PARTS, *NETWORKS])}")
+    all_networks = ["MLP"] if quick else list(NETWORKS)
+    networks = [n for n in NETWORKS if n in chosen or ("networks" in chosen and n in all_networks)]
+    unit = cost.unit_costs()
+    if not quick and (networks or chosen & {"VI", "VIII"}):
+        told = (lambda name: progress(f"gala: unit costs, {name}", 0, 1)) if progress else None
+        unit |= calibration.measure(CALIBRATION_SECONDS, told)
+    out = _count_rows() if "counts" in chosen else []
+    if "counters" in chosen:
+        out += _counter_rows(quick)
+    if "counts" in chosen:
+        out += _network_rows(all_networks)
+    return out + list(measured_rows(chosen, networks, quick=quick, unit=unit, progress=progress))
 
 
 BENCHMARK = Benchmark(
     name="gala",
-    about="slot-packed linear layers: operation counts and seconds of GAZELLE, DELPHI-style, GALA and Cheetah",
+    about="slot-packed linear layers: operation counts and seconds of GAZELLE, DELPHI-style, GALA and Cheetah; --cases counts,counters,noise,VI,VIII,networks,MLP,...",
     source="GALA, Tables II to XI: GALA over GAZELLE 59x/13x/19x (dense), 9x/14x/2.6x/1.7x (convolutions)",
     run=rows,
 )

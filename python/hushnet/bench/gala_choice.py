@@ -18,7 +18,7 @@ Row = dict[str, Any]
 QUERIES = 1000
 
 
-def chooser(geometry: str) -> Chooser:
+def chooser(geometry: str, unit: Row | None = None) -> Chooser:
     """A planner for one layer alone, of a session of many queries: set-ups are not what the tables measure."""
     g = json.loads(geometry)
     if g["type"] == "dense":
@@ -30,16 +30,17 @@ def chooser(geometry: str) -> Chooser:
         weights = (target[0], source[0] // g["groups"], *shape.kernel)
     layer = Linear("layer", "x", "y", shape, np.broadcast_to(0.0, weights), np.zeros(weights[0]))
     step = Step("linear", "layer", ["x"], "y", target, layer=layer)
-    return Chooser(1, [step], {"x": source}, cost.unit_costs(), "loopback", 8 << 30, queries=QUERIES)
+    return Chooser(1, [step], {"x": source}, unit or cost.unit_costs(), "loopback", 8 << 30, queries=QUERIES)
 
 
-def choice(geometry: str, measured: dict[str, float], slack: float = 0.05) -> Row:
+def choice(geometry: str, measured: dict[str, float], slack: float = 0.05, unit: Row | None = None) -> Row:
     """The planner's method and its measured seconds beside the best of all.
 
     Args:
         measured: processor seconds of both parties together by method, conversions of slot-packed methods not included: those are predicted.
+        unit: unit costs; by default those that the planner uses.
     """
-    planner = chooser(geometry)
+    planner = chooser(geometry, unit)
     pick = planner.picks(2048)["layer"]
     g = json.loads(geometry)
     sizes = [g["inputs"], g["outputs"]] if g["type"] == "dense" else [math.prod(g["input"]), math.prod(g["output"])]
@@ -54,9 +55,9 @@ def choice(geometry: str, measured: dict[str, float], slack: float = 0.05) -> Ro
     return found
 
 
-def coefficients(geometry: str, repeats: int, ring_bits: int = 20) -> dict[str, float]:
+def coefficients(geometry: str, repeats: int, ring_bits: int = 20, unit: Row | None = None) -> dict[str, float]:
     """Processor seconds of both parties on one query of rotation-free and convfhe; those that refuse the layer, or keep too much, are left out."""
-    found, planner = {}, chooser(geometry)
+    found, planner = {}, chooser(geometry, unit)
     for name, native in (("rotation-free", "compact"), ("convfhe", "convfhe")):
         try:
             row = _native.coefficient_layer_cost(name, geometry, TYPICAL_RING, TYPICAL_NORM)

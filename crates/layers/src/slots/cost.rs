@@ -44,7 +44,6 @@ pub fn cost(geometry: &Geometry, method: Method, params: &BfvParams) -> Result<L
     let (up, down) = (layout.tiles() * layout.inputs(), layout.tiles() * layout.outputs());
     let keys = layout.turns().len();
     let counts = layout.counts();
-    let cipher = 2 * params.weight_bytes();
     let switching = params.spec().switches() || keys == 0;
     Ok(LinearCost {
         method,
@@ -56,14 +55,14 @@ pub fn cost(geometry: &Geometry, method: Method, params: &BfvParams) -> Result<L
         rounds: 2,
         keys: (keys, params.galois_keys_len(keys)),
         weight_bytes: layout.terms().len() * params.weight_bytes(),
-        working_bytes: cipher
+        working_bytes: params.cipher_bytes()
             * (layout.inputs() + layout.outputs() + counts.hst_perm as usize / layout.tiles()),
         noise_bits: (noise.norm_bound(n).log2(), params.hidden_norm().log2()),
         feasible: switching && params.holds(&noise),
     })
 }
 
-/// The cheapest 128-bit parameters that hold a method's noise, shares being modulo `plain_modulus`.
+/// The 128-bit parameters that hold a method's noise with the least work, shares being modulo `plain_modulus`.
 ///
 /// # Errors
 /// [`bfv::BfvError::NoParameters`] when none do, what [`Layout::new`] refuses.
@@ -82,15 +81,35 @@ pub fn choose(geometry: &Geometry, method: Method, plain_modulus: u64) -> Result
         turns.insert(*n, !layout.turns().is_empty());
     }
     let mut last = None;
+    let mut best: Option<(u64, BfvParams)> = None;
     for rotations in [false, true] {
-        let chosen = bfv::choose(plain_modulus, rotations, |spec| match find(spec.ring_degree) {
-            Some(layout) if turns.get(&spec.ring_degree) == Some(&rotations) => layout.noise(spec),
-            _ => bfv::Noise::flat(spec.ring_degree, f64::INFINITY),
+        let load = |n| match find(n) {
+            Some(l) if turns.get(&n) == Some(&rotations) => Some(load_of(l)),
+            _ => None,
+        };
+        let chosen = bfv::choose(plain_modulus, rotations, load, |spec| match find(spec.ring_degree) {
+            Some(layout) => layout.noise(spec),
+            None => bfv::Noise::flat(spec.ring_degree, f64::INFINITY),
         });
         match chosen {
-            Ok(params) => return Ok(params),
+            Ok(params) => {
+                let work = load(params.ring_degree()).map_or(u64::MAX, |l| bfv::work(params.spec(), &l));
+                if best.as_ref().is_none_or(|(least, _)| work < *least) {
+                    best = Some((work, params));
+                }
+            }
             Err(e) => last = Some(e),
         }
     }
-    Err(last.map_or(SlotError::Kind { method, what: "other" }, SlotError::from))
+    match (best, last) {
+        (Some((_, params)), _) => Ok(params),
+        (None, Some(e)) => Err(e.into()),
+        (None, None) => Err(SlotError::Kind { method, what: "other" }),
+    }
+}
+
+/// What a layer does with one image.
+fn load_of(layout: &Layout) -> bfv::Load {
+    let tiles = layout.tiles();
+    bfv::Load { counts: layout.counts(), ciphers: (tiles * layout.inputs(), tiles * layout.outputs()) }
 }

@@ -34,6 +34,10 @@ pub struct Phases {
     pub linear: f64,
     /// The part of `linear` that made evaluation forms of streamed weights (summed over threads).
     pub encode: f64,
+    /// The part of `linear` that summed products (summed over threads).
+    pub products: f64,
+    /// The part of `linear` that permuted (summed over threads).
+    pub switching: f64,
     /// Re-randomising, masking, flooding, switching, packing.
     pub answer: f64,
     /// Rotate-and-sum or reading of the server's own share.
@@ -143,10 +147,21 @@ impl SlotLinear {
             .collect::<Result<_, SlotError>>()?;
         phases.receive = since(start);
 
-        let (start, encoded) = (evaluator.now(), evaluator.encoding_nanoseconds());
+        let spent = || {
+            [
+                evaluator.encoding_nanoseconds(),
+                evaluator.product_nanoseconds(),
+                evaluator.switching_nanoseconds(),
+            ]
+        };
+        let (start, before) = (evaluator.now(), spent());
         let results = self.evaluate(evaluator, &inputs)?;
         phases.linear = since(start);
-        phases.encode = (evaluator.encoding_nanoseconds() - encoded) as f64 * 1e-9;
+        let mut parts = [0.0; 3];
+        for (part, (after, before)) in parts.iter_mut().zip(spent().into_iter().zip(before)) {
+            *part = (after - before) as f64 * 1e-9;
+        }
+        [phases.encode, phases.products, phases.switching] = parts;
 
         let start = evaluator.now();
         let answers: Vec<(Vec<u8>, Vec<u64>)> = results

@@ -5,9 +5,8 @@ use super::noise::Noise;
 use super::params::BfvParams;
 use super::{BfvError, Counts, GaloisKeys, PublicKey, Tally, Turn};
 use crate::bfv::error::expect;
-use hushnet_ring::mac;
-use hushnet_ring::pack;
 use hushnet_ring::rns::{Digit, Eval, RnsPoly};
+use hushnet_ring::{mac, narrow, pack};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -28,11 +27,18 @@ impl Cipher {
     }
 }
 
+/// A polynomial in evaluation form, in 32-bit words where all data primes are below 2^31: prime after prime.
+#[derive(Clone)]
+enum Words {
+    Narrow(Vec<u32>),
+    Wide(RnsPoly<Eval>),
+}
+
 /// A weight vector in evaluation form. The server's secret: no `Debug`.
 #[derive(Clone)]
 pub struct Weight {
-    pub(super) poly: RnsPoly<Eval>,
-    pub(super) norm2: f64,
+    words: Words,
+    norm2: f64,
 }
 
 impl Weight {
@@ -42,12 +48,29 @@ impl Weight {
     /// [`BfvError::Length`], [`BfvError::NotReduced`].
     pub fn new(params: &BfvParams, slots: &[u64]) -> Result<Self, BfvError> {
         let (poly, norm2) = params.weight(slots)?;
-        Ok(Self { poly, norm2 })
+        let words = if params.0.narrow.is_empty() {
+            Words::Wide(poly)
+        } else {
+            Words::Narrow(params.data().flat_map(|i| poly.limb(i)).map(|w| *w as u32).collect())
+        };
+        Ok(Self { words, norm2 })
     }
+}
+
+/// Nanoseconds of an evaluator's clock, all threads together.
+#[derive(Default)]
+struct Spent {
+    encoding: AtomicU64,
+    products: AtomicU64,
+    switching: AtomicU64,
 }
 
 /// A ciphertext's second part cut into digits: what every permutation of the same ciphertext shares.
 pub struct Hoisted(Vec<RnsPoly<Eval>>);
+
+/// Words of a limb that pass through the caches together, for 64-bit and 32-bit weights.
+const WIDE_PIECE: usize = 1024;
+const NARROW_PIECE: usize = 512;
 
 /// Nanoseconds since some moment.
 pub type Clock = fn() -> u64;
@@ -63,7 +86,7 @@ pub struct Evaluator {
     pub(super) public: PublicKey,
     keys: GaloisKeys,
     tally: Tally,
-    encoding: AtomicU64,
+    spent: Spent,
     clock: Clock,
 }
 
@@ -84,7 +107,7 @@ impl Evaluator {
             public,
             keys,
             tally: Tally::default(),
-            encoding: AtomicU64::new(0),
+            spent: Spent::default(),
             clock: wall_clock,
         })
     }
@@ -117,7 +140,27 @@ impl Evaluator {
     /// Nanoseconds spent in [`Self::encode`] so far, all threads together: set-up work when weights are prepared.
     #[must_use]
     pub fn encoding_nanoseconds(&self) -> u64 {
-        self.encoding.load(Ordering::Relaxed)
+        self.spent.encoding.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds spent on sums of products so far, all threads together.
+    #[must_use]
+    pub fn product_nanoseconds(&self) -> u64 {
+        self.spent.products.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds spent on permutations, hoisted or not, so far, all threads together.
+    #[must_use]
+    pub fn switching_nanoseconds(&self) -> u64 {
+        self.spent.switching.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work` and adds its time to a counter.
+    fn timed<T>(&self, spent: &AtomicU64, work: impl FnOnce() -> T) -> T {
+        let start = self.now();
+        let done = work();
+        spent.fetch_add(self.now() - start, Ordering::Relaxed);
+        done
     }
 
     fn own(&self, c: &Cipher) -> Result<(), BfvError> {
@@ -141,10 +184,7 @@ impl Evaluator {
     /// # Errors
     /// As [`Self::encode`].
     pub fn encode_with(&self, make: impl FnOnce() -> Vec<u64>) -> Result<Weight, BfvError> {
-        let start = self.now();
-        let weight = Weight::new(&self.params, &make())?;
-        self.encoding.fetch_add(self.now() - start, Ordering::Relaxed);
-        Ok(weight)
+        self.timed(&self.spent.encoding, || Weight::new(&self.params, &make()))
     }
 
     /// Reads an uploaded ciphertext.
@@ -193,7 +233,6 @@ impl Evaluator {
     /// # Errors
     /// [`BfvError::Length`] for a sum without a term, [`BfvError::Ring`] for more than 4096; [`BfvError::ForeignParams`].
     pub fn sums_of_products(&self, sums: &[&[(&Cipher, &Weight)]]) -> Result<Vec<Cipher>, BfvError> {
-        const PIECE: usize = 1024;
         let (n, basis) = (self.params.ring_degree(), self.params.basis());
         let mut out = Vec::with_capacity(sums.len());
         for terms in sums {
@@ -212,28 +251,51 @@ impl Evaluator {
             let count = terms.len() as u64;
             self.tally.note(Counts { sc_mult: count, add: count - 1, ..Counts::default() });
         }
-        let most = sums.iter().map(|t| t.len()).max().unwrap_or(0);
-        let (mut w, mut c0, mut c1) =
-            (Vec::with_capacity(most), Vec::with_capacity(most), Vec::with_capacity(most));
+        self.timed(&self.spent.products, || self.products(sums, &mut out))?;
+        Ok(out)
+    }
+
+    /// The words of [`Self::sums_of_products`], piece by piece.
+    fn products(&self, sums: &[&[(&Cipher, &Weight)]], out: &mut [Cipher]) -> Result<(), BfvError> {
+        let (n, isa) = (self.params.ring_degree(), self.params.basis().isa());
+        let narrow = &self.params.0.narrow;
+        let size = if narrow.is_empty() { WIDE_PIECE } else { NARROW_PIECE };
+        let (mut wide, mut words, mut c0, mut c1, mut pairs) = (vec![], vec![], vec![], vec![], vec![]);
         for i in self.params.data() {
-            for start in (0..n).step_by(PIECE) {
-                let piece = start..(start + PIECE).min(n);
+            for start in (0..n).step_by(size) {
+                let piece = start..(start + size).min(n);
                 for (sum, terms) in out.iter_mut().zip(sums) {
-                    w.clear();
+                    wide.clear();
+                    words.clear();
                     c0.clear();
                     c1.clear();
+                    pairs.clear();
                     for (c, weight) in *terms {
-                        w.push(&weight.poly.limb(i)[piece.clone()]);
-                        c0.push(&c.parts[0].limb(i)[piece.clone()]);
-                        c1.push(&c.parts[1].limb(i)[piece.clone()]);
+                        let [x0, x1] = c.parts.each_ref().map(|p| &p.limb(i)[piece.clone()]);
+                        match &weight.words {
+                            Words::Narrow(w) => {
+                                words.push(&w[i * n..][piece.clone()]);
+                                pairs.push([x0, x1]);
+                            }
+                            Words::Wide(w) => {
+                                wide.push(&w.limb(i)[piece.clone()]);
+                                c0.push(x0);
+                                c1.push(x1);
+                            }
+                        }
                     }
-                    let [p0, p1] = &mut sum.parts;
-                    let outs = &mut [&mut p0.limb_mut(i)[piece.clone()], &mut p1.limb_mut(i)[piece.clone()]];
-                    mac::dot(basis.isa(), &self.params.0.dots[i], &[&c0, &c1], &w, outs)?;
+                    let outs = sum.parts.each_mut().map(|p| &mut p.limb_mut(i)[piece.clone()]);
+                    if let Some(m) = narrow.get(i) {
+                        expect("narrow weights", words.len(), terms.len())?;
+                        narrow::dot(isa, m, &pairs, &words, outs)?;
+                    } else {
+                        expect("wide weights", wide.len(), terms.len())?;
+                        mac::dot(isa, &self.params.0.dots[i], &[&c0, &c1], &wide, &mut { outs })?;
+                    }
                 }
             }
         }
-        Ok(out)
+        Ok(())
     }
 
     /// `a += b` for ciphertexts with independent noise. Counts one `Add`.
@@ -299,7 +361,7 @@ impl Evaluator {
     /// [`BfvError::NoSwitching`], [`BfvError::ForeignParams`].
     pub fn dec_perm(&self, c: &Cipher) -> Result<Hoisted, BfvError> {
         self.own(c)?;
-        let digits = self.decompose(c)?;
+        let digits = self.timed(&self.spent.switching, || self.decompose(c))?;
         self.tally.note(Counts { dec_perm: 1, ..Counts::default() });
         Ok(digits)
     }
@@ -313,7 +375,8 @@ impl Evaluator {
         if turn.is_identity() {
             return Ok(c.clone());
         }
-        let out = self.switch(c, digits, self.keys.get(turn)?)?;
+        let key = self.keys.get(turn)?;
+        let out = self.timed(&self.spent.switching, || self.switch(c, digits, key))?;
         self.tally.note(Counts { hst_perm: 1, ..Counts::default() });
         Ok(out)
     }
@@ -328,7 +391,7 @@ impl Evaluator {
             return Ok(c.clone());
         }
         let key = self.keys.get(turn)?;
-        let out = self.switch(c, &self.decompose(c)?, key)?;
+        let out = self.timed(&self.spent.switching, || self.switch(c, &self.decompose(c)?, key))?;
         self.tally.note(Counts { perm: 1, ..Counts::default() });
         Ok(out)
     }

@@ -23,7 +23,7 @@ pub use evaluator::{Cipher, Clock, Evaluator, Hoisted, Weight};
 pub use keys::{GaloisKeys, PublicKey, Turn};
 pub use noise::Noise;
 pub use params::{BfvParams, BfvSpec, MAX_PLAIN_BITS};
-pub use plan::{candidates, choose, plain_modulus, DEFAULT_PLAIN_BITS};
+pub use plan::{candidates, choose, plain_modulus, work, Load, DEFAULT_PLAIN_BITS};
 
 #[cfg(test)]
 mod tests;

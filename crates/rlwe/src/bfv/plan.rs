@@ -1,8 +1,8 @@
-//! Which parameters a computation needs: the cheapest of a short list whose bound holds.
+//! Which parameters a computation needs: those of a short list whose bound holds and with which it is least work.
 
 use super::noise::Noise;
 use super::params::{BfvParams, BfvSpec};
-use super::BfvError;
+use super::{BfvError, Counts};
 use hushnet_ring::prime::primes_near;
 
 /// Bits of shares in the papers of this family.
@@ -18,7 +18,42 @@ pub fn plain_modulus(bits: u32) -> Result<u64, BfvError> {
     Ok(primes_near(bits, LARGEST, 1)?[0])
 }
 
-/// 128-bit specifications, cheapest first. `rotations`: whether ciphertexts are permuted.
+/// What a computation does: its operations, and the ciphertexts that come in and go out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Operations.
+    pub counts: Counts,
+    /// Ciphertexts in and out.
+    pub ciphers: (usize, usize),
+}
+
+/// Word operations beside each other, in tenths of a product with a key's word: a transform's word and level, a digit's word to be cut and
+/// reduced, a weight's word times both parts of a ciphertext, in 64 and 32 bits.
+const KEY_WORD: u64 = 10;
+const LEVEL_WORD: u64 = 5;
+const DIGIT_WORD: u64 = 40;
+const WIDE_WORD: u64 = 15;
+const NARROW_WORD: u64 = 4;
+
+/// Work of a computation under a specification, for comparing specifications: the same number on every machine. Transforms are those of
+/// `docs/bfv.md`; a ciphertext in or out takes 2 L.
+#[must_use]
+pub fn work(spec: &BfvSpec, load: &Load) -> u64 {
+    let (n, l, c) = (spec.ring_degree as u64, spec.primes as u64, load.counts);
+    let special = u64::from(spec.special_bits > 0);
+    let (digits, limbs) = (l * spec.digits_per_prime() as u64, l + special);
+    let transform = LEVEL_WORD * u64::from(n.ilog2());
+    let decomposition = transform * l + digits * l * (transform + if special == 0 { DIGIT_WORD } else { 0 });
+    let switch = special * 2 * limbs * transform + 2 * digits * limbs * KEY_WORD;
+    let product = l * if spec.is_narrow() { NARROW_WORD } else { WIDE_WORD };
+    let ciphers = (load.ciphers.0 + load.ciphers.1) as u64;
+    n * (c.decompositions() * decomposition
+        + c.switches() * switch
+        + c.sc_mult * product
+        + ciphers * 2 * l * transform)
+}
+
+/// 128-bit specifications. `rotations`: whether ciphertexts are permuted.
 #[must_use]
 pub fn candidates(plain_modulus: u64, rotations: bool) -> Vec<BfvSpec> {
     // (N, primes, bits, special, digit)
@@ -28,12 +63,18 @@ pub fn candidates(plain_modulus: u64, rotations: bool) -> Vec<BfvSpec> {
             (4096, 2, 50, 0, 17),
             (4096, 3, 35, 0, 18),
             (4096, 3, 35, 0, 12),
+            (4096, 4, 26, 0, 13),
             (8192, 2, 50, 50, 0),
             (8192, 3, 37, 50, 0),
             (8192, 3, 41, 50, 0),
             (8192, 3, 45, 50, 0),
             (8192, 3, 50, 50, 0),
             (8192, 4, 43, 42, 0),
+            (8192, 4, 28, 33, 0),
+            (8192, 4, 30, 35, 0),
+            (8192, 5, 28, 33, 0),
+            (8192, 5, 30, 36, 0),
+            (8192, 6, 29, 35, 0),
             (16384, 4, 50, 50, 0),
             (16384, 5, 50, 50, 0),
             (16384, 6, 50, 50, 0),
@@ -42,8 +83,12 @@ pub fn candidates(plain_modulus: u64, rotations: bool) -> Vec<BfvSpec> {
         &[
             (4096, 2, 50, 0, 0),
             (4096, 3, 35, 0, 0),
+            (4096, 4, 26, 0, 0),
             (8192, 3, 45, 0, 0),
             (8192, 4, 50, 0, 0),
+            (8192, 5, 28, 0, 0),
+            (8192, 6, 30, 0, 0),
+            (8192, 7, 30, 0, 0),
             (16384, 5, 50, 0, 0),
             (16384, 6, 50, 0, 0),
         ]
@@ -61,19 +106,24 @@ pub fn candidates(plain_modulus: u64, rotations: bool) -> Vec<BfvSpec> {
         .collect()
 }
 
-/// The first of [`candidates`] that holds the noise that `noise` predicts for it: answers exact, and hidden with 40 bits.
+/// The one of [`candidates`] with the least [`work`] that holds the noise that `noise` predicts for it: answers exact, and hidden with 40 bits.
+/// `load` gives what there is to do with so many slots; `None` leaves the ring degree out.
 ///
 /// # Errors
 /// [`BfvError::NoParameters`] when none does.
 pub fn choose(
     plain_modulus: u64,
     rotations: bool,
+    load: impl Fn(usize) -> Option<Load>,
     noise: impl Fn(&BfvSpec) -> Noise,
 ) -> Result<BfvParams, BfvError> {
-    for spec in candidates(plain_modulus, rotations) {
-        if plain_modulus % (2 * spec.ring_degree as u64) != 1 {
-            continue;
-        }
+    let plain_bits = 64 - plain_modulus.leading_zeros();
+    let fits = |s: &BfvSpec| plain_modulus % (2 * s.ring_degree as u64) == 1 && s.prime_bits > plain_bits;
+    let listed = candidates(plain_modulus, rotations).into_iter().filter(fits);
+    let mut listed: Vec<_> =
+        listed.filter_map(|spec| Some((work(&spec, &load(spec.ring_degree)?), spec))).collect();
+    listed.sort_by_key(|(work, _)| *work);
+    for (_, spec) in listed {
         let predicted = noise(&spec).plus(super::noise::rerandomising(spec.ring_degree));
         // Building tables is dear: the width decides first.
         let log_q = f64::from(spec.prime_bits) * spec.primes as f64 - 0.01;
@@ -87,5 +137,28 @@ pub fn choose(
             }
         }
     }
-    Err(BfvError::NoParameters { largest: LARGEST, plain_bits: 64 - plain_modulus.leading_zeros() })
+    Err(BfvError::NoParameters { largest: LARGEST, plain_bits })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_products_take_narrow_words_and_many_permutations_wide_ones() {
+        let t = plain_modulus(DEFAULT_PLAIN_BITS).unwrap();
+        let chosen = |counts: Counts| {
+            let load = |n| (n == 8192).then_some(Load { counts, ciphers: (4, 4) });
+            let noise = |s: &BfvSpec| Noise::fresh(s.ring_degree).permuted(s).times(s.ring_degree, 1e14);
+            *choose(t, true, load, noise).unwrap().spec()
+        };
+        let products = Counts { sc_mult: 10_000, perm: 10, ..Counts::default() };
+        let permutations = Counts { sc_mult: 10, perm: 10_000, ..Counts::default() };
+        assert!(chosen(products).is_narrow());
+        assert!(!chosen(permutations).is_narrow());
+        for (counts, other) in [(products, permutations), (permutations, products)] {
+            let load = Load { counts, ciphers: (4, 4) };
+            assert!(work(&chosen(counts), &load) < work(&chosen(other), &load));
+        }
+    }
 }

@@ -94,11 +94,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn permutations_products_and_sums_are_exact(
-        log_n in 4u32..9, gadget in 0usize..4, swap in any::<bool>(), left in 0usize..300, terms in 1usize..12, seed in any::<u8>(),
+        log_n in 4u32..9, gadget in 0usize..6, swap in any::<bool>(), left in 0usize..300, terms in 1usize..12, seed in any::<u8>(),
     ) {
         let n = 1usize << log_n;
-        let (digit, special) = [(25, 0), (13, 0), (0, 50), (25, 30)][gadget];
-        let params = small_spec(n, digit, special).check_insecure(Insecure).unwrap();
+        let (digit, special) = [(25, 0), (13, 0), (0, 50), (25, 30), (13, 0), (0, 33)][gadget];
+        let mut spec = small_spec(n, digit, special);
+        if gadget > 3 {
+            (spec.primes, spec.prime_bits) = (4, 29);
+        }
+        let params = spec.check_insecure(Insecure).unwrap();
+        prop_assert_eq!(params.spec().is_narrow(), gadget > 3);
         let t = params.plain_modulus();
         let turn = Turn { swap, left: left % params.row() };
         let half = Turn::left(params.row() / 2);
@@ -147,19 +152,25 @@ proptest! {
 
 #[test]
 fn all_instruction_sets_give_the_same_bytes() {
-    let mut seen = None;
-    for isa in simd::available() {
-        let params = small_spec(64, 0, 50).check_insecure_with(Insecure, isa).unwrap();
-        let mut prg = Prg::from_seed_with([3; 16], isa);
-        let key = SecretKey::generate(&params, &mut prg).unwrap();
-        let turn = Turn::left(3);
-        let galois = key.galois_keys(&[turn], &mut prg).unwrap();
-        let server = Evaluator::new(&params, key.public_key(&mut prg).unwrap(), galois).unwrap();
-        let x: Vec<u64> = (0..64).collect();
-        let sent = key.encrypt(&x, &mut prg).unwrap();
-        let c = server.perm(&server.receive(&sent).unwrap(), turn).unwrap();
-        let got = (sent, server.answer(&c, &mut prg).unwrap());
-        assert_eq!(*seen.get_or_insert_with(|| got.clone()), got, "{isa:?}");
+    let wide = small_spec(64, 0, 50);
+    let narrow = BfvSpec { primes: 4, prime_bits: 28, special_bits: 33, ..wide };
+    for spec in [wide, narrow] {
+        let mut seen = None;
+        for isa in simd::available() {
+            let params = spec.check_insecure_with(Insecure, isa).unwrap();
+            let mut prg = Prg::from_seed_with([3; 16], isa);
+            let key = SecretKey::generate(&params, &mut prg).unwrap();
+            let turn = Turn::left(3);
+            let galois = key.galois_keys(&[turn], &mut prg).unwrap();
+            let server = Evaluator::new(&params, key.public_key(&mut prg).unwrap(), galois).unwrap();
+            let x: Vec<u64> = (0..64).collect();
+            let sent = key.encrypt(&x, &mut prg).unwrap();
+            let weight = server.encode(&x).unwrap();
+            let c = server.sum_products(&[(&server.receive(&sent).unwrap(), &weight)]).unwrap();
+            let c = server.perm(&c, turn).unwrap();
+            let got = (sent, server.answer(&c, &mut prg).unwrap());
+            assert_eq!(*seen.get_or_insert_with(|| got.clone()), got, "{isa:?}");
+        }
     }
 }
 
@@ -291,8 +302,10 @@ fn what_does_not_fit_is_refused() {
         loud = p.server.sum_products(&[(&loud, &w)]).unwrap();
     }
     assert!(matches!(p.server.answer(&loud, &mut p.prg), Err(BfvError::Noise { .. })));
-    assert!(choose(t, true, |s| Noise::flat(s.ring_degree, 1e90)).is_err());
-    let chosen = choose(t, true, |s| Noise::flat(s.ring_degree, 2e9)).unwrap();
+    let load =
+        |_| Some(Load { counts: Counts { perm: 3, sc_mult: 4, ..Counts::default() }, ciphers: (1, 1) });
+    assert!(choose(t, true, load, |s| Noise::flat(s.ring_degree, 1e90)).is_err());
+    let chosen = choose(t, true, load, |s| Noise::flat(s.ring_degree, 2e9)).unwrap();
     assert_eq!(chosen.ring_degree(), 4096);
 }
 

@@ -186,7 +186,7 @@ impl Layers {
             let layout = s.client.layout();
             let held =
                 layout.inputs() + layout.outputs() + layout.counts().hst_perm as usize / layout.tiles();
-            2 * self.groups[s.group].params.weight_bytes() * held
+            self.groups[s.group].params.cipher_bytes() * held
         };
         self.groups.iter().map(keys).sum::<usize>()
             + self.stages.iter().flatten().map(ciphers).max().unwrap_or(0)
