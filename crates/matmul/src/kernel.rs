@@ -11,6 +11,8 @@ pub enum Kernel {
     Portable,
     /// Two 32-bit products a word.
     Avx2,
+    /// Words in 16-bit digits, two columns to a product.
+    Madd,
     /// 64-bit low products.
     Mullo,
     /// 52-bit low multiply-add; moduli up to 2^52.
@@ -25,9 +27,10 @@ pub enum Kernel {
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Kernel; 7] = [
+    pub const ALL: [Kernel; 8] = [
         Kernel::Portable,
         Kernel::Avx2,
+        Kernel::Madd,
         Kernel::Mullo,
         Kernel::Ifma,
         Kernel::Vnni,
@@ -41,6 +44,7 @@ impl Kernel {
         match self {
             Kernel::Portable => "portable",
             Kernel::Avx2 => "avx2",
+            Kernel::Madd => "madd",
             Kernel::Mullo => "mullo",
             Kernel::Ifma => "ifma",
             Kernel::Vnni => "vnni",
@@ -54,7 +58,7 @@ impl Kernel {
     pub fn needs(self) -> Isa {
         match self {
             Kernel::Portable | Kernel::EmulatedAmx => Isa::Portable,
-            Kernel::Avx2 => Isa::Avx2,
+            Kernel::Avx2 | Kernel::Madd => Isa::Avx2,
             Kernel::Mullo => Isa::Avx512,
             Kernel::Ifma => Isa::Ifma,
             Kernel::Vnni => Isa::Vnni,
@@ -95,7 +99,24 @@ impl Kernel {
     /// The best kernel within `isa` for M x K weights of `weight_limbs` byte limbs, limbs packed for this product alone.
     #[must_use]
     pub fn choose(isa: Isa, m: usize, k: usize, modulus_bits: u32, weight_limbs: usize) -> Self {
-        let whole = Self::whole_words(isa, modulus_bits);
+        Self::choose_for_words(isa, (m, k), modulus_bits, modulus_bits, weight_limbs)
+    }
+
+    /// [`Self::choose`] for words below 2^`word_bits` where that is less than the modulus, as residues of a prime are whose sums are kept
+    /// in a wider word.
+    #[must_use]
+    pub fn choose_for_words(
+        isa: Isa,
+        (m, k): (usize, usize),
+        modulus_bits: u32,
+        word_bits: u32,
+        weight_limbs: usize,
+    ) -> Self {
+        let mut whole = Self::whole_words(isa, modulus_bits);
+        let digits_cost = Kernel::Madd.cost(m, k, word_bits, weight_limbs);
+        if whole == Kernel::Avx2 && digits_cost < whole.cost(m, k, modulus_bits, weight_limbs) {
+            whole = Kernel::Madd;
+        }
         match Self::limbs(isa) {
             Some(limb)
                 if limb.cost(m, k, modulus_bits, weight_limbs) + packing_cost(k, modulus_bits)
@@ -141,6 +162,10 @@ impl Kernel {
         match self {
             Kernel::Portable => 20.0 * m * k,
             Kernel::Avx2 => 8.0 * m * k,
+            Kernel::Madd => {
+                let digits = modulus_bits.div_ceil(16).max(2) as f64;
+                digits * m * k + DIGITS * k + 6.0 * digits * m
+            }
             Kernel::Mullo | Kernel::Ifma => {
                 let copies = if m > 12.0 { COPY * k } else { 0.0 };
                 2.0 * m * k + WHOLE_WORDS * k + copies
@@ -158,6 +183,8 @@ impl Kernel {
 const WHOLE_WORDS: f64 = 1.0;
 /// Relative cost of copying sixteen whole words that several register tiles read.
 const COPY: f64 = 8.0;
+/// Relative cost of cutting one row of sixteen words into 16-bit digits.
+const DIGITS: f64 = 12.0;
 /// Relative cost of turning one accumulator of sixteen lanes into words.
 const RECOMBINATION: f64 = 4.0;
 /// Relative cost of cutting sixteen words of four rows into one limb each.

@@ -19,6 +19,8 @@ enum Panel {
     #[cfg(target_arch = "x86_64")]
     Words(WordPanel),
     #[cfg(target_arch = "x86_64")]
+    Pairs(crate::kernels::madd::PairPanel),
+    #[cfg(target_arch = "x86_64")]
     Quads(crate::kernels::vnni::QuadPanel),
     Tiles(TilePanel),
 }
@@ -52,7 +54,29 @@ impl Prepared {
         modulus_bits: u32,
         segment_rows: usize,
     ) -> Result<Self, MatmulError> {
+        Self::for_words(w, kernel, modulus_bits, modulus_bits, segment_rows)
+    }
+
+    /// [`Self::new`] for words that are known to be below 2^`word_bits`, at most the modulus: fewer digits for the kernel that cuts words
+    /// into 16-bit ones. Larger words give wrong products.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and when words have no bits or more than the modulus.
+    pub fn for_words(
+        w: &Weights,
+        kernel: Kernel,
+        modulus_bits: u32,
+        word_bits: u32,
+        segment_rows: usize,
+    ) -> Result<Self, MatmulError> {
         kernel.check(modulus_bits)?;
+        if word_bits == 0 || word_bits > modulus_bits {
+            return Err(MatmulError::ModulusBits {
+                bits: word_bits,
+                limit: modulus_bits,
+                kernel: kernel.name(),
+            });
+        }
         let k = w.columns();
         let isa = hushnet_ring::simd::detected();
         let _ = Layout::new(segment_rows, modulus_bits)?;
@@ -64,6 +88,8 @@ impl Prepared {
             Kernel::Amx | Kernel::EmulatedAmx => Panel::Tiles(TilePanel::new(w, &segments)),
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx2 => Panel::Words(WordPanel::new(w, crate::kernels::avx2::ROWS, u64::MAX)),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Madd => Panel::Pairs(crate::kernels::madd::PairPanel::new(w, word_bits)),
             #[cfg(target_arch = "x86_64")]
             Kernel::Mullo => Panel::Words(WordPanel::new(w, crate::kernels::avx512::ROWS, u64::MAX)),
             #[cfg(target_arch = "x86_64")]
@@ -177,6 +203,10 @@ impl Prepared {
                 }
                 _ => crate::kernels::avx512::ifma::multiply(p, outputs, rows, start, mask, out, scratch),
             },
+            #[cfg(target_arch = "x86_64")]
+            Panel::Pairs(p) => {
+                crate::kernels::madd::multiply(p, outputs, rows, start, mask, out, scratch);
+            }
             _ => self.pack_and_multiply(outputs, rows, start, out, scratch, words),
         }
         Ok(())

@@ -165,6 +165,37 @@ fn extremes_do_not_overflow() {
     }
 }
 
+/// Words below the modulus: kernels that cut words may take fewer digits, and the products stay the same.
+#[test]
+fn narrow_words_give_the_same_products() {
+    for word_bits in [1, 15, 16, 17, 30, 31, 32, 33, 47, 48, 49, 50] {
+        for (m, k, words) in [(1, 1, 1), (5, 25, 32), (7, 9, 13), (100, 31, 17)] {
+            let word = |i: usize| match i % 5 {
+                0 => low_mask(word_bits),
+                1 => 0,
+                _ => (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) & low_mask(word_bits),
+            };
+            let row = |r: usize| (0..words).map(|w| word(r * words + w)).collect();
+            let weights = (0..m * k).map(|i| [i16::MIN, i16::MAX, -3, 127, 0, 90][i * 7 % 6]).collect();
+            let rows = (0..k).map(|r| (r % 4 != 1).then(|| row(r))).collect();
+            let c = Case { m, k, words, bits: 64, segment: k, weights, rows, start: vec![u64::MAX; m] };
+            let exact = c.exact();
+            let w = Weights::new(m, k, &c.weights).unwrap();
+            for kernel in kernels(64) {
+                let p = Prepared::for_words(&w, kernel, 64, word_bits, k).unwrap();
+                let rows: Vec<_> = c.rows.iter().map(Option::as_deref).collect();
+                let mut out = vec![vec![0xDEAD; words]; m];
+                let mut pieces: Vec<&mut [u64]> = out.iter_mut().map(|o| &mut o[..]).collect();
+                p.multiply(&rows, &c.start, &mut pieces, &mut Scratch::new()).unwrap();
+                assert_eq!(out, exact, "{} {word_bits} bits, {m} x {k}", kernel.name());
+            }
+        }
+    }
+    let w = Weights::new(1, 1, &[1]).unwrap();
+    assert!(Prepared::for_words(&w, Kernel::Portable, 52, 53, 1).is_err());
+    assert!(Prepared::for_words(&w, Kernel::Portable, 52, 0, 1).is_err());
+}
+
 /// More columns than 32-bit sums hold: the product is cut into runs.
 #[test]
 fn long_sums_are_cut_into_runs() {

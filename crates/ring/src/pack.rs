@@ -102,7 +102,16 @@ fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
 fn unpack_portable(bytes: &[u8], k: u32, out: &mut [u64]) {
     let mask = low_mask(k);
     let mut bit = 0;
-    for word in out {
+    // Eight bytes cover a word of up to 57 bits wherever it begins.
+    let covered = if k <= 57 { (8 * bytes.len()).saturating_sub(64) / k as usize } else { 0 };
+    let (first, rest) = out.split_at_mut(covered.min(out.len()));
+    for word in first {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(&bytes[bit / 8..bit / 8 + 8]);
+        *word = u64::from_le_bytes(eight) >> (bit % 8) & mask;
+        bit += k as usize;
+    }
+    for word in rest {
         let (byte, shift) = (bit / 8, (bit % 8) as u32);
         // Nine bytes cover a word; the last words have fewer behind them.
         let mut nine = [0; 9];

@@ -218,12 +218,14 @@ fn linear(
         }
     };
     let isa = simd::isa();
+    let word_bits = (64 - widest.leading_zeros()).min(sum_bits);
     let groups = rows
         .groups()
         .iter()
         .map(|w| {
-            let kernel = Kernel::choose(isa, w.rows(), w.columns(), sum_bits, w.limbs());
-            Ok(Prepared::new(w, kernel, sum_bits, w.columns())?)
+            let shape = (w.rows(), w.columns());
+            let kernel = Kernel::choose_for_words(isa, shape, sum_bits, word_bits, w.limbs());
+            Ok(Prepared::for_words(w, kernel, sum_bits, word_bits, w.columns())?)
         })
         .collect::<Result<Vec<_>, CircuitError>>()?;
     let (l1, l2) = (rows.max_row_l1() as f64, rows.max_row_l2());

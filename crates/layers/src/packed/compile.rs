@@ -7,6 +7,7 @@ use super::machine::run;
 use super::plan::{plan, Choice};
 use super::simulate::{Outcome, Simulator};
 use super::spec::{Network, Step};
+use super::steer::steered;
 use super::PackedError;
 use hushnet_rlwe::batch::TAIL;
 use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, Level, PrimeSpec};
@@ -220,13 +221,13 @@ impl Search<'_> {
             return true;
         }
         let bits = |p: &PrimeSpec| match p {
-            PrimeSpec::Near(b) => *b,
-            PrimeSpec::Exactly(q) => 64 - q.leading_zeros(),
+            PrimeSpec::Near(b) => f64::from(*b),
+            PrimeSpec::Exactly(q) => (*q as f64).log2(),
         };
-        let data: u32 = spec.data_primes.iter().map(bits).sum();
-        let keys: u32 = spec.data_primes[..key_level].iter().chain(&spec.special_primes).map(bits).sum();
+        let data: f64 = spec.data_primes.iter().map(bits).sum();
+        let keys: f64 = spec.data_primes[..key_level].iter().chain(&spec.special_primes).map(bits).sum();
         // Primes near 2^b may be a little above it.
-        data.max(keys) < max_modulus_bits(spec.ring_degree).unwrap_or(0)
+        data.max(keys) < f64::from(max_modulus_bits(spec.ring_degree).unwrap_or(0))
     }
 
     /// Parameters and predictions for a program and a number of special primes: the smallest scale that is precise
@@ -248,10 +249,16 @@ impl Search<'_> {
                 .map(|more| self.first_bits(scale_bits) + more)
                 .filter(|first| *first <= 50 * self.width as u32)
                 .filter_map(|first| primes(self.n, depth, self.width, scale_bits, first, special))
-                .filter(|spec| self.secure(spec, key_level));
+                .flat_map(|spec| {
+                    // The primes nearest to the scale; where they are not precise enough, those that hold it.
+                    let held = steered(&program, &spec).filter(|s| self.secure(s, key_level));
+                    let only = held.is_none();
+                    std::iter::once((spec, only)).chain(held.map(|s| (s, true)))
+                })
+                .filter(|(spec, _)| self.secure(spec, key_level));
             let mut next = scale_bits + 1;
             let mut any = false;
-            for spec in fitting {
+            for (spec, last) in fitting {
                 any = true;
                 let params = match refused(self.options.security != 0, &spec, key_level) {
                     Ok(p) => p,
@@ -269,7 +276,9 @@ impl Search<'_> {
                         let missing = (error / target).log2().ceil().clamp(1.0, 20.0) as u32;
                         why = format!("at scale 2^{scale_bits} the output is {missing} bits less precise than asked for");
                         next = scale_bits + missing.saturating_sub(1).max(1);
-                        break;
+                        if last {
+                            break;
+                        }
                     }
                     Err(e) => why = e.to_string(),
                 }

@@ -23,6 +23,7 @@ mod report;
 mod server;
 mod simulate;
 mod spec;
+mod steer;
 
 pub use circuit::{LinearOp, Method, Op, Program, Upload, Value};
 pub use client::{Client, EvaluationKeys};

@@ -389,6 +389,36 @@ fn too_deep_networks_are_refused_with_layers_and_levels() {
     assert!(matches!(Circuit::compile(&shallow, &small), Err(PackedError::Depth { depth: 5, .. })));
 }
 
+/// Primes near 2^b are so sparse at N = 32768 that the scale of a chain of squares leaves them unless they are chosen for it.
+#[test]
+fn long_chains_of_squares_keep_their_scale() {
+    let chain = |squares: usize| {
+        let mut b = Builder::new(&[4], 3);
+        let mut x = 0;
+        for _ in 0..squares {
+            x = b.polynomial(x, &[0.0, 0.0, 1.0]);
+        }
+        b
+    };
+    // With 29 levels the table leaves scales for 8 bits.
+    for (squares, precision_bits) in [(21, 10), (25, 10), (29, 8)] {
+        let secure = Options { security: 128, precision_bits, ..options(32768, Packing::Auto) };
+        let circuit = Circuit::compile(&chain(squares).network(), &secure).unwrap();
+        assert!(circuit.params.is_secure());
+        let scale = circuit.choices().scale;
+        for outcome in circuit.outcomes() {
+            assert!((outcome.scale / scale).log2().abs() < 0.25, "2^{}", outcome.scale_bits);
+        }
+    }
+    // Constants between keep values from vanishing: y = 0.9 - y^2 again and again, computed.
+    let mut b = Builder::new(&[4], 4);
+    let mut x = 0;
+    for _ in 0..12 {
+        x = b.polynomial(x, &[0.9, 0.0, -1.0]);
+    }
+    check(&b.network(), &b.image, &options(4096, Packing::Auto));
+}
+
 #[test]
 fn inputs_and_specifications_are_checked() {
     let mut b = Builder::new(&[20], 1);

@@ -7,6 +7,8 @@ pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod madd;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod pack;
 pub(crate) mod portable;
 pub(crate) mod recombine;

@@ -21,6 +21,8 @@ mod ifma;
 mod kernels;
 mod lanes;
 mod modulus;
+#[cfg(target_arch = "x86_64")]
+mod narrow;
 mod ops;
 mod plain_sums;
 mod poly;

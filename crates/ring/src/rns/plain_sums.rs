@@ -6,12 +6,15 @@
 //! every stored word once, in order, while the tile's words of the pairs stay in the first-level cache for all
 //! sums. Products accumulate without reduction as long as `terms 2^(2b) < 2^104` for primes of b bits.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "counted loops over registers unroll fully")]
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::ifma::Ifma;
 use super::lanes::{Lanes, Scalar};
+#[cfg(target_arch = "x86_64")]
+use super::narrow::Narrow;
 use super::{Eval, Modulus, RnsBasis, RnsError, RnsPoly};
 use crate::Isa;
 use std::ops::Range;
@@ -19,11 +22,79 @@ use std::ops::Range;
 /// Words of a tile.
 pub const TILE: usize = 32;
 
-/// Terms that a lazy sum of products of residues takes between reductions.
-fn lazy_terms(m: &Modulus) -> usize {
-    let bits = 64 - m.value().leading_zeros();
-    // High words: terms 2^(2b - 52) + carries below 2^52; low words: terms 2^52 below 2^64.
-    ((1u64 << (104 - 2 * bits).min(12)) - 1).min(4000) as usize
+/// What a sum of products needs of a vector unit: [`Lanes`], or a unit for some primes only.
+///
+/// # Safety
+/// As [`Lanes`].
+pub(super) trait Sums: Copy {
+    /// Words side by side.
+    const WIDTH: usize;
+    /// The words.
+    type Words: Copy;
+    /// Broadcast constants of a modulus.
+    type Mod: Copy;
+    /// Lazy sum of products.
+    type Acc: Copy;
+    /// Terms that a lazy sum of products of residues takes between reductions.
+    fn lazy_terms(m: &Modulus) -> usize;
+    unsafe fn modulus(m: &Modulus) -> Self::Mod;
+    unsafe fn load(p: *const u64) -> Self::Words;
+    /// `WIDTH` words of 32 bits.
+    unsafe fn load_half(p: *const u32) -> Self::Words;
+    unsafe fn store(p: *mut u64, v: Self::Words);
+    unsafe fn acc_zero() -> Self::Acc;
+    /// The sum that holds one residue.
+    unsafe fn acc_of(a: Self::Words) -> Self::Acc;
+    /// `acc + a b` for residues.
+    unsafe fn acc_mac(acc: Self::Acc, a: Self::Words, b: Self::Words, m: Self::Mod) -> Self::Acc;
+    unsafe fn acc_reduce(acc: Self::Acc, m: Self::Mod) -> Self::Words;
+}
+
+// SAFETY of every method: what the caller promises is what `Lanes` asks for.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl<L: Lanes> Sums for L {
+    const WIDTH: usize = L::WIDTH;
+    type Words = L::Words;
+    type Mod = L::Mod;
+    type Acc = L::Acc;
+
+    fn lazy_terms(m: &Modulus) -> usize {
+        let bits = 64 - m.value().leading_zeros();
+        // High words: terms 2^(2b - 52) + carries below 2^52; low words: terms 2^52 below 2^64.
+        ((1u64 << (104 - 2 * bits).min(12)) - 1).min(4000) as usize
+    }
+    #[inline(always)]
+    unsafe fn modulus(m: &Modulus) -> L::Mod {
+        unsafe { <L as Lanes>::modulus(m) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const u64) -> L::Words {
+        unsafe { <L as Lanes>::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_half(p: *const u32) -> L::Words {
+        unsafe { <L as Lanes>::load_half(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut u64, v: L::Words) {
+        unsafe { <L as Lanes>::store(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn acc_zero() -> L::Acc {
+        unsafe { <L as Lanes>::acc_zero() }
+    }
+    #[inline(always)]
+    unsafe fn acc_of(a: L::Words) -> L::Acc {
+        unsafe { <L as Lanes>::acc_of(a) }
+    }
+    #[inline(always)]
+    unsafe fn acc_mac(acc: L::Acc, a: L::Words, b: L::Words, m: L::Mod) -> L::Acc {
+        unsafe { <L as Lanes>::acc_mac(acc, a, b, m) }
+    }
+    #[inline(always)]
+    unsafe fn acc_reduce(acc: L::Acc, m: L::Mod) -> L::Words {
+        unsafe { <L as Lanes>::acc_reduce(acc, m) }
+    }
 }
 
 enum Words {
@@ -148,16 +219,16 @@ struct Pass<'a> {
 }
 
 trait Stored: Copy {
-    /// `L::WIDTH` words.
+    /// As many words as the unit has side by side.
     ///
     /// # Safety
     /// The pointer is valid for them, and the instruction set is there.
-    unsafe fn load<L: Lanes>(p: *const Self) -> L::Words;
+    unsafe fn load<L: Sums>(p: *const Self) -> L::Words;
 }
 
 impl Stored for u64 {
     #[inline(always)]
-    unsafe fn load<L: Lanes>(p: *const u64) -> L::Words {
+    unsafe fn load<L: Sums>(p: *const u64) -> L::Words {
         // SAFETY: promised by the caller.
         unsafe { L::load(p) }
     }
@@ -165,7 +236,7 @@ impl Stored for u64 {
 
 impl Stored for u32 {
     #[inline(always)]
-    unsafe fn load<L: Lanes>(p: *const u32) -> L::Words {
+    unsafe fn load<L: Sums>(p: *const u32) -> L::Words {
         // SAFETY: promised by the caller.
         unsafe { L::load_half(p) }
     }
@@ -176,11 +247,11 @@ const STEP: usize = 4;
 
 /// SAFETY of callers: slices have the lengths that [`RnsBasis::plain_sums`] checks, the lanes' instruction set is there.
 #[inline(always)]
-unsafe fn run<L: Lanes, W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u64; 2]]) {
+unsafe fn run<L: Sums, W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u64; 2]]) {
     // SAFETY: as promised; every offset is below the tile's end.
     unsafe {
         let m = L::modulus(pass.m);
-        let lazy = lazy_terms(pass.m);
+        let lazy = L::lazy_terms(pass.m);
         let mut next = words.as_ptr();
         for tile in 0..pass.n / TILE {
             for (sum, out) in pass.sums.iter().zip(out) {
@@ -200,11 +271,10 @@ unsafe fn run<L: Lanes, W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u6
                         let [x0, x1] = *pass.x.get_unchecked(pair as usize);
                         let (x0, x1) = (x0.as_ptr().add(offset), x1.as_ptr().add(offset));
                         let p = next.add(t * TILE + at);
-                        let [first, second] = &mut acc;
-                        for (v, (a0, a1)) in first.iter_mut().zip(second).enumerate() {
+                        for v in 0..STEP {
                             let w = W::load::<L>(p.add(v * L::WIDTH));
-                            *a0 = L::acc_mac(*a0, L::load(x0.add(v * L::WIDTH)), w, m);
-                            *a1 = L::acc_mac(*a1, L::load(x1.add(v * L::WIDTH)), w, m);
+                            acc[0][v] = L::acc_mac(acc[0][v], L::load(x0.add(v * L::WIDTH)), w, m);
+                            acc[1][v] = L::acc_mac(acc[1][v], L::load(x1.add(v * L::WIDTH)), w, m);
                         }
                     }
                     for (h, acc) in acc.iter().enumerate() {
@@ -233,10 +303,19 @@ fn dispatch<W: Stored>(isa: Isa, pass: &Pass<'_>, words: &[W], out: &[[*mut u64;
             // SAFETY: the caller checked lengths.
             unsafe { run::<Avx2, W>(pass, words, out) }
         }
+        #[target_feature(enable = "avx2,fma")]
+        fn narrow<W: Stored>(pass: &Pass<'_>, words: &[W], out: &[[*mut u64; 2]]) {
+            // SAFETY: the caller checked lengths and the prime.
+            unsafe { run::<Narrow, W>(pass, words, out) }
+        }
         let isa = isa.usable();
         if isa >= Isa::Ifma {
             // SAFETY: `usable` returns only what this processor has.
             return unsafe { ifma(pass, words, out) };
+        }
+        if isa >= Isa::Avx2 && Narrow::takes(pass.m) {
+            // SAFETY: as above.
+            return unsafe { narrow(pass, words, out) };
         }
         if isa >= Isa::Avx2 {
             // SAFETY: as above.

@@ -9,6 +9,8 @@ from ... import _native
 
 RING_DEGREES = (2048, 4096, 8192, 16384, 32768)
 MOST_BITS = 50
+# Words are multiplied by weights in digits of so many bits where there is no wider product; a prime above 2^32 would take three of them.
+DIGIT_BITS = 16
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 
@@ -48,7 +50,7 @@ def _near(ring_degree: int, bits: int, rank: int) -> int:
     centre = 1 << bits
     for d in range(centre // (2 * step)):
         for p in (centre - d * step + 1, centre + (d + 1) * step + 1):
-            if p < 1 << MOST_BITS and is_prime(p):
+            if p < 1 << MOST_BITS and not (bits % DIGIT_BITS == 0 and p > centre) and is_prime(p):
                 found += 1
                 if found == rank:
                     return p
@@ -56,7 +58,7 @@ def _near(ring_degree: int, bits: int, rank: int) -> int:
 
 
 def choose(ring_degree: int, bits: list[float]) -> list[int] | None:
-    """Distinct primes = 1 mod 2N nearest to 2^bits each (bits rounded to whole ones); None when there are too few."""
+    """Distinct primes = 1 mod 2N nearest to 2^bits each (bits rounded to whole ones), below it for multiples of :data:`DIGIT_BITS`; None when there are too few."""
     taken: set[int] = set()
     out = []
     for b in bits:
