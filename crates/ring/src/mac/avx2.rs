@@ -69,9 +69,8 @@ unsafe fn add_products(sums: &mut Sums, a: *const u64, b: *const u64) {
     let (high, both) = (_mm256_set1_pd(HIGH), _mm256_set1_pd(HIGH + MIDDLE));
     for v in 0..VECTORS {
         // SAFETY: 4 v + 4 <= 16.
-        let (a, b) = unsafe {
-            (_mm256_loadu_si256(a.add(4 * v).cast()), _mm256_loadu_si256(b.add(4 * v).cast()))
-        };
+        let (a, b) =
+            unsafe { (_mm256_loadu_si256(a.add(4 * v).cast()), _mm256_loadu_si256(b.add(4 * v).cast())) };
         let (a, b) = (to_reals(a), to_reals(b));
         let h = _mm256_fmadd_pd(a, b, high);
         let l = _mm256_fmadd_pd(a, b, _mm256_sub_pd(both, h));
@@ -160,7 +159,11 @@ pub unsafe fn dot_folded(m: &Modulus, pairs: &[(&[u64], &[u64])], run: usize, ou
                 for r in block * run..(block + 1) * run {
                     // SAFETY: r < run out.len() / 32, so 32 r + half + 16 is at most the lengths of a and b.
                     unsafe {
-                        add_products(&mut sums, a.as_ptr().add(ROW * r + half), b.as_ptr().add(ROW * r + half));
+                        add_products(
+                            &mut sums,
+                            a.as_ptr().add(ROW * r + half),
+                            b.as_ptr().add(ROW * r + half),
+                        );
                     }
                 }
             }
