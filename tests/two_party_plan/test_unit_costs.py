@@ -15,7 +15,7 @@ import hushnet
 from hushnet import data, zoo
 from hushnet.bench import two_party as bench
 from hushnet.calibrate import two_party as calibration
-from hushnet.planner.two_party import cost
+from hushnet.planner.two_party import cost, methods
 from hushnet.reference import two_party as reference
 
 
@@ -51,7 +51,7 @@ def test_tiles_overlap_as_two_machines_one_after_the_other(client: float, server
     for _ in range(tiles):
         sent += client / tiles
         done = max(done, sent) + server / tiles
-    assert cost.pipelined(client + server, client, tiles) == pytest.approx(done, rel=1e-9)
+    assert methods.pipelined(client + server, client, tiles) == pytest.approx(done, rel=1e-9)
     assert calibration.server_seconds(done, client, tiles) == pytest.approx(server, rel=1e-6)
 
 

@@ -1,6 +1,9 @@
 //! Sums of slotwise products, `out_j = sum_i x_i[j] w_i[j] mod p`: what a linear layer in evaluation form
-//! spends its time on. Products are accumulated lazily in two 52-bit halves and reduced once at the end.
+//! spends its time on. Products are accumulated lazily in two halves (52 bits with IFMA, 51 with AVX2) and reduced once at the end.
 #![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 
 use crate::error::expect_len;
 use crate::{Isa, Ntt, RingError};
@@ -14,6 +17,8 @@ pub struct DotModulus {
     p: u64,
     /// `2^52 mod p`, `2^104 mod p` and 1, each with `floor(c 2^52 / p)`.
     constants: [(u64, u64); 3],
+    #[cfg(target_arch = "x86_64")]
+    real: avx2::Modulus,
 }
 
 impl DotModulus {
@@ -29,7 +34,12 @@ impl DotModulus {
         let c1 = ((1u128 << 52) % u128::from(p)) as u64;
         let c2 = ((1u128 << 104) % u128::from(p)) as u64;
         let with_quotient = |c: u64| (c, ((u128::from(c) << 52) / u128::from(p)) as u64);
-        Ok(Self { p, constants: [with_quotient(c1), with_quotient(c2), with_quotient(1)] })
+        Ok(Self {
+            p,
+            constants: [with_quotient(c1), with_quotient(c2), with_quotient(1)],
+            #[cfg(target_arch = "x86_64")]
+            real: avx2::Modulus::new(p),
+        })
     }
 }
 
@@ -61,7 +71,7 @@ pub fn dot(
             expect_len("left factor of a dot product", a.len(), out.len())?;
             expect_len("right factor of a dot product", b.len(), out.len())?;
         }
-        let done = if isa.usable() >= Isa::Ifma { simd(m, part, w, out) } else { 0 };
+        let done = simd(isa.usable(), m, part, w, out);
         portable(m, part, w, out, done);
     }
     Ok(())
@@ -98,6 +108,10 @@ pub fn dot_folded(
         // SAFETY: IFMA is there, and all lengths were checked.
         unsafe { ifma::dot_folded(m, pairs, run, out) };
         return Ok(());
+    } else if isa.usable() >= Isa::Avx2 {
+        // SAFETY: AVX2 and FMA are there, and all lengths were checked.
+        unsafe { avx2::dot_folded(&m.real, pairs, run, out) };
+        return Ok(());
     }
     let _ = isa;
     let mut sums = [0u128; FOLD_COLUMNS];
@@ -120,16 +134,26 @@ pub fn dot_folded(
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn simd(_: &DotModulus, _: &[&[u64]], _: &[&[u64]], _: &mut [u64]) -> usize {
+fn simd(_: Isa, _: &DotModulus, _: &[&[u64]], _: &[&[u64]], _: &mut [u64]) -> usize {
     0
 }
 
+/// What whole vectors can do of a dot product; returns how many columns that was.
 #[cfg(target_arch = "x86_64")]
-fn simd(m: &DotModulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64]) -> usize {
-    let done = out.len() / 32 * 32;
-    // SAFETY: the caller checked that IFMA is there and that all slices have out's length.
-    unsafe { ifma::dot(m, x, w, &mut out[..done]) };
-    done
+fn simd(isa: Isa, m: &DotModulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64]) -> usize {
+    if isa >= Isa::Ifma {
+        let done = out.len() / 32 * 32;
+        // SAFETY: IFMA is there; the caller checked that all slices have out's length.
+        unsafe { ifma::dot(m, x, w, &mut out[..done]) };
+        return done;
+    }
+    if isa >= Isa::Avx2 {
+        let done = out.len() / avx2::COLUMNS * avx2::COLUMNS;
+        // SAFETY: AVX2 and FMA are there; the caller checked that all slices have out's length.
+        unsafe { avx2::dot(&m.real, x, w, &mut out[..done]) };
+        return done;
+    }
+    0
 }
 
 fn portable(m: &DotModulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64], from: usize) {

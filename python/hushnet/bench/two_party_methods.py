@@ -2,14 +2,17 @@
 image, seconds and bytes after the set-up of a session and with it.
 
 The planner's own choice stands twice: for sessions of one image, whose set-up counts in full, and for many images behind a set-up
-(``queries``), where it hardly counts. The first is compared with all single methods by figures with the set-up, the second without. ``--cases``
-names networks, or a network and a method: ``plain20``, ``resnet50:cheetah``, ``plain20:free``.
+(``queries``), where it hardly counts. The first is compared with all single methods by figures with the set-up, the second without. What units of
+work cost here is calibrated at the start of the run. ``--cases`` names networks, or a network and a method: ``plain20``, ``resnet50:cheetah``, ``plain20:free``.
 """
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
@@ -19,21 +22,35 @@ from hushnet import data, zoo
 from hushnet.bench import two_party
 from hushnet.bench.registry import Benchmark
 from hushnet.bench.two_processes import measure
+from hushnet.calibrate import two_party as calibration
+from hushnet.planner.two_party import cost
 from hushnet.reference.methods import METHODS
 
 NETWORKS = ("plain20", "resnet50")
 QUICK = ("mlp",)
 FREE, STORED = "free", "free-stored"
 MANY = 1000
-# bytes and seconds both count: a plan for loopback would give any number of bytes for a microsecond
-NETWORK = "lan"
+# runs are over loopback; the planner weighs bytes by themselves
+NETWORK = "loopback"
 RUNS, SECONDS = 5, 20.0
-MEMORY = 8 << 30
+CALIBRATION_SECONDS = 0.3
+# bytes of both parties together
+MEMORY = 4 << 30
+# what plans are compared by: with the set-up, and without
+FIGURES = {FREE: ("clocked_linear_seconds_with_setup", "megabytes_with_setup"), STORED: ("clocked_linear_seconds", "megabytes")}
+CLOCKED = 3
 # two runs of the same plan differ by so much
 NOISE = 1.05
 
 
-def _compiled(network: two_party.Network, size: dict[str, int], method: str) -> hushnet.Model:
+def _calibrated(folder: Path) -> str:
+    """Path of a file with what units of work cost on this machine, both parties' cores as runs use them."""
+    path = folder / "costs.json"
+    path.write_text(json.dumps({**cost.unit_costs(), **calibration.measure(CALIBRATION_SECONDS)}))
+    return str(path)
+
+
+def _compiled(network: two_party.Network, size: dict[str, int], method: str, costs: Optional[str]) -> hushnet.Model:
     shape = (network.shape[0], size["size"], size["size"]) if size else network.shape
     options: dict[str, Any] = {"method": None} if method in (FREE, STORED) else {"method": method}
     if method == STORED:
@@ -46,18 +63,19 @@ def _compiled(network: two_party.Network, size: dict[str, int], method: str) -> 
         weight_bits=two_party.WEIGHT_BITS,
         network=NETWORK,
         max_memory=MEMORY,
+        unit_costs=costs,
         name=f"{network.name}-{method}",
         **options,
     )
 
 
-def _row(name: str, method: str, *, quick: bool, threads: int) -> dict[str, Any]:
+def _row(name: str, method: str, costs: Optional[str], *, quick: bool, threads: int) -> dict[str, Any]:
     network = two_party.NETWORKS[name]
     size = dict(network.quick) if quick else {}
     shape = (network.shape[0], size["size"], size["size"]) if size else network.shape
     row: dict[str, Any] = {"case": f"{name} {'x'.join(map(str, shape))}", "network": name, "method": method}
     try:
-        model = _compiled(network, size, method)
+        model = _compiled(network, size, method, costs)
     except hushnet.HushnetError as error:
         return row | {"not_run": str(error)}
     predicted = model.plan.predicted
@@ -74,17 +92,24 @@ def _row(name: str, method: str, *, quick: bool, threads: int) -> dict[str, Any]
     found = two_party._measured(seen)
     kept = ("runs", "seconds", "seconds_all", "setup_seconds", "setup_bytes", "bytes_up", "bytes_down", "megabytes", "rounds")
     row |= {k: found[k] for k in (*kept, "client_cpu_seconds", "server_cpu_seconds", "client_peak_memory_bytes", "server_peak_memory_bytes")}
+    # later images of a session draw on OTs that the first one made: methods are compared by the first
+    row["megabytes"] = (seen.client[0]["bytes_up"] + seen.client[0]["bytes_down"]) / 1e6
+    row["megabytes_with_setup"] = row["megabytes"] + row["setup_bytes"] / 1e6
     row["least_seconds"] = min(found["seconds_all"])
     row["cpu_seconds"] = found["client_cpu_seconds"] + found["server_cpu_seconds"]
     row["seconds_with_setup"] = row["least_seconds"] + row["setup_seconds"]
-    row["megabytes_with_setup"] = row["megabytes"] + row["setup_bytes"] / 1e6
+    setup, _, stages = calibration.clocked(model, x[:1], CLOCKED)
+    row["clocked_seconds"] = float(stages[:, 0].sum())
+    linear = [i for i, s in enumerate(model.plan.stages) if s["kind"] == "linear"]
+    row["clocked_linear_seconds"] = float(stages[linear, 0].sum())
+    row["clocked_linear_seconds_with_setup"] = row["clocked_linear_seconds"] + setup
     return row | two_party._checked(model, zoo.build(network.name, **size), x[:len(seen.client)], next(iter(seen.outputs.values())))
 
 
 def compared(rows: list[dict[str, Any]]) -> None:
     """Writes to the planner's rows how they stand against the best single method of their network, by the figures they were planned for."""
     for row in rows:
-        figures = {FREE: ("seconds_with_setup", "megabytes_with_setup"), STORED: ("least_seconds", "megabytes")}.get(row["method"])
+        figures = FIGURES.get(row["method"])
         if figures is None or "not_run" in row:
             continue
         singles = [r for r in rows if r["network"] == row["network"] and r["method"] in METHODS and "not_run" not in r]
@@ -112,10 +137,12 @@ def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[s
             raise hushnet.InputError(f"no case {case!r}: networks are {', '.join(two_party.NETWORKS)}, methods {', '.join(methods)}")
         chosen += [(name, m) for m in ([method] if method else methods)]
     out = []
-    for number, (name, method) in enumerate(chosen):
-        if progress:
-            progress(f"two-party-methods: {name}, {method}", number, len(chosen))
-        out.append(_row(name, method, quick=quick, threads=threads))
+    with tempfile.TemporaryDirectory() as folder:
+        costs = None if quick else _calibrated(Path(folder))
+        for number, (name, method) in enumerate(chosen):
+            if progress:
+                progress(f"two-party-methods: {name}, {method}", number, len(chosen))
+            out.append(_row(name, method, costs, quick=quick, threads=threads))
     compared(out)
     return out
 

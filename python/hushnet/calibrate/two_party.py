@@ -19,7 +19,7 @@ import numpy as np
 import hushnet
 from hushnet import _native
 from hushnet.planner.two_party import cost
-from hushnet.planner.two_party.methods import batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
+from hushnet.planner.two_party.methods import KEYS, batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
 from hushnet.reference.methods import COEFFICIENTS, SLOTS
 
 Row = dict[str, float]
@@ -171,7 +171,7 @@ def counted(method: str, packing: dict[str, int]) -> Row:
 
 
 def server_seconds(chain: float, client: float, tiles: int) -> float:
-    """What the server computes, when both parties' work on equal tiles, one after the other, takes ``chain``: see ``cost.pipelined``."""
+    """What the server computes, when both parties' work on equal tiles, one after the other, takes ``chain``: see ``methods.pipelined``."""
     server = chain - client / tiles
     return server if server >= client else max(0.0, (chain - client) * tiles)
 
@@ -210,10 +210,10 @@ def layers(method: str, seconds: float) -> Row:
         few, many = (f([(s, p["weight_polys"]) for s, p in setups], key=lambda v: v[1]) for f in (min, max))
         found["rotation_free_weight"] = max(0.0, (many[0] - few[0]) / (many[1] - few[1]))
     else:
-        found[f"{cost.KEYS[method]}_keys"] = min(s for s, _ in setups)
+        found[f"{KEYS[method]}_keys"] = min(s for s, _ in setups)
         if method not in SLOTS:
             # a first slot-packed layer starts the OT extension too, which is counted by itself
-            found[f"{cost.KEYS[method]}_first_layer"] = max(0.0, float(np.median(late)))
+            found[f"{KEYS[method]}_first_layer"] = max(0.0, float(np.median(late)))
     return found
 
 

@@ -261,8 +261,9 @@ impl OnePolyContext {
         out
     }
 
-    /// Residues of N signed integers of up to 126 bits plus a small polynomial.
-    pub(super) fn residues_of_wide(&self, values: &[i128], small: &[i8]) -> Vec<u64> {
+    /// Residues of signed integers of up to 126 bits plus small ones, limb after limb; constant time.
+    #[must_use]
+    pub fn residues_of_wide(&self, values: &[i128], small: &[i8]) -> Vec<u64> {
         let mut residues = Vec::with_capacity(self.words());
         for limb in self.limbs() {
             // v + 2^126 is not negative.
@@ -384,6 +385,20 @@ impl OnePolyContext {
     /// # Errors
     /// [`CipherError::Ring`] for polynomials of another context.
     pub fn dot(&self, pairs: &[(&Folded, &Folded)], tally: &Tally) -> Result<Vec<u64>, CipherError> {
+        let mut out = self.folded_products(pairs, tally)?;
+        self.inverse_folded(&mut out, tally)?;
+        Ok(out)
+    }
+
+    /// What [`Self::dot`] transforms: the slots of `sum_pairs a b`, summed over the fold (limb after limb, [`Self::plane`] each). Cost: the products.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] for polynomials of another context.
+    pub fn folded_products(
+        &self,
+        pairs: &[(&Folded, &Folded)],
+        tally: &Tally,
+    ) -> Result<Vec<u64>, CipherError> {
         let (n, plane, fold) = (self.inner.n, self.plane(), self.inner.fold);
         for (a, b) in pairs {
             self.expect("left factor", a.0.len(), self.words())?;
@@ -402,10 +417,37 @@ impl OnePolyContext {
                     out.iter_mut().zip(&part).for_each(|(x, y)| *x = add(*x, *y, limb.p));
                 }
             }
-            limb.small.inverse(out)?;
         }
-        tally.add(TallyCounts { intt: 1, products: pairs.len() as u64, ..TallyCounts::default() });
+        tally.add(TallyCounts { products: pairs.len() as u64, ..TallyCounts::default() });
         Ok(out)
+    }
+
+    /// Adds sums of [`Self::folded_products`] to others.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] for the wrong number of either.
+    pub fn add_folded(&self, sums: &mut [u64], more: &[u64]) -> Result<(), CipherError> {
+        let (plane, limbs) = (self.plane(), self.limbs());
+        self.expect("folded sums", sums.len(), plane * limbs.len())?;
+        self.expect("folded sums", more.len(), plane * limbs.len())?;
+        for ((limb, a), b) in limbs.iter().zip(sums.chunks_exact_mut(plane)).zip(more.chunks_exact(plane)) {
+            a.iter_mut().zip(b).for_each(|(x, y)| *x = add(*x, *y, limb.p));
+        }
+        Ok(())
+    }
+
+    /// From sums of [`Self::folded_products`] to residues, in place. Cost: an inverse transform that keeps one coefficient in the fold.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] for the wrong number of sums.
+    pub fn inverse_folded(&self, sums: &mut [u64], tally: &Tally) -> Result<(), CipherError> {
+        let plane = self.plane();
+        self.expect("folded sums", sums.len(), plane * self.limbs().len())?;
+        for (limb, sums) in self.limbs().iter().zip(sums.chunks_exact_mut(plane)) {
+            limb.small.inverse(sums)?;
+        }
+        tally.add(TallyCounts { intt: 1, ..TallyCounts::default() });
+        Ok(())
     }
 
     /// `floor(2^64 x / Q)` to within two units a limb, for x a coefficient of [`Self::dot`]'s residues over the fold, at every place (below the plane).

@@ -19,7 +19,7 @@ from ... import _native
 from ...plan import SERVER_ONLY, PlanError
 from ...reference.methods import COEFFICIENTS, SLOTS, slot_bits, slot_cost
 from ..cost import ENVIRONMENT, UnitCosts, user_file
-from .methods import batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
+from .methods import KEYS, layer_seconds, slot_seconds
 
 Document = dict[str, Any]
 Stage = dict[str, Any]
@@ -32,8 +32,6 @@ LABEL_BYTES = 16
 EXTENSION_BYTES = 24 << 20
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
 WEIGHT_BYTES = 2 << 30
-# methods with keys of their own, as in unit costs
-KEYS = {"batch": "batch", "convfhe": "convfhe", "gala": "slot", "gazelle": "slot"}
 # names of the OT extensions in unit costs; others are taken as the nearest of these
 EXTENSIONS = {"iknp": "softspoken", "softspoken": "softspoken", "silent-tiny": "silent_small", "silent-small": "silent_small"}
 
@@ -197,14 +195,6 @@ def _setup(document: Document, stages: list[StageCost], unit: dict[str, Any]) ->
     return seconds + unit["rotation_free_weight"] * sum(free)
 
 
-def pipelined(total: float, client: float, tiles: int) -> float:
-    """Seconds of a layer whose parties work on equal tiles one after the other: a tile's request, the server's work and the opening follow
-    each other, and while the server has one tile the client has another: the longer part, and of the shorter one what one tile takes."""
-    client = min(client, total)
-    server = total - client
-    return max(client, server) + min(client, server) / max(1, tiles)
-
-
 def has_client(name: str) -> bool:
     """Whether the client has a part in a unit of linear work; ``NAME_client`` is that part's cost."""
     return not name.endswith(("product", "word", "rotation"))
@@ -225,30 +215,10 @@ def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: di
         return seconds + images * (slot_seconds(packing, unit) + converted * unit["selected_value"])
     if packing:
         blocks = -(-images // document["params"]["ring_degree"]) if stage["method"] == "batch" else images
-        total, own = (blocks * linear_seconds(stage["method"], packing, u) for u in (unit, _Client(unit)))
-        return seconds + pipelined(total, own, blocks * packing["tiles"])
+        return seconds + layer_seconds(stage["method"], packing, unit, blocks)
     compared, selected, truncated = _work(document, stage)
     work = compared * unit["compared_bit"] + selected * unit["selected_value"] + truncated * unit["truncated_value"]
     return seconds + images * work
-
-
-class _Client(dict[str, Any]):
-    """Unit costs of the client's part of linear work; zero where it has none."""
-
-    def __init__(self, unit: dict[str, Any]) -> None:
-        super().__init__({name.removesuffix("_client"): value for name, value in unit.items() if name.endswith("_client")})
-
-    def __missing__(self, name: str) -> float:
-        return 0.0
-
-
-def linear_seconds(method: str, packing: dict[str, int], unit: dict[str, Any]) -> float:
-    """Work of one image (`batch`: block of images) of a layer, as if nothing overlapped."""
-    if method == "batch":
-        return batch_seconds(packing, unit)
-    if method in COEFFICIENTS:
-        return coefficient_seconds(method, packing, unit)
-    return packed_seconds(packing, unit)
 
 
 def _work(document: Document, stage: Stage) -> tuple[int, int, int]:

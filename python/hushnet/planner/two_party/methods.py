@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ... import _native
 from ...graph import Linear, Shape
-from ...reference.methods import COEFFICIENTS, SLOTS, slot_cost
+from ...reference.methods import COEFFICIENTS, METHODS, SLOTS, slot_cost
 from ..ranges import plan_geometry
 from .paths import Node, Pick, Way, shortest
 from .steps import Step
@@ -26,6 +26,11 @@ RING, PRIME = "modulo 2^l", "modulo a prime"
 CONVERSION_ROUNDS = 2
 # seconds of two methods that differ by less than this factor count as the same: unit costs tell no better
 ACCURACY = 1.15
+# seconds that a byte counts in the candidates among which a plan is chosen: up to networks where nothing else does
+BYTE_PRICES = (0.0, 3e-10, 1e-9, 3e-9, 1e-8, 3e-8, 1e-7, 1e-6, 1e-3)
+# methods with keys of their own, as in unit costs, and the bytes of a public key at N = 4096
+KEYS = {"batch": "batch", "convfhe": "convfhe", "gala": "slot", "gazelle": "slot"}
+KEY_BYTES = 32 + 25600
 # bytes that a plan's layers of methods other than cheetah may keep together: these keep all weights in evaluation form
 MOST_KEPT = 1 << 30
 
@@ -65,6 +70,10 @@ class Chooser:
         link = unit["networks"].get(network, {})
         self.bandwidth, self.delay = link.get("bits_per_second"), link.get("round_trip_seconds", 0.0) / 2
         self.picked: dict[int, dict[str, Pick]] = {}
+        # bytes of keys that the layers of a method share, by method, and elements that a layer reads and leaves
+        self.session: dict[str, int] = {}
+        shapes = {**entering, **{s.output: s.shape for s in steps}}
+        self.sizes = {s.name: (*(math.prod(shapes[t]) for t in s.inputs if t in shapes), math.prod(s.shape)) for s in steps}
 
     def images(self, ring_degree: int) -> int:
         """Images that run through the stages together."""
@@ -84,30 +93,83 @@ class Chooser:
         return told if pick.runner_up is None else told | {"runner_up": pick.runner_up, "gap_seconds": pick.gap}
 
     def picks(self, ring_degree: int) -> dict[str, Pick]:
-        """The cheapest path at a ring degree. Layers whose weights and set-ups do not fit the room together give up those ways that save
-        least for their bytes."""
+        """The methods of all layers at a ring degree, by two figures: seconds over the plan's network, and bytes. Candidates are the cheapest paths
+        for several prices of a byte, with and without the methods that need keys of their own, and every single method; of those that neither
+        take longer nor send more than any single method the fastest, or the cheapest path by seconds where there is none."""
         if ring_degree not in self.picked:
             ways: dict[str, list[Way]] = {}
             kept: dict[tuple[str, str], int] = {}
             for step in self.steps:
                 if step.layer is not None:
                     ways[step.name] = self.ways(step.layer, ring_degree, kept)
-            room = min(self.memory, MOST_KEPT)
-            while True:
-                picks = self.path(ways)
-                held = {name: kept.get((name, picks[name].way.name), 0) for name in ways}
-                over = sum(held.values()) - room
-                # a layer that has one way only keeps it: the run time transforms weights that do not fit as it needs them
-                spare = [n for n in held if held[n] and any(w.name != picks[n].way.name for w in ways[n])]
-                if over <= 0 or not spare:
-                    break
-                for name in sorted(spare, key=lambda n: picks[n].gap / held[n]):
-                    ways[name] = [w for w in ways[name] if w.name != picks[name].way.name]
-                    over -= held[name]
-                    if over <= 0:
-                        break
-            self.picked[ring_degree] = picks
+            self.picked[ring_degree] = self.least(ways, kept)
         return self.picked[ring_degree]
+
+    def least(self, ways: dict[str, list[Way]], kept: Mapping[tuple[str, str], int]) -> dict[str, Pick]:
+        """See :meth:`picks`."""
+        known = {(layer, w.name): w for layer, found in ways.items() for w in found}
+        frugal_ways = {layer: frugal(found) if self.batch == 1 else found for layer, found in ways.items()}
+        cheapest = self.fitted(frugal_ways, kept)
+        candidates, singles = [cheapest], []
+        for without in ((), ("convfhe",), SLOTS, ("convfhe", *SLOTS)):
+            allowed = {layer: [w for w in found if w.name not in without] or found for layer, found in frugal_ways.items()}
+            if without and allowed == frugal_ways:
+                continue
+            for price in BYTE_PRICES:
+                priced = {layer: [replace(w, seconds=w.seconds + price * w.bytes) for w in found] for layer, found in allowed.items()}
+                candidates.append(self.fitted(priced, kept))
+        for method in METHODS:
+            only = {layer: [w for w in found if w.name == method] for layer, found in ways.items()}
+            if ways and all(only.values()) and self.over(only, kept) <= 0:
+                singles.append(self.path(only))
+        restored = lambda picks: {n: replace(p, way=known.get((n, p.way.name), p.way)) for n, p in picks.items()}  # noqa: E731
+        told = [(restored(picks), *self.totals(restored(picks), ways)) for picks in [*candidates, *singles]]
+        alone = told[len(candidates):]
+        if alone:
+            seconds, sent = min(t for _, t, _ in alone), min(b for _, _, b in alone)
+            # sums are made in another order, so that equal plans may differ in their last bits
+            within = [c for c in told if c[1] <= seconds * (1 + 1e-9) and c[2] <= sent * (1 + 1e-9)]
+            if within:
+                return min(within, key=lambda c: (c[1], c[2]))[0]
+        return told[0][0]
+
+    def totals(self, picks: Mapping[str, Pick], layers: Iterable[str]) -> tuple[float, float]:
+        """Seconds and bytes of all layers, with the conversions of slot-packed ones and the keys of methods that have their own."""
+        chosen = {name: picks[name].way for name in layers}
+        seconds, sent = sum(w.seconds for w in chosen.values()), sum(w.bytes for w in chosen.values())
+        for name, way in chosen.items():
+            if way.enters != RING:
+                sizes = self.sizes[name]
+                seconds += sum(self.conversion(n) for n in sizes)
+                sent += sum(sizes) * (TYPICAL_RING + 1) / 8
+        for method in {w.name for w in chosen.values()}:
+            keys = self.session.get(method, 0) / self.queries
+            figure = KEYS.get(method)
+            work = max(0.0, self.unit.get(f"{figure}_keys", 0.0) - self.unit.get("session_keys", 0.0)) / self.queries
+            seconds, sent = seconds + work + self.travel(keys), sent + keys
+        return seconds, sent
+
+    def over(self, ways: Mapping[str, list[Way]], kept: Mapping[tuple[str, str], int]) -> int:
+        """Bytes by which the first ways of all layers exceed the room that they have together."""
+        return sum(kept.get((name, found[0].name), 0) for name, found in ways.items()) - min(self.memory, MOST_KEPT)
+
+    def fitted(self, given: Mapping[str, list[Way]], kept: Mapping[tuple[str, str], int]) -> dict[str, Pick]:
+        """The cheapest path. Layers whose weights and set-ups do not fit the room together give up those ways that save
+        least for their bytes."""
+        ways, room = dict(given), min(self.memory, MOST_KEPT)
+        while True:
+            picks = self.path(ways)
+            held = {name: kept.get((name, picks[name].way.name), 0) for name in ways}
+            over = sum(held.values()) - room
+            # a layer that has one way only keeps it: the run time transforms weights that do not fit as it needs them
+            spare = [n for n in held if held[n] and any(w.name != picks[n].way.name for w in ways[n])]
+            if over <= 0 or not spare:
+                return picks
+            for name in sorted(spare, key=lambda n: picks[n].gap / held[n]):
+                ways[name] = [w for w in ways[name] if w.name != picks[name].way.name]
+                over -= held[name]
+                if over <= 0:
+                    break
 
     def path(self, ways: Mapping[str, list[Way]]) -> dict[str, Pick]:
         """The cheapest path, every layer followed by a truncation modulo 2^l."""
@@ -134,50 +196,57 @@ class Chooser:
         geometry = plan_geometry(layer.geometry)
         text = json.dumps(geometry)
         found: list[Way] = []
-        sent: dict[str, float] = {}
         with suppress(ValueError):
             packed = _native.packed_layer_cost(text, ring_degree, TYPICAL_RING)
-            sent["cheetah"] = packed["bytes_up"] + packed["bytes_down"]
-            found.append(Way("cheetah", RING, RING, packed_seconds(packed, self.unit) + self.transfer(packed)))
+            found.append(self.way("cheetah", packed, layer_seconds("cheetah", packed, self.unit)))
         if self.batch > 1:
             with suppress(ValueError):
                 images = min(self.images(ring_degree), ring_degree)
                 batch = _native.batch_share_layer_cost(text, ring_degree, TYPICAL_RING, TYPICAL_NORM, images)
                 if batch["window_bytes"] <= self.memory or not found:
-                    found.append(Way("batch", RING, RING, (batch_seconds(batch, self.unit) + self.transfer(batch)) / images))
+                    block = self.way("batch", batch, layer_seconds("batch", batch, self.unit))
+                    found.append(replace(block, seconds=block.seconds / images, bytes=block.bytes / images))
             return found or [Way("cheetah", RING, RING, 0.0)]
         for method in COEFFICIENTS:
             with suppress(ValueError):
                 cost = _native.coefficient_layer_cost(method, text, TYPICAL_RING, TYPICAL_NORM)
                 once = self.setup(method, cost)
                 kept[layer.name, method] = int(once["bytes"])
-                sent[method] = cost["bytes_up"] + cost["bytes_down"] + cost["bytes_setup"] / self.queries
-                seconds = coefficient_seconds(method, cost, self.unit) + self.transfer(cost) + once["seconds"] / self.queries
-                found.append(Way(method, RING, RING, seconds))
-        found = frugal(found, sent)
+                if method == "rotation-free":
+                    more = cost["bytes_setup"] / self.queries
+                else:
+                    # keys of a session, which all layers share: the largest
+                    more = 0.0
+                    self.session[method] = max(self.session.get(method, 0), cost["bytes_setup"] + KEY_BYTES)
+                found.append(self.way(method, cost, layer_seconds(method, cost, self.unit) + once["seconds"] / self.queries, more))
         for method in SLOTS:
             with suppress(ValueError):
                 cost = slot_cost(method, geometry, TYPICAL_PLAIN)
                 kept[layer.name, method] = cost["weight_bytes"] + 2 * cost["key_bytes"]
-                keys = 0.0 if self.bandwidth is None else 8 * cost["key_bytes"] / self.bandwidth
-                found.append(Way(method, PRIME, PRIME, slot_seconds(cost, self.unit) + self.transfer(cost) + keys / self.queries))
+                found.append(replace(self.way(method, cost, slot_seconds(cost, self.unit), cost["key_bytes"] / self.queries), enters=PRIME, leaves=PRIME))
         return found or [Way("cheetah", RING, RING, 0.0)]
+
+    def way(self, method: str, cost: Mapping[str, int], computing: float, more: float = 0.0) -> Way:
+        """A layer's way from seconds of computing and the bytes of its messages and of set-ups (an image's part)."""
+        sent = cost["bytes_up"] + cost["bytes_down"] + more
+        return Way(method, RING, RING, computing + self.travel(sent), sent)
+
+    def travel(self, sent: float) -> float:
+        """Seconds that bytes take over the plan's network, and both parties to handle them."""
+        return sent * ((0.0 if self.bandwidth is None else 8 / self.bandwidth) + self.unit.get("byte", 0.0))
 
     def setup(self, method: str, cost: Mapping[str, int]) -> dict[str, float]:
         """Seconds of a layer's set-up, and the bytes that a party keeps: weights in evaluation form (two limbs), set-ups."""
         prepared = 16 * cost["ring_degree"] * cost["weight_polys"]
         if method != "rotation-free":
             return {"seconds": 0.0, "bytes": prepared}
-        travel = 0.0 if self.bandwidth is None else 8 * cost["bytes_setup"] / self.bandwidth
-        return {"seconds": travel + self.unit["rotation_free_weight"] * cost["weight_polys"], "bytes": prepared + 3 * cost["bytes_setup"]}
-
-    def transfer(self, layer: Mapping[str, int]) -> float:
-        return 0.0 if self.bandwidth is None else 8 * (layer["bytes_up"] + layer["bytes_down"]) / self.bandwidth
+        return {"seconds": self.unit["rotation_free_weight"] * cost["weight_polys"], "bytes": prepared + 3 * cost["bytes_setup"]}
 
 
-def frugal(found: list[Way], sent: Mapping[str, float]) -> list[Way]:
+def frugal(found: list[Way]) -> list[Way]:
     """The ways, those that send more than another one which takes as long, as far as unit costs can tell, put behind it."""
-    wasteful = {w.name for w in found if any(sent[v.name] < sent[w.name] and v.seconds <= ACCURACY * w.seconds for v in found)}
+    known = [w for w in found if w.enters == RING]
+    wasteful = {w.name for w in known if any(v.bytes < w.bytes and v.seconds <= ACCURACY * w.seconds for v in known)}
     return [replace(w, seconds=ACCURACY * w.seconds * (1 + 1e-9)) if w.name in wasteful else w for w in found]
 
 
@@ -216,3 +285,36 @@ def slot_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
 def batch_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
     """Both parties' computing on a batch layer, for one block of images."""
     return sum(unit[figure] * layer[what] for figure, what in (("batch_input", "inputs"), ("batch_output", "outputs"), ("batch_word", "word_products")))
+
+
+class _Client(dict[str, Any]):
+    """Unit costs of the client's part of linear work; zero where it has none."""
+
+    def __init__(self, unit: dict[str, Any]) -> None:
+        super().__init__({name.removesuffix("_client"): value for name, value in unit.items() if name.endswith("_client")})
+
+    def __missing__(self, name: str) -> float:
+        return 0.0
+
+
+def linear_seconds(method: str, packing: Mapping[str, int], unit: dict[str, Any]) -> float:
+    """Work of one image (`batch`: block of images) of a layer, as if nothing overlapped."""
+    if method == "batch":
+        return batch_seconds(packing, unit)
+    if method in COEFFICIENTS:
+        return coefficient_seconds(method, packing, unit)
+    return packed_seconds(packing, unit)
+
+
+def pipelined(total: float, client: float, tiles: int) -> float:
+    """Seconds of a layer whose parties work on equal tiles one after the other: a tile's request, the server's work and the opening follow
+    each other, and while the server has one tile the client has another: the longer part, and of the shorter one what one tile takes."""
+    client = min(client, total)
+    server = total - client
+    return max(client, server) + min(client, server) / max(1, tiles)
+
+
+def layer_seconds(method: str, packing: Mapping[str, int], unit: dict[str, Any], blocks: int = 1) -> float:
+    """Both parties' computing on ``blocks`` images (`batch`: blocks of images) of a layer that is not packed in slots, tiles overlapping."""
+    total, own = (blocks * linear_seconds(method, packing, u) for u in (unit, _Client(unit)))
+    return pipelined(total, own, blocks * packing["tiles"])

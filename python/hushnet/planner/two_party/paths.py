@@ -19,12 +19,13 @@ MOST_STATES = 4096
 
 @dataclass(frozen=True)
 class Way:
-    """How a step may run: what it is called, the encoding that it reads and leaves, its seconds."""
+    """How a step may run: what it is called, the encoding that it reads and leaves, its seconds, and the bytes that it sends."""
 
     name: str
     enters: str
     leaves: str
     seconds: float
+    bytes: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -107,11 +107,8 @@ impl InsecureDesign {
         small: &[i8],
         tally: &Tally,
     ) -> Result<Folded, LayerError> {
-        let mut residues = Vec::with_capacity(self.context.words());
-        let values: Vec<i128> = values.zip(small).map(|(v, e)| v + i128::from(*e)).collect();
-        for p in self.context.primes() {
-            residues.extend(values.iter().map(|v| v.rem_euclid(i128::from(p)) as u64));
-        }
+        let values: Vec<i128> = values.collect();
+        let mut residues = self.context.residues_of_wide(&values, small);
         Ok(self.context.forward(&mut residues, tally)?)
     }
 
@@ -122,11 +119,32 @@ impl InsecureDesign {
     }
 
     /// `floor(x / q) mod Q'` at the useful coefficients, as words below Q'.
-    fn divided(&self, j: usize, pairs: &[(&Folded, &Folded)], tally: &Tally) -> Result<Vec<u64>, LayerError> {
+    fn divided(&self, j: usize, mut residues: Vec<u64>) -> Result<Vec<u64>, LayerError> {
         let (places, _) = self.layout.output_places(0, j, self.context.fold());
-        let mut residues = self.context.dot(pairs, tally)?;
         self.context.unfold(&mut residues)?;
         Ok(divide(&self.context.primes(), self.context.plane(), &residues, &places))
+    }
+}
+
+/// Remainders modulo p < 2^31 of any 64-bit word, without division.
+#[derive(Clone, Copy)]
+struct Remainder {
+    p: u64,
+    reciprocal: u64,
+}
+
+impl Remainder {
+    fn new(p: u64) -> Self {
+        Self { p, reciprocal: u64::MAX / p }
+    }
+
+    #[inline]
+    fn of(self, x: u64) -> u64 {
+        let q = ((u128::from(x) * u128::from(self.reciprocal)) >> 64) as u64;
+        // The quotient is at most two short, being of floor(2^64 / p) and rounded down itself.
+        let r = x - q * self.p;
+        let r = r.min(r.wrapping_sub(2 * self.p));
+        r.min(r.wrapping_sub(self.p))
     }
 }
 
@@ -135,17 +153,24 @@ fn divide(primes: &[u64], plane: usize, residues: &[u64], places: &[usize]) -> V
     let [q0, q1, q2] = [primes[0], primes[1], primes[2]];
     let inverse = |a: u64, p: u64| hushnet_ring::prime::inv_mod(a % p, p);
     let (by0, by1, cross) = (inverse(q2, q0), inverse(q2, q1), inverse(q0, q1));
-    // All products are below 2^56: both small primes have at most 28 bits.
+    let (m0, m1) = (Remainder::new(q0), Remainder::new(q1));
+    // All products are below 2^57: both small primes have at most 28 bits.
     places
         .iter()
         .map(|&at| {
             let last = residues[2 * plane + at];
-            let y0 = (residues[at] + q0 - last % q0) % q0 * by0 % q0;
-            let y1 = (residues[plane + at] + q1 - last % q1) % q1 * by1 % q1;
-            let lift = (y1 + q1 - y0 % q1) % q1 * cross % q1;
+            let y0 = m0.of((residues[at] + q0 - m0.of(last)) * by0);
+            let y1 = m1.of((residues[plane + at] + q1 - m1.of(last)) * by1);
+            let lift = m1.of((y1 + q1 - m1.of(y0)) * cross);
             y0 + q0 * lift
         })
         .collect()
+}
+
+/// What the server makes of its share before the query arrives: for every output block the sums of its products with the weights, to which those
+/// with the query are added before the inverse transform.
+pub struct InsecureShare {
+    sums: Vec<Vec<u64>>,
 }
 
 impl InsecureLinear {
@@ -219,6 +244,41 @@ impl InsecureLinear {
         self.tally.counts()
     }
 
+    /// Prepares the server's share (of the whole input tensor, times 2^40): the part of an answer that needs no query.
+    ///
+    /// # Errors
+    /// [`LayerError`] from the ring.
+    pub fn share(&self, share: &[i64]) -> Result<InsecureShare, LayerError> {
+        let (layout, context) = (&self.design.layout, &self.design.context);
+        expect("input share", layout.input_len(), share.len())?;
+        let zero = vec![0i8; layout.degree()];
+        let mut sh = Vec::new();
+        for i in 0..layout.input_blocks() {
+            let mut poly = vec![0i64; layout.degree()];
+            layout.for_each_input(0, i, |at, e| poly[at] = share[e]);
+            sh.push(self.design.wide(poly.into_iter().map(i128::from), &zero, &self.tally)?);
+        }
+        let (mut sums, mut first) = (Vec::new(), 0);
+        for j in 0..layout.output_blocks() {
+            let pairs = self.terms(j, first, &sh, &self.weights);
+            first += pairs.len();
+            sums.push(context.folded_products(&pairs, &self.tally)?);
+        }
+        Ok(InsecureShare { sums })
+    }
+
+    /// The factors of output block `j`, whose weight polynomials begin at number `first`.
+    fn terms<'a>(
+        &self,
+        j: usize,
+        first: usize,
+        inputs: &'a [Folded],
+        weights: &'a [Folded],
+    ) -> Vec<(&'a Folded, &'a Folded)> {
+        let blocks = self.design.layout.inputs_of(j);
+        blocks.enumerate().map(|(k, i)| (&inputs[i], &weights[(first + k) % weights.len()])).collect()
+    }
+
     /// Answers a query: masks uniform on [0, Delta) (they do not hide), which are returned as the server's shares.
     ///
     /// # Errors
@@ -226,35 +286,26 @@ impl InsecureLinear {
     pub fn answer(
         &self,
         request: &[u8],
-        share: &[i64],
+        share: &InsecureShare,
         prg: &mut Prg,
     ) -> Result<(Vec<u8>, Vec<u64>), LayerError> {
         let (layout, context) = (&self.design.layout, &self.design.context);
-        let zero = vec![0i8; layout.degree()];
         let mut c0 = Vec::new();
         for bytes in request.chunks_exact(context.packed_len()) {
             c0.push(context.unpack(bytes)?);
         }
         expect("polynomials of a request", layout.input_blocks(), c0.len())?;
-        let mut sh = Vec::new();
-        for i in 0..layout.input_blocks() {
-            let mut poly = vec![0i64; layout.degree()];
-            layout.for_each_input(0, i, |at, e| poly[at] = share[e]);
-            sh.push(self.design.wide(poly.into_iter().map(i128::from), &zero, &self.tally)?);
-        }
+        expect("prepared shares", layout.output_blocks(), share.sums.len())?;
         let q = context.primes()[0] * context.primes()[1];
         let (mut message, mut masks) = (Vec::new(), vec![0; layout.output_len()]);
         let mut first = 0;
-        for j in 0..layout.output_blocks() {
-            let inputs = layout.inputs_of(j);
-            let at = |k: usize| (first + k) % self.rho.len();
-            let mut pairs: Vec<(&Folded, &Folded)> = Vec::new();
-            for (k, i) in inputs.clone().enumerate() {
-                pairs.push((&c0[i], &self.rho[at(k)]));
-                pairs.push((&sh[i], &self.weights[at(k)]));
-            }
-            first += inputs.len();
-            let mut words = self.design.divided(j, &pairs, &self.tally)?;
+        for (j, own) in share.sums.iter().enumerate() {
+            let pairs = self.terms(j, first, &c0, &self.rho);
+            first += pairs.len();
+            let mut sums = context.folded_products(&pairs, &self.tally)?;
+            context.add_folded(&mut sums, own)?;
+            context.inverse_folded(&mut sums, &self.tally)?;
+            let mut words = self.design.divided(j, sums)?;
             let mut random = vec![0; words.len()];
             prg.fill_words(&mut random);
             let (_, elements) = layout.output_places(0, j, 1);
@@ -323,7 +374,7 @@ impl InsecureClient {
                 pairs.push((&query.i[i], p2));
             }
             first += inputs.len();
-            let own = self.design.divided(j, &pairs, &self.tally)?;
+            let own = self.design.divided(j, self.design.context.dot(&pairs, &self.tally)?)?;
             let length = pack::packed_len(own.len(), RESULT_BITS);
             expect("answer (at least)", length, rest.len().min(length))?;
             let (part, after) = rest.split_at(length);
@@ -383,7 +434,7 @@ mod tests {
                 unit(&mut prg, l.input_len()).iter().map(|s| (s * 2f64.powi(47)) as i64).collect();
             let mine: Vec<i64> = scaled.iter().zip(&sh).map(|(x, s)| x - s).collect();
             let (request, query) = client.request(&mine, &mut prg).unwrap();
-            let (answer, masks) = linear.answer(&request, &sh, &mut prg).unwrap();
+            let (answer, masks) = linear.answer(&request, &linear.share(&sh).unwrap(), &mut prg).unwrap();
             let got = client.open(&query, &answer).unwrap();
             assert_eq!((linear.tally(), client.tally()), design.operations());
             let setup = linear.setup_bytes().unwrap();
@@ -424,6 +475,20 @@ mod tests {
                     }
                 }
                 out
+            }
+        }
+    }
+
+    #[test]
+    fn remainders_are_exact() {
+        let mut prg = Prg::from_seed([9; 16]);
+        let mut words = vec![0; 1000];
+        prg.fill_words(&mut words);
+        for p in [(1 << 28) - 57, 134_217_689, 3, (1 << 31) - 1] {
+            let m = Remainder::new(p);
+            let edges = [0, 1, p - 1, p, 2 * p - 1, u64::MAX, u64::MAX / p * p, u64::MAX / p * p - 1];
+            for x in words.iter().copied().chain(edges) {
+                assert_eq!(m.of(x), x % p, "{x} {p}");
             }
         }
     }
