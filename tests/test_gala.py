@@ -127,8 +127,9 @@ def test_cases_of_the_benchmark_run_apart_and_unknown_ones_are_refused() -> None
         gala.rows(quick=True, threads=1, progress=None, cases=["nothing"])
 
 
-def test_narrow_weights_take_half_of_the_memory_a_word() -> None:
-    row = json.loads(_native.slot_layer_cost(gala.conv(128, 16, 128, 3), "gala"))
+@pytest.mark.parametrize("layer", [gala.conv(128, 16, 128, 3), gala.conv(32, 8, 16, 1), gala.dense(512, 40)])
+def test_weights_take_what_is_said(layer: str) -> None:
+    row = json.loads(_native.slot_layer_cost(layer, "gala"))
     p = row["parameters"]
-    assert p["narrow"] and p["prime_bits"] < 32
-    assert row["weight_bytes"] == row["counts"]["sc_mult"] * p["primes"] * p["ring_degree"] * 4
+    assert not p["narrow"] or p["prime_bits"] < 32
+    assert row["weight_bytes"] == row["counts"]["sc_mult"] * p["primes"] * p["ring_degree"] * (4 if p["narrow"] else 8)

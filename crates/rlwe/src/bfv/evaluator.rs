@@ -68,9 +68,14 @@ struct Spent {
 /// A ciphertext's second part cut into digits: what every permutation of the same ciphertext shares.
 pub struct Hoisted(Vec<RnsPoly<Eval>>);
 
-/// Words of a limb that pass through the caches together, for 64-bit and 32-bit weights.
-const WIDE_PIECE: usize = 1024;
-const NARROW_PIECE: usize = 512;
+/// Bytes of inputs that several sums read one after the other: half of a small second-level cache.
+const CACHED: usize = 256 << 10;
+
+/// Words of a limb that pass through the caches together, in sums of so many terms: both parts of all inputs stay cached.
+fn piece(terms: usize) -> usize {
+    let words = (CACHED / (16 * terms.max(1))).clamp(64, 1024);
+    1 << words.ilog2()
+}
 
 /// Nanoseconds since some moment.
 pub type Clock = fn() -> u64;
@@ -259,7 +264,7 @@ impl Evaluator {
     fn products(&self, sums: &[&[(&Cipher, &Weight)]], out: &mut [Cipher]) -> Result<(), BfvError> {
         let (n, isa) = (self.params.ring_degree(), self.params.basis().isa());
         let narrow = &self.params.0.narrow;
-        let size = if narrow.is_empty() { WIDE_PIECE } else { NARROW_PIECE };
+        let size = piece(sums.iter().map(|terms| terms.len()).max().unwrap_or(1));
         let (mut wide, mut words, mut c0, mut c1, mut pairs) = (vec![], vec![], vec![], vec![], vec![]);
         for i in self.params.data() {
             for start in (0..n).step_by(size) {
