@@ -267,18 +267,17 @@ def coefficient_seconds(method: str, layer: Mapping[str, int], unit: dict[str, A
 
 def slot_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
     """Both parties' computing on a layer of method gala or gazelle, for one image: words of requests and answers, transforms of key switching,
-    multiplications of words by weights (of 32 bits where ``narrow``) and keys."""
+    multiplications of words by weights and keys."""
     n, limbs, digits = layer["ring_degree"], layer["primes"], layer["primes"] * layer["digits"]
     all_limbs = limbs + layer["special"]
     decompositions, switches = layer["perm"] + layer["dec_perm"], layer["perm"] + layer["hst_perm"]
     transforms = decompositions * (limbs + digits * all_limbs) + switches * (2 * all_limbs if layer["special"] else 0)
-    weights, keys = 2 * limbs * layer["sc_mult"], 2 * digits * all_limbs * switches
+    products = 2 * limbs * layer["sc_mult"] + 2 * digits * all_limbs * switches
     return n * (
         unit["slot_input"] * limbs * layer["ciphers_up"]
         + unit["slot_output"] * limbs * layer["ciphers_down"]
         + unit["slot_transform"] * transforms
-        + unit["slot_narrow_product" if layer["narrow"] else "slot_product"] * weights
-        + unit["slot_product"] * keys
+        + unit["slot_product"] * products
     )
 
 
