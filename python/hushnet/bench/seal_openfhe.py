@@ -169,7 +169,7 @@ def case_rows(name: str, peers: Sequence[str], *, images: int, peer_images: int,
     if name == SCALED and "seal" in peers:
         out.append({"case": name} | scaling(net, x[:1], next((r for r in out if r["method"] == _label("seal")), {})))
     for row in out:
-        if row["published"] and "seconds" in row:
+        if row.get("published") and "seconds" in row:
             row["ratio"] = row["published"] / row["seconds"]
     return out
 
