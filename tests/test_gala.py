@@ -134,5 +134,4 @@ def test_cases_of_the_benchmark_run_apart_and_unknown_ones_are_refused() -> None
 def test_weights_take_what_is_said(layer: str) -> None:
     row = json.loads(_native.slot_layer_cost(layer, "gala"))
     p = row["parameters"]
-    assert not p["narrow"] or p["prime_bits"] < 32
-    assert row["weight_bytes"] == row["counts"]["sc_mult"] * p["primes"] * p["ring_degree"] * (4 if p["narrow"] else 8)
+    assert row["weight_bytes"] == row["counts"]["sc_mult"] * p["primes"] * p["ring_degree"] * 8

@@ -51,7 +51,7 @@ fn params_json(p: &BfvParams) -> Value {
     json!({
         "ring_degree": s.ring_degree, "plain_modulus": s.plain_modulus, "primes": s.primes, "prime_bits": s.prime_bits,
         "special_bits": s.special_bits, "digit_bits": s.digit_bits, "modulus_bits": p.modulus_bits(),
-        "response_bits": p.response_bits(), "secure": p.is_secure(), "narrow": s.is_narrow(),
+        "response_bits": p.response_bits(), "secure": p.is_secure(),
     })
 }
 

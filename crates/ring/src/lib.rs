@@ -11,7 +11,6 @@ pub mod error;
 pub mod exact;
 pub mod kernels;
 pub mod mac;
-pub mod narrow;
 pub mod ntt;
 pub mod pack;
 pub mod prg;

@@ -4,6 +4,9 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod pairs;
+
+pub use pairs::{LeftPairs, PAIR_COLUMNS};
 
 use crate::error::expect_len;
 use crate::{Isa, Ntt, RingError};
@@ -242,6 +245,37 @@ mod ifma {
                 let r = reduce(m, lo[v], hi[v]);
                 // SAFETY: out has 32 words.
                 unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(8 * v).cast(), r) };
+            }
+        }
+    }
+
+    /// # Safety
+    /// AVX-512 IFMA; `x` laid out as [`super::LeftPairs`] says, right factors and sums of its length.
+    #[target_feature(enable = "avx512f,avx512ifma,avx512dq")]
+    pub unsafe fn dot_pairs(m: &DotModulus, x: &[u64], w: &[&[u64]], out: [&mut [u64]; 2]) {
+        let (zero, terms) = (_mm512_setzero_si512(), w.len());
+        for j in (0..out[0].len()).step_by(super::PAIR_COLUMNS) {
+            // part 0, then part 1, each two vectors
+            let (mut lo, mut hi) = ([zero; 4], [zero; 4]);
+            for (t, w) in w.iter().enumerate() {
+                // SAFETY: block j / 16 has 32 words a term, and a right factor at least j + 16.
+                let (x, w) = unsafe { (x.as_ptr().add(2 * (j * terms + 16 * t)), w.as_ptr().add(j)) };
+                for v in 0..4 {
+                    // SAFETY: as above.
+                    let (a, b) = unsafe {
+                        (
+                            _mm512_loadu_si512(x.add(8 * v).cast()),
+                            _mm512_loadu_si512(w.add(8 * (v % 2)).cast()),
+                        )
+                    };
+                    lo[v] = _mm512_madd52lo_epu64(lo[v], a, b);
+                    hi[v] = _mm512_madd52hi_epu64(hi[v], a, b);
+                }
+            }
+            for v in 0..4 {
+                let r = reduce(m, lo[v], hi[v]);
+                // SAFETY: j + 16 <= out.len().
+                unsafe { _mm512_storeu_si512(out[v / 2].as_mut_ptr().add(j + 8 * (v % 2)).cast(), r) };
             }
         }
     }

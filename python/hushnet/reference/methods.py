@@ -77,7 +77,6 @@ def slot_cost(method: str, geometry: dict[str, Any], plain_bits: int) -> dict[st
         "ring_degree": parameters["ring_degree"],
         "modulus_bits": parameters["modulus_bits"],
         "primes": parameters["primes"],
-        "narrow": int(parameters["narrow"]),
         "special": int(parameters["special_bits"] > 0),
         "digits": -(-parameters["prime_bits"] // parameters["digit_bits"]) if parameters["digit_bits"] else 1,
         "plain_bits": plain_bits,

@@ -6,7 +6,7 @@
 //! whole sum. The masks' sums are uniform and independent for different outputs, since these have disjoint slots.
 
 use crate::gazelle::{accumulate, hoisted, hoisted_pairs, line_up, term_of};
-use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term, SUMS};
+use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term};
 use hushnet_rlwe::bfv::Counts;
 use rayon::prelude::*;
 
@@ -76,7 +76,7 @@ pub(crate) fn conv<M: Machine>(
         .into_par_iter()
         .map(|output| {
             let mut sum: Option<M::Cipher> = None;
-            for group in layout.grouped_steps(output).chunks(SUMS) {
+            for group in layout.grouped_steps(output).chunks(weights.together()) {
                 line_up(layout, machine, weights, &permuted, group, &mut sum)?;
             }
             sum.ok_or_else(|| layout.empty_output())
@@ -97,7 +97,7 @@ pub(crate) fn conv_steps<M: Machine>(
         .into_par_iter()
         .map(|output| {
             let mut sum: Option<M::Cipher> = None;
-            for group in layout.late_steps(output).chunks(SUMS) {
+            for group in layout.late_steps(output).chunks(weights.together()) {
                 let of = |t: &Term| term_of(layout, &pairs, &permuted, *t);
                 let terms = group
                     .iter()

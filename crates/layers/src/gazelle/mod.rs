@@ -2,7 +2,7 @@
 //! hybrid encoding, convolutions by output or input rotations. Layouts: [`crate::slots`]. Operation counts of Tables II, III and V
 //! of the GALA paper (section III).
 
-use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term, SUMS};
+use crate::slots::{ConvLayout, DenseLayout, Machine, SlotError, Store, Term};
 use hushnet_rlwe::bfv::{Counts, Turn};
 use rayon::prelude::*;
 
@@ -163,7 +163,7 @@ pub(crate) fn conv<M: Machine>(
         .map(|output| {
             let mut sum: Option<M::Cipher> = None;
             for input in layout.inputs_of(output) {
-                for group in layout.steps_of(output, input).chunks(SUMS) {
+                for group in layout.steps_of(output, input).chunks(weights.together()) {
                     line_up(layout, machine, weights, &permuted, group, &mut sum)?;
                 }
             }

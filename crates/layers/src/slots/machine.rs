@@ -219,10 +219,20 @@ type Chunk<'t, 'c, C> = (usize, &'t [(&'c C, Term)]);
 const STREAM_TERMS: usize = 16;
 /// Prepared ones: what one reduction takes.
 const PREPARED_TERMS: usize = 4096;
-/// Sums that are computed together.
-pub(crate) const SUMS: usize = 8;
+/// Sums of prepared weights that are computed together, over inputs laid out once.
+const PREPARED_SUMS: usize = 32;
+/// Sums of streamed ones.
+const STREAM_SUMS: usize = 8;
 
 impl<M: Machine> Store<'_, M> {
+    /// Sums that are best computed together.
+    pub(crate) fn together(&self) -> usize {
+        match self {
+            Self::Prepared(_) => PREPARED_SUMS,
+            Self::Streamed(_) => STREAM_SUMS,
+        }
+    }
+
     /// `sum_k w(term_k) c_k`: as many `ScMult` as terms, and one `Add` less.
     ///
     /// # Errors

@@ -14,7 +14,6 @@ pub use conv::ConvLayout;
 pub use cost::{choose, cost, LinearCost};
 pub use dense::DenseLayout;
 pub use linear::{Phases, SlotClient, SlotLinear};
-pub(crate) use machine::SUMS;
 pub use machine::{Clear, Counting, Machine, Store};
 
 use crate::batch::{Geometry, LayerError};

@@ -79,6 +79,70 @@ unsafe fn add_products(sums: &mut Sums, a: *const u64, b: *const u64) {
     }
 }
 
+/// Words below 2^50 become doubles of the same value.
+///
+/// # Safety
+/// AVX2 and FMA; a multiple of four words.
+#[target_feature(enable = "avx2,fma")]
+pub unsafe fn to_real_words(words: &mut [u64]) {
+    for four in words.chunks_exact_mut(4) {
+        let at: *mut __m256i = four.as_mut_ptr().cast();
+        // SAFETY: four words.
+        unsafe { _mm256_storeu_pd(at.cast(), to_reals(_mm256_loadu_si256(at))) };
+    }
+}
+
+/// Both parts of a sum, over left factors made by [`to_real_words`]: half a block at a time, a cache line of every right factor.
+///
+/// # Safety
+/// AVX2 and FMA; `x` laid out as [`super::LeftPairs`] says, right factors and sums of its length; words below 2^50.
+#[target_feature(enable = "avx2,fma")]
+pub unsafe fn dot_pairs(m: &Modulus, x: &[u64], w: &[&[u64]], out: [&mut [u64]; 2]) {
+    const HALF: usize = super::PAIR_COLUMNS / 2;
+    /// Words that right factors are asked for ahead: they come from memory, one line of each in turn, which processors do not foresee.
+    const AHEAD: usize = 4 * HALF;
+    let (high, both) = (_mm256_set1_pd(HIGH), _mm256_set1_pd(HIGH + MIDDLE));
+    let len = out[0].len();
+    let ends = out.map(<[u64]>::as_mut_ptr);
+    for j in (0..len).step_by(HALF) {
+        let start = (j / super::PAIR_COLUMNS) * w.len() * 2 * super::PAIR_COLUMNS + j % super::PAIR_COLUMNS;
+        let mut sums = zero();
+        for (t, w) in w.iter().enumerate() {
+            // SAFETY: the block has 32 words a term, 16 a part, and a right factor j + 8 words.
+            let (x, w) = unsafe { (x.as_ptr().add(start + 2 * super::PAIR_COLUMNS * t), w.as_ptr().add(j)) };
+            _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD).cast());
+            for v in 0..2 {
+                // SAFETY: as above.
+                let b = to_reals(unsafe { _mm256_loadu_si256(w.add(4 * v).cast()) });
+                for part in 0..2 {
+                    // SAFETY: as above.
+                    let a = unsafe { _mm256_loadu_pd(x.add(super::PAIR_COLUMNS * part + 4 * v).cast()) };
+                    let h = _mm256_fmadd_pd(a, b, high);
+                    let l = _mm256_fmadd_pd(a, b, _mm256_sub_pd(both, h));
+                    let at = 2 * part + v;
+                    sums.high[at] = _mm256_add_epi64(sums.high[at], _mm256_castpd_si256(h));
+                    sums.low[at] = _mm256_add_epi64(sums.low[at], _mm256_castpd_si256(l));
+                }
+            }
+        }
+        // SAFETY: j + 8 words of both sums.
+        unsafe {
+            let [first, second] = ends.map(|o| o.add(j));
+            store(m, &sums, w.len(), [first, first.add(4), second, second.add(4)]);
+        }
+    }
+}
+
+/// Where 16 words stand.
+///
+/// # Safety
+/// The pointer leads to 16 words.
+#[inline]
+unsafe fn in_a_row(out: *mut u64) -> [*mut u64; VECTORS] {
+    // SAFETY: 12 < 16.
+    unsafe { [out, out.add(4), out.add(8), out.add(12)] }
+}
+
 /// `x c` modulo p, at most p in magnitude, for x below 2^51.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
@@ -96,13 +160,13 @@ fn round(x: __m256d) -> __m256d {
     _mm256_round_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x)
 }
 
-/// The sums of `terms` products modulo p, to 16 words.
+/// The sums of `terms` products modulo p, four to each place.
 ///
 /// # Safety
-/// AVX2 and FMA; the pointer leads to 16 words.
+/// AVX2 and FMA; every pointer leads to four words.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn store(m: &Modulus, sums: &Sums, terms: usize, out: *mut u64) {
+unsafe fn store(m: &Modulus, sums: &Sums, terms: usize, out: [*mut u64; VECTORS]) {
     let constant = |x: f64| _mm256_set1_epi64x(x.to_bits().wrapping_mul(terms as u64) as i64);
     let (p, inverse, mask) = (_mm256_set1_pd(m.p), _mm256_set1_pd(m.inverse), _mm256_set1_epi64x(LOW));
     for v in 0..VECTORS {
@@ -127,8 +191,8 @@ unsafe fn store(m: &Modulus, sums: &Sums, terms: usize, out: *mut u64) {
         let r = _mm256_add_pd(r, _mm256_and_pd(negative, p));
         let magic = _mm256_set1_pd(MAGIC);
         let words = _mm256_castpd_si256(_mm256_xor_pd(_mm256_add_pd(r, magic), magic));
-        // SAFETY: 4 v + 4 <= 16.
-        unsafe { _mm256_storeu_si256(out.add(4 * v).cast(), words) };
+        // SAFETY: four words.
+        unsafe { _mm256_storeu_si256(out[v].cast(), words) };
     }
 }
 
@@ -143,7 +207,7 @@ pub unsafe fn dot(m: &Modulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64]) {
             unsafe { add_products(&mut sums, a.as_ptr().add(j), b.as_ptr().add(j)) };
         }
         // SAFETY: j + 16 <= out.len().
-        unsafe { store(m, &sums, w.len(), out.as_mut_ptr().add(j)) };
+        unsafe { store(m, &sums, w.len(), in_a_row(out.as_mut_ptr().add(j))) };
     }
 }
 
@@ -168,7 +232,7 @@ pub unsafe fn dot_folded(m: &Modulus, pairs: &[(&[u64], &[u64])], run: usize, ou
                 }
             }
             // SAFETY: half + 16 <= 32.
-            unsafe { store(m, &sums, pairs.len() * run, out.as_mut_ptr().add(half)) };
+            unsafe { store(m, &sums, pairs.len() * run, in_a_row(out.as_mut_ptr().add(half))) };
         }
     }
 }

@@ -5,9 +5,10 @@ use super::noise::Noise;
 use super::params::BfvParams;
 use super::{BfvError, Counts, GaloisKeys, PublicKey, Tally, Turn};
 use crate::bfv::error::expect;
+use hushnet_ring::mac::LeftPairs;
 use hushnet_ring::rns::{Digit, Eval, RnsPoly};
-use hushnet_ring::{mac, narrow, pack};
-use std::sync::atomic::{AtomicU64, Ordering};
+use hushnet_ring::{pack, AlignedWords};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -27,17 +28,14 @@ impl Cipher {
     }
 }
 
-/// A polynomial in evaluation form, in 32-bit words where all data primes are below 2^31: prime after prime.
-#[derive(Clone)]
-enum Words {
-    Narrow(Vec<u32>),
-    Wide(RnsPoly<Eval>),
-}
+/// Cache lines by which weights are set off from each other, so that the same word of many of them does not fall into the same set of a cache.
+const OFFSETS: usize = 61;
 
-/// A weight vector in evaluation form. The server's secret: no `Debug`.
+/// A weight vector in evaluation form, prime after prime. The server's secret: no `Debug`.
 #[derive(Clone)]
 pub struct Weight {
-    words: Words,
+    words: AlignedWords,
+    first: usize,
     norm2: f64,
 }
 
@@ -47,13 +45,20 @@ impl Weight {
     /// # Errors
     /// [`BfvError::Length`], [`BfvError::NotReduced`].
     pub fn new(params: &BfvParams, slots: &[u64]) -> Result<Self, BfvError> {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
         let (poly, norm2) = params.weight(slots)?;
-        let words = if params.0.narrow.is_empty() {
-            Words::Wide(poly)
-        } else {
-            Words::Narrow(params.data().flat_map(|i| poly.limb(i)).map(|w| *w as u32).collect())
-        };
-        Ok(Self { words, norm2 })
+        let n = params.ring_degree();
+        let first = 8 * (MADE.fetch_add(1, Ordering::Relaxed) % OFFSETS);
+        let mut words = AlignedWords::new(first + n * params.data().len());
+        for (to, i) in words[first..].chunks_exact_mut(n).zip(params.data()) {
+            to.copy_from_slice(poly.limb(i));
+        }
+        Ok(Self { words, first, norm2 })
+    }
+
+    /// Residues modulo data prime `i`.
+    fn limb(&self, i: usize, n: usize) -> &[u64] {
+        &self.words[self.first + i * n..][..n]
     }
 }
 
@@ -68,13 +73,18 @@ struct Spent {
 /// A ciphertext's second part cut into digits: what every permutation of the same ciphertext shares.
 pub struct Hoisted(Vec<RnsPoly<Eval>>);
 
-/// Bytes of inputs that several sums read one after the other: half of a small second-level cache.
-const CACHED: usize = 256 << 10;
+/// Bytes of inputs that several sums read one after the other: what a small second-level cache holds beside weights that pass.
+const CACHED: usize = 384 << 10;
 
 /// Words of a limb that pass through the caches together, in sums of so many terms: both parts of all inputs stay cached.
 fn piece(terms: usize) -> usize {
     let words = (CACHED / (16 * terms.max(1))).clamp(64, 1024);
     1 << words.ilog2()
+}
+
+/// Whether two sums multiply the same ciphertexts in the same order.
+fn same_inputs(a: &[(&Cipher, &Weight)], b: &[(&Cipher, &Weight)]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|((a, _), (b, _))| std::ptr::eq(*a, *b))
 }
 
 /// Nanoseconds since some moment.
@@ -260,43 +270,27 @@ impl Evaluator {
         Ok(out)
     }
 
-    /// The words of [`Self::sums_of_products`], piece by piece.
+    /// The words of [`Self::sums_of_products`], piece by piece. Inputs are laid out once for as many sums as share them.
     fn products(&self, sums: &[&[(&Cipher, &Weight)]], out: &mut [Cipher]) -> Result<(), BfvError> {
-        let (n, isa) = (self.params.ring_degree(), self.params.basis().isa());
-        let narrow = &self.params.0.narrow;
+        let n = self.params.ring_degree();
         let size = piece(sums.iter().map(|terms| terms.len()).max().unwrap_or(1));
-        let (mut wide, mut words, mut c0, mut c1, mut pairs) = (vec![], vec![], vec![], vec![], vec![]);
+        let mut left = LeftPairs::new(self.params.basis().isa());
         for i in self.params.data() {
             for start in (0..n).step_by(size) {
                 let piece = start..(start + size).min(n);
+                let mut laid: &[(&Cipher, &Weight)] = &[];
                 for (sum, terms) in out.iter_mut().zip(sums) {
-                    wide.clear();
-                    words.clear();
-                    c0.clear();
-                    c1.clear();
-                    pairs.clear();
-                    for (c, weight) in *terms {
-                        let [x0, x1] = c.parts.each_ref().map(|p| &p.limb(i)[piece.clone()]);
-                        match &weight.words {
-                            Words::Narrow(w) => {
-                                words.push(&w[i * n..][piece.clone()]);
-                                pairs.push([x0, x1]);
-                            }
-                            Words::Wide(w) => {
-                                wide.push(&w.limb(i)[piece.clone()]);
-                                c0.push(x0);
-                                c1.push(x1);
-                            }
-                        }
+                    if !same_inputs(laid, terms) {
+                        let inputs: Vec<_> = terms
+                            .iter()
+                            .map(|(c, _)| c.parts.each_ref().map(|p| &p.limb(i)[start..piece.end]))
+                            .collect();
+                        left.set(&inputs)?;
+                        laid = terms;
                     }
+                    let weights: Vec<_> = terms.iter().map(|(_, w)| &w.limb(i, n)[piece.clone()]).collect();
                     let outs = sum.parts.each_mut().map(|p| &mut p.limb_mut(i)[piece.clone()]);
-                    if let Some(m) = narrow.get(i) {
-                        expect("narrow weights", words.len(), terms.len())?;
-                        narrow::dot(isa, m, &pairs, &words, outs)?;
-                    } else {
-                        expect("wide weights", wide.len(), terms.len())?;
-                        mac::dot(isa, &self.params.0.dots[i], &[&c0, &c1], &wide, &mut { outs })?;
-                    }
+                    left.dot(&self.params.0.dots[i], &weights, outs)?;
                 }
             }
         }

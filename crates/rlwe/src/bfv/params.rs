@@ -5,7 +5,6 @@ use super::noise::{self, Noise};
 use crate::ckks::Insecure;
 use crate::security;
 use hushnet_ring::mac::DotModulus;
-use hushnet_ring::narrow::{NarrowModulus, MAX_NARROW_BITS};
 use hushnet_ring::prime::{is_prime, primes_near};
 use hushnet_ring::rns::{BaseConverter, Divider, Modulus, RnsBasis, MAX_RNS_PRIME_BITS};
 use hushnet_ring::{simd, ExactMultiplier, Isa, Ntt};
@@ -49,12 +48,6 @@ impl BfvSpec {
         } else {
             self.prime_bits.div_ceil(self.digit_bits) as usize
         }
-    }
-
-    /// Whether weights are kept in 32-bit words: all data primes are below 2^31.
-    #[must_use]
-    pub fn is_narrow(&self) -> bool {
-        self.prime_bits <= MAX_NARROW_BITS
     }
 
     /// Checked, 128-bit secure parameters.
@@ -112,8 +105,6 @@ pub(super) struct Inner {
     pub(super) exact: ExactMultiplier,
     /// Constants of sums of products modulo every data prime.
     pub(super) dots: Vec<DotModulus>,
-    /// The same for 32-bit weights: empty unless all data primes are below 2^31.
-    pub(super) narrow: Vec<NarrowModulus>,
     pub(super) fractions: Vec<Fraction>,
     pub(super) response_bits: u32,
     /// Flooding: sums of three uniform numbers below `top * 2^low`.
@@ -213,11 +204,6 @@ impl BfvParams {
             down,
             exact: ExactMultiplier::new(n)?,
             dots: (0..l).map(|i| DotModulus::new(basis.transform(i))).collect::<Result<_, _>>()?,
-            narrow: if spec.is_narrow() {
-                data.iter().map(|m| NarrowModulus::new(m.value())).collect::<Result<_, _>>()?
-            } else {
-                Vec::new()
-            },
             response_bits,
             flood: width,
             plain,
@@ -318,8 +304,7 @@ impl BfvParams {
     /// Bytes of a weight polynomial in memory.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
-        let word = if self.0.spec.is_narrow() { 4 } else { 8 };
-        word * self.0.spec.primes * self.ring_degree()
+        8 * self.0.spec.primes * self.ring_degree()
     }
 
     /// Bytes of a ciphertext in memory.

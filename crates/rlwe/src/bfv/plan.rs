@@ -28,12 +28,11 @@ pub struct Load {
 }
 
 /// Word operations beside each other, in tenths of a product with a key's word: a transform's word and level, a digit's word to be cut and
-/// reduced, a weight's word times both parts of a ciphertext, in 64 and 32 bits.
+/// reduced, a weight's word times both parts of a ciphertext.
 const KEY_WORD: u64 = 10;
 const LEVEL_WORD: u64 = 5;
 const DIGIT_WORD: u64 = 40;
-const WIDE_WORD: u64 = 20;
-const NARROW_WORD: u64 = 18;
+const WEIGHT_WORD: u64 = 20;
 
 /// Work of a computation under a specification, for comparing specifications: the same number on every machine. Transforms are those of
 /// `docs/bfv.md`; a ciphertext in or out takes 2 L.
@@ -45,7 +44,7 @@ pub fn work(spec: &BfvSpec, load: &Load) -> u64 {
     let transform = LEVEL_WORD * u64::from(n.ilog2());
     let decomposition = transform * l + digits * l * (transform + if special == 0 { DIGIT_WORD } else { 0 });
     let switch = special * 2 * limbs * transform + 2 * digits * limbs * KEY_WORD;
-    let product = l * if spec.is_narrow() { NARROW_WORD } else { WIDE_WORD };
+    let product = l * WEIGHT_WORD;
     let ciphers = (load.ciphers.0 + load.ciphers.1) as u64;
     n * (c.decompositions() * decomposition
         + c.switches() * switch
@@ -63,18 +62,12 @@ pub fn candidates(plain_modulus: u64, rotations: bool) -> Vec<BfvSpec> {
             (4096, 2, 50, 0, 17),
             (4096, 3, 35, 0, 18),
             (4096, 3, 35, 0, 12),
-            (4096, 4, 26, 0, 13),
             (8192, 2, 50, 50, 0),
             (8192, 3, 37, 50, 0),
             (8192, 3, 41, 50, 0),
             (8192, 3, 45, 50, 0),
             (8192, 3, 50, 50, 0),
             (8192, 4, 43, 42, 0),
-            (8192, 4, 28, 33, 0),
-            (8192, 4, 30, 35, 0),
-            (8192, 5, 28, 33, 0),
-            (8192, 5, 30, 36, 0),
-            (8192, 6, 29, 35, 0),
             (16384, 4, 50, 50, 0),
             (16384, 5, 50, 50, 0),
             (16384, 6, 50, 50, 0),
@@ -83,12 +76,8 @@ pub fn candidates(plain_modulus: u64, rotations: bool) -> Vec<BfvSpec> {
         &[
             (4096, 2, 50, 0, 0),
             (4096, 3, 35, 0, 0),
-            (4096, 4, 26, 0, 0),
             (8192, 3, 45, 0, 0),
             (8192, 4, 50, 0, 0),
-            (8192, 5, 28, 0, 0),
-            (8192, 6, 30, 0, 0),
-            (8192, 7, 30, 0, 0),
             (16384, 5, 50, 0, 0),
             (16384, 6, 50, 0, 0),
         ]
