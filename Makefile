@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
+# cargo's profile of the extension that is installed; CI takes `fast`, whose libraries the Rust tests are linked from, too
+PROFILE ?= release
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
@@ -19,8 +21,8 @@ $(VENV)/.python:
 
 $(VENV)/.built: $(VENV)/.python $(SOURCES)
 	@command -v cargo >/dev/null || { echo "Rust is needed: install it with rustup"; exit 1; }
-	@echo "== build (Rust, release) and install into $(VENV)"
-	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --extras test -q
+	@echo "== build (Rust, $(PROFILE)) and install into $(VENV)"
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile $(PROFILE) --locked --extras test -q
 	@touch $@
 
 demo: setup
@@ -39,7 +41,7 @@ test-python: setup
 
 lint: setup
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+	cargo clippy --workspace --all-targets --profile $(PROFILE) --locked -- -D warnings
 	$(BIN)/python tests/check_layers.py
 
 # Dependencies carry permissive licences: cargo-deny for crates, pip-licenses for what the wheel needs at run time.
