@@ -8,26 +8,14 @@
 
 use std::collections::VecDeque;
 
-use super::{take, CotReceiver, CotSender, Ledger, OtKind, Step};
+use super::{rows_of, take, CotReceiver, CotSender, Ledger, OtKind, Step};
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
 use crate::error::Result;
-use crate::simd;
 
 /// Words of 64 rows in one batch of columns.
 const BATCH: usize = 64;
 const COLUMNS: usize = 128;
-
-fn rows_of(columns: &[Vec<u64>], word: usize, out: &mut VecDeque<Block>) {
-    let mut halves = [[0u64; 64]; 2];
-    for (c, column) in columns.iter().enumerate() {
-        halves[c / 64][c % 64] = column[word];
-    }
-    for h in &mut halves {
-        simd::transpose64(h);
-    }
-    out.extend((0..64).map(|i| Block::from(halves[0][i]) | Block::from(halves[1][i]) << 64));
-}
 
 fn send_words(ch: &mut dyn Channel, words: &[u64]) -> Result<()> {
     let mut buf = [0u8; 8 * BATCH];
@@ -77,7 +65,7 @@ impl Sender {
                 let chosen = ((self.delta >> i) as u64 & 1).wrapping_neg();
                 column.iter_mut().zip(&u[..n]).for_each(|(c, u)| *c ^= u & chosen);
             }
-            (0..n).for_each(|w| rows_of(&columns, w, &mut self.store));
+            rows_of(&columns, n, &mut self.store);
             left -= n;
         }
         Ok(())
@@ -147,7 +135,7 @@ impl Receiver {
                 u.iter_mut().zip(column.iter().zip(r.iter())).for_each(|(u, (t, r))| *u ^= t ^ r);
                 send_words(ch, &u[..n])?;
             }
-            (0..n).for_each(|w| rows_of(&columns, w, &mut self.store));
+            rows_of(&columns, n, &mut self.store);
             left -= n;
         }
         ch.flush()

@@ -23,6 +23,7 @@ use crate::channel::Channel;
 use std::collections::VecDeque;
 
 use crate::error::{MpcError, Result};
+use crate::simd;
 
 /// The sender of correlated OTs.
 pub trait CotSender: Send {
@@ -120,6 +121,18 @@ fn take(store: &mut VecDeque<Block>, ledger: &mut Ledger, out: &mut [Block]) -> 
         *o = b;
     }
     Ok(())
+}
+
+/// The rows of a matrix of bits that is given as 128 columns, of their first `words` words: appended to `out` as blocks.
+fn rows_of<C: AsRef<[u64]>>(columns: &[C], words: usize, out: &mut VecDeque<Block>) {
+    for word in 0..words {
+        let mut halves = [[0; 64]; 2];
+        for (bits, column) in halves.as_flattened_mut().iter_mut().zip(columns) {
+            *bits = column.as_ref()[word];
+        }
+        halves.iter_mut().for_each(simd::transpose64);
+        out.extend((0..64).map(|i| Block::from(halves[0][i]) | Block::from(halves[1][i]) << 64));
+    }
 }
 
 /// Everything but the choice bit.

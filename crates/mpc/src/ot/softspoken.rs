@@ -13,9 +13,9 @@ use zeroize::Zeroize;
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
 use crate::error::Result;
-use crate::simd::{self, FixedKey};
+use crate::simd::FixedKey;
 
-use super::{recv_blocks, send_blocks, take, CotReceiver, CotSender, Ledger, OtKind, Step, CLEAR};
+use super::{recv_blocks, rows_of, send_blocks, take, CotReceiver, CotSender, Ledger, OtKind, Step, CLEAR};
 
 /// Bits of a group.
 const BITS: usize = 8;
@@ -62,18 +62,6 @@ fn fold(streams: &mut [[u64; BATCH]]) -> ([u64; BATCH], [[u64; BATCH]; BITS]) {
         }
     }
     (streams[0], v)
-}
-
-/// Turns columns into blocks.
-fn emit(columns: &[[u64; BATCH]], n: usize, out: &mut VecDeque<Block>) {
-    for w in 0..n {
-        let mut halves = [[0u64; 64]; 2];
-        for (c, column) in columns.iter().enumerate() {
-            halves[c / 64][c % 64] = column[w];
-        }
-        halves.iter_mut().for_each(simd::transpose64);
-        out.extend((0..64).map(|i| Block::from(halves[0][i]) | Block::from(halves[1][i]) << 64));
-    }
 }
 
 /// Holder of Delta.
@@ -144,7 +132,7 @@ impl Sender {
                 }
             }
             let old = self.store.len();
-            emit(&columns, n, &mut self.store);
+            rows_of(&columns, n, &mut self.store);
             self.store.range_mut(old..).for_each(|b| *b &= CLEAR);
             left -= n;
         }
@@ -261,7 +249,7 @@ impl Receiver {
                 }
             }
             columns[0] = r;
-            emit(&columns, n, &mut self.store);
+            rows_of(&columns, n, &mut self.store);
             left -= n;
         }
         ch.flush()

@@ -67,7 +67,19 @@ pub fn counter(aes: &aes::Aes128, start: u128, out: &mut [Block]) {
     encrypt(aes, out);
 }
 
-pub fn extract(blocks: &[Block; 64], position: u32) -> u64 {
+/// See `FixedKey::planes`.
+pub fn planes<const P: usize>(aes: &aes::Aes128, blocks: &[Block; 64], offset: Block) -> [u64; P] {
+    let mut h = [0; 64];
+    hash(aes, blocks, offset, &mut h);
+    std::array::from_fn(|j| extract(&h, if j % 2 == 0 { 127 } else { 63 } - (j as u32) / 2))
+}
+
+/// See `FixedKey::choices`.
+pub fn choices(_: &aes::Aes128, blocks: &[Block; 64]) -> u64 {
+    extract(blocks, 0)
+}
+
+fn extract(blocks: &[Block; 64], position: u32) -> u64 {
     blocks.iter().enumerate().fold(0, |acc, (i, &b)| acc | ((b >> position) as u64 & 1) << i)
 }
 

@@ -1,34 +1,16 @@
-//! AVX-512 + VAES + GFNI. Everything here is reached only after the features have been detected.
+//! What the paths of x86-64 share: the AES key schedule, casts, the sums of the sparse code.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
 
 use crate::block::Block;
 
-/// AES-128 round keys; holding one proves that the features below are there.
-#[derive(Clone)]
-pub struct Key([u128; 11]);
+/// Round keys of AES-128.
+pub type RoundKeys = [Block; 11];
 
-fn detected() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vbmi")
-        && is_x86_feature_detected!("vaes")
-        && is_x86_feature_detected!("aes")
-        && is_x86_feature_detected!("gfni")
-        && is_x86_feature_detected!("bmi2")
-}
-
-impl Key {
-    pub fn new(key: Block) -> Option<Self> {
-        // SAFETY: the features were detected.
-        detected().then(|| unsafe { expand(key) })
-    }
-}
-
+/// The round keys of a key.
 #[target_feature(enable = "aes,sse2")]
-unsafe fn expand(key: Block) -> Key {
+pub fn expand(key: Block) -> RoundKeys {
     let mut k = [0u128; 11];
     k[0] = key;
     let mut prev = from_u128(key);
@@ -51,335 +33,44 @@ unsafe fn expand(key: Block) -> Key {
     round!(8, 0x80);
     round!(9, 0x1b);
     round!(10, 0x36);
-    Key(k)
+    k
 }
 
-fn from_u128(x: u128) -> __m128i {
+/// The block as a register.
+#[inline]
+pub fn from_u128(x: Block) -> __m128i {
     // SAFETY: both are 16 plain bytes, in the same (little-endian) order.
     unsafe { std::mem::transmute(x) }
 }
 
-fn to_u128(x: __m128i) -> u128 {
+/// The register as a block.
+#[inline]
+pub fn to_u128(x: __m128i) -> Block {
     // SAFETY: as above.
     unsafe { std::mem::transmute(x) }
 }
 
+/// Rows of the sparse code per batch.
+pub const ROWS: usize = 32;
+
+/// Blocks of randomness that name the entries of a batch.
+pub const PICKS: usize = ROWS * 10 / 4;
+
+/// XORs into row i the table's entries at the byte offsets 10 i..10 i + 10.
+///
+/// # Safety
+/// Every offset is a multiple of 16 below the table's bytes.
 #[inline]
-#[target_feature(enable = "avx512f")]
-fn broadcast(x: u128) -> __m512i {
-    _mm512_broadcast_i32x4(from_u128(x))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-fn encrypt<const N: usize>(k: &Key, mut s: [__m512i; N]) -> [__m512i; N] {
-    let k0 = broadcast(k.0[0]);
-    for v in &mut s {
-        *v = _mm512_xor_si512(*v, k0);
-    }
-    for r in 1..10 {
-        let kr = broadcast(k.0[r]);
-        for v in &mut s {
-            *v = _mm512_aesenc_epi128(*v, kr);
-        }
-    }
-    let kl = broadcast(k.0[10]);
-    for v in &mut s {
-        *v = _mm512_aesenclast_epi128(*v, kl);
-    }
-    s
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-fn sigma(x: __m512i) -> __m512i {
-    let swapped = _mm512_shuffle_epi32::<0x4e>(x);
-    // Even lanes (low halves) take hi; odd lanes take hi ^ lo.
-    _mm512_mask_xor_epi64(swapped, 0b1010_1010, swapped, x)
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-fn mmo<const N: usize>(k: &Key, x: [__m512i; N]) -> [__m512i; N] {
-    let mut s = x;
-    for v in &mut s {
-        *v = sigma(*v);
-    }
-    let mut e = encrypt(k, s);
-    for (v, s) in e.iter_mut().zip(s) {
-        *v = _mm512_xor_si512(*v, s);
-    }
-    e
-}
-
-pub fn tweaked(k: &Key, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
-    assert_eq!(input.len(), out.len());
-    // SAFETY: a `Key` exists only where the features do.
-    unsafe { tweaked_inner(k, input, offset, first, out) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-unsafe fn tweaked_inner(k: &Key, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
-    const N: usize = 4;
-    let off = broadcast(offset);
-    let at = |i: usize| first.wrapping_add(2 * i as u64) as i64;
-    let step = _mm512_set_epi64(0, 6, 0, 4, 0, 2, 0, 0);
-    for (i, (x, o)) in input.chunks(4 * N).zip(out.chunks_mut(4 * N)).enumerate() {
-        let (src, dst) = (x.as_ptr().cast::<i64>(), o.as_mut_ptr().cast::<i64>());
-        let (mut v, mut tweak) = ([_mm512_setzero_si512(); N], [_mm512_setzero_si512(); N]);
-        for j in 0..N {
-            let mask = head(x.len().saturating_sub(4 * j));
-            // SAFETY: the mask covers only blocks of the slice; where it is empty nothing is read.
-            v[j] = _mm512_xor_si512(unsafe { _mm512_maskz_loadu_epi64(mask, src.wrapping_add(8 * j)) }, off);
-            let base = _mm512_maskz_set1_epi64(0b0101_0101, at(4 * (N * i + j)));
-            tweak[j] = _mm512_add_epi64(base, step);
-        }
-        let inner = encrypt(k, v);
-        for j in 0..N {
-            v[j] = _mm512_xor_si512(inner[j], tweak[j]);
-        }
-        let outer = encrypt(k, v);
-        for j in 0..N {
-            let mask = head(x.len().saturating_sub(4 * j));
-            // SAFETY: as above, and the chunks are equally long.
-            unsafe {
-                _mm512_mask_storeu_epi64(dst.wrapping_add(8 * j), mask, _mm512_xor_si512(outer[j], inner[j]));
-            }
-        }
-    }
-}
-
-/// Lane mask of the first n of 4 blocks.
-fn head(n: usize) -> u8 {
-    ((1u16 << (2 * n.min(4))) - 1) as u8
-}
-
-pub fn hash(k: &Key, input: &[Block], offset: Block, out: &mut [Block]) {
-    assert_eq!(input.len(), out.len());
-    // SAFETY: a `Key` exists only where the features do.
-    unsafe { hash_inner(k, input, offset, out) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-unsafe fn hash_inner(k: &Key, input: &[Block], offset: Block, out: &mut [Block]) {
-    const N: usize = 8;
-    let off = broadcast(offset);
-    let n = input.len();
-    let (src, dst) = (input.as_ptr().cast::<i64>(), out.as_mut_ptr().cast::<i64>());
-    let mut i = 0;
-    while i + 4 * N <= n {
-        let mut x = [_mm512_setzero_si512(); N];
-        for (j, v) in x.iter_mut().enumerate() {
-            // SAFETY: blocks i+4j..i+4j+4 lie inside the slice.
-            *v = _mm512_xor_si512(unsafe { _mm512_loadu_si512(src.add(2 * (i + 4 * j)).cast()) }, off);
-        }
-        for (j, v) in mmo(k, x).into_iter().enumerate() {
-            // SAFETY: as above, and the slices are equally long.
-            unsafe { _mm512_storeu_si512(dst.add(2 * (i + 4 * j)).cast(), v) };
-        }
-        i += 4 * N;
-    }
-    while i < n {
-        let m = head(n - i);
-        // SAFETY: the mask keeps to the blocks before n.
-        let x = unsafe { _mm512_maskz_loadu_epi64(m, src.add(2 * i)) };
-        let [v] = mmo(k, [_mm512_xor_si512(x, off)]);
-        // SAFETY: as above.
-        unsafe { _mm512_mask_storeu_epi64(dst.add(2 * i), m, v) };
-        i += 4;
-    }
-}
-
-pub fn grow(k: &Key, nodes: &mut [Block], w: usize) -> Block {
-    assert!(nodes.len() >= 2 * w);
-    // SAFETY: a `Key` exists only where the features do.
-    unsafe { grow_inner(k, nodes, w) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-unsafe fn grow_inner(k: &Key, nodes: &mut [Block], w: usize) -> Block {
-    const N: usize = 8;
-    let p = nodes.as_mut_ptr().cast::<i64>();
-    let mut sum = _mm512_setzero_si512();
-    let mut i = 0;
-    while i + 4 * N <= w {
-        let mut x = [_mm512_setzero_si512(); N];
-        for (j, v) in x.iter_mut().enumerate() {
-            // SAFETY: blocks below w.
-            *v = unsafe { _mm512_loadu_si512(p.add(2 * (i + 4 * j)).cast()) };
-        }
-        for (j, (l, x)) in mmo(k, x).into_iter().zip(x).enumerate() {
-            sum = _mm512_xor_si512(sum, l);
-            // SAFETY: blocks below w, and w further, below 2w <= nodes.len().
-            unsafe {
-                _mm512_storeu_si512(p.add(2 * (i + 4 * j)).cast(), l);
-                _mm512_storeu_si512(p.add(2 * (w + i + 4 * j)).cast(), _mm512_xor_si512(l, x));
-            }
-        }
-        i += 4 * N;
-    }
-    while i < w {
-        let m = head(w - i);
-        // SAFETY: the mask keeps to the blocks before w.
-        let x = unsafe { _mm512_maskz_loadu_epi64(m, p.add(2 * i)) };
-        let [l] = mmo(k, [x]);
-        sum = _mm512_mask_xor_epi64(sum, m, sum, l);
-        // SAFETY: as above; the right children lie w further.
-        unsafe {
-            _mm512_mask_storeu_epi64(p.add(2 * i), m, l);
-            _mm512_mask_storeu_epi64(p.add(2 * (w + i)), m, _mm512_xor_si512(l, x));
-        }
-        i += 4;
-    }
-    let mut parts = [0u128; 4];
-    // SAFETY: 64 bytes of room.
-    unsafe { _mm512_storeu_si512(parts.as_mut_ptr().cast(), sum) };
-    parts[0] ^ parts[1] ^ parts[2] ^ parts[3]
-}
-
-#[target_feature(enable = "avx512f,avx512dq,bmi2")]
-unsafe fn extract_inner(blocks: &[Block; 64], position: u32) -> u64 {
-    let shift = _mm_cvtsi32_si128(63 - (position % 64) as i32);
-    let lanes = if position >= 64 { 0xaaaa_aaaa_aaaa_aaaa } else { 0x5555_5555_5555_5555 };
-    let mut out = 0;
-    for (q, quarter) in blocks.chunks_exact(32).enumerate() {
-        let mut mask = 0u64;
-        for (j, four) in quarter.chunks_exact(4).enumerate() {
-            // SAFETY: four blocks.
-            let x = unsafe { _mm512_loadu_si512(four.as_ptr().cast()) };
-            mask |= u64::from(_mm512_movepi64_mask(_mm512_sll_epi64(x, shift))) << (8 * j);
-        }
-        out |= _pext_u64(mask, lanes) << (32 * q);
-    }
-    out
-}
-
-pub fn transpose64(m: &mut [u64; 64]) -> bool {
-    if !detected() {
-        return false;
-    }
-    // SAFETY: the features were detected.
-    unsafe { transpose64_inner(m) };
-    true
-}
-
-/// 8x8 bytes are moved by byte permutations, 8x8 bits by the affine instruction.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-unsafe fn transpose64_inner(m: &mut [u64; 64]) {
-    let mut bytes8 = [0u8; 64];
-    for (i, b) in bytes8.iter_mut().enumerate() {
-        *b = ((i % 8) * 8 + i / 8) as u8;
-    }
-    // SAFETY: 64 bytes.
-    let perm = unsafe { _mm512_loadu_si512(bytes8.as_ptr().cast()) };
-    // With the matrix as second operand, the affine map of the unit vectors e_7..e_0 reads its columns.
-    let unit = _mm512_set1_epi64(0x8040_2010_0804_0201u64 as i64);
-    let mut z = [_mm512_setzero_si512(); 8];
-    for (j, v) in z.iter_mut().enumerate() {
-        // SAFETY: rows 8j..8j+8.
-        let x = unsafe { _mm512_loadu_si512(m.as_ptr().add(8 * j).cast()) };
-        // Lane b: byte b of rows 8j..8j+8, row r in byte 7-r so that the affine's row order comes out right.
-        let x = _mm512_permutexvar_epi8(perm, x);
-        *v = _mm512_gf2p8affine_epi64_epi8::<0>(unit, reverse_bytes(x));
-    }
-    // z[j]: lane b, byte i = bits of rows 8j.. in column 8b+i. Word 8b+i wants byte j from z[j].
-    let mut out = [[0u8; 64]; 8];
-    for (j, v) in z.iter().enumerate() {
-        // SAFETY: 64 bytes.
-        unsafe { _mm512_storeu_si512(out[j].as_mut_ptr().cast(), *v) };
-    }
-    for (c, w) in m.iter_mut().enumerate() {
-        *w = u64::from_le_bytes(std::array::from_fn(|j| out[j][c]));
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn reverse_bytes(x: __m512i) -> __m512i {
-    let r = _mm512_set4_epi32(0x0809_0a0b, 0x0c0d_0e0f, 0x0001_0203, 0x0405_0607);
-    _mm512_shuffle_epi8(x, r)
-}
-
-/// Rows of the sparse code per batch, and the blocks of randomness that name their entries.
-const ROWS: usize = 32;
-const PICKS: usize = ROWS * 10 / 4;
-
-/// See `FixedKey::encode`.
-pub fn encode(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
-    assert!(table.len().is_power_of_two() && table.len() <= 1 << 28);
-    // SAFETY: a `Key` exists only where the features do.
-    unsafe { encode_inner(k, first, table, rows) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-unsafe fn encode_inner(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
-    const N: usize = 10;
-    // Byte offsets into the table: 16 times the entry.
-    let mask = _mm512_set1_epi32(((table.len() - 1) << 4) as i32);
-    let mut offsets = [0u32; 4 * PICKS];
+pub unsafe fn add_rows(table: &[Block], offsets: &[u32; 4 * PICKS], rows: &mut [Block]) {
     let base = table.as_ptr().cast::<u8>();
-    for (g, chunk) in rows.chunks_mut(ROWS).enumerate() {
-        let start = first.wrapping_add((g * PICKS) as u64) as i64;
-        let mut count =
-            _mm512_add_epi64(_mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0), _mm512_maskz_set1_epi64(0x55, start));
-        for batch in offsets.chunks_exact_mut(16 * N) {
-            let mut x = [_mm512_setzero_si512(); N];
-            for v in &mut x {
-                *v = count;
-                count = _mm512_add_epi64(count, _mm512_maskz_set1_epi64(0x55, 4));
-            }
-            for (v, o) in encrypt(k, x).into_iter().zip(batch.chunks_exact_mut(16)) {
-                // SAFETY: 16 words of room.
-                unsafe { _mm512_storeu_si512(o.as_mut_ptr().cast(), _mm512_and_si512(v, mask)) };
-            }
-        }
-        for (o, p) in chunk.iter_mut().zip(offsets.chunks_exact(10)) {
-            // SAFETY: every offset is masked to a whole entry inside the table; blocks are 16-byte aligned.
-            unsafe {
-                let at = |i: usize| _mm_load_si128(base.add(p[i] as usize).cast());
-                let a = _mm_xor_si128(_mm_xor_si128(at(0), at(1)), _mm_xor_si128(at(2), at(3)));
-                let b = _mm_xor_si128(_mm_xor_si128(at(4), at(5)), _mm_xor_si128(at(6), at(7)));
-                let c = _mm_xor_si128(_mm_xor_si128(at(8), at(9)), from_u128(*o));
-                *o = to_u128(_mm_xor_si128(_mm_xor_si128(a, b), c));
-            }
+    for (o, p) in rows.iter_mut().zip(offsets.chunks_exact(10)) {
+        // SAFETY: every offset names a whole entry inside the table; blocks are 16-byte aligned.
+        unsafe {
+            let at = |i: usize| _mm_load_si128(base.add(p[i] as usize).cast());
+            let a = _mm_xor_si128(_mm_xor_si128(at(0), at(1)), _mm_xor_si128(at(2), at(3)));
+            let b = _mm_xor_si128(_mm_xor_si128(at(4), at(5)), _mm_xor_si128(at(6), at(7)));
+            let c = _mm_xor_si128(_mm_xor_si128(at(8), at(9)), from_u128(*o));
+            *o = to_u128(_mm_xor_si128(_mm_xor_si128(a, b), c));
         }
     }
-}
-
-/// See `FixedKey::planes`: masks of the 64-bit lanes' top bits, then of the bits below.
-pub fn planes<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Block) -> [u64; P] {
-    // SAFETY: a `Key` exists only where the features do.
-    unsafe { planes_inner(k, blocks, offset) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes,bmi2")]
-unsafe fn planes_inner<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Block) -> [u64; P] {
-    const N: usize = 8;
-    let off = broadcast(offset);
-    let mut out = [0; P];
-    for (half, blocks) in blocks.chunks_exact(32).enumerate() {
-        let mut x = [_mm512_setzero_si512(); N];
-        for (v, four) in x.iter_mut().zip(blocks.chunks_exact(4)) {
-            // SAFETY: four blocks.
-            *v = _mm512_xor_si512(unsafe { _mm512_loadu_si512(four.as_ptr().cast()) }, off);
-        }
-        let mut masks = [0u64; 2];
-        for (j, h) in mmo(k, x).into_iter().enumerate() {
-            masks[0] |= u64::from(_mm512_movepi64_mask(h)) << (8 * j);
-            if P > 2 {
-                masks[1] |= u64::from(_mm512_movepi64_mask(_mm512_slli_epi64::<1>(h))) << (8 * j);
-            }
-        }
-        for (i, o) in out.iter_mut().enumerate() {
-            let lanes = if i % 2 == 0 { 0xaaaa_aaaa_aaaa_aaaa } else { 0x5555_5555_5555_5555 };
-            *o |= _pext_u64(masks[i / 2], lanes) << (32 * half);
-        }
-    }
-    out
-}
-
-/// Bit 0 of 64 blocks.
-pub fn low_bits(_: &Key, blocks: &[Block; 64]) -> u64 {
-    // SAFETY: a `Key` exists only where the features do.
-    unsafe { extract_inner(blocks, 0) }
 }

@@ -1,0 +1,127 @@
+//! Every path against the portable one, and that one against the definitions.
+
+use super::*;
+use crate::block::Prg;
+
+const KEY: Block = 0x1234_5678_9abc_def0_0fed_cba9_8765_4321;
+
+fn random(n: usize, seed: u128) -> Vec<Block> {
+    let mut v = vec![0; n];
+    Prg::new(seed).blocks(&mut v);
+    v
+}
+
+/// The portable path first, then all others that this machine has.
+fn paths(key: Block) -> Vec<FixedKey> {
+    std::iter::once(Keyed::portable(key)).chain(Keyed::fast(key)).map(FixedKey).collect()
+}
+
+#[test]
+fn the_best_path_is_chosen() {
+    let kind = |k: &FixedKey| std::mem::discriminant(&k.0);
+    let all = paths(KEY);
+    assert_eq!(kind(&FixedKey::new(KEY)), kind(all.get(1).unwrap_or(&all[0])));
+}
+
+#[test]
+fn fixed_key_permutation_is_aes() {
+    // FIPS 197, appendix C.1.
+    let key = u128::from_le_bytes(std::array::from_fn(|i| i as u8));
+    let plain = u128::from_le_bytes(std::array::from_fn(|i| (i * 0x11) as u8));
+    let cipher =
+        [0x69, 0xc4, 0xe0, 0xd8, 0x6a, 0x7b, 0x04, 0x30, 0xd8, 0xcd, 0xb7, 0x80, 0x70, 0xb4, 0xc5, 0x5a];
+    // The x whose s(x) is the plaintext.
+    let x = (plain << 64) | (plain ^ plain >> 64) as u64 as u128;
+    for k in paths(key) {
+        let mut out = [0; 1];
+        k.hash(&[x ^ 9], 9, &mut out);
+        assert_eq!((out[0] ^ plain).to_le_bytes(), cipher);
+    }
+}
+
+#[test]
+fn hashes_agree() {
+    for n in [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 131] {
+        let x = random(n, 1);
+        let results = paths(KEY).into_iter().map(|k| {
+            let (mut hash, mut tweaked) = (vec![0; n], vec![0; n]);
+            k.hash(&x, 77, &mut hash);
+            k.tweaked(&x, 99, u64::MAX - 8, &mut tweaked);
+            let mut nodes = random(2 * n + 1, 3);
+            let sum = k.grow(&mut nodes, n);
+            (hash, tweaked, sum, nodes)
+        });
+        let results: Vec<_> = results.collect();
+        assert!(results.iter().all(|r| *r == results[0]), "{n} blocks");
+    }
+}
+
+#[test]
+fn planes_agree() {
+    for seed in 2..8 {
+        let x: [Block; GROUP] = random(GROUP, seed).try_into().unwrap();
+        let all = paths(KEY);
+        let (mut h, p) = ([0; GROUP], &all[0]);
+        p.hash(&x, 5, &mut h);
+        for k in &all {
+            let [a, b, c, d] = k.planes::<4>(&x, 5);
+            for (i, h) in h.iter().enumerate() {
+                assert_eq!([a, b, c, d].map(|p| p >> i & 1), [127, 63, 126, 62].map(|j| (h >> j) as u64 & 1));
+            }
+            assert_eq!(k.planes::<1>(&x, 5), [a]);
+            assert_eq!(k.planes::<3>(&x, 5), [a, b, c]);
+            let choices = k.choices(&x);
+            assert!(x.iter().enumerate().all(|(i, x)| choices >> i & 1 == *x as u64 & 1));
+        }
+    }
+}
+
+#[test]
+fn transposes_agree() {
+    let x = random(GROUP, 2);
+    let before: [u64; 64] = std::array::from_fn(|i| x[i] as u64);
+    let transposed = |f: &dyn Fn(&mut [u64; 64]) -> bool| {
+        let mut m = before;
+        f(&mut m).then_some(m)
+    };
+    let mut all = vec![
+        transposed(&|m| {
+            transpose64(m);
+            true
+        }),
+        transposed(&|m| {
+            portable::transpose64(m);
+            true
+        }),
+    ];
+    #[cfg(target_arch = "x86_64")]
+    all.extend([transposed(&avx2::transpose64), transposed(&avx512::transpose64)]);
+    for m in all.into_iter().flatten() {
+        for (j, row) in m.iter().enumerate() {
+            for (i, old) in before.iter().enumerate() {
+                assert_eq!((row >> i) & 1, (old >> j) & 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn codes_agree() {
+    let table = random(1 << 9, 4);
+    let stream: Vec<u32> = {
+        let Keyed::Portable(aes) = Keyed::portable(31) else { unreachable!("made portable") };
+        let mut stream = vec![0; 240];
+        portable::counter(&aes, 12345, &mut stream);
+        stream.iter().flat_map(|b| [0, 32, 64, 96].map(|s| (b >> s) as u32)).collect()
+    };
+    for k in paths(31) {
+        let mut rows = random(96, 6);
+        k.encode(12345, &table, &mut rows);
+        // Rows are those of the definition.
+        for (i, (row, start)) in rows.iter().zip(random(96, 6)).enumerate() {
+            let sum =
+                stream[10 * i..10 * i + 10].iter().fold(start, |s, w| s ^ table[(w >> 4) as usize % 512]);
+            assert_eq!(*row, sum);
+        }
+    }
+}
