@@ -26,6 +26,8 @@ class Seal(Counter):
         self.relin, self.galois = keys.create_relin_keys(), seal.GaloisKeys()
         if request["steps"]:
             keys.create_galois_keys([self.signed(s) for s in request["steps"]], self.galois)
+        if request.get("complex"):
+            keys.create_galois_keys([0], self.galois)  # SEAL's name of conjugation
         self.encryptor, self.decryptor = seal.Encryptor(self.context, public), seal.Decryptor(self.context, self.secret)
         self.symmetric = seal.Encryptor(self.context, public, self.secret)
         self.ev, self.encoder = seal.Evaluator(self.context), seal.CKKSEncoder(self.context)
@@ -67,6 +69,16 @@ class Seal(Counter):
     def encrypt(self, values):
         self.count("encrypt")
         return self.encryptor.encrypt(self.encoder.encode(values, self.scales[self.top]))
+
+    def encrypt_complex(self, values, secret=False):
+        plain = self.encoder.encode_complex(values, self.scales[self.top])
+        return self.symmetric.encrypt_symmetric(plain) if secret else self.encryptor.encrypt(plain)
+
+    def decrypt_complex(self, a):
+        return np.asarray(self.encoder.decode_complex(self.decryptor.decrypt(a)))
+
+    def conjugate(self, a):
+        return self.ev.complex_conjugate(a, self.galois)
 
     def decrypt(self, a):
         return np.asarray(self.encoder.decode(self.decryptor.decrypt(a)))
@@ -142,6 +154,10 @@ class Seal(Counter):
             return a
         self.count("rotate")
         return self.ev.rotate_vector(a, step, self.galois)
+
+    def rotate_many(self, a, steps):
+        """SEAL does not hoist."""
+        return [self.rotate(a, s) for s in steps]
 
     def primitives(self, vector, top):
         scale, ev = self.scales[top], self.ev
