@@ -169,26 +169,27 @@ class OpenFhe(Counter):
         plain = cc.MakeCKKSPackedPlaintext(vector)
         a, b = cc.Encrypt(keys.publicKey, plain), cc.Encrypt(keys.publicKey, plain)
         product, relinearised = cc.EvalMultNoRelin(a, b), cc.EvalMult(a, b)
-        decrypted = cc.Decrypt(keys.secretKey, a)
-        decrypted.SetLength(self.slots)
         rows = {
             "add": lambda: cc.EvalAdd(a, b),
             "add plain": lambda: cc.EvalAdd(a, plain),
             "multiply plain": lambda: cc.EvalMult(a, plain),
             "multiply": lambda: cc.EvalMultNoRelin(a, b),
+            "multiply scalar": lambda: cc.EvalMult(a, 1.5),
             "multiply and relinearise": lambda: cc.EvalMult(a, b),
-            "square": lambda: cc.EvalSquare(a),
+            "square and relinearise": lambda: cc.EvalSquare(a),
             "relinearise": lambda: cc.Relinearize(product),
             "rotate": lambda: cc.EvalRotate(a, 1),
             "encode": lambda: cc.MakeCKKSPackedPlaintext(vector),
             "encrypt": lambda: cc.Encrypt(keys.publicKey, plain),
             "encrypt symmetric": lambda: cc.Encrypt(keys.secretKey, plain),
-            "decrypt": lambda: cc.Decrypt(keys.secretKey, a),
+            "decrypt and decode": lambda: cc.Decrypt(keys.secretKey, a),
         }
         if self.manual:
             rows["rescale"] = lambda: cc.Rescale(relinearised)
+            lower = cc.MakeCKKSPackedPlaintext(vector, 1, 1)
+            rows["multiply plain after a product, rescaled first"] = lambda: cc.EvalMult(cc.Rescale(relinearised), lower)
         else:
-            rows["multiply plain after a product (rescales inside)"] = lambda: cc.EvalMult(relinearised, plain)
+            rows["multiply plain after a product, rescaled first"] = lambda: cc.EvalMult(relinearised, plain)
         return rows
 
 

@@ -166,6 +166,7 @@ class Seal(Counter):
         product = ev.square(a)
         relinearised = ev.relinearize(product, self.relin)
         decrypted = self.decryptor.decrypt(a)
+        lower = self.encode(vector, top - 1, scale)
         return {
             "add": lambda: ev.add(a, b),
             "add plain": lambda: ev.add_plain(a, plain),
@@ -173,14 +174,18 @@ class Seal(Counter):
             "multiply": lambda: ev.multiply(a, b),
             "square": lambda: ev.square(a),
             "relinearise": lambda: ev.relinearize(product, self.relin),
+            "square and relinearise": lambda: ev.relinearize(ev.square(a), self.relin),
             "rescale": lambda: ev.rescale_to_next(relinearised),
             "rotate": lambda: ev.rotate_vector(a, 1, self.galois),
             "encode": lambda: self.encoder.encode(vector, scale),
-            "encode scalar": lambda: self.encoder.encode(1.5, scale),
+            "multiply scalar": lambda: ev.multiply_plain(a, self.encoder.encode(1.5, scale)),
+            "multiply and relinearise": lambda: ev.relinearize(ev.multiply(a, b), self.relin),
+            "multiply plain after a product, rescaled first": lambda: ev.multiply_plain(ev.rescale_to_next(relinearised), lower),
             "encrypt": lambda: self.encryptor.encrypt(plain),
             "encrypt symmetric": lambda: self.symmetric.encrypt_symmetric(plain),
             "decrypt": lambda: self.decryptor.decrypt(a),
             "decode": lambda: self.encoder.decode(decrypted),
+            "decrypt and decode": lambda: self.encoder.decode(self.decryptor.decrypt(a)),
         }
 
 
