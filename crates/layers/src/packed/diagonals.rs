@@ -123,8 +123,9 @@ pub fn diagonals(map: &Linear, input: &Layout, form: &Form, offset: usize) -> Ve
     (0..form.layout().cts.len())
         .map(|ct| {
             let mut seen = vec![false; slots * count];
-            let mut see = |(i, r): Diagonal, _, _| seen[i as usize * slots + r as usize] = true;
-            visit_below(map, input, form, (ct, offset), end, &mut see);
+            visit_below(map, input, form, (ct, offset), end, |(i, r), _, _| {
+                seen[i as usize * slots + r as usize] = true;
+            });
             let hit = seen.iter().enumerate().filter(|(_, hit)| **hit);
             hit.map(|(at, _)| ((at / slots) as u32, (at % slots) as u32)).collect()
         })
