@@ -8,10 +8,11 @@ import hushnet
 import numpy as np
 import onnx
 import pytest
-from hushnet import _native
+from hushnet import _native, frontend, passes
 from hushnet.cli.main import app
 from hushnet.errors import PlanError, RangeError
 from hushnet.plan import Plan
+from hushnet.planner.non_interactive import Network
 from hushnet.reference.non_interactive import run as reference_run
 from hypothesis import HealthCheck, given, settings
 from typer.testing import CliRunner
@@ -120,6 +121,22 @@ def test_inputs_outside_their_range_are_refused_and_values_outside_a_polynomials
     tight = hushnet.compile(model, trust="non-interactive", batch=1, calibration=0.2 * images(model, 20), input_range=(0.0, 1.0))
     trace = hushnet.run(tight, images(model, 2)).trace
     assert trace["out_of_range"] and trace["out_of_range"][0]["largest"] > trace["out_of_range"][0]["range"]
+
+
+def test_a_network_deeper_than_any_secure_ring_is_refused_with_its_layers_and_levels() -> None:
+    net = Random((4, 1, 1), 3)
+    net.op("Flatten", net.last)
+    net.shape = (4,)
+    for _ in range(45):
+        net.dense(4)
+        net.activation("square")
+    net.dense(3)
+    with pytest.raises(PlanError) as error:
+        compiled(net.model())
+    text = str(error.value)
+    assert "needs 91 levels" in text and "128-bit" in text and "fewer layers" in text, text
+    layers = [s["name"] for s in Network.from_graph(passes.default(frontend.load(net.model())), calibration=images(net.model(), 4)).spec()[0]["steps"]]
+    assert len(layers) == 91 and all(f"'{layer}' 1" in text for layer in layers), text
 
 
 def test_options_of_the_other_engine_and_unknown_ones_are_refused() -> None:

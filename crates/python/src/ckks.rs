@@ -4,10 +4,10 @@
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
 use hushnet_rlwe::ckks::{
-    self, CkksError, CkksParams, CkksSpec, EncodeAt, Encoder, Evaluator, Galois, GaloisKeys, PrimeSpec,
-    PublicKey, RelinKey,
+    self, CkksError, CkksParams, CkksSpec, Complex, EncodeAt, Encoder, Evaluator, Galois, GaloisKeys,
+    PlainRows, PrimeSpec, PublicKey, RelinKey,
 };
-use numpy::{PyArray1, PyReadonlyArray1};
+use numpy::{Complex64, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
@@ -59,7 +59,7 @@ impl Ciphertext {
 #[pyclass(frozen, name = "CkksPlaintext")]
 pub struct Plaintext(ckks::Plaintext);
 
-/// Parameters, all keys, and the operations on slot vectors of real numbers.
+/// Parameters, all keys, and the operations on slot vectors.
 #[pyclass(frozen)]
 pub struct Ckks {
     params: CkksParams,
@@ -72,24 +72,56 @@ pub struct Ckks {
     prg: Mutex<Prg>,
 }
 
+/// Largest magnitude.
+fn magnitude(values: &[f64]) -> f64 {
+    values.iter().fold(0.0, |m, v| m.max(v.abs()))
+}
+
 impl Ckks {
-    fn encode_at(
-        &self,
-        values: &[f64],
-        level: Option<usize>,
-        scale: Option<f64>,
-        bound: f64,
-    ) -> PyResult<ckks::Plaintext> {
+    fn at(&self, level: Option<usize>, scale: Option<f64>, bound: f64) -> PyResult<EncodeAt> {
         let level = level.map_or(Ok(self.params.max_level()), |l| self.params.level(l)).map_err(refused)?;
-        let at = EncodeAt { level, scale: scale.unwrap_or(self.params.scale()), bound };
-        self.encoder.encode(values, at).map_err(refused)
+        Ok(EncodeAt { level, scale: scale.unwrap_or(self.params.scale()), bound })
+    }
+
+    fn sum_of_hoisted(
+        &self,
+        a: &ckks::Ciphertext,
+        terms: &[(i64, Vec<f64>)],
+        scale: f64,
+    ) -> Result<ckks::Ciphertext, CkksError> {
+        let raised = terms
+            .iter()
+            .map(|(_, w)| {
+                let at = EncodeAt { level: a.level(), scale, bound: magnitude(w) };
+                self.encoder.encode_raised(w, at)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let terms: Vec<_> = terms.iter().map(|(s, _)| Galois::Rotate(*s)).zip(&raised).collect();
+        self.evaluator.hoisted_sum(a, &self.evaluator.hoist(a)?, &terms, &self.galois)
+    }
+
+    fn sum_of_rotated(
+        &self,
+        a: &ckks::Ciphertext,
+        terms: &[(i64, Vec<f64>)],
+        scale: f64,
+        bound: f64,
+    ) -> Result<ckks::Ciphertext, CkksError> {
+        let sums = vec![vec![0]; terms.len()];
+        let mut rows = PlainRows::new(&self.params, a.level(), scale, sums)?;
+        for (i, (_, w)) in terms.iter().enumerate() {
+            rows.set(&self.encoder, i, std::slice::from_ref(w))?;
+        }
+        let products = self.evaluator.plain_sums(&[a], &rows)?;
+        let turned: Vec<_> = terms.iter().map(|(s, _)| *s).zip(products).collect();
+        self.evaluator.rotate_sum_rescale(&turned, bound, &self.galois)
     }
 }
 
 #[pymethods]
 impl Ckks {
     #[new]
-    #[pyo3(signature = (ring_degree, data_primes, special_primes, scale_bits, rotations, digits=None))]
+    #[pyo3(signature = (ring_degree, data_primes, special_primes, scale_bits, rotations, digits=None, conjugation=false))]
     fn new(
         ring_degree: usize,
         data_primes: Vec<u64>,
@@ -97,6 +129,7 @@ impl Ckks {
         scale_bits: u32,
         rotations: Vec<i64>,
         digits: Option<usize>,
+        conjugation: bool,
     ) -> PyResult<Self> {
         let spec = CkksSpec {
             ring_degree,
@@ -109,7 +142,8 @@ impl Ckks {
         let mut prg = Prg::from_os().map_err(|e| PyValueError::new_err(e.to_string()))?;
         let keys = KeyGenerator::new(&params);
         let secret = keys.secret_key(&mut prg).map_err(refused)?;
-        let wanted: Vec<Galois> = rotations.iter().map(|s| Galois::Rotate(*s)).collect();
+        let mut wanted: Vec<Galois> = rotations.iter().map(|s| Galois::Rotate(*s)).collect();
+        wanted.extend(conjugation.then_some(Galois::Conjugate));
         Ok(Self {
             public: keys.public_key(&secret, &mut prg).map_err(refused)?,
             relin: keys.relin_key(&secret, &mut prg).map_err(refused)?,
@@ -137,7 +171,31 @@ impl Ckks {
         level: Option<usize>,
         scale: Option<f64>,
     ) -> PyResult<Plaintext> {
-        self.encode_at(values.as_slice()?, level, scale, bound).map(Plaintext)
+        let at = self.at(level, scale, bound)?;
+        self.encoder.encode(values.as_slice()?, at).map(Plaintext).map_err(refused)
+    }
+
+    #[pyo3(signature = (values, bound, level=None, scale=None))]
+    fn encode_complex(
+        &self,
+        values: PyReadonlyArray1<'_, Complex64>,
+        bound: f64,
+        level: Option<usize>,
+        scale: Option<f64>,
+    ) -> PyResult<Plaintext> {
+        let at = self.at(level, scale, bound)?;
+        let values: Vec<Complex> =
+            values.as_slice()?.iter().map(|z| Complex { re: z.re, im: z.im }).collect();
+        self.encoder.encode_complex(&values, at).map(Plaintext).map_err(refused)
+    }
+
+    fn decode_complex<'py>(
+        &self,
+        py: Python<'py>,
+        p: &Plaintext,
+    ) -> PyResult<Bound<'py, PyArray1<Complex64>>> {
+        let slots = self.encoder.decode_complex(&p.0).map_err(refused)?;
+        Ok(PyArray1::from_vec(py, slots.iter().map(|z| Complex64::new(z.re, z.im)).collect()))
     }
 
     fn decode<'py>(&self, py: Python<'py>, p: &Plaintext) -> PyResult<Bound<'py, PyArray1<f64>>> {
@@ -173,6 +231,18 @@ impl Ckks {
         self.evaluator.mul_plain(&a.0, &p.0).map(Ciphertext).map_err(refused)
     }
 
+    /// Plus one number in all slots.
+    fn add_scalar(&self, a: &Ciphertext, value: f64) -> PyResult<Ciphertext> {
+        let w = self.encoder.encode_scalar(value, a.0.level(), a.0.scale()).map_err(refused)?;
+        self.evaluator.add_scalar(&a.0, &w).map(Ciphertext).map_err(refused)
+    }
+
+    /// Times one number, encoded at a scale.
+    fn multiply_scalar(&self, a: &Ciphertext, value: f64, scale: f64) -> PyResult<Ciphertext> {
+        let w = self.encoder.encode_scalar(value, a.0.level(), scale).map_err(refused)?;
+        self.evaluator.mul_scalar(&a.0, &w).map(Ciphertext).map_err(refused)
+    }
+
     /// Three parts.
     fn multiply(&self, a: &Ciphertext, b: &Ciphertext) -> PyResult<Ciphertext> {
         self.evaluator.mul(&a.0, &b.0).map(Ciphertext).map_err(refused)
@@ -202,6 +272,32 @@ impl Ckks {
 
     fn rotate(&self, a: &Ciphertext, steps: i64) -> PyResult<Ciphertext> {
         self.evaluator.rotate(&a.0, steps, &self.galois).map(Ciphertext).map_err(refused)
+    }
+
+    /// Several rotations of one ciphertext, cut into digits once.
+    fn rotate_many(&self, a: &Ciphertext, steps: Vec<i64>) -> PyResult<Vec<Ciphertext>> {
+        let many = self.evaluator.rotate_many(&a.0, &steps, &self.galois).map_err(refused)?;
+        Ok(many.into_iter().map(Ciphertext).collect())
+    }
+
+    fn conjugate(&self, a: &Ciphertext) -> PyResult<Ciphertext> {
+        self.evaluator.conjugate(&a.0, &self.galois).map(Ciphertext).map_err(refused)
+    }
+
+    /// `sum_k w_k rot(a, s_k)` for terms (s_k, w_k) with weights encoded at a scale: hoisted, one division by the special primes.
+    fn hoisted_sum(&self, a: &Ciphertext, terms: Vec<(i64, Vec<f64>)>, scale: f64) -> PyResult<Ciphertext> {
+        self.sum_of_hoisted(&a.0, &terms, scale).map(Ciphertext).map_err(refused)
+    }
+
+    /// `sum_k rot(w_k a, s_k)`, rescaled in the one division by the special primes; slots of the result are within a bound.
+    fn rotate_sum_rescale(
+        &self,
+        a: &Ciphertext,
+        terms: Vec<(i64, Vec<f64>)>,
+        scale: f64,
+        bound: f64,
+    ) -> PyResult<Ciphertext> {
+        self.sum_of_rotated(&a.0, &terms, scale, bound).map(Ciphertext).map_err(refused)
     }
 }
 

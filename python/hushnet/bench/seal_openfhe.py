@@ -367,14 +367,18 @@ def own_primitives(degree: int, depth: int, *, seconds: float) -> dict[str, floa
     a, b = c.encrypt(plain), c.encrypt(plain, True)
     product = c.square(a)
     relinearised = c.relinearise(product)
-    decrypted = c.decrypt(a)
+    decrypted, scale = c.decrypt(a), 2.0**30
     operations = {
         "add": lambda: c.add(a, b),
         "add plain": lambda: c.add_plain(a, plain),
         "multiply plain": lambda: c.multiply_plain(a, plain),
         "multiply": lambda: c.multiply(a, b),
         "square": lambda: c.square(a),
+        "multiply scalar": lambda: c.multiply_scalar(a, 1.5, scale),
         "relinearise": lambda: c.relinearise(product),
+        "square and relinearise": lambda: c.relinearise(c.square(a)),
+        "multiply and relinearise": lambda: c.relinearise(c.multiply(a, b)),
+        "multiply plain after a product, rescaled first": lambda: c.multiply_plain(c.rescale(relinearised), plain),
         "rescale": lambda: c.rescale(relinearised),
         "rotate": lambda: c.rotate(a, 1),
         "encode": lambda: c.encode(vector, 6.0),
@@ -382,6 +386,7 @@ def own_primitives(degree: int, depth: int, *, seconds: float) -> dict[str, floa
         "encrypt symmetric": lambda: c.encrypt(plain, True),
         "decrypt": lambda: c.decrypt(a),
         "decode": lambda: c.decode(decrypted),
+        "decrypt and decode": lambda: c.decode(c.decrypt(a)),
     }
     return {name: _median(f, seconds) for name, f in operations.items()}
 

@@ -19,9 +19,18 @@ Array = np.ndarray
 class Own(Counter):
     """All keys in one object; level l of the circuit has l + 1 primes here, and scale S_(l-1) = S_l^2 / q_l as on SEAL."""
 
-    def __init__(self, ring_degree: int, data_primes: Sequence[int], special_primes: Sequence[int], scale_bits: int, steps: Sequence[int]) -> None:
+    def __init__(
+        self,
+        ring_degree: int,
+        data_primes: Sequence[int],
+        special_primes: Sequence[int],
+        scale_bits: int,
+        steps: Sequence[int],
+        *,
+        conjugation: bool = False,
+    ) -> None:
         super().__init__(ring_degree // 2)
-        self.ckks = _native.Ckks(ring_degree, list(data_primes), list(special_primes), scale_bits, list(steps))
+        self.ckks = _native.Ckks(ring_degree, list(data_primes), list(special_primes), scale_bits, list(steps), None, conjugation)
         self.top = len(data_primes) - 1
         self.primes = self.ckks.primes
         self.scales = {self.top: 2.0**scale_bits}
@@ -40,6 +49,14 @@ class Own(Counter):
     def encrypt(self, values: Array) -> Any:
         self.count("encrypt")
         return self.ckks.encrypt(self.encode(values, self.top, self.scales[self.top]))
+
+    def encrypt_complex(self, values: Array, *, secret: bool = False) -> Any:
+        """Complex slots, with the public key or the secret one (then half of it is a seed)."""
+        return self.ckks.encrypt(self.ckks.encode_complex(values, float(np.abs(values).max()) or 1.0), secret)
+
+    def decrypt_complex(self, a: Any) -> Array:
+        """Complex slots."""
+        return self.ckks.decode_complex(self.ckks.decrypt(a))
 
     def decrypt(self, a: Any) -> Array:
         """Slots."""

@@ -106,11 +106,12 @@ class Executor:
         answer = self._ask({"do": "run", "images": str(given), "outputs": str(result)})
         return (np.load(result) if answer["complete"] else None), answer
 
-    def operations(self, vectors: Mapping[str, Array], depth: int, rotations: Sequence[int]) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Single operations on slot vectors x, y, w (w in the clear), decrypted, by name; and the parameters."""
+    def operations(self, vectors: Mapping[str, Array], depth: int, rotations: Sequence[int], scalar: float) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Single operations on slot vectors x, y, w (w and a scalar in the clear) and on x + iy, decrypted, by name; and the parameters.
+        Sums of rotations take the first two steps, with the weights w and y. Complex results are all real parts, then all imaginary ones."""
         given, result = self._path("vectors.npz"), self._path("results.npz")
         np.savez(given, **vectors)
-        request = {"do": "operations", "vectors": str(given), "outputs": str(result), "depth": depth, "rotations": list(rotations)}
+        request = {"do": "operations", "vectors": str(given), "outputs": str(result), "depth": depth, "rotations": list(rotations), "scalar": scalar}
         answer = self._ask(request)
         return dict(np.load(result)), answer
 

@@ -62,13 +62,25 @@ pub fn visit(
     form: &Form,
     ct: usize,
     offset: usize,
+    each: impl FnMut(Diagonal, usize, f64),
+) {
+    visit_below(map, input, form, (ct, offset), input.slots(), each);
+}
+
+/// As [`visit`], for output slots below `end` only.
+fn visit_below(
+    map: &Linear,
+    input: &Layout,
+    form: &Form,
+    (ct, offset): (usize, usize),
+    end: usize,
     mut each: impl FnMut(Diagonal, usize, f64),
 ) {
     let slots = input.slots();
     let mask = slots - 1;
     match form {
         Form::Direct(layout) => {
-            for (s, &f) in layout.cts[ct].iter().enumerate() {
+            for (s, &f) in layout.cts[ct][..end].iter().enumerate() {
                 if f == EMPTY {
                     continue;
                 }
@@ -76,15 +88,8 @@ pub fn visit(
                     if w == 0.0 && !map.every {
                         return;
                     }
-                    let nearest =
-                        |&(i, u): &(u32, u32)| (((u as usize + slots + offset - s) & mask) as u32, i);
-                    let found = match input.places[g].as_slice() {
-                        [one] => Some(nearest(one)),
-                        several => several.iter().map(nearest).min(),
-                    };
-                    if let Some((r, i)) = found {
-                        each((i, r), s, w);
-                    }
+                    let (i, r) = input.nearest(g, (s + slots - offset) & mask);
+                    each((i, r), s, w);
                 });
             }
         }
@@ -97,7 +102,7 @@ pub fn visit(
                     let (i, u) = input.places[g][0];
                     let r = (u as usize + modulus - f) & (modulus - 1);
                     let first = (u as usize + slots - r) & (span - 1);
-                    for s in (first..slots).step_by(*span) {
+                    for s in (first..end).step_by(*span) {
                         each((i, ((r + offset) & mask) as u32), s, w);
                     }
                 });
@@ -110,10 +115,17 @@ pub fn visit(
 #[must_use]
 pub fn diagonals(map: &Linear, input: &Layout, form: &Form, offset: usize) -> Vec<BTreeSet<Diagonal>> {
     let (slots, count) = (input.slots(), input.cts.len());
+    // From there on everything repeats: the outputs, and the copies of the inputs.
+    let end = match form {
+        Form::Direct(layout) => layout.period.max(input.period),
+        Form::Folded { span, .. } => *span,
+    };
     (0..form.layout().cts.len())
         .map(|ct| {
             let mut seen = vec![false; slots * count];
-            visit(map, input, form, ct, offset, |(i, r), _, _| seen[i as usize * slots + r as usize] = true);
+            visit_below(map, input, form, (ct, offset), end, |(i, r), _, _| {
+                seen[i as usize * slots + r as usize] = true;
+            });
             let hit = seen.iter().enumerate().filter(|(_, hit)| **hit);
             hit.map(|(at, _)| ((at / slots) as u32, (at % slots) as u32)).collect()
         })
@@ -222,6 +234,64 @@ impl Rotations {
             folds: folds.len() * self.outputs.len(),
             outputs: self.outputs.len(),
             keys: steps.collect::<BTreeSet<_>>().len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Grid;
+    use super::*;
+    use crate::batch::{Conv2d, Dense, Geometry};
+    use std::sync::Arc;
+
+    fn map(geometry: Geometry) -> Linear {
+        let weights = (0..geometry.weights()).map(|i| (i % 3) as f64).collect();
+        Linear { geometry, weights: Arc::new(weights), bias: Arc::new(Vec::new()), every: false }
+    }
+
+    /// One period of the slots tells all diagonals.
+    #[test]
+    fn diagonals_are_those_of_all_slots() {
+        let slots = 128;
+        let grid = |c, h, w| Layout::on_grid(slots, [c, h, w], Grid::compact(h, w, 0)).unwrap();
+        let conv = Geometry::conv2d(Conv2d {
+            input: [3, 4, 4],
+            output: [5, 2, 2],
+            kernel: [3, 3],
+            stride: [2, 2],
+            pads: [1, 1, 0, 0],
+            dilation: [1, 1],
+            groups: 1,
+        });
+        let conv = map(conv.unwrap());
+        let dense = |inputs, outputs| map(Geometry::dense(Dense { inputs, outputs }).unwrap());
+        let folded = |outputs, modulus, span| Form::Folded {
+            layout: Layout::padded(slots, outputs, modulus),
+            modulus,
+            span,
+        };
+        let cases = [
+            (&conv, grid(3, 4, 4), Form::Direct(grid(5, 2, 2))),
+            (&conv, Layout::flat(slots, 48), Form::Direct(Layout::flat(slots, 20))),
+            (&dense(6, 3), Layout::flat(slots, 6), Form::Direct(Layout::flat(slots, 3))),
+            (&dense(3, 20), Layout::flat(slots, 3), Form::Direct(Layout::padded(slots, 20, 64))),
+            (&dense(200, 7), Layout::flat(slots, 200), Form::Direct(Layout::flat(slots, 7))),
+            (&dense(32, 3), Layout::flat(slots, 32), folded(3, 4, 32)),
+            (&dense(200, 5), Layout::flat(slots, 200), folded(5, 16, slots)),
+        ];
+        for (map, input, form) in &cases {
+            for offset in [0, 8, 64] {
+                let found = diagonals(map, input, form, offset);
+                assert_eq!(found.len(), form.layout().cts.len());
+                for (ct, set) in found.iter().enumerate() {
+                    let mut all = BTreeSet::new();
+                    visit(map, input, form, ct, offset, |d, _, _| {
+                        all.insert(d);
+                    });
+                    assert!(!all.is_empty() && *set == all);
+                }
+            }
         }
     }
 }

@@ -116,6 +116,24 @@ impl Layout {
         Self::new(elements, vec![(0..slots).map(element).collect()], None)
     }
 
+    /// The copy of an element that is reached first going up from slot `start`, around the end: its ciphertext (of several at one
+    /// slot the first) and how far it is. Cost: a binary search among the copies.
+    #[must_use]
+    pub fn nearest(&self, element: usize, start: usize) -> (u32, u32) {
+        let mask = self.slots() - 1;
+        let far = |&(i, u): &(u32, u32)| (i, ((u as usize).wrapping_sub(start) & mask) as u32);
+        let places = self.places[element].as_slice();
+        match (places, places.first(), places.last()) {
+            ([one], ..) => far(one),
+            // Copies of one ciphertext are in the order of their slots.
+            (_, Some(first), Some(last)) if first.0 == last.0 => {
+                let next = places.partition_point(|p| (p.1 as usize) < start);
+                far(places.get(next).unwrap_or(first))
+            }
+            _ => places.iter().map(far).min_by_key(|&(i, r)| (r, i)).unwrap_or((0, 0)),
+        }
+    }
+
     /// Slots of a ciphertext.
     #[must_use]
     pub fn slots(&self) -> usize {
@@ -135,5 +153,39 @@ impl Layout {
     #[must_use]
     pub fn read(&self, slots: &[Vec<f64>]) -> Vec<f64> {
         self.places.iter().map(|p| slots[p[0].0 as usize][p[0].1 as usize]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_copy_is_that_of_a_scan() {
+        let slots = 64;
+        let grid = |c, h, w, limit| Layout::on_grid(slots, [c, h, w], Grid::compact(h, w, limit)).unwrap();
+        // The last has copies in two ciphertexts, which no constructor makes today.
+        let across = Layout::new(2, vec![vec![0, 1, 0, EMPTY], vec![1, 0, EMPTY, 0]], None);
+        let layouts = [
+            Layout::flat(slots, 5),
+            Layout::flat(slots, 64),
+            Layout::flat(slots, 150),
+            Layout::padded(slots, 3, 32),
+            grid(2, 3, 4, 0),
+            grid(3, 2, 2, 0),
+            grid(9, 4, 4, 0),
+            grid(3, 3, 3, 1),
+            across,
+        ];
+        for layout in &layouts {
+            let slots = layout.slots();
+            for (e, places) in layout.places.iter().enumerate() {
+                for start in 0..slots {
+                    let far = |&(i, u): &(u32, u32)| ((u as usize + slots - start) % slots, i);
+                    let (r, i) = places.iter().map(far).min().unwrap();
+                    assert_eq!(layout.nearest(e, start), (i, r as u32), "element {e} from slot {start}");
+                }
+            }
+        }
     }
 }

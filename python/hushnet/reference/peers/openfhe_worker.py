@@ -27,6 +27,8 @@ class OpenFhe(Counter):
         self.cc.EvalMultKeyGen(self.keys.secretKey)
         if request["steps"]:
             self.cc.EvalRotateKeyGen(self.keys.secretKey, [self.signed(s) for s in request["steps"]])
+        if request.get("complex"):
+            self.conjugation = self.cc.EvalAutomorphismKeyGen(self.keys.secretKey, [4 * self.slots - 1])
 
     def _context(self, request):
         """The fewest key-switching digits (3 is OpenFHE's default) that leave 128 bits of security."""
@@ -47,6 +49,8 @@ class OpenFhe(Counter):
         parameters.SetKeySwitchTechnique(fhe.KeySwitchTechnique.HYBRID)
         parameters.SetRingDim(request["ring_degree"])
         parameters.SetBatchSize(self.slots)
+        if request.get("complex"):
+            parameters.SetCKKSDataType(fhe.CKKSDataType.COMPLEX)
         parameters.SetSecurityLevel(fhe.SecurityLevel.HEStd_128_classic)
         return parameters
 
@@ -80,6 +84,17 @@ class OpenFhe(Counter):
     def encrypt(self, values):
         self.count("encrypt")
         return self.cc.Encrypt(self.keys.publicKey, self.cc.MakeCKKSPackedPlaintext(values))
+
+    def encrypt_complex(self, values, secret=False):
+        return self.cc.Encrypt(self.keys.secretKey if secret else self.keys.publicKey, self.cc.MakeCKKSPackedPlaintext(values))
+
+    def decrypt_complex(self, a):
+        plain = self.cc.Decrypt(self.keys.secretKey, a)
+        plain.SetLength(self.slots)
+        return np.asarray(plain.GetCKKSPackedValue())
+
+    def conjugate(self, a):
+        return self.cc.EvalAutomorphism(a, 4 * self.slots - 1, self.conjugation)
 
     def decrypt(self, a):
         plain = self.cc.Decrypt(self.keys.secretKey, a)
@@ -144,31 +159,37 @@ class OpenFhe(Counter):
         self.count("rotate")
         return self.cc.EvalRotate(a, step)
 
+    def rotate_many(self, a, steps):
+        """Hoisted: cut into digits once."""
+        digits = self.cc.EvalFastRotationPrecompute(a)
+        return [self.cc.EvalFastRotation(a, self.signed(s), digits) for s in steps]
+
     def primitives(self, vector, top):
         cc, keys = self.cc, self.keys
         plain = cc.MakeCKKSPackedPlaintext(vector)
         a, b = cc.Encrypt(keys.publicKey, plain), cc.Encrypt(keys.publicKey, plain)
         product, relinearised = cc.EvalMultNoRelin(a, b), cc.EvalMult(a, b)
-        decrypted = cc.Decrypt(keys.secretKey, a)
-        decrypted.SetLength(self.slots)
         rows = {
             "add": lambda: cc.EvalAdd(a, b),
             "add plain": lambda: cc.EvalAdd(a, plain),
             "multiply plain": lambda: cc.EvalMult(a, plain),
             "multiply": lambda: cc.EvalMultNoRelin(a, b),
+            "multiply scalar": lambda: cc.EvalMult(a, 1.5),
             "multiply and relinearise": lambda: cc.EvalMult(a, b),
-            "square": lambda: cc.EvalSquare(a),
+            "square and relinearise": lambda: cc.EvalSquare(a),
             "relinearise": lambda: cc.Relinearize(product),
             "rotate": lambda: cc.EvalRotate(a, 1),
             "encode": lambda: cc.MakeCKKSPackedPlaintext(vector),
             "encrypt": lambda: cc.Encrypt(keys.publicKey, plain),
             "encrypt symmetric": lambda: cc.Encrypt(keys.secretKey, plain),
-            "decrypt": lambda: cc.Decrypt(keys.secretKey, a),
+            "decrypt and decode": lambda: cc.Decrypt(keys.secretKey, a),
         }
         if self.manual:
             rows["rescale"] = lambda: cc.Rescale(relinearised)
+            lower = cc.MakeCKKSPackedPlaintext(vector, 1, 1)
+            rows["multiply plain after a product, rescaled first"] = lambda: cc.EvalMult(cc.Rescale(relinearised), lower)
         else:
-            rows["multiply plain after a product (rescales inside)"] = lambda: cc.EvalMult(relinearised, plain)
+            rows["multiply plain after a product, rescaled first"] = lambda: cc.EvalMult(relinearised, plain)
         return rows
 
 

@@ -26,6 +26,8 @@ class Seal(Counter):
         self.relin, self.galois = keys.create_relin_keys(), seal.GaloisKeys()
         if request["steps"]:
             keys.create_galois_keys([self.signed(s) for s in request["steps"]], self.galois)
+        if request.get("complex"):
+            keys.create_galois_keys([0], self.galois)  # SEAL's name of conjugation
         self.encryptor, self.decryptor = seal.Encryptor(self.context, public), seal.Decryptor(self.context, self.secret)
         self.symmetric = seal.Encryptor(self.context, public, self.secret)
         self.ev, self.encoder = seal.Evaluator(self.context), seal.CKKSEncoder(self.context)
@@ -67,6 +69,16 @@ class Seal(Counter):
     def encrypt(self, values):
         self.count("encrypt")
         return self.encryptor.encrypt(self.encoder.encode(values, self.scales[self.top]))
+
+    def encrypt_complex(self, values, secret=False):
+        plain = self.encoder.encode_complex(values, self.scales[self.top])
+        return self.symmetric.encrypt_symmetric(plain) if secret else self.encryptor.encrypt(plain)
+
+    def decrypt_complex(self, a):
+        return np.asarray(self.encoder.decode_complex(self.decryptor.decrypt(a)))
+
+    def conjugate(self, a):
+        return self.ev.complex_conjugate(a, self.galois)
 
     def decrypt(self, a):
         return np.asarray(self.encoder.decode(self.decryptor.decrypt(a)))
@@ -143,6 +155,10 @@ class Seal(Counter):
         self.count("rotate")
         return self.ev.rotate_vector(a, step, self.galois)
 
+    def rotate_many(self, a, steps):
+        """SEAL does not hoist."""
+        return [self.rotate(a, s) for s in steps]
+
     def primitives(self, vector, top):
         scale, ev = self.scales[top], self.ev
         plain = self.encoder.encode(vector, scale)
@@ -150,6 +166,7 @@ class Seal(Counter):
         product = ev.square(a)
         relinearised = ev.relinearize(product, self.relin)
         decrypted = self.decryptor.decrypt(a)
+        lower = self.encode(vector, top - 1, scale)
         return {
             "add": lambda: ev.add(a, b),
             "add plain": lambda: ev.add_plain(a, plain),
@@ -157,14 +174,18 @@ class Seal(Counter):
             "multiply": lambda: ev.multiply(a, b),
             "square": lambda: ev.square(a),
             "relinearise": lambda: ev.relinearize(product, self.relin),
+            "square and relinearise": lambda: ev.relinearize(ev.square(a), self.relin),
             "rescale": lambda: ev.rescale_to_next(relinearised),
             "rotate": lambda: ev.rotate_vector(a, 1, self.galois),
             "encode": lambda: self.encoder.encode(vector, scale),
-            "encode scalar": lambda: self.encoder.encode(1.5, scale),
+            "multiply scalar": lambda: ev.multiply_plain(a, self.encoder.encode(1.5, scale)),
+            "multiply and relinearise": lambda: ev.relinearize(ev.multiply(a, b), self.relin),
+            "multiply plain after a product, rescaled first": lambda: ev.multiply_plain(ev.rescale_to_next(relinearised), lower),
             "encrypt": lambda: self.encryptor.encrypt(plain),
             "encrypt symmetric": lambda: self.symmetric.encrypt_symmetric(plain),
             "decrypt": lambda: self.decryptor.decrypt(a),
             "decode": lambda: self.encoder.decode(decrypted),
+            "decrypt and decode": lambda: self.encoder.decode(self.decryptor.decrypt(a)),
         }
 
 

@@ -75,18 +75,35 @@ def operations(state, request, make):
     b = make({**request, "steps": [s % len(x) for s in steps]})
     top = request["depth"]
     cx, cy = b.encrypt(x), b.encrypt(y)
+    weights = list(zip(steps, (w, y)))
+    many = b.rotate_many(cx, steps)
+    hoisted = [b.multiply_plain(turned, v, top) for turned, (_, v) in zip(many, weights)]
+    rotated = [b.rotate(b.multiply_plain(cx, v, top), s) for s, v in weights]
     found = {
         "encrypt": b.decrypt(cx),
         "add": b.decrypt(b.add(cx, cy)),
         "subtract": b.decrypt(b.sub(cx, cy)),
         "add plain": b.decrypt(b.add_plain(cx, w, top)),
+        "add scalar": b.decrypt(b.add_plain(cx, request["scalar"], top)),
         "multiply plain": b.decrypt(b.rescale(b.multiply_plain(cx, w, top))),
+        "multiply scalar": b.decrypt(b.rescale(b.multiply_plain(cx, request["scalar"], top))),
         "multiply": b.decrypt(b.rescale(b.multiply(cx, cy))),
         "square": b.decrypt(b.rescale(b.square(cx))),
         "lower": b.decrypt(b.lower(cx, top, top - 1)),
+        "hoisted sum": b.decrypt(b.rescale(b.add(*hoisted))),
+        "rotated sum": b.decrypt(b.rescale(b.add(*rotated))),
     }
-    for s in steps:
+    for s, turned in zip(steps, many):
         found[f"rotate {s}"] = b.decrypt(b.rotate(cx, s))
+        found[f"hoisted rotate {s}"] = b.decrypt(turned)
+    # Complex slots: real and imaginary parts, one after the other. (OpenFHE adds noise to real slots when it decodes, more than a fresh
+    # encryption with the secret key has.)
+    b = make({**request, "steps": [], "complex": True})
+    z, cz = x + 1j * y, b.encrypt_complex(x + 1j * y)
+    complexes = {"complex, public key": cz, "complex, secret key": b.encrypt_complex(z, secret=True), "conjugate": b.conjugate(cz)}
+    for name, c in complexes.items():
+        z = b.decrypt_complex(c)
+        found[name] = np.concatenate([z.real, z.imag])
     np.savez(request["outputs"], **found)
     return b.parameters()
 

@@ -8,6 +8,15 @@ fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes)[..12].iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// `0.5 rot_2(c) - 0.25 conj(c)` with one division.
+fn hoisted_sum(w: &World, c: &Ciphertext) -> Ciphertext {
+    let slots = w.params.slots();
+    let plain = |v| w.encoder.encode_raised(&vec![v; slots], w.at(3, 1.0)).unwrap();
+    let (half, quarter) = (plain(0.5), plain(-0.25));
+    let terms = [(Galois::Rotate(2), &half), (Galois::Conjugate, &quarter)];
+    w.evaluator.hoisted_sum(c, &w.evaluator.hoist(c).unwrap(), &terms, &w.galois).unwrap()
+}
+
 /// Every kind of object of one deterministic world.
 fn objects(isa: Isa) -> (World, Vec<(&'static str, Vec<u8>)>) {
     let spec = CkksSpec::with_depth(2048, 40, 2, 30, 40);
@@ -20,6 +29,7 @@ fn objects(isa: Isa) -> (World, Vec<(&'static str, Vec<u8>)>) {
     let e = w.evaluator.clone();
     let product = e.mul(&fresh, &public).unwrap();
     let scalar = w.encoder.encode_scalar(0.3, fresh.level(), w.params.scale()).unwrap();
+    let weighted = e.mul_scalar(&fresh, &scalar).unwrap();
     let ciphertexts = [
         ("fresh", fresh.clone()),
         ("public", public),
@@ -27,15 +37,25 @@ fn objects(isa: Isa) -> (World, Vec<(&'static str, Vec<u8>)>) {
         ("product", product.clone()),
         ("relinearised", e.relinearise(&product, &w.relin).unwrap()),
         ("fused", e.relinearise_rescale(&product, &w.relin).unwrap()),
-        ("rescaled", e.rescale(&e.mul_scalar(&fresh, &scalar).unwrap()).unwrap()),
+        ("rescaled", e.rescale(&weighted).unwrap()),
         ("rotated", e.rotate(&fresh, 2, &w.galois).unwrap()),
         ("conjugate", e.conjugate(&fresh, &w.galois).unwrap()),
+        ("hoisted sum", hoisted_sum(&w, &fresh)),
+        (
+            "rotated sum",
+            e.rotate_sum_rescale(&[(1, weighted.clone()), (-4, weighted.clone())], 4.0, &w.galois).unwrap(),
+        ),
+        ("hidden", w.public.hide(&fresh, Some(50), &mut w.prg).unwrap()),
     ];
     let mut out = vec![
         ("public key", w.public.to_bytes().unwrap()),
         ("relin key", w.relin.to_bytes().unwrap()),
         ("galois keys", w.galois.to_bytes().unwrap()),
     ];
+    let low =
+        [(Galois::Rotate(3), w.params.level(1).unwrap()), (Galois::Conjugate, w.params.level(2).unwrap())];
+    let keys = KeyGenerator::new(&w.params).galois_keys_at(&w.secret, &low, &mut w.prg).unwrap();
+    out.push(("galois keys of levels", keys.to_bytes().unwrap()));
     for (name, c) in ciphertexts {
         let bytes = c.to_bytes().unwrap();
         assert_eq!(bytes.len(), c.byte_len());
