@@ -4,7 +4,7 @@ use crate::error::{at_least, expect};
 use crate::kernels::tiles::{self, Emulated, LimbCall, Segment, TilePanel};
 use crate::kernels::{portable, WordPanel};
 use crate::limbs::{limbs_for, pack_quad, Lane, Layout, BLOCK, TILE_QUADS};
-use crate::{Kernel, MatmulError, Scratch, Weights};
+use crate::{Cut, Kernel, MatmulError, Scratch, Weights};
 use hushnet_ring::{low_mask, Isa};
 use std::ops::Range;
 
@@ -210,6 +210,51 @@ impl Prepared {
             _ => self.pack_and_multiply(outputs, rows, start, out, scratch, words),
         }
         Ok(())
+    }
+
+    /// Cuts rows of words for [`Self::multiply_cut`], where the kernel reads such: whether it does. Panels of words of equally many bits read
+    /// the same cut.
+    ///
+    /// # Errors
+    /// [`MatmulError::Length`] for rows of different lengths.
+    pub fn cut(&self, rows: &[&[u64]], cut: &mut Cut) -> Result<bool, MatmulError> {
+        match &self.panel {
+            #[cfg(target_arch = "x86_64")]
+            Panel::Pairs(p) => cut.set(rows, p.halves()).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// [`Prepared::multiply`] of rows of a cut: column k is row `columns[k]` of it, or zeros.
+    ///
+    /// # Errors
+    /// [`MatmulError::WrongInput`] when the kernel reads no cut rows, or those of another width; [`MatmulError::Length`] as
+    /// [`Prepared::multiply`], and for a column that the cut does not have.
+    pub fn multiply_cut(
+        &self,
+        cut: &Cut,
+        columns: &[Option<u32>],
+        start: &[u64],
+        out: &mut [&mut [u64]],
+        scratch: &mut Scratch,
+    ) -> Result<(), MatmulError> {
+        let words = self.check_output(&(0..self.m), start, out)?;
+        expect("words of an input row", words, cut.words())?;
+        expect("columns", self.k, columns.len())?;
+        let end = columns.iter().flatten().max().map_or(0, |c| *c as usize + 1);
+        at_least("rows of the cut", end, cut.rows())?;
+        match &self.panel {
+            #[cfg(target_arch = "x86_64")]
+            Panel::Pairs(p) if p.halves() == cut.halves() => {
+                let mask = low_mask(self.modulus_bits);
+                crate::kernels::madd::multiply_cut(p, cut, columns, start, mask, out, scratch);
+                Ok(())
+            }
+            _ => {
+                let _ = scratch;
+                Err(MatmulError::WrongInput(self.kernel.name()))
+            }
+        }
     }
 
     /// Packs as many blocks of words as the cache holds, multiplies them, and goes on.

@@ -1,7 +1,7 @@
 //! From an unchecked circuit to a checked one, with the error of every tensor.
 
 use super::circuit::{batch_linear, Inner, Kind, Linear, LinearSpec, Scaled, Stage, StageKind, StageSpec};
-use super::{pass, CircuitError, CircuitSpec, TensorSpec, Track};
+use super::{linear, pass, CircuitError, CircuitSpec, TensorSpec, Track};
 use hushnet_matmul::{Kernel, Prepared};
 use hushnet_ring::rns::{Coef, Eval, RnsPoly};
 use hushnet_ring::simd;
@@ -235,7 +235,10 @@ fn linear(
         hidden: t.hidden * if t.fresh { l2 } else { l1 },
         fresh: false,
     });
-    Ok((Kind::Linear(Some(Box::new(Linear { geometry: *g, groups, bias, sum_bits }))), track))
+    Ok((
+        Kind::Linear(Some(Box::new(Linear { taps: linear::taps(g), geometry: *g, groups, bias, sum_bits }))),
+        track,
+    ))
 }
 
 fn multiply(

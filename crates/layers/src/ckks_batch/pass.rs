@@ -1,9 +1,8 @@
 //! Pointwise passes: which stages run together, and how they run on a few words at a time.
 
-use super::circuit::{Inner, Kind, Linear, Stage};
+use super::circuit::{Inner, Kind, Stage};
+use super::linear::{products, Work};
 use super::{CircuitError, Cost, TensorSpec};
-use crate::batch::Geometry;
-use hushnet_matmul::Scratch;
 use hushnet_ring::rns::{Eval, RnsPoly};
 use hushnet_rlwe::ckks::CkksParams;
 use std::ops::Range;
@@ -189,7 +188,7 @@ pub(super) fn run(
     pass: &Pass,
     store: &Store,
     mut task: Task<'_>,
-    scratch: &mut Scratch,
+    work: &mut Work,
 ) -> Result<Report, CircuitError> {
     let prime = inner.params.data_range(inner.params.max_level()).start + task.limb;
     let modulus = inner.params.basis().moduli()[prime];
@@ -223,7 +222,7 @@ pub(super) fn run(
             let mut buffer = std::mem::take(&mut local[slot]);
             buffer.resize(out.elements * out.parts * count, 0);
             let view = View { inner, store, local: &local, place: &place, limb: prime, at, count };
-            report.cost += stage_piece(&view, stage, prime, &residues[slot], &mut buffer, scratch)?;
+            report.cost += stage_piece(&view, stage, prime, &residues[slot], &mut buffer, work)?;
             local[slot] = buffer;
             report.seconds[slot] += start.elapsed().as_secs_f64();
         }
@@ -248,7 +247,7 @@ fn stage_piece(
     prime: usize,
     residues: &Residues,
     out: &mut [u64],
-    scratch: &mut Scratch,
+    work: &mut Work,
 ) -> Result<Cost, CircuitError> {
     let no_weights = || CircuitError::NoWeights(stage.name.clone());
     match (&stage.kind, residues) {
@@ -261,7 +260,9 @@ fn stage_piece(
                 let bias = if part == 0 { bias.as_slice() } else { &[] };
                 let one = view.inner.one.as_ref().map(|one| &one.limb(prime)[view.at..view.at + view.count]);
                 let added = if one.is_some() { &[] } else { bias };
-                word_products += linear(view, l, (t, part), added, out, scratch)?;
+                let inputs: Vec<&[u64]> =
+                    (0..view.elements(t)).map(|e| view.row(t, part, e)).collect::<Result<_, _>>()?;
+                word_products += products(l, &inputs, added, view.count, out, work)?;
                 view.inner.params.basis().residues_of_wrapped(out, l.sum_bits, prime)?;
                 if let Some(one) = one {
                     add_complex(view, prime, (bias, one), out)?;
@@ -294,70 +295,6 @@ fn add_complex(
         view.inner.params.basis().combine_words(prime, out, &[&row, one], &[1, bias[e / channel]], 0)?;
     }
     Ok(())
-}
-
-/// Integer products of one part; counts those with rows that are there.
-fn linear(
-    view: &View<'_>,
-    layer: &Linear,
-    (t, part): (usize, usize),
-    bias: &[u64],
-    out: &mut [u64],
-    scratch: &mut Scratch,
-) -> Result<u64, CircuitError> {
-    let count = view.count;
-    let inputs: Vec<&[u64]> =
-        (0..view.elements(t)).map(|e| view.row(t, part, e)).collect::<Result<_, _>>()?;
-    let conv = match &layer.geometry {
-        Geometry::Dense(_) => {
-            let rows: Vec<Option<&[u64]>> = inputs.into_iter().map(Some).collect();
-            let mut outs: Vec<&mut [u64]> = out.chunks_mut(count).collect();
-            layer.groups[0].multiply(&rows, bias, &mut outs, scratch)?;
-            return Ok((rows.len() * outs.len() * count) as u64);
-        }
-        Geometry::Conv2d(c) => c,
-    };
-    let [_, height, width] = conv.input;
-    let (plane, [_, out_height, out_width]) = (height * width, conv.output);
-    let (channels, outputs) = (conv.group_inputs(), conv.group_outputs());
-    let mut places: Vec<Option<&mut [u64]>> = out.chunks_mut(count).map(Some).collect();
-    let mut products = 0;
-    let (by_element, mut constants) = (bias.len() == places.len(), Vec::with_capacity(outputs));
-    // Input pixel of every kernel position of a row of output pixels; outside of the input: none.
-    let mut taps: Vec<Option<usize>> = Vec::new();
-    let mut rows: Vec<Option<&[u64]>> = Vec::with_capacity(channels * conv.kernel[0] * conv.kernel[1]);
-    for y in 0..out_height {
-        for x in 0..out_width {
-            taps.clear();
-            for i in 0..conv.kernel[0] {
-                let from = conv.source(0, y, i);
-                taps.extend((0..conv.kernel[1]).map(|j| Some(from? * width + conv.source(1, x, j)?)));
-            }
-            let present = channels * taps.iter().flatten().count();
-            for (group, matrix) in layer.groups.iter().enumerate() {
-                rows.clear();
-                let own = &inputs[group * channels * plane..(group + 1) * channels * plane];
-                for tap in &taps {
-                    match tap {
-                        None => rows.extend(std::iter::repeat_n(None, channels)),
-                        Some(pixel) => rows.extend((0..channels).map(|c| Some(own[c * plane + pixel]))),
-                    }
-                }
-                let mut outs: Vec<&mut [u64]> = (0..outputs)
-                    .filter_map(|o| places[((group * outputs + o) * out_height + y) * out_width + x].take())
-                    .collect();
-                constants.clear();
-                constants.extend((0..outputs).filter_map(|o| {
-                    let channel = group * outputs + o;
-                    let element = (channel * out_height + y) * out_width + x;
-                    bias.get(if by_element { element } else { channel })
-                }));
-                matrix.multiply(&rows, &constants, &mut outs, scratch)?;
-                products += (present * outs.len() * count) as u64;
-            }
-        }
-    }
-    Ok(products)
 }
 
 /// The three parts of a result.
