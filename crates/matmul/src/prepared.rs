@@ -25,6 +25,14 @@ enum Panel {
     Tiles(TilePanel),
 }
 
+/// Which rows of a [`Cut`] the columns of a matrix are; made by [`Prepared::gather`], for that matrix only.
+pub struct Gather {
+    rows: usize,
+    shape: (usize, usize),
+    #[cfg(target_arch = "x86_64")]
+    present: crate::kernels::madd::Present,
+}
+
 /// An integer matrix W (M x K) ready to multiply K rows of words modulo 2^k: immutable, shared by threads.
 ///
 /// `out_m = start_m + sum_k W_mk row_k mod 2^k`, word by word, exactly, whatever the kernel.
@@ -212,42 +220,67 @@ impl Prepared {
         Ok(())
     }
 
-    /// Cuts rows of words for [`Self::multiply_cut`], where the kernel reads such: whether it does. Panels of words of equally many bits read
-    /// the same cut.
+    /// Whether the kernel reads rows that were cut before ([`Self::cut`]).
+    #[must_use]
+    pub fn reads_cuts(&self) -> bool {
+        self.kernel == Kernel::Madd
+    }
+
+    /// Cuts rows of words for [`Self::multiply_cut`]. Matrices for words of equally many bits read the same cut.
     ///
     /// # Errors
-    /// [`MatmulError::Length`] for rows of different lengths.
-    pub fn cut(&self, rows: &[&[u64]], cut: &mut Cut) -> Result<bool, MatmulError> {
+    /// [`MatmulError::WrongInput`] when the kernel reads no cuts; [`MatmulError::Length`] for rows of different lengths.
+    pub fn cut(&self, rows: &[&[u64]], cut: &mut Cut) -> Result<(), MatmulError> {
         match &self.panel {
             #[cfg(target_arch = "x86_64")]
-            Panel::Pairs(p) => cut.set(rows, p.halves()).map(|()| true),
-            _ => Ok(false),
+            Panel::Pairs(p) => cut.set(rows, p.halves()),
+            _ => Err(MatmulError::WrongInput(self.kernel.name())),
         }
     }
 
-    /// [`Prepared::multiply`] of rows of a cut: column k is row `columns[k]` of it, or zeros.
+    /// Prepares which of `rows` rows of a cut the columns are, `None`: zeros. Once for any number of products.
     ///
     /// # Errors
-    /// [`MatmulError::WrongInput`] when the kernel reads no cut rows, or those of another width; [`MatmulError::Length`] as
-    /// [`Prepared::multiply`], and for a column that the cut does not have.
+    /// [`MatmulError::WrongInput`] when the kernel reads no cuts; [`MatmulError::Length`] unless there are K columns within the rows.
+    pub fn gather(&self, columns: &[Option<u32>], rows: usize) -> Result<Gather, MatmulError> {
+        expect("columns", self.k, columns.len())?;
+        let end = columns.iter().flatten().max().map_or(0, |c| *c as usize + 1);
+        at_least("rows of the cut", end, rows)?;
+        match &self.panel {
+            #[cfg(target_arch = "x86_64")]
+            Panel::Pairs(p) => {
+                let present = crate::kernels::madd::Present::gather(p, columns, rows);
+                Ok(Gather { rows, shape: (self.m, self.k), present })
+            }
+            _ => Err(MatmulError::WrongInput(self.kernel.name())),
+        }
+    }
+
+    /// [`Prepared::multiply`] of rows of a cut, as `gather` says, from word `from` on, as many as the outputs are long.
+    ///
+    /// # Errors
+    /// [`MatmulError::WrongInput`] when the kernel reads no cuts, or those of another width; [`MatmulError::Length`] as
+    /// [`Prepared::multiply`], for a gather of another matrix or cut, and unless `from` is a multiple of eight and the words are there.
     pub fn multiply_cut(
         &self,
-        cut: &Cut,
-        columns: &[Option<u32>],
+        (cut, from): (&Cut, usize),
+        gather: &Gather,
         start: &[u64],
         out: &mut [&mut [u64]],
         scratch: &mut Scratch,
     ) -> Result<(), MatmulError> {
         let words = self.check_output(&(0..self.m), start, out)?;
-        expect("words of an input row", words, cut.words())?;
-        expect("columns", self.k, columns.len())?;
-        let end = columns.iter().flatten().max().map_or(0, |c| *c as usize + 1);
-        at_least("rows of the cut", end, cut.rows())?;
+        expect("word to begin with, modulo eight", 0, from % 8)?;
+        at_least("words of the cut", from.saturating_add(words), cut.words())?;
+        expect("rows of the cut", gather.rows, cut.rows())?;
+        expect("rows of the gathered matrix", gather.shape.0, self.m)?;
+        expect("columns of the gathered matrix", gather.shape.1, self.k)?;
         match &self.panel {
             #[cfg(target_arch = "x86_64")]
             Panel::Pairs(p) if p.halves() == cut.halves() => {
                 let mask = low_mask(self.modulus_bits);
-                crate::kernels::madd::multiply_cut(p, cut, columns, start, mask, out, scratch);
+                let (cut, present) = ((cut, from), &gather.present);
+                crate::kernels::madd::multiply_cut(p, cut, present, start, mask, out, scratch);
                 Ok(())
             }
             _ => {

@@ -15,9 +15,8 @@ pub struct Scratch {
     pub(crate) segments: Vec<crate::kernels::tiles::Segment>,
     /// Stored accumulator tiles.
     pub(crate) accumulators: Vec<Lane>,
-    /// Pairs of columns.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) pairs: Vec<crate::kernels::madd::Pair>,
+    /// What outputs begin with.
+    pub(crate) constants: Vec<u64>,
 }
 
 impl Scratch {

@@ -1,9 +1,9 @@
 //! Running a circuit on ciphertexts.
 
 use super::circuit::{Inner, Kind};
-use super::linear::Work;
 use super::pass::{self, Pass, Report, Step, Store, Task};
 use super::{Circuit, CircuitError, Cost};
+use hushnet_matmul::Scratch;
 use hushnet_ring::rns::{Eval, RnsPoly};
 use hushnet_rlwe::ckks::{Ciphertext, Evaluator, RelinKey};
 use rayon::prelude::*;
@@ -152,7 +152,7 @@ fn run_pass(
         let store = &*store;
         tasks
             .into_par_iter()
-            .map_init(Work::default, |work, task| pass::run(inner, p, store, task, work))
+            .map_init(Scratch::new, |scratch, task| pass::run(inner, p, store, task, scratch))
             .collect::<Result<_, _>>()?
     };
     for report in reports {

@@ -134,7 +134,7 @@ impl PairPanel {
 
 /// A pair of columns of which one is there at least.
 #[derive(Clone, Copy)]
-pub(crate) struct Pair {
+struct Pair {
     /// Which pair of the panel.
     number: u32,
     /// Where the columns are in a strip of a [`Cut`], in vectors.
@@ -183,7 +183,8 @@ unsafe fn micro<const R: usize, const D: usize, const CUT: bool>(tile: &Tile<'_>
             let weights = tile.weights.add(pair.number as usize * R);
             let mut x = [_mm256_setzero_si256(); D];
             if CUT {
-                let [a, b] = pair.columns.map(|c| tile.digits.add(c as usize));
+                let a = tile.digits.add(pair.columns[0] as usize);
+                let b = tile.digits.add(pair.columns[1] as usize);
                 for h in 0..D.div_ceil(2) {
                     let both = join(_mm256_load_si256(a.add(h)), _mm256_load_si256(b.add(h)));
                     for d in 2 * h..D.min(2 * h + 2) {
@@ -313,8 +314,9 @@ pub(crate) fn cut(rows: &[&[u64]], halves: usize, strip: usize, out: &mut [Lane]
 unsafe fn pack<const D: usize>(a: *const u64, b: *const u64, out: *mut __m256i) {
     // SAFETY: as promised by the caller.
     unsafe {
-        let load = |p: *const u64| if p.is_null() { [_mm256_setzero_si256(); 2] } else { halves(p) };
-        let (a, b) = (load(a), load(b));
+        let none = [_mm256_setzero_si256(); 2];
+        let a = if a.is_null() { none } else { halves(a) };
+        let b = if b.is_null() { none } else { halves(b) };
         for h in 0..D.div_ceil(2) {
             let both = join(a[h], b[h]);
             for d in 2 * h..D.min(2 * h + 2) {
@@ -369,24 +371,22 @@ struct Call<'a, 'b> {
     start: &'a [u64],
     mask: u64,
     out: &'a mut [&'b mut [u64]],
-    /// Ends of the runs among the pairs that are there.
-    runs: &'a [usize],
-    pairs: &'a [Pair],
+    present: &'a Present,
 }
 
 impl Call<'_, '_> {
     /// All blocks of a strip of `count` words at `at`.
     fn strip<const CUT: bool>(&mut self, digits: *const __m256i, at: usize, count: usize) {
-        let panel = self.panel;
+        let (panel, present) = (self.panel, self.present);
         let mut first = 0;
-        for (run, &end) in self.runs.iter().enumerate() {
+        for (run, &end) in present.runs.iter().enumerate() {
             for (number, block) in panel.blocks.iter().enumerate() {
                 if block.first >= self.outputs.end || block.first + block.rows <= self.outputs.start {
                     continue;
                 }
                 let tile = Tile {
                     digits,
-                    pairs: &self.pairs[first..end],
+                    pairs: &present.pairs[first..end],
                     first,
                     weights: panel.values[block.begin..].as_ptr(),
                     start: (run == 0).then(|| &self.start[number * ROWS..(number + 1) * ROWS]),
@@ -399,55 +399,91 @@ impl Call<'_, '_> {
     }
 
     /// One tile; rows that are not wanted, and tiles that end early, go to a spare place.
+    #[inline]
     fn tile(&mut self, micro: Micro, tile: &Tile<'_>, block: &Block, at: usize, count: usize) {
-        let mut spare = [[0u64; WIDTH]; ROWS];
+        let whole = block.first >= self.outputs.start && block.first + block.rows <= self.outputs.end;
+        if !whole || count < WIDTH {
+            return self.partial_tile(micro, tile, block, at, count);
+        }
         let mut pointers = [std::ptr::null_mut(); ROWS];
-        let row = |r: usize| (block.first + r).checked_sub(self.outputs.start);
-        for r in 0..block.rows {
-            let piece = row(r).and_then(|r| self.out.get_mut(r)).map(|o| &mut o[at..at + count]);
-            pointers[r] = match piece {
-                Some(piece) if count == WIDTH => piece.as_mut_ptr(),
-                piece => {
-                    if let Some(piece) = piece {
-                        spare[r][..count].copy_from_slice(piece);
-                    }
-                    spare[r].as_mut_ptr()
-                }
-            };
+        let first = block.first - self.outputs.start;
+        for (pointer, out) in pointers.iter_mut().zip(&mut self.out[first..first + block.rows]) {
+            *pointer = out[at..at + WIDTH].as_mut_ptr();
         }
         // SAFETY: `Kernel::check` found AVX2; the caller's digits hold every pair of the run; the block has `rows` weights a
         // pair and `ROWS` constants; every pointer has eight words.
         unsafe { micro(tile, &pointers) };
-        if count < WIDTH {
-            for r in 0..block.rows {
-                if let Some(o) = row(r).and_then(|r| self.out.get_mut(r)) {
-                    o[at..at + count].copy_from_slice(&spare[r][..count]);
-                }
+    }
+
+    fn partial_tile(&mut self, micro: Micro, tile: &Tile<'_>, block: &Block, at: usize, count: usize) {
+        let mut spare = [[0u64; WIDTH]; ROWS];
+        let row = |r: usize| (block.first + r).checked_sub(self.outputs.start);
+        for (r, spare) in spare.iter_mut().enumerate().take(block.rows) {
+            if let Some(o) = row(r).and_then(|r| self.out.get(r)) {
+                spare[..count].copy_from_slice(&o[at..at + count]);
+            }
+        }
+        let mut pointers = [std::ptr::null_mut(); ROWS];
+        for (pointer, spare) in pointers.iter_mut().zip(&mut spare) {
+            *pointer = spare.as_mut_ptr();
+        }
+        // SAFETY: as in `tile`.
+        unsafe { micro(tile, &pointers) };
+        for (r, spare) in spare.iter().enumerate().take(block.rows) {
+            if let Some(o) = row(r).and_then(|r| self.out.get_mut(r)) {
+                o[at..at + count].copy_from_slice(&spare[..count]);
             }
         }
     }
 }
 
-/// Constants of the outputs by block, and the runs of the pairs that are there.
-fn prepare(
-    panel: &PairPanel,
-    outputs: &Range<usize>,
-    start: &[u64],
-    absent: &[usize],
-    pairs: &[Pair],
-) -> (Vec<u64>, Vec<usize>) {
-    let mut constants = vec![0; panel.blocks.len() * ROWS];
-    for (block, constants) in panel.blocks.iter().zip(constants.chunks_mut(ROWS)) {
-        for (m, c) in (block.first..block.first + block.rows).zip(constants) {
-            if outputs.contains(&m) {
-                let own = start.get(m - outputs.start).copied().unwrap_or(0);
-                *c = own.wrapping_add(panel.offset(m, absent));
+/// Which pairs of a panel are there, and what follows from it.
+pub(crate) struct Present {
+    pairs: Vec<Pair>,
+    /// Ends of the runs among these pairs.
+    runs: Vec<usize>,
+    /// What every row's sum of digits lacks.
+    offsets: Vec<u64>,
+}
+
+impl Present {
+    /// `place` says where a column is in a strip of a cut, if it is there.
+    fn new(panel: &PairPanel, place: impl Fn(usize) -> Option<u32>, zero: u32) -> Self {
+        let absent: Vec<usize> = (0..panel.weights.columns()).filter(|k| place(*k).is_none()).collect();
+        let mut pairs = Vec::with_capacity(panel.pairs.len());
+        for (number, (a, b)) in (0u32..).zip(&panel.pairs) {
+            let columns = [place(*a), b.and_then(&place)];
+            if columns != [None; 2] {
+                pairs.push(Pair { number, columns: columns.map(|c| c.unwrap_or(zero)) });
+            }
+        }
+        let all = pairs.len() == panel.pairs.len();
+        let end = |e: usize| if all { e } else { pairs.partition_point(|p| (p.number as usize) < e) };
+        let runs = panel.runs.iter().map(|e| end(*e)).collect();
+        let offsets = (0..panel.weights.rows()).map(|m| panel.offset(m, &absent)).collect();
+        Self { pairs, runs, offsets }
+    }
+
+    /// The pairs of columns that are rows of a cut of `rows` rows.
+    pub(crate) fn gather(panel: &PairPanel, columns: &[Option<u32>], rows: usize) -> Self {
+        let halves = panel.halves() as u32;
+        // Behind the rows lies one of zero digits.
+        Self::new(panel, |c| columns[c].map(|r| r * halves), rows as u32 * halves)
+    }
+
+    /// What every output begins with, [`ROWS`] of them for every block.
+    fn constants(&self, panel: &PairPanel, outputs: &Range<usize>, start: &[u64], constants: &mut Vec<u64>) {
+        constants.clear();
+        constants.resize(panel.blocks.len() * ROWS, 0);
+        for (block, constants) in panel.blocks.iter().zip(constants.chunks_mut(ROWS)) {
+            for (m, c) in (block.first..block.first + block.rows).zip(constants) {
+                if outputs.contains(&m) {
+                    let own = start.get(m - outputs.start).copied().unwrap_or(0);
+                    *c = own.wrapping_add(self.offsets[m]);
+                }
             }
         }
     }
-    let all = pairs.len() == panel.pairs.len();
-    let end = |e: usize| if all { e } else { pairs.partition_point(|p| (p.number as usize) < e) };
-    (constants, panel.runs.iter().map(|e| end(*e)).collect())
 }
 
 /// The wanted rows, all words. The caller has checked lengths and instructions.
@@ -460,51 +496,34 @@ pub(crate) fn multiply(
     out: &mut [&mut [u64]],
     scratch: &mut Scratch,
 ) {
-    let absent: Vec<usize> = (0..rows.len()).filter(|k| rows[*k].is_none()).collect();
-    let there = |c: usize| rows[c].is_some();
-    let pairs: Vec<Pair> = (0u32..)
-        .zip(&panel.pairs)
-        .filter(|(_, (a, b))| there(*a) || b.is_some_and(there))
-        .map(|(number, _)| Pair { number, columns: [0; 2] })
-        .collect();
-    let (constants, runs) = prepare(panel, &outputs, start, &absent, &pairs);
+    let present = Present::new(panel, |c| rows[c].map(|_| 0), 0);
+    present.constants(panel, &outputs, start, &mut scratch.constants);
     let words = out.first().map_or(0, |o| o.len());
-    crate::scratch::grow(&mut scratch.limbs, (pairs.len() * panel.digits).div_ceil(2));
-    let mut call = Call { panel, outputs, start: &constants, mask, out, runs: &runs, pairs: &pairs };
+    crate::scratch::grow(&mut scratch.limbs, (present.pairs.len() * panel.digits).div_ceil(2));
+    let mut call = Call { panel, outputs, start: &scratch.constants, mask, out, present: &present };
     for at in (0..words).step_by(WIDTH) {
         let count = WIDTH.min(words - at);
-        pack_strip(panel, rows, (at, count), &mut scratch.limbs, &pairs);
+        pack_strip(panel, rows, (at, count), &mut scratch.limbs, &present.pairs);
         call.strip::<false>(scratch.limbs.as_ptr().cast(), at, count);
     }
 }
 
-/// [`multiply`] of rows that were cut before: `columns` says which row of the cut is which column.
+/// [`multiply`] of rows that were cut before, from word `from` on, a multiple of eight.
 pub(crate) fn multiply_cut(
     panel: &PairPanel,
-    cut: &Cut,
-    columns: &[Option<u32>],
+    (cut, from): (&Cut, usize),
+    present: &Present,
     start: &[u64],
     mask: u64,
     out: &mut [&mut [u64]],
     scratch: &mut Scratch,
 ) {
-    let absent: Vec<usize> = (0..columns.len()).filter(|k| columns[*k].is_none()).collect();
-    let halves = panel.halves() as u32;
-    // Behind the rows lies one of zero digits.
-    let place = |c: Option<usize>| c.and_then(|c| columns[c]).unwrap_or(cut.rows() as u32) * halves;
-    let there = |c: usize| columns[c].is_some();
-    scratch.pairs.clear();
-    scratch.pairs.extend(
-        (0u32..)
-            .zip(&panel.pairs)
-            .filter(|(_, (a, b))| there(*a) || b.is_some_and(there))
-            .map(|(number, (a, b))| Pair { number, columns: [place(Some(*a)), place(*b)] }),
-    );
     let outputs = 0..out.len();
-    let (constants, runs) = prepare(panel, &outputs, start, &absent, &scratch.pairs);
-    let mut call = Call { panel, outputs, start: &constants, mask, out, runs: &runs, pairs: &scratch.pairs };
-    for at in (0..cut.words()).step_by(WIDTH) {
-        let strip: *const __m256i = cut.strip(at / WIDTH).as_ptr().cast();
-        call.strip::<true>(strip, at, WIDTH.min(cut.words() - at));
+    present.constants(panel, &outputs, start, &mut scratch.constants);
+    let words = out.first().map_or(0, |o| o.len());
+    let mut call = Call { panel, outputs, start: &scratch.constants, mask, out, present };
+    for at in (0..words).step_by(WIDTH) {
+        let strip: *const __m256i = cut.strip((from + at) / WIDTH).as_ptr().cast();
+        call.strip::<true>(strip, at, WIDTH.min(words - at));
     }
 }
