@@ -4,7 +4,7 @@
 //! of two, so nothing is reduced on the way: every kernel computes modulo 2^52 or 2^64 and masks once.
 //!
 //! - whole words: portable, AVX2 (two 32-bit products), 64-bit low products, 52-bit multiply-add (k <= 52);
-//! - 16-bit digits, cut on the way: AVX2 (two columns to a product);
+//! - 16-bit digits, cut on the way or once for many products ([`Cut`]): AVX2 (two columns to a product);
 //! - byte limbs: words are cut into ceil(k/8) unsigned bytes, weights into signed ones; VNNI or AMX multiplies
 //!   bytes and sums in 32 bits, and the sums return to words by wrapping shifts. Products whose weight is 2^k or more are
 //!   not computed.
@@ -14,6 +14,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod cut;
 pub mod error;
 pub mod kernel;
 mod kernels;
@@ -24,9 +25,10 @@ pub mod scratch;
 mod tests;
 pub mod weights;
 
+pub use cut::Cut;
 pub use error::MatmulError;
 pub use kernel::{packing_cost, Kernel};
 pub use limbs::{limbs_for, Lane, Layout, BLOCK};
-pub use prepared::Prepared;
+pub use prepared::{Gather, Prepared};
 pub use scratch::Scratch;
 pub use weights::Weights;

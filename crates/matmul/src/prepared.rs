@@ -4,7 +4,7 @@ use crate::error::{at_least, expect};
 use crate::kernels::tiles::{self, Emulated, LimbCall, Segment, TilePanel};
 use crate::kernels::{portable, WordPanel};
 use crate::limbs::{limbs_for, pack_quad, Lane, Layout, BLOCK, TILE_QUADS};
-use crate::{Kernel, MatmulError, Scratch, Weights};
+use crate::{Cut, Kernel, MatmulError, Scratch, Weights};
 use hushnet_ring::{low_mask, Isa};
 use std::ops::Range;
 
@@ -23,6 +23,14 @@ enum Panel {
     #[cfg(target_arch = "x86_64")]
     Quads(crate::kernels::vnni::QuadPanel),
     Tiles(TilePanel),
+}
+
+/// Which rows of a [`Cut`] the columns of a matrix are; made by [`Prepared::gather`], for that matrix only.
+pub struct Gather {
+    rows: usize,
+    shape: (usize, usize),
+    #[cfg(target_arch = "x86_64")]
+    present: crate::kernels::madd::Present,
 }
 
 /// An integer matrix W (M x K) ready to multiply K rows of words modulo 2^k: immutable, shared by threads.
@@ -210,6 +218,76 @@ impl Prepared {
             _ => self.pack_and_multiply(outputs, rows, start, out, scratch, words),
         }
         Ok(())
+    }
+
+    /// Whether the kernel reads rows that were cut before ([`Self::cut`]).
+    #[must_use]
+    pub fn reads_cuts(&self) -> bool {
+        self.kernel == Kernel::Madd
+    }
+
+    /// Cuts rows of words for [`Self::multiply_cut`]. Matrices for words of equally many bits read the same cut.
+    ///
+    /// # Errors
+    /// [`MatmulError::WrongInput`] when the kernel reads no cuts; [`MatmulError::Length`] for rows of different lengths.
+    pub fn cut(&self, rows: &[&[u64]], cut: &mut Cut) -> Result<(), MatmulError> {
+        match &self.panel {
+            #[cfg(target_arch = "x86_64")]
+            Panel::Pairs(p) => cut.set(rows, p.halves()),
+            _ => Err(MatmulError::WrongInput(self.kernel.name())),
+        }
+    }
+
+    /// Prepares which of `rows` rows of a cut the columns are, `None`: zeros. Once for any number of products.
+    ///
+    /// # Errors
+    /// [`MatmulError::WrongInput`] when the kernel reads no cuts; [`MatmulError::Length`] unless there are K columns within the rows.
+    pub fn gather(&self, columns: &[Option<u32>], rows: usize) -> Result<Gather, MatmulError> {
+        expect("columns", self.k, columns.len())?;
+        let end = columns.iter().flatten().max().map_or(0, |c| *c as usize + 1);
+        at_least("rows of the cut", end, rows)?;
+        match &self.panel {
+            #[cfg(target_arch = "x86_64")]
+            Panel::Pairs(p) => {
+                let present = crate::kernels::madd::Present::gather(p, columns, rows);
+                Ok(Gather { rows, shape: (self.m, self.k), present })
+            }
+            _ => Err(MatmulError::WrongInput(self.kernel.name())),
+        }
+    }
+
+    /// [`Prepared::multiply`] of rows of a cut, as `gather` says, from word `from` on, as many as the outputs are long.
+    ///
+    /// # Errors
+    /// [`MatmulError::WrongInput`] when the kernel reads no cuts, or those of another width; [`MatmulError::Length`] as
+    /// [`Prepared::multiply`], for a gather of another matrix or cut, and unless `from` is a multiple of eight and the words are there.
+    pub fn multiply_cut(
+        &self,
+        (cut, from): (&Cut, usize),
+        gather: &Gather,
+        start: &[u64],
+        out: &mut [&mut [u64]],
+        scratch: &mut Scratch,
+    ) -> Result<(), MatmulError> {
+        let words = self.check_output(&(0..self.m), start, out)?;
+        expect("word to begin with, modulo eight", 0, from % 8)?;
+        at_least("words of the cut", from.saturating_add(words), cut.words())?;
+        expect("rows of the cut", gather.rows, cut.rows())?;
+        expect("rows of the gathered matrix", gather.shape.0, self.m)?;
+        expect("columns of the gathered matrix", gather.shape.1, self.k)?;
+        match &self.panel {
+            #[cfg(target_arch = "x86_64")]
+            Panel::Pairs(p) if p.halves() == cut.halves() => {
+                let mask = low_mask(self.modulus_bits);
+                let (cut, present) = ((cut, from), &gather.present);
+                crate::kernels::madd::multiply_cut(p, cut, present, start, mask, out, scratch);
+                Ok(())
+            }
+            _ => {
+                let _ = scratch;
+                Err(MatmulError::WrongInput(self.kernel.name()))
+            }
+        }
     }
 
     /// Packs as many blocks of words as the cache holds, multiplies them, and goes on.

@@ -15,6 +15,8 @@ pub struct Scratch {
     pub(crate) segments: Vec<crate::kernels::tiles::Segment>,
     /// Stored accumulator tiles.
     pub(crate) accumulators: Vec<Lane>,
+    /// What outputs begin with.
+    pub(crate) constants: Vec<u64>,
 }
 
 impl Scratch {

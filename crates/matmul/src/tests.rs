@@ -1,6 +1,6 @@
 //! Every kernel against 128-bit arithmetic.
 
-use crate::{Kernel, Lane, Layout, MatmulError, Prepared, Scratch, Weights, BLOCK};
+use crate::{Cut, Kernel, Lane, Layout, MatmulError, Prepared, Scratch, Weights, BLOCK};
 use hushnet_ring::{low_mask, simd, Isa};
 use proptest::prelude::*;
 
@@ -65,6 +65,7 @@ impl Case {
         if kernel.uses_limbs() {
             self.check_limbs(&p, &exact, &mut scratch);
         }
+        self.check_cut(&p, &exact, &mut scratch);
     }
 
     /// Packed once, multiplied from the first and from the second block on.
@@ -93,6 +94,45 @@ impl Case {
                 assert_eq!(o, &e[first * BLOCK..], "{}: {self:?}", p.kernel().name());
             }
         }
+    }
+
+    /// Cut once, in another order, with a row that no column reads; where the kernel reads such rows.
+    fn check_cut(&self, p: &Prepared, exact: &[Vec<u64>], scratch: &mut Scratch) {
+        let other = vec![low_mask(self.bits); self.words];
+        let mut rows: Vec<&[u64]> = self.rows.iter().rev().flatten().map(Vec::as_slice).collect();
+        rows.push(&other);
+        let mut cut = Cut::new();
+        let mut next = rows.len() as u32 - 1;
+        let columns: Vec<Option<u32>> = self
+            .rows
+            .iter()
+            .map(|r| {
+                r.as_ref().map(|_| {
+                    next -= 1;
+                    next
+                })
+            })
+            .collect();
+        assert_eq!(p.reads_cuts(), p.kernel() == Kernel::Madd);
+        if !p.reads_cuts() {
+            assert!(p.cut(&rows, &mut cut).is_err() && p.gather(&columns, rows.len()).is_err());
+            return;
+        }
+        p.cut(&rows, &mut cut).unwrap();
+        let gather = p.gather(&columns, rows.len()).unwrap();
+        let mut out = vec![vec![0xDEAD; self.words]; self.m];
+        let split = self.words / 2 / 8 * 8;
+        for range in [0..split, split..self.words] {
+            let mut pieces: Vec<&mut [u64]> = out.iter_mut().map(|o| &mut o[range.clone()]).collect();
+            p.multiply_cut((&cut, range.start), &gather, &self.start, &mut pieces, scratch).unwrap();
+        }
+        assert_eq!(out, exact, "cut: {self:?}");
+        let mut pieces: Vec<&mut [u64]> = out.iter_mut().map(|o| &mut o[..]).collect();
+        assert!(p.multiply_cut((&cut, 8), &gather, &self.start, &mut pieces, scratch).is_err());
+        assert!(p.multiply_cut((&cut, 1), &gather, &self.start, &mut pieces, scratch).is_err());
+        assert!(p.gather(&columns, rows.len() - 2).is_err() || columns.iter().all(Option::is_none));
+        let more = p.gather(&columns, rows.len() + 1).unwrap();
+        assert!(p.multiply_cut((&cut, 0), &more, &self.start, &mut pieces, scratch).is_err());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Word buffers that start at a cache line.
 #![allow(unsafe_code)]
 
+use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
 use std::ops::{Deref, DerefMut};
 use zeroize::Zeroize;
 
@@ -19,7 +20,22 @@ impl AlignedWords {
     /// `len` zero words.
     #[must_use]
     pub fn new(len: usize) -> Self {
-        Self { lines: vec![Line([0; 8]); len.div_ceil(8)], len }
+        let count = len.div_ceil(8);
+        let layout = Layout::array::<Line>(count);
+        let Some(layout) = layout.ok().filter(|l| l.size() > 0) else {
+            // Nothing to allocate, or more than there can be, which `Vec` reports.
+            return Self { lines: vec![Line([0; 8]); count], len };
+        };
+        // SAFETY: the layout has a size. Zeroed memory is valid lines, and it comes from the allocator that `Vec` frees it with, under the
+        // layout of an array of `count` lines. Fresh pages are zero already and are not written twice.
+        let lines = unsafe {
+            let start = alloc_zeroed(layout).cast::<Line>();
+            if start.is_null() {
+                handle_alloc_error(layout);
+            }
+            Vec::from_raw_parts(start, count, count)
+        };
+        Self { lines, len }
     }
 }
 

@@ -72,10 +72,49 @@ pub fn unpack_with(isa: Isa, bytes: &[u8], k: u32, out: &mut [u64]) -> Result<()
     Ok(())
 }
 
+/// Sixteen bytes at `at` become `value`; bytes behind it are written again by what follows.
+#[inline(always)]
+fn put(out: &mut [u8], at: usize, value: u128) {
+    if let Some(place) = out.get_mut(at..).and_then(|o| o.first_chunk_mut::<16>()) {
+        *place = value.to_le_bytes();
+    }
+}
+
+/// Whole groups of eight words of at most 32 bits, which are `k` bytes, as long as 16 bytes may be written behind the place of the second four;
+/// returns the words done.
+#[inline(always)]
+fn pack_groups<const K: u32>(words: &[u64], k: u32, out: &mut [u8]) -> usize {
+    let k = if K > 0 { K } else { k };
+    let (mask, bytes) = (low_mask(k), k as usize);
+    let (groups, _) = words.as_chunks::<8>();
+    let groups = &groups[..groups.len().min((out.len().saturating_sub(bytes / 2 + 16)) / bytes)];
+    for (g, w) in groups.iter().enumerate() {
+        let pair = |i: usize| u128::from((w[i] & mask) | (w[i + 1] & mask) << k);
+        let (low, high) = (pair(0) | pair(2) << (2 * k), pair(4) | pair(6) << (2 * k));
+        // Four words are k/2 bytes, and half a byte more where k is odd.
+        let (low, high) = if k % 2 == 0 { (low, high) } else { (low | high << (4 * k), high >> 4) };
+        put(out, g * bytes, low);
+        put(out, g * bytes + bytes.div_ceil(2), high);
+    }
+    8 * groups.len()
+}
+
 fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
+    let done = match k {
+        30 => pack_groups::<30>(words, k, out),
+        31 => pack_groups::<31>(words, k, out),
+        32 => pack_groups::<32>(words, k, out),
+        1..32 => pack_groups::<0>(words, k, out),
+        _ => 0,
+    };
+    pack_words(&words[done..], k, &mut out[done * k as usize / 8..]);
+}
+
+fn pack_words(words: &[u64], k: u32, out: &mut [u8]) {
     let mask = low_mask(k);
     let (mut pending, mut filled) = (0u64, 0u32);
-    let mut chunks = out.chunks_exact_mut(8);
+    let (chunks, tail) = out.as_chunks_mut::<8>();
+    let mut chunks = chunks.iter_mut();
     for word in words {
         let word = word & mask;
         pending |= word << filled;
@@ -83,7 +122,7 @@ fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
         if filled >= 64 {
             filled -= 64;
             if let Some(chunk) = chunks.next() {
-                chunk.copy_from_slice(&pending.to_le_bytes());
+                *chunk = pending.to_le_bytes();
                 // `word << (k - filled)` went out; the top `filled` bits of the word remain.
                 pending = if filled == 0 { 0 } else { word >> (k - filled) };
             }
@@ -91,42 +130,53 @@ fn pack_portable(words: &[u64], k: u32, out: &mut [u8]) {
     }
     let bytes = pending.to_le_bytes();
     match chunks.next() {
-        Some(chunk) => chunk.copy_from_slice(&bytes),
-        None => {
-            let tail = chunks.into_remainder();
-            tail.copy_from_slice(&bytes[..tail.len()]);
-        }
+        Some(chunk) => *chunk = bytes,
+        None => tail.copy_from_slice(&bytes[..tail.len()]),
     }
 }
 
+/// Whole groups of eight words of at most 57 bits as long as eight bytes may be read from where the last word begins; returns the words done.
+#[inline(always)]
+fn unpack_groups<const K: u32>(bytes: &[u8], k: u32, out: &mut [u64]) -> usize {
+    let k = if K > 0 { K } else { k };
+    let (mask, size) = (low_mask(k), k as usize);
+    let (groups, _) = out.as_chunks_mut::<8>();
+    let safe = bytes.len().saturating_sub(8) / size;
+    let mut done = 0;
+    for group in groups.iter_mut().take(safe) {
+        let at = done * size;
+        let piece = &bytes[at..at + size + 8];
+        for (j, word) in group.iter_mut().enumerate() {
+            let bit = j * size;
+            let eight = piece[bit / 8..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
+            *word = eight >> (bit % 8) & mask;
+        }
+        done += 1;
+    }
+    8 * done
+}
+
 fn unpack_portable(bytes: &[u8], k: u32, out: &mut [u64]) {
+    let done = match k {
+        30 => unpack_groups::<30>(bytes, k, out),
+        31 => unpack_groups::<31>(bytes, k, out),
+        32 => unpack_groups::<32>(bytes, k, out),
+        1..58 => unpack_groups::<0>(bytes, k, out),
+        _ => 0,
+    };
+    unpack_words(&bytes[done * k as usize / 8..], k, &mut out[done..]);
+}
+
+fn unpack_words(bytes: &[u8], k: u32, out: &mut [u64]) {
     let mask = low_mask(k);
     let mut bit = 0;
-    // Eight bytes cover a word of up to 57 bits wherever it begins.
-    let covered = if k <= 57 { (8 * bytes.len()).saturating_sub(64) / k as usize } else { 0 };
-    let (first, rest) = out.split_at_mut(covered.min(out.len()));
-    for word in first {
-        let mut eight = [0; 8];
-        eight.copy_from_slice(&bytes[bit / 8..bit / 8 + 8]);
-        *word = u64::from_le_bytes(eight) >> (bit % 8) & mask;
-        bit += k as usize;
-    }
-    for word in rest {
+    for word in out {
         let (byte, shift) = (bit / 8, (bit % 8) as u32);
         // Nine bytes cover a word; the last words have fewer behind them.
-        let mut nine = [0; 9];
-        let source = match bytes.get(byte..byte + 9) {
-            Some(source) => source,
-            None => {
-                let rest = &bytes[byte..];
-                nine[..rest.len()].copy_from_slice(rest);
-                &nine
-            }
-        };
-        let mut low = [0; 8];
-        low.copy_from_slice(&source[..8]);
-        let wide = u128::from(u64::from_le_bytes(low)) | u128::from(source[8]) << 64;
-        *word = (wide >> shift) as u64 & mask;
+        let mut nine = [0; 16];
+        let rest = &bytes[byte..bytes.len().min(byte + 9)];
+        nine[..rest.len()].copy_from_slice(rest);
+        *word = (u128::from_le_bytes(nine) >> shift) as u64 & mask;
         bit += k as usize;
     }
 }

@@ -20,6 +20,9 @@ enum Cipher {
     /// Only where the processor has AVX-512 and VAES.
     #[cfg(target_arch = "x86_64")]
     Vaes(vaes::Schedule),
+    /// Only where the processor has AVX2 and VAES.
+    #[cfg(target_arch = "x86_64")]
+    Narrow(vaes::Schedule),
 }
 
 /// Counter blocks: block `i` is `first + i step`, in little-endian halves each modulo 2^64.
@@ -36,6 +39,11 @@ impl Cipher {
             // SAFETY: `Isa::Ifma` includes AES and AVX.
             return Cipher::Vaes(unsafe { vaes::Schedule::new(key) });
         }
+        #[cfg(target_arch = "x86_64")]
+        if isa.usable() >= Isa::Avx2 && vaes::narrow::usable() {
+            // SAFETY: AES and AVX2 were found.
+            return Cipher::Narrow(unsafe { vaes::Schedule::new(key) });
+        }
         let _ = isa;
         Cipher::Portable(Box::new(Aes128::new(&(*key).into())))
     }
@@ -47,6 +55,9 @@ impl Cipher {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: this variant exists only where the processor has AVX-512 and VAES.
             Cipher::Vaes(s) => unsafe { vaes::keystream(s, blocks, mask, out) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this variant exists only where the processor has AVX2 and VAES.
+            Cipher::Narrow(s) => unsafe { vaes::narrow::keystream(s, blocks, mask, out) },
         }
     }
 }
@@ -124,13 +135,16 @@ impl Prg {
     /// Runs the vector sampler where there is one; whether it did.
     pub(crate) fn add_errors(&mut self, _words: &mut [u64], _blocks: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
-        if matches!(self.cipher, Cipher::Vaes(_)) {
+        if !matches!(self.cipher, Cipher::Portable(_)) {
             let blocks = self.take_blocks(_blocks);
-            if let Cipher::Vaes(s) = &self.cipher {
+            match &self.cipher {
                 // SAFETY: this variant exists only for `Isa::Ifma`, which includes all that is needed.
-                unsafe { vaes::centred_binomial_add(s, blocks, _words) };
-                return true;
+                Cipher::Vaes(s) => unsafe { vaes::centred_binomial_add(s, blocks, _words) },
+                // SAFETY: this variant exists only where the processor has AVX2 and VAES.
+                Cipher::Narrow(s) => unsafe { vaes::narrow::centred_binomial_add(s, blocks, _words) },
+                Cipher::Portable(_) => {}
             }
+            return true;
         }
         false
     }

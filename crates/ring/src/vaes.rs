@@ -2,6 +2,8 @@
 //! it ever leaving the registers.
 #![allow(unsafe_code)]
 
+pub(crate) mod narrow;
+
 use crate::prg::Blocks;
 use std::arch::x86_64::*;
 use zeroize::Zeroize;

@@ -1,6 +1,7 @@
 //! From an unchecked circuit to a checked one, with the error of every tensor.
 
 use super::circuit::{batch_linear, Inner, Kind, Linear, LinearSpec, Scaled, Stage, StageKind, StageSpec};
+use super::linear::Reads;
 use super::{pass, CircuitError, CircuitSpec, TensorSpec, Track};
 use hushnet_matmul::{Kernel, Prepared};
 use hushnet_ring::rns::{Coef, Eval, RnsPoly};
@@ -228,6 +229,7 @@ fn linear(
             Ok(Prepared::for_words(w, kernel, sum_bits, word_bits, w.columns())?)
         })
         .collect::<Result<Vec<_>, CircuitError>>()?;
+    let reads = Reads::new(g, &groups).map_err(CircuitError::from)?;
     let (l1, l2) = (rows.max_row_l1() as f64, rows.max_row_l2());
     let track = track.map(|t| Track {
         sd: t.sd * if t.fresh { l2 } else { l1 } + 0.5,
@@ -235,7 +237,7 @@ fn linear(
         hidden: t.hidden * if t.fresh { l2 } else { l1 },
         fresh: false,
     });
-    Ok((Kind::Linear(Some(Box::new(Linear { geometry: *g, groups, bias, sum_bits }))), track))
+    Ok((Kind::Linear(Some(Box::new(Linear { reads, geometry: *g, groups, bias, sum_bits }))), track))
 }
 
 fn multiply(

@@ -123,6 +123,8 @@ impl Scaled {
 /// A linear layer ready to run.
 pub(super) struct Linear {
     pub(super) geometry: Geometry,
+    /// What its products read.
+    pub(super) reads: super::linear::Reads,
     /// One matrix a group.
     pub(super) groups: Vec<Prepared>,
     /// Integer biases at the output's scale, by channel or by element.

@@ -18,6 +18,7 @@ mod check;
 mod circuit;
 mod cost;
 mod error;
+mod linear;
 mod pass;
 mod run;
 #[cfg(test)]

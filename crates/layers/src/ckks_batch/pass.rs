@@ -1,18 +1,24 @@
 //! Pointwise passes: which stages run together, and how they run on a few words at a time.
 
 use super::circuit::{Inner, Kind, Linear, Stage};
+use super::linear::{products, Inputs};
 use super::{CircuitError, Cost, TensorSpec};
 use crate::batch::Geometry;
-use hushnet_matmul::Scratch;
+use hushnet_matmul::{Cut, Scratch};
 use hushnet_ring::rns::{Eval, RnsPoly};
+use hushnet_ring::Isa;
 use hushnet_rlwe::ckks::CkksParams;
 use std::ops::Range;
 use std::time::Instant;
 
 /// Bytes of everything between the stages of a pass, for one piece of words: a second-level cache or two.
 const PIECE_BYTES: usize = 5 << 19;
-/// Words of a piece: least (what kernels like) and most.
-const PIECE: (usize, usize) = (32, 512);
+/// The same without AVX-512, where kernels work on narrower pieces and processors have smaller caches.
+const NARROW_PIECE_BYTES: usize = 5 << 17;
+/// Words of a piece: least (what kernels like; without AVX-512) and most.
+const PIECE: ([usize; 2], usize) = ([32, 16], 512);
+/// Bytes of stored inputs that are cut at once: rows of stored polynomials lie far apart, so that whole pages of them are read.
+const CUT_BYTES: usize = 1 << 21;
 
 /// What runs at once.
 pub(super) enum Step {
@@ -89,7 +95,9 @@ pub(super) fn steps(
         }
         let results: Vec<usize> = group.iter().map(|s| stages[*s].output).collect();
         let words: usize = results.iter().map(|t| tensors[*t].elements * tensors[*t].parts).sum();
-        let piece = (PIECE_BYTES / 8 / words.max(1)).clamp(PIECE.0, PIECE.1);
+        let narrow = params.basis().isa() < Isa::Avx512;
+        let bytes = if narrow { NARROW_PIECE_BYTES } else { PIECE_BYTES };
+        let piece = (bytes / 8 / words.max(1)).clamp(PIECE.0[usize::from(narrow)], PIECE.1);
         // A power of two, so that pieces fill a limb.
         let piece = (1usize << piece.ilog2()).min(params.ring_degree());
         let level = results.iter().map(|t| tensors[*t].level).max().unwrap_or(0);
@@ -165,15 +173,66 @@ impl<'a> View<'a> {
         self.place[t].map(|s| &self.local[s][part * n..(part + 1) * n])
     }
 
+    /// Words `words` of a stored tensor.
+    fn stored(
+        &self,
+        t: usize,
+        part: usize,
+        element: usize,
+        words: Range<usize>,
+    ) -> Result<&'a [u64], CircuitError> {
+        let missing = || CircuitError::Tensor { tensor: t, detail: "not computed".into() };
+        let tensor = self.store[t].as_ref().ok_or_else(missing)?;
+        Ok(&tensor[element][part].limb(self.limb)[words])
+    }
+
     fn row(&self, t: usize, part: usize, element: usize) -> Result<&'a [u64], CircuitError> {
         if let Some(whole) = self.whole(t, part) {
             return Ok(&whole[element * self.count..(element + 1) * self.count]);
         }
-        let missing = || CircuitError::Tensor { tensor: t, detail: "not computed".into() };
-        let tensor = self.store[t].as_ref().ok_or_else(missing)?;
-        let limb = tensor[element][part].limb(self.limb);
-        Ok(&limb[self.at..self.at + self.count])
+        self.stored(t, part, element, self.at..self.at + self.count)
     }
+
+    /// Cuts the inputs of a linear stage: what is stored for many pieces at once, what the pass computed for this one. Returns where this
+    /// piece begins in the cut.
+    fn cut(
+        &self,
+        layer: &Linear,
+        (t, part): (usize, usize),
+        end: usize,
+        cut: &mut Chunk,
+    ) -> Result<usize, CircuitError> {
+        if cut.words.contains(&self.at) && self.place[t].is_none() {
+            return Ok(self.at - cut.words.start);
+        }
+        if self.place[t].is_some() {
+            let rows = (0..self.elements(t)).map(|e| self.row(t, part, e));
+            cut.words = self.at..self.at + self.count;
+            layer.cut(&rows.collect::<Result<Vec<_>, _>>()?, &mut cut.groups)?;
+            return Ok(0);
+        }
+        let most = (CUT_BYTES / 8 / self.elements(t)).clamp(self.count, PIECE.1) / self.count * self.count;
+        cut.words = self.at..(self.at + most).min(end);
+        let rows = (0..self.elements(t)).map(|e| self.stored(t, part, e, cut.words.clone()));
+        layer.cut(&rows.collect::<Result<Vec<_>, _>>()?, &mut cut.groups)?;
+        Ok(0)
+    }
+}
+
+/// Cut inputs of one part.
+#[derive(Default)]
+struct Chunk {
+    groups: Vec<Cut>,
+    words: Range<usize>,
+}
+
+/// Working memory of a stage.
+struct Work<'a> {
+    scratch: &'a mut Scratch,
+    /// By part.
+    chunks: &'a mut Vec<Chunk>,
+    /// End of the words of the task.
+    end: usize,
 }
 
 /// Biases and factors modulo one prime.
@@ -210,6 +269,7 @@ pub(super) fn run(
         place[inner.stages[*s].output] = Some(slot);
     }
     let mut local: Vec<Vec<u64>> = pass.stages.iter().map(|_| Vec::new()).collect();
+    let mut chunks: Vec<Vec<Chunk>> = pass.stages.iter().map(|_| Vec::new()).collect();
     let mut report = Report { seconds: vec![0.0; pass.stages.len()], ..Report::default() };
     for at in task.words.clone().step_by(pass.piece) {
         let count = pass.piece.min(task.words.end - at);
@@ -223,7 +283,8 @@ pub(super) fn run(
             let mut buffer = std::mem::take(&mut local[slot]);
             buffer.resize(out.elements * out.parts * count, 0);
             let view = View { inner, store, local: &local, place: &place, limb: prime, at, count };
-            report.cost += stage_piece(&view, stage, prime, &residues[slot], &mut buffer, scratch)?;
+            let mut work = Work { scratch, chunks: &mut chunks[slot], end: task.words.end };
+            report.cost += stage_piece(&view, stage, prime, &residues[slot], &mut buffer, &mut work)?;
             local[slot] = buffer;
             report.seconds[slot] += start.elapsed().as_secs_f64();
         }
@@ -248,7 +309,7 @@ fn stage_piece(
     prime: usize,
     residues: &Residues,
     out: &mut [u64],
-    scratch: &mut Scratch,
+    work: &mut Work<'_>,
 ) -> Result<Cost, CircuitError> {
     let no_weights = || CircuitError::NoWeights(stage.name.clone());
     match (&stage.kind, residues) {
@@ -261,7 +322,7 @@ fn stage_piece(
                 let bias = if part == 0 { bias.as_slice() } else { &[] };
                 let one = view.inner.one.as_ref().map(|one| &one.limb(prime)[view.at..view.at + view.count]);
                 let added = if one.is_some() { &[] } else { bias };
-                word_products += linear(view, l, (t, part), added, out, scratch)?;
+                word_products += linear(view, l, (t, part), added, out, work)?;
                 view.inner.params.basis().residues_of_wrapped(out, l.sum_bits, prime)?;
                 if let Some(one) = one {
                     add_complex(view, prime, (bias, one), out)?;
@@ -303,61 +364,21 @@ fn linear(
     (t, part): (usize, usize),
     bias: &[u64],
     out: &mut [u64],
-    scratch: &mut Scratch,
+    work: &mut Work<'_>,
 ) -> Result<u64, CircuitError> {
-    let count = view.count;
-    let inputs: Vec<&[u64]> =
-        (0..view.elements(t)).map(|e| view.row(t, part, e)).collect::<Result<_, _>>()?;
-    let conv = match &layer.geometry {
-        Geometry::Dense(_) => {
-            let rows: Vec<Option<&[u64]>> = inputs.into_iter().map(Some).collect();
-            let mut outs: Vec<&mut [u64]> = out.chunks_mut(count).collect();
-            layer.groups[0].multiply(&rows, bias, &mut outs, scratch)?;
-            return Ok((rows.len() * outs.len() * count) as u64);
-        }
-        Geometry::Conv2d(c) => c,
-    };
-    let [_, height, width] = conv.input;
-    let (plane, [_, out_height, out_width]) = (height * width, conv.output);
-    let (channels, outputs) = (conv.group_inputs(), conv.group_outputs());
-    let mut places: Vec<Option<&mut [u64]>> = out.chunks_mut(count).map(Some).collect();
-    let mut products = 0;
-    let (by_element, mut constants) = (bias.len() == places.len(), Vec::with_capacity(outputs));
-    // Input pixel of every kernel position of a row of output pixels; outside of the input: none.
-    let mut taps: Vec<Option<usize>> = Vec::new();
-    let mut rows: Vec<Option<&[u64]>> = Vec::with_capacity(channels * conv.kernel[0] * conv.kernel[1]);
-    for y in 0..out_height {
-        for x in 0..out_width {
-            taps.clear();
-            for i in 0..conv.kernel[0] {
-                let from = conv.source(0, y, i);
-                taps.extend((0..conv.kernel[1]).map(|j| Some(from? * width + conv.source(1, x, j)?)));
-            }
-            let present = channels * taps.iter().flatten().count();
-            for (group, matrix) in layer.groups.iter().enumerate() {
-                rows.clear();
-                let own = &inputs[group * channels * plane..(group + 1) * channels * plane];
-                for tap in &taps {
-                    match tap {
-                        None => rows.extend(std::iter::repeat_n(None, channels)),
-                        Some(pixel) => rows.extend((0..channels).map(|c| Some(own[c * plane + pixel]))),
-                    }
-                }
-                let mut outs: Vec<&mut [u64]> = (0..outputs)
-                    .filter_map(|o| places[((group * outputs + o) * out_height + y) * out_width + x].take())
-                    .collect();
-                constants.clear();
-                constants.extend((0..outputs).filter_map(|o| {
-                    let channel = group * outputs + o;
-                    let element = (channel * out_height + y) * out_width + x;
-                    bias.get(if by_element { element } else { channel })
-                }));
-                matrix.multiply(&rows, &constants, &mut outs, scratch)?;
-                products += (present * outs.len() * count) as u64;
-            }
-        }
+    // A dense layer reads what the pass computed once, so that cutting it beforehand gains nothing.
+    let once = view.place[t].is_some() && matches!(layer.geometry, Geometry::Dense(_));
+    if layer.reads_cuts() && !once {
+        work.chunks.resize_with(work.chunks.len().max(part + 1), Chunk::default);
+        let chunk = &mut work.chunks[part];
+        let from = view.cut(layer, (t, part), work.end, chunk)?;
+        return products(layer, &Inputs::Cuts(&chunk.groups, from), bias, view.count, out, work.scratch);
     }
-    Ok(products)
+    let rows: Vec<&[u64]> = match view.whole(t, part) {
+        Some(whole) => whole.chunks(view.count).collect(),
+        None => (0..view.elements(t)).map(|e| view.row(t, part, e)).collect::<Result<_, _>>()?,
+    };
+    products(layer, &Inputs::Words(&rows), bias, view.count, out, work.scratch)
 }
 
 /// The three parts of a result.

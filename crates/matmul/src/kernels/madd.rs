@@ -2,11 +2,13 @@
 //!
 //! A word `x < 2^(16 D)` has unsigned digits `e_l`; with `d_l = e_l - 2^15` as signed ones, `x = sum_l d_l 2^(16 l) + C`,
 //! `C = sum_l 2^(15 + 16 l)`, so that `W x = sum_l 2^(16 l) (W d_l) + C sum_k W_k`, where the last term is a constant of the row. Sums of
-//! `W d_l` are exact in 32 bits as long as `sum_k |W_k| < 2^16`; longer sums are cut into runs.
+//! `W d_l` are exact in 32 bits as long as `sum_k |W_k| < 2^16`; longer sums are cut into runs, which also keep a run's digits in the
+//! first-level cache while all blocks of rows read them.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop, reason = "counted loops over registers unroll fully")]
 
-use super::{row_blocks, Wanted};
+use super::row_blocks;
+use crate::cut::Cut;
 use crate::limbs::Lane;
 use crate::scratch::Scratch;
 use crate::Weights;
@@ -14,11 +16,13 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Words of a register tile.
-const WIDTH: usize = 8;
+pub(crate) const WIDTH: usize = 8;
 /// Most rows of a register tile, with two digits.
-const ROWS: usize = 6;
+pub(crate) const ROWS: usize = 6;
 /// Largest sum of magnitudes of weights whose products with digits sum within 32 bits: (2^16 - 1) 2^15 < 2^31.
 const MAX_L1: u32 = (1 << 16) - 1;
+/// Bytes of the digits of a run: half a first-level cache.
+const RUN_BYTES: usize = 1 << 14;
 /// Turns unsigned digits into signed ones.
 const FLIP: u64 = 0x8000_8000_8000_8000;
 
@@ -32,14 +36,12 @@ fn tile_rows(digits: usize) -> usize {
     12 / digits
 }
 
-/// Rows that lie together, and the runs of pairs within 32-bit sums.
+/// Rows that lie together.
 struct Block {
     first: usize,
     rows: usize,
     /// Where its weights begin.
     begin: usize,
-    /// Ends of the runs.
-    runs: Vec<usize>,
 }
 
 /// Weights as `[row block][pair of columns][row in block]`, two 16-bit weights an element.
@@ -49,6 +51,8 @@ pub(crate) struct PairPanel {
     /// that no pair exceeds [`MAX_L1`].
     pairs: Vec<(usize, Option<usize>)>,
     blocks: Vec<Block>,
+    /// Ends of the runs of pairs.
+    runs: Vec<usize>,
     values: Vec<u32>,
     /// Sum of every row's weights.
     sums: Vec<i64>,
@@ -75,34 +79,49 @@ impl PairPanel {
                 _ => weight - weight / 2,
             }
         };
-        let mut panel = Self {
+        let two =
+            |m: usize, pair: &[(usize, u32)]| (part(m, &pair[0]), pair.get(1).map_or(0, |s| part(m, s)));
+        let mut values = Vec::with_capacity(w.rows() * sources.len().div_ceil(2));
+        let mut blocks = Vec::new();
+        for (first, rows) in row_blocks(w.rows(), tile_rows(digits)) {
+            blocks.push(Block { first, rows, begin: values.len() });
+            for pair in sources.chunks(2) {
+                values.extend(
+                    (first..first + rows)
+                        .map(|m| two(m, pair))
+                        .map(|(low, high)| u32::from(low as u16) | u32::from(high as u16) << 16),
+                );
+            }
+        }
+        let (mut runs, mut l1, mut begin) = (Vec::new(), vec![0u32; w.rows()], 0);
+        for (p, pair) in sources.chunks(2).enumerate() {
+            let own = |m: usize| {
+                let (low, high) = two(m, pair);
+                u32::from(low.unsigned_abs()) + u32::from(high.unsigned_abs())
+            };
+            if (p - begin) * digits * 32 >= RUN_BYTES
+                || l1.iter().enumerate().any(|(m, l)| l + own(m) > MAX_L1)
+            {
+                runs.push(p);
+                (l1, begin) = (vec![0; w.rows()], p);
+            }
+            l1.iter_mut().enumerate().for_each(|(m, l)| *l += own(m));
+        }
+        runs.push(sources.len().div_ceil(2));
+        Self {
             digits,
             pairs: sources.chunks(2).map(|p| (p[0].0, p.get(1).map(|s| s.0))).collect(),
-            blocks: Vec::new(),
-            values: Vec::with_capacity(w.rows() * sources.len().div_ceil(2)),
+            blocks,
+            runs,
+            values,
             sums: (0..w.rows()).map(|m| w.row(m).iter().map(|v| i64::from(*v)).sum()).collect(),
             weights: w.clone(),
-        };
-        for (first, rows) in row_blocks(w.rows(), tile_rows(digits)) {
-            let (begin, mut runs, mut l1) = (panel.values.len(), Vec::new(), [0u32; ROWS]);
-            for (p, pair) in sources.chunks(2).enumerate() {
-                let mut own = [0; ROWS];
-                for (r, own) in own.iter_mut().enumerate().take(rows) {
-                    let low = part(first + r, &pair[0]);
-                    let high = pair.get(1).map_or(0, |s| part(first + r, s));
-                    *own = u32::from(low.unsigned_abs()) + u32::from(high.unsigned_abs());
-                    panel.values.push(u32::from(low as u16) | u32::from(high as u16) << 16);
-                }
-                if l1.iter().zip(&own).any(|(a, b)| a + b > MAX_L1) {
-                    runs.push(p);
-                    l1 = [0; ROWS];
-                }
-                l1.iter_mut().zip(&own).for_each(|(a, b)| *a += b);
-            }
-            runs.push(panel.pairs.len());
-            panel.blocks.push(Block { first, rows, begin, runs });
         }
-        panel
+    }
+
+    /// Vectors of eight words of a [`Cut`] row.
+    pub(crate) fn halves(&self) -> usize {
+        self.digits.div_ceil(2)
     }
 
     /// `C sum_k W_mk` over the columns that are there.
@@ -113,32 +132,69 @@ impl PairPanel {
     }
 }
 
+/// A pair of columns of which one is there at least.
+#[derive(Clone, Copy)]
+struct Pair {
+    /// Which pair of the panel.
+    number: u32,
+    /// Where the columns are in a strip of a [`Cut`], in vectors.
+    columns: [u32; 2],
+}
+
 type Micro = unsafe fn(&Tile<'_>, &[*mut u64; ROWS]);
 
-/// What a register tile is told: packed pairs, which pairs of the panel they are, and the weights of the row block.
+/// What a register tile is told.
 struct Tile<'a> {
-    digits: *const Lane,
-    pairs: Range<usize>,
-    present: &'a [u32],
+    /// Digits of pairs, in order, or a strip of a [`Cut`].
+    digits: *const __m256i,
+    /// The pairs of the run, `first` the number of the first of them.
+    pairs: &'a [Pair],
+    first: usize,
     weights: *const u32,
+    /// What the sums begin with; `None`: with what is there.
+    start: Option<&'a [u64]>,
     mask: u64,
 }
 
-/// Adds one run's products to eight words of `R` rows.
+/// Digits of pairs from cut words: the even and the odd vector of a half.
 ///
 /// # Safety
-/// AVX2; `D` half lanes for every pair in `pairs`, `R` weights for every pair of the panel, eight words behind every output.
+/// AVX2.
+#[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn micro<const R: usize, const D: usize>(tile: &Tile<'_>, out: &[*mut u64; ROWS]) {
+fn join(a: __m256i, b: __m256i) -> [__m256i; 2] {
+    [
+        _mm256_blend_epi16::<0xAA>(a, _mm256_slli_epi32::<16>(b)),
+        _mm256_blend_epi16::<0xAA>(_mm256_srli_epi32::<16>(a), b),
+    ]
+}
+
+/// Adds one run's products to eight words of `R` rows. `CUT`: pairs are joined on the way.
+///
+/// # Safety
+/// AVX2; `D` vectors for every pair, or the columns' vectors of a cut strip; `R` weights for every pair of the panel, eight words
+/// behind every output, `R` constants.
+#[target_feature(enable = "avx2")]
+unsafe fn micro<const R: usize, const D: usize, const CUT: bool>(tile: &Tile<'_>, out: &[*mut u64; ROWS]) {
     // SAFETY: as promised by the caller.
     unsafe {
         let mut acc = [[_mm256_setzero_si256(); D]; R];
-        let from: *const __m256i = tile.digits.cast();
-        for i in tile.pairs.clone() {
-            let weights = tile.weights.add(*tile.present.get_unchecked(i) as usize * R);
+        for (i, pair) in tile.pairs.iter().enumerate() {
+            let weights = tile.weights.add(pair.number as usize * R);
             let mut x = [_mm256_setzero_si256(); D];
-            for d in 0..D {
-                x[d] = _mm256_load_si256(from.add(i * D + d));
+            if CUT {
+                let a = tile.digits.add(pair.columns[0] as usize);
+                let b = tile.digits.add(pair.columns[1] as usize);
+                for h in 0..D.div_ceil(2) {
+                    let both = join(_mm256_load_si256(a.add(h)), _mm256_load_si256(b.add(h)));
+                    for d in 2 * h..D.min(2 * h + 2) {
+                        x[d] = both[d % 2];
+                    }
+                }
+            } else {
+                for d in 0..D {
+                    x[d] = _mm256_load_si256(tile.digits.add((tile.first + i) * D + d));
+                }
             }
             for r in 0..R {
                 let w = _mm256_set1_epi32(weights.add(r).read() as i32);
@@ -151,7 +207,10 @@ unsafe fn micro<const R: usize, const D: usize>(tile: &Tile<'_>, out: &[*mut u64
         for r in 0..R {
             for half in 0..2 {
                 let place: *mut __m256i = out[r].add(4 * half).cast();
-                let mut sum = _mm256_loadu_si256(place);
+                let mut sum = match tile.start {
+                    Some(start) => _mm256_set1_epi64x(*start.get_unchecked(r) as i64),
+                    None => _mm256_loadu_si256(place),
+                };
                 for d in 0..D {
                     let own = if half == 0 { acc[r][d] } else { _mm256_srli_epi64::<32>(acc[r][d]) };
                     // The product sign-extends its low half.
@@ -171,21 +230,77 @@ unsafe fn micro<const R: usize, const D: usize>(tile: &Tile<'_>, out: &[*mut u64
     }
 }
 
-fn pick(rows: usize, digits: usize) -> Micro {
+fn pick<const CUT: bool>(rows: usize, digits: usize) -> Micro {
     match (digits, rows) {
-        (2, 1) => micro::<1, 2>,
-        (2, 2) => micro::<2, 2>,
-        (2, 3) => micro::<3, 2>,
-        (2, 4) => micro::<4, 2>,
-        (2, 5) => micro::<5, 2>,
-        (2, _) => micro::<6, 2>,
-        (3, 1) => micro::<1, 3>,
-        (3, 2) => micro::<2, 3>,
-        (3, 3) => micro::<3, 3>,
-        (3, _) => micro::<4, 3>,
-        (_, 1) => micro::<1, 4>,
-        (_, 2) => micro::<2, 4>,
-        (_, _) => micro::<3, 4>,
+        (2, 1) => micro::<1, 2, CUT>,
+        (2, 2) => micro::<2, 2, CUT>,
+        (2, 3) => micro::<3, 2, CUT>,
+        (2, 4) => micro::<4, 2, CUT>,
+        (2, 5) => micro::<5, 2, CUT>,
+        (2, _) => micro::<6, 2, CUT>,
+        (3, 1) => micro::<1, 3, CUT>,
+        (3, 2) => micro::<2, 3, CUT>,
+        (3, 3) => micro::<3, 3, CUT>,
+        (3, _) => micro::<4, 3, CUT>,
+        (_, 1) => micro::<1, 4, CUT>,
+        (_, 2) => micro::<2, 4, CUT>,
+        (_, _) => micro::<3, 4, CUT>,
+    }
+}
+
+/// Eight words of a row, as vectors of 32-bit halves: element `2 i + h` of vector `l` is half `l` of word `4 h + i`.
+///
+/// # Safety
+/// AVX2; eight words behind the pointer.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn halves(p: *const u64) -> [__m256i; 2] {
+    // SAFETY: as promised by the caller.
+    let (a, b) = unsafe { (_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(4).cast())) };
+    let flip = _mm256_set1_epi64x(FLIP as i64);
+    let low = _mm256_blend_epi32::<0xAA>(a, _mm256_slli_epi64::<32>(b));
+    let high = _mm256_blend_epi32::<0xAA>(_mm256_srli_epi64::<32>(a), b);
+    [_mm256_xor_si256(low, flip), _mm256_xor_si256(high, flip)]
+}
+
+/// Cuts `words` words of a row into `H` vectors every eight of them, `stride` vectors apart.
+///
+/// # Safety
+/// AVX2; room for the vectors.
+#[target_feature(enable = "avx2")]
+unsafe fn cut_row<const H: usize>(row: &[u64], out: *mut __m256i, stride: usize) {
+    let (full, tail) = row.as_chunks::<WIDTH>();
+    // SAFETY: `full` has eight words each, the caller gives the room.
+    unsafe {
+        for (i, words) in full.iter().enumerate() {
+            let v = halves(words.as_ptr());
+            for h in 0..H {
+                _mm256_store_si256(out.add(i * stride + h), v[h]);
+            }
+        }
+        if !tail.is_empty() {
+            let mut last = [0; WIDTH];
+            last[..tail.len()].copy_from_slice(tail);
+            let v = halves(last.as_ptr());
+            for h in 0..H {
+                _mm256_store_si256(out.add(full.len() * stride + h), v[h]);
+            }
+        }
+    }
+}
+
+/// [`Cut::set`] for a kernel that [`crate::Kernel::check`] found.
+pub(crate) fn cut(rows: &[&[u64]], halves: usize, strip: usize, out: &mut [Lane]) {
+    let base: *mut __m256i = out.as_mut_ptr().cast();
+    for (i, row) in rows.iter().enumerate() {
+        assert!(2 * out.len() >= row.len().div_ceil(WIDTH) * strip && i * halves < strip);
+        // SAFETY: AVX2 was checked; strips of `strip` vectors are all there.
+        unsafe {
+            match halves {
+                1 => cut_row::<1>(row, base.add(i * halves), strip),
+                _ => cut_row::<2>(row, base.add(i * halves), strip),
+            }
+        }
     }
 }
 
@@ -199,28 +314,14 @@ fn pick(rows: usize, digits: usize) -> Micro {
 unsafe fn pack<const D: usize>(a: *const u64, b: *const u64, out: *mut __m256i) {
     // SAFETY: as promised by the caller.
     unsafe {
-        let flip = _mm256_set1_epi64x(FLIP as i64);
-        let load = |p: *const u64, half: usize| {
-            if p.is_null() {
-                _mm256_setzero_si256()
-            } else {
-                _mm256_xor_si256(_mm256_loadu_si256(p.add(4 * half).cast()), flip)
+        let none = [_mm256_setzero_si256(); 2];
+        let a = if a.is_null() { none } else { halves(a) };
+        let b = if b.is_null() { none } else { halves(b) };
+        for h in 0..D.div_ceil(2) {
+            let both = join(a[h], b[h]);
+            for d in 2 * h..D.min(2 * h + 2) {
+                _mm256_store_si256(out.add(d), both[d % 2]);
             }
-        };
-        let (mut even, mut odd) = ([_mm256_setzero_si256(); 2], [_mm256_setzero_si256(); 2]);
-        for half in 0..2 {
-            let (a, b) = (load(a, half), load(b, half));
-            even[half] = _mm256_blend_epi16::<0xAA>(a, _mm256_slli_epi32::<16>(b));
-            odd[half] = _mm256_blend_epi16::<0xAA>(_mm256_srli_epi32::<16>(a), b);
-        }
-        for d in 0..D {
-            let [low, high] = if d % 2 == 0 { even } else { odd };
-            let both = if d < 2 {
-                _mm256_blend_epi32::<0xAA>(low, _mm256_slli_epi64::<32>(high))
-            } else {
-                _mm256_blend_epi32::<0xAA>(_mm256_srli_epi64::<32>(low), high)
-            };
-            _mm256_store_si256(out.add(d), both);
         }
     }
 }
@@ -229,16 +330,15 @@ unsafe fn pack<const D: usize>(a: *const u64, b: *const u64, out: *mut __m256i) 
 fn pack_strip(
     panel: &PairPanel,
     rows: &[Option<&[u64]>],
-    at: usize,
-    count: usize,
+    (at, count): (usize, usize),
     out: &mut [Lane],
-    present: &[u32],
+    present: &[Pair],
 ) {
     let digits = panel.digits;
     let base: *mut __m256i = out.as_mut_ptr().cast();
     let mut tails = [[0u64; WIDTH]; 2];
-    for (i, &p) in present.iter().enumerate() {
-        let (a, b) = panel.pairs[p as usize];
+    for (i, pair) in present.iter().enumerate() {
+        let (a, b) = panel.pairs[pair.number as usize];
         let [first, second] = &mut tails;
         let pointer = |column: Option<usize>, tail: &mut [u64; WIDTH]| {
             let Some(row) = column.and_then(|c| rows[c]) else { return std::ptr::null() };
@@ -263,6 +363,129 @@ fn pack_strip(
     }
 }
 
+/// A product: the rows of it that are wanted, and where they go.
+struct Call<'a, 'b> {
+    panel: &'a PairPanel,
+    outputs: Range<usize>,
+    /// What every output begins with, `ROWS` of them for every block.
+    start: &'a [u64],
+    mask: u64,
+    out: &'a mut [&'b mut [u64]],
+    present: &'a Present,
+}
+
+impl Call<'_, '_> {
+    /// All blocks of a strip of `count` words at `at`.
+    fn strip<const CUT: bool>(&mut self, digits: *const __m256i, at: usize, count: usize) {
+        let (panel, present) = (self.panel, self.present);
+        let mut first = 0;
+        for (run, &end) in present.runs.iter().enumerate() {
+            for (number, block) in panel.blocks.iter().enumerate() {
+                if block.first >= self.outputs.end || block.first + block.rows <= self.outputs.start {
+                    continue;
+                }
+                let tile = Tile {
+                    digits,
+                    pairs: &present.pairs[first..end],
+                    first,
+                    weights: panel.values[block.begin..].as_ptr(),
+                    start: (run == 0).then(|| &self.start[number * ROWS..(number + 1) * ROWS]),
+                    mask: self.mask,
+                };
+                self.tile(pick::<CUT>(block.rows, panel.digits), &tile, block, at, count);
+            }
+            first = end;
+        }
+    }
+
+    /// One tile; rows that are not wanted, and tiles that end early, go to a spare place.
+    #[inline]
+    fn tile(&mut self, micro: Micro, tile: &Tile<'_>, block: &Block, at: usize, count: usize) {
+        let whole = block.first >= self.outputs.start && block.first + block.rows <= self.outputs.end;
+        if !whole || count < WIDTH {
+            return self.partial_tile(micro, tile, block, at, count);
+        }
+        let mut pointers = [std::ptr::null_mut(); ROWS];
+        let first = block.first - self.outputs.start;
+        for (pointer, out) in pointers.iter_mut().zip(&mut self.out[first..first + block.rows]) {
+            *pointer = out[at..at + WIDTH].as_mut_ptr();
+        }
+        // SAFETY: `Kernel::check` found AVX2; the caller's digits hold every pair of the run; the block has `rows` weights a
+        // pair and `ROWS` constants; every pointer has eight words.
+        unsafe { micro(tile, &pointers) };
+    }
+
+    fn partial_tile(&mut self, micro: Micro, tile: &Tile<'_>, block: &Block, at: usize, count: usize) {
+        let mut spare = [[0u64; WIDTH]; ROWS];
+        let row = |r: usize| (block.first + r).checked_sub(self.outputs.start);
+        for (r, spare) in spare.iter_mut().enumerate().take(block.rows) {
+            if let Some(o) = row(r).and_then(|r| self.out.get(r)) {
+                spare[..count].copy_from_slice(&o[at..at + count]);
+            }
+        }
+        let mut pointers = [std::ptr::null_mut(); ROWS];
+        for (pointer, spare) in pointers.iter_mut().zip(&mut spare) {
+            *pointer = spare.as_mut_ptr();
+        }
+        // SAFETY: as in `tile`.
+        unsafe { micro(tile, &pointers) };
+        for (r, spare) in spare.iter().enumerate().take(block.rows) {
+            if let Some(o) = row(r).and_then(|r| self.out.get_mut(r)) {
+                o[at..at + count].copy_from_slice(&spare[..count]);
+            }
+        }
+    }
+}
+
+/// Which pairs of a panel are there, and what follows from it.
+pub(crate) struct Present {
+    pairs: Vec<Pair>,
+    /// Ends of the runs among these pairs.
+    runs: Vec<usize>,
+    /// What every row's sum of digits lacks.
+    offsets: Vec<u64>,
+}
+
+impl Present {
+    /// `place` says where a column is in a strip of a cut, if it is there.
+    fn new(panel: &PairPanel, place: impl Fn(usize) -> Option<u32>, zero: u32) -> Self {
+        let absent: Vec<usize> = (0..panel.weights.columns()).filter(|k| place(*k).is_none()).collect();
+        let mut pairs = Vec::with_capacity(panel.pairs.len());
+        for (number, (a, b)) in (0u32..).zip(&panel.pairs) {
+            let columns = [place(*a), b.and_then(&place)];
+            if columns != [None; 2] {
+                pairs.push(Pair { number, columns: columns.map(|c| c.unwrap_or(zero)) });
+            }
+        }
+        let all = pairs.len() == panel.pairs.len();
+        let end = |e: usize| if all { e } else { pairs.partition_point(|p| (p.number as usize) < e) };
+        let runs = panel.runs.iter().map(|e| end(*e)).collect();
+        let offsets = (0..panel.weights.rows()).map(|m| panel.offset(m, &absent)).collect();
+        Self { pairs, runs, offsets }
+    }
+
+    /// The pairs of columns that are rows of a cut of `rows` rows.
+    pub(crate) fn gather(panel: &PairPanel, columns: &[Option<u32>], rows: usize) -> Self {
+        let halves = panel.halves() as u32;
+        // Behind the rows lies one of zero digits.
+        Self::new(panel, |c| columns[c].map(|r| r * halves), rows as u32 * halves)
+    }
+
+    /// What every output begins with, [`ROWS`] of them for every block.
+    fn constants(&self, panel: &PairPanel, outputs: &Range<usize>, start: &[u64], constants: &mut Vec<u64>) {
+        constants.clear();
+        constants.resize(panel.blocks.len() * ROWS, 0);
+        for (block, constants) in panel.blocks.iter().zip(constants.chunks_mut(ROWS)) {
+            for (m, c) in (block.first..block.first + block.rows).zip(constants) {
+                if outputs.contains(&m) {
+                    let own = start.get(m - outputs.start).copied().unwrap_or(0);
+                    *c = own.wrapping_add(self.offsets[m]);
+                }
+            }
+        }
+    }
+}
+
 /// The wanted rows, all words. The caller has checked lengths and instructions.
 pub(crate) fn multiply(
     panel: &PairPanel,
@@ -273,47 +496,34 @@ pub(crate) fn multiply(
     out: &mut [&mut [u64]],
     scratch: &mut Scratch,
 ) {
-    let absent: Vec<usize> = (0..rows.len()).filter(|k| rows[*k].is_none()).collect();
-    let there = |c: usize| rows[c].is_some();
-    let present: Vec<u32> = (0u32..)
-        .zip(&panel.pairs)
-        .filter_map(|(p, (a, b))| (there(*a) || b.is_some_and(there)).then_some(p))
-        .collect();
-    for (i, (m, out)) in outputs.clone().zip(out.iter_mut()).enumerate() {
-        let constant = start.get(i).copied().unwrap_or(0).wrapping_add(panel.offset(m, &absent));
-        out.fill(constant & mask);
-    }
-    let mut wanted = Wanted::<WIDTH>::new(outputs, out, start, ROWS);
-    let words = wanted.words();
-    crate::scratch::grow(&mut scratch.limbs, (present.len() * panel.digits).div_ceil(2));
+    let present = Present::new(panel, |c| rows[c].map(|_| 0), 0);
+    present.constants(panel, &outputs, start, &mut scratch.constants);
+    let words = out.first().map_or(0, |o| o.len());
+    crate::scratch::grow(&mut scratch.limbs, (present.pairs.len() * panel.digits).div_ceil(2));
+    let mut call = Call { panel, outputs, start: &scratch.constants, mask, out, present: &present };
     for at in (0..words).step_by(WIDTH) {
         let count = WIDTH.min(words - at);
-        pack_strip(panel, rows, at, count, &mut scratch.limbs, &present);
-        for block in &panel.blocks {
-            if wanted.none_of(block.first, block.rows) {
-                continue;
-            }
-            let pointers = wanted.pointers::<ROWS>(block.first, block.rows, at);
-            let mut from = 0;
-            for &end in &block.runs {
-                let to = if end == panel.pairs.len() {
-                    present.len()
-                } else {
-                    present.partition_point(|p| (*p as usize) < end)
-                };
-                let tile = Tile {
-                    digits: scratch.limbs.as_ptr(),
-                    pairs: from..to,
-                    present: &present,
-                    weights: panel.values[block.begin..].as_ptr(),
-                    mask,
-                };
-                // SAFETY: `Kernel::check` found AVX2; every pair of the run was packed; the block has
-                // `rows` weights a pair; a short last tile is written to spare room.
-                unsafe { pick(block.rows, panel.digits)(&tile, &pointers) };
-                from = to;
-            }
-            wanted.finish(block.first, block.rows, at);
-        }
+        pack_strip(panel, rows, (at, count), &mut scratch.limbs, &present.pairs);
+        call.strip::<false>(scratch.limbs.as_ptr().cast(), at, count);
+    }
+}
+
+/// [`multiply`] of rows that were cut before, from word `from` on, a multiple of eight.
+pub(crate) fn multiply_cut(
+    panel: &PairPanel,
+    (cut, from): (&Cut, usize),
+    present: &Present,
+    start: &[u64],
+    mask: u64,
+    out: &mut [&mut [u64]],
+    scratch: &mut Scratch,
+) {
+    let outputs = 0..out.len();
+    present.constants(panel, &outputs, start, &mut scratch.constants);
+    let words = out.first().map_or(0, |o| o.len());
+    let mut call = Call { panel, outputs, start: &scratch.constants, mask, out, present };
+    for at in (0..words).step_by(WIDTH) {
+        let strip: *const __m256i = cut.strip((from + at) / WIDTH).as_ptr().cast();
+        call.strip::<true>(strip, at, WIDTH.min(words - at));
     }
 }

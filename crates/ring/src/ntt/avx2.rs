@@ -329,7 +329,8 @@ impl Tables {
         let a = a.as_mut_ptr();
         // SAFETY: `a` has n elements; passes go down to blocks of eight, which `long` and `tiles` cover.
         unsafe {
-            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
+            // Shortest first: the first pass reads the most distant words, which share few places of the first-level cache.
+            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS).rev() {
                 with_levels!(levels, forward_pass(a, n, blocks, &self.forward.long, m));
                 blocks <<= levels;
             }
@@ -419,7 +420,7 @@ impl Tables {
         let n = self.n;
         let mut blocks = n / 8;
         let mut last = 0;
-        for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS).rev() {
+        for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
             blocks >>= levels;
             last = levels;
             if blocks > 1 {

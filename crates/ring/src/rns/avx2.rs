@@ -135,6 +135,17 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn reduce_short(a: __m256i, m: Consts) -> __m256i {
+        unsafe {
+            // Added to 3/2 2^52 as integers, the number stands in the mantissa.
+            let magic = _mm256_set1_pd(1.5 * MAGIC);
+            let a = _mm256_castsi256_pd(_mm256_add_epi64(a, _mm256_castpd_si256(magic)));
+            let a = _mm256_sub_pd(a, magic);
+            let c = _mm256_round_pd::<ROUND_NEAREST>(_mm256_mul_pd(a, m.inverse));
+            canonical(_mm256_fnmadd_pd(c, m.real_q, a), m)
+        }
+    }
+    #[inline(always)]
     unsafe fn abs(a: __m256i) -> __m256i {
         unsafe {
             let negative = _mm256_cmpgt_epi64(_mm256_setzero_si256(), a);

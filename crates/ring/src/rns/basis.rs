@@ -71,6 +71,22 @@ impl RnsBasis {
         Ok(RnsPoly::zero(self.n, range))
     }
 
+    /// A polynomial whose limbs `fill` writes, every word of them: it gets the number of a prime and what was in the buffer before.
+    ///
+    /// # Errors
+    /// [`RnsError::Limbs`] when the range is not inside the basis, and those of `fill`.
+    pub fn fill_with<F: super::Form, E: From<RnsError>>(
+        &self,
+        range: Range<usize>,
+        mut fill: impl FnMut(usize, &mut [u64]) -> Result<(), E>,
+    ) -> Result<RnsPoly<F>, E> {
+        let mut out = self.dirty(range)?;
+        for i in out.range() {
+            fill(i, out.limb_mut(i))?;
+        }
+        Ok(out)
+    }
+
     /// A polynomial with arbitrary contents, for callers that write every word.
     pub(super) fn dirty<F: super::Form>(&self, range: Range<usize>) -> Result<RnsPoly<F>, RnsError> {
         self.check_range(&range)?;
@@ -139,7 +155,11 @@ impl RnsBasis {
         }
         let m = self.moduli.get(i).ok_or(RnsError::Limbs { needed: i..i + 1, got: 0..self.moduli.len() })?;
         let out = super::kernels::Out::new(words);
-        super::kernels::wrapped(self.isa, out, 1 << (bits - 1), m.factor(1 << 32), m);
+        if bits <= 52 {
+            super::kernels::wrapped_short(self.isa, out, 1 << (bits - 1), m);
+        } else {
+            super::kernels::wrapped(self.isa, out, 1 << (bits - 1), m.factor(1 << 32), m);
+        }
         Ok(())
     }
 

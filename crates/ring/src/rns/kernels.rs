@@ -202,6 +202,13 @@ kernel! { wrapped_k<L>(i, a: Out<'_>, sign: u64, f: Factor, m: &Modulus)
 dispatch! { /** `a = a mod q` for two's complement numbers whose sign bit is `sign`; f is `2^32`. */
 wrapped = wrapped_k(a: Out<'_>, sign: u64, f: Factor, m: &Modulus) len a.len() }
 
+kernel! { wrapped_short_k<L>(i, a: Out<'_>, sign: u64, m: &Modulus)
+    { let c = L::modulus(m); let sign = L::splat(sign); } {
+    L::store(at_mut!(a, i), L::reduce_short(L::extend(L::load(at!(a, i)), sign), c));
+} }
+dispatch! { /** `a = a mod q` for two's complement numbers whose sign bit is `sign`, at most 2^51. */
+wrapped_short = wrapped_short_k(a: Out<'_>, sign: u64, m: &Modulus) len a.len() }
+
 kernel! { tensor_k<L>(i, out: [Out<'_>; 3], a: [&[u64]; 2], b: [&[u64]; 2], m: &Modulus) { let c = L::modulus(m); } {
     let (a0, a1) = (L::load(at!(a[0], i)), L::load(at!(a[1], i)));
     let (b0, b1) = (L::load(at!(b[0], i)), L::load(at!(b[1], i)));

@@ -53,6 +53,12 @@ pub(super) trait Lanes: Copy {
         // SAFETY: promised by the caller.
         unsafe { Self::with_sign(a, Self::reduce(Self::abs(a), m), m) }
     }
+    /// [`Self::reduce_signed`] for `-2^51 <= a < 2^51`.
+    #[inline(always)]
+    unsafe fn reduce_short(a: Self::Words, m: Self::Mod) -> Self::Words {
+        // SAFETY: promised by the caller.
+        unsafe { Self::reduce_signed(a, m) }
+    }
     unsafe fn acc_zero() -> Self::Acc;
     /// The sum that holds one residue.
     unsafe fn acc_of(a: Self::Words) -> Self::Acc;

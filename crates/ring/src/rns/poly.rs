@@ -73,6 +73,7 @@ impl<F: Form> RnsPoly<F> {
     /// # Panics
     /// When `i` is outside [`Self::range`].
     #[must_use]
+    #[inline]
     pub fn limb(&self, i: usize) -> &[u64] {
         assert!(self.range.contains(&i), "limb {i} of {:?}", self.range);
         let start = (i - self.range.start) * self.n;
@@ -84,6 +85,7 @@ impl<F: Form> RnsPoly<F> {
     /// # Panics
     /// When `i` is outside [`Self::range`].
     #[must_use]
+    #[inline]
     pub fn limb_mut(&mut self, i: usize) -> &mut [u64] {
         assert!(self.range.contains(&i), "limb {i} of {:?}", self.range);
         let start = (i - self.range.start) * self.n;

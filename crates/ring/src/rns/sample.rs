@@ -13,12 +13,24 @@ pub fn uniform_limb(prg: &mut Prg, m: &Modulus, out: &mut [u64]) {
     let bound = (1u64 << 52) / m.q * m.q;
     let mut kept = 0;
     while kept < out.len() {
-        let fresh = &mut out[kept..];
-        prg.fill_words(fresh);
-        kept += keep_below(fresh, bound);
+        let (end, mut next) = (out.len(), kept);
+        // The words that one request gives, a cacheful at a time: chunks are whole blocks of the generator.
+        while next < end {
+            let count = CHUNK.min(end - next);
+            let fresh = &mut out[next..next + count];
+            prg.fill_words(fresh);
+            let good = keep_below(fresh, bound);
+            reduce_in_place(prg.isa(), &mut fresh[..good], m);
+            if kept < next {
+                out.copy_within(next..next + good, kept);
+            }
+            (kept, next) = (kept + good, next + count);
+        }
     }
-    reduce_in_place(prg.isa(), out, m);
 }
+
+/// Words that are drawn and reduced at a time.
+const CHUNK: usize = 1024;
 
 /// Shifts words right by 12 bits and moves those below `bound` to the front, in order; how many there are. Words at or above it are rare, so
 /// whole runs are looked at before single words.

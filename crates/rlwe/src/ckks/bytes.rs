@@ -49,25 +49,36 @@ fn poly_bytes(params: &CkksParams, range: Range<usize>) -> usize {
     range.map(|i| packed_len(params.ring_degree(), bits_at(params, i))).sum()
 }
 
-struct Writer(Vec<u8>);
+struct Writer {
+    bytes: Vec<u8>,
+    /// Bytes written.
+    at: usize,
+}
 
 impl Writer {
     fn new(kind: Kind, params: &CkksParams, payload: usize) -> Self {
-        let mut out = Vec::with_capacity(HEADER_BYTES + payload);
-        out.extend(MAGIC);
-        out.extend(FORMAT_VERSION.to_le_bytes());
-        out.extend([kind as u8, u8::from(!params.is_secure())]);
-        out.extend(params.hash());
-        out.extend((payload as u64).to_le_bytes());
-        Self(out)
+        let mut out = Self { bytes: vec![0; HEADER_BYTES + payload], at: 0 };
+        out.put(&MAGIC);
+        out.put(&FORMAT_VERSION.to_le_bytes());
+        out.put(&[kind as u8, u8::from(!params.is_secure())]);
+        out.put(params.hash());
+        out.put(&(payload as u64).to_le_bytes());
+        out
+    }
+
+    fn room(&mut self, count: usize) -> &mut [u8] {
+        self.at += count;
+        &mut self.bytes[self.at - count..self.at]
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.room(bytes.len()).copy_from_slice(bytes);
     }
 
     fn poly(&mut self, params: &CkksParams, p: &RnsPoly<Eval>) -> Result<(), CkksError> {
         for i in p.range() {
             let bits = bits_at(params, i);
-            let start = self.0.len();
-            self.0.resize(start + packed_len(params.ring_degree(), bits), 0);
-            pack(p.limb(i), bits, &mut self.0[start..])?;
+            pack(p.limb(i), bits, self.room(packed_len(params.ring_degree(), bits)))?;
         }
         Ok(())
     }
@@ -135,16 +146,16 @@ impl<'a> Reader<'a> {
     }
 
     fn poly(&mut self, params: &CkksParams, range: Range<usize>) -> Result<RnsPoly<Eval>, CkksError> {
-        let mut p = params.basis().zero::<Eval>(range.clone())?;
-        for i in range {
+        params.basis().fill_with(range, |i, limb| {
             let bits = bits_at(params, i);
-            unpack(self.take(packed_len(params.ring_degree(), bits))?, bits, p.limb_mut(i))?;
+            unpack(self.take(packed_len(params.ring_degree(), bits))?, bits, limb)?;
             let q = params.basis().moduli()[i].value();
-            if p.limb(i).iter().any(|w| *w >= q) {
+            // Words are below 2^50, so that differences do not wrap where they do not borrow.
+            if limb.iter().fold(0, |borrows, w| borrows | (q - 1).wrapping_sub(*w)) >> 63 != 0 {
                 return Err(self.fail("a residue is not below its prime"));
             }
-        }
-        Ok(p)
+            Ok(())
+        })
     }
 }
 
@@ -163,14 +174,14 @@ impl Ciphertext {
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let mut w = Writer::new(Kind::Ciphertext, &self.params, self.byte_len() - HEADER_BYTES);
-        w.0.extend((self.level.0 as u16).to_le_bytes());
-        w.0.extend([self.parts.len() as u8, u8::from(self.seed.is_some())]);
+        w.put(&(self.level.0 as u16).to_le_bytes());
+        w.put(&[self.parts.len() as u8, u8::from(self.seed.is_some())]);
         for v in [self.scale, self.bound, self.sd] {
-            w.0.extend(v.to_le_bytes());
+            w.put(&v.to_le_bytes());
         }
         match &self.seed {
             Some(seed) => {
-                w.0.extend(seed);
+                w.put(seed);
                 w.poly(&self.params, &self.parts[0])?;
             }
             None => {
@@ -179,7 +190,7 @@ impl Ciphertext {
                 }
             }
         }
-        Ok(w.0)
+        Ok(w.bytes)
     }
 
     /// Reads [`Self::to_bytes`].
@@ -225,9 +236,9 @@ impl PublicKey {
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let payload = 32 + poly_bytes(&self.params, self.b.range());
         let mut w = Writer::new(Kind::PublicKey, &self.params, payload);
-        w.0.extend(self.seed);
+        w.put(&self.seed);
         w.poly(&self.params, &self.b)?;
-        Ok(w.0)
+        Ok(w.bytes)
     }
 
     /// Reads [`Self::to_bytes`].
@@ -285,7 +296,7 @@ impl CkksParams {
 }
 
 fn write_switching(w: &mut Writer, params: &CkksParams, key: &SwitchingKey) -> Result<(), CkksError> {
-    w.0.extend(key.seed);
+    w.put(&key.seed);
     key.b.iter().try_for_each(|b| w.poly(params, b))
 }
 
@@ -312,7 +323,7 @@ impl RelinKey {
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let mut w = Writer::new(Kind::RelinKey, &self.params, switching_bytes(&self.params, self.key.level));
         write_switching(&mut w, &self.params, &self.key)?;
-        Ok(w.0)
+        Ok(w.bytes)
     }
 
     /// Reads [`Self::to_bytes`].
@@ -345,15 +356,15 @@ impl GaloisKeys {
         let levelled = self.keys.values().any(|k| k.key.level < self.params.key_level());
         let kind = if levelled { Kind::GaloisKeysAt } else { Kind::GaloisKeys };
         let mut w = Writer::new(kind, &self.params, self.byte_len() - HEADER_BYTES);
-        w.0.extend((self.keys.len() as u32).to_le_bytes());
+        w.put(&(self.keys.len() as u32).to_le_bytes());
         for (&exponent, key) in &self.keys {
-            w.0.extend((exponent as u32).to_le_bytes());
+            w.put(&(exponent as u32).to_le_bytes());
             if levelled {
-                w.0.extend((key.key.level.0 as u16).to_le_bytes());
+                w.put(&(key.key.level.0 as u16).to_le_bytes());
             }
             write_switching(&mut w, &self.params, &key.key)?;
         }
-        Ok(w.0)
+        Ok(w.bytes)
     }
 
     /// Reads [`Self::to_bytes`].

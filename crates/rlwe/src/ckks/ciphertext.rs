@@ -47,8 +47,7 @@ pub(super) fn expand_uniform(
     domain: Domain,
     range: Range<usize>,
 ) -> Result<RnsPoly<Eval>, CkksError> {
-    let mut poly = params.basis().zero::<Eval>(range.clone())?;
-    for i in range {
+    params.basis().fill_with(range, |i, limb| {
         let m = params.basis().moduli()[i];
         let mut h = Sha256::new();
         h.update(b"hushnet ckks uniform 1");
@@ -58,9 +57,9 @@ pub(super) fn expand_uniform(
         }
         let mut key = [0; 16];
         key.copy_from_slice(&h.finalize()[..16]);
-        uniform_limb(&mut Prg::from_seed(key), &m, poly.limb_mut(i));
-    }
-    Ok(poly)
+        uniform_limb(&mut Prg::from_seed(key), &m, limb);
+        Ok(())
+    })
 }
 
 /// A seed from a generator.
@@ -199,7 +198,8 @@ impl Ciphertext {
             }
             for i in range.clone() {
                 let q = params.basis().moduli()[i].value();
-                if p.limb(i).iter().fold(0, |m, w| m.max(*w)) >= q {
+                // Differences of words below 2^63 borrow where a word is too large; others show themselves.
+                if p.limb(i).iter().fold(0, |top, w| top | (q - 1).wrapping_sub(*w) | *w) >> 63 != 0 {
                     return Err(fail("a residue is not below its prime"));
                 }
             }

@@ -333,7 +333,8 @@ impl NonInteractiveClient {
                     engine.encrypt(secret, link, *s..(*s + 2).min(range.end), (rows, images), *seed)
                 })
                 .collect::<Result<Vec<_>, _>>()?;
-            write_parcel(Kind::Request, (number, tile), parcel, &ciphertexts.concat())
+            let ciphertexts: Vec<_> = ciphertexts.into_iter().flatten().collect();
+            write_parcel(Kind::Request, (number, tile), parcel, &ciphertexts)
         });
         seeds.zeroize();
         frame
