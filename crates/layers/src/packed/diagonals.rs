@@ -111,7 +111,7 @@ fn visit_below(
     }
 }
 
-/// The non-zero diagonals of every output ciphertext.
+/// The non-zero diagonals of every output ciphertext; one of zeros where there is none, as where all windows lie in the padding.
 #[must_use]
 pub fn diagonals(map: &Linear, input: &Layout, form: &Form, offset: usize) -> Vec<BTreeSet<Diagonal>> {
     let (slots, count) = (input.slots(), input.cts.len());
@@ -127,7 +127,12 @@ pub fn diagonals(map: &Linear, input: &Layout, form: &Form, offset: usize) -> Ve
                 seen[i as usize * slots + r as usize] = true;
             });
             let hit = seen.iter().enumerate().filter(|(_, hit)| **hit);
-            hit.map(|(at, _)| ((at / slots) as u32, (at % slots) as u32)).collect()
+            let mut set: BTreeSet<Diagonal> =
+                hit.map(|(at, _)| ((at / slots) as u32, (at % slots) as u32)).collect();
+            if set.is_empty() {
+                set.insert((0, (offset & (slots - 1)) as u32));
+            }
+            set
         })
         .collect()
 }

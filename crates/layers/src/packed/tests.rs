@@ -460,6 +460,19 @@ fn inputs_and_specifications_are_checked() {
 }
 
 #[test]
+fn outputs_that_read_nothing_but_padding_or_zeros_are_the_bias() {
+    // 1x1 kernels, stride 2 and padding 1 on a 1x1 map: all four windows lie in the padding
+    let mut b = Builder::new(&[1, 3, 3], 0);
+    let x = b.conv(0, square_conv(1, 3, 1, 3, 1, 0));
+    let x = b.conv(x, square_conv(1, 1, 1, 1, 2, 1));
+    let x = b.polynomial(x, &[0.25, 0.5, 0.125]);
+    b.dense(x, 1);
+    run(&b, 512);
+    b.arrays.values_mut().for_each(|v| v.fill(0.0));
+    run(&b, 512);
+}
+
+#[test]
 fn zero_weights_and_unused_outputs_cost_nothing() {
     let mut b = Builder::new(&[16], 1);
     let x = b.dense(0, 16);
