@@ -1,4 +1,8 @@
-"""What the planner takes for a layer of the gala benchmark, beside every single method measured in the same run."""
+"""What the planner takes for a layer of the gala benchmark, beside every single method measured in the same run.
+
+Methods are compared by what the planner predicts: processor seconds on the longest chain of both parties' work, as the run time orders it
+(``planner.two_party.methods.pipelined``; a client's own rotation-free products run while the server answers).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import numpy as np
 from hushnet import _native
 from hushnet.graph import Conv2d, Dense, Linear
 from hushnet.planner.two_party import cost
-from hushnet.planner.two_party.methods import MOST_KEPT, TYPICAL_NORM, TYPICAL_RING, Chooser
+from hushnet.planner.two_party.methods import MOST_KEPT, TYPICAL_NORM, TYPICAL_RING, Chooser, pipelined
 from hushnet.planner.two_party.steps import Step
 
 Row = dict[str, Any]
@@ -37,7 +41,7 @@ def choice(geometry: str, measured: dict[str, float], slack: float = 0.05, unit:
     """The planner's method and its measured seconds beside the best of all.
 
     Args:
-        measured: processor seconds of both parties together by method, conversions of slot-packed methods not included: those are predicted.
+        measured: seconds of the longest chain by method, conversions of slot-packed methods not included: those are predicted.
         unit: unit costs; by default those that the planner uses.
     """
     planner = chooser(geometry, unit)
@@ -56,7 +60,7 @@ def choice(geometry: str, measured: dict[str, float], slack: float = 0.05, unit:
 
 
 def coefficients(geometry: str, repeats: int, ring_bits: int = 20, unit: Row | None = None) -> dict[str, float]:
-    """Processor seconds of both parties on one query of rotation-free and convfhe; those that refuse the layer, or keep too much, are left out."""
+    """Seconds of the longest chain of one query of rotation-free and convfhe; those that refuse the layer, or keep too much, are left out."""
     found, planner = {}, chooser(geometry, unit)
     for name, native in (("rotation-free", "compact"), ("convfhe", "convfhe")):
         try:
@@ -66,6 +70,14 @@ def coefficients(geometry: str, repeats: int, ring_bits: int = 20, unit: Row | N
             seconds = json.loads(_native.rotation_free_layer(geometry, [native], ring_bits=ring_bits, runs=repeats))[native]["seconds"]
         except (ValueError, RuntimeError, KeyError):
             continue
-        # what the paper does ahead of a query is work on this query all the same
-        found[name] = sum(seconds.values())
+        client, server = seconds["client"], seconds["server"] + seconds["server_offline"]
+        if name == "rotation-free":
+            found[name] = client + max(server, seconds["client_offline"])
+        else:
+            found[name] = pipelined(client + server, client, row["tiles"])
     return found
+
+
+def cheetah(geometry: str, server: float, client: float) -> float:
+    """Seconds of the longest chain of a layer by cheetah."""
+    return pipelined(client + server, client, _native.packed_layer_cost(geometry, 2048, 20)["tiles"])
