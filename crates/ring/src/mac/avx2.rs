@@ -169,7 +169,7 @@ fn round(x: __m256d) -> __m256d {
 unsafe fn store(m: &Modulus, sums: &Sums, terms: usize, out: [*mut u64; VECTORS]) {
     let constant = |x: f64| _mm256_set1_epi64x(x.to_bits().wrapping_mul(terms as u64) as i64);
     let (p, inverse, mask) = (_mm256_set1_pd(m.p), _mm256_set1_pd(m.inverse), _mm256_set1_epi64x(LOW));
-    for v in 0..VECTORS {
+    for (v, out) in out.into_iter().enumerate() {
         // the lower sum is signed: its carry is floor(l / 2^51), made from l + 2^63, which is not negative
         let low = _mm256_sub_epi64(sums.low[v], constant(MIDDLE));
         let raised = _mm256_xor_si256(low, _mm256_set1_epi64x(i64::MIN));
@@ -192,7 +192,7 @@ unsafe fn store(m: &Modulus, sums: &Sums, terms: usize, out: [*mut u64; VECTORS]
         let magic = _mm256_set1_pd(MAGIC);
         let words = _mm256_castpd_si256(_mm256_xor_pd(_mm256_add_pd(r, magic), magic));
         // SAFETY: four words.
-        unsafe { _mm256_storeu_si256(out[v].cast(), words) };
+        unsafe { _mm256_storeu_si256(out.cast(), words) };
     }
 }
 
