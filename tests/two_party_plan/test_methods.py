@@ -88,6 +88,22 @@ def test_the_chosen_methods_cost_no_more_than_any_single_one():
     assert seconds[None] <= 1.05 * min(seconds.values())
 
 
+def test_the_clients_set_ups_count_in_its_memory():
+    graph = network()
+    x = images(graph, 2)
+    client = {m: compile(graph, trust="two-party", calibration=x, method=m).predicted["client_peak_memory_bytes"] for m in ("convfhe", "rotation-free")}
+    plan = compile(graph, trust="two-party", calibration=x, method="rotation-free")
+    stages = [s for s in plan.stages if s["kind"] == "linear"]
+    costs = [_native.coefficient_layer_cost("rotation-free", json.dumps(s["geometry"]), plan.document["params"]["ring_bits"], s["weight_l2"]) for s in stages]
+    # what travels is packed to the bits of the primes; what is kept has whole words
+    assert sum(c["bytes_setup"] for c in costs) < sum(c["prepared_bytes"] for c in costs) < 2 * sum(c["bytes_setup"] for c in costs)
+    assert abs(client["rotation-free"] - client["convfhe"] - sum(c["prepared_bytes"] for c in costs)) < 0.1 * client["convfhe"]
+    most = sum(plan.predicted[f"{party}_peak_memory_bytes"] for party in ("client", "server")) - plan.predicted["server_prepared_weight_bytes"]
+    compile(graph, trust="two-party", calibration=x, method="rotation-free", max_memory=most)
+    with pytest.raises(PlanError, match="max_memory"):
+        compile(graph, trust="two-party", calibration=x, method="rotation-free", max_memory=most - 1)
+
+
 def test_unknown_methods_are_refused():
     with pytest.raises(PlanError, match="method is 'lattice'"):
         compile(network(), trust="two-party", method="lattice")

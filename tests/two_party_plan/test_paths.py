@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hushnet.graph import Dense, Linear
 from hushnet.planner.two_party import methods as two_party_methods
-from hushnet.planner.two_party.methods import PRIME, RING, Chooser
+from hushnet.planner.two_party.methods import PRIME, RING, Chooser, Kept
 from hushnet.planner.two_party.paths import Node, NoPath, Way, shortest
 from hushnet.planner.two_party.steps import Step
 
@@ -64,7 +64,7 @@ class Fixed(Chooser):
         self.table = table
 
     def ways(self, layer, ring_degree, kept):
-        kept.update({(layer.name, w.name): size for w, size in self.table[layer.name]})
+        kept.update({(layer.name, w.name): Kept("weights", size) for w, size in self.table[layer.name]})
         return [w for w, _ in self.table[layer.name]]
 
 
@@ -79,6 +79,17 @@ def test_layers_that_do_not_fit_together_give_up_what_saves_least_a_byte(monkeyp
     # A layer with one way keeps it, whatever the room is.
     alone = Fixed({"a": [(large, 60)], "b": [(small, 0), (dear, 60)]}, 10, monkeypatch)
     assert {n: p.way.name for n, p in alone.picks(2048).items() if n in ("a", "b")} == {"a": "rotation-free", "b": "cheetah"}
+
+
+def test_set_ups_fill_half_of_the_memory_and_no_weights(monkeypatch):
+    small, large = Way("cheetah", RING, RING, 5.0), Way("rotation-free", RING, RING, 1.0)
+    chooser = Fixed({"a": [(small, 0), (large, 0)], "b": [(small, 0), (large, 0)]}, 0, monkeypatch)
+    taken = lambda: sorted(chooser.picks(2048)[n].way.name for n in "ab")  # noqa: E731
+    chooser.ways = lambda layer, ring_degree, kept: kept.update({(layer.name, "rotation-free"): Kept("set-ups", 60)}) or [small, large]
+    chooser.rooms["set-ups"] = 120
+    assert taken() == ["rotation-free", "rotation-free"]
+    chooser.picked, chooser.rooms["set-ups"] = {}, 119
+    assert taken() == ["cheetah", "rotation-free"]
 
 
 def test_conversions_of_neighbours_that_a_truncation_parts_are_paid(monkeypatch):

@@ -207,10 +207,7 @@ impl MergeKeys {
                 sample::centred_binomial(prg, &mut e);
                 let mut b = context.small(&e, true)?;
                 e.zeroize();
-                let mut product = step.a[d].clone();
-                basis.mul_assign(&mut product, &s).map_err(ring)?;
-                basis.sub_assign(&mut b, &product).map_err(ring)?;
-                product.zeroize();
+                basis.mul_sub(&mut b, &step.a[d], &s).map_err(ring)?;
                 // P modulo the digit's prime, 0 modulo the others.
                 let words: Vec<u64> = (0..=data)
                     .map(|i| if i == d { special % basis.moduli()[i].value() } else { 0 })

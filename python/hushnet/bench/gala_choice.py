@@ -15,11 +15,13 @@ import numpy as np
 from hushnet import _native
 from hushnet.graph import Conv2d, Dense, Linear
 from hushnet.planner.two_party import cost
-from hushnet.planner.two_party.methods import MOST_KEPT, TYPICAL_NORM, TYPICAL_RING, Chooser, pipelined
+from hushnet.planner.two_party.methods import KEEPS, TYPICAL_NORM, TYPICAL_RING, Chooser, pipelined
 from hushnet.planner.two_party.steps import Step
 
 Row = dict[str, Any]
 QUERIES = 1000
+# bytes for both parties: what a layer measured alone may need
+MEMORY = 2 << 30
 
 
 def chooser(geometry: str, unit: Row | None = None) -> Chooser:
@@ -34,7 +36,7 @@ def chooser(geometry: str, unit: Row | None = None) -> Chooser:
         weights = (target[0], source[0] // g["groups"], *shape.kernel)
     layer = Linear("layer", "x", "y", shape, np.broadcast_to(0.0, weights), np.zeros(weights[0]))
     step = Step("linear", "layer", ["x"], "y", target, layer=layer)
-    return Chooser(1, [step], {"x": source}, unit or cost.unit_costs(), "loopback", 8 << 30, queries=QUERIES)
+    return Chooser(1, [step], {"x": source}, unit or cost.unit_costs(), "loopback", MEMORY, queries=QUERIES)
 
 
 def choice(geometry: str, measured: dict[str, float], slack: float = 0.05, unit: Row | None = None) -> Row:
@@ -65,7 +67,7 @@ def coefficients(geometry: str, repeats: int, ring_bits: int = 20, unit: Row | N
     for name, native in (("rotation-free", "compact"), ("convfhe", "convfhe")):
         try:
             row = _native.coefficient_layer_cost(name, geometry, TYPICAL_RING, TYPICAL_NORM)
-            if planner.setup(name, row)["bytes"] > MOST_KEPT:  # what the planner does not take either
+            if row["prepared_bytes"] > planner.rooms[KEEPS[name]]:  # what the planner does not take either
                 continue
             seconds = json.loads(_native.rotation_free_layer(geometry, [native], ring_bits=ring_bits, runs=repeats))[native]["seconds"]
         except (ValueError, RuntimeError, KeyError):

@@ -153,6 +153,13 @@ kernel! { mul_add_k<L>(i, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) { let
 dispatch! { /** `out += a b`. */ mul_add = mul_add_k(out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus)
 len common(&[out.len(), a.len(), b.len()]) }
 
+kernel! { mul_sub_k<L>(i, out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus) { let c = L::modulus(m); } {
+    let product = L::mul(L::load(at!(a, i)), L::load(at!(b, i)), c);
+    L::store(at_mut!(out, i), L::sub(L::load(at!(out, i)), product, c));
+} }
+dispatch! { /** `out -= a b`. */ mul_sub = mul_sub_k(out: Out<'_>, a: &[u64], b: &[u64], m: &Modulus)
+len common(&[out.len(), a.len(), b.len()]) }
+
 kernel! { factor_k<L>(i, a: Out<'_>, f: Factor, m: &Modulus) { let c = L::modulus(m); let f = L::factor(f); } {
     L::store(at_mut!(a, i), L::mul_factor(L::load(at!(a, i)), f, c));
 } }

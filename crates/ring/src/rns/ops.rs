@@ -89,6 +89,19 @@ impl RnsBasis {
         self.each(out, &[a, b], |isa, out, i| k::mul_add(isa, out, a.limb(i), b.limb(i), &self.moduli()[i]))
     }
 
+    /// `out -= a b` in the ring, over the limbs of `out`.
+    ///
+    /// # Errors
+    /// As [`Self::add_assign`].
+    pub fn mul_sub(
+        &self,
+        out: &mut RnsPoly<Eval>,
+        a: &RnsPoly<Eval>,
+        b: &RnsPoly<Eval>,
+    ) -> Result<(), RnsError> {
+        self.each(out, &[a, b], |isa, out, i| k::mul_sub(isa, out, a.limb(i), b.limb(i), &self.moduli()[i]))
+    }
+
     fn words_for<F: Form>(&self, a: &RnsPoly<F>, words: &[u64]) -> Result<(), RnsError> {
         if words.len() < a.range().end {
             return Err(RnsError::Count { what: "scalar", expected: a.range().end, got: words.len() });

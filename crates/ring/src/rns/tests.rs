@@ -83,6 +83,10 @@ fn every_operation_equals_its_definition_on_every_path() {
                     Box::new(|v, m| (v[0] + m.mul(v[1], v[2])) % m.value()),
                 ),
                 (
+                    run(&|x| basis.mul_sub(x, &b, &c).unwrap()),
+                    Box::new(|v, m| (v[0] + m.neg(m.mul(v[1], v[2]))) % m.value()),
+                ),
+                (
                     run(&|x| basis.scale_assign(x, &words).unwrap()),
                     Box::new(|v, m| m.mul(v[0], m.value() - 3)),
                 ),

@@ -71,10 +71,8 @@ impl SecretKey {
     ) -> Result<[RnsPoly<Eval>; 2], BfvError> {
         let basis = self.params.basis();
         let a = expand(&self.params, seed, domain, range.clone())?;
-        let mut b = small(&self.params, range.clone(), prg, sample::centred_binomial)?;
-        let mut product = basis.product(range, &a, under)?;
-        basis.sub_assign(&mut b, &product)?;
-        product.zeroize();
+        let mut b = small(&self.params, range, prg, sample::centred_binomial)?;
+        basis.mul_sub(&mut b, &a, under)?;
         Ok([b, a])
     }
 

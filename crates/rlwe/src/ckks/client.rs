@@ -78,11 +78,9 @@ impl SecretKey {
         let range = self.params.data_range(message.level);
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
-        let mut c0 = small_error(&self.params, range.clone(), prg)?;
-        let mut product = basis.product(range, &a, &self.s)?;
-        basis.sub_assign(&mut c0, &product)?;
+        let mut c0 = small_error(&self.params, range, prg)?;
+        basis.mul_sub(&mut c0, &a, &self.s)?;
         basis.add_assign(&mut c0, &message.poly)?;
-        product.zeroize();
         Ok(Ciphertext {
             params: self.params.clone(),
             parts: vec![c0, a],
@@ -107,10 +105,8 @@ impl SecretKey {
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
         sample::centred_binomial_add(prg, &mut message.words);
-        let mut c0 = basis.forward(basis.from_signed(&message.words, range.clone())?)?;
-        let mut product = basis.product(range, &a, &self.s)?;
-        basis.sub_assign(&mut c0, &product)?;
-        product.zeroize();
+        let mut c0 = basis.forward(basis.from_signed(&message.words, range)?)?;
+        basis.mul_sub(&mut c0, &a, &self.s)?;
         Ok(Ciphertext {
             params: self.params.clone(),
             parts: vec![c0, a],
@@ -230,9 +226,7 @@ impl KeyGenerator {
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::PublicKey, range.clone())?;
         let mut b = self.key_error(range, prg)?;
-        let mut product = a.clone();
-        self.params.basis().mul_assign(&mut product, &secret.s)?;
-        self.params.basis().sub_assign(&mut b, &product)?;
+        self.params.basis().mul_sub(&mut b, &a, &secret.s)?;
         Ok(PublicKey { params: self.params.clone(), b, a, seed })
     }
 
@@ -253,9 +247,7 @@ impl KeyGenerator {
         for (d, digit) in self.params.0.digits.iter().enumerate().take(self.params.digits_at(level)) {
             let a = expand_uniform(&self.params, &seed, domain(d), range.clone())?;
             let mut b = self.key_error(range.clone(), prg)?;
-            let mut product = a.clone();
-            basis.mul_assign(&mut product, under)?;
-            basis.sub_assign(&mut b, &product)?;
+            basis.mul_sub(&mut b, &a, under)?;
             // P g_d is P modulo the digit's primes and 0 modulo all others.
             let words: Vec<u64> = (0..range.end)
                 .map(|i| {
@@ -267,7 +259,6 @@ impl KeyGenerator {
                 })
                 .collect();
             basis.scale_add(&mut b, from, &words)?;
-            product.zeroize();
             key.b.push(b);
             key.a.push(a);
         }

@@ -155,7 +155,7 @@ class _Planner:
         self.weights = Weights(weight_bits)
         self.unit = cost.unit_costs(settings.unit_costs)
         entering = {t: graph.shapes[t] for t in regions.entering}
-        self.chooser = Chooser(settings.batch, self.steps, entering, self.unit, settings.network, settings.max_memory // 4, settings.method, settings.queries)
+        self.chooser = Chooser(settings.batch, self.steps, entering, self.unit, settings.network, settings.max_memory, settings.method, settings.queries)
 
     def plan(self, ranges: Ranges) -> tuple[Plan, dict[str, str]]:
         """A plan for the ranges, and the graph tensor of every shared tensor's name."""

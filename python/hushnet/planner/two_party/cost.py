@@ -257,7 +257,7 @@ def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
 
 def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str, Any]) -> tuple[int, int]:
     """Peak bytes of client and server: the process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one
-    stage; the server's weights, as they are and in evaluation form as far as they are kept."""
+    stage; the client's set-ups of rotation-free layers; the server's weights, as they are and in evaluation form as far as they are kept."""
     degree = document["params"]["ring_degree"]
     values = found.images * max((sum(_work(document, s)[1:]) for s in document["stages"] if s["kind"] != "client"), default=0)
     shares = SHARE_BYTES * found.peak_elements * found.images
@@ -267,7 +267,9 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
     polys = max((_ciphertexts(s.packing, degree) for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)
     base = int(unit["process_bytes"]) + shares + work + wire
-    return base + polys // 2, base + polys + weight_bytes + kept(document, found)
+    # two polynomials for one of the weights, of the same words
+    setups = sum(c.packing["prepared_bytes"] for s, c in zip(document["stages"], found.stages) if s.get("method") == "rotation-free")
+    return base + polys // 2 + setups, base + polys + weight_bytes + kept(document, found)
 
 
 def _labels(document: Document, images: int) -> int:

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ... import _native
@@ -31,7 +31,9 @@ BYTE_PRICES = (0.0, 3e-10, 1e-9, 3e-9, 1e-8, 3e-8, 1e-7, 1e-6, 1e-3)
 # methods with keys of their own, as in unit costs, and the bytes of a public key at N = 4096
 KEYS = {"batch": "batch", "convfhe": "convfhe", "gala": "slot", "gazelle": "slot"}
 KEY_BYTES = 32 + 25600
-# bytes that a plan's layers of methods other than cheetah may keep together: these keep all weights in evaluation form
+# what methods keep between images: weights in evaluation form at the server, or set-ups at the client
+KEEPS = {"convfhe": "weights", "gala": "weights", "gazelle": "weights", "rotation-free": "set-ups"}
+# bytes of weights in evaluation form that a server keeps of a plan's layers of methods other than cheetah and rotation-free
 MOST_KEPT = 1 << 30
 
 
@@ -41,6 +43,14 @@ def largest_pair(steps: list[Step], entering: Mapping[str, Shape]) -> int:
     return max((math.prod(s.shape) + sum(math.prod(shapes[t]) for t in s.inputs if t in shapes) for s in steps), default=1)
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a layer keeps between images (:data:`KEEPS`), and its bytes."""
+
+    what: str
+    bytes: int
+
+
 class Chooser:
     """The methods of all layers, by seconds an image: computing, and bytes over the plan's network.
 
@@ -48,7 +58,7 @@ class Chooser:
         batch: images that come at once.
         steps: the network's steps on shares.
         entering: shapes of the tensors that come from outside.
-        memory: bytes that a layer's ciphertexts may take at the server.
+        memory: bytes for both parties: a quarter for a layer's ciphertexts at the server, half for set-ups at the client.
         forced: the method of all layers; None for the cheapest of each.
         queries: images that one set-up serves: set-ups of rotation-free layers count for so much less.
     """
@@ -64,7 +74,8 @@ class Chooser:
         forced: str | None = None,
         queries: int = 1,
     ) -> None:
-        self.batch, self.steps, self.entering, self.unit, self.memory = batch, steps, entering, unit, memory
+        self.batch, self.steps, self.entering, self.unit, self.memory = batch, steps, entering, unit, memory // 4
+        self.rooms = {"weights": min(self.memory, MOST_KEPT), "set-ups": memory // 2}
         self.forced, self.queries = forced, queries
         self.peak = largest_pair(steps, entering)
         link = unit["networks"].get(network, {})
@@ -98,14 +109,14 @@ class Chooser:
         take longer nor send more than any single method the fastest, or the cheapest path by seconds where there is none."""
         if ring_degree not in self.picked:
             ways: dict[str, list[Way]] = {}
-            kept: dict[tuple[str, str], int] = {}
+            kept: dict[tuple[str, str], Kept] = {}
             for step in self.steps:
                 if step.layer is not None:
                     ways[step.name] = self.ways(step.layer, ring_degree, kept)
             self.picked[ring_degree] = self.least(ways, kept)
         return self.picked[ring_degree]
 
-    def least(self, ways: dict[str, list[Way]], kept: Mapping[tuple[str, str], int]) -> dict[str, Pick]:
+    def least(self, ways: dict[str, list[Way]], kept: Mapping[tuple[str, str], Kept]) -> dict[str, Pick]:
         """See :meth:`picks`."""
         known = {(layer, w.name): w for layer, found in ways.items() for w in found}
         frugal_ways = {layer: frugal(found) if self.batch == 1 else found for layer, found in ways.items()}
@@ -120,7 +131,7 @@ class Chooser:
                 candidates.append(self.fitted(priced, kept))
         for method in METHODS:
             only = {layer: [w for w in found if w.name == method] for layer, found in ways.items()}
-            if ways and all(only.values()) and self.over(only, kept) <= 0:
+            if ways and all(only.values()) and not any(self.over({n: w[0].name for n, w in only.items()}, kept).values()):
                 singles.append(self.path(only))
         restored = lambda picks: {n: replace(p, way=known.get((n, p.way.name), p.way)) for n, p in picks.items()}  # noqa: E731
         told = [(restored(picks), *self.totals(restored(picks), ways)) for picks in [*candidates, *singles]]
@@ -149,27 +160,31 @@ class Chooser:
             seconds, sent = seconds + work + self.travel(keys), sent + keys
         return seconds, sent
 
-    def over(self, ways: Mapping[str, list[Way]], kept: Mapping[tuple[str, str], int]) -> int:
-        """Bytes by which the first ways of all layers exceed the room that they have together."""
-        return sum(kept.get((name, found[0].name), 0) for name, found in ways.items()) - min(self.memory, MOST_KEPT)
+    def over(self, names: Mapping[str, str], kept: Mapping[tuple[str, str], Kept]) -> dict[str, int]:
+        """Bytes by which layers with these ways exceed the room that they have together, by what is kept."""
+        told = {what: -room for what, room in self.rooms.items()}
+        for key in names.items():
+            if key in kept:
+                told[kept[key].what] += kept[key].bytes
+        return {what: max(0, over) for what, over in told.items()}
 
-    def fitted(self, given: Mapping[str, list[Way]], kept: Mapping[tuple[str, str], int]) -> dict[str, Pick]:
+    def fitted(self, given: Mapping[str, list[Way]], kept: Mapping[tuple[str, str], Kept]) -> dict[str, Pick]:
         """The cheapest path. Layers whose weights and set-ups do not fit the room together give up those ways that save
         least for their bytes."""
-        ways, room = dict(given), min(self.memory, MOST_KEPT)
+        ways = dict(given)
         while True:
             picks = self.path(ways)
-            held = {name: kept.get((name, picks[name].way.name), 0) for name in ways}
-            over = sum(held.values()) - room
+            names = {name: picks[name].way.name for name in ways}
+            over = self.over(names, kept)
             # a layer that has one way only keeps it: the run time transforms weights that do not fit as it needs them
-            spare = [n for n in held if held[n] and any(w.name != picks[n].way.name for w in ways[n])]
-            if over <= 0 or not spare:
+            held = {n: kept[n, m] for n, m in names.items() if (n, m) in kept and any(w.name != m for w in ways[n])}
+            spare = sorted((n for n, k in held.items() if k.bytes and over[k.what]), key=lambda n: picks[n].gap / held[n].bytes)
+            if not spare:
                 return picks
-            for name in sorted(spare, key=lambda n: picks[n].gap / held[n]):
-                ways[name] = [w for w in ways[name] if w.name != picks[name].way.name]
-                over -= held[name]
-                if over <= 0:
-                    break
+            for name in spare:
+                if over[held[name].what] > 0:
+                    ways[name] = [w for w in ways[name] if w.name != names[name]]
+                    over[held[name].what] -= held[name].bytes
 
     def path(self, ways: Mapping[str, list[Way]]) -> dict[str, Pick]:
         """The cheapest path, every layer followed by a truncation modulo 2^l."""
@@ -191,7 +206,7 @@ class Chooser:
         travel = 0.0 if self.bandwidth is None else bits / self.bandwidth
         return elements * self.unit["selected_value"] + travel + CONVERSION_ROUNDS * (self.delay + self.unit["message"])
 
-    def ways(self, layer: Linear, ring_degree: int, kept: dict[tuple[str, str], int]) -> list[Way]:
+    def ways(self, layer: Linear, ring_degree: int, kept: dict[tuple[str, str], Kept]) -> list[Way]:
         """All feasible methods of a layer; notes the bytes that they keep between images."""
         geometry = plan_geometry(layer.geometry)
         text = json.dumps(geometry)
@@ -210,19 +225,20 @@ class Chooser:
         for method in COEFFICIENTS:
             with suppress(ValueError):
                 cost = _native.coefficient_layer_cost(method, text, TYPICAL_RING, TYPICAL_NORM)
-                once = self.setup(method, cost)
-                kept[layer.name, method] = int(once["bytes"])
+                seconds, more = layer_seconds(method, cost, self.unit), 0.0
+                # as many words at the client as the weights in evaluation form have: docs/rotation-free.md
+                kept[layer.name, method] = Kept(KEEPS[method], cost["prepared_bytes"])
                 if method == "rotation-free":
                     more = cost["bytes_setup"] / self.queries
+                    seconds += self.unit["rotation_free_weight"] * cost["weight_polys"] / self.queries
                 else:
                     # keys of a session, which all layers share: the largest
-                    more = 0.0
                     self.session[method] = max(self.session.get(method, 0), cost["bytes_setup"] + KEY_BYTES)
-                found.append(self.way(method, cost, layer_seconds(method, cost, self.unit) + once["seconds"] / self.queries, more))
+                found.append(self.way(method, cost, seconds, more))
         for method in SLOTS:
             with suppress(ValueError):
                 cost = slot_cost(method, geometry, TYPICAL_PLAIN)
-                kept[layer.name, method] = cost["weight_bytes"] + 2 * cost["key_bytes"]
+                kept[layer.name, method] = Kept(KEEPS[method], cost["weight_bytes"] + 2 * cost["key_bytes"])
                 found.append(replace(self.way(method, cost, slot_seconds(cost, self.unit), cost["key_bytes"] / self.queries), enters=PRIME, leaves=PRIME))
         return found or [Way("cheetah", RING, RING, 0.0)]
 
@@ -234,13 +250,6 @@ class Chooser:
     def travel(self, sent: float) -> float:
         """Seconds that bytes take over the plan's network, and both parties to handle them."""
         return sent * ((0.0 if self.bandwidth is None else 8 / self.bandwidth) + self.unit.get("byte", 0.0))
-
-    def setup(self, method: str, cost: Mapping[str, int]) -> dict[str, float]:
-        """Seconds of a layer's set-up, and the bytes that a party keeps: weights in evaluation form (two limbs), set-ups."""
-        prepared = 16 * cost["ring_degree"] * cost["weight_polys"]
-        if method != "rotation-free":
-            return {"seconds": 0.0, "bytes": prepared}
-        return {"seconds": self.unit["rotation_free_weight"] * cost["weight_polys"], "bytes": prepared + 3 * cost["bytes_setup"]}
 
 
 def frugal(found: list[Way]) -> list[Way]:
