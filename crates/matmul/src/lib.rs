@@ -29,6 +29,6 @@ pub use cut::Cut;
 pub use error::MatmulError;
 pub use kernel::{packing_cost, Kernel};
 pub use limbs::{limbs_for, Lane, Layout, BLOCK};
-pub use prepared::{Gather, Prepared};
+pub use prepared::{Gather, Prepared, Starts};
 pub use scratch::Scratch;
 pub use weights::Weights;

@@ -25,12 +25,29 @@ enum Panel {
     Tiles(TilePanel),
 }
 
-/// Which rows of a [`Cut`] the columns of a matrix are; made by [`Prepared::gather`], for that matrix only.
+/// Which rows of a [`Cut`] the columns of a matrix are, at one position or several; made by [`Prepared::gather`], for that matrix only.
 pub struct Gather {
     rows: usize,
     shape: (usize, usize),
     #[cfg(target_arch = "x86_64")]
-    present: crate::kernels::madd::Present,
+    positions: Vec<crate::kernels::madd::Present>,
+}
+
+impl Gather {
+    /// Positions.
+    #[must_use]
+    pub fn positions(&self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        return self.positions.len();
+        #[cfg(not(target_arch = "x86_64"))]
+        0
+    }
+}
+
+/// What outputs begin with, as the kernel takes it; made by [`Prepared::starts`].
+#[derive(Default)]
+pub struct Starts {
+    words: Vec<u64>,
 }
 
 /// An integer matrix W (M x K) ready to multiply K rows of words modulo 2^k: immutable, shared by threads.
@@ -238,53 +255,94 @@ impl Prepared {
         }
     }
 
-    /// Prepares which of `rows` rows of a cut the columns are, `None`: zeros. Once for any number of products.
+    /// Prepares which of `rows` rows of a cut the columns are, `None`: zeros. K columns for every position, one after the other: a convolution
+    /// has as many as output pixels. Once for any number of products.
     ///
     /// # Errors
-    /// [`MatmulError::WrongInput`] when the kernel reads no cuts; [`MatmulError::Length`] unless there are K columns within the rows.
+    /// [`MatmulError::WrongInput`] when the kernel reads no cuts; [`MatmulError::Length`] unless there are K columns a position, within the rows.
     pub fn gather(&self, columns: &[Option<u32>], rows: usize) -> Result<Gather, MatmulError> {
-        expect("columns", self.k, columns.len())?;
+        expect("columns, modulo those of a position", 0, columns.len() % self.k.max(1))?;
         let end = columns.iter().flatten().max().map_or(0, |c| *c as usize + 1);
         at_least("rows of the cut", end, rows)?;
         match &self.panel {
             #[cfg(target_arch = "x86_64")]
             Panel::Pairs(p) => {
-                let present = crate::kernels::madd::Present::gather(p, columns, rows);
-                Ok(Gather { rows, shape: (self.m, self.k), present })
+                let one = |columns| crate::kernels::madd::Present::gather(p, columns, rows);
+                let positions = columns.chunks(self.k.max(1)).map(one).collect();
+                Ok(Gather { rows, shape: (self.m, self.k), positions })
             }
             _ => Err(MatmulError::WrongInput(self.kernel.name())),
         }
     }
 
-    /// [`Prepared::multiply`] of rows of a cut, as `gather` says, from word `from` on, as many as the outputs are long.
+    /// What the outputs of [`Self::multiply_cut`] begin with, prepared: `start` has none, one for every row, or one for every row and position.
     ///
     /// # Errors
-    /// [`MatmulError::WrongInput`] when the kernel reads no cuts, or those of another width; [`MatmulError::Length`] as
-    /// [`Prepared::multiply`], for a gather of another matrix or cut, and unless `from` is a multiple of eight and the words are there.
+    /// [`MatmulError::Length`] for another number of them, or a gather of another matrix.
+    pub fn starts(&self, gather: &Gather, start: &[u64]) -> Result<Starts, MatmulError> {
+        self.check_gather(gather)?;
+        let positions = gather.positions();
+        if !start.is_empty() && start.len() != self.m {
+            expect("constants", self.m * positions, start.len())?;
+        }
+        let each = start.len() / self.m.max(1);
+        let mut words = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        if let Panel::Pairs(p) = &self.panel {
+            for (at, position) in gather.positions.iter().enumerate() {
+                let own = |m: usize| match each {
+                    0 => 0,
+                    1 => start[m],
+                    _ => start[m * each + at],
+                };
+                position.constants(p, own, &mut words);
+            }
+        }
+        let _ = each;
+        Ok(Starts { words })
+    }
+
+    fn check_gather(&self, gather: &Gather) -> Result<(), MatmulError> {
+        expect("rows of the gathered matrix", gather.shape.0, self.m)?;
+        expect("columns of the gathered matrix", gather.shape.1, self.k)
+    }
+
+    /// [`Prepared::multiply`] of rows of a cut at all positions of `gather`, from word `from` of the cut on: outputs are `[row][position][word]`.
+    ///
+    /// # Errors
+    /// [`MatmulError::WrongInput`] when the kernel reads no cuts, or those of another width; [`MatmulError::Length`] for a gather or starts of another
+    /// matrix or cut, outputs of no whole number of words, and unless `from` is a multiple of eight and the words are there.
     pub fn multiply_cut(
         &self,
         (cut, from): (&Cut, usize),
         gather: &Gather,
-        start: &[u64],
-        out: &mut [&mut [u64]],
-        scratch: &mut Scratch,
+        starts: &Starts,
+        out: &mut [u64],
     ) -> Result<(), MatmulError> {
-        let words = self.check_output(&(0..self.m), start, out)?;
+        self.check_gather(gather)?;
+        expect("rows of the cut", gather.rows, cut.rows())?;
+        let outputs = self.m * gather.positions();
+        let words = out.len() / outputs.max(1);
+        expect("words of the outputs", outputs * words, out.len())?;
         expect("word to begin with, modulo eight", 0, from % 8)?;
         at_least("words of the cut", from.saturating_add(words), cut.words())?;
-        expect("rows of the cut", gather.rows, cut.rows())?;
-        expect("rows of the gathered matrix", gather.shape.0, self.m)?;
-        expect("columns of the gathered matrix", gather.shape.1, self.k)?;
         match &self.panel {
             #[cfg(target_arch = "x86_64")]
             Panel::Pairs(p) if p.halves() == cut.halves() => {
+                expect("prepared constants", gather.positions() * p.constants(), starts.words.len())?;
                 let mask = low_mask(self.modulus_bits);
-                let (cut, present) = ((cut, from), &gather.present);
-                crate::kernels::madd::multiply_cut(p, cut, present, start, mask, out, scratch);
+                crate::kernels::madd::multiply_cut(
+                    p,
+                    (cut, from),
+                    &gather.positions,
+                    &starts.words,
+                    mask,
+                    out,
+                );
                 Ok(())
             }
             _ => {
-                let _ = scratch;
+                let _ = starts;
                 Err(MatmulError::WrongInput(self.kernel.name()))
             }
         }

@@ -65,7 +65,7 @@ impl Case {
         if kernel.uses_limbs() {
             self.check_limbs(&p, &exact, &mut scratch);
         }
-        self.check_cut(&p, &exact, &mut scratch);
+        self.check_cut(&p, &exact);
     }
 
     /// Packed once, multiplied from the first and from the second block on.
@@ -97,7 +97,7 @@ impl Case {
     }
 
     /// Cut once, in another order, with a row that no column reads; where the kernel reads such rows.
-    fn check_cut(&self, p: &Prepared, exact: &[Vec<u64>], scratch: &mut Scratch) {
+    fn check_cut(&self, p: &Prepared, exact: &[Vec<u64>]) {
         let other = vec![low_mask(self.bits); self.words];
         let mut rows: Vec<&[u64]> = self.rows.iter().rev().flatten().map(Vec::as_slice).collect();
         rows.push(&other);
@@ -119,20 +119,44 @@ impl Case {
             return;
         }
         p.cut(&rows, &mut cut).unwrap();
-        let gather = p.gather(&columns, rows.len()).unwrap();
-        let mut out = vec![vec![0xDEAD; self.words]; self.m];
+        // A second position reads nothing.
+        let positions = [columns.clone(), vec![None; columns.len()]].concat();
+        let gather = p.gather(&positions, rows.len()).unwrap();
+        let starts = p.starts(&gather, &self.start).unwrap();
+        let mut found = vec![vec![0xDEAD; self.words]; self.m];
         let split = self.words / 2 / 8 * 8;
         for range in [0..split, split..self.words] {
-            let mut pieces: Vec<&mut [u64]> = out.iter_mut().map(|o| &mut o[range.clone()]).collect();
-            p.multiply_cut((&cut, range.start), &gather, &self.start, &mut pieces, scratch).unwrap();
+            let mut out = vec![0xDEAD; 2 * self.m * range.len()];
+            p.multiply_cut((&cut, range.start), &gather, &starts, &mut out).unwrap();
+            for (m, both) in out.chunks(2 * range.len().max(1)).enumerate() {
+                let (own, none) = both.split_at(range.len());
+                found[m][range.clone()].copy_from_slice(own);
+                let start = self.start.get(m).copied().unwrap_or(0) & low_mask(self.bits);
+                assert!(none.iter().all(|w| *w == start), "nothing: {self:?}");
+            }
         }
-        assert_eq!(out, exact, "cut: {self:?}");
-        let mut pieces: Vec<&mut [u64]> = out.iter_mut().map(|o| &mut o[..]).collect();
-        assert!(p.multiply_cut((&cut, 8), &gather, &self.start, &mut pieces, scratch).is_err());
-        assert!(p.multiply_cut((&cut, 1), &gather, &self.start, &mut pieces, scratch).is_err());
+        assert_eq!(found, exact, "cut: {self:?}");
+        // One constant for every row and position.
+        let two: Vec<u64> =
+            self.start.iter().flat_map(|s| [*s, s.wrapping_add(5) & low_mask(self.bits)]).collect();
+        let apart = p.starts(&gather, &two).unwrap();
+        let mut out = vec![0xDEAD; 2 * self.m * self.words];
+        p.multiply_cut((&cut, 0), &gather, &apart, &mut out).unwrap();
+        for (m, both) in out.chunks(2 * self.words).enumerate().take(two.len() / 2) {
+            assert_eq!(both[..self.words], exact[m]);
+            assert!(both[self.words..].iter().all(|w| *w == two[2 * m + 1]));
+        }
+        let mut out = vec![0; self.m * self.words];
+        let one = p.gather(&columns, rows.len()).unwrap();
+        assert!(p.starts(&one, &vec![0; self.m + 1]).is_err());
+        let starts = p.starts(&one, &self.start).unwrap();
+        assert!(p.multiply_cut((&cut, 8), &one, &starts, &mut out).is_err());
+        assert!(p.multiply_cut((&cut, 1), &one, &starts, &mut out).is_err());
+        assert!(self.m == 1 || p.multiply_cut((&cut, 0), &one, &starts, &mut out[1..]).is_err());
+        assert!(p.multiply_cut((&cut, 0), &one, &apart, &mut out).is_err());
         assert!(p.gather(&columns, rows.len() - 2).is_err() || columns.iter().all(Option::is_none));
         let more = p.gather(&columns, rows.len() + 1).unwrap();
-        assert!(p.multiply_cut((&cut, 0), &more, &self.start, &mut pieces, scratch).is_err());
+        assert!(p.multiply_cut((&cut, 0), &more, &starts, &mut out).is_err());
     }
 }
 

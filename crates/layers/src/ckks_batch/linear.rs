@@ -3,7 +3,7 @@
 use super::circuit::Linear;
 use super::CircuitError;
 use crate::batch::{CheckedConv2d, Geometry};
-use hushnet_matmul::{Cut, Gather, MatmulError, Prepared, Scratch};
+use hushnet_matmul::{Cut, Gather, MatmulError, Prepared, Scratch, Starts};
 
 /// Input pixel under every kernel position, `None` outside of the input: `[output pixel][kernel position]`.
 fn taps(conv: &CheckedConv2d) -> Vec<Option<u32>> {
@@ -35,39 +35,37 @@ fn columns(conv: &CheckedConv2d, taps: &[Option<u32>], out: &mut Vec<Option<u32>
 pub(super) struct Reads {
     /// Of a convolution: [`taps`].
     taps: Vec<Option<u32>>,
-    /// Where kernels read cut rows: of every group, for every output pixel (of a dense layer: one).
-    gathers: Vec<Vec<Gather>>,
+    /// Where kernels read cut rows: of every group, for all output pixels.
+    gathers: Vec<Gather>,
+    /// Inputs that all outputs of one channel read together.
+    present: usize,
 }
 
 impl Reads {
     pub(super) fn new(geometry: &Geometry, groups: &[Prepared]) -> Result<Self, MatmulError> {
-        let (taps, positions) = match geometry {
-            Geometry::Dense(_) => (Vec::new(), 1),
-            Geometry::Conv2d(c) => (taps(c), c.kernel[0] * c.kernel[1]),
+        let (mut taps_of, mut own, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let rows = match geometry {
+            Geometry::Dense(d) => {
+                all.extend((0..d.inputs as u32).map(Some));
+                d.inputs
+            }
+            Geometry::Conv2d(conv) => {
+                taps_of = taps(conv);
+                for taps in taps_of.chunks(conv.kernel[0] * conv.kernel[1]) {
+                    columns(conv, taps, &mut own);
+                    all.extend_from_slice(&own);
+                }
+                conv.group_inputs() * conv.input[1] * conv.input[2]
+            }
         };
-        let mut own = Vec::new();
         let mut gathers = Vec::with_capacity(groups.len());
-        for matrix in groups.iter().filter(|m| m.reads_cuts()) {
-            gathers.push(match geometry {
-                Geometry::Dense(d) => {
-                    own.extend((0..d.inputs as u32).map(Some));
-                    vec![matrix.gather(&own, d.inputs)?]
-                }
-                Geometry::Conv2d(conv) => {
-                    let rows = conv.group_inputs() * conv.input[1] * conv.input[2];
-                    let one = |taps: &[Option<u32>]| {
-                        columns(conv, taps, &mut own);
-                        matrix.gather(&own, rows)
-                    };
-                    taps.chunks(positions).map(one).collect::<Result<_, _>>()?
-                }
-            });
-        }
         // Kernels are chosen group by group; a layer of which only some groups cut reads whole words.
-        if gathers.len() < groups.len() {
-            gathers.clear();
+        if groups.iter().all(Prepared::reads_cuts) {
+            for matrix in groups {
+                gathers.push(matrix.gather(&all, rows)?);
+            }
         }
-        Ok(Self { taps, gathers })
+        Ok(Self { taps: taps_of, gathers, present: all.iter().flatten().count() })
     }
 }
 
@@ -95,39 +93,48 @@ impl Linear {
     }
 }
 
-/// Inputs of a linear stage.
-pub(super) enum Inputs<'a> {
-    /// As words.
-    Words(&'a [&'a [u64]]),
-    /// Cut, by group, and the word to begin with.
-    Cuts(&'a [Cut], usize),
+/// What outputs begin with, by group: none, one constant a channel or one an output.
+pub(super) fn starts(layer: &Linear, bias: &[u64]) -> Result<Vec<Starts>, CircuitError> {
+    let each = bias.len() / layer.groups.len();
+    let groups = layer.groups.iter().zip(&layer.reads.gathers).enumerate();
+    Ok(groups
+        .map(|(g, (m, gather))| m.starts(gather, &bias[g * each..(g + 1) * each]))
+        .collect::<Result<_, _>>()?)
+}
+
+/// [`products`] of cut inputs, by group, and the word of theirs to begin with.
+pub(super) fn cut_products(
+    layer: &Linear,
+    (cuts, from): (&[Cut], usize),
+    starts: &[Starts],
+    out: &mut [u64],
+) -> Result<u64, CircuitError> {
+    let group = out.len() / layer.groups.len();
+    let mut products = 0;
+    for (g, (matrix, out)) in layer.groups.iter().zip(out.chunks_mut(group.max(1))).enumerate() {
+        let gather = &layer.reads.gathers[g];
+        matrix.multiply_cut((&cuts[g], from), gather, &starts[g], out)?;
+        products += layer.reads.present * out.len() / gather.positions();
+    }
+    Ok(products as u64)
 }
 
 /// `out = W inputs + bias`, `count` words a row: sums modulo `2^sum_bits`. `bias`: none, one a channel or one an output. Returns how many words
 /// were multiplied, those of rows that are there.
 pub(super) fn products(
     layer: &Linear,
-    inputs: &Inputs<'_>,
+    inputs: &[&[u64]],
     bias: &[u64],
     count: usize,
     out: &mut [u64],
     scratch: &mut Scratch,
 ) -> Result<u64, CircuitError> {
     let conv = match &layer.geometry {
-        Geometry::Dense(d) => {
+        Geometry::Dense(_) => {
             let mut outs: Vec<&mut [u64]> = out.chunks_mut(count).collect();
-            let products = (d.inputs * outs.len() * count) as u64;
-            match inputs {
-                Inputs::Words(rows) => {
-                    let rows: Vec<Option<&[u64]>> = rows.iter().map(|r| Some(*r)).collect();
-                    layer.groups[0].multiply(&rows, bias, &mut outs, scratch)?;
-                }
-                Inputs::Cuts(cuts, from) => {
-                    let gather = &layer.reads.gathers[0][0];
-                    layer.groups[0].multiply_cut((&cuts[0], *from), gather, bias, &mut outs, scratch)?;
-                }
-            }
-            return Ok(products);
+            let rows: Vec<Option<&[u64]>> = inputs.iter().map(|r| Some(*r)).collect();
+            layer.groups[0].multiply(&rows, bias, &mut outs, scratch)?;
+            return Ok((layer.reads.present * outs.len() * count) as u64);
         }
         Geometry::Conv2d(c) => c,
     };
@@ -140,6 +147,7 @@ pub(super) fn products(
     let positions = conv.kernel[0] * conv.kernel[1];
     let mut outs: Vec<&mut [u64]> = Vec::with_capacity(outputs);
     for (group, matrix) in layer.groups.iter().enumerate() {
+        let inputs = &inputs[group * layer.group_rows()..];
         for (at, taps) in layer.reads.taps.chunks(positions).enumerate() {
             constants.clear();
             outs.clear();
@@ -148,22 +156,12 @@ pub(super) fn products(
                 outs.extend(places[element].take());
                 constants.extend(bias.get(if by_element { element } else { channel }));
             }
-            match inputs {
-                Inputs::Words(inputs) => {
-                    let inputs = &inputs[group * layer.group_rows()..];
-                    columns(conv, taps, &mut own);
-                    rows.clear();
-                    rows.extend(own.iter().map(|c| c.map(|c| inputs[c as usize])));
-                    matrix.multiply(&rows, &constants, &mut outs, scratch)?;
-                }
-                Inputs::Cuts(cuts, from) => {
-                    let gather = &layer.reads.gathers[group][at];
-                    matrix.multiply_cut((&cuts[group], *from), gather, &constants, &mut outs, scratch)?;
-                }
-            }
-            let present = conv.group_inputs() * taps.iter().flatten().count();
-            products += (present * outs.len() * count) as u64;
+            columns(conv, taps, &mut own);
+            rows.clear();
+            rows.extend(own.iter().map(|c| c.map(|c| inputs[c as usize])));
+            matrix.multiply(&rows, &constants, &mut outs, scratch)?;
         }
+        products += layer.reads.present * outputs * count;
     }
-    Ok(products)
+    Ok(products as u64)
 }

@@ -1,10 +1,10 @@
 //! Pointwise passes: which stages run together, and how they run on a few words at a time.
 
 use super::circuit::{Inner, Kind, Linear, Stage};
-use super::linear::{products, Inputs};
+use super::linear::{cut_products, products, starts};
 use super::{CircuitError, Cost, TensorSpec};
 use crate::batch::Geometry;
-use hushnet_matmul::{Cut, Scratch};
+use hushnet_matmul::{Cut, Scratch, Starts};
 use hushnet_ring::rns::{Eval, RnsPoly};
 use hushnet_ring::Isa;
 use hushnet_rlwe::ckks::CkksParams;
@@ -219,11 +219,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// Cut inputs of one part.
+/// Cut inputs of one part, and what its outputs begin with, by group.
 #[derive(Default)]
 struct Chunk {
     groups: Vec<Cut>,
     words: Range<usize>,
+    starts: Option<Vec<Starts>>,
 }
 
 /// Working memory of a stage.
@@ -372,13 +373,17 @@ fn linear(
         work.chunks.resize_with(work.chunks.len().max(part + 1), Chunk::default);
         let chunk = &mut work.chunks[part];
         let from = view.cut(layer, (t, part), work.end, chunk)?;
-        return products(layer, &Inputs::Cuts(&chunk.groups, from), bias, view.count, out, work.scratch);
+        let starts = match &mut chunk.starts {
+            Some(starts) => starts,
+            none => none.insert(starts(layer, bias)?),
+        };
+        return cut_products(layer, (&chunk.groups, from), starts, out);
     }
     let rows: Vec<&[u64]> = match view.whole(t, part) {
         Some(whole) => whole.chunks(view.count).collect(),
         None => (0..view.elements(t)).map(|e| view.row(t, part, e)).collect::<Result<_, _>>()?,
     };
-    products(layer, &Inputs::Words(&rows), bias, view.count, out, work.scratch)
+    products(layer, &rows, bias, view.count, out, work.scratch)
 }
 
 /// The three parts of a result.

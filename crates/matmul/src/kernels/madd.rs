@@ -119,6 +119,11 @@ impl PairPanel {
         }
     }
 
+    /// Constants of a position.
+    pub(crate) fn constants(&self) -> usize {
+        self.blocks.len() * ROWS
+    }
+
     /// Vectors of eight words of a [`Cut`] row.
     pub(crate) fn halves(&self) -> usize {
         self.digits.div_ceil(2)
@@ -145,7 +150,6 @@ type Micro = unsafe fn(&Tile<'_>, &[*mut u64; ROWS]);
 
 /// What a register tile is told.
 struct Tile<'a> {
-    /// Digits of pairs, in order, or a strip of a [`Cut`].
     digits: *const __m256i,
     /// The pairs of the run, `first` the number of the first of them.
     pairs: &'a [Pair],
@@ -376,63 +380,82 @@ struct Call<'a, 'b> {
 
 impl Call<'_, '_> {
     /// All blocks of a strip of `count` words at `at`.
-    fn strip<const CUT: bool>(&mut self, digits: *const __m256i, at: usize, count: usize) {
-        let (panel, present) = (self.panel, self.present);
+    fn strip(&mut self, digits: *const __m256i, at: usize, count: usize) {
+        let (panel, outputs, out) = (self.panel, &self.outputs, &mut *self.out);
+        let strip = Strip { panel, present: self.present, digits, start: self.start, mask: self.mask, count };
+        strip.run::<false>(outputs, |m| out[m - outputs.start][at..at + count].as_mut_ptr());
+    }
+}
+
+/// Eight words, or fewer, of all columns.
+struct Strip<'a> {
+    panel: &'a PairPanel,
+    present: &'a Present,
+    /// Digits of pairs, in order, or a strip of a [`Cut`].
+    digits: *const __m256i,
+    /// What every output begins with, [`ROWS`] of them for every block.
+    start: &'a [u64],
+    mask: u64,
+    count: usize,
+}
+
+impl Strip<'_> {
+    /// The wanted rows; `place` says where the words of a row go, `count` of them.
+    #[inline]
+    fn run<const CUT: bool>(&self, wanted: &Range<usize>, mut place: impl FnMut(usize) -> *mut u64) {
         let mut first = 0;
-        for (run, &end) in present.runs.iter().enumerate() {
-            for (number, block) in panel.blocks.iter().enumerate() {
-                if block.first >= self.outputs.end || block.first + block.rows <= self.outputs.start {
+        for (run, &end) in self.present.runs.iter().enumerate() {
+            for (number, block) in self.panel.blocks.iter().enumerate() {
+                let rows = block.first..block.first + block.rows;
+                if rows.start >= wanted.end || rows.end <= wanted.start {
                     continue;
                 }
                 let tile = Tile {
-                    digits,
-                    pairs: &present.pairs[first..end],
+                    digits: self.digits,
+                    pairs: &self.present.pairs[first..end],
                     first,
-                    weights: panel.values[block.begin..].as_ptr(),
+                    weights: self.panel.values[block.begin..].as_ptr(),
                     start: (run == 0).then(|| &self.start[number * ROWS..(number + 1) * ROWS]),
                     mask: self.mask,
                 };
-                self.tile(pick::<CUT>(block.rows, panel.digits), &tile, block, at, count);
+                let mut places = [std::ptr::null_mut(); ROWS];
+                for (m, place_of) in rows.clone().zip(&mut places) {
+                    if wanted.contains(&m) {
+                        *place_of = place(m);
+                    }
+                }
+                let whole = self.count == WIDTH && wanted.start <= rows.start && rows.end <= wanted.end;
+                // SAFETY: `Kernel::check` found AVX2; the digits hold every pair of the run; the block has `rows` weights a pair and `ROWS`
+                // constants; every place has `count` words.
+                unsafe {
+                    tile.run(
+                        pick::<CUT>(block.rows, self.panel.digits),
+                        &places,
+                        (!whole).then_some(self.count),
+                    )
+                };
             }
             first = end;
         }
     }
+}
 
-    /// One tile; rows that are not wanted, and tiles that end early, go to a spare place.
+impl Tile<'_> {
+    /// Runs; rows without a place, and places of fewer than eight words (`short`: so many), work on spare ones.
+    ///
+    /// # Safety
+    /// As the kernel's; eight words at every place, or `short` of them.
     #[inline]
-    fn tile(&mut self, micro: Micro, tile: &Tile<'_>, block: &Block, at: usize, count: usize) {
-        let whole = block.first >= self.outputs.start && block.first + block.rows <= self.outputs.end;
-        if !whole || count < WIDTH {
-            return self.partial_tile(micro, tile, block, at, count);
-        }
-        let mut pointers = [std::ptr::null_mut(); ROWS];
-        let first = block.first - self.outputs.start;
-        for (pointer, out) in pointers.iter_mut().zip(&mut self.out[first..first + block.rows]) {
-            *pointer = out[at..at + WIDTH].as_mut_ptr();
-        }
-        // SAFETY: `Kernel::check` found AVX2; the caller's digits hold every pair of the run; the block has `rows` weights a
-        // pair and `ROWS` constants; every pointer has eight words.
-        unsafe { micro(tile, &pointers) };
-    }
-
-    fn partial_tile(&mut self, micro: Micro, tile: &Tile<'_>, block: &Block, at: usize, count: usize) {
-        let mut spare = [[0u64; WIDTH]; ROWS];
-        let row = |r: usize| (block.first + r).checked_sub(self.outputs.start);
-        for (r, spare) in spare.iter_mut().enumerate().take(block.rows) {
-            if let Some(o) = row(r).and_then(|r| self.out.get(r)) {
-                spare[..count].copy_from_slice(&o[at..at + count]);
-            }
-        }
-        let mut pointers = [std::ptr::null_mut(); ROWS];
-        for (pointer, spare) in pointers.iter_mut().zip(&mut spare) {
-            *pointer = spare.as_mut_ptr();
-        }
-        // SAFETY: as in `tile`.
-        unsafe { micro(tile, &pointers) };
-        for (r, spare) in spare.iter().enumerate().take(block.rows) {
-            if let Some(o) = row(r).and_then(|r| self.out.get_mut(r)) {
-                o[at..at + count].copy_from_slice(&spare[..count]);
-            }
+    unsafe fn run(&self, micro: Micro, places: &[*mut u64; ROWS], short: Option<usize>) {
+        // SAFETY: promised by the caller; spare rows have eight words.
+        unsafe {
+            let Some(count) = short else { return micro(self, places) };
+            let mut spare = [[0u64; WIDTH]; ROWS];
+            let spares = spare.each_mut().map(|s| s.as_mut_ptr());
+            let there = || places.iter().zip(&spares).filter(|(place, _)| !place.is_null());
+            there().for_each(|(place, spare)| spare.copy_from_nonoverlapping(*place, count));
+            micro(self, &spares);
+            there().for_each(|(place, spare)| place.copy_from_nonoverlapping(*spare, count));
         }
     }
 }
@@ -471,17 +494,17 @@ impl Present {
         Self::new(panel, |c| columns[c].map(|r| r * halves), rows as u32 * halves)
     }
 
-    /// What every output begins with, [`ROWS`] of them for every block.
-    fn constants(&self, panel: &PairPanel, outputs: &Range<usize>, start: &[u64], constants: &mut Vec<u64>) {
-        constants.clear();
-        constants.resize(panel.blocks.len() * ROWS, 0);
-        for (block, constants) in panel.blocks.iter().zip(constants.chunks_mut(ROWS)) {
-            for (m, c) in (block.first..block.first + block.rows).zip(constants) {
-                if outputs.contains(&m) {
-                    let own = start.get(m - outputs.start).copied().unwrap_or(0);
-                    *c = own.wrapping_add(self.offsets[m]);
-                }
-            }
+    /// Appends what every output begins with, [`ROWS`] of them for every block: `start` of the row, and what its digits lack.
+    pub(crate) fn constants(
+        &self,
+        panel: &PairPanel,
+        start: impl Fn(usize) -> u64,
+        constants: &mut Vec<u64>,
+    ) {
+        for block in &panel.blocks {
+            let rows = block.first..block.first + block.rows;
+            constants.extend(rows.map(|m| start(m).wrapping_add(self.offsets[m])));
+            constants.resize(constants.len() + ROWS - block.rows, 0);
         }
     }
 }
@@ -497,33 +520,39 @@ pub(crate) fn multiply(
     scratch: &mut Scratch,
 ) {
     let present = Present::new(panel, |c| rows[c].map(|_| 0), 0);
-    present.constants(panel, &outputs, start, &mut scratch.constants);
+    scratch.constants.clear();
+    let own = |m: usize| m.checked_sub(outputs.start).and_then(|m| start.get(m)).copied().unwrap_or(0);
+    present.constants(panel, own, &mut scratch.constants);
     let words = out.first().map_or(0, |o| o.len());
     crate::scratch::grow(&mut scratch.limbs, (present.pairs.len() * panel.digits).div_ceil(2));
     let mut call = Call { panel, outputs, start: &scratch.constants, mask, out, present: &present };
     for at in (0..words).step_by(WIDTH) {
         let count = WIDTH.min(words - at);
         pack_strip(panel, rows, (at, count), &mut scratch.limbs, &present.pairs);
-        call.strip::<false>(scratch.limbs.as_ptr().cast(), at, count);
+        call.strip(scratch.limbs.as_ptr().cast(), at, count);
     }
 }
 
-/// [`multiply`] of rows that were cut before, from word `from` on, a multiple of eight.
+/// All rows of cut rows at all positions, from word `from` on, a multiple of eight: outputs are `[row][position][word]`, `starts` the constants of
+/// all positions. The caller has checked lengths and instructions.
 pub(crate) fn multiply_cut(
     panel: &PairPanel,
     (cut, from): (&Cut, usize),
-    present: &Present,
-    start: &[u64],
+    positions: &[Present],
+    starts: &[u64],
     mask: u64,
-    out: &mut [&mut [u64]],
-    scratch: &mut Scratch,
+    out: &mut [u64],
 ) {
-    let outputs = 0..out.len();
-    present.constants(panel, &outputs, start, &mut scratch.constants);
-    let words = out.first().map_or(0, |o| o.len());
-    let mut call = Call { panel, outputs, start: &scratch.constants, mask, out, present };
+    let (rows, each) = (panel.weights.rows(), panel.constants());
+    let words = out.len() / (rows * positions.len()).max(1);
+    // Any sub-slice of the outputs is as good as a pointer to its first word; tiles write several of them at once.
+    let base = out.as_mut_ptr();
     for at in (0..words).step_by(WIDTH) {
-        let strip: *const __m256i = cut.strip((from + at) / WIDTH).as_ptr().cast();
-        call.strip::<true>(strip, at, WIDTH.min(words - at));
+        let digits: *const __m256i = cut.strip((from + at) / WIDTH).as_ptr().cast();
+        for (p, (present, start)) in positions.iter().zip(starts.chunks(each)).enumerate() {
+            let strip = Strip { panel, present, digits, start, mask, count: WIDTH.min(words - at) };
+            // SAFETY: rows, positions and words are those of `out`.
+            strip.run::<true>(&(0..rows), |m| unsafe { base.add((m * positions.len() + p) * words + at) });
+        }
     }
 }
