@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -137,3 +138,7 @@ def test_errors_are_one_line_and_name_the_remedy(folder: Path, tmp_path: Path) -
 def test_bench_and_zoo_are_listed() -> None:
     assert {b["name"] for b in json.loads(hush("bench", "--list", "--json").stdout)} >= {"cryptonets-relu", "mobilenetv2"}
     assert "resnet50-224" in json.loads(hush("zoo", "--json").stdout)
+
+
+def test_the_version_is_the_packages() -> None:
+    assert hush("--version").stdout == f"hushnet {version('hushnet')}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Optional
 
@@ -28,6 +29,19 @@ Trace = typer.Option(None, "--trace", help="Write the trace (per stage: seconds,
 
 
 NETWORKS = "lan, wan, or bandwidth and round trip like 200mbit,5ms"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hushnet {version('hushnet')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    _: bool = typer.Option(False, "--version", is_flag=True, callback=_version, is_eager=True, help="Say which version this is."),
+) -> None:
+    """Run a trained neural network on inputs that the server never sees."""
 
 
 @app.command("compile")
