@@ -39,7 +39,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def common(
-    _: bool = typer.Option(False, "--version", is_flag=True, callback=_version, is_eager=True, help="Say which version this is."),
+    _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say which version this is."),
 ) -> None:
     """Run a trained neural network on inputs that the server never sees."""
 

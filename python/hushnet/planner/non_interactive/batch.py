@@ -163,6 +163,11 @@ class Planner:
         Raises:
             PlanError: no parameters of 128 bits carry the network, with the layers and their depth.
         """
+
+        def price(schedule: Schedule) -> tuple[float, float]:
+            """Seconds of a slot, then bits of a word of a slot."""
+            return predicted_seconds(schedule, schedule.ring_degree // 2) / schedule.ring_degree, schedule.total_bits
+
         found: list[tuple[float, float, Schedule]] = []
         precise: tuple[float, Schedule] | None = None
         shallow = math.inf
@@ -181,14 +186,15 @@ class Planner:
             if precise is None or error < precise[0]:
                 precise = (error, schedule)
             if error <= self.target:
-                found.append((predicted_seconds(schedule, schedule.ring_degree // 2) / schedule.ring_degree, error, schedule))
-        found.sort(key=lambda f: f[0])
+                found.append((*price(schedule), schedule))
+        found.sort(key=lambda f: f[:2])
         if precise is None:
             raise self.too_deep(shallow)
-        for schedule in [*(f[2] for f in found[:KEEP]), precise[1]]:
-            for candidate in (schedule, self.narrow(schedule)):
-                if candidate is not None and (exact := self.exact(candidate)) is not None:
-                    return exact
+        # Narrower primes may be more of them, so that another schedule is cheaper.
+        several = [c for *_, schedule in found[:KEEP] for c in (schedule, self.narrow(schedule)) if c is not None]
+        for schedule in [*sorted(several, key=price), precise[1], self.narrow(precise[1])]:
+            if schedule is not None and (exact := self.exact(schedule)) is not None:
+                return exact
         raise self.too_deep(shallow, drifted=True)
 
     def narrow(self, schedule: Schedule) -> Schedule | None:
