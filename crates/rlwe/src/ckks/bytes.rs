@@ -49,15 +49,17 @@ fn poly_bytes(params: &CkksParams, range: Range<usize>) -> usize {
     range.map(|i| packed_len(params.ring_degree(), bits_at(params, i))).sum()
 }
 
-struct Writer {
-    bytes: Vec<u8>,
+struct Writer<'a> {
+    bytes: &'a mut [u8],
     /// Bytes written.
     at: usize,
 }
 
-impl Writer {
-    fn new(kind: Kind, params: &CkksParams, payload: usize) -> Self {
-        let mut out = Self { bytes: vec![0; HEADER_BYTES + payload], at: 0 };
+impl<'a> Writer<'a> {
+    /// All of `bytes`: a header and as much payload as follows it.
+    fn new(kind: Kind, params: &CkksParams, bytes: &'a mut [u8]) -> Self {
+        let payload = bytes.len() - HEADER_BYTES;
+        let mut out = Self { bytes, at: 0 };
         out.put(&MAGIC);
         out.put(&FORMAT_VERSION.to_le_bytes());
         out.put(&[kind as u8, u8::from(!params.is_secure())]);
@@ -173,7 +175,23 @@ impl Ciphertext {
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
-        let mut w = Writer::new(Kind::Ciphertext, &self.params, self.byte_len() - HEADER_BYTES);
+        let mut bytes = vec![0; self.byte_len()];
+        self.write_bytes(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Writes [`Self::to_bytes`] where they go.
+    ///
+    /// # Errors
+    /// [`CkksError::Bytes`] unless there is room for [`Self::byte_len`] bytes and no more.
+    pub fn write_bytes(&self, bytes: &mut [u8]) -> Result<(), CkksError> {
+        if bytes.len() != self.byte_len() {
+            return Err(CkksError::Bytes {
+                what: Kind::Ciphertext.name(),
+                why: "the room for it has another length",
+            });
+        }
+        let mut w = Writer::new(Kind::Ciphertext, &self.params, bytes);
         w.put(&(self.level.0 as u16).to_le_bytes());
         w.put(&[self.parts.len() as u8, u8::from(self.seed.is_some())]);
         for v in [self.scale, self.bound, self.sd] {
@@ -190,7 +208,7 @@ impl Ciphertext {
                 }
             }
         }
-        Ok(w.bytes)
+        Ok(())
     }
 
     /// Reads [`Self::to_bytes`].
@@ -235,10 +253,11 @@ impl PublicKey {
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let payload = 32 + poly_bytes(&self.params, self.b.range());
-        let mut w = Writer::new(Kind::PublicKey, &self.params, payload);
+        let mut bytes = vec![0; HEADER_BYTES + payload];
+        let mut w = Writer::new(Kind::PublicKey, &self.params, &mut bytes);
         w.put(&self.seed);
         w.poly(&self.params, &self.b)?;
-        Ok(w.bytes)
+        Ok(bytes)
     }
 
     /// Reads [`Self::to_bytes`].
@@ -295,7 +314,7 @@ impl CkksParams {
     }
 }
 
-fn write_switching(w: &mut Writer, params: &CkksParams, key: &SwitchingKey) -> Result<(), CkksError> {
+fn write_switching(w: &mut Writer<'_>, params: &CkksParams, key: &SwitchingKey) -> Result<(), CkksError> {
     w.put(&key.seed);
     key.b.iter().try_for_each(|b| w.poly(params, b))
 }
@@ -321,9 +340,9 @@ impl RelinKey {
     /// # Errors
     /// [`CkksError`] only when the ring refuses, which checked parameters exclude.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
-        let mut w = Writer::new(Kind::RelinKey, &self.params, switching_bytes(&self.params, self.key.level));
-        write_switching(&mut w, &self.params, &self.key)?;
-        Ok(w.bytes)
+        let mut bytes = vec![0; HEADER_BYTES + switching_bytes(&self.params, self.key.level)];
+        write_switching(&mut Writer::new(Kind::RelinKey, &self.params, &mut bytes), &self.params, &self.key)?;
+        Ok(bytes)
     }
 
     /// Reads [`Self::to_bytes`].
@@ -355,7 +374,8 @@ impl GaloisKeys {
     pub fn to_bytes(&self) -> Result<Vec<u8>, CkksError> {
         let levelled = self.keys.values().any(|k| k.key.level < self.params.key_level());
         let kind = if levelled { Kind::GaloisKeysAt } else { Kind::GaloisKeys };
-        let mut w = Writer::new(kind, &self.params, self.byte_len() - HEADER_BYTES);
+        let mut bytes = vec![0; self.byte_len()];
+        let mut w = Writer::new(kind, &self.params, &mut bytes);
         w.put(&(self.keys.len() as u32).to_le_bytes());
         for (&exponent, key) in &self.keys {
             w.put(&(exponent as u32).to_le_bytes());
@@ -364,7 +384,7 @@ impl GaloisKeys {
             }
             write_switching(&mut w, &self.params, &key.key)?;
         }
-        Ok(w.bytes)
+        Ok(bytes)
     }
 
     /// Reads [`Self::to_bytes`].

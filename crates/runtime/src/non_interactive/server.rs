@@ -76,16 +76,8 @@ pub(super) fn write_parcel(
 ) -> Result<Frame, Error> {
     let bytes = ciphertexts.len() * parcel.bytes;
     let mut builder = FrameBuilder::reuse(Vec::new(), kind, stage as u32, tile as u32, bytes)?;
-    builder.payload_mut().par_chunks_mut(parcel.bytes).zip(ciphertexts).try_for_each(
-        |(out, c)| -> Result<(), Error> {
-            let bytes = c.to_bytes()?;
-            if bytes.len() != out.len() {
-                return Err(Error::Internal("a ciphertext has another length than the plan gives".into()));
-            }
-            out.copy_from_slice(&bytes);
-            Ok(())
-        },
-    )?;
+    let places = builder.payload_mut().par_chunks_mut(parcel.bytes);
+    places.zip(ciphertexts).try_for_each(|(out, c)| c.write_bytes(out))?;
     Ok(builder.finish())
 }
 

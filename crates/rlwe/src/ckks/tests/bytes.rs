@@ -149,6 +149,15 @@ fn decoders_refuse_what_they_did_not_write() {
             _ => assert!(PublicKey::from_bytes(p, bytes).is_err()),
         }
     }
+    let fresh = objects.iter().find(|(name, _)| *name == "fresh").map(|(_, bytes)| bytes).unwrap();
+    let c = Ciphertext::from_bytes(p, fresh).unwrap();
+    for off in [-1, 1] {
+        let mut room = vec![0; fresh.len().wrapping_add_signed(off)];
+        assert!(matches!(c.write_bytes(&mut room), Err(CkksError::Bytes { .. })));
+    }
+    let mut room = vec![0xA5; fresh.len()];
+    c.write_bytes(&mut room).unwrap();
+    assert_eq!(&room, fresh);
     let other = CkksSpec::with_depth(2048, 40, 2, 31, 40).check_insecure(Insecure).unwrap();
     for (_, bytes) in objects.iter().filter(|(name, _)| *name == "fresh") {
         assert_eq!(Ciphertext::from_bytes(&other, bytes).err(), Some(CkksError::ForeignParams("ciphertext")));
