@@ -104,6 +104,18 @@ def test_the_clients_set_ups_count_in_its_memory():
         compile(graph, trust="two-party", calibration=x, method="rotation-free", max_memory=most - 1)
 
 
+def test_keys_and_prepared_weights_of_slots_count_in_memory():
+    graph = network()
+    x = images(graph, 2)
+    slots, packed = (compile(graph, trust="two-party", calibration=x, method=m).predicted for m in ("gala", "cheetah"))
+    layers = [s for s in compile(graph, trust="two-party", calibration=x, method="gala").stages if s["kind"] == "linear"]
+    weights = [methods.slot_cost("gala", s["geometry"], 20)["weight_bytes"] for s in layers]
+    assert slots["server_prepared_weight_bytes"] >= 0.5 * sum(weights) > 0
+    for party in ("client", "server"):
+        more = slots[f"{party}_peak_memory_bytes"] - packed[f"{party}_peak_memory_bytes"]
+        assert more > 4 * (slots["setup_bytes"] - packed["setup_bytes"])
+
+
 def test_unknown_methods_are_refused():
     with pytest.raises(PlanError, match="method is 'lattice'"):
         compile(network(), trust="two-party", method="lattice")

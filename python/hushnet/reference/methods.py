@@ -86,6 +86,7 @@ def slot_cost(method: str, geometry: dict[str, Any], plain_bits: int) -> dict[st
         "bytes_down": row["bytes_down"],
         "key_bytes": row["key_bytes"],
         "weight_bytes": row["weight_bytes"],
+        "prepared_bytes": row["weight_bytes"],
         # in the unit that weights of other methods are counted in: two limbs
         "weight_polys": row["weight_bytes"] // (16 * parameters["ring_degree"]),
         "tiles": 1,

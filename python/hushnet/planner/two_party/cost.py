@@ -30,6 +30,8 @@ SILENT_PASS, OTHER_PASS = 1 << 20, 1 << 14
 VALUE_BYTES = 150
 LABEL_BYTES = 16
 EXTENSION_BYTES = 24 << 20
+# bytes of keys in memory for one that travels: both polynomials in whole words, and what is on its way (measured)
+KEY_COPIES = 5
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
 WEIGHT_BYTES = 2 << 30
 # names of the OT extensions in unit costs; others are taken as the nearest of these
@@ -257,7 +259,8 @@ def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
 
 def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str, Any]) -> tuple[int, int]:
     """Peak bytes of client and server: the process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one
-    stage; the client's set-ups of rotation-free layers; the server's weights, as they are and in evaluation form as far as they are kept."""
+    stage; keys of slot-packed layers; the client's set-ups of rotation-free layers; the server's weights, as they are and in evaluation form as
+    far as they are kept."""
     degree = document["params"]["ring_degree"]
     values = found.images * max((sum(_work(document, s)[1:]) for s in document["stages"] if s["kind"] != "client"), default=0)
     shares = SHARE_BYTES * found.peak_elements * found.images
@@ -266,7 +269,8 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
     layers = [s for s in found.stages if s.packing]
     polys = max((_ciphertexts(s.packing, degree) for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)
-    base = int(unit["process_bytes"]) + shares + work + wire
+    slots = any(s.get("method") in SLOTS for s in document["stages"])
+    base = int(unit["process_bytes"]) + shares + work + wire + (KEY_COPIES * found.setup.up if slots else 0)
     # two polynomials for one of the weights, of the same words
     setups = sum(c.packing["prepared_bytes"] for s, c in zip(document["stages"], found.stages) if s.get("method") == "rotation-free")
     return base + polys // 2 + setups, base + polys + weight_bytes + kept(document, found)
