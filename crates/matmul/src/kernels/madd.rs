@@ -543,7 +543,7 @@ pub(crate) fn multiply_cut(
     mask: u64,
     out: &mut [u64],
 ) {
-    let (rows, each) = (panel.weights.rows(), panel.constants());
+    let (rows, each) = (panel.weights.rows(), panel.constants().max(1));
     let words = out.len() / (rows * positions.len()).max(1);
     // Any sub-slice of the outputs is as good as a pointer to its first word; tiles write several of them at once.
     let base = out.as_mut_ptr();
