@@ -84,6 +84,7 @@ def test_layers_that_do_not_fit_together_give_up_what_saves_least_a_byte(monkeyp
 def test_set_ups_fill_half_of_the_memory_and_no_weights(monkeypatch):
     small, large = Way("cheetah", RING, RING, 5.0), Way("rotation-free", RING, RING, 1.0)
     chooser = Fixed({"a": [(small, 0), (large, 0)], "b": [(small, 0), (large, 0)]}, 0, monkeypatch)
+    assert chooser.rooms == {"weights": 0, "set-ups": 1 << 39}
     taken = lambda: sorted(chooser.picks(2048)[n].way.name for n in "ab")  # noqa: E731
     chooser.ways = lambda layer, ring_degree, kept: kept.update({(layer.name, "rotation-free"): Kept("set-ups", 60)}) or [small, large]
     chooser.rooms["set-ups"] = 120

@@ -45,7 +45,6 @@ impl Gather {
 }
 
 /// What outputs begin with, as the kernel takes it; made by [`Prepared::starts`].
-#[derive(Default)]
 pub struct Starts {
     words: Vec<u64>,
 }
@@ -261,14 +260,14 @@ impl Prepared {
     /// # Errors
     /// [`MatmulError::WrongInput`] when the kernel reads no cuts; [`MatmulError::Length`] unless there are K columns a position, within the rows.
     pub fn gather(&self, columns: &[Option<u32>], rows: usize) -> Result<Gather, MatmulError> {
-        expect("columns, modulo those of a position", 0, columns.len() % self.k.max(1))?;
+        expect("columns, modulo those of a position", 0, columns.len() % self.k)?;
         let end = columns.iter().flatten().max().map_or(0, |c| *c as usize + 1);
         at_least("rows of the cut", end, rows)?;
         match &self.panel {
             #[cfg(target_arch = "x86_64")]
             Panel::Pairs(p) => {
                 let one = |columns| crate::kernels::madd::Present::gather(p, columns, rows);
-                let positions = columns.chunks(self.k.max(1)).map(one).collect();
+                let positions = columns.chunks(self.k).map(one).collect();
                 Ok(Gather { rows, shape: (self.m, self.k), positions })
             }
             _ => Err(MatmulError::WrongInput(self.kernel.name())),
@@ -285,7 +284,7 @@ impl Prepared {
         if !start.is_empty() && start.len() != self.m {
             expect("constants", self.m * positions, start.len())?;
         }
-        let each = start.len() / self.m.max(1);
+        let each = start.len() / self.m;
         let mut words = Vec::new();
         #[cfg(target_arch = "x86_64")]
         if let Panel::Pairs(p) = &self.panel {

@@ -9,6 +9,7 @@ networks, or a network and a method: ``plain20``, ``resnet50:cheetah``, ``plain2
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from collections import Counter
@@ -94,9 +95,10 @@ class Clock:
 
 
 def _same(model: hushnet.Model) -> str:
-    """What two models that compute the same share: parameters, and stages without what was predicted of them."""
+    """What two models that compute the same share: parameters, stages without what was predicted of them, and weights."""
     stages = [{k: v for k, v in s.items() if k != "predicted"} for s in model.plan.stages]
-    return json.dumps([model.plan.document["params"], stages], sort_keys=True)
+    weights = {name: hashlib.sha256(np.ascontiguousarray(w)).hexdigest() for name, w in model.plan.weights.items()}
+    return json.dumps([model.plan.document["params"], stages, weights], sort_keys=True)
 
 
 def _rows(name: str, methods: Sequence[str], costs: Optional[str], *, quick: bool, threads: int, heard: Callable[[str], None]) -> list[dict[str, Any]]:

@@ -543,9 +543,9 @@ pub(crate) fn multiply_cut(
     mask: u64,
     out: &mut [u64],
 ) {
-    let (rows, each) = (panel.weights.rows(), panel.constants().max(1));
+    let (rows, each) = (panel.weights.rows(), panel.constants());
     let words = out.len() / (rows * positions.len()).max(1);
-    // Any sub-slice of the outputs is as good as a pointer to its first word; tiles write several of them at once.
+    // Tiles write several rows at once.
     let base = out.as_mut_ptr();
     for at in (0..words).step_by(WIDTH) {
         let digits: *const __m256i = cut.strip((from + at) / WIDTH).as_ptr().cast();

@@ -156,6 +156,9 @@ mod tests {
         a.fill(7);
         let at = a.as_ptr();
         drop(a);
+        let b = Buffer::dirty(100);
+        assert!(b.as_ptr() == at && b.iter().all(|w| *w == 7));
+        drop(b);
         let b = Buffer::zero(100);
         assert!(b.as_ptr() == at && b.iter().all(|w| *w == 0));
         assert_eq!(Buffer::dirty(0).len(), 0);
@@ -163,17 +166,12 @@ mod tests {
 
     #[test]
     fn what_a_thread_leaves_serves_the_next() {
-        // No other test has buffers of this length.
+        // No other test has buffers of this length; new ones are zero.
         const LEN: usize = (1 << 14) + 8;
-        let made = || Buffer::zero(LEN).as_ptr() as usize;
-        let first = std::thread::spawn(made).join().expect("a thread");
-        let next: Vec<usize> = std::thread::spawn(|| {
-            let all: Vec<Buffer> = (0..16).map(|_| Buffer::dirty(LEN)).collect();
-            all.iter().map(|b| b.as_ptr() as usize).collect()
-        })
-        .join()
-        .expect("a thread");
-        assert!(next.contains(&first));
+        let marked = || Buffer::zero(LEN).fill(7);
+        std::thread::spawn(marked).join().expect("a thread");
+        let next = || Buffer::dirty(LEN).iter().all(|w| *w == 7);
+        assert!(std::thread::spawn(next).join().expect("a thread"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-"""Seconds that a schedule takes on one core, from operation counts and unit costs measured on the machines of ``docs``."""
+"""Seconds that a schedule takes on one core, from operation counts and unit costs of two kinds of machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Units:
         return self.word_product[math.log2(l1 + 1) + widest >= 51]
 
 
-# Zen 5 with AVX-512 IFMA; Zen 3, whose AVX2 kernels multiply digits
+# Zen 5 with AVX-512 IFMA; Zen 3, whose AVX2 kernels multiply digits: from stage times of `cryptonets-square`, in which nothing is combined (that
+# figure, and what a slot costs to encode, are in proportion)
 WIDE = Units((0.04e-9, 0.08e-9), None, 1.2e-9, 0.5e-9, 0.20e-9, 2.6e-9, 9e-9)
 NARROW = Units((0.0, 0.0), (0.06e-9, 0.12e-9, 0.18e-9), 1.7e-9, 0.8e-9, 0.60e-9, 7e-9, 12e-9)
 
