@@ -104,6 +104,25 @@ def test_the_clients_set_ups_count_in_its_memory():
         compile(graph, trust="two-party", calibration=x, method="rotation-free", max_memory=most - 1)
 
 
+def test_the_planner_has_the_memory_that_a_forced_method_has():
+    graph = network()
+    options = {"trust": "two-party", "calibration": images(graph, 2), "queries": 10**6}
+    needed = lambda p: p.predicted["client_peak_memory_bytes"] + p.predicted["server_peak_memory_bytes"] - p.predicted["server_prepared_weight_bytes"]  # noqa: E731
+    free = lambda p: sum(s.get("method") == "rotation-free" for s in p.stages)  # noqa: E731
+    sent = lambda p: p.predicted["bytes_up"] + p.predicted["bytes_down"]  # noqa: E731
+    forced = compile(graph, method="rotation-free", **options)
+    most = needed(forced)
+    at_limit = compile(graph, max_memory=most, **options)
+    assert free(at_limit) >= 1 and sent(at_limit) <= sent(forced) and needed(at_limit) <= most
+    # below what the free plan needs layers go another way, as long as any plan fits
+    within = compile(graph, **options)
+    alone = compile(graph, method="cheetah", **options)
+    assert free(within) >= 1 and needed(alone) < needed(within)
+    for most in (needed(within) - 1, needed(alone)):
+        plan = compile(graph, max_memory=most, **options)
+        assert free(plan) < free(within) and needed(plan) <= most
+
+
 def test_keys_and_prepared_weights_of_slots_count_in_memory():
     graph = network()
     x = images(graph, 2)

@@ -81,16 +81,23 @@ def test_layers_that_do_not_fit_together_give_up_what_saves_least_a_byte(monkeyp
     assert {n: p.way.name for n, p in alone.picks(2048).items() if n in ("a", "b")} == {"a": "rotation-free", "b": "cheetah"}
 
 
-def test_set_ups_fill_half_of_the_memory_and_no_weights(monkeypatch):
+def test_set_ups_give_up_what_a_plan_needs_too_much(monkeypatch):
     small, large = Way("cheetah", RING, RING, 5.0), Way("rotation-free", RING, RING, 1.0)
     chooser = Fixed({"a": [(small, 0), (large, 0)], "b": [(small, 0), (large, 0)]}, 0, monkeypatch)
-    assert chooser.rooms == {"weights": 0, "set-ups": 1 << 39}
+    assert chooser.rooms == {"weights": 0, "set-ups": 1 << 40}
     taken = lambda: sorted(chooser.picks(2048)[n].way.name for n in "ab")  # noqa: E731
     chooser.ways = lambda layer, ring_degree, kept: kept.update({(layer.name, "rotation-free"): Kept("set-ups", 60)}) or [small, large]
-    chooser.rooms["set-ups"] = 120
     assert taken() == ["rotation-free", "rotation-free"]
-    chooser.picked, chooser.rooms["set-ups"] = {}, 119
+    assert chooser.give_up(120, 1) and chooser.rooms["set-ups"] == 119
     assert taken() == ["cheetah", "rotation-free"]
+    # the same plan still needs a byte too many, then no set-up is left to give up
+    assert chooser.give_up(60, 1) and taken() == ["cheetah", "cheetah"]
+    assert not chooser.give_up(0, 5)
+    # nor where the method is forced, or where layers that have no other way hold more than the room already
+    chooser.rooms["set-ups"], chooser.forced = 59, "rotation-free"
+    assert not chooser.give_up(60, 10)
+    chooser.forced = None
+    assert not chooser.give_up(60, 1) and chooser.give_up(60, 2)
 
 
 def test_conversions_of_neighbours_that_a_truncation_parts_are_paid(monkeypatch):

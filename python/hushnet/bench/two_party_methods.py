@@ -36,8 +36,8 @@ MANY = 1000
 NETWORK = "loopback"
 RUNS, SECONDS = 5, 20.0
 CALIBRATION_SECONDS = 0.3
-# bytes of both parties together
-MEMORY = 12 << 30
+# bytes of both parties together: what plans may use unless told otherwise
+MEMORY = 8 << 30
 # what plans are compared by: with the set-up, and without
 FIGURES = {FREE: ("clocked_linear_seconds_with_setup", "megabytes_with_setup"), STORED: ("clocked_linear_seconds", "megabytes")}
 CLOCKED = 3

@@ -20,7 +20,7 @@ from .fixed import Request
 from .methods import Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .regions import Regions, split
-from .search import RING_DEGREES, Search
+from .search import RING_DEGREES, Chosen, Search
 from .steps import Step, to_steps
 from .weights import Weights
 
@@ -159,6 +159,23 @@ class _Planner:
 
     def plan(self, ranges: Ranges) -> tuple[Plan, dict[str, str]]:
         """A plan for the ranges, and the graph tensor of every shared tensor's name."""
+        while True:
+            document, chosen = self.document(ranges)
+            predicted = document["predicted"]
+            over = self.beside_prepared(predicted) - self.settings.max_memory
+            if over <= 0 or not self.chooser.give_up(predicted["client_set_up_memory_bytes"], over):
+                break
+        self.check_memory(document)
+        doubts = Propagation(chosen.fixed, chosen.ring_degree, ranges).run()
+        if self.settings.reveal == "output":
+            errors = Tail(self.graph, self.regions, ranges, chosen.fixed).errors(doubts, self.outputs)
+        else:
+            errors = carry(doubts, self.outputs)
+        document["predicted"]["output_errors"] = errors
+        return Plan(document, dict(chosen.fixed.weights)), {t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors}
+
+    def document(self, ranges: Ranges) -> tuple[dict[str, Any], Chosen]:
+        """A plan's document, errors left out, and what it was written from."""
         calibrated = ranges.source == "calibration"
         shapes = {t: self.graph.shapes[t] for t in self.regions.entering}
         limits = {k: v for k, v in ranges.limit.items() if k not in shapes} if calibrated else {}
@@ -198,14 +215,7 @@ class _Planner:
                 f"Layers {', '.join(batched)} work on up to {chosen.ring_degree} images in one ciphertext: figures are for {images} images together, "
                 "and fewer cost more each."
             )
-        self.check_memory(document)
-        doubts = Propagation(chosen.fixed, chosen.ring_degree, ranges).run()
-        if self.settings.reveal == "output":
-            errors = Tail(self.graph, self.regions, ranges, chosen.fixed).errors(doubts, self.outputs)
-        else:
-            errors = carry(doubts, self.outputs)
-        document["predicted"]["output_errors"] = errors
-        return Plan(document, dict(chosen.fixed.weights)), {t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors}
+        return document, chosen
 
     def lighter(self, fewer: dict[str, int]) -> list[str]:
         """Says which layers have coarser weights."""
@@ -216,13 +226,16 @@ class _Planner:
             "so that they fit the ring together with fine activations."
         ]
 
+    @staticmethod
+    def beside_prepared(predicted: dict[str, Any]) -> int:
+        """Bytes that both parties cannot do without."""
+        return int(predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"] - predicted["server_prepared_weight_bytes"])
+
     def check_memory(self, document: dict[str, Any]) -> None:
         """Prepared weights beyond the limit are said; what cannot be done without is refused."""
-        client, server, ready = (
-            document["predicted"][k] for k in ("client_peak_memory_bytes", "server_peak_memory_bytes", "server_prepared_weight_bytes")
-        )
-        most = self.settings.max_memory
-        if client + server - ready > most:
+        predicted, most = document["predicted"], self.settings.max_memory
+        client, server, ready = (predicted[f"{k}_bytes"] for k in ("client_peak_memory", "server_peak_memory", "server_prepared_weight"))
+        if self.beside_prepared(predicted) > most:
             raise PlanError(
                 f"client and server need {client / GIB:.2f} and {(server - ready) / GIB:.2f} GiB beside prepared weights, max_memory is "
                 f"{most / GIB:.2f} GiB; raise max_memory, or use smaller images"

@@ -271,9 +271,12 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
     wire = max((s.he.up + s.he.down for s in layers), default=0)
     slots = any(s.get("method") in SLOTS for s in document["stages"])
     base = int(unit["process_bytes"]) + shares + work + wire + (KEY_COPIES * found.setup.up if slots else 0)
-    # two polynomials for one of the weights, of the same words
-    setups = sum(c.packing["prepared_bytes"] for s, c in zip(document["stages"], found.stages) if s.get("method") == "rotation-free")
-    return base + polys // 2 + setups, base + polys + weight_bytes + kept(document, found)
+    return base + polys // 2 + set_ups(document, found), base + polys + weight_bytes + kept(document, found)
+
+
+def set_ups(document: Document, found: Account) -> int:
+    """Bytes of the client's set-ups of rotation-free layers: two polynomials for one of the weights, of the same words."""
+    return sum(c.packing["prepared_bytes"] for s, c in zip(document["stages"], found.stages) if s.get("method") == "rotation-free")
 
 
 def _labels(document: Document, images: int) -> int:
@@ -334,6 +337,7 @@ def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], netwo
         "setup_bytes": found.setup.up + found.setup.down,
         "rounds": traffic.rounds,
         "client_peak_memory_bytes": client,
+        "client_set_up_memory_bytes": set_ups(document, found),
         "server_peak_memory_bytes": server,
         "server_prepared_weight_bytes": kept(document, found),
         "server_all_prepared_weight_bytes": prepared(document, found),

@@ -58,7 +58,8 @@ class Chooser:
         batch: images that come at once.
         steps: the network's steps on shares.
         entering: shapes of the tensors that come from outside.
-        memory: bytes for both parties: a quarter for a layer's ciphertexts at the server, half for set-ups at the client.
+        memory: bytes for both parties: a quarter for a layer's ciphertexts at the server.
+        rooms: bytes for what layers keep: weights, and set-ups, which may have all that a plan leaves (:meth:`give_up`).
         forced: the method of all layers; None for the cheapest of each.
         queries: images that one set-up serves: set-ups of rotation-free layers count for so much less.
     """
@@ -75,7 +76,7 @@ class Chooser:
         queries: int = 1,
     ) -> None:
         self.batch, self.steps, self.entering, self.unit, self.memory = batch, steps, entering, unit, memory // 4
-        self.rooms = {"weights": min(self.memory, MOST_KEPT), "set-ups": memory // 2}
+        self.rooms = {"weights": min(self.memory, MOST_KEPT), "set-ups": memory}
         self.forced, self.queries = forced, queries
         self.peak = largest_pair(steps, entering)
         link = unit["networks"].get(network, {})
@@ -94,6 +95,15 @@ class Chooser:
         if self.forced is not None:
             return self.forced
         return self.picks(ring_degree)[layer.name].way.name
+
+    def give_up(self, held: int, over: int) -> bool:
+        """Makes the room of set-ups, of which a plan holds ``held`` bytes, smaller by the bytes that it needs too many; False where it cannot be."""
+        room = max(0, held - over)
+        if self.forced is not None or room >= min(held, self.rooms["set-ups"]):
+            return False
+        self.rooms["set-ups"] = room
+        self.picked.clear()
+        return True
 
     def told(self, name: str, ring_degree: int) -> dict[str, Any]:
         """What a layer's choice rests on: seconds an image, the best other method, and the seconds that the whole network would take longer with it."""
