@@ -17,6 +17,7 @@ from hushnet.planner.non_interactive.batch import Planner
 from hushnet.planner.non_interactive.primes import choose, is_prime, limit_bits
 from hushnet.reference.non_interactive import run as reference_run
 from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.frontend.harness import expected
@@ -64,7 +65,7 @@ def test_more_images_than_slots_take_several_blocks_and_bytes_are_those_predicte
     model = small()
     x = images(model, 64)
     plan = compiled(model, x)
-    slots = plan.plan.document["params"]["ring_degree"] // 2
+    slots = plan.explain()["parameters"]["images_per_block"]
     many = np.resize(x, (slots + 5, *x.shape[1:]))
     result = hushnet.run(plan, many, transport="pipe")
     facts = json.loads(_native.check_non_interactive(plan.plan.to_bytes()))
@@ -76,11 +77,11 @@ def test_more_images_than_slots_take_several_blocks_and_bytes_are_those_predicte
 
 
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(networks())
-def test_random_networks_are_within_the_predicted_error(model: onnx.ModelProto) -> None:
+@given(networks(), st.sampled_from(["auto", "real", "conjugate-invariant"]))
+def test_random_networks_are_within_the_predicted_error(model: onnx.ModelProto, packing: str) -> None:
     x = images(model, 24)
     try:
-        plan = compiled(model, x, max_memory=2 << 30)
+        plan = compiled(model, x, max_memory=2 << 30, packing=packing)
     except PlanError as error:
         assert any(word in str(error) for word in ("depth", "GiB", "binary64"))
         assume(False)
@@ -103,6 +104,53 @@ def test_a_network_without_products_is_packed_twice_as_densely() -> None:
         assert plan.explain()["parameters"]["images_per_block"] == slots
         result = hushnet.run(plan, x, transport="pipe")
         assert np.abs(result.output - answer(model, x)).max() <= plan.plan.predicted["max_error"]
+
+
+def test_batches_of_more_than_half_the_ring_take_the_ring_with_real_slots() -> None:
+    model = small(activation="deg3")
+    x = images(model, 60)
+    degree = compiled(model, x, packing="real").plan.document["params"]["ring_degree"]
+    plans = {b: compiled(model, x, batch=b, ring_degree=degree) for b in (degree // 2, degree // 2 + 1, degree)}
+    packings = [p.explain()["parameters"]["packing"] for p in plans.values()]
+    assert packings == ["real", "conjugate-invariant", "conjugate-invariant"]
+    real, full = plans[degree // 2], plans[degree]
+    assert [p.explain()["parameters"]["images_per_block"] for p in (real, full)] == [degree // 2, degree]
+    assert full.plan.predicted["bytes_up"] / degree < 0.75 * real.plan.predicted["bytes_up"] / (degree // 2)
+    assert full.plan.predicted["seconds"] / degree < 0.75 * real.plan.predicted["seconds"] / (degree // 2)
+    for count in (3, degree - 1):
+        many = np.resize(x, (count, *x.shape[1:]))
+        result = hushnet.run(full, many, transport="pipe")
+        assert result.trace["blocks"] == 1
+        error = np.abs(result.output - answer(model, many)).max()
+        assert 1e-3 * full.plan.predicted["max_error"] <= error <= full.plan.predicted["max_error"]
+        assert result.trace["counted"] == full.plan.predicted["counted"]
+    # The other ring's plan is refused where primes are not 1 mod 4N, and with two values a slot.
+    document = json.loads(json.dumps(real.plan.document))
+    narrow = next(p for p in choose(2 * degree, [30.0] * 40) or [] if p % (4 * degree) != 1)
+    document["params"].update(packing="conjugate-invariant", data_primes=[narrow, *document["params"]["data_primes"][1:]])
+    with pytest.raises(PlanError, match=f"mod {4 * degree}"):
+        Plan(document, real.plan.weights).validate()
+    with pytest.raises(PlanError, match="conjugate-invariant"):
+        compiled(model, x, packing="dense")
+
+
+@pytest.mark.parametrize("hide", [False, True])
+def test_hidden_weights_in_the_ring_with_real_slots(hide: bool) -> None:
+    net = Random((6,), 4)
+    net.dense(3)
+    net.activation("square")
+    net.dense(2)
+    model = net.model()
+    x = images(model, 20)
+    plan = compiled(model, x, hide_weights=hide, packing="conjugate-invariant")
+    first, second = (hushnet.run(plan, x, transport="pipe").output for _ in range(2))
+    assert max(np.abs(got - answer(model, x)).max() for got in (first, second)) <= plan.plan.predicted["max_error"]
+    assert (first != second).all()
+    if hide:
+        document = json.loads(json.dumps(plan.plan.document))
+        document["hide_weights"]["flood_bits"] -= 1
+        with pytest.raises(PlanError, match="does not hide"):
+            Plan(document, plan.plan.weights).validate()
 
 
 def test_switches_change_the_circuit_and_not_the_answer() -> None:
@@ -234,7 +282,7 @@ def test_the_command_line_replaces_activations_explains_and_runs(tmp_path) -> No
 def test_primes_and_schedules_are_what_the_run_time_finds_too() -> None:
     assert [n for n in range(60) if is_prime(n)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59]
     assert not is_prime(3215031751) and is_prime((1 << 49) - 111 + 0) == all((1 << 49) - 111 != a * (((1 << 49) - 111) // a) for a in range(2, 10000))
-    found = choose(8192, [36.0, 36.0, 48.0])
+    found = choose(16384, [36.0, 36.0, 48.0])
     assert found and len(set(found)) == 3 and all(p % 16384 == 1 and is_prime(p) for p in found)
     model = small(activation="deg4")
     x = images(model, 16)

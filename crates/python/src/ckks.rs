@@ -1,7 +1,7 @@
 //! RNS-CKKS operation by operation, both parties in one object: for comparisons with other libraries (tests, benchmarks), not for use.
 //! Secret keys never leave it.
 
-use hushnet_ring::Prg;
+use hushnet_ring::{Prg, Ring};
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
 use hushnet_rlwe::ckks::{
     self, CkksError, CkksParams, CkksSpec, Complex, EncodeAt, Encoder, Evaluator, Galois, GaloisKeys,
@@ -133,6 +133,7 @@ impl Ckks {
     ) -> PyResult<Self> {
         let spec = CkksSpec {
             ring_degree,
+            ring: Ring::Cyclotomic,
             digits: digits.unwrap_or(data_primes.len()),
             data_primes: primes(&data_primes),
             special_primes: primes(&special_primes),

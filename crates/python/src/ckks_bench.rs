@@ -2,7 +2,7 @@
 
 use hushnet_matmul::{Kernel, Prepared, Scratch, Weights};
 use hushnet_ring::rns::{Coef, Eval, RnsPoly};
-use hushnet_ring::{simd, Isa, Prg};
+use hushnet_ring::{simd, Isa, Prg, Ring};
 use hushnet_rlwe::ckks::client::KeyGenerator;
 use hushnet_rlwe::ckks::{CkksParams, CkksSpec, EncodeAt, Encoder, Insecure, PrimeSpec};
 use pyo3::exceptions::PyValueError;
@@ -30,6 +30,7 @@ fn least(trials: usize, mut f: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
 fn params(ring_degree: usize, bits: u32, levels: usize, isa: Isa) -> Outcome<CkksParams> {
     let spec = CkksSpec {
         ring_degree,
+        ring: Ring::Cyclotomic,
         data_primes: vec![PrimeSpec::Near(bits); levels],
         special_primes: Vec::new(),
         scale_bits: 24,

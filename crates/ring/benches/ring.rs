@@ -5,7 +5,7 @@
 
 use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Throughput};
 use hushnet_ring::{
-    kernels, ntt::Ntt, pack, prg, prime, sample, simd, AlignedWords, ExactMultiplier, Isa, Prg,
+    kernels, ntt::Ntt, ntt::Ring, pack, prg, prime, sample, simd, AlignedWords, ExactMultiplier, Isa, Prg,
 };
 use std::hint::black_box;
 use std::time::Duration;
@@ -25,15 +25,20 @@ fn aligned(prg: &mut Prg, n: usize, p: u64) -> AlignedWords {
 fn transforms(c: &mut Criterion) {
     let mut random = Prg::from_seed([1; 16]);
     for n in [2048, 4096, 8192, 16384] {
-        let p = prime::primes_near(50, n, 1).unwrap()[0];
+        let p = prime::primes_near(50, 2 * n, 1).unwrap()[0];
         let mut a = aligned(&mut random, n, p);
         let mut group = c.benchmark_group(format!("ntt/{n}"));
-        for isa in paths() {
-            let ntt = Ntt::with_isa(n, p, isa).unwrap();
-            group.bench_function(BenchmarkId::new("forward", isa.name()), |b| {
+        for (isa, ring) in paths().flat_map(|i| [Ring::Cyclotomic, Ring::ConjugateInvariant].map(|r| (i, r)))
+        {
+            let ntt = Ntt::of_ring(ring, n, p, isa).unwrap();
+            let name = match ring {
+                Ring::Cyclotomic => isa.name().to_owned(),
+                Ring::ConjugateInvariant => format!("conjugate-invariant, {}", isa.name()),
+            };
+            group.bench_function(BenchmarkId::new("forward", &name), |b| {
                 b.iter(|| ntt.forward(&mut a).unwrap())
             });
-            group.bench_function(BenchmarkId::new("inverse", isa.name()), |b| {
+            group.bench_function(BenchmarkId::new("inverse", &name), |b| {
                 b.iter(|| ntt.inverse(&mut a).unwrap())
             });
         }

@@ -24,7 +24,7 @@ mod vaes;
 pub use aligned::AlignedWords;
 pub use error::RingError;
 pub use exact::{ExactMultiplier, MulScratch, SmallHat, WordsHat};
-pub use ntt::Ntt;
+pub use ntt::{Ntt, Ring};
 pub use prg::Prg;
 pub use simd::Isa;
 

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
-use hushnet_ring::Prg;
+use hushnet_ring::{Prg, Ring};
 use hushnet_rlwe::ckks::client::KeyGenerator;
 use hushnet_rlwe::ckks::*;
 use std::hint::black_box;
@@ -14,6 +14,7 @@ fn specs() -> Vec<(&'static str, CkksSpec)> {
     let near = |bits: &[u32]| bits.iter().map(|&b| PrimeSpec::Near(b)).collect::<Vec<_>>();
     let spec = |ring_degree, data: &[u32], special, scale_bits, digits| CkksSpec {
         ring_degree,
+        ring: Ring::Cyclotomic,
         data_primes: near(data),
         special_primes: near(special),
         scale_bits,

@@ -3,7 +3,7 @@
 //! `cargo run --release -p hushnet-rlwe --example ckks_primitives`
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use hushnet_ring::{sample, simd, Prg};
+use hushnet_ring::{sample, simd, Prg, Ring};
 use hushnet_rlwe::ckks::client::KeyGenerator;
 use hushnet_rlwe::ckks::*;
 use std::hint::black_box;
@@ -53,6 +53,7 @@ fn specs() -> Vec<(&'static str, CkksSpec)> {
     let near = |bits: &[u32]| bits.iter().map(|&b| PrimeSpec::Near(b)).collect::<Vec<_>>();
     let spec = |ring_degree, data: &[u32], special, scale_bits, digits| CkksSpec {
         ring_degree,
+        ring: Ring::Cyclotomic,
         data_primes: near(data),
         special_primes: near(special),
         scale_bits,

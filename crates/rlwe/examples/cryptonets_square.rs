@@ -14,7 +14,7 @@
 
 use hushnet_matmul::{Kernel, Prepared, Scratch, Weights};
 use hushnet_ring::rns::{Eval, RnsPoly};
-use hushnet_ring::{simd, Prg};
+use hushnet_ring::{simd, Prg, Ring};
 use hushnet_rlwe::ckks::client::KeyGenerator;
 use hushnet_rlwe::ckks::*;
 use std::time::Instant;
@@ -276,6 +276,7 @@ fn argmax(v: &[f64]) -> usize {
 fn main() {
     let spec = CkksSpec {
         ring_degree: 8192,
+        ring: Ring::Cyclotomic,
         data_primes: vec![PrimeSpec::Near(36); 3],
         special_primes: vec![PrimeSpec::Near(38)],
         scale_bits: 18,

@@ -40,6 +40,8 @@ fn ring(e: RnsError) -> CipherError {
         }
         RnsError::Empty => RingError::Length { what: "primes of a basis", expected: 1, got: 0 }.into(),
         RnsError::Exponent(g) => RingError::RingDegree(g).into(),
+        // Not in the cyclotomic ring, which is the only one here.
+        RnsError::NoAutomorphisms => RingError::RingDegree(0).into(),
     }
 }
 

@@ -6,7 +6,8 @@ use super::{pass, CircuitError, CircuitSpec, TensorSpec, Track};
 use hushnet_matmul::{Kernel, Prepared};
 use hushnet_ring::rns::{Coef, Eval, RnsPoly};
 use hushnet_ring::simd;
-use hushnet_rlwe::ckks::{CkksParams, SCALE_TOLERANCE};
+use hushnet_ring::Ring;
+use hushnet_rlwe::ckks::{CkksError, CkksParams, SCALE_TOLERANCE};
 
 /// Largest number of features of a tensor.
 const ELEMENTS: usize = 1 << 24;
@@ -15,6 +16,9 @@ const ELEMENTS: usize = 1 << 24;
 type Checked = (Kind, Option<Track>);
 
 pub(super) fn check(params: &CkksParams, spec: CircuitSpec) -> Result<Inner, CircuitError> {
+    if spec.complex && params.ring() == Ring::ConjugateInvariant {
+        return Err(CkksError::RealSlots.into());
+    }
     for (i, t) in spec.tensors.iter().enumerate() {
         check_tensor(params, t).map_err(|detail| CircuitError::Tensor { tensor: i, detail })?;
     }

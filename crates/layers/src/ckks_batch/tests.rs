@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::batch::{Conv2d, Dense, Geometry};
-use hushnet_ring::Prg;
+use hushnet_ring::{Prg, Ring};
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
 use hushnet_rlwe::ckks::*;
 use proptest::prelude::*;
@@ -156,9 +156,12 @@ struct Keys {
     prg: Prg,
 }
 
-fn keys(ring_degree: usize, bits: &[u32], special: u32) -> Keys {
+const RINGS: [Ring; 2] = [Ring::Cyclotomic, Ring::ConjugateInvariant];
+
+fn keys(ring: Ring, ring_degree: usize, bits: &[u32], special: u32) -> Keys {
     let spec = CkksSpec {
         ring_degree,
+        ring,
         data_primes: bits.iter().map(|b| PrimeSpec::Near(*b)).collect(),
         special_primes: vec![PrimeSpec::Near(special)],
         scale_bits: 25,
@@ -247,7 +250,12 @@ fn cryptonets(params: &CkksParams) -> CircuitSpec {
 
 #[test]
 fn a_network_with_squares_equals_numbers_within_the_predicted_error_on_any_number_of_threads() {
-    let mut keys = keys(256, &[45, 45, 45], 48);
+    for ring in RINGS {
+        squares(keys(ring, 256, &[45, 45, 45], 48));
+    }
+}
+
+fn squares(mut keys: Keys) {
     let spec = cryptonets(&keys.params);
     let mut outputs = Vec::new();
     for threads in [1, 2, 3] {
@@ -304,7 +312,7 @@ proptest! {
     fn random_networks_equal_numbers_within_the_predicted_error(
         choice in [2usize..5, 2usize..5, 1usize..3, 1usize..3, 1usize..2, 0usize..200]
     ) {
-        let mut keys = keys(64, &[48, 40, 22, 28], 48);
+        let mut keys = keys(RINGS[choice[5] % 3 % 2], 64, &[48, 40, 22, 28], 48);
         let spec = random_network(&keys.params, choice);
         let (worst, circuit, run) = compare(&mut keys, spec, 1 + choice[5] % 2);
         prop_assert!(worst < 1.0, "{} of the predicted error", worst);
@@ -314,7 +322,7 @@ proptest! {
 
 #[test]
 fn two_values_a_slot_with_biases_and_constants_for_both() {
-    let mut keys = keys(64, &[45, 45], 48);
+    let mut keys = keys(Ring::Cyclotomic, 64, &[45, 45], 48);
     let mut w = Writer::new(&keys.params, 18, 2, 2f64.powi(30), 11);
     let c = Conv2d {
         input: [2, 3, 3],
@@ -354,7 +362,7 @@ fn two_values_a_slot_with_biases_and_constants_for_both() {
 
 #[test]
 fn circuits_that_do_not_fit_are_refused_by_name() {
-    let keys = keys(64, &[45, 45, 45], 48);
+    let keys = keys(Ring::Cyclotomic, 64, &[45, 45, 45], 48);
     let good = cryptonets(&keys.params);
     let refused = |change: &dyn Fn(&mut CircuitSpec), what: &str| {
         let mut spec = good.clone();
@@ -375,6 +383,9 @@ fn circuits_that_do_not_fit_are_refused_by_name() {
     refused(&|s| s.outputs = vec![9], "no stage computes");
     refused(&|s| s.tensors[0].parts = 3, "two parts");
     refused(&|s| s.complex = true, "one value a slot");
+    let invariant = self::keys(Ring::ConjugateInvariant, 64, &[45, 45, 45], 48);
+    let complex = CircuitSpec { complex: true, ..cryptonets(&invariant.params) };
+    assert!(Circuit::new(&invariant.params, complex).unwrap_err().to_string().contains("real"));
     refused(&|s| s.tensors[3].bound = f64::NAN, "finite");
     refused(&|s| s.stages.swap(0, 1), "before any stage");
     let circuit = Circuit::new(&keys.params, good.clone()).unwrap();

@@ -9,6 +9,7 @@ use super::simulate::{Outcome, Simulator};
 use super::spec::{Network, Step};
 use super::steer::steered;
 use super::PackedError;
+use hushnet_ring::Ring;
 use hushnet_rlwe::batch::TAIL;
 use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, Level, PrimeSpec};
 use hushnet_rlwe::security::max_modulus_bits;
@@ -161,6 +162,7 @@ fn primes(
     }
     Some(CkksSpec {
         ring_degree: n,
+        ring: Ring::Cyclotomic,
         data_primes: data,
         special_primes: vec![PrimeSpec::Near(bits); special],
         scale_bits,

@@ -151,6 +151,45 @@ fn inverse_butterfly(x: &mut __m256d, y: &mut __m256d, f: Factor, m: Mod) {
     *y = times(difference, f, m);
 }
 
+/// `x + w y mod p` as integers below p, halved or not.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn mirrored<const HALVE: bool>(x: __m256d, y: __m256d, f: Factor, m: Mod) -> __m256i {
+    let v = to_canonical(_mm256_add_pd(x, times(y, f, m)), m);
+    if !HALVE {
+        return v;
+    }
+    let magic = _mm256_set1_pd(4_503_599_627_370_496.0);
+    let p = _mm256_castpd_si256(_mm256_xor_pd(_mm256_add_pd(m.p, magic), magic));
+    let odd = _mm256_sub_epi64(_mm256_setzero_si256(), _mm256_and_si256(v, _mm256_set1_epi64x(1)));
+    _mm256_srli_epi64::<1>(_mm256_add_epi64(v, _mm256_and_si256(odd, p)))
+}
+
+/// `a_t <- a_t + w a_(N-t) mod p` from t = 1 on, halved or not, in both mirrored halves; returns the first t that is left: at most N/2.
+///
+/// # Safety
+/// AVX2 and FMA; p below 2^50, words below p.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn mirror<const HALVE: bool>(a: &mut [u64], w: u64, p: u64) -> usize {
+    let (n, m, f) = (a.len(), modulus(p), broadcast(prepare(w, p)));
+    let a = a.as_mut_ptr();
+    let mut t = 1;
+    while t + 4 <= n / 2 {
+        // SAFETY: t + 4 <= n/2 words lie behind t, and as many before n - t + 1.
+        unsafe {
+            let low = from_integers(load_integers(a, t));
+            let high = from_integers(load_integers(a, n - t - 3));
+            let (low, high) = (low, _mm256_permute4x64_pd::<0x1B>(high));
+            let x = mirrored::<HALVE>(low, high, f, m);
+            let y = mirrored::<HALVE>(high, low, f, m);
+            store_integers(a, t, x);
+            store_integers(a, n - t - 3, _mm256_permute4x64_epi64::<0x1B>(y));
+        }
+        t += 4;
+    }
+    t
+}
+
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn transpose(v: [__m256d; 4]) -> [__m256d; 4] {

@@ -5,6 +5,8 @@
 //! For N >= 64 every run of 64 slots is an 8 x 8 matrix stored transposed: slot `64 g + 8 s + b` holds the value at
 //! `psi^e(64 g + 8 b + s)`. (Vector units then finish eight sub-transforms side by side.) Products are slotwise, so
 //! most users never see the order; [`Ntt::slot_exponent`] tells it.
+//!
+//! [`Ntt::of_ring`] makes the transform of another ring of N dimensions with the same kernels: see [`Ring`].
 
 #![allow(unsafe_code)]
 
@@ -12,11 +14,35 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod ifma;
+mod invariant;
 mod portable;
 
 use crate::error::expect_len;
 use crate::prime::{inv_mod, primitive_root};
 use crate::{simd, Isa, RingError};
+use invariant::Fold;
+
+/// Which ring polynomials belong to; N integers each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ring {
+    /// Z[X]/(X^N + 1): coefficients of 1, X, ..., X^(N-1).
+    #[default]
+    Cyclotomic,
+    /// The elements of Z[X]/(X^2N + 1) that X -> X^-1 leaves alone: coefficients of 1 and of X^t + X^-t, t = 1 .. N-1. All N embeddings are
+    /// real. Primes are 1 mod 4N.
+    ConjugateInvariant,
+}
+
+impl Ring {
+    /// What primes are one more than a multiple of, at N = `n`: the order of the roots of unity.
+    #[must_use]
+    pub fn order(self, n: usize) -> usize {
+        match self {
+            Self::Cyclotomic => 2 * n,
+            Self::ConjugateInvariant => 4 * n,
+        }
+    }
+}
 
 /// Transform tables for one ring degree and prime.
 pub struct Ntt {
@@ -24,6 +50,8 @@ pub struct Ntt {
     p: u64,
     isa: Isa,
     engine: Engine,
+    /// What comes before the butterflies of the conjugate-invariant ring.
+    fold: Option<Fold>,
 }
 
 /// The kernels in use. Boxed tables, since they differ in size.
@@ -115,7 +143,38 @@ impl Ntt {
         let forward = bit_reversed_powers(n, p, psi);
         let inverse = bit_reversed_powers(n, p, inv_mod(psi, p));
         let isa = isa.usable();
-        Ok(Self { n, p, isa, engine: Engine::new(isa, p, &forward, &inverse) })
+        Ok(Self { n, p, isa, engine: Engine::new(isa, p, &forward, &inverse), fold: None })
+    }
+
+    /// Tables for a ring of dimension `n`; [`Self::with_isa`] for the cyclotomic one.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; the conjugate-invariant ring has n up to 32768 and primes `p = 1 mod 4n`.
+    pub fn of_ring(ring: Ring, n: usize, p: u64, isa: Isa) -> Result<Self, RingError> {
+        if ring == Ring::Cyclotomic {
+            return Self::with_isa(n, p, isa);
+        }
+        crate::prime::expect_degree(n)?;
+        let psi = primitive_root(2 * n, p)?;
+        let half = |psi| invariant::left_half(&bit_reversed_powers(2 * n, p, psi));
+        let (forward, inverse, isa) = (half(psi), half(inv_mod(psi, p)), isa.usable());
+        Ok(Self {
+            n,
+            p,
+            isa,
+            engine: Engine::new(isa, p, &forward, &inverse),
+            fold: Some(Fold::new(n, p, psi, isa)),
+        })
+    }
+
+    /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> Ring {
+        if self.fold.is_some() {
+            Ring::ConjugateInvariant
+        } else {
+            Ring::Cyclotomic
+        }
     }
 
     /// Ring degree N.
@@ -136,12 +195,13 @@ impl Ntt {
         self.isa
     }
 
-    /// The odd `e` such that slot `i` holds the value at `psi^e`; `psi` is [`primitive_root`]'s.
+    /// The odd `e` such that slot `i` holds the value at `psi^e`; `psi` is [`primitive_root`]'s, of order [`Ring::order`].
     #[must_use]
     pub fn slot_exponent(&self, i: usize) -> usize {
         let bits = self.n.trailing_zeros();
         let i = if self.n >= 64 { i / 64 * 64 + i % 8 * 8 + i % 64 / 8 } else { i };
-        2 * (i.reverse_bits() >> (usize::BITS - bits)) + 1
+        let spacing = self.ring().order(self.n) / self.n;
+        spacing * (i.reverse_bits() >> (usize::BITS - bits)) + 1
     }
 
     /// Coefficients, below p, to slot values below p, in place.
@@ -150,6 +210,9 @@ impl Ntt {
     /// [`RingError::Length`] unless `a` has N elements.
     pub fn forward(&self, a: &mut [u64]) -> Result<(), RingError> {
         expect_len("polynomial", a.len(), self.n)?;
+        if let Some(f) = &self.fold {
+            f.fold(a);
+        }
         match &self.engine {
             Engine::Portable(t) => t.forward(a),
             #[cfg(target_arch = "x86_64")]
@@ -176,6 +239,9 @@ impl Ntt {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Engine::Ifma(t) => unsafe { t.inverse(a) },
+        }
+        if let Some(f) = &self.fold {
+            f.unfold(a);
         }
         Ok(())
     }

@@ -4,19 +4,19 @@ use crate::prime::inv_mod;
 
 /// A constant factor w and floor(w 2^64 / p).
 #[derive(Clone, Copy)]
-struct Factor {
+pub(super) struct Factor {
     w: u64,
     quotient: u64,
 }
 
 impl Factor {
-    fn new(w: u64, p: u64) -> Self {
+    pub(super) fn new(w: u64, p: u64) -> Self {
         Self { w, quotient: ((u128::from(w) << 64) / u128::from(p)) as u64 }
     }
 
     /// `x w mod p` up to one p: below 2p for any 64-bit x.
     #[inline(always)]
-    fn times(self, x: u64, p: u64) -> u64 {
+    pub(super) fn times(self, x: u64, p: u64) -> u64 {
         let q = ((u128::from(x) * u128::from(self.quotient)) >> 64) as u64;
         x.wrapping_mul(self.w).wrapping_sub(q.wrapping_mul(p))
     }
@@ -63,7 +63,7 @@ pub(super) struct Tables {
 
 /// `x` below 2m to below m.
 #[inline(always)]
-fn fold(x: u64, m: u64) -> u64 {
+pub(super) fn fold(x: u64, m: u64) -> u64 {
     x.min(x.wrapping_sub(m))
 }
 

@@ -89,6 +89,92 @@ fn all_paths_give_the_same_bits_and_undo_themselves() {
     }
 }
 
+/// The product in the basis 1, X^t + X^-t.
+fn invariant_schoolbook(a: &[u64], b: &[u64], p: u64) -> Vec<u64> {
+    let n = a.len();
+    let (half, mut c) = (inv_mod(2, p), vec![0; n]);
+    // 1 is half of X^0 + X^-0; X^N + X^-N = 0; X^2N = -1.
+    let mut add = |e: usize, v: u64| match e {
+        0 => c[0] = (c[0] + 2 * v) % p,
+        e if e < n => c[e] = (c[e] + v) % p,
+        e if e > n => c[2 * n - e] = (c[2 * n - e] + p - v) % p,
+        _ => {}
+    };
+    for (s, x) in a.iter().enumerate() {
+        for (t, y) in b.iter().enumerate() {
+            let own = |at: usize, v: u64| if at == 0 { mul_mod(v, half, p) } else { v };
+            let v = mul_mod(own(s, *x), own(t, *y), p);
+            add(s + t, v);
+            add(s.abs_diff(t), v);
+        }
+    }
+    c
+}
+
+#[test]
+fn the_conjugate_invariant_ring_multiplies_slotwise_on_every_path() {
+    let mut prg = Prg::from_seed([7; 16]);
+    for log_n in 3..=9 {
+        let n = 1 << log_n;
+        for bits in [20, 32, 40, 50, 51, 61] {
+            let p = primes_near(bits, 2 * n, 1).unwrap()[0];
+            let (a, b) = (random_poly(&mut prg, n, p), random_poly(&mut prg, n, p));
+            let expected = invariant_schoolbook(&a, &b, p);
+            let psi = primitive_root(2 * n, p).unwrap();
+            let mut reference = None;
+            for isa in simd::available() {
+                let ntt = Ntt::of_ring(Ring::ConjugateInvariant, n, p, isa).unwrap();
+                assert_eq!(ntt.ring(), Ring::ConjugateInvariant);
+                let (mut x, mut y) = (a.clone(), b.clone());
+                ntt.forward(&mut x).unwrap();
+                ntt.forward(&mut y).unwrap();
+                assert_eq!(*reference.get_or_insert_with(|| x.clone()), x);
+                for (i, value) in x.iter().enumerate().step_by(7) {
+                    let e = ntt.slot_exponent(i);
+                    assert_eq!(e % 4, 1);
+                    let at = |t: usize| {
+                        (pow_mod(psi, (e * t) as u64, p) + pow_mod(psi, (4 * n - e * t % (4 * n)) as u64, p))
+                            % p
+                    };
+                    let expected =
+                        a.iter().enumerate().skip(1).fold(a[0], |v, (t, c)| (v + mul_mod(*c, at(t), p)) % p);
+                    assert_eq!(*value, expected, "N={n} slot {i} {isa:?}");
+                }
+                ntt.multiply_slots(&mut x, &y).unwrap();
+                ntt.inverse(&mut x).unwrap();
+                assert_eq!(x, expected, "N={n} p={p} {isa:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_conjugate_invariant_ring_undoes_itself_at_every_size_and_edge() {
+    let mut prg = Prg::from_seed([8; 16]);
+    for log_n in 3..=15 {
+        let n = 1 << log_n;
+        for bits in [32, 50, 61] {
+            let p = primes_near(bits, 2 * n, 1).unwrap()[0];
+            for a in [random_poly(&mut prg, n, p), vec![p - 1; n], vec![0; n]] {
+                let mut reference = None;
+                for isa in simd::available() {
+                    let ntt = Ntt::of_ring(Ring::ConjugateInvariant, n, p, isa).unwrap();
+                    let mut x = a.clone();
+                    ntt.forward(&mut x).unwrap();
+                    assert!(x.iter().all(|&v| v < p));
+                    assert_eq!(*reference.get_or_insert_with(|| x.clone()), x, "N={n} p={p} {isa:?}");
+                    ntt.inverse(&mut x).unwrap();
+                    assert_eq!(x, a, "N={n} p={p} {isa:?}");
+                }
+            }
+        }
+    }
+    let of = |n, p| Ntt::of_ring(Ring::ConjugateInvariant, n, p, Isa::Portable);
+    assert!(matches!(of(1 << 16, 17), Err(RingError::RingDegree(_))));
+    // 1 mod 2N, but not mod 4N
+    assert!(matches!(of(8, 17), Err(RingError::Modulus { .. })) && of(8, 97).is_ok());
+}
+
 #[test]
 fn wrong_degrees_moduli_and_lengths_are_refused() {
     assert!(matches!(Ntt::new(4, 17), Err(RingError::RingDegree(4))));

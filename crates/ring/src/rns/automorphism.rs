@@ -17,8 +17,11 @@ impl Automorphism {
     /// Tables of `X -> X^g` (g modulo 2N) on a basis.
     ///
     /// # Errors
-    /// [`RnsError::Exponent`] for an even `g`.
+    /// [`RnsError::Exponent`] for an even `g`, [`RnsError::NoAutomorphisms`] in the conjugate-invariant ring.
     pub fn new(basis: &RnsBasis, g: usize) -> Result<Self, RnsError> {
+        if basis.ring() != crate::Ring::Cyclotomic {
+            return Err(RnsError::NoAutomorphisms);
+        }
         let n = basis.degree();
         let g = g % (2 * n);
         if g.is_multiple_of(2) {

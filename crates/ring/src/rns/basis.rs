@@ -1,12 +1,13 @@
 //! The primes of a ring and their transforms.
 
 use super::{Coef, Eval, Modulus, RnsError, RnsPoly};
-use crate::{simd, Isa, Ntt};
+use crate::{simd, Isa, Ntt, Ring};
 use std::ops::Range;
 
 /// Ring degree N, ordered primes, transform tables.
 pub struct RnsBasis {
     n: usize,
+    ring: Ring,
     isa: Isa,
     moduli: Vec<Modulus>,
     transforms: Vec<Ntt>,
@@ -27,6 +28,14 @@ impl RnsBasis {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_isa(n: usize, primes: &[u64], isa: Isa) -> Result<Self, RnsError> {
+        Self::of_ring(Ring::Cyclotomic, n, primes, isa)
+    }
+
+    /// [`Self::with_isa`] of either ring, with primes `1 mod` [`Ring::order`].
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_ring(ring: Ring, n: usize, primes: &[u64], isa: Isa) -> Result<Self, RnsError> {
         if primes.is_empty() {
             return Err(RnsError::Empty);
         }
@@ -34,14 +43,20 @@ impl RnsBasis {
             return Err(RnsError::Repeated(*p));
         }
         let moduli = primes.iter().map(|&q| Modulus::new(q)).collect::<Result<_, _>>()?;
-        let transforms = primes.iter().map(|&q| Ntt::with_isa(n, q, isa)).collect::<Result<_, _>>()?;
-        Ok(Self { n, isa: isa.usable(), moduli, transforms })
+        let transforms = primes.iter().map(|&q| Ntt::of_ring(ring, n, q, isa)).collect::<Result<_, _>>()?;
+        Ok(Self { n, ring, isa: isa.usable(), moduli, transforms })
     }
 
     /// Ring degree N.
     #[must_use]
     pub fn degree(&self) -> usize {
         self.n
+    }
+
+    /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> Ring {
+        self.ring
     }
 
     /// The instruction set in use.

@@ -44,6 +44,9 @@ pub enum RnsError {
     /// X -> X^g needs an odd exponent.
     #[error("X -> X^{0} is no automorphism; the exponent must be odd")]
     Exponent(usize),
+    /// The automorphisms of the conjugate-invariant ring are not implemented.
+    #[error("the conjugate-invariant ring has no automorphisms here; use the cyclotomic ring")]
+    NoAutomorphisms,
     /// From the transforms.
     #[error(transparent)]
     Ring(#[from] RingError),

@@ -158,18 +158,13 @@ impl KeyGenerator {
     /// For `params`.
     #[must_use]
     pub fn new(params: &CkksParams) -> Self {
-        Self { params: params.clone(), fft: SpecialFft::new(params.ring_degree(), params.basis().isa()) }
+        Self { params: params.clone(), fft: SpecialFft::new(params.embedding(), params.basis().isa()) }
     }
 
-    /// Largest `|p(zeta^(5^j))|^2` of a small polynomial.
+    /// Largest `|p(zeta)|^2` of a small polynomial in any slot.
     fn largest_slot(&self, coefficients: &[i8]) -> f64 {
-        let n = self.fft.slots();
-        let mut buffer = ComplexBuffer::zero(n);
-        for (part, values) in [&mut buffer.re, &mut buffer.im].into_iter().zip(coefficients.chunks(n)) {
-            for (out, v) in part.iter_mut().zip(values) {
-                *out = f64::from(*v);
-            }
-        }
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        super::encoder::embed(coefficients, f64::from, &mut buffer);
         self.fft.forward(&mut buffer);
         buffer.re.iter().zip(&buffer.im).map(|(a, b)| a * a + b * b).fold(0.0, f64::max)
     }

@@ -3,6 +3,7 @@
 use super::fft::{ComplexBuffer, SpecialFft};
 use super::{CkksError, CkksParams, Level};
 use hushnet_ring::rns::{Coef, Eval, RnsPoly};
+use hushnet_ring::Ring;
 use std::ops::Range;
 use zeroize::Zeroize;
 
@@ -91,26 +92,26 @@ impl Drop for SmallPlaintext {
 }
 
 /// The coefficients of the two polynomials of real slots whose combination `m1 + X^n m2` has coefficients `re`, `im` (lower and upper
-/// half): with `p(X) -> p(1/X)`, which is `m1 - X^n m2`, `m1 = (p + p')/2` and `X^n m2 = (p - p')/2`.
+/// half): with `p(X) -> p(1/X)`, which is `m1 - X^n m2`, `m1 = (p + p')/2` and `X^n m2 = (p - p')/2`. Either has coefficient 0 at n, and at
+/// 2n - k minus that at k; in the conjugate-invariant ring those below n are all there are.
 fn split_pair(re: &[f64], im: &[f64], factor: f64, out: &mut [Vec<u64>; 2]) {
     let n = re.len();
     let half = 0.5 * factor;
-    let [first, second] = out;
-    // p'_0 = p_0, p'_k = -p_(N-k); the coefficient n is its own mirror with the sign turned.
+    let [first, second] = &mut *out;
     first[0] = rounded_word(re[0] * factor);
-    first[n] = 0;
     second[0] = rounded_word(im[0] * factor);
-    second[n] = 0;
     for k in 1..n {
-        // p_k = re[k], p_(N-k) = im[n-k].
+        // p_k = re[k], p_(N-k) = im[n-k], p'_k = -p_(N-k).
         let (low, high) = (re[k], im[n - k]);
-        let even = rounded_word((low - high) * half);
-        first[k] = even;
-        first[2 * n - k] = even.wrapping_neg();
-        // X^n m2 has coefficient (p_k + p_(N-k))/2 at k and at N-k; its coefficient n + j is m2's j, its j is minus m2's n + j.
-        let odd = rounded_word((low + high) * half);
-        second[n + k] = odd.wrapping_neg();
-        second[n - k] = odd;
+        first[k] = rounded_word((low - high) * half);
+        // X^n m2 has coefficient (p_k + p_(N-k))/2 at k and at N-k; its coefficient k is minus m2's n + k.
+        second[n - k] = rounded_word((low + high) * half);
+    }
+    for words in out.iter_mut().filter(|w| w.len() > n) {
+        let (low, high) = words.split_at_mut(n);
+        for (mirror, w) in high[1..].iter_mut().rev().zip(&low[1..]) {
+            *mirror = w.wrapping_neg();
+        }
     }
 }
 
@@ -172,7 +173,7 @@ impl Encoder {
     /// Tables for `params`.
     #[must_use]
     pub fn new(params: &CkksParams) -> Self {
-        Self { params: params.clone(), fft: SpecialFft::new(params.ring_degree(), params.basis().isa()) }
+        Self { params: params.clone(), fft: SpecialFft::new(params.embedding(), params.basis().isa()) }
     }
 
     /// The parameters.
@@ -181,7 +182,7 @@ impl Encoder {
         &self.params
     }
 
-    /// Real values into slots 0, 1, ...; missing slots are zero. At most N/2 values.
+    /// Real values into slots 0, 1, ...; missing slots are zero. At most [`CkksParams::slots`] values.
     ///
     /// # Errors
     /// [`CkksError::TooManyValues`], [`CkksError::ValueOutOfRange`], [`CkksError::Capacity`], [`CkksError::BadScale`].
@@ -213,8 +214,9 @@ impl Encoder {
     /// Complex values into slots. At most N/2 values; the bound is on the modulus.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// As [`Self::encode`]; [`CkksError::RealSlots`].
     pub fn encode_complex(&self, values: &[Complex], at: EncodeAt) -> Result<Plaintext, CkksError> {
+        self.check_complex()?;
         self.check(values.len(), self.params.slots(), at)?;
         let mut buffer = ComplexBuffer::zero(self.fft.slots());
         for (j, v) in values.iter().enumerate() {
@@ -229,8 +231,9 @@ impl Encoder {
     /// circuits without products of ciphertexts. The bound is on every value; the plaintext's is sqrt(2) larger.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// As [`Self::encode_complex`].
     pub fn encode_packed(&self, values: &[f64], at: EncodeAt) -> Result<Plaintext, CkksError> {
+        self.check_complex()?;
         let wide = EncodeAt { bound: at.bound * std::f64::consts::SQRT_2, ..at };
         self.check(values.len(), 2 * self.params.slots(), wide)?;
         let mut buffer = ComplexBuffer::zero(self.fft.slots());
@@ -268,8 +271,8 @@ impl Encoder {
             }
         }
         self.fft.inverse(&mut buffer);
-        let (n, factor) = (self.fft.slots(), at.scale / self.fft.slots() as f64);
-        let mut out = [vec![0; 2 * n], vec![0; 2 * n]];
+        let factor = at.scale / self.fft.slots() as f64;
+        let mut out = [vec![0; self.params.ring_degree()], vec![0; self.params.ring_degree()]];
         split_pair(&buffer.re, &buffer.im, factor, &mut out);
         let noise = self.params.noise();
         let sd = noise.rounding() + noise.transform(2.0 * at.bound * at.scale);
@@ -288,6 +291,7 @@ impl Encoder {
     /// # Errors
     /// As [`Self::encode_packed`]; [`CkksError::BadScale`] when scale times bound reaches 2^50.
     pub fn encode_packed_small(&self, values: &[f64], at: EncodeAt) -> Result<SmallPlaintext, CkksError> {
+        self.check_complex()?;
         let wide = EncodeAt { bound: at.bound * std::f64::consts::SQRT_2, ..at };
         self.check(values.len(), 2 * self.params.slots(), wide)?;
         if wide.bound * at.scale >= FAST_LIMIT / 2.0 {
@@ -303,7 +307,7 @@ impl Encoder {
         }
         self.fft.inverse(&mut buffer);
         let factor = at.scale / self.fft.slots() as f64;
-        let words = buffer.re.iter().chain(&buffer.im).map(|&x| rounded_word(x * factor)).collect();
+        let words = self.coefficients(&buffer).map(|&x| rounded_word(x * factor)).collect();
         let noise = self.params.noise();
         Ok(SmallPlaintext {
             params: self.params.clone(),
@@ -384,6 +388,23 @@ impl Encoder {
         Ok(position.flat_map(|i| [buffer.re[i], buffer.im[i]]).collect())
     }
 
+    fn check_complex(&self) -> Result<(), CkksError> {
+        match self.params.ring() {
+            Ring::Cyclotomic => Ok(()),
+            Ring::ConjugateInvariant => Err(CkksError::RealSlots),
+        }
+    }
+
+    /// The coefficients of what is in a buffer after the inverse transform. Those of the conjugate-invariant ring are the real parts: the imaginary
+    /// ones are `-re[n - k]`.
+    fn coefficients<'a>(&self, buffer: &'a ComplexBuffer) -> impl Iterator<Item = &'a f64> + Clone {
+        let upper = match self.params.ring() {
+            Ring::Cyclotomic => &buffer.im[..],
+            Ring::ConjugateInvariant => &[],
+        };
+        buffer.re.iter().chain(upper)
+    }
+
     fn check(&self, got: usize, slots: usize, at: EncodeAt) -> Result<(), CkksError> {
         if got > slots {
             return Err(CkksError::TooManyValues { got, slots });
@@ -425,8 +446,7 @@ impl Encoder {
         factor: f64,
         range: Range<usize>,
     ) -> Result<RnsPoly<Coef>, CkksError> {
-        let mut words: Vec<u64> =
-            buffer.re.iter().chain(&buffer.im).map(|&x| rounded_word(x * factor)).collect();
+        let mut words: Vec<u64> = self.coefficients(buffer).map(|&x| rounded_word(x * factor)).collect();
         let poly = self.params.basis().from_signed(&words, range);
         words.zeroize();
         Ok(poly?)
@@ -441,7 +461,7 @@ impl Encoder {
     ) -> Result<RnsPoly<Coef>, CkksError> {
         let moduli = self.params.basis().moduli();
         let mut poly = self.params.basis().zero::<Coef>(range.clone())?;
-        for (c, &x) in buffer.re.iter().chain(&buffer.im).enumerate() {
+        for (c, &x) in self.coefficients(buffer).enumerate() {
             let v = (x * factor).round_ties_even();
             if v.abs() >= 126f64.exp2() {
                 poly.zeroize();
@@ -463,16 +483,22 @@ impl Encoder {
         let reals = basis.to_reals(&coefficients);
         coefficients.zeroize();
         let mut reals = reals?;
-        let n = self.fft.slots();
-        let mut buffer = ComplexBuffer::zero(n);
-        for (part, values) in [&mut buffer.re, &mut buffer.im].into_iter().zip(reals.chunks(n)) {
-            for (out, v) in part.iter_mut().zip(values) {
-                *out = v / p.scale;
-            }
-        }
+        let mut buffer = ComplexBuffer::zero(self.fft.slots());
+        embed(&reals, |v| v / p.scale, &mut buffer);
         reals.zeroize();
         self.fft.forward(&mut buffer);
         Ok(buffer)
+    }
+}
+
+/// Coefficients as what the transform of the ring around them takes: the conjugate-invariant one has `-a_(N-k)` at N + k.
+pub(super) fn embed<T: Copy>(coefficients: &[T], value: impl Fn(T) -> f64, buffer: &mut ComplexBuffer) {
+    let n = buffer.re.len();
+    let (low, high) = coefficients.split_at(n);
+    buffer.re.iter_mut().zip(low).for_each(|(out, v)| *out = value(*v));
+    buffer.im.iter_mut().zip(high).for_each(|(out, v)| *out = value(*v));
+    if high.is_empty() {
+        buffer.im[1..].iter_mut().rev().zip(&low[1..]).for_each(|(out, v)| *out = -value(*v));
     }
 }
 

@@ -76,6 +76,11 @@ pub enum CkksError {
         /// The declared bound.
         bound: f64,
     },
+    /// Complex values in a ring with real slots.
+    #[error(
+        "slots of the conjugate-invariant ring are real; encode real values, or use the cyclotomic ring"
+    )]
+    RealSlots,
     /// More values than slots.
     #[error("{got} values do not fit in {slots} slots; split the batch")]
     TooManyValues {

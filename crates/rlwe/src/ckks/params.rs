@@ -5,7 +5,7 @@ use super::CkksError;
 use crate::security;
 use hushnet_ring::prime::is_prime;
 use hushnet_ring::rns::{BaseConverter, Divider, RnsBasis, MAX_RNS_PRIME_BITS};
-use hushnet_ring::{simd, Isa};
+use hushnet_ring::{simd, Isa, Ring};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub const MAX_PRIMES: usize = 64;
 /// How a prime is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrimeSpec {
-    /// The unused prime `= 1 mod 2N` nearest to `2^bits`.
+    /// The unused prime `= 1 mod 2N` (conjugate-invariant: `4N`) nearest to `2^bits`.
     Near(u32),
     /// This prime.
     Exactly(u64),
@@ -27,8 +27,10 @@ pub enum PrimeSpec {
 /// What parameters are asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CkksSpec {
-    /// Ring degree N, a power of two: N/2 complex slots.
+    /// Ring degree N, a power of two: N/2 complex slots, in the conjugate-invariant ring N real ones.
     pub ring_degree: usize,
+    /// The ring. The conjugate-invariant one has no rotations and twice the values a ciphertext.
+    pub ring: Ring,
     /// Data primes; level l uses the first l of them, rescaling removes the last.
     pub data_primes: Vec<PrimeSpec>,
     /// Special primes of key switching; none when no key switching is needed.
@@ -53,7 +55,8 @@ impl CkksSpec {
         let mut data_primes = vec![PrimeSpec::Near(first_bits)];
         data_primes.resize(depth + 1, PrimeSpec::Near(scale_bits));
         let special_primes = vec![PrimeSpec::Near(special_bits)];
-        Self { ring_degree, digits: data_primes.len(), data_primes, special_primes, scale_bits }
+        let ring = Ring::Cyclotomic;
+        Self { ring_degree, ring, digits: data_primes.len(), data_primes, special_primes, scale_bits }
     }
 
     /// Checked, 128-bit secure parameters.
@@ -177,7 +180,7 @@ fn nearest_prime(bits: u32, step: u64, taken: &[u64]) -> Option<u64> {
 }
 
 fn choose_primes(spec: &CkksSpec) -> Result<Vec<u64>, CkksError> {
-    let step = 2 * spec.ring_degree as u64;
+    let step = spec.ring.order(spec.ring_degree) as u64;
     let mut taken = Vec::new();
     for p in spec.data_primes.iter().chain(&spec.special_primes) {
         let prime = match *p {
@@ -221,6 +224,9 @@ fn check_shape(spec: &CkksSpec, secure: bool) -> Result<(), CkksError> {
     if spec.digits == 0 || spec.digits > data {
         return fail(format!("{} digits for {data} data primes; use 1 to {data}", spec.digits));
     }
+    if spec.ring == Ring::ConjugateInvariant && n == RING_DEGREES.1 {
+        return fail(format!("the conjugate-invariant ring has degrees up to {}", RING_DEGREES.1 / 2));
+    }
     if spec.scale_bits == 0 || spec.scale_bits > 100 {
         return fail(format!("a default scale of 2^{} is not within 2^1 and 2^100", spec.scale_bits));
     }
@@ -246,7 +252,7 @@ impl CkksParams {
         let (data, special) = primes.split_at(spec.data_primes.len());
         let (k, levels) = (special.len(), data.len());
         let ordered: Vec<u64> = special.iter().chain(data).copied().collect();
-        let basis = RnsBasis::with_isa(spec.ring_degree, &ordered, isa)?;
+        let basis = RnsBasis::of_ring(spec.ring, spec.ring_degree, &ordered, isa)?;
         let digits = if k == 0 { Vec::new() } else { Self::digits(spec, &basis, data, special)? };
         let specials: Vec<usize> = (0..k).collect();
         let with_last = |l: usize| -> Vec<usize> { specials.iter().copied().chain([k + l - 1]).collect() };
@@ -324,6 +330,9 @@ impl CkksParams {
         if key_level < spec.data_primes.len() {
             h.update((key_level as u64).to_le_bytes());
         }
+        if spec.ring == Ring::ConjugateInvariant {
+            h.update(b"conjugate-invariant");
+        }
         h.finalize().into()
     }
 
@@ -339,10 +348,21 @@ impl CkksParams {
         self.0.spec.ring_degree
     }
 
-    /// N/2.
+    /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> Ring {
+        self.0.spec.ring
+    }
+
+    /// Values a ciphertext: N/2 complex, in the conjugate-invariant ring N real ones.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.ring_degree() / 2
+        self.embedding() / 2
+    }
+
+    /// Degree of the cyclotomic ring whose transform encodes: N, or the 2N of the ring around the conjugate-invariant one.
+    pub(super) fn embedding(&self) -> usize {
+        self.ring().order(self.ring_degree()) / 2
     }
 
     /// The level with all data primes.
@@ -444,7 +464,7 @@ impl CkksParams {
     /// The noise formulas.
     #[must_use]
     pub fn noise(&self) -> NoiseModel {
-        NoiseModel::new(self.ring_degree())
+        NoiseModel::new(self.ring(), self.ring_degree())
     }
 
     /// `sum_d (Q_d / P)^2` over the key-switching digits in use at a level: what [`NoiseModel::switching`] takes.

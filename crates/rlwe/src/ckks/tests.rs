@@ -2,11 +2,12 @@
 
 use super::client::{KeyGenerator, SecretKey};
 use super::*;
-use hushnet_ring::{Isa, Prg};
+use hushnet_ring::{Isa, Prg, Ring};
 
 mod bytes;
 mod circuits;
 mod encoding;
+mod invariant;
 mod linear;
 mod misuse;
 mod noise;
@@ -33,6 +34,7 @@ pub(super) fn specs(ring_degree: usize) -> Vec<CkksSpec> {
         CkksSpec::with_depth(ring_degree, 45, 3, 30, 45),
         CkksSpec {
             ring_degree,
+            ring: Ring::Cyclotomic,
             data_primes: near(&[40, 32, 32, 32, 32]),
             special_primes: near(&[40, 40]),
             scale_bits: 32,
@@ -40,6 +42,7 @@ pub(super) fn specs(ring_degree: usize) -> Vec<CkksSpec> {
         },
         CkksSpec {
             ring_degree,
+            ring: Ring::Cyclotomic,
             data_primes: near(&[50, 50, 50, 50]),
             special_primes: near(&[50, 50, 50, 50]),
             scale_bits: 48,

@@ -3,6 +3,7 @@
 use crate::plan::spec::{OpSpec, ParamsSpec as BatchParams, PortSpec};
 use crate::plan::{Engine, GeometrySpec, Trust};
 use hushnet_layers::packed::{Choices, Options, PackedSpec};
+use hushnet_ring::Ring;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -49,6 +50,20 @@ pub enum Packing {
     Real,
     /// Two values a slot: N images; no products of ciphertexts.
     Complex,
+    /// One value a slot of the conjugate-invariant ring: N images.
+    #[serde(rename = "conjugate-invariant")]
+    Invariant,
+}
+
+impl Packing {
+    /// The ring whose slots these are.
+    #[must_use]
+    pub fn ring(self) -> Ring {
+        match self {
+            Self::Real | Self::Complex => Ring::Cyclotomic,
+            Self::Invariant => Ring::ConjugateInvariant,
+        }
+    }
 }
 
 /// CKKS parameters.

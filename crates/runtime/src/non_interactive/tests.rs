@@ -274,6 +274,8 @@ fn plans_that_are_wrong_are_refused_by_name() {
     refused(&|n| n.plan["params"]["data_primes"][0] = 65539.into(), "65539");
     refused(&|n| n.plan["params"]["digits"] = 9.into(), "digits");
     refused(&|n| n.plan["params"]["packing"] = "complex".into(), "one value a slot");
+    // Its primes are 1 mod 2N only.
+    refused(&|n| n.plan["params"]["packing"] = "conjugate-invariant".into(), "not an unused prime");
     refused(&|n| n.plan["tensors"][2]["scale"] = 1.0.into(), "scale");
     refused(&|n| n.plan["tensors"][3]["scale"] = 1e10.into(), "scale");
     refused(&|n| n.plan["tensors"][4]["level"] = 2.into(), "scale");

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +23,11 @@ from .steps import Array, Linear, Polynomial
 
 SEEN_FACTOR = 1.5
 WEIGHT_BITS = (7, 8, 9, 10, 12, 14)
-KEEP = 12
+KEEP, REFINED = 12, 24
 USUAL_IMAGES = 128
+# of the wished error, what the search grants: it looks at USUAL_IMAGES images, the prediction at all
+GRANTED = 0.95
+PACKINGS = ("auto", "real", "conjugate-invariant")
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Options:
         ring_degree: None for the smallest that holds.
         weight_bits: None for what is cheapest.
         lazy: rescale before the next product instead of after every layer.
-        packing: "auto": two values a slot where no two ciphertexts are multiplied; "real": one.
+        packing: "auto": two values a slot where no two ciphertexts are multiplied, else one, in the conjugate-invariant ring where it holds more of the
+            batch at once; "real": one, in the cyclotomic ring; "conjugate-invariant".
         merge: which pairs of linear layers become one ("auto", "always", "never"); packed plans take "auto" for "always".
         clamp: threshold to which smaller weights are moved.
         max_memory: bytes for both parties.
@@ -96,7 +100,7 @@ def compile_batch(
         from .packed import compile_packed  # which uses this module
 
         return compile_packed(network, graph, images, name, batch, settings, replaced)
-    planner = Planner(network, settings, images)
+    planner = Planner(network, settings, images, batch)
     schedule = planner.search()
     plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
     return _finish(plan, network, schedule, images, settings, batch)
@@ -111,8 +115,8 @@ def _check(settings: Options) -> None:
         raise PlanError(f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 (integers of 16 bits with their sign)")
     if settings.engine not in ("auto", "batch", "packed"):
         raise PlanError(f"engine is {settings.engine!r}; choose 'auto', 'batch' or 'packed'")
-    if settings.packing not in ("auto", "real"):
-        raise PlanError(f"packing is {settings.packing!r}; choose 'auto' or 'real'")
+    if settings.packing not in PACKINGS:
+        raise PlanError(f"packing is {settings.packing!r}; choose one of {', '.join(PACKINGS)}")
     if not 1.0 <= settings.margin <= 1e6:
         raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
 
@@ -120,15 +124,15 @@ def _check(settings: Options) -> None:
 class Planner:
     """Searches scales: the cheapest schedule that is precise enough and fits the security table."""
 
-    def __init__(self, network: Network, settings: Options, samples: Array | None = None) -> None:
-        self.network, self.settings = network, settings
+    def __init__(self, network: Network, settings: Options, samples: Array | None = None, batch: int = 4096) -> None:
+        self.network, self.settings, self.batch = network, settings, batch
         self.weights = Weights()
         self.usual = None if samples is None else usual_magnitudes(network, samples)
         self.samples = None if samples is None else samples[:USUAL_IMAGES]
         self.drifts: dict[tuple[tuple[int, int], ...], float] = {}
         if self.samples is not None:
             self.exact_output = network.values(self.samples)[network.output]
-        self.target = 2.0**-settings.precision_bits * max(network.tensors[network.output].bound, 1e-6)
+        self.target = GRANTED * 2.0**-settings.precision_bits * max(network.tensors[network.output].bound, 1e-6)
         self.degrees = prime_table.RING_DEGREES if settings.ring_degree is None else (settings.ring_degree,)
 
     def drift(self, schedule: Schedule) -> float:
@@ -145,6 +149,24 @@ class Planner:
             rounded = replace(self.network, steps=steps).values(self.samples)[self.network.output]
             self.drifts[bits] = SEEN_FACTOR * float(np.abs(rounded - self.exact_output).max(initial=0.0))
         return self.drifts[bits]
+
+    def rings(self, scales: Scales) -> Iterator[Schedule]:
+        """The schedules of scales that the security table allows: in the cyclotomic ring, and in the other one where that does more images at once."""
+        other = replace(scales, invariant=True)
+        if self.settings.packing == "conjugate-invariant":
+            found = [self.fitted(other)]
+        else:
+            first = self.fitted(scales)
+            found = [first]
+            more = first is not None and not first.complex and self.batch > first.images and self.secure(first)
+            if self.settings.packing == "auto" and more:
+                found.append(self.fitted(other))
+        yield from (s for s in found if s is not None)
+
+    def price(self, schedule: Schedule) -> tuple[float, float]:
+        """Seconds of an image of the batch, then bits of modulus of one."""
+        blocks = math.ceil(self.batch / schedule.images) / self.batch
+        return predicted_seconds(schedule) * blocks, schedule.total_bits * schedule.ring_degree * blocks
 
     def grid(self) -> Iterator[Scales]:
         """Scales worth trying, coarse first."""
@@ -163,19 +185,11 @@ class Planner:
         Raises:
             PlanError: no parameters of 128 bits carry the network, with the layers and their depth.
         """
-
-        def price(schedule: Schedule) -> tuple[float, float]:
-            """Seconds of a slot, then bits of a word of a slot."""
-            return predicted_seconds(schedule, schedule.ring_degree // 2) / schedule.ring_degree, schedule.total_bits
-
         found: list[tuple[float, float, Schedule]] = []
         precise: tuple[float, Schedule] | None = None
         shallow = math.inf
-        for scales in self.grid():
-            schedule = self.fitted(scales)
-            if schedule is None:
-                continue
-            if min(schedule.prime_bits) >= prime_table.least_bits(max(self.degrees)):
+        for schedule in (s for scales in self.grid() for s in self.rings(scales)):
+            if min(schedule.prime_bits) >= prime_table.least_bits(2 * max(self.degrees)):
                 shallow = min(shallow, schedule.total_bits)
             if not self.secure(schedule):
                 continue
@@ -186,16 +200,29 @@ class Planner:
             if precise is None or error < precise[0]:
                 precise = (error, schedule)
             if error <= self.target:
-                found.append((*price(schedule), schedule))
+                found.append((*self.price(schedule), schedule))
         found.sort(key=lambda f: f[:2])
         if precise is None:
             raise self.too_deep(shallow)
         # Narrower primes may be more of them, so that another schedule is cheaper.
-        several = [c for *_, schedule in found[:KEEP] for c in (schedule, self.narrow(schedule)) if c is not None]
-        for schedule in [*sorted(several, key=price), precise[1], self.narrow(precise[1])]:
+        several = self.with_narrow(schedule for *_, schedule in found[:KEEP])
+        near = (self.fitted(scales) for schedule in sorted(several, key=self.price)[:REFINED] for scales in self.around(schedule.scales))
+        several += self.with_narrow(s for s in near if s is not None and self.secure(s) and s.error[0] + self.drift(s) <= self.target)
+        for schedule in [*sorted(several, key=self.price), precise[1], self.narrow(precise[1])]:
             if schedule is not None and (exact := self.exact(schedule)) is not None:
                 return exact
         raise self.too_deep(shallow, drifted=True)
+
+    def around(self, scales: Scales) -> Iterator[Scales]:
+        """Scales between those of the grid, and fewer bits for the last layer: a bit or two decide how many digits words have."""
+        for step in (-2.0, -1.0, 0.0, 1.0):
+            for fewer in (0, 1, 2) if self.settings.weight_bits is None else (0,):
+                if step or fewer:
+                    yield replace(scales, input_bits=scales.input_bits + step, work_bits=scales.work_bits + step, fewer_bits=fewer)
+
+    def with_narrow(self, schedules: Iterable[Schedule]) -> list[Schedule]:
+        """The schedules, and those of them on narrower primes."""
+        return [c for schedule in schedules for c in (schedule, self.narrow(schedule)) if c is not None]
 
     def narrow(self, schedule: Schedule) -> Schedule | None:
         """The schedule on primes so narrow that every layer's sums of words stay below 2^63; None where that is not 128-bit secure or its primes do
@@ -249,19 +276,18 @@ class Planner:
             self.weights,
             usual=self.usual,
             hide=self.settings.hide_weights,
-            real=self.settings.packing == "real",
+            real=self.settings.packing != "auto",
             planned=planned,
         )
 
     def secure(self, schedule: Schedule) -> bool:
         """Whether the security table allows the schedule at its ring degree, and primes of its sizes exist."""
-        degree = schedule.ring_degree
-        enough = min(schedule.prime_bits) >= prime_table.least_bits(degree)
-        return enough and math.ceil(schedule.total_bits + 0.1) <= prime_table.limit_bits(degree)
+        enough = min(schedule.prime_bits) >= prime_table.least_bits(schedule.order)
+        return enough and math.ceil(schedule.total_bits + 0.1) <= prime_table.limit_bits(schedule.ring_degree)
 
     def exact(self, schedule: Schedule) -> Schedule | None:
         """The schedule with true primes; None when there are too few of a size, or they change a decision."""
-        chosen = prime_table.choose(schedule.ring_degree, [*schedule.prime_bits, *schedule.special])
+        chosen = prime_table.choose(schedule.order, [*schedule.prime_bits, *schedule.special])
         if chosen is None:
             return None
         count = len(schedule.prime_bits)
@@ -422,7 +448,7 @@ class _Writer(Writer):
                 "data_primes": s.data_primes,
                 "special_primes": s.special_primes,
                 "digits": len(s.data_primes),
-                "packing": "complex" if s.complex else "real",
+                "packing": s.packing,
             },
             "inputs": inputs,
             "outputs": [{"name": self.graph.outputs[0], "tensor": opened}],
@@ -496,7 +522,7 @@ def _finish(plan: Plan, network: Network, schedule: Schedule, samples: Array | N
     blocks = math.ceil(batch / facts["images"])
     traffic = facts["traffic"]
     predicted |= {
-        "seconds": predicted_seconds(schedule, facts["images"]) * blocks,
+        "seconds": predicted_seconds(schedule) * blocks,
         "bytes_up": traffic["up"] * blocks,
         "bytes_down": traffic["down"] * blocks,
         "setup_bytes_up": traffic["keys"],

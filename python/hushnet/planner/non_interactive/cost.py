@@ -9,6 +9,8 @@ from ... import _native
 from .primes import DIGIT_BITS
 from .schedule import Schedule, word_products
 
+# butterflies of a word that the conjugate-invariant ring folds
+FOLD = 1.5
 # relinearisation and rescaling beside their transforms
 AROUND_TRANSFORMS = 1.5
 
@@ -53,14 +55,14 @@ def units() -> Units:
     return NARROW if _native.simd() in ("avx2", "portable") else WIDE
 
 
-def predicted_seconds(schedule: Schedule, images: int) -> float:
-    """Both parties together on one core, for a block; ``images`` is not used but for what follows from it."""
+def predicted_seconds(schedule: Schedule) -> float:
+    """Both parties together on one core, for a block."""
     n, unit = schedule.ring_degree, units()
-    transform = n * math.log2(n) / 2 * unit.butterfly
+    transform = n * (math.log2(n) / 2 + FOLD * schedule.scales.invariant) * unit.butterfly
     levels, special = len(schedule.prime_bits), len(schedule.special)
     widest = max(schedule.prime_bits)
     client = schedule.tensors[0]
-    seconds = client.size * (client.level * (transform + 2 * n * unit.sampled_word) + n / 2 * unit.encoded_slot)
+    seconds = client.size * (client.level * (transform + 2 * n * unit.sampled_word) + schedule.slots * unit.encoded_slot)
     for stage in schedule.stages:
         out, source = schedule.tensors[stage.target], schedule.tensors[stage.sources[0]]
         words = n * out.level * out.parts
@@ -77,4 +79,4 @@ def predicted_seconds(schedule: Schedule, images: int) -> float:
                 transforms = source.level * (source.level + special) + 2 * (source.level + special)
             seconds += out.size * transforms * transform * AROUND_TRANSFORMS
     result = schedule.tensors[schedule.output]
-    return seconds + result.size * (levels * transform + n / 2 * unit.encoded_slot * 2)
+    return seconds + result.size * (levels * transform + schedule.slots * unit.encoded_slot * 2)

@@ -23,19 +23,22 @@ class Track:
 
 
 class NoiseModel:
-    """Bounds that depend on the ring degree."""
+    """Bounds that depend on the ring."""
 
-    def __init__(self, ring_degree: int) -> None:
-        n = float(ring_degree)
-        extreme = math.log(n / 2) + KEY_SLACK
-        self.n = n
-        self.secret_norm2 = n * 2 / 3 * extreme
-        # |s(zeta)|^2 is 2N/3 in the mean; twice that, with the tail of 7.6 deviations, covers all slots but for the odd one.
-        self.usual_norm2 = n * 2 / 3 * 2
-        self.key_error_norm2 = n * ERROR_VARIANCE * extreme
-        self.fresh = math.sqrt(ERROR_VARIANCE * n / 2)
-        self.rounding = math.sqrt(n / 24)
-        self.public = math.sqrt(self.key_error_norm2 * n / 3 + self.fresh**2 * (1 + self.secret_norm2))
+    def __init__(self, ring_degree: int, invariant: bool = False) -> None:
+        self.n = n = float(ring_degree)
+        # Points of the transform that encodes, twice; variance of each part of a slot for coefficients of variance 1.
+        self.points = 2 * n if invariant else n
+        spread = 2 * n if invariant else n / 2
+        extreme = math.log(2 * n if invariant else n / 2) + KEY_SLACK
+        self.secret_norm2 = 2 * spread * 2 / 3 * extreme
+        # |s(zeta)|^2 is 2N/3 in the mean; twice that, with the tail of 7.6 deviations, covers all slots but for the odd one. Real slots of the
+        # conjugate-invariant ring, 4N/3 in the mean, vary more: four times that has as light a tail.
+        self.usual_norm2 = n * 4 / 3 * 4 if invariant else n * 2 / 3 * 2
+        self.key_error_norm2 = 2 * spread * ERROR_VARIANCE * extreme
+        self.fresh = math.sqrt(ERROR_VARIANCE * spread)
+        self.rounding = math.sqrt(spread / 12)
+        self.public = math.sqrt(self.key_error_norm2 * spread * 2 / 3 + self.fresh**2 * (1 + self.secret_norm2))
 
     def part_rounding(self, parts: int, usual: bool = False) -> float:
         """Rounding the parts of a ciphertext to integers."""
@@ -44,7 +47,7 @@ class NoiseModel:
 
     def transform(self, magnitude: float) -> float:
         """Binary64 error of encoding values of that magnitude (ring units)."""
-        return magnitude * math.log2(self.n) * 2.0**-51
+        return magnitude * math.log2(self.points) * 2.0**-51
 
     def input(self, bound: float, scale: float, complex_: bool) -> Track:
         """A fresh encryption."""

@@ -19,9 +19,9 @@ def limit_bits(ring_degree: int) -> int:
     return _native.max_modulus_bits(ring_degree) or 0
 
 
-def least_bits(ring_degree: int) -> int:
-    """Narrowest primes worth asking for: some dozens of primes = 1 mod 2N exist nearby."""
-    return int(math.log2(2 * ring_degree)) + 6
+def least_bits(order: int) -> int:
+    """Narrowest primes worth asking for: some dozens of primes = 1 mod the order of the roots of unity exist nearby."""
+    return int(math.log2(order)) + 6
 
 
 def is_prime(n: int) -> bool:
@@ -45,8 +45,8 @@ def is_prime(n: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _near(ring_degree: int, bits: int, rank: int) -> int:
-    step, found = 2 * ring_degree, -1
+def _near(step: int, bits: int, rank: int) -> int:
+    found = -1
     centre = 1 << bits
     for d in range(centre // (2 * step)):
         for p in (centre - d * step + 1, centre + (d + 1) * step + 1):
@@ -57,13 +57,13 @@ def _near(ring_degree: int, bits: int, rank: int) -> int:
     return 0
 
 
-def choose(ring_degree: int, bits: list[float]) -> list[int] | None:
-    """Distinct primes = 1 mod 2N nearest to 2^bits each (bits rounded to whole ones), below it for multiples of :data:`DIGIT_BITS`; None when there are too few."""
+def choose(order: int, bits: list[float]) -> list[int] | None:
+    """Distinct primes = 1 mod ``order`` nearest to 2^bits each (bits rounded to whole ones), below it for multiples of :data:`DIGIT_BITS`; None when there are too few."""
     taken: set[int] = set()
     out = []
     for b in bits:
         rank = 0
-        while (p := _near(ring_degree, round(b), rank)) in taken:
+        while (p := _near(order, round(b), rank)) in taken:
             rank += 1
         if p == 0:
             return None

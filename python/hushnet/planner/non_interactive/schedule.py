@@ -38,6 +38,8 @@ class Scales:
         work_bits: log2 of the scale that rescaling aims at.
         lazy: rescale before the next product (and never at the end) instead of after every layer and product.
         most: bits of the widest data prime.
+        fewer_bits: bits that the last layer has fewer: nothing rescales what it makes, so the modulus holds all of them to the end.
+        invariant: in the conjugate-invariant ring: twice the images, more noise.
     """
 
     weight_bits: int
@@ -46,6 +48,8 @@ class Scales:
     lazy: bool = True
     more_bits: int = 0
     most: float = MOST_BITS
+    fewer_bits: int = 0
+    invariant: bool = False
 
 
 @dataclass
@@ -153,6 +157,26 @@ class Schedule:
     special_primes: list[int] = field(default_factory=list)
 
     @property
+    def packing(self) -> str:
+        """What slots hold, as plans say it."""
+        return "complex" if self.complex else "conjugate-invariant" if self.scales.invariant else "real"
+
+    @property
+    def slots(self) -> int:
+        """Slots of a ciphertext."""
+        return self.ring_degree if self.scales.invariant else self.ring_degree // 2
+
+    @property
+    def images(self) -> int:
+        """Images of a block."""
+        return 2 * self.slots if self.complex else self.slots
+
+    @property
+    def order(self) -> int:
+        """Primes are one more than a multiple of this."""
+        return 4 * self.slots
+
+    @property
     def prime_bits(self) -> list[float]:
         """Bits of the data primes, the lowest first."""
         return [*self.bottom, *reversed(self.drops)]
@@ -168,7 +192,7 @@ class Schedule:
         out = self.tensors[self.output]
         from .noise import TAIL
 
-        model = NoiseModel(self.ring_degree)
+        model = NoiseModel(self.ring_degree, self.scales.invariant)
         flood = 0.0 if self.flood is None else math.hypot(model.public, 2.0**self.flood * model.rounding)
         return TAIL * math.hypot(out.track.likely, flood) / out.scale, TAIL * math.hypot(out.track.sd, flood) / out.scale
 
@@ -189,7 +213,7 @@ class Scheduler:
         planned: Schedule | None = None,
     ) -> None:
         self.network, self.scales, self.weights, self.hide, self.planned = network, scales, weights, hide, planned
-        self.noise = NoiseModel(ring_degree)
+        self.noise = NoiseModel(ring_degree, scales.invariant)
         self.usual = {t.id: t.bound for t in network.tensors} | (usual or {})
         complex_ = not real and not any(isinstance(s, Polynomial) and s.degree > 1 for s in network.steps)
         self.out = Schedule(scales, ring_degree, complex_)
@@ -462,7 +486,9 @@ def weight_bits(network: Network, scales: Scales) -> dict[int, int]:
     """Bits of every layer's weights, by its target."""
     cost = {s.target: word_products(s) for s in network.steps if isinstance(s, Linear)}
     most = max(cost.values(), default=0)
-    return {t: scales.weight_bits if c >= COSTLY * most else min(scales.weight_bits + scales.more_bits, MOST_WEIGHT_BITS) for t, c in cost.items()}
+    last = max(cost, default=0)
+    bits = {t: scales.weight_bits if c >= COSTLY * most else min(scales.weight_bits + scales.more_bits, MOST_WEIGHT_BITS) for t, c in cost.items()}
+    return bits | {last: scales.weight_bits - scales.fewer_bits} if scales.fewer_bits else bits
 
 
 def _divide(scale: float, primes: list[float]) -> float:

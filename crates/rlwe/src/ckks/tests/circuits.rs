@@ -2,7 +2,7 @@
 //! complex arithmetic, or the step was refused for a reason that applies.
 
 use super::*;
-use hushnet_ring::simd;
+use hushnet_ring::{simd, Ring};
 use proptest::prelude::*;
 
 /// A specification with `levels` data primes whose digits fit its special primes.
@@ -14,7 +14,14 @@ fn random_spec() -> impl Strategy<Value = CkksSpec> {
             let mut data_primes = vec![PrimeSpec::Near(bits + extra)];
             data_primes.resize(levels, PrimeSpec::Near(bits));
             let special_primes = vec![PrimeSpec::Near(bits + extra + 1); per_digit];
-            CkksSpec { ring_degree: 1 << log_n, data_primes, special_primes, scale_bits, digits }
+            CkksSpec {
+                ring_degree: 1 << log_n,
+                ring: Ring::Cyclotomic,
+                data_primes,
+                special_primes,
+                scale_bits,
+                digits,
+            }
         },
     )
 }

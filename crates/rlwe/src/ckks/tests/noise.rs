@@ -5,7 +5,7 @@ use crate::batch::TAIL;
 use hushnet_ring::simd;
 
 /// Root mean square of slot-error components over sd, and the largest component over the bound.
-struct Measured {
+pub(super) struct Measured {
     square: f64,
     count: f64,
     worst: f64,
@@ -13,24 +13,27 @@ struct Measured {
 }
 
 impl Measured {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { square: 0.0, count: 0.0, worst: 0.0, sd: 0.0 }
     }
 
     fn add(&mut self, world: &World, c: &Ciphertext, expected: &[Complex]) {
+        let parts = |v: &[Complex]| v.iter().flat_map(|z| [z.re, z.im]).collect::<Vec<_>>();
+        self.add_reals(&parts(&world.decrypt(c)), c, &parts(expected));
+    }
+
+    pub(super) fn add_reals(&mut self, got: &[f64], c: &Ciphertext, expected: &[f64]) {
         let sd = c.noise() / c.scale();
-        for (g, e) in world.decrypt(c).iter().zip(expected) {
-            for d in [g.re - e.re, g.im - e.im] {
-                self.square += d * d;
-                self.count += 1.0;
-                self.worst = self.worst.max(d.abs() / (TAIL * sd));
-            }
+        for d in got.iter().zip(expected).map(|(g, e)| g - e) {
+            self.square += d * d;
+            self.count += 1.0;
+            self.worst = self.worst.max(d.abs() / (TAIL * sd));
         }
         self.sd = sd;
     }
 
     /// That no sample exceeds the bound, and that the prediction is within `slack` of the truth.
-    fn check(&self, what: &str, slack: f64) {
+    pub(super) fn check(&self, what: &str, slack: f64) {
         let ratio = (self.square / self.count).sqrt() / self.sd;
         assert!(self.count >= 1000.0 && self.worst <= 1.0, "{what}: worst {} of the bound", self.worst);
         assert!(ratio <= 1.02 && ratio >= 1.0 / slack, "{what}: rms is {ratio} of sd");

@@ -1,6 +1,6 @@
 //! What a plan states beside its stages: version, engine, numbers of things, parameters.
 
-use super::super::spec::{PlanSpec, StageSpec};
+use super::super::spec::{Packing, PlanSpec, StageSpec};
 use crate::plan::spec as batch;
 use crate::plan::{Engine, Limits, PlanError, PlanOptions, Trust, VERSION};
 use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, PrimeSpec};
@@ -18,6 +18,12 @@ pub(super) fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<(), PlanE
     if (spec.engine == Engine::Packed) != (count == 1) || (count > 0 && others) {
         return Err(PlanError::Unsupported(format!("the stages of this plan in engine {:?}", spec.engine)));
     }
+    if spec.engine == Engine::Packed && spec.params.packing != Packing::Real {
+        return Err(PlanError::Unsupported(format!(
+            "packing {:?} in engine {:?}",
+            spec.params.packing, spec.engine
+        )));
+    }
     Limits::check("the number of tensors", spec.tensors.len() as u64, limits.tensors)?;
     Limits::check("the number of stages", spec.stages.len() as u64, limits.stages)?;
     let ops = |s: &StageSpec| if let StageSpec::Client { ops, .. } = s { ops.len() as u64 } else { 0 };
@@ -29,6 +35,7 @@ pub(super) fn parameters(spec: &PlanSpec, options: &PlanOptions) -> Result<CkksP
     let exact = |primes: &[u64]| primes.iter().map(|q| PrimeSpec::Exactly(*q)).collect();
     let ckks = CkksSpec {
         ring_degree: p.ring_degree,
+        ring: p.packing.ring(),
         data_primes: exact(&p.data_primes),
         special_primes: exact(&p.special_primes),
         scale_bits: 1,
