@@ -199,7 +199,7 @@ impl Circuit {
     pub fn outputs(&self) -> &[usize] {
         &self.0.outputs
     }
-    /// Values a ciphertext: N/2, with complex packing N.
+    /// Values a ciphertext: N/2; N with complex packing or in the conjugate-invariant ring.
     #[must_use]
     pub fn images(&self) -> usize {
         self.0.params.slots() * if self.0.complex { 2 } else { 1 }

@@ -10,14 +10,11 @@
 use super::{level_split, Finish};
 use crate::AlignedWords;
 use std::arch::x86_64::*;
-use std::ops::Range;
 
 /// Most levels of a pass.
 const MOST_LEVELS: u32 = 3;
 /// Doubles of tile factors in one tile: of four half-blocks, three factors of four lanes, twice.
 const TILE_FACTORS: usize = 96;
-/// Fewest words of a part that goes through several passes by itself.
-const LEAST_PART: usize = 512;
 
 struct Direction {
     /// `[w centred, w / p]` of the levels down to half length 4, by block index.
@@ -250,7 +247,7 @@ unsafe fn part_factor(part: *const u64, i: usize) -> Factor {
     unsafe { Factor { w: load(part, 8 * i), q: load(part, 8 * i + 4) } }
 }
 
-/// `LEVELS` levels of the blocks at `range` of `blocks`, each of length `n / blocks`; R = 2^LEVELS. The first pass (`blocks == 1`) reads
+/// `LEVELS` levels of all blocks of length `n / blocks`; R = 2^LEVELS. The first pass (`blocks == 1`) reads
 /// integers.
 ///
 /// # Safety
@@ -260,13 +257,13 @@ unsafe fn part_factor(part: *const u64, i: usize) -> Factor {
 unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
     a: *mut u64,
     n: usize,
-    (blocks, range): (usize, Range<usize>),
+    blocks: usize,
     long: &[[f64; 2]],
     m: Mod,
 ) {
     let length = n / blocks;
     let stride = length / R;
-    for block in range {
+    for block in 0..blocks {
         for j in (0..stride).step_by(4) {
             let at = |i: usize| block * length + i * stride + j;
             // SAFETY: `at(i) + 4 <= n`, and factor indices stay below `blocks << LEVELS`.
@@ -306,14 +303,14 @@ unsafe fn forward_pass<const LEVELS: usize, const R: usize>(
 unsafe fn inverse_pass<const LEVELS: usize, const R: usize>(
     a: *const u64,
     n: usize,
-    (blocks, range): (usize, Range<usize>),
+    blocks: usize,
     long: &[[f64; 2]],
     m: Mod,
     mut finish: impl FnMut(usize, __m256d),
 ) {
     let length = n / blocks;
     let stride = length / R;
-    for block in range {
+    for block in 0..blocks {
         for j in (0..stride).step_by(4) {
             let at = |i: usize| block * length + i * stride + j;
             // SAFETY: `at(i) + 4 <= n`, and factor indices stay below `blocks << LEVELS`.
@@ -367,30 +364,19 @@ impl Tables {
     pub(super) unsafe fn forward(&self, a: &mut [u64]) {
         assert_eq!(a.len(), self.n);
         let (n, m) = (self.n, modulus(self.p));
+        let mut blocks = 1;
         let a = a.as_mut_ptr();
-        let (first, parts) = self.first_pass();
         // SAFETY: `a` has n elements; passes go down to blocks of eight, which `long` and `tiles` cover.
         unsafe {
-            with_levels!(first, forward_pass(a, n, (1, 0..1), &self.forward.long, m));
-            for part in 0..parts {
-                let mut blocks = 1 << first;
-                for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS).rev().skip(1) {
-                    let range = blocks / parts * part..blocks / parts * (part + 1);
-                    with_levels!(levels, forward_pass(a, n, (blocks, range.clone()), &self.forward.long, m));
-                    blocks <<= levels;
-                }
-                for g in n / 64 / parts * part..n / 64 / parts * (part + 1) {
-                    self.forward_tile(a, g, m);
-                }
+            // Shortest first: the first pass reads the most distant words, which share few places of the first-level cache.
+            for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS).rev() {
+                with_levels!(levels, forward_pass(a, n, blocks, &self.forward.long, m));
+                blocks <<= levels;
+            }
+            for g in 0..n / 64 {
+                self.forward_tile(a, g, m);
             }
         }
-    }
-
-    /// Levels of the pass over the most distant words (the shortest: they share few places of the first-level cache), and the number of parts that
-    /// then go through all other passes one after the other, each in that cache.
-    fn first_pass(&self) -> (u32, usize) {
-        let first = level_split(self.n.trailing_zeros() - 3, MOST_LEVELS).last().unwrap_or(0);
-        (first, if self.n >> first >= LEAST_PART { 1 << first } else { 1 })
     }
 
     /// The last three levels of tile `g`, doubles to canonical integers.
@@ -463,33 +449,26 @@ impl Tables {
         }
     }
 
-    /// Everything before the last pass of an inverse transform, whose vectors `read(index)` gives; returns the levels left.
+    /// Everything between the tiles and the last pass of an inverse transform; returns the levels left.
     ///
     /// # Safety
     /// `a` points to n elements.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn inverse_parts(&self, a: *mut u64, m: Mod, read: impl Fn(usize) -> __m256d) -> u32 {
+    unsafe fn inverse_middle(&self, a: *mut u64, m: Mod) -> u32 {
         let n = self.n;
-        let (last, parts) = self.first_pass();
-        for part in 0..parts {
-            // SAFETY: `a` has n elements, each tile 64 of them; `finish` writes where the pass has read.
-            unsafe {
-                for g in n / 64 / parts * part..n / 64 / parts * (part + 1) {
-                    self.inverse_tile(a, g, m, |i| read(64 * g + i));
-                }
-                let mut blocks = n / 8;
-                for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
-                    blocks >>= levels;
-                    if blocks > 1 {
-                        let range = blocks / parts * part..blocks / parts * (part + 1);
-                        with_levels!(
-                            levels,
-                            inverse_pass(a, n, (blocks, range.clone()), &self.inverse.long, m, |i, x| store(
-                                a, i, x
-                            ))
-                        );
-                    }
+        let mut blocks = n / 8;
+        let mut last = 0;
+        for levels in level_split(n.trailing_zeros() - 3, MOST_LEVELS) {
+            blocks >>= levels;
+            last = levels;
+            if blocks > 1 {
+                // SAFETY: `a` has n elements, `finish` writes where the pass has read.
+                unsafe {
+                    with_levels!(
+                        levels,
+                        inverse_pass(a, n, blocks, &self.inverse.long, m, |i, x| store(a, i, x))
+                    );
                 }
             }
         }
@@ -506,10 +485,14 @@ impl Tables {
         let scale = broadcast(self.scale);
         // SAFETY: `a` has n elements, of which each tile has 64; a tile is read before it is written.
         unsafe {
-            let last = self.inverse_parts(a, m, |i| reduce(from_integers(load_integers(a, i)), m));
+            for g in 0..n / 64 {
+                let tile = a.add(64 * g);
+                self.inverse_tile(a, g, m, |i| reduce(from_integers(load_integers(tile, i)), m));
+            }
+            let last = self.inverse_middle(a, m);
             with_levels!(
                 last,
-                inverse_pass(a, n, (1, 0..1), &self.inverse.long, m, |i, x| {
+                inverse_pass(a, n, 1, &self.inverse.long, m, |i, x| {
                     store_integers(a, i, to_canonical(times(x, scale, m), m));
                 })
             );
@@ -536,10 +519,14 @@ impl Tables {
         let (w, q, work, out) = (factors.0.as_ptr(), factors.1.as_ptr(), work.as_mut_ptr(), out.as_mut_ptr());
         // SAFETY: all five have n elements.
         unsafe {
-            let last = self.inverse_parts(work, m, |i| {
-                let x = from_integers(load_integers(a.as_ptr(), i));
-                times(x, Factor { w: load(w, i), q: load(q, i) }, m)
-            });
+            for g in 0..n / 64 {
+                self.inverse_tile(work, g, m, |i| {
+                    let at = 64 * g + i;
+                    let x = from_integers(load_integers(a.as_ptr(), at));
+                    times(x, Factor { w: load(w, at), q: load(q, at) }, m)
+                });
+            }
+            let last = self.inverse_middle(work, m);
             let half = _mm256_set1_epi64x((self.p / 2) as i64);
             let p = _mm256_set1_epi64x(self.p as i64);
             let shift = _mm_cvtsi64_si128(i64::from(finish.shift));
@@ -547,7 +534,7 @@ impl Tables {
             let sign = _mm256_set1_epi64x(-i64::from(finish.subtract));
             with_levels!(
                 last,
-                inverse_pass(work, n, (1, 0..1), &self.inverse.long, m, |i, x| {
+                inverse_pass(work, n, 1, &self.inverse.long, m, |i, x| {
                     let x = to_canonical(x, m);
                     let x = _mm256_sub_epi64(x, _mm256_and_si256(_mm256_cmpgt_epi64(x, half), p));
                     let x = _mm256_sll_epi64(x, shift);

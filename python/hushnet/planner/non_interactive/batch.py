@@ -23,6 +23,7 @@ from .steps import Array, Linear, Polynomial
 
 SEEN_FACTOR = 1.5
 WEIGHT_BITS = (7, 8, 9, 10, 12, 14)
+# cheapest schedules that are tried on narrower primes too, and of all these those whose neighbours are tried
 KEEP, REFINED = 12, 24
 USUAL_IMAGES = 128
 # of the wished error, what the search grants: it looks at USUAL_IMAGES images, the prediction at all

@@ -47,7 +47,7 @@ class Units:
 # Zen 5 with AVX-512 IFMA; Zen 3, whose AVX2 kernels multiply digits: from stage times of `cryptonets-square`, in which nothing is combined (that
 # figure, and what a slot costs to encode, are in proportion)
 WIDE = Units((0.04e-9, 0.08e-9), None, 1.2e-9, 0.5e-9, 0.20e-9, 2.6e-9, 9e-9)
-NARROW = Units((0.0, 0.0), (0.06e-9, 0.12e-9, 0.18e-9), 1.7e-9, 0.8e-9, 0.60e-9, 7e-9, 12e-9)
+NARROW = Units((0.0, 0.0), (0.075e-9, 0.15e-9, 0.225e-9), 2.1e-9, 1.0e-9, 0.75e-9, 8.8e-9, 15e-9)
 
 
 def units() -> Units:
