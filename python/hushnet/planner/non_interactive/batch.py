@@ -27,7 +27,7 @@ WEIGHT_BITS = (7, 8, 9, 10, 12, 14)
 KEEP, REFINED = 12, 24
 USUAL_IMAGES = 128
 # of the wished error, what the search grants: it looks at USUAL_IMAGES images, the prediction at all
-GRANTED = 0.95
+GRANTED = 0.9
 PACKINGS = ("auto", "real", "conjugate-invariant")
 
 
