@@ -175,8 +175,7 @@ pub(super) unsafe fn mirror<const HALVE: bool>(a: &mut [u64], w: u64, p: u64) ->
         // SAFETY: t + 4 <= n/2 words lie behind t, and as many before n - t + 1.
         unsafe {
             let low = from_integers(load_integers(a, t));
-            let high = from_integers(load_integers(a, n - t - 3));
-            let (low, high) = (low, _mm256_permute4x64_pd::<0x1B>(high));
+            let high = _mm256_permute4x64_pd::<0x1B>(from_integers(load_integers(a, n - t - 3)));
             let x = mirrored::<HALVE>(low, high, f, m);
             let y = mirrored::<HALVE>(high, low, f, m);
             store_integers(a, t, x);

@@ -207,8 +207,9 @@ class Planner:
             raise self.too_deep(shallow)
         # Narrower primes may be more of them, so that another schedule is cheaper.
         several = self.with_narrow(schedule for *_, schedule in found[:KEEP])
-        near = (self.fitted(scales) for schedule in sorted(several, key=self.price)[:REFINED] for scales in self.around(schedule.scales))
-        several += self.with_narrow(s for s in near if s is not None and self.secure(s) and s.error[0] + self.drift(s) <= self.target)
+        # Neighbours of several schedules are often the same.
+        near = dict.fromkeys(scales for schedule in sorted(several, key=self.price)[:REFINED] for scales in self.around(schedule.scales))
+        several += self.with_narrow(s for s in map(self.fitted, near) if s is not None and self.secure(s) and s.error[0] + self.drift(s) <= self.target)
         for schedule in [*sorted(several, key=self.price), precise[1], self.narrow(precise[1])]:
             if schedule is not None and (exact := self.exact(schedule)) is not None:
                 return exact
