@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -40,10 +41,11 @@ CALIBRATION_SECONDS = 0.3
 MEMORY = 8 << 30
 # what plans are compared by: with the set-up, and without
 FIGURES = {FREE: ("clocked_linear_seconds_with_setup", "megabytes_with_setup"), STORED: ("clocked_linear_seconds", "megabytes")}
-CLOCKED = 3
-# methods whose inference takes longer are clocked twice, the first of which counts as such; all others again, method after method
-LONG_SECONDS = 15.0
-ROUNDS = 4
+# inferences that are clocked in a session, the first of which warms up; fewer of methods whose inference takes longer than so many seconds
+CLOCKED, LONGER = 3, {15.0: 2, 100.0: 1}
+# plans within such a factor of the best, by either figure, are clocked again, plan after plan, until no figure has fallen by FALL of it over
+# STEADY rounds
+CLOSE, FALL, STEADY, MOST_ROUNDS = 2.5, 0.02, 8, 40
 # two runs of the same plan differ by so much
 NOISE = 1.05
 
@@ -79,19 +81,49 @@ class Clock:
 
     def __init__(self, model: hushnet.Model, x: np.ndarray, runs: int) -> None:
         self.model, self.x = model, x
+        self.linear = [i for i, s in enumerate(model.plan.stages) if s["kind"] == "linear"]
         self.setup, _, stages = calibration.clocked(model, x, runs)
         self.stages = stages[:, 0]
 
     def again(self) -> None:
         """Another round."""
-        setup, _, stages = calibration.clocked(self.model, self.x, 2)
+        setup, _, stages = calibration.clocked(self.model, self.x, CLOCKED)
         self.setup, self.stages = min(self.setup, setup), np.minimum(self.stages, stages[:, 0])
+
+    def figures(self) -> tuple[float, float]:
+        """Seconds of the linear stages, with the set-up and without: those of ``FIGURES``."""
+        linear = float(self.stages[self.linear].sum())
+        return linear + self.setup, linear
 
     def told(self) -> dict[str, float]:
         """Figures of a row."""
-        linear = float(self.stages[[i for i, s in enumerate(self.model.plan.stages) if s["kind"] == "linear"]].sum())
-        found = {"clocked_seconds": float(self.stages.sum()), "clocked_linear_seconds": linear}
-        return found | {"clocked_linear_seconds_with_setup": linear + self.setup}
+        both, linear = self.figures()
+        return {"clocked_seconds": float(self.stages.sum()), "clocked_linear_seconds": linear, "clocked_linear_seconds_with_setup": both}
+
+
+def _clocked_times(seconds: float) -> int:
+    """How many inferences of so many seconds are clocked in a session."""
+    return min([CLOCKED, *(times for limit, times in LONGER.items() if seconds > limit)])
+
+
+def settle(clocks: Sequence[Clock]) -> int:
+    """Clocks again, in turns, what is close to the best until figures stand; the rounds that it took."""
+    if len(clocks) < 2:
+        return 0
+    marks: dict[int, tuple[float, float]] = {}
+    quiet = 0
+    for turn in range(MOST_ROUNDS):
+        least = [min(found) for found in zip(*(clock.figures() for clock in clocks))]
+        close = [clock for clock in clocks if any(figure <= CLOSE * best for figure, best in zip(clock.figures(), least))]
+        for clock in close if turn % 2 else reversed(close):
+            clock.again()
+        quiet += 1
+        for clock in close:
+            if any(now < (1.0 - FALL) * then for now, then in zip(clock.figures(), marks.get(id(clock), (math.inf, math.inf)))):
+                marks[id(clock)], quiet = clock.figures(), 0
+        if quiet == STEADY:
+            return turn + 1
+    return MOST_ROUNDS
 
 
 def _same(model: hushnet.Model) -> str:
@@ -127,11 +159,9 @@ def _rows(name: str, methods: Sequence[str], costs: Optional[str], *, quick: boo
                 row |= found
         out.append(row)
         clocks.append(clock)
-    again = {id(c): c for row, c in zip(out, clocks) if c is not None and row["least_seconds"] < LONG_SECONDS}
-    for _ in range(0 if quick else ROUNDS):
-        for clock in again.values():
-            clock.again()
-    return [row if clock is None else row | clock.told() for row, clock in zip(out, clocks)]
+    short = {id(c): c for row, c in zip(out, clocks) if c is not None and _clocked_times(row["least_seconds"]) == CLOCKED}
+    rounds = 0 if quick else settle(list(short.values()))
+    return [row if clock is None else {**row, **clock.told(), "clock_rounds": rounds} for row, clock in zip(out, clocks)]
 
 
 def _measured(
@@ -159,7 +189,7 @@ def _measured(
     row["cpu_seconds"] = found["client_cpu_seconds"] + found["server_cpu_seconds"]
     row["seconds_with_setup"] = row["least_seconds"] + row["setup_seconds"]
     row |= two_party._checked(model, zoo.build(network.name, **size), x[:len(seen.client)], next(iter(seen.outputs.values())))
-    return row, Clock(model, x[:1], CLOCKED if row["least_seconds"] < LONG_SECONDS else 2)
+    return row, Clock(model, x[:1], _clocked_times(row["least_seconds"]))
 
 
 def compared(rows: list[dict[str, Any]]) -> None:
