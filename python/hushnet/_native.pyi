@@ -422,7 +422,8 @@ def coefficient_stage_parameters(method: str, ring_bits: int, weight_l2: float) 
     """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of method rotation-free or convfhe."""
 
 def coefficient_layer_cost(method: str, geometry_json: str, ring_bits: int, weight_l2: float) -> dict[str, int]:
-    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``."""
+    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``, and ``answers``: ciphertexts
+    that are opened and sent, once merged."""
 
 def coefficient_weight_l2(method: str, geometry_json: str, weights: NDArray[np.int16]) -> float:
     """Largest Euclidean norm of all weights that meet in one answer, for method rotation-free or convfhe."""

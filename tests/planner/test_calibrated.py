@@ -70,7 +70,7 @@ def test_unit_costs_come_from_the_environment_the_user_or_the_package(tmp_path, 
     monkeypatch.delenv("HUSHNET_UNIT_COSTS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     package = UnitCosts.load()
-    assert package.machine == "default"
+    assert package.machine.startswith("AMD")
     values = {**package.__dict__, "machine": "mine", "row_of_another_method": 1.0}
     user_file().parent.mkdir(parents=True)
     user_file().write_text(json.dumps(values))

@@ -88,7 +88,7 @@ def residual():
 
 def test_the_plan_says_who_costs_what():
     graph = residual()
-    plan = plan_of(graph, images(graph, 8))
+    plan = plan_of(graph, images(graph, 8), nonlinear="ot")
     predicted = plan.predicted
     told = json.loads(_native.predict_two_party(plan.to_bytes(), 1))
     for key in ("bytes_up", "bytes_down", "rounds"):

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hushnet
-from hushnet import data, zoo
+from hushnet import _native, data, zoo
 from hushnet.bench import two_party as bench
 from hushnet.calibrate import two_party as calibration
+from hushnet.planner.cost import UnitCosts, of_package
 from hushnet.planner.two_party import cost, methods
 from hushnet.reference import two_party as reference
 
@@ -77,6 +78,20 @@ def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeyp
         path.write_text(bad)
         with pytest.raises(hushnet.PlanError, match="calibrate"):
             cost.unit_costs()
+
+
+@pytest.mark.parametrize("simd", ["amx", "vnni", "ifma", "avx512", "avx2", "portable"])
+def test_the_package_has_costs_for_every_instruction_set(simd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "simd", lambda: simd)
+    found, client_aided = cost.packaged(), UnitCosts(**of_package("hushnet.planner", "unit_costs.json"))
+    narrow = simd in ("avx2", "portable")
+    assert ("AVX2" in found["machine"]) == ("AVX2" in client_aided.machine) == narrow
+    assert {"loopback", "lan", "wan"} <= set(found["networks"])
+    assert all(v > 0 for k, v in found.items() if k not in ("machine", "networks"))
+    assert all(v > 0 for k, v in vars(client_aided).items() if k != "machine")
+    monkeypatch.setattr(_native, "simd", lambda: "amx" if narrow else "avx2")
+    assert set(cost.packaged()) == set(found)
+    assert (cost.packaged()["input_poly"] < found["input_poly"]) == narrow
 
 
 @pytest.fixture(scope="module")

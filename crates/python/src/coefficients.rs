@@ -83,8 +83,8 @@ fn cost(
     Ok((design.layout().clone(), design.cost(), design.prepared_bytes()))
 }
 
-/// What a layer of either method costs for one image: as `packed_layer_cost`, with `ring_degree`, `spacing`, `rotations`, `bytes_setup` (once a
-/// session) and `prepared_bytes` (weights in evaluation form); ValueError when it does not fit.
+/// What a layer of either method costs for one image: as `packed_layer_cost`, with `answers` (ciphertexts that are opened and sent, once merged),
+/// `ring_degree`, `spacing`, `rotations`, `bytes_setup` (once a session) and `prepared_bytes` (weights in evaluation form); ValueError when it does not fit.
 #[pyfunction]
 fn coefficient_layer_cost<'py>(
     py: Python<'py>,
@@ -99,11 +99,14 @@ fn coefficient_layer_cost<'py>(
     let shape = geometry(geometry_json)?;
     let (layout, cost, prepared) = cost(method, &shape, ring_bits, weight_l2).map_err(refused)?;
     let polys = layout.cost();
+    // a merged ciphertext takes two inverse transforms
+    let answers = if method == "convfhe" { cost.server_online.intt as usize / 2 } else { polys.output_polys };
     let figures = PyDict::new(py);
     for (name, value) in [
         ("tiles", layout.tiles()),
         ("input_polys", polys.input_polys),
         ("output_polys", polys.output_polys),
+        ("answers", answers),
         ("products", polys.products),
         ("weight_polys", polys.weight_polys),
         ("outputs", polys.outputs),

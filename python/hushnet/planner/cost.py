@@ -9,14 +9,24 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from .. import _native
 from ..plan import PlanError
 from .quantise import CHEAP_MODULUS_BITS
 from .tiles import layout
 
 HEADER_BYTES = 16
-
-
 ENVIRONMENT = "HUSHNET_UNIT_COSTS"
+
+
+def instruction_set() -> str:
+    """Of the two whose unit costs the package has, which is nearer to this machine's: ``avx512``, or ``avx2`` for anything less."""
+    return "avx2" if _native.simd() in ("avx2", "portable") else "avx512"
+
+
+def of_package(package: str, name: str) -> dict[str, Any]:
+    """The unit costs in a package's file: those of every machine, and those of this one's instruction set."""
+    found = json.loads(resources.files(package).joinpath(name).read_text())
+    return {**found.get("any", {}), **found[instruction_set()]}
 
 
 @dataclass(frozen=True)
@@ -56,9 +66,8 @@ class UnitCosts:
         if path is None:
             named = os.environ.get(ENVIRONMENT)
             path = named if named else user_file() if user_file().exists() else None
-        text = resources.files(__package__).joinpath("unit_costs.json").read_text() if path is None else _read(path)
         try:
-            values = json.loads(text)
+            values = of_package(__package__, "unit_costs.json") if path is None else json.loads(_read(path))
             known = {f.name: values[f.name] for f in fields(cls)}
             if any(not 0 <= float(known[f.name]) < 1e9 for f in fields(cls) if f.name != "machine"):
                 raise ValueError("a cost is no number of seconds")

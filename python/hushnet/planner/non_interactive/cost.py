@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ... import _native
+from ..cost import instruction_set
 from .primes import DIGIT_BITS
 from .schedule import Schedule, word_products
 
@@ -52,7 +52,7 @@ NARROW = Units((0.0, 0.0), (0.075e-9, 0.15e-9, 0.225e-9), 2.1e-9, 1.0e-9, 0.75e-
 
 def units() -> Units:
     """What this machine's instruction set is near to."""
-    return NARROW if _native.simd() in ("avx2", "portable") else WIDE
+    return NARROW if instruction_set() == "avx2" else WIDE
 
 
 def predicted_seconds(schedule: Schedule) -> float:

@@ -12,13 +12,12 @@ import math
 import os
 import re
 from dataclasses import dataclass, fields
-from importlib import resources
 from typing import Any
 
 from ... import _native
 from ...plan import SERVER_ONLY, PlanError
 from ...reference.methods import COEFFICIENTS, SLOTS, slot_bits, slot_cost
-from ..cost import ENVIRONMENT, UnitCosts, user_file
+from ..cost import ENVIRONMENT, UnitCosts, of_package, user_file
 from .methods import KEYS, layer_seconds, slot_seconds
 
 Document = dict[str, Any]
@@ -58,8 +57,8 @@ class StageCost:
 
 
 def packaged() -> dict[str, Any]:
-    """The package's unit costs: measured on one machine, and what they are in proportion to each other on most."""
-    return dict(json.loads(resources.files(__package__).joinpath("network_costs.json").read_text()))
+    """The package's unit costs for this machine's instruction set: measured on one machine, and what they are in proportion to each other on most."""
+    return of_package(__package__, "network_costs.json")
 
 
 def unit_costs(path: str | None = None) -> dict[str, Any]:

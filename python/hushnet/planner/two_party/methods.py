@@ -280,7 +280,7 @@ def coefficient_seconds(method: str, layer: Mapping[str, int], unit: dict[str, A
     size = layer["ring_degree"] / 4096
     seconds = size * (unit[f"{figure}_input"] * layer["input_polys"] + unit[f"{figure}_product"] * layer["products"])
     if method == "convfhe":
-        return seconds + unit["convfhe_rotation"] * layer["rotations"]
+        return seconds + unit["convfhe_output"] * layer["answers"] + unit["convfhe_rotation"] * layer["rotations"]
     return seconds + size * unit["rotation_free_output"] * layer["output_polys"] * (0.2 + 1.0 / layer["spacing"])
 
 
