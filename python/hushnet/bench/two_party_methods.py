@@ -82,13 +82,17 @@ class Clock:
     def __init__(self, model: hushnet.Model, x: np.ndarray, runs: int) -> None:
         self.model, self.x = model, x
         self.linear = [i for i, s in enumerate(model.plan.stages) if s["kind"] == "linear"]
-        self.setup, _, stages = calibration.clocked(model, x, runs)
-        self.stages = stages[:, 0]
+        self.setup, self.stages = self.seen(runs)
+
+    def seen(self, runs: int) -> tuple[float, np.ndarray]:
+        """Seconds of the set-up and of every stage, in a session of its own."""
+        setup, _, stages = calibration.clocked(self.model, self.x, runs)
+        return setup, stages[:, 0]
 
     def again(self) -> None:
         """Another round."""
-        setup, _, stages = calibration.clocked(self.model, self.x, CLOCKED)
-        self.setup, self.stages = min(self.setup, setup), np.minimum(self.stages, stages[:, 0])
+        setup, stages = self.seen(CLOCKED)
+        self.setup, self.stages = min(self.setup, setup), np.minimum(self.stages, stages)
 
     def figures(self) -> tuple[float, float]:
         """Seconds of the linear stages, with the set-up and without: those of ``FIGURES``."""
