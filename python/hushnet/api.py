@@ -49,7 +49,7 @@ class Model:
     @classmethod
     def load(cls, path: Union[str, Path], *, allow_insecure: bool = False) -> "Model":
         """Reads a ``.hush`` file; PlanError when it is damaged, of another version, or below 128 bits."""
-        return cls(Plan.load(path, allow_insecure=allow_insecure))
+        return cls(planner.load(path, allow_insecure=allow_insecure))
 
     def save(self, path: Union[str, Path]) -> None:
         """Writes the ``.hush`` file (with weights: keep it on the server)."""

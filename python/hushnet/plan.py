@@ -118,12 +118,11 @@ class Plan:
             scratch.unlink(missing_ok=True)
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, allow_insecure: bool = False) -> Plan:
-        """Reads and checks a file's bytes.
+    def parse(cls, data: bytes) -> Plan:
+        """Reads a file's bytes: format, version, digest, tensors. Nothing in the document is checked: :func:`hushnet.planner.read` does that too.
 
         Raises:
-            PlanError: not a plan, another version, truncated, changed after it was written, or below 128 bits
-                without ``allow_insecure``.
+            PlanError: not a plan, another version, truncated, or changed after it was written.
         """
         head, body = _split(data)
         metadata = head.pop("__metadata__", None)
@@ -145,30 +144,7 @@ class Plan:
             document = json.loads(text, parse_constant=_no_constant)
         except ValueError as error:
             raise PlanError(f"the plan's JSON cannot be read ({error}); compile the model again") from None
-        plan = cls(document, weights)
-        plan.validate()
-        if document["params"]["insecure"] and not allow_insecure:
-            raise PlanError("the plan's parameters are below 128 bits; it runs only with insecure parameters allowed (--insecure-parameters)")
-        return plan
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, allow_insecure: bool = False) -> Plan:
-        """Reads and checks a file.
-
-        Raises:
-            PlanError: as :meth:`from_bytes`. OSError: the file cannot be read.
-        """
-        return cls.from_bytes(Path(path).read_bytes(), allow_insecure=allow_insecure)
-
-    def validate(self) -> None:
-        """Checks everything that a run relies on: structure, shapes, ranges, parameters, tiles, weights.
-
-        Raises:
-            PlanError: the first thing that does not hold, with its stage or tensor.
-        """
-        from .planner.validate import validate  # the planner package imports this module
-
-        validate(self)
+        return cls(document, weights)
 
 
 def _encode(document: dict[str, Any]) -> bytes:

@@ -13,6 +13,7 @@ from hushnet import _native, data, zoo
 from hushnet.cli.main import app
 from hushnet.errors import PlanError, RangeError
 from hushnet.plan import Plan
+from hushnet.planner import read, validate
 from hushnet.planner.non_interactive.batch import Planner
 from hushnet.planner.non_interactive.primes import choose, is_prime, limit_bits
 from hushnet.reference.non_interactive import run as reference_run
@@ -129,7 +130,7 @@ def test_batches_of_more_than_half_the_ring_take_the_ring_with_real_slots() -> N
     narrow = next(p for p in choose(2 * degree, [30.0] * 40) or [] if p % (4 * degree) != 1)
     document["params"].update(packing="conjugate-invariant", data_primes=[narrow, *document["params"]["data_primes"][1:]])
     with pytest.raises(PlanError, match=f"mod {4 * degree}"):
-        Plan(document, real.plan.weights).validate()
+        validate(Plan(document, real.plan.weights))
     with pytest.raises(PlanError, match="conjugate-invariant"):
         compiled(model, x, packing="dense")
 
@@ -167,7 +168,7 @@ def test_hidden_weights_are_flooded_and_the_answer_stays(packing: str) -> None:
     document = json.loads(json.dumps(plan.plan.document))
     document["hide_weights"]["flood_bits"] -= 1
     with pytest.raises(PlanError, match="does not hide"):
-        Plan(document, plan.plan.weights).validate()
+        validate(Plan(document, plan.plan.weights))
     open_ = compiled(model, x)
     assert "solved for" in open_.explain()["trust"]["client_learns"]
 
@@ -291,8 +292,8 @@ def test_corrupted_plans_are_typed_errors() -> None:
         document = json.loads(json.dumps(plan.document))
         change(document)
         with pytest.raises(PlanError):
-            Plan(document, plan.weights).validate()
+            validate(Plan(document, plan.weights))
     broken = bytearray(plan.to_bytes())
     broken[len(broken) // 2] ^= 1
     with pytest.raises(PlanError):
-        Plan.from_bytes(bytes(broken))
+        read(bytes(broken))

@@ -11,7 +11,7 @@ import pytest
 from hushnet import _native, frontend, passes
 from hushnet.cli.main import app
 from hushnet.errors import PlanError, RangeError
-from hushnet.plan import Plan
+from hushnet.planner import read, validate
 from hushnet.planner.non_interactive import Network
 from hushnet.reference.non_interactive import run as reference_run
 from hypothesis import HealthCheck, given, settings
@@ -87,9 +87,9 @@ def test_the_public_part_is_all_that_a_client_gets_and_sessions_over_a_socket_wo
     model = small()
     plan = compiled(model, hide_weights=True, precision_bits=5)
     public = plan.plan.public_part()
-    public.validate()
+    validate(public)
     assert public.is_public and not plan.plan.is_public
-    again = Plan.from_bytes(plan.plan.to_bytes())
+    again = read(plan.plan.to_bytes())
     assert again.digest == plan.plan.digest
     text = json.dumps(public.document)
     assert "coefficients" not in text and "geometry" not in text and "choices" not in text
@@ -174,7 +174,7 @@ def test_corrupted_plans_are_typed_errors(at: int) -> None:
     broken = bytearray(data[0])
     broken[at % len(broken)] ^= 0x11
     with pytest.raises(PlanError):
-        Plan.from_bytes(bytes(broken))
+        read(bytes(broken))
 
 
 _PLAN: list[bytes] = []

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from planner_graphs import Builder, float_run, graphs
 
 from hushnet.graph import Conv2d, Graph, Linear
-from hushnet.plan import Plan
-from hushnet.planner import compile
+from hushnet.planner import compile, read
 from hushnet.reference.numpy import run
 
 RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -41,7 +40,7 @@ def test_planned_run_stays_within_the_worst_error_and_the_ranges(graph, bits, se
 @given(graph=graphs(), seed=st.integers(0, 999))
 def test_the_plan_read_back_gives_the_same_bits(graph, seed):
     plan = compile(graph, input_range=(-1, 1))
-    again = Plan.from_bytes(plan.to_bytes())
+    again = read(plan.to_bytes())
     x = images(graph, seed, 7)
     first, second = run(plan, x), run(again, x, chunk=3)
     assert all(np.array_equal(first[name], second[name]) for name in graph.outputs)

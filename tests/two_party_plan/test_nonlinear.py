@@ -10,7 +10,7 @@ from tests.two_party_plan.share_graphs import graphs, images
 from tests.two_party_plan.test_runs import check
 
 from hushnet import PlanError, _native
-from hushnet.planner import compile
+from hushnet.planner import compile, validate
 from hushnet.planner.two_party.cost import account, unit_costs
 from hushnet.planner.two_party.nonlinear import garbles
 from hushnet.reference.two_party import run
@@ -112,6 +112,6 @@ def test_a_plan_with_a_protocol_out_of_place_is_refused(kind):
     stage = next(s for s in plan.stages if s["kind"] == kind)
     stage["protocol"] = "garbled" if kind == "sum_pool" else "magic"
     with pytest.raises(PlanError, match="protocol|fields"):
-        plan.validate()
+        validate(plan)
     with pytest.raises(PlanError, match="circuit|variant"):
         account(plan.document, unit_costs())

@@ -9,8 +9,7 @@ from tests.planner.planner_graphs import Builder, float_run
 from tests.two_party_plan.share_graphs import graphs, images
 
 from hushnet import _native
-from hushnet.plan import Plan
-from hushnet.planner import compile
+from hushnet.planner import compile, read
 from hushnet.reference.two_party import inputs_of, off_fraction, run, unit_reach
 
 EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -68,9 +67,9 @@ def test_units_move_a_run_no_further_than_their_reach(graph):
 @given(graphs())
 def test_the_run_time_reads_what_the_planner_writes(graph):
     plan = plan_of(graph, images(graph, 3))
-    again = Plan.from_bytes(plan.to_bytes())
+    again = read(plan.to_bytes())
     assert again.document == plan.document and again.digest == plan.digest
-    public = Plan.from_bytes(plan.public_part().to_bytes())
+    public = read(plan.public_part().to_bytes())
     assert public.is_public and not public.weights
     told = json.loads(_native.two_party_cost(json.dumps(public.document), 1))
     assert len(told["stages"]) == len(plan.stages)

@@ -7,7 +7,7 @@ from tests.two_party_plan.share_graphs import images
 
 import hushnet
 from hushnet import data, zoo
-from hushnet.planner import compile
+from hushnet.planner import compile, validate
 from hushnet.reference import two_party as reference
 
 
@@ -50,4 +50,4 @@ def test_wide_layers_lose_weight_bits_before_activations_get_coarse():
     assert min(bits) < 16 and any("fewer than 16 bits" in note for note in plan.document["notes"])
     read = [plan.tensors[s["in"]]["bound"].bit_length() + 1 for _, s in plan.linear_stages()]
     assert min(read) >= min(bits) - 2
-    plan.validate()
+    validate(plan)

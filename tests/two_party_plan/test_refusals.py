@@ -8,7 +8,7 @@ from tests.planner.planner_graphs import Builder
 from tests.two_party_plan.share_graphs import images
 
 from hushnet.plan import Plan, PlanError
-from hushnet.planner import compile
+from hushnet.planner import compile, validate
 from hushnet.report import explain, render, trust_text
 
 
@@ -121,7 +121,7 @@ def test_changed_plans_are_refused(change):
     edit, words = CHANGES[change]
     edit(document)
     with pytest.raises(PlanError, match=words):
-        Plan(document, plan.weights).validate()
+        validate(Plan(document, plan.weights))
 
 
 def test_weights_that_reach_further_than_the_plan_says():
@@ -129,7 +129,7 @@ def test_weights_that_reach_further_than_the_plan_says():
     linear = plan.linear_stages()[0][1]
     heavy = np.full_like(plan.weights[linear["weights"]], 127)
     with pytest.raises(PlanError, match="reach"):
-        Plan(plan.document, {**plan.weights, linear["weights"]: heavy}).validate()
+        validate(Plan(plan.document, {**plan.weights, linear["weights"]: heavy}))
 
 
 def test_images_outside_of_the_calibrated_range_are_refused_by_the_client():

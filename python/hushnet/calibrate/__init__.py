@@ -17,7 +17,7 @@ from typing import Optional, Union
 
 import numpy as np
 
-from hushnet import _native
+from hushnet import _native, api
 from hushnet.calibrate import two_party
 from hushnet.planner.cost import UnitCosts, client_seconds, user_file
 
@@ -62,8 +62,6 @@ def _op_element(seconds: float) -> float:
     import onnx
     from onnx import helper, numpy_helper
 
-    import hushnet
-
     weight = np.ones((16, 16, 1, 1), dtype=np.float32) / 16
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], kernel_shape=[1, 1]),
@@ -80,10 +78,10 @@ def _op_element(seconds: float) -> float:
         [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
     )
     network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    model = hushnet.compile(network, batch=2048, input_range=(0.0, 1.0), mask="fresh")
+    model = api.compile(network, batch=2048, input_range=(0.0, 1.0), mask="fresh")
     x = np.random.default_rng(0).uniform(0, 1, (2048, 16, 8, 8)).astype(np.float32)
     runs = max(2, min(10, int(seconds * 20)))
-    traces = [hushnet.run(model, x, threads=1, transport="pipe").trace for _ in range(runs)]
+    traces = [api.run(model, x, threads=1, transport="pipe").trace for _ in range(runs)]
     best = min(sum(s["seconds"]["program"] or 0.0 for s in t["stages"]) for t in traces)
     one = UnitCosts(**{**UnitCosts.load().__dict__, "op_element": 1.0})
     plan = model.plan

@@ -16,8 +16,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-import hushnet
-from hushnet import _native
+from hushnet import _native, api
 from hushnet.planner.two_party import cost
 from hushnet.planner.two_party.methods import KEYS, batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
 from hushnet.reference.methods import COEFFICIENTS, SLOTS
@@ -138,14 +137,14 @@ def network(shape: tuple[int, ...], outputs: int, kernel: Optional[int], extra: 
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def plan(shape: tuple[int, ...], outputs: int, kernel: Optional[int], method: str, images: int = 1, extra: str = "") -> tuple[hushnet.Model, Array]:
+def plan(shape: tuple[int, ...], outputs: int, kernel: Optional[int], method: str, images: int = 1, extra: str = "") -> tuple[api.Model, Array]:
     """A plan of one linear layer of a method, and inputs."""
     x = np.random.default_rng(1).uniform(0, 1, (max(images, 4), *shape)).astype(np.float32)
-    model = hushnet.compile(network(shape, outputs, kernel, extra), trust="two-party", calibration=x, batch=images, method=method)
+    model = api.compile(network(shape, outputs, kernel, extra), trust="two-party", calibration=x, batch=images, method=method)
     return model, x[:images]
 
 
-def clocked(model: hushnet.Model, x: Array, runs: int = 3) -> tuple[float, Array, Array]:
+def clocked(model: api.Model, x: Array, runs: int = 3) -> tuple[float, Array, Array]:
     """Seconds of the set-up, then of every stage and the client's part of it: of the first inference, and the least of the later ones,
     or of the only one."""
     seen = json.loads(_native.clocked_two_party(model.plan.to_bytes(), model.named_inputs(x), runs=runs))
@@ -238,9 +237,9 @@ def messages(seconds: float, unit: Row) -> float:
     model, x = plan((64,), 32, None, "cheetah", extra="Relu")
     _, _, least = clocked(model, x, 5)
     runs, limit = [], time.monotonic() + max(seconds, 0.1)
-    handle = hushnet.serve(model, threads=1)
+    handle = api.serve(model, threads=1)
     try:
-        with hushnet.connect(f"hush://127.0.0.1:{handle.port}", threads=1) as connection:
+        with api.connect(f"hush://127.0.0.1:{handle.port}", threads=1) as connection:
             connection.infer(x)
             while len(runs) < 3 or time.monotonic() < limit:
                 runs.append(connection.infer(x).trace)

@@ -19,6 +19,7 @@ from .lower import Lowered, lower
 from .quantise import RING_DEGREES, choose
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from .rewrite import equalise_rows, rewrite
+from .validate import validate
 
 Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
@@ -311,7 +312,7 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, _Seen] | None) -
             errors[name]["seen_error"] = seen[name].largest
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
-    plan.validate()
+    validate(plan)
     return plan
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 from .. import _native
@@ -21,8 +23,34 @@ TOP = ("version", "name", "producer", "trust", "engine", "params", "inputs", "ou
 LINEAR = ("kind", "name", "method", "input", "output", "geometry", "modulus_bits", "delta_bits", "drop_bits", "mask", "tiles", "predicted")
 
 
+def read(data: bytes, *, allow_insecure: bool = False) -> Plan:
+    """Reads and checks a plan file's bytes.
+
+    Raises:
+        PlanError: as :meth:`Plan.parse` and :func:`validate`, or below 128 bits without ``allow_insecure``.
+    """
+    plan = Plan.parse(data)
+    validate(plan)
+    if plan.document["params"]["insecure"] and not allow_insecure:
+        raise PlanError("the plan's parameters are below 128 bits; it runs only with insecure parameters allowed (--insecure-parameters)")
+    return plan
+
+
+def load(path: str | os.PathLike[str], *, allow_insecure: bool = False) -> Plan:
+    """Reads and checks a plan file.
+
+    Raises:
+        PlanError: as :func:`read`. OSError: the file cannot be read.
+    """
+    return read(Path(path).read_bytes(), allow_insecure=allow_insecure)
+
+
 def validate(plan: Plan) -> None:
-    """Raises :class:`PlanError` for the first thing that does not hold."""
+    """Checks everything that a run relies on: structure, shapes, ranges, parameters, tiles, weights.
+
+    Raises:
+        PlanError: the first thing that does not hold, with its stage or tensor.
+    """
     try:
         if plan.document["trust"] == "two-party":
             from .two_party.validate import TwoPartyValidator  # which uses this module

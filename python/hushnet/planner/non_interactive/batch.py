@@ -13,6 +13,7 @@ import numpy as np
 from ... import _native
 from ...graph import Graph, Op
 from ...plan import VERSION, Plan, PlanError
+from ..validate import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
@@ -549,7 +550,7 @@ def _finish(plan: Plan, network: Network, schedule: Schedule, samples: Array | N
         document["notes"].append(
             f"The predicted error is {estimate:.3g} of outputs up to {out.bound:.3g}: more than the {settings.precision_bits:g} bits that were asked for."
         )
-    plan.validate()
+    validate(plan)
     return plan
 
 

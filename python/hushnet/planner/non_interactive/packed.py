@@ -11,6 +11,7 @@ import numpy as np
 from ... import _native
 from ...graph import Graph
 from ...plan import VERSION, Plan, PlanError
+from ..validate import validate
 from . import primes as prime_table
 from .activation import Replacement
 from .batch import Options, Writer, usual_magnitudes
@@ -157,5 +158,5 @@ def _finish(plan: Plan, batch: int, settings: Options) -> Plan:
     limit = prime_table.limit_bits(document["params"]["ring_degree"])
     if report["modulus_bits"] > limit:
         raise PlanError(f"the circuit has {report['modulus_bits']:.0f} bits of modulus, 128-bit security allows {limit}; that is a mistake of the planner")
-    plan.validate()
+    validate(plan)
     return plan

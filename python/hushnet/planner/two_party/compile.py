@@ -13,6 +13,7 @@ from ...reference.methods import METHODS
 from ..check import check_graph
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..rewrite import _prune
+from ..validate import validate
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
@@ -289,5 +290,5 @@ def _finish(plan: Plan, seen: dict[str, float] | None) -> Plan:
             entry["seen_error"] = seen[name]
             entry["max_error"] = min(max(entry["max_error"], SEEN_FACTOR * seen[name]), entry["worst_error"])
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
-    plan.validate()
+    validate(plan)
     return plan
