@@ -175,7 +175,7 @@ pub(crate) fn since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Whether any stage keeps its mask sums for the session.
+/// The linear stages that keep their mask sums for the session, with their index in the plan.
 pub(crate) fn shared_stages(plan: &Plan) -> impl Iterator<Item = (usize, &LinearStage)> {
     plan.stages()
         .iter()

@@ -8,6 +8,7 @@ mod compile;
 mod functions;
 mod kernels;
 mod moves;
+mod operands;
 mod rows;
 mod values;
 mod whole;
@@ -22,6 +23,7 @@ pub(crate) use moves::sources;
 pub(crate) use rows::{allocate, interleave, RowRunner};
 pub(crate) use values::{Data, InputView, RowMut, Slot, Storage, Values};
 
+use crate::error::Error;
 use crate::plan::{ClientStage, Plan, Tensor, TensorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -137,18 +139,21 @@ impl Monitor {
 }
 
 /// Runs the segments of a client stage from `first` on, freeing what is not read again.
+///
+/// # Errors
+/// [`RangeError`] when a value leaves its planned range; an internal error when an operation lacks an operand.
 pub(crate) fn run_client(
     plan: &Plan,
     stage: (usize, &ClientStage),
     first: usize,
     values: &mut Values<'_>,
     monitor: &Monitor,
-) -> Result<(), RangeError> {
+) -> Result<(), Error> {
     let StageProgram::Client(segments) = plan.program(stage.0) else { return Ok(()) };
     for segment in segments.iter().skip(first) {
         match &segment.kind {
             SegmentKind::Rows(program) => rows::run_rows(program, plan.tensors(), values, monitor),
-            SegmentKind::Whole(op) => whole::run(&stage.1.ops[*op], plan.tensors(), values, monitor),
+            SegmentKind::Whole(op) => whole::run(&stage.1.ops[*op], plan.tensors(), values, monitor)?,
         }
         monitor.check(&stage.1.name, plan.tensors())?;
         segment.free.iter().for_each(|&t| values.free(t));

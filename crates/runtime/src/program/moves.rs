@@ -1,6 +1,7 @@
 //! Operations that only move rows: transpose, concat, slice, pad, broadcast (and reshape, the identity).
 
 use super::kernels;
+use super::operands::{operand, OperandError};
 use super::values::{Data, RowMut, Storage, Values};
 use crate::plan::{Op, OpKind, Tensor};
 use rayon::prelude::*;
@@ -30,11 +31,11 @@ enum Map {
 }
 
 impl Map {
-    fn new(kind: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Self {
+    fn new(kind: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Result<Self, OperandError> {
         let shape = &inputs[0].shape;
         let own = strides(shape);
         let signed = |v: usize| v.cast_signed();
-        match kind {
+        Ok(match kind {
             OpKind::Transpose { perm } => {
                 Self::Strided { base: 0, steps: perm.iter().map(|&p| signed(own[p])).collect() }
             }
@@ -48,9 +49,19 @@ impl Map {
             }
             OpKind::Slice { starts, steps, axes, .. } => {
                 let (mut base, mut by) = (0, own.iter().map(|&s| signed(s)).collect::<Vec<_>>());
-                for (i, &axis) in axes.iter().enumerate() {
-                    base += usize::try_from(starts[i]).unwrap_or(0) * own[axis];
-                    by[axis] *= isize::try_from(steps[i]).unwrap_or(1);
+                for ((&axis, &start), &step) in axes.iter().zip(starts).zip(steps) {
+                    let refused = || OperandError::Slice {
+                        output: output.name.clone(),
+                        axis,
+                        size: shape[axis],
+                        start,
+                        step,
+                    };
+                    // An empty slice reads nothing, wherever it starts.
+                    let within = |s: &usize| *s < shape[axis] || output.elements == 0;
+                    let first = usize::try_from(start).ok().filter(within);
+                    base += first.ok_or_else(refused)? * own[axis];
+                    by[axis] *= isize::try_from(step).ok().filter(|&s| s != 0).ok_or_else(refused)?;
                 }
                 Self::Strided { base, steps: by }
             }
@@ -65,8 +76,11 @@ impl Map {
                 let strides = inputs.iter().map(|t| strides(&t.shape)).collect();
                 Self::Concat { axis: *axis, ends: ends.collect(), strides }
             }
-            _ => Self::Strided { base: 0, steps: strides(&output.shape).into_iter().map(signed).collect() },
-        }
+            OpKind::Reshape {} => {
+                Self::Strided { base: 0, steps: strides(&output.shape).into_iter().map(signed).collect() }
+            }
+            _ => return Err(OperandError::NoMove { output: output.name.clone() }),
+        })
     }
 
     fn source(&self, at: &[usize]) -> Option<(usize, usize)> {
@@ -150,14 +164,21 @@ impl RowMut<'_> {
 }
 
 /// For every element of the output of a moving operation, `(operand, element)` that it is a copy of; `None`: padding.
-pub(crate) fn sources(kind: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Vec<Option<(usize, usize)>> {
-    let map = Map::new(kind, inputs, output);
+///
+/// # Errors
+/// [`OperandError`] when the operation moves nothing, or slices outside of its operand.
+pub(crate) fn sources(
+    kind: &OpKind,
+    inputs: &[&Tensor],
+    output: &Tensor,
+) -> Result<Vec<Option<(usize, usize)>>, OperandError> {
+    let map = Map::new(kind, inputs, output)?;
     let mut at = vec![0; output.shape.len()];
     let source = |feature| {
         coordinates(feature, &output.shape, &mut at);
         map.source(&at)
     };
-    (0..output.elements).map(source).collect()
+    Ok((0..output.elements).map(source).collect())
 }
 
 /// Computes every row of the output tensor in parallel.
@@ -180,19 +201,20 @@ pub(super) fn each_row(
 }
 
 /// Runs one of the moving operations.
-pub(super) fn run(op: &Op, tensors: &[Tensor], values: &Values<'_>) -> Data {
+///
+/// # Errors
+/// [`OperandError`] when an operand holds no values, or the operation does not fit its operands.
+pub(super) fn run(op: &Op, tensors: &[Tensor], values: &Values<'_>) -> Result<Data, OperandError> {
     let operands: Vec<&Tensor> = op.inputs.iter().map(|&t| &tensors[t]).collect();
-    let map = Map::new(&op.kind, &operands, &tensors[op.output]);
+    let map = Map::new(&op.kind, &operands, &tensors[op.output])?;
     let constant = match op.kind {
         OpKind::Pad { value, .. } => value,
         _ => 0.0,
     };
-    each_row(&tensors[op.output], values.images, |_, at, row, scratch| match map.source(at) {
-        Some((operand, element)) => {
-            if let Some(data) = values.data(op.inputs[operand]) {
-                row.copy_from(data, element * values.images, scratch);
-            }
-        }
+    let held =
+        (0..op.inputs.len()).map(|i| operand(op, i, tensors, values)).collect::<Result<Vec<_>, _>>()?;
+    Ok(each_row(&tensors[op.output], values.images, |_, at, row, scratch| match map.source(at) {
+        Some((operand, element)) => row.copy_from(held[operand], element * values.images, scratch),
         None => row.fill(constant),
-    })
+    }))
 }

@@ -1,1 +1,121 @@
+//! Operations without operands stop; they never compute from zeros.
 
+use super::operands::OperandError;
+use super::values::{Data, InputData, InputView, Slot, Values};
+use super::{moves, whole, Monitor};
+use crate::error::Error;
+use crate::plan::{Op, OpKind, Tensor, TensorKind};
+
+const IMAGES: usize = 2;
+
+fn tensor(name: &str, shape: &[usize], kind: TensorKind) -> Tensor {
+    Tensor { id: 0, name: name.into(), shape: shape.to_vec(), elements: shape.iter().product(), kind }
+}
+
+/// Tensors x, y and z = op(x, y); x and y of shape [1, 2, 2], z as given.
+fn tensors(shape: &[usize]) -> Vec<Tensor> {
+    let real = |name, shape: &[usize]| tensor(name, shape, TensorKind::Real);
+    vec![real("x", &[1, 2, 2]), real("y", &[1, 2, 2]), real("z", shape)]
+}
+
+fn op(kind: OpKind, inputs: &[usize]) -> Op {
+    Op { kind, inputs: inputs.to_vec(), output: 2 }
+}
+
+fn run(op: &Op, tensors: &[Tensor], values: &mut Values<'_>) -> Result<Monitor, OperandError> {
+    let monitor = Monitor::new(tensors.len());
+    whole::run(op, tensors, values, &monitor).map(|()| monitor)
+}
+
+/// x holds 1 to 8; y holds nothing.
+fn x_only() -> Values<'static> {
+    let mut values = Values::new(3, IMAGES, 0);
+    values.put(0, Data::Real((1..=8).map(f64::from).collect()));
+    values
+}
+
+#[test]
+fn an_operand_without_values_is_an_error_and_no_zeros() {
+    let concat = op(OpKind::Concat { axis: 0 }, &[0, 1]);
+    let absent = OperandError::Absent { output: "z".into(), operand: "y".into() };
+    let (tensors_of_concat, mut values) = (tensors(&[2, 2, 2]), x_only());
+    assert_eq!(run(&concat, &tensors_of_concat, &mut values).err(), Some(absent.clone()));
+    assert!(values.data(2).is_none(), "nothing is stored for the tensor");
+    let Error::Internal(text) = Error::from(absent) else { panic!("an error of this program") };
+    assert!(text.contains("'z'") && text.contains("'y'"), "{text}");
+    // With its operand, the same operation gives all of its values.
+    values.put(1, Data::Real((9..=16).map(f64::from).collect()));
+    assert!(run(&concat, &tensors_of_concat, &mut values).is_ok());
+    let Some(Data::Real(z)) = values.data(2) else { panic!("z is real") };
+    assert_eq!(z, &(1..=16).map(f64::from).collect::<Vec<_>>());
+    // Every operation that needs whole tensors, of a tensor without values.
+    let pool = |k: usize| (vec![k, k], vec![1, 1], vec![0, 0, 0, 0]);
+    let ((kernel, stride, pads), one) = (pool(2), vec![1, 1]);
+    let kinds = [
+        (OpKind::Transpose { perm: vec![0, 2, 1] }, &[1, 2, 2][..]),
+        (OpKind::Reshape {}, &[1, 2, 2]),
+        (OpKind::Broadcast {}, &[1, 2, 2]),
+        (OpKind::Pad { pads: vec![0; 6], value: 0.0 }, &[1, 2, 2]),
+        (OpKind::Softmax { axis: 0 }, &[1, 2, 2]),
+        (OpKind::ReduceMean { axes: vec![1, 2] }, &[1]),
+        (
+            OpKind::MaxPool {
+                kernel: kernel.clone(),
+                stride: stride.clone(),
+                pads: pads.clone(),
+                dilation: one,
+            },
+            &[1, 1, 1],
+        ),
+        (OpKind::AveragePool { kernel, stride, pads, count_include_pad: false }, &[1, 1, 1]),
+    ];
+    for (kind, shape) in kinds {
+        let name = format!("{kind:?}");
+        let found = run(&op(kind, &[1]), &tensors(shape), &mut x_only()).err();
+        assert!(matches!(found, Some(OperandError::Absent { .. })), "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn integers_where_real_numbers_are_taken_are_an_error() {
+    let mut values = x_only();
+    values.put(1, Data::I32(vec![1; 8]));
+    let integers = OperandError::Integers { output: "z".into(), operand: "y".into() };
+    for (kind, shape) in
+        [(OpKind::Softmax { axis: 0 }, &[1, 2, 2][..]), (OpKind::ReduceSum { axes: vec![1, 2] }, &[1])]
+    {
+        assert_eq!(run(&op(kind, &[1]), &tensors(shape), &mut values).err(), Some(integers.clone()));
+    }
+}
+
+#[test]
+fn a_slice_outside_of_its_operand_is_an_error() {
+    let slice =
+        |start, step| OpKind::Slice { starts: vec![start], ends: vec![2], steps: vec![step], axes: vec![1] };
+    let tensors = tensors(&[1, 1, 2]);
+    for (start, step) in [(-1, 1), (2, 1), (i64::MIN, 1), (0, 0)] {
+        let found = moves::sources(&slice(start, step), &[&tensors[0]], &tensors[2]).err();
+        assert!(
+            matches!(&found, Some(OperandError::Slice { size: 2, start: s, step: t, .. }) if (*s, *t) == (start, step)),
+            "{start}, {step}: {found:?}"
+        );
+        let run = run(&op(slice(start, step), &[0]), &tensors, &mut x_only()).err();
+        assert_eq!(run, found);
+    }
+    let sources = moves::sources(&slice(1, 1), &[&tensors[0]], &tensors[2]);
+    assert_eq!(sources, Ok(vec![Some((0, 2)), Some((0, 3))]));
+    let computes = moves::sources(&OpKind::Relu {}, &[&tensors[0]], &tensors[2]);
+    assert_eq!(computes, Err(OperandError::NoMove { output: "z".into() }));
+}
+
+#[test]
+fn inputs_are_checked_where_an_operation_takes_them_whole() {
+    let numbers = [0.0, 1.0, f64::NAN, 3.0, 4.0, 5.0, 6.0, 7.0];
+    let tensors = tensors(&[1]);
+    let sum = op(OpKind::ReduceMax { axes: vec![1, 2] }, &[0]);
+    let mut values = Values::new(3, IMAGES, 0);
+    values.slots[0] = Slot::Input(InputView { data: InputData::F64(&numbers), first: 0, features: 4 });
+    let Ok(monitor) = run(&sum, &tensors, &mut values) else { panic!("the operation runs") };
+    let Err(fault) = monitor.check("stage", &tensors) else { panic!("an input that is no number passed") };
+    assert_eq!((fault.tensor.as_str(), fault.image, fault.element), ("x", 0, 2));
+}

@@ -1,44 +1,65 @@
 //! Operations that need whole tensors: pooling, reductions, softmax, and the moves.
 
 use super::moves::{self, coordinates, each_row, strides};
+use super::operands::{operand, OperandError};
 use super::values::{Data, RowMut, Slot, Values};
 use super::{kernels, Fault, FaultKind, Monitor};
 use crate::plan::{Op, OpKind, Tensor};
 use rayon::prelude::*;
 
-/// Runs one operation and stores its result.
-pub(super) fn run(op: &Op, tensors: &[Tensor], values: &mut Values<'_>, monitor: &Monitor) {
-    for &t in &op.inputs {
+/// Runs one operation and stores its result. The values of a user's input are checked on their way in.
+///
+/// # Errors
+/// [`OperandError`] when an operand holds no values, or integers where the operation takes real numbers.
+pub(super) fn run(
+    op: &Op,
+    tensors: &[Tensor],
+    values: &mut Values<'_>,
+    monitor: &Monitor,
+) -> Result<(), OperandError> {
+    for (i, &t) in op.inputs.iter().enumerate() {
         if matches!(values.slots[t], Slot::Input(_)) {
             values.materialise(t);
-            if let Some(Data::Real(v)) = values.data(t) {
-                check(v, t, values, monitor);
-            }
+            check(real(op, i, tensors, operand(op, i, tensors, values)?)?, t, values, monitor);
         }
     }
     let (input, output) = (&tensors[op.inputs[0]], &tensors[op.output]);
-    let data = values.data(op.inputs[0]);
-    let result = match (&op.kind, data) {
-        (OpKind::MaxPool { kernel, stride, pads, dilation }, Some(data)) => {
+    let data = operand(op, 0, tensors, values)?;
+    let reals = || real(op, 0, tensors, data);
+    let result = match &op.kind {
+        OpKind::MaxPool { kernel, stride, pads, dilation } => {
             let windows = Windows::new(input, kernel, stride, pads, dilation);
             max_pool(&windows, data, output, values.images)
         }
-        (OpKind::AveragePool { kernel, stride, pads, count_include_pad }, Some(Data::Real(x))) => {
+        OpKind::AveragePool { kernel, stride, pads, count_include_pad } => {
             let dilation = vec![1; kernel.len()];
             let windows = Windows::new(input, kernel, stride, pads, &dilation);
-            average_pool(&windows, x, output, values.images, *count_include_pad)
+            average_pool(&windows, reals()?, output, values.images, *count_include_pad)
         }
-        (
-            OpKind::ReduceMean { axes } | OpKind::ReduceSum { axes } | OpKind::ReduceMax { axes },
-            Some(Data::Real(x)),
-        ) => reduce(&op.kind, axes, x, (input, output), values.images),
-        (OpKind::Softmax { axis }, Some(Data::Real(x))) => softmax(x, &input.shape, *axis, values.images),
-        _ => moves::run(op, tensors, values),
+        OpKind::ReduceMean { axes } | OpKind::ReduceSum { axes } | OpKind::ReduceMax { axes } => {
+            reduce(&op.kind, axes, reals()?, (input, output), values.images)
+        }
+        OpKind::Softmax { axis } => softmax(reals()?, &input.shape, *axis, values.images),
+        _ => moves::run(op, tensors, values)?,
     };
     if let Data::Real(v) = &result {
         check(v, op.output, values, monitor);
     }
     values.put(op.output, result);
+    Ok(())
+}
+
+/// The real numbers of an operand.
+fn real<'d>(op: &Op, i: usize, tensors: &[Tensor], data: &'d Data) -> Result<&'d [f64], OperandError> {
+    let integers = || OperandError::Integers {
+        output: tensors[op.output].name.clone(),
+        operand: tensors[op.inputs[i]].name.clone(),
+    };
+    if let Data::Real(v) = data {
+        Ok(v)
+    } else {
+        Err(integers())
+    }
 }
 
 fn check(v: &[f64], tensor: usize, values: &Values<'_>, monitor: &Monitor) {

@@ -82,6 +82,7 @@ pub(super) fn moves(spec: &StageSpec, from: &[Shared<'_>], to: &Shared<'_>) -> R
     let place = |s: Option<(usize, usize)>| {
         s.map_or(PADDING, |(operand, element)| (starts[operand] + element) as u32)
     };
-    let map: Arc<[u32]> = program::sources(&kind, &operands, to.tensor).into_iter().map(place).collect();
+    let sources = program::sources(&kind, &operands, to.tensor).or_else(|e| fault(e.to_string()))?;
+    let map: Arc<[u32]> = sources.into_iter().map(place).collect();
     Ok(Some(Kind::Move(Some(map))))
 }
