@@ -186,8 +186,6 @@ def _options(options: dict[str, Any], kind: Any) -> Any:
 def _check_request(batch: int, trust: str, settings: Options) -> None:
     if trust not in TRUST:
         raise PlanError(f"trust is {trust!r}; choose one of {', '.join(TRUST)}")
-    if trust != "client-aided":
-        raise PlanError(f"this build has no planner for trust {trust!r} yet; use 'client-aided', and read what it reveals")
     if not isinstance(batch, int) or batch < 1:
         raise PlanError(f"batch is {batch!r}; give a positive number of images")
     if settings.ring_degree not in (None, *RING_DEGREES):
