@@ -123,19 +123,26 @@ def run(
     progress: Optional[Progress] = None,
     transport: str = "loopback",
     network: Optional[str] = None,
+    check: bool = False,
     allow_insecure: bool = False,
 ) -> Result:
     """Both parties on this machine, the real protocol over a loopback socket (``transport="pipe"``: in memory).
 
     Two-party plans run over memory, one thread pool a party; ``network`` ("lan", "wan", or bandwidth and round trip like
     "200mbit,5ms") slows the connection down to that.
+
+    Args:
+        check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every polynomial went
+            (``polynomials``), and which left the range that the polynomial is planned for (``out_of_range``).
     """
+    if check and model.plan.document["trust"] != "non-interactive":
+        raise InputError(f"check is for non-interactive plans; this one is {model.plan.document['trust']}, and run it without check")
     if model.plan.document["trust"] == "two-party":
         return _run_two_party(model, model.named_inputs(x), threads, progress, network)
     if network is not None:
         raise InputError(f"network is for two-party plans; this one is {model.plan.document['trust']}")
     if model.plan.document["trust"] == "non-interactive":
-        return _run_non_interactive(model, model.named_inputs(x), threads, progress, transport, allow_insecure)
+        return _run_non_interactive(model, model.named_inputs(x), threads, progress, transport, check, allow_insecure)
     outputs, trace = _native.run_local(
         model.native(allow_insecure=allow_insecure), model.named_inputs(x), threads=threads, progress=progress, transport=transport
     )
@@ -152,21 +159,28 @@ def _run_two_party(model: Model, inputs: dict[str, np.ndarray], threads: Any, pr
     return Result(outputs, {**_flat(both["client"]), **both})
 
 
-def _run_non_interactive(model: Model, inputs: dict[str, np.ndarray], threads: Any, progress: Any, transport: str, allow_insecure: bool) -> Result:
+def _run_non_interactive(
+    model: Model, inputs: dict[str, np.ndarray], threads: Any, progress: Any, transport: str, check: bool, allow_insecure: bool
+) -> Result:
     outputs, text = _native.run_non_interactive(
         model.plan.to_bytes(), inputs, threads=threads, progress=progress, transport=transport, allow_insecure=allow_insecure
     )
     trace = json.loads(text)
-    # This machine has weights and inputs, so it can look where nobody else can: how far every polynomial's operand went.
-    tensors = {t["id"]: t for t in model.plan.tensors}
-    plain = reference_run(model.plan, inputs)
-    trace["polynomials"] = [
+    trace["setup_bytes_down"] = 0
+    if check:
+        trace["polynomials"] = _reaches(model.plan, inputs)
+        trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
+    return Result(outputs, trace)
+
+
+def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """How far the operand of every polynomial goes in the clear: this machine has weights and inputs, so it can look where no party can."""
+    tensors = {t["id"]: t for t in plan.tensors}
+    plain = reference_run(plan, inputs)
+    return [
         {"tensor": tensors[t]["name"], "largest": plain.largest[t], "range": tensors[t]["range"], "outside": count}
         for t, count in plain.outside.items()
     ] + plain.reaches
-    trace["setup_bytes_down"] = 0
-    trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
-    return Result(outputs, trace)
 
 
 def _flat(client: dict[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def test_whole_networks_are_within_the_predicted_error_for_partial_batches_too(a
     plan = compiled(model, x)
     predicted = plan.plan.predicted
     for count in (1, 300):
-        result = hushnet.run(plan, x[:count], transport="pipe")
+        result = hushnet.run(plan, x[:count], transport="pipe", check=True)
         error = np.abs(result.output - answer(model, x[:count])).max()
         assert error <= predicted["max_error"] <= predicted["worst_error"]
         assert result.trace["counted"] == {k: v * result.trace["blocks"] for k, v in predicted["counted"].items()}
@@ -204,11 +204,37 @@ def test_the_deepest_network_of_the_largest_ring_runs_and_a_deeper_one_is_refuse
     assert text.count("activation (1)") >= 11 and "two-party" in text
 
 
+def test_a_run_computes_nothing_in_the_clear_unless_it_is_asked_to(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small(activation="deg2")
+    x = images(model, 3)
+    plan = compiled(model, x)
+    plan.save(tmp_path / "plan.hush")
+    np.save(tmp_path / "x.npy", x)
+    command = ["run", str(tmp_path / "plan.hush"), str(tmp_path / "x.npy"), "--transport", "pipe"]
+    said = json.loads(CliRunner().invoke(app, [*command, "--check", "--json"]).output)
+    assert said["out_of_range"] == []
+    shown = CliRunner().invoke(app, [*command, "--check"]).output
+    assert "Every polynomial's operand kept to its range." in " ".join(shown.split())
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("the network ran in the clear")
+
+    monkeypatch.setattr(hushnet.api, "reference_run", forbidden)
+    trace = hushnet.run(plan, x, transport="pipe").trace
+    assert "polynomials" not in trace and "out_of_range" not in trace
+    assert "out_of_range" not in json.loads(CliRunner().invoke(app, [*command, "--json"]).output)
+    with pytest.raises(AssertionError, match="in the clear"):
+        hushnet.run(plan, x, transport="pipe", check=True)
+    other = hushnet.compile(model, batch=2048, calibration=x)
+    with pytest.raises(hushnet.InputError, match="check is for non-interactive plans"):
+        hushnet.run(other, x, check=True)
+
+
 def test_values_outside_a_polynomials_range_are_reported_and_inputs_outside_theirs_refused() -> None:
     model = small(activation="deg2")
     x = images(model, 30) * 0.5
     plan = compiled(model, x, input_range=(0.0, 1.0), margin=1.01)
-    inside = hushnet.run(plan, x, transport="pipe").trace
+    inside = hushnet.run(plan, x, transport="pipe", check=True).trace
     assert not inside["out_of_range"] and all(p["largest"] <= p["range"] * (1 + 1e-6) for p in inside["polynomials"])
     far = np.minimum(2 * images(model, 30), 1.0)
     plain = reference_run(plan.plan, far)

@@ -55,7 +55,7 @@ def test_any_number_of_images_gives_what_onnx_runtime_says(make, activation: str
     assert plan.plan.document["engine"] == "packed"
     x = images(model, 3)
     truth = answer(model, x)
-    got = hushnet.run(plan, x)
+    got = hushnet.run(plan, x, check=True)
     y = next(iter(got.outputs.values()))
     predicted = plan.plan.predicted
     if "Softmax" not in {n.op_type for n in model.graph.node}:
@@ -119,7 +119,7 @@ def test_inputs_outside_their_range_are_refused_and_values_outside_a_polynomials
     with pytest.raises(RangeError):
         hushnet.run(plan, x)
     tight = hushnet.compile(model, trust="non-interactive", batch=1, calibration=0.2 * images(model, 20), input_range=(0.0, 1.0))
-    trace = hushnet.run(tight, images(model, 2)).trace
+    trace = hushnet.run(tight, images(model, 2), check=True).trace
     assert trace["out_of_range"] and trace["out_of_range"][0]["largest"] > trace["out_of_range"][0]["range"]
 
 

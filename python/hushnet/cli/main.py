@@ -122,6 +122,7 @@ def explain(
 def _summary(result: hushnet.Result) -> dict[str, Any]:
     trace = result.trace
     images = trace["images"]
+    checked = {"out_of_range": trace["out_of_range"]} if "out_of_range" in trace else {}
     return {
         "images": images,
         "seconds": trace["seconds"],
@@ -129,7 +130,7 @@ def _summary(result: hushnet.Result) -> dict[str, Any]:
         "bytes_up": trace["bytes_up"],
         "bytes_down": trace["bytes_down"],
         "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
-    }
+    } | checked
 
 
 def _finish(result: hushnet.Result, output: Optional[Path], trace: Optional[Path], as_json: bool) -> None:
@@ -148,6 +149,13 @@ def _finish(result: hushnet.Result, output: Optional[Path], trace: Optional[Path
         f"{summary['images']} images in {summary['seconds']:.3f} s ({summary['images_per_second']:.0f} images/s), "
         f"{up:.4f} MB up and {down:.4f} MB down an image."
     )
+    for reach in summary.get("out_of_range", []):
+        out.print(
+            f"The operand of the polynomial at '{reach['tensor']}' reaches {reach['largest']:.4g}, beyond its range of {reach['range']:.4g}, "
+            f"in {reach['outside']} values: the answers of these images may be wrong."
+        )
+    if summary.get("out_of_range") == []:
+        out.print("Every polynomial's operand kept to its range.")
     for name, value in result.outputs.items():
         first = np.array2string(value[0].ravel()[:10], precision=4)
         out.print(f"{name} {tuple(value.shape)}: first image {first}" + (f" -> {output}" if output else ""))
@@ -161,6 +169,9 @@ def run(
     threads: Optional[int] = Threads,
     transport: str = typer.Option("loopback", help="loopback (a real socket) or pipe (in memory)."),
     network: Optional[str] = typer.Option(None, help=f"Two-party: slow the connection down to {NETWORKS}."),
+    check: bool = typer.Option(
+        False, "--check", help="Non-interactive: run the network in the clear too, and tell which polynomials' operands left their ranges."
+    ),
     trace: Optional[Path] = Trace,
     as_json: bool = Json,
     insecure: bool = Insecure,
@@ -169,7 +180,7 @@ def run(
     model = hushnet.Model.load(plan, allow_insecure=insecure)
     with progress_bar(as_json) as bar:
         result = hushnet.run(
-            model, read_arrays(images), threads=threads, progress=bar, transport=transport, network=network, allow_insecure=insecure
+            model, read_arrays(images), threads=threads, progress=bar, transport=transport, network=network, check=check, allow_insecure=insecure
         )
     _finish(result, output, trace, as_json)
 
