@@ -1,4 +1,4 @@
-//! Linear layers on shares without rotation, one polynomial a ciphertext (Akherati, Zhang; `protocols`, section 7). The
+//! Linear layers on shares without rotation, one polynomial a ciphertext (Akherati, Zhang; `docs/rotation-free.md`). The
 //! cryptography, its bounds and what each party sees: [`hushnet_rlwe::one_poly`]; the places: [`Layout`].
 //!
 //! Set-up, once for a model (the same for every client): the client collects [`RotationFreeLinear::setup_poly`] into a [`Setup`], which can be

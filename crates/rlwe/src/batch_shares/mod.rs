@@ -1,4 +1,4 @@
-//! The batch engine on shares modulo 2^l of many images (`protocols`, section 1, two-party): coefficient b of a ciphertext is image
+//! The batch engine on shares modulo 2^l of many images (`docs/two-party.md`, *Many images at once*): coefficient b of a ciphertext is image
 //! b's value of one feature, the modulus is 2^k, and a linear layer is integer combinations of ciphertexts.
 //!
 //! **A stage.** Client: `c0_i = -(a_i s) + e_i + 2^(k-l) x_i` for its shares x_i of feature i (the scale is exact: no share is rounded
@@ -10,7 +10,7 @@
 //! most). Modulo any smaller 2^k its low k bits are a public key of the same secret and the same error, because reduction
 //! modulo 2^k is a ring homomorphism: stages with different k share it.
 //!
-//! **What the client may see** (facts 1 and 2 of the protocols' page). *Simulation*: the words of c0 are uniform and independent of
+//! **What the client may see** (facts 1 and 2 of `docs/two-party.md`). *Simulation*: the words of c0 are uniform and independent of
 //! everything else, because R_o is used once and kept; c1 is a known combination plus `pk1 u_o + e1_o`, a ring-LWE sample modulo 2^k
 //! whose ternary secret u_o appears nowhere else in the view (where c0 depends on it, R_o hides it), so it is pseudorandom, and its rounding
 //! too. All samples of a session have the same pk1 and different secrets; a hybrid argument replaces them one by one. A

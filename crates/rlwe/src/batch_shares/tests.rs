@@ -108,7 +108,7 @@ fn every_modulus_of_a_session_has_the_same_public_key() {
     }
 }
 
-/// Facts 1 and 2: the same query twice gives unrelated answers, both parts, so neither solves for the weights nor averages to anything.
+/// Facts 1 and 2 of `docs/two-party.md`: the same query twice gives unrelated answers, both parts, so neither solves for the weights nor averages to anything.
 #[test]
 fn answers_to_one_query_do_not_repeat() {
     let mut parties = Parties::new(2048, 2);

@@ -1,6 +1,6 @@
 //! What leaves the server: a re-randomised, masked, flooded answer modulo `2^r`.
 //!
-//! **What the client may see** (facts 1 and 2 of the protocols' page). An answer is `(c0, c1)` rounded to `2^r`, a public
+//! **What the client may see** (facts 1 and 2 of `docs/two-party.md`). An answer is `(c0, c1)` rounded to `2^r`, a public
 //! function of `c1' = c1 + pk1 u + e1` and of the phase `q/t (m - R) + v + (e_pk u + e1 s) + f` modulo q. R is uniform modulo t in
 //! every slot and used once, so `m - R` is uniform whatever m is, garbage slots included. f is the sum of three uniform numbers below W in
 //! every coefficient, centred; W depends on the parameters only. *Simulation*: draw c1' and `m - R` uniformly and f as prescribed.

@@ -1,5 +1,5 @@
 //! BFV with slots: exact arithmetic modulo a prime `t = 1 mod 2N` on encrypted vectors, for linear layers on shares
-//! (`docs/bfv.md`; protocols, section 4). Brakerski (CRYPTO 2012), Fan and Vercauteren (2012), in residue form.
+//! (`docs/bfv.md`). Brakerski (CRYPTO 2012), Fan and Vercauteren (2012), in residue form.
 //!
 //! Slots are two rows of N/2. [`BfvSpec`] -> [`BfvParams`] fixes ring, primes and the gadget of key switching, [`plan`] chooses
 //! them by the noise bound; [`client`] holds what only the data's owner has, an [`Evaluator`] computes, counts every operation

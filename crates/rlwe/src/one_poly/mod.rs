@@ -1,12 +1,12 @@
 //! Two-party linear layers with one polynomial up and only the useful coefficients down, no rotation and no key switching
-//! (Akherati, Zhang, "Efficient homomorphically encrypted CNN without rotation"; `protocols`, section 7), made sound.
+//! (Akherati, Zhang, "Efficient homomorphically encrypted CNN without rotation"; `docs/rotation-free.md`), made sound.
 //!
 //! Notation: R_Q = Z_Q[X]/(X^N+1), t = 2^l, x = x_C + x_S mod t shares (taken in [-t/2, t/2)), F integer weights, b public and
 //! uniform (from a seed), chi the centred binomial of variance 10.5, f = beta F, beta a power of two. A share travels as
 //! `i = round(Q x / (t beta))`, so that `i f = (Q/t) x F + beta delta F` with |delta| <= 1/2, and wraps of x modulo t vanish modulo Q.
 //!
 //! # Profiles
-//! **[`Profile::Flooded`]**, the page's protocol. Set-up, for every weight polynomial: rho uniform on B = 2^rho_bits integers around zero, e1, e2
+//! **[`Profile::Flooded`]**, the paper's protocol (Algorithms 1 and 2) with masks that hide. Set-up, for every weight polynomial: rho uniform on B = 2^rho_bits integers around zero, e1, e2
 //! from chi; the client gets `p1 = rho b + e1` and `p2 = f + rho + e2`. Query: v ternary, e0 from chi, `c0 = -(v b + i_C + e0)`. Answer: the valid
 //! coefficients of `c0 rho + i_S f - R`. Completion: plus those of `v p1 + i_C p2`. Sum: `(i_C + i_S) f - R + v e1 + i_C e2 - e0 rho`.
 //!
@@ -21,7 +21,8 @@
 //!
 //! *Client*, simulated without weights: draw p1 uniform in R_Q, p2 uniform on B integers a coefficient, every answer uniform modulo 2^r.
 //! - Answers: R is uniform modulo 2^r on every coefficient sent, used once, and kept; the answer is uniform and
-//!   independent of everything else. Nothing is left to flood: the noise, which is a linear form of the weights, is under the mask (fact 2).
+//!   independent of everything else. Nothing is left to flood: the noise, which is a linear form of the weights, is under the mask
+//!   (fact 2 of `docs/two-party.md`).
 //! - Compact: `p1 = -f b - (e2 b - e1)`; (b, e2 b - e1) is ring-LWE with the normal-form secret e2, independent for every polynomial, so p1 is
 //!   uniform up to the ring-LWE advantage whatever f is. The same holds for many polynomials under one b (hybrid argument), for
 //!   many set-ups, and for one set-up given to many clients, who may collude.
@@ -29,7 +30,7 @@
 //!   is within |f + e2| / B of uniform; with |F| < 2^(w-1) and B = 2^(kappa + w + 1) beta M, M >= the number of weights set up, all
 //!   coefficients together are within 2^-kappa of uniform (zeros of f add only 21 / B each, beta >> 21).
 //!
-//! Repeating the set-up therefore gains nothing (the averaging attack of fact 3 fails; tests carry it out).
+//! Repeating the set-up therefore gains nothing (the averaging attack of fact 3 of `docs/two-party.md` fails; tests carry it out).
 //!
 //! # Correctness
 //! Each party rounds its part by t/Q (t/2^r) and the shares sum to x F up to one unit, with probability about E|noise| t/Q. In units of Q/t, with

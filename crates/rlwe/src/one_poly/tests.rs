@@ -219,7 +219,7 @@ fn least_squares(rows: &[Vec<f64>], y: &[f64]) -> Vec<f64> {
     b.iter().zip(&scale).map(|(v, s)| v / s).collect()
 }
 
-/// The noise attack (fact 2) on compact queries of a first layer (the server's share is zero). The client knows v, i, e0 and solves
+/// The noise attack (fact 2 of `docs/two-party.md`) on compact queries of a first layer (the server's share is zero). The client knows v, i, e0 and solves
 /// `noise = (i - Q x / (t beta)) f + i e2 + e0 (f + e2) + v e1` for F, e2, e1. Returns the fraction of weights that it finds.
 fn noise_attack(multiples_only: bool) -> f64 {
     let (n, l) = (64, 8);

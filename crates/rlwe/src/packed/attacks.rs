@@ -1,4 +1,4 @@
-//! What a client can compute about weights from answers when a cure is left out, and cannot when it is not (facts 1 and 2).
+//! What a client can compute about weights from answers when a cure is left out, and cannot when it is not (facts 1 and 2 of `docs/two-party.md`).
 //!
 //! The weights are a 2x2 kernel in its places (0, 1, W, W + 1 of one polynomial), 8 bits each; the client is semi-honest: it
 //! knows its keys, masks, errors and shares, and what it received.

@@ -1,8 +1,8 @@
 //! Coefficient-packed linear layers on shares modulo t = 2^l between a client (secret key) and a server (weights):
-//! `protocols`, section 5. BFV-like: a share polynomial x travels as an encryption of `round(p x / t)` modulo one prime
+//! Cheetah's convolutions (Huang, Lu, Hong, Ding, USENIX Security 2022, section 3; `docs/two-party.md`). BFV-like: a share polynomial x travels as an encryption of `round(p x / t)` modulo one prime
 //! p < 2^50, the server adds its own share, multiplies by weight polynomials, and returns the result as shares again.
 //!
-//! **What the client may see** (facts 1 and 2 of the protocols' page). An answer is a pair (c1, valid coefficients of c0). The server
+//! **What the client may see** (facts 1 and 2 of `docs/two-party.md`). An answer is a pair (c1, valid coefficients of c0). The server
 //! adds `(pk1 u + e1, pk0 u)` with fresh ternary u, then subtracts R, uniform modulo 2^r, from every coefficient of c0 that it sends.
 //! *Simulation*: c0 is uniform and independent of everything else in the client's view, because R is used once and kept; c1
 //! carries `pk1 u + e1`, a ring-LWE sample whose secret u appears nowhere else in the view (c0's dependence on u is

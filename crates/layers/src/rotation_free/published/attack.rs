@@ -1,4 +1,4 @@
-//! The averaging attack (fact 3 of `protocols`): on the published parameters, where it finds the weights, and the same computation on the
+//! The averaging attack (fact 3 of `docs/two-party.md`): on the published parameters, where it finds the weights, and the same computation on the
 //! sound profiles, where it finds nothing.
 
 use super::{InsecureDesign, InsecureLinear, WEIGHT_SCALE};

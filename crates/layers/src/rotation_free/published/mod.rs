@@ -1,5 +1,6 @@
 //! **Insecure.** The paper's protocol with its own parameters (Algorithms 1 and 2; log2 Q = 104, log2 Q' = 55), to rerun its tables. It leaks weights:
-//! rho and the masks are uniform on [0, Delta), so that k set-ups give the weights to about Delta / k ([`midrange_attack`] does it; fact 3), and
+//! rho and the masks are uniform on [0, Delta), so that k set-ups give the weights to about Delta / k ([`midrange_attack`] does it; fact 3 of
+//! `docs/two-party.md`), and
 //! shares bound activations. Nothing here is reachable from plans; every type says `Insecure`, every set-up begins with `INSECURE`.
 //!
 //! Q is 28 + 27 + 49 bits; dividing by the 49-bit prime leaves Q' of 55. Weights in [-1, 1] times Delta = 2^49, activations times 2^40.
