@@ -71,6 +71,16 @@ pub fn available() -> Vec<Isa> {
     Isa::ALL.into_iter().filter(|i| *i <= detected()).collect()
 }
 
+/// Every instruction set that this machine lacks, weakest first: what tests name as left out.
+#[must_use]
+pub fn left_out() -> Vec<Isa> {
+    beyond(detected())
+}
+
+fn beyond(best: Isa) -> Vec<Isa> {
+    Isa::ALL.into_iter().filter(|i| *i > best).collect()
+}
+
 fn chosen() -> &'static Result<Isa, RingError> {
     static CHOSEN: OnceLock<Result<Isa, RingError>> = OnceLock::new();
     CHOSEN.get_or_init(|| choose(std::env::var("HUSHNET_SIMD").ok().as_deref(), detected()))
@@ -199,5 +209,12 @@ mod tests {
         assert!(matches!(choose(Some("fast"), Isa::Amx), Err(RingError::UnknownIsa(_))));
         assert!(Isa::Amx.usable() <= detected());
         assert!(available().contains(&Isa::Portable));
+    }
+
+    #[test]
+    fn what_tests_run_through_and_what_they_leave_out_are_all() {
+        assert_eq!([available(), left_out()].concat(), Isa::ALL);
+        assert_eq!(beyond(Isa::Avx2), [Isa::Avx512, Isa::Ifma, Isa::Vnni, Isa::Amx]);
+        assert_eq!(beyond(Isa::Amx), []);
     }
 }

@@ -14,7 +14,24 @@ from typing import Any, Optional
 import numpy as np
 
 import hushnet
-from hushnet import Model
+from hushnet import Model, _native
+
+# Names that HUSHNET_SIMD takes, each with what the ones before it have.
+SIMD = ("portable", "avx2", "avx512", "ifma", "vnni", "amx")
+
+
+def usable(path: str, best: Optional[str] = None) -> bool:
+    """Whether a process here can be told to use an instruction set: this machine has it, and `HUSHNET_SIMD` does not forbid it.
+
+    Args:
+        best: the most that there is; by default what this process runs on.
+    """
+    return SIMD.index(path) <= SIMD.index(_native.simd() if best is None else best)
+
+
+def left_out(path: str) -> str:
+    """The note of a row that needs an instruction set which is not there."""
+    return f"left out: this row needs {path}, and this machine (or HUSHNET_SIMD) has no more than {_native.simd()}"
 
 
 def measure(

@@ -16,6 +16,27 @@ fn paths(key: Block) -> Vec<FixedKey> {
     std::iter::once(Keyed::portable(key)).chain(Keyed::fast(key)).map(FixedKey).collect()
 }
 
+/// Writes past the harness, which keeps what tests print.
+#[test]
+fn paths_that_this_machine_lacks_are_named() {
+    use std::io::Write;
+    let name = |k: &FixedKey| match &k.0 {
+        Keyed::Portable(_) => "portable",
+        #[cfg(target_arch = "x86_64")]
+        Keyed::Aesni(_) => "AES-NI",
+        #[cfg(target_arch = "x86_64")]
+        Keyed::Vaes(_) => "VAES with AVX2",
+        #[cfg(target_arch = "x86_64")]
+        Keyed::Avx512(_) => "VAES with AVX-512",
+    };
+    let has: Vec<&str> = paths(KEY).iter().map(name).collect();
+    assert_eq!(has[0], "portable");
+    for path in ["AES-NI", "VAES with AVX2", "VAES with AVX-512"].iter().filter(|p| !has.contains(p)) {
+        writeln!(std::io::stderr(), "left out of the tests of mpc's kernels: {path} (not on this machine)")
+            .unwrap();
+    }
+}
+
 #[test]
 fn the_best_path_is_chosen() {
     let kind = |k: &FixedKey| std::mem::discriminant(&k.0);
