@@ -61,7 +61,9 @@ impl Map {
                     let within = |s: &usize| *s < shape[axis] || output.elements == 0;
                     let first = usize::try_from(start).ok().filter(within);
                     base += first.ok_or_else(refused)? * own[axis];
-                    by[axis] *= isize::try_from(step).ok().filter(|&s| s != 0).ok_or_else(refused)?;
+                    let step = isize::try_from(step).ok().filter(|&s| s != 0).ok_or_else(refused)?;
+                    // A step beyond the axis is never taken: the slice has one element of it.
+                    by[axis] = by[axis].wrapping_mul(step);
                 }
                 Self::Strided { base, steps: by }
             }
@@ -86,7 +88,8 @@ impl Map {
     fn source(&self, at: &[usize]) -> Option<(usize, usize)> {
         match self {
             Self::Strided { base, steps } => {
-                let offset: isize = at.iter().zip(steps).map(|(&c, s)| c.cast_signed() * s).sum();
+                let offset: isize =
+                    at.iter().zip(steps).map(|(&c, s)| c.cast_signed().wrapping_mul(*s)).sum();
                 Some((0, base.wrapping_add_signed(offset)))
             }
             Self::Pad { begin, shape, strides } => {

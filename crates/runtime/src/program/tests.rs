@@ -104,6 +104,10 @@ fn a_slice_outside_of_its_operand_is_an_error() {
     }
     let sources = moves::sources(&slice(1, 1), &[&tensors[0]], &tensors[2]);
     assert_eq!(sources, Ok(vec![Some((0, 2)), Some((0, 3))]));
+    // A step beyond the axis is never taken, however long it is.
+    let one = Tensor { shape: vec![1, 1, 2], ..tensors[2].clone() };
+    let far = OpKind::Slice { starts: vec![1], ends: vec![2], steps: vec![i64::MAX], axes: vec![1] };
+    assert_eq!(moves::sources(&far, &[&tensors[0]], &one), Ok(vec![Some((0, 2)), Some((0, 3))]));
     let computes = moves::sources(&OpKind::Relu {}, &[&tensors[0]], &tensors[2]);
     assert_eq!(computes, Err(OperandError::NoMove { output: "z".into() }));
 }
