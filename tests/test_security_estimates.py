@@ -43,8 +43,7 @@ def test_estimates_are_what_the_formulas_give() -> None:
 
 
 def test_the_edge_of_the_table_is_where_the_guidelines_put_it() -> None:
-    """Bossuat and others (2024), table of ternary secrets: the least attack has 128 bits at the edge. One bit further it has less, but for N = 1024 and 2048,
-    where a bit is worth 5 and 2.4, and the guidelines' figures of other attacks decide."""
+    """Bossuat and others (2024), table of ternary secrets: the least attack has 128 bits at the edge, and less one bit of modulus further."""
     rows = [r for r in estimate.read("sets.csv") if r["construction"] == "limit of the table"]
     assert len(rows) == 7
     for row in rows:
