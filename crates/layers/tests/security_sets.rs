@@ -1,5 +1,6 @@
 //! Every parameter set that a construction may use stands in `docs/security/sets.csv`, for which `docs/security/estimate.py` records what known attacks cost.
 //! `HUSHNET_RECORD=1 cargo test -p hushnet-layers --test security_sets` writes the file anew; the estimates must follow.
+#![allow(clippy::unwrap_used)]
 
 use hushnet_layers::convfhe;
 use hushnet_rlwe::batch::ERROR_VARIANCE;
