@@ -4,7 +4,7 @@
 //! coefficients of p1 say nothing of single weights, even where e2 = 0. The attack therefore averages first and divides by b afterwards. It has four parts:
 //! - `errors`: the average of s, rounded, divided by b. It finds `f + e2` when e2 repeats (or is zero) and e1 does not: the errors e1 average below 1/2 after
 //!   about 500 set-ups, and rounding then takes them away.
-//! - `quotients`: the average of s / b. It finds f when e1 is zero or repeats with e2 fresh.
+//! - `quotients`: the average of s / b. It finds f when e1 is zero.
 //! - `differences` (flooded): the average of p1, rounded, divided by b, is rho when rho repeats; the average of p2 less rho is then f + e2.
 //! - `floods` (flooded): the average of p2 finds f when rho is too narrow (Akherati and Zhang's published parameters; fact 3).
 //!
