@@ -112,7 +112,7 @@ pub fn rerandomising(n: usize) -> Noise {
 }
 
 /// Norm of the error of the mask that the server subtracts: R has coefficients modulo t, q/t R is rounded to integers, half a unit each at most. Given
-/// `m - R`, which the client sees, this error is a function of m, so the flood must hide it too. It is 2^-30 of what a flood hides (a test shows it).
+/// `m - R`, which the client sees, this error is a function of m, so the flood must hide it too. It is below 2^-20 of what a flood hides (a test shows it).
 #[must_use]
 pub fn mask_rounding_norm(n: usize) -> f64 {
     0.5 * (n as f64).sqrt()
