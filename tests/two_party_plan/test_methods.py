@@ -1,6 +1,7 @@
 """Methods of linear layers for single images: forced by name, or the cheapest of each."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,20 @@ def test_slot_packed_layers_run_as_planned_without_units(method, make):
     told = json.loads(trace)["client"]
     for stage in told["stages"]:
         assert (stage["bytes_up"], stage["bytes_down"], stage["turns"]) == tuple(stage["predicted"][k] for k in ("bytes_up", "bytes_down", "client_turns"))
+
+
+def test_explain_adds_up_what_floods_leave_over_the_answers_of_an_image():
+    graph = network()
+    x = images(graph, 2)
+    assert explain(compile(graph, trust="two-party", calibration=x, method="cheetah"))["parameters"]["statistical"] is None
+    plan = compile(graph, trust="two-party", calibration=x, method="gala")
+    layers = [e for e in explain(plan)["layers"] if e["kind"] == "linear"]
+    told = explain(plan)["parameters"]["statistical"]
+    assert told["answers_per_image"] == sum(e["ciphers_down"] for e in layers) >= len(layers)
+    worst = max(e["noise_bits"] - e["noise_limit_bits"] for e in layers)
+    # between one answer at the loudest and as many as there are, none of which is above its limit
+    assert worst <= 0.0
+    assert 40 - worst - math.log2(told["answers_per_image"]) <= told["bits_per_image"] <= 40 - worst
 
 
 def test_explain_says_the_runner_up_and_its_gap():

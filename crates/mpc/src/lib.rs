@@ -1,5 +1,5 @@
-//! Two-party computation on additive shares over Z_2^l (l up to 64), semi-honest, 128-bit computational and
-//! 40-bit statistical security (no step here has a statistical error): x = x0 + x1 mod 2^l, party i holds x_i.
+//! Two-party computation on additive shares over Z_2^l (l up to 64), semi-honest, 128-bit computational
+//! security (no step here has a statistical error; what the silent OT rests on: `docs/mpc.md`): x = x0 + x1 mod 2^l, party i holds x_i.
 //!
 //! A [`Session`] joins two parties over a [`Channel`]. The protocols are functions on a session and a share
 //! vector, called by both parties with the same public arguments: [`relu`], [`leaky_relu`], [`clip`],

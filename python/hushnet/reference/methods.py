@@ -91,6 +91,9 @@ def slot_cost(method: str, geometry: dict[str, Any], plain_bits: int) -> dict[st
         "weight_polys": row["weight_bytes"] // (16 * parameters["ring_degree"]),
         "tiles": 1,
         "window_bytes": row["working_bytes"],
+        # log2 of the norm of an answer's noise, and of the largest that its flood hides with 40 bits
+        "noise_bits": row["noise_bits"],
+        "noise_limit_bits": row["noise_limit_bits"],
     }
 
 

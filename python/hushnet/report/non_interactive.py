@@ -20,8 +20,8 @@ LEARNS = {
     "server_learns": "shapes and the number of images only: no inputs, no intermediate values, no results",
 }
 OPEN = "its results; and ciphertexts and their noise, from which weights can be solved for"
-PACKED_HIDDEN = "its results, where inputs and outputs stand in slots, rotations, levels and scales, predicted errors (which follow from layer shapes, pooling windows and norms of weights); of weights nothing beyond them (40 bits statistical a ciphertext)"
-HIDDEN = "its results, layer shapes, levels and scales, predicted errors; of weights nothing beyond them (40 bits statistical a ciphertext)"
+PACKED_HIDDEN = "its results, where inputs and outputs stand in slots, rotations, levels and scales, predicted errors (which follow from layer shapes, pooling windows and norms of weights); of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds up to c times that)"
+HIDDEN = "its results, layer shapes, levels and scales, predicted errors; of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds up to c times that)"
 OPEN_WARNING = "Weights are not private in this plan. Compile with hide_weights to protect a model from its users."
 HIDDEN_WARNING = "Holds for parties that keep to the protocol (semi-honest)."
 

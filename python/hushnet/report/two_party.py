@@ -22,6 +22,8 @@ LEARNS = {
     "server_learns": "shapes only: no inputs, no intermediate values, no results",
     "warning": "Holds for parties that keep to the protocol (semi-honest).",
 }
+# statistical security of one flooded answer whose noise is at its limit (``crates/rlwe/src/bfv/noise.rs``)
+ANSWER_BITS = 40
 OUTPUT = "its results, shapes, and norms of weights rounded up to powers of two"
 ARGMAX = "the index of the largest output, shapes, and norms of weights rounded up to powers of two"
 
@@ -62,7 +64,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         "engine": document["engine"],
         "trust": trust(plan),
         "reveal": document["reveal"],
-        "parameters": _parameters(plan),
+        "parameters": {**_parameters(plan), "statistical": statistical(found)},
         "network": {"name": name, **network_of},
         "inputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["inputs"]],
         "outputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["outputs"]],
@@ -90,8 +92,17 @@ def _parameters(plan: Plan) -> dict[str, Any]:
         "noise_bits": max((c.noise_bits for c in of), default=0.0),
         "modulus_bits_limit": _native.max_modulus_bits(degree),
         "security_bits": plan.document["params"]["security_bits"],
-        "statistical_security_bits": 40,
     }
+
+
+def statistical(found: cost.Account) -> dict[str, float] | None:
+    """What the floods of slot-packed answers leave: ``answers_per_image`` and ``bits_per_image``, -log2 of the statistical distance of one image's answers from
+    what says nothing of weights, by the union bound; m images of a session leave log2 m fewer. ``None`` where every mask is perfect."""
+    flooded = [s.packing for s in found.stages if "noise_limit_bits" in s.packing]
+    if not flooded:
+        return None
+    distance = math.fsum(p["ciphers_down"] * 2.0 ** (p["noise_bits"] - p["noise_limit_bits"] - ANSWER_BITS) for p in flooded)
+    return {"answers_per_image": sum(p["ciphers_down"] for p in flooded), "bits_per_image": -math.log2(distance)}
 
 
 def _stage(
@@ -149,13 +160,22 @@ def _what(plan: Plan, stage: dict[str, Any]) -> str:
     return {"reveal": stage.get("what", ""), "clip": f"{stage.get('low')} to {stage.get('high')}"}.get(kind, "")
 
 
+def _masks(told: Mapping[str, float] | None) -> str:
+    if told is None:
+        return "masks of answers are perfect"
+    return (
+        f"weights stay hidden but for 2^-{told['bits_per_image']:.1f} an image ({told['answers_per_image']} flooded answers of at most 2^-{ANSWER_BITS} each); "
+        "m images of a session add up to m times that"
+    )
+
+
 def tables(report: Report, size: Any, seconds: Any) -> Group:
     """Parameters and stages for people; ``size`` and ``seconds`` format bytes and times."""
     p, n = report["parameters"], report["network"]
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     grid.add_row("Shares", f"modulo 2^{p['ring_bits']}")
     grid.add_row("Ciphertexts", f"N = {p['ring_degree']}, moduli of {', '.join(map(str, p['modulus_bits']))} bits, answers of {p['response_bits']} bits")
-    grid.add_row("Security", f"{p['security_bits']} bits (the table allows {p['modulus_bits_limit']} bits of modulus), {p['statistical_security_bits']} statistical")
+    grid.add_row("Security", f"{p['security_bits']} bits (the table allows {p['modulus_bits_limit']} bits of modulus); {_masks(p['statistical'])}")
     speed = "unlimited" if n["bits_per_second"] is None else f"{n['bits_per_second'] / 1e6:.0f} Mbit/s"
     grid.add_row("Network", f"{n['name']}: {speed}, round trip {seconds(n['round_trip_seconds'])}")
     table = Table(title=f"Stages, for {_images(report)}", title_justify="left", header_style="bold")

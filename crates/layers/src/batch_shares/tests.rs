@@ -39,7 +39,11 @@ fn check(geometry: &Geometry, degree: usize, images: usize, ring_bits: u32) {
     let norm = linear.client().params().spec().weight_l2;
     let client = BatchShareClient::new(&context, geometry, ring_bits, norm).unwrap();
     let key = ShareKey::generate(&context, &mut prg).unwrap();
-    let server = ShareServer::new(&context, &key.public_key([4; 32], &mut prg).unwrap()).unwrap();
+    let server = ShareServer::new(
+        &context,
+        &key.public_key([4; 32], client.params().modulus_bits(), &mut prg).unwrap(),
+    )
+    .unwrap();
     let mine = words(&mut prg, images * client.inputs(), ring_bits);
     let theirs = words(&mut prg, images * client.inputs(), ring_bits);
     let (mut got, mut own) = (vec![0; images * client.outputs()], vec![0; images * client.outputs()]);
@@ -124,7 +128,11 @@ fn blocks_beyond_the_ring_and_foreign_tiles_are_refused() {
     let linear = BatchShareLinear::new(&context, &geometry, &[1; 6], &[0; 3], 20, Some(64.0)).unwrap();
     assert!((linear.client().params().spec().weight_l2 - 64.0).abs() < 1e-9);
     let key = ShareKey::generate(&context, &mut prg).unwrap();
-    let server = ShareServer::new(&context, &key.public_key([4; 32], &mut prg).unwrap()).unwrap();
+    let server = ShareServer::new(
+        &context,
+        &key.public_key([4; 32], linear.client().params().modulus_bits(), &mut prg).unwrap(),
+    )
+    .unwrap();
     assert!(linear.window(&server, 2049).is_err());
     assert!(linear.window(&server, 0).is_err());
     let id = BlockId { seed: &[5; 32], stage: 2, block: 1 };

@@ -21,8 +21,9 @@ pub struct LpnParams {
     pub depth: u32,
 }
 
-/// emp-ot's sets, chosen with the LPN estimators for at least 128 bits against Gauss, statistical decoding,
-/// BJMM, hybrid and the algebraic attacks on regular noise (Briaud-Oygarden and its 2025 successor).
+/// emp-ot's sets, chosen with the LPN estimators for about 128 bits on a random code against Gauss, statistical decoding,
+/// BJMM, hybrid and the algebraic attacks on regular noise (Briaud-Oygarden and its 2025 successor). Rows with ten ones admit
+/// more: `docs/security/README.md` has our own estimates.
 pub const LPN_10: LpnParams = LpnParams { trees: 850, log_k: 16, depth: 10 };
 /// As [`LPN_10`].
 pub const LPN_11: LpnParams = LpnParams { trees: 1170, log_k: 17, depth: 11 };
@@ -57,4 +58,20 @@ impl LpnParams {
 pub(crate) fn encode(code: &FixedKey, tree: u64, table: &[Block], rows: &mut [Block]) {
     let blocks = (rows.len() * WEIGHT / 4) as u64;
     code.encode(tree * blocks, table, rows);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `docs/security/lpn.csv` has estimates for these sets and no others (a test of the Python package recomputes them).
+    #[test]
+    fn the_documents_cover_every_set() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security/lpn-sets.csv");
+        let recorded = std::fs::read_to_string(path).unwrap();
+        let sets = [("Tiny", LPN_10), ("Small", LPN_11), ("Medium", LPN_12), ("Large", LPN_13)];
+        let row = |(name, p): (&str, LpnParams)| format!("{name},{},{},{}", p.trees, p.log_k, p.depth);
+        let lines: Vec<String> = sets.map(row).into();
+        assert_eq!(recorded.lines().skip(1).collect::<Vec<_>>(), lines);
+    }
 }

@@ -1,6 +1,6 @@
 //! The client of a batch stage on shares: encrypts its shares of a feature, reads its shares of an answer.
 
-use super::{expect, expect_images, public_key_bits, round_to_share, BatchShareParams, PUBLIC_KEY};
+use super::{check_key_bits, expect, expect_images, round_to_share, BatchShareParams, PUBLIC_KEY};
 use crate::{mask_words, BatchContext, CipherError, CipherScratch, MaskId};
 use hushnet_ring::{low_mask, sample, Prg, SmallHat, WordsHat};
 use zeroize::{Zeroize, Zeroizing};
@@ -16,6 +16,8 @@ pub struct ShareKey {
 pub struct SharePublicKey {
     /// Seed of pk1.
     pub seed: [u8; 32],
+    /// K.
+    pub bits: u32,
     /// N words of K bits.
     pub pk0: Vec<u64>,
 }
@@ -37,13 +39,18 @@ impl ShareKey {
         &self.context
     }
 
-    /// The key that the server re-randomises answers with. A seed must serve once.
+    /// The key that the server re-randomises answers with, modulo 2^`bits`: the widest modulus of the session's stages. A seed must serve once.
     ///
     /// # Errors
-    /// [`CipherError::Insecure`] when the ring degree is not in the security table.
-    pub fn public_key(&self, seed: [u8; 32], prg: &mut Prg) -> Result<SharePublicKey, CipherError> {
+    /// [`CipherError::Insecure`] when the ring degree is not in the security table or allows fewer bits.
+    pub fn public_key(
+        &self,
+        seed: [u8; 32],
+        bits: u32,
+        prg: &mut Prg,
+    ) -> Result<SharePublicKey, CipherError> {
         let n = self.context.ring_degree();
-        let bits = public_key_bits(n)?;
+        check_key_bits(n, bits)?;
         let mut words = vec![0; n];
         mask_words(&seed, PUBLIC_KEY, bits, &mut words)?;
         let hat = self.context.words_hat(&words, bits)?;
@@ -51,7 +58,7 @@ impl ShareKey {
         sample::centred_binomial_add(prg, &mut words);
         let multiplier = self.context.multiplier();
         multiplier.multiply_subtract_into(&hat, &self.secret, &mut words, &mut multiplier.scratch())?;
-        Ok(SharePublicKey { seed, pk0: words })
+        Ok(SharePublicKey { seed, bits, pk0: words })
     }
 
     /// c0 (N words of k bits) of the shares of one feature, one value modulo 2^l an image, zero behind the last; `mask` is c1. A mask must

@@ -6,8 +6,8 @@
 //! `(pk0 u_o, pk1 u_o + e1_o)` with fresh u_o, e1_o, rounds both parts to r = l + 10 bits, subtracts R_o, uniform modulo 2^r, from the
 //! first, and sends both. Its shares are `round(2^(l-r) R_o)`, the client's `round(2^(l-r) (c0 + c1 s))`.
 //!
-//! **The public key** is one pair `pk0 = -(pk1 s) + e` modulo 2^K, K the widest modulus that the security table allows for N (64 at
-//! most). Modulo any smaller 2^k its low k bits are a public key of the same secret and the same error, because reduction
+//! **The public key** is one pair `pk0 = -(pk1 s) + e` modulo 2^K, K the widest modulus among the session's stages, so that the key is never
+//! the weakest sample of a session. Modulo any smaller 2^k its low k bits are a public key of the same secret and the same error, because reduction
 //! modulo 2^k is a ring homomorphism: stages with different k share it.
 //!
 //! **What the client may see** (facts 1 and 2 of `docs/two-party.md`). *Simulation*: the words of c0 are uniform and independent of
@@ -59,7 +59,7 @@ pub struct BatchShareParams {
     response_bits: u32,
 }
 
-/// Bits of the public key's words at a ring degree.
+/// Most bits of a stage's modulus, and so of the public key's words, at a ring degree.
 ///
 /// # Errors
 /// [`CipherError::Insecure`] when the degree is not in the security table.
@@ -67,6 +67,14 @@ pub fn public_key_bits(ring_degree: usize) -> Result<u32, CipherError> {
     security::max_modulus_bits(ring_degree)
         .map(|m| m.min(WORD_BITS))
         .ok_or(CipherError::Insecure { ring_degree, modulus_bits: WORD_BITS })
+}
+
+fn check_key_bits(ring_degree: usize, modulus_bits: u32) -> Result<(), CipherError> {
+    if (1..=public_key_bits(ring_degree)?).contains(&modulus_bits) {
+        Ok(())
+    } else {
+        Err(CipherError::Insecure { ring_degree, modulus_bits })
+    }
 }
 
 impl BatchShareSpec {

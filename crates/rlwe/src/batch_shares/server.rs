@@ -1,7 +1,7 @@
 //! The server of a batch stage on shares: what happens to a combined ciphertext before it leaves. It holds no keys of its own.
 
 use super::{
-    expect, expect_images, public_key_bits, round_to_share, BatchShareParams, SharePublicKey, PUBLIC_KEY,
+    check_key_bits, expect, expect_images, round_to_share, BatchShareParams, SharePublicKey, PUBLIC_KEY,
 };
 use crate::{mask_words, BatchContext, CipherError, CipherScratch};
 use hushnet_ring::{kernels, low_mask, sample, simd, Prg, WordsHat};
@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 /// What a server holds of a session: the client's public key.
 pub struct ShareServer {
     context: BatchContext,
+    bits: u32,
     pk0: Vec<u64>,
     pk1: Vec<u64>,
 }
@@ -26,25 +27,30 @@ impl ShareServer {
     /// Checks a client's public key.
     ///
     /// # Errors
-    /// [`CipherError::Ring`] unless it has N words; [`CipherError::NotReduced`] when one has more than K bits.
+    /// [`CipherError::Ring`] unless it has N words; [`CipherError::NotReduced`] when one has more than K bits; [`CipherError::Insecure`] when K is
+    /// beyond the security table.
     pub fn new(context: &BatchContext, key: &SharePublicKey) -> Result<Self, CipherError> {
         let n = context.ring_degree();
-        let bits = public_key_bits(n)?;
+        let bits = key.bits;
+        check_key_bits(n, bits)?;
         expect("public key", n, key.pk0.len())?;
         if key.pk0.iter().fold(0, |all, w| all | w) > low_mask(bits) {
             return Err(CipherError::NotReduced);
         }
         let mut pk1 = vec![0; n];
         mask_words(&key.seed, PUBLIC_KEY, bits, &mut pk1)?;
-        Ok(Self { context: context.clone(), pk0: key.pk0.clone(), pk1 })
+        Ok(Self { context: context.clone(), bits, pk0: key.pk0.clone(), pk1 })
     }
 
     /// The key as a stage uses it: its low k bits.
     ///
     /// # Errors
-    /// [`CipherError::RingDegree`] for parameters of another degree.
+    /// [`CipherError::RingDegree`] for parameters of another degree; [`CipherError::MaskBits`] when the stage's modulus is wider than the key's.
     pub fn stage(&self, params: &BatchShareParams) -> Result<ShareServerStage, CipherError> {
         params.check_degree(self.context.ring_degree())?;
+        if params.modulus_bits() > self.bits {
+            return Err(CipherError::MaskBits { got: self.bits, expected: params.modulus_bits() });
+        }
         let hat = |words: &[u64]| self.context.words_hat(words, params.modulus_bits());
         let (pk0, pk1) = (hat(&self.pk0)?, hat(&self.pk1)?);
         Ok(ShareServerStage { context: self.context.clone(), params: *params, pk0, pk1 })

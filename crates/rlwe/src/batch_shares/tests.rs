@@ -21,7 +21,7 @@ impl Parties {
         let context = BatchContext::new(n).unwrap();
         let mut prg = Prg::from_seed([seed; 16]);
         let key = ShareKey::generate(&context, &mut prg).unwrap();
-        let public = key.public_key([seed; 32], &mut prg).unwrap();
+        let public = key.public_key([seed; 32], public_key_bits(n).unwrap(), &mut prg).unwrap();
         let server = ShareServer::new(&context, &public).unwrap();
         Self { context, key, server, prg }
     }
@@ -168,10 +168,22 @@ fn what_does_not_fit_is_refused() {
     let unknown = BatchShareSpec { ring_degree: 2047, ..spec };
     assert!(matches!(unknown.choose(), Err(CipherError::Insecure { .. })));
     let mut parties = Parties::new(2048, 4);
-    let public = SharePublicKey { seed: [0; 32], pk0: vec![1 << 53; 2048] };
+    let public = SharePublicKey { seed: [0; 32], bits: 53, pk0: vec![1 << 53; 2048] };
     assert!(matches!(ShareServer::new(&parties.context, &public), Err(CipherError::NotReduced)));
-    let short = SharePublicKey { seed: [0; 32], pk0: vec![0; 2047] };
+    let short = SharePublicKey { seed: [0; 32], bits: 53, pk0: vec![0; 2047] };
     assert!(ShareServer::new(&parties.context, &short).is_err());
+    // A key is no wider than the table allows, and serves no stage that is wider than itself.
+    assert!(matches!(
+        parties.key.public_key([5; 32], 54, &mut parties.prg),
+        Err(CipherError::Insecure { modulus_bits: 54, .. })
+    ));
+    let wide = SharePublicKey { seed: [0; 32], bits: 54, pk0: vec![0; 2048] };
+    assert!(matches!(ShareServer::new(&parties.context, &wide), Err(CipherError::Insecure { .. })));
+    for bits in [37, 38] {
+        let public = parties.key.public_key([6; 32], bits, &mut parties.prg).unwrap();
+        let stage = ShareServer::new(&parties.context, &public).unwrap().stage(&p);
+        assert_eq!(stage.is_ok(), bits == 38);
+    }
     let other = BatchShareSpec { ring_degree: 4096, ..spec }.choose().unwrap();
     assert!(parties.server.stage(&other).is_err());
     let mut scratch = parties.context.scratch();

@@ -1,13 +1,13 @@
 //! What leaves the server: a re-randomised, masked, flooded answer modulo `2^r`.
 //!
 //! **What the client may see** (facts 1 and 2 of `docs/two-party.md`). An answer is `(c0, c1)` rounded to `2^r`, a public
-//! function of `c1' = c1 + pk1 u + e1` and of the phase `q/t (m - R) + v + (e_pk u + e1 s) + f` modulo q. R is uniform modulo t in
+//! function of `c1' = c1 + pk1 u + e1` and of the phase `q/t (m - R) + v + r + (e_pk u + e1 s) + f` modulo q, r the error of rounding q/t R. R is uniform modulo t in
 //! every slot and used once, so `m - R` is uniform whatever m is, garbage slots included. f is the sum of three uniform numbers below W in
 //! every coefficient, centred; W depends on the parameters only. *Simulation*: draw c1' and `m - R` uniformly and f as prescribed.
-//! Hybrid 1: the shift `v + e_pk u + e1 s` is dropped from f. The square roots of the density of a sum of three uniforms and
+//! Hybrid 1: the shift `v + r + e_pk u + e1 s` is dropped from f (|r| <= sqrt(N)/2 is counted, [`super::noise::mask_rounding_norm`]). The square roots of the density of a sum of three uniforms and
 //! of its shift by one differ by at most 1.07/W in norm, so by the triangle inequality and independence of
 //! coefficients the statistical distance is at most 1.07 |shift|_2 / W <= 2^-40 ([`super::noise::hidden_norm`]; the norm bound
-//! itself fails with probability below 2^-40). Hybrid 2: now u and e1 occur in c1' only, and
+//! itself fails with probability below 2^-40). Both are for one answer: A answers add up to at most A times as much. Hybrid 2: now u and e1 occur in c1' only, and
 //! `pk1 u + e1` is a ring-LWE sample, so c1' is pseudorandom.
 
 use super::client::small;

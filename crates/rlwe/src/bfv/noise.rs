@@ -111,6 +111,13 @@ pub fn rerandomising(n: usize) -> Noise {
     Noise::flat(n, (ERROR_VARIANCE * 2.0 * (2.0 * n as f64 / 3.0)).sqrt())
 }
 
+/// Norm of the error of the mask that the server subtracts: R has coefficients modulo t, q/t R is rounded to integers, half a unit each at most. Given
+/// `m - R`, which the client sees, this error is a function of m, so the flood must hide it too. It is below 2^-20 of what a flood hides (a test shows it).
+#[must_use]
+pub fn mask_rounding_norm(n: usize) -> f64 {
+    0.5 * (n as f64).sqrt()
+}
+
 /// Bound of the noise that rounding to `2^r` adds, in units of 1 modulo `2^r`.
 fn rounding_bound(n: usize) -> f64 {
     1.0 + TAIL * ((1.0 + 2.0 * n as f64 / 3.0) / 12.0).sqrt()

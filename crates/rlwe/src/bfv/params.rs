@@ -319,10 +319,11 @@ impl BfvParams {
         noise::hidden_norm(self.0.flood)
     }
 
-    /// Whether an answer with this noise is exact and hides its noise.
+    /// Whether an answer with this noise is exact and hides it: the noise, and the error of rounding q/t times the server's mask R, which depends on R.
     #[must_use]
     pub fn holds(&self, noise: &Noise) -> bool {
-        noise.norm_bound(self.ring_degree()) <= self.hidden_norm()
+        let n = self.ring_degree();
+        noise.norm_bound(n) + noise::mask_rounding_norm(n) <= self.hidden_norm()
     }
 
     /// Positions of the data primes in the basis.

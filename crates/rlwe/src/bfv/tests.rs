@@ -258,6 +258,44 @@ fn the_hellinger_constant_of_the_flooding() {
     }
 }
 
+/// The error of rounding q/t R is counted in what a flood must hide, is what the bound says, and is negligible beside it for all parameters.
+#[test]
+fn the_mask_rounding_is_counted_and_negligible() {
+    let t = plain_modulus(DEFAULT_PLAIN_BITS).unwrap();
+    let mut told_apart = 0;
+    for rotations in [true, false] {
+        for spec in candidates(t, rotations) {
+            let params = spec.check().unwrap();
+            let (n, limit) = (spec.ring_degree, params.hidden_norm());
+            let rounding = noise::mask_rounding_norm(n);
+            assert!(rounding < limit * (-20f64).exp2(), "{spec:?}: {rounding} of {limit}");
+            let unit = Noise::flat(n, 1.0).norm_bound(n);
+            // Wide sets hide so much that doubles cannot tell.
+            if limit > rounding * 40f64.exp2() {
+                continue;
+            }
+            told_apart += 1;
+            // Just what the flood hides, without room for the rounding: refused.
+            assert!(!params.holds(&Noise::flat(n, (limit - 0.5 * rounding) / unit)));
+            assert!(params.holds(&Noise::flat(n, (limit - 1.5 * rounding) / unit)));
+        }
+    }
+    assert!(told_apart > 2);
+    // q/t x less its rounding, from residues: q x mod t, centred, over t.
+    let params = candidates(t, false)[0].check().unwrap();
+    let mut slots = vec![0; params.ring_degree()];
+    Prg::from_seed([9; 16]).fill_words(&mut slots);
+    slots.iter_mut().for_each(|x| *x %= t);
+    let coefficients = params.coefficients(&slots).unwrap();
+    let error = coefficients.iter().map(|x| {
+        let r = x * params.0.q_mod_t % t;
+        (if r > t / 2 { r as f64 - t as f64 } else { r as f64 } / t as f64).powi(2)
+    });
+    let norm = error.sum::<f64>().sqrt();
+    let bound = noise::mask_rounding_norm(params.ring_degree());
+    assert!(norm < bound && norm > 0.5 * bound, "{norm} of {bound}");
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let t = plain_modulus(DEFAULT_PLAIN_BITS).unwrap();

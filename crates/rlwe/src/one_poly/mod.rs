@@ -30,7 +30,8 @@
 //!   is within |f + e2| / B of uniform; with |F| < 2^(w-1) and B = 2^(kappa + w + 1) beta M, M >= the number of weights set up, all
 //!   coefficients together are within 2^-kappa of uniform (zeros of f add only 21 / B each, beta >> 21).
 //!
-//! Repeating the set-up therefore gains nothing (the averaging attack of fact 3 of `docs/two-party.md` fails; tests carry it out).
+//! Repeating the set-up therefore gains nothing: the averaging attack of fact 3 of `docs/two-party.md` fails ([`Averaging`] carries it out; tests show that it finds the weights
+//! as soon as e1, e2 or rho is left out or repeats).
 //!
 //! # Correctness
 //! Each party rounds its part by t/Q (t/2^r) and the shares sum to x F up to one unit, with probability about E|noise| t/Q. In units of Q/t, with
@@ -51,16 +52,20 @@
 //! of Y ([`Folded`]), products are summed over runs of s slots as they are made ([`hushnet_ring::mac::dot_folded`]), and one transform of
 //! N/s values finishes. That is the pruned inverse transform of the paper (section IV-A) with its first log2 s levels at the price of additions.
 
+mod averaging;
 mod client;
 mod params;
 mod scale;
 mod server;
 mod tables;
 
+pub use averaging::{correlation, Averaging};
 pub use client::{Blind, OnePolyClient};
 pub use params::{OnePolyParams, OnePolySpec, Profile, RESPONSE_EXTRA_BITS, STATISTICAL_BITS};
 pub use server::{OnePolyServer, WeightKey};
 pub use tables::{Folded, OnePolyContext, Tally, TallyCounts};
 
+#[cfg(test)]
+mod attacks;
 #[cfg(test)]
 mod tests;

@@ -40,12 +40,30 @@ impl WeightKey {
     }
 }
 
+/// What the set-up's argument excludes, for tests of the attacks that it would admit. No build but the tests' has it.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// e1 = 0.
+    NoE1,
+    /// e2 = 0.
+    NoE2,
+    /// The same e2 in every set-up, e1 fresh.
+    SameE2,
+    /// Flooded: the same rho in every set-up, e1 and e2 fresh.
+    SameRho,
+    /// Flooded: rho as wide as the weights.
+    NarrowRho,
+}
+
 /// The server's half of a stage: parameters, the public b, and the seed of rho, e1, e2. No `Debug`; the seed is wiped on drop.
 pub struct OnePolyServer {
     context: OnePolyContext,
     params: OnePolyParams,
     b: Folded,
     secret: [u8; 16],
+    #[cfg(test)]
+    pub(super) fault: Option<Fault>,
 }
 
 impl Drop for OnePolyServer {
@@ -74,6 +92,8 @@ impl OnePolyServer {
             params: params.clone(),
             b: context.uniform(seed, stage)?,
             secret,
+            #[cfg(test)]
+            fault: None,
         })
     }
 
@@ -93,6 +113,30 @@ impl OnePolyServer {
         let prg = Prg::from_seed(seed);
         seed.zeroize();
         Ok(prg)
+    }
+
+    /// Plants the fault in freshly sampled errors.
+    #[cfg(test)]
+    fn spoil_errors(&self, e1: &mut [i8], e2: &mut [i8]) {
+        match self.fault {
+            Some(Fault::NoE1) => e1.fill(0),
+            Some(Fault::NoE2) => e2.fill(0),
+            Some(Fault::SameE2) => sample::centred_binomial(&mut Prg::from_seed([0x2e; 16]), e2),
+            _ => {}
+        }
+    }
+
+    /// Plants the fault in a freshly sampled rho.
+    #[cfg(test)]
+    fn spoil_rho(&self, rho: &mut Vec<i128>) {
+        let mut prg = Prg::from_seed([0x40; 16]);
+        match self.fault {
+            Some(Fault::SameRho) => *rho = flooding(&mut prg, rho.len(), self.params.rho_bits()),
+            Some(Fault::NarrowRho) => {
+                rho.iter_mut().for_each(|r| *r >>= self.params.rho_bits() - self.params.beta_bits() - 8)
+            }
+            _ => {}
+        }
     }
 
     /// Weight polynomial number `index` of the set-up (N signed weights), its key, and p1 and (flooded) p2 for the client when `public`.
@@ -115,6 +159,8 @@ impl OnePolyServer {
         let (mut e1, mut e2) = (vec![0i8; n], vec![0i8; n]);
         sample::centred_binomial(&mut prg, &mut e1);
         sample::centred_binomial(&mut prg, &mut e2);
+        #[cfg(test)]
+        self.spoil_errors(&mut e1, &mut e2);
         let mut f: Vec<i128> = weights.iter().map(|w| i128::from(*w) << self.params.beta_bits()).collect();
         let transform = |values: &[i128], small: &[i8]| {
             let mut residues = self.context.residues_of_wide(values, small);
@@ -131,6 +177,8 @@ impl OnePolyServer {
             }
             Profile::Flooded => {
                 let mut rho = flooding(&mut prg, n, self.params.rho_bits());
+                #[cfg(test)]
+                self.spoil_rho(&mut rho);
                 let hat = transform(&f, &vec![0; n])?;
                 if public {
                     let mut p2: Vec<i128> = f.iter().zip(&rho).map(|(f, r)| f + r).collect();

@@ -14,7 +14,7 @@ const SHORTEST: usize = 64;
 
 /// A polynomial's slot values, every limb in the folded order of its context. No `Debug`: it may be a secret.
 #[derive(Clone)]
-pub struct Folded(AlignedWords);
+pub struct Folded(pub(super) AlignedWords);
 
 impl Zeroize for Folded {
     fn zeroize(&mut self) {

@@ -11,7 +11,7 @@ use crate::plan::PlanError;
 use hushnet_layers::batch_shares::{BatchShareClient, BatchShareLinear, BlockId};
 use hushnet_mpc::{Channel, CostModel, Party};
 use hushnet_ring::{pack, Prg};
-use hushnet_rlwe::batch_shares::{public_key_bits, ShareKey, SharePublicKey, ShareServer};
+use hushnet_rlwe::batch_shares::{ShareKey, SharePublicKey, ShareServer};
 use hushnet_rlwe::BatchContext;
 
 /// The batch stages of a plan, as both parties derive them from its public part.
@@ -90,12 +90,14 @@ impl Layers {
         self.stages.iter().flatten().map(BatchShareClient::window_bytes).max().unwrap_or(0)
     }
 
+    /// Bits of the public key's words: the widest modulus of a stage; 0 without batch stages.
+    fn key_bits(&self) -> u32 {
+        self.stages.iter().flatten().map(|s| s.params().modulus_bits()).max().unwrap_or(0)
+    }
+
     /// Bytes of the public key's message; 0 without batch stages.
     pub(super) fn key_len(&self) -> usize {
-        let len = |c: &BatchContext| {
-            let bits = public_key_bits(c.ring_degree()).unwrap_or(64);
-            32 + pack::packed_len(c.ring_degree(), bits)
-        };
+        let len = |c: &BatchContext| 32 + pack::packed_len(c.ring_degree(), self.key_bits());
         self.context.as_ref().map_or(0, len)
     }
 
@@ -109,10 +111,10 @@ impl Layers {
         let key = ShareKey::generate(context, prg)?;
         let mut seed = [0; 32];
         prg.fill_bytes(&mut seed);
-        let public = key.public_key(seed, prg)?;
+        let public = key.public_key(seed, self.key_bits(), prg)?;
         let mut message = vec![0; self.key_len()];
         message[..32].copy_from_slice(&public.seed);
-        pack::pack(&public.pk0, public_key_bits(context.ring_degree())?, &mut message[32..])?;
+        pack::pack(&public.pk0, public.bits, &mut message[32..])?;
         channel.send(&message)?;
         channel.flush()?;
         Ok(Some(key))
@@ -126,8 +128,9 @@ impl Layers {
         let mut seed = [0; 32];
         seed.copy_from_slice(&message[..32]);
         let mut pk0 = vec![0; context.ring_degree()];
-        pack::unpack(&message[32..], public_key_bits(context.ring_degree())?, &mut pk0)?;
-        Ok(Some(ShareServer::new(context, &SharePublicKey { seed, pk0 }).map_err(|e| peer_words(&e))?))
+        let bits = self.key_bits();
+        pack::unpack(&message[32..], bits, &mut pk0)?;
+        Ok(Some(ShareServer::new(context, &SharePublicKey { seed, bits, pk0 }).map_err(|e| peer_words(&e))?))
     }
 
     /// Traffic of a stage: all requests leave at once; the server answers tile by tile.

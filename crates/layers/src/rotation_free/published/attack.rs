@@ -1,11 +1,11 @@
-//! The averaging attack (fact 3 of `docs/two-party.md`): on the published parameters, where it finds the weights, and the same computation on the
+//! The averaging attack (fact 3 of `docs/two-party.md`): on the published parameters, where it finds the weights, and in its strongest form ([`Averaging`]) on the
 //! sound profiles, where it finds nothing.
 
 use super::{InsecureDesign, InsecureLinear, WEIGHT_SCALE};
 use crate::batch::{Dense, Geometry, LayerError};
 use hushnet_ring::prime::inv_mod;
 use hushnet_ring::Prg;
-use hushnet_rlwe::one_poly::{OnePolyContext, OnePolyServer, OnePolySpec, Profile, Tally};
+use hushnet_rlwe::one_poly::{Averaging, OnePolyContext, OnePolyServer, OnePolySpec, Profile, Tally};
 
 /// A weight, times Delta, from its coefficient of p2 in several set-ups: the middle of their range less half of Delta; after k
 /// set-ups its error has deviation of about Delta / (sqrt(2) k).
@@ -58,9 +58,9 @@ pub fn midrange_curve(setups: usize) -> Result<Vec<(usize, f64)>, LayerError> {
     Ok(curve)
 }
 
-/// The same on a sound profile at secure parameters: one weight polynomial of N random 8-bit weights is set up again and again, under one b (which
-/// helps the attacker), and what the client receives is averaged coefficient by coefficient. After 1, 4, 16, ... up to `setups` set-ups: the
-/// largest correlation, in magnitude, of an averaged polynomial (p1; flooded: p2 too) with the weights, times sqrt(N): about 1 where there is none.
+/// [`Averaging`] on a sound profile at secure parameters: one weight polynomial of N random 8-bit weights is set up again and again, under one b (which
+/// helps the attacker). After 1, 4, 16, ... up to `setups` set-ups: the largest correlation, in magnitude, of what any part of the attack finds
+/// with the weights, times sqrt(N): about 1 where it finds nothing, sqrt(N) where it finds all.
 ///
 /// # Errors
 /// [`LayerError`] from the ring.
@@ -81,41 +81,24 @@ pub fn correlation_curve(profile: Profile, setups: usize) -> Result<Vec<(usize, 
     let mut words = vec![0; n];
     prg.fill_words(&mut words);
     let weights: Vec<i64> = words.iter().map(|w| (w & 255) as i64 - 128).collect();
-    let known: Vec<f64> = weights.iter().map(|w| *w as f64).collect();
-    let mut one = vec![0i8; n];
-    one[0] = 1;
-    let one = context.forward_small(&one, &tally)?;
-    let places: Vec<usize> = (0..n).collect();
-    let mut sums: Vec<Vec<f64>> = Vec::new();
+    let mut attacker = Averaging::new(&context, &params, &[7; 32], 0)?;
     let mut curve = Vec::new();
     for k in 1..=setups {
         let server = OnePolyServer::new(&context, &params, &[7; 32], 0, &mut prg)?;
         let (_, sent) = server.weight_key(&weights, 0, true, &tally)?;
-        sums.resize(sent.len(), vec![0.0; n]);
-        for (sum, poly) in sums.iter_mut().zip(&sent) {
-            let torus = context.torus(&context.dot(&[(poly, &one)], &tally)?, &places)?;
-            sum.iter_mut().zip(torus).for_each(|(s, t)| *s += t as i64 as f64);
-        }
+        attacker.observe(&sent)?;
         if k.is_power_of_two() && k.trailing_zeros().is_multiple_of(2) {
-            let most = sums.iter().map(|s| correlation(s, &known).abs()).fold(0.0, f64::max);
+            let most = attacker.correlations(&weights)?.iter().map(|(_, c)| c.abs()).fold(0.0, f64::max);
             curve.push((k, most * (n as f64).sqrt()));
         }
     }
     Ok(curve)
 }
 
-/// Pearson correlation.
-fn correlation(a: &[f64], b: &[f64]) -> f64 {
-    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    let (ma, mb) = (mean(a), mean(b));
-    let product: f64 = a.iter().zip(b).map(|(x, y)| (x - ma) * (y - mb)).sum();
-    let square = |v: &[f64], m: f64| v.iter().map(|x| (x - m).powi(2)).sum::<f64>();
-    product / (square(a, ma) * square(b, mb)).sqrt()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hushnet_rlwe::one_poly::correlation;
 
     #[test]
     fn correlation_is_found_where_there_is_one_and_in_no_sound_set_up() {
@@ -125,7 +108,7 @@ mod tests {
         for profile in [Profile::Compact, Profile::Flooded] {
             let curve = correlation_curve(profile, 64).unwrap();
             assert_eq!(curve.iter().map(|p| p.0).collect::<Vec<_>>(), [1, 4, 16, 64]);
-            // Two polynomials and four points: beyond five deviations with probability below 10^-5.
+            // Four parts and four points: beyond five deviations with probability below 10^-5.
             assert!(curve.iter().all(|p| p.1 < 5.0), "{profile:?}: {curve:?}");
         }
     }
