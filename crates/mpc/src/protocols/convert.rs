@@ -48,9 +48,10 @@ pub(crate) fn mux_many(s: &mut Session, b: &Bits, x: &[&[u64]], rings: &[Ring]) 
     let mut signed = Vec::with_capacity(x.len());
     for x in x {
         check_len("multiplexed vector", n, x.len())?;
-        let f: Vec<u64> =
-            x.iter().enumerate().map(|(i, &v)| if b.get(i) == 1 { v.wrapping_neg() } else { v }).collect();
-        signed.push(f);
+        // (v ^ m) - m is -v where m is all ones, v where it is zero.
+        let minus = |v: u64, m: u64| (v ^ m).wrapping_sub(m);
+        signed
+            .push(x.iter().enumerate().map(|(i, &v)| minus(v, b.get(i).wrapping_neg())).collect::<Vec<_>>());
     }
     let send: Vec<&[u64]> = signed.iter().map(Vec::as_slice).collect();
     let mut out = products(s, &Job { n, send: Some(&send), recv: Some(&b.plane), rings })?;

@@ -174,13 +174,12 @@ pub fn to_odd(s: &mut Session, x: &[u64], ring: Ring, p: OddModulus) -> Result<V
         Party::Zero => products(s, n, Some(&mine), None, p)?,
         Party::One => products(s, n, None, Some(&carry.plane), p)?,
     };
-    let modulus = p.add(p.reduce(ring.mask()), 1 % p.value());
+    let modulus = p.factor(p.add(p.reduce(ring.mask()), 1));
     let back = if first { p.reduce(top) } else { 0 };
-    let times = |w: u64| (u128::from(w) * u128::from(modulus) % u128::from(p.value())) as u64;
     Ok((0..n)
         .map(|i| {
             let wraps = p.sub(mine[i], p.add(product[i], product[i]));
-            p.sub(p.sub(p.reduce(shifted[i]), times(wraps)), back)
+            p.sub(p.sub(p.reduce(shifted[i]), p.mul(wraps, modulus)), back)
         })
         .collect())
 }
@@ -238,9 +237,9 @@ pub fn to_odd_small(s: &mut Session, x: &[u64], ring: Ring, p: OddModulus) -> Re
         Party::Zero => products(s, n, Some(&tops), None, p)?,
         Party::One => products(s, n, None, Some(&plane), p)?,
     };
-    let modulus = p.add(p.reduce(ring.mask()), 1 % p.value());
-    let times = |w: u64| (u128::from(w) * u128::from(modulus) % u128::from(p.value())) as u64;
-    let value = |i: usize| p.sub(p.sub(p.reduce(shifted[i]), times(p.sub(tops[i], both[i]))), p.reduce(add));
+    let modulus = p.factor(p.add(p.reduce(ring.mask()), 1));
+    let value =
+        |i: usize| p.sub(p.sub(p.reduce(shifted[i]), p.mul(p.sub(tops[i], both[i]), modulus)), p.reduce(add));
     Ok((0..n).map(value).collect())
 }
 
