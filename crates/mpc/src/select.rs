@@ -13,10 +13,17 @@ pub(crate) fn equal(a: u64, b: u64) -> u64 {
     ((d | d.wrapping_neg()) >> 63).wrapping_sub(1)
 }
 
-/// All ones for bit 0 of `bit` set, zero otherwise. The compiler does not learn that there are two values only, so it cannot branch.
+/// All ones for bit 0 of `bit` set, zero otherwise. The compiler does not learn that there are two values only: it would turn
+/// `x & mask` into a branch around the load of x.
+#[inline]
+pub(crate) fn all(bit: u64) -> u64 {
+    black_box((bit & 1).wrapping_neg())
+}
+
+/// [`all`] as wide as a block.
 #[inline]
 pub(crate) fn mask(bit: u64) -> Block {
-    let half = black_box((bit & 1).wrapping_neg());
+    let half = all(bit);
     Block::from(half) | Block::from(half) << 64
 }
 
@@ -35,7 +42,7 @@ pub(crate) fn choose(pair: [Block; 2], bit: u64) -> Block {
 /// Exchanges the contents of two strings of equal length for bit 0 of `bit` set.
 #[inline]
 pub(crate) fn swap_bytes(a: &mut [u8], b: &mut [u8], bit: u64) {
-    let mask = black_box((bit & 1).wrapping_neg()) as u8;
+    let mask = all(bit) as u8;
     for (a, b) in a.iter_mut().zip(b) {
         let t = (*a ^ *b) & mask;
         *a ^= t;

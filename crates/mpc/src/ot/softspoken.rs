@@ -17,7 +17,7 @@ use zeroize::Zeroize;
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
 use crate::error::Result;
-use crate::select::{choose, equal_mask, mask};
+use crate::select::{all, choose, equal_mask, mask};
 use crate::simd::FixedKey;
 
 use super::{recv_blocks, rows_of, send_blocks, take, CotReceiver, CotSender, Ledger, OtKind, Step, CLEAR};
@@ -124,7 +124,7 @@ impl Sender {
                     *u ^= u64::from_le_bytes(*word);
                 }
                 for (i, (column, v)) in columns.iter_mut().zip(v).enumerate() {
-                    let chosen = ((self.delta >> (BITS * g + i)) as u64 & 1).wrapping_neg();
+                    let chosen = all((self.delta >> (BITS * g + i)) as u64);
                     column.iter_mut().zip(v).zip(&u).for_each(|((c, v), u)| *c = v ^ (u & chosen));
                 }
             }

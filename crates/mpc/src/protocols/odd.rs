@@ -8,6 +8,7 @@ use crate::cost::CostModel;
 use crate::error::{check_len, Result};
 use crate::garble::OddModulus;
 use crate::ring::Ring;
+use crate::select::all;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
 use crate::{Block, Party, Session};
 
@@ -67,7 +68,7 @@ fn pass(
         let corrections = recv_packed(&mut *s.channel, n, p.bits())?;
         p.check(&corrections)?;
         for i in 0..n {
-            let gained = p.add(chosen[i], corrections[i] & bit(b, i).wrapping_neg());
+            let gained = p.add(chosen[i], corrections[i] & all(bit(b, i)));
             out[i] = p.add(out[i], gained);
         }
     }
@@ -120,13 +121,10 @@ fn products_cost(m: &mut CostModel, n: usize, directions: Directions, p: OddModu
 pub fn mux_odd(s: &mut Session, b: &Bits, x: &[u64], p: OddModulus) -> Result<Vec<u64>> {
     check_len("multiplexed vector", b.len(), x.len())?;
     p.check(x)?;
-    let mine: Vec<u64> = spread(&b.plane, x.len())
-        .iter()
-        .zip(x)
-        .map(|(&b, &v)| v ^ ((v ^ p.sub(0, v)) & b.wrapping_neg()))
-        .collect();
+    let mine: Vec<u64> =
+        spread(&b.plane, x.len()).iter().zip(x).map(|(&b, &v)| v ^ ((v ^ p.sub(0, v)) & all(b))).collect();
     let out = products(s, x.len(), Some(&mine), Some(&b.plane), p)?;
-    Ok((0..x.len()).map(|i| p.add(out[i], x[i] & b.get(i).wrapping_neg())).collect())
+    Ok((0..x.len()).map(|i| p.add(out[i], x[i] & all(b.get(i)))).collect())
 }
 
 /// Cost of [`mux_odd`].

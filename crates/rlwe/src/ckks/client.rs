@@ -9,6 +9,7 @@ use super::{
     SmallPlaintext,
 };
 use hushnet_ring::rns::{Automorphism, Eval, RnsPoly};
+use hushnet_ring::secret::declassify;
 use hushnet_ring::{sample, Prg};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -181,7 +182,8 @@ impl KeyGenerator {
         let mut coefficients = vec![0i8; self.params.ring_degree()];
         loop {
             distribution(prg, &mut coefficients);
-            if self.largest_slot(&coefficients) <= limit {
+            // A key that is thrown away tells nothing about the one that is kept but what the noise model says of all.
+            if declassify(self.largest_slot(&coefficients) <= limit) {
                 break;
             }
         }
