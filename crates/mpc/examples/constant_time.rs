@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::time::Instant;
 
 use hushnet_mpc::garble::{self, Modulus, OddModulus};
@@ -58,12 +59,13 @@ fn shares(s: &Session, n: usize, bits: u32) -> Vec<u64> {
 /// Runs `cases` in both parties of a session whose randomness is secret; reports of valgrind a case.
 fn run(kind: OtKind, name: &str, cases: &[Case]) -> usize {
     let (a, b) = memory_pair();
-    let before = errors();
+    let (before, both) = (errors(), Barrier::new(2));
     let party = |ch: MemoryChannel, p: Party| {
         // The seed of everything that the party draws: Delta, choices, scalars, trees, masks.
         let mut seed = [p.index() as u128 + 7];
         poison(&mut seed);
         let mut s = Session::new_deterministic(Box::new(Wire(ch)), p, kind, seed[0]).unwrap();
+        both.wait();
         let mut last = errors();
         if p == Party::Zero {
             report(&format!("{name}: base OT"), last - before);
@@ -71,11 +73,12 @@ fn run(kind: OtKind, name: &str, cases: &[Case]) -> usize {
         for (case, f) in cases {
             f(&mut s).unwrap();
             // Both wait for each other, so that what is counted belongs to the case.
-            open(&mut s, &[0], Ring::new(1).unwrap()).unwrap();
+            both.wait();
             if p == Party::Zero {
                 report(&format!("{name}: {case}"), errors() - last);
             }
             last = errors();
+            both.wait();
         }
     };
     std::thread::scope(|t| {

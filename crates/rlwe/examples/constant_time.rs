@@ -114,8 +114,9 @@ fn packed() {
 /// Rotation-free layers, both profiles: set-up, request, answer, opening.
 fn one_poly() {
     for profile in [Profile::Compact, Profile::Flooded] {
+        let n = 8192;
         let spec = OnePolySpec {
-            ring_degree: 4096,
+            ring_degree: n,
             ring_bits: 24,
             weight_l2: 400.0,
             weight_bits: 9,
@@ -124,15 +125,15 @@ fn one_poly() {
             profile,
         };
         let p = spec.choose().unwrap();
-        let context = OnePolyContext::new(4096, p.prime_bits(), 1).unwrap();
+        let context = OnePolyContext::new(n, p.prime_bits(), 1).unwrap();
         let (mut prg, tally) = (prg(6), Tally::default());
         let client = OnePolyClient::new(&context, &p, &[7; 32], 3).unwrap();
         let server = OnePolyServer::new(&context, &p, &[7; 32], 3, &mut prg).unwrap();
-        let weights: Vec<i64> = secrets(4096, 8).iter().map(|w| *w as i64 - 128).collect();
+        let weights: Vec<i64> = secrets(n, 8).iter().map(|w| *w as i64 - 128).collect();
         let (key, _) = server.weight_key(&weights, 0, true, &tally).unwrap();
         let mut blind = client.blind(&mut prg, &tally).unwrap();
         let mut bytes = vec![0; context.packed_len()];
-        client.request(&mut blind, &secrets(4096, 24), &mut bytes, &tally).unwrap();
+        client.request(&mut blind, &secrets(n, 24), &mut bytes, &tally).unwrap();
         // The request travels.
         publish(&bytes);
         let request = context.unpack(&bytes).unwrap();

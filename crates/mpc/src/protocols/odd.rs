@@ -121,8 +121,9 @@ fn products_cost(m: &mut CostModel, n: usize, directions: Directions, p: OddModu
 pub fn mux_odd(s: &mut Session, b: &Bits, x: &[u64], p: OddModulus) -> Result<Vec<u64>> {
     check_len("multiplexed vector", b.len(), x.len())?;
     p.check(x)?;
-    let mine: Vec<u64> =
-        spread(&b.plane, x.len()).iter().zip(x).map(|(&b, &v)| v ^ ((v ^ p.sub(0, v)) & all(b))).collect();
+    // v - 0 or 0 - v: one subtraction, so that the compiler sees no case to branch on.
+    let signed = |(&b, &v): (&u64, &u64)| p.sub(v & !all(b), v & all(b));
+    let mine: Vec<u64> = spread(&b.plane, x.len()).iter().zip(x).map(signed).collect();
     let out = products(s, x.len(), Some(&mine), Some(&b.plane), p)?;
     Ok((0..x.len()).map(|i| p.add(out[i], x[i] & all(b.get(i)))).collect())
 }
