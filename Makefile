@@ -1,4 +1,4 @@
-# make setup | demo | test | lint | licences | bench-quick | peers | clean; each does all its own set-up.
+# make setup | demo | test | constant-time | lint | licences | bench-quick | peers | clean; each does all its own set-up.
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: setup demo test test-rust test-python lint licences bench-quick peers clean
+.PHONY: setup demo test test-rust test-python constant-time lint licences bench-quick peers clean
 
 setup: $(VENV)/.built
 
@@ -43,6 +43,11 @@ lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --profile $(PROFILE) --locked -- -D warnings
 	$(BIN)/python tests/check_layers.py
+
+# No branch, address or division of the compiled code depends on a secret: valgrind, disassembly and times (docs/mpc.md).
+constant-time:
+	@echo "== constant time"
+	@PROFILE=fast python3 tests/constant_time.py
 
 # Dependencies carry permissive licences: cargo-deny for crates, pip-licenses for what the wheel needs at run time.
 licences: setup

@@ -28,6 +28,7 @@ fn extensions(c: &mut Criterion) {
     g.sample_size(10).throughput(Throughput::Elements(n as u64));
     for (name, kind) in [
         ("iknp", OtKind::Iknp),
+        ("softspoken", OtKind::SoftSpoken),
         ("silent 2^16", OtKind::Silent(SilentSize::Tiny)),
         ("silent 2^17", OtKind::Silent(SilentSize::Small)),
         ("silent 2^18", OtKind::Silent(SilentSize::Medium)),

@@ -4,7 +4,8 @@
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};
 use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::{
-    maximum, memory_pair, relu, relu_dropping, truncate, OtKind, Party, Prg, Range, Ring, Rounding, Session,
+    divide, maximum, memory_pair, relu, relu_dropping, to_odd, to_odd_small, to_ring, to_ring_small,
+    truncate, OtKind, Party, Prg, Quotient, Range, Ring, Rounding, Session,
 };
 
 /// Runs `f` `times` times in both parties of a fresh session; returns the time after set-up.
@@ -62,6 +63,21 @@ fn layers(c: &mut Criterion) {
                 both(n, ring, times, |s, x| drop(truncate(s, x, 12, ring, range, rounding).unwrap()))
             })
         });
+    }
+    let p = OddModulus::new(1_032_193).unwrap();
+    let below = Ring::new(17).unwrap();
+    type Step<'a> = (&'a str, &'a (dyn Fn(&mut Session, &[u64]) + Sync));
+    let conversions: [Step<'_>; 5] = [
+        ("to 37 bits from a prime of 20 bits", &|s, x| drop(to_ring(s, x, p, ring).unwrap())),
+        ("to a prime of 20 bits from 37 bits", &|s, x| drop(to_odd(s, x, ring, p).unwrap())),
+        ("to 37 bits from a prime of 20 bits, small", &|s, x| drop(to_ring_small(s, x, p, ring).unwrap())),
+        ("to a prime of 20 bits from 37 bits, small", &|s, x| drop(to_odd_small(s, x, ring, p).unwrap())),
+        ("divide by 49, exact", &|s, x| {
+            drop(divide(s, x, 49, ring, Range::Small, Quotient::Floor).unwrap());
+        }),
+    ];
+    for (name, f) in conversions {
+        g.bench_function(name, |b| b.iter_custom(|times| both(n, below, times, f)));
     }
     g.finish();
 }

@@ -11,6 +11,7 @@
 use crate::error::{expect_bits, expect_len};
 use crate::ntt::{Centre, Finish, Rounding};
 use crate::prime::primes_near;
+use crate::secret::declassify;
 use crate::{kernels, low_mask, simd, AlignedWords, Isa, Ntt, RingError};
 use zeroize::Zeroize;
 
@@ -146,7 +147,8 @@ impl ExactMultiplier {
     pub fn small_hat(&self, s: &[i8]) -> Result<SmallHat, RingError> {
         let n = self.degree();
         expect_len("small polynomial", s.len(), n)?;
-        if s.iter().fold(false, |bad, v| bad | !(-1..=1).contains(v)) {
+        // That some value is not ternary is an error, which everybody sees.
+        if declassify(s.iter().fold(false, |bad, v| bad | !(-1..=1).contains(v))) {
             return Err(RingError::NotTernary);
         }
         let (mut values, mut quotients) = (AlignedWords::new(n), AlignedWords::new(n));

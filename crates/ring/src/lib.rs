@@ -17,6 +17,7 @@ pub mod prg;
 pub mod prime;
 pub mod rns;
 pub mod sample;
+pub mod secret;
 pub mod simd;
 #[cfg(target_arch = "x86_64")]
 mod vaes;

@@ -181,8 +181,9 @@ impl SlotLinear {
             self.layout.unpack(tile, block, slots, t, &mut part);
         }
         let each = self.layout.outputs_per_bias();
+        let modulus = self.params.slot_modulus();
         for (e, v) in part.into_iter().enumerate().filter(|(_, v)| *v != u64::MAX) {
-            own[e] = (v + self.bias[e / each].rem_euclid(t as i64) as u64) % t;
+            own[e] = modulus.add(v, modulus.residue(i128::from(self.bias[e / each])));
         }
         phases.share = since(start);
         Ok((message, phases))

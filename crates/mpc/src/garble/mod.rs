@@ -36,7 +36,7 @@ mod words;
 
 pub(crate) use tweaks::Tweaks;
 
-pub use modulus::{Modulus, OddModulus};
+pub use modulus::{Factor, Modulus, OddModulus};
 pub use protocols::{
     argmax, argmax_cost, clip, clip_cost, drelu, drelu_cost, max_pool, max_pool_cost, max_rows,
     max_rows_cost, relu, relu_cost, relu_gates,

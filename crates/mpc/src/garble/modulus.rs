@@ -1,14 +1,32 @@
 //! What shares are added up modulo.
 
+use crate::divisor::Divisor;
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
 use crate::Prg;
+use hushnet_ring::secret::declassify;
 
 /// Arithmetic modulo an odd p, 3 <= p < 2^62 (a prime wherever slots are packed; nothing here needs that). Values are
-/// in [0, p) and are read as signed in [-(p-1)/2, (p-1)/2].
+/// in [0, p) and are read as signed in [-(p-1)/2, (p-1)/2]. Nothing here divides by p or branches on a value but `new`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OddModulus {
-    p: u64,
+    /// p, and quotients by it.
+    by: Divisor,
+    /// 2^64.
+    high: Factor,
+}
+
+/// A constant w < p with floor(w 2^64 / p): products with it need no division (Shoup).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Factor {
+    w: u64,
+    quotient: u64,
+}
+
+impl Factor {
+    fn new(w: u64, p: u64) -> Self {
+        Self { w, quotient: ((u128::from(w) << 64) / u128::from(p)) as u64 }
+    }
 }
 
 impl OddModulus {
@@ -20,65 +38,90 @@ impl OddModulus {
         if p < 3 || p.is_multiple_of(2) || p >> 62 != 0 {
             return Err(MpcError::Parameter { what: "odd modulus", got: p, limit: (1 << 62) - 1 });
         }
-        Ok(Self { p })
+        let high = Factor::new(((1u128 << 64) % u128::from(p)) as u64, p);
+        Ok(Self { by: Divisor::new(p), high })
     }
 
     /// p.
     pub const fn value(self) -> u64 {
-        self.p
+        self.by.value()
     }
 
     /// ceil(log2 p).
     pub const fn bits(self) -> u32 {
-        64 - self.p.leading_zeros()
+        64 - self.value().leading_zeros()
     }
 
     /// (p - 1)/2, the largest value.
     pub const fn half(self) -> u64 {
-        self.p / 2
+        self.value() / 2
     }
 
-    /// v mod p.
+    /// v mod p, in constant time.
     pub const fn reduce(self, v: u64) -> u64 {
-        v % self.p
+        self.by.divide(v).1
+    }
+
+    /// v - n if v >= n, for v < 2 n < 2^63, without branches.
+    const fn below(v: u64, n: u64) -> u64 {
+        let d = v.wrapping_sub(n);
+        d.wrapping_add(n & ((d as i64 >> 63) as u64))
     }
 
     /// a + b mod p of a, b < p, without branches.
     pub const fn add(self, a: u64, b: u64) -> u64 {
-        let d = (a + b).wrapping_sub(self.p);
-        d.wrapping_add(self.p & ((d as i64 >> 63) as u64))
+        Self::below(a + b, self.value())
     }
 
     /// a - b mod p of a, b < p, without branches.
     pub const fn sub(self, a: u64, b: u64) -> u64 {
         let d = a.wrapping_sub(b);
-        d.wrapping_add(self.p & ((d as i64 >> 63) as u64))
+        d.wrapping_add(self.value() & ((d as i64 >> 63) as u64))
+    }
+
+    /// Prepares w mod p for [`Self::mul`]; w is public.
+    #[must_use]
+    pub fn factor(self, w: u64) -> Factor {
+        Factor::new(self.reduce(w), self.value())
+    }
+
+    /// a w modulo p in [0, 2p), of any a.
+    const fn mul_lazy(self, a: u64, f: Factor) -> u64 {
+        let q = ((a as u128 * f.quotient as u128) >> 64) as u64;
+        a.wrapping_mul(f.w).wrapping_sub(q.wrapping_mul(self.value()))
+    }
+
+    /// a w mod p of any a and a prepared w, without branches.
+    #[must_use]
+    pub const fn mul(self, a: u64, f: Factor) -> u64 {
+        Self::below(self.mul_lazy(a, f), self.value())
     }
 
     /// The representative in [-(p-1)/2, (p-1)/2].
     pub const fn signed(self, v: u64) -> i64 {
-        v as i64 - if v > self.half() { self.p as i64 } else { 0 }
+        let above = self.half().wrapping_sub(v) as i64 >> 63;
+        v as i64 - (self.value() as i64 & above)
     }
 
     /// v mod p of a signed integer.
     pub const fn encode(self, v: i64) -> u64 {
-        v.rem_euclid(self.p as i64) as u64
+        // The word of a negative v is v + 2^64.
+        self.sub(self.reduce(v as u64), self.high.w & (v >> 63) as u64)
     }
 
-    /// A 128-bit uniform string modulo p: off uniform by p/2^128.
+    /// A 128-bit uniform string modulo p: off uniform by p/2^128. In constant time.
     pub const fn reduce_wide(self, v: u128) -> u64 {
-        (v % self.p as u128) as u64
+        let high = Self::below(self.mul_lazy((v >> 64) as u64, self.high), self.value());
+        self.add(high, self.reduce(v as u64))
     }
 
     pub(crate) fn check(self, values: &[u64]) -> Result<()> {
         // Shares are secret, so the error must not tell which one, and every value is looked at.
-        let wrong = values.iter().fold(false, |w, &v| w | (v >= self.p));
-        if wrong {
-            return Err(MpcError::Parameter {
-                what: "share modulo p (one of them)",
-                got: self.p,
-                limit: self.p - 1,
-            });
+        let p = self.value();
+        let wrong = values.iter().fold(false, |w, &v| w | (v >= p));
+        // That some share is no share at all ends the protocol, which everybody sees.
+        if declassify(wrong) {
+            return Err(MpcError::Parameter { what: "share modulo p (one of them)", got: p, limit: p - 1 });
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::cost::CostModel;
 use crate::error::{check_len, Result};
 use crate::ot::{recv_blocks, send_blocks};
 use crate::protocols::product::chunks;
+use crate::select::mask;
 use crate::wire::{recv_plane, send_plane};
 use crate::{Party, Session};
 
@@ -122,7 +123,7 @@ impl<C: Circuit> Pass<'_, C> {
                 let mut wire = [0; LANES];
                 active.blocks(&mut wire[..lanes]);
                 for (lane, label) in wire[..lanes].iter_mut().enumerate() {
-                    *label ^= delta & Block::from(value(lane)).wrapping_neg();
+                    *label ^= delta & mask(value(lane));
                 }
                 own_labels.push(wire);
             }

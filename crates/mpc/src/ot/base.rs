@@ -14,6 +14,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::block::{Block, Prg};
 use crate::error::{MpcError, Result};
+use crate::select::swap_bytes;
 
 /// Transfers made: the width of a block.
 pub const COUNT: usize = 128;
@@ -85,12 +86,14 @@ impl Receiver {
         let mut message = vec![0u8; RECEIVER_BYTES];
         let mut secrets = Vec::with_capacity(COUNT);
         for (i, pair) in message.chunks_exact_mut(64).enumerate() {
-            let c = (choices >> i) as usize & 1;
             let a = scalar(rng);
             let other = RistrettoPoint::from_uniform_bytes(&wide(rng)).compress();
             let mine = &*a * G - to_group(&session, i, other.as_bytes());
-            pair[32 * c..32 * c + 32].copy_from_slice(mine.compress().as_bytes());
-            pair[32 - 32 * c..64 - 32 * c].copy_from_slice(other.as_bytes());
+            // R_0 is `mine` until the choice bit exchanges the two.
+            let (zero, one) = pair.split_at_mut(32);
+            zero.copy_from_slice(mine.compress().as_bytes());
+            one.copy_from_slice(other.as_bytes());
+            swap_bytes(zero, one, (choices >> i) as u64);
             secrets.push(a);
         }
         Self { session, secrets, message }

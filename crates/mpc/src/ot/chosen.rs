@@ -7,6 +7,7 @@ use crate::block::Block;
 use crate::cost::CostModel;
 use crate::error::{check_len, Result};
 use crate::protocols::product::chunks;
+use crate::select::all;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
 use crate::{Party, Session};
 
@@ -92,7 +93,9 @@ pub fn recv(s: &mut Session, choices: &[u64], n: usize, bits: u32) -> Result<Vec
     let ch = &mut *s.channel;
     send_plane(ch, &d, n)?;
     let masked = recv_packed(ch, 2 * n, bits)?;
-    Ok((0..n).map(|i| (masked[2 * i + bit(choices, i) as usize] ^ pads[i] as u64) & mask).collect())
+    let chosen = |(i, pair): (usize, &[u64])| pair[0] ^ ((pair[0] ^ pair[1]) & all(bit(choices, i)));
+    let messages = masked.chunks_exact(2).enumerate().map(chosen);
+    Ok(messages.zip(&pads).map(|(m, pad)| (m ^ *pad as u64) & mask).collect())
 }
 
 /// Cost of chosen 1-of-2 OT.

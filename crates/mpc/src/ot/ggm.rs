@@ -6,7 +6,8 @@
 //! the child taken at level i adds 2^(i-1) when it is the right one.
 
 use crate::block::Block;
-use crate::simd::FixedKey;
+use crate::select::{choose, equal_mask, mask};
+use crate::simd::{spread, FixedKey};
 
 use super::CLEAR;
 
@@ -24,32 +25,49 @@ pub(crate) fn expand(h: &FixedKey, root: Block, delta: Block, leaves: &mut [Bloc
 
 /// Expands the receiver's tree: `sums[i]` is the XOR of the level's nodes on the side that bit i of `sides`
 /// names; the path takes the other side. The leaf on the path comes out as leaf ^ Delta, bit 0 set.
+///
+/// The path is secret (it names the noise of the LPN sample). So what lies on it is grown like everything else, from junk that is known;
+/// the sibling on each level is put right while the next level reads it, and no address depends on the path.
 pub(crate) fn expand_punctured(h: &FixedKey, sides: u64, sums: &[Block], leaves: &mut [Block]) {
-    let side = |level: usize| (sides >> level) as usize & 1;
-    let mut hole = 1 - side(0);
-    leaves[1 - hole] = sums[0];
-    leaves[hole] = 0;
+    let left = mask(sides ^ 1);
+    // The node on the path: its place and the junk in it; then the correction of the sibling: its place and what it XORs.
+    let (mut hole, mut junk) = (1 ^ (sides & 1), 0);
+    let (mut at, mut patch) = (sides & 1, 0);
+    (leaves[0], leaves[1]) = (sums[0] & left, sums[0] & !left);
+    // The XOR of all known nodes.
     let mut total = sums[0];
     for (level, &sum) in sums.iter().enumerate().skip(1) {
-        let w = 1 << level;
-        let left = h.grow(leaves, w);
-        // What grew under the hole is noise: take it out again.
-        let junk = leaves[hole];
-        let left = left ^ junk;
+        let w = 1u64 << level;
+        let side = sides >> level & 1;
+        let grown = h.grow_patched(leaves, w as usize, at, patch);
+        // The hole's left child; the right one is its XOR with the junk.
+        let mut child = [0];
+        h.hash(&[junk], 0, &mut child);
+        let children = [child[0], child[0] ^ junk];
         // Right nodes are parent ^ left, so they XOR to (all known parents) ^ left.
-        let known = if side(level) == 0 { left } else { total ^ left };
-        let sibling = sum ^ known;
+        let known = grown ^ children[0];
+        let sibling = sum ^ choose([known, total ^ known], side);
         total ^= sibling;
-        leaves[hole + side(level) * w] = sibling;
-        hole += (1 - side(level)) * w;
-        leaves[hole] = 0;
+        (at, patch) = (hole + side * w, sibling ^ choose(children, side));
+        (hole, junk) = (hole + (1 - side) * w, choose(children, 1 - side));
     }
-    let mut all = 0;
-    for l in leaves.iter_mut() {
-        *l &= CLEAR;
-        all ^= *l;
+    // What the hole gets on top of its junk so that all leaves XOR to Delta; the sibling's correction is still due.
+    let (missing, patch) = ((total & CLEAR | 1) ^ (junk & CLEAR), patch & CLEAR);
+    let w = leaves.len() / 2;
+    let in_high = hole / w as u64;
+    let (low, high) = leaves.split_at_mut(w);
+    finish(low, hole % w as u64, choose([missing, patch], in_high));
+    finish(high, hole % w as u64, choose([patch, missing], in_high));
+}
+
+/// Clears bit 0 of all leaves and XORs `value` into the one at the secret place `at`.
+fn finish(leaves: &mut [Block], at: u64, value: Block) {
+    const GROUP: usize = 8;
+    let spread: [Block; GROUP] = spread(at, value);
+    for (i, group) in leaves.chunks_mut(GROUP).enumerate() {
+        let here = equal_mask(i as u64, at / GROUP as u64);
+        group.iter_mut().zip(&spread).for_each(|(l, v)| *l = *l & CLEAR ^ v & here);
     }
-    leaves[hole] = all | 1;
 }
 
 #[cfg(test)]
@@ -60,7 +78,7 @@ mod tests {
     fn punctured_tree_misses_one_leaf() {
         let h = FixedKey::new(99);
         let delta = 0x1357_9bdf_0246_8ace_1122_3344_5566_7789;
-        for depth in 1..=7usize {
+        for depth in 1..=9usize {
             for path in 0..1usize << depth {
                 let mut full = vec![0; 1 << depth];
                 let mut sums = vec![0; depth];

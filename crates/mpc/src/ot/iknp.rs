@@ -12,6 +12,7 @@ use super::{rows_of, take, CotReceiver, CotSender, Ledger, OtKind, Step};
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
 use crate::error::Result;
+use crate::select::all;
 
 /// Words of 64 rows in one batch of columns.
 const BATCH: usize = 64;
@@ -62,7 +63,7 @@ impl Sender {
             for (i, (column, prg)) in columns.iter_mut().zip(&mut self.columns).enumerate().skip(1) {
                 prg.words(&mut column[..n]);
                 recv_words(ch, &mut u[..n])?;
-                let chosen = ((self.delta >> i) as u64 & 1).wrapping_neg();
+                let chosen = all((self.delta >> i) as u64);
                 column.iter_mut().zip(&u[..n]).for_each(|(c, u)| *c ^= u & chosen);
             }
             rows_of(&columns, n, &mut self.store);

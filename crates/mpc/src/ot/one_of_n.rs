@@ -6,8 +6,10 @@ use crate::bits::{bit, bytes, words};
 use crate::block::Block;
 use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
+use crate::select::look_up;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
 use crate::{Party, Session};
+use hushnet_ring::secret::declassify;
 
 use super::chosen::{random_cost, random_recv, random_send};
 
@@ -20,8 +22,8 @@ fn check(k: u32) -> Result<()> {
     Ok(())
 }
 
-fn tweak(j: usize) -> Block {
-    TWEAK.wrapping_mul(j as Block + 1)
+fn tweak(j: u64) -> Block {
+    TWEAK.wrapping_mul(Block::from(j) + 1)
 }
 
 /// Sender: `messages` holds n rows of 2^k messages of `bits` bits.
@@ -46,7 +48,7 @@ pub fn send(s: &mut Session, messages: &[u64], k: u32, bits: u32) -> Result<()> 
         for (b, d) in d.iter().enumerate() {
             let pair = keys[b * n + i];
             for (j, key) in key.iter_mut().enumerate() {
-                *key = pair[(j >> b & 1) ^ bit(d, i) as usize] ^ tweak(j);
+                *key = pair[(j >> b & 1) ^ bit(d, i) as usize] ^ tweak(j as u64);
             }
             s.hash.hash(&key, 0, &mut pad);
             row.iter_mut().zip(&pad).for_each(|(m, p)| *m ^= *p as u64);
@@ -64,8 +66,11 @@ pub fn send(s: &mut Session, messages: &[u64], k: u32, bits: u32) -> Result<()> 
 pub fn recv(s: &mut Session, choices: &[u8], k: u32, bits: u32) -> Result<Vec<u64>> {
     check(k)?;
     let mask = crate::Ring::new(bits)?.mask();
-    if let Some(&c) = choices.iter().find(|&&c| u32::from(c) >= 1 << k) {
-        return Err(MpcError::Parameter { what: "choice", got: c.into(), limit: (1 << k) - 1 });
+    // Choices are secret, so the error must not tell which one, and every one is looked at.
+    let all = choices.iter().fold(0, |all, &c| all | c);
+    if declassify(u32::from(all) >> k != 0) {
+        let limit = (1 << k) - 1;
+        return Err(MpcError::Parameter { what: "choice (one of them), at least", got: limit + 1, limit });
     }
     let n = choices.len();
     let (c, keys) = random_recv(s, n * k as usize)?;
@@ -81,11 +86,11 @@ pub fn recv(s: &mut Session, choices: &[u8], k: u32, bits: u32) -> Result<Vec<u6
     let mut own = [0; 8];
     Ok((0..n)
         .map(|i| {
-            let j = choices[i] as usize;
+            let j = u64::from(choices[i]);
             (0..k as usize).for_each(|b| own[b] = keys[b * n + i] ^ tweak(j));
             s.hash.hash(&own[..k as usize], 0, &mut pads[..k as usize]);
             let pad = pads[..k as usize].iter().fold(0, |a, p| a ^ *p as u64);
-            (masked[(i << k) + j] ^ pad) & mask
+            (look_up(&masked[i << k..(i + 1) << k], j) ^ pad) & mask
         })
         .collect())
 }

@@ -5,6 +5,10 @@
 //! seeds r_x and the sender all but the one at x = Delta_g. With u = XOR_x r_x and v_i = XOR of the r_x with bit i of
 //! x set, the sender can compute q_i = XOR over x of bit i of (x ^ Delta_g) times r_x = v_i ^ Delta_gi * u. The
 //! receiver sends u ^ r for its choice bits r, and the sender adds Delta_gi * (u ^ r).
+//!
+//! The sender runs a stream at x = Delta_g as well, of a seed that means nothing: bit i of (x ^ Delta_g) is 0 there, so the
+//! stream adds to v_i exactly what it adds to Delta_gi * u. So streams and their places do not depend on Delta, and Delta
+//! enters by masks only.
 
 use std::collections::VecDeque;
 
@@ -13,6 +17,7 @@ use zeroize::Zeroize;
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
 use crate::error::Result;
+use crate::select::{all, choose, equal_mask, mask};
 use crate::simd::FixedKey;
 
 use super::{recv_blocks, rows_of, send_blocks, take, CotReceiver, CotSender, Ledger, OtKind, Step, CLEAR};
@@ -31,20 +36,20 @@ pub const fn bytes(rows: u64) -> u64 {
     (128 * 2 * 16) + rows / 8 * GROUPS as u64
 }
 
-/// One level of a tree: left = H(parent), right = H(parent ^ 1); the left half keeps its places. Returns the XOR
-/// of either side's children, leaving out those of `hole`.
-fn grow(h: &FixedKey, nodes: &mut [Block], w: usize, hole: Option<usize>) -> [Block; 2] {
+/// One level of a tree: left = H(parent), right = H(parent ^ 1); the left half keeps its places.
+fn grow(h: &FixedKey, nodes: &mut [Block], w: usize) {
     let (low, high) = nodes.split_at_mut(w);
     let mut left = vec![0; w];
     h.hash(low, 0, &mut left);
     h.hash(low, 1, &mut high[..w]);
     low.copy_from_slice(&left);
-    if let Some(i) = hole {
-        low[i] = 0;
-        high[i] = 0;
-    }
+    left.zeroize();
+}
+
+/// The XOR of either side's children.
+fn sums(nodes: &[Block], w: usize) -> [Block; 2] {
     let sum = |v: &[Block]| v.iter().fold(0, |a, b| a ^ b);
-    [sum(low), sum(&high[..w])]
+    [sum(&nodes[..w]), sum(&nodes[w..2 * w])]
 }
 
 /// From 256 streams to u and the v_i: halves the streams once per bit.
@@ -69,8 +74,8 @@ pub struct Sender {
     delta: Block,
     keys: Vec<Block>,
     tree: FixedKey,
-    /// Streams by group; empty before the trees are there.
-    prgs: Vec<Vec<Option<Prg>>>,
+    /// Streams by group, the one at Delta_g without meaning; empty before the trees are there.
+    prgs: Vec<Vec<Prg>>,
     store: VecDeque<Block>,
     ledger: Ledger,
 }
@@ -112,23 +117,15 @@ impl Sender {
         while left > 0 {
             let n = left.min(BATCH);
             for (g, (prgs, columns)) in self.prgs.iter_mut().zip(columns.chunks_exact_mut(BITS)).enumerate() {
-                let hole = (self.delta >> (BITS * g)) as usize % LEAVES;
-                for (x, p) in prgs.iter_mut().enumerate() {
-                    // Stream x goes to place x ^ hole; the unknown one to 0, where it counts in no v_i.
-                    match p {
-                        Some(p) => p.words(&mut streams[x ^ hole]),
-                        None => streams[0] = [0; BATCH],
-                    }
-                }
-                let (_, v) = fold(&mut streams);
+                prgs.iter_mut().zip(&mut streams).for_each(|(p, s)| p.words(s));
+                let (mut u, v) = fold(&mut streams);
                 ch.recv(&mut words[..8 * n])?;
+                for (u, word) in u.iter_mut().zip(words[..8 * n].as_chunks::<8>().0) {
+                    *u ^= u64::from_le_bytes(*word);
+                }
                 for (i, (column, v)) in columns.iter_mut().zip(v).enumerate() {
-                    let chosen = ((hole >> i) as u64 & 1).wrapping_neg();
-                    for (k, c) in column.iter_mut().enumerate().take(n) {
-                        let mut a = [0; 8];
-                        a.copy_from_slice(&words[8 * k..8 * k + 8]);
-                        *c = v[k] ^ (u64::from_le_bytes(a) & chosen);
-                    }
+                    let chosen = all((self.delta >> (BITS * g + i)) as u64);
+                    column.iter_mut().zip(v).zip(&u).for_each(|((c, v), u)| *c = v ^ (u & chosen));
                 }
             }
             let old = self.store.len();
@@ -139,20 +136,37 @@ impl Sender {
         Ok(())
     }
 
-    /// The streams of group g, but for the one at Delta_g.
-    fn open(&self, g: usize, corrections: &[Block]) -> Vec<Option<Prg>> {
+    /// The streams of group g; the one at Delta_g is that of the seed 0. Every level looks at all of its nodes.
+    fn open(&self, g: usize, corrections: &[Block]) -> Vec<Prg> {
         let mut nodes = [0; LEAVES];
-        let mut hole = 0;
+        let mut hole = 0u64;
         for level in 0..BITS {
             let bit = BITS * g + level;
-            let side = 1 - (self.delta >> bit) as usize % 2;
+            let on_path = (self.delta >> bit) as u64 & 1;
             let w = 1 << level;
-            let sums = if level == 0 { [0; 2] } else { grow(&self.tree, &mut nodes, w, Some(hole)) };
-            nodes[hole + side * w] = corrections[2 * level + side] ^ self.keys[bit] ^ sums[side];
-            hole += (1 - side) * w;
-            nodes[hole] = 0;
+            if level > 0 {
+                grow(&self.tree, &mut nodes, w);
+            }
+            // The children of the hole, 0 from now on, are not among those that the receiver summed up.
+            let (low, high) = nodes.split_at_mut(w);
+            for (i, (l, h)) in low.iter_mut().zip(&mut *high).enumerate() {
+                let keep = !equal_mask(i as u64, hole);
+                *l &= keep;
+                *h &= keep;
+            }
+            // The path takes the side that the bit of Delta names; the sibling's seed comes with the correction of the other.
+            let sums = sums(&nodes, w);
+            let pair = [corrections[2 * level] ^ sums[0], corrections[2 * level + 1] ^ sums[1]];
+            let sibling = choose(pair, 1 ^ on_path) ^ self.keys[bit];
+            let right = mask(1 ^ on_path);
+            for i in 0..w {
+                let here = equal_mask(i as u64, hole) & sibling;
+                nodes[i] ^= here & !right;
+                nodes[i + w] ^= here & right;
+            }
+            hole |= on_path << level;
         }
-        let prgs = nodes.iter().enumerate().map(|(x, &seed)| (x != hole).then(|| Prg::new(seed))).collect();
+        let prgs = nodes.iter().map(|&seed| Prg::new(seed)).collect();
         nodes.zeroize();
         prgs
     }
@@ -259,12 +273,13 @@ impl Receiver {
     fn grow_tree(&mut self, g: usize, corrections: &mut Vec<Block>) -> Vec<Prg> {
         let mut nodes = [0; LEAVES];
         for level in 0..BITS {
-            let sums = if level == 0 {
+            let w = 1 << level;
+            if level == 0 {
                 self.secrets.blocks(&mut nodes[..2]);
-                [nodes[0], nodes[1]]
             } else {
-                grow(&self.tree, &mut nodes, 1 << level, None)
-            };
+                grow(&self.tree, &mut nodes, w);
+            }
+            let sums = sums(&nodes, w);
             let keys = self.keys[BITS * g + level];
             corrections.extend([sums[0] ^ keys[0], sums[1] ^ keys[1]]);
         }

@@ -6,6 +6,7 @@ use crate::bits::{bit, spread};
 use crate::cost::CostModel;
 use crate::error::{check_len, Result};
 use crate::ring::Ring;
+use crate::select::all;
 use crate::wire::{packed_bytes, recv_packed, send_packed};
 use crate::{Party, Session};
 
@@ -48,15 +49,15 @@ pub(crate) fn mux_many(s: &mut Session, b: &Bits, x: &[&[u64]], rings: &[Ring]) 
     let mut signed = Vec::with_capacity(x.len());
     for x in x {
         check_len("multiplexed vector", n, x.len())?;
-        let f: Vec<u64> =
-            x.iter().enumerate().map(|(i, &v)| if b.get(i) == 1 { v.wrapping_neg() } else { v }).collect();
-        signed.push(f);
+        // (v ^ m) - m is -v where m is all ones, v where it is zero.
+        let minus = |v: u64, m: u64| (v ^ m).wrapping_sub(m);
+        signed.push(x.iter().enumerate().map(|(i, &v)| minus(v, all(b.get(i)))).collect::<Vec<_>>());
     }
     let send: Vec<&[u64]> = signed.iter().map(Vec::as_slice).collect();
     let mut out = products(s, &Job { n, send: Some(&send), recv: Some(&b.plane), rings })?;
     for ((o, x), ring) in out.iter_mut().zip(x).zip(rings) {
         for (i, (o, &v)) in o.iter_mut().zip(*x).enumerate() {
-            *o = ring.add(*o, v & bit(&b.plane, i).wrapping_neg());
+            *o = ring.add(*o, v & all(bit(&b.plane, i)));
         }
     }
     Ok(out)

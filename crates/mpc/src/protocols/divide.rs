@@ -9,6 +9,7 @@ use super::convert::{bit_to_arithmetic, bit_to_arithmetic_cost};
 use super::product::{self, chunks};
 use super::truncate::{wrap_of_small, Range};
 use crate::cost::CostModel;
+use crate::divisor::Divisor;
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
 use crate::Session;
@@ -23,8 +24,10 @@ pub enum Quotient {
 }
 
 /// d with what the protocol needs of it.
-struct Divisor {
+struct Division {
     d: u64,
+    /// Quotients and remainders of shares, in constant time.
+    by: Divisor,
     /// Added to make x non-negative: a multiple of d.
     offset: u64,
     /// floor(2^l / d) and 2^l mod d.
@@ -33,7 +36,7 @@ struct Divisor {
     small: Ring,
 }
 
-impl Divisor {
+impl Division {
     fn new(d: u64, ring: Ring, range: Range) -> Result<Self> {
         ring.at_least(4)?;
         let limit = 1 << (ring.bits() - 4);
@@ -54,7 +57,7 @@ impl Divisor {
         let two_l = 1u128 << ring.bits();
         let wrap = ((two_l / u128::from(d)) as u64, (two_l % u128::from(d)) as u64);
         let small = Ring::new(64 - (d - 1).leading_zeros() + 2)?;
-        Ok(Self { d, offset, wrap, small })
+        Ok(Self { d, by: Divisor::new(d), offset, wrap, small })
     }
 }
 
@@ -74,7 +77,7 @@ pub fn divide(
     range: Range,
     quotient: Quotient,
 ) -> Result<Vec<u64>> {
-    let div = Divisor::new(d, ring, range)?;
+    let div = Division::new(d, ring, range)?;
     let mut out = Vec::with_capacity(x.len());
     for (at, n) in chunks(x.len(), s.chunk()) {
         out.extend(pass(s, &x[at..at + n], &div, ring, quotient)?);
@@ -82,23 +85,22 @@ pub fn divide(
     Ok(out)
 }
 
-fn pass(s: &mut Session, x: &[u64], div: &Divisor, ring: Ring, quotient: Quotient) -> Result<Vec<u64>> {
+fn pass(s: &mut Session, x: &[u64], div: &Division, ring: Ring, quotient: Quotient) -> Result<Vec<u64>> {
     let (add, back) = if s.is_first() { (div.offset, div.offset / div.d) } else { (0, 0) };
     let x: Vec<u64> = x.iter().map(|&x| ring.add(x, add)).collect();
     let exact = quotient == Quotient::Floor;
     let rings = [ring, div.small];
     let wraps = wrap_of_small(s, &x, ring, if exact { &rings } else { &rings[..1] })?;
-    let mut q: Vec<u64> = x
+    let (quotients, rests): (Vec<u64>, Vec<u64>) = x.iter().map(|&x| div.by.divide(x)).unzip();
+    let mut q: Vec<u64> = quotients
         .iter()
         .zip(&wraps[0])
-        .map(|(x, w)| ring.reduce((x / div.d).wrapping_sub(w.wrapping_mul(div.wrap.0)).wrapping_sub(back)))
+        .map(|(q, w)| ring.reduce(q.wrapping_sub(w.wrapping_mul(div.wrap.0)).wrapping_sub(back)))
         .collect();
     if exact {
         let b = div.small;
-        let z = x
-            .iter()
-            .zip(&wraps[1])
-            .map(|(x, w)| b.reduce((x % div.d).wrapping_sub(w.wrapping_mul(div.wrap.1))));
+        let z =
+            rests.iter().zip(&wraps[1]).map(|(r, w)| b.reduce(r.wrapping_sub(w.wrapping_mul(div.wrap.1))));
         let mut both: Vec<u64> = z.collect();
         let less = if s.is_first() { div.d } else { 0 };
         both.extend_from_within(..);
@@ -116,7 +118,7 @@ fn pass(s: &mut Session, x: &[u64], div: &Divisor, ring: Ring, quotient: Quotien
 
 /// Cost of [`divide`].
 pub fn divide_cost(m: &mut CostModel, n: usize, d: u64, ring: Ring, range: Range, quotient: Quotient) {
-    let Ok(div) = Divisor::new(d, ring, range) else { return };
+    let Ok(div) = Division::new(d, ring, range) else { return };
     for (_, n) in chunks(n, m.chunk) {
         match quotient {
             Quotient::Near => product::cost(m, n, [true, false], &[ring]),

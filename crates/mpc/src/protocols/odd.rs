@@ -8,6 +8,7 @@ use crate::cost::CostModel;
 use crate::error::{check_len, Result};
 use crate::garble::OddModulus;
 use crate::ring::Ring;
+use crate::select::all;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
 use crate::{Block, Party, Session};
 
@@ -67,7 +68,7 @@ fn pass(
         let corrections = recv_packed(&mut *s.channel, n, p.bits())?;
         p.check(&corrections)?;
         for i in 0..n {
-            let gained = p.add(chosen[i], corrections[i] & bit(b, i).wrapping_neg());
+            let gained = p.add(chosen[i], corrections[i] & all(bit(b, i)));
             out[i] = p.add(out[i], gained);
         }
     }
@@ -120,13 +121,11 @@ fn products_cost(m: &mut CostModel, n: usize, directions: Directions, p: OddModu
 pub fn mux_odd(s: &mut Session, b: &Bits, x: &[u64], p: OddModulus) -> Result<Vec<u64>> {
     check_len("multiplexed vector", b.len(), x.len())?;
     p.check(x)?;
-    let mine: Vec<u64> = spread(&b.plane, x.len())
-        .iter()
-        .zip(x)
-        .map(|(&b, &v)| v ^ ((v ^ p.sub(0, v)) & b.wrapping_neg()))
-        .collect();
+    // v - 0 or 0 - v: one subtraction, so that the compiler sees no case to branch on.
+    let signed = |(&b, &v): (&u64, &u64)| p.sub(v & !all(b), v & all(b));
+    let mine: Vec<u64> = spread(&b.plane, x.len()).iter().zip(x).map(signed).collect();
     let out = products(s, x.len(), Some(&mine), Some(&b.plane), p)?;
-    Ok((0..x.len()).map(|i| p.add(out[i], x[i] & b.get(i).wrapping_neg())).collect())
+    Ok((0..x.len()).map(|i| p.add(out[i], x[i] & all(b.get(i)))).collect())
 }
 
 /// Cost of [`mux_odd`].
@@ -174,13 +173,12 @@ pub fn to_odd(s: &mut Session, x: &[u64], ring: Ring, p: OddModulus) -> Result<V
         Party::Zero => products(s, n, Some(&mine), None, p)?,
         Party::One => products(s, n, None, Some(&carry.plane), p)?,
     };
-    let modulus = p.add(p.reduce(ring.mask()), 1 % p.value());
+    let modulus = p.factor(p.add(p.reduce(ring.mask()), 1));
     let back = if first { p.reduce(top) } else { 0 };
-    let times = |w: u64| (u128::from(w) * u128::from(modulus) % u128::from(p.value())) as u64;
     Ok((0..n)
         .map(|i| {
             let wraps = p.sub(mine[i], p.add(product[i], product[i]));
-            p.sub(p.sub(p.reduce(shifted[i]), times(wraps)), back)
+            p.sub(p.sub(p.reduce(shifted[i]), p.mul(wraps, modulus)), back)
         })
         .collect())
 }
@@ -238,9 +236,9 @@ pub fn to_odd_small(s: &mut Session, x: &[u64], ring: Ring, p: OddModulus) -> Re
         Party::Zero => products(s, n, Some(&tops), None, p)?,
         Party::One => products(s, n, None, Some(&plane), p)?,
     };
-    let modulus = p.add(p.reduce(ring.mask()), 1 % p.value());
-    let times = |w: u64| (u128::from(w) * u128::from(modulus) % u128::from(p.value())) as u64;
-    let value = |i: usize| p.sub(p.sub(p.reduce(shifted[i]), times(p.sub(tops[i], both[i]))), p.reduce(add));
+    let modulus = p.factor(p.add(p.reduce(ring.mask()), 1));
+    let value =
+        |i: usize| p.sub(p.sub(p.reduce(shifted[i]), p.mul(p.sub(tops[i], both[i]), modulus)), p.reduce(add));
     Ok((0..n).map(value).collect())
 }
 

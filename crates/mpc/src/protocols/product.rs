@@ -6,6 +6,7 @@ use crate::bits::{bit, bytes, words};
 use crate::cost::CostModel;
 use crate::error::{check_len, Result};
 use crate::ring::Ring;
+use crate::select::all;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
 use crate::{Block, Party, Session};
 
@@ -104,7 +105,7 @@ fn pass(s: &mut Session, job: &Job<'_>) -> Result<Vec<Vec<u64>>> {
         for (j, ring) in job.rings.iter().enumerate() {
             let tau = recv_packed(&mut *s.channel, n, ring.bits())?;
             for i in 0..n {
-                let gained = chosen[j][i].wrapping_add(tau[i] & bit(b, i).wrapping_neg());
+                let gained = chosen[j][i].wrapping_add(tau[i] & all(bit(b, i)));
                 out[j][i] = ring.add(out[j][i], gained);
             }
         }

@@ -6,8 +6,10 @@
 
 use std::arch::x86_64::*;
 
+use super::spread;
 use super::x86::{add_rows, expand, from_u128, to_u128, RoundKeys, PICKS, ROWS};
 use crate::block::Block;
+use crate::select::equal_mask;
 
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -266,18 +268,46 @@ macro_rules! kernels {
             /// See `FixedKey::grow`.
             pub fn grow(k: &Key, nodes: &mut [Block], w: usize) -> Block {
                 // SAFETY: a `Key` exists only where the features do.
-                unsafe { grow_inner(k, nodes, w) }
+                unsafe { grow_inner::<false>(k, nodes, w, 0, 0) }
+            }
+
+            /// See `FixedKey::grow_patched`.
+            pub fn grow_patched(k: &Key, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
+                // SAFETY: a `Key` exists only where the features do.
+                unsafe { grow_inner::<true>(k, nodes, w, at, value) }
+            }
+
+            /// The part of a patch that falls on group `i` of the nodes, added to them.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn patch(mut x: [__m256i; N], i: usize, at: u64, spread: &[Block; BLOCKS]) -> [__m256i; N] {
+                let here = broadcast(equal_mask(i as u64, at / BLOCKS as u64));
+                let spread = load(spread);
+                for j in 0..N {
+                    x[j] = _mm256_xor_si256(x[j], _mm256_and_si256(here, spread[j]));
+                }
+                x
             }
 
             #[target_feature(enable = $features)]
-            fn grow_inner(k: &Key, nodes: &mut [Block], w: usize) -> Block {
+            fn grow_inner<const PATCH: bool>(
+                k: &Key,
+                nodes: &mut [Block],
+                w: usize,
+                at: u64,
+                value: Block,
+            ) -> Block {
                 let none = _mm256_setzero_si256();
+                let spread = if PATCH { spread(at, value) } else { [0; BLOCKS] };
                 let (low, high) = nodes.split_at_mut(w);
                 let (low, low_tail) = low.as_chunks_mut::<BLOCKS>();
                 let (high, high_tail) = high[..w].as_chunks_mut::<BLOCKS>();
                 let mut sums = none;
                 for i in 0..low.len() {
-                    let parents = load(&low[i]);
+                    let mut parents = load(&low[i]);
+                    if PATCH {
+                        parents = patch(parents, i, at, &spread);
+                    }
                     let left = mmo(k, parents, none);
                     for j in 0..N {
                         sums = _mm256_xor_si256(sums, left[j]);
@@ -290,12 +320,17 @@ macro_rules! kernels {
                     _mm256_extracti128_si256::<1>(sums),
                 ));
                 if !low_tail.is_empty() {
+                    let mut parents = [0; BLOCKS];
+                    parents[..low_tail.len()].copy_from_slice(low_tail);
+                    if PATCH {
+                        let patched = patch(load(&parents), low.len(), at, &spread);
+                        store(&mut parents, patched);
+                    }
                     let mut buffer = [0; BLOCKS];
-                    buffer[..low_tail.len()].copy_from_slice(low_tail);
-                    let h = mmo(k, load(&buffer), none);
+                    let h = mmo(k, load(&parents), none);
                     store(&mut buffer, h);
                     for i in 0..low_tail.len() {
-                        high_tail[i] = low_tail[i] ^ buffer[i];
+                        high_tail[i] = parents[i] ^ buffer[i];
                         low_tail[i] = buffer[i];
                         sum ^= buffer[i];
                     }

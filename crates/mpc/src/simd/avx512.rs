@@ -3,8 +3,10 @@
 
 use std::arch::x86_64::*;
 
+use super::spread;
 use super::x86::{add_rows, expand, from_u128, RoundKeys, PICKS, ROWS};
 use crate::block::Block;
+use crate::select::equal_mask;
 
 /// AES-128 round keys; holding one proves that the features below are there.
 #[derive(Clone)]
@@ -158,12 +160,26 @@ unsafe fn hash_inner(k: &Key, input: &[Block], offset: Block, out: &mut [Block])
 pub fn grow(k: &Key, nodes: &mut [Block], w: usize) -> Block {
     assert!(nodes.len() >= 2 * w);
     // SAFETY: a `Key` exists only where the features do.
-    unsafe { grow_inner(k, nodes, w) }
+    unsafe { grow_inner::<false>(k, nodes, w, 0, 0) }
+}
+
+/// See `FixedKey::grow_patched`.
+pub fn grow_patched(k: &Key, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
+    assert!(nodes.len() >= 2 * w);
+    // SAFETY: a `Key` exists only where the features do.
+    unsafe { grow_inner::<true>(k, nodes, w, at, value) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-unsafe fn grow_inner(k: &Key, nodes: &mut [Block], w: usize) -> Block {
+unsafe fn grow_inner<const PATCH: bool>(
+    k: &Key,
+    nodes: &mut [Block],
+    w: usize,
+    at: u64,
+    value: Block,
+) -> Block {
     const N: usize = 8;
+    let spread: [Block; 4 * N] = if PATCH { spread(at, value) } else { [0; 4 * N] };
     let p = nodes.as_mut_ptr().cast::<i64>();
     let mut sum = _mm512_setzero_si512();
     let mut i = 0;
@@ -172,6 +188,14 @@ unsafe fn grow_inner(k: &Key, nodes: &mut [Block], w: usize) -> Block {
         for (j, v) in x.iter_mut().enumerate() {
             // SAFETY: blocks below w.
             *v = unsafe { _mm512_loadu_si512(p.add(2 * (i + 4 * j)).cast()) };
+        }
+        if PATCH {
+            let here = broadcast(equal_mask((i / (4 * N)) as u64, at / (4 * N) as u64));
+            for (j, v) in x.iter_mut().enumerate() {
+                // SAFETY: four of the spread's blocks.
+                let value = unsafe { _mm512_loadu_si512(spread.as_ptr().add(4 * j).cast()) };
+                *v = _mm512_xor_si512(*v, _mm512_and_si512(here, value));
+            }
         }
         for (j, (l, x)) in mmo(k, x).into_iter().zip(x).enumerate() {
             sum = _mm512_xor_si512(sum, l);
@@ -186,7 +210,13 @@ unsafe fn grow_inner(k: &Key, nodes: &mut [Block], w: usize) -> Block {
     while i < w {
         let m = head(w - i);
         // SAFETY: the mask keeps to the blocks before w.
-        let x = unsafe { _mm512_maskz_loadu_epi64(m, p.add(2 * i)) };
+        let mut x = unsafe { _mm512_maskz_loadu_epi64(m, p.add(2 * i)) };
+        if PATCH {
+            let here = broadcast(equal_mask((i / (4 * N)) as u64, at / (4 * N) as u64));
+            // SAFETY: i is a multiple of 4, so that four of the spread's blocks remain.
+            let value = unsafe { _mm512_loadu_si512(spread.as_ptr().add(i % (4 * N)).cast()) };
+            x = _mm512_xor_si512(x, _mm512_and_si512(here, value));
+        }
         let [l] = mmo(k, [x]);
         sum = _mm512_mask_xor_epi64(sum, m, sum, l);
         // SAFETY: as above; the right children lie w further.

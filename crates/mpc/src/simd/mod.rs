@@ -14,6 +14,7 @@ mod x86;
 use aes::cipher::KeyInit;
 
 use crate::block::Block;
+use crate::select::equal_mask;
 
 /// Blocks hashed at a time by the callers.
 pub(crate) const GROUP: usize = 64;
@@ -97,6 +98,12 @@ impl FixedKey {
         on!(self, grow(nodes, w))
     }
 
+    /// [`Self::grow`] after XORing `value` into node `at`, which is secret (none where `at` is w or more): every node is read and
+    /// written alike.
+    pub fn grow_patched(&self, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
+        on!(self, grow_patched(nodes, w, at, value))
+    }
+
     /// Up to four bit planes of H(blocks ^ offset): plane 0 bit 127, 1 bit 63, 2 bit 126, 3 bit 62.
     pub fn planes<const P: usize>(&self, blocks: &[Block; GROUP], offset: Block) -> [u64; P] {
         on!(self, planes::<P>(blocks, offset))
@@ -114,6 +121,11 @@ impl FixedKey {
         debug_assert!(table.len().is_power_of_two() && rows.len().is_multiple_of(32));
         on!(self, encode(first, table, rows));
     }
+}
+
+/// `value` at place `at` modulo N among zeros, by masks.
+pub(crate) fn spread<const N: usize>(at: u64, value: Block) -> [Block; N] {
+    std::array::from_fn(|i| value & equal_mask(i as u64, at % N as u64))
 }
 
 /// Transposes 64x64 bits in place: bit j of word i becomes bit i of word j.

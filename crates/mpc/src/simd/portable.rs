@@ -3,6 +3,7 @@
 use aes::cipher::BlockEncrypt;
 
 use crate::block::Block;
+use crate::select::equal_mask;
 
 pub fn sigma(x: Block) -> Block {
     (x << 64 ^ (x >> 64 << 64)) | (x >> 64)
@@ -58,6 +59,14 @@ pub fn grow(aes: &aes::Aes128, nodes: &mut [Block], w: usize) -> Block {
         sum ^= left;
     }
     sum
+}
+
+/// See `FixedKey::grow_patched`.
+pub fn grow_patched(aes: &aes::Aes128, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
+    for (i, node) in nodes[..w].iter_mut().enumerate() {
+        *node ^= value & equal_mask(i as u64, at);
+    }
+    grow(aes, nodes, w)
 }
 
 pub fn counter(aes: &aes::Aes128, start: u128, out: &mut [Block]) {

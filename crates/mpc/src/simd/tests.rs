@@ -70,6 +70,12 @@ fn hashes_agree() {
             k.tweaked(&x, 99, u64::MAX - 8, &mut tweaked);
             let mut nodes = random(2 * n + 1, 3);
             let sum = k.grow(&mut nodes, n);
+            for at in [0, n / 2, n.saturating_sub(1), n] {
+                let (mut patched, mut direct) = (random(2 * n + 1, 3), random(2 * n + 1, 3));
+                let got = k.grow_patched(&mut patched, n, at as u64, 5 << 70);
+                direct[..n].iter_mut().skip(at).take(1).for_each(|d| *d ^= 5 << 70);
+                assert_eq!((k.grow(&mut direct, n), direct), (got, patched), "{n} blocks, patch at {at}");
+            }
             (hash, tweaked, sum, nodes)
         });
         let results: Vec<_> = results.collect();

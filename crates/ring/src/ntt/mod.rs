@@ -253,8 +253,9 @@ impl Ntt {
     pub fn multiply_slots(&self, a: &mut [u64], b: &[u64]) -> Result<(), RingError> {
         expect_len("polynomial", a.len(), self.n)?;
         expect_len("polynomial", b.len(), self.n)?;
+        let products = crate::prime::Products::new(self.p);
         for (x, y) in a.iter_mut().zip(b) {
-            *x = crate::prime::mul_mod(*x, *y, self.p);
+            *x = products.mul(*x, *y);
         }
         Ok(())
     }

@@ -92,11 +92,8 @@ impl Modulus {
     #[inline]
     #[must_use]
     pub fn neg(&self, a: u64) -> u64 {
-        if a == 0 {
-            0
-        } else {
-            self.q - a
-        }
+        let r = self.q - a;
+        r.min(r.wrapping_sub(self.q))
     }
 
     /// `a^-1 mod q`; 0 for 0.
@@ -115,18 +112,27 @@ impl Modulus {
     #[inline]
     #[must_use]
     pub fn residue(&self, v: i128) -> u64 {
-        v.rem_euclid(i128::from(self.q)) as u64
+        // Digits of 52 bits, the highest first; constant time, since messages are secret.
+        const DIGIT: u128 = (1 << 52) - 1;
+        let sign = v >> 127;
+        let size = ((v ^ sign) as u128).wrapping_sub(sign as u128);
+        let below = |r: u64| r.min(r.wrapping_sub(self.q));
+        let digit = |d: u64| below(d - ((u128::from(d) * u128::from(self.word_ratio)) >> 52) as u64 * self.q);
+        let shift = |r: u64| {
+            let quotient = ((u128::from(r) * u128::from(self.high.quotient)) >> 52) as u64;
+            below((r * self.high.w).wrapping_sub(quotient.wrapping_mul(self.q)))
+        };
+        let top = digit((size >> 104) as u64);
+        let middle = below(shift(top) + digit((size >> 52 & DIGIT) as u64));
+        let r = below(shift(middle) + digit((size & DIGIT) as u64));
+        r ^ ((r ^ self.neg(r)) & sign as u64)
     }
 
     /// The representative in `(-q/2, q/2)` of a residue.
     #[inline]
     #[must_use]
     pub fn centred(&self, a: u64) -> i64 {
-        if a > self.q / 2 {
-            a as i64 - self.q as i64
-        } else {
-            a as i64
-        }
+        a as i64 - (self.q as i64 & ((self.q / 2).wrapping_sub(a) as i64 >> 63))
     }
 }
 
@@ -138,6 +144,35 @@ mod tests {
     fn refuses_what_is_no_small_prime() {
         for q in [0, 1, 2, 7, 9, 1 << 49, (1 << 50) + 1, (1 << 61) - 1] {
             assert!(matches!(Modulus::new(q), Err(RnsError::Modulus(r)) if r == q), "{q}");
+        }
+    }
+
+    #[test]
+    fn residues_of_wide_integers_are_exact() {
+        for q in [11, 97, (1 << 30) - 35, (1 << 49) + 69, (1 << 50) - 27] {
+            let m = Modulus::new(q).unwrap();
+            let mut v = 1i128;
+            let edges = [
+                0,
+                1,
+                -1,
+                i128::MAX,
+                i128::MIN,
+                i128::MIN + 1,
+                i128::from(q),
+                -i128::from(q),
+                1 << 104,
+                -(1 << 52),
+            ];
+            for edge in edges {
+                assert_eq!(m.residue(edge), edge.rem_euclid(i128::from(q)) as u64, "{edge} mod {q}");
+            }
+            for _ in 0..2000 {
+                v = v.wrapping_mul(0x2360_ED05_1FC6_5DA4_4385_DF64_9FCC_F645).wrapping_add(0x5851_F42D);
+                for v in [v, v >> 30, v >> 75] {
+                    assert_eq!(m.residue(v), v.rem_euclid(i128::from(q)) as u64, "{v} mod {q}");
+                }
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::kernels::{self as k, Out};
 use super::Modulus;
+use crate::secret::declassify;
 use crate::{Isa, Prg};
 
 /// Fills `out` with independent uniform residues.
@@ -44,7 +45,8 @@ fn keep_below(words: &mut [u64], bound: u64) -> usize {
             *w >>= 12;
             over |= (bound - 1).wrapping_sub(*w);
         }
-        if over >> 63 == 0 {
+        // Which words are thrown away tells nothing about the others.
+        if declassify(over >> 63 == 0) {
             if write != start {
                 words.copy_within(start..end, write);
             }
@@ -54,7 +56,7 @@ fn keep_below(words: &mut [u64], bound: u64) -> usize {
         for read in start..end {
             let v = words[read];
             words[write] = v;
-            write += usize::from(v < bound);
+            write += usize::from(declassify(v < bound));
         }
     }
     write

@@ -175,7 +175,7 @@ impl SecretKey {
         for p in phase.iter_mut() {
             // round(t v / 2^r) mod t; t v < 2^(30 + 41).
             let m = ((u128::from(t) * u128::from(*p) + (1 << (r - 1))) >> r) as u64;
-            *p = if m == t { 0 } else { m };
+            *p = m.min(m.wrapping_sub(t));
         }
         self.params.slots_of(&mut phase)
     }

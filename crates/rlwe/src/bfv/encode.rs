@@ -3,7 +3,9 @@
 use super::error::expect;
 use super::params::BfvParams;
 use super::BfvError;
+use hushnet_ring::prime::Products;
 use hushnet_ring::rns::{Eval, RnsPoly};
+use hushnet_ring::secret::declassify;
 use zeroize::Zeroize;
 
 impl BfvParams {
@@ -11,7 +13,8 @@ impl BfvParams {
     pub(super) fn coefficients(&self, slots: &[u64]) -> Result<Vec<u64>, BfvError> {
         expect("slot vector", slots.len(), self.ring_degree())?;
         let t = self.plain_modulus();
-        if slots.iter().fold(false, |bad, v| bad | (*v >= t)) {
+        // That some slot is no residue is an error, which everybody sees.
+        if declassify(slots.iter().fold(false, |bad, v| bad | (*v >= t))) {
             return Err(BfvError::NotReduced(t));
         }
         let mut values = vec![0; slots.len()];
@@ -34,8 +37,9 @@ impl BfvParams {
     pub(super) fn message(&self, slots: &[u64]) -> Result<RnsPoly<Eval>, BfvError> {
         let mut words = self.coefficients(slots)?;
         let (t, factor) = (self.plain_modulus(), self.0.q_mod_t);
+        let products = Products::new(t);
         for w in &mut words {
-            *w = centred(*w * factor % t, t) as u64;
+            *w = centred(products.mul(*w, factor), t) as u64;
         }
         let poly = self.basis().from_signed(&words, self.data());
         words.zeroize();
@@ -61,5 +65,5 @@ impl BfvParams {
 
 /// The representative in `(-t/2, t/2)`, without a branch.
 fn centred(v: u64, t: u64) -> i64 {
-    v as i64 - (t as i64 & -i64::from(v > t / 2))
+    v as i64 - (t as i64 & ((t / 2).wrapping_sub(v) as i64 >> 63))
 }

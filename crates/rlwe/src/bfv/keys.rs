@@ -4,7 +4,7 @@ use super::error::expect;
 use super::params::BfvParams;
 use super::BfvError;
 use hushnet_ring::rns::{uniform_limb, Automorphism, Eval, RnsPoly};
-use hushnet_ring::{pack, Prg};
+use hushnet_ring::{pack, secret, Prg};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -122,7 +122,8 @@ pub(super) fn expand(
 pub(super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
     let mut seed = [0; 32];
     prg.fill_bytes(&mut seed);
-    seed
+    // The seed travels.
+    secret::declassify(seed)
 }
 
 /// `(-a s + e, a)` over the data primes: what the server re-randomises with. Public.

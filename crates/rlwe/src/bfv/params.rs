@@ -241,6 +241,12 @@ impl BfvParams {
         self.0.spec.plain_modulus
     }
 
+    /// [`Self::plain_modulus`] with what constant-time arithmetic on slots and shares needs.
+    #[must_use]
+    pub fn slot_modulus(&self) -> &Modulus {
+        &self.0.plain_modulus
+    }
+
     /// Bits of an answer's words.
     #[must_use]
     pub fn response_bits(&self) -> u32 {

@@ -4,7 +4,7 @@ use super::noise::independent_sum;
 use super::{CkksError, CkksParams, Level, Plaintext};
 use crate::batch::TAIL;
 use hushnet_ring::rns::{uniform_limb, Coef, Eval, RnsPoly};
-use hushnet_ring::Prg;
+use hushnet_ring::{secret, Prg};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use zeroize::Zeroize;
@@ -66,7 +66,8 @@ pub(super) fn expand_uniform(
 pub(super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
     let mut seed = [0; 32];
     prg.fill_bytes(&mut seed);
-    seed
+    // The seed travels.
+    secret::declassify(seed)
 }
 
 /// Two or three polynomials in evaluation form with `c0 + c1 s (+ c2 s^2) = scale * message + error`.

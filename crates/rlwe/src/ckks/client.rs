@@ -9,6 +9,7 @@ use super::{
     SmallPlaintext,
 };
 use hushnet_ring::rns::{Automorphism, Eval, RnsPoly};
+use hushnet_ring::secret::declassify;
 use hushnet_ring::{sample, Prg};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -161,12 +162,13 @@ impl KeyGenerator {
         Self { params: params.clone(), fft: SpecialFft::new(params.embedding(), params.basis().isa()) }
     }
 
-    /// Largest `|p(zeta)|^2` of a small polynomial in any slot.
-    fn largest_slot(&self, coefficients: &[i8]) -> f64 {
+    /// Whether `|p(zeta)|^2` of a small polynomial is at most `limit` in every slot. Looks at all slots alike: signs of differences.
+    fn within(&self, coefficients: &[i8], limit: f64) -> bool {
         let mut buffer = ComplexBuffer::zero(self.fft.slots());
         super::encoder::embed(coefficients, f64::from, &mut buffer);
         self.fft.forward(&mut buffer);
-        buffer.re.iter().zip(&buffer.im).map(|(a, b)| a * a + b * b).fold(0.0, f64::max)
+        let over = |(a, b): (&f64, &f64)| (limit - (a * a + b * b)).to_bits();
+        buffer.re.iter().zip(&buffer.im).map(over).fold(0, |all, bits| all | bits) >> 63 == 0
     }
 
     /// Samples until no slot is larger than the noise model assumes (which fails about once in 10^6 times, so
@@ -181,7 +183,8 @@ impl KeyGenerator {
         let mut coefficients = vec![0i8; self.params.ring_degree()];
         loop {
             distribution(prg, &mut coefficients);
-            if self.largest_slot(&coefficients) <= limit {
+            // A key that is thrown away tells nothing about the one that is kept but what the noise model says of all.
+            if declassify(self.within(&coefficients, limit)) {
                 break;
             }
         }

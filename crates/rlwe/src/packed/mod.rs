@@ -25,6 +25,7 @@ use crate::batch::{ERROR_VARIANCE, TAIL};
 use crate::{security, CipherError};
 use hushnet_ring::mac::DotModulus;
 use hushnet_ring::prime::primes_near;
+use hushnet_ring::rns::Modulus;
 use hushnet_ring::{prg, ExactMultiplier, Ntt, RingError};
 use std::sync::Arc;
 
@@ -130,6 +131,7 @@ pub struct PackedContext {
 
 struct Tables {
     ntt: Ntt,
+    modulus: Modulus,
     dot: DotModulus,
     exact: ExactMultiplier,
 }
@@ -143,7 +145,9 @@ impl PackedContext {
         let p = primes_near(PRIME_BITS, ring_degree, 1)?[0];
         let ntt = Ntt::new(ring_degree, p)?;
         let dot = DotModulus::new(&ntt)?;
-        Ok(Self { inner: Arc::new(Tables { dot, exact: ExactMultiplier::new(ring_degree)?, ntt }) })
+        let modulus =
+            Modulus::new(p).map_err(|_| RingError::Modulus { modulus: p, twice_degree: 2 * ring_degree })?;
+        Ok(Self { inner: Arc::new(Tables { dot, exact: ExactMultiplier::new(ring_degree)?, ntt, modulus }) })
     }
 
     /// Ring degree N.
@@ -199,11 +203,8 @@ impl PackedContext {
     fn scale_share(&self, x: u64, ring_bits: u32) -> u64 {
         let p = self.prime();
         let scaled = ((u128::from(x) * u128::from(p) + (1u128 << (ring_bits - 1))) >> ring_bits) as u64;
-        if scaled == p {
-            0
-        } else {
-            scaled
-        }
+        // p itself is 0.
+        scaled.min(scaled.wrapping_sub(p))
     }
 }
 
@@ -217,15 +218,9 @@ fn sub_mod(a: u64, b: u64, p: u64) -> u64 {
     d.min(d.wrapping_add(p))
 }
 
+/// `v mod p` of a small v, |v| < p, in constant time: secrets and errors.
 fn signed_mod(v: i64, p: u64) -> u64 {
-    let size = v.unsigned_abs();
-    // Nearly all are small; a division would cost more than the rest of a transform.
-    let r = if size < p { size } else { size % p };
-    if v < 0 && r != 0 {
-        p - r
-    } else {
-        r
-    }
+    (v as u64).wrapping_add(p & (v >> 63) as u64)
 }
 
 /// `round(v 2^l / 2^r) mod 2^l` for v modulo 2^r.

@@ -49,7 +49,9 @@ impl WeightPoly {
     /// # Errors
     /// [`CipherError::Ring`] unless there are N coefficients.
     pub fn new(context: &PackedContext, coefficients: &[i64]) -> Result<Self, CipherError> {
-        let mut hat: Vec<u64> = coefficients.iter().map(|c| signed_mod(*c, context.prime())).collect();
+        // Weights are the server's secret, and of any size.
+        let modulus = context.inner.modulus;
+        let mut hat: Vec<u64> = coefficients.iter().map(|c| modulus.residue(i128::from(*c))).collect();
         context.ntt().forward(&mut hat)?;
         Ok(Self(hat))
     }
