@@ -150,13 +150,38 @@ kernel! {
 }
 
 kernel! {
-    /// Whether all values are finite.
-    fn all_finite(x: &[f64]) -> bool {
-        let mut bad = 0_u64;
-        for &x in x {
-            bad |= u64::from(!x.is_finite());
+    /// Clamps to -bound and bound; what is no number becomes 0. Adds 1 to `outside` where a value changed. Returns the position of
+    /// the first such value (`u64::MAX`: none) and what it was. The operations do not depend on the values.
+    fn saturate(x: &mut [f64], bound: f64, outside: &mut [u64]) -> (u64, f64) {
+        let (mut first, mut value) = (u64::MAX, 0.0);
+        for ((i, x), count) in (0_u64..).zip(x).zip(outside) {
+            let bad = !(x.abs() <= bound);
+            *count += u64::from(bad);
+            let new = bad & (first == u64::MAX);
+            first = if new { i } else { first };
+            value = if new { *x } else { value };
+            let v = if x.is_nan() { 0.0 } else { *x };
+            *x = f::smaller(f::larger(v, -bound), bound);
         }
-        bad == 0
+        (first, value)
+    }
+}
+
+kernel! {
+    /// Clamps integers to -bound and bound, as [`saturate`] does. Returns the largest absolute value, the position of the first
+    /// that changed and what it was.
+    fn clamp(x: &mut [i64], bound: i64, outside: &mut [u64]) -> (u64, u64, i64) {
+        let (mut largest, mut first, mut value) = (0_u64, u64::MAX, 0);
+        for ((i, x), count) in (0_u64..).zip(x).zip(outside) {
+            let bad = (*x > bound) | (*x < -bound);
+            largest = largest.max(x.unsigned_abs());
+            *count += u64::from(bad);
+            let new = bad & (first == u64::MAX);
+            first = if new { i } else { first };
+            value = if new { *x } else { value };
+            *x = (*x).max(-bound).min(bound);
+        }
+        (largest, first, value)
     }
 }
 
@@ -180,41 +205,43 @@ kernel! {
 }
 
 kernel! {
-    /// `out = round_half_even(x * inverse)`, `bound < 2^50`. Returns the largest absolute value, or `None` when
-    /// one is above `bound` or no number.
-    fn quantize(x: &[f64], inverse: f64, bound: f64, out: &mut [i64]) -> Option<u64> {
+    /// `out = round_half_even(x * inverse)`, clamped to -bound and bound, `bound < 2^50`; what is no number becomes 0. Adds 1 to
+    /// `outside` where a value was clamped. Returns the largest absolute value before and the position of the first that was
+    /// clamped (`u64::MAX`: none). The operations do not depend on the values.
+    fn quantize(x: &[f64], inverse: f64, bound: f64, out: &mut [i64], outside: &mut [u64]) -> (u64, u64) {
         const BITS: u64 = f::ROUND.to_bits();
-        let (mut bad, mut largest) = (0_u64, 0.0_f64);
-        for (o, &x) in out.iter_mut().zip(x) {
+        let (mut first, mut largest) = (u64::MAX, 0.0_f64);
+        for (((i, o), &x), count) in (0_u64..).zip(out).zip(x).zip(outside) {
             // The sum rounds to an integer, half to even, while |x * inverse| < 2^51; beyond, `v` is above any bound.
-            let shifted = x * inverse + f::ROUND;
-            let v = (shifted - f::ROUND).abs();
-            bad |= u64::from(!(v <= bound));
-            largest = f::larger(v, largest);
-            *o = shifted.to_bits().wrapping_sub(BITS).cast_signed();
+            let v = x * inverse + f::ROUND - f::ROUND;
+            let bad = !(v.abs() <= bound);
+            largest = f::larger(v.abs(), largest);
+            *count += u64::from(bad);
+            let here = if bad { i } else { u64::MAX };
+            first = if here < first { here } else { first };
+            let v = if v.is_nan() { 0.0 } else { v };
+            let v = f::smaller(f::larger(v, -bound), bound);
+            *o = (v + f::ROUND).to_bits().wrapping_sub(BITS).cast_signed();
         }
-        (bad == 0).then_some(largest as u64)
+        (largest as u64, first)
     }
 }
 
 kernel! {
     /// [`quantize`] for any bound.
-    fn quantize_wide(x: &[f64], inverse: f64, bound: f64, out: &mut [i64]) -> Option<u64> {
-        let (mut bad, mut largest) = (false, 0_u64);
-        for (o, &x) in out.iter_mut().zip(x) {
+    fn quantize_wide(x: &[f64], inverse: f64, bound: f64, out: &mut [i64], outside: &mut [u64]) -> (u64, u64) {
+        let (mut first, mut largest) = (u64::MAX, 0.0_f64);
+        for (((i, o), &x), count) in (0_u64..).zip(out).zip(x).zip(outside) {
             let v = (x * inverse).round_ties_even();
-            bad |= !(v.abs() <= bound);
-            *o = v as i64;
-            largest = largest.max(o.unsigned_abs());
+            let bad = !(v.abs() <= bound);
+            largest = f::larger(v.abs(), largest);
+            *count += u64::from(bad);
+            let here = if bad { i } else { u64::MAX };
+            first = if here < first { here } else { first };
+            let v = if v.is_nan() { 0.0 } else { v };
+            *o = f::smaller(f::larger(v, -bound), bound) as i64;
         }
-        (!bad).then_some(largest)
-    }
-}
-
-kernel! {
-    /// Largest absolute value.
-    fn largest(x: &[i64]) -> u64 {
-        x.iter().fold(0, |m, x| m.max(x.unsigned_abs()))
+        (largest as u64, first)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::moves::{self, coordinates, each_row, strides};
 use super::values::{Data, RowMut, Slot, Values};
-use super::{kernels, Fault, FaultKind, Monitor};
+use super::{kernels, Monitor};
 use crate::plan::{Op, OpKind, Tensor};
 use rayon::prelude::*;
 
@@ -11,14 +11,14 @@ pub(super) fn run(op: &Op, tensors: &[Tensor], values: &mut Values<'_>, monitor:
     for &t in &op.inputs {
         if matches!(values.slots[t], Slot::Input(_)) {
             values.materialise(t);
-            if let Some(Data::Real(v)) = values.data(t) {
-                check(v, t, values, monitor);
+            if let Slot::Data(Data::Real(v)) = &mut values.slots[t] {
+                saturate(v, t, values.images, monitor);
             }
         }
     }
     let (input, output) = (&tensors[op.inputs[0]], &tensors[op.output]);
     let data = values.data(op.inputs[0]);
-    let result = match (&op.kind, data) {
+    let mut result = match (&op.kind, data) {
         (OpKind::MaxPool { kernel, stride, pads, dilation }, Some(data)) => {
             let windows = Windows::new(input, kernel, stride, pads, dilation);
             max_pool(&windows, data, output, values.images)
@@ -35,28 +35,18 @@ pub(super) fn run(op: &Op, tensors: &[Tensor], values: &mut Values<'_>, monitor:
         (OpKind::Softmax { axis }, Some(Data::Real(x))) => softmax(x, &input.shape, *axis, values.images),
         _ => moves::run(op, tensors, values),
     };
-    if let Data::Real(v) = &result {
-        check(v, op.output, values, monitor);
+    if let Data::Real(v) = &mut result {
+        saturate(v, op.output, values.images, monitor);
     }
     values.put(op.output, result);
 }
 
-fn check(v: &[f64], tensor: usize, values: &Values<'_>, monitor: &Monitor) {
-    let images = values.images;
-    v.par_chunks(images).enumerate().for_each(|(feature, row)| {
-        if !kernels::all_finite(row) {
-            if let Some(image) = row.iter().position(|x| !x.is_finite()) {
-                let at = values.first + image;
-                monitor.fault(Fault {
-                    kind: FaultKind::NotFinite,
-                    tensor,
-                    feature,
-                    image: at,
-                    value: row[image],
-                });
-            }
-        }
-    });
+/// Makes all values finite and marks those that were not.
+fn saturate(v: &mut [f64], tensor: usize, images: usize, monitor: &Monitor) {
+    v.par_chunks_mut(images).enumerate().for_each_init(
+        || monitor.marks(),
+        |marks, (feature, row)| marks.saturate((tensor, f64::MAX), (feature, 0), row),
+    );
 }
 
 /// Pooling windows over the spatial axes of [channels, axes...].
