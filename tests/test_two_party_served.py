@@ -118,9 +118,12 @@ def test_the_api_serves_many_batches_and_says_what_is_wrong(folder: Path, images
             with pytest.raises(hushnet.InputError, match=word):
                 connection.infer(bad)
         within_reach(model, images[1][4:5], connection.infer(images[1][4:5]).output)
-        # a value outside of the planned range closes it, and nothing more is sent
-        with pytest.raises(hushnet.RangeError):
+        # inputs outside of the planned range do so, too
+        with pytest.raises(hushnet.RangeError) as caught:
             connection.infer(np.full((1, 1, 28, 28), 1e6))
+        assert caught.value.value == 1e6 and caught.value.affected == [0] and caught.value.bound
+        within_reach(model, images[1][4:5], connection.infer(images[1][4:5]).output)
+        connection.close()
         with pytest.raises(hushnet.TransportError, match="closed"):
             connection.infer(images[1][:1])
         with hushnet.connect(f"ws://127.0.0.1:{handle.port}") as again:
