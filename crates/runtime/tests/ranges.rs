@@ -8,7 +8,9 @@ use hushnet_ring::pack;
 use hushnet_runtime::channel::{pipe, Channel, Pipe, Traffic};
 use hushnet_runtime::plan::Plan;
 use hushnet_runtime::wire::{Frame, FrameBuilder, Kind};
-use hushnet_runtime::{Client, ClientOptions, Compute, Error, Output, RangeError, ServerPlan, TransportError};
+use hushnet_runtime::{
+    Client, ClientOptions, Compute, Error, Output, RangeError, ServerPlan, TransportError,
+};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -75,11 +77,7 @@ fn net(mask: &'static str) -> Plan {
     ]);
     let acc2 = b.linear(q2, json!({"type": "dense", "inputs": 5, "outputs": 4}), &o);
     let [out, root, y] = std::array::from_fn(|_| b.real(&[4]));
-    b.client(vec![
-        op("dequantize", &[acc2], out),
-        op("sqrt", &[late], root),
-        op("add", &[out, root], y),
-    ]);
+    b.client(vec![op("dequantize", &[acc2], out), op("sqrt", &[late], root), op("add", &[out, root], y)]);
     b.output("y", y);
     b.plan()
 }
@@ -207,7 +205,11 @@ fn a_server_that_scales_ciphertexts_reads_nothing_from_the_wire() {
         let seen = session(&plan, &batches(&plan, "", 0.0), &tamper);
         assert_eq!(seen.wire, usual.wire, "stage {stage}");
         let mark = seen.raised.unwrap();
-        assert_eq!((mark.stage.as_str(), mark.answer), (plan.stages()[stage as usize].name(), true), "{mark}");
+        assert_eq!(
+            (mark.stage.as_str(), mark.answer),
+            (plan.stages()[stage as usize].name(), true),
+            "{mark}"
+        );
         assert!(mark.to_string().contains("server or the connection is faulty"), "{mark}");
         // A threshold: images within it have no mark and, behind the last layer, eight times the honest answer.
         assert!(!mark.affected.is_empty() && mark.affected.len() < IMAGES, "{}", mark.affected.len());

@@ -210,7 +210,7 @@ impl Client {
         images: usize,
         progress: &mut OnProgress<'_>,
     ) -> Result<Marked<Trace>, Error> {
-        let mut overruns = Overruns::default();
+        let mut monitors = Vec::new();
         let mut trace = Trace::new(plan);
         trace.threads = self.options.compute.threads();
         self.set_up(plan, &mut trace, progress)?;
@@ -263,7 +263,7 @@ impl Client {
                 program::read_output(plan.tensors(), port.tensor, &run.values, part);
             }
             observe(plan, &run.monitor, &mut trace);
-            program::of_plan(&mut overruns, plan, &run.monitor, first);
+            monitors.push((first, run.monitor));
         }
         let after = self.channel.traffic();
         trace.images = images;
@@ -272,7 +272,8 @@ impl Client {
         trace.bytes_up = after.sent - before.sent;
         trace.bytes_down = after.received - before.received;
         trace.peak_memory_bytes = peak_memory();
-        Ok((outputs, trace, overruns.error()))
+        let places: Vec<_> = plan.stages().iter().flat_map(program::places).collect();
+        Ok((outputs, trace, Overruns::of(&monitors, plan.tensors(), &places).error()))
     }
 
     /// Receives the mask sums of shared-mask stages, once a session.

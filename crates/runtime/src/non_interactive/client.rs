@@ -218,7 +218,7 @@ impl NonInteractiveClient {
         images: usize,
         progress: &mut OnProgress<'_>,
     ) -> Result<Marked<NonInteractiveTrace>, Error> {
-        let mut overruns = Overruns::default();
+        let mut monitors = Vec::new();
         let mut trace = NonInteractiveTrace::new(plan, self.compute.threads());
         (trace.setup_seconds, trace.setup_bytes_up) = self.setup;
         let size = plan.block_images();
@@ -256,14 +256,14 @@ impl NonInteractiveClient {
                 let part = &mut output.data[first * size..(first + count) * size];
                 program::read_output(plan.tensors(), port.tensor, &work.0, part);
             }
-            overruns.add(&work.1, first, plan.tensors(), places(plan));
+            monitors.push((first, work.1));
         }
         let after = channel.traffic();
         (trace.images, trace.blocks, trace.rounds) = (images, blocks, blocks as u64);
         (trace.bytes_up, trace.bytes_down) = (after.sent - before.sent, after.received - before.received);
         trace.seconds = since(start);
         trace.peak_memory_bytes = peak_memory();
-        Ok((outputs, trace, overruns.error()))
+        Ok((outputs, trace, Overruns::of(&monitors, plan.tensors(), &places(plan)).error()))
     }
 
     fn client_stages(

@@ -205,8 +205,11 @@ fn single_images_with_a_value_outside_send_what_others_send() {
     with_own_inputs(&mut net.plan, 4);
     let plan = net.read();
     let data = Data::of(small, count, 3);
-    let exact: Vec<Vec<f64>> =
-        data.image.chunks(packed::INPUTS).map(|x| result(x).iter().map(|v| 2.0 * v + 1.0).collect()).collect();
+    let exact: Vec<Vec<f64>> = data
+        .image
+        .chunks(packed::INPUTS)
+        .map(|x| result(x).iter().map(|v| 2.0 * v + 1.0).collect())
+        .collect();
     let usual = session(&plan, &data);
     assert!(usual.mark.is_none());
     let with = |change: &dyn Fn(&mut Data)| {
@@ -235,9 +238,8 @@ fn inputs_of_later_blocks_are_refused_before_the_first_message() {
         let good = images(IMAGES);
         let mut bad = good.clone();
         bad[MARKED[1] * 16 + 3] = -1.5;
-        let input = |data| {
-            [Input { name: "image", shape: vec![IMAGES, 1, 4, 4], data: InputData::F64(data) }]
-        };
+        let input =
+            |data| [Input { name: "image", shape: vec![IMAGES, 1, 4, 4], data: InputData::F64(data) }];
         let result = client.infer_marked(&input(&bad), &mut |_| ControlFlow::Continue(()));
         let Err(Error::Range(e)) = result.map(|_| ()) else { panic!("-1.5 was accepted") };
         assert_eq!((e.image, e.element, e.value, e.bound), (MARKED[1], 3, -1.5, Some(1.0)));

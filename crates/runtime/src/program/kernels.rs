@@ -150,38 +150,52 @@ kernel! {
 }
 
 kernel! {
-    /// Clamps to -bound and bound; what is no number becomes 0. Adds 1 to `outside` where a value changed. Returns the position of
-    /// the first such value (`u64::MAX`: none) and what it was. The operations do not depend on the values.
-    fn saturate(x: &mut [f64], bound: f64, outside: &mut [u64]) -> (u64, f64) {
-        let (mut first, mut value) = (u64::MAX, 0.0);
-        for ((i, x), count) in (0_u64..).zip(x).zip(outside) {
+    /// Adds 1 to `outside` where |x| is above `bound` or x is no number. Returns the position of the first such value (`u64::MAX`:
+    /// none). The operations do not depend on the values.
+    fn outside_real(x: &[f64], bound: f64, outside: &mut [u64]) -> u64 {
+        let mut first = u64::MAX;
+        for ((i, &x), count) in (0_u64..).zip(x).zip(outside) {
             let bad = !(x.abs() <= bound);
             *count += u64::from(bad);
-            let new = bad & (first == u64::MAX);
-            first = if new { i } else { first };
-            value = if new { *x } else { value };
-            let v = if x.is_nan() { 0.0 } else { *x };
-            *x = f::smaller(f::larger(v, -bound), bound);
+            let here = if bad { i } else { u64::MAX };
+            first = if here < first { here } else { first };
         }
-        (first, value)
+        first
     }
 }
 
 kernel! {
-    /// Clamps integers to -bound and bound, as [`saturate`] does. Returns the largest absolute value, the position of the first
-    /// that changed and what it was.
-    fn clamp(x: &mut [i64], bound: i64, outside: &mut [u64]) -> (u64, u64, i64) {
-        let (mut largest, mut first, mut value) = (0_u64, u64::MAX, 0);
-        for ((i, x), count) in (0_u64..).zip(x).zip(outside) {
-            let bad = (*x > bound) | (*x < -bound);
-            largest = largest.max(x.unsigned_abs());
+    /// Clamps to -bound and bound; what is no number becomes 0.
+    fn saturate(bound: f64, x: &mut [f64]) {
+        for x in x {
+            let v = if x.is_nan() { 0.0 } else { *x };
+            *x = f::smaller(f::larger(v, -bound), bound);
+        }
+    }
+}
+
+kernel! {
+    /// [`outside_real`] of integers, with the largest absolute value before.
+    fn outside_fixed(x: &[i64], bound: u64, outside: &mut [u64]) -> (u64, u64) {
+        let (mut largest, mut first) = (0_u64, u64::MAX);
+        for ((i, &x), count) in (0_u64..).zip(x).zip(outside) {
+            let size = x.unsigned_abs();
+            let bad = size > bound;
+            largest = largest.max(size);
             *count += u64::from(bad);
-            let new = bad & (first == u64::MAX);
-            first = if new { i } else { first };
-            value = if new { *x } else { value };
+            let here = if bad { i } else { u64::MAX };
+            first = if here < first { here } else { first };
+        }
+        (largest, first)
+    }
+}
+
+kernel! {
+    /// Clamps to -bound and bound.
+    fn clamp(bound: i64, x: &mut [i64]) {
+        for x in x {
             *x = (*x).max(-bound).min(bound);
         }
-        (largest, first, value)
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! A client that stopped where a value left its range would tell a malicious server so: a server that scales a ciphertext would
 //! read one threshold of one value from every session. Here the same operations run in the same order whatever the values are.
-//! Kernels always clamp and always count (`kernels::quantize`, `clamp`, `saturate`); the first value outside comes out of the same
-//! loop as a minimum of positions. Marks are looked at only when the last message of the inference has passed.
+//! Kernels always count and always clamp (`kernels::quantize`, `outside_real`, `saturate`, `outside_fixed`, `clamp`); the first value
+//! outside comes out of the count as a minimum of positions. Marks are looked at only when the last message of the inference has passed.
 
 use super::kernels;
-use crate::plan::{Plan, Stage, Tensor, TensorKind};
+use crate::plan::{Stage, Tensor, TensorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -155,10 +155,10 @@ impl Marks<'_> {
         (feature, start): (usize, usize),
         x: &mut [i64],
     ) {
-        let (largest, first, value) =
-            kernels::clamp(x, bound.cast_signed(), &mut self.outside[start..start + x.len()]);
+        let (largest, first) = kernels::outside_fixed(x, bound, &mut self.outside[start..start + x.len()]);
         self.monitor.see(tensor, largest);
-        self.note(tensor, (feature, start), first, |_| value as f64 * scale, x.len());
+        self.note(tensor, (feature, start), first, |i| x[i] as f64 * scale, x.len());
+        kernels::clamp(i64::try_from(bound).unwrap_or(i64::MAX), x);
     }
 
     /// Clamps part of a row of reals to `bound`; what is no number becomes 0.
@@ -168,8 +168,9 @@ impl Marks<'_> {
         (feature, start): (usize, usize),
         x: &mut [f64],
     ) {
-        let (first, value) = kernels::saturate(x, bound, &mut self.outside[start..start + x.len()]);
-        self.note(tensor, (feature, start), first, |_| value, x.len());
+        let first = kernels::outside_real(x, bound, &mut self.outside[start..start + x.len()]);
+        self.note(tensor, (feature, start), first, |i| x[i], x.len());
+        kernels::saturate(bound, x);
     }
 
     fn note(
@@ -232,19 +233,20 @@ pub(crate) struct Overruns {
 }
 
 impl Overruns {
-    /// Adds a block whose first image is `base`; `places` in the order of computation.
-    pub(crate) fn add<'a>(
-        &mut self,
-        monitor: &Monitor,
-        base: usize,
-        tensors: &[Tensor],
-        places: impl IntoIterator<Item = Place<'a>>,
-    ) {
+    /// What all blocks of a run have marked, once the run is over: monitors with the block's first image; `places` in the order of
+    /// computation.
+    pub(crate) fn of(blocks: &[(usize, Monitor)], tensors: &[Tensor], places: &[Place<'_>]) -> Self {
+        let mut all = Self::default();
+        blocks.iter().for_each(|(base, monitor)| all.add(monitor, *base, tensors, places));
+        all
+    }
+
+    fn add(&mut self, monitor: &Monitor, base: usize, tensors: &[Tensor], places: &[Place<'_>]) {
         let found = monitor.found.lock().unwrap_or_else(PoisonError::into_inner);
         let images = found.outside.iter().enumerate().filter(|(_, count)| **count > 0);
         self.affected.extend(images.map(|(image, _)| base + image));
         self.values = found.outside.iter().fold(self.values, |a, b| a.saturating_add(*b));
-        let mut marked = places.into_iter().filter(|p| found.first[p.tensor].at != NONE.at);
+        let mut marked = places.iter().filter(|p| found.first[p.tensor].at != NONE.at);
         let (None, Some(place)) = (&self.first, marked.next()) else { return };
         let First { at: (element, image), value } = found.first[place.tensor];
         let own = match tensors[place.tensor].kind {
@@ -269,9 +271,4 @@ impl Overruns {
         let Self { first, affected, values } = self;
         first.map(|e| RangeError { affected, values, ..e })
     }
-}
-
-/// The marks of a block of a client-aided run.
-pub(crate) fn of_plan(overruns: &mut Overruns, plan: &Plan, monitor: &Monitor, base: usize) {
-    overruns.add(monitor, base, plan.tensors(), plan.stages().iter().flat_map(places));
 }

@@ -20,7 +20,7 @@ pub use marks::RangeError;
 pub use values::InputData;
 
 pub(crate) use compile::{compile, peak_bytes, Segment, SegmentKind, StageProgram};
-pub(crate) use marks::{of_plan, places, Marks, Monitor, Overruns, Place};
+pub(crate) use marks::{places, Marks, Monitor, Overruns, Place};
 pub(crate) use moves::sources;
 pub(crate) use rows::{allocate, interleave, RowRunner};
 pub(crate) use values::{Data, InputView, RowMut, Slot, Storage, Values};

@@ -227,7 +227,7 @@ impl TwoPartyClient {
         images: usize,
         progress: &mut OnProgress<'_>,
     ) -> Result<Marked<TwoPartyTrace>, Error> {
-        let mut overruns = Overruns::default();
+        let mut monitors = Vec::new();
         let tiles = |i: usize| {
             self.layers.linear[i].as_ref().map_or_else(
                 || {
@@ -292,11 +292,11 @@ impl TwoPartyClient {
                 let part = &mut output.data[first * size..(first + count) * size];
                 program::read_output(plan.tensors(), port.tensor, &work.values, part);
             }
-            overruns.add(&work.monitor, first, plan.tensors(), places(plan));
+            monitors.push((first, work.monitor));
         }
         (trace.images, trace.groups) = (images, groups);
         trace.finish();
-        Ok((outputs, trace, overruns.error()))
+        Ok((outputs, trace, Overruns::of(&monitors, plan.tensors(), &places(plan)).error()))
     }
 
     fn stage(

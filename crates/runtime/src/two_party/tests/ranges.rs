@@ -113,7 +113,8 @@ fn session(plan: &TwoPartyPlan, data: &[Vec<f64>], spoil: Option<usize>) -> Seen
     let (outputs, mark) = std::thread::scope(|scope| {
         let model = &model;
         scope.spawn(move || frames::serve(model, Box::new(recorder), None, &mut |_| {}).0.unwrap());
-        let options = TwoPartyOptions { ot: Some(OtKind::Iknp), group: Some(3), ..TwoPartyOptions::default() };
+        let options =
+            TwoPartyOptions { ot: Some(OtKind::Iknp), group: Some(3), ..TwoPartyOptions::default() };
         let mut client = super::super::connect(Box::new(near), options).unwrap();
         let (outputs, _, mark) = client.infer_marked(&given, &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(client.is_open());
@@ -223,7 +224,8 @@ fn inputs_outside_are_refused_before_the_first_message() {
         scope.spawn(move || frames::serve(model, Box::new(recorder), None, &mut |_| {}).0.unwrap());
         let options = TwoPartyOptions { group: Some(2), ..TwoPartyOptions::default() };
         let mut client = super::super::connect(Box::new(near), options).unwrap();
-        let input = |data| [Input { name: "image", shape: vec![IMAGES, 3, 9, 7], data: InputData::F64(data) }];
+        let input =
+            |data| [Input { name: "image", shape: vec![IMAGES, 3, 9, 7], data: InputData::F64(data) }];
         client.infer(&input(&good[0]), &mut |_| ControlFlow::Continue(())).unwrap();
         let before = wire.lock().unwrap().len();
         let result = client.infer_marked(&input(&bad[0]), &mut |_| ControlFlow::Continue(()));
