@@ -155,7 +155,8 @@ fn a_value_outside_changes_no_message_and_no_other_image() {
         ] {
             let seen = session(&plan, &batches(&plan, input, value), &honest);
             assert_eq!(seen.wire, usual.wire, "{mask}, {input} = {value}");
-            assert_eq!(seen.mark, seen.raised);
+            // As text: NaN equals nothing.
+            assert_eq!(format!("{:?}", seen.mark), format!("{:?}", seen.raised));
             let mark = seen.mark.unwrap();
             assert_eq!((mark.stage.as_str(), mark.image, mark.element), (stage, MARKED[0], 1), "{input}");
             assert_eq!((mark.bound.is_some(), mark.answer), (bounded, false), "{mark}");
@@ -211,12 +212,13 @@ fn a_server_that_scales_ciphertexts_reads_nothing_from_the_wire() {
             "{mark}"
         );
         assert!(mark.to_string().contains("server or the connection is faulty"), "{mark}");
-        // A threshold: images within it have no mark and, behind the last layer, eight times the honest answer.
+        // A threshold: values within it are, behind the last layer, eight times the honest ones.
         assert!(!mark.affected.is_empty() && mark.affected.len() < IMAGES, "{}", mark.affected.len());
-        let image = (0..IMAGES).find(|i| !mark.affected.contains(i)).unwrap();
-        let pairs = row(&seen.outputs, image).iter().zip(row(&usual.outputs, image));
         if stage == 3 {
-            pairs.for_each(|(got, honest)| assert_eq!(*got, 8.0 * honest, "image {image}"));
+            let pairs = seen.outputs[0].data.iter().zip(&usual.outputs[0].data);
+            let inside = pairs.filter(|(_, honest)| 8.0 * honest.abs() < mark.bound.unwrap());
+            let right = inside.clone().filter(|(got, honest)| **got == 8.0 * **honest).count();
+            assert!(right > 0 && right == inside.count(), "{right}");
         }
     }
 }

@@ -149,18 +149,49 @@ kernel! {
     }
 }
 
-kernel! {
-    /// Adds 1 to `outside` where |x| is above `bound` or x is no number. Returns the position of the first such value (`u64::MAX`:
-    /// none). The operations do not depend on the values.
-    fn outside_real(x: &[f64], bound: f64, outside: &mut [u64]) -> u64 {
-        let mut first = u64::MAX;
-        for ((i, &x), count) in (0_u64..).zip(x).zip(outside) {
-            let bad = !(x.abs() <= bound);
-            *count += u64::from(bad);
-            let here = if bad { i } else { u64::MAX };
-            first = if here < first { here } else { first };
+/// Adds 1 to `outside` where the size of a value is not at most `bound`. Returns the largest size and the position of the first such
+/// value (`u64::MAX`: none). The operations do not depend on the values; lanes keep minima and maxima of their own, so that they
+/// vectorise.
+#[inline(always)]
+fn count_outside<T: Copy, S: Copy + PartialOrd + Default>(
+    x: &[T],
+    bound: S,
+    outside: &mut [u64],
+    size: impl Fn(T) -> S,
+) -> (S, u64) {
+    const L: usize = f::LANES;
+    let greater = |a: S, b: S| if a > b { a } else { b };
+    let (mut first, mut largest) = ([u64::MAX; L], [S::default(); L]);
+    let (mut xs, mut counts) = (x.chunks_exact(L), outside.chunks_exact_mut(L));
+    for ((chunk, x), count) in (0_u64..).zip(xs.by_ref()).zip(counts.by_ref()) {
+        for lane in 0..L {
+            let v = size(x[lane]);
+            let bad = u64::from(!(v <= bound));
+            count[lane] += bad;
+            largest[lane] = greater(v, largest[lane]);
+            // All ones where nothing is outside.
+            let here = chunk | bad.wrapping_sub(1);
+            first[lane] = if here < first[lane] { here } else { first[lane] };
         }
-        first
+    }
+    let place = |(lane, chunk): (u64, &u64)| chunk.saturating_mul(L as u64).saturating_add(lane);
+    let mut position = (0..).zip(&first).map(place).fold(u64::MAX, u64::min);
+    let mut top = largest.into_iter().fold(S::default(), |a, b| greater(b, a));
+    let done = (x.len() / L * L) as u64;
+    for ((i, &x), count) in (done..).zip(xs.remainder()).zip(counts.into_remainder()) {
+        let v = size(x);
+        let bad = u64::from(!(v <= bound));
+        *count += bad;
+        top = greater(v, top);
+        position = position.min(i | bad.wrapping_sub(1));
+    }
+    (top, position)
+}
+
+kernel! {
+    /// [`count_outside`] of |x|; what is no number is outside.
+    fn outside_real(x: &[f64], bound: f64, outside: &mut [u64]) -> u64 {
+        count_outside(x, bound, outside, f64::abs).1
     }
 }
 
@@ -175,18 +206,9 @@ kernel! {
 }
 
 kernel! {
-    /// [`outside_real`] of integers, with the largest absolute value before.
+    /// [`count_outside`] of |x|, with the largest.
     fn outside_fixed(x: &[i64], bound: u64, outside: &mut [u64]) -> (u64, u64) {
-        let (mut largest, mut first) = (0_u64, u64::MAX);
-        for ((i, &x), count) in (0_u64..).zip(x).zip(outside) {
-            let size = x.unsigned_abs();
-            let bad = size > bound;
-            largest = largest.max(size);
-            *count += u64::from(bad);
-            let here = if bad { i } else { u64::MAX };
-            first = if here < first { here } else { first };
-        }
-        (largest, first)
+        count_outside(x, bound, outside, i64::unsigned_abs)
     }
 }
 
@@ -224,19 +246,15 @@ kernel! {
     /// clamped (`u64::MAX`: none). The operations do not depend on the values.
     fn quantize(x: &[f64], inverse: f64, bound: f64, out: &mut [i64], outside: &mut [u64]) -> (u64, u64) {
         const BITS: u64 = f::ROUND.to_bits();
-        let (mut first, mut largest) = (u64::MAX, 0.0_f64);
-        for (((i, o), &x), count) in (0_u64..).zip(out).zip(x).zip(outside) {
-            // The sum rounds to an integer, half to even, while |x * inverse| < 2^51; beyond, `v` is above any bound.
-            let v = x * inverse + f::ROUND - f::ROUND;
-            let bad = !(v.abs() <= bound);
-            largest = f::larger(v.abs(), largest);
-            *count += u64::from(bad);
-            let here = if bad { i } else { u64::MAX };
-            first = if here < first { here } else { first };
+        // The sum rounds to an integer, half to even, while |x * inverse| < 2^51; beyond, it is above any bound.
+        let round = |x: f64| x * inverse + f::ROUND - f::ROUND;
+        for (o, &x) in out.iter_mut().zip(x) {
+            let v = round(x);
             let v = if v.is_nan() { 0.0 } else { v };
             let v = f::smaller(f::larger(v, -bound), bound);
             *o = (v + f::ROUND).to_bits().wrapping_sub(BITS).cast_signed();
         }
+        let (largest, first) = count_outside(x, bound, outside, |x| round(x).abs());
         (largest as u64, first)
     }
 }
@@ -244,17 +262,13 @@ kernel! {
 kernel! {
     /// [`quantize`] for any bound.
     fn quantize_wide(x: &[f64], inverse: f64, bound: f64, out: &mut [i64], outside: &mut [u64]) -> (u64, u64) {
-        let (mut first, mut largest) = (u64::MAX, 0.0_f64);
-        for (((i, o), &x), count) in (0_u64..).zip(out).zip(x).zip(outside) {
-            let v = (x * inverse).round_ties_even();
-            let bad = !(v.abs() <= bound);
-            largest = f::larger(v.abs(), largest);
-            *count += u64::from(bad);
-            let here = if bad { i } else { u64::MAX };
-            first = if here < first { here } else { first };
+        let round = |x: f64| (x * inverse).round_ties_even();
+        for (o, &x) in out.iter_mut().zip(x) {
+            let v = round(x);
             let v = if v.is_nan() { 0.0 } else { v };
             *o = f::smaller(f::larger(v, -bound), bound) as i64;
         }
+        let (largest, first) = count_outside(x, bound, outside, |x| round(x).abs());
         (largest as u64, first)
     }
 }
