@@ -114,7 +114,10 @@ def test_inputs_are_refused_by_name(plan: _native.Plan) -> None:
             _native.run_local(plan, inputs)
     with pytest.raises(hushnet.RangeError, match="layer '.*image 1") as caught:
         _native.run_local(plan, {"x": np.concatenate([good[:1], 1e6 * good[:1]])})
-    assert isinstance(caught.value, _native.HushnetError) and caught.value.tensor and caught.value.finite
+    error = caught.value
+    assert isinstance(error, _native.HushnetError) and error.tensor and error.finite and error.stage in str(error)
+    assert (error.image, error.images, error.affected) == (1, 1, [1]) and abs(error.value) > error.bound and not error.answer
+    assert error.values >= 1 and "--input-range" in str(error) and "margin" not in str(error)
     with pytest.raises(ValueError, match="transport"):
         _native.run_local(plan, {"x": good}, transport="pigeon")
     with pytest.raises(_native.PlanError, match="without weights"):
@@ -156,13 +159,15 @@ def test_server_and_clients(model: hushnet.Model, plan: _native.Plan) -> None:
         assert client.infer({"x": _images(1)})[0]["y"].shape == (1, 4)
         with pytest.raises(_native.RangeError):
             client.infer({"x": 1e9 * _images(1)})
+        # Nothing was sent, and the session serves on.
+        assert client.infer({"x": _images(1)})[0]["y"].shape == (1, 4)
+        client.close()
         with pytest.raises(_native.TransportError, match="closed"):
             client.infer({"x": _images(1)})
         client.close()
-        client.close()
         text = urllib.request.urlopen(f"http://127.0.0.1:{handle.port}/metrics", timeout=10).read().decode()
         assert "hushnet_sessions_total 4" in text
-        assert handle.stats()["blocks"] == 7
+        assert handle.stats()["blocks"] == 8
         assert not handle.join(timeout=0.05)
     assert not handle.running
     with pytest.raises(_native.TransportError):

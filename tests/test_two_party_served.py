@@ -118,9 +118,12 @@ def test_the_api_serves_many_batches_and_says_what_is_wrong(folder: Path, images
             with pytest.raises(hushnet.InputError, match=word):
                 connection.infer(bad)
         within_reach(model, images[1][4:5], connection.infer(images[1][4:5]).output)
-        # a value outside of the planned range closes it, and nothing more is sent
-        with pytest.raises(hushnet.RangeError):
+        # inputs outside of the planned range do so, too
+        with pytest.raises(hushnet.RangeError) as caught:
             connection.infer(np.full((1, 1, 28, 28), 1e6))
+        assert caught.value.value == 1e6 and caught.value.affected == [0] and caught.value.bound
+        within_reach(model, images[1][4:5], connection.infer(images[1][4:5]).output)
+        connection.close()
         with pytest.raises(hushnet.TransportError, match="closed"):
             connection.infer(images[1][:1])
         with hushnet.connect(f"ws://127.0.0.1:{handle.port}") as again:
@@ -130,8 +133,8 @@ def test_the_api_serves_many_batches_and_says_what_is_wrong(folder: Path, images
             if handle.stats()["active"] == 0:
                 break
             time.sleep(0.05)
-        (trace,) = map(json.loads, handle.traces())
-        assert trace["images"] == 1 and handle.traces() == [] and handle.stats()["images"] == 6
+        traces = [json.loads(t) for t in handle.traces()]
+        assert [t["images"] for t in traces] == [6, 1] and handle.traces() == [] and handle.stats()["images"] == 7
 
 
 def test_a_caller_may_stop_in_the_middle(folder: Path, images: tuple) -> None:

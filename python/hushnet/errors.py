@@ -1,5 +1,7 @@
 """Every error that Hushnet raises on purpose. Each message names the layer or message, the limit, what came, and what to do."""
 
+from __future__ import annotations
+
 
 class HushnetError(Exception):
     """Base of all."""
@@ -16,14 +18,31 @@ class PlanError(HushnetError, ValueError):
 class RangeError(HushnetError, ValueError):
     """A value left the range that the plan was made for; the message names the tensor and the stage.
 
+    Inputs outside of their range are refused before anything is sent. A later value outside saturates, the run goes on with the same
+    messages, and the error comes at its end: the server cannot tell such a run from any other. The session stays open.
+
     Attributes:
         tensor: name of the tensor.
         finite: False when the value was NaN or infinite.
+        stage: name of the stage that computed the first value outside.
+        image, element: where that value stands: the image in the whole input, the position in the tensor, row-major.
+        value: what it was.
+        bound: the largest absolute value planned; None for a real tensor, which takes every finite number.
+        answer: True when the server's answer decrypts to a value that no weights of the plan give; the server is faulty.
+        images: how many images have a value outside; ``affected``: which. 0 when nobody counted.
+        values: how many values are outside, those that follow from earlier ones included.
     """
 
-    def __init__(self, message: str, tensor: str = "", *, finite: bool = True) -> None:
+    def __init__(self, message: str, tensor: str = "", *, finite: bool = True, stage: str = "") -> None:
         super().__init__(message)
-        self.tensor, self.finite = tensor, finite
+        self.tensor, self.finite, self.stage = tensor, finite, stage
+        self.image: int | None = None
+        self.element: int | None = None
+        self.value: float | None = None
+        self.bound: float | None = None
+        self.answer = False
+        self.affected: list[int] = []
+        self.images = self.values = 0
 
 
 class ProtocolError(HushnetError):

@@ -51,11 +51,21 @@ pub fn raise(e: Error) -> PyErr {
         Error::Plan(_) => Kind::Plan.error(text),
         Error::Range(range) => {
             let error = Kind::Range.error(text);
-            // For programs: which tensor, and whether the value was a number at all.
+            // For programs: which value, and whether it was a number at all.
             Python::attach(|py| {
+                let value = error.value(py);
                 let set = || -> PyResult<()> {
-                    error.value(py).setattr("tensor", &range.tensor)?;
-                    error.value(py).setattr("finite", range.value.is_finite())
+                    value.setattr("stage", &range.stage)?;
+                    value.setattr("tensor", &range.tensor)?;
+                    value.setattr("image", range.image)?;
+                    value.setattr("element", range.element)?;
+                    value.setattr("value", range.value)?;
+                    value.setattr("bound", range.bound)?;
+                    value.setattr("answer", range.answer)?;
+                    value.setattr("affected", &range.affected)?;
+                    value.setattr("images", range.affected.len())?;
+                    value.setattr("values", range.values)?;
+                    value.setattr("finite", range.value.is_finite())
                 };
                 set().err()
             })

@@ -9,7 +9,7 @@ pub enum Error {
     /// The plan is refused.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A value left the planned range.
+    /// Values left their planned ranges; raised when the run is over, and never told to the peer.
     #[error(transparent)]
     Range(#[from] RangeError),
     /// The caller's input does not fit the plan.
@@ -186,12 +186,6 @@ pub enum ProtocolError {
         kind: &'static str,
         /// What is wrong.
         detail: String,
-    },
-    /// A decrypted value that no honest server can return.
-    #[error("stage '{stage}': the server's answer decrypts to a value outside the rigorous bound; the server or the connection is faulty")]
-    Answer {
-        /// Stage name.
-        stage: String,
     },
     /// The peer reports an error.
     #[error("the peer stopped: {message} (code {code})")]

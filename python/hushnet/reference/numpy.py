@@ -138,6 +138,7 @@ def _check_finite(x: Array, tensor: dict[str, Any], stage: str) -> None:
             "before (division by zero, root of a negative number, overflow)",
             tensor["name"],
             finite=False,
+            stage=stage,
         )
 
 
@@ -154,9 +155,10 @@ def quantize(x: Array, tensor: dict[str, Any], stage: str) -> Array:
         worst = np.abs(x[~(np.abs(v) <= bound)]).max()
         raise RangeError(
             f"tensor {tensor['name']!r} (stage {stage!r}): |{worst:.6g}| is outside the planned range of "
-            f"{bound * tensor['scale']:.6g}; compile again with calibration data that covers it, or a larger margin",
+            f"{bound * tensor['scale']:.6g}; compile again with calibration samples that cover it, or with an input range alone",
             tensor["name"],
             finite=bool(np.isfinite(x).all()),
+            stage=stage,
         )
     return v.astype(np.int64)
 

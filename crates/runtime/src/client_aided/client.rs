@@ -8,7 +8,8 @@ use crate::compute::{Compute, Shelf};
 use crate::error::{Error, ProtocolError, TransportError};
 use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
 use crate::program::{
-    self, interleave, Data, InputView, Monitor, RowRunner, SegmentKind, Slot, StageProgram, Storage, Values,
+    self, interleave, Data, InputView, Monitor, Overruns, RangeError, RowRunner, SegmentKind, Slot,
+    StageProgram, Storage, Values,
 };
 use crate::session::greet;
 use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
@@ -41,6 +42,9 @@ pub type OnProgress<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
 
 /// Reports `(stage, tiles done, tiles)`; an error stops the run.
 type Tell<'a> = dyn FnMut(usize, usize, usize) -> Result<(), Error> + 'a;
+
+/// What an inference gives, and what left its range on the way.
+pub type Marked<T> = (Vec<Output>, T, Option<RangeError>);
 
 /// An open session with a server. Serves many batches; every block of images has a secret key of its own.
 pub struct Client {
@@ -143,17 +147,39 @@ impl Client {
     /// Runs the network on a batch of images of any size. Outputs come in the order of the plan.
     ///
     /// # Errors
-    /// [`Error::Input`] leaves the session open; every other error closes it.
+    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. Inputs outside of the range that
+    /// the plan states of them are refused before anything is sent; a later value outside is told when the run is over.
     pub fn infer(
         &mut self,
         inputs: &[Input<'_>],
         progress: &mut OnProgress<'_>,
     ) -> Result<(Vec<Output>, Trace), Error> {
+        match self.infer_marked(inputs, progress)? {
+            (outputs, trace, None) => Ok((outputs, trace)),
+            (.., Some(e)) => Err(e.into()),
+        }
+    }
+
+    /// [`Self::infer`], but values outside of their ranges are no error: they are clamped to the range (what is no number becomes
+    /// 0), and the first of them comes beside the outputs. Outputs of images that it does not name as affected are right.
+    ///
+    /// The messages of a run do not depend on values: lengths and order follow from the plan and the number of images, and what
+    /// is in them is encrypted.
+    ///
+    /// # Errors
+    /// As [`Self::infer`]; [`Error::Range`] only for inputs, before anything is sent.
+    pub fn infer_marked(
+        &mut self,
+        inputs: &[Input<'_>],
+        progress: &mut OnProgress<'_>,
+    ) -> Result<Marked<Trace>, Error> {
         if self.closed {
             return Err(TransportError::Closed.into());
         }
         let plan = self.plan.clone();
         let (inputs, images) = inputs::check(&plan, inputs)?;
+        let ranges = inputs::declared(&plan);
+        self.options.compute.run(|| inputs::check_ranges(&inputs, images, &ranges))?;
         let result = self.run(&plan, &inputs, images, progress);
         if let Err(e) = &result {
             self.closed = true;
@@ -183,7 +209,8 @@ impl Client {
         inputs: &[&Input<'_>],
         images: usize,
         progress: &mut OnProgress<'_>,
-    ) -> Result<(Vec<Output>, Trace), Error> {
+    ) -> Result<Marked<Trace>, Error> {
+        let mut monitors = Vec::new();
         let mut trace = Trace::new(plan);
         trace.threads = self.options.compute.threads();
         self.set_up(plan, &mut trace, progress)?;
@@ -200,7 +227,7 @@ impl Client {
         for block in 0..blocks {
             let first = block * n;
             let count = n.min(images - first);
-            let mut values = Values::new(plan.tensors().len(), count, first);
+            let mut values = Values::new(plan.tensors().len(), count);
             for (port, input) in plan.inputs().iter().zip(inputs) {
                 let features = plan.tensors()[port.tensor].elements;
                 values.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
@@ -209,7 +236,7 @@ impl Client {
                 index: self.next_block,
                 values,
                 key: ClientKey::generate(&self.context, &mut Prg::from_os()?)?,
-                monitor: Monitor::new(plan.tensors().len()),
+                monitor: Monitor::new(plan.tensors().len(), count),
                 more: block + 1 < blocks || self.next_block > 0,
             };
             self.next_block = self.next_block.checked_add(1).filter(|&b| b < u32::MAX).ok_or_else(|| {
@@ -236,6 +263,7 @@ impl Client {
                 program::read_output(plan.tensors(), port.tensor, &run.values, part);
             }
             observe(plan, &run.monitor, &mut trace);
+            monitors.push((first, run.monitor));
         }
         let after = self.channel.traffic();
         trace.images = images;
@@ -244,7 +272,8 @@ impl Client {
         trace.bytes_up = after.sent - before.sent;
         trace.bytes_down = after.received - before.received;
         trace.peak_memory_bytes = peak_memory();
-        Ok((outputs, trace))
+        let places: Vec<_> = plan.stages().iter().flat_map(program::places).collect();
+        Ok((outputs, trace, Overruns::of(&monitors, plan.tensors(), &places).error()))
     }
 
     /// Receives the mask sums of shared-mask stages, once a session.
@@ -312,7 +341,7 @@ impl Client {
                     let start = Instant::now();
                     let (values, monitor) = (&mut run.values, &run.monitor);
                     compute
-                        .run(|| program::run_client(plan, (index, client), first_segment, values, monitor))?;
+                        .run(|| program::run_client(plan, (index, client), first_segment, values, monitor));
                     trace.stages[index].seconds.program += since(start);
                     first_segment = 0;
                     tell(index, 1, 1)?;
@@ -415,12 +444,7 @@ impl Client {
             sink,
             compute: &self.options.compute,
         };
-        let mut check = |done: usize| -> Result<(), Error> {
-            if segment.is_some() {
-                run.monitor.check(plan.stages()[index + 1].name(), plan.tensors())?;
-            }
-            tell(index, done, stage.tiles.len())
-        };
+        let mut check = |done: usize| tell(index, done, stage.tiles.len());
         let measured = exchange.run(self.channel.as_mut(), &mut trace.stages[index], &mut check)?;
         if let Some(next) = trace.stages.get_mut(index + 1) {
             next.seconds.program += measured;

@@ -1,8 +1,9 @@
 //! What users hand in and get back.
 
 use crate::error::InputError;
-use crate::plan::Plan;
-use crate::program::InputData;
+use crate::plan::{OpKind, Plan, Stage, TensorKind};
+use crate::program::{InputData, RangeError};
+use rayon::prelude::*;
 
 /// A named input, shape `[images, ...]`, row-major.
 #[derive(Clone, Debug)]
@@ -76,4 +77,94 @@ fn check_finite(input: &Input<'_>, elements: usize) -> Result<(), InputError> {
             value: input.data.get(i),
         }),
     }
+}
+
+/// A range that the plan states of an input itself: `|x|`, or `|round_half_even(x / scale)|`, is at most `bound`.
+pub(crate) struct Declared<'a> {
+    /// Stage that quantises or encrypts the input.
+    pub stage: &'a str,
+    /// Tensor that is named.
+    pub tensor: &'a str,
+    /// Index of the input in the plan.
+    pub input: usize,
+    /// Of the fixed tensor, if it is one.
+    pub scale: Option<f64>,
+    /// Largest absolute value, in units of `scale`.
+    pub bound: f64,
+}
+
+/// Which input a tensor is, element by element: inputs themselves and reshaped ones.
+pub(crate) fn aliases(plan: &Plan) -> Vec<Option<usize>> {
+    let mut alias = vec![None; plan.tensors().len()];
+    plan.inputs().iter().enumerate().for_each(|(i, p)| alias[p.tensor] = Some(i));
+    for op in plan.stages().iter().flat_map(Stage::ops) {
+        if matches!(op.kind, OpKind::Reshape {}) {
+            alias[op.output] = alias[op.inputs[0]];
+        }
+    }
+    alias
+}
+
+/// Ranges of inputs that are quantised as they are.
+pub(crate) fn declared(plan: &Plan) -> Vec<Declared<'_>> {
+    let alias = aliases(plan);
+    let mut out = Vec::new();
+    for stage in plan.stages() {
+        for op in stage.ops() {
+            let tensor = &plan.tensors()[op.output];
+            if let (OpKind::Quantize {}, Some(input), TensorKind::Fixed { scale, bound }) =
+                (&op.kind, alias[op.inputs[0]], tensor.kind)
+            {
+                let (stage, scale) = (stage.name(), Some(scale));
+                out.push(Declared { stage, tensor: &tensor.name, input, scale, bound: bound as f64 });
+            }
+        }
+    }
+    out
+}
+
+/// Refuses inputs outside of a range that the plan states of them, all blocks before the first message of an inference: who waits for
+/// the client learns that it has not begun, and nothing else. Only inputs as they are count here. What client operations make of
+/// them saturates later: operations are the server's choice, and its plan could ask for any function of the inputs.
+///
+/// # Errors
+/// [`RangeError`] for the first range that inputs leave, with all images that leave any.
+pub(crate) fn check_ranges(
+    inputs: &[&Input<'_>],
+    images: usize,
+    ranges: &[Declared<'_>],
+) -> Result<(), RangeError> {
+    let mut first: Option<RangeError> = None;
+    let (mut affected, mut values) = (vec![false; images], 0);
+    for range in ranges {
+        let data = inputs[range.input].data;
+        let elements = data.len() / images;
+        let inverse = range.scale.map(|s| 1.0 / s);
+        let outside = |i: usize| {
+            let x = data.get(i);
+            let v = inverse.map_or(x, |inverse| (x * inverse).round_ties_even());
+            v.is_nan() || v.abs() > range.bound
+        };
+        let counts: Vec<u64> = (0..images)
+            .into_par_iter()
+            .map(|image| (image * elements..(image + 1) * elements).map(|i| u64::from(outside(i))).sum())
+            .collect();
+        affected.iter_mut().zip(&counts).for_each(|(a, c)| *a |= *c > 0);
+        values += counts.iter().sum::<u64>();
+        let Some(image) = counts.iter().position(|c| *c > 0).filter(|_| first.is_none()) else { continue };
+        let element = (0..elements).find(|e| outside(image * elements + e)).unwrap_or(0);
+        first = Some(RangeError {
+            stage: range.stage.to_owned(),
+            tensor: range.tensor.to_owned(),
+            image,
+            element,
+            value: data.get(image * elements + element),
+            bound: Some(range.bound * range.scale.unwrap_or(1.0)),
+            answer: false,
+            affected: Vec::new(),
+            values: 0,
+        });
+    }
+    let affected = affected.iter().enumerate().filter(|(_, a)| **a).map(|(image, _)| image).collect();
+    first.map_or(Ok(()), |e| Err(RangeError { affected, values, ..e }))
 }

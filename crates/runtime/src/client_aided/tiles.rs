@@ -2,7 +2,7 @@
 
 use crate::compute::Shelf;
 use crate::error::Error;
-use crate::plan::{GeometrySpec, LinearStage, MaskMode, Tensor};
+use crate::plan::{GeometrySpec, LinearStage, MaskMode, Tensor, TensorKind};
 use crate::program::{Data, Monitor, RowMut, RowRunner};
 use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
 use hushnet_rlwe::{BatchContext, CipherScratch, ClientKey, MaskId, MaskSum, Masks};
@@ -182,8 +182,11 @@ impl<'a> Sink<'a> {
         let (c0, c1) = payload.split_at(stage.response_body_bytes(tile));
         let (work, decrypt_only) = (select(rows, *per_feature, stage, tile), runner.is_none());
         work.into_par_iter().try_for_each_init(
-            || (context.shelf.take(|| Worker::new(context.context)), runner.as_ref().map(RowRunner::scratch)),
-            |(worker, scratch), (position, feature, rows)| -> Result<(), Error> {
+            || {
+                let worker = context.shelf.take(|| Worker::new(context.context));
+                (worker, monitor.marks(), runner.as_ref().map(RowRunner::scratch))
+            },
+            |(worker, marks, scratch), (position, feature, rows)| -> Result<(), Error> {
                 let worker = &mut **worker.as_mut().map_err(|e| same(e))?;
                 let start = Instant::now();
                 let range = |part: usize| position * bytes[part]..(position + 1) * bytes[part];
@@ -203,11 +206,10 @@ impl<'a> Sink<'a> {
                     &mut worker.plain,
                 )?;
                 noise.fetch_max(seen.largest, Ordering::Relaxed);
-                let plain = &worker.plain[..images];
-                let largest = Monitor::largest_of(plain);
-                monitor.see(output.0, largest);
-                if !output.1.within(largest) {
-                    return Err(crate::error::ProtocolError::Answer { stage: stage.name.clone() }.into());
+                // No honest answer is outside; one that is saturates, so that a dishonest server learns nothing from the next message.
+                let plain = &mut worker.plain[..images];
+                if let TensorKind::Fixed { scale, bound } = output.1.kind {
+                    marks.clamp((output.0, scale, bound), (feature, 0), plain);
                 }
                 let (stores, own) = rows.split_at_mut(rows.len() - usize::from(*keep));
                 if let Some(row) = own.first_mut() {

@@ -6,12 +6,13 @@ use super::plan::{Link, NonInteractivePlan};
 use super::server::{read_parcel, write_parcel};
 use super::trace::{NonInteractiveTrace, RangeTrace};
 use crate::channel::{send_failure, Channel, Traffic};
-use crate::client_aided::client::OnProgress;
-use crate::client_aided::{inputs, Input, Output};
+use crate::client_aided::client::{Marked, OnProgress};
+use crate::client_aided::inputs::{self, Declared};
+use crate::client_aided::{Input, Output};
 use crate::compute::Compute;
 use crate::error::{Error, TransportError};
 use crate::plan::{self, PlanOptions, Port};
-use crate::program::{self, Data, InputView, Monitor, RangeError, Slot, Values};
+use crate::program::{self, Data, InputView, Monitor, Overruns, Place, Slot, Values};
 use crate::trace::{peak_memory, since, Progress};
 use crate::wire::{Block, End, Frame, FrameBuilder, Kind};
 use hushnet_ring::Prg;
@@ -128,20 +129,41 @@ impl NonInteractiveClient {
     /// Runs the network on any number of images. Outputs come in the order of the plan.
     ///
     /// # Errors
-    /// [`Error::Input`] leaves the session open; every other error closes it. [`Error::Range`]: an input outside the planned interval (nothing
-    /// has been sent of its block), or a result outside its planned bound: some input was outside what the polynomials are good for.
+    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. [`Error::Range`]: an input outside of
+    /// the planned interval (nothing has been sent), or, when the run is over, a result outside of its planned bound: some input was
+    /// outside of what the polynomials are good for.
     pub fn infer(
         &mut self,
         given: &[Input<'_>],
         progress: &mut OnProgress<'_>,
     ) -> Result<(Vec<Output>, NonInteractiveTrace), Error> {
+        match self.infer_marked(given, progress)? {
+            (outputs, trace, None) => Ok((outputs, trace)),
+            (.., Some(e)) => Err(e.into()),
+        }
+    }
+
+    /// [`Self::infer`], but values outside of their ranges are no error: they are clamped to the range (what is no number becomes
+    /// 0), and the first of them comes beside the outputs. Outputs of images that it does not name as affected are right, as long as
+    /// the ciphertexts of their block did not wrap.
+    ///
+    /// The messages of a run do not depend on values: lengths and order follow from the plan and the number of images, and what
+    /// is in them is encrypted.
+    ///
+    /// # Errors
+    /// As [`Self::infer`]; [`Error::Range`] only for inputs, before anything is sent.
+    pub fn infer_marked(
+        &mut self,
+        given: &[Input<'_>],
+        progress: &mut OnProgress<'_>,
+    ) -> Result<Marked<NonInteractiveTrace>, Error> {
         let mut channel = self.channel.take().ok_or(TransportError::Closed)?;
         let plan = self.plan.clone();
-        let (given, images) = match inputs::check(plan.client(), given) {
+        let (given, images) = match self.checked(&plan, given) {
             Ok(checked) => checked,
             Err(e) => {
                 self.channel = Some(channel);
-                return Err(e.into());
+                return Err(e);
             }
         };
         match self.run(channel.as_mut(), &plan, &given, images, progress) {
@@ -154,6 +176,23 @@ impl NonInteractiveClient {
                 Err(e)
             }
         }
+    }
+
+    /// Inputs in the order of the plan, and the number of images; refuses what can be refused before anything is sent.
+    fn checked<'a, 'b>(
+        &self,
+        plan: &NonInteractivePlan,
+        given: &'b [Input<'a>],
+    ) -> Result<(Vec<&'b Input<'a>>, usize), Error> {
+        let (found, images) = inputs::check(plan.client(), given)?;
+        let alias = inputs::aliases(plan.client());
+        let encrypted = plan.uploads().iter().filter_map(|link| {
+            let (stage, tensor) = (link.stage.as_str(), plan.tensors()[link.real].name.as_str());
+            Some(Declared { stage, tensor, input: alias[link.real]?, scale: None, bound: link.bound })
+        });
+        let ranges: Vec<_> = inputs::declared(plan.client()).into_iter().chain(encrypted).collect();
+        self.compute.run(|| inputs::check_ranges(&found, images, &ranges))?;
+        Ok((found, images))
     }
 
     /// Closes the session.
@@ -178,7 +217,8 @@ impl NonInteractiveClient {
         given: &[&Input<'_>],
         images: usize,
         progress: &mut OnProgress<'_>,
-    ) -> Result<(Vec<Output>, NonInteractiveTrace), Error> {
+    ) -> Result<Marked<NonInteractiveTrace>, Error> {
+        let mut monitors = Vec::new();
         let mut trace = NonInteractiveTrace::new(plan, self.compute.threads());
         (trace.setup_seconds, trace.setup_bytes_up) = self.setup;
         let size = plan.block_images();
@@ -205,7 +245,7 @@ impl NonInteractiveClient {
             let first = block * size;
             let count = size.min(images - first);
             let mut work =
-                (Values::new(plan.tensors().len(), count, first), Monitor::new(plan.tensors().len()));
+                (Values::new(plan.tensors().len(), count), Monitor::new(plan.tensors().len(), count));
             for (port, input) in plan.inputs().iter().zip(given) {
                 let features = plan.tensors()[port.tensor].elements;
                 work.0.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
@@ -216,13 +256,14 @@ impl NonInteractiveClient {
                 let part = &mut output.data[first * size..(first + count) * size];
                 program::read_output(plan.tensors(), port.tensor, &work.0, part);
             }
+            monitors.push((first, work.1));
         }
         let after = channel.traffic();
         (trace.images, trace.blocks, trace.rounds) = (images, blocks, blocks as u64);
         (trace.bytes_up, trace.bytes_down) = (after.sent - before.sent, after.received - before.received);
         trace.seconds = since(start);
         trace.peak_memory_bytes = peak_memory();
-        Ok((outputs, trace))
+        Ok((outputs, trace, Overruns::of(&monitors, plan.tensors(), &places(plan)).error()))
     }
 
     fn client_stages(
@@ -230,13 +271,12 @@ impl NonInteractiveClient {
         plan: &NonInteractivePlan,
         which: std::ops::Range<usize>,
         (values, monitor): &mut (Values<'_>, Monitor),
-    ) -> Result<(), Error> {
+    ) {
         for at in which {
             if let plan::Stage::Client(stage) = &plan.client().stages()[at] {
-                self.compute.run(|| program::run_client(plan.client(), (at, stage), 0, values, monitor))?;
+                self.compute.run(|| program::run_client(plan.client(), (at, stage), 0, values, monitor));
             }
         }
-        Ok(())
     }
 
     fn block(
@@ -258,20 +298,19 @@ impl NonInteractiveClient {
         let index = self.next_block;
         self.next_block += 1;
         let start = Instant::now();
-        self.client_stages(plan, 0..plan.0.before, work)?;
+        self.client_stages(plan, 0..plan.0.before, work);
         let images = work.0.images;
         let mut uploads = Vec::with_capacity(plan.uploads().len());
         for link in plan.uploads() {
             // Ciphertexts of different levels may carry the same tensor.
             let before = plan.uploads()[..uploads.len()].iter().position(|l| l.real == link.real);
-            let rows = match before {
+            let mut rows = match before {
                 Some(i) => Vec::clone(&uploads[i]),
                 None => rows(&mut work.0, link)?,
             };
-            check_rows(plan, link, &rows, &work.0)?;
+            self.compute.run(|| saturate(link, (&mut rows, images), link.bound, &work.1));
             uploads.push(rows);
         }
-        // Nothing has been said of this block before its inputs were found good.
         channel.send(FrameBuilder::message(Kind::Block, &Block { index, images: images as u32 })?)?;
         for (number, (link, rows)) in plan.uploads().iter().zip(&mut uploads).enumerate() {
             let parcel = Parcel::new(plan.params(), link, true);
@@ -303,11 +342,12 @@ impl NonInteractiveClient {
             }
             let largest = data.iter().fold(0.0f64, |m, v| m.max(v.abs()));
             trace.ranges[number].largest = trace.ranges[number].largest.max(largest);
-            check_range(plan, link, (&data, images, work.0.first), planned(link, plan))?;
+            let bound = planned(link, plan);
+            self.compute.run(|| saturate(link, (&mut data, images), bound, &work.1));
             work.0.put(link.real, Data::Real(data));
         }
         let start = Instant::now();
-        self.client_stages(plan, plan.0.before..plan.client().stages().len(), work)?;
+        self.client_stages(plan, plan.0.before..plan.client().stages().len(), work);
         trace.decrypt_seconds += since(start);
         Ok(())
     }
@@ -367,32 +407,24 @@ fn planned(link: &Link, plan: &NonInteractivePlan) -> f64 {
     link.bound + hushnet_rlwe::batch::TAIL * sd / link.scale
 }
 
-/// Refuses inputs that the plan was not made for, before anything is encrypted.
-fn check_rows(
-    plan: &NonInteractivePlan,
-    link: &Link,
-    rows: &[f64],
-    values: &Values<'_>,
-) -> Result<(), Error> {
-    check_range(plan, link, (rows, values.images, values.first), link.bound)
+/// Clamps the values of a link to `bound`; marks lie in the slot of its ciphertexts.
+fn saturate(link: &Link, (rows, images): (&mut [f64], usize), bound: f64, monitor: &Monitor) {
+    rows.par_chunks_mut(images).enumerate().for_each_init(
+        || monitor.marks(),
+        |marks, (feature, row)| marks.saturate((link.cipher, bound), (feature, 0), row),
+    );
 }
 
-fn check_range(
-    plan: &NonInteractivePlan,
-    link: &Link,
-    (rows, images, first): (&[f64], usize, usize),
-    bound: f64,
-) -> Result<(), Error> {
-    match rows.iter().position(|v| v.is_nan() || v.abs() > bound) {
-        None => Ok(()),
-        Some(at) => Err(RangeError {
-            stage: link.stage.clone(),
-            tensor: plan.tensors()[link.real].name.clone(),
-            image: first + at % images,
-            element: at / images,
-            value: rows[at],
-            bound: Some(bound),
-        }
-        .into()),
-    }
+fn place(link: &Link, bound: f64) -> Place<'_> {
+    Place { stage: &link.stage, tensor: link.cipher, named: link.real, bound: Some(bound), answer: false }
+}
+
+/// Where marks are looked for, in the order of computation.
+fn places(plan: &NonInteractivePlan) -> Vec<Place<'_>> {
+    let (head, tail) = plan.client().stages().split_at(plan.0.before);
+    let mut out: Vec<_> = head.iter().flat_map(program::places).collect();
+    out.extend(plan.uploads().iter().map(|l| place(l, l.bound)));
+    out.extend(plan.downloads().iter().map(|l| place(l, planned(l, plan))));
+    out.extend(tail.iter().flat_map(program::places));
+    out
 }

@@ -37,4 +37,6 @@ pub use trace::{Counted, NonInteractiveServerTrace, NonInteractiveTrace, StageTr
 #[cfg(test)]
 mod packed_tests;
 #[cfg(test)]
+mod range_tests;
+#[cfg(test)]
 mod tests;

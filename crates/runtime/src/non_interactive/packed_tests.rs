@@ -13,31 +13,31 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
-const INPUTS: usize = 2 * 5 * 4;
+pub(super) const INPUTS: usize = 2 * 5 * 4;
 
 type File = (&'static str, Vec<usize>, Vec<u8>);
 
-struct Net {
-    plan: Value,
+pub(super) struct Net {
+    pub plan: Value,
     files: BTreeMap<String, File>,
-    network: Network,
+    pub network: Network,
 }
 
 fn words(v: &[f64]) -> Vec<u8> {
     v.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-fn numbers(count: usize, seed: usize) -> Vec<f64> {
+pub(super) fn numbers(count: usize, seed: usize) -> Vec<f64> {
     (0..count).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1999) as f64 / 999.5 - 1.0).collect()
 }
 
 /// A strided convolution of 5x4 to 3x2, degree 2, a residual sum with a 1x1 convolution, degree 3, dense to three values.
-fn network() -> (PackedSpec, BTreeMap<String, Vec<f64>>) {
+fn network(bound: f64) -> (PackedSpec, BTreeMap<String, Vec<f64>>) {
     let conv = |input: [usize; 3], output: [usize; 3], kernel: usize, stride: usize, pad: usize| json!({"type": "conv2d", "input": input, "output": output, "kernel": [kernel, kernel], "stride": [stride, stride], "pads": [pad, pad, pad, pad], "dilation": [1, 1], "groups": 1});
     let tensor = |id: usize, shape: Value, bound: f64| json!({"id": id, "name": format!("t{id}"), "shape": shape, "bound": bound});
     let spec = json!({"input": 0, "output": 6, "tensors": [
         tensor(0, json!([2, 5, 4]), 1.0), tensor(1, json!([3, 3, 2]), 4.0), tensor(2, json!([3, 3, 2]), 12.0), tensor(3, json!([3, 3, 2]), 12.0),
-        tensor(4, json!([3, 3, 2]), 24.0), tensor(5, json!([3, 3, 2]), 400.0), tensor(6, json!([3]), 900.0)],
+        tensor(4, json!([3, 3, 2]), 24.0), tensor(5, json!([3, 3, 2]), 400.0), tensor(6, json!([3]), bound)],
         "steps": [
         {"kind": "linear", "name": "conv", "in": 0, "out": 1, "weights": "a", "bias": "b", "geometry": conv([2, 5, 4], [3, 3, 2], 3, 2, 1)},
         {"kind": "polynomial", "name": "act1", "in": 1, "out": 2, "coefficients": [0.24, 0.5, 0.3], "range": 4.0},
@@ -60,7 +60,12 @@ fn network() -> (PackedSpec, BTreeMap<String, Vec<f64>>) {
 }
 
 fn net(hide: bool) -> Net {
-    let (spec, arrays) = network();
+    bounded(hide, 900.0)
+}
+
+/// With another bound of the results.
+pub(super) fn bounded(hide: bool, bound: f64) -> Net {
+    let (spec, arrays) = network(bound);
     let network = spec.check(&arrays).unwrap();
     let options = Options {
         security: 0,
@@ -94,7 +99,7 @@ fn net(hide: bool) -> Net {
         "tensors": [
             {"id": 0, "name": "image", "shape": [2, 5, 4], "kind": "real"},
             {"id": 1, "name": "image.c", "shape": [2, 5, 4], "kind": "cipher", "bound": 1.0},
-            {"id": 2, "name": "y.c", "shape": [3], "kind": "cipher", "bound": 900.0, "noise_bits": noise},
+            {"id": 2, "name": "y.c", "shape": [3], "kind": "cipher", "bound": bound, "noise_bits": noise},
             {"id": 3, "name": "opened", "shape": [3], "kind": "real"},
             {"id": 4, "name": "y", "shape": [3], "kind": "real"},
         ],
@@ -130,7 +135,7 @@ fn read(plan: &Value, files: &BTreeMap<String, File>) -> Result<NonInteractivePl
 }
 
 impl Net {
-    fn read(&self) -> NonInteractivePlan {
+    pub(super) fn read(&self) -> NonInteractivePlan {
         read(&self.plan, &self.files).unwrap()
     }
 
@@ -239,7 +244,7 @@ fn what_clients_receive_does_not_tell_weights_nor_which_are_zero() {
         .all(|w| !text.contains(w)));
     assert!(matches!(NonInteractiveModel::new(&public, Compute::default()), Err(Error::Plan(_))));
     // Zero weights change nothing that the client is told, but scales where they change norms.
-    let (spec, mut arrays) = network();
+    let (spec, mut arrays) = network(900.0);
     let options = Options {
         security: 0,
         ring_degree: 256,

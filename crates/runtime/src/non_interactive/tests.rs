@@ -19,9 +19,9 @@ fn prime_near(bits: u32, rank: usize) -> u64 {
     (0..).map(|i| first + i * step).filter(|p| hushnet_ring::prime::is_prime(*p)).nth(rank).unwrap()
 }
 
-struct Net {
-    plan: Value,
-    files: BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)>,
+pub(super) struct Net {
+    pub plan: Value,
+    pub files: BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)>,
 }
 
 fn reals(v: &[f64]) -> Vec<u8> {
@@ -34,7 +34,7 @@ const CONV_BIAS: [f64; 2] = [0.125, -0.5];
 const DENSE_BIAS: [f64; 2] = [1.0, -0.25];
 
 /// 4x4 image, 2x2 convolution of stride 2 to two maps, square, dense to two values, plus twice the first two squares.
-fn net(hide: Option<u32>) -> Net {
+pub(super) fn net(hide: Option<u32>) -> Net {
     let wide = if hide.is_some() { 48 } else { 40 };
     let primes: Vec<u64> = (0..if hide.is_some() { 4 } else { 2 }).map(|i| prime_near(wide, i)).collect();
     let special = prime_near(49, 3);
@@ -99,7 +99,7 @@ fn options() -> PlanOptions {
 }
 
 impl Net {
-    fn read(&self) -> Result<NonInteractivePlan, PlanError> {
+    pub(super) fn read(&self) -> Result<NonInteractivePlan, PlanError> {
         let views = self
             .files
             .iter()
@@ -110,7 +110,7 @@ impl Net {
     }
 }
 
-fn plain(image: &[f64]) -> [f64; 2] {
+pub(super) fn plain(image: &[f64]) -> [f64; 2] {
     let mut squares = [0.0; 8];
     for o in 0..2 {
         for p in 0..4 {
@@ -130,7 +130,7 @@ fn plain(image: &[f64]) -> [f64; 2] {
     })
 }
 
-fn images(count: usize) -> Vec<f64> {
+pub(super) fn images(count: usize) -> Vec<f64> {
     (0..count * 16).map(|i| ((i * 7919 + 13) % 1000) as f64 / 500.0 - 1.0).collect()
 }
 
@@ -143,7 +143,7 @@ fn worst(outputs: &[crate::Output], data: &[f64]) -> f64 {
     pairs.flat_map(|(e, g)| [(e[0] - g[0]).abs(), (e[1] - g[1]).abs()]).fold(0.0, f64::max)
 }
 
-fn client() -> NonInteractiveOptions {
+pub(super) fn client() -> NonInteractiveOptions {
     NonInteractiveOptions { plan: options(), compute: Compute::default() }
 }
 

@@ -55,13 +55,6 @@ pub struct Tensor {
     pub kind: TensorKind,
 }
 
-impl Tensor {
-    /// Whether an integer of this absolute value is within the bound.
-    pub(crate) fn within(&self, value: u64) -> bool {
-        matches!(self.kind, TensorKind::Fixed { bound, .. } if value <= bound)
-    }
-}
-
 /// A named input or output; `tensor` is an index into [`Plan::tensors`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
@@ -251,6 +244,13 @@ impl Stage {
         match self {
             Self::Client(_) => None,
             Self::Linear(s) => Some(s),
+        }
+    }
+    /// The client's operations; none of a linear stage.
+    pub(crate) fn ops(&self) -> &[Op] {
+        match self {
+            Self::Client(s) => &s.ops,
+            Self::Linear(_) => &[],
         }
     }
 }

@@ -149,14 +149,75 @@ kernel! {
     }
 }
 
-kernel! {
-    /// Whether all values are finite.
-    fn all_finite(x: &[f64]) -> bool {
-        let mut bad = 0_u64;
-        for &x in x {
-            bad |= u64::from(!x.is_finite());
+/// Adds 1 to `outside` where the size of a value is not at most `bound`. Returns the largest size and the position of the first such
+/// value (`u64::MAX`: none). The operations do not depend on the values; lanes keep minima and maxima of their own, so that they
+/// vectorise.
+#[inline(always)]
+fn count_outside<T: Copy, S: Copy + PartialOrd + Default>(
+    x: &[T],
+    bound: S,
+    outside: &mut [u64],
+    size: impl Fn(T) -> S,
+) -> (S, u64) {
+    const L: usize = f::LANES;
+    let greater = |a: S, b: S| if a > b { a } else { b };
+    let (mut first, mut largest) = ([u64::MAX; L], [S::default(); L]);
+    let (mut xs, mut counts) = (x.chunks_exact(L), outside.chunks_exact_mut(L));
+    for ((chunk, x), count) in (0_u64..).zip(xs.by_ref()).zip(counts.by_ref()) {
+        for lane in 0..L {
+            let v = size(x[lane]);
+            let bad = u64::from(!(v <= bound));
+            count[lane] += bad;
+            largest[lane] = greater(v, largest[lane]);
+            // All ones where nothing is outside.
+            let here = chunk | bad.wrapping_sub(1);
+            first[lane] = if here < first[lane] { here } else { first[lane] };
         }
-        bad == 0
+    }
+    let place = |(lane, chunk): (u64, &u64)| chunk.saturating_mul(L as u64).saturating_add(lane);
+    let mut position = (0..).zip(&first).map(place).fold(u64::MAX, u64::min);
+    let mut top = largest.into_iter().fold(S::default(), |a, b| greater(b, a));
+    let done = (x.len() / L * L) as u64;
+    for ((i, &x), count) in (done..).zip(xs.remainder()).zip(counts.into_remainder()) {
+        let v = size(x);
+        let bad = u64::from(!(v <= bound));
+        *count += bad;
+        top = greater(v, top);
+        position = position.min(i | bad.wrapping_sub(1));
+    }
+    (top, position)
+}
+
+kernel! {
+    /// [`count_outside`] of |x|; what is no number is outside.
+    fn outside_real(x: &[f64], bound: f64, outside: &mut [u64]) -> u64 {
+        count_outside(x, bound, outside, f64::abs).1
+    }
+}
+
+kernel! {
+    /// Clamps to -bound and bound; what is no number becomes 0.
+    fn saturate(bound: f64, x: &mut [f64]) {
+        for x in x {
+            let v = if x.is_nan() { 0.0 } else { *x };
+            *x = f::smaller(f::larger(v, -bound), bound);
+        }
+    }
+}
+
+kernel! {
+    /// [`count_outside`] of |x|, with the largest.
+    fn outside_fixed(x: &[i64], bound: u64, outside: &mut [u64]) -> (u64, u64) {
+        count_outside(x, bound, outside, i64::unsigned_abs)
+    }
+}
+
+kernel! {
+    /// Clamps to -bound and bound.
+    fn clamp(bound: i64, x: &mut [i64]) {
+        for x in x {
+            *x = (*x).max(-bound).min(bound);
+        }
     }
 }
 
@@ -180,41 +241,35 @@ kernel! {
 }
 
 kernel! {
-    /// `out = round_half_even(x * inverse)`, `bound < 2^50`. Returns the largest absolute value, or `None` when
-    /// one is above `bound` or no number.
-    fn quantize(x: &[f64], inverse: f64, bound: f64, out: &mut [i64]) -> Option<u64> {
+    /// `out = round_half_even(x * inverse)`, clamped to -bound and bound, `bound < 2^50`; what is no number becomes 0. Adds 1 to
+    /// `outside` where a value was clamped. Returns the largest absolute value before and the position of the first that was
+    /// clamped (`u64::MAX`: none). The operations do not depend on the values.
+    fn quantize(x: &[f64], inverse: f64, bound: f64, out: &mut [i64], outside: &mut [u64]) -> (u64, u64) {
         const BITS: u64 = f::ROUND.to_bits();
-        let (mut bad, mut largest) = (0_u64, 0.0_f64);
+        // The sum rounds to an integer, half to even, while |x * inverse| < 2^51; beyond, it is above any bound.
+        let round = |x: f64| x * inverse + f::ROUND - f::ROUND;
         for (o, &x) in out.iter_mut().zip(x) {
-            // The sum rounds to an integer, half to even, while |x * inverse| < 2^51; beyond, `v` is above any bound.
-            let shifted = x * inverse + f::ROUND;
-            let v = (shifted - f::ROUND).abs();
-            bad |= u64::from(!(v <= bound));
-            largest = f::larger(v, largest);
-            *o = shifted.to_bits().wrapping_sub(BITS).cast_signed();
+            let v = round(x);
+            let v = if v.is_nan() { 0.0 } else { v };
+            let v = f::smaller(f::larger(v, -bound), bound);
+            *o = (v + f::ROUND).to_bits().wrapping_sub(BITS).cast_signed();
         }
-        (bad == 0).then_some(largest as u64)
+        let (largest, first) = count_outside(x, bound, outside, |x| round(x).abs());
+        (largest as u64, first)
     }
 }
 
 kernel! {
     /// [`quantize`] for any bound.
-    fn quantize_wide(x: &[f64], inverse: f64, bound: f64, out: &mut [i64]) -> Option<u64> {
-        let (mut bad, mut largest) = (false, 0_u64);
+    fn quantize_wide(x: &[f64], inverse: f64, bound: f64, out: &mut [i64], outside: &mut [u64]) -> (u64, u64) {
+        let round = |x: f64| (x * inverse).round_ties_even();
         for (o, &x) in out.iter_mut().zip(x) {
-            let v = (x * inverse).round_ties_even();
-            bad |= !(v.abs() <= bound);
-            *o = v as i64;
-            largest = largest.max(o.unsigned_abs());
+            let v = round(x);
+            let v = if v.is_nan() { 0.0 } else { v };
+            *o = f::smaller(f::larger(v, -bound), bound) as i64;
         }
-        (!bad).then_some(largest)
-    }
-}
-
-kernel! {
-    /// Largest absolute value.
-    fn largest(x: &[i64]) -> u64 {
-        x.iter().fold(0, |m, x| m.max(x.unsigned_abs()))
+        let (largest, first) = count_outside(x, bound, outside, |x| round(x).abs());
+        (largest as u64, first)
     }
 }
 

@@ -7,6 +7,7 @@
 mod compile;
 mod functions;
 mod kernels;
+mod marks;
 mod moves;
 mod operands;
 mod rows;
@@ -16,132 +17,23 @@ mod whole;
 #[cfg(test)]
 mod tests;
 
+pub use marks::RangeError;
 pub use values::InputData;
 
 pub(crate) use compile::{compile, peak_bytes, Segment, SegmentKind, StageProgram};
+pub(crate) use marks::{places, Marks, Monitor, Overruns, Place};
 pub(crate) use moves::sources;
 pub(crate) use rows::{allocate, interleave, RowRunner};
 pub(crate) use values::{Data, InputView, RowMut, Slot, Storage, Values};
 
 use crate::error::Error;
 use crate::plan::{ClientStage, Plan, Tensor, TensorKind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-/// A value outside the planned range, or no number: the client stops instead of computing a wrong answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RangeError {
-    /// Stage that computed the value.
-    pub stage: String,
-    /// Tensor that it belongs to.
-    pub tensor: String,
-    /// Image, counted from the first of the whole input.
-    pub image: usize,
-    /// Position in the tensor, row-major.
-    pub element: usize,
-    /// The value, before rounding.
-    pub value: f64,
-    /// Largest absolute value planned; `None` for NaN and infinity in a real tensor.
-    pub bound: Option<f64>,
-}
-
-impl std::error::Error for RangeError {}
-
-impl std::fmt::Display for RangeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { stage, tensor, image, element, value, bound } = self;
-        write!(f, "layer '{stage}', tensor '{tensor}': image {image}, element {element} is {value}, ")?;
-        match bound {
-            Some(bound) => write!(
-                f,
-                "outside the planned range of -{bound} to {bound}; compile with calibration data that covers such inputs, \
-                 with a larger calibration margin, or with interval ranges"
-            ),
-            None => write!(f, "not a finite number; check the input and the layers before (division by zero, root of a negative number, overflow)"),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FaultKind {
-    Range,
-    NotFinite,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Fault {
-    kind: FaultKind,
-    tensor: usize,
-    feature: usize,
-    image: usize,
-    value: f64,
-}
-
-/// What rows report while they run in parallel: observed ranges and the first fault.
-#[derive(Debug, Default)]
-pub(crate) struct Monitor {
-    largest: Vec<AtomicU64>,
-    fault: Mutex<Option<Fault>>,
-}
-
-impl Monitor {
-    pub(crate) fn new(tensors: usize) -> Self {
-        Self {
-            largest: std::iter::repeat_with(AtomicU64::default).take(tensors).collect(),
-            fault: Mutex::default(),
-        }
-    }
-
-    /// Notes the largest absolute integer of part of a tensor.
-    pub(crate) fn see(&self, tensor: usize, largest: u64) {
-        self.largest[tensor].fetch_max(largest, Ordering::Relaxed);
-    }
-
-    /// Largest absolute value of some integers.
-    pub(crate) fn largest_of(x: &[i64]) -> u64 {
-        kernels::largest(x)
-    }
-
-    /// Largest absolute integer seen of a tensor.
-    pub(crate) fn largest(&self, tensor: usize) -> u64 {
-        self.largest[tensor].load(Ordering::Relaxed)
-    }
-
-    /// Keeps the fault of the first feature and image, whatever the order of threads.
-    fn fault(&self, fault: Fault) {
-        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        if first.is_none_or(|f| (fault.feature, fault.image) < (f.feature, f.image)) {
-            *first = Some(fault);
-        }
-    }
-
-    /// The first fault as an error.
-    pub(crate) fn check(&self, stage: &str, tensors: &[Tensor]) -> Result<(), RangeError> {
-        match *self.fault.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(()),
-            Some(fault) => {
-                let tensor = &tensors[fault.tensor];
-                let bound = match (tensor.kind, fault.kind) {
-                    (TensorKind::Fixed { scale, bound }, FaultKind::Range) => Some(bound as f64 * scale),
-                    _ => None,
-                };
-                Err(RangeError {
-                    stage: stage.to_owned(),
-                    tensor: tensor.name.clone(),
-                    image: fault.image,
-                    element: fault.feature,
-                    value: fault.value,
-                    bound,
-                })
-            }
-        }
-    }
-}
-
-/// Runs the segments of a client stage from `first` on, freeing what is not read again.
+/// Runs the segments of a client stage from `first` on, freeing what is not read again. Values outside of their ranges saturate
+/// and are marked.
 ///
 /// # Errors
-/// [`RangeError`] when a value leaves its planned range; an internal error when an operation lacks an operand.
+/// An internal error when an operation lacks an operand.
 pub(crate) fn run_client(
     plan: &Plan,
     stage: (usize, &ClientStage),
@@ -155,7 +47,6 @@ pub(crate) fn run_client(
             SegmentKind::Rows(program) => rows::run_rows(program, plan.tensors(), values, monitor),
             SegmentKind::Whole(op) => whole::run(&stage.1.ops[*op], plan.tensors(), values, monitor)?,
         }
-        monitor.check(&stage.1.name, plan.tensors())?;
         segment.free.iter().for_each(|&t| values.free(t));
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::compile::{Register, RowProgram, Step};
 use super::kernels;
 use super::values::{Data, RowMut, Slot, Storage, Values};
-use super::{Fault, FaultKind, Monitor};
+use super::{Marks, Monitor};
 use crate::plan::{OpKind, Tensor};
 use rayon::prelude::*;
 
@@ -15,10 +15,11 @@ const GROUP: usize = 16;
 const STRIDE: usize = CHUNK + 8;
 
 /// Registers of one thread.
-pub(crate) struct RowScratch {
+pub(crate) struct RowScratch<'a> {
     real: Vec<Vec<f64>>,
     fixed: Vec<Vec<i64>>,
     inputs: Vec<Vec<f64>>,
+    marks: Marks<'a>,
 }
 
 /// A row program bound to the tensors of a block.
@@ -30,8 +31,8 @@ pub(crate) struct RowRunner<'a> {
     pub given: Option<usize>,
 }
 
-impl RowRunner<'_> {
-    pub(crate) fn scratch(&self) -> RowScratch {
+impl<'a> RowRunner<'a> {
+    pub(crate) fn scratch(&self) -> RowScratch<'a> {
         let inputs = self
             .program
             .loads
@@ -42,6 +43,7 @@ impl RowRunner<'_> {
             real: vec![vec![0.0; CHUNK]; self.program.real_registers],
             fixed: vec![vec![0; CHUNK]; self.program.fixed_registers],
             inputs: vec![vec![0.0; STRIDE * GROUP]; inputs],
+            marks: self.monitor.marks(),
         }
     }
 
@@ -49,7 +51,7 @@ impl RowRunner<'_> {
     /// of one feature after the other.
     pub(crate) fn run(
         &self,
-        scratch: &mut RowScratch,
+        scratch: &mut RowScratch<'_>,
         feature: usize,
         given: &[i64],
         outputs: &mut [RowMut<'_>],
@@ -76,7 +78,7 @@ impl RowRunner<'_> {
 
     fn transpose_inputs(
         &self,
-        scratch: &mut RowScratch,
+        scratch: &mut RowScratch<'_>,
         feature: usize,
         features: usize,
         range: (usize, usize),
@@ -92,7 +94,7 @@ impl RowRunner<'_> {
 
     fn load(
         &self,
-        scratch: &mut RowScratch,
+        scratch: &mut RowScratch<'_>,
         feature: usize,
         in_group: usize,
         given: &[i64],
@@ -113,7 +115,8 @@ impl RowRunner<'_> {
                     if let Some(buffer) = inputs.next() {
                         let row = &buffer[in_group * STRIDE..];
                         scratch.real[r][..count].copy_from_slice(&row[..count]);
-                        self.check_finite(&scratch.real[r][..count], tensor, feature, start);
+                        let at = (feature, start);
+                        scratch.marks.saturate((tensor, f64::MAX), at, &mut scratch.real[r][..count]);
                     }
                 }
                 // The plan was checked: loaded tensors exist and have their kind.
@@ -122,21 +125,14 @@ impl RowRunner<'_> {
         }
     }
 
-    fn fault(&self, kind: FaultKind, tensor: usize, feature: usize, image: usize, value: f64) {
-        let image = self.values.first + image;
-        self.monitor.fault(Fault { kind, tensor, feature, image, value });
-    }
-
-    fn check_finite(&self, x: &[f64], tensor: usize, feature: usize, start: usize) {
-        if !kernels::all_finite(x) {
-            if let Some(i) = x.iter().position(|v| !v.is_finite()) {
-                self.fault(FaultKind::NotFinite, tensor, feature, start + i, x[i]);
-            }
-        }
-    }
-
-    fn step(&self, scratch: &mut RowScratch, step: &Step, feature: usize, (start, count): (usize, usize)) {
-        let RowScratch { real, fixed, .. } = scratch;
+    fn step(
+        &self,
+        scratch: &mut RowScratch<'_>,
+        step: &Step,
+        feature: usize,
+        (start, count): (usize, usize),
+    ) {
+        let RowScratch { real, fixed, marks, .. } = scratch;
         match (&step.kind, step.inputs.as_slice(), step.output) {
             (OpKind::Dequantize {}, &[Register::Fixed(i)], Register::Real(o)) => {
                 let (scale, bound) = step.fixed.unwrap_or((1.0, u64::MAX));
@@ -145,21 +141,8 @@ impl RowRunner<'_> {
             }
             (OpKind::Quantize {}, &[Register::Real(i)], Register::Fixed(o)) => {
                 let (scale, bound) = step.fixed.unwrap_or((1.0, 0));
-                let inverse = 1.0 / scale;
-                let kernel = if bound < 1 << 50 { kernels::quantize } else { kernels::quantize_wide };
                 let (x, out) = (&real[i][..count], &mut fixed[o][..count]);
-                match kernel(x, inverse, bound as f64, out) {
-                    Some(largest) => self.monitor.see(step.tensor, largest),
-                    None => {
-                        let outside = |v: &f64| {
-                            let v = (v * inverse).round_ties_even().abs();
-                            v.is_nan() || v > bound as f64
-                        };
-                        let at = x.iter().position(outside).unwrap_or(0);
-                        out.fill(0);
-                        self.fault(FaultKind::Range, step.tensor, feature, start + at, x[at]);
-                    }
-                }
+                marks.quantize((step.tensor, scale, bound), (feature, start), x, out);
             }
             (kind, inputs, Register::Real(o)) => {
                 // Registers are assigned once, in order: operands lie before the result.
@@ -171,7 +154,7 @@ impl RowRunner<'_> {
                 };
                 elementwise(kind, operand(0), operand(1), feature / step.channel.max(1), out);
                 if !keeps_finite(kind) {
-                    self.check_finite(out, step.tensor, feature, start);
+                    marks.saturate((step.tensor, f64::MAX), (feature, start), out);
                 }
             }
             _ => {}

@@ -185,15 +185,13 @@ pub(crate) enum Slot<'a> {
 pub(crate) struct Values<'a> {
     /// Images of the block.
     pub images: usize,
-    /// Index of the block's first image, for messages.
-    pub first: usize,
     /// By tensor index.
     pub slots: Vec<Slot<'a>>,
 }
 
 impl<'a> Values<'a> {
-    pub(crate) fn new(tensors: usize, images: usize, first: usize) -> Self {
-        Self { images, first, slots: std::iter::repeat_with(|| Slot::Empty).take(tensors).collect() }
+    pub(crate) fn new(tensors: usize, images: usize) -> Self {
+        Self { images, slots: std::iter::repeat_with(|| Slot::Empty).take(tensors).collect() }
     }
 
     /// Makes a user's input real data, for operations that need it whole.

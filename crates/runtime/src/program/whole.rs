@@ -3,7 +3,7 @@
 use super::moves::{self, coordinates, each_row, strides};
 use super::operands::{operand, OperandError};
 use super::values::{Data, RowMut, Slot, Values};
-use super::{kernels, Fault, FaultKind, Monitor};
+use super::{kernels, Monitor};
 use crate::plan::{Op, OpKind, Tensor};
 use rayon::prelude::*;
 
@@ -20,13 +20,18 @@ pub(super) fn run(
     for (i, &t) in op.inputs.iter().enumerate() {
         if matches!(values.slots[t], Slot::Input(_)) {
             values.materialise(t);
-            check(real(op, i, tensors, operand(op, i, tensors, values)?)?, t, values, monitor);
+            let images = values.images;
+            if let Slot::Data(Data::Real(v)) = &mut values.slots[t] {
+                saturate(v, t, images, monitor);
+            } else {
+                real(op, i, tensors, operand(op, i, tensors, values)?)?;
+            }
         }
     }
     let (input, output) = (&tensors[op.inputs[0]], &tensors[op.output]);
     let data = operand(op, 0, tensors, values)?;
     let reals = || real(op, 0, tensors, data);
-    let result = match &op.kind {
+    let mut result = match &op.kind {
         OpKind::MaxPool { kernel, stride, pads, dilation } => {
             let windows = Windows::new(input, kernel, stride, pads, dilation);
             max_pool(&windows, data, output, values.images)
@@ -42,8 +47,8 @@ pub(super) fn run(
         OpKind::Softmax { axis } => softmax(reals()?, &input.shape, *axis, values.images),
         _ => moves::run(op, tensors, values)?,
     };
-    if let Data::Real(v) = &result {
-        check(v, op.output, values, monitor);
+    if let Data::Real(v) = &mut result {
+        saturate(v, op.output, values.images, monitor);
     }
     values.put(op.output, result);
     Ok(())
@@ -62,22 +67,12 @@ fn real<'d>(op: &Op, i: usize, tensors: &[Tensor], data: &'d Data) -> Result<&'d
     }
 }
 
-fn check(v: &[f64], tensor: usize, values: &Values<'_>, monitor: &Monitor) {
-    let images = values.images;
-    v.par_chunks(images).enumerate().for_each(|(feature, row)| {
-        if !kernels::all_finite(row) {
-            if let Some(image) = row.iter().position(|x| !x.is_finite()) {
-                let at = values.first + image;
-                monitor.fault(Fault {
-                    kind: FaultKind::NotFinite,
-                    tensor,
-                    feature,
-                    image: at,
-                    value: row[image],
-                });
-            }
-        }
-    });
+/// Makes all values finite and marks those that were not.
+fn saturate(v: &mut [f64], tensor: usize, images: usize, monitor: &Monitor) {
+    v.par_chunks_mut(images).enumerate().for_each_init(
+        || monitor.marks(),
+        |marks, (feature, row)| marks.saturate((tensor, f64::MAX), (feature, 0), row),
+    );
 }
 
 /// Pooling windows over the spatial axes of [channels, axes...].

@@ -13,12 +13,12 @@ use super::slots;
 use super::spec::Reveal;
 use super::stored::Folder;
 use super::trace::{Gauge, Phase, TwoPartyTrace};
-use crate::client_aided::client::OnProgress;
+use crate::client_aided::client::{Marked, OnProgress};
 use crate::client_aided::{inputs, Input, Output};
 use crate::compute::Compute;
 use crate::error::{Error, TransportError};
 use crate::plan::{self, PlanOptions, Port, TensorKind};
-use crate::program::{self, Data, InputView, Monitor, RangeError, RowMut, Slot, Storage, Values};
+use crate::program::{self, Data, InputView, Monitor, Overruns, Place, RowMut, Slot, Storage, Values};
 use crate::trace::Progress;
 use hushnet_layers::cheetah::CheetahClient;
 use hushnet_mpc::{self as mpc, Channel, OtKind, Party, Session};
@@ -157,19 +157,46 @@ impl TwoPartyClient {
     /// Runs the network on any number of images. Outputs come in the order of the plan.
     ///
     /// # Errors
-    /// [`Error::Input`] leaves the session open; every other error closes it.
+    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. Inputs outside of the range that
+    /// the plan states of them are refused before anything is sent; a later value outside is told when the run is over.
     pub fn infer(
         &mut self,
         inputs: &[Input<'_>],
         progress: &mut OnProgress<'_>,
     ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
+        match self.infer_marked(inputs, progress)? {
+            (outputs, trace, None) => Ok((outputs, trace)),
+            (.., Some(e)) => Err(e.into()),
+        }
+    }
+
+    /// [`Self::infer`], but values outside of their ranges are no error: they are clamped to the range (what is no number becomes
+    /// 0), and the first of them comes beside the outputs. Outputs of images that it does not name as affected are what the
+    /// protocol gives. Shared values between are nobody's to see: one that leaves its range leaves no mark.
+    ///
+    /// The messages of a run do not depend on values: lengths and order follow from the plan and the number of images, and what
+    /// is in them is a share, masked or encrypted.
+    ///
+    /// # Errors
+    /// As [`Self::infer`]; [`Error::Range`] only for inputs, before anything is sent.
+    pub fn infer_marked(
+        &mut self,
+        inputs: &[Input<'_>],
+        progress: &mut OnProgress<'_>,
+    ) -> Result<Marked<TwoPartyTrace>, Error> {
         let mut session = self.session.take().ok_or(TransportError::Closed)?;
         let plan = self.plan.clone();
-        let (inputs, images) = match inputs::check(plan.client(), inputs) {
+        let checked =
+            inputs::check(plan.client(), inputs).map_err(Error::from).and_then(|(inputs, images)| {
+                let ranges = inputs::declared(plan.client());
+                self.options.compute.run(|| inputs::check_ranges(&inputs, images, &ranges))?;
+                Ok((inputs, images))
+            });
+        let (inputs, images) = match checked {
             Ok(checked) => checked,
             Err(e) => {
                 self.session = Some(session);
-                return Err(e.into());
+                return Err(e);
             }
         };
         let result = self.run(&mut session, &plan, &inputs, images, progress)?;
@@ -199,7 +226,8 @@ impl TwoPartyClient {
         inputs: &[&Input<'_>],
         images: usize,
         progress: &mut OnProgress<'_>,
-    ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
+    ) -> Result<Marked<TwoPartyTrace>, Error> {
+        let mut monitors = Vec::new();
         let tiles = |i: usize| {
             self.layers.linear[i].as_ref().map_or_else(
                 || {
@@ -226,8 +254,8 @@ impl TwoPartyClient {
             let first = group * size;
             let count = size.min(images - first);
             let mut work = Group {
-                values: Values::new(plan.tensors().len(), count, first),
-                monitor: Monitor::new(plan.tensors().len()),
+                values: Values::new(plan.tensors().len(), count),
+                monitor: Monitor::new(plan.tensors().len(), count),
                 shares: Shares::new(plan, count),
                 seeds: (0..count).map(|_| random()).collect::<Result<_, _>>()?,
             };
@@ -264,10 +292,11 @@ impl TwoPartyClient {
                 let part = &mut output.data[first * size..(first + count) * size];
                 program::read_output(plan.tensors(), port.tensor, &work.values, part);
             }
+            monitors.push((first, work.monitor));
         }
         (trace.images, trace.groups) = (images, groups);
         trace.finish();
-        Ok((outputs, trace))
+        Ok((outputs, trace, Overruns::of(&monitors, plan.tensors(), &places(plan)).error()))
     }
 
     fn stage(
@@ -281,9 +310,8 @@ impl TwoPartyClient {
             (Kind::Client(at), ..) => {
                 if let plan::Stage::Client(client) = &plan.client().stages()[*at] {
                     let (values, monitor) = (&mut work.values, &work.monitor);
-                    self.options
-                        .compute
-                        .run(|| program::run_client(plan.client(), (*at, client), 0, values, monitor))?;
+                    let compute = &self.options.compute;
+                    compute.run(|| program::run_client(plan.client(), (*at, client), 0, values, monitor));
                 }
             }
             (Kind::Share, Some(&input), Some(output)) => {
@@ -316,7 +344,7 @@ impl TwoPartyClient {
             (Kind::Reveal(what), Some(&input), Some(output)) => {
                 let opened =
                     open(session, plan, (stage, *what), work.shares.get(input)?, work.shares.images())?;
-                let data = reveal(plan, stage, &opened, output, &work.values)?;
+                let data = reveal(plan, &opened, output, &work.monitor, work.values.images);
                 work.values.put(output, data);
             }
             _ => work.shares.run(session, plan, stage)?,
@@ -423,38 +451,35 @@ fn open(
     }
 }
 
-/// Opened integers [image][element] as a fixed tensor of the interpreter.
-fn reveal(
-    plan: &TwoPartyPlan,
-    stage: &Stage,
-    opened: &[i64],
-    tensor: usize,
-    values: &Values<'_>,
-) -> Result<Data, Error> {
-    let (t, images) = (&plan.tensors()[tensor], values.images);
-    let (scale, bound) = match t.kind {
-        TensorKind::Fixed { scale, bound } => (scale, bound),
-        TensorKind::Real => (1.0, u64::MAX),
-    };
-    if let Some(at) = opened.iter().position(|v| v.unsigned_abs() > bound) {
-        return Err(RangeError {
-            stage: stage.name.clone(),
-            tensor: t.name.clone(),
-            image: values.first + at / t.elements,
-            element: at % t.elements,
-            value: opened[at] as f64 * scale,
-            bound: Some(bound as f64 * scale),
-        }
-        .into());
-    }
+/// Opened integers [image][element] as a fixed tensor of the interpreter, clamped to its bound.
+fn reveal(plan: &TwoPartyPlan, opened: &[i64], tensor: usize, monitor: &Monitor, images: usize) -> Data {
+    let t = &plan.tensors()[tensor];
     let mut data = Data::new(Storage::of(t), opened.len());
-    let mut row = vec![0; images];
+    let (mut row, mut marks) = (Zeroizing::new(vec![0; images]), monitor.marks());
     for (feature, mut out) in data.rows_mut(images).enumerate() {
         let out: &mut RowMut<'_> = &mut out;
         for (image, v) in row.iter_mut().enumerate() {
             *v = opened[image * t.elements + feature];
         }
+        if let TensorKind::Fixed { scale, bound } = t.kind {
+            marks.clamp((tensor, scale, bound), (feature, 0), &mut row);
+        }
         out.write_fixed(0, &row);
     }
-    Ok(data)
+    data
+}
+
+/// Where marks are looked for, in the order of computation.
+fn places(plan: &TwoPartyPlan) -> Vec<Place<'_>> {
+    let of = |stage| -> Vec<Place<'_>> {
+        let Stage { kind, name, output, .. }: &Stage = stage;
+        match (kind, *output) {
+            (Kind::Client(at), _) => program::places(&plan.client().stages()[*at]),
+            (Kind::Reveal(_), Some(tensor)) => {
+                vec![Place { stage: name, tensor, named: tensor, bound: None, answer: false }]
+            }
+            _ => Vec::new(),
+        }
+    };
+    plan.stages().iter().flat_map(of).collect()
 }

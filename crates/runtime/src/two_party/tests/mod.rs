@@ -7,6 +7,7 @@ mod hostile;
 mod networks;
 mod oracle;
 mod plans;
+mod ranges;
 mod slots;
 mod stored;
 mod views;
