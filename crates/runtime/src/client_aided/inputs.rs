@@ -166,5 +166,6 @@ pub(crate) fn check_ranges(
         });
     }
     let affected = affected.iter().enumerate().filter(|(_, a)| **a).map(|(image, _)| image).collect();
+    let values = u32::try_from(values).unwrap_or(u32::MAX);
     first.map_or(Ok(()), |e| Err(RangeError { affected, values, ..e }))
 }

@@ -31,7 +31,7 @@ pub struct RangeError {
     /// All images with a value outside, in rising order. Outputs of the others are right.
     pub affected: Vec<usize>,
     /// Values outside, over all images. Later values that leave their ranges because of earlier ones count, too.
-    pub values: u64,
+    pub values: u32,
 }
 
 impl std::error::Error for RangeError {}
@@ -269,6 +269,7 @@ impl Overruns {
     /// The first mark as an error, with all affected images.
     pub(crate) fn error(self) -> Option<RangeError> {
         let Self { first, affected, values } = self;
+        let values = u32::try_from(values).unwrap_or(u32::MAX);
         first.map(|e| RangeError { affected, values, ..e })
     }
 }
