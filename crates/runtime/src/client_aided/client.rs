@@ -341,7 +341,7 @@ impl Client {
                     let start = Instant::now();
                     let (values, monitor) = (&mut run.values, &run.monitor);
                     compute
-                        .run(|| program::run_client(plan, (index, client), first_segment, values, monitor));
+                        .run(|| program::run_client(plan, (index, client), first_segment, values, monitor))?;
                     trace.stages[index].seconds.program += since(start);
                     first_segment = 0;
                     tell(index, 1, 1)?;

@@ -271,12 +271,13 @@ impl NonInteractiveClient {
         plan: &NonInteractivePlan,
         which: std::ops::Range<usize>,
         (values, monitor): &mut (Values<'_>, Monitor),
-    ) {
+    ) -> Result<(), Error> {
         for at in which {
             if let plan::Stage::Client(stage) = &plan.client().stages()[at] {
-                self.compute.run(|| program::run_client(plan.client(), (at, stage), 0, values, monitor));
+                self.compute.run(|| program::run_client(plan.client(), (at, stage), 0, values, monitor))?;
             }
         }
+        Ok(())
     }
 
     fn block(
@@ -298,7 +299,7 @@ impl NonInteractiveClient {
         let index = self.next_block;
         self.next_block += 1;
         let start = Instant::now();
-        self.client_stages(plan, 0..plan.0.before, work);
+        self.client_stages(plan, 0..plan.0.before, work)?;
         let images = work.0.images;
         let mut uploads = Vec::with_capacity(plan.uploads().len());
         for link in plan.uploads() {
@@ -347,7 +348,7 @@ impl NonInteractiveClient {
             work.0.put(link.real, Data::Real(data));
         }
         let start = Instant::now();
-        self.client_stages(plan, plan.0.before..plan.client().stages().len(), work);
+        self.client_stages(plan, plan.0.before..plan.client().stages().len(), work)?;
         trace.decrypt_seconds += since(start);
         Ok(())
     }

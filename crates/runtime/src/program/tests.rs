@@ -2,7 +2,8 @@
 
 use super::operands::OperandError;
 use super::values::{Data, InputData, InputView, Slot, Values};
-use super::{moves, whole, Monitor};
+
+use super::{moves, whole, Monitor, Overruns, Place};
 use crate::error::Error;
 use crate::plan::{Op, OpKind, Tensor, TensorKind};
 
@@ -23,13 +24,13 @@ fn op(kind: OpKind, inputs: &[usize]) -> Op {
 }
 
 fn run(op: &Op, tensors: &[Tensor], values: &mut Values<'_>) -> Result<Monitor, OperandError> {
-    let monitor = Monitor::new(tensors.len());
+    let monitor = Monitor::new(tensors.len(), IMAGES);
     whole::run(op, tensors, values, &monitor).map(|()| monitor)
 }
 
 /// x holds 1 to 8; y holds nothing.
 fn x_only() -> Values<'static> {
-    let mut values = Values::new(3, IMAGES, 0);
+    let mut values = Values::new(3, IMAGES);
     values.put(0, Data::Real((1..=8).map(f64::from).collect()));
     values
 }
@@ -117,9 +118,11 @@ fn inputs_are_checked_where_an_operation_takes_them_whole() {
     let numbers = [0.0, 1.0, f64::NAN, 3.0, 4.0, 5.0, 6.0, 7.0];
     let tensors = tensors(&[1]);
     let sum = op(OpKind::ReduceMax { axes: vec![1, 2] }, &[0]);
-    let mut values = Values::new(3, IMAGES, 0);
+    let mut values = Values::new(3, IMAGES);
     values.slots[0] = Slot::Input(InputView { data: InputData::F64(&numbers), first: 0, features: 4 });
     let Ok(monitor) = run(&sum, &tensors, &mut values) else { panic!("the operation runs") };
-    let Err(fault) = monitor.check("stage", &tensors) else { panic!("an input that is no number passed") };
+    let place = Place { stage: "stage", tensor: 0, named: 0, bound: None, answer: false };
+    let overruns = Overruns::of(&[(0, monitor)], &tensors, &[place]);
+    let Some(fault) = overruns.error() else { panic!("an input that is no number passed") };
     assert_eq!((fault.tensor.as_str(), fault.image, fault.element), ("x", 0, 2));
 }

@@ -311,7 +311,7 @@ impl TwoPartyClient {
                 if let plan::Stage::Client(client) = &plan.client().stages()[*at] {
                     let (values, monitor) = (&mut work.values, &work.monitor);
                     let compute = &self.options.compute;
-                    compute.run(|| program::run_client(plan.client(), (*at, client), 0, values, monitor));
+                    compute.run(|| program::run_client(plan.client(), (*at, client), 0, values, monitor))?;
                 }
             }
             (Kind::Share, Some(&input), Some(output)) => {
