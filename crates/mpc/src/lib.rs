@@ -20,6 +20,7 @@ mod protocols;
 mod ring;
 mod session;
 mod simd;
+pub mod uses;
 mod wire;
 
 pub use block::{Block, Prg};

@@ -2,7 +2,8 @@
 
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
-use crate::Prg;
+use crate::{uses, Prg};
+use hushnet_ring::ledger;
 
 /// Arithmetic modulo an odd p, 3 <= p < 2^62 (a prime wherever slots are packed; nothing here needs that). Values are
 /// in [0, p) and are read as signed in [-(p-1)/2, (p-1)/2].
@@ -168,12 +169,14 @@ impl Modulus {
             Self::PowerOfTwo(r) => {
                 let mut v = vec![0; n];
                 rng.words(&mut v);
+                ledger::words(uses::GARBLED_R, &mut v);
                 v.iter_mut().for_each(|v| *v = r.reduce(*v));
                 v
             }
             Self::Odd(p) => {
                 let mut blocks = vec![0; n];
                 rng.blocks(&mut blocks);
+                ledger::blocks(uses::GARBLED_R, &mut blocks);
                 blocks.into_iter().map(|b| p.reduce_wide(b)).collect()
             }
         }

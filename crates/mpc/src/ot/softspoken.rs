@@ -14,6 +14,7 @@ use crate::block::{Block, Prg};
 use crate::channel::Channel;
 use crate::error::Result;
 use crate::simd::FixedKey;
+use crate::uses;
 
 use super::{recv_blocks, rows_of, send_blocks, take, CotReceiver, CotSender, Ledger, OtKind, Step, CLEAR};
 
@@ -152,7 +153,8 @@ impl Sender {
             hole += (1 - side) * w;
             nodes[hole] = 0;
         }
-        let prgs = nodes.iter().enumerate().map(|(x, &seed)| (x != hole).then(|| Prg::new(seed))).collect();
+        let stream = |seed| Prg::new(seed).shared_as(uses::SOFT_SENDER);
+        let prgs = nodes.iter().enumerate().map(|(x, &seed)| (x != hole).then(|| stream(seed))).collect();
         nodes.zeroize();
         prgs
     }
@@ -268,7 +270,7 @@ impl Receiver {
             let keys = self.keys[BITS * g + level];
             corrections.extend([sums[0] ^ keys[0], sums[1] ^ keys[1]]);
         }
-        let prgs = nodes.iter().map(|&seed| Prg::new(seed)).collect();
+        let prgs = nodes.iter().map(|&seed| Prg::new(seed).shared_as(uses::SOFT_RECEIVER)).collect();
         nodes.zeroize();
         prgs
     }
