@@ -1,6 +1,6 @@
 //! Every mask, pad, seed and key stream of whole inferences is used once (`docs/mpc.md`, "Every mask is used once").
 //!
-//! Every test records under the process's ledger, one at a time; nothing else runs in this program.
+//! Every test records under the process's ledger, one at a time. The ledger hears all threads, so nothing here runs outside of a recording.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../runtime/tests/common/mod.rs"]

@@ -193,8 +193,8 @@ fn planted(recording: Recording, kind: OtKind) -> Report {
     let net = nets::classifier(&["cheetah"], "ot");
     let (_, opened) = session(&model(&net), &[2], options(kind, 2));
     let report = recording.finish();
-    let (_, right) = session(&model(&net), &[2], options(kind, 2));
-    // Shares sum to a result or its neighbour: two units of the last layer's 2^-2.
+    let ((_, right), _) = recorded(|| session(&model(&net), &[2], options(kind, 2)));
+    // Truncations differ by a unit from run to run; a wrong mask would make the logits anything up to 2^20.
     let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 2.0;
     assert!(
         opened.iter().zip(&right).all(near),
