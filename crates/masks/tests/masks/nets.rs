@@ -50,6 +50,19 @@ pub fn classifier(methods: &[&str], protocol: &str) -> Net {
     net
 }
 
+/// Layers that take several tiles and several weight polynomials: a convolution of more values than a ring has coefficients, a dense layer.
+pub fn tiled(method: &str) -> Net {
+    let mut net = Net::new(26, 7);
+    let x = net.input("image", &[4, 26, 26], 4, 15);
+    let c = net.conv(x, 4, 3, 2, 1, 1, 4);
+    let t = net.truncate_to(c, 6, "any", false, 60);
+    let d = net.dense(t, 20, 3);
+    let t = net.truncate(d, 2, "any", false);
+    net.open("logits", t);
+    with_methods(&mut net, &[method], "ot");
+    net
+}
+
 /// One dense layer on batches.
 pub fn dense_batch() -> Net {
     let mut net = Net::new(24, 6);

@@ -138,6 +138,21 @@ fn garbled_layers_use_every_tweak_and_label_once() {
     }
 }
 
+/// Two images, one after the other, through layers of several tiles, ciphertexts and weight polynomials.
+#[test]
+fn tiles_and_polynomials_have_masks_of_their_own() {
+    for (method, needs) in [
+        ("cheetah", &[(uses::PACKED_MASK, 9), (uses::PACKED_RERANDOMISER, 8)][..]),
+        ("convfhe", &[(uses::PACKED_MASK, 5), (uses::PACKED_RERANDOMISER, 4)]),
+        ("rotation-free", &[(uses::ONE_POLY_SECRET, 4), (uses::ONE_POLY_SETUP, 8)]),
+        ("gala", &[(uses::SLOT_MASK, 30)]),
+    ] {
+        let (_, report) =
+            recorded(|| session(&model(&nets::tiled(method)), &[1, 1], options(OtKind::SoftSpoken, 1)));
+        assert_once(&format!("tiles of {method}"), &report, &all(&[&OTS[..3], needs]));
+    }
+}
+
 /// Batches of two ciphertext blocks in one group.
 #[test]
 fn blocks_of_a_batch_have_masks_of_their_own() {
@@ -168,7 +183,7 @@ fn keys_of_one_of_n_transfers_are_used_once() {
 fn continued_set_ups_repeat_the_same_messages_and_nothing_else() {
     let folder = std::env::temp_dir().join(format!("hushnet-masks-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
-    let net = nets::classifier(&["rotation-free"], "ot");
+    let net = nets::tiled("rotation-free");
     let kept = || TwoPartyOptions { setups: Some(folder.clone()), ..options(OtKind::SoftSpoken, 2) };
     let (lengths, report) = recorded(|| {
         let model = model(&net);
@@ -185,7 +200,8 @@ fn continued_set_ups_repeat_the_same_messages_and_nothing_else() {
     });
     let _ = std::fs::remove_dir_all(&folder);
     assert!(lengths[1] < lengths[2] && lengths[2] <= lengths[0] && lengths[0] == lengths[3], "{lengths:?}");
-    assert_once("kept set-ups", &report, &all(&[OTS, ROTATION_FREE]));
+    // Twice the number of polynomials, and half of it: one client after the other had them made anew.
+    assert_once("kept set-ups", &report, &all(&[OTS, ROTATION_FREE, &[(uses::ONE_POLY_SETUP, 20)]]));
 }
 
 /// Runs cheetah on two images with a planted failure; the opened values are what they are without it.

@@ -160,6 +160,21 @@ fn two_party_runs_on_one_input_share_nothing() {
     }
 }
 
+/// Equal tiles of equal inputs.
+#[test]
+fn tiles_of_equal_pixels_share_nothing() {
+    for method in ["cheetah", "convfhe", "rotation-free", "gala"] {
+        let _turn = Recording::start();
+        let net = nets::tiled(method);
+        let runs = [(); 2].map(|()| {
+            let model = two_party::model(&net);
+            let (sent, _) = two_party::session(&model, &[2], two_party::options(OtKind::SoftSpoken, 2));
+            two_party_windows(&model, &sent)
+        });
+        assert_fresh(&format!("tiles of {method}"), &runs, 5_000);
+    }
+}
+
 #[test]
 fn sessions_of_one_server_share_the_set_up_alone() {
     let _turn = Recording::start();

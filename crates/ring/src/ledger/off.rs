@@ -98,3 +98,15 @@ pub fn vector(_: Kind, _: &mut [u64]) {}
 /// The small polynomial is used as one value.
 #[inline(always)]
 pub fn small(_: Kind, _: &mut [i8]) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the product carries of the ledger.
+    #[test]
+    fn nothing_is_left_of_it() {
+        const { assert!(!super::super::ON) };
+        assert_eq!((size_of::<Tag>(), size_of::<Stream>()), (0, 0));
+    }
+}
