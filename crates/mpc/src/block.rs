@@ -4,6 +4,7 @@ use aes::cipher::{BlockEncrypt, KeyInit};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::error::{MpcError, Result};
+use hushnet_ring::ledger::{self, Kind, Stream};
 
 /// A 128-bit string; bit 0 carries the choice bit of correlated OTs.
 pub type Block = u128;
@@ -14,14 +15,24 @@ pub struct Prg {
     aes: aes::Aes128,
     #[zeroize(skip)]
     counter: u128,
+    #[zeroize(skip)]
+    stream: Stream,
 }
 
 impl Prg {
     /// Seeded with 128 bits.
     pub fn new(mut seed: Block) -> Self {
-        let prg = Self { aes: aes::Aes128::new(&seed.to_le_bytes().into()), counter: 0 };
+        let stream = Stream::new(ledger::GENERATOR, &seed.to_le_bytes());
+        let prg = Self { aes: aes::Aes128::new(&seed.to_le_bytes().into()), counter: 0, stream };
         seed.zeroize();
         prg
+    }
+
+    /// For a stream that the peer may expand, too: the ledger of tests keeps each party's use of it apart.
+    #[must_use]
+    pub(crate) fn shared_as(mut self, kind: impl Into<Option<Kind>>) -> Self {
+        self.stream.rename(kind.into());
+        self
     }
 
     /// Seeded by the operating system.
@@ -31,6 +42,7 @@ impl Prg {
     pub fn from_os() -> Result<Self> {
         let mut seed = [0u8; 16];
         getrandom::fill(&mut seed).map_err(|e| MpcError::Random(e.to_string()))?;
+        ledger::bytes(ledger::ENTROPY, &mut seed);
         let prg = Self::new(Block::from_le_bytes(seed));
         seed.zeroize();
         Ok(prg)
@@ -39,6 +51,7 @@ impl Prg {
     /// Fresh blocks.
     pub fn blocks(&mut self, out: &mut [Block]) {
         const BATCH: usize = 8;
+        self.stream.take(self.counter, out.len() as u64);
         let mut buf = [aes::Block::default(); BATCH];
         for chunk in out.chunks_mut(BATCH) {
             let buf = &mut buf[..chunk.len()];

@@ -22,6 +22,7 @@ mod ring;
 mod select;
 mod session;
 mod simd;
+pub mod uses;
 mod wire;
 
 pub use block::{Block, Prg};

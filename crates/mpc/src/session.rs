@@ -10,6 +10,8 @@ use crate::garble::Tweaks;
 use crate::ot::pads::Pads;
 use crate::ot::{base, ferret, iknp, softspoken, CotReceiver, CotSender, OtKind};
 use crate::simd::FixedKey;
+use crate::uses;
+use hushnet_ring::ledger;
 
 /// Which of the two parties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -244,13 +246,17 @@ impl Session {
     /// Draws correlated OTs as their sender; `send_pads.key` then hashes them.
     pub(crate) fn draw_sent(&mut self, out: &mut [Block]) -> Result<()> {
         self.send_pads.advance(out.len());
-        self.send.fill(out)
+        self.send.fill(out)?;
+        ledger::blocks(uses::SENT_PAD, out);
+        Ok(())
     }
 
     /// Draws correlated OTs as their receiver; `recv_pads.key` then hashes them.
     pub(crate) fn draw_received(&mut self, out: &mut [Block]) -> Result<()> {
         self.recv_pads.advance(out.len());
-        self.recv.fill(out)
+        self.recv.fill(out)?;
+        ledger::blocks(uses::RECEIVED_PAD, out);
+        Ok(())
     }
 }
 

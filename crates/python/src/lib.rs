@@ -22,6 +22,15 @@ mod two_party_planning;
 
 use pyo3::prelude::*;
 
+/// The ledger of masks is for tests. Builds of the whole workspace with its tests unify features, so `cargo check` and clippy, which make
+/// no package, may see it.
+#[cfg(not(any(debug_assertions, clippy)))]
+const _: () = assert!(
+    !hushnet_ring::ledger::ON,
+    "hushnet-python is being built with hushnet-ring's feature `ledger`, which is for tests only: \
+     leave hushnet-masks out of this build"
+);
+
 /// Name of the instruction set in use; HushnetError when `HUSHNET_SIMD` cannot be obeyed.
 #[pyfunction]
 fn simd() -> PyResult<&'static str> {

@@ -9,6 +9,7 @@
 //! do, and what comes out otherwise is wrong, not unsafe.
 
 use crate::error::{expect_bits, expect_len};
+use crate::ledger::Tag;
 use crate::ntt::{Centre, Finish, Rounding};
 use crate::prime::primes_near;
 use crate::secret::declassify;
@@ -31,6 +32,15 @@ pub struct SmallHat {
     values: AlignedWords,
     quotients: AlignedWords,
     isa: Isa,
+    tag: Tag,
+}
+
+impl SmallHat {
+    /// Which polynomial it is (for the ledger of tests).
+    #[must_use]
+    pub fn tag(&self) -> Tag {
+        self.tag
+    }
 }
 
 impl Drop for SmallHat {
@@ -46,6 +56,7 @@ pub struct WordsHat {
     parts: Vec<AlignedWords>,
     modulus_bits: u32,
     isa: Isa,
+    tag: Tag,
 }
 
 impl WordsHat {
@@ -53,6 +64,12 @@ impl WordsHat {
     #[must_use]
     pub fn modulus_bits(&self) -> u32 {
         self.modulus_bits
+    }
+
+    /// Which polynomial it is, whatever k is (for the ledger of tests).
+    #[must_use]
+    pub fn tag(&self) -> Tag {
+        self.tag
     }
 
     /// Bytes of memory that the polynomial takes.
@@ -159,7 +176,7 @@ impl ExactMultiplier {
         }
         self.ntt.forward(&mut values)?;
         self.ntt.prepare_factors(&mut values, &mut quotients);
-        Ok(SmallHat { values, quotients, isa: self.isa() })
+        Ok(SmallHat { values, quotients, isa: self.isa(), tag: Tag::small(s) })
     }
 
     /// A zero polynomial modulo 2^k, to be overwritten by [`Self::words_hat_into`].
@@ -169,7 +186,7 @@ impl ExactMultiplier {
     pub fn zero_words_hat(&self, k: u32) -> Result<WordsHat, RingError> {
         expect_bits(k)?;
         let parts = (0..self.parts(k)).map(|_| AlignedWords::new(self.degree())).collect();
-        Ok(WordsHat { parts, modulus_bits: k, isa: self.isa() })
+        Ok(WordsHat { parts, modulus_bits: k, isa: self.isa(), tag: Tag::default() })
     }
 
     /// Transforms a polynomial modulo 2^k (bits above k are ignored).
@@ -189,6 +206,7 @@ impl ExactMultiplier {
     pub fn words_hat_into(&self, words: &[u64], hat: &mut WordsHat) -> Result<(), RingError> {
         expect_len("word polynomial", words.len(), self.degree())?;
         self.check_words(hat)?;
+        hat.tag = Tag::low(words);
         let k = hat.modulus_bits;
         let single = Centre { add: 0, down: 0, shift: 64 - k };
         let low = Centre { add: 0, down: 0, shift: 64 - LOW_PART_BITS };

@@ -10,6 +10,7 @@ pub mod aligned;
 pub mod error;
 pub mod exact;
 pub mod kernels;
+pub mod ledger;
 pub mod mac;
 pub mod ntt;
 pub mod pack;

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::expect_bits;
+use crate::ledger;
 #[cfg(target_arch = "x86_64")]
 use crate::vaes;
 use crate::{low_mask, simd, Isa, RingError};
@@ -70,6 +71,7 @@ pub struct Prg {
     cipher: Cipher,
     counter: u64,
     isa: Isa,
+    stream: ledger::Stream,
 }
 
 impl Prg {
@@ -80,6 +82,7 @@ impl Prg {
     pub fn from_os() -> Result<Self, RingError> {
         let mut seed = [0; 16];
         getrandom::fill(&mut seed).map_err(|e| RingError::Entropy(e.to_string()))?;
+        ledger::bytes(ledger::ENTROPY, &mut seed);
         let prg = Self::from_seed(seed);
         seed.zeroize();
         Ok(prg)
@@ -96,8 +99,17 @@ impl Prg {
     #[must_use]
     pub fn from_seed_with(mut seed: [u8; 16], isa: Isa) -> Self {
         let cipher = Cipher::new(&seed, isa);
+        let stream = ledger::Stream::new(ledger::GENERATOR, &seed);
         seed.zeroize();
-        Self { cipher, counter: 0, isa: isa.usable() }
+        Self { cipher, counter: 0, isa: isa.usable(), stream }
+    }
+
+    /// For a stream that is made more than once by design: public, or of a message that is made anew. The ledger of tests does not hear of
+    /// it, so the caller records what must not come twice.
+    #[must_use]
+    pub fn untracked(mut self) -> Self {
+        self.stream.rename(None);
+        self
     }
 
     /// The instruction set that samplers on this generator use.
@@ -129,6 +141,7 @@ impl Prg {
     fn take_blocks(&mut self, count: usize) -> Blocks {
         let first = self.counter;
         self.counter = first.wrapping_add(count as u64);
+        self.stream.take(first.into(), count as u64);
         Blocks { first: [first, 0], step: [1, 0] }
     }
 

@@ -3,9 +3,9 @@
 
 use crate::batch::BatchStageParams;
 use crate::mask::{mask_words, MaskId};
-use crate::CipherError;
+use crate::{uses, CipherError};
 use hushnet_ring::{
-    kernels, sample, simd, AlignedWords, ExactMultiplier, Isa, MulScratch, Prg, SmallHat, WordsHat,
+    kernels, ledger, sample, simd, AlignedWords, ExactMultiplier, Isa, MulScratch, Prg, SmallHat, WordsHat,
 };
 use std::sync::Arc;
 use zeroize::Zeroize;
@@ -168,7 +168,9 @@ impl ClientKey {
         sample::ternary(prg, &mut s);
         let secret = context.multiplier.small_hat(&s);
         s.zeroize();
-        Ok(Self { context: context.clone(), secret: secret? })
+        let secret = secret?;
+        ledger::once(uses::SECRET, &[secret.tag()]);
+        Ok(Self { context: context.clone(), secret })
     }
 
     /// The context that the key was made in.
@@ -209,6 +211,7 @@ impl ClientKey {
         if messages.len() > room {
             return Err(CipherError::TooManyMessages { got: messages.len(), room });
         }
+        ledger::once(uses::BATCH_MASK, &[mask.tag(), self.secret.tag()]);
         let multiplier = &self.context.multiplier;
         kernels::scale_into(multiplier.isa(), messages, p.delta_bits(), out)?;
         sample::centred_binomial_add(prg, out);

@@ -22,6 +22,7 @@ pub mod one_poly;
 pub mod pack_lwe;
 pub mod packed;
 pub mod security;
+pub mod uses;
 
 pub use batch::{BatchStageParams, BatchStageSpec};
 pub use batch_cipher::{BatchContext, CipherScratch, ClientKey, MaskSum, NoiseSample};

@@ -13,7 +13,7 @@
 use crate::batch::ERROR_VARIANCE;
 use crate::one_poly::{Tally, TallyCounts};
 use crate::packed::PackedClient;
-use crate::CipherError;
+use crate::{uses, CipherError};
 use hushnet_ring::rns::{
     switch_digits, uniform_limb, Automorphism, BaseConverter, Coef, Digit, Divider, Eval, RnsBasis, RnsError,
     RnsPoly,
@@ -160,7 +160,8 @@ impl MergeContext {
         let mut own = [0; 16];
         own[..8].copy_from_slice(&words[0].to_le_bytes());
         own[8..].copy_from_slice(&words[1].to_le_bytes());
-        let mut prg = Prg::from_seed(own);
+        // Public: both parties expand it.
+        let mut prg = Prg::from_seed(own).untracked();
         let mut out = self.inner.basis.zero(0..self.inner.data + 1).map_err(ring)?;
         for i in out.range() {
             uniform_limb(&mut prg, &self.inner.basis.moduli()[i], out.limb_mut(i));
@@ -209,6 +210,7 @@ impl MergeKeys {
                 sample::centred_binomial(prg, &mut e);
                 let mut b = context.small(&e, true)?;
                 e.zeroize();
+                uses::limbs(uses::MERGE_MASK, &step.a[d]);
                 basis.mul_sub(&mut b, &step.a[d], &s).map_err(ring)?;
                 // P modulo the digit's prime, 0 modulo the others.
                 let words: Vec<u64> = (0..=data)

@@ -3,7 +3,8 @@
 use crate::divisor::Divisor;
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
-use crate::Prg;
+use crate::{uses, Prg};
+use hushnet_ring::ledger;
 use hushnet_ring::secret::declassify;
 
 /// Arithmetic modulo an odd p, 3 <= p < 2^62 (a prime wherever slots are packed; nothing here needs that). Values are
@@ -211,12 +212,14 @@ impl Modulus {
             Self::PowerOfTwo(r) => {
                 let mut v = vec![0; n];
                 rng.words(&mut v);
+                ledger::words(uses::GARBLED_R, &mut v);
                 v.iter_mut().for_each(|v| *v = r.reduce(*v));
                 v
             }
             Self::Odd(p) => {
                 let mut blocks = vec![0; n];
                 rng.blocks(&mut blocks);
+                ledger::blocks(uses::GARBLED_R, &mut blocks);
                 blocks.into_iter().map(|b| p.reduce_wide(b)).collect()
             }
         }

@@ -11,7 +11,7 @@ use crate::ot::{recv_blocks, send_blocks};
 use crate::protocols::product::chunks;
 use crate::select::mask;
 use crate::wire::{recv_plane, send_plane};
-use crate::{Party, Session};
+use crate::{uses, Party, Session};
 
 /// What becomes of the outputs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl<C: Circuit> Pass<'_, C> {
         let (delta, seed) = (s.send.delta(), s.rng.block());
         let d = recv_plane(&mut *s.channel, self.n * choices)?;
         send_blocks(&mut *s.channel, &[seed])?;
-        let mut active = Prg::new(seed);
+        let mut active = Prg::new(seed).shared_as(uses::GARBLER_LABELS);
         let mut colours = vec![0u64; words(self.n * total(&self.circuit.outputs()))];
         let (mut used, mut written) = (0, 0);
         let mut q = vec![0; LANES * choices];
@@ -132,7 +132,9 @@ impl<C: Circuit> Pass<'_, C> {
             let mut g = Garbler { key: &s.gates.key, delta, tweak: s.gates.tweak, lanes, table };
             let results =
                 self.circuit.run(&mut g, &into_words(own_labels, &own), &into_words(theirs_labels, &theirs));
-            (table, s.gates.tweak) = (g.table, g.tweak);
+            let next = g.tweak;
+            table = g.table;
+            s.gates.advance(uses::GARBLED_TWEAK, next);
             s.channel.send(&table)?;
             self.collect(&results, lanes, &mut colours, &mut written, out);
         }
@@ -165,7 +167,7 @@ impl<C: Circuit> Pass<'_, C> {
         s.channel.flush()?;
         let mut seed = [0];
         recv_blocks(&mut *s.channel, &mut seed)?;
-        let mut active = Prg::new(seed[0]);
+        let mut active = Prg::new(seed[0]).shared_as(uses::EVALUATOR_LABELS);
         let mut colours = vec![0u64; words(self.n * total(&self.circuit.outputs()))];
         let (mut used, mut written) = (0, 0);
         let mut table = vec![0; (self.ands * BYTES_PER_AND) as usize * LANES];
@@ -187,7 +189,8 @@ impl<C: Circuit> Pass<'_, C> {
             let mut e = Evaluator { key: &s.gates.key, tweak: s.gates.tweak, lanes, table: rows };
             let results =
                 self.circuit.run(&mut e, &into_words(their_labels, &theirs), &into_words(own_labels, &own));
-            s.gates.tweak = e.tweak;
+            let next = e.tweak;
+            s.gates.advance(uses::EVALUATED_TWEAK, next);
             self.collect(&results, lanes, &mut colours, &mut written, out);
         }
         if self.outputs == Outputs::Open {

@@ -2,6 +2,7 @@
 
 use crate::block::Block;
 use crate::simd::FixedKey;
+use hushnet_ring::ledger::{Kind, Stream};
 
 /// Tweaks under one key: the bound of the hash is about p q / 2^127 for q hashes and p evaluations of the permutation.
 const PERIOD: u64 = 1 << 24;
@@ -28,5 +29,12 @@ impl Tweaks {
             self.tweak = 0;
             self.key = FixedKey::new(self.seed ^ Block::from(self.epoch));
         }
+    }
+
+    /// Called after each group of gates, with the tweak that follows its last one.
+    pub fn advance(&mut self, kind: Kind, next: u64) {
+        let key = self.seed ^ Block::from(self.epoch);
+        Stream::new(kind, &key.to_le_bytes()).take(self.tweak.into(), next.wrapping_sub(self.tweak));
+        self.tweak = next;
     }
 }

@@ -22,6 +22,8 @@ use crate::channel::Channel;
 use crate::error::{MpcError, Result};
 use crate::ot::ledger::SilentSize;
 use crate::simd::FixedKey;
+use crate::uses;
+use hushnet_ring::ledger::{self, Kind, Tag};
 
 /// The public permutations of one direction. Every tree has a key of its own, so that a guess at one tree's hidden
 /// path says nothing about the others'.
@@ -35,6 +37,14 @@ pub struct Public {
 impl Public {
     fn tree(&self, iteration: u64, tree: u64) -> FixedKey {
         FixedKey::new(self.trees ^ Block::from(iteration) << 64 ^ Block::from(tree))
+    }
+
+    /// Tells the ledger of tests that a party has taken up a tree.
+    fn used(&self, kind: Kind, iteration: u64, tree: u64) {
+        ledger::once(
+            kind,
+            &[Tag::bytes(&self.trees.to_le_bytes()), Tag::number(iteration), Tag::number(tree)],
+        );
     }
 }
 
@@ -186,9 +196,11 @@ impl Sender {
     ) -> Result<Vec<Block>> {
         let mut roots = vec![0; rows.len() >> p.depth];
         self.roots.blocks(&mut roots);
+        ledger::blocks(uses::FERRET_ROOT, &mut roots);
         let (public, delta, base) = (&self.public, self.delta, &self.base);
         let sums = each_tree(self.threads, p, rows, |i, rows, sums| {
             let tree = first + i as u64;
+            public.used(uses::FERRET_SENT_TREE, base.iteration, tree);
             ggm::expand(&public.tree(base.iteration, tree), roots[i], delta, rows, sums);
             sums.iter_mut().zip(base.of_tree(p, tree)).for_each(|(s, b)| *s ^= b);
             if whole {
@@ -362,6 +374,7 @@ impl Receiver {
 
     /// Receives the corrections of one tree.
     fn collect(&self, ch: &mut dyn Channel, p: LpnParams, tree: u64) -> Result<Punctured> {
+        self.public.used(uses::FERRET_RECEIVED_TREE, self.base.iteration, tree);
         let mut sums = vec![0; p.depth as usize];
         recv_blocks(ch, &mut sums)?;
         let mut sides = 0;

@@ -13,6 +13,7 @@ use crate::block::{Block, Prg};
 use crate::channel::Channel;
 use crate::error::Result;
 use crate::select::all;
+use crate::uses;
 
 /// Words of 64 rows in one batch of columns.
 const BATCH: usize = 64;
@@ -50,7 +51,7 @@ impl Sender {
     /// `delta` has bit 0 set; `keys[i]` is the base OT's key for bit i of it.
     pub fn new(delta: Block, keys: Vec<Block>) -> Self {
         debug_assert!(delta & 1 == 1 && keys.len() == COLUMNS);
-        let columns = keys.into_iter().map(Prg::new).collect();
+        let columns = keys.into_iter().map(|k| Prg::new(k).shared_as(uses::IKNP_SENDER)).collect();
         Self { delta, columns, store: VecDeque::new(), ledger: Ledger::new(OtKind::Iknp) }
     }
 
@@ -117,7 +118,8 @@ impl Receiver {
     /// `keys` are the base OT's pairs; `choices` the source of the choice bits.
     pub fn new(keys: Vec<[Block; 2]>, choices: Prg) -> Self {
         debug_assert!(keys.len() == COLUMNS);
-        let columns = keys.into_iter().map(|k| k.map(Prg::new)).collect();
+        let columns =
+            keys.into_iter().map(|k| k.map(|k| Prg::new(k).shared_as(uses::IKNP_RECEIVER))).collect();
         Self { columns, choices, store: VecDeque::new(), ledger: Ledger::new(OtKind::Iknp) }
     }
 

@@ -8,7 +8,8 @@ use crate::cost::CostModel;
 use crate::error::{MpcError, Result};
 use crate::select::look_up;
 use crate::wire::{packed_bytes, recv_packed, recv_plane, send_packed, send_plane};
-use crate::{Party, Session};
+use crate::{uses, Party, Session};
+use hushnet_ring::ledger;
 use hushnet_ring::secret::declassify;
 
 use super::chosen::{random_cost, random_recv, random_send};
@@ -50,6 +51,7 @@ pub fn send(s: &mut Session, messages: &[u64], k: u32, bits: u32) -> Result<()> 
             for (j, key) in key.iter_mut().enumerate() {
                 *key = pair[(j >> b & 1) ^ bit(d, i) as usize] ^ tweak(j as u64);
             }
+            ledger::blocks(uses::SENT_TABLE_KEY, &mut key);
             s.hash.hash(&key, 0, &mut pad);
             row.iter_mut().zip(&pad).for_each(|(m, p)| *m ^= *p as u64);
         }
@@ -88,6 +90,7 @@ pub fn recv(s: &mut Session, choices: &[u8], k: u32, bits: u32) -> Result<Vec<u6
         .map(|i| {
             let j = u64::from(choices[i]);
             (0..k as usize).for_each(|b| own[b] = keys[b * n + i] ^ tweak(j));
+            ledger::blocks(uses::RECEIVED_TABLE_KEY, &mut own[..k as usize]);
             s.hash.hash(&own[..k as usize], 0, &mut pads[..k as usize]);
             let pad = pads[..k as usize].iter().fold(0, |a, p| a ^ *p as u64);
             (look_up(&masked[i << k..(i + 1) << k], j) ^ pad) & mask

@@ -1,8 +1,8 @@
 //! The client of a batch stage on shares: encrypts its shares of a feature, reads its shares of an answer.
 
 use super::{check_key_bits, expect, expect_images, round_to_share, BatchShareParams, PUBLIC_KEY};
-use crate::{mask_words, BatchContext, CipherError, CipherScratch, MaskId};
-use hushnet_ring::{low_mask, sample, Prg, SmallHat, WordsHat};
+use crate::{mask_words, uses, BatchContext, CipherError, CipherScratch, MaskId};
+use hushnet_ring::{ledger, low_mask, sample, Prg, SmallHat, WordsHat};
 use zeroize::{Zeroize, Zeroizing};
 
 /// The session's secret key, for all blocks of images. No `Debug`; wiped on drop.
@@ -30,7 +30,9 @@ impl ShareKey {
     pub fn generate(context: &BatchContext, prg: &mut Prg) -> Result<Self, CipherError> {
         let mut s = Zeroizing::new(vec![0; context.ring_degree()]);
         sample::ternary(prg, &mut s);
-        Ok(Self { context: context.clone(), secret: context.multiplier().small_hat(&s)? })
+        let secret = context.multiplier().small_hat(&s)?;
+        ledger::once(uses::SECRET, &[secret.tag()]);
+        Ok(Self { context: context.clone(), secret })
     }
 
     /// The context that the key was made in.
@@ -54,6 +56,7 @@ impl ShareKey {
         let mut words = vec![0; n];
         mask_words(&seed, PUBLIC_KEY, bits, &mut words)?;
         let hat = self.context.words_hat(&words, bits)?;
+        ledger::once(uses::SHARE_MASK, &[hat.tag()]);
         words.fill(0);
         sample::centred_binomial_add(prg, &mut words);
         let multiplier = self.context.multiplier();
@@ -84,6 +87,7 @@ impl ShareKey {
             let (got, expected) = (mask.modulus_bits(), params.modulus_bits());
             return Err(CipherError::MaskBits { got, expected });
         }
+        ledger::once(uses::SHARE_MASK, &[mask.tag()]);
         let shift = params.modulus_bits() - params.ring_bits();
         out[shares.len()..].fill(0);
         out.iter_mut().zip(shares).for_each(|(o, x)| *o = x << shift);

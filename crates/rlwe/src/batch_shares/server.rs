@@ -3,8 +3,8 @@
 use super::{
     check_key_bits, expect, expect_images, round_to_share, BatchShareParams, SharePublicKey, PUBLIC_KEY,
 };
-use crate::{mask_words, BatchContext, CipherError, CipherScratch};
-use hushnet_ring::{kernels, low_mask, sample, simd, Prg, WordsHat};
+use crate::{mask_words, uses, BatchContext, CipherError, CipherScratch};
+use hushnet_ring::{kernels, ledger, low_mask, sample, simd, Prg, WordsHat};
 use zeroize::Zeroizing;
 
 /// What a server holds of a session: the client's public key.
@@ -85,6 +85,7 @@ impl ShareServerStage {
         let multiplier = self.context.multiplier();
         let mut small = Zeroizing::new(vec![0i8; n]);
         sample::ternary(prg, &mut small);
+        ledger::small(uses::SHARE_RERANDOMISER, &mut small);
         let u = multiplier.small_hat(&small)?;
         sample::centred_binomial_add(prg, c1);
         let (product, words) = scratch.product_and_words();
@@ -93,6 +94,7 @@ impl ShareServerStage {
         multiplier.multiply_into(&self.pk0, &u, words, product)?;
         let half = if k > r { 1 << (k - r - 1) } else { 0 };
         prg.fill_words(share);
+        ledger::words(uses::SHARE_R, share);
         for ((c, own), p) in c0.iter_mut().zip(share.iter_mut()).zip(words.iter()) {
             let mask = *own & low_mask(r);
             let rounded = c.wrapping_add(*p).wrapping_add(half) >> (k - r);

@@ -4,6 +4,8 @@ use super::error::expect;
 use super::keys::{expand, fresh_seed, Domain, GaloisKey};
 use super::params::BfvParams;
 use super::{BfvError, Cipher, GaloisKeys, PublicKey, Turn};
+use crate::uses;
+use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::rns::{Automorphism, Eval, RnsPoly};
 use hushnet_ring::{low_mask, pack, sample, Prg, SmallHat};
 use std::collections::BTreeMap;
@@ -50,6 +52,7 @@ impl SecretKey {
     pub fn generate(params: &BfvParams, prg: &mut Prg) -> Result<Self, BfvError> {
         let mut s = Zeroizing::new(vec![0i8; params.ring_degree()]);
         sample::ternary(prg, &mut s);
+        ledger::once(uses::SECRET, &[Tag::small(&s)]);
         let small = params.0.exact.small_hat(&s)?;
         Ok(Self { params: params.clone(), s: lift(params, &s, params.all())?, small })
     }
@@ -71,6 +74,7 @@ impl SecretKey {
     ) -> Result<[RnsPoly<Eval>; 2], BfvError> {
         let basis = self.params.basis();
         let a = expand(&self.params, seed, domain, range.clone())?;
+        uses::limbs(uses::SLOT_MASK, &a);
         let mut b = small(&self.params, range, prg, sample::centred_binomial)?;
         basis.mul_sub(&mut b, &a, under)?;
         Ok([b, a])

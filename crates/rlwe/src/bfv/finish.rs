@@ -15,6 +15,8 @@ use super::error::expect;
 use super::noise::rerandomising;
 use super::params::BfvParams;
 use super::{BfvError, Cipher, Evaluator};
+use crate::uses;
+use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::rns::{uniform_limb, Coef, RnsPoly};
 use hushnet_ring::{low_mask, pack, sample, Prg};
 use zeroize::Zeroize;
@@ -44,7 +46,9 @@ impl Evaluator {
         let basis = p.basis();
         let mut share = vec![0; n];
         uniform_limb(prg, &p.0.plain_modulus, &mut share);
+        ledger::vector(uses::SLOT_R, &mut share);
         let mut u = small(p, p.data(), prg, sample::ternary)?;
+        ledger::once(uses::SLOT_RERANDOMISER, &[Tag::words(u.words())]);
         let mut e1 = small(p, p.data(), prg, sample::centred_binomial)?;
         let [mut c0, mut c1] = c.parts.clone();
         basis.mul_add(&mut c0, &self.public.b, &u)?;
@@ -75,6 +79,7 @@ fn flooding(p: &BfvParams, prg: &mut Prg) -> Result<RnsPoly<Coef>, BfvError> {
     let mut random = vec![0u64; 3 * n];
     for _ in 0..3 {
         prg.fill_words(&mut random);
+        ledger::vector(uses::SLOT_FLOOD, &mut random);
         for (sum, w) in sums.iter_mut().zip(random.chunks_exact(3)) {
             // The factor below `top` is uniform up to 2^-53.
             let high = (u128::from(w[0]) * u128::from(top)) >> 64;

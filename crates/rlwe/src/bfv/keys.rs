@@ -3,8 +3,9 @@
 use super::error::expect;
 use super::params::BfvParams;
 use super::BfvError;
+use crate::uses;
 use hushnet_ring::rns::{uniform_limb, Automorphism, Eval, RnsPoly};
-use hushnet_ring::{pack, secret, Prg};
+use hushnet_ring::{ledger, pack, secret, Prg};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -114,7 +115,8 @@ pub(super) fn expand(
         }
         let mut key = [0; 16];
         key.copy_from_slice(&h.finalize()[..16]);
-        uniform_limb(&mut Prg::from_seed(key), &m, poly.limb_mut(i));
+        // Public: both parties expand it.
+        uniform_limb(&mut Prg::from_seed(key).untracked(), &m, poly.limb_mut(i));
     }
     Ok(poly)
 }
@@ -122,6 +124,7 @@ pub(super) fn expand(
 pub(super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
     let mut seed = [0; 32];
     prg.fill_bytes(&mut seed);
+    ledger::bytes(uses::SEED, &mut seed);
     // The seed travels.
     secret::declassify(seed)
 }

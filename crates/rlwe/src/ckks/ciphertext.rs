@@ -3,6 +3,8 @@
 use super::noise::independent_sum;
 use super::{CkksError, CkksParams, Level, Plaintext};
 use crate::batch::TAIL;
+use crate::uses;
+use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::rns::{uniform_limb, Coef, Eval, RnsPoly};
 use hushnet_ring::{secret, Prg};
 use sha2::{Digest, Sha256};
@@ -57,7 +59,8 @@ pub(super) fn expand_uniform(
         }
         let mut key = [0; 16];
         key.copy_from_slice(&h.finalize()[..16]);
-        uniform_limb(&mut Prg::from_seed(key), &m, limb);
+        // Public: both parties expand it.
+        uniform_limb(&mut Prg::from_seed(key).untracked(), &m, limb);
         Ok(())
     })
 }
@@ -66,6 +69,7 @@ pub(super) fn expand_uniform(
 pub(super) fn fresh_seed(prg: &mut Prg) -> [u8; 32] {
     let mut seed = [0; 32];
     prg.fill_bytes(&mut seed);
+    ledger::bytes(uses::SEED, &mut seed);
     // The seed travels.
     secret::declassify(seed)
 }
@@ -223,6 +227,7 @@ impl PublicKey {
     fn zero(&self, level: Level, prg: &mut Prg) -> Result<[RnsPoly<Eval>; 2], CkksError> {
         let (basis, range) = (self.params.basis(), self.params.data_range(level));
         let mut u = super::client::small(&self.params, range.clone(), prg, hushnet_ring::sample::ternary)?;
+        ledger::once(uses::CKKS_RERANDOMISER, &[Tag::words(u.words())]);
         let mut c0 = super::client::small_error(&self.params, range.clone(), prg)?;
         let mut c1 = super::client::small_error(&self.params, range, prg)?;
         basis.mul_add(&mut c0, &self.b, &u)?;
@@ -260,6 +265,7 @@ impl PublicKey {
         let mut words = vec![0; n];
         let mut draw = |bits: u32, words: &mut Vec<u64>| {
             prg.fill_words(words);
+            ledger::vector(uses::CKKS_FLOOD, words);
             words.iter_mut().for_each(|w| *w &= hushnet_ring::low_mask(bits));
         };
         let high = bits.saturating_sub(LOW_BITS);

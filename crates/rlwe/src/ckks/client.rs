@@ -8,6 +8,8 @@ use super::{
     Ciphertext, CkksError, CkksParams, Galois, GaloisKeys, Level, Plaintext, PublicKey, RelinKey,
     SmallPlaintext,
 };
+use crate::uses;
+use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::rns::{Automorphism, Eval, RnsPoly};
 use hushnet_ring::secret::declassify;
 use hushnet_ring::{sample, Prg};
@@ -79,6 +81,7 @@ impl SecretKey {
         let range = self.params.data_range(message.level);
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
+        uses::limbs(uses::CKKS_MASK, &a);
         let mut c0 = small_error(&self.params, range, prg)?;
         basis.mul_sub(&mut c0, &a, &self.s)?;
         basis.add_assign(&mut c0, &message.poly)?;
@@ -105,6 +108,7 @@ impl SecretKey {
         let range = self.params.data_range(message.level);
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::Ciphertext, range.clone())?;
+        uses::limbs(uses::CKKS_MASK, &a);
         sample::centred_binomial_add(prg, &mut message.words);
         let mut c0 = basis.forward(basis.from_signed(&message.words, range)?)?;
         basis.mul_sub(&mut c0, &a, &self.s)?;
@@ -204,6 +208,7 @@ impl KeyGenerator {
     pub fn secret_key(&self, prg: &mut Prg) -> Result<SecretKey, CkksError> {
         let all = self.params.extended_range(self.params.max_level());
         let s = self.bounded(all, prg, self.params.noise().secret_norm2(), sample::ternary)?;
+        ledger::once(uses::SECRET, &[Tag::words(s.words())]);
         Ok(SecretKey { params: self.params.clone(), s })
     }
 
@@ -223,6 +228,7 @@ impl KeyGenerator {
         let range = self.params.data_range(self.params.max_level());
         let seed = fresh_seed(prg);
         let a = expand_uniform(&self.params, &seed, Domain::PublicKey, range.clone())?;
+        uses::limbs(uses::CKKS_MASK, &a);
         let mut b = self.key_error(range, prg)?;
         self.params.basis().mul_sub(&mut b, &a, &secret.s)?;
         Ok(PublicKey { params: self.params.clone(), b, a, seed })
@@ -244,6 +250,7 @@ impl KeyGenerator {
         let mut key = SwitchingKey { seed, level, b: Vec::new(), a: Vec::new() };
         for (d, digit) in self.params.0.digits.iter().enumerate().take(self.params.digits_at(level)) {
             let a = expand_uniform(&self.params, &seed, domain(d), range.clone())?;
+            uses::limbs(uses::CKKS_MASK, &a);
             let mut b = self.key_error(range.clone(), prg)?;
             basis.mul_sub(&mut b, &a, under)?;
             // P g_d is P modulo the digit's primes and 0 modulo all others.

@@ -2,8 +2,8 @@
 
 use super::tables::{Folded, OnePolyContext, Tally};
 use super::{OnePolyParams, Profile};
-use crate::CipherError;
-use hushnet_ring::{low_mask, sample, Prg, RingError};
+use crate::{uses, CipherError};
+use hushnet_ring::{ledger, low_mask, sample, Prg, RingError};
 use zeroize::Zeroize;
 
 /// What hides one polynomial of one query, made before the input is known. Serves once. No `Debug`; wiped on drop.
@@ -74,6 +74,7 @@ impl OnePolyClient {
     pub fn blind(&self, prg: &mut Prg, tally: &Tally) -> Result<Blind, CipherError> {
         let mut small = vec![0i8; self.context.degree()];
         sample::ternary(prg, &mut small);
+        ledger::small(uses::ONE_POLY_SECRET, &mut small);
         let v = self.context.forward_small(&small, tally)?;
         let mut base = self.context.product(&v, &self.b, tally)?;
         sample::centred_binomial(prg, &mut small);

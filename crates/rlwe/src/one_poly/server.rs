@@ -3,7 +3,8 @@
 use super::client::{flooding, transformed_shares};
 use super::tables::{Folded, OnePolyContext, Tally};
 use super::{OnePolyParams, Profile};
-use crate::CipherError;
+use crate::{uses, CipherError};
+use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::{low_mask, prg, sample, Prg, RingError};
 use zeroize::Zeroize;
 
@@ -110,7 +111,8 @@ impl OnePolyServer {
         seed[..8].copy_from_slice(&words[0].to_le_bytes());
         seed[8..].copy_from_slice(&words[1].to_le_bytes());
         words.zeroize();
-        let prg = Prg::from_seed(seed);
+        // Made again for every client that asks, always for the same weights: what `weight_key` records.
+        let prg = Prg::from_seed(seed).untracked();
         seed.zeroize();
         Ok(prg)
     }
@@ -155,6 +157,8 @@ impl OnePolyServer {
         if weights.len() != n {
             return Err(RingError::Length { what: "weights", expected: n, got: weights.len() }.into());
         }
+        let identity = [Tag::bytes(&self.secret), Tag::number(index.into())];
+        ledger::same(uses::ONE_POLY_SETUP, &identity, Tag::integers(weights));
         let mut prg = self.stream(index)?;
         let (mut e1, mut e2) = (vec![0i8; n], vec![0i8; n]);
         sample::centred_binomial(&mut prg, &mut e1);
@@ -216,6 +220,7 @@ impl OnePolyServer {
         let r = self.params.response_bits();
         let mut masks = vec![0; sums.len()];
         prg.fill_words(&mut masks);
+        ledger::words(uses::ONE_POLY_R, &mut masks);
         masks.iter_mut().for_each(|m| *m &= low_mask(r));
         self.mask_with(sums, masks)
     }

@@ -1,7 +1,8 @@
 //! The client of a packed stage: encrypts its shares, reads its shares of the answers.
 
 use super::{add_mod, round_to_share, signed_mod, sub_mod, PackedContext, PackedParams};
-use crate::CipherError;
+use crate::{uses, CipherError};
+use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::{low_mask, sample, Prg, RingError, SmallHat};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -31,6 +32,7 @@ impl PackedClient {
     pub fn generate(context: &PackedContext, prg: &mut Prg) -> Result<Self, CipherError> {
         let mut s = Zeroizing::new(vec![0i8; context.ring_degree()]);
         sample::ternary(prg, &mut s);
+        ledger::once(uses::SECRET, &[Tag::small(&s)]);
         let mut secret_hat: Zeroizing<Vec<u64>> =
             Zeroizing::new(s.iter().map(|v| signed_mod(i64::from(*v), context.prime())).collect());
         context.ntt().forward(&mut secret_hat)?;
@@ -54,6 +56,7 @@ impl PackedClient {
         out: &mut [u64],
     ) -> Result<(), CipherError> {
         let p = self.context.prime();
+        ledger::once(uses::PACKED_MASK, &[Tag::words(mask)]);
         out.copy_from_slice(mask);
         self.context.ntt().multiply_slots(out, &self.secret_hat)?;
         self.context.ntt().inverse(out)?;

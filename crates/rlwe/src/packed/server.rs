@@ -2,8 +2,8 @@
 
 use super::client::PUBLIC_KEY_STAGE;
 use super::{add_mod, round_to_share, signed_mod, PackedContext, PackedParams, PackedPublicKey};
-use crate::CipherError;
-use hushnet_ring::{low_mask, mac, sample, simd, Prg, RingError};
+use crate::{uses, CipherError};
+use hushnet_ring::{ledger, low_mask, mac, sample, simd, Prg, RingError};
 use zeroize::Zeroize;
 
 /// A weight polynomial in evaluation form, made once for a model. The server's secret: no `Debug`.
@@ -169,6 +169,7 @@ impl PackedServer {
         let switch = Switch::new(p, r);
         sum1.iter_mut().for_each(|c| *c = switch.apply(*c));
         prg.fill_words(share);
+        ledger::words(uses::PACKED_R, share);
         for ((c, own), place) in c0.iter_mut().zip(share.iter_mut()).zip(places) {
             let mask = match cures.mask {
                 Mask::Full => *own & low_mask(r),
@@ -189,6 +190,7 @@ impl PackedServer {
         let (ntt, p) = (self.context.ntt(), self.context.prime());
         let mut small = vec![0i8; self.context.ring_degree()];
         sample::ternary(prg, &mut small);
+        ledger::small(uses::PACKED_RERANDOMISER, &mut small);
         let mut u: Vec<u64> = small.iter().map(|v| signed_mod(i64::from(*v), p)).collect();
         ntt.forward(&mut u)?;
         for (sum, key) in [(&mut *sum0, &self.pk0), (&mut *sum1, &self.pk1)] {

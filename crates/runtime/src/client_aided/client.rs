@@ -14,8 +14,8 @@ use crate::program::{
 use crate::session::greet;
 use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
 use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
-use hushnet_ring::{pack, AlignedWords, Prg, WordsHat};
-use hushnet_rlwe::{BatchContext, ClientKey, Masks};
+use hushnet_ring::{ledger, pack, AlignedWords, Prg, WordsHat};
+use hushnet_rlwe::{uses, BatchContext, ClientKey, Masks};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -128,6 +128,7 @@ impl Client {
         let context = BatchContext::new(plan.ring_degree())?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|e| Error::Internal(format!("no randomness: {e}")))?;
+        ledger::bytes(uses::SEED, &mut seed);
         channel.send(FrameBuilder::message(Kind::Begin, &Begin { seed: seed.to_vec(), images: 0 })?)?;
         Ok((plan, context, seed))
     }

@@ -15,8 +15,9 @@ use crate::plan::{self, PlanOptions, Port};
 use crate::program::{self, Data, InputView, Monitor, Overruns, Place, Slot, Values};
 use crate::trace::{peak_memory, since, Progress};
 use crate::wire::{Block, End, Frame, FrameBuilder, Kind};
-use hushnet_ring::Prg;
+use hushnet_ring::{ledger, Prg};
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
+use hushnet_rlwe::uses;
 use rayon::prelude::*;
 use std::time::Instant;
 use zeroize::Zeroize;
@@ -365,6 +366,7 @@ impl NonInteractiveClient {
         let starts: Vec<usize> = range.clone().step_by(2).collect();
         let mut seeds = vec![[0u8; 16]; starts.len()];
         self.prg.fill_bytes(seeds.as_flattened_mut());
+        seeds.iter_mut().for_each(|s| ledger::bytes(uses::SEED, s));
         let (engine, secret) = (&self.engine, &self.secret);
         let frame = self.compute.run(|| {
             let ciphertexts = starts

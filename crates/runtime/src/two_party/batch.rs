@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::plan::PlanError;
 use hushnet_layers::batch_shares::{BatchShareClient, BatchShareLinear, BlockId};
 use hushnet_mpc::{Channel, CostModel, Party};
-use hushnet_ring::{pack, Prg};
+use hushnet_ring::{ledger, pack, Prg};
 use hushnet_rlwe::batch_shares::{ShareKey, SharePublicKey, ShareServer};
-use hushnet_rlwe::BatchContext;
+use hushnet_rlwe::{uses, BatchContext};
 
 /// The batch stages of a plan, as both parties derive them from its public part.
 pub(super) struct Layers {
@@ -111,6 +111,7 @@ impl Layers {
         let key = ShareKey::generate(context, prg)?;
         let mut seed = [0; 32];
         prg.fill_bytes(&mut seed);
+        ledger::bytes(uses::SEED, &mut seed);
         let public = key.public_key(seed, self.key_bits(), prg)?;
         let mut message = vec![0; self.key_len()];
         message[..32].copy_from_slice(&public.seed);

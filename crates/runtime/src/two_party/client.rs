@@ -22,9 +22,10 @@ use crate::program::{self, Data, InputView, Monitor, Overruns, Place, RowMut, Sl
 use crate::trace::Progress;
 use hushnet_layers::cheetah::CheetahClient;
 use hushnet_mpc::{self as mpc, Channel, OtKind, Party, Session};
-use hushnet_ring::Prg;
+use hushnet_ring::{ledger, Prg};
 use hushnet_rlwe::batch_shares::ShareKey;
 use hushnet_rlwe::packed::PackedClient;
+use hushnet_rlwe::uses;
 use std::path::PathBuf;
 use zeroize::Zeroizing;
 
@@ -401,6 +402,7 @@ impl Drop for TwoPartyClient {
 fn random() -> Result<[u8; 32], Error> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|e| Error::Internal(format!("no randomness: {e}")))?;
+    ledger::bytes(uses::SEED, &mut seed);
     Ok(seed)
 }
 

@@ -19,9 +19,10 @@ use hushnet_layers::rotation_free::{
     Design, Profile, RotationFreeClient, RotationFreeLinear, Setup, WeightBounds,
 };
 use hushnet_mpc::{Channel, CostModel, Party};
-use hushnet_ring::{pack, Prg};
+use hushnet_ring::{ledger, pack, Prg};
 use hushnet_rlwe::pack_lwe::MergeKeys;
 use hushnet_rlwe::packed::{PackedClient, PackedPublicKey, PackedServer, PRIME_BITS};
+use hushnet_rlwe::uses;
 
 /// The stages of both methods, as both parties derive them from the public part of a plan.
 pub(super) struct Layers {
@@ -243,6 +244,9 @@ impl Layers {
             let (mut seed, mut merge_seed) = ([0; 32], [0; 32]);
             prg.fill_bytes(&mut seed);
             prg.fill_bytes(&mut merge_seed);
+            for seed in [&mut seed, &mut merge_seed] {
+                ledger::bytes(uses::SEED, seed);
+            }
             let public = key.public_key(&seed, prg)?;
             let keys = compute.run(|| {
                 MergeKeys::for_client(context.merge(), &key, self.spacing, &merge_seed, prg)?.to_bytes()
