@@ -19,7 +19,8 @@ PROFILE = os.environ.get("PROFILE", "fast")
 # Valgrind 3.19 knows AVX2 and AES, not AVX-512: the programs see a processor without it.
 VALGRIND = ["valgrind", "--quiet", "--error-limit=no"]
 PROBES = ["reduce_wide", "reduce", "multiply"]
-DIVISION = re.compile(r"\b(i?div[bwlq]?\s|call.*__u?(mod|div)[td]i3)")
+# A reduction needs no call: one may be a library's division behind a pointer.
+DIVISION = re.compile(r"\t(i?div|call)")
 
 
 def fail(message: str) -> None:
@@ -94,7 +95,7 @@ def disassembly(program: Path) -> None:
 
     for name in PROBES:
         if divides(name):
-            fail(f"{name} divides by a processor's instruction or a library's function")
+            fail(f"{name} divides, by a processor's instruction or in a function that it calls")
     if not divides("planted_division"):
         fail("the planted division was not found in the disassembly: the check is blind")
     print(f"no division in {', '.join(PROBES)}; found  planted division in the disassembly")

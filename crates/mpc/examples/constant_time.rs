@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use hushnet_mpc::garble::{self, Modulus, OddModulus};
+use hushnet_mpc::garble::{self, Factor, Modulus, OddModulus};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::{
     argmax, average_pool, bit_to_arithmetic, clip, divide, drelu, leaky_relu, less_than, max_pool, maximum,
@@ -240,35 +240,38 @@ fn planted(kind: &str) -> Case {
 
 /// Reductions of secrets, not inlined: timed here, and disassembled by `tests/constant_time.py`.
 mod probe {
-    use super::OddModulus;
+    use super::{Factor, OddModulus};
 
     #[inline(never)]
-    pub fn reduce_wide(words: &[u64], p: OddModulus) -> u64 {
+    pub fn reduce_wide(words: &[u64], p: OddModulus, _: Factor) -> u64 {
         words.chunks_exact(2).fold(0, |s, w| s ^ p.reduce_wide(u128::from(w[0]) << 64 | u128::from(w[1])))
     }
 
     #[inline(never)]
-    pub fn reduce(words: &[u64], p: OddModulus) -> u64 {
+    pub fn reduce(words: &[u64], p: OddModulus, _: Factor) -> u64 {
         words.iter().fold(0, |s, &w| s ^ p.reduce(w))
     }
 
     #[inline(never)]
-    pub fn multiply(words: &[u64], p: OddModulus) -> u64 {
-        let factor = p.factor(p.half());
+    pub fn multiply(words: &[u64], p: OddModulus, factor: Factor) -> u64 {
         words.iter().fold(0, |s, &w| s ^ p.mul(w, factor))
     }
 
     #[inline(never)]
-    pub fn planted_division(words: &[u64], p: OddModulus) -> u64 {
+    pub fn planted_division(words: &[u64], p: OddModulus, _: Factor) -> u64 {
         let wide = |w: &[u64]| (u128::from(w[0]) << 64 | u128::from(w[1])) % u128::from(p.value());
         words.chunks_exact(2).fold(0, |s, w| s ^ wide(w) as u64)
     }
 }
 
+/// A probe.
+type Reduction = fn(&[u64], OddModulus, Factor) -> u64;
+
 /// Welch's t of the times of `f` on fixed and on random words (Reparaz, Balasch, Verbauwhede, "Dude, is my code constant time?",
 /// DATE 2017): the classes are mixed at random, the slowest tenth of all is left out, since it waited for something else.
-fn welch(f: fn(&[u64], OddModulus) -> u64, samples: usize) -> f64 {
+fn welch(f: Reduction, samples: usize) -> f64 {
     let p = OddModulus::new((1 << 61) - 1).unwrap();
+    let factor = p.factor(p.half());
     let mut rng = Prg::new(3);
     let mut words = [0u64; 64];
     let mut times: Vec<(bool, f64)> = Vec::with_capacity(samples);
@@ -278,7 +281,7 @@ fn welch(f: fn(&[u64], OddModulus) -> u64, samples: usize) -> f64 {
         let keep = u64::from(random).wrapping_neg();
         words.iter_mut().for_each(|w| *w = (*w & keep) | (1 & !keep));
         let start = Instant::now();
-        black_box(f(black_box(&words), p));
+        black_box(f(black_box(&words), p, factor));
         times.push((random, start.elapsed().as_nanos() as f64));
     }
     let mut all: Vec<f64> = times.iter().map(|t| t.1).collect();
@@ -298,7 +301,7 @@ const T_LIMIT: f64 = 10.0;
 
 /// Prints t of every reduction; whether all are below the bound in the best of five tries (a leak shows in each).
 fn timing(plant: bool) -> bool {
-    type Probe = (&'static str, fn(&[u64], OddModulus) -> u64);
+    type Probe = (&'static str, Reduction);
     let real: [Probe; 3] = [
         ("128 bits modulo p", probe::reduce_wide),
         ("64 bits modulo p", probe::reduce),
