@@ -23,6 +23,7 @@ pub(super) fn coordinates(mut index: usize, shape: &[usize], out: &mut [usize]) 
 }
 
 /// Where an element of the result comes from: `(operand, element)`, or a constant.
+#[derive(Clone, Debug)]
 enum Map {
     Strided { base: usize, steps: Vec<isize> },
     Pad { begin: Vec<usize>, shape: Vec<usize>, strides: Vec<usize> },
@@ -50,7 +51,8 @@ impl Map {
                 let (mut base, mut by) = (0, own.iter().map(|&s| signed(s)).collect::<Vec<_>>());
                 for (i, &axis) in axes.iter().enumerate() {
                     base += usize::try_from(starts[i]).unwrap_or(0) * own[axis];
-                    by[axis] *= isize::try_from(steps[i]).unwrap_or(1);
+                    // A step beyond the axis is never taken: the slice has one element of it.
+                    by[axis] = by[axis].wrapping_mul(isize::try_from(steps[i]).unwrap_or(1));
                 }
                 Self::Strided { base, steps: by }
             }
@@ -72,7 +74,7 @@ impl Map {
     fn source(&self, at: &[usize]) -> Option<(usize, usize)> {
         match self {
             Self::Strided { base, steps } => {
-                let offset: isize = at.iter().zip(steps).map(|(&c, s)| c.cast_signed() * s).sum();
+                let offset: isize = at.iter().zip(steps).map(|(&c, s)| c.cast_signed().wrapping_mul(*s)).sum();
                 Some((0, base.wrapping_add_signed(offset)))
             }
             Self::Pad { begin, shape, strides } => {
@@ -149,15 +151,40 @@ impl RowMut<'_> {
     }
 }
 
-/// For every element of the output of a moving operation, `(operand, element)` that it is a copy of; `None`: padding.
-pub(crate) fn sources(kind: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Vec<Option<(usize, usize)>> {
-    let map = Map::new(kind, inputs, output);
-    let mut at = vec![0; output.shape.len()];
-    let source = |feature| {
-        coordinates(feature, &output.shape, &mut at);
-        map.source(&at)
-    };
-    (0..output.elements).map(source).collect()
+/// A moving operation as numbers: where every element of its result comes from is computed as it is read, not kept.
+#[derive(Clone, Debug)]
+pub struct Moves {
+    map: Map,
+    shape: Vec<usize>,
+    elements: usize,
+}
+
+impl Moves {
+    /// Of an operation that [`crate::plan::check_op`] has accepted.
+    pub(crate) fn new(kind: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Self {
+        Self { map: Map::new(kind, inputs, output), shape: output.shape.clone(), elements: output.elements }
+    }
+
+    /// Elements of the result.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Calls `f` for every element of the result in order, with the `(operand, element)` that it is a copy of; `None`: padding.
+    pub fn for_each(&self, mut f: impl FnMut(Option<(usize, usize)>)) {
+        let mut at = vec![0; self.shape.len()];
+        for _ in 0..self.elements {
+            f(self.map.source(&at));
+            for (c, &size) in at.iter_mut().zip(&self.shape).rev() {
+                *c += 1;
+                if *c < size {
+                    break;
+                }
+                *c = 0;
+            }
+        }
+    }
 }
 
 /// Computes every row of the output tensor in parallel.

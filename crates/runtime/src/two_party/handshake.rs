@@ -12,7 +12,7 @@ use hushnet_rlwe::packed::{PackedContext, PackedPublicKey, PRIME_BITS};
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 4] = *b"HN2P";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 pub(super) const HELLO: usize = 40;
 /// Position: the number in `hello`.
 const KINDS: [OtKind; 6] = [
