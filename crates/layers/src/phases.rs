@@ -70,8 +70,7 @@ impl Shape {
             });
             (of.collect::<Vec<usize>>(), distinct)
         });
-        let phases =
-            rows.1.iter().flat_map(|r| columns.1.iter().map(move |c| (*r, *c))).collect::<Vec<_>>();
+        let phases = rows.1.iter().flat_map(|r| columns.1.iter().map(move |c| (*r, *c))).collect::<Vec<_>>();
         let mut taps = Vec::with_capacity(self.kernel[0] * self.kernel[1]);
         for (i, row) in rows.0.iter().enumerate() {
             for (j, column) in columns.0.iter().enumerate() {

@@ -293,7 +293,11 @@ impl Geometry {
             Self::Conv2d(c) => {
                 let tiles = sizes(c.output[1]).saturating_mul(sizes(c.output[2]));
                 let phases = (0..2).map(|a| c.kernel[a].min(c.stride[a]) as u64).product::<u64>();
-                let walked = if c.groups == 1 { 1 } else { (c.input[0] as u64).saturating_mul(phases) + c.output[0] as u64 };
+                let walked = if c.groups == 1 {
+                    1
+                } else {
+                    (c.input[0] as u64).saturating_mul(phases) + c.output[0] as u64
+                };
                 // At most 2 sqrt(16384) numbers of output channels are tried for a tile.
                 let numbers = sizes(c.output[0].min(1 << 14)) + 32;
                 let positions = (c.kernel[0] * c.kernel[1]) as u64;
@@ -312,7 +316,10 @@ impl Geometry {
                 let sides = (c.output[1] * c.kernel[0] + c.output[2] * c.kernel[1]) as u64;
                 // Channels of a group stand in ciphertexts of up to 16384 channels, whose steps are all looked at.
                 let channel = |n: usize| (n as u64).next_multiple_of(1 << 6);
-                channel(c.input[0]).saturating_mul(channel(c.group_outputs())).saturating_mul(taps).saturating_add(sides)
+                channel(c.input[0])
+                    .saturating_mul(channel(c.group_outputs()))
+                    .saturating_mul(taps)
+                    .saturating_add(sides)
             }
         }
     }

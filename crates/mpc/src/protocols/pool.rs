@@ -284,7 +284,9 @@ mod tests {
         };
         // 2^24 + 1 windows are counted, not listed.
         assert_eq!(shape(1 << 24, (1 << 24) - 1).output().unwrap(), ((1 << 24) + 1, 1));
-        for (kernel, pad) in [(1 << 36, (1 << 36) - 1), (1 << 63, 1 << 63), (usize::MAX, usize::MAX), (2, usize::MAX)] {
+        for (kernel, pad) in
+            [(1 << 36, (1 << 36) - 1), (1 << 63, 1 << 63), (usize::MAX, usize::MAX), (2, usize::MAX)]
+        {
             assert!(matches!(shape(kernel, pad).output(), Err(MpcError::Parameter { .. })), "{kernel} {pad}");
         }
     }

@@ -43,6 +43,13 @@ pub(super) fn check(
     options: &PlanOptions,
 ) -> Result<NonInteractivePlan, PlanError> {
     check_header(&spec, &options.limits)?;
+    let mut read = Need::default();
+    // 16-bit numbers of a packed plan become 64-bit and 32-bit ones.
+    read.add(
+        "the plan's tensors",
+        files.values().fold(0, |sum: u64, f| sum.saturating_add(8 * f.data.len() as u64)),
+    );
+    read.check(&options.limits)?;
     let params = parameters(&spec, options)?;
     let tensors: Vec<Tensor> = spec
         .tensors

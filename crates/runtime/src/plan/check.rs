@@ -3,8 +3,8 @@
 use super::file::{self, TensorBytes};
 use super::spec::{Engine, KindSpec, PlanSpec, PortSpec, StageSpec, TensorSpec, Trust, VERSION};
 use super::{
-    elements, linear, ops, ClientStage, Limits, MaskMode, Need, Op, Plan, PlanError, PlanOptions, PlanParts, Port, Stage,
-    Tensor, TensorKind,
+    elements, linear, ops, ClientStage, Limits, MaskMode, Need, Op, Plan, PlanError, PlanOptions, PlanParts,
+    Port, Stage, Tensor, TensorKind,
 };
 use crate::program;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -48,6 +48,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Bytes of JSON that may be read: parsed, a document takes up to some twenty times its length, which the limit of memory must hold.
+    pub(crate) fn json(&self) -> u64 {
+        self.json_bytes.min((self.memory_bytes / 32).max(1 << 20))
+    }
+
     /// Refuses `value` above `limit`.
     pub(crate) fn check(what: &str, value: u64, limit: u64) -> Result<(), PlanError> {
         if value > limit {

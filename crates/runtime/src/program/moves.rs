@@ -74,7 +74,8 @@ impl Map {
     fn source(&self, at: &[usize]) -> Option<(usize, usize)> {
         match self {
             Self::Strided { base, steps } => {
-                let offset: isize = at.iter().zip(steps).map(|(&c, s)| c.cast_signed().wrapping_mul(*s)).sum();
+                let offset: isize =
+                    at.iter().zip(steps).map(|(&c, s)| c.cast_signed().wrapping_mul(*s)).sum();
                 Some((0, base.wrapping_add_signed(offset)))
             }
             Self::Pad { begin, shape, strides } => {

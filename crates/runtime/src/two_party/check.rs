@@ -490,8 +490,7 @@ impl<'a> Checker<'a> {
             ));
         }
         let geometry = spec.geometry.checked();
-        let geometry =
-            geometry.map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
+        let geometry = geometry.map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
         self.steps.add(&spec.name, &geometry, method, self.limits)?;
         let l2 = spec.weight_l2;
         if !(l2.is_finite() && l2 > 0.0 && l2.log2().fract() == 0.0) {

@@ -127,8 +127,12 @@ impl TwoPartyClient {
         handshake::send_key(session.channel(), &seed, &public)?;
         let batch = layers.batch.send_key(session.channel(), &mut prg)?;
         let slots = layers.slots.open(session.channel(), &options.compute, &mut prg)?;
-        let coefficients =
-            layers.coefficients.open(session.channel(), &options.compute, &mut prg, (&digest, folder.as_ref()))?;
+        let coefficients = layers.coefficients.open(
+            session.channel(),
+            &options.compute,
+            &mut prg,
+            (&digest, folder.as_ref()),
+        )?;
         let mut account = Account::new(plan.ring_degree(), kind);
         let mut setup = Phase::default();
         gauge.stop(session.stats(), account.setup(&layers, coefficients.held), &mut setup);

@@ -239,7 +239,14 @@ impl Layers {
             Some(Places::RotationFree(d)) => {
                 let polys = d.layout().cost().weight_polys;
                 let sent = polys.saturating_mul(d.setup_poly_len()) as u64;
-                Some((index, SetupBytes { prepared: d.prepared_bytes() as u64, sent, stored: d.stored_len(polys) as u64 }))
+                Some((
+                    index,
+                    SetupBytes {
+                        prepared: d.prepared_bytes() as u64,
+                        sent,
+                        stored: d.stored_len(polys) as u64,
+                    },
+                ))
             }
             _ => None,
         })
@@ -535,9 +542,7 @@ impl Layers {
     ) -> Result<Vec<Option<Prepared>>, Error> {
         let bits = plan.ring().bits();
         let mut out = Vec::with_capacity(plan.stages().len());
-        for (index, ((stage, places), keep)) in
-            plan.stages().iter().zip(&self.stages).zip(keep).enumerate()
-        {
+        for (index, ((stage, places), keep)) in plan.stages().iter().zip(&self.stages).zip(keep).enumerate() {
             let (Kind::Linear(l), Some(places)) = (&stage.kind, places) else {
                 out.push(None);
                 continue;
@@ -566,8 +571,7 @@ impl Layers {
                 (Places::RotationFree(design), _) => {
                     let mut prg = Prg::from_os()?;
                     let seeds = (setup_seed(plan_digest, index), &mut prg);
-                    let linear =
-                        RotationFreeLinear::with_seed(design, words, &weights.bias, !keep, seeds)?;
+                    let linear = RotationFreeLinear::with_seed(design, words, &weights.bias, !keep, seeds)?;
                     Prepared::RotationFree(Box::new(linear))
                 }
                 _ => return Err(internal("a convfhe stage has no tables")),

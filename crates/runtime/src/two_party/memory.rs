@@ -104,7 +104,10 @@ pub(super) fn of_plan(
     images: u64,
 ) -> Need {
     let mut need = Need::default();
-    need.add("the shares of all tensors that are alive at once", product(&[8, peak_elements]).saturating_mul(images));
+    need.add(
+        "the shares of all tensors that are alive at once",
+        product(&[8, peak_elements]).saturating_mul(images),
+    );
     need.add_largest(
         "the protocol",
         protocols(stages, tensors, ring).map(|(name, bytes)| (name, bytes.saturating_mul(images))),

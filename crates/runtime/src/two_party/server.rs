@@ -110,17 +110,7 @@ impl TwoPartyModel {
         let batch = compute.run(|| layers.batch.prepare(plan))?;
         let coefficients = compute.run(|| layers.coefficients.prepare(plan, &keep, &digest))?;
         let slots = compute.run(|| layers.slots.prepare(plan, room))?;
-        Ok(Self {
-            plan: plan.clone(),
-            layers,
-            linear,
-            batch,
-            coefficients,
-            slots,
-            public,
-            digest,
-            compute,
-        })
+        Ok(Self { plan: plan.clone(), layers, linear, batch, coefficients, slots, public, digest, compute })
     }
 
     /// The plan.

@@ -4,8 +4,8 @@
 
 use super::nonlinear;
 use super::plan::{Kind, Stage, TwoPartyPlan, Window};
-use crate::program::Moves;
 use crate::error::Error;
+use crate::program::Moves;
 use hushnet_mpc::{PoolShape, Ring, Session};
 use zeroize::Zeroizing;
 

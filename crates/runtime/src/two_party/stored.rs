@@ -109,10 +109,10 @@ impl Folder {
     /// # Errors
     /// [`Error::Store`] with both sizes and the quota when they have not.
     pub fn check_room(&self, needed: u64) -> Result<(), Error> {
-        let own = |p: &Path| {
-            p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(&self.name))
-        };
-        let others = self.files()?.iter().filter(|(p, ..)| !own(p)).fold(0, |sum: u64, f| sum.saturating_add(f.1));
+        let own =
+            |p: &Path| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(&self.name));
+        let others =
+            self.files()?.iter().filter(|(p, ..)| !own(p)).fold(0, |sum: u64, f| sum.saturating_add(f.1));
         if others.saturating_add(needed) > self.quota {
             let (path, quota) = (self.path.clone(), self.quota);
             return Err(StoreError::Quota { path, needed, others, quota }.into());

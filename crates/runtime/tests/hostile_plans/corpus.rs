@@ -48,7 +48,8 @@ fn both(name: &str, trust: &'static str, full: &[u8], public: &[u8]) -> Vec<Case
 }
 
 fn file_of(net: &Net) -> Vec<u8> {
-    let views = net.files.iter().map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }));
+    let views =
+        net.files.iter().map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }));
     TwoPartyPlan::file(&net.json(), &views.collect()).unwrap()
 }
 
@@ -70,7 +71,8 @@ fn stages() -> Net {
     let s = net.pool("sum_pool", g, [2, 1], [1, 1], [0; 4]);
     let k = net.scale(s, 3);
     let shape = net.shape(k);
-    let tr = net.moves(json!({"kind": "transpose", "perm": [2, 0, 1]}), &[k], &[shape[2], shape[0], shape[1]]);
+    let tr =
+        net.moves(json!({"kind": "transpose", "perm": [2, 0, 1]}), &[k], &[shape[2], shape[0], shape[1]]);
     let sl = net.moves(
         json!({"kind": "slice", "starts": [0], "ends": [shape[2]], "steps": [1], "axes": [0]}),
         &[tr],
@@ -81,7 +83,8 @@ fn stages() -> Net {
         &[sl],
         &[shape[2], shape[0], shape[1] + 1],
     );
-    let cc = net.moves(json!({"kind": "concat", "axis": 0}), &[pd, pd], &[2 * shape[2], shape[0], shape[1] + 1]);
+    let cc =
+        net.moves(json!({"kind": "concat", "axis": 0}), &[pd, pd], &[2 * shape[2], shape[0], shape[1] + 1]);
     let n = 2 * shape[2] * shape[0] * (shape[1] + 1);
     let rs = net.moves(json!({"kind": "reshape"}), &[cc], &[n]);
     let a = net.add(rs, rs);
@@ -123,11 +126,23 @@ fn operations() -> Builder {
     let x = b.input("x", &[2, 6, 5]);
     let q = b.fixed(&[2, 6, 5], 0.01, 127);
     b.client(vec![op("quantize", &[x], q)]);
-    let acc = b.linear(q, conv([2, 6, 5], 2, [3, 3], [1, 1], [1; 4], [1, 1], 1), &Linear { band: 3, ..Linear::default() });
+    let acc = b.linear(
+        q,
+        conv([2, 6, 5], 2, [3, 3], [1, 1], [1; 4], [1, 1], 1),
+        &Linear { band: 3, ..Linear::default() },
+    );
     let real = |b: &mut Builder, shape: &[usize]| b.real(shape);
     let steps: Vec<(&str, Vec<usize>, Value)> = vec![
-        ("max_pool", vec![2, 6, 5], json!({"kernel": [3, 3], "stride": [1, 1], "pads": [1, 1, 1, 1], "dilation": [1, 1]})),
-        ("average_pool", vec![2, 3, 2], json!({"kernel": [2, 2], "stride": [2, 2], "pads": [0, 0, 0, 0], "count_include_pad": true})),
+        (
+            "max_pool",
+            vec![2, 6, 5],
+            json!({"kernel": [3, 3], "stride": [1, 1], "pads": [1, 1, 1, 1], "dilation": [1, 1]}),
+        ),
+        (
+            "average_pool",
+            vec![2, 3, 2],
+            json!({"kernel": [2, 2], "stride": [2, 2], "pads": [0, 0, 0, 0], "count_include_pad": true}),
+        ),
         ("transpose", vec![3, 2, 2], json!({"perm": [1, 0, 2]})),
         ("pad", vec![4, 2, 3], json!({"pads": [0, 0, 1, 1, 0, 0], "value": 0.5})),
         ("slice", vec![2, 2, 3], json!({"starts": [0], "ends": [4], "steps": [2], "axes": [0]})),
@@ -156,7 +171,12 @@ fn operations() -> Builder {
 pub fn client_aided() -> Vec<Case> {
     let of = |name: &str, b: &Builder| {
         let full = b.plan().to_bytes().unwrap();
-        both(name, "client-aided", &full, &Plan::from_bytes(&full, &PlanOptions::default()).unwrap().public_part().unwrap())
+        both(
+            name,
+            "client-aided",
+            &full,
+            &Plan::from_bytes(&full, &PlanOptions::default()).unwrap().public_part().unwrap(),
+        )
     };
     let fresh = Linear { mask: "fresh", band: 2, ..Linear::default() };
     let mut cases = of("layers", &small_net(2048, 3, &fresh));
@@ -200,7 +220,15 @@ fn chain(name: &str, input: &[usize], stages: Vec<(Value, Vec<usize>)>) -> Case 
     Case { name: name.into(), trust: "two-party", json, files }
 }
 
-fn convolution(method: &str, input: [usize; 3], output: [usize; 3], kernel: usize, stride: usize, pad: usize, groups: usize) -> Value {
+fn convolution(
+    method: &str,
+    input: [usize; 3],
+    output: [usize; 3],
+    kernel: usize,
+    stride: usize,
+    pad: usize,
+    groups: usize,
+) -> Value {
     json!({"kind": "linear", "method": method, "weight_l2": 1.0, "geometry": {"type": "conv2d", "input": input, "output": output,
         "kernel": [kernel, kernel], "stride": [stride, stride], "pads": [pad; 4], "dilation": [1, 1], "groups": groups}})
 }
@@ -217,7 +245,10 @@ pub fn greedy() -> Vec<(Case, &'static str)> {
         let stage = pool("max_pool", [k, 1], [k - 1, 0, k - 1, 0]);
         cases.push((chain("windows", &[1, 2, 1], vec![(stage, vec![1, 1 + k, 1])]), "above the limit"));
         let stage = pool("max_pool", [k, 1], [k - 1, 0, k - 1, 0]);
-        cases.push((chain("windows of a small result", &[1, 2, 1], vec![(stage, vec![1, 4, 1])]), "pooling window"));
+        cases.push((
+            chain("windows of a small result", &[1, 2, 1], vec![(stage, vec![1, 4, 1])]),
+            "pooling window",
+        ));
         let stage = pool("sum_pool", [k, 1], [k - 1, 0, k - 1, 0]);
         cases.push((chain("sums of a small result", &[1, 2, 1], vec![(stage, vec![1, 4, 1])]), "at most"));
     }
@@ -235,7 +266,8 @@ pub fn greedy() -> Vec<(Case, &'static str)> {
     // Layouts that take long to find or much to remember: as many kernel positions as an image, in as many phases; depthwise layers of many
     // channels and sizes; slots of many channels.
     let wide = convolution("cheetah", [1, 4096, 4096], [1, 1, 1], 4096, 4096, 0, 1);
-    cases.push((chain("kernel positions", &[1, 4096, 4096], vec![(wide, vec![1, 1, 1])]), "kernel positions"));
+    cases
+        .push((chain("kernel positions", &[1, 4096, 4096], vec![(wide, vec![1, 1, 1])]), "kernel positions"));
     let depth = |method| convolution(method, [1 << 14, 12, 12], [1 << 14, 12, 12], 3, 1, 1, 1 << 14);
     let layers = (0..200).map(|_| (depth("cheetah"), vec![1 << 14, 12, 12])).collect();
     cases.push((chain("depthwise layers", &[1 << 14, 12, 12], layers), "steps to lay out"));

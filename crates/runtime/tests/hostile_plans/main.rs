@@ -11,7 +11,6 @@ mod common;
 mod corpus;
 
 use corpus::{Case, Files};
-use hushnet_mpc::OtKind;
 use hushnet_runtime::channel::{pipe, Channel};
 use hushnet_runtime::non_interactive::NonInteractivePlan;
 use hushnet_runtime::plan::{Plan, PlanError, TensorBytes};
@@ -111,7 +110,7 @@ fn set_up(json: &str, files: &Files) -> Result<(), Error> {
             far.recv().map(drop)
         });
         let batch = ClientOptions { plan: options(), ..ClientOptions::default() };
-        let two_party = TwoPartyOptions { plan: options(), ot: Some(OtKind::Iknp), ..TwoPartyOptions::default() };
+        let two_party = TwoPartyOptions { plan: options(), ..TwoPartyOptions::default() };
         hushnet_runtime::session::open(Box::new(near), batch, two_party).map(drop)
     })
 }
@@ -187,7 +186,12 @@ fn replacements(value: &Value) -> Vec<Value> {
 
 fn mutate(case: &Case) {
     let original: Value = serde_json::from_str(&case.json).unwrap();
-    assert!(bounded(&case.json, case, "as it is"), "{}: {:?}", case.name, read(&case.json, &case.files, case.trust));
+    assert!(
+        bounded(&case.json, case, "as it is"),
+        "{}: {:?}",
+        case.name,
+        read(&case.json, &case.files, case.trust)
+    );
     let mut found = Vec::new();
     places(&original, "", &mut found);
     let (mut tried, mut accepted) = (0, 0);

@@ -306,7 +306,8 @@ fn a_server_gives_no_client_a_name_to_come_back_with() {
     hushnet_mpc::setup_cost(&mut plain);
     assert_eq!(down, plain.cost().bytes_sent_by_0 as usize + whole(&model));
     // The plan is the same for all clients of a server, and another for every preparation.
-    let public = |m: &TwoPartyModel| TwoPartyPlan::from_bytes(m.public_part(), &PlanOptions::default()).unwrap();
+    let public =
+        |m: &TwoPartyModel| TwoPartyPlan::from_bytes(m.public_part(), &PlanOptions::default()).unwrap();
     assert!(public(&model).spec().preparation.is_some());
     let again = model_of(&network(38));
     assert!(public(&model).digest().unwrap() != public(&again).digest().unwrap());
@@ -364,7 +365,8 @@ fn folders_have_a_quota_and_files_an_age() {
     assert!(opened(&other, with(2 * stored - 1)).is_some());
     // Files that nobody used for longer than the age go; what is no set-up, and what a session holds, stays.
     std::fs::write(folder.0.join("notes.txt"), "mine").unwrap();
-    let files: Vec<PathBuf> = folder.files().into_iter().filter(|f| f.extension().unwrap() == "setup").collect();
+    let files: Vec<PathBuf> =
+        folder.files().into_iter().filter(|f| f.extension().unwrap() == "setup").collect();
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(40 * 24 * 3600);
     for file in folder.files() {
         std::fs::File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
@@ -376,7 +378,10 @@ fn folders_have_a_quota_and_files_an_age() {
     // A session that uses files makes them young again.
     drop(held);
     assert!(opened(&model, with(3 * stored)).is_none());
-    assert!(std::fs::metadata(&files[0]).unwrap().modified().unwrap() > long_ago + std::time::Duration::from_secs(1));
+    assert!(
+        std::fs::metadata(&files[0]).unwrap().modified().unwrap()
+            > long_ago + std::time::Duration::from_secs(1)
+    );
 }
 
 #[test]
