@@ -314,11 +314,13 @@ impl Geometry {
             Self::Conv2d(c) => {
                 let taps = (c.kernel[0] * c.kernel[1]) as u64;
                 let sides = (c.output[1] * c.kernel[0] + c.output[2] * c.kernel[1]) as u64;
-                // Channels of a group stand in ciphertexts of up to 16384 channels, whose steps are all looked at.
+                // Every pair of channels is looked at for the turns, operations and noise of three ring degrees, at a few instructions each;
+                // channels of small groups with those beside them in a ciphertext.
                 let channel = |n: usize| (n as u64).next_multiple_of(1 << 6);
                 channel(c.input[0])
                     .saturating_mul(channel(c.group_outputs()))
                     .saturating_mul(taps)
+                    .saturating_mul(16)
                     .saturating_add(sides)
             }
         }
