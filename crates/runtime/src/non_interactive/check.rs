@@ -44,10 +44,16 @@ pub(super) fn check(
 ) -> Result<NonInteractivePlan, PlanError> {
     check_header(&spec, &options.limits)?;
     let mut read = Need::default();
-    // 16-bit numbers of a packed plan become 64-bit and 32-bit ones.
+    // 16-bit numbers become 64-bit and 32-bit ones, once for every upload that names the array.
+    let uploads =
+        spec.stages.iter().filter_map(|s| if let StageSpec::Packed(p) = s { Some(p) } else { None });
+    for upload in uploads.flat_map(|p| &p.uploads) {
+        let bytes = files.get(&upload.slots).map_or(0, |f| f.data.len() as u64);
+        read.add(&format!("the layout '{}' of an upload", upload.slots), bytes.saturating_mul(8));
+    }
     read.add(
         "the plan's tensors",
-        files.values().fold(0, |sum: u64, f| sum.saturating_add(8 * f.data.len() as u64)),
+        files.values().fold(0, |sum: u64, f| sum.saturating_add(4 * f.data.len() as u64)),
     );
     read.check(&options.limits)?;
     let params = parameters(&spec, options)?;
