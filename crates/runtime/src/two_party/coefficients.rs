@@ -3,7 +3,8 @@
 //! After the client's other keys, the client sends what `convfhe` needs (seed and pk0 at N = 4096, then merging keys). Where there are
 //! `rotation-free` stages, the client then says how many polynomials it holds of each one's set-up (u32), the server sends all others: once
 //! a session, one polynomial after the other as the client reads them. Both derive the headers of set-ups from the public plan
-//! ([`setup_seed`]). A stage takes two messages one after the other: the client requests all tiles of all images, then reads the answers. Masks of `convfhe` are numbered as those of `cheetah`; rotation-free queries carry secrets of their own.
+//! ([`setup_seed`]). A stage takes two messages one after the other: the client requests all tiles of all images, then reads the answers.
+//! Masks of `convfhe` are numbered as those of `cheetah`; rotation-free queries carry secrets of their own.
 
 use super::plan::{Kind, Method, TwoPartyPlan};
 use super::stored::{Folder, Kept};
