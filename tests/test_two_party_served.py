@@ -336,6 +336,24 @@ def test_set_ups_are_kept_between_sessions(folder: Path, images: tuple, tmp_path
         assert {f: f.stat().st_size for f in kept.iterdir()} == size
         with pytest.raises(hushnet.HushnetError, match="set-ups cannot be kept in"):
             hushnet.connect(server.url, setups=tmp_path / "x.npy")
+        # A quota that the set-ups do not fit, a limit of memory, a plan that is not the one expected: refused, with the option that says so.
+        elsewhere = tmp_path / "elsewhere"
+        with pytest.raises(hushnet.HushnetError, match="--setups-quota"):
+            hushnet.connect(server.url, setups=elsewhere, setups_quota=1000)
+        assert not list(elsewhere.iterdir())
+        for limit in (("--setups", elsewhere, "--setups-quota", "0.000001"), ("--max-memory", "0.001")):
+            refused = hush("infer", server.url, tmp_path / "x.npy", *limit, check=False)
+            assert refused.returncode != 0 and limit[-2] in refused.stderr.replace("\n", "")
+        with pytest.raises(hushnet.PlanError, match="--max-memory"):
+            hushnet.connect(server.url, max_memory=1 << 20)
+        with hushnet.connect(server.url) as connection:
+            digest = connection.plan_digest
+        assert digest is not None
+        hushnet.connect(server.url, plan_digest=digest).close()
+        with pytest.raises(hushnet.PlanError, match="another digest"):
+            hushnet.connect(server.url, plan_digest="0" * 64)
+        with pytest.raises(ValueError, match="64 hexadecimal digits"):
+            hushnet.connect(server.url, plan_digest="12")
     # Started anew, the server makes another set-up.
     with Server(tmp_path / "plan.hush") as server, hushnet.connect(server.url, setups=kept) as connection:
         again = connection.infer(x)

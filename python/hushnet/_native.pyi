@@ -93,6 +93,8 @@ class TwoPartyClient:
 
     def plan_json(self) -> str:
         """JSON of the server's plan, public part."""
+    def plan_digest(self) -> str:
+        """SHA-256 of the public plan in hexadecimal digits: equal for all clients of an honest server."""
     def infer(self, inputs: Inputs, progress: Optional[Progress] = None) -> tuple[Outputs, str]:
         """As :meth:`Client.infer`; the trace is the client's own."""
     def close(self) -> None:
@@ -183,6 +185,9 @@ def connect(
     memory_limit: Optional[int] = None,
     expected_images: Optional[int] = None,
     setups: Optional[Path] = None,
+    setups_quota: Optional[int] = None,
+    setups_age: Optional[float] = None,
+    plan_digest: Optional[str] = None,
 ) -> Union[Client, TwoPartyClient]:
     """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
@@ -193,6 +198,9 @@ def connect(
         idle_timeout: longest wait for an answer, the server's computation included.
         expected_images: of a two-party session, as far as known: what its OT extension is chosen for.
         setups: folder that set-ups of rotation-free layers are kept in between two-party sessions.
+        setups_quota: bytes of all set-ups in the folder (default 16 GiB).
+        setups_age: seconds after which set-ups that no session has used are removed (default 30 days).
+        plan_digest: 64 hexadecimal digits that a two-party plan's digest must be.
     """
 
 def run_two_party(

@@ -216,6 +216,8 @@ class Connection:
     def __init__(self, client: Union["_native.Client", "_native.TwoPartyClient", "_native.NonInteractiveClient"]):
         self._client = client
         self.plan = json.loads(client.plan_json())
+        # two-party: SHA-256 of the public plan, equal for all clients of an honest server
+        self.plan_digest: Optional[str] = client.plan_digest() if isinstance(client, _native.TwoPartyClient) else None
 
     def infer(self, x: Inputs, *, progress: Optional[Progress] = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
@@ -249,12 +251,33 @@ def connect(
     threads: Optional[int] = None,
     images: Optional[int] = None,
     setups: Union[str, Path, None] = None,
+    setups_quota: Optional[int] = None,
+    setups_days: Optional[float] = None,
+    max_memory: Optional[int] = None,
+    plan_digest: Optional[str] = None,
 ) -> Connection:
     """Connects to ``hush://host:port`` (``hushs://`` with TLS; ``ws://`` and ``wss://`` through proxies) and receives the public part of the plan.
 
     Args:
         images: how many will be sent, as far as known (two-party: the OT extension is chosen for it).
         setups: folder that set-ups of rotation-free layers are kept in, so that the next session with this server needs none (two-party).
+        setups_quota: bytes of all set-ups in the folder (default 16 GiB); a plan that needs more is refused.
+        setups_days: set-ups that no session has used for so many days are removed (default 30).
+        max_memory: bytes that the client may take for the server's plan (default 32 GiB); a plan that needs more is refused.
+        plan_digest: what `Connection.plan_digest` must be (two-party): learnt elsewhere, it shows that the plan is not made for this client alone.
     """
     folder = Path(setups) if setups is not None else None
-    return Connection(_native.connect(url, ca=ca, insecure_tls=insecure_tls, threads=threads, expected_images=images, setups=folder))
+    return Connection(
+        _native.connect(
+            url,
+            ca=ca,
+            insecure_tls=insecure_tls,
+            threads=threads,
+            memory_limit=max_memory,
+            expected_images=images,
+            setups=folder,
+            setups_quota=setups_quota,
+            setups_age=None if setups_days is None else setups_days * 86400,
+            plan_digest=plan_digest,
+        )
+    )

@@ -16,6 +16,8 @@ use std::ops::Range;
 
 /// Bytes of ciphertexts that a tile may have in work, from which its rows follow.
 const TILE_BYTES: usize = 256 << 20;
+/// Most tiles of a stage.
+const TILES: usize = 1 << 16;
 /// Bytes of output words that are combined before they are re-randomised and packed.
 const BAND_BYTES: usize = 4 << 20;
 
@@ -76,7 +78,7 @@ fn lent(worker: &mut Result<Worker, LayerError>) -> Result<&mut Worker, LayerErr
 }
 
 /// Bands of output rows whose inputs and outputs keep to [`TILE_BYTES`]; dense layers are one tile.
-fn tiles(geometry: &Geometry, degree: usize) -> Vec<Tile> {
+fn tiles(geometry: &Geometry, degree: usize) -> Result<Vec<Tile>, LayerError> {
     let rows = geometry.output_rows();
     let part = 16 * degree;
     let bytes = |count: usize| {
@@ -87,8 +89,12 @@ fn tiles(geometry: &Geometry, degree: usize) -> Vec<Tile> {
         Geometry::Dense(_) => rows,
         Geometry::Conv2d(_) => (1..=rows).take_while(|c| bytes(*c) <= TILE_BYTES).last().unwrap_or(1),
     };
+    let got = rows.div_ceil(band);
+    if got > TILES {
+        return Err(LayerError::Size { what: "number of tiles", got, least: 1, most: TILES });
+    }
     let mut received = 0;
-    (0..rows)
+    let tiles = (0..rows)
         .step_by(band)
         .map(|first| {
             let end = (first + band).min(rows);
@@ -97,7 +103,8 @@ fn tiles(geometry: &Geometry, degree: usize) -> Vec<Tile> {
             received = inputs[1];
             Tile { inputs, outputs: [first, end] }
         })
-        .collect()
+        .collect();
+    Ok(tiles)
 }
 
 /// Element of a tensor `[channels, rows, columns]` at a place in wire order, `first` being the first row.
@@ -120,7 +127,7 @@ impl BatchShareClient {
     ) -> Result<Self, LayerError> {
         let degree = context.ring_degree();
         let params = BatchShareSpec { ring_degree: degree, ring_bits, weight_l2 }.choose()?;
-        let tiling = Tiling::new(*geometry, &tiles(geometry, degree))?;
+        let tiling = Tiling::new(*geometry, &tiles(geometry, degree)?)?;
         Ok(Self { tiling, params, context: context.clone() })
     }
 

@@ -2,6 +2,7 @@
 //! kernel at offset o belongs to phase o mod stride, at position o div stride. Phases that no tap touches are left out.
 
 use crate::batch::Geometry;
+use std::collections::HashMap;
 
 /// A tap of the kernel in phase coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,20 +57,26 @@ pub(crate) fn shape_of(geometry: &Geometry) -> Shape {
 }
 
 impl Shape {
-    /// The taps over phase images.
+    /// The taps over phase images. A phase is a phase of rows and one of columns, numbered in the order of first use.
     pub(crate) fn phases(&self) -> Phases {
-        let mut phases: Vec<(usize, usize)> = Vec::new();
-        let mut taps = Vec::new();
-        for i in 0..self.kernel[0] {
-            for j in 0..self.kernel[1] {
+        let [rows, columns] = [0, 1].map(|axis| {
+            let (mut seen, mut distinct) = (HashMap::new(), Vec::new());
+            let of = (0..self.kernel[axis]).map(|i| {
+                let phase = i * self.dilation[axis] % self.stride[axis];
+                *seen.entry(phase).or_insert_with(|| {
+                    distinct.push(phase);
+                    distinct.len() - 1
+                })
+            });
+            (of.collect::<Vec<usize>>(), distinct)
+        });
+        let phases = rows.1.iter().flat_map(|r| columns.1.iter().map(move |c| (*r, *c))).collect::<Vec<_>>();
+        let mut taps = Vec::with_capacity(self.kernel[0] * self.kernel[1]);
+        for (i, row) in rows.0.iter().enumerate() {
+            for (j, column) in columns.0.iter().enumerate() {
                 let (oi, oj) = (i * self.dilation[0], j * self.dilation[1]);
-                let phase = (oi % self.stride[0], oj % self.stride[1]);
-                let index = phases.iter().position(|p| *p == phase).unwrap_or_else(|| {
-                    phases.push(phase);
-                    phases.len() - 1
-                });
                 taps.push(Tap {
-                    phase: index,
+                    phase: row * columns.1.len() + column,
                     at: (oi / self.stride[0], oj / self.stride[1]),
                     kernel: (i, j),
                 });
@@ -77,5 +84,31 @@ impl Shape {
         }
         let extent = taps.iter().fold((1, 1), |e, t| (e.0.max(t.at.0 + 1), e.1.max(t.at.1 + 1)));
         Phases { phases, taps, extent }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Phases by definition: in the order in which kernel positions touch them.
+        #[test]
+        fn phases_are_those_that_taps_touch(k in (1usize..6, 1usize..6), s in (1usize..7, 1usize..7), d in (1usize..5, 1usize..5)) {
+            let shape = Shape { input: [1, 99, 99], output: [1, 1, 1], kernel: [k.0, k.1], stride: [s.0, s.1], pads: [0; 4], dilation: [d.0, d.1], groups: 1 };
+            let found = shape.phases();
+            let mut seen: Vec<(usize, usize)> = Vec::new();
+            for (tap, (i, j)) in found.taps.iter().zip((0..k.0).flat_map(|i| (0..k.1).map(move |j| (i, j)))) {
+                let phase = (i * d.0 % s.0, j * d.1 % s.1);
+                if !seen.contains(&phase) {
+                    seen.push(phase);
+                }
+                prop_assert_eq!(tap.kernel, (i, j));
+                prop_assert_eq!(found.phases[tap.phase], phase);
+                prop_assert_eq!(tap.at, (i * d.0 / s.0, j * d.1 / s.1));
+            }
+            prop_assert_eq!(found.phases, seen);
+        }
     }
 }

@@ -11,7 +11,7 @@ use hushnet_runtime as rt;
 use hushnet_runtime::local::{run_loopback, run_pipe};
 use hushnet_runtime::session::AnyClient;
 use hushnet_runtime::transport::ConnectOptions;
-use hushnet_runtime::two_party::TwoPartyOptions;
+use hushnet_runtime::two_party::{SetupPolicy, TwoPartyOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -67,7 +67,7 @@ pub struct Client {
 
 /// Connects to `ws://host:port` or `wss://host:port`.
 #[pyfunction]
-#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None))]
+#[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn connect(
     py: Python<'_>,
@@ -81,15 +81,28 @@ pub fn connect(
     memory_limit: Option<u64>,
     expected_images: Option<usize>,
     setups: Option<PathBuf>,
+    setups_quota: Option<u64>,
+    setups_age: Option<f64>,
+    plan_digest: Option<&str>,
 ) -> PyResult<Py<PyAny>> {
     let guard = Guard::default();
     let cancel = guard.cancel.clone();
     let (plan, compute) = (options(allow_insecure, memory_limit), compute(threads).map_err(raise)?);
+    let mut setups_policy = SetupPolicy::default();
+    if let Some(bytes) = setups_quota {
+        setups_policy.quota = bytes;
+    }
+    if let Some(age) = setups_age {
+        setups_policy.age = seconds(age)?;
+    }
     let two_party = TwoPartyOptions {
         plan,
         expected_images,
         compute: compute.clone(),
         setups,
+        setups_policy,
+        server: Some(url.to_owned()),
+        plan_digest: plan_digest.map(digest).transpose()?,
         ..TwoPartyOptions::default()
     };
     let batch = rt::ClientOptions { plan, compute, ..rt::ClientOptions::default() };
@@ -113,6 +126,20 @@ pub fn connect(
             Ok(Py::new(py, NonInteractiveClient::new(*client, cancel))?.into_any())
         }
     }
+}
+
+/// 32 bytes of 64 hexadecimal digits.
+fn digest(text: &str) -> PyResult<[u8; 32]> {
+    let wrong =
+        || PyValueError::new_err(format!("a plan's digest has 64 hexadecimal digits; '{text}' has not"));
+    let mut out = [0; 32];
+    if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    for (i, byte) in out.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| wrong())?;
+    }
+    Ok(out)
 }
 
 /// A duration of at least a millisecond.

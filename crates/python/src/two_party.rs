@@ -81,6 +81,12 @@ impl TwoPartyClient {
         self.plan.json()
     }
 
+    /// SHA-256 of the public plan's JSON, in hexadecimal digits: equal for all clients of an honest server.
+    fn plan_digest(&self) -> PyResult<String> {
+        let digest = self.plan.digest().map_err(|e| Kind::Plan.error(e))?;
+        Ok(digest.iter().map(|b| format!("{b:02x}")).collect())
+    }
+
     /// Runs the network on any number of images: `(outputs, the client's trace as JSON)`.
     #[pyo3(signature = (inputs, progress=None))]
     fn infer<'py>(

@@ -60,12 +60,31 @@ pub(crate) fn check_environment() -> Result<(), Error> {
 
 /// What the file system refused of a client's stored set-ups.
 #[derive(Debug, thiserror::Error)]
-#[error("set-ups cannot be kept in {}: {source}; make room, choose another folder, or connect without one", path.display())]
-pub struct StoreError {
-    /// Folder or file.
-    pub path: std::path::PathBuf,
-    /// What the system said.
-    pub source: std::io::Error,
+pub enum StoreError {
+    /// The file system refuses.
+    #[error("set-ups cannot be kept in {}: {source}; make room, choose another folder, or connect without one", path.display())]
+    Refused {
+        /// Folder or file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The plan's set-ups do not fit beside the others.
+    #[error("the set-ups of this plan take {needed} bytes, and {others} of the quota of {quota} bytes in {} are in use; \
+             raise the quota (--setups-quota, setups_quota), remove files there, or connect without the folder", path.display())]
+    Quota {
+        /// The folder.
+        path: std::path::PathBuf,
+        /// Bytes of this plan's set-ups.
+        needed: u64,
+        /// Bytes of all others in the folder.
+        others: u64,
+        /// Bytes that all may take together.
+        quota: u64,
+    },
+    /// The plan does not say which preparation of the model its set-ups belong to.
+    #[error("the server's plan names no preparation of its set-ups, so that none can be kept; connect without a folder for them")]
+    Unnamed,
 }
 
 /// Why an input is refused.

@@ -327,7 +327,17 @@ fn sizes_are_limited_before_anything_is_allocated() {
     assert!(with(|l| l.rank = 2).contains("rank"));
     assert!(with(|l| l.elements = 10).contains("tensor"));
     assert!(with(|l| l.frame_bytes = 1000).contains("frame"));
-    assert!(with(|l| l.memory_bytes = 100_000).contains("memory"));
+    let mut options = PlanOptions::default();
+    options.limits.memory_bytes = 100_000;
+    let refused = load_with(&text, &b.files, &options).unwrap_err();
+    assert!(
+        matches!(refused, PlanError::Memory { need, limit: 100_000, .. } if need > 100_000),
+        "{refused:?}"
+    );
+    assert!(
+        refused.to_string().contains("--max-memory") && refused.to_string().contains("stage '"),
+        "{refused}"
+    );
     let bytes = b.plan().to_bytes().unwrap();
     let mut options = PlanOptions::default();
     options.limits.file_bytes = 100;

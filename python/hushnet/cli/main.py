@@ -248,6 +248,10 @@ def infer(
     ca: Optional[Path] = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
     insecure_tls: bool = typer.Option(False, help="Do not check the server's certificate."),
     setups: Optional[Path] = typer.Option(None, help="Two-party: folder to keep set-ups in for the next session."),
+    setups_quota: Optional[float] = typer.Option(None, help="GiB that all set-ups in the folder may take (default 16).", min=0),
+    setups_days: Optional[float] = typer.Option(None, help="Set-ups not used for so many days are removed (default 30).", min=0.001),
+    max_memory: Optional[float] = typer.Option(None, help="GiB that the client may take for the server's plan (default 32).", min=0),
+    plan_digest: Optional[str] = typer.Option(None, help="Two-party: refuse a public plan of another SHA-256."),
     threads: Optional[int] = Threads,
     trace: Optional[Path] = Trace,
     as_json: bool = Json,
@@ -256,6 +260,8 @@ def infer(
     x = read_arrays(images)
     count = len(next(iter(x.values())) if isinstance(x, dict) else x)
     options = {"ca": str(ca) if ca else None, "insecure_tls": insecure_tls, "threads": threads, "images": count or None, "setups": setups}
+    options |= {"setups_days": setups_days, "plan_digest": plan_digest}
+    options |= {name: int(gib * 2**30) for name, gib in (("setups_quota", setups_quota), ("max_memory", max_memory)) if gib is not None}
     with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)

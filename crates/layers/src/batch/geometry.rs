@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 const AXIS: usize = 1 << 24;
 /// Largest number of features or weights of a layer.
 const ELEMENTS: usize = 1 << 31;
+/// Most positions of a kernel: a whole image of 512 x 512. Layouts hold a record of each.
+const POSITIONS: usize = 1 << 18;
 
 /// A dense layer: weights `[outputs, inputs]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,6 +136,11 @@ impl Conv2d {
         elements("number of input features", &[c, h, w])?;
         elements("number of output features", &[o, oh, ow])?;
         elements("number of weights", &[o, c / self.groups, self.kernel[0], self.kernel[1]])?;
+        let got = elements("number of kernel positions", &self.kernel)?;
+        if got > POSITIONS {
+            let what = "number of kernel positions";
+            return Err(LayerError::Size { what, got, least: 1, most: POSITIONS });
+        }
         for (axis, what) in ["height", "width"].into_iter().enumerate() {
             // At most 2^24 * 2^24 and sums of three axes: no overflow in 64 bits.
             let padded = self.input[1 + axis] as u64 + self.pads[axis] as u64 + self.pads[axis + 2] as u64;
@@ -273,6 +280,50 @@ impl Geometry {
     #[must_use]
     pub fn terms(&self) -> usize {
         self.weights() / self.biases()
+    }
+
+    /// Upper bound of the steps that choosing a layout takes: sizes of tiles that are tried (at most 2 sqrt(n) + 1 along an axis of n),
+    /// with the channels that each walks over where there are groups, and the positions of the kernel. What a plan may ask of a
+    /// client is bounded by it before any layout is chosen.
+    #[must_use]
+    pub fn layout_steps(&self) -> u64 {
+        let sizes = |n: usize| 2 * (n as u64).isqrt() + 1;
+        match self {
+            Self::Dense(d) => 16 * sizes(d.outputs),
+            Self::Conv2d(c) => {
+                let tiles = sizes(c.output[1]).saturating_mul(sizes(c.output[2]));
+                let phases = (0..2).map(|a| c.kernel[a].min(c.stride[a]) as u64).product::<u64>();
+                let walked = if c.groups == 1 {
+                    1
+                } else {
+                    (c.input[0] as u64).saturating_mul(phases) + c.output[0] as u64
+                };
+                // At most 2 sqrt(16384) numbers of output channels are tried for a tile.
+                let numbers = sizes(c.output[0].min(1 << 14)) + 32;
+                let positions = (c.kernel[0] * c.kernel[1]) as u64;
+                tiles.saturating_mul(numbers).saturating_mul(walked).saturating_add(positions)
+            }
+        }
+    }
+
+    /// Upper bound of the steps that counting a slot-packed layout takes: pairs of channels that meet, times kernel positions.
+    #[must_use]
+    pub fn slot_steps(&self) -> u64 {
+        match self {
+            Self::Dense(_) => 1 << 16,
+            Self::Conv2d(c) => {
+                let taps = (c.kernel[0] * c.kernel[1]) as u64;
+                let sides = (c.output[1] * c.kernel[0] + c.output[2] * c.kernel[1]) as u64;
+                // Every pair of channels is looked at for the turns, operations and noise of three ring degrees, at a few instructions each;
+                // channels of small groups with those beside them in a ciphertext.
+                let channel = |n: usize| (n as u64).next_multiple_of(1 << 6);
+                channel(c.input[0])
+                    .saturating_mul(channel(c.group_outputs()))
+                    .saturating_mul(taps)
+                    .saturating_mul(16)
+                    .saturating_add(sides)
+            }
+        }
     }
 
     /// Row-major index `c H W + h W + w` (or plain index) of every input feature of rows `rows`, in wire order:

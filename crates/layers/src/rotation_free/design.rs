@@ -39,7 +39,7 @@ pub struct MethodCost {
     pub bytes_up: usize,
     /// Bytes of all answers.
     pub bytes_down: usize,
-    /// Bytes of the set-up.
+    /// Bytes of the set-up on the wire.
     pub bytes_setup: usize,
 }
 
@@ -187,6 +187,25 @@ impl Design {
         8 * words * self.setup_parts() * self.layout.cost().weight_polys
     }
 
+    /// What a [`super::Setup`] under the seed of b begins with.
+    #[must_use]
+    pub fn setup_header(&self, seed: &[u8; 32]) -> Vec<u8> {
+        setup::header(self, seed)
+    }
+
+    /// Bytes of the stored form of so many weight polynomials of the set-up.
+    #[must_use]
+    pub fn stored_len(&self, polys: usize) -> usize {
+        setup::HEADER + polys * (self.setup_poly_len() + setup::TAG)
+    }
+
+    /// Bytes that a client holds of the query of one tile until its answer has come: v and -(v b + e0), the share's transform, its own part.
+    #[must_use]
+    pub fn query_bytes(&self) -> usize {
+        let poly = 8 * self.layout.degree() * self.params.prime_bits().len();
+        3 * poly * self.layout.input_blocks() + 8 * self.layout.degree() * self.layout.output_blocks()
+    }
+
     fn poly_len(&self) -> usize {
         self.params.prime_bits().iter().map(|b| pack::packed_len(self.layout.degree(), *b)).sum()
     }
@@ -230,7 +249,7 @@ impl Design {
             setup: if compact { count(2 * weights, 0, weights) } else { count(4 * weights, 0, weights) },
             bytes_up: self.layout.tiles() * self.request_len(),
             bytes_down: (0..self.layout.tiles()).map(|t| self.answer_len(t)).sum(),
-            bytes_setup: setup::HEADER + c.weight_polys * self.setup_poly_len(),
+            bytes_setup: c.weight_polys * self.setup_poly_len(),
         }
     }
 }

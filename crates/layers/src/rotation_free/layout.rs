@@ -15,6 +15,7 @@
 //! packing (12), (13), inputs at multiples of M and outputs at X^0 ... X^(M-1), for comparison.
 
 use crate::batch::{Geometry, LayerError};
+use crate::cheetah::packing::candidate_sizes;
 use crate::phases::{shape_of, Phases, Tap};
 
 /// Polynomials and products of a layer, for one image.
@@ -67,13 +68,6 @@ pub struct Layout {
     outputs_per_poly: usize,
     /// Packing (12), (13).
     paper_dense: bool,
-}
-
-/// Sizes worth trying for a side of length `n`: those that change the number of pieces.
-fn candidate_sizes(n: usize) -> Vec<usize> {
-    let mut sizes: Vec<usize> = (1..=n).map(|pieces| n.div_ceil(pieces)).collect();
-    sizes.dedup();
-    sizes
 }
 
 impl Layout {
@@ -240,6 +234,9 @@ impl Layout {
     /// Most input blocks that meet in an output polynomial.
     #[must_use]
     pub fn terms(&self) -> usize {
+        if self.shape.2 == 1 {
+            return self.input_blocks();
+        }
         (0..self.output_blocks()).map(|j| self.inputs_of(j).len()).max().unwrap_or(1)
     }
 

@@ -1,6 +1,5 @@
 //! The server's half of a stage.
 
-use super::setup;
 use super::{Design, Profile};
 use crate::batch::{expect, LayerError};
 use hushnet_ring::{pack, Prg};
@@ -57,6 +56,23 @@ impl RotationFreeLinear {
         streamed: bool,
         prg: &mut Prg,
     ) -> Result<Self, LayerError> {
+        let mut seed = [0; 32];
+        prg.fill_bytes(&mut seed);
+        Self::with_seed(design, weights, bias, streamed, (seed, prg))
+    }
+
+    /// As [`Self::new`], with the public seed of b given: what both parties derive from a public plan. The errors come from `prg` all the
+    /// same, new ones for every preparation.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_seed(
+        design: &Design,
+        weights: &[i16],
+        bias: &[i64],
+        streamed: bool,
+        (seed, prg): ([u8; 32], &mut Prg),
+    ) -> Result<Self, LayerError> {
         let layout = &design.layout;
         expect("weights", layout.weight_len(), weights.len())?;
         expect("biases", layout.channels_out(), bias.len())?;
@@ -75,8 +91,6 @@ impl RotationFreeLinear {
         if largest > bound {
             return Err(LayerError::Size { what: "largest weight", got: largest, least: 0, most: bound });
         }
-        let mut seed = [0; 32];
-        prg.fill_bytes(&mut seed);
         let context = design.context()?;
         let server = OnePolyServer::new(&context, &design.params, &seed, design.stage, prg)?;
         let first = (0..layout.output_blocks())
@@ -152,7 +166,7 @@ impl RotationFreeLinear {
     /// What opens a [`Setup`].
     #[must_use]
     pub fn setup_header(&self) -> Vec<u8> {
-        setup::header(&self.design, &self.seed)
+        self.design.setup_header(&self.seed)
     }
 
     /// The set-up of weight polynomial `k`; always the same bytes.

@@ -1,7 +1,7 @@
 //! What the client keeps of a model: p1 (and p2) of every weight polynomial, in a file that can be continued.
 //!
-//! Header (sent by the server; it names the set-up): magic `HRF1`, version (u8), profile (u8, 0 compact, 1 flooded), two zeros; weight
-//! polynomials in all (u32); stage (u32); the seed of b (32), drawn anew whenever a server prepares the model; SHA-256 of the design (32).
+//! Header (derived by both parties from the public plan, never sent; it names the set-up): magic `HRF1`, version (u8), profile (u8, 0 compact, 1 flooded), two zeros; weight
+//! polynomials in all (u32); stage (u32); the seed of b (32), a hash of the public plan, which names the preparation; SHA-256 of the design (32).
 //! The polynomials follow in order, each limb after limb, bit-packed. Stored, each polynomial has a tag after it: 16 bytes of
 //! SHA-256(header, number, polynomial). A file only grows; one cut anywhere is a set-up to go on with.
 //!
@@ -9,12 +9,14 @@
 //! prepared: polynomial k has always the same e1, e2 (rho), so it is always the same bytes. A client that asks for it again, in
 //! another session, after an interruption, or in the name of another client, receives what it had or could have had: all such transcripts
 //! follow from the one set-up, which [`hushnet_rlwe::one_poly`] simulates. What must not happen is fresh errors for the same e2 (or
-//! rho), which could be averaged away: the errors have no source but the seed of the set-up. A server prepared anew draws new seeds for
-//! everything: another set-up, and many of them are simulated as one is. A client that lies about what it holds only receives less.
+//! rho), which could be averaged away: the errors have no source but the seed of the set-up. A server prepared anew draws new seeds of errors
+//! and a new name of the preparation, hence another b: another set-up, and many of them are simulated as one is. That b is a hash of public
+//! numbers takes nothing away: it is public and uniform either way (the hash as a random oracle), and no party chooses it. A client that lies about what it holds only receives less.
 //!
-//! *Why it is safe for the client.* Requests depend on b alone, whose seed the server's header must repeat, never on stored polynomials; a
+//! *Why it is safe for the client.* Requests depend on b alone, which both parties derive from the public plan, never on stored polynomials; a
 //! file that was altered, tags and all, spoils the client's own results and tells the server nothing. Nothing stored is secret to the
-//! client; the server learns that this client has been here before, and how much it holds.
+//! client. The server sends nothing that a client stores under a name of the server's choice beside the plan itself: it learns that this
+//! client holds set-ups of this plan, all of them or so many sixteenths ([`Setup::claim`]), which is the same for every client that holds as much.
 
 use super::{Design, Profile};
 use crate::batch::{expect, LayerError};
@@ -26,7 +28,7 @@ pub(super) const HEADER: usize = 80;
 const MAGIC: [u8; 4] = *b"HRF1";
 const VERSION: u8 = 2;
 /// Bytes of a stored polynomial's tag.
-const TAG: usize = 16;
+pub(super) const TAG: usize = 16;
 
 /// SHA-256 of shapes and parameters, as little-endian u64.
 fn digest(design: &Design) -> [u8; 32] {
@@ -65,7 +67,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// An empty set-up from a header that the server sent.
+    /// An empty set-up under a header.
     ///
     /// # Errors
     /// [`LayerError::Setup`] when it is of another version or design.
@@ -108,6 +110,17 @@ impl Setup {
     #[must_use]
     pub fn received(&self) -> usize {
         (self.bytes.len() - HEADER) / self.poly_len
+    }
+
+    /// Cuts an incomplete set-up to whole sixteenths, and says how many polynomials that leaves: a client that was interrupted tells one of
+    /// sixteen places, not the very polynomial that it had come to.
+    pub fn claim(&mut self) -> usize {
+        let received = self.received();
+        if received < self.polys {
+            let kept = received - received % self.polys.div_ceil(16);
+            self.bytes.truncate(HEADER + kept * self.poly_len);
+        }
+        self.received()
     }
 
     /// Adds the next weight polynomial.

@@ -24,7 +24,7 @@ fn collect(linear: &RotationFreeLinear) -> Setup {
     }
     assert!(setup.receive(&linear.setup_poly(0).unwrap()).is_err());
     assert!(linear.setup_poly(setup.expected()).is_err());
-    assert_eq!(setup.to_bytes().len() - 16 * setup.expected(), design.cost().bytes_setup);
+    assert_eq!(setup.to_bytes().len() - 80 - 16 * setup.expected(), design.cost().bytes_setup);
     assert_eq!(setup.to_bytes().len(), setup.stored_len(setup.expected()));
     setup
 }

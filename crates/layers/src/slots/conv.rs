@@ -23,6 +23,7 @@ use super::dense::NORM_SLACK;
 use super::machine::{Machine, Store};
 use super::{residue, Method, SlotError, Term};
 use crate::batch::{CheckedConv2d, LayerError};
+use crate::cheetah::packing::candidate_sizes;
 use crate::{gala, gazelle};
 use hushnet_rlwe::bfv::noise::weight_norm2;
 use hushnet_rlwe::bfv::{BfvError, BfvSpec, Counts, Noise, Turn};
@@ -106,17 +107,18 @@ impl ConvLayout {
     fn find_taps(&mut self) {
         let c = &self.conv;
         let (s, mut taps) = (c.stride.map(|s| s as i64), Vec::new());
+        // A position that only ever reads padding has no part in the result.
+        let reads = [0, 1].map(|axis: usize| -> Vec<bool> {
+            let reads = |tap| (0..c.output[1 + axis]).any(|y| c.source(axis, y, tap).is_some());
+            (0..c.kernel[axis]).map(reads).collect()
+        });
         for i in 0..c.kernel[0] {
             for j in 0..c.kernel[1] {
                 let at = |axis: usize, tap: usize| (tap * c.dilation[axis]) as i64 - c.pads[axis] as i64;
                 let (oi, oj) = (at(0, i), at(1, j));
                 let phase = (oi.rem_euclid(s[0]) as usize, oj.rem_euclid(s[1]) as usize);
                 let offset = (oi.div_euclid(s[0]), oj.div_euclid(s[1]));
-                // A position that only ever reads padding has no part in the result.
-                let reads = |axis: usize, tap: usize| {
-                    (0..c.output[1 + axis]).any(|y| c.source(axis, y, tap).is_some())
-                };
-                if reads(0, i) && reads(1, j) {
+                if reads[0][i] && reads[1][j] {
                     taps.push((phase, offset, i * c.kernel[1] + j));
                 }
             }
@@ -157,8 +159,8 @@ impl ConvLayout {
         let (rows, columns) = self.reach();
         let (eh, ew) = ((rows.1 - rows.0) as usize, (columns.1 - columns.0) as usize);
         let mut best: Option<(usize, (usize, usize))> = None;
-        for th in sizes(c.output[1]) {
-            for tw in sizes(c.output[2]) {
+        for th in candidate_sizes(c.output[1]) {
+            for tw in candidate_sizes(c.output[2]) {
                 let slots = ((th + eh) * (tw + ew)).next_power_of_two();
                 if slots > row {
                     continue;
@@ -574,11 +576,4 @@ impl ConvLayout {
             _ => gazelle::conv(self, machine, inputs, weights),
         }
     }
-}
-
-/// Sizes worth trying for a side of length `n`: those that change the number of pieces.
-fn sizes(n: usize) -> Vec<usize> {
-    let mut sizes: Vec<usize> = (1..=n).map(|pieces| n.div_ceil(pieces)).collect();
-    sizes.dedup();
-    sizes
 }

@@ -24,7 +24,7 @@ pub use odd::{
     mux_odd, mux_odd_cost, small_odd, to_odd, to_odd_cost, to_odd_small, to_odd_small_cost, to_ring,
     to_ring_cost, to_ring_small, to_ring_small_cost,
 };
-pub use pool::{average_pool, average_pool_cost, max_pool, max_pool_cost, PoolShape};
+pub use pool::{average_pool, average_pool_cost, max_pool, max_pool_cost, PoolShape, MAX_AXIS};
 pub use relu::{
     clip, clip_cost, leaky_relu, leaky_relu_cost, relu, relu_cost, relu_dropping, relu_dropping_cost,
     relu_within, relu_within_cost, Slope,

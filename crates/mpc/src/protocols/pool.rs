@@ -26,11 +26,33 @@ pub struct PoolShape {
     pub padding: [(usize, usize); 2],
 }
 
-/// One axis: for each output, the first and one-past-last input inside its window.
-struct Axis(Vec<(usize, usize)>);
+/// Largest length, window, step or padding along an axis: sums of four of them are far from 64 bits.
+pub const MAX_AXIS: usize = 1 << 24;
+
+/// One axis: for each output, the first and one-past-last input inside its window. Made of numbers alone, so that a hostile geometry
+/// costs nothing before its output size is compared with what it should be.
+#[derive(Clone, Copy)]
+struct Axis {
+    length: usize,
+    kernel: usize,
+    stride: usize,
+    before: usize,
+    outputs: usize,
+}
 
 impl Axis {
     fn new(length: usize, kernel: usize, stride: usize, (before, after): (usize, usize)) -> Result<Self> {
+        for (what, got) in [
+            ("length of a pooled axis", length),
+            ("pooling window", kernel),
+            ("pooling stride", stride),
+            ("pooling padding", before.max(after)),
+        ] {
+            if got > MAX_AXIS {
+                return Err(MpcError::Parameter { what, got: got as u64, limit: MAX_AXIS as u64 });
+            }
+        }
+        // No overflow: three numbers of at most 2^24.
         let padded = length + before + after;
         if kernel == 0 || stride == 0 || kernel > padded {
             return Err(MpcError::Parameter {
@@ -43,29 +65,42 @@ impl Axis {
             let got = before.max(after) as u64;
             return Err(MpcError::Parameter { what: "pooling padding", got, limit: kernel as u64 - 1 });
         }
-        let window = |o: usize| {
-            let start = (o * stride).saturating_sub(before);
-            (start, (o * stride + kernel - before).min(length))
-        };
-        let axis: Vec<_> = (0..=(padded - kernel) / stride).map(window).collect();
-        if let Some(&(start, end)) = axis.iter().find(|(a, b)| a >= b) {
-            return Err(MpcError::Parameter {
-                what: "empty pooling window",
-                got: start as u64,
-                limit: end as u64,
-            });
+        // The first window ends behind the first element and the last begins before the last one, as paddings are below the kernel.
+        if length == 0 {
+            return Err(MpcError::Parameter { what: "empty pooling window", got: 0, limit: 0 });
         }
-        Ok(Self(axis))
+        Ok(Self { length, kernel, stride, before, outputs: (padded - kernel) / stride + 1 })
     }
 
-    /// Longest window that is not all padding.
+    /// Outputs along the axis.
+    fn len(&self) -> usize {
+        self.outputs
+    }
+
+    /// First and one-past-last input of output `o`.
+    fn window(&self, o: usize) -> (usize, usize) {
+        let start = (o * self.stride).saturating_sub(self.before);
+        (start, (o * self.stride + self.kernel - self.before).min(self.length))
+    }
+
+    /// All windows in order.
+    fn windows(self) -> impl Iterator<Item = (usize, usize)> + Clone {
+        (0..self.outputs).map(move |o| self.window(o))
+    }
+
+    /// Most elements that a window sees. Windows grow up to the last that begins in the padding, and shrink from the next one on.
     fn longest(&self) -> usize {
-        self.0.iter().map(|(a, b)| b - a).max().unwrap_or(0)
+        let last = self.before / self.stride;
+        let length = |o: usize| {
+            let (start, end) = self.window(o.min(self.outputs - 1));
+            end - start
+        };
+        length(last).max(length(last + 1))
     }
 
     /// Input of output o's k-th place; places outside repeat the last one, which changes no maximum.
     fn pick(&self, o: usize, k: usize) -> usize {
-        let (start, end) = self.0[o];
+        let (start, end) = self.window(o);
         (start + k).min(end - 1)
     }
 }
@@ -78,13 +113,22 @@ impl PoolShape {
         ))
     }
 
-    /// Rows and columns of the output.
+    /// Rows and columns of the output. Allocates nothing, whatever the numbers are.
     ///
     /// # Errors
-    /// `Parameter` when a window does not fit or lies wholly in the padding.
+    /// `Parameter` when a number is above [`MAX_AXIS`], or a window does not fit or lies wholly in the padding.
     pub fn output(&self) -> Result<(usize, usize)> {
         let (v, h) = self.axes()?;
-        Ok((v.0.len(), h.0.len()))
+        Ok((v.len(), h.len()))
+    }
+
+    /// Places of a window that are not all padding, (vertical, horizontal): at most the kernel, at most the image.
+    ///
+    /// # Errors
+    /// As [`Self::output`].
+    pub fn reach(&self) -> Result<(usize, usize)> {
+        let (v, h) = self.axes()?;
+        Ok((v.longest(), h.longest()))
     }
 
     /// Places of a window, and for every output (channel, row, column) the input indices of its window; places in the padding
@@ -92,9 +136,9 @@ impl PoolShape {
     pub(crate) fn windows(&self) -> Result<(usize, Vec<usize>)> {
         let (v, h) = self.axes()?;
         let (tall, wide) = (v.longest(), h.longest());
-        let mut at = Vec::with_capacity(self.channels * v.0.len() * h.0.len() * tall * wide);
+        let mut at = Vec::with_capacity(self.channels * v.len() * h.len() * tall * wide);
         for c in 0..self.channels {
-            for (i, j) in (0..v.0.len()).flat_map(|i| (0..h.0.len()).map(move |j| (i, j))) {
+            for (i, j) in (0..v.len()).flat_map(|i| (0..h.len()).map(move |j| (i, j))) {
                 for (k, l) in (0..tall).flat_map(|k| (0..wide).map(move |l| (k, l))) {
                     at.push((c * self.height + v.pick(i, k)) * self.width + h.pick(j, l));
                 }
@@ -121,18 +165,18 @@ pub fn max_pool(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring, shape: Poo
     let across: Vec<Vec<u64>> = (0..h.longest())
         .map(|k| {
             (0..rows)
-                .flat_map(|r| (0..h.0.len()).map(move |o| (r, o)))
+                .flat_map(|r| (0..h.len()).map(move |o| (r, o)))
                 .map(|(r, o)| x[r * shape.width + h.pick(o, k)])
                 .collect()
         })
         .collect();
     let x = max_many(s, across, ring, narrow)?;
-    let width = h.0.len();
+    let width = h.len();
     let down: Vec<Vec<u64>> = (0..v.longest())
         .map(|k| {
-            let mut out = Vec::with_capacity(shape.channels * v.0.len() * width);
+            let mut out = Vec::with_capacity(shape.channels * v.len() * width);
             for c in 0..shape.channels {
-                for o in 0..v.0.len() {
+                for o in 0..v.len() {
                     let row = c * shape.height + v.pick(o, k);
                     out.extend_from_slice(&x[row * width..(row + 1) * width]);
                 }
@@ -146,8 +190,8 @@ pub fn max_pool(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring, shape: Poo
 /// Cost of [`max_pool`].
 pub fn max_pool_cost(m: &mut CostModel, ring: Ring, narrow: Ring, shape: PoolShape) {
     let Ok((v, h)) = shape.axes() else { return };
-    max_many_cost(m, h.longest(), shape.channels * shape.height * h.0.len(), ring, narrow);
-    max_many_cost(m, v.longest(), shape.channels * v.0.len() * h.0.len(), ring, narrow);
+    max_many_cost(m, h.longest(), shape.channels * shape.height * h.len(), ring, narrow);
+    max_many_cost(m, v.longest(), shape.channels * v.len() * h.len(), ring, narrow);
 }
 
 /// Shares of floor(sum/count) over windows; `count_padding` divides every window by kernel height times width, which is
@@ -173,10 +217,10 @@ pub fn average_pool(
             limit: 0,
         });
     }
-    let mut sums = Vec::with_capacity(shape.channels * v.0.len() * h.0.len());
+    let mut sums = Vec::with_capacity(shape.channels * v.len() * h.len());
     for plane in x.chunks(shape.height * shape.width) {
-        for &(top, bottom) in &v.0 {
-            for &(left, right) in &h.0 {
+        for (top, bottom) in v.windows() {
+            for (left, right) in h.windows() {
                 let row = |r: usize| plane[r * shape.width + left..r * shape.width + right].iter();
                 let sum = (top..bottom).flat_map(row).fold(0u64, |a, &b| a.wrapping_add(b));
                 sums.push(ring.reduce(sum));
@@ -201,5 +245,49 @@ pub fn average_pool_cost(
     let count = (shape.kernel.0 * shape.kernel.1) as u64;
     if count > 1 {
         divide_cost(m, shape.channels * rows * columns, count, ring, range, quotient);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Windows, their number and the longest one, against the definition.
+        #[test]
+        fn axes_are_their_windows(length in 1usize..20, kernel in 1usize..24, stride in 1usize..9, before in 0usize..24, after in 0usize..24) {
+            let Ok(axis) = Axis::new(length, kernel, stride, (before, after)) else {
+                prop_assert!(kernel > length + before + after || before >= kernel || after >= kernel);
+                return Ok(());
+            };
+            let seen = |o: usize| (0..length).filter(|i| (o * stride..o * stride + kernel).contains(&(i + before))).collect::<Vec<_>>();
+            let all: Vec<Vec<usize>> = (0..).take_while(|o| o * stride + kernel <= length + before + after).map(seen).collect();
+            prop_assert_eq!(axis.len(), all.len());
+            for ((start, end), window) in axis.windows().zip(&all) {
+                prop_assert_eq!(&(start..end).collect::<Vec<_>>(), window);
+                prop_assert!(start < end);
+            }
+            prop_assert_eq!(axis.longest(), all.iter().map(Vec::len).max().unwrap());
+        }
+    }
+
+    #[test]
+    fn hostile_windows_are_refused_or_counted_without_listing_them() {
+        let shape = |kernel: usize, pad: usize| PoolShape {
+            channels: 1,
+            height: 2,
+            width: 1,
+            kernel: (kernel, 1),
+            stride: (1, 1),
+            padding: [(pad, pad), (0, 0)],
+        };
+        // 2^24 + 1 windows are counted, not listed.
+        assert_eq!(shape(1 << 24, (1 << 24) - 1).output().unwrap(), ((1 << 24) + 1, 1));
+        for (kernel, pad) in
+            [(1 << 36, (1 << 36) - 1), (1 << 63, 1 << 63), (usize::MAX, usize::MAX), (2, usize::MAX)]
+        {
+            assert!(matches!(shape(kernel, pad).output(), Err(MpcError::Parameter { .. })), "{kernel} {pad}");
+        }
     }
 }

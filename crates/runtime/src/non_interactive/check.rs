@@ -1,11 +1,13 @@
 //! From the non-interactive plan as written to the checked plan.
 
+use super::engine::KeysNeeded;
+use super::messages;
 use super::packed::{self, PackedParts};
 use super::plan::{Link, NonInteractivePlan, Parts, Work};
 use super::spec::{KindSpec, LinearSpec, OneSpec, PackedStage, Packing, PlanSpec, StageSpec, TensorSpec};
 use crate::plan::spec::{self as batch, OpSpec, PortSpec};
 use crate::plan::{
-    self, check_op, check_tensor, ClientStage, Engine, Limits, Op, Plan, PlanError, PlanOptions, Port,
+    self, check_op, check_tensor, ClientStage, Engine, Limits, Need, Op, Plan, PlanError, PlanOptions, Port,
     Tensor, TensorBytes,
 };
 use hushnet_layers::ckks_batch::{
@@ -41,6 +43,19 @@ pub(super) fn check(
     options: &PlanOptions,
 ) -> Result<NonInteractivePlan, PlanError> {
     check_header(&spec, &options.limits)?;
+    let mut read = Need::default();
+    // 16-bit numbers become 64-bit and 32-bit ones, once for every upload that names the array.
+    let uploads =
+        spec.stages.iter().filter_map(|s| if let StageSpec::Packed(p) = s { Some(p) } else { None });
+    for upload in uploads.flat_map(|p| &p.uploads) {
+        let bytes = files.get(&upload.slots).map_or(0, |f| f.data.len() as u64);
+        read.add(&format!("the layout '{}' of an upload", upload.slots), bytes.saturating_mul(8));
+    }
+    read.add(
+        "the plan's tensors",
+        files.values().fold(0, |sum: u64, f| sum.saturating_add(4 * f.data.len() as u64)),
+    );
+    read.check(&options.limits)?;
     let params = parameters(&spec, options)?;
     let tensors: Vec<Tensor> = spec
         .tensors
@@ -54,17 +69,12 @@ pub(super) fn check(
     }
     let outputs = checker.ports("output", &spec.outputs, false)?;
     let checked = checker.finish()?;
-    let peak = match &checked.work {
-        Work::Batch(circuit) => circuit.peak_bytes(),
-        Work::Packed(parts) => parts.peak_bytes(),
-    };
-    Limits::check("the memory for the ciphertexts of one block", peak, options.limits.memory_bytes)?;
     check_results(&spec, &params, &checked)?;
     let mut kept = outputs;
     kept.extend(checked.uploads.iter().map(|l| Port { name: tensors[l.real].name.clone(), tensor: l.real }));
     let stages = checked.client.into_iter().map(plan::Stage::Client).collect();
     let client = Plan::client_only(client_spec(&spec), tensors.clone(), stages, inputs, kept);
-    Ok(NonInteractivePlan(Arc::new(Parts {
+    let plan = NonInteractivePlan(Arc::new(Parts {
         params,
         work: checked.work,
         circuit_stages: checked.circuit_stages,
@@ -75,7 +85,31 @@ pub(super) fn check(
         weights: checked.weights,
         spec,
         json: json.to_owned(),
-    })))
+    }));
+    need(&plan).check(&options.limits)?;
+    Ok(plan)
+}
+
+/// What the plan makes a party hold: with weights the server's ciphertexts in work, and what the client of a session holds for a block.
+fn need(plan: &NonInteractivePlan) -> Need {
+    let mut need = Need::default();
+    if plan.has_weights() {
+        need.add("the ciphertexts of one block at the server", plan.peak_bytes());
+    }
+    let (images, client) = (plan.block_images() as u64, plan.client());
+    need.add("the client's own tensors", client.client_tensor_bytes().saturating_mul(images));
+    let reals = |l: &Link| (l.stage.clone(), (l.elements as u64).saturating_mul(images).saturating_mul(8));
+    for (stage, bytes) in plan.uploads().iter().map(reals) {
+        need.add(&format!("the values that stage '{stage}' encrypts"), bytes.saturating_mul(2));
+    }
+    for (stage, bytes) in plan.downloads().iter().map(reals) {
+        need.add(&format!("the values that stage '{stage}' decrypts"), bytes);
+    }
+    let keys = messages::keys(plan.params(), &KeysNeeded::of(plan));
+    need.add("a key on its way", 4 * keys.iter().map(|k| k.bytes as u64).max().unwrap_or(0));
+    need.add("the messages on their way", (messages::largest_frame(plan) as u64).saturating_mul(4));
+    need.add("the tables of the parameters", header::table_bytes(plan.spec()));
+    need
 }
 
 /// A tensor as the client's interpreter sees it.

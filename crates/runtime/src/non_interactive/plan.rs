@@ -99,7 +99,7 @@ impl NonInteractivePlan {
         tensors: &BTreeMap<String, TensorBytes<'_>>,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        Limits::check("the plan's JSON", json.len() as u64, options.limits.json_bytes)?;
+        Limits::check("the plan's JSON", json.len() as u64, options.limits.json())?;
         let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
         super::check::check(spec, json, tensors, options)
     }

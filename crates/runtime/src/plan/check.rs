@@ -3,8 +3,8 @@
 use super::file::{self, TensorBytes};
 use super::spec::{Engine, KindSpec, PlanSpec, PortSpec, StageSpec, TensorSpec, Trust, VERSION};
 use super::{
-    elements, linear, ops, ClientStage, Limits, Op, Plan, PlanError, PlanOptions, PlanParts, Port, Stage,
-    Tensor, TensorKind,
+    elements, linear, ops, ClientStage, Limits, MaskMode, Need, Op, Plan, PlanError, PlanOptions, PlanParts,
+    Port, Stage, Tensor, TensorKind,
 };
 use crate::program;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,11 +35,7 @@ pub(super) fn check(
     let weights = checker.finish(&stages)?;
     let programs = program::compile(&tensors, &stages, &outputs);
     let client_memory = program::peak_bytes(&tensors, &stages, &programs, spec.params.ring_degree);
-    Limits::check(
-        "the client's memory for the tensors of one block",
-        client_memory,
-        options.limits.memory_bytes,
-    )?;
+    need(&stages, client_memory).check(&options.limits)?;
     Ok(Plan(Arc::new(PlanParts {
         spec,
         json: json.to_owned(),
@@ -51,6 +47,18 @@ pub(super) fn check(
         weights,
         client_memory,
     })))
+}
+
+/// What a client holds for a full block: tensors, mask sums of the session, and messages on their way.
+fn need(stages: &[Stage], client_memory: u64) -> Need {
+    let mut need = Need::default();
+    need.add("the tensors of one block", client_memory);
+    let linear = || stages.iter().filter_map(Stage::linear);
+    for s in linear().filter(|s| s.mask == MaskMode::Shared) {
+        need.add(&format!("the mask sums of stage '{}'", s.name), s.mask_bytes());
+    }
+    need.add_largest("the messages", linear().map(|s| (s.name.as_str(), s.message_bytes())));
+    need
 }
 
 fn check_header(spec: &PlanSpec, options: &PlanOptions) -> Result<(), PlanError> {

@@ -48,6 +48,19 @@ pub enum PlanError {
         /// The limit.
         limit: u64,
     },
+    /// More memory than this process may take for the plan.
+    #[error("the plan needs {need} bytes of memory here, above the limit of {limit}; the largest part is {part} with {bytes} bytes; \
+             raise the limit (--max-memory, max_memory) only if the plan comes from someone you trust")]
+    Memory {
+        /// Bytes in all.
+        need: u64,
+        /// The largest part, with its layer.
+        part: String,
+        /// Bytes of that part.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// Valid, but not executable by this program.
     #[error("{0} is not supported by this program")]
     Unsupported(String),

@@ -107,7 +107,7 @@ pub(crate) fn open<R>(
         return Err(PlanError::Version { found: format!("{version:.20}") });
     }
     let json = get("plan")?;
-    Limits::check("the plan's JSON", json.len() as u64, limits.json_bytes)?;
+    Limits::check("the plan's JSON", json.len() as u64, limits.json())?;
     let file = SafeTensors::deserialize(bytes).map_err(|e| container_error(&e))?;
     let views: BTreeMap<String, TensorView<'_>> = file.tensors().into_iter().collect();
     let mut tensors = BTreeMap::new();
@@ -152,7 +152,7 @@ impl Plan {
         tensors: &BTreeMap<String, TensorBytes<'_>>,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        Limits::check("the plan's JSON", json.len() as u64, options.limits.json_bytes)?;
+        Limits::check("the plan's JSON", json.len() as u64, options.limits.json())?;
         let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
         super::check::check(spec, json, tensors, options)
     }

@@ -23,7 +23,9 @@ pub struct Limits {
     pub elements: u64,
     /// Bytes of a frame.
     pub frame_bytes: u64,
-    /// Bytes of tensors that a client holds at once for one block.
+    /// Steps that finding the layouts of all linear layers may take.
+    pub layout_steps: u64,
+    /// Bytes that a client holds at once: tensors or shares, protocols, ciphertexts on their way, keys, set-ups.
     pub memory_bytes: u64,
 }
 
@@ -33,18 +35,24 @@ impl Default for Limits {
             file_bytes: 8 << 30,
             json_bytes: 64 << 20,
             tensors: 1 << 16,
-            stages: 1 << 15,
-            ops: 1 << 17,
+            stages: 1 << 14,
+            ops: 1 << 16,
             tiles: 1 << 20,
             rank: 8,
             elements: 1 << 28,
             frame_bytes: 1 << 30,
+            layout_steps: 1 << 31,
             memory_bytes: 32 << 30,
         }
     }
 }
 
 impl Limits {
+    /// Bytes of JSON that may be read: parsed, a document takes up to some twenty times its length, which the limit of memory must hold.
+    pub(crate) fn json(&self) -> u64 {
+        self.json_bytes.min((self.memory_bytes / 32).max(1 << 20))
+    }
+
     /// Refuses `value` above `limit`.
     pub(crate) fn check(what: &str, value: u64, limit: u64) -> Result<(), PlanError> {
         if value > limit {

@@ -8,6 +8,7 @@ mod error;
 mod file;
 mod limits;
 mod linear;
+mod memory;
 mod ops;
 pub mod spec;
 
@@ -16,6 +17,8 @@ pub use error::PlanError;
 pub use file::{digest, TensorBytes};
 pub(crate) use file::{encode, open, weights};
 pub use limits::Limits;
+pub(crate) use memory::product;
+pub use memory::Need;
 pub(crate) use ops::check as check_op;
 pub use spec::{Engine, GeometrySpec, MaskMode, OpKind, PlanSpec, TileSpec, Trust, VERSION};
 
@@ -208,6 +211,22 @@ impl LinearStage {
     pub fn response_bytes(&self, tile: usize) -> usize {
         let masks = self.tile_outputs(tile).saturating_mul(self.polynomial_bytes(self.mask_response_bits()));
         self.response_body_bytes(tile).saturating_add(masks)
+    }
+
+    /// Bytes that a client keeps for a session of a stage with shared masks: a sum of masks an output feature, two 64-bit parts a word at most.
+    #[must_use]
+    pub(crate) fn mask_bytes(&self) -> u64 {
+        let (rows, features) = self.geometry.output_rows();
+        product(&[rows, features, self.params.ring_degree(), 16])
+    }
+
+    /// Bytes of requests and responses that wait at the client: some tiles go ahead of their answers.
+    pub(crate) fn message_bytes(&self) -> u64 {
+        let tile = |t| {
+            let down = self.response_bytes(t).max(self.setup_bytes(t)) as u64;
+            (4 * self.request_bytes(t) as u64).saturating_add(3 * down)
+        };
+        (0..self.tiles.len()).map(tile).max().unwrap_or(0)
     }
 
     /// Payload bytes of a tile's SetupMask, 0 unless masks are shared.

@@ -5,6 +5,11 @@ use super::{Tensor, TensorKind};
 
 type Check = Result<(), String>;
 
+/// Largest window, stride, padding or dilation of a pool: sums and products of two of them stay far from 64 bits.
+const MAX_AXIS: usize = 1 << 24;
+/// Most positions of a pooling window.
+const MAX_POSITIONS: usize = 1 << 20;
+
 /// Checks one operation's operands, attributes and output against each other.
 pub(crate) fn check(op: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Check {
     let arity = match op {
@@ -181,6 +186,12 @@ fn pool(
     if input[0] != output[0] {
         return Err(format!("{} channels in, {} out", input[0], output[0]));
     }
+    if let Some(v) = [kernel, stride, pads, dilation].into_iter().flatten().find(|v| **v > MAX_AXIS) {
+        return Err(format!("kernel, stride, pads and dilation are at most {MAX_AXIS}; {v} is not"));
+    }
+    if super::product(kernel) > MAX_POSITIONS as u64 {
+        return Err(format!("a window {kernel:?} has more than {MAX_POSITIONS} positions"));
+    }
     for axis in 0..axes {
         let (size, out) = (input[axis + 1], output[axis + 1]);
         pool_axis(size, out, [kernel[axis], stride[axis], dilation[axis]], [pads[axis], pads[axes + axis]])
@@ -211,16 +222,21 @@ fn pool_axis(
             free.div_ceil(stride) + 1
         ));
     }
-    for o in 0..out {
-        // First position of the window that is at or after the input's begin.
-        let start = o * stride;
+    // First position of a window that is at or after the input's begin.
+    let empty = |o: usize| {
+        let start = o.saturating_mul(stride);
         let skip = begin.saturating_sub(start).div_ceil(dilation);
-        let position = start + skip * dilation;
-        if skip >= kernel || position < begin || position - begin >= size {
-            return Err(format!("window {o} sees only padding"));
-        }
+        let position = start.saturating_add(skip.saturating_mul(dilation));
+        skip >= kernel || position < begin || position - begin >= size
+    };
+    // Windows that begin in the padding: later ones skip fewer positions, so unless a dilation leaps over the whole input the first tells
+    // for all. Windows behind it begin later and later: the last tells for all.
+    let padded_ones = begin.div_ceil(stride).min(out);
+    let looked_at = if dilation <= size { padded_ones.min(1) } else { padded_ones };
+    match (0..looked_at).chain([out - 1]).find(|o| empty(*o)) {
+        Some(o) => Err(format!("window {o} sees only padding")),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn reduce(input: &[usize], output: &[usize], axes: &[usize]) -> Check {

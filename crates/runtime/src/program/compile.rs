@@ -3,7 +3,7 @@
 use super::values::Storage;
 use crate::plan::{OpKind, Port, Stage, Tensor, TensorKind};
 use std::collections::hash_map::Entry;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// How a stage is executed.
 #[derive(Clone, Debug, PartialEq)]
@@ -246,14 +246,14 @@ pub(crate) fn peak_bytes(
     let size = |t: usize| {
         (tensors[t].elements as u64).saturating_mul((Storage::of(&tensors[t]).bytes() * images) as u64)
     };
-    let mut alive: HashMap<usize, u64> = HashMap::new();
-    let mut peak = 0;
+    let mut alive: HashSet<usize> = HashSet::new();
+    // Sums of 2^64 sizes fit.
+    let (mut sum, mut peak) = (0_u128, 0_u128);
     let mut step = |made: &[usize], free: &[&[usize]]| {
-        alive.extend(made.iter().map(|&t| (t, size(t))));
-        peak = alive.values().fold(0_u64, |sum, &b| sum.saturating_add(b)).max(peak);
-        free.iter().flat_map(|f| f.iter()).for_each(|t| {
-            alive.remove(t);
-        });
+        sum += made.iter().filter(|t| alive.insert(**t)).map(|&t| u128::from(size(t))).sum::<u128>();
+        peak = peak.max(sum);
+        let gone = free.iter().flat_map(|f| f.iter()).filter(|t| alive.remove(t));
+        sum -= gone.map(|&t| u128::from(size(t))).sum::<u128>();
     };
     let mut fused_from: Option<Vec<usize>> = None;
     for (stage, program) in stages.iter().zip(programs) {
@@ -280,5 +280,5 @@ pub(crate) fn peak_bytes(
             _ => {}
         }
     }
-    peak
+    u64::try_from(peak).unwrap_or(u64::MAX)
 }

@@ -22,7 +22,7 @@ pub use values::InputData;
 
 pub(crate) use compile::{compile, peak_bytes, Segment, SegmentKind, StageProgram};
 pub(crate) use marks::{places, Marks, Monitor, Overruns, Place};
-pub(crate) use moves::sources;
+pub use moves::Moves;
 pub(crate) use rows::{allocate, interleave, RowRunner};
 pub(crate) use values::{Data, InputView, RowMut, Slot, Storage, Values};
 

@@ -24,6 +24,7 @@ pub(super) fn coordinates(mut index: usize, shape: &[usize], out: &mut [usize]) 
 }
 
 /// Where an element of the result comes from: `(operand, element)`, or a constant.
+#[derive(Clone, Debug)]
 enum Map {
     Strided { base: usize, steps: Vec<isize> },
     Pad { begin: Vec<usize>, shape: Vec<usize>, strides: Vec<usize> },
@@ -166,22 +167,44 @@ impl RowMut<'_> {
     }
 }
 
-/// For every element of the output of a moving operation, `(operand, element)` that it is a copy of; `None`: padding.
-///
-/// # Errors
-/// [`OperandError`] when the operation moves nothing, or slices outside of its operand.
-pub(crate) fn sources(
-    kind: &OpKind,
-    inputs: &[&Tensor],
-    output: &Tensor,
-) -> Result<Vec<Option<(usize, usize)>>, OperandError> {
-    let map = Map::new(kind, inputs, output)?;
-    let mut at = vec![0; output.shape.len()];
-    let source = |feature| {
-        coordinates(feature, &output.shape, &mut at);
-        map.source(&at)
-    };
-    Ok((0..output.elements).map(source).collect())
+/// A moving operation as numbers: where every element of its result comes from is computed as it is read, not kept.
+#[derive(Clone, Debug)]
+pub struct Moves {
+    map: Map,
+    shape: Vec<usize>,
+    elements: usize,
+}
+
+impl Moves {
+    /// Of an operation that [`crate::plan::check_op`] has accepted.
+    ///
+    /// # Errors
+    /// [`OperandError`] when the operation moves nothing, or slices outside of its operand.
+    pub(crate) fn new(kind: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Result<Self, OperandError> {
+        let map = Map::new(kind, inputs, output)?;
+        Ok(Self { map, shape: output.shape.clone(), elements: output.elements })
+    }
+
+    /// Elements of the result.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Calls `f` for every element of the result in order, with the `(operand, element)` that it is a copy of; `None`: padding.
+    pub fn for_each(&self, mut f: impl FnMut(Option<(usize, usize)>)) {
+        let mut at = vec![0; self.shape.len()];
+        for _ in 0..self.elements {
+            f(self.map.source(&at));
+            for (c, &size) in at.iter_mut().zip(&self.shape).rev() {
+                *c += 1;
+                if *c < size {
+                    break;
+                }
+                *c = 0;
+            }
+        }
+    }
 }
 
 /// Computes every row of the output tensor in parallel.

@@ -3,7 +3,7 @@
 use super::operands::OperandError;
 use super::values::{Data, InputData, InputView, Slot, Values};
 
-use super::{moves, whole, Monitor, Overruns, Place};
+use super::{whole, Monitor, Moves, Overruns, Place};
 use crate::error::Error;
 use crate::plan::{Op, OpKind, Tensor, TensorKind};
 
@@ -26,6 +26,18 @@ fn op(kind: OpKind, inputs: &[usize]) -> Op {
 fn run(op: &Op, tensors: &[Tensor], values: &mut Values<'_>) -> Result<Monitor, OperandError> {
     let monitor = Monitor::new(tensors.len(), IMAGES);
     whole::run(op, tensors, values, &monitor).map(|()| monitor)
+}
+
+/// Where every element of a moving operation's result comes from.
+fn sources(
+    kind: &OpKind,
+    inputs: &[&Tensor],
+    output: &Tensor,
+) -> Result<Vec<Option<(usize, usize)>>, OperandError> {
+    let moves = Moves::new(kind, inputs, output)?;
+    let mut all = Vec::new();
+    moves.for_each(|s| all.push(s));
+    Ok(all)
 }
 
 /// x holds 1 to 8; y holds nothing.
@@ -95,7 +107,7 @@ fn a_slice_outside_of_its_operand_is_an_error() {
         |start, step| OpKind::Slice { starts: vec![start], ends: vec![2], steps: vec![step], axes: vec![1] };
     let tensors = tensors(&[1, 1, 2]);
     for (start, step) in [(-1, 1), (2, 1), (i64::MIN, 1), (0, 0)] {
-        let found = moves::sources(&slice(start, step), &[&tensors[0]], &tensors[2]).err();
+        let found = sources(&slice(start, step), &[&tensors[0]], &tensors[2]).err();
         assert!(
             matches!(&found, Some(OperandError::Slice { size: 2, start: s, step: t, .. }) if (*s, *t) == (start, step)),
             "{start}, {step}: {found:?}"
@@ -103,13 +115,13 @@ fn a_slice_outside_of_its_operand_is_an_error() {
         let run = run(&op(slice(start, step), &[0]), &tensors, &mut x_only()).err();
         assert_eq!(run, found);
     }
-    let sources = moves::sources(&slice(1, 1), &[&tensors[0]], &tensors[2]);
+    let sources = sources(&slice(1, 1), &[&tensors[0]], &tensors[2]);
     assert_eq!(sources, Ok(vec![Some((0, 2)), Some((0, 3))]));
     // A step beyond the axis is never taken, however long it is.
     let one = Tensor { shape: vec![1, 1, 2], ..tensors[2].clone() };
     let far = OpKind::Slice { starts: vec![1], ends: vec![2], steps: vec![i64::MAX], axes: vec![1] };
-    assert_eq!(moves::sources(&far, &[&tensors[0]], &one), Ok(vec![Some((0, 2)), Some((0, 3))]));
-    let computes = moves::sources(&OpKind::Relu {}, &[&tensors[0]], &tensors[2]);
+    assert_eq!(sources(&far, &[&tensors[0]], &one), Ok(vec![Some((0, 2)), Some((0, 3))]));
+    let computes = sources(&OpKind::Relu {}, &[&tensors[0]], &tensors[2]);
     assert_eq!(computes, Err(OperandError::NoMove { output: "z".into() }));
 }
 

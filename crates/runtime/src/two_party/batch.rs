@@ -85,6 +85,13 @@ impl Layers {
         })
     }
 
+    /// Bytes of the longest request and answer of a stage.
+    pub(super) fn held_by_client(&self, index: usize) -> u64 {
+        let Some(s) = &self.stages[index] else { return 0 };
+        let tile = |t| s.request_len(t, s.room()).saturating_add(s.answer_len(t, s.room()));
+        2 * (0..s.tiles()).map(tile).max().unwrap_or(0) as u64
+    }
+
     /// Bytes of ciphertexts that a server holds at once, at most.
     pub(super) fn window_bytes(&self) -> usize {
         self.stages.iter().flatten().map(BatchShareClient::window_bytes).max().unwrap_or(0)

@@ -6,6 +6,7 @@
 use super::check_header::{check_header, client_spec, tensor};
 use super::check_local::{moves, sum_pool, window};
 use super::flow::{exact_before_opening, liveness};
+use super::memory::{self, Steps};
 use super::nonlinear;
 use super::plan::{Kind, Linear, Method, Parts, Stage, TwoPartyPlan};
 use super::spec::{KindSpec, LinearSpec, PlanSpec, Protocol, Reveal, Sign, StageSpec, WindowSpec};
@@ -29,7 +30,7 @@ pub(super) fn check(
     let ring = check_header(&spec, &options.limits)?;
     let tensors =
         spec.tensors.iter().map(|t| tensor(t, ring, &options.limits)).collect::<Result<Vec<_>, _>>()?;
-    let mut checker = Checker::new(&spec, &tensors, files, ring)?;
+    let mut checker = Checker::new(&spec, &tensors, files, (ring, &options.limits))?;
     let inputs = checker.inputs()?;
     let mut stages = Vec::with_capacity(spec.stages.len());
     for stage in &spec.stages {
@@ -39,11 +40,6 @@ pub(super) fn check(
     let (client_stages, weights) = checker.finish(&stages)?;
     exact_before_opening(&mut stages)?;
     let peak_elements = liveness(&mut stages, &tensors, &spec)?;
-    Limits::check(
-        "the memory for the shares of one image",
-        8 * peak_elements as u64,
-        options.limits.memory_bytes,
-    )?;
     let mut kept = outputs;
     kept.extend(
         stages
@@ -52,6 +48,7 @@ pub(super) fn check(
             .flat_map(|s| s.inputs.iter().map(|&tensor| Port { name: tensors[tensor].name.clone(), tensor })),
     );
     let client = Plan::client_only(client_spec(&spec), tensors.clone(), client_stages, inputs, kept);
+    memory::of_plan((&stages, &tensors, ring), &client, peak_elements, 1).check(&options.limits)?;
     let frac_bits = spec.tensors.iter().map(|t| t.frac_bits).collect();
     Ok(TwoPartyPlan(Arc::new(Parts {
         spec,
@@ -80,6 +77,8 @@ struct Checker<'a> {
     tensors: &'a [Tensor],
     files: &'a BTreeMap<String, TensorBytes<'a>>,
     ring: Ring,
+    limits: &'a Limits,
+    steps: Steps,
     index: HashMap<u32, usize>,
     defined: Vec<bool>,
     /// Shared tensors that follow from relu or clip so that no value is negative.
@@ -94,7 +93,7 @@ impl<'a> Checker<'a> {
         spec: &'a PlanSpec,
         tensors: &'a [Tensor],
         files: &'a BTreeMap<String, TensorBytes<'a>>,
-        ring: Ring,
+        (ring, limits): (Ring, &'a Limits),
     ) -> Result<Self, PlanError> {
         let mut index = HashMap::with_capacity(tensors.len());
         for (i, t) in tensors.iter().enumerate() {
@@ -108,7 +107,21 @@ impl<'a> Checker<'a> {
         }
         let (defined, non_negative) = (vec![false; tensors.len()], vec![false; tensors.len()]);
         let (used_files, names, client) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        Ok(Self { spec, tensors, files, ring, index, defined, non_negative, used_files, names, client })
+        let steps = Steps::new();
+        Ok(Self {
+            spec,
+            tensors,
+            files,
+            ring,
+            limits,
+            steps,
+            index,
+            defined,
+            non_negative,
+            used_files,
+            names,
+            client,
+        })
     }
 
     fn find(&self, place: &str, id: u32) -> Result<usize, PlanError> {
@@ -476,7 +489,9 @@ impl<'a> Checker<'a> {
                 x.tensor.shape, to.tensor.shape
             ));
         }
-        spec.geometry.checked().map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
+        let geometry = spec.geometry.checked();
+        let geometry = geometry.map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
+        self.steps.add(&spec.name, &geometry, method, self.limits)?;
         let l2 = spec.weight_l2;
         if !(l2.is_finite() && l2 > 0.0 && l2.log2().fract() == 0.0) {
             return fault(format!("weight_l2 {l2} is not a power of two"));

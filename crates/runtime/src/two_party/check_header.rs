@@ -49,6 +49,9 @@ pub(super) fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<Ring, Pla
     })?;
     let packed = PackedSpec { ring_degree: p.ring_degree, ring_bits: p.ring_bits, weight_l2: 1.0 };
     packed.choose().map_err(|e| PlanError::Structure(e.to_string()))?;
+    if spec.preparation.as_ref().is_some_and(|p| p.len() != 64 || !p.bytes().all(|b| b.is_ascii_hexdigit())) {
+        return Err(PlanError::Structure("the plan's preparation is not 64 hexadecimal digits".into()));
+    }
     Limits::check("the number of tensors", spec.tensors.len() as u64, limits.tensors)?;
     Limits::check("the number of stages", spec.stages.len() as u64, limits.stages)?;
     let ops = |s: &StageSpec| if let StageSpec::Client { ops, .. } = s { ops.len() as u64 } else { 0 };

@@ -1,16 +1,20 @@
 //! Checks of stages that each party computes by itself: windows and moves.
 
 use super::check::{fault, holds, Fault, Shared};
-use super::plan::{Kind, Window, PADDING};
+use super::plan::{Kind, Window};
 use super::spec::{StageSpec, WindowSpec};
 use crate::plan::spec::OpKind;
 use crate::plan::{check_op, PlanError, Tensor};
-use crate::program;
+use crate::program::Moves;
+use hushnet_mpc::MAX_AXIS;
 use std::sync::Arc;
 
 pub(super) fn window(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Window, Fault> {
     if w.dilation != [1, 1] {
         return Err(PlanError::Unsupported(format!("dilated pooling (stage '{}')", w.name)).into());
+    }
+    if let Some(v) = w.kernel.iter().chain(&w.stride).chain(&w.pads).find(|v| **v > MAX_AXIS) {
+        return fault(format!("kernel, stride and pads of a pool are at most {MAX_AXIS}; {v} is not"));
     }
     match (x.tensor.shape.as_slice(), to.tensor.shape.as_slice()) {
         (&[c, h, width], &[d, oh, ow]) if c == d && w.kernel.iter().chain(&w.stride).all(|&v| v > 0) => {
@@ -70,19 +74,6 @@ pub(super) fn moves(spec: &StageSpec, from: &[Shared<'_>], to: &Shared<'_>) -> R
     if kind == (OpKind::Reshape {}) {
         return Ok(Some(Kind::Move(None)));
     }
-    let mut starts = Vec::with_capacity(operands.len());
-    let mut total = 0usize;
-    for t in &operands {
-        starts.push(total);
-        total += t.elements;
-    }
-    if total >= PADDING as usize {
-        return fault(format!("{total} elements are too many to move"));
-    }
-    let place = |s: Option<(usize, usize)>| {
-        s.map_or(PADDING, |(operand, element)| (starts[operand] + element) as u32)
-    };
-    let sources = program::sources(&kind, &operands, to.tensor).or_else(|e| fault(e.to_string()))?;
-    let map: Arc<[u32]> = sources.into_iter().map(place).collect();
-    Ok(Some(Kind::Move(Some(map))))
+    let moves = Moves::new(&kind, &operands, to.tensor).or_else(|e| fault(e.to_string()))?;
+    Ok(Some(Kind::Move(Some(Arc::new(moves)))))
 }

@@ -5,19 +5,20 @@ use super::coefficients;
 use super::cost::{self, Account, Layers};
 use super::handshake;
 use super::layer_error;
+use super::memory;
 use super::meter::{Metered, Waited};
 use super::nonlinear;
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::Shares;
 use super::slots;
 use super::spec::Reveal;
-use super::stored::Folder;
+use super::stored::{Folder, Policy};
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use crate::client_aided::client::{Marked, OnProgress};
 use crate::client_aided::{inputs, Input, Output};
 use crate::compute::Compute;
-use crate::error::{Error, TransportError};
-use crate::plan::{self, PlanOptions, Port, TensorKind};
+use crate::error::{Error, StoreError, TransportError};
+use crate::plan::{self, PlanError, PlanOptions, Port, TensorKind};
 use crate::program::{self, Data, InputView, Monitor, Overruns, Place, RowMut, Slot, Storage, Values};
 use crate::trace::Progress;
 use hushnet_layers::cheetah::CheetahClient;
@@ -49,6 +50,13 @@ pub struct TwoPartyOptions {
     pub compute: Compute,
     /// A folder that set-ups of rotation-free layers are kept in between sessions; `None`: every session receives them.
     pub setups: Option<PathBuf>,
+    /// What that folder may take, and for how long.
+    pub setups_policy: Policy,
+    /// The server's address, as far as known: a folder keeps the set-ups of different servers apart.
+    pub server: Option<String>,
+    /// The digest ([`TwoPartyPlan::digest`]) that the public plan must have: with one learnt elsewhere, no server can hand this client a plan
+    /// made for it alone.
+    pub plan_digest: Option<[u8; 32]>,
 }
 
 /// An open session with a server. Serves many images.
@@ -98,13 +106,18 @@ impl TwoPartyClient {
         plan: TwoPartyPlan,
         options: TwoPartyOptions,
     ) -> Result<Self, Error> {
+        let digest = handshake::plan_digest(&plan)?;
+        if options.plan_digest.is_some_and(|wanted| wanted != digest) {
+            let detail = "the server's public plan has another digest than the client was told to expect";
+            return Err(PlanError::Structure(detail.into()).into());
+        }
         let layers = options.compute.run(|| Layers::new(&plan))?;
-        let group = group_size(&plan, &options, options.expected_images.unwrap_or(1));
+        memory::of_session(&plan, &layers, 1, options.setups.is_some()).check(&options.plan.limits)?;
+        let folder = open_folder(&plan, &layers, &options, &digest)?;
+        let group = group_size(&plan, &layers, &options, options.expected_images.unwrap_or(1));
         let kind = options.ot.unwrap_or_else(|| cost::choose(&plan, &layers, group));
         let (mut channel, waited) = Metered::new(channel);
         let gauge = Gauge::start(Party::One, &waited, channel.stats());
-        let digest = handshake::plan_digest(&plan)?;
-        let folder = options.setups.as_deref().map(|path| Folder::open(path, &digest)).transpose()?;
         handshake::send_hello(&mut channel, kind, &digest)?;
         let mut session = Session::new(Box::new(channel), Party::One, kind)?;
         let mut prg = Prg::from_os()?;
@@ -115,8 +128,12 @@ impl TwoPartyClient {
         handshake::send_key(session.channel(), &seed, &public)?;
         let batch = layers.batch.send_key(session.channel(), &mut prg)?;
         let slots = layers.slots.open(session.channel(), &options.compute, &mut prg)?;
-        let coefficients =
-            layers.coefficients.open(session.channel(), &options.compute, &mut prg, folder.as_ref())?;
+        let coefficients = layers.coefficients.open(
+            session.channel(),
+            &options.compute,
+            &mut prg,
+            (&digest, folder.as_ref()),
+        )?;
         let mut account = Account::new(plan.ring_degree(), kind);
         let mut setup = Phase::default();
         gauge.stop(session.stats(), account.setup(&layers, coefficients.held), &mut setup);
@@ -242,7 +259,7 @@ impl TwoPartyClient {
         let mut trace =
             TwoPartyTrace::new(plan, Party::One, self.kind, self.options.compute.threads(), tiles);
         trace.setup = self.setup;
-        let size = group_size(plan, &self.options, images);
+        let size = group_size(plan, &self.layers, &self.options, images);
         let groups = images.div_ceil(size);
         let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
         let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
@@ -406,10 +423,33 @@ fn random() -> Result<[u8; 32], Error> {
     Ok(seed)
 }
 
-fn group_size(plan: &TwoPartyPlan, options: &TwoPartyOptions, images: usize) -> usize {
+/// The folder of set-ups, where one is given and the plan has any: with room for all of them.
+fn open_folder(
+    plan: &TwoPartyPlan,
+    layers: &Layers,
+    options: &TwoPartyOptions,
+    digest: &[u8; 32],
+) -> Result<Option<Folder>, Error> {
+    let Some(path) = options.setups.as_deref() else { return Ok(None) };
+    let folder = Folder::open(path, options.server.as_deref().unwrap_or(""), digest, options.setups_policy)?;
+    let needed = layers.coefficients.setups().fold(0, |sum: u64, (_, s)| sum.saturating_add(s.stored));
+    if needed > 0 && plan.spec().preparation.is_none() {
+        return Err(StoreError::Unnamed.into());
+    }
+    folder.check_room(needed)?;
+    Ok(Some(folder))
+}
+
+/// Images that run together: what was asked for or shares rounds, and as few as keep within the limit of memory.
+fn group_size(plan: &TwoPartyPlan, layers: &Layers, options: &TwoPartyOptions, images: usize) -> usize {
     let fits = (GROUP_ELEMENTS / plan.peak_elements().max(1)).max(1);
     let fits = if plan.has_batch() { batch::group(plan) } else { fits };
-    options.group.unwrap_or(fits).min(images).clamp(1, MAX_GROUP)
+    let mut size = options.group.unwrap_or(fits).min(images).clamp(1, MAX_GROUP);
+    let needs = |n| memory::of_session(plan, layers, n, options.setups.is_some()).bytes();
+    while size > 1 && needs(size) > options.plan.limits.memory_bytes {
+        size /= 2;
+    }
+    size
 }
 
 /// The client's share of a tensor of its own: the value itself.

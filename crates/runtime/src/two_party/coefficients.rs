@@ -1,9 +1,10 @@
 //! Linear stages of the methods `rotation-free` and `convfhe`: one image packed in coefficients, as `cheetah`, with other ciphertexts.
 //!
 //! After the client's other keys, the client sends what `convfhe` needs (seed and pk0 at N = 4096, then merging keys). Where there are
-//! `rotation-free` stages, the server then sends the headers of their set-ups in order, the client how many polynomials it holds of each
-//! (u32), the server all others. A stage takes two messages one after the other: the client requests all tiles of all images, then
-//! reads the answers. Masks of `convfhe` are numbered as those of `cheetah`; rotation-free queries carry secrets of their own.
+//! `rotation-free` stages, the client then says how many polynomials it holds of each one's set-up (u32), the server sends all others: once
+//! a session, one polynomial after the other as the client reads them. Both derive the headers of set-ups from the public plan
+//! ([`setup_seed`]). A stage takes two messages one after the other: the client requests all tiles of all images, then reads the answers.
+//! Masks of `convfhe` are numbered as those of `cheetah`; rotation-free queries carry secrets of their own.
 
 use super::plan::{Kind, Method, TwoPartyPlan};
 use super::stored::{Folder, Kept};
@@ -23,6 +24,7 @@ use hushnet_ring::{ledger, pack, Prg};
 use hushnet_rlwe::pack_lwe::MergeKeys;
 use hushnet_rlwe::packed::{PackedClient, PackedPublicKey, PackedServer, PRIME_BITS};
 use hushnet_rlwe::uses;
+use sha2::{Digest, Sha256};
 
 /// The stages of both methods, as both parties derive them from the public part of a plan.
 pub(super) struct Layers {
@@ -57,6 +59,17 @@ pub(super) struct ServerState {
     convfhe: Option<ConvFheSession>,
     /// Bytes of set-ups that needed not be sent.
     pub(super) held: usize,
+}
+
+/// Bytes of a stage's set-up.
+#[derive(Clone, Copy)]
+pub(super) struct SetupBytes {
+    /// In evaluation form, as the client works with it.
+    pub prepared: u64,
+    /// On the wire.
+    pub sent: u64,
+    /// In a file.
+    pub stored: u64,
 }
 
 /// One stage of a group of images at one party.
@@ -98,6 +111,15 @@ pub(super) fn check(
         _ => ConvFheDesign::check(&geometry, ring_bits, weight_l2),
     }
     .map_err(|e| e.to_string())
+}
+
+/// The seed of b of a stage: a hash of the public plan, so that no server gives a client a name of its own to come back with.
+fn setup_seed(plan_digest: &[u8; 32], stage: usize) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(b"hushnet set-up");
+    hash.update(plan_digest);
+    hash.update((stage as u64).to_le_bytes());
+    hash.finalize().into()
 }
 
 fn internal(detail: &str) -> Error {
@@ -197,11 +219,10 @@ impl Layers {
         })
     }
 
-    /// Bytes of set-ups: the server's headers, the client's answer, all polynomials.
-    pub(super) fn setup_lens(&self) -> [usize; 3] {
-        self.rotation_free().fold([0; 3], |[headers, answer, polys], d| {
-            let sent = d.layout().cost().weight_polys * d.setup_poly_len();
-            [headers + d.cost().bytes_setup - sent, answer + 4, polys + sent]
+    /// Bytes of set-ups: what the client says that it holds, all polynomials.
+    pub(super) fn setup_lens(&self) -> [usize; 2] {
+        self.rotation_free().fold([0; 2], |[answer, polys], d| {
+            [answer + 4, polys + d.layout().cost().weight_polys * d.setup_poly_len()]
         })
     }
 
@@ -212,6 +233,37 @@ impl Layers {
             Some(Places::RotationFree(d)) => d.setup_poly_len(),
             _ => 0,
         }
+    }
+
+    /// Set-ups with the stage that each belongs to.
+    pub(super) fn setups(&self) -> impl Iterator<Item = (usize, SetupBytes)> + '_ {
+        self.stages.iter().enumerate().filter_map(|(index, stage)| match stage {
+            Some(Places::RotationFree(d)) => {
+                let polys = d.layout().cost().weight_polys;
+                let sent = polys.saturating_mul(d.setup_poly_len()) as u64;
+                Some((
+                    index,
+                    SetupBytes {
+                        prepared: d.prepared_bytes() as u64,
+                        sent,
+                        stored: d.stored_len(polys) as u64,
+                    },
+                ))
+            }
+            _ => None,
+        })
+    }
+
+    /// Bytes of a stage's requests: those of rotation-free stages are all held until their answers come, of convfhe one at a time.
+    pub(super) fn held_by_client(&self, index: usize, images: u64) -> u64 {
+        let Some(stage) = &self.stages[index] else { return 0 };
+        let answers = (0..stage.tiles()).map(|t| stage.answer_len(t)).max().unwrap_or(0) as u64;
+        let message = 2 * (stage.request_len() as u64).saturating_add(answers);
+        let queries = match stage {
+            Places::RotationFree(d) => (stage.tiles() as u64).saturating_mul(d.query_bytes() as u64),
+            Places::ConvFhe(_) => 0,
+        };
+        message.saturating_add(queries.saturating_mul(images))
     }
 
     /// Traffic of a stage: all requests leave at once; the server answers tile by tile.
@@ -236,7 +288,7 @@ impl Layers {
         channel: &mut dyn Channel,
         compute: &Compute,
         prg: &mut Prg,
-        folder: Option<&Folder>,
+        stored: (&[u8; 32], Option<&Folder>),
     ) -> Result<ClientState, Error> {
         let mut convfhe = None;
         if let Some(context) = &self.convfhe {
@@ -260,7 +312,7 @@ impl Layers {
             channel.flush()?;
             convfhe = Some(key);
         }
-        let (rotation_free, held) = self.collect(channel, compute, folder)?;
+        let (rotation_free, held) = self.collect(channel, compute, stored)?;
         Ok(ClientState { convfhe, rotation_free, held })
     }
 
@@ -269,16 +321,14 @@ impl Layers {
         &self,
         channel: &mut dyn Channel,
         compute: &Compute,
-        folder: Option<&Folder>,
+        (plan_digest, folder): (&[u8; 32], Option<&Folder>),
     ) -> Result<(Vec<Option<RotationFreeClient>>, usize), Error> {
         // Finished ones at once, so that their bytes need not wait.
         let mut clients: Vec<Option<RotationFreeClient>> = self.stages.iter().map(|_| None).collect();
         let (mut wanting, mut held, mut answer) = (Vec::new(), 0, Vec::new());
         for (index, stage) in self.stages.iter().enumerate() {
             let Some(Places::RotationFree(design)) = stage else { continue };
-            let polys = design.layout().cost().weight_polys * design.setup_poly_len();
-            let mut header = vec![0; design.cost().bytes_setup - polys];
-            channel.recv(&mut header)?;
+            let header = design.setup_header(&setup_seed(plan_digest, index));
             let mut kept = match folder {
                 Some(folder) => folder.load(design, index, &header, setup_error)?,
                 None => Kept::unstored(Setup::begin(design, &header).map_err(setup_error)?),
@@ -352,9 +402,6 @@ impl Layers {
             .collect();
         if layers.is_empty() {
             return Ok(0);
-        }
-        for linear in &layers {
-            channel.send(&linear.setup_header())?;
         }
         let mut answer = vec![0; 4 * layers.len()];
         channel.recv(&mut answer)?;
@@ -491,10 +538,16 @@ impl Layers {
     }
 
     /// Prepares the weights of all stages of both methods: in evaluation form where `keep` says so, else transformed as they are needed.
-    pub(super) fn prepare(&self, plan: &TwoPartyPlan, keep: &[bool]) -> Result<Vec<Option<Prepared>>, Error> {
+    /// The digest is that of the public plan that clients receive.
+    pub(super) fn prepare(
+        &self,
+        plan: &TwoPartyPlan,
+        keep: &[bool],
+        plan_digest: &[u8; 32],
+    ) -> Result<Vec<Option<Prepared>>, Error> {
         let bits = plan.ring().bits();
         let mut out = Vec::with_capacity(plan.stages().len());
-        for ((stage, places), keep) in plan.stages().iter().zip(&self.stages).zip(keep) {
+        for (index, ((stage, places), keep)) in plan.stages().iter().zip(&self.stages).zip(keep).enumerate() {
             let (Kind::Linear(l), Some(places)) = (&stage.kind, places) else {
                 out.push(None);
                 continue;
@@ -522,7 +575,8 @@ impl Layers {
                 }
                 (Places::RotationFree(design), _) => {
                     let mut prg = Prg::from_os()?;
-                    let linear = RotationFreeLinear::new(design, words, &weights.bias, !keep, &mut prg)?;
+                    let seeds = (setup_seed(plan_digest, index), &mut prg);
+                    let linear = RotationFreeLinear::with_seed(design, words, &weights.bias, !keep, seeds)?;
                     Prepared::RotationFree(Box::new(linear))
                 }
                 _ => return Err(internal("a convfhe stage has no tables")),

@@ -43,6 +43,29 @@ impl Layers {
     }
 }
 
+impl Layers {
+    /// Bytes of the keys that a client makes, in memory: what travels, in whole words, both polynomials, and a copy on its way.
+    pub(super) fn client_key_bytes(&self) -> u64 {
+        let sent = key_len(self.context.ring_degree())
+            + self.batch.key_len()
+            + self.coefficients.keys_len()
+            + self.slots.keys_len();
+        4 * sent as u64
+    }
+
+    /// Bytes that a client holds of a stage between its requests and its answers.
+    pub(super) fn held_by_client(&self, index: usize, images: u64) -> u64 {
+        let packed = self.linear[index].as_ref().map_or(0, |l| {
+            let answers = (0..l.tiles()).map(|t| l.answer_len(t)).max().unwrap_or(0);
+            2 * (l.request_len() + answers) as u64
+        });
+        packed
+            .saturating_add(self.coefficients.held_by_client(index, images))
+            .saturating_add(self.slots.held_by_client(index))
+            .saturating_add(self.batch.held_by_client(index))
+    }
+}
+
 /// Bytes and rounds of a phase; up is from the client to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
@@ -195,12 +218,11 @@ impl Account {
     pub(super) fn setup(&mut self, layers: &Layers, held: usize) -> Traffic {
         let key = key_len(self.degree) + layers.batch.key_len() + layers.coefficients.keys_len();
         let key = key + layers.slots.keys_len();
-        let [headers, answer, polys] = layers.coefficients.setup_lens();
+        let [answer, polys] = layers.coefficients.setup_lens();
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
             m.message(Party::One, key as u64);
-            m.message(Party::Zero, headers as u64);
             m.message(Party::One, answer as u64);
             m.message(Party::Zero, (polys - held) as u64);
         })

@@ -15,6 +15,7 @@ mod flow;
 pub(crate) mod frames;
 mod handshake;
 pub mod local;
+mod memory;
 mod meter;
 pub mod network;
 mod nonlinear;
@@ -34,6 +35,7 @@ pub use local::run_local;
 pub use plan::TwoPartyPlan;
 pub use server::{TwoPartyModel, TwoPartySession};
 pub use slots::slot_plain_bits;
+pub use stored::Policy as SetupPolicy;
 pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
 
 use crate::error::{Error, ProtocolError, TransportError};

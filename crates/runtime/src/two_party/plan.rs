@@ -4,6 +4,7 @@ use super::spec::{PlanSpec, Protocol, Reveal, StageSpec};
 use crate::plan::{
     self, GeometrySpec, Limits, LinearWeights, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes,
 };
+use crate::program::Moves;
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,14 +52,11 @@ pub enum Kind {
     Scale(u64),
     /// Sum of two tensors.
     Add,
-    /// Elements elsewhere: for every element of the result the element of the joined operands, or [`PADDING`]; `None`: all stay where they are.
-    Move(Option<Arc<[u32]>>),
+    /// Elements elsewhere; `None`: all stay where they are.
+    Move(Option<Arc<Moves>>),
     /// Opened to the client.
     Reveal(Reveal),
 }
-
-/// Mark of an element that is zero.
-pub const PADDING: u32 = u32::MAX;
 
 /// How a linear layer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +190,7 @@ impl TwoPartyPlan {
         tensors: &BTreeMap<String, TensorBytes<'_>>,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        Limits::check("the plan's JSON", json.len() as u64, options.limits.json_bytes)?;
+        Limits::check("the plan's JSON", json.len() as u64, options.limits.json())?;
         let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
         super::check::check(spec, json, tensors, options)
     }
@@ -211,6 +209,29 @@ impl TwoPartyPlan {
     /// [`PlanError`] when the container cannot be written.
     pub fn public_part(&self) -> Result<Vec<u8>, PlanError> {
         plan::encode(&self.public_json()?, &BTreeMap::new())
+    }
+
+    /// The JSON of the public part that a server gives to every client: it names the preparation, where set-ups belong to one.
+    pub(super) fn served_json(&self) -> Result<String, PlanError> {
+        let json = self.public_json()?;
+        let set_up = |s: &Stage| matches!(&s.kind, Kind::Linear(l) if l.method == Method::RotationFree);
+        if !self.stages().iter().any(set_up) {
+            return Ok(json);
+        }
+        let mut spec: PlanSpec = serde_json::from_str(&json).map_err(|e| PlanError::Json(e.to_string()))?;
+        let mut name = [0_u8; 32];
+        getrandom::fill(&mut name).map_err(|e| PlanError::Structure(format!("no randomness: {e}")))?;
+        spec.preparation = Some(name.iter().map(|b| format!("{b:02x}")).collect());
+        serde_json::to_string(&spec).map_err(|e| PlanError::Json(e.to_string()))
+    }
+
+    /// SHA-256 of the public part's JSON: what both parties must agree on, and what names a client's stored set-ups. Equal for all clients of
+    /// an honest server.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the JSON cannot be written.
+    pub fn digest(&self) -> Result<[u8; 32], PlanError> {
+        Ok(super::handshake::digest(&self.public_json()?))
     }
 
     /// The JSON of the public part.

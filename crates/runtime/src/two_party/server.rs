@@ -4,6 +4,7 @@ use super::batch;
 use super::coefficients;
 use super::cost::{Account, Layers};
 use super::handshake;
+use super::memory;
 use super::meter::{Metered, Waited};
 use super::nonlinear;
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
@@ -14,7 +15,7 @@ use super::trace::{Gauge, Phase, TwoPartyTrace};
 use super::{layer_error, peer_words};
 use crate::compute::Compute;
 use crate::error::Error;
-use crate::plan::PlanError;
+use crate::plan::{self, PlanError};
 use hushnet_layers::batch_shares::BatchShareLinear;
 use hushnet_layers::cheetah::CheetahLinear;
 use hushnet_layers::slots::SlotLinear;
@@ -22,13 +23,13 @@ use hushnet_mpc::{self as mpc, Channel, Party, Session};
 use hushnet_rlwe::batch_shares::ShareServer;
 use hushnet_rlwe::packed::PackedServer;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 
 /// Bytes of shares that one session may hold, from which the largest group of images follows.
 const SESSION_BYTES: usize = 1 << 30;
 /// Bytes of weights in evaluation form that a server keeps by default.
 pub const DEFAULT_WEIGHT_BYTES: usize = 2 << 30;
-/// Bytes that the protocols need for each element of a tensor in work.
-const BYTES_PER_ELEMENT: usize = 64;
+const BYTES_PER_ELEMENT: usize = memory::BYTES_PER_ELEMENT as usize;
 /// Bytes of the largest message of a protocol for each element, that travels while the peer's does.
 const WAITING_PER_ELEMENT: usize = 16;
 /// Bytes that wait beside what grows with the network: the OT extension's own messages.
@@ -104,21 +105,12 @@ impl TwoPartyModel {
         };
         let linear = compute
             .run(|| plan.stages().par_iter().enumerate().map(prepare).collect::<Result<Vec<_>, _>>())?;
-        let public = plan.public_part()?;
+        let json = plan.served_json()?;
+        let (public, digest) = (plan::encode(&json, &BTreeMap::new())?, handshake::digest(&json));
         let batch = compute.run(|| layers.batch.prepare(plan))?;
-        let coefficients = compute.run(|| layers.coefficients.prepare(plan, &keep))?;
+        let coefficients = compute.run(|| layers.coefficients.prepare(plan, &keep, &digest))?;
         let slots = compute.run(|| layers.slots.prepare(plan, room))?;
-        Ok(Self {
-            plan: plan.clone(),
-            layers,
-            linear,
-            batch,
-            coefficients,
-            slots,
-            public,
-            digest: handshake::plan_digest(plan)?,
-            compute,
-        })
+        Ok(Self { plan: plan.clone(), layers, linear, batch, coefficients, slots, public, digest, compute })
     }
 
     /// The plan.
@@ -161,7 +153,10 @@ impl TwoPartyModel {
         let group = self.largest_group() as u64;
         let shares = (self.plan.peak_elements() as u64).saturating_mul(BYTES_PER_ELEMENT as u64);
         let windows = self.layers.batch.window_bytes() as u64;
+        let (plan, ring) = (&self.plan, self.plan.ring());
+        let protocols = memory::protocols(plan.stages(), plan.tensors(), ring).map(|(_, bytes)| bytes).max();
         shares
+            .max(protocols.unwrap_or(0))
             .saturating_mul(group)
             .saturating_add(self.queue_bytes())
             .saturating_add(windows + self.layers.slots.working_bytes() as u64)

@@ -3,8 +3,9 @@
 //! A tensor lies [image][element]: a group of images is one vector for the protocols.
 
 use super::nonlinear;
-use super::plan::{Kind, Stage, TwoPartyPlan, Window, PADDING};
+use super::plan::{Kind, Stage, TwoPartyPlan, Window};
 use crate::error::Error;
+use crate::program::Moves;
 use hushnet_mpc::{PoolShape, Ring, Session};
 use zeroize::Zeroizing;
 
@@ -109,22 +110,17 @@ pub(super) fn of_images(shape: &PoolShape, images: usize) -> PoolShape {
     PoolShape { channels: shape.channels * images, ..*shape }
 }
 
-fn gather(operands: &[&[u64]], map: &[u32], images: usize) -> Vec<u64> {
-    let mut out = Vec::with_capacity(map.len() * images);
-    let mut joined: Vec<u64> = Vec::new();
+fn gather(operands: &[&[u64]], moves: &Moves, images: usize) -> Vec<u64> {
+    let mut out = Vec::with_capacity(moves.elements() * images);
     for image in 0..images {
-        let source: &[u64] = if let [only] = operands {
-            let elements = only.len() / images;
-            &only[image * elements..(image + 1) * elements]
-        } else {
-            joined.clear();
-            for o in operands {
+        let parts: Vec<&[u64]> = operands
+            .iter()
+            .map(|o| {
                 let elements = o.len() / images;
-                joined.extend_from_slice(&o[image * elements..(image + 1) * elements]);
-            }
-            &joined
-        };
-        out.extend(map.iter().map(|&i| if i == PADDING { 0 } else { source[i as usize] }));
+                &o[image * elements..(image + 1) * elements]
+            })
+            .collect();
+        moves.for_each(|source| out.push(source.map_or(0, |(operand, element)| parts[operand][element])));
     }
     out
 }

@@ -192,6 +192,12 @@ impl Layers {
             + self.stages.iter().flatten().map(ciphers).max().unwrap_or(0)
     }
 
+    /// Bytes of a request, an answer and their plaintexts.
+    pub(super) fn held_by_client(&self, index: usize) -> u64 {
+        let held = |s: &Places| 2 * (self.request_len(s) + self.answer_len(s)) as u64;
+        self.stages[index].as_ref().map_or(0, held)
+    }
+
     /// Bytes of the keys that the client sends.
     pub(super) fn keys_len(&self) -> usize {
         self.groups.iter().map(|g| g.params.request_len() + g.params.galois_keys_len(g.turns.len())).sum()

@@ -31,6 +31,10 @@ pub struct PlanSpec {
     pub tensors: Vec<TensorSpec>,
     /// Stages in order of execution.
     pub stages: Vec<StageSpec>,
+    /// Which preparation of the model the set-ups of rotation-free stages belong to: 64 hexadecimal digits that a server draws when it prepares a
+    /// model, the same for all its clients. In served public parts only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preparation: Option<String>,
     /// What the planner predicts for one image; free fields, numbers or strings.
     #[serde(default)]
     pub predicted: Map<String, Value>,

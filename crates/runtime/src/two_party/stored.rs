@@ -1,25 +1,48 @@
 //! Set-ups of rotation-free layers in a folder of the client's, so that a session with the same server needs none, and an interrupted one goes on.
 //!
-//! One file a stage, named by the first 16 bytes of the public plan's hash and the stage: the stored form of
-//! [`hushnet_layers::rotation_free::Setup`], which says why it is safe for both parties. A file belongs to the
-//! set-up whose header it begins with. The server of a session sends its header first; a file with another one (the server was started
-//! anew, another model of the same shapes) or a damaged one is replaced. A file that another session is writing is left alone.
+//! One file a stage, named by a hash of the server's address and of the public plan, and by the stage: the stored form of
+//! [`hushnet_layers::rotation_free::Setup`], which says why it is safe for both parties. The plan names the preparation of the model, so a server that
+//! was started anew has other files; no server writes, cuts or removes those of another address or plan. A damaged file goes on where its
+//! whole polynomials end. A file that another session is writing is left alone. Files that nobody used for [`Policy::age`] go; what a plan
+//! needs beyond [`Policy::quota`] is refused before anything of it is received.
 
 use crate::compute::Compute;
 use crate::error::{Error, StoreError};
 use hushnet_layers::batch::LayerError;
 use hushnet_layers::rotation_free::{Design, RotationFreeClient, Setup};
+use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// Polynomials are written when so many bytes of them have come, and at the end.
 const PIECE: usize = 1 << 20;
+/// End of the files' names.
+const SUFFIX: &str = ".setup";
+/// Hexadecimal digits that the files' names begin with.
+const NAME: usize = 32;
 
-/// A client's folder of set-ups, for one plan.
+/// What a folder of set-ups may take, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Bytes of all set-ups in the folder.
+    pub quota: u64,
+    /// Files that no session has used for so long are removed when the folder is next used.
+    pub age: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { quota: 16 << 30, age: Duration::from_secs(30 * 24 * 3600) }
+    }
+}
+
+/// A client's folder of set-ups, for one server and plan.
 pub(super) struct Folder {
     path: PathBuf,
-    plan: String,
+    name: String,
+    quota: u64,
 }
 
 /// The set-up of a stage, as far as it has come, and the file that it is kept in.
@@ -31,21 +54,74 @@ pub(super) struct Kept {
 }
 
 fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
-    |source| StoreError { path: path.to_owned(), source }.into()
+    |source| StoreError::Refused { path: path.to_owned(), source }.into()
+}
+
+/// Whether a name is one that [`Folder::load`] gives; nothing else in a folder is counted or removed.
+fn is_setup(name: &str) -> bool {
+    let parts = name.strip_suffix(SUFFIX).and_then(|n| n.split_once('-'));
+    parts.is_some_and(|(hash, stage)| {
+        let hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+        hash.len() == NAME && hash.bytes().all(hex) && stage.parse::<u32>().is_ok()
+    })
 }
 
 impl Folder {
-    /// Makes the folder if there is none.
+    /// Makes the folder if there is none, and removes what is out of date.
     ///
     /// # Errors
     /// [`Error::Store`] when that fails.
-    pub fn open(path: &Path, plan_digest: &[u8; 32]) -> Result<Self, Error> {
+    pub fn open(path: &Path, server: &str, plan_digest: &[u8; 32], policy: Policy) -> Result<Self, Error> {
         std::fs::create_dir_all(path).map_err(failed(path))?;
-        let plan = plan_digest[..16].iter().map(|b| format!("{b:02x}")).collect();
-        Ok(Self { path: path.to_owned(), plan })
+        let mut hash = Sha256::new();
+        hash.update((server.len() as u64).to_le_bytes());
+        hash.update(server);
+        hash.update(plan_digest);
+        let name = hash.finalize()[..NAME / 2].iter().map(|b| format!("{b:02x}")).collect();
+        let folder = Self { path: path.to_owned(), name, quota: policy.quota };
+        for (file, _, used) in folder.files()? {
+            let age = SystemTime::now().duration_since(used).unwrap_or_default();
+            // A file in use is locked; one that cannot be removed is counted as long as it is there.
+            let free = || File::open(&file).is_ok_and(|f| f.try_lock().is_ok());
+            if age > policy.age && free() {
+                let _ = std::fs::remove_file(&file);
+            }
+        }
+        Ok(folder)
     }
 
-    /// What is there of the set-up that `header` names; an empty one otherwise. The file is locked until the result is dropped.
+    /// All set-ups of the folder with their bytes and when they were last used.
+    fn files(&self) -> Result<Vec<(PathBuf, u64, SystemTime)>, Error> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.path).map_err(failed(&self.path))? {
+            let entry = entry.map_err(failed(&self.path))?;
+            // A file that another session has just removed is none.
+            let Ok(data) = entry.metadata() else { continue };
+            if data.is_file() && entry.file_name().to_str().is_some_and(is_setup) {
+                found.push((entry.path(), data.len(), data.modified().map_err(failed(&self.path))?));
+            }
+        }
+        Ok(found)
+    }
+
+    /// That `needed` bytes of this plan's set-ups have room beside all others.
+    ///
+    /// # Errors
+    /// [`Error::Store`] with both sizes and the quota when they have not.
+    pub fn check_room(&self, needed: u64) -> Result<(), Error> {
+        let own =
+            |p: &Path| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(&self.name));
+        let others =
+            self.files()?.iter().filter(|(p, ..)| !own(p)).fold(0, |sum: u64, f| sum.saturating_add(f.1));
+        if others.saturating_add(needed) > self.quota {
+            let (path, quota) = (self.path.clone(), self.quota);
+            return Err(StoreError::Quota { path, needed, others, quota }.into());
+        }
+        Ok(())
+    }
+
+    /// What is there of the set-up that `header` names, cut to what is claimed of it; an empty one otherwise. The file is locked until the result is
+    /// dropped.
     ///
     /// # Errors
     /// [`Error::Store`] when the file system refuses; what [`Setup::begin`] refuses, as `refused` has it.
@@ -57,7 +133,7 @@ impl Folder {
         refused: impl FnOnce(LayerError) -> Error,
     ) -> Result<Kept, Error> {
         let empty = Setup::begin(design, header).map_err(refused)?;
-        let path = self.path.join(format!("{}-{stage}.setup", self.plan));
+        let path = self.path.join(format!("{}-{stage}{SUFFIX}", self.name));
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -76,15 +152,18 @@ impl Folder {
             (&file).take(most).read_to_end(&mut stored).map_err(failed(&path))?;
         }
         let found = Setup::from_bytes(design, &stored).ok().filter(|s| s.header() == empty.header());
-        let setup = found.unwrap_or(empty);
-        let written = setup.received();
-        // What follows the last whole polynomial, or is no part of this set-up, goes.
+        drop(stored);
+        let mut setup = found.unwrap_or(empty);
+        let written = setup.claim();
+        // What follows the last polynomial that is claimed, or is no part of this set-up, goes.
         let keep = if written == 0 { 0 } else { setup.stored_len(written) };
         file.set_len(keep as u64).map_err(failed(&path))?;
         file.seek(SeekFrom::End(0)).map_err(failed(&path))?;
         if keep == 0 {
             file.write_all(header).map_err(failed(&path))?;
         }
+        // Used now, whether anything is written or not.
+        file.set_modified(SystemTime::now()).map_err(failed(&path))?;
         Ok(Kept { setup, file: Some((file, path)), written })
     }
 }

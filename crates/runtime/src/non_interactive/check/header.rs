@@ -2,7 +2,7 @@
 
 use super::super::spec::{Packing, PlanSpec, StageSpec};
 use crate::plan::spec as batch;
-use crate::plan::{Engine, Limits, PlanError, PlanOptions, Trust, VERSION};
+use crate::plan::{Engine, Limits, Need, PlanError, PlanOptions, Trust, VERSION};
 use hushnet_rlwe::ckks::{CkksError, CkksParams, CkksSpec, Insecure, PrimeSpec};
 
 pub(super) fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<(), PlanError> {
@@ -30,7 +30,17 @@ pub(super) fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<(), PlanE
     Limits::check("the number of client operations", spec.stages.iter().map(ops).sum(), limits.ops)
 }
 
+/// Bytes of the tables that parameters come with: for every prime roots of unity both ways with their quotients, and what divides by it.
+pub(super) fn table_bytes(spec: &PlanSpec) -> u64 {
+    let p = &spec.params;
+    let primes = (p.data_primes.len() as u64).saturating_add(p.special_primes.len() as u64);
+    primes.saturating_mul(p.ring_degree as u64).saturating_mul(64)
+}
+
 pub(super) fn parameters(spec: &PlanSpec, options: &PlanOptions) -> Result<CkksParams, PlanError> {
+    let mut tables = Need::default();
+    tables.add("the tables of the parameters", table_bytes(spec));
+    tables.check(&options.limits)?;
     let p = &spec.params;
     let exact = |primes: &[u64]| primes.iter().map(|q| PrimeSpec::Exactly(*q)).collect();
     let ckks = CkksSpec {

@@ -137,7 +137,10 @@ pub fn check_costs(plan: &TwoPartyPlan, run: &Run) {
             assert_eq!(p.turns, turns(p), "{name} of the {}", trace.party);
         }
     }
-    let plan_bytes = 8 + plan.public_part().unwrap().len() as u64;
+    // As served: a name of the preparation besides, always of one length.
+    let served =
+        crate::plan::encode(&plan.served_json().unwrap(), &std::collections::BTreeMap::new()).unwrap();
+    let plan_bytes = 8 + served.len() as u64;
     let end = 4;
     assert_eq!(
         run.heard[1].0.len() as u64,

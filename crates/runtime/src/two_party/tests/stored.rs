@@ -3,7 +3,7 @@
 use super::coefficients::{classifier, with_methods};
 use super::networks::verify;
 use super::*;
-use crate::error::ProtocolError;
+use crate::error::{ProtocolError, StoreError};
 use hushnet_mpc::MpcError;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +75,7 @@ fn session(net: &mut Net, model: &TwoPartyModel, folder: Option<&Path>) -> usize
     let result = run_on(model, &inputs, 1, options).unwrap();
     verify(net, model.plan(), &inputs, 1, &result);
     let layers = Layers::new(model.plan()).unwrap();
-    let [_, _, polys] = layers.coefficients.setup_lens();
+    let [_, polys] = layers.coefficients.setup_lens();
     let whole = super::super::predict(model.plan(), &layers, cost_kind(model), 1).setup;
     for trace in [&result.client, &result.server] {
         assert_eq!(trace.setup.bytes_down, trace.setup.predicted.bytes_down);
@@ -91,7 +91,7 @@ fn cost_kind(model: &TwoPartyModel) -> hushnet_mpc::OtKind {
 
 /// Bytes of all set-ups, and of each stage's stored form.
 fn whole(model: &TwoPartyModel) -> usize {
-    Layers::new(model.plan()).unwrap().coefficients.setup_lens()[2]
+    Layers::new(model.plan()).unwrap().coefficients.setup_lens()[1]
 }
 
 #[test]
@@ -107,18 +107,18 @@ fn a_set_up_is_sent_once_for_as_long_as_the_server_runs() {
     assert_eq!(session(&mut net, &model, Some(&folder.0)), 0);
     assert_eq!(session(&mut net, &model, Some(&folder.0)), 0);
     assert_eq!(folder.files().len(), 2);
-    // The same plan served anew draws another set-up, which replaces the first.
+    // The same plan served anew is another preparation with another set-up. That of the first stays.
     let again = model_of(&net);
     assert_eq!(session(&mut net, &again, Some(&folder.0)), all);
     assert_eq!(session(&mut net, &again, Some(&folder.0)), 0);
-    assert_eq!(session(&mut net, &model, Some(&folder.0)), all);
-    // Another model of the same public plan.
+    assert_eq!(session(&mut net, &model, Some(&folder.0)), 0);
+    // Another model of the same public plan wipes nothing either.
     let foreign = model_of(&other);
-    let digest = super::super::handshake::plan_digest;
-    assert!(digest(foreign.plan()).unwrap() == digest(model.plan()).unwrap());
+    assert!(foreign.plan().digest().unwrap() == model.plan().digest().unwrap());
     assert_eq!(session(&mut other, &foreign, Some(&folder.0)), all);
-    assert_eq!(folder.files().len(), 2);
     assert_eq!(session(&mut other, &foreign, Some(&folder.0)), 0);
+    assert_eq!(session(&mut net, &model, Some(&folder.0)), 0);
+    assert_eq!(folder.files().len(), 6);
 }
 
 #[test]
@@ -126,15 +126,14 @@ fn set_ups_are_the_same_bytes_for_every_session() {
     let mut net = network(33);
     let model = model_of(&net);
     let inputs = random_inputs(&mut net, model.plan(), 1);
-    let [headers, _, polys] = Layers::new(model.plan()).unwrap().coefficients.setup_lens();
+    let [_, polys] = Layers::new(model.plan()).unwrap().coefficients.setup_lens();
     let heard: Vec<Vec<u8>> = (0..2)
         .map(|_| {
             let result = run_on(&model, &inputs, 1, TwoPartyOptions::default()).unwrap();
             let end = 8 + model.public_part().len() + result.client.setup.bytes_down as usize;
-            result.heard[1].0[end - headers - polys..end].to_vec()
+            result.heard[1].0[end - polys..end].to_vec()
         })
         .collect();
-    assert_eq!(&heard[0][..4], b"HRF1");
     assert!(heard[0] == heard[1]);
 }
 
@@ -235,14 +234,16 @@ fn an_interrupted_set_up_goes_on_where_it_ended() {
     assert_eq!(session(&mut net, &model, Some(&folder.0)), 0);
 }
 
-/// Bytes of whole polynomials in the folder.
+/// Bytes of polynomials in the folder that a client claims: all of a stage's, or whole sixteenths.
 fn held(model: &TwoPartyModel, folder: &Temporary) -> usize {
     let layers = Layers::new(model.plan()).unwrap();
     let bytes = |file: PathBuf| {
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
         let stage: usize = name.rsplit('-').next().unwrap().parse().unwrap();
         let poly = layers.coefficients.setup_poly_len(stage);
-        (std::fs::metadata(file).unwrap().len() as usize).saturating_sub(80) / (poly + 16) * poly
+        let polys = (std::fs::metadata(file).unwrap().len() as usize).saturating_sub(80) / (poly + 16);
+        let all = layers.coefficients.setups().find(|s| s.0 == stage).unwrap().1.sent as usize / poly;
+        poly * if polys == all { all } else { polys - polys % all.div_ceil(16) }
     };
     folder.files().into_iter().map(bytes).sum()
 }
@@ -278,4 +279,127 @@ fn folders_that_cannot_be_used_and_files_that_are_in_use() {
     let (client, _) = troubled(&model, Some(&files[0]), Trouble::Cut(usize::MAX));
     assert!(matches!(client, Some(Error::Store(_))), "{client:?}");
     assert!(client.unwrap().to_string().contains("set-ups cannot be kept in"));
+}
+
+/// The bytes of every file of a folder.
+fn contents(folder: &Temporary) -> Vec<(PathBuf, Vec<u8>)> {
+    folder.files().into_iter().map(|p| (p.clone(), std::fs::read(p).unwrap())).collect()
+}
+
+/// Opens a session with options; what the client says.
+fn opened(model: &TwoPartyModel, options: TwoPartyOptions) -> Option<Error> {
+    let (far, near) = memory_pair();
+    std::thread::scope(|scope| {
+        scope.spawn(move || drop(model.serve_plain(Box::new(far), &mut |_| {})));
+        TwoPartyClient::open(Box::new(near), options).and_then(TwoPartyClient::close).err()
+    })
+}
+
+#[test]
+fn a_server_gives_no_client_a_name_to_come_back_with() {
+    let model = model_of(&network(38));
+    // Before a client says what it holds, the server sends nothing but its plan and the set-up of oblivious transfers.
+    let layers = Layers::new(model.plan()).unwrap();
+    let kind = cost_kind(&model);
+    let down = super::super::predict(model.plan(), &layers, kind, 1).setup.bytes_down as usize;
+    let mut plain = hushnet_mpc::CostModel::new(kind);
+    hushnet_mpc::setup_cost(&mut plain);
+    assert_eq!(down, plain.cost().bytes_sent_by_0 as usize + whole(&model));
+    // The plan is the same for all clients of a server, and another for every preparation.
+    let public =
+        |m: &TwoPartyModel| TwoPartyPlan::from_bytes(m.public_part(), &PlanOptions::default()).unwrap();
+    assert!(public(&model).spec().preparation.is_some());
+    let again = model_of(&network(38));
+    assert!(public(&model).digest().unwrap() != public(&again).digest().unwrap());
+    // A client that knows the digest refuses a plan made for it alone.
+    let known = |m: &TwoPartyModel| TwoPartyOptions {
+        plan_digest: Some(public(m).digest().unwrap()),
+        ..TwoPartyOptions::default()
+    };
+    assert!(opened(&model, known(&model)).is_none());
+    let refused = opened(&again, known(&model)).unwrap();
+    assert!(refused.to_string().contains("another digest"), "{refused}");
+    // Plans without rotation-free stages name none.
+    let mut cheetah = network(38);
+    with_methods(&mut cheetah, &["cheetah"]);
+    assert!(public(&model_of(&cheetah)).spec().preparation.is_none());
+}
+
+#[test]
+fn servers_do_not_touch_each_others_set_ups() {
+    let folder = Temporary::new("apart");
+    let model = model_of(&network(39));
+    let at = |server: &str| TwoPartyOptions { server: Some(server.into()), ..options(&folder.0) };
+    assert!(opened(&model, at("hush://a:1")).is_none());
+    let before = contents(&folder);
+    assert_eq!(before.len(), 2);
+    // The same plan under another address, and another plan under the same one.
+    assert!(opened(&model, at("hush://b:1")).is_none());
+    assert!(opened(&model_of(&network(40)), at("hush://a:1")).is_none());
+    let after = contents(&folder);
+    assert_eq!(after.len(), 6);
+    assert!(before.iter().all(|file| after.contains(file)));
+}
+
+#[test]
+fn folders_have_a_quota_and_files_an_age() {
+    let folder = Temporary::new("quota");
+    let model = model_of(&network(41));
+    let layers = Layers::new(model.plan()).unwrap();
+    let stored: u64 = layers.coefficients.setups().map(|(_, s)| s.stored).sum();
+    let with = |quota: u64| TwoPartyOptions {
+        setups_policy: super::super::SetupPolicy { quota, ..Default::default() },
+        ..options(&folder.0)
+    };
+    let refused = opened(&model, with(stored - 1)).unwrap();
+    assert!(matches!(refused, Error::Store(StoreError::Quota { .. })), "{refused:?}");
+    for part in ["--setups-quota", &stored.to_string(), &(stored - 1).to_string()] {
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
+    assert!(folder.files().is_empty());
+    assert!(opened(&model, with(stored)).is_none());
+    assert_eq!(folder.files().iter().map(|f| std::fs::metadata(f).unwrap().len()).sum::<u64>(), stored);
+    // The plan's own files count once; those of others count beside it.
+    assert!(opened(&model, with(stored)).is_none());
+    let other = model_of(&network(41));
+    assert!(opened(&other, with(2 * stored - 1)).is_some());
+    // Files that nobody used for longer than the age go; what is no set-up, and what a session holds, stays.
+    std::fs::write(folder.0.join("notes.txt"), "mine").unwrap();
+    let files: Vec<PathBuf> =
+        folder.files().into_iter().filter(|f| f.extension().unwrap() == "setup").collect();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(40 * 24 * 3600);
+    for file in folder.files() {
+        std::fs::File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
+    }
+    let held = std::fs::File::open(&files[0]).unwrap();
+    held.lock().unwrap();
+    assert!(opened(&other, with(3 * stored)).is_none());
+    assert!(files[0].exists() && !files[1].exists() && folder.0.join("notes.txt").exists());
+    // A session that uses files makes them young again.
+    drop(held);
+    assert!(opened(&model, with(3 * stored)).is_none());
+    assert!(
+        std::fs::metadata(&files[0]).unwrap().modified().unwrap()
+            > long_ago + std::time::Duration::from_secs(1)
+    );
+}
+
+#[test]
+fn set_ups_beyond_the_clients_memory_are_refused_before_they_are_sent() {
+    let model = model_of(&network(42));
+    let mut options = TwoPartyOptions::default();
+    let layers = Layers::new(model.plan()).unwrap();
+    let need = super::super::memory::of_session(model.plan(), &layers, 1, false).bytes();
+    options.plan.limits.memory_bytes = need;
+    assert!(opened(&model, options.clone()).is_none());
+    options.plan.limits.memory_bytes = need - 1;
+    let refused = opened(&model, options).unwrap();
+    let Error::Plan(crate::plan::PlanError::Memory { need: said, limit, .. }) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((*said, *limit), (need, need - 1));
+    assert!(refused.to_string().contains("--max-memory"), "{refused}");
+    // Set-ups are in the account with their stages.
+    let setups: u64 = layers.coefficients.setups().map(|(_, s)| s.prepared).sum();
+    assert!(setups > 0 && need > setups);
 }
