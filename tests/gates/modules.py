@@ -19,7 +19,7 @@ CRATES: dict[str, set[str]] = {
     "ring": set(),
     "matmul": {"ring"},
     "rlwe": {"ring"},
-    "mpc": set(),
+    "mpc": {"ring"},
     "layers": {"ring", "matmul", "rlwe"},
     "runtime": {"ring", "matmul", "rlwe", "layers", "mpc"},
     "python": {"ring", "matmul", "rlwe", "layers", "mpc", "runtime"},
