@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +30,11 @@ _FACT = re.compile(r"\bfacts? (\d)(?:(?: and|,) (\d))?(?: and (\d))?(?!\w)", re.
 
 def problems(root: Path) -> list[str]:
     """Everything that is cited and not there."""
-    documents, sources = _files(root)
+    files = _walk(root)
+    documents, sources = _cited_from(root, files)
     out = [f"{name}: this document is missing" for name in REQUIRED if not (root / name).is_file()]
-    known = {path.relative_to(root).as_posix() for path in (*documents, *sources, *_others(root))}
+    known = {path.relative_to(root).as_posix() for path in files}
+    # Folders, and every ending of a path: documents leave out the beginning.
     known |= {"/".join(name.split("/")[:i]) for name in known for i in range(1, name.count("/") + 1)}
     suffixes = {"/".join(parts[i:]) for parts in (name.split("/") for name in known) for i in range(len(parts))}
     headings = {path.relative_to(root).as_posix(): _headings(path.read_text()) for path in documents}
@@ -50,15 +53,19 @@ def problems(root: Path) -> list[str]:
     return sorted(set(out))
 
 
-def _files(root: Path) -> tuple[list[Path], list[Path]]:
+def _walk(root: Path) -> list[Path]:
+    """All files, without those that builds and tools leave."""
+    out = []
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(set(inner) - SKIPPED)
+        out += [Path(folder) / name for name in sorted(names)]
+    return out
+
+
+def _cited_from(root: Path, files: list[Path]) -> tuple[list[Path], list[Path]]:
     """Documents, and sources whose comments cite."""
-    found = [p for p in sorted(root.rglob("*")) if p.suffix in (".md", ".rs", ".py") and not SKIPPED & set(p.relative_to(root).parts)]
-    found = [p for p in found if not p.relative_to(root).as_posix().startswith(OWN)]
+    found = [p for p in files if p.suffix in (".md", ".rs", ".py") and not p.relative_to(root).as_posix().startswith(OWN)]
     return [p for p in found if p.suffix == ".md"], [p for p in found if p.suffix != ".md"]
-
-
-def _others(root: Path) -> Iterator[Path]:
-    return (p for p in root.rglob("*") if p.is_file() and not SKIPPED & set(p.relative_to(root).parts))
 
 
 def _headings(text: str) -> dict[str, str]:

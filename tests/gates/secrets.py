@@ -154,7 +154,9 @@ CLIENT_TYPES = {
 }
 
 _SUSPECT = re.compile(r"Key|Secret|Blind|State$|Client$")
-_KINDS = "|".join(sorted({k for table in (CLIENT, SERVER) for kinds in table.values() for k in kinds} - {"Client", "Keys", "Layer", "Prepared", "Server", "Worker"}))
+# Names that other types have, too.
+_COMMON = {"Client", "Keys", "Layer", "Prepared", "Server", "Worker"}
+_KINDS = "|".join(sorted({k for table in (CLIENT, SERVER) for kinds in table.values() for k in kinds} - _COMMON))
 _ALIAS = re.compile(rf"\b({_KINDS})\s+as\s+(?!_\b)\w|\btype\s+\w+[^=;]*=[^;]*\b({_KINDS})\b")
 _ZEROISED = re.compile(r"\bimpl\b[^{;]*\bDrop\s+for\s+(\w+)[^{]*\{")
 
