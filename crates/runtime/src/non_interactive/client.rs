@@ -1,6 +1,7 @@
 //! The client: owns the inputs and the secret key.
 
-use super::engine::{self, Engine, KeysNeeded};
+use super::engine::client::{self as engine, ClientEngine};
+use super::engine::KeysNeeded;
 use super::messages::{self, KeyKind, Parcel};
 use super::plan::{Link, NonInteractivePlan};
 use super::server::{read_parcel, write_parcel};
@@ -36,7 +37,7 @@ pub struct NonInteractiveClient {
     /// `None` after an error or the end.
     channel: Option<Box<dyn Channel>>,
     plan: NonInteractivePlan,
-    engine: Box<dyn Engine>,
+    engine: Box<dyn ClientEngine>,
     secret: SecretKey,
     prg: Prg,
     compute: Compute,
@@ -71,7 +72,7 @@ impl NonInteractiveClient {
             .and_then(|plan| {
                 let start = Instant::now();
                 let before = channel.traffic().sent;
-                let engine = engine::client(&plan);
+                let engine = engine::of(&plan);
                 channel.set_limit(messages::largest_frame(&plan));
                 let mut prg = Prg::from_os()?;
                 let secret = Self::keys(&plan, &mut prg, &compute, channel.as_mut())?;

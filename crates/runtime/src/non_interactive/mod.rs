@@ -27,9 +27,11 @@ mod trace;
 
 pub use check::{flood_bits, STATISTICAL_BITS};
 pub use client::{NonInteractiveClient, NonInteractiveOptions};
-pub use engine::{Answer, BatchEngine, Engine, EvaluationKeys, KeysNeeded};
+pub use engine::client::ClientEngine;
+pub use engine::server::{Answer, ServerEngine};
+pub use engine::{EvaluationKeys, KeysNeeded};
 pub use messages::{predict, Traffic};
-pub use packed::{PackedEngine, PackedParts};
+pub use packed::PackedParts;
 pub use plan::{Link, NonInteractivePlan};
 pub use server::{NonInteractiveModel, NonInteractiveSession};
 pub use trace::{Counted, NonInteractiveServerTrace, NonInteractiveTrace, StageTrace};

@@ -4,22 +4,14 @@
 //! wanted; with the weights, the server makes the circuit again from what the search chose, and demands that its public half is the one stated.
 //! Any number of images are served one after the other.
 
-use super::engine::{Answer, Engine, EvaluationKeys};
-use super::plan::Link;
 use super::spec::PackedStage;
-use crate::error::Error;
 use crate::plan::{PlanError, TensorBytes};
 use hushnet_layers::packed::{
-    Circuit, Interface, InterfaceSpec, KeyRefs, Network, Op, PackedError, PackedSpec, Server, StepSpec,
-    UploadSpec,
+    Circuit, Interface, InterfaceSpec, Network, Op, PackedError, PackedSpec, StepSpec, UploadSpec,
 };
-use hushnet_ring::Prg;
 use hushnet_rlwe::batch::TAIL;
-use hushnet_rlwe::ckks::client::SecretKey;
-use hushnet_rlwe::ckks::{Ciphertext, CkksParams, Encoder, GaloisKeys};
-use rayon::prelude::*;
+use hushnet_rlwe::ckks::CkksParams;
 use std::collections::BTreeMap;
-use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 /// A tensor of the file that clients receive as well.
@@ -32,8 +24,8 @@ struct PublicFile {
 
 /// A checked packed stage.
 pub struct PackedParts {
-    interface: Arc<Interface>,
-    circuit: Option<Arc<Circuit>>,
+    pub(super) interface: Arc<Interface>,
+    pub(super) circuit: Option<Arc<Circuit>>,
     files: Vec<PublicFile>,
 }
 
@@ -200,97 +192,5 @@ impl PackedParts {
             out.insert(name.clone(), TensorBytes { dtype, shape, data });
         }
         out
-    }
-}
-
-/// One image at a time.
-pub struct PackedEngine {
-    interface: Arc<Interface>,
-    encoder: Encoder,
-    server: Option<Server>,
-}
-
-impl PackedEngine {
-    /// Without weights.
-    #[must_use]
-    pub fn client(parts: &PackedParts) -> Self {
-        let interface = parts.interface.clone();
-        Self { encoder: Encoder::new(interface.params()), interface, server: None }
-    }
-
-    /// With encoded weights.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] when the parts have none, or a weight cannot be encoded.
-    pub fn server(parts: &PackedParts) -> Result<Self, Error> {
-        let circuit =
-            parts.circuit.as_ref().ok_or_else(|| Error::Internal("a plan without weights".into()))?;
-        Ok(Self { server: Some(Server::new(circuit)?), ..Self::client(parts) })
-    }
-}
-
-impl Engine for PackedEngine {
-    fn encrypt(
-        &self,
-        secret: &SecretKey,
-        link: &Link,
-        which: Range<usize>,
-        (values, images): (&[f64], usize),
-        seed: [u8; 16],
-    ) -> Result<Vec<Ciphertext>, Error> {
-        if images != 1 {
-            return Err(Error::Internal(format!("{images} images in a packed block")));
-        }
-        let mut prg = Prg::from_seed(seed);
-        Ok(self.interface.encrypt((&self.encoder, secret), link.number, which, values, &mut prg)?)
-    }
-
-    fn decrypt(
-        &self,
-        secret: &SecretKey,
-        first: usize,
-        ciphertexts: &[Ciphertext],
-        (values, _images): (&mut [f64], usize),
-    ) -> Result<(), Error> {
-        let slots: Vec<Vec<f64>> = ciphertexts
-            .par_iter()
-            .map(|c| Ok(self.encoder.decode(&secret.decrypt(c)?)?))
-            .collect::<Result<_, Error>>()?;
-        for (value, &(ct, slot)) in values.iter_mut().zip(&self.interface.spec().places) {
-            if let Some(found) = (ct as usize).checked_sub(first).and_then(|i| slots.get(i)) {
-                *value = found[slot as usize];
-            }
-        }
-        Ok(())
-    }
-
-    fn run(
-        &self,
-        keys: &EvaluationKeys,
-        inputs: Vec<Vec<Ciphertext>>,
-        progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-    ) -> Result<Answer, Error> {
-        let missing = |what: &str| Error::Internal(format!("no {what}"));
-        let server = self.server.as_ref().ok_or_else(|| missing("weights"))?;
-        let relinearise = keys.relin.as_ref().ok_or_else(|| missing("relinearisation key"))?;
-        let none;
-        let rotations = match &keys.galois {
-            Some(keys) => keys,
-            None => {
-                none = GaloisKeys::none(self.interface.params());
-                &none
-            }
-        };
-        let all = server.circuit().program().ops.len();
-        let mut tell = |done: usize| progress(done, all);
-        let keys = KeyRefs { relinearise, rotations };
-        let (answer, trace) = server.evaluate_only(inputs.concat(), keys, &mut tell)?;
-        let steps: Vec<f64> = trace.steps.iter().map(|s| s.seconds).collect();
-        Ok(Answer {
-            outputs: vec![answer],
-            seconds: vec![steps.iter().sum()],
-            steps,
-            counted: trace.counts.into(),
-        })
     }
 }

@@ -1,6 +1,7 @@
 //! The server: owns the weights, sees ciphertexts and shapes only. No secret key type is known here.
 
-use super::engine::{self, Engine, EvaluationKeys, KeysNeeded};
+use super::engine::server::{self as engine, ServerEngine};
+use super::engine::{EvaluationKeys, KeysNeeded};
 use super::messages::{self, fits, KeyKind, Parcel};
 use super::plan::{Link, NonInteractivePlan};
 use super::trace::NonInteractiveServerTrace;
@@ -18,7 +19,7 @@ use std::time::Instant;
 /// A plan prepared for serving, shared by all sessions.
 pub struct NonInteractiveModel {
     plan: NonInteractivePlan,
-    engine: Box<dyn Engine>,
+    engine: Box<dyn ServerEngine>,
     public: Vec<u8>,
     compute: Compute,
 }
@@ -91,7 +92,7 @@ impl NonInteractiveModel {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
             return Err(PlanError::Structure(detail.into()).into());
         }
-        let engine = compute.run(|| engine::server(plan))?;
+        let engine = compute.run(|| engine::of(plan))?;
         Ok(Self { public: plan.public_part()?, plan: plan.clone(), engine, compute })
     }
 

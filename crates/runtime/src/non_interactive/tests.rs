@@ -363,7 +363,7 @@ fn a_server_refuses_what_does_not_follow_from_its_plan() {
         let bytes = generator.relin_key(&secret, &mut prg).unwrap().to_bytes().unwrap();
         let mut setup = FrameBuilder::reuse(Vec::new(), Kind::Setup, 0, 0, bytes.len()).unwrap();
         setup.payload_mut().copy_from_slice(&bytes);
-        let engine = BatchEngine::new(&plan);
+        let engine = super::engine::client::of(&plan);
         let link = &plan.uploads()[0];
         let values = vec![0.5; 16];
         let mut request = Vec::new();

@@ -115,8 +115,8 @@ fn a_slice_outside_of_its_operand_is_an_error() {
         let run = run(&op(slice(start, step), &[0]), &tensors, &mut x_only()).err();
         assert_eq!(run, found);
     }
-    let sources = sources(&slice(1, 1), &[&tensors[0]], &tensors[2]);
-    assert_eq!(sources, Ok(vec![Some((0, 2)), Some((0, 3))]));
+    let found = sources(&slice(1, 1), &[&tensors[0]], &tensors[2]);
+    assert_eq!(found, Ok(vec![Some((0, 2)), Some((0, 3))]));
     // A step beyond the axis is never taken, however long it is.
     let one = Tensor { shape: vec![1, 1, 2], ..tensors[2].clone() };
     let far = OpKind::Slice { starts: vec![1], ends: vec![2], steps: vec![i64::MAX], axes: vec![1] };

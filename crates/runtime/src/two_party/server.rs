@@ -41,7 +41,7 @@ pub struct TwoPartyModel {
     layers: Layers,
     linear: Vec<Option<CheetahLinear>>,
     batch: Vec<Option<BatchShareLinear>>,
-    coefficients: Vec<Option<coefficients::Prepared>>,
+    coefficients: Vec<Option<coefficients::server::Prepared>>,
     slots: Vec<Option<SlotLinear>>,
     public: Vec<u8>,
     digest: [u8; 32],
@@ -52,8 +52,8 @@ pub struct TwoPartyModel {
 struct Keys {
     packed: PackedServer,
     batch: Option<ShareServer>,
-    coefficients: coefficients::ServerState,
-    slots: slots::ServerState,
+    coefficients: coefficients::server::ServerState,
+    slots: slots::server::ServerState,
 }
 
 /// What a session reports as it goes.
@@ -130,7 +130,7 @@ impl TwoPartyModel {
     pub fn weight_bytes(&self) -> usize {
         let packed: usize = self.linear.iter().flatten().map(CheetahLinear::weight_bytes).sum();
         let others: usize =
-            self.coefficients.iter().flatten().map(coefficients::Prepared::weight_bytes).sum();
+            self.coefficients.iter().flatten().map(coefficients::server::Prepared::weight_bytes).sum();
         let slots: usize = self.slots.iter().flatten().map(SlotLinear::weight_bytes).sum();
         packed
             + others
@@ -289,7 +289,7 @@ impl TwoPartyModel {
                 let missing = || Error::Internal("a batch stage was not prepared".into());
                 let (layer, key) = self.batch[index].as_ref().zip(keys.batch.as_ref()).ok_or_else(missing)?;
                 let job = batch::Job { index, share: shares.get(input)?, seeds, compute: &self.compute };
-                let own = batch::answer(session.channel(), layer, key, &job)?;
+                let own = batch::server::answer(session.channel(), layer, key, &job)?;
                 shares.put(output, own);
             }
             (Kind::Linear(l), Some(&input), Some(output)) if l.method.slotted() => {

@@ -9,17 +9,18 @@
 //! *What is seen.* Conversions are one correlated OT with a corrected payload, uniform to its receiver ([`hushnet_mpc`]). Requests are fresh
 //! encryptions. An answer is simulated from the client's share alone: shares modulo p are uniform, and `Evaluator::answer` hides c1 and the noise.
 
+pub(super) mod client;
+pub(super) mod server;
+
 use super::plan::{Kind, Method, TwoPartyPlan};
 use super::{layer_error, peer_words_of};
 use crate::compute::Compute;
 use crate::error::Error;
 use crate::plan::{GeometrySpec, PlanError};
-use hushnet_layers::slots::{self, SlotClient, SlotError, SlotLinear};
+use hushnet_layers::slots::{self, SlotClient, SlotError};
 use hushnet_mpc::garble::OddModulus;
-use hushnet_mpc::{self as mpc, Channel, CostModel, Party, Ring, Session};
-use hushnet_ring::Prg;
-use hushnet_rlwe::bfv::client::SecretKey;
-use hushnet_rlwe::bfv::{plain_modulus, BfvError, BfvParams, Evaluator, GaloisKeys, PublicKey, Turn};
+use hushnet_mpc::{self as mpc, CostModel, Party, Ring, Session};
+use hushnet_rlwe::bfv::{plain_modulus, BfvError, BfvParams, Turn};
 use std::collections::BTreeSet;
 
 /// Widths of p: from the least that has slots at every planned ring degree and looks uniform in packed words, to the widest of BFV.
@@ -47,12 +48,6 @@ struct Places {
     /// Whether the input keeps within a quarter of its ring, so that its carry needs no comparison.
     small: bool,
 }
-
-/// A client's secret keys, one a group.
-pub(super) struct ClientState(Vec<SecretKey>);
-
-/// A client's public keys at the server, one a group.
-pub(super) struct ServerState(Vec<Evaluator>);
 
 /// One stage of a group of images at one party.
 pub(super) struct Job<'a> {
@@ -226,50 +221,6 @@ impl Layers {
         mpc::to_ring_small_cost(m, images * layout.output_len(), self.ring);
     }
 
-    /// The client's part of the set-up.
-    pub(super) fn open(
-        &self,
-        channel: &mut dyn Channel,
-        compute: &Compute,
-        prg: &mut Prg,
-    ) -> Result<ClientState, Error> {
-        let mut keys = Vec::with_capacity(self.groups.len());
-        for group in &self.groups {
-            let turns: Vec<Turn> = group.turns.iter().copied().collect();
-            let make = |prg: &mut Prg| -> Result<(SecretKey, [Vec<u8>; 2]), BfvError> {
-                let key = SecretKey::generate(&group.params, prg)?;
-                let messages = [key.public_key(prg)?.to_bytes()?, key.galois_keys(&turns, prg)?.to_bytes()?];
-                Ok((key, messages))
-            };
-            let (key, messages) = compute.run(|| make(prg)).map_err(key_error)?;
-            for message in &messages {
-                channel.send(message)?;
-            }
-            channel.flush()?;
-            keys.push(key);
-        }
-        Ok(ClientState(keys))
-    }
-
-    /// The server's part of the set-up.
-    pub(super) fn serve(&self, channel: &mut dyn Channel, compute: &Compute) -> Result<ServerState, Error> {
-        let mut evaluators = Vec::with_capacity(self.groups.len());
-        for group in &self.groups {
-            let turns: Vec<Turn> = group.turns.iter().copied().collect();
-            let mut public = vec![0; group.params.request_len()];
-            channel.recv(&mut public)?;
-            let mut galois = vec![0; group.params.galois_keys_len(turns.len())];
-            channel.recv(&mut galois)?;
-            let read = || -> Result<Evaluator, BfvError> {
-                let public = PublicKey::from_bytes(&group.params, &public)?;
-                let keys = GaloisKeys::from_bytes(&group.params, &turns, &galois)?;
-                Evaluator::new(&group.params, public, keys)
-            };
-            evaluators.push(compute.run(read).map_err(key_error)?);
-        }
-        Ok(ServerState(evaluators))
-    }
-
     fn to_odd(
         &self,
         session: &mut Session,
@@ -282,92 +233,5 @@ impl Layers {
         } else {
             mpc::to_odd(session, x, self.ring, p)?
         })
-    }
-
-    /// The client's side of a stage: its share of the output tensors.
-    pub(super) fn ask(
-        &self,
-        session: &mut Session,
-        state: &ClientState,
-        job: &Job<'_>,
-    ) -> Result<Vec<u64>, Error> {
-        let (stage, p) = self.stage(job.index)?;
-        let key = state.0.get(stage.group).ok_or_else(|| internal("a session has no key for a stage"))?;
-        let (inputs, outputs) = (stage.client.layout().input_len(), stage.client.layout().output_len());
-        let share = self.to_odd(session, stage, p, job.share)?;
-        for share in share.chunks_exact(inputs) {
-            for tile in 0..stage.client.tiles() {
-                let request =
-                    job.compute.run(|| stage.client.request(key, tile, share)).map_err(slot_error)?;
-                session.channel().send(&request)?;
-                session.channel().flush()?;
-            }
-        }
-        let mut own = vec![0; outputs * job.images];
-        let mut answer = vec![0; self.answer_len(stage)];
-        for own in own.chunks_exact_mut(outputs) {
-            for tile in 0..stage.client.tiles() {
-                session.channel().recv(&mut answer)?;
-                job.compute.run(|| stage.client.open(key, tile, &answer, own)).map_err(slot_error)?;
-            }
-        }
-        Ok(mpc::to_ring_small(session, &own, p, self.ring)?)
-    }
-
-    /// The server's side of a stage: answers tiles as they come; its share of the output tensors.
-    pub(super) fn answer(
-        &self,
-        session: &mut Session,
-        linear: &SlotLinear,
-        state: &ServerState,
-        job: &Job<'_>,
-    ) -> Result<Vec<u64>, Error> {
-        let (stage, p) = self.stage(job.index)?;
-        let evaluator =
-            state.0.get(stage.group).ok_or_else(|| internal("a session has no keys for a stage"))?;
-        let (inputs, outputs) = (stage.client.layout().input_len(), stage.client.layout().output_len());
-        let share = self.to_odd(session, stage, p, job.share)?;
-        let mut own = vec![0; outputs * job.images];
-        let mut request = vec![0; self.request_len(stage)];
-        for (share, own) in share.chunks_exact(inputs).zip(own.chunks_exact_mut(outputs)) {
-            for tile in 0..stage.client.tiles() {
-                session.channel().recv(&mut request)?;
-                let (answer, _) = job
-                    .compute
-                    .run(|| linear.answer(evaluator, tile, &request, share, own))
-                    .map_err(slot_error)?;
-                session.channel().send(&answer)?;
-                session.channel().flush()?;
-            }
-        }
-        Ok(mpc::to_ring_small(session, &own, p, self.ring)?)
-    }
-
-    /// The weights of all slot-packed stages, in evaluation form where they fit `room` bytes.
-    pub(super) fn prepare(
-        &self,
-        plan: &TwoPartyPlan,
-        mut room: usize,
-    ) -> Result<Vec<Option<SlotLinear>>, Error> {
-        let mut out = Vec::with_capacity(plan.stages().len());
-        for (stage, places) in plan.stages().iter().zip(&self.stages) {
-            let (Kind::Linear(l), Some(places)) = (&stage.kind, places) else {
-                out.push(None);
-                continue;
-            };
-            let missing = || PlanError::Structure("a linear stage has no weights".into());
-            let weights = l.weights.as_ref().ok_or_else(missing)?;
-            let words: &[i16] = &weights.weights.to_i16();
-            let how = method_of(l.method).ok_or_else(|| internal("a stage of another method"))?;
-            let (params, geometry) = (&self.groups[places.group].params, l.geometry.checked()?);
-            let mut linear =
-                SlotLinear::new(params, &geometry, how, words, &weights.bias).map_err(slot_error)?;
-            if linear.prepared_bytes() <= room {
-                room -= linear.prepared_bytes();
-                linear.prepare().map_err(slot_error)?;
-            }
-            out.push(Some(linear));
-        }
-        Ok(out)
     }
 }

@@ -1,0 +1,176 @@
+//! The client's half of engines: encryption and decryption.
+
+use crate::error::Error;
+use crate::non_interactive::packed::PackedParts;
+use crate::non_interactive::plan::{Link, NonInteractivePlan};
+use hushnet_layers::ckks_batch::Circuit;
+use hushnet_layers::packed::Interface;
+use hushnet_ring::Prg;
+use hushnet_rlwe::ckks::client::SecretKey;
+use hushnet_rlwe::ckks::{Ciphertext, EncodeAt, Encoder, Level};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a client does by an engine.
+pub trait ClientEngine: Send + Sync {
+    /// Encrypts some ciphertexts of a tensor; `values` are `[feature][image]`, `images` of them.
+    ///
+    /// # Errors
+    /// [`Error`] when a value is outside the planned range or encryption is refused.
+    fn encrypt(
+        &self,
+        secret: &SecretKey,
+        link: &Link,
+        which: Range<usize>,
+        values: (&[f64], usize),
+        seed: [u8; 16],
+    ) -> Result<Vec<Ciphertext>, Error>;
+    /// Decrypts consecutive ciphertexts of a tensor, from the `first` on, to their places in the tensor's values `[feature][image]`.
+    ///
+    /// # Errors
+    /// [`Error`] when decryption is refused.
+    fn decrypt(
+        &self,
+        secret: &SecretKey,
+        first: usize,
+        ciphertexts: &[Ciphertext],
+        values: (&mut [f64], usize),
+    ) -> Result<(), Error>;
+}
+
+/// The engine of a plan for a client.
+#[must_use]
+pub fn of(plan: &NonInteractivePlan) -> Box<dyn ClientEngine> {
+    match plan.packed() {
+        None => Box::new(BatchEngine { plan: plan.clone(), encoder: Encoder::new(plan.params()) }),
+        Some(parts) => Box::new(PackedEngine::new(parts)),
+    }
+}
+
+/// A feature of many images in every ciphertext.
+struct BatchEngine {
+    plan: NonInteractivePlan,
+    encoder: Encoder,
+}
+
+impl BatchEngine {
+    fn circuit(&self) -> Result<&Circuit, Error> {
+        self.plan.circuit().ok_or_else(|| Error::Internal("not a plan of the batch engine".into()))
+    }
+
+    fn level(&self, link: &Link) -> Result<Level, Error> {
+        Ok(self.plan.params().level(link.level)?)
+    }
+}
+
+/// Coefficients below this take the fast way of encryption.
+const SMALL: f64 = (1u64 << 49) as f64;
+
+impl ClientEngine for BatchEngine {
+    fn encrypt(
+        &self,
+        secret: &SecretKey,
+        link: &Link,
+        which: Range<usize>,
+        (values, images): (&[f64], usize),
+        seed: [u8; 16],
+    ) -> Result<Vec<Ciphertext>, Error> {
+        let mut prg = Prg::from_seed(seed);
+        let at = EncodeAt { level: self.level(link)?, scale: link.scale, bound: link.bound };
+        let row = |e: usize| &values[e * images..(e + 1) * images];
+        let features: Vec<usize> = which.collect();
+        let small = 2.0 * link.bound * link.scale < SMALL;
+        let mut out = Vec::with_capacity(features.len());
+        let complex = self.circuit()?.is_complex();
+        for pair in features.chunks(2) {
+            if complex {
+                for &e in pair {
+                    out.push(if small {
+                        secret.encrypt_small(self.encoder.encode_packed_small(row(e), at)?, &mut prg)?
+                    } else {
+                        secret.encrypt(&self.encoder.encode_packed(row(e), at)?, &mut prg)?
+                    });
+                }
+            } else if small {
+                let second = pair.get(1).map_or(&[][..], |e| row(*e));
+                let plains = self.encoder.encode_pair(row(pair[0]), second, at)?;
+                for p in plains.into_iter().take(pair.len()) {
+                    out.push(secret.encrypt_small(p, &mut prg)?);
+                }
+            } else {
+                for &e in pair {
+                    out.push(secret.encrypt(&self.encoder.encode(row(e), at)?, &mut prg)?);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn decrypt(
+        &self,
+        secret: &SecretKey,
+        first: usize,
+        ciphertexts: &[Ciphertext],
+        (values, images): (&mut [f64], usize),
+    ) -> Result<(), Error> {
+        let complex = self.circuit()?.is_complex();
+        let rows = &mut values[first * images..(first + ciphertexts.len()) * images];
+        rows.par_chunks_mut(images).zip(ciphertexts).try_for_each(|(out, c)| {
+            let plain = secret.decrypt(c)?;
+            let slots =
+                if complex { self.encoder.decode_packed(&plain)? } else { self.encoder.decode(&plain)? };
+            out.copy_from_slice(&slots[..out.len()]);
+            Ok(())
+        })
+    }
+}
+
+/// One image at a time.
+struct PackedEngine {
+    interface: Arc<Interface>,
+    encoder: Encoder,
+}
+
+impl PackedEngine {
+    fn new(parts: &PackedParts) -> Self {
+        let interface = parts.interface.clone();
+        Self { encoder: Encoder::new(interface.params()), interface }
+    }
+}
+
+impl ClientEngine for PackedEngine {
+    fn encrypt(
+        &self,
+        secret: &SecretKey,
+        link: &Link,
+        which: Range<usize>,
+        (values, images): (&[f64], usize),
+        seed: [u8; 16],
+    ) -> Result<Vec<Ciphertext>, Error> {
+        if images != 1 {
+            return Err(Error::Internal(format!("{images} images in a packed block")));
+        }
+        let mut prg = Prg::from_seed(seed);
+        Ok(self.interface.encrypt((&self.encoder, secret), link.number, which, values, &mut prg)?)
+    }
+
+    fn decrypt(
+        &self,
+        secret: &SecretKey,
+        first: usize,
+        ciphertexts: &[Ciphertext],
+        (values, _images): (&mut [f64], usize),
+    ) -> Result<(), Error> {
+        let slots: Vec<Vec<f64>> = ciphertexts
+            .par_iter()
+            .map(|c| Ok(self.encoder.decode(&secret.decrypt(c)?)?))
+            .collect::<Result<_, Error>>()?;
+        for (value, &(ct, slot)) in values.iter_mut().zip(&self.interface.spec().places) {
+            if let Some(found) = (ct as usize).checked_sub(first).and_then(|i| slots.get(i)) {
+                *value = found[slot as usize];
+            }
+        }
+        Ok(())
+    }
+}

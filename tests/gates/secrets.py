@@ -1,0 +1,242 @@
+"""The server's side cannot name what holds a client's secret, nor the client's side what holds the server's (SECURITY.md).
+
+A side is a list of files, or, where both halves of a method stand in one file, the types of that side: their definitions and `impl` blocks. Every type whose
+name or `Drop` says that it may hold a secret is classified here; one that is not has failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.gates import rust
+from tests.gates.rust import Source
+
+CRATES = ("rlwe", "mpc", "layers", "runtime")
+
+# What a client alone holds: keys, masks and errors of its ciphertexts, and sessions with them.
+CLIENT: dict[str, set[str]] = {
+    "rlwe/src/batch_cipher.rs": {"ClientKey"},
+    "rlwe/src/batch_shares/client.rs": {"ShareKey"},
+    "rlwe/src/bfv/client.rs": {"SecretKey"},
+    "rlwe/src/ckks/client.rs": {"KeyGenerator", "SecretKey"},
+    "rlwe/src/one_poly/client.rs": {"Blind", "OnePolyClient"},
+    "rlwe/src/packed/client.rs": {"PackedClient"},
+    "layers/src/packed/client.rs": {"Client"},
+    "layers/src/rotation_free/client.rs": {"Prepared", "RotationFreeClient"},
+    "layers/src/rotation_free/published/mod.rs": {"InsecureClient"},
+    "runtime/src/client_aided/client.rs": {"Client"},
+    "runtime/src/client_aided/tiles.rs": {"Worker"},
+    "runtime/src/non_interactive/client.rs": {"NonInteractiveClient"},
+    "runtime/src/session.rs": {"AnyClient"},
+    "runtime/src/two_party/client.rs": {"TwoPartyClient"},
+    "runtime/src/two_party/coefficients/client.rs": {"ClientState"},
+    "runtime/src/two_party/slots/client.rs": {"ClientState"},
+}
+# What a server alone holds: weights, masks and randomness of its answers, and sessions with them.
+SERVER: dict[str, set[str]] = {
+    "rlwe/src/batch_shares/server.rs": {"ShareServer", "ShareServerStage"},
+    "rlwe/src/one_poly/server.rs": {"OnePolyServer", "WeightKey"},
+    "rlwe/src/packed/server.rs": {"PackedServer", "WeightPoly"},
+    "layers/src/batch_shares.rs": {"BatchShareLinear"},
+    "layers/src/cheetah/mod.rs": {"CheetahLinear"},
+    "layers/src/convfhe/mod.rs": {"ConvFheLinear", "ConvFheSession"},
+    "layers/src/packed/server.rs": {"KeyRefs", "Server"},
+    "layers/src/rotation_free/server.rs": {"Keys", "RotationFreeLinear", "ServerShare"},
+    "layers/src/slots/linear.rs": {"SlotLinear"},
+    "runtime/src/client_aided/layer.rs": {"Layer"},
+    "runtime/src/client_aided/server.rs": {"ServerPlan"},
+    "runtime/src/non_interactive/server.rs": {"NonInteractiveModel"},
+    "runtime/src/two_party/coefficients/server.rs": {"Prepared", "ServerState"},
+    "runtime/src/two_party/server.rs": {"Keys", "TwoPartyModel"},
+    "runtime/src/two_party/slots/server.rs": {"ServerState"},
+}
+# What either party holds of its own: its half of a protocol that both run, or room for its work.
+EITHER: dict[str, set[str]] = {
+    "rlwe/src/batch_cipher.rs": {"CipherScratch"},
+    "rlwe/src/ckks/encoder.rs": {"Plaintext", "ScalarPlaintext", "SmallPlaintext"},
+    "rlwe/src/ckks/fft.rs": {"ComplexBuffer"},
+    "mpc/src/block.rs": {"Prg"},
+    "mpc/src/ot/ferret.rs": {"Base", "Buffer", "Planted", "Punctured", "Sender"},
+    "mpc/src/ot/iknp.rs": {"Receiver", "Sender"},
+    "mpc/src/ot/softspoken.rs": {"Receiver", "Sender"},
+}
+# What both may see: public keys, key material for the server's evaluation, shapes of a stage, descriptions of messages.
+PUBLIC: dict[str, set[str]] = {
+    "rlwe/src/batch_shares/client.rs": {"SharePublicKey"},
+    "rlwe/src/bfv/keys.rs": {"GaloisKey", "GaloisKeys", "PublicKey"},
+    "rlwe/src/ckks/ciphertext.rs": {"PublicKey"},
+    "rlwe/src/ckks/switching.rs": {"GaloisKey", "GaloisKeys", "RelinKey", "SwitchingKey"},
+    "rlwe/src/pack_lwe.rs": {"MergeKeys"},
+    "rlwe/src/packed/client.rs": {"PackedPublicKey"},
+    "mpc/src/simd/avx2.rs": {"Key"},
+    "mpc/src/simd/avx512.rs": {"Key"},
+    "mpc/src/simd/mod.rs": {"FixedKey", "Keyed"},
+    "layers/src/batch_shares.rs": {"BatchShareClient"},
+    "layers/src/cheetah/mod.rs": {"CheetahClient"},
+    "layers/src/convfhe/mod.rs": {"ConvFheClient"},
+    "layers/src/packed/client.rs": {"EvaluationKeys"},
+    "layers/src/slots/linear.rs": {"SlotClient"},
+    "runtime/src/calibrate/mod.rs": {"Client"},
+    "runtime/src/non_interactive/engine/mod.rs": {"EvaluationKeys", "KeysNeeded"},
+    "runtime/src/non_interactive/messages.rs": {"KeyFrame", "KeyKind"},
+}
+
+# The server's files, by trust model; first those that all trust models share.
+SERVER_FILES: dict[str, tuple[str, ...]] = {
+    "all": ("runtime/src/transport/raw_server.rs", "runtime/src/transport/server.rs", "runtime/src/transport/websocket_server.rs", "python/src/server.rs"),
+    "client-aided": ("rlwe/src/batch_server.rs", "runtime/src/client_aided/layer.rs", "runtime/src/client_aided/server.rs"),
+    "two-party": (
+        "rlwe/src/batch_shares/server.rs",
+        "rlwe/src/bfv/evaluator.rs",
+        "rlwe/src/bfv/finish.rs",
+        "rlwe/src/one_poly/server.rs",
+        "rlwe/src/packed/server.rs",
+        "layers/src/rotation_free/server.rs",
+        "runtime/src/two_party/batch/server.rs",
+        "runtime/src/two_party/coefficients/server.rs",
+        "runtime/src/two_party/server.rs",
+        "runtime/src/two_party/slots/server.rs",
+    ),
+    "non-interactive": (
+        "rlwe/src/ckks/evaluator.rs",
+        "rlwe/src/ckks/linear.rs",
+        "rlwe/src/ckks/multiply.rs",
+        "rlwe/src/ckks/rotate.rs",
+        "layers/src/ckks_batch/run.rs",
+        "layers/src/packed/server.rs",
+        "runtime/src/non_interactive/engine/server.rs",
+        "runtime/src/non_interactive/server.rs",
+    ),
+}
+CLIENT_FILES: dict[str, tuple[str, ...]] = {
+    "all": ("runtime/src/transport/client.rs",),
+    "client-aided": (
+        "runtime/src/client_aided/client.rs",
+        "runtime/src/client_aided/exchange.rs",
+        "runtime/src/client_aided/inputs.rs",
+        "runtime/src/client_aided/tiles.rs",
+    ),
+    "two-party": (
+        "rlwe/src/batch_shares/client.rs",
+        "rlwe/src/bfv/client.rs",
+        "rlwe/src/one_poly/client.rs",
+        "rlwe/src/packed/client.rs",
+        "layers/src/rotation_free/client.rs",
+        "runtime/src/two_party/batch/client.rs",
+        "runtime/src/two_party/client.rs",
+        "runtime/src/two_party/coefficients/client.rs",
+        "runtime/src/two_party/slots/client.rs",
+        "runtime/src/two_party/stored.rs",
+    ),
+    "non-interactive": (
+        "rlwe/src/ckks/client.rs",
+        "layers/src/packed/client.rs",
+        "runtime/src/non_interactive/client.rs",
+        "runtime/src/non_interactive/engine/client.rs",
+    ),
+}
+# Files of both sides, such as the loopback run in one process, whose name says otherwise.
+NEITHER = {"python/src/client.rs"}
+# Files that hold both halves of a method: the types of each side.
+SERVER_TYPES = {
+    "layers/src/batch_shares.rs": {"BatchShareLinear"},
+    "layers/src/cheetah/mod.rs": {"CheetahLinear"},
+    "layers/src/convfhe/mod.rs": {"ConvFheLinear", "ConvFheSession"},
+    "layers/src/slots/linear.rs": {"SlotLinear"},
+}
+CLIENT_TYPES = {
+    "layers/src/batch_shares.rs": {"BatchShareClient"},
+    "layers/src/cheetah/mod.rs": {"CheetahClient"},
+    "layers/src/convfhe/mod.rs": {"ConvFheClient"},
+    "layers/src/slots/linear.rs": {"SlotClient"},
+}
+
+_SUSPECT = re.compile(r"Key|Secret|Blind|State$|Client$")
+# Names that other types have, too.
+_COMMON = {"Client", "Keys", "Layer", "Prepared", "Server", "Worker"}
+_KINDS = "|".join(sorted({k for table in (CLIENT, SERVER) for kinds in table.values() for k in kinds} - _COMMON))
+_ALIAS = re.compile(rf"\b({_KINDS})\s+as\s+(?!_\b)\w|\btype\s+\w+[^=;]*=[^;]*\b({_KINDS})\b")
+_ZEROISED = re.compile(r"\bimpl\b[^{;]*\bDrop\s+for\s+(\w+)[^{]*\{")
+
+
+def problems(root: Path) -> list[str]:
+    """Names of the other side's secrets, secrets without a class, and what the tables name and the tree lacks."""
+    sources = {s.path.removeprefix("crates/"): s for crate in (*CRATES, "python") for s in rust.sources(root, crate)}
+    out = [*_missing(sources), *_unclassified(sources)]
+    for side, files, types, secrets in (("server", SERVER_FILES, SERVER_TYPES, CLIENT), ("client", CLIENT_FILES, CLIENT_TYPES, SERVER)):
+        others = {kind for name, s in sources.items() for kind in rust.types(s) if kind not in secrets.get(name, set())}
+        plain = set().union(*secrets.values()) - others
+        for trust, names in files.items():
+            for source in (sources[n] for n in names if n in sources):
+                out += _named(source, [(0, len(source.code))], secrets, plain, f"the {side}'s side ({trust})")
+                out += [
+                    f"{source.path}:{line}: a file of one side must not import all names of {'::'.join(path[:-1])}"
+                    for path, line in rust.uses(source)
+                    if path[-1] == "*" and (path[0] in ("crate", "self", "super") or path[0].startswith("hushnet_"))
+                ]
+        for name, found in types.items():
+            if name in sources:
+                spans = [span for t in found for span in rust.items_of(sources[name], t)]
+                out += _named(sources[name], spans, secrets, plain, f"the {side}'s side ({', '.join(sorted(found))})")
+    return out + [p for s in sources.values() for p in _aliases(s)] + [p for n, s in sources.items() for p in _shown(n, s)]
+
+
+def _missing(sources: dict[str, Source]) -> Iterator[str]:
+    tables = (CLIENT, SERVER, EITHER, PUBLIC, SERVER_TYPES, CLIENT_TYPES)
+    listed = {name for table in (SERVER_FILES, CLIENT_FILES) for names in table.values() for name in names}
+    for name in sorted({n for table in tables for n in table} | listed | NEITHER):
+        if name not in sources:
+            yield f"crates/{name}: the table of tests/gates/secrets.py names this file, and there is none"
+            continue
+        for kind in sorted(set().union(*(table.get(name, set()) for table in tables)) - set(rust.types(sources[name]))):
+            yield f"crates/{name}: the table of tests/gates/secrets.py names type {kind}, and there is none in this file"
+    for name in sorted(set(sources) - listed - NEITHER):
+        if re.search(r"(^|[/_])(client|server)(\.rs|/)", name):
+            yield f"crates/{name}: tests/gates/secrets.py does not say which side this file belongs to"
+
+
+def _unclassified(sources: dict[str, Source]) -> Iterator[str]:
+    for name, source in sources.items():
+        if not name.startswith(CRATES):
+            continue
+        known = set().union(*(table.get(name, set()) for table in (CLIENT, SERVER, EITHER, PUBLIC)))
+        wiped = {
+            m.group(1) for m in _ZEROISED.finditer(source.code) if "eroize" in source.code[m.start() : rust.item_end(source.code, m.start())]
+        } | set(re.findall(r"ZeroizeOnDrop[^;{]*?\bstruct\s+(\w+)", source.code))
+        for kind, start in rust.types(source).items():
+            if (_SUSPECT.search(kind) or kind in wiped) and kind not in known:
+                yield f"crates/{name}:{source.line(start)}: tests/gates/secrets.py does not say whose secret {kind} is, or that it is public"
+
+
+def _named(source: Source, spans: list[tuple[int, int]], secrets: dict[str, set[str]], plain: set[str], side: str) -> Iterator[str]:
+    """Mentions of secrets in parts of a file: of the name where every type of that name is one (`plain`), else of paths to it."""
+    own = rust.types(source)
+    lines = [(source.line(a), source.line(b)) for a, b in spans]
+    for place, kinds in secrets.items():
+        parts = place.removesuffix(".rs").split("/")
+        modules = {*parts[2:], f"hushnet_{parts[0]}", "crate", "super"} - {"mod"}
+        for kind in sorted(k for k in kinds - set(own) if k in source.code):
+            if kind in plain:
+                found = [source.line(m.start()) for m in re.finditer(rf"\b{kind}\b", source.code)]
+            else:
+                found = [line for path, line in rust.paths(source) if kind in path[1:] and path[path.index(kind, 1) - 1] in modules]
+            if found := [line for line in found if any(a <= line <= b for a, b in lines)]:
+                yield f"{source.path}:{min(found)}: {side} must not name {kind} of crates/{place}"
+
+
+def _aliases(source: Source) -> Iterator[str]:
+    """Other names for a secret, under which it could be named unseen."""
+    for match in _ALIAS.finditer(source.code):
+        kind = match.group(1) or match.group(2)
+        yield f"{source.path}:{source.line(match.start())}: {kind} holds a secret and must not have another name"
+
+
+def _shown(name: str, source: Source) -> Iterator[str]:
+    """Secrets that can be printed."""
+    for kind in sorted(CLIENT.get(name, set()) | SERVER.get(name, set()) | EITHER.get(name, set())):
+        derived = re.search(rf"#\[derive\([^)]*\bDebug\b[^)]*\)\](?:\s*#\[[^\]]*\])*\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum)\s+{kind}\b", source.code)
+        written = re.search(rf"\bimpl\b[^{{;]*\b(?:Debug|Display)\s+for\s+{kind}\b", source.code)
+        if found := derived or written:
+            yield f"{source.path}:{source.line(found.start())}: {kind} holds a secret and must not be printable"

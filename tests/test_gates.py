@@ -1,0 +1,316 @@
+"""Gates report planted violations: each test changes one thing in a copy of this tree, and the gate names it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.gates import documents, imports, licences, modules, secrets
+
+ROOT = Path(__file__).resolve().parent.parent
+LEFT_OUT = shutil.ignore_patterns("target", ".venv", ".git", "__pycache__", ".pytest_cache", ".hypothesis", "*.so", "out", "shared")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of what gates read."""
+    copy = tmp_path / "tree"
+    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+    return copy
+
+
+def append(tree: Path, name: str, text: str) -> None:
+    path = tree / name
+    path.write_text(path.read_text() + text)
+
+
+def replace(tree: Path, name: str, old: str, new: str) -> None:
+    path = tree / name
+    text = path.read_text()
+    assert text.count(old) >= 1, f"{name} has no {old!r}"
+    path.write_text(text.replace(old, new, 1))
+
+
+def only(problems: list[str], *parts: str) -> None:
+    """There is one problem, and it says all of this."""
+    assert len(problems) == 1, problems
+    for part in parts:
+        assert part in problems[0], (part, problems)
+
+
+def test_this_tree_has_no_violation() -> None:
+    for gate in (modules, imports, secrets, documents):
+        assert gate.problems(ROOT) == []
+
+
+# Crates and modules
+
+
+@pytest.mark.parametrize(
+    ("planted", "section"),
+    [
+        ("[dependencies]\nhushnet-layers.workspace = true\n", "[dependencies]"),
+        ('[dependencies]\nthings = { path = "../layers" }\n', "[dependencies]"),
+        ('[dependencies]\nthings = { package = "hushnet-layers", version = "0" }\n', "[dependencies]"),
+        ('[dependencies.hushnet-layers]\npath = "../layers"\n', "[dependencies]"),
+        ("[target.'cfg(target_os = \"linux\")'.dependencies]\nhushnet-layers.workspace = true\n", "cfg(target_os"),
+        ("[build-dependencies]\nhushnet-layers.workspace = true\n", "[build-dependencies]"),
+        ("[dev-dependencies]\nhushnet-layers.workspace = true\n", "[dev-dependencies]"),
+    ],
+)
+def test_a_crate_that_depends_upward_is_reported_in_every_form_of_dependency(tree: Path, planted: str, section: str) -> None:
+    head = '[package]\nname = "hushnet-matmul"\n'
+    (tree / "crates/matmul/Cargo.toml").write_text(head + planted)
+    only(modules.problems(tree), "crates/matmul/Cargo.toml", section, "hushnet-layers")
+
+
+def test_crates_that_are_missing_or_new_are_reported(tree: Path) -> None:
+    (tree / "crates/ring/Cargo.toml").unlink()
+    only(modules.problems(tree), "crates/ring", "there is none")
+    (tree / "crates/novel").mkdir()
+    (tree / "crates/novel/Cargo.toml").write_text('[package]\nname = "hushnet-novel"\n')
+    assert any("crates/novel" in p and "not in the table" in p for p in modules.problems(tree))
+    (tree / "fuzz/Cargo.toml").unlink()
+    assert any("fuzz/Cargo.toml" in p and "there is none" in p for p in modules.problems(tree))
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "use crate::one_poly::OnePolySpec;\n",
+        "use crate::{security::TABLE_128 as t, one_poly::{self, OnePolySpec as Spec}};\n",
+        "fn planted() { let _ = super::one_poly::MAX; }\n",
+        "/// Re-exported at the root.\nuse crate::ClientKey;\n",
+    ],
+)
+def test_a_module_that_uses_one_above_it_is_reported(tree: Path, planted: str) -> None:
+    append(tree, "crates/rlwe/src/security.rs", planted)
+    only(modules.problems(tree), "crates/rlwe/src/security.rs:", "module security must not use module")
+
+
+def test_modules_in_comments_strings_and_tests_are_none(tree: Path) -> None:
+    planted = '// crate::one_poly\n/* crate::one_poly */\nconst P: &str = "crate::one_poly::X";\n#[cfg(test)]\nmod more { use crate::one_poly::OnePolySpec; }\n'
+    append(tree, "crates/rlwe/src/security.rs", planted)
+    assert modules.problems(tree) == []
+
+
+def test_modules_that_are_missing_or_new_are_reported(tree: Path) -> None:
+    (tree / "crates/rlwe/src/security.rs").unlink()
+    (tree / "crates/rlwe/src/novel.rs").write_text("//! New.\n")
+    found = modules.problems(tree)
+    assert any("names module security" in p for p in found) and any("module novel is not in the table" in p for p in found)
+
+
+# Python imports
+
+
+@pytest.mark.parametrize(
+    ("module", "planted", "target"),
+    [
+        ("plan.py", "from .planner.validate import validate\n", "hushnet.planner"),
+        ("plan.py", "def late():\n    from . import planner\n", "hushnet.planner"),
+        ("graph.py", "import hushnet.api\n", "hushnet.api"),
+        ("reference/numpy.py", "class Late:\n    def run(self):\n        from ..planner import compile\n", "hushnet.planner"),
+        ("passes/__init__.py", "from ..frontend import load\n", "hushnet.frontend"),
+        ("planner/cost.py", "from hushnet import Model\n", "must not import hushnet"),
+        ("report/render.py", "import importlib\nlate = importlib.import_module('hushnet.cli.main')\n", "hushnet.cli"),
+    ],
+)
+def test_an_import_that_points_upward_is_reported_wherever_it_stands(tree: Path, module: str, planted: str, target: str) -> None:
+    append(tree, f"python/hushnet/{module}", planted)
+    only(imports.problems(tree), f"python/hushnet/{module}:", target)
+
+
+def test_python_modules_that_are_missing_or_new_are_reported(tree: Path) -> None:
+    (tree / "python/hushnet/novel.py").write_text("")
+    only(imports.problems(tree), "module novel is not in the table")
+    (tree / "python/hushnet/novel.py").unlink()
+    (tree / "python/hushnet/graph.py").unlink()
+    assert any("names module graph, and there is none" in p for p in imports.problems(tree))
+
+
+def test_cryptography_in_python_is_reported(tree: Path) -> None:
+    append(tree, "python/hushnet/data/digits.py", "def key():\n    import secrets\n    return secrets.token_bytes(32)\n")
+    only(imports.problems(tree), "python/hushnet/data/digits.py:", "no cryptography", "secrets")
+
+
+# Secrets
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_a_side_that_names_a_secret_of_the_other_is_reported_in_every_file_of_every_trust_model(tree: Path, side: str) -> None:
+    files, planted = {
+        "server": (secrets.SERVER_FILES, "use hushnet_rlwe::batch_shares::ShareKey;\n"),
+        "client": (secrets.CLIENT_FILES, "use hushnet_layers::cheetah::CheetahLinear;\n"),
+    }[side]
+    assert set(files) == {"all", "client-aided", "two-party", "non-interactive"} and all(files.values())
+    name = {"server": "ShareKey", "client": "CheetahLinear"}[side]
+    for trust, names in files.items():
+        for file in names:
+            path = tree / "crates" / file
+            text = path.read_text()
+            path.write_text(planted + text)
+            only(secrets.problems(tree), f"crates/{file}:1: the {side}'s side ({trust}) must not name {name}")
+            path.write_text(text)
+
+
+def test_every_secret_of_a_client_is_reported_where_a_server_names_it(tree: Path) -> None:
+    path = tree / "crates/runtime/src/two_party/server.rs"
+    text = path.read_text()
+    places = [(place, kind) for place, kinds in secrets.CLIENT.items() for kind in sorted(kinds)]
+    for number, (place, kind) in enumerate(places):
+        crate, *parts = place.removesuffix(".rs").removesuffix("/mod").split("/")
+        way = "::".join(["crate" if crate == "runtime" else f"hushnet_{crate}", *parts[1:]])
+        forms = f"use {way}::{kind};\n", f"use {way}::{{self, {kind} as _}};\n", f"fn planted(_: &{way}::{kind}) {{}}\n"
+        path.write_text(text + forms[number % len(forms)])
+        found = [p for p in secrets.problems(tree) if "must not name" in p]
+        assert any(f"must not name {kind} of crates/{place}" in p for p in found), (forms[number % len(forms)], found)
+
+
+@pytest.mark.parametrize(
+    ("name", "planted", "told"),
+    [
+        # A half of a method in a file of both.
+        ("layers/src/slots/linear.rs", "impl SlotLinear {\n    fn planted(&self, key: &SecretKey) {}\n}\n", "SlotLinear) must not name SecretKey"),
+        ("layers/src/cheetah/mod.rs", "impl CheetahClient {\n    fn planted(&self, w: &WeightPoly) {}\n}\n", "CheetahClient) must not name WeightPoly"),
+        # Ways round the name.
+        ("runtime/src/two_party/server.rs", "use super::slots::client::*;\n", "must not import all names"),
+        ("rlwe/src/bfv/mod.rs", "pub use client::SecretKey as Handle;\n", "must not have another name"),
+        ("rlwe/src/bfv/mod.rs", "pub type Handle = client::SecretKey;\n", "must not have another name"),
+        # Types that nobody has classified.
+        ("rlwe/src/bfv/noise.rs", "pub struct NovelKey(Vec<u64>);\n", "whose secret NovelKey is"),
+        ("runtime/src/compute.rs", "struct Wiped(Vec<u8>);\nimpl Drop for Wiped {\n    fn drop(&mut self) {\n        self.0.zeroize();\n    }\n}\n", "whose secret Wiped is"),
+        ("mpc/src/ring.rs", "#[derive(Clone, ZeroizeOnDrop)]\npub struct Wiped(Vec<u8>);\n", "whose secret Wiped is"),
+        # Secrets that can be printed.
+        ("rlwe/src/bfv/client.rs", "impl std::fmt::Debug for SecretKey {\n}\n", "SecretKey holds a secret and must not be printable"),
+    ],
+)
+def test_halves_detours_unclassified_and_printable_secrets_are_reported(tree: Path, name: str, planted: str, told: str) -> None:
+    append(tree, f"crates/{name}", planted)
+    found = secrets.problems(tree)
+    assert found and all(p.startswith(f"crates/{name}:") for p in found) and any(told in p for p in found), found
+
+
+def test_a_derived_debug_of_a_secret_is_reported(tree: Path) -> None:
+    replace(tree, "crates/rlwe/src/batch_cipher.rs", "pub struct ClientKey", "#[derive(Clone, Debug)]\npub struct ClientKey")
+    only(secrets.problems(tree), "ClientKey holds a secret and must not be printable")
+
+
+def test_files_and_types_of_the_tables_that_are_missing_or_new_are_reported(tree: Path) -> None:
+    (tree / "crates/runtime/src/non_interactive/server.rs").unlink()
+    replace(tree, "crates/rlwe/src/bfv/client.rs", "pub struct SecretKey", "pub struct Renamed")
+    (tree / "crates/runtime/src/novel").mkdir()
+    (tree / "crates/runtime/src/novel/server.rs").write_text("//! New.\n")
+    found = secrets.problems(tree)
+    assert any("runtime/src/non_interactive/server.rs" in p and "there is none" in p for p in found)
+    assert any("rlwe/src/bfv/client.rs" in p and "names type SecretKey" in p for p in found)
+    assert any("runtime/src/novel/server.rs" in p and "which side" in p for p in found)
+
+
+# Documents
+
+
+@pytest.mark.parametrize(
+    ("name", "planted", "told"),
+    [
+        ("docs/mpc.md", "\nSee [there](nowhere.md).\n", "nowhere.md leads nowhere"),
+        ("docs/mpc.md", "\nSee [there](two-party.md#no-such-heading).\n", "#no-such-heading"),
+        ("README.md", "\nIn `crates/ring/src/absent.rs`.\n", "`crates/ring/src/absent.rs`"),
+        ("SECURITY.md", "\nIn `planner/absent.py`.\n", "`planner/absent.py`"),
+        ("docs/non-interactive.md", "\nThe scheme (`papers/some.txt`).\n", "papers/s"),
+        ("docs/mpc.md", "\nAs in two-party.md, *No such heading*.\n", "'No such heading'"),
+        ("docs/mpc.md", "\nAs fact 9 of two-party.md says.\n", "no fact 9"),
+        ("docs/functions.md", "\nAs fact 1 says.\n", "without its place"),
+        ("crates/ring/src/prime.rs", "// `docs/absent.md` has the argument.\n", "docs/absent.md"),
+        ("crates/rlwe/src/packed/mod.rs", "// (facts 1 and 2 of the protocols' page)\n", "protocols' page"),
+        ("crates/rlwe/src/packed/mod.rs", "// `protocols`, section 5.\n", "`protocols`"),
+        ("python/hushnet/graph.py", "# see crates/runtime/src/server/mod.rs\n", "crates/runtime/src/server/mod.rs"),
+    ],
+)
+def test_a_citation_of_what_is_not_in_the_tree_is_reported(tree: Path, name: str, planted: str, told: str) -> None:
+    append(tree, name, planted)
+    found = documents.problems(tree)
+    assert found and all(p.startswith(f"{name}:") for p in found) and any(told in p for p in found), found
+
+
+def test_a_document_or_file_that_is_taken_away_is_reported(tree: Path) -> None:
+    (tree / "docs/plan-format.md").unlink()
+    found = documents.problems(tree)
+    assert "docs/plan-format.md: this document is missing" in found
+    assert any(p.startswith("docs/non-interactive.md:") and "plan-format.md leads nowhere" in p for p in found)
+    assert any(p.startswith("crates/") and "docs/plan-format.md is cited" in p for p in found)
+
+
+def test_the_readme_and_security_say_the_same_of_values_outside_their_ranges() -> None:
+    claims = []
+    for name in ("README.md", "SECURITY.md"):
+        text = " ".join((ROOT / name).read_text().split())
+        claims.append(re.findall(r"With `client-aided`, a value outside its planned range .*? wrong without an error\.", text))
+        # Nothing else is promised of wrong answers.
+        assert len(re.findall(r"never a wrong answer", text)) == 1, name
+    assert len(claims[0]) == 1 and claims[0] == claims[1]
+
+
+def test_a_fact_without_its_heading_is_reported(tree: Path) -> None:
+    replace(tree, "docs/two-party.md", "### Fact 2: noise tells the weights", "### Noise tells the weights")
+    found = documents.problems(tree)
+    assert any(p.startswith("crates/rlwe/src/bfv/finish.rs:") and "no fact 2" in p for p in found)
+    assert any(p.startswith("docs/rotation-free.md:") and "#fact-2-noise-tells-the-weights" in p for p in found)
+
+
+# Licences, and what the Makefile runs
+
+
+def test_every_dependency_of_the_package_is_judged_and_an_absent_one_is_reported(tmp_path: Path) -> None:
+    names, problems = licences.required(ROOT)
+    assert {"numpy", "onnx", "protobuf", "typer", "rich", "matplotlib"} <= names and problems == []
+    text = (ROOT / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(text.replace('dependencies = ["numpy>=1.24"', 'dependencies = ["numpy>=1.24", "absent-package"', 1))
+    names, problems = licences.required(tmp_path)
+    only(problems, "absent-package", "not installed")
+    rows = [{"Name": "NumPy", "License": "BSD-3-Clause AND 0BSD AND MIT"}]
+    assert licences.judge({"numpy"}, rows) == []
+    only(licences.judge({"numpy", "absent-package"}, rows), "absent-package", "says nothing")
+    only(licences.judge({"numpy"}, [{"Name": "numpy", "License": "BSD; GNU General Public License v3"}]), "numpy", "GNU General Public License")
+    assert licences.judge({"numpy"}, [{"Name": "numpy", "License": "GPL-3.0 OR MIT"}]) == []
+    only(licences.judge({"numpy"}, [{"Name": "numpy", "License": "UNKNOWN"}]), "UNKNOWN")
+
+
+@pytest.mark.parametrize(
+    ("hushnet", "told"),
+    [
+        ("#!/bin/sh\nexit 3\n", ""),
+        ("#!/bin/sh\necho []\n", "names no benchmark"),
+        ('#!/bin/sh\ncase "$*" in *--list*) echo \'[{"name": "a"}, {"name": "b"}]\';; *a*) exit 0;; *) exit 4;; esac\n', "== bench b --quick"),
+    ],
+)
+def test_bench_quick_fails_when_there_is_no_list_or_a_benchmark_fails(tmp_path: Path, hushnet: str, told: str) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    folder = tmp_path / ".venv/bin"
+    folder.mkdir(parents=True)
+    (folder / "hushnet").write_text(hushnet)
+    (folder / "hushnet").chmod(0o755)
+    (folder / "python").symlink_to(shutil.which("python3") or "/usr/bin/python3")
+    # `setup` is up to date.
+    command = ["make", "-s", "-o", "setup", "bench-quick"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and told in done.stdout, done
+    (folder / "hushnet").write_text('#!/bin/sh\ncase "$*" in *--list*) echo \'[{"name": "a"}]\';; esac\n')
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "== bench a --quick" in done.stdout, done
+
+
+def test_lint_reads_every_crate_and_runs_the_gates() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    lint = makefile.split("\nlint:", 1)[1].split("\n\n", 1)[0]
+    # Examples, benches and tests of all members, the Python extension included; the workspace excludes fuzz only.
+    clippy = re.findall(r"cargo clippy (.*)", lint)
+    assert any("--workspace --all-targets" in c and "-D warnings" in c and "--exclude" not in c for c in clippy)
+    assert any("fuzz/Cargo.toml" in c and "-D warnings" in c for c in clippy)
+    assert "-m tests.gates" in lint
+    workspace = (ROOT / "Cargo.toml").read_text()
+    assert 'members = ["crates/*"]' in workspace and 'exclude = ["fuzz"]' in workspace
