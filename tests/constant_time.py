@@ -42,7 +42,7 @@ def build(crate: str) -> Path:
     # With CARGO_PROFILE_FAST_DEBUG=line-tables-only reports name lines, for one more build of everything.
     command = ["cargo", "build", "-q", "--locked", "-p", crate, "--profile", PROFILE, "--features", "memcheck", "--example", "constant_time"]
     subprocess.run(command, cwd=ROOT, check=True)
-    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / PROFILE / "examples/constant_time"
+    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / PROFILE / "examples" / "constant_time"
     kept = built.with_name(f"constant_time_{crate}")
     shutil.copy2(built, kept)
     return kept

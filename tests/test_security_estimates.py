@@ -53,7 +53,7 @@ def test_the_edge_of_the_table_is_where_the_guidelines_put_it() -> None:
         assert min(at, primal) >= 128.0 > min(beyond, further), (n, bits, at, primal, beyond, further)
 
 
-# Outputs that the Lattice Estimator's own documentation states (README, docs/schemes/hes.rst), cost model MATZOV.
+# Outputs that the Lattice Estimator's own documentation states (its README and its page on the Homomorphic Encryption Standard), cost model MATZOV.
 PUBLISHED: list[tuple[Any, estimate.Lwe, float, float]] = [
     (lambda p: estimate.usvp(p, "matzov")[0], estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512), 143.8, 0.3),
     (lambda p: estimate.usvp(p, "core")[0], estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512), 118.6, 0.3),

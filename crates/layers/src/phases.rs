@@ -87,10 +87,35 @@ impl Shape {
     }
 }
 
+/// Sizes worth trying for a side of length `n`: those that change the number of pieces. About 2 sqrt(n) of them, found one from another.
+pub(crate) fn candidate_sizes(n: usize) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    let mut size = n;
+    while size > 0 {
+        sizes.push(size);
+        if size == 1 {
+            break;
+        }
+        // The next number of pieces that gives a smaller size.
+        size = n.div_ceil(n.div_ceil(size - 1));
+    }
+    sizes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn candidate_sizes_are_those_of_every_number_of_pieces() {
+        for n in (0..600_usize).chain([4096, 5000, 12345]) {
+            let mut all: Vec<usize> = (1..=n).map(|pieces| n.div_ceil(pieces)).collect();
+            all.dedup();
+            assert_eq!(candidate_sizes(n), all, "{n}");
+        }
+        assert!(candidate_sizes(1 << 24).len() <= 2 * (1 << 12) + 1);
+    }
 
     proptest! {
         /// Phases by definition: in the order in which kernel positions touch them.

@@ -15,8 +15,7 @@
 //! packing (12), (13), inputs at multiples of M and outputs at X^0 ... X^(M-1), for comparison.
 
 use crate::batch::{Geometry, LayerError};
-use crate::cheetah::packing::candidate_sizes;
-use crate::phases::{shape_of, Phases, Tap};
+use crate::phases::{candidate_sizes, shape_of, Phases, Tap};
 
 /// Polynomials and products of a layer, for one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

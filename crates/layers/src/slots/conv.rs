@@ -23,7 +23,7 @@ use super::dense::NORM_SLACK;
 use super::machine::{Machine, Store};
 use super::{residue, Method, SlotError, Term};
 use crate::batch::{CheckedConv2d, LayerError};
-use crate::cheetah::packing::candidate_sizes;
+use crate::phases::candidate_sizes;
 use crate::{gala, gazelle};
 use hushnet_rlwe::bfv::noise::weight_norm2;
 use hushnet_rlwe::bfv::{BfvError, BfvSpec, Counts, Noise, Turn};

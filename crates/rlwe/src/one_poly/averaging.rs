@@ -6,7 +6,7 @@
 //!   about 500 set-ups, and rounding then takes them away.
 //! - `quotients`: the average of s / b. It finds f when e1 is zero.
 //! - `differences` (flooded): the average of p1, rounded, divided by b, is rho when rho repeats; the average of p2 less rho is then f + e2.
-//! - `floods` (flooded): the average of p2 finds f when rho is too narrow (Akherati and Zhang's published parameters; fact 3).
+//! - `floods` (flooded): the average of p2 finds f when rho is too narrow (Akherati and Zhang's published parameters; fact 3 of `docs/two-party.md`).
 //!
 //! Averages are taken of centred differences from the first set-up, so that values that repeat up to small errors never wrap.
 //! All is modulo the first prime p of Q. This loses nothing while `beta |F| < p / 2`, and a rho that is wider than p takes more than `(p / (beta |F|))^2`
