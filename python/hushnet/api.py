@@ -57,7 +57,7 @@ class Model:
 
     def public_part(self) -> bytes:
         """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
-        return self.plan.public_part().to_bytes()
+        return self.plan.public_bytes()
 
     def explain(self, trace: Optional[dict[str, Any]] = None, *, network: Optional[str] = None) -> dict[str, Any]:
         """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace).
@@ -149,6 +149,7 @@ def _run_two_party(model: Model, inputs: dict[str, np.ndarray], threads: Any, pr
         link = (found["bits_per_second"] or math.inf, found["round_trip_seconds"])
     outputs, text = _native.run_two_party(model.plan.to_bytes(), inputs, threads=threads, network=link, progress=progress)
     both = json.loads(text)
+    _named(model, both["client"])
     return Result(outputs, {**_flat(both["client"]), **both})
 
 
@@ -157,6 +158,7 @@ def _run_non_interactive(model: Model, inputs: dict[str, np.ndarray], threads: A
         model.plan.to_bytes(), inputs, threads=threads, progress=progress, transport=transport, allow_insecure=allow_insecure
     )
     trace = json.loads(text)
+    _named(model, trace)
     # This machine has weights and inputs, so it can look where nobody else can: how far every polynomial's operand went.
     tensors = {t["id"]: t for t in model.plan.tensors}
     plain = reference_run(model.plan, inputs)
@@ -167,6 +169,12 @@ def _run_non_interactive(model: Model, inputs: dict[str, np.ndarray], threads: A
     trace["setup_bytes_down"] = 0
     trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
     return Result(outputs, trace)
+
+
+def _named(model: Model, trace: dict[str, Any]) -> None:
+    """Gives the stages of a client's trace, who knows neutral names only, those of the plan that this machine has."""
+    for entry, stage in zip(trace["stages"], model.plan.stages):
+        entry["name"] = stage["name"]
 
 
 def _flat(client: dict[str, Any]) -> dict[str, Any]:

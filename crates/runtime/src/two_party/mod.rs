@@ -19,6 +19,7 @@ mod meter;
 pub mod network;
 mod nonlinear;
 pub mod plan;
+mod reach;
 pub mod server;
 mod shares;
 mod slots;
@@ -32,8 +33,9 @@ pub use cost::{predict, Layers, Prediction};
 pub use frames::connect;
 pub use local::run_local;
 pub use plan::TwoPartyPlan;
+pub use reach::reach_bits;
 pub use server::{TwoPartyModel, TwoPartySession};
-pub use slots::slot_plain_bits;
+pub use slots::slot_plain;
 pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
 
 use crate::error::{Error, ProtocolError, TransportError};
