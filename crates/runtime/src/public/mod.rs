@@ -13,6 +13,7 @@ pub use non_interactive::non_interactive;
 pub use two_party::two_party;
 
 use crate::non_interactive::NonInteractivePlan;
+use crate::plan::spec::OpSpec;
 use crate::plan::{self, Limits, Plan, PlanError, PlanOptions, Trust};
 use crate::two_party::TwoPartyPlan;
 use serde::Deserialize;
@@ -44,4 +45,13 @@ pub fn public_part(bytes: &[u8], options: &PlanOptions) -> Result<Vec<u8>, PlanE
 /// The entries of free fields that may leave.
 fn only(given: &Map<String, Value>, told: &[&str]) -> Map<String, Value> {
     given.iter().filter(|(k, _)| told.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+/// Operations of the client leave with all their constants: it computes them.
+fn operations(ops: &[OpSpec]) -> Vec<OpSpec> {
+    let one = |op: &OpSpec| {
+        let OpSpec { kind, inputs, output } = op;
+        OpSpec { kind: kind.clone(), inputs: inputs.clone(), output: *output }
+    };
+    ops.iter().map(one).collect()
 }

@@ -1,12 +1,11 @@
 //! What a non-interactive client is told, with and without hidden weights: where ciphertexts are, their levels and scales, and what results may be.
 
 use super::names::{of_ports, Names};
-use super::only;
+use super::{only, operations};
 use crate::non_interactive::spec::{
     HideSpec, KindSpec, LinearSpec, OneSpec, PackedStage, ParamsSpec, PlanSpec, StageSpec, TensorSpec,
     UploadSpec,
 };
-use crate::plan::spec::OpSpec;
 use serde_json::Map;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -211,16 +210,11 @@ fn packed(stage: &PackedStage, name: String) -> PackedStage {
     }
 }
 
-/// Operations of the client leave with all their constants: it computes them.
-fn operations(ops: Vec<OpSpec>) -> Vec<OpSpec> {
-    ops.into_iter().map(|OpSpec { kind, inputs, output }| OpSpec { kind, inputs, output }).collect()
-}
-
 fn stage(stage: &StageSpec, names: &mut Names) -> StageSpec {
     let mut named = || names.next(stage.kind());
     match stage.clone() {
         StageSpec::Client { name: _, ops } => {
-            StageSpec::Client { name: names.client(), ops: operations(ops) }
+            StageSpec::Client { name: names.client(), ops: operations(&ops) }
         }
         StageSpec::Encrypt(s) => StageSpec::Encrypt(one(&s, named())),
         StageSpec::Decrypt(s) => {

@@ -1,8 +1,7 @@
 //! What a two-party client is told. Whatever depends on weights leaves as a whole number of bits only: `docs/two-party.md` lists and justifies it.
 
 use super::names::{of_ports, Names};
-use super::only;
-use crate::plan::spec::OpSpec;
+use super::{only, operations};
 use crate::two_party::spec::{KindSpec, LinearSpec, ParamsSpec, PlanSpec, StageSpec, TensorSpec, WindowSpec};
 use serde_json::Map;
 use std::collections::BTreeMap;
@@ -121,15 +120,6 @@ fn window(window: &WindowSpec, name: String) -> WindowSpec {
         dilation: *dilation,
         protocol: *protocol,
     }
-}
-
-/// Operations of the client leave with all their constants: it computes them.
-fn operations(ops: &[OpSpec]) -> Vec<OpSpec> {
-    let one = |op: &OpSpec| {
-        let OpSpec { kind, inputs, output } = op;
-        OpSpec { kind: kind.clone(), inputs: inputs.clone(), output: *output }
-    };
-    ops.iter().map(one).collect()
 }
 
 /// Of a clip's ends no more leaves than that the lower one is zero.
