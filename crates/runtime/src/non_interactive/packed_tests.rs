@@ -177,7 +177,7 @@ fn any_number_of_images_one_after_the_other_with_exact_bytes_and_counts() {
         assert!(plan.counted().rotations > 0 && plan.counted().plain_products > 0);
         assert_eq!((trace.blocks, trace.rounds), (count, count as u64));
         let step = |name: &str| trace.stages.iter().any(|s| s.name == name && s.seconds.is_some());
-        assert!(["conv", "act1", "act2", "dense", "network"].iter().all(|s| step(s)));
+        assert!(["conv", "act1", "act2", "dense", "packed 1"].iter().all(|s| step(s)));
         let (again, trace) = run_loopback(
             model,
             &[input(&data)],
