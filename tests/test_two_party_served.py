@@ -92,7 +92,7 @@ def test_two_processes_with_a_trace_on_each_side(folder: Path, images: tuple) ->
         for way in ("bytes_up", "bytes_down"):
             assert ours[phase][way] == theirs[phase][way] == ours[phase]["predicted"][way], (phase, way)
     for a, b in zip(ours["stages"], theirs["stages"]):
-        assert (a["name"], a["bytes_up"], a["bytes_down"]) == (b["name"], b["bytes_up"], b["bytes_down"])
+        assert (a["kind"], a["bytes_up"], a["bytes_down"]) == (b["kind"], b["bytes_up"], b["bytes_down"])
     explained = json.loads(hush("explain", folder / "output.hush", "--trace", folder / "client.json", "--json").stdout)
     assert any("measured" in layer for layer in explained["layers"])
 

@@ -26,6 +26,13 @@ Inputs = Mapping[str, Union[NDArray[np.float32], NDArray[np.float64]]]
 Outputs = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], Any]
 
+def public_part(plan: bytes, allow_insecure: bool = False) -> bytes:
+    """What clients receive of a plan file of any trust model, complete or public already.
+
+    Raises:
+        PlanError: for every way in which the file can be wrong.
+    """
+
 @final
 class Plan:
     """A checked, immutable plan."""
@@ -281,8 +288,9 @@ def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
     ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
     gazelle-input (convolutions), gazelle, gala."""
 
-def slot_plain_bits(bound: int) -> int:
-    """Bits of the prime that shares of slot-packed results up to ``bound`` are modulo in two-party plans; ValueError when none is wide enough."""
+def slot_plain(reach_bits: int) -> tuple[int, int]:
+    """``(bits, largest)`` of the prime that shares of slot-packed results below ``2^reach_bits`` are modulo in two-party plans: its bits, and the
+    largest absolute value that it converts; ValueError when none is wide enough."""
 
 def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) -> str:
     """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,

@@ -57,7 +57,7 @@ class Model:
 
     def public_part(self) -> bytes:
         """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
-        return self.plan.public_part().to_bytes()
+        return self.plan.public_bytes()
 
     def explain(self, trace: Optional[dict[str, Any]] = None, *, network: Optional[str] = None) -> dict[str, Any]:
         """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace).
@@ -156,6 +156,7 @@ def _run_two_party(model: Model, inputs: dict[str, np.ndarray], threads: Any, pr
         link = (found["bits_per_second"] or math.inf, found["round_trip_seconds"])
     outputs, text = _native.run_two_party(model.plan.to_bytes(), inputs, threads=threads, network=link, progress=progress)
     both = json.loads(text)
+    _named(model, both["client"])
     return Result(outputs, {**_flat(both["client"]), **both})
 
 
@@ -166,6 +167,7 @@ def _run_non_interactive(
         model.plan.to_bytes(), inputs, threads=threads, progress=progress, transport=transport, allow_insecure=allow_insecure
     )
     trace = json.loads(text)
+    _named(model, trace)
     trace["setup_bytes_down"] = 0
     if check:
         trace["polynomials"] = _reaches(model.plan, inputs)
@@ -181,6 +183,12 @@ def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
         {"tensor": tensors[t]["name"], "largest": plain.largest[t], "range": tensors[t]["range"], "outside": count}
         for t, count in plain.outside.items()
     ] + plain.reaches
+
+
+def _named(model: Model, trace: dict[str, Any]) -> None:
+    """Gives the stages of a client's trace, who knows neutral names only, those of the plan that this machine has."""
+    for entry, stage in zip(trace["stages"], model.plan.stages):
+        entry["name"] = stage["name"]
 
 
 def _flat(client: dict[str, Any]) -> dict[str, Any]:

@@ -18,9 +18,8 @@ __all__ = ["Plan", "PlanError", "RangeError"]
 FORMAT = "hushnet-plan"
 VERSION = 1
 MAX_HEADER_BYTES = 100 << 20
-# of linear stages on integers, and of all engines
+# what names a linear stage's arrays
 WEIGHTS = ("weights", "bias")
-SERVER_ONLY = (*WEIGHTS, "factors", "constant", "network", "options", "choices")
 _DTYPES = {"I8": np.dtype("<i1"), "I16": np.dtype("<i2"), "I64": np.dtype("<i8"), "F64": np.dtype("<f8")}
 _NAMES = {np.dtype(v).newbyteorder("="): k for k, v in _DTYPES.items()}
 
@@ -60,7 +59,8 @@ class Plan:
     @property
     def is_public(self) -> bool:
         """Whether this is the client's half: no weights."""
-        return all(key not in stage for stage in self.stages for key in SERVER_ONLY)
+        arrays = any(key in stage for stage in self.stages for key in (*WEIGHTS, "factors", "network"))
+        return not arrays and not any(t["kind"] == "shared" and "bound" in t for t in self.tensors)
 
     @property
     def digest(self) -> str:
@@ -72,14 +72,18 @@ class Plan:
         return [(i, s) for i, s in enumerate(self.stages) if s["kind"] == "linear"]
 
     def public_part(self) -> Plan:
-        """What a client receives: everything but the weights and the fields that name them."""
-        document = json.loads(_encode(self.document))
-        for stage in document["stages"]:
-            for key in SERVER_ONLY:
-                stage.pop(key, None)
-        # of packed plans, where inputs and outputs stand in slots
-        public = {name for s in document["stages"] for name in (s.get("places"), *(u["slots"] for u in s.get("uploads", ())))}
-        return Plan(document, {k: v for k, v in self.weights.items() if k in public})
+        """What a client receives: what the run time's list for the trust model names, and nothing else."""
+        return Plan.from_bytes(self.public_bytes(), allow_insecure=True)
+
+    def public_bytes(self) -> bytes:
+        """The file of :meth:`public_part`, byte for byte as the run time sends it.
+
+        Raises:
+            PlanError: the run time refuses the plan.
+        """
+        from . import _native
+
+        return _native.public_part(self.to_bytes(), allow_insecure=True)
 
     def to_bytes(self) -> bytes:
         """The safetensors file."""

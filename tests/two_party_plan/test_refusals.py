@@ -91,7 +91,11 @@ def tensor(document, stage, end):
 
 
 CHANGES = {
-    "ring": (lambda d: d["params"].update(ring_bits=12), "bound"),
+    "ring": (lambda d: d["params"].update(ring_bits=12), "reach_bits"),
+    "reach": (lambda d: tensor(d, stage(d, "linear"), "out").update(reach_bits=5), "not below 2"),
+    "some bounds": (lambda d: tensor(d, stage(d, "linear"), "in").pop("bound"), "only some"),
+    "ranges": (lambda d: d.update(ranges="guessed"), "ranges"),
+    "client's reach": (lambda d: next(t for t in d["tensors"] if t["kind"] == "real").update(reach_bits=5), "reach_bits"),
     "wide ring": (lambda d: d["params"].update(ring_bits=40), "do not fit"),
     "kind": (lambda d: stage(d, "relu").update(kind="gelu"), "unknown kind"),
     "field": (lambda d: stage(d, "relu").update(extra=1), "fields"),

@@ -124,17 +124,27 @@ fn clip_is_exact() {
         let sh = shares(&x, m, 78);
         let (low, high) = ([(0, 6), (-1, 1), (-2, 3), (0, 0)][i % 4], 0);
         let (low, high) = (low.0.max(x[4] + high), low.1.min(x[3]));
-        let r =
-            run(OtKind::Iknp, CHUNK, |s| garble::clip(s, mine(s, &sh), m, low, high, Party::One).unwrap());
-        assert_eq!(opened(m, &r.out), x.iter().map(|&v| v.clamp(low, high)).collect::<Vec<_>>(), "{m:?}");
-        assert_eq!(
-            r.cost,
-            predict(OtKind::Iknp, CHUNK, |c| garble::clip_cost(c, 120, m, low, high, Party::One))
-        );
+        for from_zero in [false, true] {
+            if from_zero && (low != 0 || high < 0) {
+                continue;
+            }
+            // only the garbler has the ends
+            let ends = |s: &Session| (s.party() == Party::One).then_some((low, high));
+            let r = run(OtKind::Iknp, CHUNK, |s| {
+                garble::clip(s, mine(s, &sh), m, from_zero, ends(s), Party::One).unwrap()
+            });
+            assert_eq!(opened(m, &r.out), x.iter().map(|&v| v.clamp(low, high)).collect::<Vec<_>>(), "{m:?}");
+            let cost = predict(OtKind::Iknp, CHUNK, |c| garble::clip_cost(c, 120, m, from_zero, Party::One));
+            assert_eq!(r.cost, cost);
+        }
     }
     let m = Modulus::PowerOfTwo(Ring::new(8).unwrap());
-    let r = run(OtKind::Iknp, CHUNK, |s| garble::clip(s, &[1], m, 4, 3, Party::Zero).is_err());
-    assert_eq!(r.out, [true, true]);
+    for (from_zero, ends) in [(false, Some((4, 3))), (true, Some((1, 3))), (false, None)] {
+        // the evaluator cannot know
+        let refused = |s: &mut Session| garble::clip(s, &[1], m, from_zero, ends, Party::Zero).is_err();
+        let r = run(OtKind::Iknp, CHUNK, |s| s.party() == Party::One || refused(s));
+        assert_eq!(r.out, [true, true]);
+    }
 }
 
 #[test]

@@ -291,7 +291,8 @@ fn leaky_relu_and_clip() {
                 n,
                 ring,
                 &x,
-                |s, x| clip(s, x, ring, narrow, low, high).unwrap(),
+                // only the first party has the ends
+                |s, x| clip(s, x, ring, narrow, s.is_first().then_some((low, high))).unwrap(),
                 |m| clip_cost(m, n, ring, narrow),
             );
             for (&x, got) in x.iter().zip(got) {
@@ -472,7 +473,8 @@ fn bad_arguments_are_errors() {
         assert!(relu_dropping(s, &x, ring, 15).is_err());
         assert!(relu_within(s, &x, ring, Ring::new(17).unwrap()).is_err());
         assert!(relu_within(s, &x, ring, Ring::new(1).unwrap()).is_err());
-        assert!(clip(s, &x, ring, ring, 2, 1).is_err());
+        assert!(clip(s, &x, ring, ring, Some((2, 1))).is_err());
+        assert!(!s.is_first() || clip(s, &x, ring, ring, None).is_err());
         assert!(maximum(s, &x, &x[1..], ring, ring).is_err());
         assert!(max_many(s, vec![], ring, ring).is_err());
         assert!(argmax(s, &x, 2, ring, ring).is_err());

@@ -48,6 +48,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<plan::Plan>()?;
+    m.add_function(wrap_pyfunction!(plan::public_part, m)?)?;
     m.add_class::<client::Client>()?;
     m.add_class::<two_party::TwoPartyClient>()?;
     m.add_class::<server::ServerHandle>()?;

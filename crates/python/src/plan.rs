@@ -7,6 +7,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::path::PathBuf;
 
+/// What clients receive of a plan file of any trust model, complete or public already; PlanError for every way in which the file can be wrong.
+#[pyfunction]
+#[pyo3(signature = (plan, allow_insecure=false))]
+pub fn public_part<'py>(py: Python<'py>, plan: &[u8], allow_insecure: bool) -> PyResult<Bound<'py, PyBytes>> {
+    let bytes = py.detach(|| rt::public::public_part(plan, &options(allow_insecure, None)));
+    Ok(PyBytes::new(py, &bytes.map_err(raise)?))
+}
+
 /// A checked, immutable plan.
 #[pyclass(frozen, module = "hushnet._native")]
 pub struct Plan(pub rt::Plan);

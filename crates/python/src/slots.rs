@@ -113,11 +113,12 @@ fn slot_layer_cost(
     .map_err(|e: SlotError| refused(e))
 }
 
-/// Bits of the prime that shares of slot-packed results up to `bound` are modulo in two-party plans; ValueError when none is wide enough.
+/// `(bits, largest)` of the prime that shares of slot-packed results below 2^`reach_bits` are modulo in two-party plans: its bits, and the
+/// largest absolute value that it converts; ValueError when none is wide enough.
 #[pyfunction]
-fn slot_plain_bits(bound: u64) -> PyResult<u32> {
-    hushnet_runtime::two_party::slot_plain_bits(bound)
-        .ok_or_else(|| refused(format!("no prime with slots holds results up to {bound}")))
+fn slot_plain(reach_bits: u32) -> PyResult<(u32, u64)> {
+    hushnet_runtime::two_party::slot_plain(reach_bits)
+        .ok_or_else(|| refused(format!("no prime with slots holds results below 2^{reach_bits}")))
 }
 
 fn random(prg: &mut Prg, len: usize, bound: u64) -> Vec<u64> {
@@ -414,7 +415,7 @@ fn cheetah(shape: &Geometry, ring_bits: u32, repeats: usize) -> Result<Value, Sl
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(slot_layer_counts, m)?)?;
     m.add_function(wrap_pyfunction!(slot_layer_cost, m)?)?;
-    m.add_function(wrap_pyfunction!(slot_plain_bits, m)?)?;
+    m.add_function(wrap_pyfunction!(slot_plain, m)?)?;
     m.add_function(wrap_pyfunction!(slot_layer_measure, m)?)?;
     m.add_function(wrap_pyfunction!(cheetah_layer_measure, m)?)
 }

@@ -11,6 +11,7 @@ pub mod local;
 pub mod non_interactive;
 pub mod plan;
 pub mod program;
+pub mod public;
 pub mod session;
 pub mod trace;
 pub mod transport;

@@ -97,6 +97,6 @@ def slot_cost(method: str, geometry: dict[str, Any], plain_bits: int) -> dict[st
     }
 
 
-def slot_bits(bounds: list[int]) -> int:
-    """Bits of the prime that all slot-packed stages of a plan share, from the bounds of their results."""
-    return _native.slot_plain_bits(max(bounds))
+def slot_bits(reaches: list[int]) -> int:
+    """Bits of the prime that all slot-packed stages of a plan share, from ``reach_bits`` of their results."""
+    return _native.slot_plain(max(reaches))[0]

@@ -54,6 +54,16 @@ def run(
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
 
+def with_errors(bound: int) -> int:
+    """Largest absolute value in a run of a tensor that is planned up to ``bound``: units of other stages' errors beside it."""
+    return bound + (bound >> 8) + 2
+
+
+def reach_bits(bound: int) -> int:
+    """The least k such that values up to ``bound``, units of errors included, are below ``2^k``: what clients are told of a bound."""
+    return with_errors(bound).bit_length()
+
+
 def inputs_of(stage: Stage) -> list[int]:
     """Tensors that a stage on shares reads."""
     return stage["in"] if isinstance(stage["in"], list) else [stage["in"]]

@@ -20,10 +20,16 @@ LEARNS = {
     "server_learns": "shapes and the number of images only: no inputs, no intermediate values, no results",
 }
 OPEN = "its results; and ciphertexts and their noise, from which weights can be solved for"
-PACKED_HIDDEN = "its results, where inputs and outputs stand in slots, rotations, levels and scales, predicted errors (which follow from layer shapes, pooling windows and norms of weights); of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds up to c times that)"
-HIDDEN = "its results, layer shapes, levels and scales, predicted errors; of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds up to c times that)"
+PACKED_HIDDEN = "its results, where inputs and outputs stand in slots, rotations, levels, primes and scales, bits of noise (which follow from layer shapes, pooling windows and norms of weights), and the bound of its results rounded up to a power of two; of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds up to c times that)"
+HIDDEN = "its results, layer shapes, levels, primes and scales, bits of noise, and the bound of its results rounded up to a power of two; of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds up to c times that)"
 OPEN_WARNING = "Weights are not private in this plan. Compile with hide_weights to protect a model from its users."
 HIDDEN_WARNING = "Holds for parties that keep to the protocol (semi-honest)."
+
+
+UNSEEN = (
+    "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The client refuses inputs outside "
+    "the planned interval and results beyond their bound."
+)
 
 
 def trust(plan: Plan) -> dict[str, str]:
@@ -31,7 +37,8 @@ def trust(plan: Plan) -> dict[str, str]:
     hidden = plan.document.get("hide_weights") is not None
     learnt = PACKED_HIDDEN if plan.document["engine"] == "packed" else HIDDEN
     learns = {"client_learns": learnt if hidden else OPEN, "warning": HIDDEN_WARNING if hidden else OPEN_WARNING}
-    tail = [op["op"] for s in plan.stages if s["kind"] == "client" and s["name"] == "decode" for op in s["ops"]]
+    last = max(i for i, s in enumerate(plan.stages) if s["kind"] == "decrypt")
+    tail = [op["op"] for s in plan.stages[last:] if s["kind"] == "client" for op in s["ops"]]
     if any(op not in ("reshape", "transpose") for op in tail):
         learns["client_learns"] += f"; what it computes its results from (before {', '.join(tail)})"
     return {"mode": "non-interactive", **LEARNS, **learns}
@@ -42,7 +49,9 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
     document, predicted = plan.document, plan.predicted
     facts = json.loads(_native.check_non_interactive(plan.to_bytes(), allow_insecure=True))
     tracks = {t["tensor"]: t for t in facts["tracks"] or []}
-    measured = {e["name"]: e for e in (trace or {}).get("stages", [])}
+    # stages by position, since a client's trace has neutral names; behind them the steps of a packed stage, by name
+    seen = list((trace or {}).get("stages", []))
+    measured = {s["name"]: e for s, e in zip(plan.stages, seen)} | {e["name"]: e for e in seen[len(plan.stages):]}
     ranges = {r["tensor"]: r for r in (trace or {}).get("polynomials", [])}
     blocks = math.ceil(predicted["batch"] / facts["images"])
     report = {
@@ -58,13 +67,17 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
         "layers": [row for s in plan.stages for row in _rows(plan, s, facts, tracks, measured, ranges)],
         "totals": {
             **predicted,
+            "counted": facts["counted"],
             "blocks": blocks,
-            "seconds_per_image": predicted["seconds"] / predicted["batch"],
             "bytes_per_image": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"],
         },
-        "error": {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "of_it_noise": predicted["noise_error"]},
-        "notes": list(document["notes"]),
+        "error": {},
+        "notes": list(document["notes"]) or [UNSEEN],
     }
+    if not plan.is_public:
+        # the server's alone: errors follow from the weights themselves
+        report["error"] = {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "of_it_noise": predicted["noise_error"]}
+        report["totals"] |= {"counted": predicted["counted"], "seconds_per_image": predicted["seconds"] / predicted["batch"]}
     if "seen_error" in predicted:
         report["error"]["seen_on_calibration"] = predicted["seen_error"]
     if trace is not None:
@@ -168,7 +181,7 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     images = "one image at a time" if report["engine"] == "packed" else f"{p['images_per_block']} images a block"
     grid.add_row("Ring degree N", f"{p['ring_degree']}: {images} ({p['packing']} slots)")
-    grid.add_row("Levels", f"{p['levels']} primes of {', '.join(f'{b:.0f}' for b in p['data_prime_bits'])} bits, lowest first; depth {p['depth']}")
+    grid.add_row("Levels", f"{p['levels']} primes of {', '.join(f'{b:.0f}' for b in p['data_prime_bits'])} bits, lowest first" + (f"; depth {p['depth']}" if p["depth"] is not None else ""))
     if p["special_primes"]:
         grid.add_row("Key switching", f"special primes of {', '.join(f'{b:.0f}' for b in p['special_prime_bits'])} bits, {p['digits']} digits")
     grade = "INSECURE" if p["insecure"] else f"{p['security_bits']} bits"
@@ -201,13 +214,17 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     t, e = report["totals"], report["error"]
     table = Table(title="Totals", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("Batch", f"{t['batch']} images, {t['blocks']} blocks, one message each way")
-    table.add_row("Time", f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image")
+    if "seconds" in t:
+        table.add_row("Time", f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image")
     table.add_row("Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image")
     table.add_row("Keys, once a session", f"{size(t['setup_bytes_up'])} up")
-    table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
+    server = f", server {size(t['server_peak_memory_bytes'])}" if "server_peak_memory_bytes" in t else ""
+    table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}{server}")
     counted = t["counted"]
     linear = f"{counted['word_products']:.3g} word products" if counted["word_products"] else f"{counted['rotations']} rotations, {counted['plain_products']} plain products"
     table.add_row("Operations", f"{linear}, {counted['products']} products, {counted['relinearisations']} relinearisations, {counted['rescalings']} rescalings a block")
+    if not e:
+        return table
     table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most ({e['of_it_noise']:.2g} noise), {e['worst_case']:.3g} in the worst case")
     if "seen_on_calibration" in e:
         table.add_row("", f"{e['seen_on_calibration']:.3g} from rounding weights, seen on the calibration data")

@@ -24,8 +24,15 @@ LEARNS = {
 }
 # statistical security of one flooded answer whose noise is at its limit (``crates/rlwe/src/bfv/noise.rs``)
 ANSWER_BITS = 40
-OUTPUT = "its results, shapes, and norms of weights rounded up to powers of two"
-ARGMAX = "the index of the largest output, shapes, and norms of weights rounded up to powers of two"
+TOLD = (
+    "shapes, protocols and fraction bits, slopes of activations and scalar factors, and of weights norms and bounds of values, rounded up to powers of two"
+)
+OUTPUT = f"its results, {TOLD}"
+ARGMAX = f"the index of the largest output, {TOLD}"
+RANGES = {
+    "calibrated": "Ranges come from calibration data: the answer to an input that leaves them may be wrong without notice.",
+    "proven": "Every range is proven for all inputs of the declared intervals.",
+}
 
 
 def trust(plan: Plan) -> dict[str, str]:
@@ -54,7 +61,8 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     network_of = cost.link(name, unit)
     images = predicted.get("batch", 1)
     found = cost.account(document, unit, images)
-    measured = {e["name"]: dict(e) for e in (trace or {}).get("stages", []) if "name" in e}
+    # by position: a client's trace has neutral names
+    measured = {i: dict(e) for i, e in enumerate((trace or {}).get("stages", []))}
     layers = [_stage(plan, i, s, c, network_of, measured) for i, (s, c) in enumerate(zip(plan.stages, found.stages))]
     report = {
         "name": plan.name,
@@ -70,9 +78,12 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         "outputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["outputs"]],
         "layers": layers,
         "totals": {**predicted, "seconds": sum(layer["seconds"] for layer in layers), "bytes_per_image": (found.total.up + found.total.down) / images},
-        "error": {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "by_output": predicted["output_errors"]},
-        "notes": list(document["notes"]),
+        "error": {},
+        "notes": list(document["notes"]) or [RANGES[document["ranges"]]],
     }
+    if "max_error" in predicted:
+        # the server's alone: errors follow from the weights themselves
+        report["error"] = {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "by_output": predicted["output_errors"]}
     if "seen_error" in predicted:
         report["error"]["seen_on_calibration"] = predicted["seen_error"]
     if trace is not None:
@@ -106,7 +117,7 @@ def statistical(found: cost.Account) -> dict[str, float] | None:
 
 
 def _stage(
-    plan: Plan, index: int, stage: dict[str, Any], spent: cost.StageCost, network: dict[str, Any], measured: Mapping[str, Any]
+    plan: Plan, index: int, stage: dict[str, Any], spent: cost.StageCost, network: dict[str, Any], measured: Mapping[int, Any]
 ) -> dict[str, Any]:
     traffic = cost.Traffic(spent.he.up + spent.ot.up, spent.he.down + spent.ot.down, spent.he.rounds + spent.ot.rounds)
     entry: dict[str, Any] = {
@@ -126,8 +137,9 @@ def _stage(
         entry["elements"] = cost.elements(out)
         entry["memory_bytes"] = cost.SHARE_BYTES * cost.elements(out) * plan.predicted.get("batch", 1)
     if stage["kind"] not in {"client", "reveal"}:
-        entry["range"] = {"largest": math.ldexp(out["bound"], -out["frac_bits"]), "precision": math.ldexp(1.0, -out["frac_bits"])}
-        entry["range"]["bits"] = (2 * out["bound"]).bit_length()
+        bound = out.get("bound", (1 << out["reach_bits"]) - 1)
+        entry["range"] = {"largest": math.ldexp(bound, -out["frac_bits"]), "precision": math.ldexp(1.0, -out["frac_bits"])}
+        entry["range"]["bits"] = (2 * bound).bit_length()
     if stage["kind"] == "linear":
         entry |= {"method": stage["method"], "unit_fraction": off_fraction(plan, stage), "weight_l2": stage["weight_l2"], **spent.packing}
         entry |= {k: v for k, v in stage.get("predicted", {}).items() if k in ("choice", "runner_up", "gap_seconds")}
@@ -137,8 +149,8 @@ def _stage(
     if nonlinear.garbles(stage):
         entry["method"] = stage.get("protocol", "ot")
         entry |= plan.predicted.get("nonlinear", {}).get(stage["name"], {})
-    if stage["name"] in measured:
-        entry["measured"] = measured[stage["name"]]
+    if measured.get(index, {}).get("kind") == stage["kind"]:
+        entry["measured"] = measured[index]
     return entry
 
 
@@ -157,6 +169,8 @@ def _what(plan: Plan, stage: dict[str, Any]) -> str:
         return f"{stage['kernel'][0]}x{stage['kernel'][1]} by {stage['stride'][0]},{stage['stride'][1]}"
     if kind == "scale":
         return f"by {stage['factor']}"
+    if kind == "clip" and "high" not in stage:
+        return "from 0" if stage.get("low") == 0 else ""
     return {"reveal": stage.get("what", ""), "clip": f"{stage.get('low')} to {stage.get('high')}"}.get(kind, "")
 
 
@@ -215,7 +229,10 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     table.add_row("Bytes", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down: {size(t['he_bytes'])} ciphertexts, {size(t['ot_bytes'])} protocols")
     table.add_row("Once a session", f"{size(t['setup_bytes'])} ({t['extension']})")
     table.add_row("Rounds", f"{t['rounds']} messages that depend on each other")
-    table.add_row("Memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
+    server = f", server {size(t['server_peak_memory_bytes'])}" if "server_peak_memory_bytes" in t else ""
+    table.add_row("Memory", f"client {size(t['client_peak_memory_bytes'])}{server}")
+    if not e:
+        return table
     seen = f", {e['seen_on_calibration']:.3g} seen on calibration data" if "seen_on_calibration" in e else ""
     table.add_row("Error", f"about {e['estimate']:.3g}, at most {e['worst_case']:.3g}{seen}")
     return table

@@ -126,16 +126,28 @@ impl Circuit for Relu {
 }
 
 /// min(max(x, low), high) - r. Shares are of x + offset, so that signed order is that of residues; `low` and `high` too.
-/// Garbler's words: [`Addend`] for a, then for -(offset + r).
+/// Both ends are the garbler's words, so gates and tables are the same for all of them; a `low` of zero is public where `from_zero` says so,
+/// and then costs no word and no comparison modulo 2^l. Garbler's words: [`Addend`] for a, `low` unless it is public, `high`, and [`Addend`] for -(offset + r).
 pub struct Clip {
     pub modulus: Modulus,
-    pub low: u64,
-    pub high: u64,
+    pub from_zero: bool,
+}
+
+impl Clip {
+    /// The garbler's words for the ends, residues of end + offset.
+    pub fn ends(&self, low: u64, high: u64) -> Vec<u64> {
+        if self.from_zero {
+            vec![high]
+        } else {
+            vec![low, high]
+        }
+    }
 }
 
 impl Circuit for Clip {
     fn garbler(&self) -> Vec<u32> {
-        [Addend::widths(self.modulus), Addend::widths(self.modulus)].concat()
+        let (addend, ends) = (Addend::widths(self.modulus), self.ends(0, 0).len());
+        [addend.clone(), vec![self.modulus.bits(); ends], addend].concat()
     }
 
     fn evaluator(&self) -> Vec<u32> {
@@ -148,9 +160,11 @@ impl Circuit for Clip {
 
     fn run<G: Gates>(&self, g: &mut G, a: &[Vec<G::Wire>], b: &[Vec<G::Wire>]) -> Vec<Vec<G::Wire>> {
         let m = self.modulus;
-        let (first, last) = a.split_at(Addend::widths(m).len());
+        let (first, rest) = a.split_at(Addend::widths(m).len());
+        let (ends, last) = rest.split_at(rest.len() - Addend::widths(m).len());
         let x = Addend::add(g, m, first, &wires(&b[0]));
-        let (low, high) = (public(self.low, x.len()), public(self.high, x.len()));
+        let low = if self.from_zero { public(m.offset(), x.len()) } else { wires(&ends[0]) };
+        let high = wires(&ends[ends.len() - 1]);
         let above = at_least(g, &x, &low);
         let y = select(g, &above, &x, &low);
         let over = at_least(g, &y, &high);

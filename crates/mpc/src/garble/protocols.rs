@@ -84,42 +84,50 @@ pub fn relu_gates(m: Modulus) -> u64 {
     and_gates(&Relu(m))
 }
 
-fn check_bounds(m: Modulus, low: i64, high: i64) -> Result<()> {
+/// The garbler's ends as residues of end + offset.
+fn placed(m: Modulus, from_zero: bool, ends: Option<(i64, i64)>) -> Result<(u64, u64)> {
+    let Some((low, high)) = ends else {
+        return Err(MpcError::Parameter { what: "clip's ends that the garbler gives", got: 0, limit: 2 });
+    };
     let (least, most) = m.range();
-    if low > high || low < least || high > most {
+    if low > high || low < least || high > most || (from_zero && low != 0) {
         return Err(MpcError::Parameter { what: "clip's bounds (low)", got: low as u64, limit: high as u64 });
     }
-    Ok(())
-}
-
-fn clip_circuit(m: Modulus, low: i64, high: i64) -> Clip {
     let place = |v| m.add(m.encode(v), m.offset());
-    Clip { modulus: m, low: place(low), high: place(high) }
+    Ok((place(low), place(high)))
 }
 
-/// Shares of min(max(x, low), high), exact for every x; ReLU6 with 0 and 6 scaled.
+/// Shares of min(max(x, low), high), exact for every x; ReLU6 with 0 and 6 scaled. Only the garbler gives `ends` (low, high), and the
+/// evaluator learns nothing of them but what `from_zero` says: that low is zero.
 ///
 /// # Errors
-/// `Parameter` unless low <= high are values of the modulus; otherwise as [`drelu`].
-pub fn clip(s: &mut Session, x: &[u64], m: Modulus, low: i64, high: i64, garbler: Party) -> Result<Vec<u64>> {
+/// `Parameter` at the garbler unless low <= high are values of the modulus, and low is zero where `from_zero` says so; otherwise as [`drelu`].
+pub fn clip(
+    s: &mut Session,
+    x: &[u64],
+    m: Modulus,
+    from_zero: bool,
+    ends: Option<(i64, i64)>,
+    garbler: Party,
+) -> Result<Vec<u64>> {
     m.check(x)?;
-    check_bounds(m, low, high)?;
-    let c = clip_circuit(m, low, high);
+    let (low, high) = if s.party() == garbler { placed(m, from_zero, ends)? } else { (0, 0) };
+    let c = Clip { modulus: m, from_zero };
     masked(s, &c, garbler, x.len(), m, |garbles, r| {
         if !garbles {
             return vec![x.to_vec()];
         }
         let words = |(&a, &r): (&u64, &u64)| {
             let back = m.sub(0, m.add(m.offset(), r));
-            [Addend::words(m, m.add(a, m.offset())), Addend::words(m, back)].concat()
+            [Addend::words(m, m.add(a, m.offset())), c.ends(low, high), Addend::words(m, back)].concat()
         };
         columns(c.garbler().len(), x.len(), x.iter().zip(r).map(words))
     })
 }
 
 /// Cost of [`clip`].
-pub fn clip_cost(model: &mut CostModel, n: usize, m: Modulus, low: i64, high: i64, garbler: Party) {
-    cost(model, &clip_circuit(m, low, high), garbler, n, Outputs::Open);
+pub fn clip_cost(model: &mut CostModel, n: usize, m: Modulus, from_zero: bool, garbler: Party) {
+    cost(model, &Clip { modulus: m, from_zero }, garbler, n, Outputs::Open);
 }
 
 fn rows_of(x: &[u64], per: usize) -> Result<usize> {

@@ -136,25 +136,47 @@ pub fn leaky_relu_cost(
     truncate_cost(m, n, slope.log_denominator, ring, range, rounding);
 }
 
-/// Shares of min(max(x, low), high) for public low <= high (ReLU6 with 0 and 6 scaled): low + relu(x - low) -
+/// Shares of min(max(x, low), high) for low <= high (ReLU6 with 0 and 6 scaled): low + relu(x - low) -
 /// relu(x - high), both in the same rounds. Needs x - low and x - high in [-2^(w-1), 2^(w-1)), w the
-/// bits of `narrow`, where they are compared.
+/// bits of `narrow`, where they are compared. Only the first party moves its share, so only it gives `ends` (low, high); the
+/// other party's messages do not depend on them, and it learns nothing of them.
 ///
 /// # Errors
-/// `Parameter` when low > high; otherwise as [`relu`].
-pub fn clip(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring, low: i64, high: i64) -> Result<Vec<u64>> {
-    if low > high {
-        return Err(MpcError::Parameter { what: "clip's lower bound", got: low as u64, limit: high as u64 });
-    }
-    let shift = |x: u64, by: i64| if s.is_first() { ring.sub(x, by as u64) } else { x };
-    let both: Vec<u64> = x.iter().map(|&x| shift(x, low)).chain(x.iter().map(|&x| shift(x, high))).collect();
-    let first = if s.is_first() { low as u64 } else { 0 };
+/// `Parameter` at the first party without ends, or when low > high; otherwise as [`relu`].
+pub fn clip(
+    s: &mut Session,
+    x: &[u64],
+    ring: Ring,
+    narrow: Ring,
+    ends: Option<(i64, i64)>,
+) -> Result<Vec<u64>> {
+    let (low, high) = match ends {
+        Some((low, high)) if low > high => {
+            return Err(MpcError::Parameter {
+                what: "clip's lower bound",
+                got: low as u64,
+                limit: high as u64,
+            })
+        }
+        None if s.is_first() => {
+            return Err(MpcError::Parameter {
+                what: "clip's ends that the first party gives",
+                got: 0,
+                limit: 2,
+            })
+        }
+        Some(ends) if s.is_first() => ends,
+        // The second party's share stays where it is.
+        _ => (0, 0),
+    };
+    let both: Vec<u64> =
+        [low, high].iter().flat_map(|&by| x.iter().map(move |&x| ring.sub(x, by as u64))).collect();
     let r = relu_within(s, &both, ring, narrow)?;
     let (above_low, above_high) = r.split_at(x.len());
     Ok(above_low
         .iter()
         .zip(above_high)
-        .map(|(&a, &b)| ring.reduce(a.wrapping_sub(b).wrapping_add(first)))
+        .map(|(&a, &b)| ring.reduce(a.wrapping_sub(b).wrapping_add(low as u64)))
         .collect())
 }
 

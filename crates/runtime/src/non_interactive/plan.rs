@@ -112,13 +112,13 @@ impl NonInteractivePlan {
         plan::encode(json, tensors)
     }
 
-    /// The part that clients receive: no weights, and none of the fields marked *server only*.
+    /// The part that clients receive: what [`crate::public`] lists, and nothing else.
     ///
     /// # Errors
     /// [`PlanError`] when the container cannot be written.
     pub fn public_part(&self) -> Result<Vec<u8>, PlanError> {
-        let json =
-            serde_json::to_string(&self.0.spec.public()).map_err(|e| PlanError::Json(e.to_string()))?;
+        let told = crate::public::non_interactive(&self.0.spec);
+        let json = serde_json::to_string(&told).map_err(|e| PlanError::Json(e.to_string()))?;
         let files = match &self.0.work {
             Work::Batch(_) => BTreeMap::new(),
             Work::Packed(p) => p.public_files(),

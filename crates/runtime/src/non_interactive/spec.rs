@@ -316,32 +316,3 @@ impl StageSpec {
         }
     }
 }
-
-impl PlanSpec {
-    /// Without what only the server may know: names of weights, bounds of what lies between, costs of single stages.
-    #[must_use]
-    pub fn public(&self) -> Self {
-        let mut spec = self.clone();
-        let mut kept = Vec::new();
-        for stage in &mut spec.stages {
-            match stage {
-                StageSpec::Linear(s) => {
-                    (s.weights, s.bias) = (None, None);
-                    s.predicted = Map::new();
-                }
-                StageSpec::Packed(s) => (s.network, s.options, s.choices) = (None, None, None),
-                StageSpec::Combine { factors, constant, .. } => (*factors, *constant) = (None, None),
-                StageSpec::Encrypt(s) => kept.push(s.output),
-                StageSpec::Decrypt(s) => kept.push(s.input),
-                _ => {}
-            }
-        }
-        for t in &mut spec.tensors {
-            t.range = None;
-            if !kept.contains(&t.id) {
-                t.bound = None;
-            }
-        }
-        spec
-    }
-}

@@ -5,7 +5,7 @@ use super::{Limits, LinearWeights, Plan, PlanError, PlanOptions, Stage, WeightDa
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,12 +58,13 @@ fn container_error(e: &SafeTensorError) -> PlanError {
     }
 }
 
+/// The same plan is the same bytes: metadata stands in the order of its keys.
 pub(crate) fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
-    let metadata = HashMap::from([
-        ("format".to_owned(), FORMAT.to_owned()),
-        ("version".to_owned(), VERSION.to_string()),
-        ("plan".to_owned(), json.to_owned()),
-        ("digest".to_owned(), digest(json, tensors)),
+    let metadata = BTreeMap::from([
+        ("format", FORMAT.to_owned()),
+        ("version", VERSION.to_string()),
+        ("plan", json.to_owned()),
+        ("digest", digest(json, tensors)),
     ]);
     let views = tensors
         .iter()
@@ -85,7 +86,25 @@ pub(crate) fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) ->
             Ok((name.clone(), view))
         })
         .collect::<Result<Vec<_>, PlanError>>()?;
-    safetensors::serialize(views, Some(metadata)).map_err(|e| PlanError::NotSafetensors(e.to_string()))
+    let plain = safetensors::serialize(views, None).map_err(|e| PlanError::NotSafetensors(e.to_string()))?;
+    with_metadata(&plain, &metadata)
+}
+
+/// A container with metadata in its header, as safetensors has it but for the order of the keys.
+fn with_metadata(plain: &[u8], metadata: &BTreeMap<&str, String>) -> Result<Vec<u8>, PlanError> {
+    let broken = || PlanError::NotSafetensors("the written container has no header".into());
+    let (length, rest) = plain.split_first_chunk::<8>().ok_or_else(broken)?;
+    let (header, data) = rest.split_at_checked(u64::from_le_bytes(*length) as usize).ok_or_else(broken)?;
+    let json = |e: serde_json::Error| PlanError::Json(e.to_string());
+    let mut entries: BTreeMap<String, serde_json::Value> = serde_json::from_slice(header).map_err(json)?;
+    entries.insert("__metadata__".into(), serde_json::to_value(metadata).map_err(json)?);
+    let mut header = serde_json::to_vec(&entries).map_err(json)?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut file = Vec::with_capacity(8 + header.len() + data.len());
+    file.extend_from_slice(&(header.len() as u64).to_le_bytes());
+    file.extend_from_slice(&header);
+    file.extend_from_slice(data);
+    Ok(file)
 }
 
 /// Checks a container and its digest, and hands over the JSON and the tensors.
@@ -183,18 +202,13 @@ impl Plan {
         encode(self.json(), &views)
     }
 
-    /// The part that clients receive: the same plan without weights and without the fields marked *server only*.
+    /// The part that clients receive: what [`crate::public`] lists, and nothing else.
     ///
     /// # Errors
     /// [`PlanError`] when the container cannot be written.
     pub fn public_part(&self) -> Result<Vec<u8>, PlanError> {
-        let mut spec = self.spec().clone();
-        for stage in &mut spec.stages {
-            if let StageSpec::Linear(s) = stage {
-                (s.weights, s.bias) = (None, None);
-            }
-        }
-        let json = serde_json::to_string(&spec).map_err(|e| PlanError::Json(e.to_string()))?;
+        let told = crate::public::client_aided(self.spec());
+        let json = serde_json::to_string(&told).map_err(|e| PlanError::Json(e.to_string()))?;
         encode(&json, &BTreeMap::new())
     }
 }

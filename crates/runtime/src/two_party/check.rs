@@ -9,6 +9,7 @@ use super::flow::{exact_before_opening, liveness};
 use super::memory::{self, Steps};
 use super::nonlinear;
 use super::plan::{Kind, Linear, Method, Parts, Stage, TwoPartyPlan};
+use super::reach;
 use super::spec::{KindSpec, LinearSpec, PlanSpec, Protocol, Reveal, Sign, StageSpec, WindowSpec};
 use crate::plan::spec::{OpSpec, PortSpec};
 use crate::plan::{
@@ -68,8 +69,17 @@ pub(super) fn check(
 pub(super) struct Shared<'a> {
     pub tensor: &'a Tensor,
     pub non_negative: bool,
-    pub bound: u64,
+    /// Largest absolute value; a public part has none.
+    pub bound: Option<u64>,
+    /// k: all values are below 2^k in absolute value, units of errors included.
+    pub reach: u32,
     pub f: i32,
+}
+
+impl Shared<'_> {
+    pub(super) fn exact(&self) -> Option<u128> {
+        self.bound.map(u128::from)
+    }
 }
 
 struct Checker<'a> {
@@ -232,7 +242,7 @@ impl<'a> Checker<'a> {
         })?;
         self.non_negative[output] = match &kind {
             Kind::Relu => true,
-            Kind::Clip { low, .. } => *low >= 0,
+            Kind::Clip { from_zero, .. } => *from_zero,
             Kind::Truncate { .. }
             | Kind::MaxPool(_)
             | Kind::SumPool(_)
@@ -246,7 +256,9 @@ impl<'a> Checker<'a> {
             let detail = "no garbled circuit computes this stage: leave 'protocol' out".into();
             return Err(PlanError::Linear { stage: name, detail });
         }
-        let compared = self.compared(&kind, &inputs);
+        let compared = self
+            .compared(&kind, &inputs)
+            .map_err(|detail| PlanError::Linear { stage: name.clone(), detail })?;
         Ok(Stage { name, label, kind, protocol, compared, inputs, output: Some(output), free: Vec::new() })
     }
 
@@ -267,10 +279,10 @@ impl<'a> Checker<'a> {
     }
 
     fn shared(&self, index: usize) -> Result<Shared<'a>, Fault> {
-        let tensor = &self.tensors[index];
-        match (self.spec.tensors[index].frac_bits, tensor.kind) {
-            (Some(f), TensorKind::Fixed { bound, .. }) => {
-                Ok(Shared { tensor, non_negative: self.non_negative[index], bound, f })
+        let (tensor, spec) = (&self.tensors[index], &self.spec.tensors[index]);
+        match (spec.frac_bits, spec.reach_bits) {
+            (Some(f), Some(reach)) => {
+                Ok(Shared { tensor, non_negative: self.non_negative[index], bound: spec.bound, reach, f })
             }
             _ => fault(format!("tensor '{}' must be shared", tensor.name)),
         }
@@ -284,18 +296,14 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Largest absolute value below which nothing wraps when it is doubled `spare` times.
-    fn room(&self, spare: u32) -> u128 {
-        1 << (self.ring.bits() - 1 - spare)
-    }
-
     fn kind(&mut self, spec: &StageSpec, inputs: &[usize], output: usize) -> Result<Kind, Fault> {
         match spec {
             StageSpec::Share { .. } => {
                 let ((from, scale, bound), to) = (self.fixed(inputs[0])?, self.shared(output)?);
                 same_shape(from, to.tensor)?;
                 opened(scale, to.f)?;
-                holds(&to, u128::from(bound))?;
+                holds(&to, Some(u128::from(bound)))?;
+                reach::holds(bound, to.reach).or_else(fault)?;
                 return Ok(Kind::Share);
             }
             StageSpec::Reveal { what, .. } => {
@@ -311,11 +319,10 @@ impl<'a> Checker<'a> {
         if let Some(kind) = moves(spec, &from, &to)? {
             return Ok(kind);
         }
-        let (x, bound) = (from[0], u128::from(from[0].bound));
+        let (x, bound) = (from[0], from[0].exact());
         match spec {
             StageSpec::MaxPool(w) => {
                 same_f(&x, &to)?;
-                self.differences(&x)?;
                 return self.max_pool(w, &x, &to);
             }
             StageSpec::SumPool(w) => return sum_pool(w, &x, &to),
@@ -329,24 +336,15 @@ impl<'a> Checker<'a> {
             StageSpec::LeakyRelu { numerator, log_denominator, .. } => {
                 same_f(&x, &to)?;
                 let slope = Slope::new(*numerator, *log_denominator).or_else(|e| fault(e.to_string()))?;
-                let scaled = bound
-                    .checked_shl(*log_denominator)
-                    .filter(|_| *log_denominator < 62)
-                    .unwrap_or(u128::MAX);
-                let range = self.range(scaled)?;
+                let range = self.range(x.reach.saturating_add(*log_denominator))?;
                 self.shift(*log_denominator, range)?;
                 Ok(Kind::LeakyRelu { slope, range })
             }
-            StageSpec::Clip { low, high, .. } => {
+            StageSpec::Clip { low, high, reach_bits, .. } => {
                 same_f(&x, &to)?;
-                let reach = low.unsigned_abs().max(high.unsigned_abs());
-                if low > high || bound + u128::from(reach) >= self.room(0) {
-                    return fault(format!(
-                        "clip to {low}..{high} of values up to {bound} does not fit the ring"
-                    ));
-                }
-                holds(&to, u128::from(reach).min(bound.max(u128::from(reach))))?;
-                Ok(Kind::Clip { low: *low, high: *high })
+                let ends = reach::ends(*low, *high, *reach_bits, x.bound).or_else(fault)?;
+                holds(&to, ends.map(|(low, high)| low.unsigned_abs().max(high.unsigned_abs()).into()))?;
+                Ok(Kind::Clip { from_zero: *low == Some(0), ends, reach: *reach_bits })
             }
             StageSpec::Truncate { bits, sign, exact, .. } => {
                 if to.f > x.f || i64::from(to.f) < i64::from(x.f) - i64::from(*bits) {
@@ -357,7 +355,7 @@ impl<'a> Checker<'a> {
                     Sign::NonNegative => {
                         return fault(format!("nothing says that tensor '{}' is not negative", x.tensor.name))
                     }
-                    Sign::Any => self.range(bound)?,
+                    Sign::Any => self.range(x.reach)?,
                 };
                 self.shift(*bits, range)?;
                 let rounding = if *exact { Rounding::Floor } else { Rounding::Faithful };
@@ -367,7 +365,7 @@ impl<'a> Checker<'a> {
                 if *factor == 0 || to.f < x.f {
                     return fault(format!("factor {factor} takes {} fraction bits to {}", x.f, to.f));
                 }
-                holds(&to, bound * u128::from(*factor))?;
+                holds(&to, bound.map(|b| b * u128::from(*factor)))?;
                 Ok(Kind::Scale(*factor))
             }
             StageSpec::Add { .. } => {
@@ -375,35 +373,22 @@ impl<'a> Checker<'a> {
                 same_shape(y.tensor, to.tensor)?;
                 same_f(&x, &to)?;
                 same_f(&y, &to)?;
-                holds(&to, bound + u128::from(y.bound))?;
+                holds(&to, bound.zip(y.exact()).map(|(a, b)| a + b))?;
                 Ok(Kind::Add)
             }
             _ => fault("no such stage".into()),
         }
     }
 
-    /// The narrowest ring that holds what a stage compares, units of errors included as in [`Self::range`].
-    fn compared(&self, kind: &Kind, inputs: &[usize]) -> Ring {
-        let bound = inputs.first().and_then(|&i| self.spec.tensors[i].bound).unwrap_or(u64::MAX);
-        let reach = match kind {
-            Kind::Relu => bound,
-            Kind::Clip { low, high } => bound.saturating_add(low.unsigned_abs().max(high.unsigned_abs())),
-            Kind::MaxPool(_) | Kind::Reveal(Reveal::Argmax) => bound.saturating_mul(2).saturating_add(2),
-            _ => return self.ring,
-        };
-        let bits = 65 - reach.saturating_add(reach >> 8).saturating_add(2).leading_zeros();
-        Ring::new(bits.clamp(2, self.ring.bits())).unwrap_or(self.ring)
+    /// The narrowest ring that holds what a stage compares.
+    fn compared(&self, kind: &Kind, inputs: &[usize]) -> Result<Ring, String> {
+        let known = inputs.first().and_then(|&i| self.spec.tensors[i].reach_bits);
+        known.map_or(Ok(self.ring), |k| reach::compared(kind, k, self.ring))
     }
 
-    /// The range that truncation may assume of values up to `bound`, a unit of errors included.
-    fn range(&self, bound: u128) -> Result<Range, Fault> {
-        if bound < self.room(1).saturating_sub(bound >> 8).saturating_sub(2) {
-            Ok(Range::Small)
-        } else if bound < self.room(0) {
-            Ok(Range::Any)
-        } else {
-            fault(format!("values up to {bound} do not fit a ring of {} bits", self.ring.bits()))
-        }
+    /// The range that truncation may assume of values below 2^`reach`.
+    fn range(&self, reach: u32) -> Result<Range, Fault> {
+        reach::range(reach, self.ring).or_else(fault)
     }
 
     fn shift(&self, bits: u32, range: Range) -> Result<(), Fault> {
@@ -411,18 +396,6 @@ impl<'a> Checker<'a> {
         if bits == 0 || bits > limit {
             return fault(format!(
                 "{bits} bits cannot be dropped from shares of {} bits (1 to {limit})",
-                self.ring.bits()
-            ));
-        }
-        Ok(())
-    }
-
-    /// Differences of two values must not wrap.
-    fn differences(&self, x: &Shared<'_>) -> Result<(), Fault> {
-        if u128::from(x.bound) >= self.room(1) {
-            return fault(format!(
-                "differences of values up to {} do not fit a ring of {} bits",
-                x.bound,
                 self.ring.bits()
             ));
         }
@@ -442,12 +415,11 @@ impl<'a> Checker<'a> {
             Reveal::Output => {
                 same_shape(x.tensor, to)?;
                 opened(scale, x.f)?;
-                if bound < x.bound {
-                    return fault(format!("values up to {} open into a tensor of bound {bound}", x.bound));
+                if bound < reach::largest(x.reach) {
+                    return fault(format!("values below 2^{} open into a tensor of bound {bound}", x.reach));
                 }
             }
             Reveal::Argmax => {
-                self.differences(&x)?;
                 if to.elements != 1 || scale != 1.0 || (bound as u128) + 1 < x.tensor.elements as u128 {
                     return fault(format!(
                         "an index of {} classes needs one element of scale 1 that holds it",
@@ -505,7 +477,7 @@ impl<'a> Checker<'a> {
         }
         .or_else(|e| fault(e.to_string()))?;
         super::coefficients::check(method, &spec.geometry, ring_bits, l2).or_else(fault)?;
-        super::slots::check(method, &spec.geometry, to.bound).or_else(fault)?;
+        super::slots::check(method, &spec.geometry, (to.reach, to.bound)).or_else(fault)?;
         let weights = match (&spec.weights, &spec.bias) {
             (Some(w), Some(b)) => {
                 self.used_files.extend([w.clone(), b.clone()]);
@@ -514,11 +486,11 @@ impl<'a> Checker<'a> {
             (None, None) => None,
             _ => return fault("only one of weights and bias is given".into()),
         };
-        if let Some(w) = &weights {
-            let derived = w.output_bound(x.bound);
-            if derived > u128::from(to.bound) {
+        if let (Some(w), Some(bound), Some(planned)) = (&weights, x.bound, to.bound) {
+            let derived = w.output_bound(bound);
+            if derived > u128::from(planned) {
                 let (stage, tensor) = (spec.name.clone(), to.tensor.name.clone());
-                return Err(PlanError::Bound { stage, tensor, derived, planned: to.bound }.into());
+                return Err(PlanError::Bound { stage, tensor, derived, planned }.into());
             }
         }
         Ok(Linear { method, geometry: spec.geometry.clone(), weight_l2: l2, weights })
@@ -560,7 +532,14 @@ impl<'a> Checker<'a> {
         if with != 0 && with != all {
             return Err(PlanError::Structure(format!("{with} of {all} linear stages have weights")));
         }
-        Ok((self.client.into_iter().map(plan::Stage::Client).collect(), with == all))
+        let exact = reach::complete(self.spec, stages)?;
+        if with != 0 && !exact {
+            return Err(PlanError::Structure(
+                "a plan with weights states the bound of every shared tensor and both ends of every clip; compile the model again"
+                    .into(),
+            ));
+        }
+        Ok((self.client.into_iter().map(plan::Stage::Client).collect(), with == all && exact))
     }
 }
 
@@ -604,12 +583,13 @@ fn opened(scale: f64, f: i32) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn holds(to: &Shared<'_>, derived: u128) -> Result<(), Fault> {
-    if derived > u128::from(to.bound) {
-        return fault(format!(
-            "values can reach {derived}, but tensor '{}' is planned for {}",
-            to.tensor.name, to.bound
-        ));
+/// That a result fits its bound. Exact bounds are the server's: where a plan has none, there is nothing to compare.
+pub(super) fn holds(to: &Shared<'_>, derived: Option<u128>) -> Result<(), Fault> {
+    match (derived, to.bound) {
+        (Some(derived), Some(bound)) if derived > u128::from(bound) => fault(format!(
+            "values can reach {derived}, but tensor '{}' is planned for {bound}",
+            to.tensor.name
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -1,10 +1,12 @@
 //! Checks of what stands before the stages: trust, parameters, tensors.
 
+use super::reach;
 use super::spec::{KindSpec, PlanSpec, StageSpec, TensorSpec};
 use crate::plan::spec as batch;
 use crate::plan::{check_tensor, Engine, Limits, PlanError, Tensor, Trust, VERSION};
 use hushnet_mpc::Ring;
 use hushnet_rlwe::packed::PackedSpec;
+use serde_json::Map;
 
 /// Narrowest ring that the protocols work at.
 const MIN_RING_BITS: u32 = 4;
@@ -21,7 +23,7 @@ pub(super) fn client_spec(spec: &PlanSpec) -> batch::PlanSpec {
         outputs: Vec::new(),
         tensors: Vec::new(),
         stages: Vec::new(),
-        predicted: spec.predicted.clone(),
+        predicted: Map::new(),
         notes: Vec::new(),
     }
 }
@@ -62,20 +64,22 @@ pub(super) fn check_header(spec: &PlanSpec, limits: &Limits) -> Result<Ring, Pla
 pub(super) fn tensor(spec: &TensorSpec, ring: Ring, limits: &Limits) -> Result<Tensor, PlanError> {
     let fail =
         |detail: &str| PlanError::Tensor { id: spec.id, name: spec.name.clone(), detail: detail.into() };
-    let (kind, scale) = match (spec.kind, spec.frac_bits) {
-        (KindSpec::Real, None) => (batch::KindSpec::Real, spec.scale),
-        (KindSpec::Fixed, None) => (batch::KindSpec::Fixed, spec.scale),
-        (KindSpec::Shared, Some(f)) if spec.scale.is_none() => {
+    let (kind, scale, bound) = match (spec.kind, spec.frac_bits, spec.reach_bits) {
+        (KindSpec::Real, None, None) => (batch::KindSpec::Real, spec.scale, spec.bound),
+        (KindSpec::Fixed, None, None) => (batch::KindSpec::Fixed, spec.scale, spec.bound),
+        (KindSpec::Shared, Some(f), Some(k)) if spec.scale.is_none() => {
             if !(-64..=64).contains(&f) {
                 return Err(fail("frac_bits is not from -64 to 64"));
             }
-            if spec.bound.is_some_and(|b| b >= 1 << (ring.bits() - 1)) {
-                return Err(fail("its bound does not fit the ring of the shares"));
-            }
-            (batch::KindSpec::Fixed, Some(f64::from(-f).exp2()))
+            reach::check(k, spec.bound, ring).map_err(|detail| fail(&detail))?;
+            (batch::KindSpec::Fixed, Some(f64::from(-f).exp2()), Some(reach::largest(k)))
         }
-        (KindSpec::Shared, _) => return Err(fail("a shared tensor has frac_bits and no scale")),
-        _ => return Err(fail("only shared tensors have frac_bits")),
+        (KindSpec::Shared, ..) => {
+            return Err(fail(
+                "a shared tensor has frac_bits, reach_bits and no scale; compile the model again with this version",
+            ))
+        }
+        _ => return Err(fail("only shared tensors have frac_bits and reach_bits")),
     };
     let spec = batch::TensorSpec {
         id: spec.id,
@@ -83,7 +87,7 @@ pub(super) fn tensor(spec: &TensorSpec, ring: Ring, limits: &Limits) -> Result<T
         shape: spec.shape.clone(),
         kind,
         scale,
-        bound: spec.bound,
+        bound,
     };
     check_tensor(&spec, limits)
 }

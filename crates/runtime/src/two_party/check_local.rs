@@ -47,7 +47,7 @@ pub(super) fn sum_pool(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Resul
         return fault(format!("{} fraction bits cannot become {} by sums", x.f, to.f));
     }
     let count = |axis: usize| w.kernel[axis].min(window.input[axis + 1]) as u128;
-    holds(to, u128::from(x.bound).saturating_mul(count(0) * count(1)))?;
+    holds(to, x.exact().map(|b| b.saturating_mul(count(0) * count(1))))?;
     Ok(Kind::SumPool(window))
 }
 

@@ -20,6 +20,7 @@ mod meter;
 pub mod network;
 mod nonlinear;
 pub mod plan;
+mod reach;
 pub mod server;
 mod shares;
 mod slots;
@@ -33,8 +34,9 @@ pub use cost::{predict, Layers, Prediction};
 pub use frames::connect;
 pub use local::run_local;
 pub use plan::TwoPartyPlan;
+pub use reach::reach_bits;
 pub use server::{TwoPartyModel, TwoPartySession};
-pub use slots::slot_plain_bits;
+pub use slots::slot_plain;
 pub use stored::Policy as SetupPolicy;
 pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
 

@@ -29,8 +29,10 @@ pub(super) fn run(
     let share = match (&stage.kind, stage.protocol) {
         (Kind::Relu, Protocol::Garbled) => garble::relu(s, x, m, GARBLER)?,
         (Kind::Relu, Protocol::Ot) => mpc::relu_within(s, x, ring, stage.compared)?,
-        (Kind::Clip { low, high }, Protocol::Garbled) => garble::clip(s, x, m, *low, *high, GARBLER)?,
-        (Kind::Clip { low, high }, Protocol::Ot) => mpc::clip(s, x, ring, stage.compared, *low, *high)?,
+        (Kind::Clip { from_zero, ends, .. }, Protocol::Garbled) => {
+            garble::clip(s, x, m, *from_zero, *ends, GARBLER)?
+        }
+        (Kind::Clip { ends, .. }, Protocol::Ot) => mpc::clip(s, x, ring, stage.compared, *ends)?,
         (Kind::MaxPool(shape), Protocol::Garbled) => {
             garble::max_pool(s, x, m, of_images(shape, images), GARBLER)?
         }
@@ -66,8 +68,8 @@ pub(super) fn cost(m: &mut CostModel, stage: &Stage, elements: usize, ring: Ring
     match (&stage.kind, stage.protocol) {
         (Kind::Relu, Protocol::Garbled) => garble::relu_cost(m, n, modulus, GARBLER),
         (Kind::Relu, Protocol::Ot) => mpc::relu_within_cost(m, n, ring, stage.compared),
-        (Kind::Clip { low, high }, Protocol::Garbled) => {
-            garble::clip_cost(m, n, modulus, *low, *high, GARBLER);
+        (Kind::Clip { from_zero, .. }, Protocol::Garbled) => {
+            garble::clip_cost(m, n, modulus, *from_zero, GARBLER);
         }
         (Kind::Clip { .. }, Protocol::Ot) => mpc::clip_cost(m, n, ring, stage.compared),
         (Kind::MaxPool(shape), Protocol::Garbled) => {

@@ -1,6 +1,6 @@
 //! The checked two-party plan.
 
-use super::spec::{PlanSpec, Protocol, Reveal, StageSpec};
+use super::spec::{PlanSpec, Protocol, Reveal};
 use crate::plan::{
     self, GeometrySpec, Limits, LinearWeights, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes,
 };
@@ -30,10 +30,12 @@ pub enum Kind {
     },
     /// `min(max(x, low), high)`.
     Clip {
-        /// Least value.
-        low: i64,
-        /// Largest value.
-        high: i64,
+        /// Whether low is zero.
+        from_zero: bool,
+        /// low and high, absent in a public part.
+        ends: Option<(i64, i64)>,
+        /// k: what is compared, a value less an end, is below 2^k in absolute value.
+        reach: u32,
     },
     /// Arithmetic shift right.
     Truncate {
@@ -203,7 +205,7 @@ impl TwoPartyPlan {
         plan::encode(json, tensors)
     }
 
-    /// The part that clients receive: the same plan without weights and without the fields marked *server only*.
+    /// The part that clients receive: what [`crate::public`] lists, and nothing else.
     ///
     /// # Errors
     /// [`PlanError`] when the container cannot be written.
@@ -236,13 +238,8 @@ impl TwoPartyPlan {
 
     /// The JSON of the public part.
     pub(super) fn public_json(&self) -> Result<String, PlanError> {
-        let mut spec = self.spec().clone();
-        for stage in &mut spec.stages {
-            if let StageSpec::Linear(s) = stage {
-                (s.weights, s.bias) = (None, None);
-            }
-        }
-        serde_json::to_string(&spec).map_err(|e| PlanError::Json(e.to_string()))
+        let told = crate::public::two_party(self.spec());
+        serde_json::to_string(&told).map_err(|e| PlanError::Json(e.to_string()))
     }
 
     /// The plan's JSON, byte for byte as in the file.
@@ -295,7 +292,7 @@ impl TwoPartyPlan {
     pub fn outputs(&self) -> &[Port] {
         &self.0.client.outputs()[..self.0.spec.outputs.len()]
     }
-    /// Whether weights are present (the server's plan) or not (the public part).
+    /// Whether weights, exact bounds and ends of clips are present (the server's plan) or not (the public part).
     #[must_use]
     pub fn has_weights(&self) -> bool {
         self.0.weights
@@ -306,9 +303,9 @@ impl TwoPartyPlan {
         self.stages().iter().any(|s| matches!(&s.kind, Kind::Linear(l) if l.method == Method::Batch))
     }
 
-    /// Largest absolute value that a tensor is planned for; `None` for real ones.
-    pub(super) fn bound(&self, tensor: usize) -> Option<u64> {
-        self.0.spec.tensors.get(tensor)?.bound
+    /// k of a shared tensor, all of whose values are below 2^k in absolute value; `None` for others.
+    pub(super) fn reach(&self, tensor: usize) -> Option<u32> {
+        self.0.spec.tensors.get(tensor)?.reach_bits
     }
 
     /// Largest number of shared elements that are alive at once, for one image.

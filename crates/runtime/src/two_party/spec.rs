@@ -23,6 +23,9 @@ pub struct PlanSpec {
     pub params: ParamsSpec,
     /// What the client learns.
     pub reveal: Reveal,
+    /// Where the ranges of values come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranges: Option<Ranges>,
     /// Inputs of the network.
     pub inputs: Vec<PortSpec>,
     /// Outputs of the network.
@@ -51,6 +54,16 @@ pub enum Reveal {
     Output,
     /// The index of the largest element only.
     Argmax,
+}
+
+/// Where the ranges of values come from: what a client must know of how far an answer can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ranges {
+    /// Calibration data: an input unlike them may leave a range, and its answer is then wrong without notice.
+    Calibrated,
+    /// Proven for all inputs of the declared intervals.
+    Proven,
 }
 
 /// Cryptographic parameters that all stages share.
@@ -107,7 +120,10 @@ pub struct TensorSpec {
     /// f, of shared tensors only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frac_bits: Option<i32>,
-    /// Largest absolute value of the integers, of fixed and shared tensors.
+    /// k, of shared tensors only: every value is below 2^k in absolute value, units of errors included. What both parties derive rings from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach_bits: Option<u32>,
+    /// Largest absolute value of the integers, of fixed and shared tensors; of shared tensors server only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<u64>,
 }
@@ -234,8 +250,11 @@ pub enum StageSpec {
         input: u32,
         #[serde(rename = "out")]
         output: u32,
-        low: i64,
-        high: i64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        low: Option<i64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        high: Option<i64>,
+        reach_bits: u32,
         #[serde(default, skip_serializing_if = "Protocol::is_ot")]
         protocol: Protocol,
     },

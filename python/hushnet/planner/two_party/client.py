@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ...graph import Graph, Op
+from ...reference.two_party import reach_bits
 from .fixed import Fixed, Version
 from .regions import Regions
 
@@ -58,7 +59,8 @@ class Writer:
         reveals, ops = [], []
         for name, version in self.fixed.opened.items():
             shape = self.graph.shapes[name]
-            form = {"scale": math.ldexp(1.0, -version.frac_bits), "bound": version.bound}
+            # of the exact bound the client learns the power of two only
+            form = {"scale": math.ldexp(1.0, -version.frac_bits), "bound": (1 << reach_bits(version.bound)) - 1}
             if self.reveal == "argmax":
                 form = {"scale": 1.0, "bound": math.prod(shape) - 1}
                 shape = (1,)

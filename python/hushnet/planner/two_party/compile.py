@@ -20,6 +20,7 @@ from .errors import Propagation
 from .fixed import Request
 from .methods import Chooser
 from .opened import Tail, carry, strip_for_argmax
+from .reach import write_reaches
 from .regions import Regions, split
 from .search import RING_DEGREES, Chosen, Search
 from .steps import Step, to_steps
@@ -199,10 +200,12 @@ class _Planner:
             "engine": "packed",
             "params": {"ring_degree": chosen.ring_degree, "security_bits": 128, "insecure": False, "ring_bits": chosen.fixed.ring_bits},
             "reveal": self.settings.reveal,
+            "ranges": "calibrated" if calibrated else "proven",
             **writer.run(),
             "predicted": {},
             "notes": self.notes(ranges) + self.lighter(chosen.fixed.fewer),
         }
+        write_reaches(document)
         for stage in document["stages"]:
             if stage["kind"] == "linear":
                 stage["predicted"] = self.chooser.told(stage["name"], chosen.ring_degree)
@@ -263,8 +266,8 @@ class _Planner:
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""
         said = [
-            "Two-party, semi-honest: the server learns shapes only; the client learns what is opened, ring and layer shapes, and the "
-            "norms of weights rounded up to powers of two.",
+            "Two-party, semi-honest: the server learns shapes only; the client learns what is opened, ring and layer shapes, protocols and fraction "
+            "bits, and of weights norms and bounds of values, rounded up to powers of two.",
         ]
         if self.settings.reveal == "argmax":
             said.append("Only the index of the largest score is opened.")

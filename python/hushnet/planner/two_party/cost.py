@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ... import _native
-from ...plan import SERVER_ONLY, PlanError
+from ...plan import WEIGHTS, PlanError
 from ...reference.methods import COEFFICIENTS, SLOTS, slot_bits, slot_cost
 from ..cost import ENVIRONMENT, UnitCosts, of_package, user_file
 from .methods import KEYS, layer_seconds, slot_seconds
@@ -111,9 +111,9 @@ def elements(tensor: dict[str, Any]) -> int:
     return math.prod(tensor["shape"])
 
 
-def _small(bound: int, ring_bits: int) -> bool:
-    """Whether values are far enough from the ring's ends for a truncation without comparison."""
-    return bound < (1 << (ring_bits - 2)) - (bound >> 8) - 2
+def _small(reach: int, ring_bits: int) -> bool:
+    """Whether values below 2^reach are far enough from the ring's ends for a truncation without comparison."""
+    return reach <= ring_bits - 2
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,13 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
         PlanError: the run time refuses the plan.
     """
     degree, ring = document["params"]["ring_degree"], document["params"]["ring_bits"]
-    public = [{k: v for k, v in s.items() if k not in SERVER_ONLY} for s in document["stages"]]
+    public = [{k: v for k, v in s.items() if k not in WEIGHTS} for s in document["stages"]]
     try:
         told = json.loads(_native.two_party_cost(json.dumps({**document, "stages": public}), images))
     except ValueError as error:
         raise PlanError(f"the two-party run time refuses the plan: {error}") from None
     stages: list[StageCost] = []
-    slotted = [document["tensors"][s["out"]]["bound"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
+    slotted = [document["tensors"][s["out"]]["reach_bits"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
     first = _first_layer(document, unit)
     suffix = EXTENSIONS.get(told["extension"], "silent_medium")
     for stage, phase, extensions, gates in zip(document["stages"], told["stages"], told["extensions"], told["gates"]):
@@ -235,19 +235,18 @@ def _work(document: Document, stage: Stage) -> tuple[int, int, int]:
         high, wide = stage["kernel"]
         n = channels * (source["shape"][1] * min(columns, width) * (wide - 1) + rows * columns * (high - 1))
     elif kind == "reveal":
-        return (n * _compared(stage, source["bound"], ring), 2 * n, 0) if stage["what"] == "argmax" else (0, 0, 0)
+        return (n * _compared(stage, source["reach_bits"], ring), 2 * n, 0) if stage["what"] == "argmax" else (0, 0, 0)
     elif kind == "truncate":
-        known = stage["sign"] == "non-negative" or _small(source["bound"], ring)
+        known = stage["sign"] == "non-negative" or _small(source["reach_bits"], ring)
         return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), 0, n
     times = 2 if kind == "clip" else 1
-    return n * _compared(stage, source["bound"], ring) * times, n * times, n * (kind == "leaky_relu")
+    return n * _compared(stage, source["reach_bits"], ring) * times, n * times, n * (kind == "leaky_relu")
 
 
-def _compared(stage: Stage, bound: int, ring: int) -> int:
-    """Bits that a stage compares of a value: of the narrowest ring that holds what is compared, units of errors included."""
-    limits = max(abs(stage.get("low", 0)), abs(stage.get("high", 0)))
-    reach = {"relu": bound, "clip": bound + limits, "max_pool": 2 * bound + 2, "reveal": 2 * bound + 2}.get(stage["kind"])
-    return ring if reach is None else min(ring, (reach + (reach >> 8) + 2).bit_length() + 1)
+def _compared(stage: Stage, reach: int, ring: int) -> int:
+    """Bits that a stage compares of values below 2^reach: of the narrowest ring that holds what is compared."""
+    bits = {"relu": reach + 1, "clip": stage.get("reach_bits", 0) + 1, "max_pool": reach + 2, "reveal": reach + 2}
+    return bits.get(stage["kind"], ring)
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...graph import Linear
 from ...plan import PlanError
+from ...reference.two_party import with_errors
 from ..ranges import plan_geometry
 from .regions import MOVES
 from .steps import Step
@@ -220,14 +221,19 @@ class Builder:
     def most(self, name: str) -> int:
         """Largest bound of a tensor that leaves room for what happens to it next."""
         room = self.room.get(name, 0)
-        # a truncation without known sign needs some air beside the half
-        return (self.limit >> room) * 63 // 64 - 4 if room else self.limit
+        # a truncation without known sign needs some air beside the half, and every value room for units of errors
+        return (self.limit >> room) * 63 // 64 - 4 if room else (self.limit - 2) * 256 // 257
 
     def fits(self, bound: int) -> bool:
-        return bound <= self.limit
+        return with_errors(bound) <= self.limit
 
     def demand(self, bound: int, name: str) -> None:
         if not self.fits(bound):
+            raise DoesNotFit(name)
+
+    def demand_twice(self, bound: int, name: str) -> None:
+        """Room for differences of two such values, or for a truncation without comparison."""
+        if 2 * with_errors(bound) > self.limit:
             raise DoesNotFit(name)
 
     def calibrated(self, name: str, version: Version) -> Version:
@@ -309,8 +315,8 @@ class Builder:
         key = (version.tensor, bits)
         if key not in self.rough:
             if not version.positive:
-                # the cheap truncation takes values below a quarter of the ring, with a unit of errors and some air
-                self.demand(2 * (version.bound + (version.bound >> 8) + 2), name)
+                # the cheap truncation takes values below a quarter of the ring
+                self.demand_twice(version.bound, name)
             coarse = replace(version, frac_bits=version.frac_bits - bits, bound=(version.bound >> bits) + 1)
             made = self.tensor(name, self.shapes[version.tensor], self.calibrated(name, coarse), "t")
             sign = "non-negative" if version.positive else "any"
@@ -417,12 +423,13 @@ class Builder:
         low, high = (low, max(low, high)) if step.attrs["high"] is None else (min(low, high), high)
         # the protocol compares differences from both ends
         self.demand(source.bound + max(abs(low), abs(high)), step.name)
-        made = replace(source, bound=max(abs(low), abs(high)), positive=low >= 0)
+        # clients are told that an end is zero, and nothing else of it
+        made = replace(source, bound=max(abs(low), abs(high)), positive=low == 0)
         self.emit(step, source, made, low=low, high=high)
 
     def max_pool(self, step: Step) -> None:
         source = self.read(step.inputs[0])
-        self.demand(2 * source.bound, step.name)
+        self.demand_twice(source.bound, step.name)
         self.emit(step, source, self.calibrated(step.output, source), **step.attrs)
 
     def sum_pool(self, step: Step) -> None:
@@ -522,7 +529,7 @@ class Builder:
     def open(self, name: str) -> None:
         version = self.natural[name]
         if self.request.argmax:
-            self.demand(2 * version.bound, name)
+            self.demand_twice(version.bound, name)
         else:
             reach = min(version.bound * version.unit, self.request.limits.get(name, math.inf)) / version.gain
             bits = max(version.frac_bits - fraction(reach, self.request.output_bits), OPENING_BITS)

@@ -9,7 +9,7 @@ from ...graph import Shape
 from ...plan import VERSION, WEIGHTS, PlanError
 from ...reference import methods
 from ...reference.linear import geometry_shapes
-from ...reference.two_party import inputs_of, reach_of_linear, weight_norm
+from ...reference.two_party import inputs_of, reach_bits, reach_of_linear, weight_norm
 from ..check import check_op, conv_problem
 from ..validate import TOP, _Validator
 from .nonlinear import PROTOCOLS, garbles
@@ -22,7 +22,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "linear": ("method", "geometry", "weight_l2"),
     "relu": (),
     "leaky_relu": ("numerator", "log_denominator"),
-    "clip": ("low", "high"),
+    "clip": ("reach_bits",),
     "truncate": ("bits", "sign"),
     "max_pool": WINDOW,
     "sum_pool": WINDOW,
@@ -46,6 +46,9 @@ class TwoPartyValidator(_Validator):
         self.header()
         for index, tensor in enumerate(self.tensors):
             self.tensor(index, tensor)
+        told = {"bound" in t for t in self.tensors if t["kind"] == "shared"} | {"high" in s for s in self.document["stages"] if s["kind"] == "clip"}
+        if len(told) > 1 or (self.plan.weights and False in told):
+            raise PlanError("only some of the plan's shared tensors have a bound, or of its clips both ends; a plan with weights has all of them")
         for port in self.document["inputs"]:
             self.define(f"input {port['name']!r}", port["tensor"])
             self.kind(f"input {port['name']!r}", port["tensor"], "real")
@@ -70,8 +73,8 @@ class TwoPartyValidator(_Validator):
 
     def header(self) -> None:
         d, p = self.document, self.document["params"]
-        if set(d) != {*TOP, "reveal"}:
-            raise PlanError(f"the plan has fields {sorted(d)}, expected {sorted([*TOP, 'reveal'])}")
+        if set(d) != {*TOP, "reveal", "ranges"} or d["ranges"] not in ("calibrated", "proven"):
+            raise PlanError(f"the plan has fields {sorted(d)}, expected {sorted([*TOP, 'reveal', 'ranges'])}, ranges 'calibrated' or 'proven'")
         if d["version"] != VERSION:
             raise PlanError(f"plan version {d['version']}, this build reads {VERSION}; compile the model again")
         if d["engine"] != "packed" or d["reveal"] not in ("output", "argmax"):
@@ -81,7 +84,7 @@ class TwoPartyValidator(_Validator):
         ring = p["ring_bits"]
         if type(ring) is not int or ring < LEAST_RING:
             raise PlanError(f"ring_bits is {ring!r}; at least {LEAST_RING} are needed")
-        self.limit, self.degree, self.ring = (1 << (ring - 1)) - 1, p["ring_degree"], ring
+        self.degree, self.ring = p["ring_degree"], ring
         self.parameters("the plan", 1.0, "cheetah")
         if not d["inputs"] or not d["outputs"]:
             raise PlanError("the plan has no inputs or no outputs")
@@ -94,14 +97,22 @@ class TwoPartyValidator(_Validator):
 
     def tensor(self, index: int, tensor: dict[str, Any]) -> None:
         if tensor["kind"] != "shared":
-            if "frac_bits" in tensor:
-                raise PlanError(f"tensor {tensor['name']!r} has frac_bits but is not shared")
+            if "frac_bits" in tensor or "reach_bits" in tensor:
+                raise PlanError(f"tensor {tensor['name']!r} has frac_bits or reach_bits but is not shared")
             super().tensor(index, tensor)
             return
         super().tensor(index, {"id": tensor["id"], "name": tensor["name"], "shape": tensor["shape"], "kind": "real"})
-        fine, bound = tensor["frac_bits"], tensor["bound"]
-        if "scale" in tensor or type(fine) is not int or abs(fine) > MOST_FRACTION or type(bound) is not int or not 0 <= bound <= self.limit:
-            raise PlanError(f"shared tensor {tensor['name']!r}: frac_bits {fine}, bound {bound} in a ring of {self.ring} bits")
+        fine, reach = tensor["frac_bits"], tensor["reach_bits"]
+        if "scale" in tensor or type(fine) is not int or abs(fine) > MOST_FRACTION or type(reach) is not int or not 1 <= reach < self.ring:
+            raise PlanError(f"shared tensor {tensor['name']!r}: frac_bits {fine}, reach_bits {reach} in a ring of {self.ring} bits")
+        # the public part has no bounds
+        if "bound" in tensor:
+            self.keeps(f"shared tensor {tensor['name']!r}", tensor["bound"], reach)
+
+    @staticmethod
+    def keeps(place: str, bound: Any, reach: int) -> None:
+        if type(bound) is not int or bound < 0 or reach_bits(bound) > reach:
+            raise PlanError(f"{place}: values up to {bound}, units of errors included, are not below 2^{reach}")
 
     def kind(self, place: str, tensor: int, kind: str) -> dict[str, Any]:
         if self.tensors[tensor]["kind"] != kind:
@@ -121,7 +132,7 @@ class TwoPartyValidator(_Validator):
             raise PlanError(f"{place} is of unknown kind {kind!r}")
         spare = {"linear": {*WEIGHTS, "predicted"}, "truncate": {"exact"}}.get(kind, set())
         if garbles(stage):
-            spare = {"protocol"}
+            spare = {"protocol", "low", "high"} if kind == "clip" else {"protocol"}
             if stage.get("protocol", "ot") not in PROTOCOLS:
                 raise PlanError(f"{place}: protocol {stage['protocol']!r}; choose one of {', '.join(PROTOCOLS)}")
         if set(stage) - spare != {"kind", "name", "in", "out", *FIELDS[kind]} or isinstance(stage["in"], list) != (kind in MANY):
@@ -133,14 +144,20 @@ class TwoPartyValidator(_Validator):
         out = self.kind(place, stage["out"], "fixed" if kind == "reveal" else "shared")
         getattr(self, f"check_{kind}", self.check_move)(place, stage, ins, out)
         keeps = kind in {"truncate", "max_pool", "sum_pool", "scale", *MANY}
-        if kind == "relu" or (kind == "clip" and stage["low"] >= 0) or (keeps and all(t in self.positive for t in inputs_of(stage))):
+        if kind == "relu" or (kind == "clip" and stage.get("low") == 0) or (keeps and all(t in self.positive for t in inputs_of(stage))):
             self.positive.add(stage["out"])
 
     # -- one stage each
 
-    def holds(self, place: str, out: dict[str, Any], reach: int) -> None:
-        if reach > out["bound"]:
+    def holds(self, place: str, out: dict[str, Any], reach: int | None) -> None:
+        """Exact bounds are the server's: where a plan has none, there is nothing to compare."""
+        if reach is not None and "bound" in out and reach > out["bound"]:
             raise PlanError(f"{place}: results reach {reach}, the plan says {out['bound']}")
+
+    @staticmethod
+    def times(source: dict[str, Any], factor: int) -> int | None:
+        """So many times an exact bound; None in a public part."""
+        return factor * source["bound"] if "bound" in source else None
 
     def same(self, place: str, a: dict[str, Any], b: dict[str, Any], *, shape: bool = True, fine: bool = True) -> None:
         if shape and a["shape"] != b["shape"]:
@@ -156,6 +173,7 @@ class TwoPartyValidator(_Validator):
         self.same(place, ins[0], out, fine=False)
         self.scaled(place, ins[0], out)
         self.holds(place, out, ins[0]["bound"])
+        self.keeps(place, ins[0]["bound"], out["reach_bits"])
 
     def scaled(self, place: str, fixed: dict[str, Any], shared: dict[str, Any]) -> None:
         if fixed["scale"] != math.ldexp(1.0, -shared["frac_bits"]):
@@ -167,16 +185,16 @@ class TwoPartyValidator(_Validator):
         if stage["what"] == "output":
             self.same(place, ins[0], out, fine=False)
             self.scaled(place, out, ins[0])
-            self.holds(place, out, ins[0]["bound"])
+            self.holds(place, out, (1 << ins[0]["reach_bits"]) - 1)
             return
-        self.wide(place, 2 * ins[0]["bound"])
+        self.wide(place, ins[0]["reach_bits"] + 1)
         classes = math.prod(ins[0]["shape"])
         if math.prod(out["shape"]) != 1 or out["scale"] != 1.0 or out["bound"] < classes - 1:
             raise PlanError(f"{place}: an index of {classes} classes needs one element of scale 1")
 
     def wide(self, place: str, reach: int) -> None:
-        if reach > self.limit:
-            raise PlanError(f"{place}: differences reach {reach}, more than a ring of {self.ring} bits holds")
+        if reach >= self.ring:
+            raise PlanError(f"{place}: differences reach 2^{reach}, more than a ring of {self.ring} bits holds")
 
     def check_linear(self, place: str, stage: Stage, ins: list[dict[str, Any]], out: dict[str, Any]) -> None:
         geometry, source = stage["geometry"], ins[0]
@@ -217,14 +235,19 @@ class TwoPartyValidator(_Validator):
         bits, numerator = stage["log_denominator"], stage["numerator"]
         if not (1 <= bits <= 62 and 0 <= numerator <= 1 << bits):
             raise PlanError(f"{place}: slope {numerator} / 2^{bits} is not from 0 to 1")
-        self.wide(place, ins[0]["bound"] << bits)
+        self.wide(place, ins[0]["reach_bits"] + bits)
 
     def check_clip(self, place: str, stage: Stage, ins: list[dict[str, Any]], out: dict[str, Any]) -> None:
         self.same(place, ins[0], out)
-        reach = max(abs(stage["low"]), abs(stage["high"]))
-        if stage["low"] > stage["high"]:
-            raise PlanError(f"{place}: clips to {stage['low']}..{stage['high']}")
-        self.wide(place, ins[0]["bound"] + reach)
+        self.wide(place, stage["reach_bits"])
+        if stage.get("low", 0) == 0 and "high" not in stage:
+            return
+        low, high = stage["low"], stage["high"]
+        if low > high:
+            raise PlanError(f"{place}: clips to {low}..{high}")
+        reach = max(abs(low), abs(high))
+        if "bound" in ins[0]:
+            self.keeps(place, ins[0]["bound"] + reach, stage["reach_bits"])
         self.holds(place, out, reach)
 
     def check_truncate(self, place: str, stage: Stage, ins: list[dict[str, Any]], out: dict[str, Any]) -> None:
@@ -237,14 +260,14 @@ class TwoPartyValidator(_Validator):
 
     def check_max_pool(self, place: str, stage: Stage, ins: list[dict[str, Any]], out: dict[str, Any]) -> None:
         self.same(place, ins[0], out, shape=False)
-        self.wide(place, 2 * ins[0]["bound"])
+        self.wide(place, ins[0]["reach_bits"] + 1)
         self.window(place, "max_pool", stage, ins[0], out)
 
     def check_sum_pool(self, place: str, stage: Stage, ins: list[dict[str, Any]], out: dict[str, Any]) -> None:
         self.finer(place, ins[0], out)
         self.window(place, "max_pool", stage, ins[0], out)
         taps = math.prod(min(k, n) for k, n in zip(stage["kernel"], ins[0]["shape"][1:]))
-        self.holds(place, out, taps * ins[0]["bound"])
+        self.holds(place, out, self.times(ins[0], taps))
 
     def window(self, place: str, op: str, stage: Stage, source: dict[str, Any], out: dict[str, Any]) -> None:
         if stage["dilation"] != [1, 1]:
@@ -256,14 +279,15 @@ class TwoPartyValidator(_Validator):
         self.finer(place, ins[0], out)
         if type(stage["factor"]) is not int or stage["factor"] < 1:
             raise PlanError(f"{place}: factor {stage['factor']!r} is not a positive integer")
-        self.holds(place, out, ins[0]["bound"] * stage["factor"])
+        self.holds(place, out, self.times(ins[0], stage["factor"]))
 
     def check_add(self, place: str, _stage: Stage, ins: list[dict[str, Any]], out: dict[str, Any]) -> None:
         if len(ins) != 2:
             raise PlanError(f"{place}: adds {len(ins)} tensors, not two")
         for source in ins:
             self.same(place, source, out)
-        self.holds(place, out, sum(t["bound"] for t in ins))
+        if all("bound" in t for t in ins):
+            self.holds(place, out, sum(t["bound"] for t in ins))
 
     def check_move(self, place: str, stage: Stage, ins: list[dict[str, Any]], out: dict[str, Any]) -> None:
         attrs = {k: stage[k] for k in FIELDS[stage["kind"]]}
@@ -272,7 +296,7 @@ class TwoPartyValidator(_Validator):
         check_op(place, stage["kind"], attrs, [tuple(t["shape"]) for t in ins], tuple(out["shape"]))
         for source in ins:
             self.same(place, source, out, shape=False)
-            self.holds(place, out, source["bound"])
+            self.holds(place, out, self.times(source, 1))
 
     def opening(self) -> None:
         """What is opened went through an exact truncation since the last layer: units of masking depend on weights."""

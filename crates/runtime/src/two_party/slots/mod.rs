@@ -13,6 +13,7 @@ pub(super) mod client;
 pub(super) mod server;
 
 use super::plan::{Kind, Method, TwoPartyPlan};
+use super::reach;
 use super::{layer_error, peer_words_of};
 use crate::compute::Compute;
 use crate::error::Error;
@@ -58,22 +59,17 @@ pub(super) struct Job<'a> {
     pub compute: &'a Compute,
 }
 
-/// Largest absolute value of a tensor in a run: units of other stages' errors beside the bound.
-fn reach(bound: u64) -> u64 {
-    bound.saturating_add(bound >> 8).saturating_add(2)
+/// The prime for results below 2^`reach`: two bits more, for the sign and so that a conversion needs no comparison.
+fn prime_for(reach: u32) -> Option<OddModulus> {
+    (LEAST_BITS.max(reach.saturating_add(2))..=MOST_BITS)
+        .find_map(|bits| OddModulus::new(plain_modulus(bits).ok()?).ok())
 }
 
-/// The prime for results up to `bound`.
-fn prime_for(bound: u64) -> Option<OddModulus> {
-    (LEAST_BITS..=MOST_BITS)
-        .filter_map(|bits| OddModulus::new(plain_modulus(bits).ok()?).ok())
-        .find(|p| mpc::small_odd(*p) >= reach(bound))
-}
-
-/// Bits of the prime that holds slot-packed results up to `bound`; `None` when there is none.
+/// Bits of the prime that holds slot-packed results below 2^`reach`, and the largest absolute value that it converts: a little less than
+/// 2^`reach`. `None` when there is none.
 #[must_use]
-pub fn slot_plain_bits(bound: u64) -> Option<u32> {
-    prime_for(bound).map(OddModulus::bits)
+pub fn slot_plain(reach: u32) -> Option<(u32, u64)> {
+    prime_for(reach).map(|p| (p.bits(), mpc::small_odd(p)))
 }
 
 fn method_of(method: Method) -> Option<slots::Method> {
@@ -84,12 +80,23 @@ fn method_of(method: Method) -> Option<slots::Method> {
     }
 }
 
-/// That a stage has parameters. Stages with larger results may need wider ones for all: [`Layers::new`] refuses what then has none.
-pub(super) fn check(method: Method, geometry: &GeometrySpec, bound: u64) -> Result<(), String> {
+/// That a stage has parameters, and with an exact bound that its prime holds the results. Stages with larger results may need wider ones
+/// for all: [`Layers::new`] refuses what then has none.
+pub(super) fn check(
+    method: Method,
+    geometry: &GeometrySpec,
+    (reach, bound): (u32, Option<u64>),
+) -> Result<(), String> {
     let Some(how) = method_of(method) else { return Ok(()) };
-    let p = prime_for(bound).ok_or_else(|| {
-        format!("results up to {bound} need a prime of more than {MOST_BITS} bits; use fewer weight_bits or activation_bits, or another method")
+    let p = prime_for(reach).ok_or_else(|| {
+        format!("results below 2^{reach} need a prime of more than {MOST_BITS} bits; use fewer weight_bits or activation_bits, or another method")
     })?;
+    let (most, top) = (mpc::small_odd(p), bound.map(reach::with_errors));
+    if let Some(top) = top.filter(|&top| top > most) {
+        return Err(format!(
+            "results reach {top}, units of errors included, but the prime of reach_bits {reach} converts values up to {most}; state one bit more"
+        ));
+    }
     let geometry = geometry.checked().map_err(|e| e.to_string())?;
     slots::choose(&geometry, how, p.value()).map(drop).map_err(|e| e.to_string())
 }
@@ -112,7 +119,7 @@ fn key_error(e: BfvError) -> Error {
 
 impl Layers {
     pub(super) fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
-        let bound_of = |t: Option<usize>| t.and_then(|t| plan.bound(t)).unwrap_or(u64::MAX);
+        let reach_of = |t: Option<usize>| t.and_then(|t| plan.reach(t)).unwrap_or(u32::MAX);
         let slotted = || {
             plan.stages().iter().filter_map(|s| match &s.kind {
                 Kind::Linear(l) => method_of(l.method).map(|how| (s, l, how)),
@@ -121,7 +128,7 @@ impl Layers {
         };
         let ring = plan.ring();
         let none = plan.stages().iter().map(|_| None).collect();
-        let Some(largest) = slotted().map(|(s, ..)| bound_of(s.output)).max() else {
+        let Some(largest) = slotted().map(|(s, ..)| reach_of(s.output)).max() else {
             return Ok(Self { odd: None, ring, groups: Vec::new(), stages: none });
         };
         let refused = |name: &str, detail: String| PlanError::Linear { stage: name.into(), detail };
@@ -145,7 +152,7 @@ impl Layers {
             });
             let client = SlotClient::new(&groups[group].params, &geometry, how).map_err(fail)?;
             groups[group].turns.extend(client.turns());
-            let small = reach(bound_of(stage.inputs.first().copied())) < 1 << (ring.bits() - 2);
+            let small = reach_of(stage.inputs.first().copied()) <= ring.bits() - 2;
             stages.push(Some(Places { group, client, small }));
         }
         // Where one stage permutes and another of the same group does not, parameters are equal only if both can.

@@ -225,10 +225,32 @@ impl Net {
         self.stage(json!({"kind": "client", "ops": [{"op": "dequantize", "in": [fixed], "out": real}]}));
         self.outputs.push(json!({"name": name, "tensor": real}));
     }
+    /// Tensors and stages with the reaches that follow from exact bounds, where none is stated; what is opened holds its operand's.
+    fn with_reaches(&self) -> (Vec<Value>, Vec<Value>) {
+        let (mut tensors, mut stages) = (self.tensors.clone(), self.stages.clone());
+        let bits = |bound: u64| 64 - (bound + (bound >> 8) + 2).leading_zeros();
+        for t in tensors.iter_mut().filter(|t| t["kind"] == "shared" && t["reach_bits"].is_null()) {
+            t["reach_bits"] = bits(t["bound"].as_u64().unwrap_or(0)).into();
+        }
+        for s in &mut stages {
+            let read = s["in"].as_u64().unwrap_or(u64::MAX) as usize;
+            if s["kind"] == "clip" && s["reach_bits"].is_null() {
+                let end = |k: &str| s[k].as_i64().unwrap_or(0).unsigned_abs();
+                s["reach_bits"] = bits(self.bound(read) + end("low").max(end("high"))).into();
+            } else if s["kind"] == "reveal" && s["what"] == "output" && read < tensors.len() {
+                let most = (1u64 << tensors[read]["reach_bits"].as_u64().unwrap_or(0)) - 1;
+                let out = s["out"].as_u64().unwrap_or(0) as usize;
+                tensors[out]["bound"] = most.max(self.bound(out)).into();
+            }
+        }
+        (tensors, stages)
+    }
+
     pub fn json(&self) -> String {
+        let (tensors, stages) = self.with_reaches();
         json!({"version": 1, "name": "net", "producer": "tests", "trust": "two-party", "engine": "packed",
             "params": {"ring_degree": 2048, "security_bits": 128, "insecure": false, "ring_bits": self.ring_bits},
-            "reveal": self.reveal, "inputs": self.inputs, "outputs": self.outputs, "tensors": self.tensors, "stages": self.stages})
+            "reveal": self.reveal, "inputs": self.inputs, "outputs": self.outputs, "tensors": tensors, "stages": stages})
         .to_string()
     }
 }

@@ -36,6 +36,39 @@ fn wrong_plans_are_typed_errors() {
     refused("a narrow ring", |n| n.ring_bits = 8, "does not fit the ring");
     refused("a wide ring", |n| n.ring_bits = 48, "do not fit a 50-bit modulus");
     refused("a small bound", |n| n.tensors[3]["bound"] = 10.into(), "outputs can reach");
+    refused("a small reach", |n| n.tensors[3]["reach_bits"] = 8.into(), "need reach_bits");
+    refused("a reach beyond the ring", |n| n.tensors[3]["reach_bits"] = 28.into(), "does not fit the ring");
+    // units of errors are counted: B + B/256 + 2 must be below 2^(w-1), and differences below twice that
+    refused(
+        "a bound next to the ring",
+        |n| n.tensors[3]["bound"] = ((1 << 27) - 1).into(),
+        "does not fit the ring",
+    );
+    refused(
+        "maxima whose differences wrap",
+        |n| n.tensors[5]["reach_bits"] = 27.into(),
+        "comparing values below 2^27 takes a ring of 29 bits",
+    );
+    refused(
+        "bounds of some tensors",
+        |n| drop(n.tensors[4].as_object_mut().unwrap().remove("bound")),
+        "a plan gives all",
+    );
+    refused(
+        "no exact bounds beside weights",
+        |n| {
+            for t in n.tensors.iter_mut().filter(|t| t["kind"] == "shared") {
+                t["reach_bits"] = 20.into();
+                t.as_object_mut().unwrap().remove("bound");
+            }
+        },
+        "a plan with weights states the bound",
+    );
+    refused(
+        "a reach of the client's tensors",
+        |n| n.tensors[1]["reach_bits"] = 5.into(),
+        "only shared tensors",
+    );
     refused("other fractions", |n| n.tensors[4]["frac_bits"] = 3.into(), "fraction bits");
     refused(
         "a norm that is no power of two",

@@ -1,0 +1,44 @@
+"""Bounds rounded up to powers of two: what both parties derive rings of comparisons, truncations and conversions from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import _native
+from ...plan import PlanError
+from ...reference.methods import SLOTS
+from ...reference.two_party import reach_bits, with_errors
+
+
+def write_reaches(document: dict[str, Any]) -> None:
+    """Writes ``reach_bits`` of every shared tensor and clip from exact bounds, methods being chosen.
+
+    Raises:
+        PlanError: the prime of slot-packed results, a little below its power of two, needs a bit that the ring of shares does not have.
+    """
+    tensors, ring = document["tensors"], document["params"]["ring_bits"]
+    for tensor in tensors:
+        if tensor["kind"] == "shared":
+            tensor["reach_bits"] = reach_bits(tensor["bound"])
+    for stage in document["stages"]:
+        if stage["kind"] == "clip":
+            stage["reach_bits"] = reach_bits(tensors[stage["in"]]["bound"] + max(abs(stage["low"]), abs(stage["high"])))
+        elif stage["kind"] == "linear" and stage["method"] in SLOTS:
+            out = tensors[stage["out"]]
+            out["reach_bits"] = converted(stage["name"], out["bound"], out["reach_bits"])
+            if out["reach_bits"] >= ring:
+                raise PlanError(f"layer {stage['name']!r}: its results need a ring of {ring + 1} bits in slots; give ring_bits, or use another method")
+
+
+def converted(layer: str, bound: int, reach: int) -> int:
+    """The reach at which a prime converts results up to a bound: one bit more where they come between the prime and its power of two.
+
+    Raises:
+        PlanError: no prime is wide enough.
+    """
+    try:
+        while _native.slot_plain(reach)[1] < with_errors(bound):
+            reach += 1
+    except ValueError as error:
+        raise PlanError(f"layer {layer!r}: {error}; use fewer weight_bits or activation_bits, or another method") from None
+    return reach
