@@ -2,9 +2,10 @@
 //!
 //! A script is a list of steps of a few bytes: what is done, to which message, where, with what. The empty script changes nothing.
 
-/// Most messages and bytes that an edited list holds.
+/// Bytes that a script may add to a message, and to all messages by repeating them.
+const MOST_ADDED: usize = 1 << 16;
+/// Most messages.
 const MOST_MESSAGES: usize = 64;
-const MOST_BYTES: usize = 1 << 16;
 
 /// Bytes read off the front of an input; none are left at its end.
 pub struct Cursor<'a>(pub &'a [u8]);
@@ -49,16 +50,19 @@ const WORDS: [u64; 12] = [
 /// Changes messages step by step until the script ends.
 pub fn apply(script: &[u8], messages: &mut Vec<Vec<u8>>) {
     let mut script = Cursor(script);
-    while step(&mut script, messages).is_some() {}
+    let most = messages.iter().map(Vec::len).sum::<usize>() + MOST_ADDED;
+    while step(&mut script, messages, most).is_some() {}
 }
 
-fn step(script: &mut Cursor<'_>, messages: &mut Vec<Vec<u8>>) -> Option<()> {
+/// One step; the bytes of all messages stay below `most`.
+fn step(script: &mut Cursor<'_>, messages: &mut Vec<Vec<u8>>, most: usize) -> Option<()> {
     let what = script.byte()?;
     let number = usize::from(script.byte()?);
     if messages.is_empty() {
         messages.push(Vec::new());
     }
     let number = number % messages.len();
+    let room = most.saturating_sub(messages.iter().map(Vec::len).sum());
     let message = &mut messages[number];
     match what % 10 {
         0 => {
@@ -85,13 +89,12 @@ fn step(script: &mut Cursor<'_>, messages: &mut Vec<Vec<u8>>) -> Option<()> {
         4 => {
             let count = script.wide()?;
             let value = script.byte()?;
-            message.resize((message.len() + count).min(MOST_BYTES.max(message.len())), value);
+            message.resize(message.len() + count.min(room), value);
         }
         5 => drop(messages.remove(number)),
         6 => {
-            let copy = message.clone();
-            if messages.len() < MOST_MESSAGES {
-                messages.insert(number, copy);
+            if messages.len() < MOST_MESSAGES && messages[number].len() <= room {
+                messages.insert(number, messages[number].clone());
             }
         }
         7 => {

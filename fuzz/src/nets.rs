@@ -28,8 +28,8 @@ pub fn options() -> PlanOptions {
         tiles: 64,
         rank: 8,
         elements: 1 << 12,
-        frame_bytes: 1 << 22,
         memory_bytes: 1 << 24,
+        ..Limits::default()
     };
     PlanOptions { allow_insecure: true, limits }
 }

@@ -242,6 +242,26 @@ fn number(old: &Value, rng: &mut Rng) -> Value {
     }
 }
 
+/// Every whole number `from` becomes `to`, so that shapes which must agree still do.
+fn replace_all(v: &mut Value, from: i64, to: &Value) {
+    match v {
+        Value::Number(n) if n.as_i64() == Some(from) => *v = to.clone(),
+        Value::Array(a) => a.iter_mut().for_each(|v| replace_all(v, from, to)),
+        Value::Object(o) => o.values_mut().for_each(|v| replace_all(v, from, to)),
+        _ => {}
+    }
+}
+
+/// One number of the tree becomes another one wherever it stands within a node.
+fn change_alike(tree: &mut Value, rng: &mut Rng) {
+    let Some(from) = (0..8).find_map(|_| any(tree, rng).as_i64()) else { return };
+    let to = number(&from.into(), rng);
+    let mut at = rng.below(count(tree));
+    if let Some(place) = node(tree, &mut at) {
+        replace_all(place, from, &to);
+    }
+}
+
 /// One change of one node.
 fn change(tree: &mut Value, rng: &mut Rng) {
     let graft = any(tree, rng);
@@ -313,10 +333,10 @@ fn change_file(files: &mut BTreeMap<String, File>, rng: &mut Rng) {
 pub fn mutated(bytes: &[u8], seed: u32) -> Option<Vec<u8>> {
     let (mut rng, mut parts) = (Rng::new(seed), Parts::open(bytes)?);
     for _ in 0..=rng.below(3) {
-        if rng.below(8) == 0 {
-            change_file(&mut parts.files, &mut rng);
-        } else {
-            change(&mut parts.json, &mut rng);
+        match rng.below(8) {
+            0 => change_file(&mut parts.files, &mut rng),
+            1 | 2 => change_alike(&mut parts.json, &mut rng),
+            _ => change(&mut parts.json, &mut rng),
         }
     }
     parts.seal()

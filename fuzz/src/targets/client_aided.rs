@@ -25,7 +25,7 @@ struct World {
 const IMAGES: usize = 2;
 
 fn options(compute: Compute) -> ClientOptions {
-    ClientOptions { plan: nets::options(), mask_cache_bytes: 1 << 20, compute }
+    ClientOptions { plan: nets::options(), compute, ..ClientOptions::default() }
 }
 
 fn infer(mut client: Client) -> Result<(), Error> {

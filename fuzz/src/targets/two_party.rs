@@ -111,9 +111,11 @@ fn world(which: u8) -> &'static World {
     &WORLDS.get_or_init(|| METHODS.map(made))[usize::from(which) % METHODS.len()]
 }
 
+/// Few: a session takes long. One script changes the last message, where all others were right.
 fn seeds(messages: fn(&World) -> &Vec<Vec<u8>>) -> Vec<(String, Vec<u8>)> {
     numbered((0..METHODS.len() as u8).flat_map(|which| {
-        let scripts = edits::seeds(messages(world(which)).len().min(3));
+        let last = (messages(world(which)).len() - 1).min(255) as u8;
+        let scripts = [vec![], vec![0, 0, 0, 5, 9], vec![1, last, 0, 0, 11], vec![3, last, 0x80, 1]];
         scripts.into_iter().map(move |s| [&[which], s.as_slice()].concat())
     }))
 }
