@@ -28,7 +28,7 @@ pub fn options() -> PlanOptions {
         tiles: 64,
         rank: 8,
         elements: 1 << 12,
-        memory_bytes: 1 << 24,
+        memory_bytes: 1 << 28,
         ..Limits::default()
     };
     PlanOptions { allow_insecure: true, limits }

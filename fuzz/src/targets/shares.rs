@@ -3,8 +3,8 @@
 
 use crate::{edits, numbered, Target};
 use hushnet_ring::prime::primes_near;
-use hushnet_ring::{pack, Prg};
-use hushnet_rlwe::batch_shares::{public_key_bits, ShareKey, SharePublicKey, ShareServer};
+use hushnet_ring::{low_mask, pack, Prg};
+use hushnet_rlwe::batch_shares::{public_key_bits, SharePublicKey, ShareServer};
 use hushnet_rlwe::one_poly::{OnePolyContext, Tally};
 use hushnet_rlwe::pack_lwe::{MergeContext, MergeKeys};
 use hushnet_rlwe::packed::{
@@ -51,7 +51,11 @@ fn made() -> Result<World, CipherError> {
     client.encrypt_into(&params, &mask, &[9; DEGREE], &mut prg, &mut request)?;
     let answer = vec![5; 2 * DEGREE];
     let batch = BatchContext::new(BATCH_DEGREE)?;
-    let share_key = ShareKey::generate(&batch, &mut prg)?.public_key([3; 32], &mut prg)?;
+    // Any words of the width are a key.
+    let mut share_key = vec![0; BATCH_DEGREE];
+    prg.fill_words(&mut share_key);
+    let key_bits = public_key_bits(BATCH_DEGREE)?;
+    share_key.iter_mut().for_each(|w| *w &= low_mask(key_bits));
     let primes = primes_near(50, DEGREE, 2)?;
     let merge = MergeContext::new(DEGREE, &primes[..1], primes[1])?;
     let secret: Vec<i8> = (0..DEGREE).map(|i| (i % 3) as i8 - 1).collect();
@@ -63,7 +67,7 @@ fn made() -> Result<World, CipherError> {
         [&[1; 32], packed_words(&public.pk0, PRIME_BITS)?.as_slice()].concat(),
         packed_words(&request, PRIME_BITS)?,
         packed_words(&answer, params.response_bits())?,
-        [&[3; 32], packed_words(&share_key.pk0, public_key_bits(BATCH_DEGREE)?)?.as_slice()].concat(),
+        [&[3; 32], packed_words(&share_key, key_bits)?.as_slice()].concat(),
         keys.to_bytes()?,
         poly,
     ];

@@ -59,8 +59,10 @@ pub(super) fn read_parcel(
         .map(|bytes| {
             let c = Ciphertext::from_bytes(params, bytes).map_err(|e| peer_bytes(what, e))?;
             if !fits(&c, link, fresh) {
-                let detail =
-                    format!("a ciphertext of stage '{}' has another level, parts, scale or bound than the plan says", link.stage);
+                let detail = format!(
+                    "a ciphertext of stage '{}' has another level, parts, scale or bound than the plan says",
+                    link.stage
+                );
                 return Err(ProtocolError::Message { kind: what, detail }.into());
             }
             Ok(c)
