@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets and runs them:  fuzz/run.sh quick | run TARGET [libFuzzer options] | corpus
+# Builds the fuzz targets and runs them:  fuzz/run.sh quick | run TARGET [libFuzzer options or an input] | corpus
 # Needs the workspace's own toolchain and a C++ compiler for libFuzzer (g++ or clang++); neither nightly Rust nor cargo-fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -67,6 +67,10 @@ run)
 	build
 	name=${2:?a target, one of: $(targets | tr '\n' ' ')}
 	shift 2
+	# An input that is named is run alone.
+	for word in "$@"; do
+		if [ -f "$word" ]; then exec "$BIN/$name" "${LIMITS[@]}" "$@"; fi
+	done
 	mkdir -p "$CARGO_TARGET_DIR/corpus/$name"
 	exec "$BIN/$name" "${LIMITS[@]}" $(length "$name") "$@" -artifact_prefix="$CARGO_TARGET_DIR/$name-" "$CARGO_TARGET_DIR/corpus/$name" "fuzz/corpus/$name"
 	;;
