@@ -1,4 +1,4 @@
-# make setup | demo | test | constant-time | lint | licences | bench-quick | peers | clean; each does all its own set-up.
+# make setup | demo | test | constant-time | lint | licences | bench-quick | fuzz-quick | peers | clean; each does all its own set-up.
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: setup demo test test-rust test-python constant-time lint licences bench-quick peers clean
+.PHONY: setup demo test test-rust test-python constant-time lint licences bench-quick fuzz-quick fuzz-corpus peers clean
 
 setup: $(VENV)/.built
 
@@ -65,6 +65,14 @@ bench-quick: setup
 	names=$$($(BIN)/python -c 'import json,sys; print(*[b["name"] for b in json.loads(sys.argv[1])])' "$$list") || exit 1; \
 	test -n "$$names" || { echo "hushnet bench --list names no benchmark"; exit 1; }; \
 	for name in $$names; do echo "== bench $$name --quick"; $(BIN)/hushnet bench $$name --quick --json >/dev/null || exit 1; done
+
+# Ten seconds of every fuzz target, on stable Rust; needs a C++ compiler for libFuzzer (fuzz/README.md).
+fuzz-quick:
+	@fuzz/run.sh quick
+
+# Writes the seeds of every fuzz target again.
+fuzz-corpus:
+	@fuzz/run.sh corpus
 
 # Rivals from PyPI for the benchmarks, each in an environment of its own (bench/peers).
 PEERS ?= $(or $(HUSHNET_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet-peers)

@@ -1,19 +1,6 @@
 #![no_main]
-//! Ciphertexts and keys: whatever is accepted is written back as it came.
+//! Ciphertexts and keys of CKKS.
 
-use hushnet_rlwe::ckks::{Ciphertext, CkksParams, CkksSpec, GaloisKeys, PublicKey, RelinKey};
-use libfuzzer_sys::fuzz_target;
-use std::sync::OnceLock;
+use hushnet_fuzz::targets::CKKS;
 
-fuzz_target!(|data: &[u8]| {
-    static PARAMS: OnceLock<CkksParams> = OnceLock::new();
-    let params = PARAMS.get_or_init(|| {
-        CkksSpec::with_depth(8192, 40, 2, 30, 41).check().expect("these parameters are secure")
-    });
-    if let Ok(c) = Ciphertext::from_bytes(params, data) {
-        assert!(c.to_bytes().is_ok());
-    }
-    let _ = PublicKey::from_bytes(params, data);
-    let _ = RelinKey::from_bytes(params, data);
-    let _ = GaloisKeys::from_bytes(params, data);
-});
+libfuzzer_sys::fuzz_target!(init: CKKS.start(), |data: &[u8]| CKKS.check(data));

@@ -126,10 +126,12 @@ pub fn predict(plan: &NonInteractivePlan) -> Traffic {
     }
 }
 
-/// A ciphertext as it must be: of a link, seeded or not.
+/// A ciphertext as it must be: of a link, seeded or not, with the bookkeeping of the plan. A peer's own bound would enter the checks of every
+/// operation that follows.
 pub(super) fn fits(c: &Ciphertext, link: &Link, fresh: bool) -> bool {
     c.level().get() == link.level
         && c.parts().len() == if fresh { 2 } else { link.parts }
         && c.is_seeded() == fresh
         && c.scale().to_bits() == link.scale.to_bits()
+        && c.bound().to_bits() == link.bound.to_bits()
 }

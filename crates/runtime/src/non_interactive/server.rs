@@ -40,6 +40,7 @@ pub(super) fn peer_bytes(what: &'static str, e: CkksError) -> Error {
         CkksError::Bytes { .. }
         | CkksError::ForeignParams(_)
         | CkksError::Level { .. }
+        | CkksError::BadScale
         | CkksError::Capacity { .. } => ProtocolError::Message { kind: what, detail: e.to_string() }.into(),
         other => other.into(),
     }
@@ -59,8 +60,10 @@ pub(super) fn read_parcel(
         .map(|bytes| {
             let c = Ciphertext::from_bytes(params, bytes).map_err(|e| peer_bytes(what, e))?;
             if !fits(&c, link, fresh) {
-                let detail =
-                    format!("a ciphertext of stage '{}' has another level, parts or scale", link.stage);
+                let detail = format!(
+                    "a ciphertext of stage '{}' has another level, parts, scale or bound than the plan says",
+                    link.stage
+                );
                 return Err(ProtocolError::Message { kind: what, detail }.into());
             }
             Ok(c)

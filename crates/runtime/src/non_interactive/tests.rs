@@ -397,6 +397,9 @@ fn a_server_refuses_what_does_not_follow_from_its_plan() {
     // Scale (at 48 + 4) and level of the first ciphertext.
     refused(session(1, &|r| r[48 + 4 + 6] ^= 1), "scale");
     refused(session(1, &|r| r[48] = 1), "length");
+    // No scale at all, and bounds (at 48 + 12) that the input's level still holds but the circuit does not.
+    refused(session(1, &|r| r[48 + 4..48 + 12].fill(0)), "finite number");
+    refused(session(1, &|r| r[48 + 12..48 + 20].copy_from_slice(&256f64.to_le_bytes())), "bound");
     refused(session(1, &|r| r[48 + 28 + 32..48 + 28 + 32 + 40].fill(0xff)), "residue");
     // A true request is answered; then the peer is gone.
     assert!(matches!(answers(&plan, session(1, &|_| {})), Error::Transport(_)));
