@@ -255,6 +255,10 @@ def test_hidden_plans_keep_inner_bounds_errors_and_names_through_python() -> Non
         assert all(("bound" in t) == (t["id"] in ends) and "range" not in t for t in public.tensors)
         opened = next(t for s in public.stages if s["kind"] == "decrypt" for t in public.tensors if t["id"] == s["in"])
         assert np.log2(opened["bound"]).is_integer()
+        # other weights of one class: one file
+        other = hidden(shaken(net.model(), 0.0005, 1), batch=batch)
+        assert ciphers(other) == ciphers(plan) and other.document != plan.document
+        assert other.public_bytes() == plan.public_bytes()
         stripped = {"max_error", "worst_error", "noise_error", "precision_bits", "seen_error", "seconds", "counted", "server_peak_memory_bytes"}
         assert not stripped & set(public.predicted) and not public.document["notes"]
         assert all("predicted" not in s for s in public.stages)
