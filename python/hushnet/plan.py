@@ -73,7 +73,7 @@ class Plan:
 
     def public_part(self) -> Plan:
         """What a client receives: what the run time's list for the trust model names, and nothing else."""
-        return Plan.from_bytes(self.public_bytes(), allow_insecure=True)
+        return Plan.parse(self.public_bytes())
 
     def public_bytes(self) -> bytes:
         """The file of :meth:`public_part`, byte for byte as the run time sends it.

@@ -14,7 +14,7 @@ ALLOWED: dict[str, set[str]] = {
     "graph": set(),
     "data": {"errors"},
     "zoo": {"data", "errors"},
-    "plan": {"errors"},
+    "plan": {"_native", "errors"},
     "frontend": {"errors", "graph"},
     "passes": {"graph"},
     "reference": {"_native", "errors", "graph", "plan"},

@@ -27,7 +27,7 @@ CRATES: dict[str, set[str]] = {
     "python": {"ring", "matmul", "rlwe", "layers", "mpc", "runtime"},
 }
 # What tests, benches and examples of a crate may depend on besides.
-DEVELOPMENT: dict[str, set[str]] = {"rlwe": {"matmul"}}
+DEVELOPMENT: dict[str, set[str]] = {"rlwe": {"matmul"}, "masks": {"ring", "matmul", "rlwe", "mpc", "layers", "runtime"}}
 # Workspaces beside this one, and what they may depend on.
 BESIDE: dict[str, set[str]] = {"fuzz": {"ring", "rlwe", "mpc", "layers", "runtime"}}
 
@@ -65,8 +65,9 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "gala": {"gazelle", "slots"},
     },
     "runtime": {
-        # The plan and the client program that it compiles into are one circle; so are channel and wire.
-        "plan": {"program", "wire"},
+        # The plan and the client program that it compiles into are one circle; so are channel and wire; so are plans and what leaves of them.
+        "plan": {"program", "public", "wire"},
+        "public": {"non_interactive", "plan", "two_party"},
         "program": {"error", "plan"},
         "error": {"plan", "program"},
         "compute": {"error"},
@@ -75,8 +76,8 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "wire": {"channel", "error"},
         # A trust model uses no other one, but for the inputs and outputs that client_aided defines for all. `session` greets for all of them.
         "client_aided": {"channel", "compute", "error", "plan", "program", "session", "trace", "wire"},
-        "two_party": {"channel", "client_aided", "compute", "error", "plan", "program", "session", "trace", "wire"},
-        "non_interactive": {"channel", "client_aided", "compute", "error", "plan", "program", "session", "trace", "transport", "wire"},
+        "two_party": {"channel", "client_aided", "compute", "error", "plan", "program", "public", "session", "trace", "wire"},
+        "non_interactive": {"channel", "client_aided", "compute", "error", "plan", "program", "public", "session", "trace", "transport", "wire"},
         "session": {"channel", "client_aided", "error", "non_interactive", "plan", "two_party", "wire"},
         "transport": {"channel", "client_aided", "error", "non_interactive", "plan", "trace", "two_party", "wire"},
         "local": {"channel", "client_aided", "error", "plan", "trace", "transport"},

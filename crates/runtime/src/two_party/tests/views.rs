@@ -13,7 +13,7 @@ pub(super) fn deviation(bytes: &[u8]) -> f64 {
     (chi - 255.0) / (2.0f64 * 255.0).sqrt()
 }
 
-/// Plans of one network from the planner, by `tests/fixtures/make.py`: weights of random signs, all positive, all negative.
+/// Plans of one network from the planner, by `crates/runtime/tests/fixtures/make.py`: weights of random signs, all positive, all negative.
 const PLANNED: [&[u8]; 3] = [
     include_bytes!("../../../tests/fixtures/views_0.hush"),
     include_bytes!("../../../tests/fixtures/views_1.hush"),
