@@ -4,49 +4,49 @@ use super::Kind;
 
 /// Nothing; with the feature, the digest of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tag;
+pub struct Tag(());
 
 impl Tag {
     /// Of all words.
     #[inline(always)]
     #[must_use]
     pub fn words(_: &[u64]) -> Self {
-        Self
+        Self(())
     }
 
     /// Of the lowest byte of every word: equal for one polynomial modulo two powers of two.
     #[inline(always)]
     #[must_use]
     pub fn low(_: &[u64]) -> Self {
-        Self
+        Self(())
     }
 
     /// Of small coefficients.
     #[inline(always)]
     #[must_use]
     pub fn small(_: &[i8]) -> Self {
-        Self
+        Self(())
     }
 
     /// Of integers.
     #[inline(always)]
     #[must_use]
     pub fn integers(_: &[i64]) -> Self {
-        Self
+        Self(())
     }
 
     /// Of bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(_: &[u8]) -> Self {
-        Self
+        Self(())
     }
 
     /// Of a number.
     #[inline(always)]
     #[must_use]
     pub fn number(_: u64) -> Self {
-        Self
+        Self(())
     }
 }
 
