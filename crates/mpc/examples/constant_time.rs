@@ -156,7 +156,10 @@ const PROTOCOLS: &[Case] = &[
         let slope = Slope::new(5, 4)?;
         leaky_relu(s, &shares(s, N, 37), ring(), slope, Range::Small, Rounding::Faithful).map(drop)
     }),
-    ("clip", |s| clip(s, &shares(s, N, 37), ring(), ring(), -3, 1 << 20).map(drop)),
+    ("clip", |s| {
+        let ends = s.is_first().then_some((-3, 1 << 20));
+        clip(s, &shares(s, N, 37), ring(), ring(), ends).map(drop)
+    }),
     ("maximum", |s| {
         let (a, b) = (shares(s, N, 37), shares(s, N, 37));
         maximum(s, &a, &b, ring(), ring()).map(drop)
@@ -208,7 +211,8 @@ fn garbled(s: &mut Session, m: Modulus) -> Result<()> {
     for garbler in [Party::Zero, Party::One] {
         drop(garble::drelu(s, &x, m, garbler)?);
         drop(garble::relu(s, &x, m, garbler)?);
-        drop(garble::clip(s, &x, m, 0, 60_000, garbler)?);
+        let ends = (s.party() == garbler).then_some((0, 60_000));
+        drop(garble::clip(s, &x, m, true, ends, garbler)?);
         drop(garble::max_rows(s, &x, 5, m, garbler)?);
         drop(garble::max_pool(s, &x, m, pool(), garbler)?);
         drop(garble::argmax(s, &x, 6, m, garbler)?);

@@ -63,7 +63,7 @@ fn batch_shares() {
     let context = BatchContext::new(2 * N).unwrap();
     let mut prg = prg(3);
     let key = ShareKey::generate(&context, &mut prg).unwrap();
-    let public = key.public_key([3; 32], &mut prg).unwrap();
+    let public = key.public_key([3; 32], p.modulus_bits(), &mut prg).unwrap();
     // The public key travels.
     publish(&public.pk0);
     let stage = ShareServer::new(&context, &public).unwrap().stage(&p).unwrap();

@@ -118,7 +118,7 @@ fn read(w: &World, which: usize, message: &[u8]) -> Result<(), CipherError> {
         3 => {
             let bits = public_key_bits(BATCH_DEGREE)?;
             let (seed, pk0) = keyed(message, BATCH_DEGREE, bits)?;
-            ShareServer::new(&w.batch, &SharePublicKey { seed, pk0 }).map(drop)
+            ShareServer::new(&w.batch, &SharePublicKey { seed, bits, pk0 }).map(drop)
         }
         4 => {
             let keys = MergeKeys::from_bytes(&w.merge, SPACING, message)?;

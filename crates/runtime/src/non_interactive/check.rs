@@ -10,6 +10,7 @@ use crate::plan::{
     self, check_op, check_tensor, ClientStage, Engine, Limits, Need, Op, Plan, PlanError, PlanOptions, Port,
     Tensor, TensorBytes,
 };
+use crate::public::told_bound;
 use hushnet_layers::ckks_batch::{
     Circuit, CircuitError, CircuitSpec, LinearSpec as CircuitLinear, StageKind, StageSpec as CircuitStage,
     TensorSpec as CircuitTensor,
@@ -402,6 +403,7 @@ impl<'a> Checker<'a> {
             parts,
             scale,
             bound,
+            told: bound,
             noise_bits: spec.noise_bits.unwrap_or(0),
         })
     }
@@ -427,7 +429,9 @@ impl<'a> Checker<'a> {
         let cipher = self.read(&place, s.input, true)?;
         let real = self.define(&place, s.output, false)?;
         let number = self.downloads.len();
-        let link = Link { number, ..self.link(s, real, cipher)? };
+        let link = self.link(s, real, cipher)?;
+        let told = told_bound(self.spec, &self.spec.tensors[cipher], link.bound);
+        let link = Link { number, told, ..link };
         if self.spec.tensors[cipher].noise_bits.is_none() {
             let detail = "what is decrypted states noise_bits".into();
             return Err(PlanError::Linear { stage: s.name.clone(), detail });

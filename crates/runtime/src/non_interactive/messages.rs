@@ -133,5 +133,5 @@ pub(super) fn fits(c: &Ciphertext, link: &Link, fresh: bool) -> bool {
         && c.parts().len() == if fresh { 2 } else { link.parts }
         && c.is_seeded() == fresh
         && c.scale().to_bits() == link.scale.to_bits()
-        && c.bound().to_bits() == link.bound.to_bits()
+        && c.bound().to_bits() == link.told.to_bits()
 }

@@ -166,12 +166,12 @@ fn batches_with_a_value_outside_send_what_others_send() {
     };
     for value in [3.0, -1e300] {
         let seen = with(&|d, image| d.early[image * 16 + 5] = value);
-        compare(&usual, &seen, &MARKED, "encrypt", &exact);
+        compare(&usual, &seen, &MARKED, "encrypt 1", &exact);
         let mark = seen.mark.unwrap();
         assert_eq!((mark.element, mark.bound, mark.values), (5, Some(1.0), 2));
     }
     let seen = with(&|d, image| d.image[image * 16..(image + 1) * 16].copy_from_slice(&large));
-    compare(&usual, &seen, &MARKED, "decrypt", &exact);
+    compare(&usual, &seen, &MARKED, "decrypt 1", &exact);
     let seen = with(&|d, image| d.late[image * 2 + 1] = -1.0);
     compare(&usual, &seen, &MARKED, "decode", &exact);
     assert_eq!(seen.mark.unwrap().bound, None);
@@ -190,7 +190,7 @@ fn a_server_with_other_weights_reads_nothing_from_the_wire() {
     let (usual, seen) = (session(&plan, &data), session(&other, &data));
     assert_eq!(seen.wire, usual.wire);
     assert!(usual.mark.is_none());
-    assert_eq!(seen.mark.unwrap().stage, "decrypt");
+    assert_eq!(seen.mark.unwrap().stage, "decrypt 1");
 }
 
 #[test]
@@ -221,9 +221,9 @@ fn single_images_with_a_value_outside_send_what_others_send() {
         session(&plan, &data)
     };
     let seen = with(&|d| d.early[packed::INPUTS + 7] = 9.0);
-    compare(&usual, &seen, &[1], "encrypt", &exact);
+    compare(&usual, &seen, &[1], "encrypt 1", &exact);
     let seen = with(&|d| d.image[packed::INPUTS..2 * packed::INPUTS].copy_from_slice(large));
-    compare(&usual, &seen, &[1], "decrypt", &exact);
+    compare(&usual, &seen, &[1], "decrypt 1", &exact);
     let seen = with(&|d| d.late[4] = -1.0);
     compare(&usual, &seen, &[1], "decode", &exact);
 }

@@ -272,9 +272,8 @@ impl NonInteractiveModel {
         outputs
             .into_par_iter()
             .map_init(Prg::from_os, |prg, c| {
-                let stated = |c: Ciphertext| {
-                    Ciphertext::from_parts(params, c.into_parts(), link.scale, link.bound, sd)
-                };
+                let stated =
+                    |c: Ciphertext| Ciphertext::from_parts(params, c.into_parts(), link.scale, link.told, sd);
                 let Some(bits) = self.plan.flood_bits() else { return Ok(stated(c)?) };
                 let prg = prg.as_mut().map_err(|e| Error::Internal(e.to_string()))?;
                 let public = public.ok_or_else(|| Error::Internal("no public key".into()))?;

@@ -10,6 +10,7 @@ mod two_party;
 
 pub use client_aided::client_aided;
 pub use non_interactive::non_interactive;
+pub(crate) use non_interactive::told_bound;
 pub use two_party::two_party;
 
 use crate::non_interactive::NonInteractivePlan;

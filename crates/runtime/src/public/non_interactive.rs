@@ -80,22 +80,22 @@ impl<'a> Ends<'a> {
         }
         ends
     }
+}
 
-    /// The bound of a result as the client is told it. Where weights are hidden it is rounded up to a power of two, or to what the modulus
-    /// holds beside the flood, which the client knows as well; where they are not, it is exact.
-    fn result(&self, tensor: &TensorSpec, bound: f64) -> f64 {
-        let Some(HideSpec { flood_bits }) = self.spec.hide_weights else { return bound };
-        let packed = self.spec.stages.iter().find_map(|s| match s {
-            StageSpec::Packed(p) => Some((p.answer_level, p.answer_scale)),
-            _ => None,
-        });
-        let place = tensor.level.zip(tensor.scale).or(packed);
-        let room = place.map_or(f64::INFINITY, |(level, scale)| {
-            let bits: f64 = self.spec.params.data_primes.iter().take(level).map(|q| (*q as f64).log2()).sum();
-            ((bits - 1.0 - EDGE).exp2() - f64::from(flood_bits).exp2()) / scale
-        });
-        power_of_two(bound).min(room)
-    }
+/// The bound of a result as the client is told it. Where weights are hidden it is rounded up to a power of two, or to what the modulus
+/// holds beside the flood, which the client knows as well; where they are not, it is exact.
+pub(crate) fn told_bound(spec: &PlanSpec, tensor: &TensorSpec, bound: f64) -> f64 {
+    let Some(HideSpec { flood_bits }) = spec.hide_weights else { return bound };
+    let packed = spec.stages.iter().find_map(|s| match s {
+        StageSpec::Packed(p) => Some((p.answer_level, p.answer_scale)),
+        _ => None,
+    });
+    let place = tensor.level.zip(tensor.scale).or(packed);
+    let room = place.map_or(f64::INFINITY, |(level, scale)| {
+        let bits: f64 = spec.params.data_primes.iter().take(level).map(|q| (*q as f64).log2()).sum();
+        ((bits - 1.0 - EDGE).exp2() - f64::from(flood_bits).exp2()) / scale
+    });
+    power_of_two(bound).min(room)
 }
 
 /// Bits of the modulus that stay free, so that a bound that fills it still fits.
@@ -131,7 +131,7 @@ fn power_of_two(bound: f64) -> f64 {
     [near / 2.0, near, near * 2.0].into_iter().find(|p| *p >= bound).unwrap_or(bound)
 }
 
-/// Bounds of what is encrypted follow from input ranges; those of what is decrypted leave as [`Ends::result`] says; others stay.
+/// Bounds of what is encrypted follow from input ranges; those of what is decrypted leave as [`told_bound`] says; others stay.
 fn tensor(tensor: &TensorSpec, ends: &Ends<'_>, names: &mut Names) -> TensorSpec {
     let TensorSpec { id, name: _, shape, kind, level, parts, scale, bound, range: _, noise_bits } = tensor;
     let numbered = names.next(match kind {
@@ -139,7 +139,7 @@ fn tensor(tensor: &TensorSpec, ends: &Ends<'_>, names: &mut Names) -> TensorSpec
         KindSpec::Cipher => "cipher",
     });
     let bound = match bound {
-        Some(bound) if ends.decrypted.contains(id) => Some(ends.result(tensor, *bound)),
+        Some(bound) if ends.decrypted.contains(id) => Some(told_bound(ends.spec, tensor, *bound)),
         Some(bound) if ends.encrypted.contains(id) => Some(*bound),
         _ => None,
     };
