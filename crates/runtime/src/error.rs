@@ -11,7 +11,7 @@ pub enum Error {
     Plan(#[from] PlanError),
     /// Values left their planned ranges; raised when the run is over, and never told to the peer.
     #[error(transparent)]
-    Range(#[from] RangeError),
+    Range(Box<RangeError>),
     /// The caller's input does not fit the plan.
     #[error(transparent)]
     Input(#[from] InputError),
@@ -33,6 +33,12 @@ pub enum Error {
     /// The caller's progress callback asked to stop.
     #[error("stopped by the caller")]
     Cancelled,
+}
+
+impl From<RangeError> for Error {
+    fn from(e: RangeError) -> Self {
+        Self::Range(Box::new(e))
+    }
 }
 
 impl From<hushnet_rlwe::CipherError> for Error {

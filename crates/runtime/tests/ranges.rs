@@ -116,7 +116,7 @@ fn session(plan: &Plan, batches: &[Batch], tamper: &Tamper<'_>) -> Seen {
         let mut client = Client::open(Box::new(near), ClientOptions::default()).unwrap();
         let raised = match client.infer(&inputs(batches), &mut |_| ControlFlow::Continue(())) {
             Ok(_) => None,
-            Err(Error::Range(e)) => Some(e),
+            Err(Error::Range(e)) => Some(*e),
             Err(e) => panic!("{e}"),
         };
         assert!(client.is_open());

@@ -418,7 +418,9 @@ impl<'a> Checker<'a> {
             )));
         }
         let number = self.uploads.len();
-        let link = Link { number, ..self.link(s, real, cipher)? };
+        let link = self.link(s, real, cipher)?;
+        let told = if self.circuit.complex { link.bound * std::f64::consts::SQRT_2 } else { link.bound };
+        let link = Link { number, told, ..link };
         self.uploads.push(link);
         self.circuit.inputs.push(self.places[cipher].unwrap_or(0));
         Ok(())

@@ -33,7 +33,8 @@ pub struct Link {
     pub scale: f64,
     /// Planned largest absolute value.
     pub bound: f64,
-    /// The bound as the public part tells it, which ciphertexts carry: no less than `bound`.
+    /// The bound that ciphertexts carry, no less than `bound`: of results what the public part tells; of inputs in complex slots that of two
+    /// values together.
     pub told: f64,
     /// Decrypted tensors: log2 of the largest deviation of the error before any flood, in ring units.
     pub noise_bits: u32,

@@ -79,7 +79,7 @@ fn session(plan: &NonInteractivePlan, data: &Data) -> Seen {
         let mut client = NonInteractiveClient::open(Box::new(near), client()).unwrap();
         let raised = match client.infer(&given, &mut |_| ControlFlow::Continue(())) {
             Ok(_) => None,
-            Err(Error::Range(e)) => Some(e),
+            Err(Error::Range(e)) => Some(*e),
             Err(e) => panic!("{e}"),
         };
         assert!(client.is_open());
