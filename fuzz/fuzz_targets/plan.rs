@@ -15,7 +15,7 @@ fn put(new: Option<Vec<u8>>, out: &mut [u8], most: usize) -> Option<usize> {
 
 libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     // Now and then the container itself.
-    let new = if seed % 16 == 0 { None } else { plans::mutated(&data[..size], seed) };
+    let new = if seed.is_multiple_of(16) { None } else { plans::mutated(&data[..size], seed) };
     put(new, data, max_size).unwrap_or_else(|| libfuzzer_sys::fuzzer_mutate(data, size, max_size))
 });
 
