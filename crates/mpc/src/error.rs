@@ -27,6 +27,12 @@ pub enum MpcError {
         /// Position in the message.
         index: usize,
     },
+    /// The peer sent what no honest peer sends.
+    #[error("the peer sent {what}; it speaks another protocol or the channel is damaged")]
+    Peer {
+        /// What came.
+        what: &'static str,
+    },
     /// A ring width outside 1..=64.
     #[error("ring width {bits} is outside {min}..=64 bits")]
     RingWidth {

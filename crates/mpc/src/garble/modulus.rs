@@ -194,6 +194,14 @@ impl Modulus {
         }
     }
 
+    /// Results that an evaluator decodes: a garbler that does not keep to the protocol may have it decode p or more.
+    pub(crate) fn reduced(self, mut values: Vec<u64>) -> Vec<u64> {
+        if let Self::Odd(p) = self {
+            values.iter_mut().for_each(|v| *v = p.reduce(*v));
+        }
+        values
+    }
+
     pub(crate) fn check(self, shares: &[u64]) -> Result<()> {
         match self {
             Self::PowerOfTwo(r) if !(2..=62).contains(&r.bits()) => Err(MpcError::Parameter {

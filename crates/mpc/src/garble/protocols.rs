@@ -34,7 +34,7 @@ fn masked<C: Circuit>(
         return Ok(r);
     }
     let words = mine(false, &[]);
-    Ok(execute(s, c, garbler, &words, n, Outputs::Open)?.swap_remove(0))
+    Ok(result.reduced(execute(s, c, garbler, &words, n, Outputs::Open)?.swap_remove(0)))
 }
 
 /// XOR shares of [x >= 0].

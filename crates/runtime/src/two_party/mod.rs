@@ -64,6 +64,9 @@ impl From<MpcError> for Error {
             MpcError::Handshake { .. } | MpcError::BadPoint { .. } => {
                 ProtocolError::Message { kind: "two-party set-up", detail: e.to_string() }.into()
             }
+            MpcError::Peer { .. } => {
+                ProtocolError::Message { kind: "two-party protocol", detail: e.to_string() }.into()
+            }
             other => Self::Internal(other.to_string()),
         }
     }

@@ -1,0 +1,70 @@
+//! A party whose peer does not keep to the protocol: an error that says so, never a share that is none.
+#![allow(clippy::unwrap_used)]
+
+use hushnet_mpc::garble::{self, Modulus, OddModulus};
+use hushnet_mpc::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+const P: u64 = 786_433;
+const VALUES: usize = 40;
+
+/// Sends ones in place of every message of so many bytes, once it is told to.
+struct Spoiler {
+    inner: MemoryChannel,
+    bytes: usize,
+    on: Arc<AtomicBool>,
+}
+
+impl Channel for Spoiler {
+    fn send(&mut self, data: &[u8]) -> Result<()> {
+        let spoil = self.on.load(Ordering::SeqCst) && data.len() == self.bytes;
+        self.inner.send(&if spoil { vec![0xff; data.len()] } else { data.to_vec() })
+    }
+    fn recv(&mut self, buf: &mut [u8]) -> Result<()> {
+        self.inner.recv(buf)
+    }
+    fn flush(&mut self) -> Result<()> {
+        self.inner.flush()
+    }
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+}
+
+/// What party one gets of `f` while party zero's messages of so many bytes are ones.
+fn honest(bytes: usize, f: impl Fn(&mut Session) -> Result<Vec<u64>> + Sync) -> Result<Vec<u64>> {
+    let (a, b) = memory_pair();
+    let on = Arc::new(AtomicBool::new(false));
+    let spoiler = Spoiler { inner: a, bytes, on: Arc::clone(&on) };
+    std::thread::scope(|scope| {
+        let f = &f;
+        scope.spawn(move || {
+            let mut s = Session::new(Box::new(spoiler), Party::Zero, OtKind::SoftSpoken).unwrap();
+            on.store(true, Ordering::SeqCst);
+            // The one that spoils may fail itself.
+            drop(f(&mut s));
+        });
+        let mut s = Session::new(Box::new(b), Party::One, OtKind::SoftSpoken).unwrap();
+        f(&mut s)
+    })
+}
+
+#[test]
+fn a_correction_that_is_no_residue_is_the_peers_fault() {
+    let p = OddModulus::new(P).unwrap();
+    let x: Vec<u64> = (0..VALUES as u64).collect();
+    let bits = Bits::from_values(&x.iter().map(|v| v & 1).collect::<Vec<_>>());
+    // 20 bits a correction.
+    let result = honest(VALUES * 20 / 8, |s| mux_odd(s, &bits, &x, p));
+    assert!(matches!(result, Err(MpcError::Peer { .. })), "{result:?}");
+}
+
+#[test]
+fn results_of_a_garbler_that_opens_wrong_values_are_residues() {
+    let p = OddModulus::new(P).unwrap();
+    let x: Vec<u64> = (0..VALUES as u64).map(|v| v * 19_000).collect();
+    // The bits that labels of results stand for.
+    let shares = honest(VALUES * 20 / 8, |s| garble::relu(s, &x, Modulus::Odd(p), Party::Zero)).unwrap();
+    assert!(shares.len() == VALUES && shares.iter().all(|&v| v < P), "{shares:?}");
+}
