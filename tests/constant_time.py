@@ -33,6 +33,7 @@ def ensure_valgrind() -> None:
     print("constant-time: valgrind is not installed")
     if os.geteuid() == 0 and shutil.which("apt-get"):
         print("constant-time: installing it with apt-get")
+        subprocess.run(["apt-get", "update", "-qq"], check=False)
         subprocess.run(["apt-get", "install", "-y", "-qq", "valgrind"], check=False)
     if not shutil.which("valgrind"):
         fail("valgrind is needed and could not be installed; install it with your system's packages and run this again")
