@@ -38,8 +38,8 @@ SERVER: dict[str, set[str]] = {
     "rlwe/src/one_poly/server.rs": {"OnePolyServer", "WeightKey"},
     "rlwe/src/packed/server.rs": {"PackedServer", "WeightPoly"},
     "layers/src/batch_shares.rs": {"BatchShareLinear"},
-    "layers/src/cheetah/mod.rs": {"CheetahLinear"},
-    "layers/src/convfhe/mod.rs": {"ConvFheLinear", "ConvFheSession"},
+    "layers/src/cheetah/server.rs": {"CheetahLinear"},
+    "layers/src/convfhe/server.rs": {"ConvFheLinear", "ConvFheSession"},
     "layers/src/packed/server.rs": {"KeyRefs", "Server"},
     "layers/src/rotation_free/server.rs": {"Keys", "RotationFreeLinear", "ServerShare"},
     "layers/src/slots/linear.rs": {"SlotLinear"},
@@ -89,6 +89,8 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
         "rlwe/src/bfv/finish.rs",
         "rlwe/src/one_poly/server.rs",
         "rlwe/src/packed/server.rs",
+        "layers/src/cheetah/server.rs",
+        "layers/src/convfhe/server.rs",
         "layers/src/rotation_free/server.rs",
         "runtime/src/two_party/server.rs",
     ),
@@ -116,6 +118,8 @@ CLIENT_FILES: dict[str, tuple[str, ...]] = {
         "rlwe/src/bfv/client.rs",
         "rlwe/src/one_poly/client.rs",
         "rlwe/src/packed/client.rs",
+        "layers/src/cheetah/client.rs",
+        "layers/src/convfhe/client.rs",
         "layers/src/rotation_free/client.rs",
         "runtime/src/two_party/client.rs",
         "runtime/src/two_party/stored.rs",
@@ -135,14 +139,10 @@ NEITHER = {"python/src/client.rs"}
 # Files that hold both halves of a method: the types of each side.
 SERVER_TYPES = {
     "layers/src/batch_shares.rs": {"BatchShareLinear"},
-    "layers/src/cheetah/mod.rs": {"CheetahLinear"},
-    "layers/src/convfhe/mod.rs": {"ConvFheLinear", "ConvFheSession"},
     "layers/src/slots/linear.rs": {"SlotLinear"},
 }
 CLIENT_TYPES = {
     "layers/src/batch_shares.rs": {"BatchShareClient"},
-    "layers/src/cheetah/mod.rs": {"CheetahClient"},
-    "layers/src/convfhe/mod.rs": {"ConvFheClient"},
     "layers/src/slots/linear.rs": {"SlotClient"},
 }
 

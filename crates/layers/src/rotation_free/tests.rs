@@ -1,7 +1,6 @@
 use super::*;
 use crate::batch::{Dense, Geometry, LayerError};
-use crate::cheetah::packing::oracle;
-use crate::geometries::conv;
+use crate::geometries::{conv, oracle};
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::CipherError;
 

@@ -399,7 +399,7 @@ fn open(
         }
         Reveal::Argmax => {
             let classes = share.len() / images;
-            let index = nonlinear::argmax(session, stage, share, classes, ring)?;
+            let index = nonlinear::run(session, stage, share, ring, images)?.ok_or_else(fail)?;
             let opened =
                 mpc::reveal(session, &index, mpc::index_ring(classes)?, Party::One)?.ok_or_else(fail)?;
             Ok(opened.iter().map(|v| *v as i64).collect())

@@ -30,7 +30,9 @@ pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Prediction};
 pub use frames::connect;
 pub use local::run_local;
-pub use methods::{largest_batch, slot_plain, Layers};
+pub use methods::{
+    find as linear_method, largest_batch, slot_plain, Layers, LinearMethod, Method, METHODS as LINEAR_METHODS,
+};
 pub use plan::TwoPartyPlan;
 pub use reach::reach_bits;
 pub use server::{TwoPartyModel, TwoPartySession};

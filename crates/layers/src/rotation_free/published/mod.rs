@@ -12,8 +12,8 @@ mod rivals;
 pub use attack::{correlation_curve, midrange_attack, midrange_curve};
 pub use rivals::{InsecureCheetah, InsecureConvFhe};
 
-use super::{Layout, LayoutCost};
 use crate::batch::{expect, Geometry, LayerError};
+use crate::layout::{Layout, LayoutCost};
 use hushnet_ring::{pack, sample, Prg};
 use hushnet_rlwe::one_poly::{Folded, OnePolyContext, Tally, TallyCounts};
 

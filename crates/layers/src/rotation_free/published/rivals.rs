@@ -3,7 +3,7 @@
 
 use super::{divide, InsecureDesign, PRIME_BITS, RESULT_BITS, WEIGHT_SCALE};
 use crate::batch::{expect, LayerError};
-use crate::rotation_free::Layout;
+use crate::layout::Layout;
 use hushnet_ring::prime::primes_near;
 use hushnet_ring::rns::{Divider, Eval, RnsBasis, RnsError, RnsPoly};
 use hushnet_ring::{pack, sample, Prg};

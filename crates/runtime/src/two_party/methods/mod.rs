@@ -62,7 +62,8 @@ impl std::ops::Deref for Method {
 }
 
 /// The method of a name.
-pub(super) fn find(name: &str) -> Option<&'static Method> {
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Method> {
     METHODS.iter().find(|m| m.name == name)
 }
 
@@ -82,6 +83,19 @@ pub struct Wanted<'a> {
     pub reach: u32,
     /// Exact bound of results; a public part has none.
     pub bound: Option<u64>,
+}
+
+/// What the noise of a stage leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Parameters {
+    /// Of requests; 0 where it depends on the layer.
+    pub modulus_bits: u32,
+    /// Of answers; 0 where it depends on the layer.
+    pub response_bits: u32,
+    /// log2 of the noise before answers are rounded, exceeded with probability below 2^-41.
+    pub noise_bits: f64,
+    /// Fraction of results that are a unit off.
+    pub unit_fraction: f64,
 }
 
 /// A stage of a method, with its index in the plan.
@@ -105,6 +119,23 @@ pub trait LinearMethod: Sync {
     /// # Errors
     /// A sentence that says which limit the stage exceeds, and what to do.
     fn check(&self, wanted: &Wanted<'_>) -> Result<(), String>;
+
+    /// Parameters of a stage for planners, of a typical layout where they depend on the layout.
+    ///
+    /// # Errors
+    /// A sentence that says which limit is exceeded.
+    fn parameters(&self, ring_degree: usize, ring_bits: u32, weight_l2: f64) -> Result<Parameters, String>;
+
+    /// The norm of weights (O, C/groups, kh, kw) or (M, K), row-major, that a plan states as `weight_l2`, before it is rounded up.
+    ///
+    /// # Errors
+    /// A sentence when there are not as many weights as the geometry says, or no layout.
+    fn norm(&self, geometry: &Geometry, ring_degree: usize, weights: &[i16]) -> Result<f64, String>;
+
+    /// Whether results are exact because shares go through a prime.
+    fn exact(&self) -> bool {
+        false
+    }
 
     /// Steps that choosing the layout of a layer may take, beside those of [`Geometry::layout_steps`].
     fn steps(&self, _: &Geometry) -> u64 {
@@ -351,6 +382,14 @@ impl Preparing<'_> {
         }
         Ok(())
     }
+}
+
+/// That a layer has as many weights as it needs.
+fn weight_count(geometry: &Geometry, weights: &[i16]) -> Result<(), String> {
+    if weights.len() != geometry.weights() {
+        return Err(format!("{} weights for a layer of {}", weights.len(), geometry.weights()));
+    }
+    Ok(())
 }
 
 fn internal(detail: &str) -> Error {

@@ -7,11 +7,12 @@ mod client;
 mod server;
 
 use super::{
-    internal, ClientHalf, Job, LinearMethod, Opening, Placed, Places, Preparing, ServerHalf, Shape, Stages,
-    Wanted,
+    internal, weight_count, ClientHalf, Job, LinearMethod, Opening, Parameters, Placed, Places, Preparing,
+    ServerHalf, Shape, Stages, Wanted,
 };
 use crate::error::Error;
 use crate::two_party::plan::TwoPartyPlan;
+use hushnet_layers::batch::Geometry;
 use hushnet_layers::batch_shares::{BatchShareClient, BlockId};
 use hushnet_mpc::{CostModel, Party};
 use hushnet_ring::pack;
@@ -59,6 +60,25 @@ impl LinearMethod for Batch {
         let (ring_degree, ring_bits, weight_l2) = (w.ring_degree, w.ring_bits, w.weight_l2);
         let chosen = BatchShareSpec { ring_degree, ring_bits, weight_l2 }.choose();
         chosen.map(drop).map_err(|e| e.to_string())
+    }
+
+    fn parameters(&self, ring_degree: usize, ring_bits: u32, weight_l2: f64) -> Result<Parameters, String> {
+        let spec = BatchShareSpec { ring_degree, ring_bits, weight_l2 };
+        let params = spec.choose().map_err(|e| e.to_string())?;
+        Ok(Parameters {
+            modulus_bits: params.modulus_bits(),
+            response_bits: params.response_bits(),
+            noise_bits: spec.noise().log2(),
+            unit_fraction: spec.off_by_one_fraction(),
+        })
+    }
+
+    /// The largest norm of the weights of one output.
+    fn norm(&self, geometry: &Geometry, _: usize, weights: &[i16]) -> Result<f64, String> {
+        weight_count(geometry, weights)?;
+        let row = |row: &[i16]| row.iter().map(|w| u64::from(w.unsigned_abs()).pow(2)).sum::<u64>();
+        let rows = weights.chunks_exact((weights.len() / geometry.biases().max(1)).max(1));
+        Ok((rows.map(row).max().unwrap_or(0) as f64).sqrt())
     }
 
     fn batches(&self) -> bool {

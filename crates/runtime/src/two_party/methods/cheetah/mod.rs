@@ -8,11 +8,14 @@ mod server;
 
 use super::tiles::{self, Tiled};
 use super::{
-    ClientHalf, Keeping, LinearMethod, Opening, Placed, Places, Preparing, ServerHalf, Shape, Stages, Wanted,
+    weight_count, ClientHalf, Keeping, LinearMethod, Opening, Parameters, Placed, Places, Preparing,
+    ServerHalf, Shape, Stages, Wanted,
 };
 use crate::error::Error;
 use crate::two_party::plan::TwoPartyPlan;
-use hushnet_layers::cheetah::CheetahClient;
+use hushnet_layers::batch::Geometry;
+use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
+use hushnet_layers::layout;
 use hushnet_mpc::CostModel;
 use hushnet_ring::pack;
 use hushnet_rlwe::packed::{PackedContext, PackedSpec, PRIME_BITS};
@@ -35,6 +38,23 @@ impl LinearMethod for Cheetah {
     fn check(&self, w: &Wanted<'_>) -> Result<(), String> {
         let spec = PackedSpec { ring_degree: w.ring_degree, ring_bits: w.ring_bits, weight_l2: w.weight_l2 };
         spec.choose().map(drop).map_err(|e| e.to_string())
+    }
+
+    fn parameters(&self, ring_degree: usize, ring_bits: u32, weight_l2: f64) -> Result<Parameters, String> {
+        let spec = PackedSpec { ring_degree, ring_bits, weight_l2 };
+        let params = spec.choose().map_err(|e| e.to_string())?;
+        Ok(Parameters {
+            modulus_bits: PRIME_BITS,
+            response_bits: params.response_bits(),
+            noise_bits: spec.noise().log2(),
+            unit_fraction: spec.off_by_one_fraction(),
+        })
+    }
+
+    fn norm(&self, geometry: &Geometry, ring_degree: usize, weights: &[i16]) -> Result<f64, String> {
+        weight_count(geometry, weights)?;
+        let layout = layout::Layout::choose_blocks(geometry, ring_degree, &DEFAULT_PRICES);
+        Ok((layout.map_err(|e| e.to_string())?.weight_norm2(weights) as f64).sqrt())
     }
 
     fn places(&self, plan: &TwoPartyPlan, stages: &[Placed<'_>]) -> Result<Option<Arc<dyn Places>>, Error> {

@@ -1,9 +1,10 @@
 //! The client's side of `convfhe` stages: keys, requests, opening.
 
 use super::super::{tiles, ClientHalf, Job, Opening, Places};
-use super::{public_len, Layout};
+use super::Layout;
 use crate::error::Error;
 use crate::two_party::layer_error;
+use hushnet_layers::convfhe::ConvFheDesign;
 use hushnet_mpc::Session;
 use hushnet_ring::{ledger, pack};
 use hushnet_rlwe::pack_lwe::MergeKeys;
@@ -32,7 +33,7 @@ pub(super) fn open(layout: Arc<Layout>, opening: &mut Opening<'_>) -> Result<Box
         .compute
         .run(|| MergeKeys::for_client(context.merge(), &key, layout.spacing, &merge_seed, prg)?.to_bytes())?;
     let mut message = vec![0; layout.key_len()];
-    let (head, rest) = message.split_at_mut(public_len());
+    let (head, rest) = message.split_at_mut(ConvFheDesign::public_key_len());
     head[..32].copy_from_slice(&seed);
     pack::pack(&public.pk0, PRIME_BITS, &mut head[32..])?;
     rest.copy_from_slice(&keys);

@@ -7,13 +7,15 @@ mod server;
 
 use super::tiles::{self, Tiled};
 use super::{
-    ClientHalf, Keeping, LinearMethod, Opening, Placed, Places, Preparing, ServerHalf, Shape, Stages, Wanted,
+    weight_count, ClientHalf, Keeping, LinearMethod, Opening, Parameters, Placed, Places, Preparing,
+    ServerHalf, Shape, Stages, Wanted,
 };
 use crate::error::Error;
 use crate::two_party::plan::TwoPartyPlan;
-use hushnet_layers::convfhe::{ConvFheClient, ConvFheContext, ConvFheDesign, RING_DEGREE};
+use hushnet_layers::batch::Geometry;
+use hushnet_layers::convfhe::{ConvFheClient, ConvFheContext, ConvFheDesign, DEFAULT_PRICES, RING_DEGREE};
+use hushnet_layers::layout;
 use hushnet_mpc::CostModel;
-use hushnet_ring::pack;
 use hushnet_rlwe::packed::PRIME_BITS;
 use std::sync::Arc;
 
@@ -28,11 +30,6 @@ struct Layout {
     stages: Stages<ConvFheClient>,
 }
 
-/// Bytes of seed and pk0, ahead of the merging keys.
-fn public_len() -> usize {
-    32 + pack::packed_len(RING_DEGREE, PRIME_BITS)
-}
-
 impl LinearMethod for ConvFhe {
     fn family(&self) -> &'static str {
         "convfhe"
@@ -40,6 +37,23 @@ impl LinearMethod for ConvFhe {
 
     fn check(&self, w: &Wanted<'_>) -> Result<(), String> {
         ConvFheDesign::check(w.geometry, w.ring_bits, w.weight_l2).map_err(|e| e.to_string())
+    }
+
+    fn parameters(&self, _: usize, ring_bits: u32, weight_l2: f64) -> Result<Parameters, String> {
+        let spec = ConvFheDesign::typical(ring_bits, weight_l2).map_err(|e| e.to_string())?;
+        let params = spec.choose().map_err(|e| e.to_string())?;
+        Ok(Parameters {
+            modulus_bits: PRIME_BITS,
+            response_bits: params.response_bits(),
+            noise_bits: spec.noise().log2(),
+            unit_fraction: spec.off_by_one_fraction(),
+        })
+    }
+
+    fn norm(&self, geometry: &Geometry, _: usize, weights: &[i16]) -> Result<f64, String> {
+        weight_count(geometry, weights)?;
+        let layout = layout::Layout::choose(geometry, RING_DEGREE, &DEFAULT_PRICES);
+        Ok((layout.map_err(|e| e.to_string())?.weight_norm2(weights) as f64).sqrt())
     }
 
     fn places(&self, plan: &TwoPartyPlan, stages: &[Placed<'_>]) -> Result<Option<Arc<dyn Places>>, Error> {
@@ -62,7 +76,7 @@ impl Places for Layout {
     }
 
     fn key_len(&self) -> usize {
-        public_len() + self.context.merge().keys_len(self.spacing)
+        ConvFheDesign::public_key_len() + self.context.merge().keys_len(self.spacing)
     }
 
     fn open(self: Arc<Self>, opening: &mut Opening<'_>) -> Result<Box<dyn ClientHalf>, Error> {

@@ -1,11 +1,11 @@
 //! The server's side of `convfhe` stages: weights, answers.
 
 use super::super::{tiles, Job, Places, Preparing, ServerHalf, ServerSession, Stages};
-use super::{public_len, Layout};
+use super::Layout;
 use crate::compute::Compute;
 use crate::error::Error;
 use crate::two_party::{layer_error, peer_words};
-use hushnet_layers::convfhe::{ConvFheLinear, ConvFheSession, RING_DEGREE};
+use hushnet_layers::convfhe::{ConvFheDesign, ConvFheLinear, ConvFheSession, RING_DEGREE};
 use hushnet_mpc::{Channel, Session};
 use hushnet_ring::pack;
 use hushnet_rlwe::pack_lwe::MergeKeys;
@@ -50,7 +50,7 @@ impl ServerHalf for ConvFheWeights {
         let context = &self.layout.context;
         let mut message = vec![0; self.layout.key_len()];
         channel.recv(&mut message)?;
-        let (head, rest) = message.split_at(public_len());
+        let (head, rest) = message.split_at(ConvFheDesign::public_key_len());
         let mut seed = [0; 32];
         seed.copy_from_slice(&head[..32]);
         let mut pk0 = vec![0; RING_DEGREE];

@@ -10,14 +10,16 @@ mod server;
 
 use super::tiles::{self, Tiled};
 use super::{
-    ClientHalf, Keeping, LinearMethod, Opening, Placed, Places, Preparing, ServerHalf, SetUpBytes, Shape,
-    Stages, Wanted,
+    weight_count, ClientHalf, Keeping, LinearMethod, Opening, Parameters, Placed, Places, Preparing,
+    ServerHalf, SetUpBytes, Shape, Stages, Wanted,
 };
 use crate::error::Error;
 use crate::two_party::plan::TwoPartyPlan;
 use hushnet_layers::batch::{Geometry, LayerError};
-use hushnet_layers::rotation_free::{Design, Profile, WeightBounds};
+use hushnet_layers::layout;
+use hushnet_layers::rotation_free::{Design, Profile, WeightBounds, DEFAULT_PRICES, DEGREES};
 use hushnet_mpc::CostModel;
+use hushnet_rlwe::one_poly::OnePolySpec;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -51,6 +53,31 @@ impl LinearMethod for RotationFree {
 
     fn check(&self, w: &Wanted<'_>) -> Result<(), String> {
         design(w.geometry, w.ring_bits, w.weight_l2, 0).map(drop).map_err(|e| e.to_string())
+    }
+
+    fn parameters(&self, _: usize, ring_bits: u32, weight_l2: f64) -> Result<Parameters, String> {
+        let params = OnePolySpec::smallest(4096, |ring_degree| {
+            let (weight_bits, weights, terms, profile) = (16, 1, 1, Profile::Compact);
+            Some(OnePolySpec { ring_degree, ring_bits, weight_l2, weight_bits, weights, terms, profile })
+        })
+        .map_err(|e| e.to_string())?;
+        Ok(Parameters {
+            modulus_bits: params.modulus_bits(),
+            response_bits: params.response_bits(),
+            noise_bits: params.spec().noise().log2() + f64::from(params.modulus_bits() - ring_bits),
+            unit_fraction: params.spec().off_by_one_fraction(),
+        })
+    }
+
+    /// The largest over all ring degrees, whichever a session takes.
+    fn norm(&self, geometry: &Geometry, _: usize, weights: &[i16]) -> Result<f64, String> {
+        weight_count(geometry, weights)?;
+        let mut largest = 0;
+        for n in DEGREES {
+            let layout = layout::Layout::choose(geometry, n, &DEFAULT_PRICES).map_err(|e| e.to_string())?;
+            largest = largest.max(layout.weight_norm2(weights));
+        }
+        Ok((largest as f64).sqrt())
     }
 
     fn sets_up(&self) -> bool {

@@ -16,8 +16,8 @@ mod server;
 
 use super::tiles::{self, Tiled};
 use super::{
-    internal, ClientHalf, Keeping, LinearMethod, Opening, Placed, Places, Preparing, ServerHalf, Shape,
-    Stages, Wanted,
+    internal, weight_count, ClientHalf, Keeping, LinearMethod, Opening, Parameters, Placed, Places,
+    Preparing, ServerHalf, Shape, Stages, Wanted,
 };
 use crate::error::Error;
 use crate::plan::PlanError;
@@ -113,6 +113,26 @@ impl LinearMethod for Slots {
             ));
         }
         slots::choose(w.geometry, how, p.value()).map(drop).map_err(|e| e.to_string())
+    }
+
+    /// Requests and answers depend on the layer; results are exact.
+    fn parameters(&self, _: usize, ring_bits: u32, _: f64) -> Result<Parameters, String> {
+        if ring_bits > MOST_BITS - 2 {
+            return Err(format!(
+                "shares of {ring_bits} bits are wider than the {} that slot-packed layers take; use fewer weight or activation bits",
+                MOST_BITS - 2
+            ));
+        }
+        Ok(Parameters::default())
+    }
+
+    /// 1: parameters hold for all weights, so that nothing of them is told.
+    fn norm(&self, geometry: &Geometry, _: usize, weights: &[i16]) -> Result<f64, String> {
+        weight_count(geometry, weights).map(|()| 1.0)
+    }
+
+    fn exact(&self) -> bool {
+        true
     }
 
     fn steps(&self, geometry: &Geometry) -> u64 {
