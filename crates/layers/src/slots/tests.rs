@@ -1,6 +1,6 @@
+use super::methods::{gala, gazelle};
 use super::*;
 use crate::batch::{Conv2d, Dense};
-use super::methods::{gala, gazelle};
 use hushnet_ring::Prg;
 use hushnet_rlwe::bfv::client::SecretKey;
 use hushnet_rlwe::bfv::{plain_modulus, Evaluator};

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// All methods. A row has the name that plans use and the folder that computes it; rows of one family share the keys of a session.
-pub static METHODS: [Method; 6] = [
+pub static METHODS: &[Method] = &[
     Method { name: "cheetah", family: &cheetah::Cheetah },
     Method { name: "batch", family: &batch::Batch },
     Method { name: "gala", family: &slots::Slots },
@@ -410,7 +410,7 @@ impl Layers {
     /// None for a checked plan but [`Error::Internal`], and [`Error::Plan`] where stages have no parameters together.
     pub fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
         let (mut families, mut of, mut seen) = (Vec::new(), BTreeMap::new(), Vec::new());
-        for method in &METHODS {
+        for method in METHODS {
             let family = method.family();
             if seen.contains(&family) {
                 continue;

@@ -19,7 +19,7 @@ fn matrix(seed: u64) -> Net {
 /// they are used.
 #[test]
 fn every_method_of_the_registry_computes_what_the_plan_says_with_exact_traffic() {
-    for method in &METHODS {
+    for method in METHODS {
         let mut computed = 0;
         for make in [matrix, classifier] {
             let mut net = make(17);
@@ -69,7 +69,7 @@ fn what_planners_are_told_is_what_plans_are_checked_with() {
     use hushnet_layers::batch::{Dense, Geometry};
     let geometry = Geometry::dense(Dense { inputs: 24, outputs: 10 }).unwrap();
     let weights: Vec<i16> = (0..240).map(|i| (i * 37 % 101) as i16 - 50).collect();
-    for method in &METHODS {
+    for method in METHODS {
         let l2 = method.norm(&geometry, 2048, &weights).unwrap().log2().ceil().exp2();
         let told = method.parameters(2048, 26, l2).unwrap();
         assert_eq!(method.exact(), told.unit_fraction == 0.0, "{method:?}");
