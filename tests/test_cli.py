@@ -140,5 +140,15 @@ def test_bench_and_zoo_are_listed() -> None:
     assert "resnet50-224" in json.loads(hush("zoo", "--json").stdout)
 
 
+def test_benchmarks_that_are_not_installed_are_a_sentence_with_the_remedy(tmp_path: Path) -> None:
+    # A module of None in sys.modules is one that cannot be found.
+    program = "import sys; sys.modules['hushnet_bench'] = None; from hushnet.cli import main; sys.exit(main())"
+    for arguments in (["--list"], ["--list", "--json"], ["mobilenetv2", "--quick"]):
+        done = subprocess.run([sys.executable, "-c", program, "bench", *arguments], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+        said = " ".join((done.stdout if "--json" in arguments else done.stderr).split())
+        assert done.returncode != 0 and "Traceback" not in done.stderr
+        assert "pip install ./bench" in said and "make setup" in said, done
+
+
 def test_the_version_is_the_packages() -> None:
     assert hush("--version").stdout == f"hushnet {version('hushnet')}\n"

@@ -67,7 +67,7 @@ def contents(root: Path, wheel: Path) -> list[str]:
             if name.endswith((".so", ".pyd", ".dylib")):
                 extensions += 1
                 binary = archive.read(name)
-                found = {m.group() for m in re.finditer(b"|".join(rb"(?<!\w)" + re.escape(m) + rb"(?!\w)" for m in sorted(marks)), binary)}
+                found = {m.group() for m in re.finditer(b"|".join(rb"(?<![A-Za-z_])" + re.escape(m) + rb"(?![A-Za-z_])" for m in sorted(marks)), binary)}
                 out += [f"{wheel.name}: {name} holds {mark.decode()}, which is what benchmarks measure" for mark in sorted(found)]
     return out + ([] if extensions == 1 else [f"{wheel.name}: {extensions} extensions, must be 1"])
 
