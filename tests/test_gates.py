@@ -302,6 +302,20 @@ def test_a_wheel_that_holds_benchmarks_is_reported(tmp_path: Path, name: str, co
     assert wheel.main(ROOT, [str(path)]) == 1 and wheel.main(ROOT, []) == 1
 
 
+def test_both_extensions_are_linked_from_one_build_of_the_libraries() -> None:
+    built = []
+    for crate in ("hushnet-python", "hushnet-bench"):
+        command = ["cargo", "tree", "--locked", "-p", crate, "-e", "normal,build", "--features", "pyo3/extension-module", "-f", "{p} {f}", "--prefix", "none"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        # A crate that is named again has a star.
+        lines = {line.removesuffix(" (*)") for line in done.stdout.splitlines()}
+        built.append({line.split()[0]: line for line in lines})
+    common = built[0].keys() & built[1].keys()
+    assert {"hushnet-runtime", "log", "pyo3", "tokio"} <= common
+    assert {name: built[0][name] for name in common} == {name: built[1][name] for name in common}
+    assert {name for name in built[1].keys() - common if name.startswith("hushnet-")} == {"hushnet-bench", "hushnet-published"}
+
+
 # Documents
 
 
@@ -360,6 +374,8 @@ def test_every_dependency_of_the_package_is_judged_and_an_absent_one_is_reported
     names, problems = licences.required(ROOT)
     assert {"numpy", "onnx", "protobuf", "typer", "rich", "matplotlib"} <= names and problems == []
     text = (ROOT / "pyproject.toml").read_text()
+    (tmp_path / "bench").mkdir()
+    shutil.copy(ROOT / "bench/pyproject.toml", tmp_path / "bench")
     (tmp_path / "pyproject.toml").write_text(text.replace('dependencies = ["numpy>=1.24"', 'dependencies = ["numpy>=1.24", "absent-package"', 1))
     names, problems = licences.required(tmp_path)
     only(problems, "absent-package", "not installed")

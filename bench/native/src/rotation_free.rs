@@ -4,14 +4,14 @@ use crate::refused;
 use hushnet_layers::batch::{Geometry, LayerError};
 use hushnet_layers::cheetah::CheetahLinear;
 use hushnet_layers::convfhe::{ConvFheContext, ConvFheLinear, ConvFheSession};
-use hushnet_published::{
-    correlation_curve, midrange_curve, InsecureCheetah, InsecureConvFhe, InsecureDesign, InsecureLinear,
-};
 use hushnet_layers::rotation_free::{
     Design, Layout, MethodCost, Profile, RotationFreeClient, RotationFreeLinear, Setup, TallyCounts,
     DEFAULT_PRICES,
 };
 use hushnet_mpc::{relu_cost, setup_cost, CostModel, OtKind, Ring, SilentSize};
+use hushnet_published::{
+    correlation_curve, midrange_curve, InsecureCheetah, InsecureConvFhe, InsecureDesign, InsecureLinear,
+};
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::pack_lwe::MergeKeys;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedServer};
