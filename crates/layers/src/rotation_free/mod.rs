@@ -6,16 +6,12 @@
 //! tile, [`RotationFreeClient::request`] -> [`RotationFreeLinear::answer`] -> [`RotationFreeClient::open`]. Both parties then hold shares
 //! of the layer modulo 2^l that sum to it, one unit off in the fraction that [`hushnet_rlwe::one_poly::OnePolySpec::off_by_one_fraction`] states.
 //! Operations and bytes: exactly [`Design::cost`].
-//!
-//! [`published`] reruns the paper's own parameters, which leak weights.
 
 mod client;
 mod design;
-pub mod published;
 mod server;
 mod setup;
 
-pub use crate::layout::{Layout, LayoutCost};
 pub use client::{Prepared, RotationFreeClient};
 pub use design::{Design, MethodCost, WeightBounds, DEFAULT_PRICES, DEGREES};
 pub use hushnet_rlwe::one_poly::{Profile, TallyCounts};
