@@ -63,7 +63,9 @@ impl Plan {
         weight_memory: Option<usize>,
     ) -> Result<(AnyModel, Compute), rt::Error> {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(p) = prepared.as_ref().filter(|p| (p.threads, p.weight_memory) == (threads, weight_memory)) {
+        if let Some(p) =
+            prepared.as_ref().filter(|p| (p.threads, p.weight_memory) == (threads, weight_memory))
+        {
             // The default pool may be another one by now.
             if threads.is_some() || p.compute.same(&compute(None)?) {
                 return Ok((p.model.clone(), p.compute.clone()));

@@ -76,14 +76,8 @@ pub fn serve(
         }
         kept.push_back(own.clone());
     });
-    let options = ServerOptions {
-        host: host.to_owned(),
-        port,
-        tls,
-        limits,
-        on_session: Some(on_session),
-        record,
-    };
+    let options =
+        ServerOptions { host: host.to_owned(), port, tls, limits, on_session: Some(on_session), record };
     let started = py.detach(|| {
         let (model, _) = plan.model(threads, weight_memory)?;
         Server::start_shared(model.served(), &options)

@@ -285,9 +285,8 @@ pub fn inputs(batches: &[Batch]) -> Vec<Input<'_>> {
 pub fn run(plan: &Plan, batches: &[Batch]) -> Result<(Vec<Output>, Trace), hushnet_runtime::Error> {
     let server = ServerPlan::new(plan, Compute::default())?;
     let open = |channel| Client::open(channel, ClientOptions::default());
-    let ran = hushnet_runtime::local::run_pipe(&server, open, &inputs(batches), &mut |_| {
-        ControlFlow::Continue(())
-    });
+    let ran =
+        hushnet_runtime::local::run_pipe(&server, open, &inputs(batches), &mut |_| ControlFlow::Continue(()));
     ran.map(|(outputs, trace, _)| (outputs, trace))
 }
 
