@@ -7,6 +7,7 @@ reads and checks. Python computes no digest and writes no file.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,37 @@ def test_one_model_is_prepared_once_for_all_that_is_done_with_it(network: Networ
     # Another number of threads is another pool, which the weights are prepared in.
     hushnet.run(model, network.x, threads=1)
     assert work() == {**NOTHING, "read": 1, "written": 1, "checked": 1, "prepared": 1}
+
+
+def test_both_connections_give_the_same_answers_and_traces_of_the_same_form(network: Network) -> None:
+    plan, inputs = hushnet.Model.load(network.path).native(), {"x": network.x}
+    ways = {way: _native.run(plan, inputs, threads=1, transport=way) for way in ("pipe", "loopback")}
+    stages = [s["name"] for s in json.loads(plan.json())["stages"]]
+    traces = []
+    for outputs, client, server in ways.values():
+        traces.append(json.loads(client))
+        common = {"plan", "simd", "threads", "ring_degree", "insecure", "images", "blocks", "seconds", "setup_seconds", "rounds", "stages", "predicted"}
+        assert common | {f"{phase}bytes_{way}" for phase in ("", "setup_") for way in ("up", "down")} <= traces[-1].keys()
+        # What the server's plan calls them, not the neutral names that a client has.
+        assert [s["name"] for s in traces[-1]["stages"]][: len(stages)] == stages
+        assert traces[-1]["images"] == 2 and traces[-1]["bytes_up"] > 0 and traces[-1]["bytes_down"] > 0
+        assert (server is not None) == (network.trust == "two-party")
+        assert server is None or json.loads(server)["party"] == "server"
+        (first,), (second,) = outputs.values(), ways["pipe"][0].values()
+        assert np.allclose(first, second, atol=0.05)
+    for key in ("bytes_up", "bytes_down", "setup_bytes_up", "setup_bytes_down", "rounds", "blocks"):
+        assert traces[0][key] == traces[1][key], key
+
+
+def test_only_two_party_runs_are_slowed_down_to_a_network(network: Network) -> None:
+    plan, inputs = hushnet.Model.load(network.path).native(), {"x": network.x}
+    with pytest.raises(ValueError, match="not 'loopback'"):
+        _native.run(plan, inputs, transport="loopback", network=(1e9, 0.0))
+    if network.trust == "two-party":
+        _native.run(plan, inputs, network=(1e9, 0.0))
+        return
+    with pytest.raises(hushnet.HushnetError, match="only a two-party run"):
+        _native.run(plan, inputs, network=(1e9, 0.0))
 
 
 def test_a_copy_of_a_plan_is_a_plan_of_its_own(network: Network) -> None:
