@@ -28,7 +28,7 @@ CLIENT: dict[str, set[str]] = {
     "runtime/src/client_aided/client.rs": {"Client"},
     "runtime/src/client_aided/tiles.rs": {"Worker"},
     "runtime/src/non_interactive/client.rs": {"NonInteractiveClient"},
-    "runtime/src/session.rs": {"AnyClient"},
+    "runtime/src/session/client.rs": {"AnyClient"},
     "runtime/src/two_party/client.rs": {"TwoPartyClient"},
 }
 # What a server alone holds: weights, masks and randomness of its answers, and sessions with them.
@@ -45,6 +45,7 @@ SERVER: dict[str, set[str]] = {
     "runtime/src/client_aided/layer.rs": {"Layer"},
     "runtime/src/client_aided/server.rs": {"ServerPlan"},
     "runtime/src/non_interactive/server.rs": {"NonInteractiveModel"},
+    "runtime/src/session/server.rs": {"AnyModel"},
     "runtime/src/two_party/server.rs": {"TwoPartyModel"},
 }
 # What either party holds of its own: its half of a protocol that both run, or room for its work.
@@ -80,7 +81,14 @@ PUBLIC: dict[str, set[str]] = {
 
 # The server's files, by trust model; first those that all trust models share.
 SERVER_FILES: dict[str, tuple[str, ...]] = {
-    "all": ("runtime/src/transport/raw_server.rs", "runtime/src/transport/server.rs", "runtime/src/transport/websocket_server.rs", "python/src/server.rs"),
+    "all": (
+        "runtime/src/session/server.rs",
+        "runtime/src/transport/raw_server.rs",
+        "runtime/src/transport/record.rs",
+        "runtime/src/transport/server.rs",
+        "runtime/src/transport/websocket_server.rs",
+        "python/src/server.rs",
+    ),
     "client-aided": ("rlwe/src/batch_server.rs", "runtime/src/client_aided/layer.rs", "runtime/src/client_aided/server.rs"),
     "two-party": (
         "rlwe/src/batch_shares/server.rs",
@@ -91,6 +99,7 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
         "layers/src/cheetah/server.rs",
         "layers/src/convfhe/server.rs",
         "layers/src/rotation_free/server.rs",
+        "runtime/src/two_party/frames/server.rs",
         "runtime/src/two_party/server.rs",
     ),
     "non-interactive": (
@@ -105,11 +114,10 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
     ),
 }
 CLIENT_FILES: dict[str, tuple[str, ...]] = {
-    "all": ("runtime/src/transport/client.rs",),
+    "all": ("runtime/src/io.rs", "runtime/src/session/client.rs", "runtime/src/transport/client.rs", "python/src/client.rs"),
     "client-aided": (
         "runtime/src/client_aided/client.rs",
         "runtime/src/client_aided/exchange.rs",
-        "runtime/src/client_aided/inputs.rs",
         "runtime/src/client_aided/tiles.rs",
     ),
     "two-party": (
@@ -121,6 +129,7 @@ CLIENT_FILES: dict[str, tuple[str, ...]] = {
         "layers/src/convfhe/client.rs",
         "layers/src/rotation_free/client.rs",
         "runtime/src/two_party/client.rs",
+        "runtime/src/two_party/frames/client.rs",
         "runtime/src/two_party/stored.rs",
     ),
     "non-interactive": (
@@ -134,7 +143,7 @@ CLIENT_FILES: dict[str, tuple[str, ...]] = {
 # `server.rs` is the server's and its types a server's, and every other file is of both sides and names no secret of either.
 METHODS = "runtime/src/two_party/methods/"
 # Files of both sides, such as the loopback run in one process, whose name says otherwise.
-NEITHER = {"python/src/client.rs"}
+NEITHER: set[str] = set()
 # Files that hold both halves of a method: the types of each side.
 SERVER_TYPES = {
     "layers/src/batch_shares.rs": {"BatchShareLinear"},

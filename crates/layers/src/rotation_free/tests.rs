@@ -1,6 +1,7 @@
 use super::*;
 use crate::batch::{Dense, Geometry, LayerError};
 use crate::geometries::{conv, oracle};
+use crate::layout::Layout;
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::CipherError;
 

@@ -12,7 +12,6 @@ pub mod cost;
 mod flow;
 pub(crate) mod frames;
 mod handshake;
-pub mod local;
 mod memory;
 mod meter;
 mod methods;
@@ -29,15 +28,14 @@ mod trace;
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Prediction};
 pub use frames::connect;
-pub use local::run_local;
 pub use methods::{
     find as linear_method, largest_batch, slot_plain, Layers, LinearMethod, Method, METHODS as LINEAR_METHODS,
 };
 pub use plan::TwoPartyPlan;
 pub use reach::reach_bits;
-pub use server::{TwoPartyModel, TwoPartySession};
+pub use server::TwoPartyModel;
 pub use stored::Policy as SetupPolicy;
-pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
+pub use trace::{Phase, ShareMeasures, SharesOwn, TwoPartyTrace};
 
 use crate::error::{Error, ProtocolError, TransportError};
 use hushnet_layers::batch::LayerError;

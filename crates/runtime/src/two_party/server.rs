@@ -13,6 +13,8 @@ use super::trace::{Gauge, Phase, TwoPartyTrace};
 use crate::compute::Compute;
 use crate::error::Error;
 use crate::plan::{self, PlanError};
+use crate::session::server::SessionEvent;
+use crate::tally;
 use hushnet_mpc::{self as mpc, Channel, Party, Session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,16 +43,6 @@ pub struct TwoPartyModel {
 /// A client's public keys, by family.
 type Keys = [Box<dyn ServerSession>];
 
-/// What a session reports as it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TwoPartySession {
-    /// A group of images was answered.
-    Group {
-        /// Images in it.
-        images: u64,
-    },
-}
-
 impl TwoPartyModel {
     /// Prepares the weights.
     ///
@@ -70,6 +62,7 @@ impl TwoPartyModel {
         if !plan.has_weights() {
             return Err(structure("this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote"));
         }
+        tally::prepared();
         let layers = compute.run(|| Layers::new(plan))?;
         let keep = layers.kept(plan.stages().len(), weight_bytes);
         let json = plan.served_json()?;
@@ -136,7 +129,7 @@ impl TwoPartyModel {
     pub fn serve_plain(
         &self,
         mut channel: Box<dyn Channel>,
-        on_event: &mut dyn FnMut(TwoPartySession),
+        on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<TwoPartyTrace, Error> {
         handshake::send_plan(channel.as_mut(), &self.public)?;
         self.serve(channel, on_event)
@@ -149,7 +142,7 @@ impl TwoPartyModel {
     pub fn serve(
         &self,
         channel: Box<dyn Channel>,
-        on_event: &mut dyn FnMut(TwoPartySession),
+        on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<TwoPartyTrace, Error> {
         let (mut channel, waited) = Metered::new(channel);
         let gauge = Gauge::start(Party::Zero, &waited, channel.stats());
@@ -180,7 +173,7 @@ impl TwoPartyModel {
             self.group(&mut session, &keys, &seeds, &waited, &mut account, &mut trace)?;
             trace.images += seeds.len();
             trace.groups += 1;
-            on_event(TwoPartySession::Group { images: seeds.len() as u64 });
+            on_event(SessionEvent::Block { images: seeds.len() as u64 });
         }
         trace.finish();
         Ok(trace)
