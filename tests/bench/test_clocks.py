@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hushnet_bench import two_party_methods as bench
-from hushnet.calibrate import two_party as calibration
+from hushnet.machine import two_party as machine
 
 
 class Fake(bench.Clock):
@@ -49,7 +49,7 @@ def test_long_inferences_are_clocked_less_often() -> None:
 
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_single_inference_counts_as_the_first_and_the_least(runs: int) -> None:
-    model, x = calibration.plan((2, 5, 7), 3, 3, "cheetah", 1)
-    setup, first, least = calibration.clocked(model, x, runs)
+    model, x = machine.plan((2, 5, 7), 3, 3, "cheetah", 1)
+    setup, first, least = machine.clocked(model, x, runs)
     assert setup > 0.0 and first.shape == least.shape == (len(model.plan.stages), 2)
     assert (first == least).all() == (runs == 1)

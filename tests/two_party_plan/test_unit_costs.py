@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import hushnet
 from hushnet import _native, data, zoo
-from hushnet.calibrate import two_party as calibration
+from hushnet.machine import two_party as machine
 from hushnet.planner.cost import UnitCosts, of_package
 from hushnet.planner.two_party import cost, methods
 from hushnet.reference import two_party as reference
@@ -24,7 +24,7 @@ from hushnet.reference import two_party as reference
 def test_non_negative_fit_is_the_best_over_all_active_sets(columns: int, more: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.normal(size=(columns + more, columns)), rng.normal(size=columns + more)
-    got = calibration.nonnegative(a, b)
+    got = machine.nonnegative(a, b)
     assert (got >= 0).all()
     best = np.linalg.norm(b)
     for size in range(1, columns + 1):
@@ -39,7 +39,7 @@ def test_fit_finds_the_costs_that_samples_are_made_of() -> None:
     rng = np.random.default_rng(3)
     true = {"a": 3e-9, "b": 2e-4, "c": 0.0}
     rows = [{k: float(rng.integers(1, 10**6)) for k in true} for _ in range(12)]
-    found = calibration.fit([(r, sum(true[k] * r[k] for k in true)) for r in rows])
+    found = machine.fit([(r, sum(true[k] * r[k] for k in true)) for r in rows])
     assert found["a"] == pytest.approx(3e-9, rel=1e-6) and found["b"] == pytest.approx(2e-4, rel=1e-6) and found["c"] < 1e-15
 
 
@@ -52,16 +52,16 @@ def test_tiles_overlap_as_two_machines_one_after_the_other(client: float, server
         sent += client / tiles
         done = max(done, sent) + server / tiles
     assert methods.pipelined(client + server, client, tiles) == pytest.approx(done, rel=1e-9)
-    assert calibration.server_seconds(done, client, tiles) == pytest.approx(server, rel=1e-6)
+    assert machine.server_seconds(done, client, tiles) == pytest.approx(server, rel=1e-6)
 
 
 def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = {method: layers[:2] for method, layers in calibration.LAYERS.items()}
+    few = {method: layers[:2] for method, layers in machine.LAYERS.items()}
     monkeypatch.setattr(calibration, "LAYERS", few)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("HUSHNET_UNIT_COSTS", raising=False)
     package = cost.unit_costs()
-    found, path = hushnet.calibrate(seconds=0.01)
+    found, path = hushnet.measure_machine(seconds=0.01)
     missing = set(package) - set(found) - {"networks", "process_bytes"}
     assert not missing, missing
     assert all(v >= 0 for k, v in found.items() if k != "machine")
@@ -75,7 +75,7 @@ def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeyp
     assert slow["seconds"] > 0.25 * slow["rounds"]
     for bad in ('{"message": -1}', '{"message": "fast"}', '{"unheard": 1}', "[]", "{"):
         path.write_text(bad)
-        with pytest.raises(hushnet.PlanError, match="calibrate"):
+        with pytest.raises(hushnet.PlanError, match="measure-machine"):
             cost.unit_costs()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 import hushnet
-from hushnet.calibrate import two_party as calibration
+from hushnet.machine import two_party as machine
 from hushnet.planner.two_party import cost
 from hushnet_bench import _native as measuring
 from hushnet_bench.gala_layers import SLOTS, Row, add_row, conv, dense, layers_of
@@ -216,7 +216,7 @@ def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[s
     unit = cost.unit_costs()
     if not quick and (networks or chosen & {"VI", "VIII"}):
         told = (lambda name: progress(f"gala: unit costs, {name}", 0, 1)) if progress else None
-        unit |= calibration.measure(CALIBRATION_SECONDS, told)
+        unit |= machine.measure(CALIBRATION_SECONDS, told)
     out = _count_rows() if "counts" in chosen else []
     if "counters" in chosen:
         out += _counter_rows(quick)

@@ -22,7 +22,7 @@ import numpy as np
 
 import hushnet
 from hushnet import data, zoo
-from hushnet.calibrate import two_party as calibration
+from hushnet.machine import two_party as machine
 from hushnet.planner.two_party import cost
 from hushnet.reference.methods import METHODS
 from hushnet_bench import two_party
@@ -53,7 +53,7 @@ NOISE = 1.05
 def _calibrated(folder: Path) -> str:
     """Path of a file with what units of work cost on this machine, both parties' cores as runs use them."""
     path = folder / "costs.json"
-    path.write_text(json.dumps({**cost.unit_costs(), **calibration.measure(CALIBRATION_SECONDS)}))
+    path.write_text(json.dumps({**cost.unit_costs(), **machine.measure(CALIBRATION_SECONDS)}))
     return str(path)
 
 
@@ -86,7 +86,7 @@ class Clock:
 
     def seen(self, runs: int) -> tuple[float, np.ndarray]:
         """Seconds of the set-up and of every stage, in a session of its own."""
-        setup, _, stages = calibration.clocked(self.model, self.x, runs)
+        setup, _, stages = machine.clocked(self.model, self.x, runs)
         return setup, stages[:, 0]
 
     def again(self) -> None:

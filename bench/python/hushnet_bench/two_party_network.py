@@ -16,7 +16,7 @@ import numpy as np
 
 import hushnet
 from hushnet import _native, data, zoo
-from hushnet.calibrate import two_party as calibration
+from hushnet.machine import two_party as machine
 from hushnet.planner.two_party import cost
 from hushnet_bench import namespaces
 from hushnet_bench.registry import Benchmark
@@ -37,7 +37,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
     if hasattr(os, "sched_setaffinity"):
         server, client, _ = cores(threads)
         os.sched_setaffinity(0, server | client)
-    unit = cost.unit_costs() if quick else {**cost.unit_costs(), **calibration.measure(CALIBRATION_SECONDS)}
+    unit = cost.unit_costs() if quick else {**cost.unit_costs(), **machine.measure(CALIBRATION_SECONDS)}
     found = []
     for name in NAMES[:1] if quick else NAMES:
         network = NETWORKS[name]

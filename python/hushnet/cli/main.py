@@ -1,4 +1,4 @@
-"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, calibrate, zoo."""
+"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, measure-machine, zoo."""
 
 from __future__ import annotations
 
@@ -355,16 +355,22 @@ def demo(
         emit(result)
 
 
-@app.command("calibrate")
-def calibrate_(
+@app.command("calibrate", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _calibrate() -> None:
+    """The former name of measure-machine."""
+    raise hushnet.InputError("`hushnet calibrate` is now `hushnet measure-machine`: it measures unit costs, while --calibration names sample inputs.")
+
+
+@app.command("measure-machine")
+def measure_machine(
     output: Optional[Path] = typer.Option(None, "-o", "--output", help="File to write (default: the user's, which the planner then reads)."),
     seconds: float = typer.Option(0.3, min=0.01, max=60, help="Time for each unit cost."),
     as_json: bool = Json,
 ) -> None:
     """Measure what each kind of work costs on this machine, for predicted times."""
-    from hushnet.calibrate import rows
+    from hushnet.machine import rows
 
-    found, path = hushnet.calibrate(output, seconds=seconds)
+    found, path = hushnet.measure_machine(output, seconds=seconds)
     if as_json:
         emit({"path": str(path), "unit_costs": found})
         return

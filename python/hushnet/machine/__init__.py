@@ -18,7 +18,7 @@ from typing import Optional, Union
 import numpy as np
 
 from hushnet import _native, api
-from hushnet.calibrate import two_party
+from hushnet.machine import two_party
 from hushnet.planner.cost import UnitCosts, client_seconds, user_file
 
 
@@ -37,7 +37,7 @@ def rows() -> list[Row]:
     return [*native, Row("op_element", "one element of one client op", _op_element)]
 
 
-def calibrate(
+def measure_machine(
     path: Union[str, Path, None] = None, *, seconds: float = 0.3, progress: Optional[Callable[[str], None]] = None
 ) -> tuple[dict[str, Union[float, str]], Path]:
     """Measures every unit cost for about ``seconds`` each and writes the file: ``path``, or the user's, which the planner then reads.
