@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use zeroize::Zeroize;
 
-use super::lpn::{self, LpnParams, LPN_10};
+use super::lpn::{self, LpnParams};
 use super::{ggm, recv_blocks, send_blocks, softspoken, CotReceiver, CotSender, Ledger, OtKind, Step};
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
@@ -143,6 +143,7 @@ pub struct Sender {
     source: softspoken::Sender,
     delta: Block,
     params: LpnParams,
+    boot: LpnParams,
     public: Public,
     roots: Prg,
     ledger: Ledger,
@@ -173,6 +174,7 @@ impl Sender {
             delta: source.delta(),
             source,
             params: size.params(),
+            boot: size.bootstrap(),
             public,
             roots,
             ledger: Ledger::new(OtKind::Silent(size)),
@@ -231,7 +233,7 @@ impl Sender {
             Step::Extend { .. } => (),
             Step::Small { rows } => self.base = self.base.next(self.source.batch(ch, rows)?),
             Step::Boot { trees } => {
-                let out = self.pay_and_draw(ch, LPN_10, 0, trees)?;
+                let out = self.pay_and_draw(ch, self.boot, 0, trees)?;
                 self.base = self.base.next(out);
             }
             Step::Roll { trees } => {
@@ -347,6 +349,7 @@ impl Punctured {
 pub struct Receiver {
     source: softspoken::Receiver,
     params: LpnParams,
+    boot: LpnParams,
     public: Public,
     ledger: Ledger,
     base: Arc<Base>,
@@ -362,6 +365,7 @@ impl Receiver {
         Self {
             source,
             params: size.params(),
+            boot: size.bootstrap(),
             public,
             ledger: Ledger::new(OtKind::Silent(size)),
             base: Arc::default(),
@@ -407,7 +411,7 @@ impl Receiver {
             Step::Extend { .. } => (),
             Step::Small { rows } => self.base = self.base.next(self.source.batch(ch, rows)?),
             Step::Boot { trees } => {
-                let out = self.collect_and_draw(ch, LPN_10, 0, trees)?;
+                let out = self.collect_and_draw(ch, self.boot, 0, trees)?;
                 self.base = self.base.next(out);
             }
             Step::Roll { trees } => {
