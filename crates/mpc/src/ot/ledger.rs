@@ -12,25 +12,25 @@ pub enum OtKind {
     Iknp,
     /// SoftSpoken: 2 bytes per OT; the cheapest for a session of up to a few thousand ReLUs.
     SoftSpoken,
-    /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of 0.24 MB a direction.
+    /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of 0.2 to 0.5 MB a direction.
     Silent(SilentSize),
 }
 
 /// Size of the silent extension's code: a larger one sends less per OT and needs a larger table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SilentSize {
-    /// 2^17 table (2 MiB), 1.25 bits per OT.
+    /// 2^17 table (2 MiB), 1.39 bits per OT, its share of the next base counted.
     Tiny,
-    /// 2^18 table (4 MiB), 0.69 bits per OT.
+    /// 2^18 table (4 MiB), 0.75 bits per OT.
     Small,
-    /// 2^19 table (8 MiB), 0.38 bits per OT.
+    /// 2^19 table (8 MiB), 0.40 bits per OT.
     Medium,
-    /// 2^20 table (16 MiB), 0.20 bits per OT.
+    /// 2^20 table (16 MiB), 0.21 bits per OT.
     Large,
 }
 
 impl OtKind {
-    /// The default: silent, medium table (a larger one saves 4 % of the bytes of a ReLU and waits more for the cache).
+    /// Silent, medium table: few bytes. A larger table saves 4 % of the bytes of a ReLU, the small one costs 7 % more and waits less for the cache.
     pub const SILENT: Self = Self::Silent(SilentSize::Medium);
 
     /// The kind that sends least for `demand[d]` OTs in direction d ([`CostModel::drawn`] counts them).

@@ -21,21 +21,22 @@ pub struct LpnParams {
     pub depth: u32,
 }
 
-/// Sets of an iteration. Trees and depths are emp-ot's (chosen there for about 128 bits on a random code); tables are twice as long as theirs,
-/// because rows with ten ones admit attacks that a random code does not. `docs/security/README.md` has the estimates of all known attacks
-/// on these sets: 128 bits or more, even for an attacker who is handed the best set of positions.
-pub const LPN_10: LpnParams = LpnParams { trees: 850, log_k: 17, depth: 10 };
+/// Sets of an iteration: Ferret's construction with regular noise and rows of ten ones, with tables of 2^7 entries a row of a tree. Rows with
+/// ten ones admit attacks that a random code does not; `docs/security/README.md` has the estimates of all attacks that we know, 133 bits or
+/// more, even for an attacker who is handed the best set of positions. Fewer trees would be no safer by much and give fewer OTs an iteration.
+pub const LPN_10: LpnParams = LpnParams { trees: 1400, log_k: 17, depth: 10 };
 /// As [`LPN_10`].
-pub const LPN_11: LpnParams = LpnParams { trees: 1170, log_k: 18, depth: 11 };
+pub const LPN_11: LpnParams = LpnParams { trees: 1600, log_k: 18, depth: 11 };
 /// As [`LPN_10`].
-pub const LPN_12: LpnParams = LpnParams { trees: 1520, log_k: 19, depth: 12 };
+pub const LPN_12: LpnParams = LpnParams { trees: 2048, log_k: 19, depth: 12 };
 /// As [`LPN_10`].
-pub const LPN_13: LpnParams = LpnParams { trees: 1900, log_k: 20, depth: 13 };
+pub const LPN_13: LpnParams = LpnParams { trees: 2400, log_k: 20, depth: 13 };
 
-/// The small iteration that makes `ots` correlated OTs, the first base of a larger one: as many trees as that takes.
+/// The small iteration that makes `ots` correlated OTs, the first base of a larger one: as many trees as that takes, of the depth that sends
+/// less.
 pub const fn bootstrap(ots: u64) -> LpnParams {
-    const DEPTH: u32 = 9;
-    LpnParams { trees: ots.div_ceil(1 << DEPTH), log_k: 16, depth: DEPTH }
+    let depth = if ots < 1 << 20 { 9 } else { 10 };
+    LpnParams { trees: ots.div_ceil(1 << depth), log_k: depth + 7, depth }
 }
 
 impl LpnParams {
