@@ -132,6 +132,12 @@ impl Ledger {
         Self { kind, started: 0, used: 0, free: 0 }
     }
 
+    /// So many in stock.
+    #[cfg(fuzzing)]
+    pub(crate) fn stocked(kind: OtKind, free: u64) -> Self {
+        Self { free, ..Self::new(kind) }
+    }
+
     /// OTs in stock.
     pub fn available(&self) -> u64 {
         self.free
