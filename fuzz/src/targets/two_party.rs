@@ -101,17 +101,18 @@ fn made(method: &str) -> World {
     fuzzing::skip_base_ots();
     let file = nets::file_of(&nets::two_party(method, method == "batch"));
     let plan = TwoPartyPlan::from_bytes(&file, &nets::options()).expect("a plan of this crate is right");
-    // While two threads speak, neither may use the pool that is this thread.
-    let compute = Compute::with_threads(1).expect("a thread");
-    let server = TwoPartyModel::new(&plan, compute.clone()).expect("a server");
+    // The server works in the pool that is this thread, here and in every replay. While the two speak, the client has one of its own.
+    let server = TwoPartyModel::new(&plan, Compute::default()).expect("a server");
     let ((near, far), heard) = (memory_pair(), [Arc::default(), Arc::default()]);
     std::thread::scope(|scope| {
-        let far = Recorder(far, Arc::clone(&heard[0]));
-        let server = &server;
-        let served = scope.spawn(move || server.serve_plain(Box::new(far), &mut |_| {}));
         let near = Recorder(near, Arc::clone(&heard[1]));
-        TwoPartyClient::open(Box::new(near), options(compute)).and_then(infer).expect("the session works");
-        served.join().expect("the server lives").expect("the session works");
+        let asked = scope.spawn(|| {
+            let own = Compute::with_threads(1).expect("a thread");
+            TwoPartyClient::open(Box::new(near), options(own)).and_then(infer)
+        });
+        let far = Recorder(far, Arc::clone(&heard[0]));
+        server.serve_plain(Box::new(far), &mut |_| {}).expect("the session works");
+        asked.join().expect("the client lives").expect("the session works");
     });
     let [to_server, to_client] =
         heard.map(|h| std::mem::take(&mut *h.lock().expect("nobody panics while recording")));
