@@ -213,7 +213,7 @@ def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: di
         if row.modulo == PRIME:
             converted = elements(document["tensors"][stage["in"]]) + elements(document["tensors"][stage["out"]])
             seconds += images * converted * unit["selected_value"]
-        blocks = images if row.single else -(-images // document["params"]["ring_degree"])
+        blocks = -(-images // document["params"]["ring_degree"]) if row.blocks else images
         return seconds + layer_seconds(stage["method"], packing, unit, blocks)
     compared, selected, truncated = _work(document, stage)
     work = compared * unit["compared_bit"] + selected * unit["selected_value"] + truncated * unit["truncated_value"]
