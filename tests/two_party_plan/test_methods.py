@@ -116,6 +116,19 @@ def test_a_row_that_no_plan_may_take_by_itself_stays_available_by_name(monkeypat
     assert "gala" not in {w.name for w in chooser.ways(layer, 2048, {})}
 
 
+def test_the_planner_takes_diagonal_where_it_is_cheapest_and_for_dense_layers_only(monkeypatch):
+    figures = ROWS["diagonal"].figures
+    slow = {name: replace(row, seconds=lambda _figures, _unit: 1.0) for name, row in ROWS.items()}
+    cheap = replace(ROWS["diagonal"], figures=lambda a: figures(a) | {"bytes_up": 1, "bytes_down": 1, "key_bytes": 0}, seconds=lambda _figures, _unit: 0.0)
+    for rows, expected in ((slow | {"diagonal": cheap}, True), (slow, False)):
+        monkeypatch.setattr(methods_planned, "ROWS", rows)
+        for make in (network, perceptron):
+            graph = make()
+            plan = compile(graph, trust="two-party", calibration=images(graph, 2))
+            taken = {s["geometry"]["type"] for s in plan.stages if s["kind"] == "linear" and s["method"] == "diagonal"}
+            assert taken == ({"dense"} if expected else set())
+
+
 def test_explain_adds_up_what_floods_leave_over_the_answers_of_an_image():
     graph = network()
     x = images(graph, 2)

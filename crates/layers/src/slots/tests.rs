@@ -235,6 +235,8 @@ fn check_noise(linear: &SlotLinear, server: &Evaluator, key: &SecretKey, x: &[u6
 fn encrypted_layers_give_exact_shares_with_noise_within_bounds() {
     for (geometry, methods) in [
         (dense(128, 16), &DENSE[..]),
+        (dense(100, 37), &DENSE[1..2]),
+        (dense(21, 50), &DENSE[1..2]),
         (dense(1000, 10), &DENSE[3..]),
         (dense(5000, 37), &DENSE[3..]),
         (conv([6, 9, 11], 5, 3, 2, 1, 1), &CONV[1..]),
@@ -265,6 +267,9 @@ fn methods_of_the_other_kind_and_oversized_fields_are_refused() {
     for m in DENSE.into_iter().chain(CONV) {
         assert_eq!(m.row().method, m);
     }
-    assert!(Method::all().all(|m| DENSE.contains(&m) || CONV.contains(&m)), "a method is in no list of these tests");
+    assert!(
+        Method::all().all(|m| DENSE.contains(&m) || CONV.contains(&m)),
+        "a method is in no list of these tests"
+    );
     assert!(Method::from_name("cheetah").is_none());
 }

@@ -186,6 +186,7 @@ ROWS: dict[str, Row] = {
     "batch": Row(batch_figures, batch_seconds, single=False, many=True, keys="batch"),
     "gala": _slots("gala"),
     "gazelle": _slots("gazelle"),
+    "diagonal": _slots("diagonal"),
 }
 # what methods keep between images: weights in evaluation form at the server, or set-ups at the client
 KEEPS = {name: row.keeps for name, row in ROWS.items() if row.keeps}
