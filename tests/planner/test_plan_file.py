@@ -37,7 +37,7 @@ def test_the_file_is_safetensors_with_the_documented_digest(plan, tmp_path):
     with safe_open(path, framework="numpy") as f:
         metadata = f.metadata()
         arrays = {name: f.get_tensor(name) for name in f.keys()}
-    assert metadata["format"] == "hushnet-plan" and metadata["version"] == "1"
+    assert metadata["format"] == "hushnet-plan" and metadata["version"] == "2"
     h = hashlib.sha256(metadata["plan"].encode())
     names = {"int8": "I8", "int16": "I16", "int64": "I64"}
     for name in sorted(arrays):
@@ -92,8 +92,10 @@ def test_other_files_are_refused(plan):
 
     with pytest.raises(PlanError, match="not a hushnet plan"):
         read(save({"a": np.zeros(3, np.float32)}))
-    with pytest.raises(PlanError, match="version '2'"):
-        read(plan.to_bytes().replace(b'"version":"1"', b'"version":"2"', 1))
+    with pytest.raises(PlanError, match="an older version of this program .plan format 1, this one reads 2.; compile the model again"):
+        read(plan.to_bytes().replace(b'"version":"2"', b'"version":"1"', 1))
+    with pytest.raises(PlanError, match="a newer version"):
+        read(plan.to_bytes().replace(b'"version":"2"', b'"version":"3"', 1))
     with pytest.raises(PlanError):
         read(b"PK\x03\x04" + b"\0" * 100)
 

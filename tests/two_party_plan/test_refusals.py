@@ -91,12 +91,12 @@ def tensor(document, stage, end):
 
 
 CHANGES = {
-    "ring": (lambda d: d["params"].update(ring_bits=12), "reach_bits"),
+    "ring": (lambda d: d["params"]["two_party"].update(ring_bits=12), "reach_bits"),
     "reach": (lambda d: tensor(d, stage(d, "linear"), "out").update(reach_bits=5), "not below 2"),
     "some bounds": (lambda d: tensor(d, stage(d, "linear"), "in").pop("bound"), "only some"),
-    "ranges": (lambda d: d.update(ranges="guessed"), "ranges"),
+    "ranges": (lambda d: d["params"]["two_party"].update(ranges="guessed"), "ranges"),
     "client's reach": (lambda d: next(t for t in d["tensors"] if t["kind"] == "real").update(reach_bits=5), "reach_bits"),
-    "wide ring": (lambda d: d["params"].update(ring_bits=40), "do not fit"),
+    "wide ring": (lambda d: d["params"]["two_party"].update(ring_bits=40), "do not fit"),
     "kind": (lambda d: stage(d, "relu").update(kind="gelu"), "unknown kind"),
     "field": (lambda d: stage(d, "relu").update(extra=1), "fields"),
     "linear bound": (lambda d: tensor(d, stage(d, "linear"), "out").update(bound=5), "reach"),
@@ -108,7 +108,7 @@ CHANGES = {
     "other frac_bits": (lambda d: tensor(d, stage(d, "relu"), "out").update(frac_bits=1), "frac_bits|fraction"),
     "bits": (lambda d: stage(d, "truncate").update(bits=0), "dropping"),
     "inexact opening": (lambda d: [s.pop("exact", None) for s in d["stages"]], "exact"),
-    "reveal": (lambda d: d.update(reveal="argmax"), "reveal"),
+    "reveal": (lambda d: d["params"]["two_party"].update(reveal="argmax"), "reveal"),
     "window": (lambda d: stage(d, "max_pool").update(kernel=[5, 5]), "positions|window"),
     "insecure": (lambda d: d["params"].update(insecure=True), "128"),
     "trust": (lambda d: d.update(engine="batch"), "engine"),

@@ -84,7 +84,7 @@ fn cost(
 }
 
 /// What a layer of either method costs for one image: as `packed_layer_cost`, with `answers` (ciphertexts that are opened and sent, once merged),
-/// `ring_degree`, `spacing`, `rotations`, `bytes_setup` (once a session) and `prepared_bytes` (weights in evaluation form); ValueError when it does not fit.
+/// `ring_degree`, `spacing`, `rotations`, `bytes_setup` (once a session), `bytes_key` (of a public key, once a session too) and `prepared_bytes` (weights in evaluation form); ValueError when it does not fit.
 #[pyfunction]
 fn coefficient_layer_cost<'py>(
     py: Python<'py>,
@@ -116,6 +116,7 @@ fn coefficient_layer_cost<'py>(
         ("bytes_up", cost.bytes_up),
         ("bytes_down", cost.bytes_down),
         ("bytes_setup", cost.bytes_setup),
+        ("bytes_key", if method == "convfhe" { convfhe::public_key_len() } else { 0 }),
         ("prepared_bytes", prepared),
     ] {
         figures.set_item(name, value)?;

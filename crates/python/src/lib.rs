@@ -3,6 +3,7 @@
 mod arrays;
 mod bench;
 mod calibration;
+mod checking;
 mod ckks;
 mod ckks_bench;
 mod client;
@@ -59,14 +60,13 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(client::connect, m)?)?;
     m.add_function(wrap_pyfunction!(server::serve, m)?)?;
     m.add_function(wrap_pyfunction!(two_party::run_two_party, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party::check_two_party, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     slots::register(m)?;
     m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
     calibration::register(m)?;
+    checking::register(m)?;
     coefficients::register(m)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;

@@ -1,15 +1,12 @@
-//! Non-interactive inference: both parties in this process, being a client, and what the planner asks of a plan.
+//! Non-interactive inference: both parties in this process, and being a client.
 
 use crate::arrays;
-use crate::errors::Kind;
 use crate::guard::{compute, Guard};
 use crate::held::{Answer, Held};
 use crate::plan::options;
 use hushnet_runtime as rt;
 use hushnet_runtime::non_interactive::local::{run_loopback, run_pipe};
-use hushnet_runtime::non_interactive::{
-    predict, NonInteractiveModel, NonInteractiveOptions, NonInteractivePlan,
-};
+use hushnet_runtime::non_interactive::{NonInteractiveModel, NonInteractiveOptions, NonInteractivePlan};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -53,37 +50,6 @@ fn run_non_interactive<'py>(
         }
     })?;
     Ok((arrays::write(py, outputs)?, trace.to_json()))
-}
-
-/// Checks a non-interactive plan file (PlanError for every way in which it can be wrong) and tells what follows from it, as JSON:
-/// `traffic` (exact bytes of keys, of ciphertexts up and down for a block), `counted` (exact operations for a block), `peak_bytes` of
-/// ciphertexts on the server, `images` of a block, and, for a plan with weights, `tracks`: by id of each tensor of ciphertexts the
-/// errors `sd`, `likely` and `hidden`; `packed`: the report of a packed plan's circuit, with weights.
-#[pyfunction]
-#[pyo3(signature = (plan, allow_insecure=false))]
-fn check_non_interactive(py: Python<'_>, plan: &[u8], allow_insecure: bool) -> PyResult<String> {
-    py.detach(|| {
-        let plan = NonInteractivePlan::from_bytes(plan, &options(allow_insecure, None))
-            .map_err(|e| Kind::Plan.error(e))?;
-        let ciphers = plan.spec().tensors.iter().filter(|t| t.level.is_some());
-        let tracks: Option<Vec<serde_json::Value>> = plan.circuit().and_then(|c| c.tracks()).map(|tracks| {
-            ciphers
-                .zip(tracks)
-                .map(|(t, k)| {
-                    serde_json::json!({"tensor": t.id, "sd": k.sd, "likely": k.likely, "hidden": k.hidden})
-                })
-                .collect()
-        });
-        let facts = serde_json::json!({
-            "traffic": predict(&plan),
-            "counted": plan.counted(),
-            "peak_bytes": plan.peak_bytes(),
-            "images": plan.block_images(),
-            "tracks": tracks,
-            "packed": plan.packed().and_then(|p| p.circuit()).map(|c| c.report()),
-        });
-        Ok(facts.to_string())
-    })
 }
 
 /// An open session with a server of a non-interactive plan.
@@ -135,6 +101,5 @@ impl NonInteractiveClient {
 /// Adds these to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<NonInteractiveClient>()?;
-    m.add_function(wrap_pyfunction!(run_non_interactive, m)?)?;
-    m.add_function(wrap_pyfunction!(check_non_interactive, m)?)
+    m.add_function(wrap_pyfunction!(run_non_interactive, m)?)
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[pyfunction]
 #[pyo3(signature = (plan, allow_insecure=false))]
 pub fn public_part<'py>(py: Python<'py>, plan: &[u8], allow_insecure: bool) -> PyResult<Bound<'py, PyBytes>> {
-    let bytes = py.detach(|| rt::public::public_part(plan, &options(allow_insecure, None)));
+    let bytes = py.detach(|| rt::AnyPlan::from_bytes(plan, &options(allow_insecure, None))?.public_part());
     Ok(PyBytes::new(py, &bytes.map_err(raise)?))
 }
 

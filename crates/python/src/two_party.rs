@@ -1,7 +1,7 @@
 //! Two-party inference: both parties in this process, and being a client.
 
 use crate::arrays;
-use crate::errors::{raise, Kind};
+use crate::errors::Kind;
 use crate::guard::{compute, Guard};
 use crate::held::{Answer, Held};
 use crate::plan::options;
@@ -111,25 +111,4 @@ impl TwoPartyClient {
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
         self.close(py);
     }
-}
-
-/// Checks a two-party plan file: its JSON. PlanError for every way in which the file can be wrong.
-#[pyfunction]
-pub fn check_two_party(py: Python<'_>, plan: &[u8]) -> PyResult<String> {
-    let checked = py.detach(|| TwoPartyPlan::from_bytes(plan, &options(false, None)));
-    Ok(checked.map_err(|e| Kind::Plan.error(e))?.json().to_owned())
-}
-
-/// Exact traffic of a session that runs `images` images at once, stage by stage: JSON.
-#[pyfunction]
-#[pyo3(signature = (plan, images=1))]
-pub fn predict_two_party(py: Python<'_>, plan: &[u8], images: usize) -> PyResult<String> {
-    py.detach(|| {
-        let plan = TwoPartyPlan::from_bytes(plan, &options(false, None))?;
-        let layers = rt::two_party::Layers::new(&plan)?;
-        let kind = rt::two_party::cost::choose(&plan, &layers, images);
-        Ok(rt::two_party::predict(&plan, &layers, kind, images))
-    })
-    .map_err(raise)
-    .and_then(|p| serde_json::to_string(&p).map_err(|e| PyValueError::new_err(e.to_string())))
 }

@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod any_plan;
 pub mod calibrate;
 pub mod channel;
 pub mod client_aided;
@@ -18,6 +19,7 @@ pub mod transport;
 pub mod two_party;
 pub mod wire;
 
+pub use any_plan::AnyPlan;
 pub use client_aided::{Client, ClientOptions, Input, OnProgress, Output, ServerPlan};
 pub use compute::Compute;
 pub use error::{Error, InputError, ProtocolError, TransportError};

@@ -25,6 +25,12 @@ use rayon::prelude::*;
 
 /// Ring degree: two 50-bit primes need 4096.
 pub const RING_DEGREE: usize = 4096;
+/// Bytes of the public key that a client sends besides the switching keys: the seed of one polynomial, and the other one.
+#[must_use]
+pub fn public_key_len() -> usize {
+    32 + pack::packed_len(RING_DEGREE, PRIME_BITS)
+}
+
 /// Measured on one core; only ratios steer the choice of the layout.
 pub const DEFAULT_PRICES: LayoutPrices =
     LayoutPrices { input: 90e-6, output: 0.0, output_poly: 170e-6, product: 2.4e-6, weight: 6e-7 };

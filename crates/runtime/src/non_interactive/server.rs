@@ -233,7 +233,7 @@ impl NonInteractiveModel {
         let start = Instant::now();
         let answer =
             self.compute.run(|| self.engine.run(keys, inputs, &mut |_, _| ControlFlow::Continue(())))?;
-        for (stage, seconds) in self.plan.0.circuit_stages.iter().zip(&answer.seconds) {
+        for (stage, seconds) in self.plan.model().circuit_stages.iter().zip(&answer.seconds) {
             trace.stage_seconds[*stage] += seconds;
         }
         let stages = self.plan.spec().stages.len();

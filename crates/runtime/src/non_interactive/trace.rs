@@ -1,6 +1,7 @@
 //! What a non-interactive run measured, beside what the plan predicts.
 
 use super::plan::NonInteractivePlan;
+use crate::plan::spec::StageSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -180,9 +181,9 @@ pub struct NonInteractiveServerTrace {
 
 impl NonInteractiveTrace {
     pub(super) fn new(plan: &NonInteractivePlan, threads: usize) -> Self {
-        let stage = |s: &super::spec::StageSpec| StageTrace {
-            name: s.name().to_owned(),
-            kind: s.kind().to_owned(),
+        let stage = |s: &StageSpec| StageTrace {
+            name: s.name.clone(),
+            kind: s.kind.name().to_owned(),
             seconds: None,
         };
         Self {

@@ -11,13 +11,13 @@ use super::nonlinear;
 use super::plan::{Kind, Method, Stage, TwoPartyPlan};
 use super::shares::Shares;
 use super::slots;
-use super::spec::Reveal;
 use super::stored::{Folder, Policy};
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use crate::client_aided::client::{Marked, OnProgress};
 use crate::client_aided::{inputs, Input, Output};
 use crate::compute::Compute;
 use crate::error::{Error, StoreError, TransportError};
+use crate::plan::spec::Reveal;
 use crate::plan::{self, PlanError, PlanOptions, Port, TensorKind};
 use crate::program::{self, Data, InputView, Monitor, Overruns, Place, RowMut, Slot, Storage, Values};
 use crate::trace::Progress;
@@ -433,7 +433,7 @@ fn open_folder(
     let Some(path) = options.setups.as_deref() else { return Ok(None) };
     let folder = Folder::open(path, options.server.as_deref().unwrap_or(""), digest, options.setups_policy)?;
     let needed = layers.coefficients.setups().fold(0, |sum: u64, (_, s)| sum.saturating_add(s.stored));
-    if needed > 0 && plan.spec().preparation.is_none() {
+    if needed > 0 && plan.preparation().is_none() {
         return Err(StoreError::Unnamed.into());
     }
     folder.check_room(needed)?;

@@ -6,7 +6,6 @@
 
 mod batch;
 mod check;
-mod check_header;
 mod check_local;
 pub mod client;
 mod coefficients;
@@ -24,21 +23,22 @@ mod reach;
 pub mod server;
 mod shares;
 mod slots;
-pub mod spec;
 mod stored;
 mod trace;
+mod work;
 
 pub use batch::largest_batch;
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Layers, Prediction};
 pub use frames::connect;
 pub use local::run_local;
-pub use plan::TwoPartyPlan;
+pub use plan::{TwoParty, TwoPartyPlan};
 pub use reach::reach_bits;
 pub use server::{TwoPartyModel, TwoPartySession};
 pub use slots::slot_plain;
 pub use stored::Policy as SetupPolicy;
 pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
+pub use work::{work, Work};
 
 use crate::error::{Error, ProtocolError, TransportError};
 use hushnet_layers::batch::LayerError;

@@ -28,9 +28,8 @@ CONVERSION_ROUNDS = 2
 ACCURACY = 1.15
 # seconds that a byte counts in the candidates among which a plan is chosen: up to networks where nothing else does
 BYTE_PRICES = (0.0, 3e-10, 1e-9, 3e-9, 1e-8, 3e-8, 1e-7, 1e-6, 1e-3)
-# methods with keys of their own, as in unit costs, and the bytes of a public key at N = 4096
+# methods with keys of their own, as in unit costs
 KEYS = {"batch": "batch", "convfhe": "convfhe", "gala": "slot", "gazelle": "slot"}
-KEY_BYTES = 32 + 25600
 # what methods keep between images: weights in evaluation form at the server, or set-ups at the client
 KEEPS = {"convfhe": "weights", "gala": "weights", "gazelle": "weights", "rotation-free": "set-ups"}
 # bytes of weights in evaluation form that a server keeps of a plan's layers of methods other than cheetah and rotation-free
@@ -243,7 +242,7 @@ class Chooser:
                     seconds += self.unit["rotation_free_weight"] * cost["weight_polys"] / self.queries
                 else:
                     # keys of a session, which all layers share: the largest
-                    self.session[method] = max(self.session.get(method, 0), cost["bytes_setup"] + KEY_BYTES)
+                    self.session[method] = max(self.session.get(method, 0), cost["bytes_setup"] + cost["bytes_key"])
                 found.append(self.way(method, cost, seconds, more))
         for method in SLOTS:
             with suppress(ValueError):

@@ -13,11 +13,9 @@ use super::plan::{Kind, Method, TwoPartyPlan};
 use crate::compute::Compute;
 use crate::error::Error;
 use hushnet_layers::batch::{Geometry, LayerError};
-use hushnet_layers::convfhe::{ConvFheClient, ConvFheContext, ConvFheDesign, RING_DEGREE};
+use hushnet_layers::convfhe::{public_key_len, ConvFheClient, ConvFheContext, ConvFheDesign};
 use hushnet_layers::rotation_free::{Design, Profile, WeightBounds};
 use hushnet_mpc::{CostModel, Party};
-use hushnet_ring::pack;
-use hushnet_rlwe::packed::PRIME_BITS;
 use sha2::{Digest, Sha256};
 
 /// The stages of both methods, as both parties derive them from the public part of a plan.
@@ -179,9 +177,7 @@ impl Layers {
 
     /// Bytes of the keys that the client sends; 0 without `convfhe` stages.
     pub(super) fn keys_len(&self) -> usize {
-        let keys = |c: &ConvFheContext| {
-            32 + pack::packed_len(RING_DEGREE, PRIME_BITS) + c.merge().keys_len(self.spacing)
-        };
+        let keys = |c: &ConvFheContext| public_key_len() + c.merge().keys_len(self.spacing);
         self.convfhe.as_ref().map_or(0, keys)
     }
 
