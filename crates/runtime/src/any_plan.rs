@@ -59,7 +59,7 @@ impl AnyPlan {
     /// None for a checked plan but [`Error::Internal`].
     pub fn cost(&self, images: usize) -> Result<Cost, Error> {
         match self {
-            Self::ClientAided(p) => plan::cost::client_aided(p, images),
+            Self::ClientAided(p) => Ok(plan::cost::client_aided(p, images)),
             Self::TwoParty(p) => two_party::cost::session(p, images),
             Self::NonInteractive(p) => Ok(non_interactive::cost(p, images)),
         }

@@ -336,19 +336,19 @@ impl<'a> Checker<'a> {
             Some([w, b]) => Some(plan::weights((w, b), &spec.geometry.weight_shape(), self.scope.files)?),
             None => None,
         };
-        // What meets in one answer is at least what meets in one output; parameters of slots hold for all weights.
-        let least = weights.as_ref().filter(|_| !method.slotted()).map_or(0.0, |w| w.largest_norm());
-        if least > l2 {
-            return fault(format!(
-                "weight_l2 {l2} is below the norm {least:.1} of the weights of one output"
-            ));
-        }
         if let (Some(w), Some(bound), Some(planned)) = (&weights, x.bound, to.bound) {
             let derived = w.output_bound(bound);
             if derived > u128::from(planned) {
                 let (stage, tensor) = (stage.to_owned(), to.tensor.name.clone());
                 return Err(PlanError::Bound { stage, tensor, derived, planned }.into());
             }
+        }
+        // What meets in one answer is at least what meets in one output; parameters of slots hold for all weights.
+        let least = weights.as_ref().filter(|_| !method.slotted()).map_or(0.0, |w| w.largest_norm());
+        if least > l2 {
+            return fault(format!(
+                "weight_l2 {l2} is below the norm {least:.1} of the weights of one output"
+            ));
         }
         Ok(Linear { method, geometry: spec.geometry.clone(), weight_l2: l2, weights })
     }
