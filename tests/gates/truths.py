@@ -20,7 +20,7 @@ NAMES: dict[str, str] = {
     "ERROR_VARIANCE": "_native.ERROR_VARIANCE",
     "STATISTICAL_BITS": "_native.STATISTICAL_BITS",
     "CHEAP_MODULUS_BITS": "_native.single_part_bits",
-    "HEADER_BYTES": "cost of _native.plan_facts",
+    "HEADER_BYTES": "cost of _native.Plan.facts",
     "KEY_BYTES": "bytes_key of _native.coefficient_layer_cost",
 }
 # Modules that wrote the run time's check again.

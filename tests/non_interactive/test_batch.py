@@ -69,7 +69,7 @@ def test_more_images_than_slots_take_several_blocks_and_bytes_are_those_predicte
     slots = plan.explain()["parameters"]["images_per_block"]
     many = np.resize(x, (slots + 5, *x.shape[1:]))
     result = hushnet.run(plan, many, transport="pipe")
-    facts = json.loads(_native.plan_facts(plan.plan.to_bytes()))["non_interactive"]
+    facts = json.loads(_native.Plan.load(plan.plan.to_bytes()).facts())["non_interactive"]
     assert result.trace["blocks"] == 2 and result.output.shape == (slots + 5, 3)
     assert np.abs(result.output - answer(model, many)).max() <= plan.plan.predicted["max_error"]
     assert result.trace["bytes_down"] == 2 * facts["traffic"]["down"]
@@ -297,7 +297,7 @@ def test_primes_and_schedules_are_what_the_run_time_finds_too() -> None:
     model = small(activation="deg4")
     x = images(model, 16)
     plan = compiled(model, x).plan
-    facts = json.loads(_native.plan_facts(plan.to_bytes()))["non_interactive"]
+    facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     tensors = {t["id"]: t for t in plan.tensors}
     for track in facts["tracks"]:
         assert 0 < track["hidden"] <= track["sd"] * (1 + 1e-9)

@@ -71,7 +71,7 @@ def test_the_run_time_reads_what_the_planner_writes(graph):
     assert again.document == plan.document and again.digest == plan.digest
     public = read(plan.public_part().to_bytes())
     assert public.is_public and not public.weights
-    told = json.loads(_native.plan_facts(public.to_bytes(), 1))["two_party"]
+    told = json.loads(_native.Plan.load(public.to_bytes()).facts())["two_party"]
     assert len(told["stages"]) == len(plan.stages)
 
 
@@ -89,7 +89,7 @@ def test_the_plan_says_who_costs_what():
     graph = residual()
     plan = plan_of(graph, images(graph, 8), nonlinear="ot")
     predicted = plan.predicted
-    told = json.loads(_native.plan_facts(plan.to_bytes(), 1))["two_party"]
+    told = json.loads(_native.Plan.load(plan.to_bytes()).facts())["two_party"]
     for key in ("bytes_up", "bytes_down", "rounds"):
         assert predicted[key] == told["total"][key]
     assert predicted["setup_bytes"] == told["setup"]["bytes_up"] + told["setup"]["bytes_down"]

@@ -1,6 +1,6 @@
 //! The one check of plan files for Python, what follows exactly from a plan, and the constants of its noise: no second truth stands in Python.
 
-use crate::errors::{raise, Kind};
+use crate::errors::Kind;
 use crate::plan::options;
 use hushnet_mpc::{OtKind, SilentSize};
 use hushnet_ring::ExactMultiplier;
@@ -23,24 +23,16 @@ fn check_plan(py: Python<'_>, plan: &[u8], allow_insecure: bool) -> PyResult<()>
         .map_err(|e| Kind::Plan.error(e))
 }
 
-/// Checks a plan file and tells what follows from it exactly, as JSON: `cost` of a session that runs so many images (`setup`, `stages`, `stage_setups`
-/// and `total`, each with `bytes_up`, `bytes_down` and `rounds`), and under the trust model's name what is its own.
-#[pyfunction]
-#[pyo3(signature = (plan, images=1, allow_insecure=false))]
-fn plan_facts(py: Python<'_>, plan: &[u8], images: usize, allow_insecure: bool) -> PyResult<String> {
-    let plan = py
-        .detach(|| AnyPlan::from_bytes(plan, &options(allow_insecure, None)))
-        .map_err(|e| Kind::Plan.error(e))?;
-    py.detach(|| {
-        let mut facts = json!({"cost": plan.cost(images)?});
-        match &plan {
-            AnyPlan::ClientAided(_) => {}
-            AnyPlan::TwoParty(p) => facts["two_party"] = of_shares(p, images)?,
-            AnyPlan::NonInteractive(p) => facts["non_interactive"] = of_ciphers(p),
-        }
-        Ok(facts.to_string())
-    })
-    .map_err(raise)
+/// What follows from a checked plan exactly, as JSON: `cost` of a session that runs so many images (`setup`, `stages`, `stage_setups` and `total`, each
+/// with `bytes_up`, `bytes_down` and `rounds`), and under the trust model's name what is its own.
+pub(crate) fn facts(plan: &AnyPlan, images: usize) -> Result<String, Error> {
+    let mut facts = json!({"cost": plan.cost(images)?});
+    match plan {
+        AnyPlan::ClientAided(_) => {}
+        AnyPlan::TwoParty(p) => facts["two_party"] = of_shares(p, images)?,
+        AnyPlan::NonInteractive(p) => facts["non_interactive"] = of_ciphers(p),
+    }
+    Ok(facts.to_string())
 }
 
 /// Of two-party plans: the prediction of one group of images, with the OT extension that it will choose and the work that time follows from.
@@ -117,7 +109,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("ERROR_VARIANCE", ERROR_VARIANCE)?;
     m.add("STATISTICAL_BITS", non_interactive::STATISTICAL_BITS)?;
     m.add_function(wrap_pyfunction!(check_plan, m)?)?;
-    m.add_function(wrap_pyfunction!(plan_facts, m)?)?;
     m.add_function(wrap_pyfunction!(single_part_bits, m)?)?;
     m.add_function(wrap_pyfunction!(batch_stage_noise, m)?)?;
     m.add_function(wrap_pyfunction!(reach_bits, m)?)

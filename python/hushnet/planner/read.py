@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from .. import _native
 from ..plan import Plan
@@ -26,7 +25,7 @@ def load(path: str | os.PathLike[str], *, allow_insecure: bool = False) -> Plan:
     Raises:
         PlanError: as :func:`read`. OSError: the file cannot be read.
     """
-    return read(Path(path).read_bytes(), allow_insecure=allow_insecure)
+    return Plan.load(path, allow_insecure=allow_insecure)
 
 
 def validate(plan: Plan) -> None:

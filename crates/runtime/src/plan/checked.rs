@@ -101,6 +101,7 @@ impl<M: Model> Checked<M> {
             let (found, wanted) = (spec.trust.name(), M::TRUST.name());
             return Err(PlanError::Unsupported(format!("a {found} plan in a {wanted} run")));
         }
+        crate::tally::checked();
         M::check(spec, json, files, options)
     }
 

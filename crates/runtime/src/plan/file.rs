@@ -59,6 +59,7 @@ fn container_error(e: &SafeTensorError) -> PlanError {
 
 /// The same plan is the same bytes: metadata stands in the order of its keys.
 pub(crate) fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
+    crate::tally::written();
     let metadata = BTreeMap::from([
         ("format", FORMAT.to_owned()),
         ("version", VERSION.to_string()),
@@ -136,6 +137,7 @@ pub(crate) fn open<R>(
         })?;
         tensors.insert(name.clone(), TensorBytes { dtype, shape: view.shape(), data: view.data() });
     }
+    crate::tally::read();
     if get("digest")? != &digest(json, &tensors) {
         return Err(PlanError::Digest);
     }

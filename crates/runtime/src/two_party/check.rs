@@ -6,8 +6,9 @@
 use super::check_local::{moves, sum_pool, window};
 use super::flow::{exact_before_opening, liveness};
 use super::memory::{self, Steps};
+use super::methods::{self, Wanted};
 use super::nonlinear;
-use super::plan::{Kind, Linear, Method, Stage, TwoParty, TwoPartyPlan};
+use super::plan::{Kind, Linear, Stage, TwoParty, TwoPartyPlan};
 use super::reach;
 use crate::plan::spec::{
     KindSpec, LinearSpec, PlanSpec, Protocol, Reveal, Sign, StageKind, StageSpec, TwoPartySpec, WindowSpec,
@@ -17,7 +18,6 @@ use crate::plan::{
     TensorKind,
 };
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
-use hushnet_rlwe::batch_shares::BatchShareSpec;
 use hushnet_rlwe::packed::PackedSpec;
 
 /// Narrowest ring that the protocols work at.
@@ -310,9 +310,8 @@ impl<'a> Checker<'a> {
         spec: &LinearSpec,
         (x, to): (&Shared<'_>, &Shared<'_>),
     ) -> Result<Linear, Fault> {
-        let Some(method) = Method::named(&spec.method) else {
-            return fault(format!("there is no method '{}'", spec.method));
-        };
+        let method = methods::find(&spec.method)
+            .ok_or_else(|| PlanError::Unsupported(format!("method '{}' of stage '{stage}'", spec.method)))?;
         if to.f < x.f {
             return fault(format!("{} fraction bits cannot become {} by integer weights", x.f, to.f));
         }
@@ -323,15 +322,16 @@ impl<'a> Checker<'a> {
         if !(l2.is_finite() && l2 > 0.0 && l2.log2().fract() == 0.0) {
             return fault(format!("weight_l2 {l2} is not a power of two"));
         }
-        let (ring_degree, ring_bits, weight_l2) = (self.scope.spec.params.ring_degree, self.ring.bits(), l2);
-        match method {
-            Method::Cheetah => PackedSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
-            Method::Batch => BatchShareSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
-            Method::RotationFree | Method::ConvFhe | Method::Gala | Method::Gazelle => Ok(()),
-        }
-        .or_else(|e| fault(e.to_string()))?;
-        super::coefficients::check(method, &spec.geometry, ring_bits, l2).or_else(fault)?;
-        super::slots::check(method, &spec.geometry, (to.reach, to.bound)).or_else(fault)?;
+        let wanted = Wanted {
+            name: method.name,
+            geometry: &geometry,
+            ring_degree: self.scope.spec.params.ring_degree,
+            ring_bits: self.ring.bits(),
+            weight_l2: l2,
+            reach: to.reach,
+            bound: to.bound,
+        };
+        method.check(&wanted).or_else(fault)?;
         let weights = match self.scope.arrays(stage, [("weights", &spec.weights), ("bias", &spec.bias)])? {
             Some([w, b]) => Some(plan::weights((w, b), &spec.geometry.weight_shape(), self.scope.files)?),
             None => None,
@@ -344,7 +344,7 @@ impl<'a> Checker<'a> {
             }
         }
         // What meets in one answer is at least what meets in one output; parameters of slots hold for all weights.
-        let least = weights.as_ref().filter(|_| !method.slotted()).map_or(0.0, |w| w.largest_norm());
+        let least = weights.as_ref().filter(|_| !method.exact()).map_or(0.0, |w| w.largest_norm());
         if least > l2 {
             return fault(format!(
                 "weight_l2 {l2} is below the norm {least:.1} of the weights of one output"

@@ -1,5 +1,6 @@
 //! The checked two-party plan.
 
+use super::methods::{Method, Placed};
 use crate::plan::spec::{PlanSpec, Protocol, Reveal, Trust};
 use crate::plan::{self, Checked, Files, GeometrySpec, LinearWeights, Model, Plan, PlanError, PlanOptions};
 use crate::program::Moves;
@@ -56,50 +57,11 @@ pub enum Kind {
     Reveal(Reveal),
 }
 
-/// How a linear layer is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// One image packed in ciphertexts, products of polynomials.
-    Cheetah,
-    /// One feature of up to N images in a ciphertext, integer combinations.
-    Batch,
-    /// One image packed, one polynomial up, encrypted weights at the client.
-    RotationFree,
-    /// One image packed, output channels merged at the server.
-    ConvFhe,
-    /// One image in slots, shares modulo a prime, shares before rotate-and-sum and kernel grouping.
-    Gala,
-    /// One image in slots, shares modulo a prime, hybrid products and output rotations.
-    Gazelle,
-}
-
-impl Method {
-    /// The method of a name in the plan.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "cheetah" => Self::Cheetah,
-            "batch" => Self::Batch,
-            "rotation-free" => Self::RotationFree,
-            "convfhe" => Self::ConvFhe,
-            "gala" => Self::Gala,
-            "gazelle" => Self::Gazelle,
-            _ => return None,
-        })
-    }
-
-    /// Whether shares go through a prime, and the image stands in slots.
-    #[must_use]
-    pub fn slotted(self) -> bool {
-        matches!(self, Self::Gala | Self::Gazelle)
-    }
-}
-
 /// A linear layer.
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// How it is computed.
-    pub method: Method,
+    pub method: &'static Method,
     /// What is computed.
     pub geometry: GeometrySpec,
     /// Bound of the norm of the weights that meet in one answer.
@@ -171,8 +133,7 @@ impl Model for TwoParty {
 impl TwoPartyPlan {
     /// The JSON of the public part that a server gives to every client: it names the preparation, where set-ups belong to one.
     pub(super) fn served_json(&self) -> Result<String, PlanError> {
-        let set_up = |s: &Stage| matches!(&s.kind, Kind::Linear(l) if l.method == Method::RotationFree);
-        if !self.stages().iter().any(set_up) {
+        if !self.linear().any(|s| s.linear.method.sets_up()) {
             return self.public_json();
         }
         let mut spec = crate::public::told(self.spec());
@@ -216,7 +177,15 @@ impl TwoPartyPlan {
     /// Whether a linear stage works on many images in one ciphertext.
     #[must_use]
     pub fn has_batch(&self) -> bool {
-        self.stages().iter().any(|s| matches!(&s.kind, Kind::Linear(l) if l.method == Method::Batch))
+        self.linear().any(|s| s.linear.method.batches())
+    }
+
+    /// The linear stages.
+    pub(super) fn linear(&self) -> impl Iterator<Item = Placed<'_>> {
+        self.stages().iter().enumerate().filter_map(|(index, stage)| match &stage.kind {
+            Kind::Linear(linear) => Some(Placed { index, stage, linear }),
+            _ => None,
+        })
     }
 
     /// k of a shared tensor, all of whose values are below 2^k in absolute value; `None` for others.

@@ -469,7 +469,7 @@ def _finish(plan: Plan, network: Network, schedule: Schedule, samples: Array | N
     for step in network.steps:
         if isinstance(step, Polynomial) and math.isfinite(step.range):
             _note_range(plan, step.name, step.range)
-    facts = json.loads(_native.plan_facts(plan.to_bytes()))["non_interactive"]
+    facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     out = schedule.tensors[schedule.output]
     ciphers = [t for t in document["tensors"] if t["kind"] == "cipher"]
     entry = ciphers[schedule.output]

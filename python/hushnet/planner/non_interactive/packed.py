@@ -107,7 +107,7 @@ def network_ends(network: Network) -> tuple[Any, Any]:
 
 def _finish(plan: Plan, batch: int, settings: Options) -> Plan:
     """What follows exactly from the plan: bytes, operations, memory, errors."""
-    facts = json.loads(_native.plan_facts(plan.to_bytes()))["non_interactive"]
+    facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     report, traffic, document = facts["packed"], facts["traffic"], plan.document
     bound = next(t for t in document["tensors"] if "noise_bits" in t)["bound"]
     estimate = min(report["error_expected"], report["error_bound"])
