@@ -176,8 +176,8 @@ impl<'a> Scope<'a> {
         let LinearSpec { method, geometry, weights: _, bias: _, weight_l2, batch, predicted: _ } = layer;
         let (trust, grammar) = (self.spec.trust.name(), self.spec.trust.grammar());
         let fail = |detail: String| PlanError::Linear { stage: stage.to_owned(), detail };
-        if !grammar.methods.contains(&method.as_str()) {
-            let known = grammar.methods.join(", ");
+        if let Some(known) = grammar.methods.filter(|known| !known.contains(&method.as_str())) {
+            let known = known.join(", ");
             return Err(PlanError::Unsupported(format!(
                 "method '{method}' of stage '{stage}' (linear layers of {trust} plans have {known})"
             )));

@@ -151,8 +151,8 @@ pub struct Grammar {
     pub tensors: &'static [KindSpec],
     /// Kind of tensor that linear layers read and write.
     pub layers: KindSpec,
-    /// Methods of linear layers.
-    pub methods: &'static [&'static str],
+    /// Methods of linear layers; `None`: those that the trust model's own registry names ([`crate::two_party::LINEAR_METHODS`]).
+    pub methods: Option<&'static [&'static str]>,
     /// The part of `params`, where there is one.
     pub params: Option<&'static str>,
     /// Fields of linear layers beside those that all have.
@@ -168,7 +168,7 @@ pub const GRAMMARS: [Grammar; 3] = [
         engines: &[Engine::Batch],
         tensors: &[KindSpec::Real, KindSpec::Fixed],
         layers: KindSpec::Fixed,
-        methods: &["batch"],
+        methods: Some(&["batch"]),
         params: None,
         layer_fields: LayerFields::Batch,
         insecure: true,
@@ -178,7 +178,7 @@ pub const GRAMMARS: [Grammar; 3] = [
         engines: &[Engine::Packed],
         tensors: &[KindSpec::Real, KindSpec::Fixed, KindSpec::Shared],
         layers: KindSpec::Shared,
-        methods: &["cheetah", "rotation-free", "convfhe", "batch", "gala", "gazelle"],
+        methods: None,
         params: Some("two_party"),
         layer_fields: LayerFields::Norm,
         insecure: false,
@@ -188,7 +188,7 @@ pub const GRAMMARS: [Grammar; 3] = [
         engines: &[Engine::Batch, Engine::Packed],
         tensors: &[KindSpec::Real, KindSpec::Cipher],
         layers: KindSpec::Cipher,
-        methods: &["ckks"],
+        methods: Some(&["ckks"]),
         params: Some("non_interactive"),
         layer_fields: LayerFields::None,
         insecure: true,
