@@ -17,7 +17,7 @@ Input = Union[Value, np.ndarray, None]
 class Call:
     """A node with resolved inputs. Shapes and axes given to lowerings are per image unless said otherwise."""
 
-    def __init__(self, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int, batch: int, *, fixed_batch: bool, batch_anywhere: bool):
+    def __init__(self, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int, batch: int, *, fixed_batch: bool, batch_anywhere: bool, exact: bool = True):
         self.name = proto.name
         self.op_type = proto.op_type
         self.outputs = list(proto.output)
@@ -25,6 +25,8 @@ class Call:
         self.opset = opset
         self.batch = batch
         self.fixed_batch = fixed_batch
+        # whether a quantised result must hold integers: something but quantised operators reads it
+        self.exact = exact
         self._batch_anywhere = batch_anywhere
         self._attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
 

@@ -13,6 +13,7 @@ from .builder import Builder, Value
 from .call import Call
 from .errors import Issue, Unsupported
 from .model import Prepared
+from .operators.quantised import read_as_floats
 from .registry import OPERATORS
 
 
@@ -37,6 +38,7 @@ class Driver:
         names = {name for node in graph.node for name in [*node.input, *node.output]}
         self.builder = Builder(names | set(prepared.weights) | set(prepared.inputs))
         self.inferred = dict(model.inferred_shapes(prepared.proto))
+        self.read_as_floats = read_as_floats(graph)
         self.values: dict[str, Result] = dict(prepared.weights)
         self.wanted = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
 
@@ -105,6 +107,7 @@ class Driver:
             self.prepared.batch,
             fixed_batch=self.prepared.fixed_batch,
             batch_anywhere=entry.batch_anywhere,
+            exact=node.output[0] not in self.read_as_floats,
         )
         self.builder.begin(node.name, node.output[0])
         results = entry.lower(call, self.builder)

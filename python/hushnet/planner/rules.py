@@ -325,7 +325,7 @@ RULES: dict[str, Rule] = {
     "relu": _increasing("relu", _two_sided(lambda _a, _x: 0.0)),
     "leaky_relu": Rule(shapes.same, _kinked("leaky_relu"), _two_sided(lambda a, _x: a["alpha"])),
     "prelu": Rule(shapes.prelu, _kinked("prelu"), _two_sided(lambda a, x: slopes(a, x.ndim))),
-    "channel_scale": Rule(shapes.channel_scale, _monotone("channel_scale"), _lipschitz(lambda a, low, _h: np.abs(by_channel(a["factor"], low.ndim)) + np.zeros_like(low))),
+    "channel_scale": Rule(shapes.channel_scale, _monotone("channel_scale"), _lipschitz(lambda a, low, _h: by_channel(a["factor"], low.ndim) + 0.0 * low)),
     "clip": Rule(shapes.same, _ends("clip"), _constant(1.0), width=_clip_width),
     "abs": Rule(shapes.same, _kinked("abs"), _constant(1.0)),
     "neg": Rule(shapes.same, lambda _a, i, _s: (-i[0][1], -i[0][0]), _constant(1.0)),

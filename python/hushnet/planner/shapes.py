@@ -27,9 +27,9 @@ def prelu(attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
 
 
 def channel_scale(attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
-    """As its input; one finite factor, or one a channel."""
-    if not all(math.isfinite(f) for f in attrs["factor"]):
-        raise ValueError("factors must be finite")
+    """As its input; one positive factor, or one a channel."""
+    if any(not 0 < f < math.inf for f in attrs["factor"]):
+        raise ValueError("factors must be positive")
     return _one_a_channel(attrs["factor"], attrs, ins, out)
 
 
