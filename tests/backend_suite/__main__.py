@@ -46,7 +46,7 @@ def main() -> int:
 
     def progress(done: int, verdict: Verdict) -> None:
         if done % 50 == 0 or verdict.verdict in (WRONG, CRASHED):
-            print(f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+            print(f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s {verdict.reason[:300]}", file=sys.stderr, flush=True)
 
     verdicts = judge_all(found, options.trust, processes=options.processes, seconds=options.seconds, progress=progress)
     counts = Counter(v.verdict for v in verdicts)
