@@ -24,10 +24,15 @@ def foldable(node: onnx.NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type not in RANDOM | CONTROL and not node.op_type.startswith("Sequence")
 
 
-def shape_of(node: onnx.NodeProto, value: Value, batch: int) -> np.ndarray | None:
-    """The constant that Shape or Size gives for a tensor of known shape; None for other nodes."""
+def shape_of(node: onnx.NodeProto, value: Value, batch: int | None) -> np.ndarray | None:
+    """The constant that Shape or Size gives for a tensor of known shape; None for other nodes.
+
+    Args:
+        batch: images along the batch axis; None where the value is the whole tensor.
+    """
     full = list(value.shape)
-    full.insert(value.batch_axis, batch)
+    if batch is not None:
+        full.insert(value.batch_axis, batch)
     if node.op_type == "Size":
         return np.array(math.prod(full), dtype=np.int64)
     if node.op_type != "Shape":
