@@ -41,23 +41,42 @@ def _shared(build: Builder, x: Value, times: int) -> Value:
     return pieces.gather(build, x, axis, [h for h in range(x.shape[axis]) for _ in range(times)]) if times > 1 else x
 
 
-def _mask(call: Call, build: Builder, x: Value, offset: int) -> Value | None:
-    """What is added to the scores: the mask, causality and window, with large negative numbers in the place of minus infinity."""
+def _blocked(call: Call, x: Value, past: int) -> np.ndarray:
+    """The keys that a query never sees: behind the sequence's end, after it (causality), or outside of its window."""
     queries, keys = x.shape[-2:]
-    blocked = np.zeros((queries, keys), dtype=bool)
-    ahead = np.arange(keys)[None, :] - np.arange(queries)[:, None] - offset
+    offset = np.full((1,), past)
+    blocked = np.zeros((1, 1, 1, keys), dtype=bool)
+    if call.has(6):
+        lengths = call.constant(6).reshape(-1)
+        if not call.whole and np.any(lengths != lengths[0]):
+            raise Unsupported("lengths of sequences that differ from image to image of the batch", "Mask the padding with attn_mask.")
+        lengths = lengths if call.whole else lengths[:1]
+        blocked = np.arange(keys) >= lengths.reshape(-1, 1, 1, 1)
+        if not past:
+            offset = lengths - queries
+    ahead = np.arange(keys)[None, :] - np.arange(queries)[:, None] - offset.reshape(-1, 1, 1, 1)
+    blocked = np.broadcast_to(blocked, np.broadcast_shapes(blocked.shape, ahead.shape)).copy()
     if int(call.attribute("is_causal", 0)):
         blocked |= ahead > 0
     for name, sign in (("left_window_size", -1), ("right_window_size", 1)):
         size = int(call.attribute(name, -1))
         if size >= 0:
             blocked |= sign * ahead > size
+    # one axis for every axis of the scores that it differs on
+    while blocked.ndim > 2 and blocked.shape[0] == 1:
+        blocked = blocked[0]
+    return blocked
+
+
+def _mask(call: Call, build: Builder, x: Value, past: int) -> Value | None:
+    """What is added to the scores: the mask, causality and window, with large negative numbers in the place of minus infinity."""
+    keys, blocked = x.shape[-1], _blocked(call, x, past)
     fixed = np.where(blocked, pieces.MASKED, 0.0)
     if not call.has(3):
         return pieces.public(build, x, fixed) if blocked.any() else None
     given = call.inputs[3]
     if isinstance(given, np.ndarray):
-        values = np.where(given, 0.0, pieces.MASKED) if given.dtype.kind == "b" else np.maximum(given.astype(np.float64), pieces.MASKED)
+        values = np.where(given, 0.0, pieces.MASKED) if given.dtype.kind == "b" else np.where(np.isneginf(given), pieces.MASKED, given.astype(np.float64))
         if values.ndim == len(x.shape) + 1:
             if np.any(values != values[:1]):
                 raise Unsupported("a mask that differs from image to image of the batch", "Give the mask as an input of the network.")
@@ -110,8 +129,6 @@ def _operands(call: Call, build: Builder) -> tuple[list[Value], int, bool]:
 @operator("Attention")
 def attention(call: Call, build: Builder) -> list[Value]:
     """``softmax(scale Q K' + mask) V`` of every head."""
-    if call.has(6):
-        raise Unsupported("sequences of different lengths (nonpad_kv_seqlen)", "Mask the padding with attn_mask.")
     past = call.inputs[4].shape[-2] if call.has(4) else 0  # type: ignore[union-attr]
     (query, key, value), times, joined = _operands(call, build)
     wide = [_shared(build, x, times) for x in (key, value)]
@@ -130,5 +147,7 @@ def attention(call: Call, build: Builder) -> list[Value]:
         *lead, heads, positions, size = y.shape
         y = build.reshape(build.move_axis(y, len(lead), len(lead) + 1), (*lead, positions, heads * size))
     mode = int(call.attribute("qk_matmul_output_mode", 0))
+    if mode == 2 and len(call.outputs) > 3 and call.outputs[3] and mask is not None:
+        raise Unsupported("masked scores as an output, of which some are minus infinity", "Return the scores before the mask (qk_matmul_output_mode=0).")
     shown: Sequence[Value] = (raw, capped, scores, weights)
     return [y, key, value, shown[mode]]

@@ -191,6 +191,8 @@ def gather(call: Call, build: Builder) -> Value:
 
 def _same_for_all(call: Call, indices: np.ndarray) -> np.ndarray:
     """Indices of one image; those that differ from image to image are refused."""
+    if call.whole and indices.shape[0] != 1:
+        return indices
     if indices.shape[0] != call.batch or np.any(indices != indices[:1]):
         raise Unsupported("indices that differ from image to image of the batch", "Use the same indices for all images.")
     return np.asarray(indices[0])
@@ -212,7 +214,8 @@ def _tuples(indices: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, tu
     count = indices.shape[-1]
     whole = np.arange(int(np.prod(shape))).reshape(shape)
     places = tuple(_positions(indices[..., i], shape[i]) for i in range(count))
-    return whole[places], shape[count:]
+    found = whole[places]
+    return found[(..., *(0 for _ in shape[count:]))], shape[count:]
 
 
 @operator("GatherND")
@@ -225,8 +228,12 @@ def gather_nd(call: Call, build: Builder) -> Value:
     indices = _same_for_all(call, call.constant(1))
     lead = x.shape[: batched - 1]
     whole = np.arange(x.size).reshape(x.shape)
-    rows = [_tuples(indices[at], x.shape[batched - 1 :])[0] + whole[at].reshape(-1)[0] for at in np.ndindex(*lead)]
-    return pieces.take_flat(build, x, np.stack(rows).reshape(*lead, *rows[0].shape) if lead else rows[0])
+    rows = []
+    for at in np.ndindex(*lead):
+        starts, inner = _tuples(indices[at], x.shape[batched - 1 :])
+        offsets = np.arange(int(np.prod(inner))).reshape(inner)
+        rows.append(starts.reshape(*starts.shape, *(1 for _ in inner)) + offsets + whole[at].reshape(-1)[0])
+    return pieces.take_flat(build, x, np.stack(rows).reshape(*lead, *rows[0].shape))
 
 
 @operator("ScatterElements")
@@ -277,15 +284,32 @@ def compress(call: Call, build: Builder) -> Value:
 
 @operator("ReverseSequence")
 def reverse_sequence(call: Call, build: Builder) -> Value:
-    """The first elements of every row reversed, as many as a constant says, the same for all images."""
+    """The first elements of every row reversed, as many as a constant says."""
     x = call.tensor(0)
-    batch_axis, time_axis = int(call.attribute("batch_axis", 1)), call.axis(int(call.attribute("time_axis", 0)), len(x.shape))
-    lengths = call.constant(1)
-    if batch_axis != 0 or np.any(lengths != lengths[0]):
-        raise Unsupported("rows that are reversed by different lengths", "Use one length, with batch_axis=0.")
-    count = int(lengths[0])
-    order = [*range(count - 1, -1, -1), *range(count, x.shape[time_axis])]
-    return pieces.gather(build, x, time_axis, order)
+    rank = len(x.shape)
+    time_axis, batch_axis = call.axis(int(call.attribute("time_axis", 0)), rank), int(call.attribute("batch_axis", 1))
+    lengths = call.constant(1).reshape(-1)
+    if batch_axis == 0:
+        if np.any(lengths != lengths[0]):
+            raise Unsupported("rows that are reversed by lengths that differ from image to image", "Use one length.")
+        count = int(lengths[0])
+        return pieces.gather(build, x, time_axis, [*range(count - 1, -1, -1), *range(count, x.shape[time_axis])])
+    rows = call.axis(batch_axis, rank)
+    positions = np.moveaxis(np.arange(x.size).reshape(x.shape).copy(), (rows, time_axis), (0, 1))
+    for row, count in enumerate(lengths):
+        positions[row, : int(count)] = positions[row, : int(count)][::-1].copy()
+    return pieces.take_flat(build, x, np.moveaxis(positions, (0, 1), (rows, time_axis)))
+
+
+@operator("ScatterND")
+def scatter_nd(call: Call, build: Builder) -> Value:
+    """Slices of an image at constant places replaced, where the image is the whole tensor."""
+    x, updates = _scattered(call, build)
+    if not call.whole:
+        raise Unsupported("it replaces images of the batch", "Export the model with a fixed first axis of 1.")
+    starts, inner = _tuples(call.constant(1), x.shape)
+    size = int(np.prod(inner))
+    return _replaced(build, x, updates, starts.reshape(-1, 1) + np.arange(size) if size > 1 else starts)
 
 
 @operator("Trilu")

@@ -13,8 +13,8 @@ from ..errors import Unsupported
 PUBLIC_ELEMENTS = 1 << 22
 # largest exponent that is computed by repeated squaring
 LARGEST_POWER = 64
-# what takes the place of infinity in masks: its exponential is as small as any
-MASKED = -1e30
+# what takes the place of minus infinity in masks: beside scores of networks its exponential is zero, and rounding it costs little
+MASKED = -32768.0
 
 
 def public(build: Builder, like: Value, array: np.ndarray) -> Value:

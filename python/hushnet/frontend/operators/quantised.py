@@ -75,10 +75,11 @@ def _parameters(call: Call, x: Value, scale: int, zero: int) -> tuple[np.ndarray
     offset = call.constant(zero, np.zeros(step.shape)).astype(np.float64)
     if step.size == 1:
         return step.reshape(()), offset.reshape(())
-    axis, block = int(call.attribute("axis", 1)), int(call.attribute("block_size", 0))
-    inner = call.axis(axis, len(x.shape))
+    inner, block = call.axis(int(call.attribute("axis", 1)), len(x.shape)), int(call.attribute("block_size", 0))
     if block:
-        wide = [np.repeat(v, block, axis=inner + 1)[:, ...].take(range(x.shape[inner]), axis=inner + 1) for v in (step, offset)]
+        # counted from the end, where a batch of 1 in front makes no difference
+        axis = inner - len(x.shape)
+        wide = [np.repeat(v, block, axis=axis).take(range(x.shape[inner]), axis=axis) for v in (step, offset)]
         return strip_batch(wide[0], x, call.batch), strip_batch(wide[1], x, call.batch)
     shape = [-1 if a == inner else 1 for a in range(len(x.shape))]
     return step.reshape(shape), offset.reshape(shape)

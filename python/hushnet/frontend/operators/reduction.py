@@ -98,10 +98,11 @@ def top_k(call: Call, build: Builder) -> list[Value]:
     return [build.client("top_k", x, shape=shape, axis=axis, largest=largest, what=what) for what in ("values", "indices")]
 
 
-@operator("CumSum")
-def running_sum(call: Call, build: Builder) -> Value:
-    """Sums of distances 1, 2, 4, ...: exact, and no layer."""
+@operator("CumSum", "CumProd")
+def running(call: Call, build: Builder) -> Value:
+    """Sums (products) over distances 1, 2, 4, ...: no layer."""
     x = call.tensor(0)
+    op, none = ("add", 0.0) if call.op_type == "CumSum" else ("mul", 1.0)
     axis = call.axis(int(call.constant(1).reshape(())), len(x.shape))
     size, rank = x.shape[axis], len(x.shape)
     backwards = bool(call.attribute("reverse", 0))
@@ -110,13 +111,13 @@ def running_sum(call: Call, build: Builder) -> Value:
         low = build.slice(y, axis, by if backwards else 0, size - by)
         pads = [0] * (2 * rank)
         pads[rank + axis if backwards else axis] = by
-        return build.pad(low, pads)
+        return build.pad(low, pads, none)
 
     if call.attribute("exclusive", 0):
-        x = shifted(x, 1) if size > 1 else build.affine(x, 0.0, 0.0)
+        x = shifted(x, 1) if size > 1 else build.affine(x, 0.0, none)
     by = 1
     while by < size:
-        x = build.client("add", x, shifted(x, by))
+        x = build.client(op, x, shifted(x, by))
         by *= 2
     return x
 

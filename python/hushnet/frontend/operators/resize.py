@@ -50,25 +50,26 @@ class Filter:
 
 def coordinate(axis: Axis, transform: str, index: int) -> float:
     """Where an output position lies on the input's axis."""
-    size, output, scale = axis.size, axis.output, axis.scale
+    # the length that the scale asks for may have a fraction
+    size, scale, length = axis.size, axis.scale, axis.scale * axis.size
     middle = (index + 0.5) / scale - 0.5
     if transform == "half_pixel":
         return middle
     if transform == "pytorch_half_pixel":
-        return middle if output > 1 else 0.0
+        return middle if axis.output > 1 else 0.0
     if transform == "half_pixel_symmetric":
-        return size / 2 * (1 - output / (scale * size)) + middle
+        return size / 2 * (1 - axis.output / length) + middle
     if transform == "asymmetric":
         return index / scale
     if transform == "tf_half_pixel_for_nn":
         return (index + 0.5) / scale
     if transform == "align_corners":
-        return index * (size - 1) / (output - 1) if output > 1 else 0.0
+        return index * (size - 1) / (length - 1) if length != 1 and index else 0.0
     if transform == "tf_crop_and_resize":
         start, end = axis.region
-        if output == 1:
+        if length == 1:
             return 0.5 * (start + end) * (size - 1)
-        return (start + index * (end - start) / (output - 1)) * (size - 1)
+        return (start + (index * (end - start) / (length - 1) if index else 0.0)) * (size - 1)
     raise Unsupported(f"coordinates by {transform!r}", "Use half_pixel, align_corners or asymmetric.")
 
 
