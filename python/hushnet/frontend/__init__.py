@@ -17,7 +17,7 @@ from .lowering import Driver
 from .model import InputShapes, Prepared, Request, Source
 from .simplify import simplify
 
-__all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "input_names", "load"]
+__all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "cuts", "input_names", "load"]
 
 
 def load(source: Source, shapes: InputShapes | None = None, *, samples: InputShapes | None = None, until: Sequence[str] = ()) -> Graph:
@@ -46,6 +46,15 @@ def check(source: Source, shapes: InputShapes | None = None, *, samples: InputSh
         ModelError: not a readable, valid ONNX model.
     """
     return _lower(source, Request(shapes or {}, samples or {}, until))[1]
+
+
+def cuts(source: Source, shapes: InputShapes | None = None, *, until: Sequence[str] = ()) -> list[str]:
+    """Tensors at which the network could end, first to last: everything that its outputs need goes through each of them.
+
+    Raises:
+        ModelError: not a readable, valid ONNX model.
+    """
+    return model.cuts(model.read(source, Request(shapes or {}, {}, until)))
 
 
 def input_names(source: Source) -> list[str]:
