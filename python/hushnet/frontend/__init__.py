@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..graph import Graph
-from . import model
+from . import model, simplify
 from .errors import Issue, ModelError, UnsupportedModel
 from .lowering import Driver
 from .model import InputShapes, Prepared, Request, Source
-from .simplify import simplify
 
 __all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "cuts", "input_names", "load"]
 
@@ -74,7 +73,7 @@ def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue]]
     except ModelError as error:
         invalid = error
     # what ONNX Runtime takes is taken, whether the checker likes it or not; broken models have outputs that nothing computes
-    slim = simplify(prepared) if invalid is None else None
+    slim = simplify.simplify(prepared) if invalid is None else None
     for candidate in (slim, prepared):
         if candidate is None:
             continue
