@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..graph import Graph
-from . import model
+from . import model, simplify
 from .errors import Issue, ModelError, UnsupportedModel
 from .lowering import Driver
 from .model import InputShapes, Prepared, Request, Source
-from .simplify import simplify
 
-__all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "input_names", "load"]
+__all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "cuts", "input_names", "load"]
 
 
 def load(source: Source, shapes: InputShapes | None = None, *, samples: InputShapes | None = None, until: Sequence[str] = ()) -> Graph:
@@ -48,6 +47,15 @@ def check(source: Source, shapes: InputShapes | None = None, *, samples: InputSh
     return _lower(source, Request(shapes or {}, samples or {}, until))[1]
 
 
+def cuts(source: Source, shapes: InputShapes | None = None, *, until: Sequence[str] = ()) -> list[str]:
+    """Tensors at which the network could end, first to last: everything that its outputs need goes through each of them.
+
+    Raises:
+        ModelError: not a readable, valid ONNX model.
+    """
+    return model.cuts(model.read(source, Request(shapes or {}, {}, until)))
+
+
 def input_names(source: Source) -> list[str]:
     """Names of a model's inputs, without those that are weights.
 
@@ -65,7 +73,7 @@ def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue]]
     except ModelError as error:
         invalid = error
     # what ONNX Runtime takes is taken, whether the checker likes it or not; broken models have outputs that nothing computes
-    slim = simplify(prepared) if invalid is None else None
+    slim = simplify.simplify(prepared) if invalid is None else None
     for candidate in (slim, prepared):
         if candidate is None:
             continue

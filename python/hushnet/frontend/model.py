@@ -104,6 +104,31 @@ def read(source: Source, request: Request = Request()) -> Prepared:
     return prepared
 
 
+def cuts(prepared: Prepared) -> list[str]:
+    """Tensors behind the inputs through which everything goes that the outputs need, in the order of the graph.
+
+    A tensor is one when no edge from a node up to it leads to a node behind it, or to an output, but from itself. Constants do not count.
+    """
+    graph = prepared.proto.graph
+    private = {port.name for port in graph.input if port.name not in prepared.weights}
+    last: dict[str, int] = {}
+    nodes = [node for node in graph.node if node.op_type not in ("Shape", "Size")]
+    for index, node in enumerate(nodes):
+        for name in set(_reads(node)) & private:
+            last[name] = index
+        if private & set(_reads(node)):
+            private |= {name for name in node.output if name}
+    for port in graph.output:
+        last[port.name] = len(nodes)
+    found, open_tensors = [], {name for name in private if not any(name in node.output for node in nodes)}
+    for index, node in enumerate(nodes):
+        open_tensors |= {name for name in node.output if name in private}
+        open_tensors = {name for name in open_tensors if last.get(name, -1) > index}
+        if len(open_tensors) == 1 and open_tensors & set(node.output):
+            found.append(next(iter(open_tensors)))
+    return found
+
+
 def input_names(source: Source) -> list[str]:
     """Names of a model's inputs, without those that are weights.
 

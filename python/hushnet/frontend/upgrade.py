@@ -27,7 +27,11 @@ _INERT = {"consumed_inputs", "output_sequence"}
 
 
 class Untold(Exception):
-    """An old form that this module does not know."""
+    """An old form that this module does not know; ``onnx.version_converter`` may, unless it says something that has no new form."""
+
+    def __init__(self, reason: str, *, convertible: bool = True):
+        super().__init__(reason)
+        self.convertible = convertible
 
 
 @dataclass
@@ -80,8 +84,9 @@ def upgrade(proto: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, list[I
         inferred = proto
     result = onnx.ModelProto()
     result.CopyFrom(proto)
-    issues = _graph(result.graph, opset, _ranks(inferred))
-    if issues:
+    found = _graph(result.graph, opset, _ranks(inferred))
+    issues = [issue for issue, _ in found]
+    if found and all(convertible for _, convertible in found):
         converted = _converted(proto)
         if converted is not None:
             return converted, []
@@ -113,9 +118,9 @@ def _ranks(proto: onnx.ModelProto) -> dict[str, int]:
     return ranks
 
 
-def _graph(graph: onnx.GraphProto, opset: int, ranks: Mapping[str, int]) -> list[Issue]:
-    """Rewrites the nodes in place, those of subgraphs too."""
-    issues: list[Issue] = []
+def _graph(graph: onnx.GraphProto, opset: int, ranks: Mapping[str, int]) -> list[tuple[Issue, bool]]:
+    """Rewrites the nodes in place, those of subgraphs too; what is not known, and whether the converter may know it."""
+    issues: list[tuple[Issue, bool]] = []
     names = {name for node in graph.node for name in [*node.input, *node.output]} | {t.name for t in graph.initializer}
     nodes: list[onnx.NodeProto] = []
     for old in graph.node:
@@ -132,10 +137,9 @@ def _graph(graph: onnx.GraphProto, opset: int, ranks: Mapping[str, int]) -> list
                 nodes += [*scope.made, *made]
                 continue
             except Untold as error:
-                issues.append(
-                    Issue(node.name, node.op_type, f"opset {opset} writes this operator in a form that is not known ({error})",
-                          "Export the model again with opset_version=13 or later.")
-                )  # fmt: skip
+                problem = f"opset {opset} writes this operator in a form that is not known ({error})"
+                issue = Issue(node.name, node.op_type, problem, "Export the model again for inference, with opset_version=13 or later.")
+                issues.append((issue, error.convertible))
         nodes.append(node)
     del graph.node[:]
     graph.node.extend(nodes)
@@ -219,7 +223,7 @@ def _cast(node: onnx.NodeProto, _scope: _Scope) -> list[onnx.NodeProto]:
 def _dropout(node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto]:
     testing = _take(node, "is_test")
     if scope.opset < 7 and not testing:
-        raise Untold("is_test is not set: it is in training mode")
+        raise Untold("is_test is not set: it is in training mode", convertible=False)
     _drop(node, "ratio")
     return [node]
 
@@ -227,11 +231,11 @@ def _dropout(node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto]:
 def _normalization(node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto]:
     testing = _take(node, "is_test")
     if scope.opset < 7 and not testing:
-        raise Untold("is_test is not set: it is in training mode")
+        raise Untold("is_test is not set: it is in training mode", convertible=False)
     if _take(node, "spatial") == 0:
         raise Untold("spatial is 0: statistics of every position")
     if len([o for o in node.output if o]) > 1:
-        raise Untold("it returns the statistics of training")
+        raise Untold("it returns the statistics of training", convertible=False)
     return [node]
 
 

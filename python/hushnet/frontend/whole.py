@@ -233,7 +233,7 @@ def _matmul(node: onnx.NodeProto, inputs: list[Input], build: Builder, lower: Lo
     rank = max(len(_shape(left)), len(_shape(right)))
     (y,) = lower(node, [_raised(build, left, rank), _raised(build, right, rank)])
     shape = list(y.shape)
-    for axis in sorted(dropped, reverse=True):
+    for axis in sorted(dropped):
         del shape[axis]
     return [build.reshape(y, shape)]
 
