@@ -274,6 +274,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         said.append("The relative size of the largest weight of every output row is public (channel_scale).")
     if "prelu" in ops:
         said.append("PRelu slopes are public: they are part of what every client receives.")
+    if ops & {"interpolate", "gather"}:
+        said.append("Positions and weights of selections, interpolations and masks (Resize, Gather, Where, Attention) are public.")
     if "affine" in ops:
         said.append("Scalar factors and offsets outside linear layers are public.")
     if ranges.source == "intervals":

@@ -191,8 +191,6 @@ def gather(call: Call, build: Builder) -> Value:
 
 def _same_for_all(call: Call, indices: np.ndarray) -> np.ndarray:
     """Indices of one image; those that differ from image to image are refused."""
-    if call.whole and indices.shape[0] != 1:
-        return indices
     if indices.shape[0] != call.batch or np.any(indices != indices[:1]):
         raise Unsupported("indices that differ from image to image of the batch", "Use the same indices for all images.")
     return np.asarray(indices[0])
