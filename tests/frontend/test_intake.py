@@ -429,3 +429,21 @@ def test_functions_get_the_defaults_of_their_attributes():
     deviation = x - x.mean(axis=(0, 2, 3), keepdims=True)
     want = deviation / (np.sqrt(np.square(x).mean(axis=(0, 2, 3), keepdims=True) - np.square(x.mean(axis=(0, 2, 3), keepdims=True))) + 1e-9)
     agrees(network(nodes, {"x": [3, 3, 3, 2]}, ["y"]), {"x": x}, [want])
+
+
+def test_integers_as_truth_values():
+    nodes = [helper.make_node("Cast", ["x"], ["t"], to=TensorProto.BOOL), helper.make_node("Cast", ["t"], ["y"], to=1)]
+    agrees(network(nodes, {"x": ["n", 4]}, ["y"], kind=TensorProto.INT64), {"x": np.array([[0, 1, -3, 7]])})
+
+
+def test_values_of_a_run_are_finite():
+    nodes = [helper.make_node("IsNaN", ["x"], ["t"]), helper.make_node("Cast", ["t"], ["y"], to=1)]
+    agrees(network(nodes, {"x": ["n", 4]}, ["y"]), {"x": normal(2, 4)})
+
+
+def test_constants_that_hold_large_numbers_are_not_large():
+    model = network(
+        [helper.make_node("Expand", ["numbers", "shape"], ["wide"]), helper.make_node("Cast", ["wide"], ["c"], to=1), helper.make_node("Add", ["x", "c"], ["y"])],
+        {"x": [2, 4]}, ["y"], {"numbers": np.array([1 << 40, 1 << 41, 3, 4]), "shape": np.array([2, 4])},
+    )  # fmt: skip
+    agrees(model, {"x": normal(2, 4)})
