@@ -25,9 +25,12 @@ VERDICTS = (PASSED, REFUSED, WRONG, CRASHED)
 # a result may be off by so much of the largest expected value (1 at least), and by no more than the plan predicts
 PRECISION = 0.05
 ROUNDING = 1e-3
-PRECISE = {"weight_bits": 12, "activation_bits": 12}
-# one method for all layers: the planner's choice among them is tested elsewhere, and takes most of the time
-OPTIONS = {"client-aided": PRECISE, "two-party": {**PRECISE, "method": "cheetah"}, "non-interactive": {}}
+# two-party with one method for all layers: the planner's choice among them is tested elsewhere, and takes most of the time
+OPTIONS = {
+    "client-aided": {"weight_bits": 12, "activation_bits": 12},
+    "two-party": {"weight_bits": 10, "activation_bits": 14, "method": "cheetah"},
+    "non-interactive": {},
+}
 
 
 @dataclass
