@@ -17,13 +17,15 @@ Input = Union[Value, np.ndarray, None]
 class Call:
     """A node with resolved inputs. Shapes and axes given to lowerings are per image unless said otherwise."""
 
-    def __init__(self, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int, batch: int, *, fixed_batch: bool, batch_anywhere: bool, whole: bool = False):
+    def __init__(self, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int, batch: int, *, fixed_batch: bool, batch_anywhere: bool, whole: bool = False, exact: bool = True):
         self.name = proto.name
         self.op_type = proto.op_type
         self.outputs = list(proto.output)
         self.opset = opset
         self.batch = batch
         self.fixed_batch = fixed_batch
+        # whether a quantised result must hold integers: something but quantised operators reads it
+        self.exact = exact
         # an image is the whole ONNX tensor: axes and shapes of the node count a batch of 1 in front of it
         self.whole = whole
         self._inputs = list(inputs)

@@ -15,6 +15,7 @@ from .builder import Builder, Value
 from .call import Call, Input
 from .errors import Issue, Unsupported
 from .model import Prepared
+from .operators.quantised import read_as_floats
 from .registry import INERT, NEWEST_OPSET, OPERATORS
 from .whole import lower_whole
 
@@ -49,6 +50,7 @@ class Driver:
         self.builder = Builder(names | set(prepared.weights) | set(prepared.inputs))
         self.inferred = dict(model.inferred_shapes(prepared.proto))
         self.kinds = dict(model.inferred_kinds(prepared.proto))
+        self.read_as_floats = read_as_floats(graph)
         self.values: dict[str, Result] = dict(prepared.weights)
         self.wanted = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
 
@@ -176,6 +178,7 @@ class Driver:
             fixed_batch=self.whole or self.prepared.fixed_batch,
             batch_anywhere=entry.batch_anywhere,
             whole=self.whole,
+            exact=node.output[0] not in self.read_as_floats,
         )
         results = lower(call, self.builder)
         unknown = call.unasked(INERT.get(node.op_type, frozenset()))

@@ -198,6 +198,37 @@ def _one_hot(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: 
     return lower(changed(node, axis=_from_end(-1 if given is None else int(given), len(_shape(inputs[0])) + 1)), inputs)  # type: ignore[call-overload]
 
 
+def _gather_nd(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
+    given = _attribute(node, "batch_dims")
+    indices = inputs[1][None] if isinstance(inputs[1], np.ndarray) else inputs[1]
+    return lower(changed(node, batch_dims=1 + (0 if given is None else int(given))), [inputs[0], indices])  # type: ignore[call-overload]
+
+
+def _scatter_nd(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
+    """The tensor and its updates have the batch in front; indices count the axes of the tensor."""
+    x, indices, updates = inputs
+    return lower(node, [x[None] if isinstance(x, np.ndarray) else x, indices, updates[None] if isinstance(updates, np.ndarray) else updates])
+
+
+def _compress(node: onnx.NodeProto, inputs: list[Input], build: Builder, lower: Lower) -> list[Value]:
+    """Without an axis, of the flattened tensor."""
+    x, given = inputs[0], _attribute(node, "axis")
+    if given is None and isinstance(x, Value):
+        x = build.reshape(x, (math.prod(x.shape),))
+    return lower(changed(node, axis=_from_end(0 if given is None else int(given), len(_shape(x)))), [x, *inputs[1:]])  # type: ignore[call-overload]
+
+
+def _reversed(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
+    given = {name: _attribute(node, name) for name in ("batch_axis", "time_axis")}
+    axes = {name: (default if given[name] is None else int(given[name])) + 1 for name, default in (("batch_axis", 1), ("time_axis", 0))}  # type: ignore[call-overload]
+    return lower(changed(node, **axes), inputs)
+
+
+def _mean_variance(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
+    axes = _attribute(node, "axes") or [0, 2, 3]
+    return lower(changed(node, axes=[_from_end(int(a), len(_shape(inputs[0]))) for a in axes]), inputs)  # type: ignore[attr-defined]
+
+
 def _quantisation(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
     """``axis`` matters where there is a scale a channel."""
     if math.prod(_shape(inputs[1])) == 1:
@@ -296,15 +327,21 @@ _FORMS: dict[str, Form] = {
     "CumProd": _cumulative,
     "CumSum": _cumulative,
     "DequantizeLinear": _quantisation,
+    **dict.fromkeys(("Attention", "GRU", "LSTM", "RNN", "Trilu"), _same),
+    "Compress": _compress,
     "Einsum": _einsum,
     "Expand": _expand,
     "Flatten": _flatten,
+    "GatherND": _gather_nd,
     "Gemm": _gemm,
     "MatMul": _matmul,
+    "MeanVarianceNormalization": _mean_variance,
     "OneHot": _one_hot,
     "Pad": _pad,
     "QuantizeLinear": _quantisation,
     "Reshape": _reshape,
+    "ReverseSequence": _reversed,
+    "ScatterND": _scatter_nd,
     "Slice": _slice,
     "Squeeze": _squeeze,
     "Tile": _tile,

@@ -270,6 +270,14 @@ pub enum OpKind {
     Tanh {},
     Exp {},
     Erf {},
+    Log {},
+    Sin {},
+    Cos {},
+    Atan {},
+    Floor {},
+    Round {},
+    Less {},
+    Equal {},
     HardSigmoid {
         alpha: f64,
         beta: f64,
@@ -305,6 +313,20 @@ pub enum OpKind {
     ReduceMax {
         axes: Vec<usize>,
     },
+    ReduceProd {
+        axes: Vec<usize>,
+    },
+    Matmul {},
+    Interpolate {
+        axis: usize,
+        indices: Vec<Vec<usize>>,
+        weights: Vec<Vec<f64>>,
+    },
+    TopK {
+        axis: usize,
+        largest: bool,
+        what: TopKResult,
+    },
     Reshape {},
     Transpose {
         perm: Vec<usize>,
@@ -323,6 +345,20 @@ pub enum OpKind {
         value: f64,
     },
     Broadcast {},
+    Gather {
+        axis: usize,
+        indices: Vec<usize>,
+    },
+}
+
+/// What `top_k` gives of the elements that it selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TopKResult {
+    /// The elements.
+    Values,
+    /// Their positions along the axis.
+    Indices,
 }
 
 impl OpKind {
