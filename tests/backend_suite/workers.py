@@ -11,7 +11,7 @@ from typing import Any
 from .cases import Case
 from .judge import CRASHED, Verdict, judge
 
-CASE_SECONDS = 120.0
+CASE_SECONDS = 300.0
 
 
 class _Worker:

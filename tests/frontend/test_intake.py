@@ -9,7 +9,7 @@ import onnx
 import onnxslim
 import pytest
 from hushnet import frontend, passes
-from hushnet.frontend import ModelError, UnsupportedModel, check, load, registry, simplify
+from hushnet.frontend import ModelError, UnsupportedModel, check, load, registry, simplify, upgrade, verify
 from hushnet.reference.float import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,6 +96,16 @@ def test_training_and_unknown_old_forms_are_refused_with_advice():
     nodes = [helper.make_node("Dropout", ["x"], ["y"])]
     (issue,) = check(network(nodes, {"x": [1, 3]}, ["y"], opset=6))
     assert "training mode" in issue.problem and "opset_version=13" in issue.advice
+
+
+def test_the_converter_is_believed_only_where_its_result_computes_the_same(monkeypatch):
+    x = normal(2, 3, 4)
+    model = network([helper.make_node("Softmax", ["x"], ["y"], axis=1)], {"x": [2, 3, 4]}, ["y"], opset=11)
+    monkeypatch.setitem(upgrade._REWRITES, "Softmax", (13, upgrade._refuse("planted")))
+    agrees(model, {"x": x})
+    wrong = network([helper.make_node("Softmax", ["x"], ["y"], axis=1)], {"x": [2, 3, 4]}, ["y"], opset=13)
+    monkeypatch.setattr(onnx.version_converter, "convert_version", lambda *_: wrong)
+    assert any("planted" in issue.problem for issue in check(model))
 
 
 AXES = {
@@ -355,7 +365,7 @@ def test_a_simplified_model_is_taken(monkeypatch):
 
 
 def test_verification_without_onnx_runtime(monkeypatch):
-    monkeypatch.setattr(simplify.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(verify.importlib.util, "find_spec", lambda _: None)
     prepared = frontend.model.read(conv_net())
     assert simplify.simplify(prepared) is not None
     monkeypatch.setattr(onnxslim, "slim", broken(SLIPS["another result"]))
@@ -411,3 +421,29 @@ def test_unsupported_parts_of_a_function_name_the_node_that_the_user_knows(monke
         load(net.model())
     (issue,) = caught.value.issues
     assert issue.node == "mine" and issue.op_type == "HardSwish" and issue.problem.startswith("its part ")
+
+
+def test_functions_get_the_defaults_of_their_attributes():
+    x = normal(3, 3, 3, 2)
+    nodes = [helper.make_node("MeanVarianceNormalization", ["x"], ["y"])]
+    deviation = x - x.mean(axis=(0, 2, 3), keepdims=True)
+    want = deviation / (np.sqrt(np.square(x).mean(axis=(0, 2, 3), keepdims=True) - np.square(x.mean(axis=(0, 2, 3), keepdims=True))) + 1e-9)
+    agrees(network(nodes, {"x": [3, 3, 3, 2]}, ["y"]), {"x": x}, [want])
+
+
+def test_integers_as_truth_values():
+    nodes = [helper.make_node("Cast", ["x"], ["t"], to=TensorProto.BOOL), helper.make_node("Cast", ["t"], ["y"], to=1)]
+    agrees(network(nodes, {"x": ["n", 4]}, ["y"], kind=TensorProto.INT64), {"x": np.array([[0, 1, -3, 7]])})
+
+
+def test_values_of_a_run_are_finite():
+    nodes = [helper.make_node("IsNaN", ["x"], ["t"]), helper.make_node("Cast", ["t"], ["y"], to=1)]
+    agrees(network(nodes, {"x": ["n", 4]}, ["y"]), {"x": normal(2, 4)})
+
+
+def test_constants_that_hold_large_numbers_are_not_large():
+    model = network(
+        [helper.make_node("Expand", ["numbers", "shape"], ["wide"]), helper.make_node("Cast", ["wide"], ["c"], to=1), helper.make_node("Add", ["x", "c"], ["y"])],
+        {"x": [2, 4]}, ["y"], {"numbers": np.array([1 << 40, 1 << 41, 3, 4]), "shape": np.array([2, 4])},
+    )  # fmt: skip
+    agrees(model, {"x": normal(2, 4)})

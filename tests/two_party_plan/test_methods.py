@@ -10,13 +10,26 @@ from tests.planner.planner_graphs import Builder
 from tests.two_party_plan.share_graphs import images
 
 from hushnet import PlanError, _native
-from hushnet.calibrate import two_party as calibration
+from hushnet.machine import two_party as machine
 from hushnet.planner import compile
-from hushnet.planner.two_party.methods import RING, frugal
+from hushnet.planner.two_party.methods import PRIME, RING, ROWS, Asked, frugal
 from hushnet.planner.two_party.paths import Way
 from hushnet.reference import methods
 from hushnet.reference.two_party import off_fraction, run, unit_reach
 from hushnet.report.two_party import explain
+
+
+def test_the_planner_has_a_row_for_every_method_of_the_run_time_and_no_other():
+    assert set(ROWS) == set(methods.METHODS) == {name for name, _ in _native.linear_methods()}
+    geometry = {"type": "dense", "inputs": 24, "outputs": 10}
+    for name, row in ROWS.items():
+        assert (row.modulo == PRIME) == (name in methods.SLOTS) and (row.single or row.many)
+        figures = row.figures(Asked(geometry, 2048))
+        assert all(figures[key] > 0 for key in ("bytes_up", "bytes_down", "tiles")), name
+        told = methods.ciphertexts(name, 2048, 24, 256.0)
+        assert (told.unit_fraction == 0) == (name in methods.SLOTS)
+    with pytest.raises(ValueError, match="no method 'novel': choose one of cheetah"):
+        methods.ciphertexts("novel", 2048, 24, 256.0)
 
 
 def network():
@@ -32,7 +45,7 @@ def test_a_forced_method_runs_as_planned_with_predicted_bytes(method):
     x = images(graph, 2)
     plan = compile(graph, trust="two-party", calibration=x, method=method)
     assert {s["method"] for s in plan.stages if s["kind"] == "linear"} == {method}
-    outputs, trace = _native.run_two_party(plan.to_bytes(), {"x": x[:1]}, threads=1)
+    outputs, trace, _ = _native.run(plan.handle(), {"x": x[:1]}, threads=1)
     error = np.abs(outputs[graph.outputs[0]] - run(plan, x[:1])[graph.outputs[0]]).max()
     assert error <= plan.predicted["max_error"]
     cheetah = compile(graph, trust="two-party", calibration=x, method="cheetah")
@@ -55,13 +68,13 @@ def test_slot_packed_layers_run_as_planned_without_units(method, make):
     stages = [s for s in plan.stages if s["kind"] == "linear"]
     assert {s["method"] for s in stages} == {method}
     assert {s["weight_l2"] for s in stages} == {1.0}
-    outputs, trace = _native.run_two_party(plan.to_bytes(), {"x": x[:2]}, threads=1)
+    outputs, trace, _ = _native.run(plan.handle(), {"x": x[:2]}, threads=1)
     result, name = outputs[graph.outputs[0]], graph.outputs[0]
     revealed = plan.tensors[next(s for s in plan.stages if s["kind"] == "reveal")["out"]]
     reach = unit_reach(plan)[revealed["name"]].reshape(-1) * revealed.get("scale", 1.0)
     assert (np.abs(result - run(plan, x[:2])[name]).reshape(2, -1) <= reach).all()
     assert all(off_fraction(plan, s) == 0.0 for s in stages)
-    told = json.loads(trace)["client"]
+    told = json.loads(trace)
     for stage in told["stages"]:
         assert (stage["bytes_up"], stage["bytes_down"], stage["turns"]) == tuple(stage["predicted"][k] for k in ("bytes_up", "bytes_down", "client_turns"))
 
@@ -123,12 +136,12 @@ def test_the_clients_set_ups_count_in_its_memory():
 @pytest.mark.parametrize("shape, outputs, kernel, merged", [((3, 64, 64), 64, 7, False), ((64, 7, 9), 80, 1, True), ((256, 14, 14), 256, 3, True)])
 def test_what_convfhe_answers_with_costs_merged_or_not(shape, outputs, kernel, merged):
     """Outputs of large images are not merged: each is opened and sent, which once was free."""
-    model, _ = calibration.plan(shape, outputs, kernel, "convfhe")
+    model, _ = machine.plan(shape, outputs, kernel, "convfhe")
     (stage,) = (s for _, s in model.plan.linear_stages())
     layer = _native.coefficient_layer_cost("convfhe", json.dumps(stage["geometry"]), model.plan.document["params"]["ring_bits"], stage["weight_l2"])
     assert (layer["answers"] < layer["output_polys"]) == merged == (layer["rotations"] > 0)
     assert layer["answers"] * layer["ring_degree"] >= outputs * shape[1] * shape[2]
-    found = calibration.counted("convfhe", layer)
+    found = machine.counted("convfhe", layer)
     assert found["convfhe_output"] == layer["answers"] and found["convfhe_rotation"] == layer["rotations"]
 
 

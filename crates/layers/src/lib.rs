@@ -7,10 +7,9 @@ pub mod batch_shares;
 pub mod cheetah;
 pub mod ckks_batch;
 pub mod convfhe;
-pub mod gala;
-pub mod gazelle;
 #[cfg(test)]
 mod geometries;
+pub mod layout;
 pub mod packed;
 mod phases;
 pub mod rotation_free;

@@ -192,6 +192,17 @@ def is_function(node: onnx.NodeProto, opset: int) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
+def _with_defaults(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
+    """The node with every attribute that has a default: the inliner leaves those out that a node does not name."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    given = {a.name for a in node.attribute}
+    for name, attribute in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
+        if name not in given and attribute.default_value.name:
+            copy.attribute.append(attribute.default_value)
+    return copy
+
+
 def function(node: onnx.NodeProto, opset: int, ports: Sequence[onnx.ValueInfoProto]) -> Expansion | None:
     """What ONNX defines an operator as, where it is a function of others; None where it is none.
 
@@ -200,6 +211,7 @@ def function(node: onnx.NodeProto, opset: int, ports: Sequence[onnx.ValueInfoPro
     """
     if not is_function(node, opset):
         return None
+    node = _with_defaults(node, opset)
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = helper.make_graph([node], "node", list(ports), outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)

@@ -76,6 +76,11 @@ def keeps(node: onnx.NodeProto, kind: int) -> bool:
     return False
 
 
+def to_truth(node: onnx.NodeProto, kind: int) -> bool:
+    """Whether a ``Cast`` asks which integers are not zero."""
+    return kind in INTEGERS and next((a.i for a in node.attribute if a.name == "to"), 0) == TensorProto.BOOL
+
+
 def _check_cast(node: onnx.NodeProto, kind: int) -> None:
     to = next((a.i for a in node.attribute if a.name == "to"), 0)
     if kind in INTEGERS and to in INTEGERS and not keeps(node, kind):

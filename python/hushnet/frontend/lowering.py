@@ -130,6 +130,8 @@ class Driver:
             kinds.check(node, [self._kind(name) for name, i in zip(node.input, inputs) if not isinstance(i, np.ndarray) and name] or [TensorProto.FLOAT])
             if node.op_type == "Cast" and isinstance(inputs[0], Value) and kinds.keeps(node, self._kind(node.input[0])):
                 return [inputs[0]]
+            if node.op_type == "Cast" and isinstance(inputs[0], Value) and kinds.to_truth(node, self._kind(node.input[0])):
+                return self._truth(node, inputs[0])
         if len(known) != len(inputs):
             if node.op_type not in OPERATORS and not (standard and expand.is_function(node, self.prepared.opset)):
                 raise Unsupported("this operator is not supported", operators.advice(node))
@@ -141,6 +143,12 @@ class Driver:
         except Unsupported as error:
             self.builder.rollback()
             return self._function(node, known, error)
+
+    def _truth(self, node: onnx.NodeProto, x: Value) -> list[Result]:
+        """Whether integers are not zero: ``min(|x|, 1)``."""
+        self.builder.begin(node.name, node.output[0])
+        found = self.builder.client("clip", self.builder.client("abs", x), min=None, max=1.0)
+        return list(self.builder.finish([Value(found.name, found.shape, x.batch_axis)], list(node.output)))
 
     def _operator(self, node: onnx.NodeProto, inputs: Sequence[Input]) -> list[Result]:
         """A node by its lowering."""

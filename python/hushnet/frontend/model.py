@@ -19,7 +19,7 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
-from . import kinds, upgrade
+from . import kinds, upgrade, verify
 from .constants import MAX_ELEMENTS
 from .errors import Issue, ModelError
 
@@ -28,6 +28,8 @@ InputShapes = Mapping[str, Sequence[int]]
 
 # integer constants above this are data, not shapes
 KEPT_ELEMENTS = 4096
+# seconds in which a converted model must be shown to compute the same
+CONVERSION_SECONDS = 60.0
 
 
 @dataclass
@@ -97,7 +99,12 @@ def read(source: Source, request: Request = Request()) -> Prepared:
     _check_opset(prepared)
     _fix_inputs(prepared, request)
     if 0 < prepared.opset < upgrade.CANONICAL_OPSET:
-        prepared.proto, issues = upgrade.upgrade(prepared.proto, prepared.opset)
+        old = prepared.proto
+
+        def same(new: onnx.ModelProto) -> bool:
+            return bool(verify.within(CONVERSION_SECONDS, lambda: verify.same(old, new, weights, prepared.inputs)))
+
+        prepared.proto, issues = upgrade.upgrade(old, prepared.opset, same)
         prepared.problems += issues
         prepared.opset = upgrade.CANONICAL_OPSET
     prepared.proto = infer(prepared.proto)

@@ -37,6 +37,11 @@ NEWEST_OPSET = 28
 
 # attributes by name and inputs by index that say nothing about inference
 INERT: dict[str, frozenset[str | int]] = {
+    # with axes this says nothing, and without them a reduction asks for it
+    **dict.fromkeys(
+        [f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")],
+        frozenset({"noop_with_empty_axes"}),
+    ),
     "BatchNormalization": frozenset({"momentum"}),
     "Cast": frozenset({"saturate", "round_mode"}),
     "CastLike": frozenset({"saturate", "round_mode", 1}),

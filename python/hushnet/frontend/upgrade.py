@@ -71,12 +71,13 @@ class _Scope:
         return self.ranks[name]
 
 
-def upgrade(proto: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, list[Issue]]:
+def upgrade(proto: onnx.ModelProto, opset: int, same: Callable[[onnx.ModelProto], bool]) -> tuple[onnx.ModelProto, list[Issue]]:
     """The model with all nodes in the forms of :data:`CANONICAL_OPSET`, and the nodes whose old form is not known.
 
     Args:
         proto: a model whose opset is below the canonical one; it is not changed.
         opset: its version of the standard operators.
+        same: whether a converted model computes what the model does; the converter is not believed without.
     """
     try:
         inferred = onnx.shape_inference.infer_shapes(proto)
@@ -88,7 +89,7 @@ def upgrade(proto: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, list[I
     issues = [issue for issue, _ in found]
     if found and all(convertible for _, convertible in found):
         converted = _converted(proto)
-        if converted is not None:
+        if converted is not None and same(converted):
             return converted, []
     _set_opset(result, CANONICAL_OPSET)
     return result, issues

@@ -127,7 +127,9 @@ def extremum(call: Call, build: Builder) -> Value:
     """Of any number of operands."""
     largest = call.op_type == "Max"
     name = "maximum" if largest else "minimum"
-    constants = [i for i in range(len(call.inputs)) if call.is_constant(i)]
+    # nothing is below minus infinity: such an operand says nothing
+    neutral = -np.inf if largest else np.inf
+    constants = [i for i in range(len(call.inputs)) if call.is_constant(i) and not np.all(call.inputs[i] == neutral)]
     tensors = [call.tensor(i) for i in range(len(call.inputs)) if not call.is_constant(i)]
     x = tensors[0]
     for other in tensors[1:]:
