@@ -7,10 +7,13 @@ import json
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 from .cases import KINDS, cases
 from .judge import CRASHED, PASSED, REFUSED, VERDICTS, WRONG, Verdict
 from .workers import CASE_SECONDS, judge_all
+
+MINIMUMS = Path(__file__).with_name("minimums.json")
 
 
 def table(verdicts: list[Verdict]) -> str:
@@ -23,6 +26,13 @@ def table(verdicts: list[Verdict]) -> str:
     return "\n".join(lines)
 
 
+def below(verdicts: list[Verdict], least: dict[str, int]) -> list[str]:
+    """Kinds of which fewer cases passed than before."""
+    kinds = {v.kind for v in verdicts}
+    passed = Counter(v.kind for v in verdicts if v.verdict == PASSED)
+    return [f"{kind}: {passed[kind]} passed, {count} at least before" for kind, count in least.items() if kind in kinds and passed[kind] < count]
+
+
 def refusals(verdicts: list[Verdict]) -> str:
     """Refused cases by operators, most first."""
     counts = Counter(", ".join(v.operators[:4]) for v in verdicts if v.verdict == REFUSED)
@@ -30,7 +40,7 @@ def refusals(verdicts: list[Verdict]) -> str:
 
 
 def main() -> int:
-    """Runs the suite; the exit code is 1 where a case is wrong or crashed."""
+    """Runs the suite; the exit code is 1 where a case is wrong or crashed, or fewer passed than :data:`MINIMUMS` has."""
     parser = argparse.ArgumentParser(prog="python -m tests.backend_suite", description=__doc__)
     parser.add_argument("--trust", default="client-aided", choices=["client-aided", "two-party", "non-interactive"])
     parser.add_argument("--kinds", default=",".join(KINDS), help="comma-separated")
@@ -50,14 +60,16 @@ def main() -> int:
 
     verdicts = judge_all(found, options.trust, processes=options.processes, seconds=options.seconds, progress=progress)
     counts = Counter(v.verdict for v in verdicts)
+    everything = not options.match and options.every == 1
+    short = below(verdicts, json.loads(MINIMUMS.read_text()).get(options.trust, {})) if everything else []
     if options.json:
         document = {"trust": options.trust, "cases": len(verdicts), "seconds": round(time.monotonic() - started, 1)}
-        print(json.dumps(document | {v: counts[v] for v in VERDICTS} | {"verdicts": [v.as_json() for v in verdicts]}, indent=1))
+        print(json.dumps(document | {v: counts[v] for v in VERDICTS} | {"below": short, "verdicts": [v.as_json() for v in verdicts]}, indent=1))
     else:
-        print(table(verdicts))
+        print("\n".join([table(verdicts), *short]))
         if options.refused:
             print(refusals(verdicts))
-    return 1 if counts[WRONG] or counts[CRASHED] or not counts[PASSED] else 0
+    return 1 if counts[WRONG] or counts[CRASHED] or not counts[PASSED] or short else 0
 
 
 if __name__ == "__main__":
