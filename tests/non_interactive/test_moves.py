@@ -19,7 +19,7 @@ def transposed(net):
 
 def sliced(net):
     squared(net)
-    net.op("Slice", net.last, net.ints(1, 3), net.ints(0, 9), net.ints(2, 1), net.ints(-1, 2))
+    net.op("Slice", net.last, net.ints(1, 0), net.ints(0, 9), net.ints(1, 2), net.ints(-1, 2))
     net.op("Concat", net.last, net.last, net.last, net.last, axis=1)
 
 
