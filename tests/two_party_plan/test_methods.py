@@ -104,12 +104,15 @@ def as_planned_without_units(plan, x, method):
 def test_a_row_that_no_plan_may_take_by_itself_stays_available_by_name(monkeypatch):
     graph = perceptron()
     options = {"trust": "two-party", "calibration": images(graph, 3)}
-    usual = compile(graph, method="gala", **options).predicted
+    usual = compile(graph, method="gala", **options)
+    of_eight = lambda: cost_planned.account(usual.document, cost_planned.packaged(), 8).stages  # noqa: E731
+    before = of_eight()
     monkeypatch.setattr(methods_planned, "ROWS", {**ROWS, "gala": replace(ROWS["gala"], single=False, many=False)})
     monkeypatch.setattr(cost_planned, "ROWS", methods_planned.ROWS)
     forced = compile(graph, method="gala", **options)
     assert {s["method"] for s in forced.stages if s["kind"] == "linear"} == {"gala"}
-    assert forced.predicted == usual
+    # eight images take eight times one image's work, not one block's
+    assert forced.predicted == usual.predicted and of_eight() == before
     # the planner prices it for no layer
     chooser = methods_planned.Chooser(1, [], {}, cost_planned.packaged(), "lan", 1 << 30)
     layer = next(n for n in graph.nodes if isinstance(n, Linear))
