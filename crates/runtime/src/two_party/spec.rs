@@ -186,7 +186,7 @@ pub struct WindowSpec {
 pub struct LinearSpec {
     /// Name for messages.
     pub name: String,
-    /// `cheetah`, `rotation-free`, `convfhe`, `gala`, `gazelle`, or `batch`: many images in one ciphertext.
+    /// A name of the registry of linear methods ([`super::LINEAR_METHODS`]).
     pub method: String,
     /// Input.
     #[serde(rename = "in")]
