@@ -148,7 +148,8 @@ def _totals(report: Report) -> Table:
     table.add_row("Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image")
     table.add_row("Set-up, once a session", f"{size(t['setup_bytes_down'])} down; {size(t['kept_masks_bytes'])} of masks kept by the client")
     table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
-    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {e['worst_case']:.3g} in the worst case")
+    worst = "no worst case is known" if e["worst_case"] is None else f"{e['worst_case']:.3g} in the worst case"
+    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {worst}")
     if "seen_on_calibration" in e:
         table.add_row("", f"{e['seen_on_calibration']:.3g} seen on the calibration data")
     return table
