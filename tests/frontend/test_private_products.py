@@ -159,11 +159,12 @@ def test_normalisations(kind, attributes, shape, opset):
     net.op(kind, "x0", *(net.weight(*s) for s in sizes.get(kind, [])), **attributes)
     model = net.model()
     model.ir_version = 10
-    agree(model, onnx.reference.ReferenceEvaluator(model).run(None, images(model)))
+    # of norms of order 1 the reference implementation adds signed numbers; ONNX Runtime has no RMSNormalization everywhere
+    agree(model, onnx.reference.ReferenceEvaluator(model).run(None, images(model)) if opset > 20 else None)
 
 
 def quantised_layer(per_channel):
-    net = Net((2, 5, 5))
+    net = Net((2, 5, 5), opset=21)
     zero = net.constant(128, np.uint8)
     x = net.op("QuantizeLinear", "x0", net.constant(0.05), zero)
     scales = net.constant(np.array([0.01, 0.02, 0.03]) if per_channel else 0.02)
@@ -186,9 +187,9 @@ def test_quantised_convolutions_are_read_as_float_layers(per_channel):
     from hushnet.reference.float import evaluate
 
     got = evaluate(graph, feeds)[graph.outputs[0]]
-    # half a step of the output, and half a step of every input that a filter reads, at the end clamped as the model clamps
-    weights = linears(graph)[0].weight
-    assert np.abs(got - want[0]).max() <= 0.05 + 0.05 * 0.5 * np.abs(weights).sum(axis=(1, 2, 3)).max() * (1 if weights.max() < 1 else 0.05)
+    # half a step of the output, and what half a step of every integer that a filter reads makes
+    (layer,) = linears(graph)
+    assert np.abs(got - want[0]).max() <= 0.05 + 0.5 * np.abs(layer.weight).sum(axis=(1, 2, 3)).max()
 
 
 def test_integers_that_are_outputs_are_rounded():

@@ -57,6 +57,10 @@ class Builder:
         renamed: dict[str, str] = {}
         result = []
         for value, name in zip(values, outputs):
+            if not isinstance(value, Value):
+                # a constant that the lowering knows
+                result.append(value)
+                continue
             if value.name in own and value.name not in renamed and name:
                 renamed[value.name] = name
                 self.shapes[name] = self.shapes.pop(value.name)

@@ -69,7 +69,7 @@ def coordinate(axis: Axis, transform: str, index: int) -> float:
         start, end = axis.region
         if length == 1:
             return 0.5 * (start + end) * (size - 1)
-        return (start + (index * (end - start) / (length - 1) if index else 0.0)) * (size - 1)
+        return (index * (end - start) * (size - 1) / (length - 1) if index else 0.0) + start * (size - 1)
     raise Unsupported(f"coordinates by {transform!r}", "Use half_pixel, align_corners or asymmetric.")
 
 

@@ -86,8 +86,6 @@ def split(graph: Graph) -> Regions:
             head.append(node)
         else:
             rest.append(node)
-    if not any(isinstance(n, Linear) for n in rest):
-        raise PlanError("the network has no layer with weights, so there is nothing to compute with the server; run it on the client")
     tail = _tail(graph, rest)
     refused = [n for n in rest if n not in tail and isinstance(n, Op) and obstacle(graph, n) and not unrolled(graph, n)]
     if refused:
