@@ -9,7 +9,7 @@ from typing import Any, Union
 import numpy as np
 
 from ..graph import Graph
-from ..plan import VERSION, Plan, PlanError, RangeError
+from ..plan import Plan, PlanError, RangeError
 from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
@@ -17,9 +17,9 @@ from .errors import Prediction, predict
 from .forms import choose_forms
 from .lower import Lowered, lower
 from .quantise import RING_DEGREES, choose
+from .read import validate
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from .rewrite import equalise_rows, rewrite
-from .validate import validate
 
 Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
@@ -238,28 +238,13 @@ class _Planner:
         forms = choose_forms(self.graph, ranges.limit)
         quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree, ranges.mean)
         lowered = lower(self.graph, forms, quantisation)
-        document: dict[str, Any] = {
-            "version": VERSION,
-            "name": self.name,
-            "producer": self.settings.producer,
-            "trust": "client-aided",
-            "engine": "batch",
-            "params": {"ring_degree": quantisation.ring_degree, "security_bits": 128, "insecure": False},
-            "inputs": lowered.inputs,
-            "outputs": lowered.outputs,
-            "tensors": lowered.tensors,
-            "stages": lowered.stages,
-            "predicted": {},
-            "notes": notes(self.graph, ranges, lowered),
-        }
-        weights = {}
-        for index, node in lowered.origin.items():
-            weights[lowered.stages[index]["weights"]] = quantisation.weights[node.output].weight
-            weights[lowered.stages[index]["bias"]] = quantisation.biases[node.output]
+        degree = quantisation.ring_degree
+        said = notes(self.graph, ranges, lowered)
+        drafted = lowered.plan("client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said)
+        drafted = Plan(_plain(drafted.document), drafted.weights)
         stages = {index: (node.name, node.output) for index, node in lowered.origin.items()}
-        weight_bytes = sum(w.nbytes for w in weights.values())
-        Assembly(document, stages, quantisation, self.request, weight_bytes).run()
-        plan = Plan(_plain(document), weights)
+        Assembly(drafted, stages, quantisation, self.request).run()
+        plan = Plan(_plain(drafted.document), drafted.weights)
         return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
 
 

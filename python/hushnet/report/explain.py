@@ -12,7 +12,6 @@ from ..plan import Plan
 from ..planner.cost import UnitCosts, blocks, client_seconds, dropped_bits
 from ..planner.memory import client_stage, kept, server_stage
 from ..planner.tiles import layout
-from ..planner.validate import noise_bound
 from . import non_interactive, two_party
 
 TRUST = {
@@ -88,7 +87,7 @@ def _parameters(plan: Plan) -> dict[str, Any]:
         "estimated_security_bits": estimated_security(plan.ring_degree, max(widths, default=0)),
         "insecure": plan.document["params"]["insecure"],
         "secret": "uniform ternary, fresh for every block",
-        "error": "centred binomial, variance 10.5",
+        "error": f"centred binomial, variance {_native.ERROR_VARIANCE}",
         "failure_probability": "below 2^-40 for every result",
     }
 
@@ -135,8 +134,8 @@ def _linear(plan: Plan, stage: dict[str, Any], count: int) -> dict[str, Any]:
     shared = stage["mask"] == "shared"
     rows = layout(stage["geometry"])
     # the noise without dropping, as a norm of weights: what the public part knows too
-    l2 = 2.0 ** predicted["noise_bits"] / noise_bound(degree, 1.0, (0, 0), shared)
-    noise = math.log2(noise_bound(degree, l2, dropped_bits(stage), shared))
+    l2 = 2.0 ** predicted["noise_bits"] / _native.batch_stage_noise(degree, 1.0, (0, 0), shared)
+    noise = math.log2(_native.batch_stage_noise(degree, l2, dropped_bits(stage), shared))
     entry = {
         "method": stage["method"],
         "geometry": _geometry(stage["geometry"]),
@@ -146,8 +145,8 @@ def _linear(plan: Plan, stage: dict[str, Any], count: int) -> dict[str, Any]:
         "mask_drop_bits": None if shared else dropped_bits(stage)[1],
         "mask": stage["mask"],
         "estimated_security_bits": estimated_security(degree, stage["modulus_bits"]),
-        "input_range": _range(plan.tensors[stage["input"]]),
-        "output_range": _range(plan.tensors[stage["output"]]),
+        "input_range": _range(plan.tensors[stage["in"]]),
+        "output_range": _range(plan.tensors[stage["out"]]),
         "noise_bits": noise,
         "noise_margin_bits": stage["delta_bits"] - 1 - noise,
         "ciphertexts_up": rows.in_features,

@@ -151,6 +151,7 @@ impl Builder {
             shared_mask: o.mask == "shared",
         };
         let p = spec.choose().unwrap();
+        let travels = o.mask != "shared";
         let scale = self.tensors[input]["scale"].as_f64().unwrap() * 0.03125;
         let output = self.fixed(&oshape, scale, bound);
         let name = format!("linear{}", self.stages.len());
@@ -158,9 +159,9 @@ impl Builder {
         self.files.insert(format!("{name}.w"), FileTensor { dtype: o.dtype, shape: wshape, values: weights });
         self.files.insert(format!("{name}.b"), FileTensor { dtype: "I64", shape: vec![rows], values: bias });
         self.stages.push(json!({
-            "kind": "linear", "name": name, "method": "batch", "input": input, "output": output, "geometry": geometry,
+            "kind": "linear", "name": name, "method": "batch", "in": input, "out": output, "geometry": geometry,
             "weights": format!("{name}.w"), "bias": format!("{name}.b"), "modulus_bits": p.modulus_bits(),
-            "delta_bits": p.delta_bits(), "drop_bits": p.drop_bits(), "mask_drop_bits": p.mask_drop_bits(), "mask": o.mask, "tiles": tiles,
+            "delta_bits": p.delta_bits(), "drop_bits": p.drop_bits(), "mask_drop_bits": travels.then_some(p.mask_drop_bits()), "mask": o.mask, "tiles": tiles,
             "predicted": {"noise_bits": 14.5},
         }));
         output
@@ -168,7 +169,7 @@ impl Builder {
 
     pub fn json(&self) -> Value {
         json!({
-            "version": 1, "name": "test", "producer": "test", "trust": "client-aided", "engine": "batch",
+            "version": 2, "name": "test", "producer": "test", "trust": "client-aided", "engine": "batch",
             "params": {"ring_degree": self.n, "security_bits": 128, "insecure": self.insecure},
             "inputs": self.inputs, "outputs": self.outputs, "tensors": self.tensors, "stages": self.stages,
             "predicted": {"batch": self.n}, "notes": ["a note"],

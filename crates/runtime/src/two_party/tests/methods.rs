@@ -91,3 +91,25 @@ fn what_planners_are_told_is_what_plans_are_checked_with() {
         assert!(method.parameters(2048, 60, l2 * 2f64.powi(40)).is_err(), "{method:?}");
     }
 }
+
+/// What the page on adding a method promises: nothing beside the registry has to know of it.
+#[test]
+fn the_run_loops_the_cost_the_memory_and_the_check_know_no_method_by_name() {
+    let sources = [
+        include_str!("../client.rs"),
+        include_str!("../server.rs"),
+        include_str!("../cost.rs"),
+        include_str!("../memory.rs"),
+        include_str!("../check.rs"),
+        include_str!("../plan.rs"),
+        include_str!("../handshake.rs"),
+    ];
+    for source in sources {
+        let code: String = source.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+        for method in METHODS {
+            let (name, family) = (method.name, method.family().replace('-', "_"));
+            assert!(!code.contains(&format!("\"{name}\"")), "{name}");
+            assert!(!code.contains(&format!("methods::{family}")), "{name}");
+        }
+    }
+}

@@ -319,7 +319,7 @@ fn a_server_gives_no_client_a_name_to_come_back_with() {
     // The plan is the same for all clients of a server, and another for every preparation.
     let public =
         |m: &TwoPartyModel| TwoPartyPlan::from_bytes(m.public_part(), &PlanOptions::default()).unwrap();
-    assert!(public(&model).spec().preparation.is_some());
+    assert!(public(&model).preparation().is_some());
     let again = model_of(&network(38));
     assert!(public(&model).digest().unwrap() != public(&again).digest().unwrap());
     // A client that knows the digest refuses a plan made for it alone.
@@ -333,7 +333,7 @@ fn a_server_gives_no_client_a_name_to_come_back_with() {
     // Plans without rotation-free stages name none.
     let mut cheetah = network(38);
     with_methods(&mut cheetah, &["cheetah"]);
-    assert!(public(&model_of(&cheetah)).spec().preparation.is_none());
+    assert!(public(&model_of(&cheetah)).preparation().is_none());
 }
 
 #[test]
@@ -386,12 +386,16 @@ fn folders_have_a_quota_and_files_an_age() {
     held.lock().unwrap();
     assert!(opened(&other, with(3 * stored)).is_none());
     assert!(files[0].exists() && !files[1].exists() && folder.0.join("notes.txt").exists());
-    // A session that uses files makes them young again.
+    // A session that uses a file makes it young again while it is not yet too old.
     drop(held);
+    let file = std::fs::File::options().write(true).open(&files[0]).unwrap();
+    let lately = std::time::SystemTime::now() - std::time::Duration::from_secs(20 * 24 * 3600);
+    file.set_modified(lately).unwrap();
     assert!(opened(&model, with(3 * stored)).is_none());
+    let used = file.metadata().unwrap().modified().unwrap();
     assert!(
-        std::fs::metadata(&files[0]).unwrap().modified().unwrap()
-            > long_ago + std::time::Duration::from_secs(1)
+        used > lately + std::time::Duration::from_secs(1),
+        "the file that was there is used, and by this session"
     );
 }
 
