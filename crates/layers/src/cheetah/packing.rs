@@ -73,6 +73,24 @@ impl Packing {
     /// # Errors
     /// [`LayerError::TooLarge`] when not even one pixel's receptive field fits in `n` coefficients.
     pub fn choose(geometry: &Geometry, n: usize, costs: &UnitCosts) -> Result<Self, LayerError> {
+        Self::choose_by(geometry, n, |packing| {
+            let cost = packing.cost();
+            costs.input * cost.input_polys as f64
+                + costs.output * cost.output_polys as f64
+                + costs.product * cost.products as f64
+                + costs.weight * cost.weight_polys as f64
+        })
+    }
+
+    /// As [`Self::choose`], with a price for a whole packing.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn choose_by(
+        geometry: &Geometry,
+        n: usize,
+        price: impl Fn(&Self) -> f64,
+    ) -> Result<Self, LayerError> {
         let mut packing = Self::unpacked(geometry, n);
         let (kh, kw) = packing.extent;
         let (oh, ow) = packing.output;
@@ -88,11 +106,7 @@ impl Packing {
                     packing.outputs_per_poly = outputs_per_poly;
                     packing.channels_per_poly =
                         (n / pixels / outputs_per_poly).clamp(1, packing.virtual_channels());
-                    let cost = packing.cost();
-                    let seconds = costs.input * cost.input_polys as f64
-                        + costs.output * cost.output_polys as f64
-                        + costs.product * cost.products as f64
-                        + costs.weight * cost.weight_polys as f64;
+                    let seconds = price(&packing);
                     if best.as_ref().is_none_or(|(s, _)| seconds < *s) {
                         best = Some((seconds, packing.clone()));
                     }
