@@ -1,23 +1,22 @@
 //! The client: owns the inputs and the keys, and computes the non-linear layers in the clear.
 
 use super::exchange::Exchange;
-use super::inputs::{self, Input, Output};
 use super::tiles::{mask_id, Sink, TileContext, Worker};
 use crate::channel::{send_failure, Channel};
 use crate::compute::{Compute, Shelf};
-use crate::error::{Error, ProtocolError, TransportError};
-use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
+use crate::error::{Error, ProtocolError};
+use crate::io::{self, Admitted, Input, Marked, OnProgress, Progress};
+use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Stage, TensorKind};
 use crate::program::{
-    self, interleave, Data, InputView, Monitor, Overruns, RangeError, RowRunner, SegmentKind, Slot,
-    StageProgram, Storage, Values,
+    self, interleave, Data, Monitor, Overruns, RowRunner, SegmentKind, StageProgram, Storage, Values,
 };
-use crate::session::greet;
-use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
-use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
+use crate::session::client::half::Half;
+use crate::session::client::{receive_plan, ClientSession};
+use crate::trace::{peak_memory, shared_stages, since, RangeTrace, Trace};
+use crate::wire::{Begin, Block, End, FrameBuilder, Kind};
 use hushnet_ring::{ledger, pack, AlignedWords, Prg, WordsHat};
 use hushnet_rlwe::{uses, BatchContext, ClientKey, Masks};
 use rayon::prelude::*;
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// How a client works.
@@ -37,14 +36,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// Called as a run proceeds; `Break` stops it.
-pub type OnProgress<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
-
 /// Reports `(stage, tiles done, tiles)`; an error stops the run.
 type Tell<'a> = dyn FnMut(usize, usize, usize) -> Result<(), Error> + 'a;
-
-/// What an inference gives, and what left its range on the way.
-pub type Marked<T> = (Vec<Output>, T, Option<RangeError>);
 
 /// An open session with a server. Serves many batches; every block of images has a secret key of its own.
 pub struct Client {
@@ -81,56 +74,42 @@ impl Client {
     /// # Errors
     /// [`Error`]: transport, protocol, or a plan that this client refuses.
     pub fn open(mut channel: Box<dyn Channel>, options: ClientOptions) -> Result<Self, Error> {
-        match greet(channel.as_mut(), &options.plan.limits) {
-            Ok(frame) => Self::greeted(channel, &frame, options),
-            Err(e) => {
-                send_failure(channel.as_mut(), &e);
-                Err(e)
-            }
-        }
+        let plan = receive_plan(channel.as_mut(), &options.plan, Plan::from_bytes)?;
+        Self::with_plan(channel, plan, options)
     }
 
-    /// Opens a session with a server that has sent its plan.
-    pub(crate) fn greeted(
+    /// Opens a session with a server that has sent its plan. An error has been told to the server.
+    pub(crate) fn with_plan(
         mut channel: Box<dyn Channel>,
-        plan: &Frame,
+        plan: Plan,
         options: ClientOptions,
     ) -> Result<Self, Error> {
-        match Self::begin(channel.as_mut(), plan, &options) {
-            Err(e) => {
-                send_failure(channel.as_mut(), &e);
-                Err(e)
-            }
-            Ok((plan, context, seed)) => Ok(Self {
-                channel,
-                sums: plan.stages().iter().map(|_| Vec::new()).collect(),
-                masks: plan.stages().iter().map(|_| None).collect(),
-                plan,
-                options,
-                context,
-                public_masks: Masks::new(&seed),
-                next_block: 0,
-                ready: false,
-                cached: 0,
-                shelf: Shelf::default(),
-                closed: false,
-            }),
-        }
+        let (context, seed) =
+            Self::begin(channel.as_mut(), &plan).inspect_err(|e| send_failure(channel.as_mut(), e))?;
+        Ok(Self {
+            channel,
+            sums: plan.stages().iter().map(|_| Vec::new()).collect(),
+            masks: plan.stages().iter().map(|_| None).collect(),
+            plan,
+            options,
+            context,
+            public_masks: Masks::new(&seed),
+            next_block: 0,
+            ready: false,
+            cached: 0,
+            shelf: Shelf::default(),
+            closed: false,
+        })
     }
 
-    fn begin(
-        channel: &mut dyn Channel,
-        frame: &Frame,
-        options: &ClientOptions,
-    ) -> Result<(Plan, BatchContext, [u8; 32]), Error> {
-        let plan = Plan::from_bytes(frame.payload(), &options.plan)?;
+    fn begin(channel: &mut dyn Channel, plan: &Plan) -> Result<(BatchContext, [u8; 32]), Error> {
         channel.set_limit(plan.largest_frame());
         let context = BatchContext::new(plan.ring_degree())?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|e| Error::Internal(format!("no randomness: {e}")))?;
         ledger::bytes(uses::SEED, &mut seed);
         channel.send(FrameBuilder::message(Kind::Begin, &Begin { seed: seed.to_vec(), images: 0 })?)?;
-        Ok((plan, context, seed))
+        Ok((context, seed))
     }
 
     /// The server's plan.
@@ -139,72 +118,7 @@ impl Client {
         &self.plan
     }
 
-    /// Whether the session can serve another batch.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        !self.closed
-    }
-
-    /// Runs the network on a batch of images of any size. Outputs come in the order of the plan.
-    ///
-    /// # Errors
-    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. Inputs outside of the range that
-    /// the plan states of them are refused before anything is sent; a later value outside is told when the run is over.
-    pub fn infer(
-        &mut self,
-        inputs: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<(Vec<Output>, Trace), Error> {
-        match self.infer_marked(inputs, progress)? {
-            (outputs, trace, None) => Ok((outputs, trace)),
-            (.., Some(e)) => Err(e.into()),
-        }
-    }
-
-    /// [`Self::infer`], but values outside of their ranges are no error: they are clamped to the range (what is no number becomes
-    /// 0), and the first of them comes beside the outputs. Outputs of images that it does not name as affected are right.
-    ///
-    /// The messages of a run do not depend on values: lengths and order follow from the plan and the number of images, and what
-    /// is in them is encrypted.
-    ///
-    /// # Errors
-    /// As [`Self::infer`]; [`Error::Range`] only for inputs, before anything is sent.
-    pub fn infer_marked(
-        &mut self,
-        inputs: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<Marked<Trace>, Error> {
-        if self.closed {
-            return Err(TransportError::Closed.into());
-        }
-        let plan = self.plan.clone();
-        let (inputs, images) = inputs::check(&plan, inputs)?;
-        let ranges = inputs::declared(&plan);
-        self.options.compute.run(|| inputs::check_ranges(&inputs, images, &ranges))?;
-        let result = self.run(&plan, &inputs, images, progress);
-        if let Err(e) = &result {
-            self.closed = true;
-            send_failure(self.channel.as_mut(), e);
-        }
-        result
-    }
-
-    /// Closes the session.
-    ///
-    /// # Errors
-    /// [`Error::Transport`] when the server is gone already.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), Error> {
-        if std::mem::replace(&mut self.closed, true) {
-            return Ok(());
-        }
-        Ok(self.channel.send(FrameBuilder::message(Kind::End, &End {})?)?)
-    }
-
-    fn run(
+    fn blocks(
         &mut self,
         plan: &Plan,
         inputs: &[&Input<'_>],
@@ -217,25 +131,14 @@ impl Client {
         self.set_up(plan, &mut trace, progress)?;
         let (start, before) = (Instant::now(), self.channel.traffic());
         let n = plan.ring_degree();
-        let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
-        let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
-        let mut outputs: Vec<Output> = plan
-            .outputs()
-            .iter()
-            .map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) })
-            .collect();
+        let mut outputs = io::room(plan.tensors(), plan.outputs(), images);
         let blocks = images.div_ceil(n);
         for block in 0..blocks {
             let first = block * n;
             let count = n.min(images - first);
-            let mut values = Values::new(plan.tensors().len(), count);
-            for (port, input) in plan.inputs().iter().zip(inputs) {
-                let features = plan.tensors()[port.tensor].elements;
-                values.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
-            }
             let mut run = BlockRun {
                 index: self.next_block,
-                values,
+                values: io::load(plan.tensors(), plan.inputs(), inputs, (first, count)),
                 key: ClientKey::generate(&self.context, &mut Prg::from_os()?)?,
                 monitor: Monitor::new(plan.tensors().len(), count),
                 more: block + 1 < blocks || self.next_block > 0,
@@ -258,11 +161,7 @@ impl Client {
                 }
             };
             self.block(plan, &mut run, &mut trace, &mut tell)?;
-            for (port, output) in plan.outputs().iter().zip(&mut outputs) {
-                let size = plan.tensors()[port.tensor].elements;
-                let part = &mut output.data[first * size..(first + count) * size];
-                program::read_output(plan.tensors(), port.tensor, &run.values, part);
-            }
+            io::store(plan.tensors(), plan.outputs(), &run.values, &mut outputs, (first, count));
             observe(plan, &run.monitor, &mut trace);
             monitors.push((first, run.monitor));
         }
@@ -292,7 +191,7 @@ impl Client {
             })
             .fold(0, u64::saturating_add);
         Limits::check("the client's memory for mask sums", kept, self.options.plan.limits.memory_bytes)?;
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), self.channel.traffic());
         self.channel.send(FrameBuilder::reuse(Vec::new(), Kind::Setup, first as u32, 0, 0)?.finish())?;
         let mut done = 0;
         for (index, stage) in shared_stages(plan) {
@@ -323,6 +222,7 @@ impl Client {
             }
         }
         trace.setup_seconds = since(start);
+        trace.setup_bytes_up = self.channel.traffic().sent - before.sent;
         trace.setup_bytes_down = trace.stages.iter().map(|s| s.setup_bytes_down).sum();
         Ok(())
     }
@@ -461,6 +361,43 @@ impl Client {
         let freed = segment.map(|s| s.free.as_slice()).unwrap_or_default();
         free.iter().chain(freed).for_each(|&t| run.values.free(t));
         Ok(usize::from(segment.is_some()))
+    }
+}
+
+impl Half for Client {
+    type Trace = Trace;
+
+    #[allow(private_interfaces, reason = "nobody outside of this crate can call it")]
+    fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
+        io::admit(&self.plan, inputs, Vec::new(), &self.options.compute)
+    }
+
+    fn run(
+        &mut self,
+        inputs: &[&Input<'_>],
+        images: usize,
+        progress: &mut OnProgress<'_>,
+    ) -> Result<Marked<Trace>, Error> {
+        let plan = self.plan.clone();
+        let result = self.blocks(&plan, inputs, images, progress);
+        if let Err(e) = &result {
+            self.closed = true;
+            send_failure(self.channel.as_mut(), e);
+        }
+        result
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        Ok(self.channel.send(FrameBuilder::message(Kind::End, &End {})?)?)
+    }
+}
+
+impl ClientSession for Client {
+    fn is_open(&self) -> bool {
+        !self.closed
     }
 }
 

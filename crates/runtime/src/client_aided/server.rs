@@ -1,12 +1,14 @@
 //! The server: owns the weights, sees ciphertexts and shapes only. No key type is known here.
 
 use super::layer::Layer;
-use crate::channel::{send_failure, Channel};
+use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::Compute;
 use crate::error::{check_environment, Error, ProtocolError};
 use crate::plan::{GeometrySpec, LinearStage, MaskMode, Plan, Stage};
+use crate::session::server::{welcome, Served, SessionEvent};
+use crate::tally;
 use crate::trace::{shared_stages, since, ServerTrace};
-use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Hello, Kind, PROTOCOL};
+use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
 use hushnet_layers::batch::RowStore;
 use hushnet_ring::pack;
 use hushnet_rlwe::{MaskId, Masks};
@@ -20,16 +22,6 @@ pub struct ServerPlan {
     layers: Vec<Option<Layer>>,
     public: Frame,
     compute: Compute,
-}
-
-/// What a session reports as it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionEvent {
-    /// A block of images was answered.
-    Block {
-        /// Images in it.
-        images: u64,
-    },
 }
 
 /// Which polynomial of the ciphertexts is computed.
@@ -58,7 +50,7 @@ struct Windows {
 }
 
 /// Bytes of windows that a session keeps between blocks.
-pub(crate) const KEPT_BYTES: usize = 256 << 20;
+const KEPT_BYTES: usize = 256 << 20;
 
 impl Windows {
     fn take(&mut self, index: usize, mask: bool, layer: &Layer) -> Result<RowStore, Error> {
@@ -100,6 +92,7 @@ impl ServerPlan {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
             return Err(crate::plan::PlanError::Structure(detail.into()).into());
         }
+        tally::prepared();
         let layers = compute.run(|| {
             plan.stages()
                 .iter()
@@ -125,8 +118,7 @@ impl ServerPlan {
         channel: &mut dyn Channel,
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<ServerTrace, Error> {
-        let mut trace =
-            ServerTrace { linear_seconds: vec![0.0; self.layers.len()], ..ServerTrace::default() };
+        let mut trace = ServerTrace::of(self.plan.stages().iter().map(|s| s.name().to_owned()));
         channel.set_limit(self.plan.largest_frame());
         let result = self.session(channel, &mut trace, on_event);
         let traffic = channel.traffic();
@@ -146,11 +138,7 @@ impl ServerPlan {
         trace: &mut ServerTrace,
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<(), Error> {
-        let hello: Hello = channel.recv()?.message(Kind::Hello)?;
-        if hello.protocol != PROTOCOL {
-            return Err(ProtocolError::Version { got: hello.protocol, ours: PROTOCOL }.into());
-        }
-        channel.send(self.public.clone())?;
+        welcome(channel, &self.public)?;
         let begin: Begin = channel.recv()?.message(Kind::Begin)?;
         let seed: [u8; 32] = begin.seed.try_into().map_err(|_| ProtocolError::Message {
             kind: "Begin",
@@ -278,7 +266,7 @@ impl ServerPlan {
                         None => Ok(()),
                     }
                 })?;
-                trace.linear_seconds[index] += since(start);
+                trace.stages[index].seconds += since(start);
                 *buffer = request.into_buffer();
                 channel.send(frame.finish())?;
             }
@@ -286,6 +274,47 @@ impl ServerPlan {
             mask.into_iter().for_each(|m| windows.put(index, true, m));
         }
         Ok(())
+    }
+}
+
+impl Served for ServerPlan {
+    /// The largest window of ciphertext rows, those kept for the next block, and the frames in flight.
+    fn session_bytes(&self) -> u64 {
+        let (mut largest, mut all, mut frames) = (0, 0_u64, 0);
+        for s in self.plan.stages().iter().filter_map(Stage::linear) {
+            let parts = if s.mask == MaskMode::Shared { 1 } else { 2 };
+            let row = s.geometry.input_rows().1 as u64 * 8 * (s.params.ring_degree() as u64 + 136);
+            let window = s.tiling().map_or(0, |t| t.window_rows() as u64).saturating_mul(row * parts);
+            largest = window.max(largest);
+            all = all.saturating_add(window);
+            for t in 0..s.tiles.len() {
+                let down = s.response_bytes(t).max(s.setup_bytes(t)) as u64;
+                frames = frames.max(4 * s.request_bytes(t) as u64 + 3 * down);
+            }
+        }
+        let kept = all.min(KEPT_BYTES as u64);
+        largest.saturating_add(kept).saturating_add(frames).saturating_add(1 << 20)
+    }
+
+    fn largest_frame(&self) -> usize {
+        self.plan.largest_frame()
+    }
+
+    fn who_learns_what(&self) -> &'static str {
+        "client-aided: the server learns shapes only; the client learns every pre-activation, from which weights can be solved for"
+    }
+
+    fn insecure(&self) -> bool {
+        self.plan.insecure()
+    }
+
+    fn session(
+        &self,
+        mut channel: Box<dyn Channel>,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> (Result<ServerTrace, Error>, Traffic) {
+        let result = self.serve(channel.as_mut(), on_event);
+        (result, channel.traffic())
     }
 }
 

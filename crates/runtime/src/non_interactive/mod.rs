@@ -17,7 +17,6 @@
 mod check;
 mod client;
 mod engine;
-pub mod local;
 mod messages;
 mod packed;
 pub mod plan;
@@ -33,8 +32,8 @@ pub use engine::{EvaluationKeys, KeysNeeded};
 pub use messages::{predict, Traffic};
 pub use packed::PackedParts;
 pub use plan::{Link, NonInteractivePlan};
-pub use server::{NonInteractiveModel, NonInteractiveSession};
-pub use trace::{Counted, NonInteractiveServerTrace, NonInteractiveTrace, StageTrace};
+pub use server::NonInteractiveModel;
+pub use trace::{CircuitMeasures, CircuitOwn, Counted, NonInteractiveTrace};
 
 #[cfg(test)]
 mod packed_tests;

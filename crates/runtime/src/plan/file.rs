@@ -60,6 +60,7 @@ fn container_error(e: &SafeTensorError) -> PlanError {
 
 /// The same plan is the same bytes: metadata stands in the order of its keys.
 pub(crate) fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
+    crate::tally::written();
     let metadata = BTreeMap::from([
         ("format", FORMAT.to_owned()),
         ("version", VERSION.to_string()),
@@ -137,6 +138,7 @@ pub(crate) fn open<R>(
         })?;
         tensors.insert(name.clone(), TensorBytes { dtype, shape: view.shape(), data: view.data() });
     }
+    crate::tally::read();
     if get("digest")? != &digest(json, &tensors) {
         return Err(PlanError::Digest);
     }
@@ -172,6 +174,7 @@ impl Plan {
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
         Limits::check("the plan's JSON", json.len() as u64, options.limits.json())?;
+        crate::tally::checked();
         let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
         super::check::check(spec, json, tensors, options)
     }

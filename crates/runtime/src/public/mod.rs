@@ -13,35 +13,8 @@ pub use non_interactive::non_interactive;
 pub(crate) use non_interactive::told_bound;
 pub use two_party::two_party;
 
-use crate::non_interactive::NonInteractivePlan;
 use crate::plan::spec::OpSpec;
-use crate::plan::{self, Limits, Plan, PlanError, PlanOptions, Trust};
-use crate::two_party::TwoPartyPlan;
-use serde::Deserialize;
 use serde_json::{Map, Value};
-
-/// What says which trust model a plan is of.
-#[derive(Deserialize)]
-struct Head {
-    trust: Trust,
-}
-
-/// The public part of a plan file of any trust model, checked as the server's plan and again as the client's. The public part of a public
-/// part is itself.
-///
-/// # Errors
-/// [`PlanError`] for every way in which the bytes can be wrong.
-pub fn public_part(bytes: &[u8], options: &PlanOptions) -> Result<Vec<u8>, PlanError> {
-    let trust = plan::open(bytes, &options.limits, |json, _| {
-        Limits::check("the plan's JSON", json.len() as u64, options.limits.json())?;
-        serde_json::from_str::<Head>(json).map(|h| h.trust).map_err(|e| PlanError::Json(e.to_string()))
-    })?;
-    match trust {
-        Trust::ClientAided => Plan::from_bytes(bytes, options)?.public_part(),
-        Trust::TwoParty => TwoPartyPlan::from_bytes(bytes, options)?.public_part(),
-        Trust::NonInteractive => NonInteractivePlan::from_bytes(bytes, options)?.public_part(),
-    }
-}
 
 /// The entries of free fields that may leave.
 fn only(given: &Map<String, Value>, told: &[&str]) -> Map<String, Value> {

@@ -14,13 +14,13 @@ use super::slots;
 use super::spec::Reveal;
 use super::stored::{Folder, Policy};
 use super::trace::{Gauge, Phase, TwoPartyTrace};
-use crate::client_aided::client::{Marked, OnProgress};
-use crate::client_aided::{inputs, Input, Output};
 use crate::compute::Compute;
 use crate::error::{Error, StoreError, TransportError};
-use crate::plan::{self, PlanError, PlanOptions, Port, TensorKind};
-use crate::program::{self, Data, InputView, Monitor, Overruns, Place, RowMut, Slot, Storage, Values};
-use crate::trace::Progress;
+use crate::io::{self, Admitted, Input, Marked, OnProgress, Progress};
+use crate::plan::{self, PlanError, PlanOptions, TensorKind};
+use crate::program::{self, Data, Monitor, Overruns, Place, RowMut, Storage, Values};
+use crate::session::client::half::Half;
+use crate::session::client::ClientSession;
 use hushnet_layers::cheetah::CheetahClient;
 use hushnet_mpc::{self as mpc, Channel, OtKind, Party, Session};
 use hushnet_ring::{ledger, Prg};
@@ -166,78 +166,7 @@ impl TwoPartyClient {
         self.kind
     }
 
-    /// Whether the session can serve more images.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.session.is_some()
-    }
-
-    /// Runs the network on any number of images. Outputs come in the order of the plan.
-    ///
-    /// # Errors
-    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. Inputs outside of the range that
-    /// the plan states of them are refused before anything is sent; a later value outside is told when the run is over.
-    pub fn infer(
-        &mut self,
-        inputs: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
-        match self.infer_marked(inputs, progress)? {
-            (outputs, trace, None) => Ok((outputs, trace)),
-            (.., Some(e)) => Err(e.into()),
-        }
-    }
-
-    /// [`Self::infer`], but values outside of their ranges are no error: they are clamped to the range (what is no number becomes
-    /// 0), and the first of them comes beside the outputs. Outputs of images that it does not name as affected are what the
-    /// protocol gives. Shared values between are nobody's to see: one that leaves its range leaves no mark.
-    ///
-    /// The messages of a run do not depend on values: lengths and order follow from the plan and the number of images, and what
-    /// is in them is a share, masked or encrypted.
-    ///
-    /// # Errors
-    /// As [`Self::infer`]; [`Error::Range`] only for inputs, before anything is sent.
-    pub fn infer_marked(
-        &mut self,
-        inputs: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<Marked<TwoPartyTrace>, Error> {
-        let mut session = self.session.take().ok_or(TransportError::Closed)?;
-        let plan = self.plan.clone();
-        let checked =
-            inputs::check(plan.client(), inputs).map_err(Error::from).and_then(|(inputs, images)| {
-                let ranges = inputs::declared(plan.client());
-                self.options.compute.run(|| inputs::check_ranges(&inputs, images, &ranges))?;
-                Ok((inputs, images))
-            });
-        let (inputs, images) = match checked {
-            Ok(checked) => checked,
-            Err(e) => {
-                self.session = Some(session);
-                return Err(e);
-            }
-        };
-        let result = self.run(&mut session, &plan, &inputs, images, progress)?;
-        self.session = Some(session);
-        Ok(result)
-    }
-
-    /// Closes the session.
-    ///
-    /// # Errors
-    /// [`Error::Transport`] when the server is gone already.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), Error> {
-        match self.session.take() {
-            Some(mut session) => handshake::send_begin(session.channel(), &[]),
-            None => Ok(()),
-        }
-    }
-
-    fn run(
+    fn groups(
         &mut self,
         session: &mut Session,
         plan: &TwoPartyPlan,
@@ -261,26 +190,16 @@ impl TwoPartyClient {
         trace.setup = self.setup;
         let size = group_size(plan, &self.layers, &self.options, images);
         let groups = images.div_ceil(size);
-        let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
-        let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
-        let mut outputs: Vec<Output> = plan
-            .outputs()
-            .iter()
-            .map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) })
-            .collect();
+        let mut outputs = io::room(plan.tensors(), plan.outputs(), images);
         for group in 0..groups {
             let first = group * size;
             let count = size.min(images - first);
             let mut work = Group {
-                values: Values::new(plan.tensors().len(), count),
+                values: io::load(plan.tensors(), plan.inputs(), inputs, (first, count)),
                 monitor: Monitor::new(plan.tensors().len(), count),
                 shares: Shares::new(plan, count),
                 seeds: (0..count).map(|_| random()).collect::<Result<_, _>>()?,
             };
-            for (port, input) in plan.inputs().iter().zip(inputs) {
-                let features = plan.tensors()[port.tensor].elements;
-                work.values.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
-            }
             let gauge = Gauge::start(Party::One, &self.waited, session.stats());
             handshake::send_begin(session.channel(), &work.seeds)?;
             let mut predicted = self.account.begin(count);
@@ -305,11 +224,7 @@ impl TwoPartyClient {
                 predicted += expected;
             }
             gauge.stop(session.stats(), predicted, &mut trace.total);
-            for (port, output) in plan.outputs().iter().zip(&mut outputs) {
-                let size = plan.tensors()[port.tensor].elements;
-                let part = &mut output.data[first * size..(first + count) * size];
-                program::read_output(plan.tensors(), port.tensor, &work.values, part);
-            }
+            io::store(plan.tensors(), plan.outputs(), &work.values, &mut outputs, (first, count));
             monitors.push((first, work.monitor));
         }
         (trace.images, trace.groups) = (images, groups);
@@ -406,6 +321,41 @@ impl TwoPartyClient {
             }
         }
         Ok(own)
+    }
+}
+
+impl Half for TwoPartyClient {
+    type Trace = TwoPartyTrace;
+
+    #[allow(private_interfaces, reason = "nobody outside of this crate can call it")]
+    fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
+        io::admit(self.plan.client(), inputs, Vec::new(), &self.options.compute)
+    }
+
+    fn run(
+        &mut self,
+        inputs: &[&Input<'_>],
+        images: usize,
+        progress: &mut OnProgress<'_>,
+    ) -> Result<Marked<TwoPartyTrace>, Error> {
+        let mut session = self.session.take().ok_or(TransportError::Closed)?;
+        let plan = self.plan.clone();
+        let result = self.groups(&mut session, &plan, inputs, images, progress)?;
+        self.session = Some(session);
+        Ok(result)
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        match self.session.take() {
+            Some(mut session) => handshake::send_begin(session.channel(), &[]),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ClientSession for TwoPartyClient {
+    fn is_open(&self) -> bool {
+        self.session.is_some()
     }
 }
 

@@ -193,6 +193,7 @@ impl TwoPartyPlan {
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
         Limits::check("the plan's JSON", json.len() as u64, options.limits.json())?;
+        crate::tally::checked();
         let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
         super::check::check(spec, json, tensors, options)
     }

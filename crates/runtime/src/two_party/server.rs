@@ -16,6 +16,8 @@ use super::{layer_error, peer_words};
 use crate::compute::Compute;
 use crate::error::Error;
 use crate::plan::{self, PlanError};
+use crate::session::server::SessionEvent;
+use crate::tally;
 use hushnet_layers::batch_shares::BatchShareLinear;
 use hushnet_layers::cheetah::CheetahLinear;
 use hushnet_layers::slots::SlotLinear;
@@ -56,16 +58,6 @@ struct Keys {
     slots: slots::server::ServerState,
 }
 
-/// What a session reports as it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TwoPartySession {
-    /// A group of images was answered.
-    Group {
-        /// Images in it.
-        images: u64,
-    },
-}
-
 impl TwoPartyModel {
     /// Prepares the weights.
     ///
@@ -85,6 +77,7 @@ impl TwoPartyModel {
         if !plan.has_weights() {
             return Err(structure("this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote"));
         }
+        tally::prepared();
         let layers = compute.run(|| Layers::new(plan))?;
         let (keep, room) = kept(&layers, weight_bytes);
         let prepare = |(index, stage): (usize, &Stage)| -> Result<Option<CheetahLinear>, Error> {
@@ -185,7 +178,7 @@ impl TwoPartyModel {
     pub fn serve_plain(
         &self,
         mut channel: Box<dyn Channel>,
-        on_event: &mut dyn FnMut(TwoPartySession),
+        on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<TwoPartyTrace, Error> {
         handshake::send_plan(channel.as_mut(), &self.public)?;
         self.serve(channel, on_event)
@@ -198,7 +191,7 @@ impl TwoPartyModel {
     pub fn serve(
         &self,
         channel: Box<dyn Channel>,
-        on_event: &mut dyn FnMut(TwoPartySession),
+        on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<TwoPartyTrace, Error> {
         let (mut channel, waited) = Metered::new(channel);
         let gauge = Gauge::start(Party::Zero, &waited, channel.stats());
@@ -242,7 +235,7 @@ impl TwoPartyModel {
             self.group(&mut session, &keys, &seeds, &waited, &mut account, &mut trace)?;
             trace.images += seeds.len();
             trace.groups += 1;
-            on_event(TwoPartySession::Group { images: seeds.len() as u64 });
+            on_event(SessionEvent::Block { images: seeds.len() as u64 });
         }
         trace.finish();
         Ok(trace)

@@ -1,9 +1,12 @@
-//! What users hand in and get back.
+//! What goes into an inference and what comes out, in every trust model: inputs, outputs, progress, marks of values outside of their
+//! ranges.
 
-use crate::error::InputError;
-use crate::plan::{OpKind, Plan, Stage, TensorKind};
-use crate::program::{InputData, RangeError};
+use crate::compute::Compute;
+use crate::error::{Error, InputError};
+use crate::plan::{OpKind, Plan, Port, Stage, Tensor, TensorKind};
+use crate::program::{self, InputData, InputView, RangeError, Slot, Values};
 use rayon::prelude::*;
+use std::ops::ControlFlow;
 
 /// A named input, shape `[images, ...]`, row-major.
 #[derive(Clone, Debug)]
@@ -27,8 +30,87 @@ pub struct Output {
     pub data: Vec<f64>,
 }
 
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// Block in work.
+    pub block: usize,
+    /// Blocks in all.
+    pub blocks: usize,
+    /// Stage in work.
+    pub stage: usize,
+    /// Stages in all.
+    pub stages: usize,
+    /// Name of the stage; `setup` while shared masks are received.
+    pub name: &'a str,
+    /// Tiles of the stage that are done.
+    pub tile: usize,
+    /// Tiles of the stage.
+    pub tiles: usize,
+}
+
+/// Called as a run proceeds; `Break` stops it.
+pub type OnProgress<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
+
+/// What an inference gives (outputs, trace), and what left its range on the way.
+pub type Marked<T> = (Vec<Output>, T, Option<RangeError>);
+
+/// Inputs in the order of a plan, and the number of images.
+pub(crate) type Admitted<'a, 'b> = (Vec<&'b Input<'a>>, usize);
+
+/// Takes in inputs: refuses all that can be refused before anything is sent. `encrypted` are ranges that a plan states beside those of
+/// quantised inputs.
+pub(crate) fn admit<'a, 'b>(
+    plan: &Plan,
+    inputs: &'b [Input<'a>],
+    encrypted: Vec<Declared<'_>>,
+    compute: &Compute,
+) -> Result<Admitted<'a, 'b>, Error> {
+    let (inputs, images) = check(plan, inputs)?;
+    let ranges: Vec<_> = declared(plan).into_iter().chain(encrypted).collect();
+    compute.run(|| check_ranges(&inputs, images, &ranges))?;
+    Ok((inputs, images))
+}
+
+/// Room for the outputs of so many images.
+pub(crate) fn room(tensors: &[Tensor], ports: &[Port], images: usize) -> Vec<Output> {
+    let shape = |port: &Port| [&[images], tensors[port.tensor].shape.as_slice()].concat();
+    let data = |port: &Port| vec![0.0; images * tensors[port.tensor].elements];
+    ports.iter().map(|p| Output { name: p.name.clone(), shape: shape(p), data: data(p) }).collect()
+}
+
+/// The values of a block of `count` images, the first of which is image `first` of the inputs.
+pub(crate) fn load<'a>(
+    tensors: &[Tensor],
+    ports: &[Port],
+    inputs: &[&Input<'a>],
+    (first, count): (usize, usize),
+) -> Values<'a> {
+    let mut values = Values::new(tensors.len(), count);
+    for (port, input) in ports.iter().zip(inputs) {
+        let features = tensors[port.tensor].elements;
+        values.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
+    }
+    values
+}
+
+/// Writes a block's results to their place in the outputs.
+pub(crate) fn store(
+    tensors: &[Tensor],
+    ports: &[Port],
+    values: &Values<'_>,
+    outputs: &mut [Output],
+    (first, count): (usize, usize),
+) {
+    for (port, output) in ports.iter().zip(outputs) {
+        let size = tensors[port.tensor].elements;
+        let part = &mut output.data[first * size..(first + count) * size];
+        program::read_output(tensors, port.tensor, values, part);
+    }
+}
+
 /// Inputs in the order of the plan, and the number of images.
-pub(crate) fn check<'a, 'b>(
+fn check<'a, 'b>(
     plan: &Plan,
     inputs: &'b [Input<'a>],
 ) -> Result<(Vec<&'b Input<'a>>, usize), InputError> {
@@ -106,7 +188,7 @@ pub(crate) fn aliases(plan: &Plan) -> Vec<Option<usize>> {
 }
 
 /// Ranges of inputs that are quantised as they are.
-pub(crate) fn declared(plan: &Plan) -> Vec<Declared<'_>> {
+fn declared(plan: &Plan) -> Vec<Declared<'_>> {
     let alias = aliases(plan);
     let mut out = Vec::new();
     for stage in plan.stages() {
@@ -129,7 +211,7 @@ pub(crate) fn declared(plan: &Plan) -> Vec<Declared<'_>> {
 ///
 /// # Errors
 /// [`RangeError`] for the first range that inputs leave, with all images that leave any.
-pub(crate) fn check_ranges(
+fn check_ranges(
     inputs: &[&Input<'_>],
     images: usize,
     ranges: &[Declared<'_>],
