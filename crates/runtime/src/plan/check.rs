@@ -3,8 +3,8 @@
 use super::file::{self, TensorBytes};
 use super::spec::{Engine, KindSpec, PlanSpec, PortSpec, StageSpec, TensorSpec, Trust, VERSION};
 use super::{
-    elements, linear, ops, ClientStage, Limits, MaskMode, Need, Op, Plan, PlanError, PlanOptions, PlanParts,
-    Port, Stage, Tensor, TensorKind,
+    coefficients, elements, linear, ops, product, ClientStage, CoefficientLayer, Limits, MaskMode, Need, Op,
+    Plan, PlanError, PlanOptions, PlanParts, Port, Stage, Tensor, TensorKind,
 };
 use crate::program;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,8 +34,8 @@ pub(super) fn check(
     let outputs = checker.outputs()?;
     let weights = checker.finish(&stages)?;
     let programs = program::compile(&tensors, &stages, &outputs);
-    let client_memory = program::peak_bytes(&tensors, &stages, &programs, spec.params.ring_degree);
-    need(&stages, client_memory).check(&options.limits)?;
+    let client_memory = program::peak_bytes(&tensors, &stages, &programs, super::block_images(&spec));
+    need(&stages, &tensors, client_memory).check(&options.limits)?;
     Ok(Plan(Arc::new(PlanParts {
         spec,
         json: json.to_owned(),
@@ -50,7 +50,7 @@ pub(super) fn check(
 }
 
 /// What a client holds for a full block: tensors, mask sums of the session, and messages on their way.
-fn need(stages: &[Stage], client_memory: u64) -> Need {
+fn need(stages: &[Stage], tensors: &[Tensor], client_memory: u64) -> Need {
     let mut need = Need::default();
     need.add("the tensors of one block", client_memory);
     let linear = || stages.iter().filter_map(Stage::linear);
@@ -58,6 +58,16 @@ fn need(stages: &[Stage], client_memory: u64) -> Need {
         need.add(&format!("the mask sums of stage '{}'", s.name), s.mask_bytes());
     }
     need.add_largest("the messages", linear().map(|s| (s.name.as_str(), s.message_bytes())));
+    let packed = || stages.iter().filter_map(Stage::coefficients);
+    for s in packed() {
+        need.add(&format!("the mask sums of stage '{}'", s.name), s.stage.kept_bytes());
+    }
+    let images = super::IMAGES_TOGETHER;
+    let keys = |s: &CoefficientLayer| product(&[8, s.tiles(), s.stage.packing().degree(), images]);
+    need.add_largest("the keys", packed().map(|s| (s.name.as_str(), keys(s))));
+    let results = |s: &CoefficientLayer| product(&[8, tensors[s.output].elements, images]);
+    let held = |s: &CoefficientLayer| results(s).saturating_add(s.message_bytes());
+    need.add_largest("the messages and results", packed().map(|s| (s.name.as_str(), held(s))));
     need
 }
 
@@ -68,9 +78,6 @@ fn check_header(spec: &PlanSpec, options: &PlanOptions) -> Result<(), PlanError>
     }
     if spec.trust != Trust::ClientAided {
         return Err(PlanError::Unsupported(format!("trust model {:?}", spec.trust)));
-    }
-    if spec.engine != Engine::Batch {
-        return Err(PlanError::Unsupported(format!("engine {:?}", spec.engine)));
     }
     let n = spec.params.ring_degree;
     if !(8..=1 << 17).contains(&n) || !n.is_power_of_two() {
@@ -92,6 +99,7 @@ fn check_header(spec: &PlanSpec, options: &PlanOptions) -> Result<(), PlanError>
         match stage {
             StageSpec::Client { ops, .. } => op_count += ops.len() as u64,
             StageSpec::Linear(s) => tile_count += s.tiles.len() as u64,
+            StageSpec::Coefficients(_) => {}
         }
     }
     Limits::check("the number of client operations", op_count, limits.ops)?;
@@ -136,6 +144,9 @@ struct Checker<'a> {
     defined: Vec<bool>,
     used_files: BTreeSet<String>,
     names: BTreeSet<String>,
+    /// Steps that layouts take, and tiles of coefficient-packed stages.
+    steps: u64,
+    tiles: u64,
 }
 
 impl<'a> Checker<'a> {
@@ -157,7 +168,7 @@ impl<'a> Checker<'a> {
         }
         let defined = vec![false; tensors.len()];
         let (used_files, names) = (BTreeSet::new(), BTreeSet::new());
-        Ok(Self { spec, tensors, files, options, index, defined, used_files, names })
+        Ok(Self { spec, tensors, files, options, index, defined, used_files, names, steps: 0, tiles: 0 })
     }
 
     fn find(&self, place: &str, id: u32) -> Result<usize, PlanError> {
@@ -233,6 +244,7 @@ impl<'a> Checker<'a> {
         let name = match stage {
             StageSpec::Client { name, .. } => name,
             StageSpec::Linear(s) => &s.name,
+            StageSpec::Coefficients(s) => &s.name,
         };
         if !self.names.insert(name.clone()) {
             return Err(PlanError::Structure(format!("two stages are called '{name}'")));
@@ -267,9 +279,47 @@ impl<'a> Checker<'a> {
                         return Err(PlanError::Structure(format!("{place} has only one of weights and bias")))
                     }
                 };
+                self.engine(&s.name, Engine::Batch)?;
                 Ok(Stage::Linear(Box::new(context.check()?)))
             }
+            StageSpec::Coefficients(s) => {
+                let place = format!("stage '{}'", s.name);
+                let input = self.read(&place, s.input)?;
+                let output = self.define(&place, s.output)?;
+                let mut context = coefficients::Context {
+                    spec: s,
+                    input: (input, &self.tensors[input]),
+                    output: (output, &self.tensors[output]),
+                    ring_degree: self.spec.params.ring_degree,
+                    limits: &self.options.limits,
+                    steps: &mut self.steps,
+                };
+                context.check_shape()?;
+                let weights = match (&s.weights, &s.bias) {
+                    (Some(w), Some(b)) => {
+                        self.used_files.extend([w.clone(), b.clone()]);
+                        Some(file::weights((w, b), &s.geometry.weight_shape(), self.files)?)
+                    }
+                    (None, None) => None,
+                    _ => {
+                        return Err(PlanError::Structure(format!("{place} has only one of weights and bias")))
+                    }
+                };
+                let layer = context.check(weights)?;
+                self.engine(&s.name, Engine::Packed)?;
+                self.tiles = self.tiles.saturating_add(layer.tiles() as u64);
+                Limits::check("the number of tiles", self.tiles, self.options.limits.tiles)?;
+                Ok(Stage::Coefficients(Box::new(layer)))
+            }
         }
+    }
+
+    /// That a linear stage is of the plan's engine.
+    fn engine(&self, stage: &str, engine: Engine) -> Result<(), PlanError> {
+        if self.spec.engine == engine {
+            return Ok(());
+        }
+        Err(PlanError::Unsupported(format!("stage '{stage}' of another engine than the plan's")))
     }
 
     fn op(&mut self, stage: &str, index: usize, op: &super::spec::OpSpec) -> Result<Op, PlanError> {
@@ -299,8 +349,8 @@ impl<'a> Checker<'a> {
         if let Some(name) = self.files.keys().find(|n| !self.used_files.contains(*n)) {
             return Err(PlanError::Weights { tensor: name.clone(), detail: "no stage uses it".into() });
         }
-        let linear: Vec<_> = stages.iter().filter_map(Stage::linear).collect();
-        let with = linear.iter().filter(|s| s.weights.is_some()).count();
+        let linear: Vec<_> = stages.iter().filter(|s| s.encrypted().is_some()).collect();
+        let with = linear.iter().filter(|s| s.weights().is_some()).count();
         if with != 0 && with != linear.len() {
             return Err(PlanError::Structure(format!(
                 "{with} of {} linear stages have weights",

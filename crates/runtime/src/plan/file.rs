@@ -1,7 +1,7 @@
 //! The safetensors container: reading, digest, writing, public part.
 
 use super::spec::{PlanSpec, StageSpec, VERSION};
-use super::{Limits, LinearWeights, Plan, PlanError, PlanOptions, Stage, WeightData};
+use super::{Limits, LinearWeights, Plan, PlanError, PlanOptions, WeightData};
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};
@@ -186,15 +186,17 @@ impl Plan {
     pub fn to_bytes(&self) -> Result<Vec<u8>, PlanError> {
         let mut owned: BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)> = BTreeMap::new();
         for (stage, spec) in self.stages().iter().zip(&self.spec().stages) {
-            let (Stage::Linear(stage), StageSpec::Linear(spec)) = (stage, spec) else { continue };
-            let (Some(weights), Some(w), Some(b)) = (&stage.weights, &spec.weights, &spec.bias) else {
-                continue;
+            let (w, b, geometry) = match spec {
+                StageSpec::Linear(spec) => (&spec.weights, &spec.bias, &spec.geometry),
+                StageSpec::Coefficients(spec) => (&spec.weights, &spec.bias, &spec.geometry),
+                StageSpec::Client { .. } => continue,
             };
+            let (Some(weights), Some(w), Some(b)) = (stage.weights(), w, b) else { continue };
             let (dtype, data) = match &weights.weights {
                 WeightData::I8(v) => ("I8", v.iter().map(|&x| x.cast_unsigned()).collect()),
                 WeightData::I16(v) => ("I16", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
             };
-            owned.insert(w.clone(), (dtype, stage.geometry.weight_shape(), data));
+            owned.insert(w.clone(), (dtype, geometry.weight_shape(), data));
             let bias = weights.bias.iter().flat_map(|x| x.to_le_bytes()).collect();
             owned.insert(b.clone(), ("I64", vec![weights.bias.len()], bias));
         }

@@ -32,7 +32,7 @@ impl Context<'_> {
         if in_bound > i32::MAX as u64 {
             return Err(self.fail(format!("inputs up to {in_bound} do not fit 32 bits")));
         }
-        self.check_geometry()?;
+        check_geometry(&spec.name, &spec.geometry, self.input.1, self.output.1)?;
         let geometry = spec.geometry.checked().map_err(|e| self.fail(e.to_string()))?;
         tiling(geometry, &spec.tiles)
             .map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
@@ -98,28 +98,29 @@ impl Context<'_> {
         }
         Ok(stage)
     }
+}
 
-    fn check_geometry(&self) -> Result<(), PlanError> {
-        match &self.spec.geometry {
-            GeometrySpec::Dense { inputs, outputs } => {
-                if *inputs != self.input.1.elements || *outputs != self.output.1.elements {
-                    return Err(self.fail(format!(
-                        "a dense layer {inputs} -> {outputs} does not fit tensors {:?} -> {:?}",
-                        self.input.1.shape, self.output.1.shape
-                    )));
-                }
-                Ok(())
-            }
-            GeometrySpec::Conv2d { input, output, .. } => {
-                if self.input.1.shape != *input || self.output.1.shape != *output {
-                    return Err(self.fail(format!(
-                        "a convolution {input:?} -> {output:?} does not fit tensors {:?} -> {:?}",
-                        self.input.1.shape, self.output.1.shape
-                    )));
-                }
-                Ok(())
-            }
+/// That a layer's geometry has the shapes of its tensors.
+pub(super) fn check_geometry(
+    stage: &str,
+    geometry: &GeometrySpec,
+    input: &Tensor,
+    output: &Tensor,
+) -> Result<(), PlanError> {
+    let fail = |what: String| {
+        let detail = format!("{what} does not fit tensors {:?} -> {:?}", input.shape, output.shape);
+        Err(PlanError::Linear { stage: stage.to_owned(), detail })
+    };
+    match geometry {
+        GeometrySpec::Dense { inputs, outputs }
+            if *inputs != input.elements || *outputs != output.elements =>
+        {
+            fail(format!("a dense layer {inputs} -> {outputs}"))
         }
+        GeometrySpec::Conv2d { input: i, output: o, .. } if input.shape != *i || output.shape != *o => {
+            fail(format!("a convolution {i:?} -> {o:?}"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -137,6 +137,37 @@ pub enum StageSpec {
     },
     /// Computed by the server under encryption.
     Linear(Box<LinearSpec>),
+    /// Computed by the server under encryption, few images.
+    Coefficients(Box<CoefficientSpec>),
+}
+
+/// An encrypted linear layer of few images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoefficientSpec {
+    /// Name for messages.
+    pub name: String,
+    /// Fixed tensor that the client encrypts.
+    pub input: u32,
+    /// Fixed tensor that the client decrypts.
+    pub output: u32,
+    /// What is computed.
+    pub geometry: GeometrySpec,
+    /// Name of the weight tensor; server only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
+    /// Name of the bias tensor; server only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias: Option<String>,
+    /// Bits of a word of c0 in a request.
+    pub upload_bits: u32,
+    /// Bits of a coefficient of c0 in a response.
+    pub body_bits: u32,
+    /// Bits of a word of a sum of masks.
+    pub mask_bits: u32,
+    /// What the planner predicts; free fields.
+    #[serde(default)]
+    pub predicted: Map<String, Value>,
 }
 
 /// An encrypted linear layer.

@@ -1,7 +1,7 @@
 //! What a client-aided client is told: all but the arrays. It sees every pre-activation and can solve for the weights, so there is no model
 //! privacy to keep; the rest is what `explain` shows it.
 
-use crate::plan::spec::{LinearSpec, PlanSpec, StageSpec};
+use crate::plan::spec::{CoefficientSpec, LinearSpec, PlanSpec, StageSpec};
 
 /// The public part of a client-aided plan.
 #[must_use]
@@ -41,6 +41,34 @@ fn stage(stage: StageSpec) -> StageSpec {
     match stage {
         StageSpec::Client { name, ops } => StageSpec::Client { name, ops },
         StageSpec::Linear(layer) => StageSpec::Linear(Box::new(linear(*layer))),
+        StageSpec::Coefficients(layer) => StageSpec::Coefficients(Box::new(coefficients(*layer))),
+    }
+}
+
+fn coefficients(layer: CoefficientSpec) -> CoefficientSpec {
+    let CoefficientSpec {
+        name,
+        input,
+        output,
+        geometry,
+        weights: _,
+        bias: _,
+        upload_bits,
+        body_bits,
+        mask_bits,
+        predicted,
+    } = layer;
+    CoefficientSpec {
+        name,
+        input,
+        output,
+        geometry,
+        weights: None,
+        bias: None,
+        upload_bits,
+        body_bits,
+        mask_bits,
+        predicted,
     }
 }
 
