@@ -7,6 +7,14 @@ PROFILE ?= release
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
+# Where no cargo is on the path, rustup's toolchain goes into the user's cache and is found there from then on.
+TOOLCHAIN := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet/rust
+ifeq ($(shell command -v cargo),)
+export PATH := $(TOOLCHAIN)/cargo/bin:$(PATH)
+export CARGO_HOME := $(TOOLCHAIN)/cargo
+export RUSTUP_HOME := $(TOOLCHAIN)/rustup
+NEEDS_CARGO := $(TOOLCHAIN)/.installed
+endif
 
 .PHONY: setup demo test test-rust test-python constant-time lint licences bench-quick fuzz-quick fuzz-corpus peers clean
 
@@ -19,8 +27,14 @@ $(VENV)/.python:
 	@$(BIN)/pip install -q --disable-pip-version-check "maturin>=1.8,<2"
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.python $(SOURCES)
-	@command -v cargo >/dev/null || { echo "Rust is needed: install it with rustup"; exit 1; }
+$(TOOLCHAIN)/.installed: | $(VENV)/.python
+	@echo "== cargo is not installed: rustup's toolchain into $(TOOLCHAIN)"
+	@$(BIN)/pip install -q --disable-pip-version-check "puccinialin>=0.1.14"
+	@$(BIN)/python -m puccinialin --location $(TOOLCHAIN) >/dev/null
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.python $(NEEDS_CARGO) $(SOURCES)
+	@command -v cc gcc clang >/dev/null || { echo "A C compiler is needed. Install one: apt-get install gcc, dnf install gcc, or xcode-select --install."; exit 1; }
 	@echo "== build (Rust, $(PROFILE)) and install into $(VENV)"
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile $(PROFILE) --locked --extras test -q
 	@touch $@

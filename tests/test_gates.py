@@ -92,6 +92,21 @@ def test_a_module_that_uses_one_above_it_is_reported(tree: Path, planted: str) -
     only(modules.problems(tree), "crates/rlwe/src/security.rs:", "module security must not use module")
 
 
+@pytest.mark.parametrize(
+    ("file", "planted", "target"),
+    [
+        # Transport knows the traits of sessions, and no trust model; a trust model knows no other one, and no connection.
+        ("transport/server.rs", "use crate::two_party::TwoPartyModel;\n", "two_party"),
+        ("transport/bridge.rs", "use crate::ServerPlan;\n", "client_aided"),
+        ("two_party/client.rs", "use crate::client_aided::Client as _;\n", "client_aided"),
+        ("non_interactive/server.rs", "fn planted() { let _ = crate::transport::connect; }\n", "transport"),
+    ],
+)
+def test_a_transport_that_names_a_trust_model_and_trust_models_that_name_others_are_reported(tree: Path, file: str, planted: str, target: str) -> None:
+    append(tree, f"crates/runtime/src/{file}", planted)
+    only(modules.problems(tree), f"crates/runtime/src/{file}:", f"must not use module {target}")
+
+
 def test_modules_in_comments_strings_and_tests_are_none(tree: Path) -> None:
     planted = '// crate::one_poly\n/* crate::one_poly */\nconst P: &str = "crate::one_poly::X";\n#[cfg(test)]\nmod more { use crate::one_poly::OnePolySpec; }\n'
     append(tree, "crates/rlwe/src/security.rs", planted)

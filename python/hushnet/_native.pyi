@@ -26,16 +26,13 @@ Inputs = Mapping[str, Union[NDArray[np.float32], NDArray[np.float64]]]
 Outputs = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], Any]
 
-def public_part(plan: bytes, allow_insecure: bool = False) -> bytes:
-    """What clients receive of a plan file of any trust model, complete or public already.
-
-    Raises:
-        PlanError: for every way in which the file can be wrong.
-    """
+def tally() -> dict[str, int]:
+    """What plans have cost this process so far: how often one was ``read`` (its digest compared), ``written`` (its digest computed), ``checked``
+    and ``prepared`` (weights brought into the form of the kernels)."""
 
 @final
 class Plan:
-    """A checked, immutable plan."""
+    """A checked, immutable plan of any trust model. Its weights are prepared when they are first needed, and kept."""
 
     @staticmethod
     def load(source: Union[Path, bytes], allow_insecure: bool = False, memory_limit: Optional[int] = None) -> Plan:
@@ -48,8 +45,17 @@ class Plan:
         Raises:
             PlanError: for every way in which the file can be wrong.
         """
+    def allowed(self, insecure: bool = False) -> None:
+        """PlanError where the plan is below 128 bits and that is not allowed."""
     def json(self) -> str:
         """The plan's JSON, byte for byte as in the file."""
+    def facts(self) -> Optional[str]:
+        """As :func:`check_non_interactive`; None for plans of other trust models."""
+    def traffic(self, images: int = 1) -> Optional[str]:
+        """As :func:`two_party_cost`; None for plans of other trust models."""
+    @property
+    def trust(self) -> str:
+        """``client-aided``, ``two-party`` or ``non-interactive``."""
     def public_part(self) -> bytes:
         """What clients receive: a plan file without weights."""
     @property
@@ -67,18 +73,20 @@ class Plan:
     def outputs(self) -> list[tuple[str, list[int]]]:
         """Names and shapes per image."""
     @property
-    def client_tensor_bytes(self) -> int:
-        """Bytes of tensors that a client holds at once for a full block."""
+    def client_tensor_bytes(self) -> Optional[int]:
+        """Bytes of tensors that a client holds at once for a full block of a client-aided plan; None for other plans."""
 
 @final
 class Client:
-    """An open session with a server; a context manager."""
+    """An open session with a server of any trust model; a context manager."""
 
     def plan_json(self) -> str:
         """JSON of the server's plan, public part."""
     @property
     def plan(self) -> Plan:
         """The server's plan, public part."""
+    def plan_digest(self) -> Optional[str]:
+        """SHA-256 of a two-party server's public plan in hexadecimal digits: equal for all clients of an honest server. None for other plans."""
     def infer(self, inputs: Inputs, progress: Optional[Progress] = None) -> tuple[Outputs, str]:
         """Runs the network on a batch of any size; returns the outputs and the trace.
 
@@ -92,21 +100,6 @@ class Client:
     def close(self) -> None:
         """Ends the session; again: nothing."""
     def __enter__(self) -> Client: ...
-    def __exit__(self, *exception: object) -> None: ...
-
-@final
-class TwoPartyClient:
-    """An open session with a server of a two-party plan; a context manager."""
-
-    def plan_json(self) -> str:
-        """JSON of the server's plan, public part."""
-    def plan_digest(self) -> str:
-        """SHA-256 of the public plan in hexadecimal digits: equal for all clients of an honest server."""
-    def infer(self, inputs: Inputs, progress: Optional[Progress] = None) -> tuple[Outputs, str]:
-        """As :meth:`Client.infer`; the trace is the client's own."""
-    def close(self) -> None:
-        """Ends the session; again: nothing."""
-    def __enter__(self) -> TwoPartyClient: ...
     def __exit__(self, *exception: object) -> None: ...
 
 @final
@@ -131,25 +124,32 @@ class ServerHandle:
     def __enter__(self) -> ServerHandle: ...
     def __exit__(self, *exception: object) -> None: ...
 
-def run_local(
+def run(
     plan: Plan,
     inputs: Inputs,
     threads: Optional[int] = None,
     progress: Optional[Progress] = None,
     transport: Literal["pipe", "loopback"] = "pipe",
-) -> tuple[Outputs, str]:
-    """Both parties in this process, over the real protocol: outputs and trace.
+    network: Optional[tuple[float, float]] = None,
+    group: Optional[int] = None,
+    weight_memory: Optional[int] = None,
+) -> tuple[Outputs, str, Optional[str]]:
+    """Both parties in this process, over the real protocol: outputs, the client's trace with the server's figures in it, and the server's own trace
+    where its trust model has one (two-party).
 
     Args:
-        threads: of both parties together; None for those of :func:`set_threads`, 0 for one a processor.
-        transport: an in-process pipe, or a WebSocket on the loopback interface.
+        threads: of both parties together (two-party: of each); None for those of :func:`set_threads`, 0 for one a processor.
+        transport: in memory, or a socket on the loopback interface.
+        network: two-party, in memory: bits a second and seconds of a round trip throttle the connection.
+        group: two-party: images that run through the stages together; None for a number that the memory allows.
+        weight_memory: two-party: bytes for the server's weights in evaluation form (default 2 GiB); the rest are transformed as they are used.
 
     Raises:
         As :meth:`Client.infer`; PlanError when the plan has no weights.
     """
 
 def serve(
-    plan: Union[Plan, bytes],
+    plan: Plan,
     host: str = "127.0.0.1",
     port: int = 0,
     tls_cert: Optional[Path] = None,
@@ -166,8 +166,7 @@ def serve(
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
     Args:
-        plan: a client-aided plan, or the file of a two-party one.
-        weight_memory: as in :func:`run_two_party`.
+        weight_memory: as in :func:`run`.
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
         memory_limit: bytes of all sessions together; lowers the number of sessions.
@@ -195,7 +194,7 @@ def connect(
     setups_quota: Optional[int] = None,
     setups_age: Optional[float] = None,
     plan_digest: Optional[str] = None,
-) -> Union[Client, TwoPartyClient]:
+) -> Client:
     """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
     Args:
@@ -208,28 +207,6 @@ def connect(
         setups_quota: bytes of all set-ups in the folder (default 16 GiB).
         setups_age: seconds after which set-ups that no session has used are removed (default 30 days).
         plan_digest: 64 hexadecimal digits that a two-party plan's digest must be.
-    """
-
-def run_two_party(
-    plan: bytes,
-    inputs: Inputs,
-    threads: Optional[int] = None,
-    network: Optional[tuple[float, float]] = None,
-    progress: Optional[Progress] = None,
-    group: Optional[int] = None,
-    weight_memory: Optional[int] = None,
-) -> tuple[Outputs, str]:
-    """Both parties of a two-party plan file in this process, over the real protocol: outputs, and the traces of both as JSON
-    ``{"client": ..., "server": ...}``.
-
-    Args:
-        threads: of each party's linear layers; None for those of :func:`set_threads`, 0 for one a processor.
-        network: bits a second and seconds of a round trip throttle the connection; otherwise the parties talk over memory.
-        group: images that run through the stages together; None for a number that the memory allows.
-        weight_memory: bytes for the server's weights in evaluation form (default 2 GiB); the rest are transformed as they are used.
-
-    Raises:
-        As :meth:`Client.infer`; PlanError when the plan is refused or has no weights.
     """
 
 def check_two_party(plan: bytes) -> str:
@@ -468,28 +445,6 @@ class PackedCircuit:
         the weights. The trace has ``seconds`` (``setup``, ``encrypt``, ``evaluate``, ``decrypt``), ``cpu_seconds`` (for one thread), ``steps``,
         ``counts``, ``peak_memory_bytes``, ``error`` (against binary64) and ``out_of_range`` (values outside of a polynomial's range).
         """
-class NonInteractiveClient:
-    """An open session with a server of a non-interactive plan; also a context manager."""
-
-    def plan_json(self) -> str:
-        """JSON of the server's plan, public part."""
-    def infer(self, inputs: dict[str, np.ndarray], progress: Optional[Callable[[str, int, int], Any]] = None) -> tuple[dict[str, np.ndarray], str]:
-        """Any number of images: ``(outputs, trace JSON)``. RangeError: an input outside the planned interval, or a result beyond its bound."""
-    def close(self) -> None:
-        """Ends the session; again: nothing."""
-    def __enter__(self) -> "NonInteractiveClient": ...
-    def __exit__(self, *_exception: object) -> None: ...
-
-def run_non_interactive(
-    plan: bytes,
-    inputs: dict[str, np.ndarray],
-    threads: Optional[int] = None,
-    progress: Optional[Callable[[str, int, int], Any]] = None,
-    transport: str = "pipe",
-    allow_insecure: bool = False,
-) -> tuple[dict[str, np.ndarray], str]:
-    """Both parties of a non-interactive plan in this process, over the real protocol (``pipe`` or ``loopback``): ``(outputs, trace JSON)``."""
-
 def check_non_interactive(plan: bytes, allow_insecure: bool = False) -> str:
     """Checks a non-interactive plan file; JSON of what follows from it: ``traffic`` (exact bytes), ``counted`` (exact operations of a block),
     ``peak_bytes``, ``images`` of a block, ``tracks`` (errors ``sd``, ``likely``, ``hidden`` by tensor; null for a public part). PlanError."""

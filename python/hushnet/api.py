@@ -41,7 +41,11 @@ class Result:
 
 
 class Model:
-    """A compiled network: a checked plan with its weights (server) or its public part (client)."""
+    """A compiled network: a checked plan with its weights (server) or its public part (client).
+
+    A plan's file is read, hashed and checked once; ``run``, ``serve``, ``explain`` and ``public_part`` share what the run time then holds, and
+    ``run`` and ``serve`` the prepared weights (kept as long as the model is, for the threads and memory of the last call).
+    """
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -49,7 +53,7 @@ class Model:
     @classmethod
     def load(cls, path: Union[str, Path], *, allow_insecure: bool = False) -> "Model":
         """Reads a ``.hush`` file; PlanError when it is damaged, of another version, or below 128 bits."""
-        return cls(planner.load(path, allow_insecure=allow_insecure))
+        return cls(Plan.load(path, allow_insecure=allow_insecure))
 
     def save(self, path: Union[str, Path]) -> None:
         """Writes the ``.hush`` file (with weights: keep it on the server)."""
@@ -81,8 +85,10 @@ class Model:
         return {self.input_names[0]: np.asarray(x)}
 
     def native(self, *, allow_insecure: bool = False) -> "_native.Plan":
-        """The plan as the run time holds it."""
-        return _native.Plan.load(self.plan.to_bytes(), allow_insecure=allow_insecure)
+        """The plan as the run time holds it, the same object for all calls; PlanError below 128 bits, unless that is allowed."""
+        handle = self.plan.handle()
+        handle.allowed(allow_insecure)
+        return handle
 
 
 def check(model: Any) -> list[frontend.Issue]:
@@ -135,44 +141,29 @@ def run(
         check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every polynomial went
             (``polynomials``), and which left the range that the polynomial is planned for (``out_of_range``).
     """
-    if check and model.plan.document["trust"] != "non-interactive":
-        raise InputError(f"check is for non-interactive plans; this one is {model.plan.document['trust']}, and run it without check")
-    if model.plan.document["trust"] == "two-party":
-        return _run_two_party(model, model.named_inputs(x), threads, progress, network)
-    if network is not None:
-        raise InputError(f"network is for two-party plans; this one is {model.plan.document['trust']}")
-    if model.plan.document["trust"] == "non-interactive":
-        return _run_non_interactive(model, model.named_inputs(x), threads, progress, transport, check, allow_insecure)
-    outputs, trace = _native.run_local(
-        model.native(allow_insecure=allow_insecure), model.named_inputs(x), threads=threads, progress=progress, transport=transport
-    )
-    return Result(outputs, json.loads(trace))
-
-
-def _run_two_party(model: Model, inputs: dict[str, np.ndarray], threads: Any, progress: Any, network: Optional[str]) -> Result:
-    link = None
-    if network not in (None, "loopback"):
-        found = planner.two_party.cost.link(network)
-        link = (found["bits_per_second"] or math.inf, found["round_trip_seconds"])
-    outputs, text = _native.run_two_party(model.plan.to_bytes(), inputs, threads=threads, network=link, progress=progress)
-    both = json.loads(text)
-    _named(model, both["client"])
-    return Result(outputs, {**_flat(both["client"]), **both})
-
-
-def _run_non_interactive(
-    model: Model, inputs: dict[str, np.ndarray], threads: Any, progress: Any, transport: str, check: bool, allow_insecure: bool
-) -> Result:
-    outputs, text = _native.run_non_interactive(
-        model.plan.to_bytes(), inputs, threads=threads, progress=progress, transport=transport, allow_insecure=allow_insecure
-    )
-    trace = json.loads(text)
-    _named(model, trace)
-    trace["setup_bytes_down"] = 0
+    plan, inputs = model.native(allow_insecure=allow_insecure), model.named_inputs(x)
+    if check and plan.trust != "non-interactive":
+        raise InputError(f"check is for non-interactive plans; this one is {plan.trust}, and run it without check")
+    if network is not None and plan.trust != "two-party":
+        raise InputError(f"network is for two-party plans; this one is {plan.trust}")
+    if plan.trust == "two-party":
+        transport = "pipe"
+    outputs, client, server = _native.run(plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network))
+    trace = json.loads(client)
+    if server is not None:
+        trace |= {"client": dict(trace), "server": json.loads(server)}
     if check:
         trace["polynomials"] = _reaches(model.plan, inputs)
         trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
     return Result(outputs, trace)
+
+
+def _link(network: Optional[str]) -> Optional[tuple[float, float]]:
+    """Bits a second and seconds of a round trip; None: nothing slows the connection down."""
+    if network in (None, "loopback"):
+        return None
+    found = planner.two_party.cost.link(network)
+    return (found["bits_per_second"] or math.inf, found["round_trip_seconds"])
 
 
 def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
@@ -185,47 +176,23 @@ def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     ] + plain.reaches
 
 
-def _named(model: Model, trace: dict[str, Any]) -> None:
-    """Gives the stages of a client's trace, who knows neutral names only, those of the plan that this machine has."""
-    for entry, stage in zip(trace["stages"], model.plan.stages):
-        entry["name"] = stage["name"]
-
-
-def _flat(client: dict[str, Any]) -> dict[str, Any]:
-    """A two-party client's trace with the totals under the names that all traces have."""
-    total, setup = client["total"], client["setup"]
-    return {
-        **client,
-        **{k: total[k] for k in ("seconds", "bytes_up", "bytes_down")},
-        "rounds": total["predicted"]["rounds"],
-        "setup_seconds": setup["seconds"],
-        "setup_bytes_up": setup["bytes_up"],
-        "setup_bytes_down": setup["bytes_down"],
-    }
-
-
 def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> "_native.ServerHandle":
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
 
     Args:
         options: of :func:`hushnet._native.serve`. Traces of two-party sessions: ``handle.traces()``.
     """
-    if model.plan.document["trust"] == "two-party":
-        options.pop("allow_insecure", None)
-        return _native.serve(model.plan.to_bytes(), host, port, **options)
-    if model.plan.document["trust"] == "non-interactive":
-        return _native.serve(model.plan.to_bytes(), host, port, **options)
     return _native.serve(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
 
 
 class Connection:
     """A client's session with a server; also a context manager."""
 
-    def __init__(self, client: Union["_native.Client", "_native.TwoPartyClient", "_native.NonInteractiveClient"]):
+    def __init__(self, client: "_native.Client"):
         self._client = client
         self.plan = json.loads(client.plan_json())
         # two-party: SHA-256 of the public plan, equal for all clients of an honest server
-        self.plan_digest: Optional[str] = client.plan_digest() if isinstance(client, _native.TwoPartyClient) else None
+        self.plan_digest: Optional[str] = client.plan_digest()
 
     def infer(self, x: Inputs, *, progress: Optional[Progress] = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
@@ -237,8 +204,7 @@ class Connection:
                 raise InputError(f"the network has inputs {', '.join(names)}: pass a dict with one array each")
             named = {names[0]: np.asarray(x)}
         outputs, text = self._client.infer(named, progress=progress)
-        trace = json.loads(text)
-        return Result(outputs, _flat(trace) if self.plan["trust"] == "two-party" else trace)
+        return Result(outputs, json.loads(text))
 
     def close(self) -> None:
         """Ends the session; its keys are gone."""

@@ -29,7 +29,7 @@ CLIENT: dict[str, set[str]] = {
     "runtime/src/client_aided/client.rs": {"Client"},
     "runtime/src/client_aided/tiles.rs": {"Worker"},
     "runtime/src/non_interactive/client.rs": {"NonInteractiveClient"},
-    "runtime/src/session.rs": {"AnyClient"},
+    "runtime/src/session/client.rs": {"AnyClient"},
     "runtime/src/two_party/client.rs": {"TwoPartyClient"},
     "runtime/src/two_party/coefficients/client.rs": {"ClientState"},
     "runtime/src/two_party/slots/client.rs": {"ClientState"},
@@ -48,6 +48,7 @@ SERVER: dict[str, set[str]] = {
     "runtime/src/client_aided/layer.rs": {"Layer"},
     "runtime/src/client_aided/server.rs": {"ServerPlan"},
     "runtime/src/non_interactive/server.rs": {"NonInteractiveModel"},
+    "runtime/src/session/server.rs": {"AnyModel"},
     "runtime/src/two_party/coefficients/server.rs": {"Prepared", "ServerState"},
     "runtime/src/two_party/server.rs": {"Keys", "TwoPartyModel"},
     "runtime/src/two_party/slots/server.rs": {"ServerState"},
@@ -85,7 +86,14 @@ PUBLIC: dict[str, set[str]] = {
 
 # The server's files, by trust model; first those that all trust models share.
 SERVER_FILES: dict[str, tuple[str, ...]] = {
-    "all": ("runtime/src/transport/raw_server.rs", "runtime/src/transport/server.rs", "runtime/src/transport/websocket_server.rs", "python/src/server.rs"),
+    "all": (
+        "runtime/src/session/server.rs",
+        "runtime/src/transport/raw_server.rs",
+        "runtime/src/transport/record.rs",
+        "runtime/src/transport/server.rs",
+        "runtime/src/transport/websocket_server.rs",
+        "python/src/server.rs",
+    ),
     "client-aided": ("rlwe/src/batch_server.rs", "runtime/src/client_aided/layer.rs", "runtime/src/client_aided/server.rs"),
     "two-party": (
         "rlwe/src/batch_shares/server.rs",
@@ -96,6 +104,7 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
         "layers/src/rotation_free/server.rs",
         "runtime/src/two_party/batch/server.rs",
         "runtime/src/two_party/coefficients/server.rs",
+        "runtime/src/two_party/frames/server.rs",
         "runtime/src/two_party/server.rs",
         "runtime/src/two_party/slots/server.rs",
     ),
@@ -111,11 +120,10 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
     ),
 }
 CLIENT_FILES: dict[str, tuple[str, ...]] = {
-    "all": ("runtime/src/transport/client.rs",),
+    "all": ("runtime/src/io.rs", "runtime/src/session/client.rs", "runtime/src/transport/client.rs", "python/src/client.rs"),
     "client-aided": (
         "runtime/src/client_aided/client.rs",
         "runtime/src/client_aided/exchange.rs",
-        "runtime/src/client_aided/inputs.rs",
         "runtime/src/client_aided/tiles.rs",
     ),
     "two-party": (
@@ -127,6 +135,7 @@ CLIENT_FILES: dict[str, tuple[str, ...]] = {
         "runtime/src/two_party/batch/client.rs",
         "runtime/src/two_party/client.rs",
         "runtime/src/two_party/coefficients/client.rs",
+        "runtime/src/two_party/frames/client.rs",
         "runtime/src/two_party/slots/client.rs",
         "runtime/src/two_party/stored.rs",
     ),
@@ -138,7 +147,7 @@ CLIENT_FILES: dict[str, tuple[str, ...]] = {
     ),
 }
 # Files of both sides, such as the loopback run in one process, whose name says otherwise.
-NEITHER = {"python/src/client.rs"}
+NEITHER: set[str] = set()
 # Files that hold both halves of a method: the types of each side.
 SERVER_TYPES = {
     "layers/src/batch_shares.rs": {"BatchShareLinear"},

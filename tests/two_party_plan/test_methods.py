@@ -32,7 +32,7 @@ def test_a_forced_method_runs_as_planned_with_predicted_bytes(method):
     x = images(graph, 2)
     plan = compile(graph, trust="two-party", calibration=x, method=method)
     assert {s["method"] for s in plan.stages if s["kind"] == "linear"} == {method}
-    outputs, trace = _native.run_two_party(plan.to_bytes(), {"x": x[:1]}, threads=1)
+    outputs, trace, _ = _native.run(plan.handle(), {"x": x[:1]}, threads=1)
     error = np.abs(outputs[graph.outputs[0]] - run(plan, x[:1])[graph.outputs[0]]).max()
     assert error <= plan.predicted["max_error"]
     cheetah = compile(graph, trust="two-party", calibration=x, method="cheetah")
@@ -55,13 +55,13 @@ def test_slot_packed_layers_run_as_planned_without_units(method, make):
     stages = [s for s in plan.stages if s["kind"] == "linear"]
     assert {s["method"] for s in stages} == {method}
     assert {s["weight_l2"] for s in stages} == {1.0}
-    outputs, trace = _native.run_two_party(plan.to_bytes(), {"x": x[:2]}, threads=1)
+    outputs, trace, _ = _native.run(plan.handle(), {"x": x[:2]}, threads=1)
     result, name = outputs[graph.outputs[0]], graph.outputs[0]
     revealed = plan.tensors[next(s for s in plan.stages if s["kind"] == "reveal")["out"]]
     reach = unit_reach(plan)[revealed["name"]].reshape(-1) * revealed.get("scale", 1.0)
     assert (np.abs(result - run(plan, x[:2])[name]).reshape(2, -1) <= reach).all()
     assert all(off_fraction(plan, s) == 0.0 for s in stages)
-    told = json.loads(trace)["client"]
+    told = json.loads(trace)
     for stage in told["stages"]:
         assert (stage["bytes_up"], stage["bytes_down"], stage["turns"]) == tuple(stage["predicted"][k] for k in ("bytes_up", "bytes_down", "client_turns"))
 

@@ -35,12 +35,12 @@ def test_garbled_layers_run_as_planned_with_predicted_bytes(reveal):
     x = images(graph, 3)
     plan = compile(graph, trust="two-party", calibration=x, nonlinear="garbled", reveal=reveal)
     assert set(protocols(plan).values()) == {"garbled"} and len(protocols(plan)) == (3 if reveal == "output" else 4)
-    outputs, trace = _native.run_two_party(plan.to_bytes(), {"x": x}, threads=1)
+    outputs, trace, _ = _native.run(plan.handle(), {"x": x}, threads=1)
     if reveal == "output":
         check(graph, plan, 3)
     else:
         assert np.array_equal(outputs[graph.outputs[0]].ravel(), np.argmax(run_scores(graph, x), axis=1))
-    for stage in json.loads(trace)["client"]["stages"]:
+    for stage in json.loads(trace)["stages"]:
         for way in ("bytes_up", "bytes_down"):
             assert stage[way] == stage["predicted"][way], stage["name"]
     unlike = compile(graph, trust="two-party", calibration=x, nonlinear="ot", reveal=reveal)

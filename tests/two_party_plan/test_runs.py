@@ -12,7 +12,7 @@ from hushnet.reference.two_party import run, unit_reach
 
 
 def both(plan, x):
-    outputs, _ = _native.run_two_party(plan.to_bytes(), x, threads=1)
+    outputs, *_ = _native.run(plan.handle(), x, threads=1)
     return outputs
 
 

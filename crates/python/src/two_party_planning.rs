@@ -157,13 +157,19 @@ fn two_party_cost(py: Python<'_>, plan_json: &str, images: usize) -> PyResult<St
     py.detach(|| {
         let plan = TwoPartyPlan::from_parts(plan_json, &BTreeMap::new(), &PlanOptions::default())
             .map_err(refused)?;
-        let layers = Layers::new(&plan).map_err(refused)?;
-        let kind = choose(&plan, &layers, images);
-        let mut value = serde_json::to_value(predict(&plan, &layers, kind, images)).map_err(refused)?;
-        value["extension"] = extension_name(kind).into();
-        value["peak_elements"] = plan.peak_elements().into();
-        Ok(value.to_string())
+        cost(&plan, images).map_err(refused)
     })
+}
+
+/// Exact traffic of a session that runs one group of images, as JSON.
+pub(crate) fn cost(plan: &TwoPartyPlan, images: usize) -> Result<String, hushnet_runtime::Error> {
+    let layers = Layers::new(plan)?;
+    let kind = choose(plan, &layers, images);
+    let predicted = serde_json::to_value(predict(plan, &layers, kind, images));
+    let mut value = predicted.map_err(|e| hushnet_runtime::Error::Internal(e.to_string()))?;
+    value["extension"] = extension_name(kind).into();
+    value["peak_elements"] = plan.peak_elements().into();
+    Ok(value.to_string())
 }
 
 /// Adds these functions to the module.

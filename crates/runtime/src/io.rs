@@ -110,10 +110,7 @@ pub(crate) fn store(
 }
 
 /// Inputs in the order of the plan, and the number of images.
-fn check<'a, 'b>(
-    plan: &Plan,
-    inputs: &'b [Input<'a>],
-) -> Result<(Vec<&'b Input<'a>>, usize), InputError> {
+fn check<'a, 'b>(plan: &Plan, inputs: &'b [Input<'a>]) -> Result<(Vec<&'b Input<'a>>, usize), InputError> {
     let expected = || plan.inputs().iter().map(|p| format!("'{}'", p.name)).collect::<Vec<_>>().join(", ");
     if let Some(i) = inputs.iter().find(|i| plan.inputs().iter().all(|p| p.name != i.name)) {
         return Err(InputError::Unknown { name: i.name.to_owned(), expected: expected() });
@@ -211,11 +208,7 @@ fn declared(plan: &Plan) -> Vec<Declared<'_>> {
 ///
 /// # Errors
 /// [`RangeError`] for the first range that inputs leave, with all images that leave any.
-fn check_ranges(
-    inputs: &[&Input<'_>],
-    images: usize,
-    ranges: &[Declared<'_>],
-) -> Result<(), RangeError> {
+fn check_ranges(inputs: &[&Input<'_>], images: usize, ranges: &[Declared<'_>]) -> Result<(), RangeError> {
     let mut first: Option<RangeError> = None;
     let (mut affected, mut values) = (vec![false; images], 0);
     for range in ranges {

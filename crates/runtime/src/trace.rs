@@ -154,7 +154,8 @@ where
 
     fn add_server(&mut self, server: &ServerTrace) {
         let known = self.stages.len().min(server.stages.len());
-        let step = |s: &ServerStage| StageTrace { name: s.name.clone(), kind: "step".into(), ..Default::default() };
+        let step =
+            |s: &ServerStage| StageTrace { name: s.name.clone(), kind: "step".into(), ..Default::default() };
         self.stages.extend(server.stages[known..].iter().map(step));
         for (stage, served) in self.stages.iter_mut().zip(&server.stages) {
             stage.name.clone_from(&served.name);

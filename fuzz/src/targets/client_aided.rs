@@ -5,7 +5,7 @@ use crate::{nets, numbered, Target};
 use bytes::Bytes;
 use hushnet_runtime::channel::pipe;
 use hushnet_runtime::plan::Plan;
-use hushnet_runtime::{Client, ClientOptions, Compute, Error, Input, InputData, ServerPlan};
+use hushnet_runtime::{Client, ClientOptions, ClientSession, Compute, Error, Input, InputData, ServerPlan};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 

@@ -5,7 +5,7 @@
 use crate::{edits, nets, numbered, Target};
 use hushnet_mpc::{memory_pair, Channel, MpcError, OtKind, Result, Stats};
 use hushnet_runtime::two_party::{TwoPartyClient, TwoPartyModel, TwoPartyOptions, TwoPartyPlan};
-use hushnet_runtime::{Compute, Error, Input, InputData};
+use hushnet_runtime::{ClientSession, Compute, Error, Input, InputData};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, OnceLock};
 

@@ -60,7 +60,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     name = network or predicted.get("network", "loopback")
     network_of = cost.link(name, unit)
     images = predicted.get("batch", 1)
-    found = cost.account(document, unit, images)
+    found = cost.account(document, unit, images, plan.handle())
     # by position: a client's trace has neutral names
     measured = {i: dict(e) for i, e in enumerate((trace or {}).get("stages", []))}
     layers = [_stage(plan, i, s, c, network_of, measured) for i, (s, c) in enumerate(zip(plan.stages, found.stages))]

@@ -5,7 +5,7 @@ use super::{assert_found, assert_once, recorded, wire};
 use hushnet_ring::ledger::{Recording, ENTROPY, GENERATOR};
 use hushnet_rlwe::uses;
 use hushnet_runtime::plan::Plan;
-use hushnet_runtime::{Client, ClientOptions, Compute, ServerPlan};
+use hushnet_runtime::{Client, ClientOptions, ClientSession, Compute, ServerPlan};
 use std::ops::ControlFlow;
 
 /// Images of three blocks.

@@ -6,7 +6,7 @@ use hushnet_mpc::{memory_pair, uses as ot, Channel, MemoryChannel, OtKind, Silen
 use hushnet_ring::ledger::{Kind, Recording, Report, ENTROPY, GENERATOR};
 use hushnet_rlwe::uses;
 use hushnet_runtime::two_party::{TwoPartyClient, TwoPartyModel, TwoPartyOptions};
-use hushnet_runtime::{Compute, Input, InputData};
+use hushnet_runtime::{ClientSession, Compute, Input, InputData};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 

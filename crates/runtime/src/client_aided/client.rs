@@ -409,7 +409,6 @@ impl Client {
 impl Half for Client {
     type Trace = Trace;
 
-    #[allow(private_interfaces, reason = "nobody outside of this crate can call it")]
     fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
         io::admit(&self.plan, inputs, Vec::new(), &self.options.compute)
     }

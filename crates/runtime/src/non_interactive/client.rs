@@ -65,9 +65,9 @@ impl NonInteractiveClient {
         let (start, before) = (Instant::now(), channel.traffic().sent);
         let engine = engine::of(&plan);
         channel.set_limit(messages::largest_frame(&plan));
-        let keys = Prg::from_os().map_err(Error::from).and_then(|mut prg| {
-            Ok((Self::keys(&plan, &mut prg, &compute, channel.as_mut())?, prg))
-        });
+        let keys = Prg::from_os()
+            .map_err(Error::from)
+            .and_then(|mut prg| Ok((Self::keys(&plan, &mut prg, &compute, channel.as_mut())?, prg)));
         let (secret, prg) = keys.inspect_err(|e| send_failure(channel.as_mut(), e))?;
         let setup = (since(start), channel.traffic().sent - before);
         Ok(Self { channel: Some(channel), plan, engine, secret, prg, compute, next_block: 0, setup })
@@ -268,7 +268,6 @@ impl NonInteractiveClient {
 impl Half for NonInteractiveClient {
     type Trace = NonInteractiveTrace;
 
-    #[allow(private_interfaces, reason = "nobody outside of this crate can call it")]
     fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
         let plan = &self.plan;
         let alias = io::aliases(plan.client());

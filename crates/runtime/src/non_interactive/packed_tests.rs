@@ -1,8 +1,7 @@
 //! Packed plans: whole sessions, plans that are wrong, peers that misbehave.
 
-use super::local::{run_loopback, run_pipe};
 use super::messages;
-use super::tests::{answers, unnamed};
+use super::tests::{answers, run_loopback, run_pipe, unnamed};
 use super::*;
 use crate::plan::TensorBytes;
 use crate::wire::{Frame, FrameBuilder, Kind};
@@ -183,14 +182,8 @@ fn any_number_of_images_one_after_the_other_with_exact_bytes_and_counts() {
         assert_eq!((trace.blocks, trace.rounds), (count, count as u64));
         let step = |name: &str| trace.stages.iter().any(|s| s.name == name && s.seconds.is_some());
         assert!(["conv", "act1", "act2", "dense", "packed 1"].iter().all(|s| step(s)));
-        let (again, trace) = run_loopback(
-            model,
-            &[input(&data)],
-            client(),
-            &mut |_| ControlFlow::Continue(()),
-            Default::default(),
-        )
-        .unwrap();
+        let (again, trace) =
+            run_loopback(model, &[input(&data)], client(), &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(n.worst(&again, &data) <= 2.0 * typical.min(bound));
         assert_eq!(trace.counted, Some(plan.counted().times(count as u64)));
     }

@@ -4,7 +4,7 @@ use super::tests::{client, images, net, plain};
 use super::{packed_tests as packed, NonInteractiveClient, NonInteractiveModel, NonInteractivePlan};
 use crate::channel::{pipe, Channel, Pipe, Traffic};
 use crate::wire::{Frame, Kind};
-use crate::{Compute, Error, Input, InputData, Output, RangeError, TransportError};
+use crate::{ClientSession, Compute, Error, Input, InputData, Output, RangeError, TransportError};
 use serde_json::{json, Value};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};

@@ -1,14 +1,39 @@
 //! Whole sessions on a small network, plans that are wrong, peers that misbehave.
 
-use super::local::{run_loopback, run_pipe};
 use super::*;
 use crate::channel::{pipe, Channel};
 use crate::plan::TensorBytes;
 use crate::wire::{Frame, FrameBuilder, Hello, Kind, PROTOCOL};
-use crate::{Compute, Error, Input, InputData, PlanError, PlanOptions, ProtocolError};
+use crate::{ClientSession, Compute, Error, Input, InputData, OnProgress, Output};
+use crate::{PlanError, PlanOptions, ProtocolError};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+
+/// What the loopback runs of this trust model give: outputs and the client's trace.
+type Answer = Result<(Vec<Output>, NonInteractiveTrace), Error>;
+
+pub(super) fn run_pipe(
+    model: &NonInteractiveModel,
+    inputs: &[Input<'_>],
+    options: NonInteractiveOptions,
+    progress: &mut OnProgress<'_>,
+) -> Answer {
+    let open = |channel| NonInteractiveClient::open(channel, options);
+    crate::local::run_pipe(model, open, inputs, progress).map(|(outputs, trace, _)| (outputs, trace))
+}
+
+pub(super) fn run_loopback(
+    model: NonInteractiveModel,
+    inputs: &[Input<'_>],
+    options: NonInteractiveOptions,
+    progress: &mut OnProgress<'_>,
+) -> Answer {
+    let open = |channel| NonInteractiveClient::open(channel, options);
+    let served = std::sync::Arc::new(model);
+    crate::local::run_loopback(served, open, inputs, progress, Default::default())
+        .map(|(outputs, trace, _)| (outputs, trace))
+}
 
 const N: usize = 64;
 const SCALE: f64 = (1u64 << 30) as f64;
@@ -170,14 +195,8 @@ fn whole_and_partial_batches_equal_numbers_over_pipe_and_socket_and_all_counts_a
         assert!(plan.counted().word_products > 0);
         assert_eq!((trace.blocks as u64, trace.rounds), (blocks, blocks));
         assert!(trace.ranges[0].largest <= trace.ranges[0].bound);
-        let (again, _) = run_loopback(
-            model,
-            &[input(&data)],
-            client(),
-            &mut |_| ControlFlow::Continue(()),
-            Default::default(),
-        )
-        .unwrap();
+        let (again, _) =
+            run_loopback(model, &[input(&data)], client(), &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(worst(&again, &data) < predicted);
     }
 }

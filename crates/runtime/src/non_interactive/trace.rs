@@ -2,7 +2,7 @@
 
 use super::plan::NonInteractivePlan;
 pub use crate::trace::Counted;
-use crate::trace::{RangeTrace, Merge, ServerTrace, Trace};
+use crate::trace::{Merge, RangeTrace, ServerTrace, Trace};
 use serde::Serialize;
 
 /// Measurements of one run of a client.

@@ -22,7 +22,6 @@ pub(crate) mod half {
         type Trace: Report + 'static;
 
         /// Inputs in the order of the plan; refuses what can be refused before anything is sent.
-        #[allow(private_interfaces, reason = "nobody outside of this crate can call it")]
         fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error>;
 
         /// Runs the network on admitted inputs; an error has closed the session.

@@ -7,6 +7,7 @@ pub mod server;
 use crate::non_interactive::NonInteractivePlan;
 use crate::plan::{self, Limits, Plan, PlanError, PlanOptions, Port, Tensor, Trust};
 use crate::two_party::TwoPartyPlan;
+use std::path::Path;
 
 pub use client::{open, AnyClient, ClientSession};
 pub use server::{AnyModel, Served, SessionEvent, Waiting};
@@ -34,14 +35,6 @@ fn which(json: &str, limits: &Limits) -> Result<Trust, PlanError> {
     Ok(which.trust)
 }
 
-/// The trust model of a plan file; nothing else of it is checked but its digest.
-///
-/// # Errors
-/// [`PlanError`] when it is no plan.
-pub fn trust(file: &[u8], limits: &Limits) -> Result<Trust, PlanError> {
-    plan::open(file, limits, |json, _| which(json, limits))
-}
-
 impl AnyPlan {
     /// Reads a plan file: compares its digest once, finds its trust model, and checks it once.
     ///
@@ -57,6 +50,16 @@ impl AnyPlan {
                 }
             })
         })
+    }
+
+    /// Reads a plan file from disk, as [`Self::from_bytes`].
+    ///
+    /// # Errors
+    /// [`PlanError`] for every way in which the file can be wrong, and when it cannot be read.
+    pub fn load(path: &Path, options: &PlanOptions) -> Result<Self, PlanError> {
+        let size = std::fs::metadata(path)?.len();
+        Limits::check("the plan file", size, options.limits.file_bytes)?;
+        Self::from_bytes(&std::fs::read(path)?, options)
     }
 
     /// The trust model.

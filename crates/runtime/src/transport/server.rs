@@ -313,7 +313,8 @@ impl Shared {
 
 fn open_record(path: &std::path::Path) -> Result<Record, TransportError> {
     let open = File::options().create(true).append(true).open(path);
-    open.map(|file| Arc::new(Mutex::new(Some(file)))).map_err(|e| TransportError::Record { path: path.display().to_string(), detail: e.to_string() })
+    open.map(|file| Arc::new(Mutex::new(Some(file))))
+        .map_err(|e| TransportError::Record { path: path.display().to_string(), detail: e.to_string() })
 }
 
 /// One session on its blocking thread.

@@ -327,7 +327,6 @@ impl TwoPartyClient {
 impl Half for TwoPartyClient {
     type Trace = TwoPartyTrace;
 
-    #[allow(private_interfaces, reason = "nobody outside of this crate can call it")]
     fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
         io::admit(self.plan.client(), inputs, Vec::new(), &self.options.compute)
     }

@@ -73,8 +73,7 @@ impl TwoPartyTrace {
             (s.name.clone(), s.label.to_owned(), measures)
         };
         let stages = plan.stages().iter().enumerate().map(stage);
-        let mut trace =
-            Self::of(plan.name(), threads, plan.ring_degree(), &plan.spec().predicted, stages);
+        let mut trace = Self::of(plan.name(), threads, plan.ring_degree(), &plan.spec().predicted, stages);
         trace.party = if party == Party::Zero { "server" } else { "client" }.to_owned();
         trace.ring_bits = plan.ring().bits();
         trace.ot = kind_name(kind).to_owned();

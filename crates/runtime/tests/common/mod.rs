@@ -6,8 +6,10 @@ pub mod oracle;
 
 use hushnet_layers::coefficients;
 use hushnet_rlwe::BatchStageSpec;
+use hushnet_layers::coefficients;
+use hushnet_rlwe::BatchStageSpec;
 use hushnet_runtime::plan::{GeometrySpec, Plan, PlanOptions, TensorBytes};
-use hushnet_runtime::{ClientOptions, Input, InputData, Output, Trace};
+use hushnet_runtime::{Client, ClientOptions, Compute, Input, InputData, Output, ServerPlan, Trace};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -311,9 +313,11 @@ pub fn inputs(batches: &[Batch]) -> Vec<Input<'_>> {
 
 /// Runs both parties over a pipe.
 pub fn run(plan: &Plan, batches: &[Batch]) -> Result<(Vec<Output>, Trace), hushnet_runtime::Error> {
-    hushnet_runtime::local::run_pipe(plan, &inputs(batches), ClientOptions::default(), &mut |_| {
-        ControlFlow::Continue(())
-    })
+    let server = ServerPlan::new(plan, Compute::default())?;
+    let open = |channel| Client::open(channel, ClientOptions::default());
+    let ran =
+        hushnet_runtime::local::run_pipe(&server, open, &inputs(batches), &mut |_| ControlFlow::Continue(()));
+    ran.map(|(outputs, trace, _)| (outputs, trace))
 }
 
 /// Runs both parties and demands exactly what the oracle computes.

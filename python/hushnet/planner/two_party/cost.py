@@ -129,8 +129,11 @@ class Account:
     setup_compute: float
 
 
-def account(document: Document, unit: dict[str, Any], images: int = 1) -> Account:
+def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _native.Plan | None = None) -> Account:
     """Costs of so many images together with the OT extension that the run time will choose.
+
+    Args:
+        handle: the plan of the document, where it is checked already.
 
     Raises:
         PlanError: the run time refuses the plan.
@@ -138,9 +141,10 @@ def account(document: Document, unit: dict[str, Any], images: int = 1) -> Accoun
     degree, ring = document["params"]["ring_degree"], document["params"]["ring_bits"]
     public = [{k: v for k, v in s.items() if k not in WEIGHTS} for s in document["stages"]]
     try:
-        told = json.loads(_native.two_party_cost(json.dumps({**document, "stages": public}), images))
+        text = handle.traffic(images) if handle else _native.two_party_cost(json.dumps({**document, "stages": public}), images)
     except ValueError as error:
         raise PlanError(f"the two-party run time refuses the plan: {error}") from None
+    told = json.loads(text)
     stages: list[StageCost] = []
     slotted = [document["tensors"][s["out"]]["reach_bits"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
     first = _first_layer(document, unit)

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const PIECE: usize = 1 << 18;
 
 /// Bytes of the largest frame of a session after the Plan.
-const LARGEST_FRAME: usize = PIECE + HEADER;
+pub(super) const LARGEST_FRAME: usize = PIECE + HEADER;
 
 /// What a session and its owner share: the frames are the owner's again when the session has dropped its end.
 type Shared = Arc<Mutex<Box<dyn Frames>>>;

@@ -162,9 +162,7 @@ fn a_client_meets_bad_servers_with_typed_errors() {
             let (near, far) = pipe();
             let result = std::thread::scope(|scope| {
                 let model = &model;
-                scope.spawn(move || {
-                    frames::serve(model, Disturbed::new(Box::new(far), at, how), None, &mut |_| {})
-                });
+                scope.spawn(move || model.session(Disturbed::new(Box::new(far), at, how), &mut |_| {}));
                 infer(Box::new(near), &input)
             });
             match (result, how) {

@@ -15,7 +15,7 @@ mod views;
 use super::shares::LOG;
 use super::{Layers, TwoPartyClient, TwoPartyModel, TwoPartyOptions, TwoPartyPlan, TwoPartyTrace};
 use crate::plan::{PlanOptions, TensorBytes};
-use crate::{Compute, Error, Input, InputData, Output, PlanError};
+use crate::{ClientSession, Compute, Error, Input, InputData, Output, PlanError, Served};
 use builder::Net;
 use hushnet_mpc::{memory_pair, Channel, MemoryChannel, Result as ChannelResult, Stats};
 use std::collections::BTreeMap;
