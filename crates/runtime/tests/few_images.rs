@@ -130,7 +130,8 @@ fn sockets_of_both_kinds() {
 /// What a client says after the greeting, and what the server's error has in it.
 #[test]
 fn clients_that_misbehave_get_a_protocol_error() {
-    let plan = small_net(N, 3, &Linear::default()).few_images();
+    let wide = Linear { weight_bits: 15, dtype: "I16", ..Linear::default() };
+    let plan = small_net(N, 3, &wide).few_images();
     let layer = plan.stages()[1].coefficients().unwrap();
     let request = |tile: u32, length: usize, word: u8| {
         let mut frame = FrameBuilder::reuse(Vec::new(), Kind::Request, 1, tile, length).unwrap();
@@ -142,14 +143,14 @@ fn clients_that_misbehave_get_a_protocol_error() {
     let right = layer.request_bytes();
     let cases = [
         (vec![block(plan.block_images() + 1)], "out of order or too large"),
-        (vec![block(1), request(0, right - 1, 0)], "expected"),
+        (vec![block(1), request(0, right - 1, 0)], "the plan says"),
         (vec![block(1), request(1, right, 0)], "expected"),
         (vec![block(1), request(0, right, 0xff)], "not below the modulus"),
         (vec![setup(0)], "expected"),
         (vec![setup(1), setup(1)], "one Setup a session"),
     ];
     // Bits that leave no word above what p leaves would make the fourth case idle.
-    assert!(layer.stage.params().bits().upload > 30);
+    assert!(layer.stage.params().bits().upload > 33);
     for (frames, told) in cases {
         let server = ServerPlan::new(&plan, Compute::default()).unwrap();
         let (mut near, mut far) = pipe();

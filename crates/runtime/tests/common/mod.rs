@@ -6,8 +6,6 @@ pub mod oracle;
 
 use hushnet_layers::coefficients;
 use hushnet_rlwe::BatchStageSpec;
-use hushnet_layers::coefficients;
-use hushnet_rlwe::BatchStageSpec;
 use hushnet_runtime::plan::{GeometrySpec, Plan, PlanOptions, TensorBytes};
 use hushnet_runtime::{Client, ClientOptions, Compute, Input, InputData, Output, ServerPlan, Trace};
 use serde_json::{json, Value};
