@@ -94,7 +94,7 @@ class Plan:
 
     def linear_stages(self) -> list[tuple[int, dict[str, Any]]]:
         """``(stage index, stage)`` of the linear stages."""
-        return [(i, s) for i, s in enumerate(self.stages) if s["kind"] == "linear"]
+        return [(i, s) for i, s in enumerate(self.stages) if s["kind"] in ("linear", "coefficients")]
 
     def public_part(self) -> Plan:
         """What a client receives: what the run time's list for the trust model names, and nothing else."""

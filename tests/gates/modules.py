@@ -43,6 +43,7 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "batch_cipher": {"batch", "error", "mask", "uses"},
         "batch_server": {"batch", "error"},
         "packed": {"batch", "error", "security", "uses"},
+        "coefficients": {"batch", "error", "packed", "security", "uses"},
         "one_poly": {"batch", "error", "security", "uses"},
         "batch_shares": {"batch", "batch_cipher", "error", "mask", "packed", "security", "uses"},
         "pack_lwe": {"batch", "error", "one_poly", "packed", "uses"},
@@ -57,6 +58,7 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "ckks_batch": {"batch"},
         "packed": {"batch"},
         "cheetah": {"batch", "phases"},
+        "coefficients": {"batch", "cheetah"},
         "rotation_free": {"batch", "phases"},
         "convfhe": {"batch", "rotation_free"},
         # The two slot methods and their base are one circle.

@@ -8,6 +8,7 @@ mod ckks_bench;
 mod client;
 mod coefficients;
 mod errors;
+mod few_images;
 mod guard;
 mod local;
 mod non_interactive;
@@ -74,6 +75,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
     calibration::register(m)?;
     coefficients::register(m)?;
+    few_images::register(m)?;
     rotation_free::register(m)?;
     two_party_planning::register(m)?;
     ckks::register(m)?;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Union
@@ -14,9 +15,10 @@ from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
 from .errors import Prediction, predict
+from .few_images import FewImages, price
 from .forms import choose_forms
 from .lower import Lowered, lower
-from .quantise import RING_DEGREES, choose
+from .quantise import RING_DEGREES, Quantisation, choose
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from .rewrite import equalise_rows, rewrite
 from .validate import validate
@@ -25,6 +27,7 @@ Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
 
 TRUST = ("non-interactive", "client-aided", "two-party")
+ENGINES = ("auto", "batch", "packed")
 GIB = 1 << 30
 # max_error of a calibrated plan (docs/parameters.md): so many times the largest deviation that calibration showed, and at least so
 # many times the root of its mean square
@@ -40,6 +43,8 @@ class Options:
     Attributes:
         margin: planned range over the largest calibrated value.
         ring_degree: 2048 or 4096; None for the smallest that fits.
+        engine: "batch" (one feature of many images in a ciphertext), "packed" (many features of one image), or "auto": whichever is
+            predicted to be faster for ``batch`` images. The options below are of "batch" only, and choose it.
         mask: "auto", "shared", "fresh" or "sent" (docs/plan-format.md).
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
@@ -51,6 +56,7 @@ class Options:
 
     margin: float = 1.25
     ring_degree: int | None = None
+    engine: str = "auto"
     mask: str = "auto"
     mask_memory: int = GIB
     drop: bool = True
@@ -58,6 +64,10 @@ class Options:
     row_scales: bool = True
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
+
+    def batch_only(self) -> bool:
+        """Whether something is asked for that only the batch engine has."""
+        return (self.mask, self.drop, self.tiles) != ("auto", True, "auto")
 
 
 def compile(
@@ -190,6 +200,10 @@ def _check_request(batch: int, trust: str, settings: Options) -> None:
         raise PlanError(f"batch is {batch!r}; give a positive number of images")
     if settings.ring_degree not in (None, *RING_DEGREES):
         raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
+    if settings.engine not in ENGINES:
+        raise PlanError(f"engine is {settings.engine!r}; choose one of {', '.join(ENGINES)}")
+    if settings.engine == "packed" and settings.batch_only():
+        raise PlanError("mask, drop and tiles are options of engine 'batch'; leave them out, or choose engine='batch'")
     if settings.tiles not in ("auto", "one"):
         raise PlanError(f"tiles is {settings.tiles!r}; give 'auto' or 'one'")
     if not 1.0 <= settings.margin <= 1e6:
@@ -257,10 +271,40 @@ class _Planner:
             weights[lowered.stages[index]["weights"]] = quantisation.weights[node.output].weight
             weights[lowered.stages[index]["bias"]] = quantisation.biases[node.output]
         stages = {index: (node.name, node.output) for index, node in lowered.origin.items()}
-        weight_bytes = sum(w.nbytes for w in weights.values())
-        Assembly(document, stages, quantisation, self.request, weight_bytes).run()
+        document = self.assembled(document, stages, quantisation, weights)
         plan = Plan(_plain(document), weights)
         return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
+
+    def assembled(
+        self, document: dict[str, Any], stages: dict[int, tuple[str, str]], quantisation: Quantisation, weights: dict[str, Array]
+    ) -> dict[str, Any]:
+        """The document by the engine that was asked for, or by the cheaper one.
+
+        Raises:
+            PlanError: no engine can run it.
+        """
+        wanted = self.settings.engine
+        if wanted == "auto" and self.settings.batch_only():
+            wanted = "batch"
+        made, refused = [], []
+        for engine in ("batch", "packed") if wanted == "auto" else (wanted,):
+            own = copy.deepcopy(document)
+            try:
+                if engine == "batch":
+                    Assembly(own, stages, quantisation, self.request, sum(w.nbytes for w in weights.values())).run()
+                else:
+                    FewImages(own, stages, quantisation, self.request, weights).run()
+                made.append(own)
+            except PlanError as error:
+                refused.append(error)
+        if not made:
+            raise refused[0]
+        made.sort(key=lambda d: price(d["predicted"]))
+        for other in made[1:]:
+            figures = other["predicted"]
+            sent = sum(figures[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down"))
+            made[0]["predicted"]["runner_up"] = {"engine": other["engine"], "seconds": figures["seconds"], "bytes": sent}
+        return made[0]
 
 
 def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
@@ -310,7 +354,9 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, _Seen] | None) -
             errors[name]["seen_error"] = seen[name].largest
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
-    validate(plan)
+    if plan.document["engine"] == "batch":
+        validate(plan)
+    plan.handle()
     return plan
 
 

@@ -60,7 +60,7 @@ def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Q
     last = _last_reads(document)
     reach: dict[int, float] = {}
     for index, stage in enumerate(document["stages"]):
-        if stage["kind"] == "linear":
+        if stage["kind"] in ("linear", "coefficients"):
             spreads[stage["output"]] = _linear(stage, origin[index], quantisation, ranges, spreads[stage["input"]], tensors)
         else:
             for op in stage["ops"]:
@@ -85,7 +85,7 @@ def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Q
 def _last_reads(document: dict[str, Any]) -> dict[int, int]:
     last: dict[int, int] = {}
     for index, stage in enumerate(document["stages"]):
-        if stage["kind"] == "linear":
+        if stage["kind"] in ("linear", "coefficients"):
             last[stage["input"]] = last[stage["output"]] = index
         else:
             for op in stage["ops"]:

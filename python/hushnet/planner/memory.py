@@ -52,7 +52,7 @@ def _elements(document: Document, tensor: int) -> int:
 def _last_reads(document: Document, groups: list[list[list[dict[str, Any]]]]) -> dict[int, tuple[int, int]]:
     last: dict[int, tuple[int, int]] = {}
     for index, stage in enumerate(document["stages"]):
-        if stage["kind"] == "linear":
+        if stage["kind"] in ("linear", "coefficients"):
             last[stage["input"]] = last[stage["output"]] = (index, 0)
         for number, group in enumerate(groups[index]):
             for op in group:
@@ -97,7 +97,7 @@ def stored_bytes(document: Document, images: int) -> list[int]:
             del alive[tensor]
 
     for index, stage in enumerate(document["stages"]):
-        if stage["kind"] == "linear":
+        if stage["kind"] in ("linear", "coefficients"):
             after = groups[index + 1][0] if index + 1 < len(groups) and groups[index + 1] else []
             fused = by_rows(after[0]["op"]) and stage["output"] in _loads(after) if after else False
             keep = not fused or last[stage["output"]] > (index + 1, 0)

@@ -83,7 +83,7 @@ def _run_chunk(plan: Plan, inputs: dict[str, Array], keep_all: bool) -> dict[str
     values: dict[int, Array] = {i["tensor"]: inputs[i["name"]] for i in plan.document["inputs"]}
     last = _last_uses(plan)
     for index, stage in enumerate(plan.stages):
-        if stage["kind"] == "linear":
+        if stage["kind"] in ("linear", "coefficients"):
             values[stage["output"]] = linear(plan, stage, values[stage["input"]])
         else:
             _client(plan, stage, values, None if keep_all else (last, index))
@@ -98,7 +98,7 @@ def _run_chunk(plan: Plan, inputs: dict[str, Array], keep_all: bool) -> dict[str
 def _last_uses(plan: Plan) -> dict[int, int]:
     last: dict[int, int] = {}
     for index, stage in enumerate(plan.stages):
-        if stage["kind"] == "linear":
+        if stage["kind"] in ("linear", "coefficients"):
             last[stage["input"]] = last[stage["output"]] = index
             continue
         for op in stage["ops"]:

@@ -1,6 +1,6 @@
 //! The client: owns the inputs and the keys, and computes the non-linear layers in the clear.
 
-use super::coefficients::client::{Keys, Landing, Layers};
+use super::coefficients::client::{Landing, TileClient, TileKeys};
 use super::exchange::Exchange;
 use super::tiles::{mask_id, Sink, TileContext, Worker};
 use crate::channel::{send_failure, Channel, Traffic};
@@ -47,7 +47,7 @@ pub struct Client {
     options: ClientOptions,
     context: BatchContext,
     /// The stages of plans for few images.
-    coefficients: Option<Layers>,
+    coefficients: Option<TileClient>,
     /// Every mask by its identity.
     public_masks: Masks,
     next_block: u32,
@@ -76,7 +76,7 @@ enum Secrets {
     /// One for N images.
     Batch(ClientKey),
     /// One for every tile of every image.
-    Tiles(Keys),
+    Tiles(TileKeys),
 }
 
 impl Client {
@@ -101,7 +101,7 @@ impl Client {
             channel,
             sums: plan.stages().iter().map(|_| Vec::new()).collect(),
             masks: plan.stages().iter().map(|_| None).collect(),
-            coefficients: Layers::new(&plan, seed)?,
+            coefficients: TileClient::new(&plan, seed)?,
             plan,
             options,
             context,

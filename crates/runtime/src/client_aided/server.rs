@@ -1,6 +1,6 @@
 //! The server: owns the weights, sees ciphertexts and shapes only. No key type is known here.
 
-use super::coefficients::server::Layers;
+use super::coefficients::server::TileServer;
 use super::layer::Layer;
 use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::Compute;
@@ -22,7 +22,7 @@ pub struct ServerPlan {
     plan: Plan,
     layers: Vec<Option<Layer>>,
     /// The stages of plans for few images.
-    coefficients: Option<Layers>,
+    coefficients: Option<TileServer>,
     public: Frame,
     compute: Compute,
 }
@@ -114,7 +114,7 @@ impl ServerPlan {
                 .map(|s| s.linear().map(Layer::new).transpose())
                 .collect::<Result<Vec<_>, _>>()
         })?;
-        let coefficients = compute.run(|| Layers::new(plan, weight_bytes))?;
+        let coefficients = compute.run(|| TileServer::new(plan, weight_bytes))?;
         let public = FrameBuilder::with_payload(Kind::Plan, &plan.public_part()?)?;
         Ok(Self { plan: plan.clone(), layers, coefficients, public, compute })
     }

@@ -339,7 +339,7 @@ impl std::fmt::Debug for Plan {
 }
 
 /// Images that run through the stages together where they are few: one waits for the network while another one computes.
-const IMAGES_TOGETHER: usize = 8;
+pub const IMAGES_TOGETHER: usize = 8;
 
 /// Images in a full block.
 fn block_images(spec: &PlanSpec) -> usize {

@@ -18,26 +18,26 @@ use std::time::Instant;
 use zeroize::Zeroizing;
 
 /// What a session keeps: the seed of its masks, and the sums of masks of every stage.
-pub(in super::super) struct Layers {
+pub(in super::super) struct TileClient {
     context: PackedContext,
     seed: [u8; 32],
     layers: BTreeMap<usize, CoefficientClient>,
 }
 
 /// The secrets of a block: one for every tile of every image.
-pub(in super::super) struct Keys {
+pub(in super::super) struct TileKeys {
     tiles: usize,
     keys: Vec<CoefficientKey>,
 }
 
-impl Keys {
+impl TileKeys {
     fn of(&self, image: usize, tile: usize) -> Result<&CoefficientKey, Error> {
         let key = self.keys.get(image * self.tiles + tile).filter(|_| tile < self.tiles);
         key.ok_or_else(|| Error::Internal("no such tile".into()))
     }
 }
 
-impl Layers {
+impl TileClient {
     /// For a plan's stages of this engine; `None` where it has none.
     pub(in super::super) fn new(plan: &Plan, seed: [u8; 32]) -> Result<Option<Self>, Error> {
         if stages(plan).next().is_none() {
@@ -50,11 +50,11 @@ impl Layers {
     }
 
     /// Fresh secrets for a block of so many images.
-    pub(in super::super) fn keys(&self, images: usize, compute: &Compute) -> Result<Keys, Error> {
+    pub(in super::super) fn keys(&self, images: usize, compute: &Compute) -> Result<TileKeys, Error> {
         let tiles = self.layers.values().map(|l| l.stage().tiles()).max().unwrap_or(0);
         let make = |_| Ok::<_, Error>(CoefficientKey::generate(&self.context, &mut Prg::from_os()?)?);
         let keys = compute.run(|| (0..images * tiles).into_par_iter().map(make).collect::<Result<_, _>>())?;
-        Ok(Keys { tiles, keys })
+        Ok(TileKeys { tiles, keys })
     }
 
     /// Receives the sums of masks of all stages; `told` is called with every stage that is done.
@@ -82,7 +82,7 @@ impl Layers {
     pub(in super::super) fn run(
         &self,
         (index, stage): (usize, &CoefficientLayer),
-        (keys, images): (&Keys, usize),
+        (keys, images): (&TileKeys, usize),
         input: &Data,
         channel: &mut dyn Channel,
         compute: &Compute,

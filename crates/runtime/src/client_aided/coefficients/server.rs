@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// Prepared layers by stage.
-pub(in super::super) struct Layers(BTreeMap<usize, CoefficientLinear>);
+pub(in super::super) struct TileServer(BTreeMap<usize, CoefficientLinear>);
 
-impl Layers {
+impl TileServer {
     /// Prepares a plan's stages of this engine; `None` where it has none. `room` are the bytes for weights in evaluation form: layers of many tiles first, the others are transformed for
     /// every tile.
     pub(in super::super) fn new(plan: &Plan, room: usize) -> Result<Option<Self>, Error> {
