@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.gates import documents, imports, licences, modules, secrets
+from hushnet import _native
+from tests.gates import documents, imports, licences, modules, secrets, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = shutil.ignore_patterns("target", ".venv", ".git", "__pycache__", ".pytest_cache", ".hypothesis", "*.so", "out", "shared")
@@ -43,7 +45,7 @@ def only(problems: list[str], *parts: str) -> None:
 
 
 def test_this_tree_has_no_violation() -> None:
-    for gate in (modules, imports, secrets, documents):
+    for gate in (modules, imports, secrets, documents, wheel):
         assert gate.problems(ROOT) == []
 
 
@@ -76,6 +78,22 @@ def test_crates_that_are_missing_or_new_are_reported(tree: Path) -> None:
     assert any("crates/novel" in p and "not in the table" in p for p in modules.problems(tree))
     (tree / "fuzz/Cargo.toml").unlink()
     assert any("fuzz/Cargo.toml" in p and "there is none" in p for p in modules.problems(tree))
+    (tree / "bench/published/Cargo.toml").unlink()
+    (tree / "bench/novel").mkdir()
+    (tree / "bench/novel/Cargo.toml").write_text('[package]\nname = "hushnet-novel-bench"\n')
+    found = modules.problems(tree)
+    assert any("bench/published" in p and "there is none" in p for p in found) and any("bench/novel" in p and "not in the table" in p for p in found)
+
+
+def test_a_crate_of_the_product_that_depends_on_benchmarks_is_reported(tree: Path) -> None:
+    forms = "hushnet-published.workspace = true", 'things = { path = "../../bench/published" }', 'things = { package = "hushnet-bench", version = "0" }'
+    for crate in ("layers", "runtime", "python", "masks"):
+        path = tree / f"crates/{crate}/Cargo.toml"
+        text = path.read_text()
+        for planted in forms:
+            path.write_text(f'[package]\nname = "hushnet-{crate}"\n[dependencies]\n{planted}\n')
+            only(modules.problems(tree), f"crates/{crate}/Cargo.toml", "must not name hushnet-")
+        path.write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +164,26 @@ def test_python_modules_that_are_missing_or_new_are_reported(tree: Path) -> None
     (tree / "python/hushnet/novel.py").unlink()
     (tree / "python/hushnet/graph.py").unlink()
     assert any("names module graph, and there is none" in p for p in imports.problems(tree))
+
+
+def test_imports_between_the_product_and_its_benchmarks_that_the_table_forbids_are_reported(tree: Path) -> None:
+    for module, planted, told in (
+        ("python/hushnet/planner/cost.py", "def late():\n    import hushnet_bench\n", "hushnet.planner must not import hushnet_bench"),
+        ("python/hushnet/api.py", "from hushnet_bench.registry import run\n", "hushnet.api must not import hushnet_bench"),
+        ("bench/python/hushnet_bench/measure.py", "from hushnet.cli.main import app\n", "hushnet_bench must not import hushnet.cli"),
+        ("bench/python/hushnet_bench/measure.py", "import hushnet.report\n", "hushnet_bench must not import hushnet.report"),
+        ("bench/python/hushnet_bench/executors/seal.py", "import seal\n", "no cryptography, and must not import seal"),
+        ("bench/python/hushnet_bench/programs/worker.py", "from hushnet import data\n", "hushnet_bench must not import hushnet"),
+    ):
+        text = (tree / module).read_text()
+        append(tree, module, planted)
+        only(imports.problems(tree), f"{module}:", told)
+        (tree / module).write_text(text)
+
+
+def test_a_missing_package_of_benchmarks_is_reported(tree: Path) -> None:
+    shutil.rmtree(tree / "bench/python")
+    only(imports.problems(tree), "hushnet_bench", "there is none")
 
 
 def test_cryptography_in_python_is_reported(tree: Path) -> None:
@@ -226,6 +264,73 @@ def test_files_and_types_of_the_tables_that_are_missing_or_new_are_reported(tree
     assert any("runtime/src/novel/server.rs" in p and "which side" in p for p in found)
 
 
+# What users install
+
+
+def test_the_users_extension_exports_nothing_that_benchmarks_measure() -> None:
+    measuring = wheel.exports(ROOT, "bench")
+    assert {"Ckks", "PackedRun", "measure_relu", "rotation_free_layer", "slot_layer_measure", "ngraph_primitives"} <= measuring
+    assert not measuring & set(dir(_native))
+    # The gate reads the names that there are.
+    assert wheel.exports(ROOT, "python") <= set(dir(_native))
+
+
+def test_a_measuring_function_or_package_in_the_wheels_sources_is_reported(tree: Path) -> None:
+    for name, planted, told in (
+        ("crates/python/src/slots.rs", "fn more(m: &M) { m.add_function(wrap_pyfunction!(slot_layer_measure, m)?); }\n", "slot_layer_measure is what benchmarks measure"),
+        ("crates/python/src/packed.rs", "fn more(m: &M) { m.add_class::<packed::PackedRun>()?; }\n", "PackedRun is what benchmarks measure"),
+        ("crates/python/src/slots.rs", "use hushnet_rlwe::ckks::Insecure;\n", "must not name Insecure"),
+    ):
+        text = (tree / name).read_text()
+        append(tree, name, planted)
+        only(wheel.problems(tree), told)
+        (tree / name).write_text(text)
+    (tree / "python/hushnet_bench").mkdir()
+    only(wheel.problems(tree), "python/hushnet_bench: the wheel's sources")
+
+
+def test_settings_that_take_more_into_the_wheel_are_reported(tree: Path) -> None:
+    replace(tree, "pyproject.toml", 'python-source = "python"', 'python-source = "bench/python"\ninclude = ["bench/**"]')
+    assert ["must say python-source" in p or "must not include" in p for p in wheel.problems(tree)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("hushnet_bench/registry.py", b"", "is not of package hushnet"),
+        ("hushnet/bench/registry.py", b"", "is not in python/hushnet"),
+        ("hushnet/_native.abi3.so", b"\x7fELF\0rotation_free_layer\0", "holds rotation_free_layer"),
+        ("hushnet/_native.abi3.so", b"\x7fELF\0bench/published/src/lib.rs\0", "holds bench/published"),
+        ("hushnet/_native.abi3.so", b"\x7fELF\0_ZN17hushnet_published6attack\0", "holds hushnet_published"),
+        ("hushnet/more.abi3.so", b"\x7fELF", "2 extensions"),
+    ],
+)
+def test_a_wheel_that_holds_benchmarks_is_reported(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    files = {"hushnet/__init__.py": b"", "hushnet/_native.abi3.so": b"\x7fELF\0slot_layer_cost\0", "hushnet-0.1.0.dist-info/METADATA": b""}
+    path = tmp_path / "hushnet-0.1.0-cp310-abi3-linux_x86_64.whl"
+    for planted in ({}, {name: content}):
+        with zipfile.ZipFile(path, "w") as archive:
+            for file, text in (files | planted).items():
+                archive.writestr(file, text)
+        found = wheel.contents(ROOT, path)
+        assert any(told in p for p in found) if planted else found == [], found
+    assert wheel.main(ROOT, [str(path)]) == 1 and wheel.main(ROOT, []) == 1
+
+
+def test_both_extensions_are_linked_from_one_build_of_the_libraries() -> None:
+    built = []
+    for crate in ("hushnet-python", "hushnet-bench"):
+        command = ["cargo", "tree", "--locked", "-p", crate, "-e", "normal,build", "--features", "pyo3/extension-module", "-f", "{p} {f}", "--prefix", "none"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        # A crate that is named again has a star.
+        lines = {line.removesuffix(" (*)") for line in done.stdout.splitlines()}
+        built.append({line.split()[0]: line for line in lines})
+    common = built[0].keys() & built[1].keys()
+    assert {"hushnet-runtime", "log", "pyo3", "tokio"} <= common
+    assert {name: built[0][name] for name in common} == {name: built[1][name] for name in common}
+    assert {name for name in built[1].keys() - common if name.startswith("hushnet-")} == {"hushnet-bench", "hushnet-published"}
+
+
 # Documents
 
 
@@ -284,6 +389,8 @@ def test_every_dependency_of_the_package_is_judged_and_an_absent_one_is_reported
     names, problems = licences.required(ROOT)
     assert {"numpy", "onnx", "protobuf", "typer", "rich", "matplotlib"} <= names and problems == []
     text = (ROOT / "pyproject.toml").read_text()
+    (tmp_path / "bench").mkdir()
+    shutil.copy(ROOT / "bench/pyproject.toml", tmp_path / "bench")
     (tmp_path / "pyproject.toml").write_text(text.replace('dependencies = ["numpy>=1.24"', 'dependencies = ["numpy>=1.24", "absent-package"', 1))
     names, problems = licences.required(tmp_path)
     only(problems, "absent-package", "not installed")
@@ -330,4 +437,4 @@ def test_lint_reads_every_crate_and_runs_the_gates() -> None:
     assert any("fuzz/Cargo.toml" in c and "-D warnings" in c for c in clippy)
     assert "-m tests.gates" in lint
     workspace = (ROOT / "Cargo.toml").read_text()
-    assert 'members = ["crates/*"]' in workspace and 'exclude = ["fuzz"]' in workspace
+    assert 'members = ["crates/*", "bench/native", "bench/published"]' in workspace and 'exclude = ["fuzz"]' in workspace

@@ -260,11 +260,6 @@ def two_party_cost(plan_json: str, images: int) -> str:
     """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
     ``extensions`` (work of the OT extensions, stage by stage), ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
 
-def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
-    """Operations of a slot-packed layer as JSON: ``formula`` and ``counted`` (``perm``, ``dec_perm``, ``hst_perm``, ``sc_mult``, ``add``),
-    ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
-    gazelle-input (convolutions), gazelle, gala."""
-
 def slot_plain(reach_bits: int) -> tuple[int, int]:
     """``(bits, largest)`` of the prime that shares of slot-packed results below ``2^reach_bits`` are modulo in two-party plans: its bits, and the
     largest absolute value that it converts; ValueError when none is wide enough."""
@@ -273,26 +268,6 @@ def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) 
     """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
     ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""
 
-def slot_layer_measure(
-    geometry_json: str,
-    method_name: str,
-    plain_bits: int = 20,
-    repeats: int = 3,
-    noise: bool = False,
-    parameters_for: Optional[str] = None,
-    insecure_ring_degree: Optional[int] = None,
-) -> str:
-    """Runs a slot-packed layer on random shares and weights, both parties on one thread; processor seconds by phase, bytes, counters and
-    formula, ``correct``, and with ``noise`` measured noise beside its bounds, as JSON.
-
-    Args:
-        parameters_for: take the parameters that another method needs.
-        insecure_ring_degree: that many slots, below 128 bits: to repeat published counts.
-    """
-
-def cheetah_layer_measure(geometry_json: str, ring_bits: int = 20, repeats: int = 3) -> str:
-    """Runs a coefficient-packed layer on random shares and weights, both parties on one thread; processor seconds, bytes, and ``off``,
-    the largest distance of summed shares from the result, as JSON."""
 def cost_units() -> list[tuple[str, str]]:
     """Name and meaning of every unit cost that :func:`measure_unit` measures."""
 
@@ -309,107 +284,6 @@ def measure_message(seconds: float) -> float:
 def clocked_two_party(plan: bytes, inputs: Inputs, network: tuple[float, float] | None = None, runs: int = 1) -> str:
     """A plan's runs in one session by clocks of processor time: JSON with ``setup`` and ``runs``, of every stage the seconds on the
     longest chain of both parties' work and transfers, and of the client's work."""
-
-class CkksPlaintext:
-    """An encoded vector of :class:`Ckks`."""
-
-class CkksCiphertext:
-    """A ciphertext of :class:`Ckks`."""
-
-    level: int
-    scale: float
-    bound: float
-    error_bound: float
-
-    def with_bound(self, bound: float) -> "CkksCiphertext":
-        """The same with a tighter bound of the message, which the caller knows."""
-
-class Ckks:
-    """RNS-CKKS operation by operation with all keys in one object: for comparisons with other libraries, not for use.
-
-    Primes are given by their bits or themselves; errors are ValueErrors.
-    """
-
-    primes: list[int]
-
-    def __init__(
-        self,
-        ring_degree: int,
-        data_primes: list[int],
-        special_primes: list[int],
-        scale_bits: int,
-        rotations: list[int],
-        digits: int | None = None,
-        conjugation: bool = False,
-    ) -> None: ...
-    def encode(self, values: np.ndarray, bound: float, level: int | None = None, scale: float | None = None) -> CkksPlaintext: ...
-    def decode(self, p: CkksPlaintext) -> np.ndarray: ...
-    def encode_complex(self, values: np.ndarray, bound: float, level: int | None = None, scale: float | None = None) -> CkksPlaintext: ...
-    def decode_complex(self, p: CkksPlaintext) -> np.ndarray: ...
-    def encrypt(self, p: CkksPlaintext, symmetric: bool = False) -> CkksCiphertext: ...
-    def decrypt(self, c: CkksCiphertext) -> CkksPlaintext: ...
-    def add(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
-    def sub(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
-    def add_plain(self, a: CkksCiphertext, p: CkksPlaintext) -> CkksCiphertext: ...
-    def multiply_plain(self, a: CkksCiphertext, p: CkksPlaintext) -> CkksCiphertext: ...
-    def add_scalar(self, a: CkksCiphertext, value: float) -> CkksCiphertext: ...
-    def multiply_scalar(self, a: CkksCiphertext, value: float, scale: float) -> CkksCiphertext: ...
-    def multiply(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
-    def square(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def relinearise(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def relinearise_rescale(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def rescale(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def drop_to(self, a: CkksCiphertext, level: int) -> CkksCiphertext: ...
-    def rotate(self, a: CkksCiphertext, steps: int) -> CkksCiphertext: ...
-    def rotate_many(self, a: CkksCiphertext, steps: list[int]) -> list[CkksCiphertext]: ...
-    def conjugate(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def hoisted_sum(self, a: CkksCiphertext, terms: list[tuple[int, np.ndarray]], scale: float) -> CkksCiphertext:
-        """``sum_k w_k rot(a, s_k)`` for terms (s_k, w_k), weights encoded at ``scale``."""
-
-    def rotate_sum_rescale(self, a: CkksCiphertext, terms: list[tuple[int, np.ndarray]], scale: float, bound: float) -> CkksCiphertext:
-        """``sum_k rot(w_k a, s_k)``, rescaled; slots of the result are within ``bound``."""
-
-def measure_relu(
-    address: Optional[str] = None,
-    announce: Optional[Callable[[int], Any]] = None,
-    *,
-    values: int = 0,
-    ring_bits: int = 64,
-    drop_bits: int = 0,
-    pool: Optional[tuple[int, int, int, int, int]] = None,
-    ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
-    repeat: int = 3,
-    garbled: bool = False,
-    prime: Optional[int] = None,
-) -> str:
-    """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only), or of
-    max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
-
-def measure_layer(
-    address: Optional[str] = None, announce: Optional[Callable[[int], Any]] = None, *, geometry: str, ring_bits: int, repeat: int = 3
-) -> str:
-    """One party of a measurement of a linear layer (JSON of its geometry as in a plan) on shares between two processes: JSON.
-    Party 0 is the server and checks the joint result, party 1 the client and counts the bytes."""
-
-def rotation_free_layer(
-    geometry_json: str,
-    methods: list[str],
-    ring_bits: int = 26,
-    runs: int = 3,
-    ring_degree: int = 8192,
-    most: int = 32,
-    insecure_parameters: bool = False,
-) -> str:
-    """One linear layer by several methods, on one thread, as JSON by method: ``seconds``, ``operations``, bytes. Methods: compact, flooded,
-    cheetah, convfhe; with ``insecure_parameters`` published, cheetah-published, convfhe-published, at ``ring_degree`` with at most ``most``
-    weight polynomials, used in turn. ValueError for other methods and layers that do not fit."""
-
-def rotation_free_attack(setups: int, profile: str = "published") -> list[tuple[int, float]]:
-    """The averaging attack on k = 1, 4, 16, ... repeated set-ups. ``published``: ``(k, error)``, root mean square over 64 weights in
-    [-1, 1]; ``compact``, ``flooded``: ``(k, correlation)`` with the weights, in deviations of what no relation gives."""
-
-def relu_bytes(values: int, ring_bits: int) -> int:
-    """Bytes of exact ReLU on so many shares in one new session, its set-up included."""
 
 def coefficient_stage_parameters(method: str, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
     """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of method rotation-free or convfhe."""
@@ -437,17 +311,6 @@ class PackedCircuit:
         """What a plan says of the circuit: ``(JSON, slots of every upload, places of the outputs)``; slots are ``[ciphertexts, N/2]`` input elements
         (-1: none), places ``[outputs, 2]``: ciphertext and slot."""
 
-    def report(self) -> str:
-        """Parameters, operations, key bytes, memory, predicted errors and seconds, as JSON."""
-
-    def run(self, image: NDArray[np.float64], threads: int = 1) -> tuple[NDArray[np.float64], str]:
-        """Client and server in this process, each with its own keys: ``(output, trace JSON)``. The first call makes keys and encodes
-        the weights. The trace has ``seconds`` (``setup``, ``encrypt``, ``evaluate``, ``decrypt``), ``cpu_seconds`` (for one thread), ``steps``,
-        ``counts``, ``peak_memory_bytes``, ``error`` (against binary64) and ``out_of_range`` (values outside of a polynomial's range).
-        """
 def check_non_interactive(plan: bytes, allow_insecure: bool = False) -> str:
     """Checks a non-interactive plan file; JSON of what follows from it: ``traffic`` (exact bytes), ``counted`` (exact operations of a block),
     ``peak_bytes``, ``images`` of a block, ``tracks`` (errors ``sd``, ``likely``, ``hidden`` by tensor; null for a public part). PlanError."""
-
-def ngraph_primitives(ring_degree: int, levels: int, trials: int = 200) -> str:
-    """Seconds of the primitives of nGraph-HE2's tables, as JSON: ``native``, ``portable``, ``layer``, ``widths``, ``encodings``."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.gates import documents, imports, modules, secrets
+from tests.gates import documents, imports, modules, secrets, wheel
 
-GATES = {"crates and modules": modules, "Python imports": imports, "secrets": secrets, "documents": documents}
+GATES = {"crates and modules": modules, "Python imports": imports, "secrets": secrets, "documents": documents, "wheel": wheel}
 
 
 def main(root: Path) -> int:

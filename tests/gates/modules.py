@@ -24,7 +24,10 @@ CRATES: dict[str, set[str]] = {
     "runtime": {"ring", "matmul", "rlwe", "layers", "mpc"},
     # Tests only: its edges are dev-dependencies.
     "masks": set(),
-    "python": {"ring", "matmul", "rlwe", "layers", "mpc", "runtime"},
+    "python": {"ring", "rlwe", "layers", "mpc", "runtime"},
+    # Benchmarks and insecure stand-ins: no crate of the product names them.
+    "published": {"ring", "rlwe", "layers"},
+    "bench": {"ring", "matmul", "rlwe", "layers", "mpc", "runtime", "published"},
 }
 # What tests, benches and examples of a crate may depend on besides.
 DEVELOPMENT: dict[str, set[str]] = {"rlwe": {"matmul"}, "masks": {"ring", "matmul", "rlwe", "mpc", "layers", "runtime"}}
@@ -98,12 +101,13 @@ def problems(root: Path) -> list[str]:
 
 
 def _crates(root: Path) -> Iterator[str]:
-    found = {path.parent.name for path in (root / "crates").glob("*/Cargo.toml")}
-    yield from (f"crates/{c}: this crate is not in the table of tests/gates/modules.py" for c in sorted(found - set(CRATES)))
-    yield from (f"crates/{c}: the table of tests/gates/modules.py names this crate, and there is none" for c in sorted(set(CRATES) - found))
+    found = {path.parent.relative_to(root).as_posix() for place in ("crates", "bench") for path in (root / place).glob("*/Cargo.toml")}
+    listed = {rust.folder(crate): crate for crate in CRATES}
+    yield from (f"{c}: this crate is not in the table of tests/gates/modules.py" for c in sorted(found - set(listed)))
+    yield from (f"{c}: the table of tests/gates/modules.py names this crate, and there is none" for c in sorted(set(listed) - found))
     shared = _shared(root)
-    for crate in sorted(found & set(CRATES)):
-        manifest = f"crates/{crate}/Cargo.toml"
+    for place in sorted(found & set(listed)):
+        crate, manifest = listed[place], f"{place}/Cargo.toml"
         for section, name in _dependencies(root / manifest, shared):
             allowed = CRATES[crate] | (DEVELOPMENT.get(crate, set()) if "dev-" in section else set())
             if name not in allowed:
@@ -135,7 +139,8 @@ def _dependencies(manifest: Path, shared: dict[str, Any]) -> Iterator[tuple[str,
             if entry.get("workspace") and isinstance(shared.get(key), dict):
                 entry = {**shared[key], **entry}
             package = entry.get("package", key)
-            inside = Path(entry.get("path", "")).name if "crates" in Path(entry.get("path", "")).parts or entry.get("path", "").startswith("../") else ""
+            path = Path(entry.get("path", ""))
+            inside = path.name if {"crates", "bench"} & set(path.parts) or ".." in path.parts else ""
             for name in {package.removeprefix("hushnet-") if package.startswith("hushnet-") else inside} - {""}:
                 yield section, name
 

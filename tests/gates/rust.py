@@ -18,6 +18,13 @@ _TOKENS = re.compile(
 )
 _TEST = re.compile(r"#\[cfg\((?:test|all\(test\b[^\]]*)\)\]")
 _WORD = r"[A-Za-z_]\w*"
+# Crates that are no part of the product, by name, with their folders; all others stand under crates/.
+BENCHMARKS = {"bench": "bench/native", "published": "bench/published"}
+
+
+def folder(crate: str) -> str:
+    """A crate's folder below the root."""
+    return BENCHMARKS.get(crate, f"crates/{crate}")
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ def is_test(path: Path) -> bool:
 
 def sources(root: Path, crate: str) -> list[Source]:
     """All files of a crate's ``src`` but tests."""
-    base = root / "crates" / crate / "src"
+    base = root / folder(crate) / "src"
     found = []
     for path in sorted(base.rglob("*.rs")):
         below = path.relative_to(base)

@@ -26,7 +26,6 @@ CLIENT: dict[str, set[str]] = {
     "rlwe/src/packed/client.rs": {"PackedClient"},
     "layers/src/packed/client.rs": {"Client"},
     "layers/src/rotation_free/client.rs": {"Prepared", "RotationFreeClient"},
-    "layers/src/rotation_free/published/mod.rs": {"InsecureClient"},
     "runtime/src/client_aided/client.rs": {"Client", "Secrets"},
     "runtime/src/client_aided/coefficients/client.rs": {"TileKeys"},
     "runtime/src/client_aided/tiles.rs": {"Worker"},

@@ -114,3 +114,37 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
     if draw(st.booleans()):
         net.op("Softmax", net.last, axis=-1)
     return net.model()
+
+
+def residual(activation: str) -> Random:
+    net = Random((2, 6, 6), 3)
+    net.conv(4, (3, 3), (1, 1), (1, 1, 1, 1), 1)
+    net.activation(activation)
+    net.residual(activation)
+    net.dense(3)
+    return net
+
+
+def pooled(activation: str) -> Random:
+    net = Random((3, 8, 8), 4)
+    net.conv(4, (3, 3), (1, 1), (1, 1, 1, 1), 1)
+    net.activation(activation)
+    net.pool(2, 2, 0, 0)
+    net.conv(6, (3, 3), (1, 1), (1, 1, 1, 1), 1)
+    net.activation(activation)
+    net.op("GlobalAveragePool", net.last)
+    net.shape = (6, 1, 1)
+    net.dense(4)
+    return net
+
+
+def strided(activation: str) -> Random:
+    net = Random((1, 9, 7), 5)
+    net.conv(3, (3, 2), (2, 1), (0, 1, 1, 0), 1)
+    net.batch_norm()
+    net.activation(activation)
+    net.dense(5)
+    net.activation(activation)
+    net.dense(3)
+    net.op("Softmax", net.last, axis=-1)
+    return net

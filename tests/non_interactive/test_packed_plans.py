@@ -18,8 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from typer.testing import CliRunner
 
 from tests.frontend.harness import expected
-from tests.non_interactive.networks import Random, networks
-from tests.non_interactive.test_packed import pooled, residual, strided
+from tests.non_interactive.networks import Random, networks, pooled, residual, strided
 
 
 def images(model: onnx.ModelProto, count: int, seed: int = 5) -> np.ndarray:

@@ -82,14 +82,14 @@ def test_unit_costs_come_from_the_environment_the_user_or_the_package(tmp_path, 
     assert UnitCosts.load(user_file()).machine == "mine"
     for bad in (-1.0, "fast", float("nan"), None):
         named.write_text(json.dumps({**values, "byte": bad}))
-        with pytest.raises(PlanError, match="calibrate"):
+        with pytest.raises(PlanError, match="measure-machine"):
             UnitCosts.load()
 
 
-def test_calibrate_measures_every_cost_and_writes_what_the_planner_reads(tmp_path):
+def test_measuring_the_machine_measures_every_cost_and_writes_what_the_planner_reads(tmp_path):
     import hushnet
 
-    found, path = hushnet.calibrate(tmp_path / "here" / "costs.json", seconds=0.02)
+    found, path = hushnet.measure_machine(tmp_path / "here" / "costs.json", seconds=0.02)
     costs = UnitCosts.load(path)
     client_aided = {f.name for f in dataclasses.fields(UnitCosts)}
     assert all(1e-13 < v < 1e-6 for k, v in found.items() if k in client_aided and k != "machine"), found

@@ -258,9 +258,9 @@ def test_unit_costs_can_be_replaced(tmp_path):
     assert slow.predicted["seconds"] == pytest.approx(words, rel=1e-3)
     for text in ("{}", "[1]", json.dumps({**values, "byte": -1.0}), "not json"):
         path.write_text(text)
-        with pytest.raises(PlanError, match="calibrate"):
+        with pytest.raises(PlanError, match="measure-machine"):
             compile(crypto_nets(), unit_costs=str(path))
-    with pytest.raises(PlanError, match="calibrate"):
+    with pytest.raises(PlanError, match="measure-machine"):
         compile(crypto_nets(), unit_costs=str(tmp_path / "none"))
 
 

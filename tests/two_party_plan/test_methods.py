@@ -10,7 +10,7 @@ from tests.planner.planner_graphs import Builder
 from tests.two_party_plan.share_graphs import images
 
 from hushnet import PlanError, _native
-from hushnet.calibrate import two_party as calibration
+from hushnet.machine import two_party as machine
 from hushnet.planner import compile
 from hushnet.planner.two_party.methods import RING, frugal
 from hushnet.planner.two_party.paths import Way
@@ -123,12 +123,12 @@ def test_the_clients_set_ups_count_in_its_memory():
 @pytest.mark.parametrize("shape, outputs, kernel, merged", [((3, 64, 64), 64, 7, False), ((64, 7, 9), 80, 1, True), ((256, 14, 14), 256, 3, True)])
 def test_what_convfhe_answers_with_costs_merged_or_not(shape, outputs, kernel, merged):
     """Outputs of large images are not merged: each is opened and sent, which once was free."""
-    model, _ = calibration.plan(shape, outputs, kernel, "convfhe")
+    model, _ = machine.plan(shape, outputs, kernel, "convfhe")
     (stage,) = (s for _, s in model.plan.linear_stages())
     layer = _native.coefficient_layer_cost("convfhe", json.dumps(stage["geometry"]), model.plan.document["params"]["ring_bits"], stage["weight_l2"])
     assert (layer["answers"] < layer["output_polys"]) == merged == (layer["rotations"] > 0)
     assert layer["answers"] * layer["ring_degree"] >= outputs * shape[1] * shape[2]
-    found = calibration.counted("convfhe", layer)
+    found = machine.counted("convfhe", layer)
     assert found["convfhe_output"] == layer["answers"] and found["convfhe_rotation"] == layer["rotations"]
 
 

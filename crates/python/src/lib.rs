@@ -1,10 +1,7 @@
 //! Python bindings: `hushnet._native`. Types and defaults for users stand in `python/hushnet/_native.pyi`.
 
 mod arrays;
-mod bench;
 mod calibration;
-mod ckks;
-mod ckks_bench;
 mod client;
 mod coefficients;
 mod errors;
@@ -15,7 +12,6 @@ mod non_interactive;
 mod packed;
 mod parameters;
 mod plan;
-mod rotation_free;
 mod server;
 mod slots;
 mod two_party;
@@ -76,11 +72,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     calibration::register(m)?;
     coefficients::register(m)?;
     few_images::register(m)?;
-    rotation_free::register(m)?;
     two_party_planning::register(m)?;
-    ckks::register(m)?;
     non_interactive::register(m)?;
-    ckks_bench::register(m)?;
-    bench::register(m)?;
     Ok(())
 }

@@ -1,7 +1,8 @@
-"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, calibrate, zoo."""
+"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, measure-machine, zoo."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from importlib.metadata import version
@@ -28,6 +29,9 @@ Insecure = typer.Option(False, "--insecure-parameters", help="Accept plans below
 Trace = typer.Option(None, "--trace", help="Write the trace (per stage: seconds, bytes, rounds, noise margin) as JSON.")
 
 
+# Panels of --help: options that one trust model alone has.
+TWO_PARTY = "Two-party plans: both sides private"
+NON_INTERACTIVE = "Non-interactive plans: the server alone computes"
 NETWORKS = "lan, wan, or bandwidth and round trip like 200mbit,5ms"
 
 
@@ -48,18 +52,31 @@ def common(
 def compile_(
     model: Path = typer.Argument(..., help="ONNX file (opset 13 or newer)."),
     output: Path = typer.Option(..., "-o", "--output", help="The plan to write (.hush). It holds the weights."),
-    batch: Optional[int] = typer.Option(None, min=1, help="Images that will usually be sent at once (default: 2048; two-party: 1; non-interactive: 4096)."),
-    trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided, two-party or non-interactive (nobody: polynomials)."),
-    reveal: Optional[str] = typer.Option(None, help="Two-party: what the client learns, output (default) or argmax."),
-    network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback (default), {NETWORKS}."),
-    method: Optional[str] = typer.Option(None, help="Two-party: cheetah, rotation-free, convfhe, gala, gazelle or batch for all layers (default: the cheapest of each)."),
-    nonlinear: Optional[str] = typer.Option(None, help="Two-party: ot or garbled for all of ReLU, clip, max-pool and argmax (default: the cheaper of each)."),
-    queries: Optional[int] = typer.Option(None, min=1, help="Two-party: images that a stored set-up serves (default 1)."),
-    activation: Optional[str] = typer.Option(
-        None, help="Non-interactive: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r takes the place of other activations."
+    batch: Optional[int] = typer.Option(
+        None, min=1, help="Images that will usually be sent at once (default: 2048; two-party: 1; non-interactive: 4096)."
     ),
-    hide_weights: bool = typer.Option(False, "--hide-weights", help="Non-interactive: re-randomise and flood the results."),
-    precision: Optional[float] = typer.Option(None, help="Non-interactive: aim at errors of 2^-this of the largest output (default: 7)."),
+    trust: str = typer.Option(
+        "client-aided", help="Who computes the non-linear layers: client-aided, two-party or non-interactive (nobody: polynomials)."
+    ),
+    reveal: Optional[str] = typer.Option(None, help="What the client learns, output (default) or argmax.", rich_help_panel=TWO_PARTY),
+    network: Optional[str] = typer.Option(None, help=f"What time is predicted for, loopback (default), {NETWORKS}.", rich_help_panel=TWO_PARTY),
+    method: Optional[str] = typer.Option(
+        None, help="One for all layers: cheetah, rotation-free, convfhe, gala, gazelle or batch (default: the cheapest of each).",
+        rich_help_panel=TWO_PARTY,
+    ),
+    nonlinear: Optional[str] = typer.Option(
+        None, help="One for all of ReLU, clip, max-pool and argmax: ot or garbled (default: the cheaper of each).", rich_help_panel=TWO_PARTY
+    ),
+    queries: Optional[int] = typer.Option(None, min=1, help="Images that a stored set-up serves (default 1).", rich_help_panel=TWO_PARTY),
+    activation: Optional[str] = typer.Option(
+        None,
+        help="What takes the place of other activations: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r.",
+        rich_help_panel=NON_INTERACTIVE,
+    ),
+    hide_weights: bool = typer.Option(False, "--hide-weights", help="Re-randomise and flood the results.", rich_help_panel=NON_INTERACTIVE),
+    precision: Optional[float] = typer.Option(
+        None, help="Aim at errors of 2^-this of the largest output (default: 7).", rich_help_panel=NON_INTERACTIVE
+    ),
     calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them."),
     input_range: Optional[tuple[float, float]] = typer.Option(
         None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
@@ -109,7 +126,7 @@ def check(model: Path = typer.Argument(..., help="ONNX file."), as_json: bool = 
 def explain(
     plan: Path,
     trace: Optional[Path] = typer.Option(None, help="A trace written by run or infer: measured beside predicted."),
-    network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback, {NETWORKS}."),
+    network: Optional[str] = typer.Option(None, help=f"What time is predicted for, loopback, {NETWORKS}.", rich_help_panel=TWO_PARTY),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
@@ -168,9 +185,12 @@ def run(
     output: Optional[Path] = typer.Option(None, "-o", "--output", help="Where to write the outputs (.npz or .npy)."),
     threads: Optional[int] = Threads,
     transport: str = typer.Option("loopback", help="loopback (a real socket) or pipe (in memory)."),
-    network: Optional[str] = typer.Option(None, help=f"Two-party: slow the connection down to {NETWORKS}."),
+    network: Optional[str] = typer.Option(None, help=f"Slow the connection down to {NETWORKS}.", rich_help_panel=TWO_PARTY),
     check: bool = typer.Option(
-        False, "--check", help="Non-interactive: run the network in the clear too, and tell which polynomials' operands left their ranges."
+        False,
+        "--check",
+        help="Run the network in the clear too, and tell which polynomials' operands left their ranges.",
+        rich_help_panel=NON_INTERACTIVE,
     ),
     trace: Optional[Path] = Trace,
     as_json: bool = Json,
@@ -194,8 +214,10 @@ def serve(
     max_sessions: int = typer.Option(16, min=1),
     idle_timeout: float = typer.Option(60.0, help="Seconds without a message after which a session is closed."),
     record: Optional[Path] = typer.Option(None, help="Append everything that clients send to this file: all that the server sees of it."),
-    trace: Optional[Path] = typer.Option(None, "--trace", help="Two-party: append this party's trace of every session, one JSON object a line."),
-    weight_memory: Optional[float] = typer.Option(None, min=0.0, help="Two-party: GiB for weights in evaluation form (default 2)."),
+    trace: Optional[Path] = typer.Option(
+        None, "--trace", help="Append this party's trace of every session, one JSON object a line.", rich_help_panel=TWO_PARTY
+    ),
+    weight_memory: Optional[float] = typer.Option(None, min=0.0, help="GiB for weights in evaluation form (default 2).", rich_help_panel=TWO_PARTY),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
@@ -247,11 +269,15 @@ def infer(
     output: Optional[Path] = typer.Option(None, "-o", "--output"),
     ca: Optional[Path] = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
     insecure_tls: bool = typer.Option(False, help="Do not check the server's certificate."),
-    setups: Optional[Path] = typer.Option(None, help="Two-party: folder to keep set-ups in for the next session."),
-    setups_quota: Optional[float] = typer.Option(None, help="GiB that all set-ups in the folder may take (default 16).", min=0),
-    setups_days: Optional[float] = typer.Option(None, help="Set-ups not used for so many days are removed (default 30).", min=0.001),
+    setups: Optional[Path] = typer.Option(None, help="Folder to keep set-ups in for the next session.", rich_help_panel=TWO_PARTY),
+    setups_quota: Optional[float] = typer.Option(
+        None, help="GiB that all set-ups in the folder may take (default 16).", min=0, rich_help_panel=TWO_PARTY
+    ),
+    setups_days: Optional[float] = typer.Option(
+        None, help="Set-ups not used for so many days are removed (default 30).", min=0.001, rich_help_panel=TWO_PARTY
+    ),
     max_memory: Optional[float] = typer.Option(None, help="GiB that the client may take for the server's plan (default 32).", min=0),
-    plan_digest: Optional[str] = typer.Option(None, help="Two-party: refuse a public plan of another SHA-256."),
+    plan_digest: Optional[str] = typer.Option(None, help="Refuse a public plan of another SHA-256.", rich_help_panel=TWO_PARTY),
     threads: Optional[int] = Threads,
     trace: Optional[Path] = Trace,
     as_json: bool = Json,
@@ -268,6 +294,19 @@ def infer(
     _finish(result, output, trace, as_json)
 
 
+def _benchmarks() -> Any:
+    """The package of the benchmarks: it stands apart, so that users' wheels hold no rivals and no insecure stand-ins."""
+    try:
+        return importlib.import_module("hushnet_bench")
+    except ModuleNotFoundError as missing:
+        if missing.name != "hushnet_bench":
+            raise
+        raise hushnet.HushnetError(
+            "The benchmarks are a package of their own, hushnet-bench, which is not installed. "
+            "Install it from a checkout of the repository: run `pip install ./bench` there, or `make setup`."
+        ) from None
+
+
 @app.command()
 def bench(
     name: Optional[str] = typer.Argument(None, help="Which benchmark; --list names them."),
@@ -281,9 +320,8 @@ def bench(
     plot: Optional[Path] = typer.Option(None, help="Write a picture (PNG)."),
     as_json: bool = Json,
 ) -> None:
-    """Reproduce a published table beside our own figures."""
-    from hushnet import bench as benches
-
+    """Reproduce a published table beside our own figures (package hushnet-bench)."""
+    benches = _benchmarks()
     if list_ or name is None:
         rows = [{"name": b.name, "about": b.about, "source": b.source} for b in benches.registry().values()]
         if as_json:
@@ -317,16 +355,22 @@ def demo(
         emit(result)
 
 
-@app.command("calibrate")
-def calibrate_(
+@app.command("calibrate", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _calibrate() -> None:
+    """The former name of measure-machine."""
+    raise hushnet.InputError("`hushnet calibrate` is now `hushnet measure-machine`: it measures unit costs, while --calibration names sample inputs.")
+
+
+@app.command("measure-machine")
+def measure_machine(
     output: Optional[Path] = typer.Option(None, "-o", "--output", help="File to write (default: the user's, which the planner then reads)."),
     seconds: float = typer.Option(0.3, min=0.01, max=60, help="Time for each unit cost."),
     as_json: bool = Json,
 ) -> None:
     """Measure what each kind of work costs on this machine, for predicted times."""
-    from hushnet.calibrate import rows
+    from hushnet.machine import rows
 
-    found, path = hushnet.calibrate(output, seconds=seconds)
+    found, path = hushnet.measure_machine(output, seconds=seconds)
     if as_json:
         emit({"path": str(path), "unit_costs": found})
         return

@@ -50,7 +50,7 @@ class Options:
         drop: whether low bits of results are dropped before they travel.
         tiles: "auto", or "one" tile a layer.
         row_scales: whether output rows get scales of their own (``equalise_rows``).
-        unit_costs: path of a file made by ``hushnet calibrate``.
+        unit_costs: path of a file made by ``hushnet measure-machine``.
         producer: what the plan says it was made by.
     """
 

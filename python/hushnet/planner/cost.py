@@ -31,7 +31,7 @@ def of_package(package: str, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """Seconds of one thread for one unit of work. ``hushnet calibrate`` measures them; files may hold more rows, for other methods.
+    """Seconds of one thread for one unit of work. ``hushnet measure-machine`` measures them; files may hold more rows, for other methods.
 
     Attributes:
         word_product: one ciphertext word times one weight, in a layer with many outputs a group.
@@ -86,11 +86,11 @@ class UnitCosts:
             return cls(**known)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"lacks {error}" if isinstance(error, KeyError) else error
-            raise PlanError(f"unit costs in {path}: {reason}; make the file with `hushnet calibrate`") from None
+            raise PlanError(f"unit costs in {path}: {reason}; make the file with `hushnet measure-machine`") from None
 
 
 def user_file() -> Path:
-    """Where ``hushnet calibrate`` keeps this machine's costs."""
+    """Where ``hushnet measure-machine`` keeps this machine's costs."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "hushnet" / "unit_costs.json"
 
@@ -99,7 +99,7 @@ def _read(path: str | Path) -> str:
     try:
         return Path(path).read_text()
     except OSError as error:
-        raise PlanError(f"unit costs cannot be read ({error}); make the file with `hushnet calibrate`") from None
+        raise PlanError(f"unit costs cannot be read ({error}); make the file with `hushnet measure-machine`") from None
 
 
 def blocks(batch: int, ring_degree: int) -> int:

@@ -6,13 +6,10 @@
 //! tile, [`RotationFreeClient::request`] -> [`RotationFreeLinear::answer`] -> [`RotationFreeClient::open`]. Both parties then hold shares
 //! of the layer modulo 2^l that sum to it, one unit off in the fraction that [`hushnet_rlwe::one_poly::OnePolySpec::off_by_one_fraction`] states.
 //! Operations and bytes: exactly [`Design::cost`].
-//!
-//! [`published`] reruns the paper's own parameters, which leak weights.
 
 mod client;
 mod design;
 mod layout;
-pub mod published;
 mod server;
 mod setup;
 

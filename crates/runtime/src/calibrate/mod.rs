@@ -1,4 +1,4 @@
-//! What one unit of each kind of work costs on this machine: one row, one function each (`hushnet calibrate`).
+//! What one unit of each kind of work costs on this machine: one row, one function each (`hushnet measure-machine`).
 //!
 //! A cost is in seconds of processor time. To add one: a function, and a row in [`UNITS`]. What protocols of two parties cost follows from
 //! samples of them ([`two_party`]), to which the planner fits its unit costs.

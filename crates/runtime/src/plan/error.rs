@@ -155,7 +155,7 @@ pub enum PlanError {
         source: ParamsError,
     },
     /// Below 128 bits and not allowed by the caller.
-    #[error("the plan's parameters are below 128-bit security ({0}); it runs only when insecure parameters are allowed explicitly")]
+    #[error("the plan's parameters are below 128-bit security ({0}); it runs only when insecure parameters are allowed explicitly (--insecure-parameters)")]
     Insecure(String),
     /// The stages are inconsistent as a whole.
     #[error("{0}")]

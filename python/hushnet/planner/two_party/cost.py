@@ -2,7 +2,7 @@
 
 Bytes and rounds are the executor's own prediction, exact; rounds are messages on the longest chain of dependent ones.
 Seconds are the work on the longest chain of dependent work, on one core a party, transfers and one-way delays; unit costs come from
-``hushnet calibrate``, terms from ``docs/two-party.md``.
+``hushnet measure-machine``, terms from ``docs/two-party.md``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def packaged() -> dict[str, Any]:
 
 def unit_costs(path: str | None = None) -> dict[str, Any]:
     """Seconds of one core for one unit of work, and networks by name: the package's figures, replaced by those of ``path``, of the
-    file that ``HUSHNET_UNIT_COSTS`` names, or of the user's (``hushnet calibrate``); figures of other engines are passed over.
+    file that ``HUSHNET_UNIT_COSTS`` names, or of the user's (``hushnet measure-machine``); figures of other engines are passed over.
 
     Raises:
         PlanError: the file cannot be read, or holds what is no unit cost.
@@ -82,7 +82,7 @@ def unit_costs(path: str | None = None) -> dict[str, Any]:
             raise ValueError("a cost is no number of seconds")
     except (OSError, TypeError, ValueError) as error:
         reason = f"unit costs in {chosen} cannot be used ({error}); give a JSON object like the package's network_costs.json"
-        raise PlanError(f"{reason}, or make one with `hushnet calibrate`") from None
+        raise PlanError(f"{reason}, or make one with `hushnet measure-machine`") from None
     return {**default, **{k: v for k, v in given.items() if k in default}}
 
 
