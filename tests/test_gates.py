@@ -229,9 +229,9 @@ def test_every_secret_of_a_client_is_reported_where_a_server_names_it(tree: Path
     [
         # A half of a method in a file of both.
         ("layers/src/slots/linear.rs", "impl SlotLinear {\n    fn planted(&self, key: &SecretKey) {}\n}\n", "SlotLinear) must not name SecretKey"),
-        ("layers/src/cheetah/mod.rs", "impl CheetahClient {\n    fn planted(&self, w: &WeightPoly) {}\n}\n", "CheetahClient) must not name WeightPoly"),
+        ("layers/src/cheetah/client.rs", "impl CheetahClient {\n    fn planted(&self, w: &WeightPoly) {}\n}\n", "must not name WeightPoly"),
         # Ways round the name.
-        ("runtime/src/two_party/server.rs", "use super::slots::client::*;\n", "must not import all names"),
+        ("runtime/src/two_party/server.rs", "use super::methods::slots::client::*;\n", "must not import all names"),
         ("rlwe/src/bfv/mod.rs", "pub use client::SecretKey as Handle;\n", "must not have another name"),
         ("rlwe/src/bfv/mod.rs", "pub type Handle = client::SecretKey;\n", "must not have another name"),
         # Types that nobody has classified.
@@ -246,6 +246,32 @@ def test_halves_detours_unclassified_and_printable_secrets_are_reported(tree: Pa
     append(tree, f"crates/{name}", planted)
     found = secrets.problems(tree)
     assert found and all(p.startswith(f"crates/{name}:") for p in found) and any(told in p for p in found), found
+
+
+METHOD = "crates/runtime/src/two_party/methods/novel"
+
+
+def test_a_new_linear_method_goes_by_path(tree: Path) -> None:
+    """No row of a table is needed for it, and none is needed to see what it must not do."""
+    (tree / METHOD).mkdir()
+    (tree / METHOD / "mod.rs").write_text("mod client;\nmod server;\nstruct Layout;\n")
+    only(secrets.problems(tree)[:1], "has a file client.rs, and there is none")
+    (tree / METHOD / "client.rs").write_text("struct Held(Vec<u8>);\n")
+    (tree / METHOD / "server.rs").write_text("struct Weighed;\n")
+    assert secrets.problems(tree) == []
+    for half, planted, told in (
+        ("server", "use hushnet_rlwe::packed::PackedClient;\n", "server's side (two-party) must not name PackedClient"),
+        ("server", "use super::client::Held;\n", "must not name Held"),
+        ("client", "use super::server::Weighed;\n", "must not name Weighed"),
+        ("client", "#[derive(Debug)]\nstruct Shown;\n", "Shown holds a secret and must not be printable"),
+        ("mod", "use hushnet_rlwe::packed::PackedServer;\n", "both sides of a method"),
+        ("mod", "struct FreshKey;\n", "whose secret FreshKey is"),
+    ):
+        path = tree / METHOD / f"{half}.rs"
+        text = path.read_text()
+        path.write_text(text + planted)
+        only(secrets.problems(tree), f"{METHOD}/{half}.rs:", told)
+        path.write_text(text)
 
 
 def test_a_derived_debug_of_a_secret_is_reported(tree: Path) -> None:

@@ -234,18 +234,18 @@ def batch_stage_parameters(
 ) -> tuple[int, int, int, int, float]:
     """``(modulus_bits, delta_bits, drop_bits, mask_drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
 
-def packed_stage_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, float, float]:
-    """``(response_bits, noise_bits, off_by_one_fraction)`` of a packed layer on shares; ValueError when no parameters hold."""
+def linear_methods() -> list[tuple[str, bool]]:
+    """The linear methods of two-party plans: names, and whether results are exact because shares go through a prime."""
+
+def linear_parameters(method_name: str, ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
+    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of a method; ValueError when there are no parameters."""
+
+def linear_norm(method_name: str, geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
+    """Norm of the weights that a method's noise rests on; ``weights`` are flat, in the plan's order."""
 
 def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> dict[str, int]:
     """``tiles``, ``input_polys``, ``output_polys``, ``products``, ``weight_polys``, ``outputs``, ``bytes_up`` and ``bytes_down`` of a
     packed layer for one image; ValueError when it does not fit."""
-
-def packed_weight_l2(geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
-    """Largest Euclidean norm of all weights that meet in one answer; ``weights`` are flat, in the plan's order."""
-
-def batch_share_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
-    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a batch layer on shares; ValueError when none is secure."""
 
 def batch_share_layer_cost(
     geometry_json: str, ring_degree: int, ring_bits: int, weight_l2: float, images: int
@@ -285,15 +285,10 @@ def clocked_two_party(plan: bytes, inputs: Inputs, network: tuple[float, float] 
     """A plan's runs in one session by clocks of processor time: JSON with ``setup`` and ``runs``, of every stage the seconds on the
     longest chain of both parties' work and transfers, and of the client's work."""
 
-def coefficient_stage_parameters(method: str, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
-    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of method rotation-free or convfhe."""
-
 def coefficient_layer_cost(method: str, geometry_json: str, ring_bits: int, weight_l2: float) -> dict[str, int]:
     """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``, and ``answers``: ciphertexts
     that are opened and sent, once merged."""
 
-def coefficient_weight_l2(method: str, geometry_json: str, weights: NDArray[np.int16]) -> float:
-    """Largest Euclidean norm of all weights that meet in one answer, for method rotation-free or convfhe."""
 class PackedCircuit:
     """A polynomial network for one image under CKKS with rotations (docs/packed.md)."""
 

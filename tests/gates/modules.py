@@ -56,18 +56,18 @@ MODULES: dict[str, dict[str, set[str]]] = {
     "layers": {
         "batch": set(),
         "phases": {"batch"},
-        "geometries": {"batch"},
+        "geometries": {"batch", "phases"},
+        # One layout of polynomials for all methods that pack an image in coefficients.
+        "layout": {"batch", "phases"},
         "batch_shares": {"batch"},
         "ckks_batch": {"batch"},
         "packed": {"batch"},
-        "cheetah": {"batch", "phases"},
-        "coefficients": {"batch", "cheetah"},
-        "rotation_free": {"batch", "phases"},
-        "convfhe": {"batch", "rotation_free"},
-        # The two slot methods and their base are one circle.
-        "slots": {"batch", "gala", "gazelle", "phases"},
-        "gazelle": {"slots"},
-        "gala": {"gazelle", "slots"},
+        "cheetah": {"batch", "layout"},
+        "coefficients": {"batch", "layout"},
+        "rotation_free": {"batch", "layout", "phases"},
+        "convfhe": {"batch", "cheetah", "layout", "rotation_free"},
+        # The base of the slot methods and, as files of it, the methods themselves.
+        "slots": {"batch", "phases"},
     },
     "runtime": {
         # The plan and the client program that it compiles into are one circle; so are channel and wire; so are plans and what leaves of them.

@@ -12,11 +12,24 @@ from tests.two_party_plan.share_graphs import images
 from hushnet import PlanError, _native
 from hushnet.machine import two_party as machine
 from hushnet.planner import compile
-from hushnet.planner.two_party.methods import RING, frugal
+from hushnet.planner.two_party.methods import PRIME, RING, ROWS, Asked, frugal
 from hushnet.planner.two_party.paths import Way
 from hushnet.reference import methods
 from hushnet.reference.two_party import off_fraction, run, unit_reach
 from hushnet.report.two_party import explain
+
+
+def test_the_planner_has_a_row_for_every_method_of_the_run_time_and_no_other():
+    assert set(ROWS) == set(methods.METHODS) == {name for name, _ in _native.linear_methods()}
+    geometry = {"type": "dense", "inputs": 24, "outputs": 10}
+    for name, row in ROWS.items():
+        assert (row.modulo == PRIME) == (name in methods.SLOTS) and (row.single or row.many)
+        figures = row.figures(Asked(geometry, 2048))
+        assert all(figures[key] > 0 for key in ("bytes_up", "bytes_down", "tiles")), name
+        told = methods.ciphertexts(name, 2048, 24, 256.0)
+        assert (told.unit_fraction == 0) == (name in methods.SLOTS)
+    with pytest.raises(ValueError, match="no method 'novel': choose one of cheetah"):
+        methods.ciphertexts("novel", 2048, 24, 256.0)
 
 
 def network():

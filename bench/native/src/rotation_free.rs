@@ -4,9 +4,9 @@ use crate::refused;
 use hushnet_layers::batch::{Geometry, LayerError};
 use hushnet_layers::cheetah::CheetahLinear;
 use hushnet_layers::convfhe::{ConvFheContext, ConvFheLinear, ConvFheSession};
+use hushnet_layers::layout::Layout;
 use hushnet_layers::rotation_free::{
-    Design, Layout, MethodCost, Profile, RotationFreeClient, RotationFreeLinear, Setup, TallyCounts,
-    DEFAULT_PRICES,
+    Design, MethodCost, Profile, RotationFreeClient, RotationFreeLinear, Setup, TallyCounts, DEFAULT_PRICES,
 };
 use hushnet_mpc::{relu_cost, setup_cost, CostModel, OtKind, Ring, SilentSize};
 use hushnet_published::{

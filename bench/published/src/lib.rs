@@ -15,7 +15,7 @@ pub use attack::{correlation_curve, midrange_attack, midrange_curve};
 pub use rivals::{InsecureCheetah, InsecureConvFhe};
 
 use hushnet_layers::batch::{Geometry, LayerError};
-use hushnet_layers::rotation_free::{Layout, LayoutCost};
+use hushnet_layers::layout::{Layout, LayoutCost};
 use hushnet_ring::{pack, sample, Prg};
 use hushnet_rlwe::one_poly::{Folded, OnePolyContext, Tally, TallyCounts};
 

@@ -3,7 +3,7 @@
 
 use crate::{divide, expect, InsecureDesign, PRIME_BITS, RESULT_BITS, WEIGHT_SCALE};
 use hushnet_layers::batch::LayerError;
-use hushnet_layers::rotation_free::Layout;
+use hushnet_layers::layout::Layout;
 use hushnet_ring::prime::primes_near;
 use hushnet_ring::rns::{Divider, Eval, RnsBasis, RnsError, RnsPoly};
 use hushnet_ring::{pack, sample, Prg};

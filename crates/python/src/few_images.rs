@@ -25,8 +25,8 @@ fn few_images_layer<'py>(
     let weights = weights.as_slice()?;
     let chosen = py.detach(|| coefficients::choose(&shape, ring_degree, weights, output_bound));
     let (stage, spec) = chosen.map_err(refused)?;
-    let (packing, bits) = (stage.packing(), stage.params().bits());
-    let cost = packing.cost();
+    let (layout, bits) = (stage.layout(), stage.params().bits());
+    let cost = layout.cost();
     let responses: usize = (0..stage.tiles()).map(|t| stage.answer_len(t)).sum();
     let noise_bits = spec.noise(bits).log2();
     let out = PyDict::new(py);
@@ -39,14 +39,14 @@ fn few_images_layer<'py>(
         ("tiles", stage.tiles()),
         ("input_polys", cost.input_polys),
         ("output_polys", cost.output_polys),
-        ("mask_polys", packing.output_blocks()),
+        ("mask_polys", layout.output_blocks()),
         ("products", cost.products),
         ("weight_polys", cost.weight_polys),
         ("request_bytes", stage.request_len()),
         ("response_bytes", responses),
         ("largest_response_bytes", stage.answer_len(0)),
         ("setup_bytes", stage.masks_len()),
-        ("prepared_bytes", packing.prepared_bytes()),
+        ("prepared_bytes", layout.prepared_bytes()),
     ] {
         out.set_item(name, value)?;
     }

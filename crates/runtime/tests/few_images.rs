@@ -97,7 +97,7 @@ fn weights_that_are_not_kept_give_the_same() {
     let builder = residual_net();
     let plan = builder.few_images();
     let batches = Batch::random(&plan, 2, &mut Rng(1), 1.0);
-    let all: usize = plan.stages().iter().filter_map(|s| s.coefficients()).map(|l| l.stage.packing().prepared_bytes()).sum();
+    let all: usize = plan.stages().iter().filter_map(|s| s.coefficients()).map(|l| l.stage.layout().prepared_bytes()).sum();
     for room in [0, all / 2, all] {
         let server = ServerPlan::with_memory(&plan, Compute::default(), room).unwrap();
         let (near, mut far) = pipe();

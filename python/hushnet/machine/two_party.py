@@ -18,8 +18,7 @@ import numpy as np
 
 from hushnet import _native, api
 from hushnet.planner.two_party import cost
-from hushnet.planner.two_party.methods import KEYS, batch_seconds, coefficient_seconds, packed_seconds, slot_seconds
-from hushnet.reference.methods import COEFFICIENTS, SLOTS
+from hushnet.planner.two_party.methods import PRIME, ROWS
 
 Row = dict[str, float]
 Array = np.ndarray
@@ -167,13 +166,7 @@ def ones(function: Callable[..., float], *given: Any) -> Row:
 
 def counted(method: str, packing: dict[str, int]) -> Row:
     """How often each unit cost counts in a layer of a method."""
-    if method == "batch":
-        return ones(batch_seconds, packing)
-    if method in COEFFICIENTS:
-        return ones(coefficient_seconds, method, packing)
-    if method in SLOTS:
-        return ones(slot_seconds, packing)
-    return ones(packed_seconds, packing)
+    return ones(ROWS[method].seconds, packing)
 
 
 def server_seconds(chain: float, client: float, tiles: int) -> float:
@@ -184,7 +177,7 @@ def server_seconds(chain: float, client: float, tiles: int) -> float:
 
 def layers(method: str, seconds: float) -> Row:
     """Costs of a method's layers, and the client's part of them; of `cheetah` also what sessions and client stages cost."""
-    images = BATCH if method == "batch" else 1
+    images = 1 if ROWS[method].single else BATCH
     total, own, late, setups, encoded = [], [], [], [], []
     usual = cost.packaged()
     for shape, outputs, kernel in LAYERS[method]:
@@ -199,7 +192,7 @@ def layers(method: str, seconds: float) -> Row:
             setup, first, least = min(setup, again[0]), np.minimum(first, again[1]), np.minimum(least, again[2])
         chain, client = least[index]
         row = counted(method, packing)
-        if method in SLOTS:
+        if ROWS[method].modulo == PRIME:
             converted = cost.elements(document["tensors"][stage["in"]]) + cost.elements(document["tensors"][stage["out"]])
             total.append((row, max(0.1 * chain, chain - converted * usual["selected_value"])))
         else:
@@ -216,10 +209,10 @@ def layers(method: str, seconds: float) -> Row:
         few, many = (f([(s, p["weight_polys"]) for s, p in setups], key=lambda v: v[1]) for f in (min, max))
         found["rotation_free_weight"] = max(0.0, (many[0] - few[0]) / (many[1] - few[1]))
     else:
-        found[f"{KEYS[method]}_keys"] = min(s for s, _ in setups)
-        if method not in SLOTS:
+        found[f"{ROWS[method].keys}_keys"] = min(s for s, _ in setups)
+        if ROWS[method].modulo != PRIME:
             # a first slot-packed layer starts the OT extension too, which is counted by itself
-            found[f"{KEYS[method]}_first_layer"] = max(0.0, float(np.median(late)))
+            found[f"{ROWS[method].keys}_first_layer"] = max(0.0, float(np.median(late)))
     return found
 
 

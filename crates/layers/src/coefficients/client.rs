@@ -65,7 +65,7 @@ impl CoefficientClient {
             |(scratch, prg, mask, words), (block, bytes)| {
                 let prg = prg.as_mut().map_err(|e| e.clone())?;
                 let mut messages = zeroize::Zeroizing::new(vec![0i64; n]);
-                self.stage.packing.for_each_input(tile, block, |at, element| messages[at] = value(element));
+                self.stage.layout.for_each_input(tile, block, |at, element| messages[at] = value(element));
                 self.context.mask_hat(seed, number, block as u32, mask)?;
                 key.encrypt_into(params, mask, &messages, prg, scratch, words)?;
                 Ok(pack::pack(words, params.bits().upload, bytes)?)
@@ -85,16 +85,16 @@ impl CoefficientClient {
         answer: &[u8],
         out: &mut [i64],
     ) -> Result<u64, LayerError> {
-        let (packing, params) = (&self.stage.packing, &self.stage.params);
+        let (layout, params) = (&self.stage.layout, &self.stage.params);
         expect("answer", self.stage.answer_len(tile), answer.len())?;
-        expect("output", packing.output_len(), out.len())?;
-        expect("sums of masks", packing.output_blocks(), self.sums.len())?;
+        expect("output", layout.output_len(), out.len())?;
+        expect("sums of masks", layout.output_blocks(), self.sums.len())?;
         let mut body = vec![0; self.stage.values(tile).next_multiple_of(8)];
         pack::unpack(answer, params.bits().body, &mut body)?;
         let mut rest = body.as_slice();
         let mut parts = Vec::with_capacity(self.sums.len());
         for j in 0..self.sums.len() {
-            let (part, after) = rest.split_at(packing.output_count(tile, j));
+            let (part, after) = rest.split_at(layout.output_count(tile, j));
             parts.push(part);
             rest = after;
         }
@@ -104,7 +104,7 @@ impl CoefficientClient {
             .map_init(
                 || CoefficientScratch::new(&self.context),
                 |scratch, (j, part)| {
-                    let (places, elements) = packing.output_places(tile, j);
+                    let (places, elements) = layout.output_places(tile, j, 1);
                     let mut values = zeroize::Zeroizing::new(vec![0; places.len()]);
                     let noise = key.open(params, &self.sums[j], part, &places, scratch, &mut values)?;
                     Ok((elements, values, noise))

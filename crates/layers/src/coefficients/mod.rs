@@ -12,7 +12,7 @@ pub use client::CoefficientClient;
 pub use server::CoefficientLinear;
 
 use crate::batch::{expect, Geometry, LayerError};
-use crate::cheetah::Packing;
+use crate::layout::Layout;
 use hushnet_ring::pack;
 use hushnet_rlwe::batch::ParamsError;
 use hushnet_rlwe::coefficients::{CoefficientBits, CoefficientParams, CoefficientSpec, Travel};
@@ -36,12 +36,12 @@ const WEIGHT: f64 = 3.5e-9;
 ///
 /// # Errors
 /// [`LayerError::TooLarge`] when not even one pixel's receptive field fits in `n` coefficients.
-pub fn layout(geometry: &Geometry, n: usize) -> Result<Packing, LayerError> {
-    Packing::choose_by(geometry, n, |packing| {
-        let cost = packing.cost();
+pub fn layout(geometry: &Geometry, n: usize) -> Result<Layout, LayerError> {
+    Layout::choose_blocks_by(geometry, n, |layout| {
+        let cost = layout.cost();
         let coefficients = |polys: usize| (polys * n) as f64;
         INPUT * coefficients(cost.input_polys)
-            + MASK * coefficients(packing.output_blocks())
+            + MASK * coefficients(layout.output_blocks())
             + ANSWER * coefficients(cost.output_polys)
             + PRODUCT * coefficients(cost.products)
             + WEIGHT * coefficients(cost.weight_polys)
@@ -53,12 +53,12 @@ pub fn layout(geometry: &Geometry, n: usize) -> Result<Packing, LayerError> {
 ///
 /// # Errors
 /// [`LayerError::Length`] when there are not as many weights as the places say.
-pub fn norms(packing: &Packing, weights: &[i16]) -> Result<(f64, f64), LayerError> {
-    expect("weights", packing.weight_len(), weights.len())?;
+pub fn norms(layout: &Layout, weights: &[i16]) -> Result<(f64, f64), LayerError> {
+    expect("weights", layout.weight_len(), weights.len())?;
     let of = |j: usize| {
         let (mut squares, mut sizes) = (0u64, 0u64);
-        for i in packing.inputs_of(j) {
-            packing.for_each_weight(i, j, |_, w| {
+        for i in layout.inputs_of(j) {
+            layout.for_each_weight(i, j, |_, w, _| {
                 let size = u64::from(weights[w].unsigned_abs());
                 squares += size * size;
                 sizes += size;
@@ -66,26 +66,26 @@ pub fn norms(packing: &Packing, weights: &[i16]) -> Result<(f64, f64), LayerErro
         }
         (squares, sizes)
     };
-    let all = (0..packing.output_blocks()).into_par_iter().map(of);
+    let all = (0..layout.output_blocks()).into_par_iter().map(of);
     let (squares, sizes) = all.reduce(|| (0, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
     Ok(((squares as f64).sqrt(), sizes as f64))
 }
 
 /// Words that travel for one image, and for one session.
 #[must_use]
-pub fn travel(packing: &Packing) -> Travel {
-    let (cost, n) = (packing.cost(), packing.degree() as u64);
+pub fn travel(layout: &Layout) -> Travel {
+    let (cost, n) = (layout.cost(), layout.degree() as u64);
     Travel {
         upload: cost.input_polys as u64 * n,
-        body: packing.output_len() as u64,
-        mask: packing.output_blocks() as u64 * n,
+        body: layout.output_len() as u64,
+        mask: layout.output_blocks() as u64 * n,
     }
 }
 
 /// What both parties know of a stage: the places and the bits.
 #[derive(Clone, Debug)]
 pub struct CoefficientStage {
-    packing: Packing,
+    layout: Layout,
     params: CoefficientParams,
 }
 
@@ -94,15 +94,15 @@ impl CoefficientStage {
     ///
     /// # Errors
     /// [`LayerError::Length`] when the ring degrees differ.
-    pub fn new(packing: Packing, params: CoefficientParams) -> Result<Self, LayerError> {
-        expect("ring degree of the parameters", packing.degree(), params.ring_degree())?;
-        Ok(Self { packing, params })
+    pub fn new(layout: Layout, params: CoefficientParams) -> Result<Self, LayerError> {
+        expect("ring degree of the parameters", layout.degree(), params.ring_degree())?;
+        Ok(Self { layout, params })
     }
 
     /// The places.
     #[must_use]
-    pub fn packing(&self) -> &Packing {
-        &self.packing
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// The parameters.
@@ -114,13 +114,13 @@ impl CoefficientStage {
     /// Tiles of an image: as many secrets does it take.
     #[must_use]
     pub fn tiles(&self) -> usize {
-        self.packing.tiles()
+        self.layout.tiles()
     }
 
     /// Bytes of every request.
     #[must_use]
     pub fn request_len(&self) -> usize {
-        self.packing.input_blocks().saturating_mul(self.poly_len(self.params.bits().upload))
+        self.layout.input_blocks().saturating_mul(self.poly_len(self.params.bits().upload))
     }
 
     /// Bytes of the answer to a tile.
@@ -132,23 +132,23 @@ impl CoefficientStage {
     /// Bytes of the sums of masks.
     #[must_use]
     pub fn masks_len(&self) -> usize {
-        self.packing.output_blocks().saturating_mul(self.poly_len(self.params.bits().mask))
+        self.layout.output_blocks().saturating_mul(self.poly_len(self.params.bits().mask))
     }
 
     /// Bytes that a client keeps of the sums of masks, in evaluation form.
     #[must_use]
     pub fn kept_bytes(&self) -> u64 {
-        (self.packing.output_blocks() as u64).saturating_mul(8 * self.packing.degree() as u64)
+        (self.layout.output_blocks() as u64).saturating_mul(8 * self.layout.degree() as u64)
     }
 
     /// Results of a tile.
     #[must_use]
     pub fn values(&self, tile: usize) -> usize {
-        (0..self.packing.output_blocks()).map(|j| self.packing.output_count(tile, j)).sum()
+        (0..self.layout.output_blocks()).map(|j| self.layout.output_count(tile, j)).sum()
     }
 
     fn poly_len(&self, bits: u32) -> usize {
-        pack::packed_len(self.packing.degree(), bits)
+        pack::packed_len(self.layout.degree(), bits)
     }
 }
 
@@ -162,11 +162,11 @@ pub fn choose(
     weights: &[i16],
     output_bound: u64,
 ) -> Result<(CoefficientStage, CoefficientSpec), ChooseError> {
-    let packing = layout(geometry, n)?;
-    let (weight_l2, weight_l1) = norms(&packing, weights)?;
+    let layout = layout(geometry, n)?;
+    let (weight_l2, weight_l1) = norms(&layout, weights)?;
     let spec = CoefficientSpec { ring_degree: n, output_bound, weight_l2, weight_l1 };
-    let params = spec.choose(&travel(&packing))?;
-    Ok((CoefficientStage { packing, params }, spec))
+    let params = spec.choose(&travel(&layout))?;
+    Ok((CoefficientStage { layout, params }, spec))
 }
 
 /// Checks bits against a layer: with its weights, that decryption is exact; without, that the bits have sizes that can be.
@@ -180,10 +180,10 @@ pub fn check(
     output_bound: u64,
     bits: CoefficientBits,
 ) -> Result<CoefficientStage, ChooseError> {
-    let packing = layout(geometry, n)?;
-    let (weight_l2, weight_l1) = weights.map_or(Ok((1.0, 1.0)), |w| norms(&packing, w))?;
+    let layout = layout(geometry, n)?;
+    let (weight_l2, weight_l1) = weights.map_or(Ok((1.0, 1.0)), |w| norms(&layout, w))?;
     let params = CoefficientSpec { ring_degree: n, output_bound, weight_l2, weight_l1 }.check(bits)?;
-    Ok(CoefficientStage { packing, params })
+    Ok(CoefficientStage { layout, params })
 }
 
 /// Why a layer has no parameters.

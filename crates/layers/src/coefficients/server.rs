@@ -23,7 +23,7 @@ pub struct CoefficientLinear {
 
 /// Weights as an answer uses them.
 enum Weights {
-    /// Polynomials of output block j: one for every input block of `packing.inputs_of(j)`.
+    /// Polynomials of output block j: one for every input block of `layout.inputs_of(j)`.
     Prepared(Vec<Vec<WeightPoly>>),
     /// As given; transformed for every tile.
     Streamed(Vec<i16>),
@@ -31,7 +31,7 @@ enum Weights {
 
 impl CoefficientLinear {
     /// Prepares a stage. `weights` are (O, C/groups, kh, kw) or (M, K) row-major, `bias` one value an output channel. Where evaluation forms are not
-    /// to be kept (`keep`; [`Packing::prepared_bytes`](crate::cheetah::Packing::prepared_bytes)), they are made anew for every tile, one transform a product more.
+    /// to be kept (`keep`; [`Packing::prepared_bytes`](crate::layout::Layout::prepared_bytes)), they are made anew for every tile, one transform a product more.
     ///
     /// # Errors
     /// [`LayerError::Length`] when there are not as many weights or biases as the stage says.
@@ -42,15 +42,15 @@ impl CoefficientLinear {
         biases: &[i64],
         keep: bool,
     ) -> Result<Self, LayerError> {
-        let packing = &stage.packing;
-        expect("weights", packing.weight_len(), weights.len())?;
-        expect("biases", packing.channels_out(), biases.len())?;
-        expect("ring degree of the context", packing.degree(), context.ring_degree())?;
+        let layout = &stage.layout;
+        expect("weights", layout.weight_len(), weights.len())?;
+        expect("biases", layout.channels_out(), biases.len())?;
+        expect("ring degree of the context", layout.degree(), context.ring_degree())?;
         let bias = biases.iter().map(|b| bias(context, &stage.params, *b)).collect();
         let mut linear = Self { weights: Weights::Streamed(Vec::new()), context: context.clone(), bias, stage };
-        let block = |j| linear.stage.packing.inputs_of(j).map(|i| linear.weight_poly(weights, i, j)).collect();
+        let block = |j| linear.stage.layout.inputs_of(j).map(|i| linear.weight_poly(weights, i, j)).collect();
         linear.weights = if keep {
-            let blocks = 0..linear.stage.packing.output_blocks();
+            let blocks = 0..linear.stage.layout.output_blocks();
             Weights::Prepared(blocks.into_par_iter().map(block).collect::<Result<_, LayerError>>()?)
         } else {
             Weights::Streamed(weights.to_vec())
@@ -68,7 +68,7 @@ impl CoefficientLinear {
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         match &self.weights {
-            Weights::Prepared(_) => self.stage.packing.prepared_bytes(),
+            Weights::Prepared(_) => self.stage.layout.prepared_bytes(),
             Weights::Streamed(w) => 2 * w.len(),
         }
     }
@@ -86,7 +86,7 @@ impl CoefficientLinear {
             Ok(mask)
         };
         let masks: Vec<Vec<u64>> =
-            (0..self.stage.packing.input_blocks()).into_par_iter().map(of).collect::<Result<_, LayerError>>()?;
+            (0..self.stage.layout.input_blocks()).into_par_iter().map(of).collect::<Result<_, LayerError>>()?;
         out.par_chunks_exact_mut(pack::packed_len(n, bits)).enumerate().try_for_each(|(j, bytes)| {
             let mut sum = self.combine(&masks, j)?;
             round_masks(&self.context, &self.stage.params, &mut sum)?;
@@ -99,7 +99,7 @@ impl CoefficientLinear {
     /// # Errors
     /// [`LayerError::Length`] for a request or room of the wrong length; [`LayerError::Cipher`] for words above the modulus.
     pub fn answer(&self, tile: usize, request: &[u8], out: &mut [u8]) -> Result<(), LayerError> {
-        let (packing, params, n) = (&self.stage.packing, &self.stage.params, self.context.ring_degree());
+        let (layout, params, n) = (&self.stage.layout, &self.stage.params, self.context.ring_degree());
         let bits = params.bits();
         expect("request", self.stage.request_len(), request.len())?;
         expect("answer", self.stage.answer_len(tile), out.len())?;
@@ -111,18 +111,18 @@ impl CoefficientLinear {
         };
         let inputs: Vec<Vec<u64>> =
             request.par_chunks_exact(pack::packed_len(n, bits.upload)).map(read).collect::<Result<_, LayerError>>()?;
-        let pixels = packing.output_len() / packing.channels_out();
+        let pixels = layout.output_len() / layout.channels_out();
         let mut body = vec![0; self.stage.values(tile).next_multiple_of(8)];
         let mut rest = body.as_mut_slice();
-        let mut parts = Vec::with_capacity(packing.output_blocks());
-        for j in 0..packing.output_blocks() {
-            let (part, after) = rest.split_at_mut(packing.output_count(tile, j));
+        let mut parts = Vec::with_capacity(layout.output_blocks());
+        for j in 0..layout.output_blocks() {
+            let (part, after) = rest.split_at_mut(layout.output_count(tile, j));
             parts.push(part);
             rest = after;
         }
         parts.into_par_iter().enumerate().try_for_each(|(j, part)| {
             let mut sum = self.combine(&inputs, j)?;
-            let (places, elements) = packing.output_places(tile, j);
+            let (places, elements) = layout.output_places(tile, j, 1);
             let biases = elements.iter().map(|e| self.bias[e / pixels]);
             Ok::<_, LayerError>(round_answer(&self.context, params, &mut sum, &places, biases, part)?)
         })?;
@@ -130,15 +130,13 @@ impl CoefficientLinear {
     }
 
     fn weight_poly(&self, weights: &[i16], i: usize, j: usize) -> Result<WeightPoly, LayerError> {
-        let mut coefficients = vec![0i64; self.stage.packing.degree()];
-        self.stage.packing.for_each_weight(i, j, |at, w| coefficients[at] = i64::from(weights[w]));
-        Ok(WeightPoly::new(&self.context, &coefficients)?)
+        Ok(WeightPoly::new(&self.context, &self.stage.layout.weight_poly(weights, i, j))?)
     }
 
     /// `sum_i w_ij x_i` in evaluation form.
     fn combine(&self, inputs: &[Vec<u64>], j: usize) -> Result<Vec<u64>, LayerError> {
         let (n, p) = (self.context.ring_degree(), self.context.prime());
-        let range = self.stage.packing.inputs_of(j);
+        let range = self.stage.layout.inputs_of(j);
         let dot = |terms: Range<usize>, weights: &[WeightPoly], out: &mut [u64]| {
             let x: Vec<&[u64]> = inputs[terms].iter().map(Vec::as_slice).collect();
             Ok::<_, LayerError>(combine(&self.context, &x, &weights.iter().collect::<Vec<_>>(), out)?)

@@ -1,7 +1,6 @@
 use super::*;
 use crate::batch::{Conv2d, Dense};
-use crate::cheetah::packing::oracle;
-use crate::geometries::conv;
+use crate::geometries::{conv, oracle};
 use hushnet_ring::Prg;
 use hushnet_rlwe::coefficients::CoefficientKey;
 use hushnet_rlwe::packed::PackedContext;
@@ -17,7 +16,7 @@ struct Case {
 }
 
 /// Random integers of so many bits, and the rigorous bound of the layer's results.
-fn case(packing: &Packing, (weight_bits, input_bits): (u32, u32), seed: u8) -> Case {
+fn case(layout: &Layout, (weight_bits, input_bits): (u32, u32), seed: u8) -> Case {
     let mut prg = Prg::from_seed([seed; 16]);
     let mut random = |len: usize, bits: u32| -> Vec<i64> {
         let mut v = vec![0; len];
@@ -25,9 +24,9 @@ fn case(packing: &Packing, (weight_bits, input_bits): (u32, u32), seed: u8) -> C
         let most = (1i64 << (bits - 1)) - 1;
         v.into_iter().map(|x| (x % (2 * most as u64 + 1)) as i64 - most).collect()
     };
-    let weights: Vec<i16> = random(packing.weight_len(), weight_bits).into_iter().map(|w| w as i16).collect();
-    let inputs = random(packing.input_len(), input_bits);
-    let bias = random(packing.channels_out(), 17);
+    let weights: Vec<i16> = random(layout.weight_len(), weight_bits).into_iter().map(|w| w as i16).collect();
+    let inputs = random(layout.input_len(), input_bits);
+    let bias = random(layout.channels_out(), 17);
     let row = weights.len() / bias.len();
     let largest = (1u64 << (input_bits - 1)) - 1;
     let of = |(w, b): (&[i16], &i64)| {
@@ -40,8 +39,8 @@ fn case(packing: &Packing, (weight_bits, input_bits): (u32, u32), seed: u8) -> C
 /// Both halves against the sums by definition, two images in a session; every length as stated.
 fn run(geometry: &Geometry, n: usize, bits: (u32, u32)) {
     let context = PackedContext::new(n).unwrap();
-    let packing = layout(geometry, n).unwrap();
-    let Case { weights, bias, inputs, bound } = case(&packing, bits, 4);
+    let layout = layout(geometry, n).unwrap();
+    let Case { weights, bias, inputs, bound } = case(&layout, bits, 4);
     let (stage, spec) = choose(geometry, n, &weights, bound).unwrap();
     let checked = check(geometry, n, Some(&weights), bound, *stage.params().bits()).unwrap();
     assert_eq!(checked.params(), stage.params());
@@ -50,7 +49,7 @@ fn run(geometry: &Geometry, n: usize, bits: (u32, u32)) {
 
     let kept = CoefficientLinear::new(&context, stage.clone(), &weights, &bias, true).unwrap();
     let streamed = CoefficientLinear::new(&context, checked, &weights, &bias, false).unwrap();
-    assert_eq!((kept.weight_bytes(), streamed.weight_bytes()), (packing.prepared_bytes(), 2 * weights.len()));
+    assert_eq!((kept.weight_bytes(), streamed.weight_bytes()), (layout.prepared_bytes(), 2 * weights.len()));
     let mut client = CoefficientClient::new(&context, told);
     let mut masks = vec![0; stage.masks_len()];
     kept.masks(&SEED, 5, &mut masks).unwrap();
@@ -59,11 +58,11 @@ fn run(geometry: &Geometry, n: usize, bits: (u32, u32)) {
     assert_eq!(masks, again);
     client.take_masks(&masks).unwrap();
 
-    let pixels = packing.output_len() / packing.channels_out();
+    let pixels = layout.output_len() / layout.channels_out();
     let noise_bound = spec.noise(stage.params().bits());
     for image in 0..2i64 {
         let x: Vec<i64> = inputs.iter().map(|v| if image == 0 { *v } else { -*v }).collect();
-        let mut got = vec![i64::MIN; packing.output_len()];
+        let mut got = vec![i64::MIN; layout.output_len()];
         for tile in 0..stage.tiles() {
             let key = CoefficientKey::generate(&context, &mut Prg::from_os().unwrap()).unwrap();
             let mut request = vec![0; stage.request_len()];
@@ -130,11 +129,11 @@ proptest! {
 #[test]
 fn masks_do_not_grow_with_tiles() {
     let geometry = conv(64, 56, 64, 3, 1, 1, 1);
-    let packing = layout(&geometry, 2048).unwrap();
-    let travel = travel(&packing);
-    assert!(packing.tiles() > 1);
-    assert_eq!(travel.mask, 2048 * packing.output_blocks() as u64);
-    assert_eq!(packing.cost().output_polys, packing.tiles() * packing.output_blocks());
+    let layout = layout(&geometry, 2048).unwrap();
+    let travel = travel(&layout);
+    assert!(layout.tiles() > 1);
+    assert_eq!(travel.mask, 2048 * layout.output_blocks() as u64);
+    assert_eq!(layout.cost().output_polys, layout.tiles() * layout.output_blocks());
 }
 
 #[test]
@@ -142,8 +141,8 @@ fn what_does_not_fit_is_refused() {
     let geometry = conv(1, 64, 1, 64, 1, 0, 1);
     assert!(matches!(layout(&geometry, 2048), Err(LayerError::TooLarge { .. })));
     let geometry = conv(4, 8, 4, 3, 1, 1, 1);
-    let packing = layout(&geometry, 2048).unwrap();
-    let weights = vec![1; packing.weight_len()];
+    let layout = layout(&geometry, 2048).unwrap();
+    let weights = vec![1; layout.weight_len()];
     assert!(matches!(choose(&geometry, 2048, &weights[1..], 100), Err(ChooseError::Layer(_))));
     assert!(matches!(choose(&geometry, 2048, &weights, 1 << 50), Err(ChooseError::Params(_))));
     assert!(matches!(choose(&geometry, 1024, &weights, 100), Err(ChooseError::Params(_))));
@@ -156,5 +155,5 @@ fn what_does_not_fit_is_refused() {
     assert!(client.request(&key, (&SEED, 0), 0, |_| 0, &mut request).is_err());
     // Answers before the sums of masks have come.
     let answer = vec![0; stage.answer_len(0)];
-    assert!(client.open(&key, 0, &answer, &mut vec![0; packing.output_len()]).is_err());
+    assert!(client.open(&key, 0, &answer, &mut vec![0; layout.output_len()]).is_err());
 }

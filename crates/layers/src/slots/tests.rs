@@ -1,6 +1,6 @@
+use super::methods::{gala, gazelle};
 use super::*;
 use crate::batch::{Conv2d, Dense};
-use crate::{gala, gazelle};
 use hushnet_ring::Prg;
 use hushnet_rlwe::bfv::client::SecretKey;
 use hushnet_rlwe::bfv::{plain_modulus, Evaluator};
@@ -22,7 +22,7 @@ fn weights_of(seed: u8, len: usize) -> Vec<i16> {
 
 /// The layer by definition, modulo t.
 fn oracle(geometry: &Geometry, x: &[u64], w: &[i16], t: u64) -> Vec<u64> {
-    crate::cheetah::packing::oracle(geometry, x, w)
+    crate::geometries::oracle(geometry, x, w)
         .iter()
         .map(|v| (*v as i64).rem_euclid(t as i64) as u64)
         .collect()

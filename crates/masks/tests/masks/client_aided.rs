@@ -68,7 +68,7 @@ fn planted_reuse_is_found() {
 fn every_mask_meets_the_secret_of_a_tile_once() {
     let plan = small_net(2048, 7, &Linear::default()).few_images();
     let layers: Vec<_> = plan.stages().iter().filter_map(|s| s.coefficients()).collect();
-    let requests: usize = layers.iter().map(|l| l.stage.packing().cost().input_polys).sum();
+    let requests: usize = layers.iter().map(|l| l.stage.layout().cost().input_polys).sum();
     let tiles = layers.iter().map(|l| l.tiles()).max().unwrap();
     let images = plan.block_images() + 2;
     let (_, report) = recorded(|| session(&plan, &[images, 3]));

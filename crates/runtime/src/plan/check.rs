@@ -63,7 +63,7 @@ fn need(stages: &[Stage], tensors: &[Tensor], client_memory: u64) -> Need {
         need.add(&format!("the mask sums of stage '{}'", s.name), s.stage.kept_bytes());
     }
     let images = super::IMAGES_TOGETHER;
-    let keys = |s: &CoefficientLayer| product(&[8, s.tiles(), s.stage.packing().degree(), images]);
+    let keys = |s: &CoefficientLayer| product(&[8, s.tiles(), s.stage.layout().degree(), images]);
     need.add_largest("the keys", packed().map(|s| (s.name.as_str(), keys(s))));
     let results = |s: &CoefficientLayer| product(&[8, tensors[s.output].elements, images]);
     let held = |s: &CoefficientLayer| results(s).saturating_add(s.message_bytes());

@@ -65,7 +65,7 @@ impl CoefficientLayer {
     /// Bytes of requests and responses that wait at a party, and of what it makes of them.
     pub(crate) fn message_bytes(&self) -> u64 {
         let down = self.response_bytes(0).max(self.setup_bytes()) as u64;
-        let (n, blocks) = (self.stage.packing().degree() as u64, self.stage.packing().input_blocks() as u64);
+        let (n, blocks) = (self.stage.layout().degree() as u64, self.stage.layout().input_blocks() as u64);
         let words = 8u64.saturating_mul(n).saturating_mul(blocks);
         (4 * self.request_bytes() as u64).saturating_add(3 * down).saturating_add(words)
     }

@@ -7,8 +7,9 @@ use super::check_header::{check_header, client_spec, tensor};
 use super::check_local::{moves, sum_pool, window};
 use super::flow::{exact_before_opening, liveness};
 use super::memory::{self, Steps};
+use super::methods::{self, Wanted};
 use super::nonlinear;
-use super::plan::{Kind, Linear, Method, Parts, Stage, TwoPartyPlan};
+use super::plan::{Kind, Linear, Parts, Stage, TwoPartyPlan};
 use super::reach;
 use super::spec::{KindSpec, LinearSpec, PlanSpec, Protocol, Reveal, Sign, StageSpec, WindowSpec};
 use crate::plan::spec::{OpSpec, PortSpec};
@@ -17,8 +18,6 @@ use crate::plan::{
     TensorBytes, TensorKind,
 };
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
-use hushnet_rlwe::batch_shares::BatchShareSpec;
-use hushnet_rlwe::packed::PackedSpec;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -432,18 +431,9 @@ impl<'a> Checker<'a> {
     }
 
     fn linear(&mut self, spec: &LinearSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Linear, Fault> {
-        let method = match spec.method.as_str() {
-            "cheetah" => Method::Cheetah,
-            "batch" => Method::Batch,
-            "rotation-free" => Method::RotationFree,
-            "convfhe" => Method::ConvFhe,
-            "gala" => Method::Gala,
-            "gazelle" => Method::Gazelle,
-            other => {
-                let detail = format!("method '{other}' of stage '{}'", spec.name);
-                return Err(PlanError::Unsupported(detail).into());
-            }
-        };
+        let method = methods::find(&spec.method).ok_or_else(|| {
+            PlanError::Unsupported(format!("method '{}' of stage '{}'", spec.method, spec.name))
+        })?;
         if to.f < x.f {
             return fault(format!("{} fraction bits cannot become {} by integer weights", x.f, to.f));
         }
@@ -469,15 +459,16 @@ impl<'a> Checker<'a> {
             return fault(format!("weight_l2 {l2} is not a power of two"));
         }
         let p = &self.spec.params;
-        let (ring_degree, ring_bits, weight_l2) = (p.ring_degree, p.ring_bits, l2);
-        match method {
-            Method::Cheetah => PackedSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
-            Method::Batch => BatchShareSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
-            Method::RotationFree | Method::ConvFhe | Method::Gala | Method::Gazelle => Ok(()),
-        }
-        .or_else(|e| fault(e.to_string()))?;
-        super::coefficients::check(method, &spec.geometry, ring_bits, l2).or_else(fault)?;
-        super::slots::check(method, &spec.geometry, (to.reach, to.bound)).or_else(fault)?;
+        let wanted = Wanted {
+            name: method.name,
+            geometry: &geometry,
+            ring_degree: p.ring_degree,
+            ring_bits: p.ring_bits,
+            weight_l2: l2,
+            reach: to.reach,
+            bound: to.bound,
+        };
+        method.check(&wanted).or_else(fault)?;
         let weights = match (&spec.weights, &spec.bias) {
             (Some(w), Some(b)) => {
                 self.used_files.extend([w.clone(), b.clone()]);

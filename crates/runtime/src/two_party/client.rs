@@ -1,16 +1,13 @@
 //! The client: owns the inputs and the secret key, holds one share of everything between.
 
-use super::batch;
-use super::coefficients;
-use super::cost::{self, Account, Layers};
+use super::cost::{self, Account};
 use super::handshake;
-use super::layer_error;
 use super::memory;
 use super::meter::{Metered, Waited};
+use super::methods::{self, ClientHalf, Job, Layers, Opening};
 use super::nonlinear;
-use super::plan::{Kind, Method, Stage, TwoPartyPlan};
+use super::plan::{Kind, Stage, TwoPartyPlan};
 use super::shares::Shares;
-use super::slots;
 use super::spec::Reveal;
 use super::stored::{Folder, Policy};
 use super::trace::{Gauge, Phase, TwoPartyTrace};
@@ -21,11 +18,8 @@ use crate::plan::{self, PlanError, PlanOptions, TensorKind};
 use crate::program::{self, Data, Monitor, Overruns, Place, RowMut, Storage, Values};
 use crate::session::client::half::Half;
 use crate::session::client::ClientSession;
-use hushnet_layers::cheetah::CheetahClient;
 use hushnet_mpc::{self as mpc, Channel, OtKind, Party, Session};
 use hushnet_ring::{ledger, Prg};
-use hushnet_rlwe::batch_shares::ShareKey;
-use hushnet_rlwe::packed::PackedClient;
 use hushnet_rlwe::uses;
 use std::path::PathBuf;
 use zeroize::Zeroizing;
@@ -67,10 +61,8 @@ pub struct TwoPartyClient {
     plan: TwoPartyPlan,
     options: TwoPartyOptions,
     layers: Layers,
-    key: PackedClient,
-    batch: Option<ShareKey>,
-    coefficients: coefficients::client::ClientState,
-    slots: slots::client::ClientState,
+    /// Secret keys, by family.
+    keys: Vec<Box<dyn ClientHalf>>,
     account: Account,
     kind: OtKind,
     setup: Phase,
@@ -122,36 +114,21 @@ impl TwoPartyClient {
         let mut session = Session::new(Box::new(channel), Party::One, kind)?;
         let mut prg = Prg::from_os()?;
         session.set_threads(options.compute.threads());
-        let key = PackedClient::generate(&layers.context, &mut prg)?;
-        let seed = random()?;
-        let public = key.public_key(&seed, &mut prg)?;
-        handshake::send_key(session.channel(), &seed, &public)?;
-        let batch = layers.batch.send_key(session.channel(), &mut prg)?;
-        let slots = layers.slots.open(session.channel(), &options.compute, &mut prg)?;
-        let coefficients = layers.coefficients.open(
-            session.channel(),
-            &options.compute,
-            &mut prg,
-            (&digest, folder.as_ref()),
-        )?;
-        let mut account = Account::new(plan.ring_degree(), kind);
+        let mut opening = Opening {
+            channel: session.channel(),
+            compute: &options.compute,
+            prg: &mut prg,
+            plan_digest: &digest,
+            folder: folder.as_ref(),
+        };
+        let open = layers.families().iter().map(|f| f.clone().open(&mut opening));
+        let keys = open.collect::<Result<Vec<_>, Error>>()?;
+        let held: Vec<usize> = keys.iter().map(|k| k.held()).collect();
+        let mut account = Account::new(kind);
         let mut setup = Phase::default();
-        gauge.stop(session.stats(), account.setup(&layers, coefficients.held), &mut setup);
+        gauge.stop(session.stats(), account.setup(&layers, &held), &mut setup);
         let session = Some(session);
-        Ok(Self {
-            session,
-            waited,
-            plan,
-            options,
-            layers,
-            key,
-            batch,
-            coefficients,
-            slots,
-            account,
-            kind,
-            setup,
-        })
+        Ok(Self { session, waited, plan, options, layers, keys, account, kind, setup })
     }
 
     /// The server's plan.
@@ -175,16 +152,7 @@ impl TwoPartyClient {
         progress: &mut OnProgress<'_>,
     ) -> Result<Marked<TwoPartyTrace>, Error> {
         let mut monitors = Vec::new();
-        let tiles = |i: usize| {
-            self.layers.linear[i].as_ref().map_or_else(
-                || {
-                    self.layers.batch.tiles(i)
-                        + self.layers.coefficients.tiles(i)
-                        + self.layers.slots.tiles(i)
-                },
-                CheetahClient::tiles,
-            )
-        };
+        let tiles = |i: usize| self.layers.tiles(i);
         let mut trace =
             TwoPartyTrace::new(plan, Party::One, self.kind, self.options.compute.threads(), tiles);
         trace.setup = self.setup;
@@ -251,27 +219,10 @@ impl TwoPartyClient {
                 let share = share(plan, &work.values, input)?;
                 work.shares.put(output, share);
             }
-            (Kind::Linear(l), Some(&input), Some(output)) if l.method == Method::Batch => {
-                let key = self.batch.as_ref().ok_or_else(|| Error::Internal("no key for batches".into()))?;
-                let (share, seeds) = (work.shares.get(input)?, &work.seeds);
-                let job = batch::Job { index, share, seeds, compute: &self.options.compute };
-                let own = self.layers.batch.ask(session.channel(), key, &job)?;
-                work.shares.put(output, own);
-            }
-            (Kind::Linear(l), Some(&input), Some(output)) if l.method.slotted() => {
-                let (share, images) = (work.shares.get(input)?, work.seeds.len());
-                let job = slots::Job { index, share, images, compute: &self.options.compute };
-                let own = self.layers.slots.ask(session, &self.slots, &job)?;
-                work.shares.put(output, own);
-            }
-            (Kind::Linear(l), Some(&input), Some(output)) if l.method != Method::Cheetah => {
-                let (share, seeds) = (work.shares.get(input)?, &work.seeds);
-                let job = coefficients::Job { index, share, seeds, compute: &self.options.compute };
-                let own = self.layers.coefficients.ask(session.channel(), &self.coefficients, &job)?;
-                work.shares.put(output, own);
-            }
             (Kind::Linear(_), Some(&input), Some(output)) => {
-                let own = self.linear(session, plan, index, work.shares.get(input)?, &work.seeds)?;
+                let (share, seeds) = (work.shares.get(input)?, &work.seeds);
+                let job = Job { stage: index, share, seeds, compute: &self.options.compute };
+                let own = self.layers.half(&self.keys, index)?.ask(session, &job)?;
                 work.shares.put(output, own);
             }
             (Kind::Reveal(what), Some(&input), Some(output)) => {
@@ -284,43 +235,6 @@ impl TwoPartyClient {
         }
         work.shares.free(&stage.free);
         Ok(())
-    }
-
-    /// Sends every tile's request, then reads the answers: the server computes a tile while the next ones are on their way.
-    fn linear(
-        &self,
-        session: &mut Session,
-        plan: &TwoPartyPlan,
-        index: usize,
-        share: &[u64],
-        seeds: &[[u8; 32]],
-    ) -> Result<Vec<u64>, Error> {
-        let layer = self.layers.linear[index]
-            .as_ref()
-            .ok_or_else(|| Error::Internal("a linear stage has no places".into()))?;
-        let stage = &plan.stages()[index];
-        let elements = |t: Option<usize>| t.map_or(0, |t| plan.tensors()[t].elements);
-        let (inputs, outputs) = (elements(stage.inputs.first().copied()), elements(stage.output));
-        let (compute, key) = (&self.options.compute, &self.key);
-        for (seed, share) in seeds.iter().zip(share.chunks_exact(inputs)) {
-            for tile in 0..layer.tiles() {
-                let request = compute
-                    .run(|| layer.request(key, seed, index as u32, tile, share))
-                    .map_err(layer_error)?;
-                session.channel().send(&request)?;
-                session.channel().flush()?;
-            }
-        }
-        let mut own = vec![0; outputs * seeds.len()];
-        let mut answer = Vec::new();
-        for own in own.chunks_exact_mut(outputs) {
-            for tile in 0..layer.tiles() {
-                answer.resize(layer.answer_len(tile), 0);
-                session.channel().recv(&mut answer)?;
-                compute.run(|| layer.open(key, tile, &answer, own)).map_err(layer_error)?;
-            }
-        }
-        Ok(own)
     }
 }
 
@@ -381,7 +295,7 @@ fn open_folder(
 ) -> Result<Option<Folder>, Error> {
     let Some(path) = options.setups.as_deref() else { return Ok(None) };
     let folder = Folder::open(path, options.server.as_deref().unwrap_or(""), digest, options.setups_policy)?;
-    let needed = layers.coefficients.setups().fold(0, |sum: u64, (_, s)| sum.saturating_add(s.stored));
+    let needed = layers.set_ups().fold(0, |sum: u64, (_, s)| sum.saturating_add(s.stored));
     if needed > 0 && plan.spec().preparation.is_none() {
         return Err(StoreError::Unnamed.into());
     }
@@ -392,7 +306,7 @@ fn open_folder(
 /// Images that run together: what was asked for or shares rounds, and as few as keep within the limit of memory.
 fn group_size(plan: &TwoPartyPlan, layers: &Layers, options: &TwoPartyOptions, images: usize) -> usize {
     let fits = (GROUP_ELEMENTS / plan.peak_elements().max(1)).max(1);
-    let fits = if plan.has_batch() { batch::group(plan) } else { fits };
+    let fits = if plan.has_batch() { methods::group(plan) } else { fits };
     let mut size = options.group.unwrap_or(fits).min(images).clamp(1, MAX_GROUP);
     let needs = |n| memory::of_session(plan, layers, n, options.setups.is_some()).bytes();
     while size > 1 && needs(size) > options.plan.limits.memory_bytes {
@@ -434,7 +348,7 @@ fn open(
         }
         Reveal::Argmax => {
             let classes = share.len() / images;
-            let index = nonlinear::argmax(session, stage, share, classes, ring)?;
+            let index = nonlinear::run(session, stage, share, ring, images)?.ok_or_else(fail)?;
             let opened =
                 mpc::reveal(session, &index, mpc::index_ring(classes)?, Party::One)?.ok_or_else(fail)?;
             Ok(opened.iter().map(|v| *v as i64).collect())

@@ -1,70 +1,11 @@
 //! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
 
-use super::batch;
-use super::coefficients;
-use super::handshake::{begin_len, key_len, HELLO};
+use super::handshake::{begin_len, HELLO};
+use super::methods::Layers;
 use super::nonlinear;
-use super::plan::{Kind, Method, Stage, TwoPartyPlan};
-use super::slots;
-use crate::error::Error;
-use hushnet_layers::cheetah::CheetahClient;
+use super::plan::{Kind, Stage, TwoPartyPlan};
 use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, SilentSize};
-use hushnet_rlwe::packed::PackedContext;
 use serde::{Deserialize, Serialize};
-
-/// The places of all linear stages, as both parties derive them from the public plan.
-pub struct Layers {
-    pub(super) context: PackedContext,
-    pub(super) linear: Vec<Option<CheetahClient>>,
-    pub(super) batch: batch::Layers,
-    pub(super) coefficients: coefficients::Layers,
-    pub(super) slots: slots::Layers,
-}
-
-impl Layers {
-    /// Chooses the packings.
-    ///
-    /// # Errors
-    /// None for a checked plan but [`Error::Internal`].
-    pub fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
-        let context = PackedContext::new(plan.ring_degree())?;
-        let layer = |stage: &Stage| match &stage.kind {
-            Kind::Linear(l) if l.method == Method::Cheetah => Ok(Some(CheetahClient::new(
-                &context,
-                &l.geometry.checked()?,
-                plan.ring().bits(),
-                l.weight_l2,
-            )?)),
-            _ => Ok(None),
-        };
-        let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
-        let (batch, coefficients) = (batch::Layers::new(plan)?, coefficients::Layers::new(plan)?);
-        Ok(Self { context, linear, batch, coefficients, slots: slots::Layers::new(plan)? })
-    }
-}
-
-impl Layers {
-    /// Bytes of the keys that a client makes, in memory: what travels, in whole words, both polynomials, and a copy on its way.
-    pub(super) fn client_key_bytes(&self) -> u64 {
-        let sent = key_len(self.context.ring_degree())
-            + self.batch.key_len()
-            + self.coefficients.keys_len()
-            + self.slots.keys_len();
-        4 * sent as u64
-    }
-
-    /// Bytes that a client holds of a stage between its requests and its answers.
-    pub(super) fn held_by_client(&self, index: usize, images: u64) -> u64 {
-        let packed = self.linear[index].as_ref().map_or(0, |l| {
-            let answers = (0..l.tiles()).map(|t| l.answer_len(t)).max().unwrap_or(0);
-            2 * (l.request_len() + answers) as u64
-        });
-        packed
-            .saturating_add(self.coefficients.held_by_client(index, images))
-            .saturating_add(self.slots.held_by_client(index))
-            .saturating_add(self.batch.held_by_client(index))
-    }
-}
 
 /// Bytes and rounds of a phase; up is from the client to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,8 +105,8 @@ pub struct Prediction {
 /// Predicts a session that runs one group of `images` images with an OT extension.
 #[must_use]
 pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Prediction {
-    let mut account = Account::new(plan.ring_degree(), kind);
-    let setup = account.setup(layers, 0);
+    let mut account = Account::new(kind);
+    let setup = account.setup(layers, &[]);
     let begin = account.begin(images);
     let mut extensions = Vec::with_capacity(plan.stages().len());
     let mut gates = Vec::with_capacity(plan.stages().len());
@@ -200,12 +141,11 @@ pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
 /// A running session's prediction.
 pub(super) struct Account {
     model: CostModel,
-    degree: usize,
 }
 
 impl Account {
-    pub(super) fn new(degree: usize, kind: OtKind) -> Self {
-        Self { model: CostModel::new(kind), degree }
+    pub(super) fn new(kind: OtKind) -> Self {
+        Self { model: CostModel::new(kind) }
     }
 
     fn count(&mut self, f: impl FnOnce(&mut CostModel)) -> Traffic {
@@ -214,17 +154,12 @@ impl Account {
         Traffic::between(&before, &self.model.cost())
     }
 
-    /// The set-up of a session with a client that holds so many bytes of set-ups already.
-    pub(super) fn setup(&mut self, layers: &Layers, held: usize) -> Traffic {
-        let key = key_len(self.degree) + layers.batch.key_len() + layers.coefficients.keys_len();
-        let key = key + layers.slots.keys_len();
-        let [answer, polys] = layers.coefficients.setup_lens();
+    /// The set-up of a session with a client that holds so many bytes of set-ups already, by family.
+    pub(super) fn setup(&mut self, layers: &Layers, held: &[usize]) -> Traffic {
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
-            m.message(Party::One, key as u64);
-            m.message(Party::One, answer as u64);
-            m.message(Party::Zero, (polys - held) as u64);
+            layers.open_cost(m, held);
         })
     }
 
@@ -242,28 +177,9 @@ impl Account {
         let stage = &plan.stages()[index];
         let ring = plan.ring();
         let elements = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements);
-        self.count(|m| match &stage.kind {
-            Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
-            Kind::Linear(l) if l.method.slotted() => layers.slots.cost(m, index, images),
-            Kind::Linear(l) if l.method != Method::Cheetah => layers.coefficients.cost(m, index, images),
-            Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
-            _ => nonlinear::cost(m, stage, elements, ring, images),
+        self.count(|m| match layers.shape(index) {
+            Some(shape) => shape.cost(m, images),
+            None => nonlinear::cost(m, stage, elements, ring, images),
         })
-    }
-}
-
-/// All requests leave at once; the server answers tile by tile.
-fn linear(m: &mut CostModel, layer: Option<&CheetahClient>, images: usize) {
-    let Some(layer) = layer else { return };
-    let tiles = || (0..images).flat_map(|_| 0..layer.tiles());
-    for _ in tiles() {
-        m.depart_late(Party::One, layer.request_len() as u64);
-    }
-    for tile in tiles() {
-        m.arrive_late(Party::Zero);
-        m.depart_late(Party::Zero, layer.answer_len(tile) as u64);
-    }
-    for _ in tiles() {
-        m.arrive_late(Party::One);
     }
 }

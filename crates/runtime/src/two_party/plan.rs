@@ -1,5 +1,6 @@
 //! The checked two-party plan.
 
+use super::methods::{Method, Placed};
 use super::spec::{PlanSpec, Protocol, Reveal};
 use crate::plan::{
     self, GeometrySpec, Limits, LinearWeights, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes,
@@ -60,36 +61,11 @@ pub enum Kind {
     Reveal(Reveal),
 }
 
-/// How a linear layer is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// One image packed in ciphertexts, products of polynomials.
-    Cheetah,
-    /// One feature of up to N images in a ciphertext, integer combinations.
-    Batch,
-    /// One image packed, one polynomial up, encrypted weights at the client.
-    RotationFree,
-    /// One image packed, output channels merged at the server.
-    ConvFhe,
-    /// One image in slots, shares modulo a prime, shares before rotate-and-sum and kernel grouping.
-    Gala,
-    /// One image in slots, shares modulo a prime, hybrid products and output rotations.
-    Gazelle,
-}
-
-impl Method {
-    /// Whether shares go through a prime, and the image stands in slots.
-    #[must_use]
-    pub fn slotted(self) -> bool {
-        matches!(self, Self::Gala | Self::Gazelle)
-    }
-}
-
 /// A linear layer.
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// How it is computed.
-    pub method: Method,
+    pub method: &'static Method,
     /// What is computed.
     pub geometry: GeometrySpec,
     /// Bound of the norm of the weights that meet in one answer.
@@ -217,8 +193,7 @@ impl TwoPartyPlan {
     /// The JSON of the public part that a server gives to every client: it names the preparation, where set-ups belong to one.
     pub(super) fn served_json(&self) -> Result<String, PlanError> {
         let json = self.public_json()?;
-        let set_up = |s: &Stage| matches!(&s.kind, Kind::Linear(l) if l.method == Method::RotationFree);
-        if !self.stages().iter().any(set_up) {
+        if !self.linear().any(|s| s.linear.method.sets_up()) {
             return Ok(json);
         }
         let mut spec: PlanSpec = serde_json::from_str(&json).map_err(|e| PlanError::Json(e.to_string()))?;
@@ -301,7 +276,15 @@ impl TwoPartyPlan {
     /// Whether a linear stage works on many images in one ciphertext.
     #[must_use]
     pub fn has_batch(&self) -> bool {
-        self.stages().iter().any(|s| matches!(&s.kind, Kind::Linear(l) if l.method == Method::Batch))
+        self.linear().any(|s| s.linear.method.batches())
+    }
+
+    /// The linear stages.
+    pub(super) fn linear(&self) -> impl Iterator<Item = Placed<'_>> {
+        self.stages().iter().enumerate().filter_map(|(index, stage)| match &stage.kind {
+            Kind::Linear(linear) => Some(Placed { index, stage, linear }),
+            _ => None,
+        })
     }
 
     /// k of a shared tensor, all of whose values are below 2^k in absolute value; `None` for others.

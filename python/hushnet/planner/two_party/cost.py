@@ -16,9 +16,9 @@ from typing import Any
 
 from ... import _native
 from ...plan import WEIGHTS, PlanError
-from ...reference.methods import COEFFICIENTS, SLOTS, slot_bits, slot_cost
+from ...reference.methods import SLOTS, slot_bits
 from ..cost import ENVIRONMENT, UnitCosts, of_package, user_file
-from .methods import KEYS, layer_seconds, slot_seconds
+from .methods import PRIME, ROWS, Asked, layer_seconds
 
 Document = dict[str, Any]
 Stage = dict[str, Any]
@@ -152,15 +152,9 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
     for stage, phase, extensions, gates in zip(document["stages"], told["stages"], told["extensions"], told["gates"]):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
-        if linear and stage["method"] == "batch":
-            block = min(images, degree)
-            packing = _native.batch_share_layer_cost(json.dumps(stage["geometry"]), degree, ring, stage["weight_l2"], block)
-        elif linear and stage["method"] in COEFFICIENTS:
-            packing = _native.coefficient_layer_cost(stage["method"], json.dumps(stage["geometry"]), ring, stage["weight_l2"])
-        elif linear and stage["method"] in SLOTS:
-            packing = slot_cost(stage["method"], stage["geometry"], slot_bits(slotted))
-        elif linear:
-            packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
+        if linear:
+            plain = slot_bits(slotted) if slotted else 0
+            packing = ROWS[stage["method"]].figures(Asked(stage["geometry"], degree, ring, stage["weight_l2"], plain, min(images, degree)))
         compute = _compute(document, stage, packing, unit, images) + passage(traffic, unit)
         compute += sum(unit[name] * count for name, count in extended(suffix, extensions).items()) + unit["garbled_gate"] * gates
         if linear:
@@ -185,7 +179,7 @@ def extended(suffix: str, work: dict[str, int]) -> dict[str, int]:
 
 def _keys(document: Document) -> set[str]:
     """Methods, as unit costs name them, for which a session has keys of their own."""
-    return {KEYS[s["method"]] for s in document["stages"] if s["kind"] == "linear" and s["method"] in KEYS}
+    return {keys for s in document["stages"] if s["kind"] == "linear" if (keys := ROWS[s["method"]].keys) is not None}
 
 
 def _first_layer(document: Document, unit: dict[str, Any]) -> float:
@@ -194,10 +188,9 @@ def _first_layer(document: Document, unit: dict[str, Any]) -> float:
 
 
 def _setup(document: Document, stages: list[StageCost], unit: dict[str, Any]) -> float:
-    """Seconds of computing of a session's set-up: base OTs, keys, and the set-ups of rotation-free layers."""
+    """Seconds of computing of a session's set-up: base OTs, keys, and what layers do once."""
     seconds = unit["session_keys"] + sum(max(0.0, unit[f"{k}_keys"] - unit["session_keys"]) for k in _keys(document))
-    free = (c.packing["weight_polys"] for s, c in zip(document["stages"], stages) if s.get("method") == "rotation-free")
-    return seconds + unit["rotation_free_weight"] * sum(free)
+    return seconds + sum(ROWS[s["method"]].layer_seconds(c.packing, unit) for s, c in zip(document["stages"], stages) if s["kind"] == "linear")
 
 
 def has_client(name: str) -> bool:
@@ -215,11 +208,12 @@ def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: di
         outs = [op["out"] for op in stage["ops"]]
         return images * sum(elements(document["tensors"][t]) for t in outs) * unit["client_element"]
     seconds = count * unit["local_element"]
-    if packing and stage["method"] in SLOTS:
-        converted = elements(document["tensors"][stage["in"]]) + elements(document["tensors"][stage["out"]])
-        return seconds + images * (slot_seconds(packing, unit) + converted * unit["selected_value"])
     if packing:
-        blocks = -(-images // document["params"]["ring_degree"]) if stage["method"] == "batch" else images
+        row = ROWS[stage["method"]]
+        if row.modulo == PRIME:
+            converted = elements(document["tensors"][stage["in"]]) + elements(document["tensors"][stage["out"]])
+            seconds += images * converted * unit["selected_value"]
+        blocks = images if row.single else -(-images // document["params"]["ring_degree"])
         return seconds + layer_seconds(stage["method"], packing, unit, blocks)
     compared, selected, truncated = _work(document, stage)
     work = compared * unit["compared_bit"] + selected * unit["selected_value"] + truncated * unit["truncated_value"]
@@ -277,8 +271,9 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
 
 
 def set_ups(document: Document, found: Account) -> int:
-    """Bytes of the client's set-ups of rotation-free layers: two polynomials for one of the weights, of the same words."""
-    return sum(c.packing["prepared_bytes"] for s, c in zip(document["stages"], found.stages) if s.get("method") == "rotation-free")
+    """Bytes of what the client keeps of layers: of rotation-free ones two polynomials for one of the weights, of the same words."""
+    linear = ((ROWS[s["method"]], c.packing) for s, c in zip(document["stages"], found.stages) if s["kind"] == "linear")
+    return sum(row.kept_bytes(packing) for row, packing in linear if row.keeps == "set-ups")
 
 
 def _labels(document: Document, images: int) -> int:

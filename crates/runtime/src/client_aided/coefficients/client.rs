@@ -90,7 +90,7 @@ impl TileClient {
         told: &mut dyn FnMut(usize) -> Result<(), Error>,
     ) -> Result<Zeroizing<Vec<i64>>, Error> {
         let layer = self.layers.get(&index).ok_or_else(missing)?;
-        let (tiles, elements) = (stage.tiles(), stage.stage.packing().output_len());
+        let (tiles, elements) = (stage.tiles(), stage.stage.layout().output_len());
         let mut results = Zeroizing::new(vec![0; elements * images]);
         let (mut sent, mut noise, mut buffer) = (0, 0, Vec::new());
         for number in 0..tiles * images {

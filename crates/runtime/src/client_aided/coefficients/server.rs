@@ -120,7 +120,7 @@ fn kept(plan: &Plan, room: usize) -> BTreeSet<usize> {
     let mut left = room;
     let mut kept = BTreeSet::new();
     for (index, stage) in order {
-        if let Some(rest) = left.checked_sub(stage.stage.packing().prepared_bytes()) {
+        if let Some(rest) = left.checked_sub(stage.stage.layout().prepared_bytes()) {
             left = rest;
             kept.insert(index);
         }

@@ -187,7 +187,7 @@ fn what_one_session_may_hold_is_counted() {
     let plan = plan_of(&net).unwrap();
     let model = TwoPartyModel::new(&plan, Compute::default()).unwrap();
     let layers = Layers::new(&plan).unwrap();
-    let requests = layers.linear.iter().flatten().map(|l| l.tiles() * l.request_len()).max().unwrap();
+    let requests = layers.shapes().map(|(_, s)| s.tiles() * s.request_len()).max().unwrap();
     assert!(model.queue_bytes() >= (requests * model.largest_group()) as u64);
     assert!(model.session_bytes() > model.queue_bytes() && model.session_bytes() < 4 << 30);
 }

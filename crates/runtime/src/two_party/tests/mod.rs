@@ -4,6 +4,7 @@ mod batch;
 mod builder;
 mod coefficients;
 mod hostile;
+mod methods;
 mod networks;
 mod oracle;
 mod plans;

@@ -95,11 +95,16 @@ fn damaged_keys_are_refused() {
     let plan = plan_of(&net).unwrap();
     let layers = Layers::new(&plan).unwrap();
     let (mut a, mut b) = memory_pair();
-    let total = layers.slots.keys_len();
+    // The key of `cheetah` comes first.
+    let [_, slots] = layers.families() else { panic!("two families have keys") };
+    let total = slots.key_len();
     assert!(total > 100_000);
     b.send(&vec![0xff; total]).unwrap();
     b.flush().unwrap();
-    let error = layers.slots.serve(&mut a, &Compute::default()).err().unwrap();
+    let keep = vec![false; plan.stages().len()];
+    let preparing = super::super::methods::Preparing { plan: &plan, keep: &keep, plan_digest: &[0; 32] };
+    let weights = slots.clone().prepare(&preparing).unwrap();
+    let error = weights.accept(&mut a, &Compute::default()).err().unwrap();
     assert!(matches!(error, Error::Protocol(_)), "{error}");
     assert!(error.to_string().contains("a public key"), "{error}");
 }

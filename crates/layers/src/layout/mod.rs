@@ -1,32 +1,43 @@
-//! Where elements stand when channels are interleaved: all useful coefficients of a product are multiples of one power of two.
+//! Where the elements of a tensor and of the weights stand in polynomials, so that coefficients of negacyclic products are the sums of a
+//! convolution: the one layout of [`crate::cheetah`], [`crate::convfhe`] and [`crate::rotation_free`].
 //!
-//! With Y = X^s and P = N/s, an input polynomial holds up to s channels of a tile, `sum_c x_c(Y) X^c`, a weight polynomial
+//! **Strides and dilations** go first: a convolution of stride (s, t) is one of stride 1 over `s t` phase images for every channel (space to
+//! depth); a tap of the dilated kernel at offset `o = i d` belongs to phase `o mod s` at position `o div s`. Phases that no tap touches are left
+//! out, so a strided 1x1 convolution touches only the pixels that it needs. Padding is absent. A dense layer is the convolution of a 1x1 image.
+//!
+//! **Tiles.** The output is cut into tiles of `th x tw`, which need `S = Ht Wt` pixels of every channel, `Ht = th + KH - 1`, `Wt = tw + KW - 1`.
+//!
+//! **Channels in blocks** ([`Layout::choose_blocks`]; Huang, Lu, Hong, Ding, "Cheetah", USENIX Security 2022, section 3). An input polynomial holds
+//! `Cw` channels of a tile, `x(c, y, x)` at `c S + y Wt + x`; a weight polynomial serves `Mw` output channels, `w(m, c, i, j)` at
+//! `m Cw S + (Cw-1-c) S + (KH-1-i) Wt + (KW-1-j)`, with `Mw Cw S <= N`. Then the sum for output `(m, y, x)` stands at
+//! `m Cw S + (Cw-1) S + (KH-1) Wt + (KW-1) + y Wt + x`: terms with other channels land whole blocks of S away, terms of other `m` at least `Cw`
+//! blocks away, what spills over the end of a block stays below `(KH-1) Wt + KW - 1`, and what wraps around N lands below
+//! `(Cw-1) S + (KH-1) Wt + KW - 1`. Larger `Mw` means fewer polynomials down and more up.
+//!
+//! **Channels interleaved** ([`Layout::choose`]): all useful coefficients of a product are multiples of one power of two s. With Y = X^s and P = N/s,
+//! an input polynomial holds up to s channels of a tile, `sum_c x_c(Y) X^c`, a weight polynomial
 //! `sum_c w_c(Y) X^-c`; the part of their product on multiples of s is `sum_c x_c(Y) w_c(Y)` modulo Y^P + 1: terms of different channels
-//! land between the multiples. Within a channel, pixels stand as in [`crate::cheetah`]: `x(y, x)` at Y^(y Wt + x), tiles of `Ht Wt = S`
-//! pixels, and the weights of output m at `m S + (KH-1-i) Wt + (KW-1-j)`, `M S <= P`; its result (y, x) stands at Y^(m S + (KH-1) Wt + KW-1 + y Wt + x).
-//! (The paper, eq. (5) to (11), has M = 1 and multiplies filter n by X^(n c_i/c_o), so that results of different channels stand side by side in one
-//! polynomial. Here as there only useful coefficients are computed and sent, one channel's after the other's; where they would stand in
-//! a polynomial makes no difference.)
-//!
-//! Strides and dilations are resolved into phase images, padding is absent, layers that are too large are cut into tiles and
-//! channel blocks, exactly as in [`crate::cheetah`].
-//!
-//! A dense layer is a convolution of a 1x1 image: inputs X^c, M = P outputs at multiples of s. [`Layout::dense_of_the_paper`] is the paper's own
-//! packing (12), (13), inputs at multiples of M and outputs at X^0 ... X^(M-1), for comparison.
+//! land between the multiples. Within a channel, pixels stand as above: `x(y, x)` at Y^(y Wt + x),
+//! and the weights of output m at `m S + (KH-1-i) Wt + (KW-1-j)`, `M S <= P`; its result (y, x) stands at Y^(m S + (KH-1) Wt + KW-1 + y Wt + x).
+//! (The rotation-free paper, `docs/rotation-free.md`, eq. (5) to (11), has M = 1 and multiplies filter n by X^(n c_i/c_o), so that results of
+//! different channels stand side by side in one polynomial. Here as there only useful coefficients are computed and sent, one channel's after the other's; where they would stand in
+//! a polynomial makes no difference.) A dense layer has inputs X^c, M = P outputs at multiples of s. [`Layout::dense_of_the_paper`] is the paper's
+//! own packing (12), (13), inputs at multiples of M and outputs at X^0 ... X^(M-1), for comparison.
 
 use crate::batch::{Geometry, LayerError};
 use crate::phases::{candidate_sizes, shape_of, Phases, Tap};
+use rayon::prelude::*;
 
 /// Polynomials and products of a layer, for one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayoutCost {
     /// Polynomials that the client sends.
     pub input_polys: usize,
-    /// Polynomials of which the server returns the useful coefficients.
+    /// Polynomials of which the server returns coefficients.
     pub output_polys: usize,
-    /// Products of an input and a weight polynomial.
+    /// Products of an input and a weight polynomial that is not zero.
     pub products: usize,
-    /// Weight polynomials: what the set-up sends.
+    /// Weight polynomials that are not zero.
     pub weight_polys: usize,
     /// Useful coefficients returned.
     pub outputs: usize,
@@ -61,23 +72,60 @@ pub struct Layout {
     phases: Vec<(usize, usize)>,
     taps: Vec<Tap>,
     tile: (usize, usize),
-    /// s.
+    order: Order,
+    /// s; 1 where channels stand in blocks.
     spacing: usize,
     channels_per_poly: usize,
     outputs_per_poly: usize,
+}
+
+/// How the channels of a polynomial stand beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// One channel's pixels after the other's.
+    Blocks,
+    /// Between each other's pixels.
+    Interleaved,
     /// Packing (12), (13).
-    paper_dense: bool,
+    PaperDense,
+}
+
+/// The cheapest of the layouts tried so far.
+struct Best<F> {
+    price: F,
+    found: Option<(f64, Layout)>,
+}
+
+impl<F: Fn(&Layout) -> f64> Best<F> {
+    fn new(price: F) -> Self {
+        Self { price, found: None }
+    }
+
+    fn offer(&mut self, layout: &Layout) {
+        let price = (self.price)(layout);
+        if self.found.as_ref().is_none_or(|(p, _)| price < *p) {
+            self.found = Some((price, layout.clone()));
+        }
+    }
+
+    fn take(self, tried: &Layout) -> Result<Layout, LayerError> {
+        self.found.map(|(_, l)| l).ok_or(LayerError::TooLarge {
+            what: "receptive field of one output pixel",
+            needed: tried.extent.0 * tried.extent.1,
+            limit: tried.n,
+        })
+    }
 }
 
 impl Layout {
-    /// The cheapest layout of a layer at ring degree `n`.
+    /// The cheapest layout of a layer at ring degree `n` with interleaved channels.
     ///
     /// # Errors
     /// [`LayerError::TooLarge`] when not even one pixel's receptive field fits in `n` coefficients.
     pub fn choose(geometry: &Geometry, n: usize, prices: &LayoutPrices) -> Result<Self, LayerError> {
-        let mut layout = Self::unplaced(geometry, n);
+        let mut layout = Self::unplaced(geometry, n, Order::Interleaved);
         let channels = layout.virtual_channels();
-        let mut best: Option<(f64, Layout)> = None;
+        let mut best = Best::new(|layout: &Self| layout.seconds(prices));
         for th in candidate_sizes(layout.output.0) {
             for tw in candidate_sizes(layout.output.1) {
                 layout.tile = (th, tw);
@@ -87,19 +135,46 @@ impl Layout {
                     layout.spacing = spacing;
                     layout.channels_per_poly = spacing.min(channels);
                     layout.outputs_per_poly = (n / spacing / pixels).min(layout.shape.1);
-                    let seconds = layout.seconds(prices);
-                    if best.as_ref().is_none_or(|(s, _)| seconds < *s) {
-                        best = Some((seconds, layout.clone()));
-                    }
+                    best.offer(&layout);
                     spacing *= 2;
                 }
             }
         }
-        best.map(|(_, l)| l).ok_or(LayerError::TooLarge {
-            what: "receptive field of one output pixel",
-            needed: layout.extent.0 * layout.extent.1,
-            limit: n,
-        })
+        best.take(&layout)
+    }
+
+    /// The cheapest layout of a layer at ring degree `n` with channels in blocks.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn choose_blocks(geometry: &Geometry, n: usize, prices: &LayoutPrices) -> Result<Self, LayerError> {
+        Self::choose_blocks_by(geometry, n, |layout| layout.seconds(prices))
+    }
+
+    /// As [`Self::choose_blocks`], with a price for a whole layout.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn choose_blocks_by(
+        geometry: &Geometry,
+        n: usize,
+        price: impl Fn(&Self) -> f64,
+    ) -> Result<Self, LayerError> {
+        let mut layout = Self::unplaced(geometry, n, Order::Blocks);
+        let channels = layout.virtual_channels();
+        let mut best = Best::new(price);
+        for th in candidate_sizes(layout.output.0) {
+            for tw in candidate_sizes(layout.output.1) {
+                layout.tile = (th, tw);
+                let pixels = layout.pixels().0;
+                for outputs in candidate_sizes(layout.shape.1.min(n / pixels)) {
+                    layout.outputs_per_poly = outputs;
+                    layout.channels_per_poly = (n / pixels / outputs).clamp(1, channels);
+                    best.offer(&layout);
+                }
+            }
+        }
+        best.take(&layout)
     }
 
     /// The paper's layout of a convolution: whole channels, as many to a polynomial as fit (a power of two), one output channel a polynomial.
@@ -107,7 +182,7 @@ impl Layout {
     /// # Errors
     /// [`LayerError::TooLarge`] when one channel does not fit.
     pub fn of_the_paper(geometry: &Geometry, n: usize) -> Result<Self, LayerError> {
-        let mut layout = Self::unplaced(geometry, n);
+        let mut layout = Self::unplaced(geometry, n, Order::Interleaved);
         layout.tile = layout.output;
         let pixels = layout.pixels().0;
         if pixels > n {
@@ -125,17 +200,16 @@ impl Layout {
     /// # Errors
     /// [`LayerError::TooLarge`] unless the layer is dense.
     pub fn dense_of_the_paper(geometry: &Geometry, n: usize) -> Result<Self, LayerError> {
-        let mut layout = Self::unplaced(geometry, n);
+        let mut layout = Self::unplaced(geometry, n, Order::PaperDense);
         if !matches!(geometry, Geometry::Dense(_)) {
             return Err(LayerError::TooLarge { what: "an image", needed: layout.output.0, limit: 1 });
         }
         layout.channels_per_poly = layout.shape.0.min(n);
         layout.outputs_per_poly = (n / layout.channels_per_poly).min(layout.shape.1);
-        layout.paper_dense = true;
         Ok(layout)
     }
 
-    fn unplaced(geometry: &Geometry, n: usize) -> Self {
+    fn unplaced(geometry: &Geometry, n: usize, order: Order) -> Self {
         let s = shape_of(geometry);
         let Phases { phases, taps, extent } = s.phases();
         Self {
@@ -150,10 +224,10 @@ impl Layout {
             phases,
             taps,
             tile: (1, 1),
+            order,
             spacing: 1,
             channels_per_poly: 1,
             outputs_per_poly: 1,
-            paper_dense: false,
         }
     }
 
@@ -182,7 +256,7 @@ impl Layout {
         self.n
     }
 
-    /// s: useful coefficients are multiples of it.
+    /// s: useful coefficients are multiples of it; 1 where channels stand in blocks.
     #[must_use]
     pub fn spacing(&self) -> usize {
         self.spacing
@@ -275,6 +349,12 @@ impl Layout {
         }
     }
 
+    /// Bytes of the weights in evaluation form, one word a coefficient.
+    #[must_use]
+    pub fn prepared_bytes(&self) -> usize {
+        self.cost().weight_polys * self.n * 8
+    }
+
     fn tile_origin(&self, tile: usize) -> (usize, usize) {
         let across = self.output.1.div_ceil(self.tile.1);
         (tile / across * self.tile.0, tile % across * self.tile.1)
@@ -284,12 +364,14 @@ impl Layout {
     pub fn for_each_input(&self, tile: usize, block: usize, mut f: impl FnMut(usize, usize)) {
         let first = block * self.channels_per_poly;
         let last = (first + self.channels_per_poly).min(self.virtual_channels());
-        if self.paper_dense {
-            (first..last).enumerate().for_each(|(l, c)| f(l * self.outputs_per_poly, c));
-            return;
-        }
         let (s, wt) = self.pixels();
         let (ty, tx) = self.tile_origin(tile);
+        // Pixel p of the channel in place c stands at p * pixel + c * step.
+        let (pixel, step) = match self.order {
+            Order::Blocks => (1, s),
+            Order::Interleaved => (self.spacing, 1),
+            Order::PaperDense => (1, self.outputs_per_poly),
+        };
         for (slot, channel) in (first..last).enumerate() {
             let (c, phase) = (channel / self.phases.len(), self.phases[channel % self.phases.len()]);
             for y in 0..s / wt {
@@ -301,7 +383,7 @@ impl Layout {
                     let column = ((tx + x) * self.stride.1 + phase.1).wrapping_sub(self.pads.1);
                     if column < self.input.1 {
                         let element = (c * self.input.0 + row) * self.input.1 + column;
-                        f((y * wt + x) * self.spacing + slot, element);
+                        f((y * wt + x) * pixel + slot * step, element);
                     }
                 }
             }
@@ -323,20 +405,27 @@ impl Layout {
                 if c / per_group.0 != o / per_group.1 {
                     continue;
                 }
-                if self.paper_dense {
-                    let at = m + (self.n - slot * self.outputs_per_poly) % self.n;
-                    f(at, o * channels + c, slot > 0);
-                    continue;
-                }
                 for tap in self.taps.iter().filter(|t| t.phase == phase) {
-                    let place = m * s + (self.extent.0 - 1 - tap.at.0) * wt + (self.extent.1 - 1 - tap.at.1);
+                    let place = (self.extent.0 - 1 - tap.at.0) * wt + (self.extent.1 - 1 - tap.at.1);
                     let weight = ((o * per_group.0 + c % per_group.0) * self.kernel.0 + tap.kernel.0)
                         * self.kernel.1
                         + tap.kernel.1;
-                    let negative = place == 0 && slot > 0;
-                    f((place * self.spacing + self.n - slot) % self.n, weight, negative);
+                    let (at, negative) = self.weight_place((m, slot), s, place);
+                    f(at, weight, negative);
                 }
             }
+        }
+    }
+
+    /// Where the weight at `place` between input channel number `slot` and output number `m` of a polynomial stands; S pixels. X^-c is -X^(N-c).
+    fn weight_place(&self, (m, slot): (usize, usize), s: usize, place: usize) -> (usize, bool) {
+        let behind = |at: usize, by: usize| ((at + self.n - by) % self.n, at < by);
+        match self.order {
+            Order::Blocks => {
+                ((m * self.channels_per_poly + self.channels_per_poly - 1 - slot) * s + place, false)
+            }
+            Order::Interleaved => behind((m * s + place) * self.spacing, slot),
+            Order::PaperDense => behind(m, slot * self.outputs_per_poly),
         }
     }
 
@@ -346,11 +435,15 @@ impl Layout {
         let (ty, tx) = self.tile_origin(tile);
         let first = block * self.outputs_per_poly;
         let offset = (self.extent.0 - 1) * wt + self.extent.1 - 1;
+        let (step, offset) = match self.order {
+            Order::Blocks => (self.channels_per_poly * s, offset + (self.channels_per_poly - 1) * s),
+            Order::Interleaved | Order::PaperDense => (s, offset),
+        };
         for (m, o) in (first..(first + self.outputs_per_poly).min(self.shape.1)).enumerate() {
             for y in 0..self.tile.0.min(self.output.0 - ty) {
                 for x in 0..self.tile.1.min(self.output.1 - tx) {
                     let element = (o * self.output.0 + ty + y) * self.output.1 + tx + x;
-                    f(m * s + offset + y * wt + x, element);
+                    f(m * step + offset + y * wt + x, element);
                 }
             }
         }
@@ -386,7 +479,7 @@ impl Layout {
             }
             sum
         };
-        (0..self.output_blocks()).map(norm).max().unwrap_or(0)
+        (0..self.output_blocks()).into_par_iter().map(norm).max().unwrap_or(0)
     }
 
     /// The weight polynomial of input block `i` and output block `j`, N signed coefficients.
@@ -402,123 +495,4 @@ impl Layout {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::batch::{Conv2d, Dense};
-    use crate::cheetah::packing::oracle;
-    use proptest::prelude::*;
-
-    fn negacyclic(a: &[i64], b: &[i64]) -> Vec<i64> {
-        let n = a.len();
-        let mut out = vec![0; n];
-        for (i, x) in a.iter().enumerate().filter(|(_, x)| **x != 0) {
-            for (j, y) in b.iter().enumerate().filter(|(_, y)| **y != 0) {
-                if i + j < n {
-                    out[i + j] += x * y;
-                } else {
-                    out[i + j - n] -= x * y;
-                }
-            }
-        }
-        out
-    }
-
-    fn check(geometry: &Geometry, p: &Layout) {
-        let n = p.degree();
-        let x: Vec<i64> = (0..p.input_len()).map(|i| (i as i64 * 37 + 11) % 101 - 50).collect();
-        let w: Vec<i16> = (0..p.weight_len()).map(|i| ((i as i64 * 53 + 7) % 31 - 15) as i16).collect();
-        let mut got = vec![None; p.output_len()];
-        let (mut products, mut polys) = (0, 0);
-        for tile in 0..p.tiles() {
-            for j in 0..p.output_blocks() {
-                let mut sum = vec![0; n];
-                assert_eq!(p.first_weight_poly(j), polys % p.cost().weight_polys);
-                for i in p.inputs_of(j) {
-                    let mut a = vec![0; n];
-                    p.for_each_input(tile, i, |at, e| a[at] = x[e]);
-                    for (s, v) in sum.iter_mut().zip(negacyclic(&a, &p.weight_poly(&w, i, j))) {
-                        *s += v;
-                    }
-                    products += 1;
-                    polys += 1;
-                }
-                let (places, elements) = p.output_places(tile, j, 1);
-                assert_eq!(places.len(), p.output_count(tile, j));
-                for (at, e) in places.into_iter().zip(elements) {
-                    assert!(at % p.spacing() == 0 && got[e].replace(sum[at]).is_none());
-                }
-            }
-        }
-        assert_eq!(products, p.cost().products);
-        let got: Vec<u64> = got.into_iter().map(|v| v.unwrap() as u64).collect();
-        let x: Vec<u64> = x.iter().map(|v| *v as u64).collect();
-        assert_eq!(got, oracle(geometry, &x, &w));
-    }
-
-    fn prices(dear_output: bool, dear_weight: bool) -> LayoutPrices {
-        LayoutPrices {
-            input: 30e-6,
-            output: if dear_output { 1.0 } else { 1e-9 },
-            output_poly: 1e-6,
-            product: 4e-6,
-            weight: if dear_weight { 1.0 } else { 1e-6 },
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn coefficients_are_the_convolution(
-            c in 1usize..7, o in 1usize..5, h in 1usize..9, w in 1usize..9, k in (1usize..4, 1usize..4),
-            stride in (1usize..4, 1usize..4), pads in [0usize..3, 0usize..3, 0usize..3, 0usize..3],
-            dilation in (1usize..3, 1usize..3), grouped in any::<bool>(), n in prop::sample::select(vec![64usize, 128, 256]),
-            dear in (any::<bool>(), any::<bool>()),
-        ) {
-            let groups = if grouped { c } else { 1 };
-            let o = if grouped { o * c } else { o };
-            let (eh, ew) = (dilation.0 * (k.0 - 1) + 1, dilation.1 * (k.1 - 1) + 1);
-            prop_assume!(h + pads[0] + pads[2] >= eh && w + pads[1] + pads[3] >= ew);
-            let oh = (h + pads[0] + pads[2] - eh) / stride.0 + 1;
-            let ow = (w + pads[1] + pads[3] - ew) / stride.1 + 1;
-            let geometry = Geometry::conv2d(Conv2d { input: [c, h, w], output: [o, oh, ow], kernel: [k.0, k.1],
-                stride: [stride.0, stride.1], pads, dilation: [dilation.0, dilation.1], groups }).unwrap();
-            check(&geometry, &Layout::choose(&geometry, n, &prices(dear.0, dear.1)).unwrap());
-            if let Ok(layout) = Layout::of_the_paper(&geometry, n) {
-                check(&geometry, &layout);
-            }
-        }
-
-        #[test]
-        fn dense_layers_of_any_size_in_both_packings(inputs in 1usize..200, outputs in 1usize..50) {
-            let geometry = Geometry::dense(Dense { inputs, outputs }).unwrap();
-            check(&geometry, &Layout::choose(&geometry, 64, &prices(false, false)).unwrap());
-            check(&geometry, &Layout::dense_of_the_paper(&geometry, 64).unwrap());
-        }
-    }
-
-    #[test]
-    fn the_papers_packings_are_what_it_says() {
-        // c_i = 4, 2x2 pixels, N = 16: one polynomial, useful coefficients at multiples of c_i.
-        let conv = Geometry::conv2d(Conv2d {
-            input: [4, 2, 2],
-            output: [3, 2, 2],
-            kernel: [1, 1],
-            stride: [1, 1],
-            pads: [0; 4],
-            dilation: [1, 1],
-            groups: 1,
-        })
-        .unwrap();
-        let layout = Layout::of_the_paper(&conv, 16).unwrap();
-        assert_eq!((layout.spacing(), layout.input_blocks(), layout.output_blocks()), (4, 1, 3));
-        // (12), (13) with n_i = 4, n_o = 2, N = 8: W_k0 at X^k, -W_k,(4-l) at X^(2 l + k).
-        let dense = Geometry::dense(Dense { inputs: 4, outputs: 2 }).unwrap();
-        let layout = Layout::dense_of_the_paper(&dense, 8).unwrap();
-        let poly = layout.weight_poly(&[1, 2, 3, 4, 5, 6, 7, 8], 0, 0);
-        assert_eq!(poly, [1, 5, -4, -8, -3, -7, -2, -6]);
-        let mut at = Vec::new();
-        layout.for_each_input(0, 0, |place, _| at.push(place));
-        assert_eq!(at, [0, 2, 4, 6]);
-        assert!(Layout::dense_of_the_paper(&conv, 16).is_err());
-    }
-}
+mod tests;
