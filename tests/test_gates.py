@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hushnet import _native
-from tests.gates import documents, imports, licences, modules, secrets, wheel
+from tests.gates import documents, imports, licences, modules, secrets, truths, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = shutil.ignore_patterns("target", ".venv", ".git", "__pycache__", ".pytest_cache", ".hypothesis", "*.so", "out", "shared")
@@ -138,13 +138,38 @@ def test_modules_that_are_missing_or_new_are_reported(tree: Path) -> None:
     assert any("names module security" in p for p in found) and any("module novel is not in the table" in p for p in found)
 
 
+# Second truths
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        ("def noise(x):\n    return 7.631 * x\n", "read _native.ERROR_TAIL"),
+        ("LIMITS = {'key': 32 + 25600}\n", "read bytes_key"),
+        ("HEADER_BYTES = 16\n", "HEADER_BYTES is the run time's"),
+        ("CHEAP_MODULUS_BITS: dict = {2048: 42}\n", "read _native.single_part_bits"),
+        ("TAIL, STATISTICAL_BITS = 3.0, 40.0\n", "read _native.STATISTICAL_BITS"),
+    ],
+)
+def test_a_constant_of_the_run_time_that_is_typed_again_is_reported(tree: Path, planted: str, said: str) -> None:
+    append(tree, "python/hushnet/planner/cost.py", planted)
+    only(truths.problems(tree), "python/hushnet/planner/cost.py:", said)
+
+
+def test_constants_that_are_read_are_fine_and_a_second_check_is_not(tree: Path) -> None:
+    append(tree, "python/hushnet/planner/cost.py", "VERSION = _native.PLAN_VERSION\nERROR_TAIL, OTHER = _native.ERROR_TAIL, 3\n")
+    assert truths.problems(tree) == []
+    (tree / "python/hushnet/planner/validate.py").write_text("")
+    only(truths.problems(tree), "planner/validate.py", "_native.check_plan alone")
+
+
 # Python imports
 
 
 @pytest.mark.parametrize(
     ("module", "planted", "target"),
     [
-        ("plan.py", "from .planner.validate import validate\n", "hushnet.planner"),
+        ("plan.py", "from .planner.read import validate\n", "hushnet.planner"),
         ("plan.py", "def late():\n    from . import planner\n", "hushnet.planner"),
         ("graph.py", "import hushnet.api\n", "hushnet.api"),
         ("reference/numpy.py", "class Late:\n    def run(self):\n        from ..planner import compile\n", "hushnet.planner"),

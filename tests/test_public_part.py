@@ -108,7 +108,7 @@ def reach(bound: int) -> int:
 def classes(plan: Plan):
     """What docs/two-party.md says that weights may decide, from the server's exact figures."""
     tensors = plan.tensors
-    told = [plan.document["params"], plan.document["reveal"]]
+    told = [plan.document["params"]]
     told += [[t["shape"], t["frac_bits"], reach(t["bound"])] for t in tensors if t["kind"] == "shared"]
     told += [[t["scale"], reach(t["bound"])] for t in tensors if t["kind"] == "fixed"]
     keys = ("kind", "in", "out", "method", "protocol", "weight_l2", "bits", "sign", "exact", "factor", "numerator", "log_denominator")
@@ -195,7 +195,7 @@ def ciphers(plan: Plan):
     """What docs/non-interactive.md says that weights may decide, from the server's plan."""
     d = plan.document
     keys = ("kind", "shape", "level", "parts", "scale", "noise_bits")
-    told = [d["params"], d.get("hide_weights"), [{k: t[k] for k in keys if k in t} for t in d["tensors"]]]
+    told = [d["params"], [{k: t[k] for k in keys if k in t} for t in d["tensors"]]]
     opened = {s["in"] for s in d["stages"] if s["kind"] == "decrypt"}
     told.append([int(np.ceil(np.log2(t["bound"]))) for t in d["tensors"] if t["id"] in opened])
     keys = ("kind", "in", "out", "geometry", "scale", "rotations", "answer", "answer_level", "answer_scale")

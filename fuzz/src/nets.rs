@@ -87,9 +87,9 @@ pub fn client_aided() -> Vec<u8> {
             shared_mask: mask == "shared",
         };
         let delta = spec.encryption_noise().log2().ceil() as u32 + 2;
-        json!({"kind": "linear", "name": name, "method": "batch", "input": input, "output": output, "geometry": geometry,
+        json!({"kind": "linear", "name": name, "method": "batch", "in": input, "out": output, "geometry": geometry,
             "weights": format!("{name}.w"), "bias": format!("{name}.b"), "modulus_bits": delta + spec.output_bits(),
-            "delta_bits": delta, "drop_bits": 0, "mask_drop_bits": 0, "mask": mask, "tiles": tiles, "predicted": {"noise_bits": 14.5}})
+            "delta_bits": delta, "drop_bits": 0, "mask_drop_bits": (mask != "shared").then_some(0), "mask": mask, "tiles": tiles, "predicted": {"noise_bits": 14.5}})
     };
     let conv = json!({"type": "conv2d", "input": [1, 4, 4], "output": [2, 2, 2], "kernel": [2, 2], "stride": [2, 2], "pads": [0, 0, 0, 0],
         "dilation": [1, 1], "groups": 1});
@@ -110,7 +110,7 @@ pub fn client_aided() -> Vec<u8> {
     ]);
     let wide = |id, shape| fixed(id, shape, 1.0, BOUND);
     let json = json!({
-        "version": 1, "name": "small", "producer": "fuzz", "trust": "client-aided", "engine": "batch",
+        "version": 2, "name": "small", "producer": "fuzz", "trust": "client-aided", "engine": "batch",
         "params": {"ring_degree": DEGREE, "security_bits": 0, "insecure": true},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 15}],
         "tensors": [real(0, json!([1, 4, 4])), fixed(1, json!([1, 4, 4]), 0.01, 127), wide(2, json!([2, 2, 2])), real(3, json!([2, 2, 2])),
@@ -141,9 +141,9 @@ pub fn non_interactive(hide: bool) -> Vec<u8> {
     let mut out = cipher(6, "sum.c", json!([2]), low, 2, down * 8.0, 40.0);
     out["noise_bits"] = 200.into();
     let mut json = json!({
-        "version": 1, "name": "small", "producer": "fuzz", "trust": "non-interactive", "engine": "batch",
-        "params": {"ring_degree": DEGREE, "security_bits": 0, "insecure": true, "data_primes": primes, "special_primes": [prime_near(49, 3)],
-            "digits": top, "packing": "real"},
+        "version": 2, "name": "small", "producer": "fuzz", "trust": "non-interactive", "engine": "batch",
+        "params": {"ring_degree": DEGREE, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": primes, "special_primes": [prime_near(49, 3)],
+            "digits": top, "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 8}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [1, 4, 4], "kind": "real"},
@@ -153,12 +153,12 @@ pub fn non_interactive(hide: bool) -> Vec<u8> {
             {"id": 7, "name": "opened", "shape": [2], "kind": "real"}, {"id": 8, "name": "y", "shape": [2], "kind": "real"}],
         "stages": [
             {"kind": "encrypt", "name": "encrypt", "in": 0, "out": 1},
-            {"kind": "linear", "name": "conv", "in": 1, "out": 2, "weights": "conv.w", "bias": "conv.b", "geometry":
+            {"kind": "linear", "method": "ckks", "name": "conv", "in": 1, "out": 2, "weights": "conv.w", "bias": "conv.b", "geometry":
                 {"type": "conv2d", "input": [1, 4, 4], "output": [2, 2, 2], "kernel": [2, 2], "stride": [2, 2], "pads": [0, 0, 0, 0],
                  "dilation": [1, 1], "groups": 1}},
             {"kind": "multiply", "name": "square", "in": [2, 2], "out": 3},
             {"kind": "relinearise", "name": "down", "in": 3, "out": 4},
-            {"kind": "linear", "name": "dense", "in": 4, "out": 5, "weights": "dense.w", "bias": "dense.b",
+            {"kind": "linear", "method": "ckks", "name": "dense", "in": 4, "out": 5, "weights": "dense.w", "bias": "dense.b",
              "geometry": {"type": "dense", "inputs": 8, "outputs": 2}},
             {"kind": "combine", "name": "sum", "in": [5, 5], "out": 6, "factors": "sum.k", "constant": "sum.c"},
             {"kind": "decrypt", "name": "decrypt", "in": 6, "out": 7},
@@ -166,7 +166,7 @@ pub fn non_interactive(hide: bool) -> Vec<u8> {
         "predicted": {}, "notes": [],
     });
     if hide {
-        json["hide_weights"] = json!({"flood_bits": 73});
+        json["params"]["non_interactive"]["hide_weights"] = json!({"flood_bits": 73});
     }
     // The weights of the run time's own test, whose bounds these are.
     let conv = [3, -2, 1, 4, -5, 2, 2, 1];
@@ -228,9 +228,9 @@ pub fn packed() -> Vec<u8> {
     let data: Vec<u64> = (0..p.max_level().get()).map(|i| p.data_prime(i)).collect();
     let noise = circuit.outcomes().last().map_or(0, |o| o.sd.log2().ceil() as u32);
     let json = json!({
-        "version": 1, "name": "small", "producer": "fuzz", "trust": "non-interactive", "engine": "packed",
-        "params": {"ring_degree": 64, "security_bits": 0, "insecure": true, "data_primes": data, "special_primes": p.special_primes(),
-            "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"},
+        "version": 2, "name": "small", "producer": "fuzz", "trust": "non-interactive", "engine": "packed",
+        "params": {"ring_degree": 64, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": data, "special_primes": p.special_primes(),
+            "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 4}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [1, 3, 3], "kind": "real"}, {"id": 1, "name": "image.c", "shape": [1, 3, 3], "kind": "cipher", "bound": 1.0},

@@ -49,10 +49,15 @@ class Plan:
         """PlanError where the plan is below 128 bits and that is not allowed."""
     def json(self) -> str:
         """The plan's JSON, byte for byte as in the file."""
-    def facts(self) -> Optional[str]:
-        """As :func:`check_non_interactive`; None for plans of other trust models."""
-    def traffic(self, images: int = 1) -> Optional[str]:
-        """As :func:`two_party_cost`; None for plans of other trust models."""
+    def facts(self, images: int = 1) -> str:
+        """What follows exactly from the plan, as JSON.
+
+        ``cost``: of a session that runs so many images, ``setup``, ``stages``, ``stage_setups`` and ``total``, each with ``bytes_up``, ``bytes_down``
+        and ``rounds``. ``two_party``, of one group of images: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``, ``extensions`` (work of the
+        OT extensions, stage by stage), ``gates``, ``extension``, ``peak_elements``, and ``work`` by stage for one image (bits ``compared``, values
+        ``selected`` and ``truncated``). ``non_interactive``, of a block: ``traffic``, ``counted``, ``peak_bytes``, ``images``, and with weights
+        ``tracks`` of errors or ``packed``, the report of a circuit.
+        """
     @property
     def trust(self) -> str:
         """``client-aided``, ``two-party`` or ``non-interactive``."""
@@ -209,16 +214,30 @@ def connect(
         plan_digest: 64 hexadecimal digits that a two-party plan's digest must be.
     """
 
-def check_two_party(plan: bytes) -> str:
-    """JSON of a checked two-party plan file.
+PLAN_VERSION: int
+"""Version of the plan format that this build reads and writes."""
+ERROR_TAIL: float
+"""Standard deviations that a sub-Gaussian error exceeds with probability below 2^-41."""
+ERROR_VARIANCE: float
+"""Variance of an error coefficient."""
+STATISTICAL_BITS: float
+"""Bits by which a flood exceeds what it hides."""
+
+def check_plan(plan: bytes, allow_insecure: bool = False) -> None:
+    """Checks a plan file of any trust model: the only check that there is.
 
     Raises:
         PlanError: for every way in which the file can be wrong.
     """
 
-def predict_two_party(plan: bytes, images: int = 1) -> str:
-    """Exact traffic of a session that runs so many images at once, by stage, as JSON: ``setup``, ``stages`` and ``total``, each with
-    ``bytes_up``, ``bytes_down``, ``rounds`` and turns; ``he_bytes``, ``ot_bytes``."""
+def single_part_bits(ring_degree: int) -> int:
+    """Bits of the widest modulus whose products with the secret are one; wider ones take two. ValueError where there is no such ring."""
+
+def batch_stage_noise(ring_degree: int, weight_l2: float, dropped: tuple[int, int], shared_mask: bool) -> float:
+    """Noise of a batch layer's result after dropping bits of c0 and c1, exceeded with probability below 2^-40."""
+
+def reach_bits(bound: int) -> int:
+    """The least k such that values up to ``bound``, units of errors included, are below ``2^k``."""
 
 def simd() -> str:
     """The instruction set in use; HushnetError when ``HUSHNET_SIMD`` cannot be obeyed."""
@@ -256,9 +275,6 @@ def batch_share_layer_cost(
 def two_party_group(ring_degree: int, peak_elements: int) -> int:
     """Images that a session runs together by default when the plan has batch layers."""
 
-def two_party_cost(plan_json: str, images: int) -> str:
-    """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
-    ``extensions`` (work of the OT extensions, stage by stage), ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
 
 def slot_plain(reach_bits: int) -> tuple[int, int]:
     """``(bits, largest)`` of the prime that shares of slot-packed results below ``2^reach_bits`` are modulo in two-party plans: its bits, and the
@@ -306,6 +322,17 @@ class PackedCircuit:
         """What a plan says of the circuit: ``(JSON, slots of every upload, places of the outputs)``; slots are ``[ciphertexts, N/2]`` input elements
         (-1: none), places ``[outputs, 2]``: ciphertext and slot."""
 
-def check_non_interactive(plan: bytes, allow_insecure: bool = False) -> str:
-    """Checks a non-interactive plan file; JSON of what follows from it: ``traffic`` (exact bytes), ``counted`` (exact operations of a block),
-    ``peak_bytes``, ``images`` of a block, ``tracks`` (errors ``sd``, ``likely``, ``hidden`` by tensor; null for a public part). PlanError."""
+
+IMAGES_TOGETHER: int
+"""Images of a client-aided plan for few images that run through the stages together."""
+DEFAULT_WEIGHT_BYTES: int
+"""Bytes for weights in evaluation form that a server of such a plan keeps unless told otherwise."""
+PACKED_PRIME_BITS: int
+"""Bits of the prime of coefficient-packed ciphertexts."""
+
+def few_images_layer(geometry: str, ring_degree: int, weights: NDArray[np.int16], output_bound: int) -> dict[str, Any]:
+    """The parameters with the fewest bytes, sizes and work of a coefficient-packed layer of one image; ``weights`` are (O, C/groups, kh, kw) or (M, K), flat.
+
+    Raises:
+        ValueError: there are no secure and correct parameters, or the layer does not fit a polynomial.
+    """

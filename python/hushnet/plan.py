@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _native
 from .errors import PlanError, RangeError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "PlanError", "RangeError"]
 
 FORMAT = "hushnet-plan"
-VERSION = 1
+VERSION = _native.PLAN_VERSION
 MAX_HEADER_BYTES = 100 << 20
 # what names a linear stage's arrays
 WEIGHTS = ("weights", "bias")
@@ -67,6 +68,11 @@ class Plan:
         return self.document["params"]["ring_degree"]
 
     @property
+    def part(self) -> dict[str, Any]:
+        """The trust model's own part of the parameters; nothing for client-aided plans."""
+        return self.document["params"].get(self.document["trust"].replace("-", "_"), {})
+
+    @property
     def tensors(self) -> list[dict[str, Any]]:
         """Tensor descriptions, by id."""
         return self.document["tensors"]
@@ -94,7 +100,7 @@ class Plan:
 
     def linear_stages(self) -> list[tuple[int, dict[str, Any]]]:
         """``(stage index, stage)`` of the linear stages."""
-        return [(i, s) for i, s in enumerate(self.stages) if s["kind"] in ("linear", "coefficients")]
+        return [(i, s) for i, s in enumerate(self.stages) if s["kind"] == "linear"]
 
     def public_part(self) -> Plan:
         """What a client receives: what the run time's list for the trust model names, and nothing else."""
@@ -182,9 +188,7 @@ class Plan:
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
             raise PlanError("not a hushnet plan (metadata 'format' is missing or different); compile the model again")
         if metadata.get("version") != str(VERSION):
-            raise PlanError(
-                f"plan version {metadata.get('version')!r} cannot be read, this build reads version {VERSION}; compile the model again"
-            )
+            raise PlanError(_other_version(str(metadata.get("version"))))
         text = metadata.get("plan")
         if not isinstance(text, str):
             raise PlanError("the plan file has no 'plan' in its metadata; compile the model again")
@@ -196,6 +200,11 @@ class Plan:
         except ValueError as error:
             raise PlanError(f"the plan's JSON cannot be read ({error}); compile the model again") from None
         return cls(document, weights), text, metadata.get("digest")
+
+
+def _other_version(found: str) -> str:
+    age = "another" if not found.isdecimal() else "an older" if int(found) < VERSION else "a newer"
+    return f"the plan was compiled by {age} version of this program (plan format {found}, this one reads {VERSION}); compile the model again"
 
 
 def _encode(document: dict[str, Any]) -> bytes:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.gates import documents, imports, modules, secrets, wheel
+from tests.gates import documents, imports, modules, secrets, truths, wheel
 
-GATES = {"crates and modules": modules, "Python imports": imports, "secrets": secrets, "documents": documents, "wheel": wheel}
+GATES = {
+    "crates and modules": modules,
+    "Python imports": imports,
+    "secrets": secrets,
+    "documents": documents,
+    "second truths": truths,
+    "wheel": wheel,
+}
 
 
 def main(root: Path) -> int:

@@ -72,7 +72,7 @@ MODULES: dict[str, dict[str, set[str]]] = {
     "runtime": {
         # The plan and the client program that it compiles into are one circle; so are channel and wire; so are plans and what leaves of them.
         "plan": {"program", "public", "tally", "wire"},
-        "public": {"non_interactive", "plan", "two_party"},
+        "public": {"plan"},
         "program": {"error", "plan"},
         "error": {"plan", "program"},
         # Counts of what plans cost.

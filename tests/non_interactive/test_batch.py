@@ -69,7 +69,7 @@ def test_more_images_than_slots_take_several_blocks_and_bytes_are_those_predicte
     slots = plan.explain()["parameters"]["images_per_block"]
     many = np.resize(x, (slots + 5, *x.shape[1:]))
     result = hushnet.run(plan, many, transport="pipe")
-    facts = json.loads(_native.check_non_interactive(plan.plan.to_bytes()))
+    facts = json.loads(_native.Plan.load(plan.plan.to_bytes()).facts())["non_interactive"]
     assert result.trace["blocks"] == 2 and result.output.shape == (slots + 5, 3)
     assert np.abs(result.output - answer(model, many)).max() <= plan.plan.predicted["max_error"]
     assert result.trace["bytes_down"] == 2 * facts["traffic"]["down"]
@@ -128,7 +128,8 @@ def test_batches_of_more_than_half_the_ring_take_the_ring_with_real_slots() -> N
     # The other ring's plan is refused where primes are not 1 mod 4N, and with two values a slot.
     document = json.loads(json.dumps(real.plan.document))
     narrow = next(p for p in choose(2 * degree, [30.0] * 40) or [] if p % (4 * degree) != 1)
-    document["params"].update(packing="conjugate-invariant", data_primes=[narrow, *document["params"]["data_primes"][1:]])
+    part = document["params"]["non_interactive"]
+    part.update(packing="conjugate-invariant", data_primes=[narrow, *part["data_primes"][1:]])
     with pytest.raises(PlanError, match=f"mod {4 * degree}"):
         validate(Plan(document, real.plan.weights))
     with pytest.raises(PlanError, match="conjugate-invariant"):
@@ -166,7 +167,7 @@ def test_hidden_weights_are_flooded_and_the_answer_stays(packing: str) -> None:
     assert (first != second).all()
     # A plan whose flood is too short is refused.
     document = json.loads(json.dumps(plan.plan.document))
-    document["hide_weights"]["flood_bits"] -= 1
+    document["params"]["non_interactive"]["hide_weights"]["flood_bits"] -= 1
     with pytest.raises(PlanError, match="does not hide"):
         validate(Plan(document, plan.plan.weights))
     open_ = compiled(model, x)
@@ -296,7 +297,7 @@ def test_primes_and_schedules_are_what_the_run_time_finds_too() -> None:
     model = small(activation="deg4")
     x = images(model, 16)
     plan = compiled(model, x).plan
-    facts = json.loads(_native.check_non_interactive(plan.to_bytes()))
+    facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     tensors = {t["id"]: t for t in plan.tensors}
     for track in facts["tracks"]:
         assert 0 < track["hidden"] <= track["sd"] * (1 + 1e-9)
@@ -308,7 +309,7 @@ def test_corrupted_plans_are_typed_errors() -> None:
     model = small()
     plan = compiled(model, images(model, 8)).plan
     for change in (
-        lambda d: d["params"].update(data_primes=[65537, 65537]),
+        lambda d: d["params"]["non_interactive"].update(data_primes=[65537, 65537]),
         lambda d: d["tensors"][1].update(level=99),
         lambda d: d["tensors"][1].update(scale=-1.0),
         lambda d: d["stages"].pop(),

@@ -93,7 +93,7 @@ def test_the_public_part_is_all_that_a_client_gets_and_sessions_over_a_socket_wo
     text = json.dumps(public.document)
     assert "coefficients" not in text and "geometry" not in text and "choices" not in text
     assert not any(w.dtype == np.float64 for w in public.weights.values())
-    facts = [json.loads(_native.check_non_interactive(p.to_bytes())) for p in (plan.plan, public)]
+    facts = [json.loads(_native.Plan.load(p.to_bytes()).facts())["non_interactive"] for p in (plan.plan, public)]
     assert facts[0]["traffic"] == facts[1]["traffic"] and facts[1]["packed"] is None
     with pytest.raises(PlanError, match="public part"):
         reference_run(public, images(model, 1))

@@ -14,7 +14,6 @@ from hushnet.plan import PlanError
 from hushnet.planner import UnitCosts, compile
 from hushnet.planner import cost, memory
 from hushnet.planner.tiles import LARGEST_MESSAGE_BYTES, first_needed, layout, plan_tiles, resident_rows, rows_needed, split
-from hushnet.planner.validate import noise_bound
 from hushnet.report import explain, render, trust_text
 
 MIB = 1 << 20
@@ -162,11 +161,11 @@ def test_parameters_are_the_natives_and_noise_has_a_margin():
     for index, stage in plan.linear_stages():
         weight = plan.weights[stage["weights"]].reshape(plan.weights[stage["weights"]].shape[0], -1).astype(float)
         l2 = np.sqrt((weight**2).sum(axis=1)).max()
-        k, d, u, v, noise = _native.batch_stage_parameters(2048, l2, plan.tensors[stage["output"]]["bound"], stage["mask"] == "shared")
+        k, d, u, v, noise = _native.batch_stage_parameters(2048, l2, plan.tensors[stage["out"]]["bound"], stage["mask"] == "shared")
         assert (k, d, u) == (stage["modulus_bits"], stage["delta_bits"], stage["drop_bits"])
         assert stage["predicted"]["noise_bits"] == noise
         layer = report["layers"][index]
-        assert layer["noise_bits"] == pytest.approx(math.log2(noise_bound(2048, l2, (u, v), stage["mask"] == "shared")))
+        assert layer["noise_bits"] == pytest.approx(math.log2(_native.batch_stage_noise(2048, l2, (u, v), stage["mask"] == "shared")))
         assert layer["noise_margin_bits"] > 0
 
 

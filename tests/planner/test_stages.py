@@ -54,7 +54,7 @@ def test_strided_pointwise_convolution_uploads_only_what_it_reads():
     graph = Builder((4, 8, 9), seed=4).conv(6, (1, 1), (2, 3), (0, 0, 0, 0)).done()
     plan = compile(graph)
     (_, stage), = plan.linear_stages()
-    assert stage["geometry"]["input"] == [4, 4, 3] and stage["geometry"]["stride"] == [1, 1]
+    assert stage["geometry"]["in"] == [4, 4, 3] and stage["geometry"]["stride"] == [1, 1]
     x = np.random.default_rng(0).random((5, 4, 8, 9))
     error = np.abs(run(plan, x)[graph.outputs[0]] - float_run(graph, x)[graph.outputs[0]]).max()
     assert error <= plan.predicted["worst_error"]
@@ -82,7 +82,7 @@ def test_results_of_two_layers_are_added_without_storing_reals():
     b.at = source
     plan = compile(b.conv(3, (1, 1), pads=(0, 0, 0, 0)).op("add", others=(left,)).op("relu").dense(2).done())
     assert ops(plan)[-3] == ["dequantize", "dequantize", "add", "relu", "quantize"]
-    assert plan.stages[1]["input"] == plan.stages[2]["input"], "one tensor, uploaded by each layer"
+    assert plan.stages[1]["in"] == plan.stages[2]["in"], "one tensor, uploaded by each layer"
 
 
 def test_gate_recomputes_cheap_values_and_streams():
@@ -130,13 +130,13 @@ def test_two_inputs():
     a, b = rng.random((5, 3)), rng.uniform(-2, 2, (5, 3))
     y = run(plan, {"a": a, "b": b})["y"]
     assert np.abs(y - (a + b) @ np.ones((3, 2))).max() <= plan.predicted["worst_error"]
-    assert plan.tensors[plan.stages[1]["input"]]["bound"] * plan.tensors[plan.stages[1]["input"]]["scale"] == pytest.approx(3.0)
+    assert plan.tensors[plan.stages[1]["in"]]["bound"] * plan.tensors[plan.stages[1]["in"]]["scale"] == pytest.approx(3.0)
 
 
 def test_bits_are_the_most_that_keep_the_modulus_cheap():
     plan = compile(Builder((1, 12, 12)).conv(4, (5, 5)).op("relu").dense(10).done())
     for _, stage in plan.linear_stages():
-        bound = plan.tensors[stage["input"]]["bound"]
+        bound = plan.tensors[stage["in"]]["bound"]
         assert bound in {2 ** (b - 1) - 1 for b in range(8, 13)}
         assert stage["modulus_bits"] <= 42
         if bound < 2047:

@@ -123,7 +123,7 @@ def test_the_clients_set_ups_count_in_its_memory():
     client = {m: compile(graph, trust="two-party", calibration=x, method=m).predicted["client_peak_memory_bytes"] for m in ("convfhe", "rotation-free")}
     plan = compile(graph, trust="two-party", calibration=x, method="rotation-free")
     stages = [s for s in plan.stages if s["kind"] == "linear"]
-    costs = [_native.coefficient_layer_cost("rotation-free", json.dumps(s["geometry"]), plan.document["params"]["ring_bits"], s["weight_l2"]) for s in stages]
+    costs = [_native.coefficient_layer_cost("rotation-free", json.dumps(s["geometry"]), plan.part["ring_bits"], s["weight_l2"]) for s in stages]
     # what travels is packed to the bits of the primes; what is kept has whole words
     assert sum(c["bytes_setup"] for c in costs) < sum(c["prepared_bytes"] for c in costs) < 2 * sum(c["bytes_setup"] for c in costs)
     assert abs(client["rotation-free"] - client["convfhe"] - sum(c["prepared_bytes"] for c in costs)) < 0.1 * client["convfhe"]
@@ -138,7 +138,7 @@ def test_what_convfhe_answers_with_costs_merged_or_not(shape, outputs, kernel, m
     """Outputs of large images are not merged: each is opened and sent, which once was free."""
     model, _ = machine.plan(shape, outputs, kernel, "convfhe")
     (stage,) = (s for _, s in model.plan.linear_stages())
-    layer = _native.coefficient_layer_cost("convfhe", json.dumps(stage["geometry"]), model.plan.document["params"]["ring_bits"], stage["weight_l2"])
+    layer = _native.coefficient_layer_cost("convfhe", json.dumps(stage["geometry"]), model.plan.part["ring_bits"], stage["weight_l2"])
     assert (layer["answers"] < layer["output_polys"]) == merged == (layer["rotations"] > 0)
     assert layer["answers"] * layer["ring_degree"] >= outputs * shape[1] * shape[2]
     found = machine.counted("convfhe", layer)

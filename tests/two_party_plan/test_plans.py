@@ -47,7 +47,7 @@ def test_proven_plans_hold_their_bounds_at_the_extremes(graph):
     x = rng.choice([-1.0, 1.0], (8, *graph.shapes[graph.inputs[0]]))
     x[0], x[1] = 1.0, -1.0
     values = run(plan, x, keep_all=True, units=np.random.default_rng(3))
-    half = 1 << (plan.document["params"]["ring_bits"] - 1)
+    half = 1 << (plan.part["ring_bits"] - 1)
     for tensor in plan.tensors:
         if tensor["kind"] == "shared":
             assert np.abs(values[tensor["name"]]).max() <= tensor["bound"] < half
@@ -71,7 +71,7 @@ def test_the_run_time_reads_what_the_planner_writes(graph):
     assert again.document == plan.document and again.digest == plan.digest
     public = read(plan.public_part().to_bytes())
     assert public.is_public and not public.weights
-    told = json.loads(_native.two_party_cost(json.dumps(public.document), 1))
+    told = json.loads(_native.Plan.load(public.to_bytes()).facts())["two_party"]
     assert len(told["stages"]) == len(plan.stages)
 
 
@@ -89,13 +89,13 @@ def test_the_plan_says_who_costs_what():
     graph = residual()
     plan = plan_of(graph, images(graph, 8), nonlinear="ot")
     predicted = plan.predicted
-    told = json.loads(_native.predict_two_party(plan.to_bytes(), 1))
+    told = json.loads(_native.Plan.load(plan.to_bytes()).facts())["two_party"]
     for key in ("bytes_up", "bytes_down", "rounds"):
         assert predicted[key] == told["total"][key]
     assert predicted["setup_bytes"] == told["setup"]["bytes_up"] + told["setup"]["bytes_down"]
     assert predicted["bytes_up"] + predicted["bytes_down"] == predicted["he_bytes"] + predicted["ot_bytes"]
     linear = [s for _, s in plan.linear_stages()]
-    bits = plan.document["params"]["ring_bits"]
+    bits = plan.part["ring_bits"]
     he = 0
     for stage in linear:
         figures = _native.packed_layer_cost(json.dumps(stage["geometry"]), plan.ring_degree, bits)
@@ -110,11 +110,11 @@ def test_a_ring_as_narrow_as_the_bounds_allow():
     graph = residual()
     x = images(graph, 8)
     plan = plan_of(graph, x, activation_bits=8)
-    bits = plan.document["params"]["ring_bits"]
+    bits = plan.part["ring_bits"]
     with pytest.raises(Exception, match="do not fit a ring"):
         plan_of(graph, x, activation_bits=8, ring_bits=bits - 1)
     wide = plan_of(graph, x, activation_bits=8, ring_bits=bits + 1)
-    assert wide.document["params"]["ring_bits"] == bits + 1
+    assert wide.part["ring_bits"] == bits + 1
 
 
 def test_more_bits_are_more_exact():

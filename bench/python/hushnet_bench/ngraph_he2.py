@@ -256,7 +256,7 @@ def _lazy(quick: bool, threads: int, batch: int) -> dict[str, Any]:
     slots = [d // 2 for d in degrees]
     seconds = [r["seconds"] / -(-len(x) // s) for r, s in zip((eager, lazy), slots)]
     per_image = [t / s for t, s in zip(seconds, slots)]
-    products, levels = _scalar_products(plans[0].plan), len(plans[0].plan.document["params"]["data_primes"])
+    products, levels = _scalar_products(plans[0].plan), len(plans[0].plan.part["data_primes"])
     one = _rescaling(degrees[0], levels, 3 if quick else 30)
     return {
         "case": "Table 5: lazy rescaling, CryptoNets",

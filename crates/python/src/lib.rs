@@ -2,13 +2,13 @@
 
 mod arrays;
 mod calibration;
+mod checking;
 mod client;
 mod coefficients;
 mod errors;
 mod few_images;
 mod guard;
 mod local;
-mod non_interactive;
 mod packed;
 mod parameters;
 mod plan;
@@ -62,17 +62,15 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(local::run, m)?)?;
     m.add_function(wrap_pyfunction!(client::connect, m)?)?;
     m.add_function(wrap_pyfunction!(server::serve, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party::check_two_party, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     slots::register(m)?;
     m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
     calibration::register(m)?;
+    checking::register(m)?;
     coefficients::register(m)?;
     few_images::register(m)?;
     two_party_planning::register(m)?;
-    non_interactive::register(m)?;
     Ok(())
 }

@@ -64,8 +64,10 @@ impl PackedCircuit {
         let facts = serde_json::json!({
             "params": {
                 "ring_degree": p.ring_degree(), "security_bits": if p.is_secure() { 128 } else { 0 }, "insecure": !p.is_secure(),
-                "data_primes": data, "special_primes": p.special_primes(), "digits": p.spec().digits,
-                "key_level": p.key_level().get(), "packing": "real",
+                "non_interactive": {
+                    "data_primes": data, "special_primes": p.special_primes(), "digits": p.spec().digits,
+                    "key_level": p.key_level().get(), "packing": "real",
+                },
             },
             "scale": interface.scale,
             "levels": interface.uploads.iter().map(|u| u.level).collect::<Vec<_>>(),

@@ -1,9 +1,8 @@
 //! Plans.
 
+use crate::checking::facts;
 use crate::errors::{raise as raise_error, Kind};
 use crate::guard::compute;
-use crate::non_interactive::facts;
-use crate::two_party_planning::cost;
 use hushnet_runtime as rt;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -117,21 +116,10 @@ impl Plan {
         Ok(PyBytes::new(py, &bytes.map_err(raise)?))
     }
 
-    /// What follows from a non-interactive plan, as JSON; None for other plans.
-    fn facts(&self, py: Python<'_>) -> Option<String> {
-        match &self.plan {
-            AnyPlan::NonInteractive(plan) => Some(py.detach(|| facts(plan))),
-            _ => None,
-        }
-    }
-
-    /// Exact traffic of a two-party session that runs so many images at once, as JSON; None for other plans.
+    /// What follows exactly from the plan, as JSON: `cost` of a session that runs so many images, and under the trust model's name what is its own.
     #[pyo3(signature = (images=1))]
-    fn traffic(&self, py: Python<'_>, images: usize) -> PyResult<Option<String>> {
-        match &self.plan {
-            AnyPlan::TwoParty(plan) => py.detach(|| cost(plan, images)).map(Some).map_err(raise_error),
-            _ => Ok(None),
-        }
+    fn facts(&self, py: Python<'_>, images: usize) -> PyResult<String> {
+        py.detach(|| facts(&self.plan, images)).map_err(raise_error)
     }
 
     /// "client-aided", "two-party" or "non-interactive".

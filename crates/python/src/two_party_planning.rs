@@ -1,21 +1,17 @@
-//! What the two-party planner asks of the Rust side: packings of linear layers, their parameters, and the exact traffic of a
-//! plan. Geometries and plans come as JSON, written as in `docs/plan-format.md` and `docs/two-party.md`.
+//! What the two-party planner asks of the Rust side: packings of linear layers and their parameters. Geometries come as JSON,
+//! written as in `docs/plan-format.md`.
 
 use hushnet_layers::batch::Geometry;
 use hushnet_layers::batch_shares::BatchShareClient;
 use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
 use hushnet_layers::layout::Layout;
-use hushnet_mpc::{OtKind, SilentSize};
 use hushnet_rlwe::packed::PackedContext;
 use hushnet_rlwe::BatchContext;
-use hushnet_runtime::two_party::cost::choose;
-use hushnet_runtime::two_party::{linear_method, predict, Layers, Method, TwoPartyPlan, LINEAR_METHODS};
-use hushnet_runtime::PlanOptions;
+use hushnet_runtime::two_party::{linear_method, Method, LINEAR_METHODS};
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::collections::BTreeMap;
 
 fn refused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -128,41 +124,6 @@ fn two_party_group(ring_degree: usize, peak_elements: usize) -> usize {
     hushnet_runtime::two_party::largest_batch(ring_degree, peak_elements)
 }
 
-fn extension_name(kind: OtKind) -> &'static str {
-    match kind {
-        OtKind::Iknp => "iknp",
-        OtKind::SoftSpoken => "softspoken",
-        OtKind::Silent(SilentSize::Tiny) => "silent-tiny",
-        OtKind::Silent(SilentSize::Small) => "silent-small",
-        OtKind::Silent(SilentSize::Medium) => "silent-medium",
-        OtKind::Silent(SilentSize::Large) => "silent-large",
-    }
-}
-
-/// Exact traffic of a session that runs one group of `images` images, from a plan's JSON (weights not needed): the executor's own
-/// prediction, as JSON with `setup`, `stages`, `total` (`bytes_up`, `bytes_down`, `rounds`, ...), `he_bytes`, `ot_bytes`, the
-/// `extension` that it will choose, and `peak_elements`, the most shared elements of one image at once. ValueError when the
-/// executor refuses the plan. Rounds are messages on the longest chain of dependent ones.
-#[pyfunction]
-fn two_party_cost(py: Python<'_>, plan_json: &str, images: usize) -> PyResult<String> {
-    py.detach(|| {
-        let plan = TwoPartyPlan::from_parts(plan_json, &BTreeMap::new(), &PlanOptions::default())
-            .map_err(refused)?;
-        cost(&plan, images).map_err(refused)
-    })
-}
-
-/// Exact traffic of a session that runs one group of images, as JSON.
-pub(crate) fn cost(plan: &TwoPartyPlan, images: usize) -> Result<String, hushnet_runtime::Error> {
-    let layers = Layers::new(plan)?;
-    let kind = choose(plan, &layers, images);
-    let predicted = serde_json::to_value(predict(plan, &layers, kind, images));
-    let mut value = predicted.map_err(|e| hushnet_runtime::Error::Internal(e.to_string()))?;
-    value["extension"] = extension_name(kind).into();
-    value["peak_elements"] = plan.peak_elements().into();
-    Ok(value.to_string())
-}
-
 /// Adds these functions to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(linear_methods, m)?)?;
@@ -170,6 +131,5 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(linear_norm, m)?)?;
     m.add_function(wrap_pyfunction!(packed_layer_cost, m)?)?;
     m.add_function(wrap_pyfunction!(batch_share_layer_cost, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party_group, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party_cost, m)?)
+    m.add_function(wrap_pyfunction!(two_party_group, m)?)
 }

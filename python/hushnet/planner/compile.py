@@ -10,18 +10,18 @@ from typing import Any, Union
 import numpy as np
 
 from ..graph import Graph
-from ..plan import VERSION, Plan, PlanError, RangeError
+from ..plan import Plan, PlanError, RangeError
 from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
 from .errors import Prediction, predict
-from .few_images import FewImages, price
+from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .lower import Lowered, lower
 from .quantise import RING_DEGREES, Quantisation, choose
+from .read import validate
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from .rewrite import equalise_rows, rewrite
-from .validate import validate
 
 Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
@@ -44,7 +44,7 @@ class Options:
         margin: planned range over the largest calibrated value.
         ring_degree: 2048 or 4096; None for the smallest that fits.
         engine: "batch" (one feature of many images in a ciphertext), "packed" (many features of one image), or "auto": whichever is
-            predicted to be faster for ``batch`` images. The options below are of "batch" only, and choose it.
+            predicted to be faster for ``batch`` images. mask, drop and tiles are of "batch" only, and choose it.
         mask: "auto", "shared", "fresh" or "sent" (docs/plan-format.md).
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
@@ -252,58 +252,38 @@ class _Planner:
         forms = choose_forms(self.graph, ranges.limit)
         quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree, ranges.mean)
         lowered = lower(self.graph, forms, quantisation)
-        document: dict[str, Any] = {
-            "version": VERSION,
-            "name": self.name,
-            "producer": self.settings.producer,
-            "trust": "client-aided",
-            "engine": "batch",
-            "params": {"ring_degree": quantisation.ring_degree, "security_bits": 128, "insecure": False},
-            "inputs": lowered.inputs,
-            "outputs": lowered.outputs,
-            "tensors": lowered.tensors,
-            "stages": lowered.stages,
-            "predicted": {},
-            "notes": notes(self.graph, ranges, lowered),
-        }
-        weights = {}
-        for index, node in lowered.origin.items():
-            weights[lowered.stages[index]["weights"]] = quantisation.weights[node.output].weight
-            weights[lowered.stages[index]["bias"]] = quantisation.biases[node.output]
+        degree = quantisation.ring_degree
+        said = notes(self.graph, ranges, lowered)
+        drafted = lowered.plan("client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said)
+        drafted = Plan(_plain(drafted.document), drafted.weights)
         stages = {index: (node.name, node.output) for index, node in lowered.origin.items()}
-        document = self.assembled(document, stages, quantisation, weights)
-        plan = Plan(_plain(document), weights)
+        plan = self.assembled(drafted, stages, quantisation)
         return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
 
-    def assembled(
-        self, document: dict[str, Any], stages: dict[int, tuple[str, str]], quantisation: Quantisation, weights: dict[str, Array]
-    ) -> dict[str, Any]:
-        """The document by the engine that was asked for, or by the cheaper one.
+
+    def assembled(self, drafted: Plan, stages: dict[int, tuple[str, str]], quantisation: Quantisation) -> Plan:
+        """The plan by the engine that was asked for, or by the one with the lower price.
 
         Raises:
             PlanError: no engine can run it.
         """
-        wanted = self.settings.engine
-        if wanted == "auto" and self.settings.batch_only():
-            wanted = "batch"
+        wanted = "batch" if self.settings.batch_only() else self.settings.engine
         made, refused = [], []
-        for engine in ("batch", "packed") if wanted == "auto" else (wanted,):
-            own = copy.deepcopy(document)
+        for engine, kind in (("batch", Assembly), ("packed", FewImages)):
+            if wanted not in ("auto", engine):
+                continue
+            own = Plan(copy.deepcopy(drafted.document), drafted.weights)
             try:
-                if engine == "batch":
-                    Assembly(own, stages, quantisation, self.request, sum(w.nbytes for w in weights.values())).run()
-                else:
-                    FewImages(own, stages, quantisation, self.request, weights).run()
-                made.append(own)
+                kind(own, stages, quantisation, self.request).run()
+                made.append(Plan(_plain(own.document), own.weights))
             except PlanError as error:
                 refused.append(error)
         if not made:
             raise refused[0]
-        made.sort(key=lambda d: price(d["predicted"]))
+        made.sort(key=lambda plan: price(plan.predicted))
         for other in made[1:]:
-            figures = other["predicted"]
-            sent = sum(figures[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down"))
-            made[0]["predicted"]["runner_up"] = {"engine": other["engine"], "seconds": figures["seconds"], "bytes": sent}
+            figures = other.predicted
+            made[0].predicted["runner_up"] = {"engine": other.document["engine"], "seconds": figures["seconds"], "bytes": bytes_sent(figures)}
         return made[0]
 
 
@@ -354,9 +334,7 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, _Seen] | None) -
             errors[name]["seen_error"] = seen[name].largest
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
-    if plan.document["engine"] == "batch":
-        validate(plan)
-    plan.handle()
+    validate(plan)
     return plan
 
 

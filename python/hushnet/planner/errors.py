@@ -60,8 +60,8 @@ def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Q
     last = _last_reads(document)
     reach: dict[int, float] = {}
     for index, stage in enumerate(document["stages"]):
-        if stage["kind"] in ("linear", "coefficients"):
-            spreads[stage["output"]] = _linear(stage, origin[index], quantisation, ranges, spreads[stage["input"]], tensors)
+        if stage["kind"] == "linear":
+            spreads[stage["out"]] = _linear(stage, origin[index], quantisation, ranges, spreads[stage["in"]], tensors)
         else:
             for op in stage["ops"]:
                 if op["op"] == "quantize":
@@ -85,8 +85,8 @@ def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Q
 def _last_reads(document: dict[str, Any]) -> dict[int, int]:
     last: dict[int, int] = {}
     for index, stage in enumerate(document["stages"]):
-        if stage["kind"] in ("linear", "coefficients"):
-            last[stage["input"]] = last[stage["output"]] = index
+        if stage["kind"] == "linear":
+            last[stage["in"]] = last[stage["out"]] = index
         else:
             for op in stage["ops"]:
                 for tensor in [*op["in"], op["out"]]:
@@ -128,8 +128,8 @@ def _linear(
 ) -> Spread:
     geometry = stage["geometry"]
     weights = quantisation.weights[node.output]
-    scale = tensors[stage["output"]]["scale"]
-    shape = tuple(tensors[stage["output"]]["shape"])
+    scale = tensors[stage["out"]]["scale"]
+    shape = tuple(tensors[stage["out"]]["shape"])
     planned = weights.weight.astype(np.float64) * weights.scale
     bias = quantisation.biases[node.output] * scale
     exact = np.asarray(node.weight, dtype=np.float64)

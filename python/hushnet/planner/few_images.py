@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from ..plan import PlanError
+from ..plan import Plan, PlanError
 from . import cost, memory
 from .assemble import GIB, Request
 from .quantise import Quantisation
@@ -27,21 +27,24 @@ def together(batch: int) -> int:
     return min(batch, _native.IMAGES_TOGETHER)
 
 
+def bytes_sent(predicted: dict[str, Any]) -> int:
+    """Bytes of a whole run both ways, set-up included."""
+    return predicted["bytes_up"] + predicted["bytes_down"] + predicted["setup_bytes_down"]
+
+
 def price(predicted: dict[str, Any]) -> float:
     """Seconds of a whole run, its bytes over a network of 500 Mbit/s included: what engines are compared by."""
-    sent = predicted["bytes_up"] + predicted["bytes_down"] + predicted["setup_bytes_down"]
-    return predicted["seconds"] + BYTE_SECONDS * sent
+    return predicted["seconds"] + BYTE_SECONDS * bytes_sent(predicted)
 
 
 @dataclass
 class FewImages:
-    """A plan document in the making; ``layers`` are (name, graph output) of its linear stages by index, ``weights`` the arrays of the plan."""
+    """A plan in the making; ``layers`` are (name, graph output) of its linear stages by index."""
 
-    document: dict[str, Any]
+    plan: Plan
     layers: dict[int, tuple[str, str]]
     quantisation: Quantisation
     request: Request
-    weights: dict[str, np.ndarray]
 
     def run(self) -> None:
         """Fills the linear stages and the prediction of the document.
@@ -49,15 +52,14 @@ class FewImages:
         Raises:
             PlanError: a layer that does not fit, with its name, or client and server that do not fit the memory limit.
         """
+        self.document, self.weights = self.plan.document, self.plan.weights
         self.document["engine"] = "packed"
         self.degree = self.quantisation.ring_degree
         self.sizes: dict[int, dict[str, Any]] = {}
         for index, (name, output) in self.layers.items():
             stage = self.document["stages"][index]
             self.sizes[index] = self.layer(name, stage, self.quantisation.bounds[output])
-            bits = {k: self.sizes[index][k] for k in ("upload_bits", "body_bits", "mask_bits")}
-            stage.pop("method", None)
-            stage.update(kind=METHOD, **bits)
+            stage.update(method=METHOD, **{k: self.sizes[index][k] for k in ("upload_bits", "body_bits", "mask_bits")})
         self.predict()
         predicted = self.document["predicted"]
         client, server = predicted["client_peak_memory_bytes"], predicted["server_peak_memory_bytes"]
@@ -81,25 +83,26 @@ class FewImages:
         """The ``predicted`` objects of the linear stages and of the plan. Bytes are exact; seconds are of one thread on each side."""
         unit, batch = self.request.unit, self.request.batch
         streamed = self.streamed()
-        seconds, totals = 0.0, {"bytes_up": 0, "bytes_down": 0, "setup_bytes_down": 0}
+        exact = cost.sent(self.plan, batch)
+        seconds = 0.0
         for index, stage in enumerate(self.document["stages"]):
             if index not in self.layers:
                 seconds += cost.client_seconds(stage, self.document["tensors"], 1, batch, unit, unit.few_op_element)
                 continue
-            size = self.sizes[index]
-            stage["predicted"] = predicted = layer_prediction(size, self.degree, batch, index in streamed, unit)
+            bytes_of = (exact["stages"][index], exact["stage_setups"][index])
+            predicted = layer_prediction(self.sizes[index], self.degree, batch, bytes_of, index in streamed, unit)
+            stage["predicted"] = predicted
             seconds += predicted["seconds_client"] + predicted["seconds_server"]
-            for key in totals:
-                totals[key] += predicted[key]
-        totals["bytes_up"] += cost.block_frames(batch, _native.IMAGES_TOGETHER)
         client, server = self.peaks()
         self.document["predicted"] = {
             "batch": batch,
             "seconds": seconds,
-            **totals,
+            "bytes_up": exact["total"]["bytes_up"],
+            "bytes_down": exact["total"]["bytes_down"],
+            "setup_bytes_down": exact["setup"]["bytes_down"],
             "client_peak_memory_bytes": client,
             "server_peak_memory_bytes": server,
-            "rounds": len(self.layers) * cost.blocks(batch, _native.IMAGES_TOGETHER),
+            "rounds": exact["total"]["rounds"],
             "max_error": 0.0,
             "worst_error": 0.0,
         }
@@ -123,7 +126,7 @@ class FewImages:
 
         def held(index: int) -> int:
             size, stage = self.sizes[index], self.document["stages"][index]
-            results = int(np.prod(tensors[stage["output"]]["shape"])) * WORD_BYTES * images
+            results = int(np.prod(tensors[stage["out"]]["shape"])) * WORD_BYTES * images
             return results + 2 * size["request_bytes"] + size["largest_response_bytes"]
 
         polynomial = WORD_BYTES * self.degree
@@ -135,24 +138,30 @@ class FewImages:
         return client + keys + kept, sum(w.nbytes for w in self.weights.values()) + prepared + max(work, default=0)
 
 
-def layer_prediction(size: dict[str, Any], degree: int, images: int, streamed: bool, unit: cost.UnitCosts) -> dict[str, Any]:
-    """The ``predicted`` object of a linear stage for a session of so many images."""
-    up = size["tiles"] * (cost.HEADER_BYTES + size["request_bytes"]) * images
-    down = (size["tiles"] * cost.HEADER_BYTES + size["response_bytes"]) * images
-    setup = cost.HEADER_BYTES + size["setup_bytes"]
+def layer_prediction(
+    size: dict[str, Any], degree: int, images: int, bytes_of: tuple[dict[str, int], dict[str, int]], streamed: bool, unit: cost.UnitCosts
+) -> dict[str, Any]:
+    """The ``predicted`` object of a linear stage for a session of so many images.
+
+    Args:
+        bytes_of: bytes of all images, and those once a session, as :func:`.cost.sent` tells them.
+    """
+    run, setup = bytes_of
     # requests and answers cost both parties about the same
     ends = degree * images * (size["input_polys"] * unit.request_coefficient + size["output_polys"] * unit.answer_coefficient) / 2
     sums = degree * size["mask_polys"] * unit.sum_coefficient / 2
-    pairs = degree * (size["products"] * images + size["weight_polys"]) * unit.pair_coefficient
-    if streamed:
-        pairs += degree * (size["products"] * images + size["weight_polys"]) * unit.weight_coefficient
-    traffic = (up + down + setup) * unit.byte / 2
-    told = ("tiles", "input_polys", "output_polys", "mask_polys", "products", "request_bytes", "prepared_bytes", "noise_bits", "noise_margin_bits")
+    pairs = degree * (size["products"] * images + size["weight_polys"])
+    work = pairs * (unit.pair_coefficient + (unit.weight_coefficient if streamed else 0.0))
+    traffic = (run["bytes_up"] + run["bytes_down"] + setup["bytes_down"]) * unit.byte / 2
+    told = ("tiles", "input_polys", "output_polys", "mask_polys", "request_bytes", "largest_response_bytes", "prepared_bytes")
     return {
         **{key: size[key] for key in told},
-        "bytes_up": up,
-        "bytes_down": down,
-        "setup_bytes_down": setup,
+        "word_products": size["products"] * degree * images,
+        "bytes_up": run["bytes_up"],
+        "bytes_down": run["bytes_down"],
+        "setup_bytes_down": setup["bytes_down"],
+        "noise_bits": size["noise_bits"],
+        "noise_margin_bits": size["noise_margin_bits"],
         "seconds_client": ends + sums + traffic,
-        "seconds_server": ends + sums + pairs + traffic,
+        "seconds_server": ends + sums + work + traffic,
     }

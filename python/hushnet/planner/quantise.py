@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,6 @@ from .ranges import plan_geometry
 Array = np.ndarray
 
 RING_DEGREES = (2048, 4096)
-# a wider modulus would split products with the secret in two (docs/parameters.md)
-CHEAP_MODULUS_BITS = {2048: 42, 4096: 41}
 AUTO_BITS = range(12, 7, -1)
 LEAST_BITS, MOST_BITS = 2, 16
 
@@ -70,6 +69,17 @@ class Quantisation:
     biases: dict[str, Array]
     bounds: dict[str, int]
     activations: dict[str, Activation]
+
+
+@lru_cache
+def cheap_modulus_bits(ring_degree: int) -> int:
+    """Bits of the widest modulus that does not split products with the secret in two (docs/parameters.md)."""
+    return _native.single_part_bits(ring_degree)
+
+
+def mask_parts(stage: dict[str, Any], ring_degree: int) -> int:
+    """Products with the secret that a stage's modulus takes: 1 or 2."""
+    return 1 if stage["modulus_bits"] <= cheap_modulus_bits(ring_degree) else 2
 
 
 def quantise_weights(node: Linear, bits: int) -> Weights:
@@ -198,7 +208,7 @@ def _at_degree(
 
 
 def _auto_bits(degree: int, node: Linear, weights: Weights, correction: Array | float, limit: float) -> int:
-    cheap = CHEAP_MODULUS_BITS.get(degree, 64)
+    cheap = cheap_modulus_bits(degree)
     for bits in AUTO_BITS:
         _, bound = _layer(node, weights, correction, activation(limit, bits))
         try:

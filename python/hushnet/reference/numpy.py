@@ -83,8 +83,8 @@ def _run_chunk(plan: Plan, inputs: dict[str, Array], keep_all: bool) -> dict[str
     values: dict[int, Array] = {i["tensor"]: inputs[i["name"]] for i in plan.document["inputs"]}
     last = _last_uses(plan)
     for index, stage in enumerate(plan.stages):
-        if stage["kind"] in ("linear", "coefficients"):
-            values[stage["output"]] = linear(plan, stage, values[stage["input"]])
+        if stage["kind"] == "linear":
+            values[stage["out"]] = linear(plan, stage, values[stage["in"]])
         else:
             _client(plan, stage, values, None if keep_all else (last, index))
         if not keep_all:
@@ -98,8 +98,8 @@ def _run_chunk(plan: Plan, inputs: dict[str, Array], keep_all: bool) -> dict[str
 def _last_uses(plan: Plan) -> dict[int, int]:
     last: dict[int, int] = {}
     for index, stage in enumerate(plan.stages):
-        if stage["kind"] in ("linear", "coefficients"):
-            last[stage["input"]] = last[stage["output"]] = index
+        if stage["kind"] == "linear":
+            last[stage["in"]] = last[stage["out"]] = index
             continue
         for op in stage["ops"]:
             for tensor in [*op["in"], op["out"]]:
@@ -170,7 +170,7 @@ def linear(plan: Plan, stage: dict[str, Any], x: Array) -> Array:
         PlanError: the sums could leave int64.
     """
     weight, bias = plan.weights[stage["weights"]], plan.weights[stage["bias"]]
-    bound = output_bound(weight, bias, plan.tensors[stage["input"]]["bound"])
+    bound = output_bound(weight, bias, plan.tensors[stage["in"]]["bound"])
     geometry = stage["geometry"]
     if bound < EXACT_IN_BINARY64:
         y = apply(geometry, weight.astype(np.float64), x.astype(np.float64)).astype(np.int64)

@@ -98,7 +98,7 @@ def _stage(plan: Plan, stage: Stage, xs: list[Array], units: np.random.Generator
     kind, x = stage["kind"], xs[0]
     shape = tuple(plan.tensors[stage["out"]]["shape"])
     if kind == "linear":
-        y = linear(plan, {**stage, "input": stage["in"]}, x).reshape(x.shape[0], *shape)
+        y = linear(plan, stage, x).reshape(x.shape[0], *shape)
         return y if units is None else y + _masking(plan, stage, y.shape, units)
     if kind == "relu":
         return np.maximum(x, 0)
@@ -139,8 +139,7 @@ def _shift(x: Array, bits: int, units: np.random.Generator | None) -> Array:
 
 def off_fraction(plan: Plan, stage: Stage) -> float:
     """Fraction of a linear stage's results that masking puts a unit off."""
-    params = plan.document["params"]
-    return methods.ciphertexts(stage["method"], params["ring_degree"], params["ring_bits"], stage["weight_l2"]).unit_fraction
+    return methods.ciphertexts(stage["method"], plan.ring_degree, plan.part["ring_bits"], stage["weight_l2"]).unit_fraction
 
 
 def _masking(plan: Plan, stage: Stage, shape: tuple[int, ...], units: np.random.Generator) -> Array:

@@ -34,7 +34,7 @@ UNSEEN = (
 
 def trust(plan: Plan) -> dict[str, str]:
     """Who learns what."""
-    hidden = plan.document.get("hide_weights") is not None
+    hidden = "hide_weights" in plan.part
     learnt = PACKED_HIDDEN if plan.document["engine"] == "packed" else HIDDEN
     learns = {"client_learns": learnt if hidden else OPEN, "warning": HIDDEN_WARNING if hidden else OPEN_WARNING}
     last = max(i for i, s in enumerate(plan.stages) if s["kind"] == "decrypt")
@@ -47,7 +47,7 @@ def trust(plan: Plan) -> dict[str, str]:
 def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The plan as a structured dict; with a run's trace, measured figures stand beside the predicted ones."""
     document, predicted = plan.document, plan.predicted
-    facts = json.loads(plan.handle().facts())
+    facts = json.loads(plan.handle().facts())["non_interactive"]
     tracks = {t["tensor"]: t for t in facts["tracks"] or []}
     # stages by position, since a client's trace has neutral names; behind them the steps of a packed stage, by name
     seen = list((trace or {}).get("stages", []))
@@ -86,12 +86,12 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
 
 
 def _parameters(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
-    p = plan.document["params"]
+    shared, p = plan.document["params"], plan.part
     bits = [math.log2(q) for q in p["data_primes"]]
     special = [math.log2(q) for q in p["special_primes"]]
-    hide = plan.document.get("hide_weights")
+    hide = p.get("hide_weights")
     return {
-        "ring_degree": p["ring_degree"],
+        "ring_degree": shared["ring_degree"],
         "images_per_block": facts["images"],
         "packing": p["packing"],
         "levels": len(bits),
@@ -101,13 +101,13 @@ def _parameters(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
         "special_prime_bits": [round(b, 2) for b in special],
         "digits": p["digits"],
         "modulus_bits": math.ceil(max(sum(bits), sum(bits[: p.get("key_level", len(bits))]) + sum(special))),
-        "modulus_bits_limit": _native.max_modulus_bits(p["ring_degree"]),
-        "security_bits": p["security_bits"],
-        "insecure": p["insecure"],
+        "modulus_bits_limit": _native.max_modulus_bits(shared["ring_degree"]),
+        "security_bits": shared["security_bits"],
+        "insecure": shared["insecure"],
         "depth": plan.predicted.get("depth"),
         "flood_bits": None if hide is None else hide["flood_bits"],
         "secret": "uniform ternary, one a session",
-        "error": "centred binomial, variance 10.5",
+        "error": f"centred binomial, variance {_native.ERROR_VARIANCE}",
     }
 
 
@@ -122,7 +122,7 @@ def _rows(plan: Plan, stage: dict[str, Any], facts: Mapping[str, Any], tracks: M
         return [{"name": stage["name"], "kind": "packed"}]
     names = {t["id"]: t["name"] for t in stage["network"]["tensors"]}
     steps = {s["name"]: s for s in stage["network"]["steps"]}
-    primes = plan.document["params"]["data_primes"]
+    primes = plan.part["data_primes"]
     rows = []
     for line, found in zip(facts["packed"]["operations"], facts["packed"]["steps"]):
         bits = sum(math.log2(q) for q in primes[: found["level"]])
@@ -157,14 +157,14 @@ def _stage(plan: Plan, stage: dict[str, Any], tracks: Mapping[int, Any], seen: A
             weight = plan.weights[stage["weights"]]
             entry["weights"] = {"count": int(weight.size), "dtype": weight.dtype.name, "unit": tensors[stage["in"]]["scale"] / out["scale"]}
     if out["kind"] == "cipher" and "level" in out:
-        primes = plan.document["params"]["data_primes"]
+        primes = plan.part["data_primes"]
         entry |= {"ciphertexts": math.prod(out["shape"]), "level": out["level"], "parts": out["parts"], "scale_bits": math.log2(out["scale"])}
         entry["modulus_bits"] = sum(math.log2(q) for q in primes[: out["level"]])
         if "bound" in out:
             entry["bound"] = out["bound"]
             entry["room_bits"] = entry["modulus_bits"] - 1 - math.log2(out["bound"] * out["scale"])
         if out["id"] in tracks:
-            entry["error_bound"] = 7.631 * tracks[out["id"]]["sd"] / out["scale"]
+            entry["error_bound"] = _native.ERROR_TAIL * tracks[out["id"]]["sd"] / out["scale"]
     operand = tensors[sources[0]]
     if "range" in operand:
         entry["range"] = operand["range"]

@@ -37,7 +37,7 @@ RANGES = {
 
 def trust(plan: Plan) -> dict[str, str]:
     """Who learns what."""
-    if plan.document["reveal"] == "argmax":
+    if plan.part["reveal"] == "argmax":
         client = ARGMAX
     else:
         outputs = {o["tensor"] for o in plan.document["outputs"]}
@@ -71,7 +71,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         "public_part": plan.is_public,
         "engine": document["engine"],
         "trust": trust(plan),
-        "reveal": document["reveal"],
+        "reveal": plan.part["reveal"],
         "parameters": {**_parameters(plan), "statistical": statistical(found)},
         "network": {"name": name, **network_of},
         "inputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["inputs"]],
@@ -79,7 +79,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         "layers": layers,
         "totals": {**predicted, "seconds": sum(layer["seconds"] for layer in layers), "bytes_per_image": (found.total.up + found.total.down) / images},
         "error": {},
-        "notes": list(document["notes"]) or [RANGES[document["ranges"]]],
+        "notes": list(document["notes"]) or [RANGES[plan.part["ranges"]]],
     }
     if "max_error" in predicted:
         # the server's alone: errors follow from the weights themselves
@@ -92,7 +92,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
 
 
 def _parameters(plan: Plan) -> dict[str, Any]:
-    degree, ring = plan.ring_degree, plan.document["params"]["ring_bits"]
+    degree, ring = plan.ring_degree, plan.part["ring_bits"]
     # slot-packed layers have parameters of their own, which their rows tell
     of = [methods.ciphertexts(s["method"], degree, ring, s["weight_l2"]) for _, s in plan.linear_stages() if s["method"] not in methods.SLOTS]
     return {

@@ -143,11 +143,11 @@ fn batch(hide: Option<u32>) -> Result<NonInteractivePlan, String> {
     let cipher = |id: u32, size: usize, level: usize, parts: usize, scale: f64, bound: f64| json!({"id": id, "name": format!("c{id}"), "shape": [size], "kind": "cipher", "level": level, "parts": parts, "scale": scale, "bound": bound});
     let mut out = cipher(5, 2, top - 1, 2, square / q * 8.0, 40.0);
     out["noise_bits"] = 200.into();
-    let dense = |name: &str, from: u32, to: u32, inputs: usize, outputs: usize| json!({"kind": "linear", "name": name, "in": from, "out": to, "weights": format!("{name}.w"), "bias": format!("{name}.b"), "geometry": {"type": "dense", "inputs": inputs, "outputs": outputs}});
+    let dense = |name: &str, from: u32, to: u32, inputs: usize, outputs: usize| json!({"kind": "linear", "method": "ckks", "name": name, "in": from, "out": to, "weights": format!("{name}.w"), "bias": format!("{name}.b"), "geometry": {"type": "dense", "inputs": inputs, "outputs": outputs}});
     let mut plan = json!({
-        "version": 1, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "batch",
-        "params": {"ring_degree": n, "security_bits": 0, "insecure": true, "data_primes": primes,
-                   "special_primes": [prime_near(49, 3, n)], "digits": top, "packing": "real"},
+        "version": 2, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "batch",
+        "params": {"ring_degree": n, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": primes,
+                   "special_primes": [prime_near(49, 3, n)], "digits": top, "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 7}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [4], "kind": "real"},
@@ -167,7 +167,7 @@ fn batch(hide: Option<u32>) -> Result<NonInteractivePlan, String> {
         "predicted": {}, "notes": [],
     });
     if let Some(bits) = hide {
-        plan["hide_weights"] = json!({"flood_bits": bits});
+        plan["params"]["non_interactive"]["hide_weights"] = json!({"flood_bits": bits});
     }
     let bytes = |w: &[i8]| w.iter().map(|v| v.cast_unsigned()).collect::<Vec<u8>>();
     let files = BTreeMap::from([
@@ -226,9 +226,9 @@ fn packed(hide: bool) -> NonInteractivePlan {
     files.insert("places".into(), ("I64", vec![3, 2], places));
     let noise = circuit.outcomes().last().unwrap().sd.log2().ceil() as u32;
     let mut plan = json!({
-        "version": 1, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "packed",
-        "params": {"ring_degree": 256, "security_bits": 0, "insecure": true, "data_primes": data, "special_primes": p.special_primes(),
-                   "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"},
+        "version": 2, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "packed",
+        "params": {"ring_degree": 256, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": data, "special_primes": p.special_primes(),
+                   "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 4}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [2, 4, 4], "kind": "real"},
@@ -248,7 +248,7 @@ fn packed(hide: bool) -> NonInteractivePlan {
         "predicted": {}, "notes": [],
     });
     if let Some(bits) = circuit.flood_bits() {
-        plan["hide_weights"] = json!({"flood_bits": bits});
+        plan["params"]["non_interactive"]["hide_weights"] = json!({"flood_bits": bits});
     }
     read(&plan, &files).unwrap()
 }

@@ -181,7 +181,7 @@ impl NonInteractiveClient {
         let index = self.next_block;
         self.next_block += 1;
         let start = Instant::now();
-        self.client_stages(plan, 0..plan.0.before, work)?;
+        self.client_stages(plan, 0..plan.model().before, work)?;
         let images = work.0.images;
         let mut uploads = Vec::with_capacity(plan.uploads().len());
         for link in plan.uploads() {
@@ -230,7 +230,7 @@ impl NonInteractiveClient {
             work.0.put(link.real, Data::Real(data));
         }
         let start = Instant::now();
-        self.client_stages(plan, plan.0.before..plan.client().stages().len(), work)?;
+        self.client_stages(plan, plan.model().before..plan.client().stages().len(), work)?;
         trace.decrypt_seconds += since(start);
         Ok(())
     }
@@ -348,7 +348,7 @@ fn place(link: &Link, bound: f64) -> Place<'_> {
 
 /// Where marks are looked for, in the order of computation.
 fn places(plan: &NonInteractivePlan) -> Vec<Place<'_>> {
-    let (head, tail) = plan.client().stages().split_at(plan.0.before);
+    let (head, tail) = plan.client().stages().split_at(plan.model().before);
     let mut out: Vec<_> = head.iter().flat_map(program::places).collect();
     out.extend(plan.uploads().iter().map(|l| place(l, l.bound)));
     out.extend(plan.downloads().iter().map(|l| place(l, planned(l, plan))));

@@ -183,8 +183,7 @@ fn a_server_with_other_weights_reads_nothing_from_the_wire() {
     let (mut evil, _, _) = batch();
     evil.files.get_mut("sum.k").unwrap().2 = [40i64, -20].iter().flat_map(|k| k.to_le_bytes()).collect();
     let (plan, other) = (net.read().unwrap(), evil.read().unwrap());
-    let public =
-        |p: &NonInteractivePlan| serde_json::to_string(&crate::public::non_interactive(p.spec())).unwrap();
+    let public = |p: &NonInteractivePlan| serde_json::to_string(&crate::public::told(p.spec())).unwrap();
     assert_eq!(public(&plan), public(&other));
     let data = Data::of(small, IMAGES, 2);
     let (usual, seen) = (session(&plan, &data), session(&other, &data));

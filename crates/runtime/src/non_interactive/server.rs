@@ -115,7 +115,7 @@ impl NonInteractiveModel {
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<ServerTrace, Error> {
         channel.set_limit(messages::largest_frame(&self.plan));
-        let stages = self.plan.spec().stages.iter().map(|s| s.name().to_owned());
+        let stages = self.plan.spec().stages.iter().map(|s| s.name.clone());
         let mut trace = ServerTrace::of(stages.chain(self.plan.steps()));
         trace.counted = Some(Counted::default());
         let result = self.session(channel, on_event, &mut trace);
@@ -206,7 +206,7 @@ impl NonInteractiveModel {
         let start = Instant::now();
         let answer =
             self.compute.run(|| self.engine.run(keys, inputs, &mut |_, _| ControlFlow::Continue(())))?;
-        for (stage, seconds) in self.plan.0.circuit_stages.iter().zip(&answer.seconds) {
+        for (stage, seconds) in self.plan.model().circuit_stages.iter().zip(&answer.seconds) {
             trace.stages[*stage].seconds += seconds;
         }
         let stages = self.plan.spec().stages.len();

@@ -50,7 +50,7 @@ impl Merge for CircuitOwn {
 impl NonInteractiveTrace {
     pub(super) fn new(plan: &NonInteractivePlan, threads: usize) -> Self {
         let stages = plan.spec().stages.iter();
-        let stages = stages.map(|s| (s.name().to_owned(), s.kind().to_owned(), CircuitMeasures::default()));
+        let stages = stages.map(|s| (s.name.clone(), s.kind.name().to_owned(), CircuitMeasures::default()));
         let degree = plan.params().ring_degree();
         let own = Self::of(plan.name(), threads, degree, &plan.spec().predicted, stages);
         Self { insecure: plan.insecure(), ..own }

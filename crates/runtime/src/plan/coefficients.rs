@@ -1,6 +1,6 @@
 //! Linear stages of plans that run few images: coefficient-packed, tile by tile (`docs/client-aided-image.md`).
 
-use super::spec::{CoefficientSpec, GeometrySpec};
+use super::spec::{BitsSpec, GeometrySpec, LinearSpec};
 use super::{product, Limits, LinearWeights, PlanError, Tensor, TensorKind};
 use hushnet_layers::batch::Geometry;
 use hushnet_layers::coefficients::{self, ChooseError, CoefficientStage};
@@ -71,25 +71,34 @@ impl CoefficientLayer {
     }
 }
 
+/// What the stages of a plan take together.
+#[derive(Debug, Default)]
+pub(super) struct Sizes {
+    /// Steps that finding the layouts may take.
+    steps: u64,
+    tiles: u64,
+}
+
 /// Inputs of a check of one stage.
 pub(super) struct Context<'a> {
-    pub spec: &'a CoefficientSpec,
+    pub name: &'a str,
+    pub layer: &'a LinearSpec,
+    pub bits: &'a BitsSpec,
     pub input: (usize, &'a Tensor),
     pub output: (usize, &'a Tensor),
     pub ring_degree: usize,
     pub limits: &'a Limits,
-    /// Steps that layouts of the stages before may take.
-    pub steps: &'a mut u64,
+    /// Of the stages before.
+    pub sizes: &'a mut Sizes,
 }
 
 impl Context<'_> {
     fn fail(&self, detail: impl Into<String>) -> PlanError {
-        PlanError::Linear { stage: self.spec.name.clone(), detail: detail.into() }
+        PlanError::Linear { stage: self.name.to_owned(), detail: detail.into() }
     }
 
-    /// Everything that weights have no part in; returns the geometry and the bounds of input and output.
-    pub(super) fn check_shape(&mut self) -> Result<(Geometry, u64, u64), PlanError> {
-        let spec = self.spec;
+    /// Everything that weights have no part in, before a layout is chosen; returns the geometry and the bounds of input and output.
+    pub(super) fn check_shape(&self) -> Result<(Geometry, u64, u64), PlanError> {
         let (in_bound, out_bound) = match (self.input.1.kind, self.output.1.kind) {
             (TensorKind::Fixed { bound: i, .. }, TensorKind::Fixed { bound: o, .. }) => (i, o),
             _ => return Err(self.fail("input and output must be fixed tensors")),
@@ -97,49 +106,50 @@ impl Context<'_> {
         if in_bound > i32::MAX as u64 {
             return Err(self.fail(format!("inputs up to {in_bound} do not fit 32 bits")));
         }
-        super::linear::check_geometry(&spec.name, &spec.geometry, self.input.1, self.output.1)?;
-        let geometry = spec.geometry.checked().map_err(|e| self.fail(e.to_string()))?;
-        *self.steps = self.steps.saturating_add(geometry.layout_steps());
-        let what = format!("the number of steps to lay out the linear layers up to stage '{}'", spec.name);
-        Limits::check(&what, *self.steps, self.limits.layout_steps)?;
-        if let GeometrySpec::Conv2d { kernel, .. } = &spec.geometry {
+        let geometry = self.layer.geometry.checked().map_err(|e| self.fail(e.to_string()))?;
+        let steps = self.sizes.steps.saturating_add(geometry.layout_steps());
+        let what = format!("the number of steps to lay out the linear layers up to stage '{}'", self.name);
+        Limits::check(&what, steps, self.limits.layout_steps)?;
+        if let GeometrySpec::Conv2d { kernel, .. } = &self.layer.geometry {
             let positions = product(kernel).saturating_mul(BYTES_PER_POSITION);
-            let what = format!("the bytes of the kernel's positions of stage '{}'", spec.name);
+            let what = format!("the bytes of the kernel's positions of stage '{}'", self.name);
             Limits::check(&what, positions, self.limits.memory_bytes)?;
         }
         Ok((geometry, in_bound, out_bound))
     }
 
-    pub(super) fn check(mut self, weights: Option<Arc<LinearWeights>>) -> Result<CoefficientLayer, PlanError> {
-        let spec = self.spec;
+    pub(super) fn check(self, weights: Option<Arc<LinearWeights>>) -> Result<CoefficientLayer, PlanError> {
         let (geometry, in_bound, out_bound) = self.check_shape()?;
         if let Some(derived) = weights.as_ref().map(|w| w.output_bound(in_bound)) {
             if derived > u128::from(out_bound) {
                 return Err(PlanError::Bound {
-                    stage: spec.name.clone(),
+                    stage: self.name.to_owned(),
                     tensor: self.output.1.name.clone(),
                     derived,
                     planned: out_bound,
                 });
             }
         }
-        let bits =
-            CoefficientBits { upload: spec.upload_bits, body: spec.body_bits, mask: spec.mask_bits };
+        let BitsSpec { upload_bits, body_bits, mask_bits } = *self.bits;
+        let bits = CoefficientBits { upload: upload_bits, body: body_bits, mask: mask_bits };
         let wide = weights.as_ref().map(|w| w.weights.to_i16());
         let stage = coefficients::check(&geometry, self.ring_degree, wide.as_deref(), out_bound, bits)
             .map_err(|e| match e {
-                ChooseError::Params(source) => PlanError::Params { stage: spec.name.clone(), source },
+                ChooseError::Params(source) => PlanError::Params { stage: self.name.to_owned(), source },
                 ChooseError::Layer(e) => self.fail(e.to_string()),
             })?;
         let layer = CoefficientLayer {
-            name: spec.name.clone(),
+            name: self.name.to_owned(),
             input: self.input.0,
             output: self.output.0,
-            geometry: spec.geometry.clone(),
+            geometry: self.layer.geometry.clone(),
             stage,
             weights,
-            predicted: spec.predicted.clone(),
+            predicted: self.layer.predicted.clone(),
         };
+        self.sizes.steps = self.sizes.steps.saturating_add(geometry.layout_steps());
+        self.sizes.tiles = self.sizes.tiles.saturating_add(layer.tiles() as u64);
+        Limits::check("the number of tiles", self.sizes.tiles, self.limits.tiles)?;
         let what = format!("a frame of stage '{}'", layer.name);
         Limits::check(&what, layer.largest_payload() as u64, self.limits.frame_bytes)?;
         Ok(layer)

@@ -4,9 +4,10 @@
 pub mod client;
 pub mod server;
 
-use crate::non_interactive::NonInteractivePlan;
-use crate::plan::{self, Limits, Plan, PlanError, PlanOptions, Port, Tensor, Trust};
-use crate::two_party::TwoPartyPlan;
+use crate::error::Error;
+use crate::non_interactive::{self, NonInteractivePlan};
+use crate::plan::{self, Cost, Limits, Plan, PlanError, PlanOptions, Port, Tensor, Trust};
+use crate::two_party::{self, TwoPartyPlan};
 use std::path::Path;
 
 pub use client::{open, AnyClient, ClientSession};
@@ -23,30 +24,19 @@ pub enum AnyPlan {
     NonInteractive(NonInteractivePlan),
 }
 
-/// The only field that is read before the reader is chosen.
-#[derive(serde::Deserialize)]
-struct Which {
-    trust: Trust,
-}
-
-fn which(json: &str, limits: &Limits) -> Result<Trust, PlanError> {
-    Limits::check("the plan's JSON", json.len() as u64, limits.json())?;
-    let which: Which = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
-    Ok(which.trust)
-}
-
 impl AnyPlan {
     /// Reads a plan file: compares its digest once, finds its trust model, and checks it once.
     ///
     /// # Errors
     /// [`PlanError`] for every way in which the bytes can be wrong.
     pub fn from_bytes(bytes: &[u8], options: &PlanOptions) -> Result<Self, PlanError> {
-        plan::open(bytes, &options.limits, |json, tensors| {
-            Ok(match which(json, &options.limits)? {
-                Trust::ClientAided => Self::ClientAided(Plan::from_parts(json, tensors, options)?),
-                Trust::TwoParty => Self::TwoParty(TwoPartyPlan::from_parts(json, tensors, options)?),
+        plan::open(bytes, &options.limits, |json, files| {
+            let spec = plan::read(json, options)?;
+            Ok(match spec.trust {
+                Trust::ClientAided => Self::ClientAided(Plan::from_spec(spec, json, files, options)?),
+                Trust::TwoParty => Self::TwoParty(TwoPartyPlan::from_spec(spec, json, files, options)?),
                 Trust::NonInteractive => {
-                    Self::NonInteractive(NonInteractivePlan::from_parts(json, tensors, options)?)
+                    Self::NonInteractive(NonInteractivePlan::from_spec(spec, json, files, options)?)
                 }
             })
         })
@@ -166,6 +156,18 @@ impl AnyPlan {
             Self::NonInteractive(p) => (p.outputs(), p.tensors()),
         };
         ports.iter().map(|p| (p, &tensors[p.tensor]))
+    }
+
+    /// Exact bytes and rounds of a session that runs so many images: of two-party plans in one group, with the OT extension that sends least.
+    ///
+    /// # Errors
+    /// None for a checked plan but [`Error::Internal`].
+    pub fn cost(&self, images: usize) -> Result<Cost, Error> {
+        match self {
+            Self::ClientAided(p) => Ok(plan::cost::client_aided(p, images)),
+            Self::TwoParty(p) => two_party::cost::session(p, images),
+            Self::NonInteractive(p) => Ok(non_interactive::cost(p, images)),
+        }
     }
 
     /// The file that clients receive: what [`crate::public`] lists, and nothing else. The public part of a public part is itself.

@@ -8,12 +8,12 @@ use super::methods::{self, ClientHalf, Job, Layers, Opening};
 use super::nonlinear;
 use super::plan::{Kind, Stage, TwoPartyPlan};
 use super::shares::Shares;
-use super::spec::Reveal;
 use super::stored::{Folder, Policy};
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use crate::compute::Compute;
 use crate::error::{Error, StoreError, TransportError};
 use crate::io::{self, Admitted, Input, Marked, OnProgress, Progress};
+use crate::plan::spec::Reveal;
 use crate::plan::{self, PlanError, PlanOptions, TensorKind};
 use crate::program::{self, Data, Monitor, Overruns, Place, RowMut, Storage, Values};
 use crate::session::client::half::Half;
@@ -296,7 +296,7 @@ fn open_folder(
     let Some(path) = options.setups.as_deref() else { return Ok(None) };
     let folder = Folder::open(path, options.server.as_deref().unwrap_or(""), digest, options.setups_policy)?;
     let needed = layers.set_ups().fold(0, |sum: u64, (_, s)| sum.saturating_add(s.stored));
-    if needed > 0 && plan.spec().preparation.is_none() {
+    if needed > 0 && plan.preparation().is_none() {
         return Err(StoreError::Unnamed.into());
     }
     folder.check_room(needed)?;

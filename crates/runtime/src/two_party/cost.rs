@@ -4,6 +4,8 @@ use super::handshake::{begin_len, HELLO};
 use super::methods::Layers;
 use super::nonlinear;
 use super::plan::{Kind, Stage, TwoPartyPlan};
+use crate::error::Error;
+use crate::plan::{self, Sent};
 use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, SilentSize};
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +138,24 @@ pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
     };
     let silent = if plan.has_batch() { OtKind::Silent(SilentSize::Small) } else { OtKind::SILENT };
     [silent, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(silent)
+}
+
+/// The cost of a session of one group of images, in the terms of all trust models.
+///
+/// # Errors
+/// None for a checked plan but [`Error::Internal`].
+pub fn session(plan: &TwoPartyPlan, images: usize) -> Result<plan::Cost, Error> {
+    let layers = Layers::new(plan)?;
+    let predicted = predict(plan, &layers, choose(plan, &layers, images), images);
+    let sent = |t: &Traffic| Sent { bytes_up: t.bytes_up, bytes_down: t.bytes_down, rounds: t.rounds };
+    Ok(plan::Cost {
+        images,
+        blocks: 1,
+        setup: sent(&predicted.setup),
+        stage_setups: vec![Sent::default(); predicted.stages.len()],
+        stages: predicted.stages.iter().map(sent).collect(),
+        total: sent(&predicted.total),
+    })
 }
 
 /// A running session's prediction.

@@ -6,8 +6,8 @@
 
 use super::methods::{Layers, Method};
 use super::plan::{Kind, Stage};
-use super::spec::{Protocol, Reveal};
 use super::TwoPartyPlan;
+use crate::plan::spec::{Protocol, Reveal};
 use crate::plan::{product, GeometrySpec, Limits, Need, Plan, PlanError, Tensor};
 use hushnet_layers::batch::Geometry;
 use hushnet_mpc::{PoolShape, Ring};

@@ -5,7 +5,6 @@
 //! weights, [`cost::predict`] the exact bytes and rounds of both.
 
 mod check;
-mod check_header;
 mod check_local;
 pub mod client;
 pub mod cost;
@@ -21,9 +20,9 @@ pub mod plan;
 mod reach;
 pub mod server;
 mod shares;
-pub mod spec;
 mod stored;
 mod trace;
+mod work;
 
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Prediction};
@@ -31,11 +30,12 @@ pub use frames::connect;
 pub use methods::{
     find as linear_method, largest_batch, slot_plain, Layers, LinearMethod, Method, METHODS as LINEAR_METHODS,
 };
-pub use plan::TwoPartyPlan;
+pub use plan::{TwoParty, TwoPartyPlan};
 pub use reach::reach_bits;
 pub use server::TwoPartyModel;
 pub use stored::Policy as SetupPolicy;
 pub use trace::{Phase, ShareMeasures, SharesOwn, TwoPartyTrace};
+pub use work::{work, Work};
 
 use crate::error::{Error, ProtocolError, TransportError};
 use hushnet_layers::batch::LayerError;

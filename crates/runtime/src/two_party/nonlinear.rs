@@ -5,7 +5,7 @@
 
 use super::plan::{Kind, Stage};
 use super::shares::of_images;
-use super::spec::{Protocol, Reveal};
+use crate::plan::spec::{Protocol, Reveal};
 use hushnet_mpc::garble::{self, Modulus};
 use hushnet_mpc::{self as mpc, CostModel, Party, PoolShape, Range, Result, Ring, Rounding, Session, Slope};
 

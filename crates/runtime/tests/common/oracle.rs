@@ -46,7 +46,7 @@ pub fn evaluate(builder: &Builder, batches: &[Batch], images: usize) -> Vec<(Str
         for stage in &builder.stages {
             if stage["kind"] == "linear" {
                 let output = linear(builder, stage, &t);
-                t.insert(stage["output"].as_u64().unwrap() as usize, Values::Fixed(output));
+                t.insert(stage["out"].as_u64().unwrap() as usize, Values::Fixed(output));
             } else {
                 for op in stage["ops"].as_array().unwrap() {
                     let output = operation(builder, op, &t);
@@ -72,7 +72,7 @@ fn list(v: &Value) -> Vec<usize> {
 }
 
 fn linear(builder: &Builder, stage: &Value, t: &HashMap<usize, Values>) -> Vec<i64> {
-    let x = t[&(stage["input"].as_u64().unwrap() as usize)].fixed();
+    let x = t[&(stage["in"].as_u64().unwrap() as usize)].fixed();
     let w = &builder.files[stage["weights"].as_str().unwrap()].values;
     let b = &builder.files[stage["bias"].as_str().unwrap()].values;
     let g = &stage["geometry"];

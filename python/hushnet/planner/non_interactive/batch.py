@@ -12,8 +12,9 @@ import numpy as np
 
 from ... import _native
 from ...graph import Graph, Op
-from ...plan import VERSION, Plan, PlanError
-from ..validate import validate
+from ...plan import Plan, PlanError
+from ..document import Draft
+from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
@@ -352,38 +353,36 @@ class Writer:
     def __init__(self, graph: Graph, network: Network, name: str, settings: Options, replaced: Replacement | None) -> None:
         self.graph, self.network, self.name = graph, network, name
         self.settings, self.replaced = settings, replaced
-        self.tensors: list[dict[str, Any]] = []
-        self.stages: list[dict[str, Any]] = []
-        self.weights: dict[str, Array] = {}
-        self.taken: set[str] = set()
+        self.out = Draft()
 
-    def head(self) -> tuple[int, list[dict[str, Any]]]:
-        """The client's part before encryption: its result, and the plan's inputs."""
+    def head(self) -> int:
+        """The input and the client's part before encryption: its result."""
         port = self.graph.inputs[0]
-        real = self.real(port, self.network.input_shape)
-        inputs = [{"name": port, "tensor": real}]
-        if self.network.head is not None:
-            real = self.ops("encode", self.network.head, real)
-        return real, inputs
+        real = self.out.tensor(port, self.network.input_shape)
+        self.out.input(port, real)
+        return real if self.network.head is None else self.ops("encode", self.network.head, real)
 
-    def tail(self, encrypted: int) -> int:
-        """Decryption and the client's part after it; returns the plan's output."""
+    def tail(self, encrypted: int) -> None:
+        """Decryption, the client's part after it, and the output."""
         tail = self.network.tail
         shape = self.network.tensors[self.network.output].shape if tail is None else tail.shapes[tail.inputs[0]]
-        opened = self.real(self.graph.outputs[0] if tail is None else tail.inputs[0], shape)
-        self.stages.append({"kind": "decrypt", "name": "decrypt", "in": encrypted, "out": opened})
-        return opened if tail is None else self.ops("decode", tail, opened)
+        opened = self.out.tensor(self.graph.outputs[0] if tail is None else tail.inputs[0], shape)
+        self.out.stage("decrypt", "decrypt", encrypted, opened)
+        self.out.output(self.graph.outputs[0], opened if tail is None else self.ops("decode", tail, opened))
 
-    def unique(self, name: str) -> str:
-        result, number = name, 2
-        while result in self.taken:
-            result, number = f"{name}.{number}", number + 1
-        self.taken.add(result)
-        return result
-
-    def real(self, name: str, shape: tuple[int, ...]) -> int:
-        self.tensors.append({"id": len(self.tensors), "name": self.unique(name), "shape": list(shape), "kind": "real"})
-        return len(self.tensors) - 1
+    def written(self, engine: str, ring_degree: int, part: dict[str, Any], flood: int | None, batch: int) -> Plan:
+        """The plan; ``part``: its own parameters, ``flood``: bits, where weights are hidden."""
+        hidden = {} if flood is None else {"hide_weights": {"flood_bits": flood}}
+        return self.out.plan(
+            "non-interactive",
+            engine,
+            name=self.name,
+            producer=self.settings.producer,
+            ring_degree=ring_degree,
+            part={**part, **hidden},
+            notes=self.notes(flood),
+            predicted={"batch": batch},
+        )
 
     def ops(self, stage: str, part: Graph, first: int) -> int:
         """A head or tail as a client stage; returns its result."""
@@ -393,9 +392,9 @@ class Writer:
             if not isinstance(node, Op):
                 raise PlanError(f"layer {node.name!r} is left to the client; that is a mistake of the planner")
             ins = [at[t] for t in node.inputs]
-            at[node.output] = self.real(node.output, part.shapes[node.output])
+            at[node.output] = self.out.tensor(node.output, part.shapes[node.output])
             ops.append({"op": node.op, "in": ins, "out": at[node.output], **node.attrs})
-        self.stages.append({"kind": "client", "name": stage, "ops": ops})
+        self.out.client(stage, ops)
         return at[part.outputs[0]]
 
     def notes(self, flood: int | None) -> list[str]:
@@ -431,70 +430,37 @@ class _Writer(Writer):
 
     def plan(self, batch: int) -> Plan:
         s = self.schedule
-        real, inputs = self.head()
+        real = self.head()
         for index, tensor in enumerate(s.tensors):
             self.ids[index] = self.cipher(index, tensor)
-        self.stages.append({"kind": "encrypt", "name": "encrypt", "in": real, "out": self.ids[0]})
+        self.out.stage("encrypt", "encrypt", real, self.ids[0])
         for stage in s.stages:
-            self.stages.append(self.stage(stage))
-        opened = self.tail(self.ids[s.output])
-        document = {
-            "version": VERSION,
-            "name": self.name,
-            "producer": self.settings.producer,
-            "trust": "non-interactive",
-            "engine": "batch",
-            "params": {
-                "ring_degree": s.ring_degree,
-                "security_bits": 128,
-                "insecure": False,
-                "data_primes": s.data_primes,
-                "special_primes": s.special_primes,
-                "digits": len(s.data_primes),
-                "packing": s.packing,
-            },
-            "inputs": inputs,
-            "outputs": [{"name": self.graph.outputs[0], "tensor": opened}],
-            "tensors": self.tensors,
-            "stages": self.stages,
-            "predicted": {"batch": batch},
-            "notes": self.notes(s.flood),
-        }
-        if s.flood is not None:
-            document["hide_weights"] = {"flood_bits": s.flood}
-        return Plan(document, self.weights)
+            self.stage(stage)
+        self.tail(self.ids[s.output])
+        part = {"data_primes": s.data_primes, "special_primes": s.special_primes, "digits": len(s.data_primes), "packing": s.packing}
+        return self.written("batch", s.ring_degree, part, s.flood, batch)
 
     def cipher(self, index: int, c: Cipher) -> int:
-        entry = {
-            "id": len(self.tensors),
-            "name": self.unique(c.name),
-            "shape": list(c.shape),
-            "kind": "cipher",
-            "level": c.level,
-            "parts": c.parts,
-            "scale": c.scale,
-            "bound": c.bound,
-        }
-        if index == self.schedule.output:
-            entry["noise_bits"] = 1000
-        self.tensors.append(entry)
-        return entry["id"]
+        noise = {"noise_bits": 1000} if index == self.schedule.output else {}
+        return self.out.tensor(c.name, c.shape, "cipher", level=c.level, parts=c.parts, scale=c.scale, bound=c.bound, **noise)
 
-    def stage(self, s: Stage) -> dict[str, Any]:
+    def stage(self, s: Stage) -> None:
         sources = [self.ids[i] for i in s.sources]
-        entry: dict[str, Any] = {"kind": s.kind, "name": s.name, "in": sources[0], "out": self.ids[s.target]}
+        read: int | list[int] = sources[0]
+        fields: dict[str, Any] = {}
+        weights = self.out.weights
         if s.kind == "linear":
             assert s.layer is not None and s.weights is not None
-            entry |= {"geometry": s.layer.geometry, "weights": f"{s.name}.weight", "bias": f"{s.name}.bias"}
-            self.weights[entry["weights"]] = s.weights
-            self.weights[entry["bias"]] = np.ascontiguousarray(s.layer.bias, dtype=np.float64).reshape(-1)
+            fields = {"method": "ckks", "geometry": s.layer.geometry, "weights": f"{s.name}.weight", "bias": f"{s.name}.bias"}
+            weights[fields["weights"]] = s.weights
+            weights[fields["bias"]] = np.ascontiguousarray(s.layer.bias, dtype=np.float64).reshape(-1)
         elif s.kind == "multiply":
-            entry["in"] = sources
+            read = sources
         elif s.kind == "combine":
-            entry |= {"in": sources, "factors": f"{s.name}.factors", "constant": f"{s.name}.constant"}
-            self.weights[entry["factors"]] = np.array(s.factors, dtype=np.int64)
-            self.weights[entry["constant"]] = np.array([s.constant], dtype=np.float64)
-        return entry
+            read, fields = sources, {"factors": f"{s.name}.factors", "constant": f"{s.name}.constant"}
+            weights[fields["factors"]] = np.array(s.factors, dtype=np.int64)
+            weights[fields["constant"]] = np.array([s.constant], dtype=np.float64)
+        self.out.stage(s.kind, s.name, read, self.ids[s.target], **fields)
 
 
 def _finish(plan: Plan, network: Network, schedule: Schedule, samples: Array | None, settings: Options, batch: int) -> Plan:
@@ -503,7 +469,7 @@ def _finish(plan: Plan, network: Network, schedule: Schedule, samples: Array | N
     for step in network.steps:
         if isinstance(step, Polynomial) and math.isfinite(step.range):
             _note_range(plan, step.name, step.range)
-    facts = json.loads(_native.check_non_interactive(plan.to_bytes()))
+    facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     out = schedule.tensors[schedule.output]
     ciphers = [t for t in document["tensors"] if t["kind"] == "cipher"]
     entry = ciphers[schedule.output]

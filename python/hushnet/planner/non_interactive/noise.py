@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-TAIL = 7.631
-ERROR_VARIANCE = 10.5
+from ... import _native
+
+TAIL, ERROR_VARIANCE, STATISTICAL_BITS = _native.ERROR_TAIL, _native.ERROR_VARIANCE, _native.STATISTICAL_BITS
 KEY_SLACK = 14.0
-STATISTICAL_BITS = 40.0
 
 
 @dataclass(frozen=True)

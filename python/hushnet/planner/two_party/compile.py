@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...graph import Graph, Op
-from ...plan import VERSION, Plan, PlanError, RangeError
+from ...plan import Plan, PlanError, RangeError
 from ...reference.methods import METHODS
 from ..check import check_graph
+from ..read import validate
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..rewrite import _prune
-from ..validate import validate
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
@@ -191,20 +191,18 @@ class _Planner:
             output_bits=self.settings.output_bits,
         )
         chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(self.settings.ring_bits, self.settings.ring_degree)
-        writer = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs)
-        document: dict[str, Any] = {
-            "version": VERSION,
-            "name": self.name,
-            "producer": self.settings.producer,
-            "trust": "two-party",
-            "engine": "packed",
-            "params": {"ring_degree": chosen.ring_degree, "security_bits": 128, "insecure": False, "ring_bits": chosen.fixed.ring_bits},
-            "reveal": self.settings.reveal,
-            "ranges": "calibrated" if calibrated else "proven",
-            **writer.run(),
-            "predicted": {},
-            "notes": self.notes(ranges) + self.lighter(chosen.fixed.fewer),
-        }
+        draft = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs).run()
+        ranged = "calibrated" if calibrated else "proven"
+        plan = draft.plan(
+            "two-party",
+            "packed",
+            name=self.name,
+            producer=self.settings.producer,
+            ring_degree=chosen.ring_degree,
+            part={"ring_bits": chosen.fixed.ring_bits, "reveal": self.settings.reveal, "ranges": ranged},
+            notes=self.notes(ranges) + self.lighter(chosen.fixed.fewer),
+        )
+        document = plan.document
         write_reaches(document)
         for stage in document["stages"]:
             if stage["kind"] == "linear":

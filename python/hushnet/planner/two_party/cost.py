@@ -15,9 +15,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ... import _native
-from ...plan import WEIGHTS, PlanError
+from ...plan import Plan, PlanError
 from ...reference.methods import SLOTS, slot_bits
-from ..cost import ENVIRONMENT, UnitCosts, of_package, user_file
+from ..cost import ENVIRONMENT, UnitCosts, of_package, user_file, without_weights
 from .methods import PRIME, ROWS, Asked, layer_seconds
 
 Document = dict[str, Any]
@@ -48,12 +48,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class StageCost:
-    """One stage: ciphertexts, protocol messages, seconds of computing; ``packing`` of linear stages."""
+    """One stage: ciphertexts, protocol messages, seconds of computing; ``packing`` of linear stages; ``work`` of others, for one image: bits
+    ``compared``, values ``selected`` and ``truncated`` by oblivious transfer."""
 
     he: Traffic
     ot: Traffic
     compute: float
     packing: dict[str, int]
+    work: dict[str, int]
 
 
 def packaged() -> dict[str, Any]:
@@ -111,11 +113,6 @@ def elements(tensor: dict[str, Any]) -> int:
     return math.prod(tensor["shape"])
 
 
-def _small(reach: int, ring_bits: int) -> bool:
-    """Whether values below 2^reach are far enough from the ring's ends for a truncation without comparison."""
-    return reach <= ring_bits - 2
-
-
 @dataclass(frozen=True)
 class Account:
     """Costs of all stages, of the session's set-up, and in all, of ``images`` images together, with one OT extension."""
@@ -138,28 +135,24 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
     Raises:
         PlanError: the run time refuses the plan.
     """
-    degree, ring = document["params"]["ring_degree"], document["params"]["ring_bits"]
-    public = [{k: v for k, v in s.items() if k not in WEIGHTS} for s in document["stages"]]
-    try:
-        text = handle.traffic(images) if handle else _native.two_party_cost(json.dumps({**document, "stages": public}), images)
-    except ValueError as error:
-        raise PlanError(f"the two-party run time refuses the plan: {error}") from None
-    told = json.loads(text)
+    degree, ring = document["params"]["ring_degree"], document["params"]["two_party"]["ring_bits"]
+    handle = handle or _native.Plan.load(without_weights(Plan(document)).to_bytes())
+    told = json.loads(handle.facts(images))["two_party"]
     stages: list[StageCost] = []
     slotted = [document["tensors"][s["out"]]["reach_bits"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
     first = _first_layer(document, unit)
     suffix = EXTENSIONS.get(told["extension"], "silent_medium")
-    for stage, phase, extensions, gates in zip(document["stages"], told["stages"], told["extensions"], told["gates"]):
+    for stage, phase, extensions, gates, work in zip(document["stages"], told["stages"], told["extensions"], told["gates"], told["work"]):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
         if linear:
             plain = slot_bits(slotted) if slotted else 0
             packing = ROWS[stage["method"]].figures(Asked(stage["geometry"], degree, ring, stage["weight_l2"], plain, min(images, degree)))
-        compute = _compute(document, stage, packing, unit, images) + passage(traffic, unit)
+        compute = _compute(document, stage, packing, work, unit, images) + passage(traffic, unit)
         compute += sum(unit[name] * count for name, count in extended(suffix, extensions).items()) + unit["garbled_gate"] * gates
         if linear:
             compute, first = compute + first, 0.0
-        stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
+        stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing, work))
     setup = _traffic(told["setup"])
     return Account(
         images, told["extension"], setup, stages, _traffic(told["total"]), told["peak_elements"], _setup(document, stages, unit) + passage(setup, unit)
@@ -202,7 +195,7 @@ def _traffic(phase: dict[str, int]) -> Traffic:
     return Traffic(phase["bytes_up"], phase["bytes_down"], phase["rounds"])
 
 
-def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: dict[str, Any], images: int) -> float:
+def _compute(document: Document, stage: Stage, packing: dict[str, int], work: dict[str, int], unit: dict[str, Any], images: int) -> float:
     count = images * elements(document["tensors"][stage["out"]]) if "out" in stage else 0
     if stage["kind"] == "client":
         outs = [op["out"] for op in stage["ops"]]
@@ -215,36 +208,8 @@ def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: di
             seconds += images * converted * unit["selected_value"]
         blocks = images if row.single else -(-images // document["params"]["ring_degree"])
         return seconds + layer_seconds(stage["method"], packing, unit, blocks)
-    compared, selected, truncated = _work(document, stage)
-    work = compared * unit["compared_bit"] + selected * unit["selected_value"] + truncated * unit["truncated_value"]
-    return seconds + images * work
-
-
-def _work(document: Document, stage: Stage) -> tuple[int, int, int]:
-    """Bits that a stage compares, values that it selects, and values that it truncates, by oblivious transfer."""
-    kind, ring = stage["kind"], document["params"]["ring_bits"]
-    if kind not in {"relu", "leaky_relu", "clip", "truncate", "max_pool", "reveal"} or stage.get("protocol") == "garbled":
-        return 0, 0, 0
-    source = document["tensors"][stage["in"]]
-    n = elements(source)
-    if kind == "max_pool":
-        _, _, width = source["shape"]
-        channels, rows, columns = document["tensors"][stage["out"]]["shape"]
-        high, wide = stage["kernel"]
-        n = channels * (source["shape"][1] * min(columns, width) * (wide - 1) + rows * columns * (high - 1))
-    elif kind == "reveal":
-        return (n * _compared(stage, source["reach_bits"], ring), 2 * n, 0) if stage["what"] == "argmax" else (0, 0, 0)
-    elif kind == "truncate":
-        known = stage["sign"] == "non-negative" or _small(source["reach_bits"], ring)
-        return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), 0, n
-    times = 2 if kind == "clip" else 1
-    return n * _compared(stage, source["reach_bits"], ring) * times, n * times, n * (kind == "leaky_relu")
-
-
-def _compared(stage: Stage, reach: int, ring: int) -> int:
-    """Bits that a stage compares of values below 2^reach: of the narrowest ring that holds what is compared."""
-    bits = {"relu": reach + 1, "clip": stage.get("reach_bits", 0) + 1, "max_pool": reach + 2, "reveal": reach + 2}
-    return bits.get(stage["kind"], ring)
+    own = work["compared"] * unit["compared_bit"] + work["selected"] * unit["selected_value"] + work["truncated"] * unit["truncated_value"]
+    return seconds + images * own
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
@@ -258,10 +223,10 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
     stage; keys of slot-packed layers; the client's set-ups of rotation-free layers; the server's weights, as they are and in evaluation form as
     far as they are kept."""
     degree = document["params"]["ring_degree"]
-    values = found.images * max((sum(_work(document, s)[1:]) for s in document["stages"] if s["kind"] != "client"), default=0)
+    values = found.images * max((s.work["selected"] + s.work["truncated"] for s in found.stages), default=0)
     shares = SHARE_BYTES * found.peak_elements * found.images
     most = SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS
-    work = max(min(values, most) * VALUE_BYTES, min(_labels(document, found.images), most * document["params"]["ring_bits"]) * LABEL_BYTES) + EXTENSION_BYTES
+    work = max(min(values, most) * VALUE_BYTES, min(_labels(document, found.images), most * document["params"]["two_party"]["ring_bits"]) * LABEL_BYTES) + EXTENSION_BYTES
     layers = [s for s in found.stages if s.packing]
     polys = max((_ciphertexts(s.packing, degree) for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)
@@ -279,7 +244,7 @@ def set_ups(document: Document, found: Account) -> int:
 def _labels(document: Document, images: int) -> int:
     """Most input labels that the client holds for one garbled stage: one a bit of its shares."""
     read = [elements(document["tensors"][s["in"]]) for s in document["stages"] if s.get("protocol") == "garbled"]
-    return images * max(read, default=0) * document["params"]["ring_bits"]
+    return images * max(read, default=0) * document["params"]["two_party"]["ring_bits"]
 
 
 def kept(document: Document, found: Account, room: int = WEIGHT_BYTES) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from ...graph import Linear
 from ...plan import PlanError
 from ...reference.two_party import with_errors
+from ..document import Draft
 from ..ranges import plan_geometry
 from .regions import MOVES
 from .steps import Step
@@ -77,12 +78,11 @@ class Request:
 
 
 @dataclass
-class Fixed:
-    """The result.
+class Fixed(Draft):
+    """The result: tensors, stages and weights of the shared region, as the plan has them. Tensors and stages have no name in common.
 
     Attributes:
-        tensors, stages: of the shared region, as the plan has them.
-        weights: integers by plan name; ``layers``: the float layer of every linear stage.
+        layers: the float layer of every linear stage.
         entering, opened: the version of every tensor that enters or is opened.
         names: the graph or step tensor that a plan tensor holds.
         offsets: units that a layer's bias was raised by, so that the truncation behind it rounds to nearest.
@@ -94,10 +94,7 @@ class Fixed:
         fewer: bits of the weights of layers that have fewer than asked for, by name.
     """
 
-    ring_bits: int
-    tensors: list[dict[str, Any]] = field(default_factory=list)
-    stages: list[dict[str, Any]] = field(default_factory=list)
-    weights: dict[str, Array] = field(default_factory=dict)
+    ring_bits: int = 0
     layers: dict[str, Linear] = field(default_factory=dict)
     entering: dict[str, Version] = field(default_factory=dict)
     opened: dict[str, Version] = field(default_factory=dict)
@@ -145,14 +142,14 @@ class Builder:
     def __init__(self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]) -> None:
         self.steps, self.request, self.weights, self.known = steps, request, weights.fork(), reach
         self.limit = (1 << (ring_bits - 1)) - 1
-        self.out = Fixed(ring_bits)
+        names: set[str] = set()
+        self.out = Fixed(ring_bits=ring_bits, tensor_names=names, stage_names=names)
         self.root, self.layers, self.members = groups(steps)
         self.joined = {self.root(s.output) for s in steps if s.kind == "concat"}
         self.readers = [t for s in steps for t in s.inputs] + request.opened
         self.natural: dict[str, Version] = {}
         self.rough: dict[tuple[int, int], Version] = {}
         self.target: dict[str, int] = {}
-        self.names: set[str] = set()
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.room = self.doublings()
 
@@ -192,26 +189,15 @@ class Builder:
 
     # -- tensors and stages
 
-    def unique(self, name: str) -> str:
-        unique, number = name, 2
-        while unique in self.names:
-            unique, number = f"{name}.{number}", number + 1
-        self.names.add(unique)
-        return unique
-
     def tensor(self, name: str, shape: tuple[int, ...], version: Version, suffix: str = "s") -> Version:
         """A new shared tensor with a version's figures."""
-        index = len(self.out.tensors)
-        entry = {"id": index, "name": self.unique(f"{name}.{suffix}"), "shape": list(shape), "kind": "shared"}
-        self.out.tensors.append(entry | {"frac_bits": version.frac_bits, "bound": version.bound})
+        index = self.out.tensor(f"{name}.{suffix}", shape, "shared", frac_bits=version.frac_bits, bound=version.bound)
         self.shapes[index] = tuple(shape)
         self.out.names[index] = name
         return replace(version, tensor=index)
 
     def stage(self, kind: str, name: str, source: int | list[int], out: int, **fields: Any) -> str:
-        unique = self.unique(name)
-        self.out.stages.append({"kind": kind, "name": unique, "in": source, "out": out, **fields})
-        return unique
+        return self.out.stage(kind, name, source, out, **fields)["name"]
 
     def keep(self, name: str, version: Version) -> None:
         """Records what a graph or step tensor is."""

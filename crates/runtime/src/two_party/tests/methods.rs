@@ -91,3 +91,14 @@ fn what_planners_are_told_is_what_plans_are_checked_with() {
         assert!(method.parameters(2048, 60, l2 * 2f64.powi(40)).is_err(), "{method:?}");
     }
 }
+
+/// The grammar of plans allows the methods that there are, and no others.
+#[test]
+fn the_grammar_names_the_methods_of_the_registry() {
+    use crate::plan::spec::Trust;
+    let (mut told, mut known) =
+        (Trust::TwoParty.grammar().methods.iter().map(|m| m.name).collect::<Vec<_>>(), METHODS.iter().map(|m| m.name).collect::<Vec<_>>());
+    told.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(told, known);
+}

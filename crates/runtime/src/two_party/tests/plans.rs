@@ -67,7 +67,7 @@ fn wrong_plans_are_typed_errors() {
     refused(
         "a reach of the client's tensors",
         |n| n.tensors[1]["reach_bits"] = 5.into(),
-        "only shared tensors",
+        "a fixed tensor in engine Packed has no 'reach_bits'",
     );
     refused("other fractions", |n| n.tensors[4]["frac_bits"] = 3.into(), "fraction bits");
     refused(
@@ -118,8 +118,15 @@ fn raw_linear_results_are_not_opened() {
 
 #[test]
 fn a_norm_below_the_weights_is_refused_by_the_server() {
+    refused(
+        "a norm below that of one output",
+        |n| stage(n, "linear")["weight_l2"] = 2.0.into(),
+        "of one output",
+    );
     let mut n = net();
-    stage(&mut n, "linear")["weight_l2"] = 2.0.into();
+    let planned = stage(&mut n, "linear")["weight_l2"].as_f64().unwrap();
+    stage(&mut n, "linear")["weight_l2"] = (planned / 2.0).into();
+    // One output's weights keep to it; those that meet in one polynomial do not.
     let plan = plan_of(&n).unwrap();
     let e = TwoPartyModel::new(&plan, Compute::default()).err().unwrap();
     assert!(e.to_string().contains("below the norm"), "{e}");

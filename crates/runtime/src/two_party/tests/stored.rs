@@ -319,7 +319,7 @@ fn a_server_gives_no_client_a_name_to_come_back_with() {
     // The plan is the same for all clients of a server, and another for every preparation.
     let public =
         |m: &TwoPartyModel| TwoPartyPlan::from_bytes(m.public_part(), &PlanOptions::default()).unwrap();
-    assert!(public(&model).spec().preparation.is_some());
+    assert!(public(&model).preparation().is_some());
     let again = model_of(&network(38));
     assert!(public(&model).digest().unwrap() != public(&again).digest().unwrap());
     // A client that knows the digest refuses a plan made for it alone.
@@ -333,7 +333,7 @@ fn a_server_gives_no_client_a_name_to_come_back_with() {
     // Plans without rotation-free stages name none.
     let mut cheetah = network(38);
     with_methods(&mut cheetah, &["cheetah"]);
-    assert!(public(&model_of(&cheetah)).spec().preparation.is_none());
+    assert!(public(&model_of(&cheetah)).preparation().is_none());
 }
 
 #[test]
