@@ -156,6 +156,9 @@ def _totals(report: Report) -> Table:
     table.add_row("Time", f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image")
     table.add_row("Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image")
     table.add_row("Set-up, once a session", f"{size(t['setup_bytes_down'])} down; {size(t['kept_masks_bytes'])} of masks kept by the client")
+    if "runner_up" in t:
+        other = t["runner_up"]
+        table.add_row("Other engine", f"{other['engine']}: {seconds(other['seconds'])}, {size(other['bytes'])} for the same batch")
     table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
     table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {e['worst_case']:.3g} in the worst case")
     if "seen_on_calibration" in e:
