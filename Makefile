@@ -66,7 +66,7 @@ lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
 	cargo clippy -p hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
-	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
+	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
 	$(BIN)/python -m tests.gates
 
 # No branch, address or division of the compiled code depends on a secret: valgrind, disassembly and times (docs/mpc.md).

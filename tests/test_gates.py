@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hushnet import _native
-from tests.gates import documents, imports, licences, modules, secrets, truths, wheel
+from tests.gates import documents, fuzzing, imports, licences, modules, secrets, truths, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = shutil.ignore_patterns("target", ".venv", ".git", "__pycache__", ".pytest_cache", ".hypothesis", "*.so", "out", "shared")
@@ -45,8 +45,34 @@ def only(problems: list[str], *parts: str) -> None:
 
 
 def test_this_tree_has_no_violation() -> None:
-    for gate in (modules, imports, secrets, documents, wheel):
+    for gate in (modules, imports, secrets, documents, wheel, fuzzing):
         assert gate.problems(ROOT) == []
+
+
+# Items of fuzz builds
+
+
+@pytest.mark.parametrize("planted", ["#[cfg(fuzzing)]\npub fn planted() {}\n", "fn planted() -> bool { cfg!(any(fuzzing, test)) }\n"])
+def test_an_item_of_fuzz_builds_elsewhere_is_reported(tree: Path, planted: str) -> None:
+    append(tree, "crates/runtime/src/two_party/client.rs", planted)
+    only(fuzzing.problems(tree), "crates/runtime/src/two_party/client.rs:", "fuzz builds")
+
+
+def test_a_build_of_the_product_with_items_of_fuzz_builds_is_reported(tree: Path) -> None:
+    (tree / ".cargo").mkdir()
+    (tree / ".cargo/config.toml").write_text('[build]\nrustflags = ["--cfg", "fuzzing"]\n')
+    only(fuzzing.problems(tree), ".cargo/config.toml", "--cfg fuzzing")
+    shutil.rmtree(tree / ".cargo")
+    append(tree, "Makefile", "planted:\n\tRUSTFLAGS='--cfg fuzzing' maturin develop\n")
+    only(fuzzing.problems(tree), "Makefile", "maturin develop")
+
+
+def test_hooks_and_flags_that_are_missing_are_reported(tree: Path) -> None:
+    replace(tree, "crates/mpc/src/session.rs", "#[cfg(fuzzing)]", "")
+    replace(tree, "fuzz/run.sh", "--cfg fuzzing", "")
+    found = fuzzing.problems(tree)
+    assert len(found) == 2
+    assert any("session.rs" in p and "take its row out" in p for p in found) and any("fuzz/run.sh" in p for p in found)
 
 
 # Crates and modules

@@ -302,7 +302,7 @@ def clocked_two_party(plan: bytes, inputs: Inputs, network: tuple[float, float] 
     longest chain of both parties' work and transfers, and of the client's work."""
 
 def coefficient_layer_cost(method: str, geometry_json: str, ring_bits: int, weight_l2: float) -> dict[str, int]:
-    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``, and ``answers``: ciphertexts
+    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``, ``key_bytes`` (of a public key of its own), and ``answers``: ciphertexts
     that are opened and sent, once merged."""
 
 class PackedCircuit:

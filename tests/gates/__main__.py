@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.gates import documents, imports, modules, secrets, truths, wheel
+from tests.gates import documents, fuzzing, imports, modules, secrets, truths, wheel
 
 GATES = {
     "crates and modules": modules,
@@ -14,6 +14,7 @@ GATES = {
     "documents": documents,
     "second truths": truths,
     "wheel": wheel,
+    "items of fuzz builds": fuzzing,
 }
 
 

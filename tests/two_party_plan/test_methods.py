@@ -28,7 +28,7 @@ def test_the_planner_has_a_row_for_every_method_of_the_run_time_and_no_other():
         assert all(figures[key] > 0 for key in ("bytes_up", "bytes_down", "tiles")), name
         told = methods.ciphertexts(name, 2048, 24, 256.0)
         assert (told.unit_fraction == 0) == (name in methods.SLOTS)
-    with pytest.raises(ValueError, match="no method 'novel': choose one of cheetah"):
+    with pytest.raises(ValueError, match='no method "novel": choose one of cheetah'):
         methods.ciphertexts("novel", 2048, 24, 256.0)
 
 

@@ -82,5 +82,5 @@ def _correlation(axis: Any, rows: list[Row]) -> None:
         if points:
             axis.plot(*zip(*points), "o-", color=colour, markersize=3, linewidth=1, label=method)
     axis.axhline(5, color="grey", linestyle=":", linewidth=1, label="5 deviations of chance")
-    axis.set(xscale="log", ylim=(0, 6), title="the same on sound set-ups", xlabel="set-ups k", ylabel="largest correlation, deviations")
+    axis.set(xscale="log", ylim=(0, 6), title="sound set-ups, mean divided by b", xlabel="set-ups k", ylabel="largest correlation, deviations")
     axis.legend(fontsize=6)

@@ -6,6 +6,7 @@ mod common;
 use common::{conv, load, load_with, op, small_net, Builder, FileTensor, Linear};
 use hushnet_runtime::plan::spec::{KindSpec, Operands, StageKind, StageRule, GRAMMARS, STAGES};
 use hushnet_runtime::plan::{Engine, Limits, Plan, PlanError, PlanOptions, Trust};
+use hushnet_runtime::two_party::LINEAR_METHODS;
 use serde_json::{json, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -304,7 +305,8 @@ fn the_documents_have_the_grammar_that_the_check_reads() {
         let engine = |e: &Engine| if *e == Engine::Batch { "batch" } else { "packed" };
         let engines = g.engines.iter().map(engine).collect::<Vec<_>>().join(", ");
         let tensors = g.tensors.iter().map(|k| k.name()).collect::<Vec<_>>().join(", ");
-        let (methods, params) = (g.method_names(), g.params.unwrap_or(""));
+        let registry: Vec<&str> = LINEAR_METHODS.iter().map(|m| m.name).collect();
+        let (methods, params) = (g.method_names(&registry), g.params.unwrap_or(""));
         let fields = g.layer_fields();
         let line = row(&[g.trust.name(), &engines, &tensors, g.layers.name(), &methods, params, &fields]);
         assert!(text.lines().any(|l| l == line), "docs/plan-format.md lacks the row {line}");

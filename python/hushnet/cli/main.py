@@ -61,7 +61,7 @@ def compile_(
     reveal: Optional[str] = typer.Option(None, help="What the client learns, output (default) or argmax.", rich_help_panel=TWO_PARTY),
     network: Optional[str] = typer.Option(None, help=f"What time is predicted for, loopback (default), {NETWORKS}.", rich_help_panel=TWO_PARTY),
     method: Optional[str] = typer.Option(
-        None, help="One for all layers: cheetah, rotation-free, convfhe, gala, gazelle or batch (default: the cheapest of each).",
+        None, help=f"One for all layers: {', '.join(name for name, _ in _native.linear_methods())} (default: the cheapest of each).",
         rich_help_panel=TWO_PARTY,
     ),
     nonlinear: Optional[str] = typer.Option(

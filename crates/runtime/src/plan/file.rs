@@ -1,7 +1,7 @@
 //! The safetensors container: reading, digest, writing.
 
 use super::spec::{StageKind, VERSION};
-use super::{Limits, LinearWeights, Plan, PlanError, Stage, WeightData};
+use super::{Limits, LinearWeights, Plan, PlanError, WeightData};
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};

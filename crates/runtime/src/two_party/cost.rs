@@ -128,15 +128,15 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     Prediction { setup, stages, total, extensions, gates, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
-/// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others. For
-/// plans with batch stages the silent one with the small table, whose processor time counts more than some per cent of bytes.
+/// The OT extension that sends less for a session of one group of `images` images: SoftSpoken for small ones, silent for others. The silent
+/// one has the small table: it sends some per cent more than the medium one, whose rows wait for the cache.
 #[must_use]
 pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
     let bytes = |kind: &OtKind| {
         let p = predict(plan, layers, *kind, images);
         p.setup.bytes() + p.total.bytes()
     };
-    let silent = if plan.has_batch() { OtKind::Silent(SilentSize::Small) } else { OtKind::SILENT };
+    let silent = OtKind::Silent(SilentSize::Small);
     [silent, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(silent)
 }
 

@@ -46,7 +46,7 @@ class Options:
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
         batch: images that come at once: with several, layers for which that is cheaper work on all of them in one ciphertext.
-        method: of all linear layers, "cheetah", "rotation-free", "convfhe", "gala", "gazelle" or "batch"; None for the cheapest of each.
+        method: of all linear layers, a name of `reference.methods.METHODS`; None for the cheapest of each.
         nonlinear: of ReLU, clip, max-pool and argmax, "ot" or "garbled"; None for the cheaper of each.
         queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers are divided by.
         unit_costs: path of a JSON file with unit costs.

@@ -86,7 +86,7 @@ fn stage<'a>(scope: &mut Scope<'a>, stage: &'a StageSpec, sizes: &mut Sizes) -> 
     if let Some(bits) = &layer.coefficients {
         let ends = ((input, &scope.tensors[input]), (output, &scope.tensors[output]));
         let (ring_degree, limits) = (scope.spec.params.ring_degree, scope.limits());
-        let mut context =
+        let context =
             coefficients::Context { name, layer, bits, input: ends.0, output: ends.1, ring_degree, limits, sizes };
         context.check_shape()?;
         let arrays = scope.arrays(name, [("weights", &layer.weights), ("bias", &layer.bias)])?;

@@ -176,24 +176,27 @@ impl<'a> Scope<'a> {
         let LinearSpec { method, geometry, weights: _, bias: _, weight_l2, batch, coefficients, predicted: _ } = layer;
         let (trust, grammar) = (self.spec.trust.name(), self.spec.trust.grammar());
         let fail = |detail: String| PlanError::Linear { stage: stage.to_owned(), detail };
-        let Some(rule) = grammar.methods.iter().find(|m| m.name == method) else {
-            let known = grammar.method_names();
+        let rule = grammar.methods.map(|known| known.iter().find(|m| m.name == method));
+        if rule == Some(None) {
+            let known = grammar.method_names(&[]);
             return Err(PlanError::Unsupported(format!(
                 "method '{method}' of stage '{stage}' (linear layers of {trust} plans have {known})"
             )));
-        };
-        if rule.engine != self.spec.engine {
+        }
+        let rule = rule.flatten();
+        if let Some(rule) = rule.filter(|r| r.engine != self.spec.engine) {
             return Err(PlanError::Unsupported(format!(
-                "method '{method}' of stage '{stage}' in a {trust} plan of engine {:?}",
-                self.spec.engine
+                "method '{method}' of stage '{stage}' in a {trust} plan of engine {:?} (it is of engine {:?})",
+                self.spec.engine, rule.engine
             )));
         }
+        let wanted = rule.map_or(LayerFields::Norm, |r| r.fields);
         for (given, fields) in [
             (batch.is_some(), LayerFields::Batch),
             (coefficients.is_some(), LayerFields::Bits),
             (weight_l2.is_some(), LayerFields::Norm),
         ] {
-            if given != (rule.fields == fields) {
+            if given != (wanted == fields) {
                 let has = if given { "no" } else { "the fields" };
                 let names = fields.names();
                 return Err(fail(format!("a linear layer of method '{method}' of a {trust} plan has {has} {names}")));

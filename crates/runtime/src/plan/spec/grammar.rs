@@ -169,8 +169,9 @@ pub struct Grammar {
     pub tensors: &'static [KindSpec],
     /// Kind of tensor that linear layers read and write.
     pub layers: KindSpec,
-    /// Methods of linear layers.
-    pub methods: &'static [MethodRule],
+    /// Methods of linear layers; `None`: those that the trust model's own registry names ([`crate::two_party::LINEAR_METHODS`]), whose layers have
+    /// the norm of the weights.
+    pub methods: Option<&'static [MethodRule]>,
     /// The part of `params`, where there is one.
     pub params: Option<&'static str>,
     /// Whether plans below the security table exist.
@@ -178,22 +179,23 @@ pub struct Grammar {
 }
 
 impl Grammar {
-    /// Names of the methods, as they stand in the documents.
+    /// Names of the methods, as they stand in the documents; `registry` are those of the trust model's own registry.
     #[must_use]
-    pub fn method_names(&self) -> String {
-        self.methods.iter().map(|m| m.name).collect::<Vec<_>>().join(", ")
+    pub fn method_names(&self, registry: &[&str]) -> String {
+        let own = |rules: &[MethodRule]| rules.iter().map(|m| m.name).collect::<Vec<_>>();
+        self.methods.map_or_else(|| registry.to_vec(), own).join(", ")
     }
 
     /// Fields of linear layers beside those that all have, as they stand in the documents: method by method, where they differ.
     #[must_use]
     pub fn layer_fields(&self) -> String {
         match self.methods {
-            [first, rest @ ..] if rest.iter().any(|m| m.fields != first.fields) => {
+            None => LayerFields::Norm.names().to_owned(),
+            Some([only]) => only.fields.names().to_owned(),
+            Some(rules) => {
                 let of = |m: &MethodRule| format!("{}: {}", m.name, m.fields.names());
-                self.methods.iter().map(of).collect::<Vec<_>>().join("; ")
+                rules.iter().map(of).collect::<Vec<_>>().join("; ")
             }
-            [first, ..] => first.fields.names().to_owned(),
-            [] => String::new(),
         }
     }
 }
@@ -205,10 +207,10 @@ pub const GRAMMARS: [Grammar; 3] = [
         engines: &[Engine::Batch, Engine::Packed],
         tensors: &[KindSpec::Real, KindSpec::Fixed],
         layers: KindSpec::Fixed,
-        methods: &[
+        methods: Some(&[
             method("batch", Engine::Batch, LayerFields::Batch),
             method("coefficients", Engine::Packed, LayerFields::Bits),
-        ],
+        ]),
         params: None,
         insecure: true,
     },
@@ -217,14 +219,7 @@ pub const GRAMMARS: [Grammar; 3] = [
         engines: &[Engine::Packed],
         tensors: &[KindSpec::Real, KindSpec::Fixed, KindSpec::Shared],
         layers: KindSpec::Shared,
-        methods: &[
-            method("cheetah", Engine::Packed, LayerFields::Norm),
-            method("rotation-free", Engine::Packed, LayerFields::Norm),
-            method("convfhe", Engine::Packed, LayerFields::Norm),
-            method("batch", Engine::Packed, LayerFields::Norm),
-            method("gala", Engine::Packed, LayerFields::Norm),
-            method("gazelle", Engine::Packed, LayerFields::Norm),
-        ],
+        methods: None,
         params: Some("two_party"),
         insecure: false,
     },
@@ -233,7 +228,7 @@ pub const GRAMMARS: [Grammar; 3] = [
         engines: &[Engine::Batch, Engine::Packed],
         tensors: &[KindSpec::Real, KindSpec::Cipher],
         layers: KindSpec::Cipher,
-        methods: &[method("ckks", Engine::Batch, LayerFields::None)],
+        methods: Some(&[method("ckks", Engine::Batch, LayerFields::None)]),
         params: Some("non_interactive"),
         insecure: true,
     },

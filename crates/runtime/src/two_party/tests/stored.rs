@@ -386,12 +386,16 @@ fn folders_have_a_quota_and_files_an_age() {
     held.lock().unwrap();
     assert!(opened(&other, with(3 * stored)).is_none());
     assert!(files[0].exists() && !files[1].exists() && folder.0.join("notes.txt").exists());
-    // A session that uses files makes them young again.
+    // A session that uses a file makes it young again while it is not yet too old.
     drop(held);
+    let file = std::fs::File::options().write(true).open(&files[0]).unwrap();
+    let lately = std::time::SystemTime::now() - std::time::Duration::from_secs(20 * 24 * 3600);
+    file.set_modified(lately).unwrap();
     assert!(opened(&model, with(3 * stored)).is_none());
+    let used = file.metadata().unwrap().modified().unwrap();
     assert!(
-        std::fs::metadata(&files[0]).unwrap().modified().unwrap()
-            > long_ago + std::time::Duration::from_secs(1)
+        used > lately + std::time::Duration::from_secs(1),
+        "the file that was there is used, and by this session"
     );
 }
 
