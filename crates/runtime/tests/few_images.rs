@@ -25,7 +25,8 @@ fn residual_net() -> Builder {
     let requantise = |b: &mut Builder, acc: usize| {
         let shape = b.shape(acc);
         let (real, relu) = (b.real(&shape), b.real(&shape));
-        let reach = b.tensors[acc]["scale"].as_f64().unwrap() * b.tensors[acc]["bound"].as_u64().unwrap() as f64;
+        let reach =
+            b.tensors[acc]["scale"].as_f64().unwrap() * b.tensors[acc]["bound"].as_u64().unwrap() as f64;
         let q = b.fixed(&shape, reach / 120.0, 127);
         b.client(vec![op("dequantize", &[acc], real), op("relu", &[real], relu), op("quantize", &[relu], q)]);
         q
@@ -81,7 +82,8 @@ fn check_trace(plan: &Plan, trace: &hushnet_runtime::Trace, images: usize, first
     for (stage, report) in plan.stages().iter().zip(&trace.stages) {
         let Some(layer) = stage.coefficients() else { continue };
         let requests = layer.tiles() * (HEADER + layer.request_bytes()) * images;
-        let responses: usize = (0..layer.tiles()).map(|t| HEADER + layer.response_bytes(t)).sum::<usize>() * images;
+        let responses: usize =
+            (0..layer.tiles()).map(|t| HEADER + layer.response_bytes(t)).sum::<usize>() * images;
         assert_eq!((report.bytes_up, report.bytes_down), (requests as u64, responses as u64));
         let sums = if first { HEADER + layer.setup_bytes() } else { 0 };
         assert_eq!(report.setup_bytes_down, sums as u64);
@@ -97,7 +99,12 @@ fn weights_that_are_not_kept_give_the_same() {
     let builder = residual_net();
     let plan = builder.few_images();
     let batches = Batch::random(&plan, 2, &mut Rng(1), 1.0);
-    let all: usize = plan.stages().iter().filter_map(|s| s.coefficients()).map(|l| l.stage.layout().prepared_bytes()).sum();
+    let all: usize = plan
+        .stages()
+        .iter()
+        .filter_map(|s| s.coefficients())
+        .map(|l| l.stage.layout().prepared_bytes())
+        .sum();
     for room in [0, all / 2, all] {
         let server = ServerPlan::with_memory(&plan, Compute::default(), room).unwrap();
         let (near, mut far) = pipe();
@@ -114,9 +121,12 @@ fn weights_that_are_not_kept_give_the_same() {
 fn sockets_of_both_kinds() {
     let builder = small_net(N, 3, &Linear::default());
     let plan = builder.few_images();
-    let server = Server::start(ServerPlan::new(&plan, Compute::default()).unwrap(), &ServerOptions::default()).unwrap();
+    let server =
+        Server::start(ServerPlan::new(&plan, Compute::default()).unwrap(), &ServerOptions::default())
+            .unwrap();
     for carrier in ["hush", "ws"] {
-        let connection = connect(&format!("{carrier}://{}", server.address()), &ConnectOptions::default()).unwrap();
+        let connection =
+            connect(&format!("{carrier}://{}", server.address()), &ConnectOptions::default()).unwrap();
         let mut client = Client::open(Box::new(connection), ClientOptions::default()).unwrap();
         let batches = Batch::random(&plan, 2, &mut Rng(8), 0.9);
         let (outputs, _) = client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap();
@@ -138,7 +148,9 @@ fn clients_that_misbehave_get_a_protocol_error() {
         frame.payload_mut().fill(word);
         frame.finish()
     };
-    let block = |images: usize| FrameBuilder::message(Kind::Block, &Block { index: 0, images: images as u32 }).unwrap();
+    let block = |images: usize| {
+        FrameBuilder::message(Kind::Block, &Block { index: 0, images: images as u32 }).unwrap()
+    };
     let setup = |stage: u32| FrameBuilder::reuse(Vec::new(), Kind::Setup, stage, 0, 0).unwrap().finish();
     let right = layer.request_bytes();
     let cases = [

@@ -47,7 +47,8 @@ impl CoefficientLinear {
         expect("biases", layout.channels_out(), biases.len())?;
         expect("ring degree of the context", layout.degree(), context.ring_degree())?;
         let bias = biases.iter().map(|b| bias(context, &stage.params, *b)).collect();
-        let mut linear = Self { weights: Weights::Streamed(Vec::new()), context: context.clone(), bias, stage };
+        let mut linear =
+            Self { weights: Weights::Streamed(Vec::new()), context: context.clone(), bias, stage };
         let block = |j| linear.stage.layout.inputs_of(j).map(|i| linear.weight_poly(weights, i, j)).collect();
         linear.weights = if keep {
             let blocks = 0..linear.stage.layout.output_blocks();
@@ -85,8 +86,10 @@ impl CoefficientLinear {
             self.context.mask_hat(seed, number, block as u32, &mut mask)?;
             Ok(mask)
         };
-        let masks: Vec<Vec<u64>> =
-            (0..self.stage.layout.input_blocks()).into_par_iter().map(of).collect::<Result<_, LayerError>>()?;
+        let masks: Vec<Vec<u64>> = (0..self.stage.layout.input_blocks())
+            .into_par_iter()
+            .map(of)
+            .collect::<Result<_, LayerError>>()?;
         out.par_chunks_exact_mut(pack::packed_len(n, bits)).enumerate().try_for_each(|(j, bytes)| {
             let mut sum = self.combine(&masks, j)?;
             round_masks(&self.context, &self.stage.params, &mut sum)?;
@@ -109,8 +112,10 @@ impl CoefficientLinear {
             lift_request(&self.context, params, &mut words)?;
             Ok(words)
         };
-        let inputs: Vec<Vec<u64>> =
-            request.par_chunks_exact(pack::packed_len(n, bits.upload)).map(read).collect::<Result<_, LayerError>>()?;
+        let inputs: Vec<Vec<u64>> = request
+            .par_chunks_exact(pack::packed_len(n, bits.upload))
+            .map(read)
+            .collect::<Result<_, LayerError>>()?;
         let pixels = layout.output_len() / layout.channels_out();
         let mut body = vec![0; self.stage.values(tile).next_multiple_of(8)];
         let mut rest = body.as_mut_slice();

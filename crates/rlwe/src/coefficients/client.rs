@@ -159,7 +159,11 @@ fn lift(v: u64, bits: u32, p: u64) -> u64 {
 ///
 /// # Errors
 /// [`CipherError::Ring`] unless there are N words.
-pub fn lift_masks(context: &PackedContext, params: &CoefficientParams, words: &mut [u64]) -> Result<(), CipherError> {
+pub fn lift_masks(
+    context: &PackedContext,
+    params: &CoefficientParams,
+    words: &mut [u64],
+) -> Result<(), CipherError> {
     let (bits, p) = (params.bits().mask, context.prime());
     words.iter_mut().for_each(|w| *w = lift(*w, bits, p));
     Ok(context.ntt().forward(words)?)

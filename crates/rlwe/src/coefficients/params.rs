@@ -71,7 +71,8 @@ impl CoefficientSpec {
         let dropped = if bits.upload < PRIME_BITS { unit(bits.upload).powi(2) / 12.0 } else { 0.0 };
         // Roundings of at most this size meet a uniform ternary secret of variance (and proxy) 2/3; 1 for lifting to p again.
         let mask = 0.5 * unit(bits.mask) + 1.0;
-        let variance = (ERROR_VARIANCE + dropped) * l2.powi(2) + 2.0 / 3.0 * self.ring_degree as f64 * mask.powi(2);
+        let variance =
+            (ERROR_VARIANCE + dropped) * l2.powi(2) + 2.0 / 3.0 * self.ring_degree as f64 * mask.powi(2);
         TAIL * variance.sqrt() + 0.5 * l1 + 0.5 * unit(bits.body) + 2.0
     }
 
@@ -110,7 +111,11 @@ impl CoefficientSpec {
         self.check_degree()?;
         let most = bits.upload.max(bits.body.max(bits.mask).saturating_add(1));
         if most > PRIME_BITS {
-            return Err(ParamsError::TooWide { ring_degree: self.ring_degree, needed: most, limit: PRIME_BITS });
+            return Err(ParamsError::TooWide {
+                ring_degree: self.ring_degree,
+                needed: most,
+                limit: PRIME_BITS,
+            });
         }
         let (noise, least) = (self.noise(&bits), bits.upload.min(bits.body).min(bits.mask));
         if least == 0 || noise >= self.scale() as f64 / 2.0 {

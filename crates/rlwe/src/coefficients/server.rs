@@ -80,7 +80,11 @@ pub fn round_answer(
 ///
 /// # Errors
 /// [`CipherError::Ring`] unless there are N words.
-pub fn round_masks(context: &PackedContext, params: &CoefficientParams, sum: &mut [u64]) -> Result<(), CipherError> {
+pub fn round_masks(
+    context: &PackedContext,
+    params: &CoefficientParams,
+    sum: &mut [u64],
+) -> Result<(), CipherError> {
     context.ntt().inverse(sum)?;
     let switch = Switch::new(context.prime(), params.bits().mask);
     sum.iter_mut().for_each(|c| *c = switch.apply(*c));

@@ -38,12 +38,15 @@ impl Stage {
         };
         let inputs: Vec<_> = (0..terms).map(|_| random(bound)).collect();
         let weights: Vec<Vec<i64>> = (0..terms)
-            .map(|_| random(127).into_iter().enumerate().map(|(i, w)| if i % 4 == 0 { w } else { 0 }).collect())
+            .map(|_| {
+                random(127).into_iter().enumerate().map(|(i, w)| if i % 4 == 0 { w } else { 0 }).collect()
+            })
             .collect();
         let places: Vec<usize> = (0..n).rev().step_by(3).collect();
         let biases = random(1 << 20).into_iter().take(places.len()).collect();
         let all = || weights.iter().flatten().map(|w| *w as f64);
-        let (weight_l1, weight_l2) = (all().map(f64::abs).sum::<f64>(), all().map(|w| w * w).sum::<f64>().sqrt());
+        let (weight_l1, weight_l2) =
+            (all().map(f64::abs).sum::<f64>(), all().map(|w| w * w).sum::<f64>().sqrt());
         let output_bound = (weight_l1 * bound as f64) as u64 + (1 << 20);
         let spec = CoefficientSpec { ring_degree: n, output_bound, weight_l2, weight_l1 };
         Self { context: PackedContext::new(n).unwrap(), spec, inputs, weights, biases, places }
@@ -83,7 +86,9 @@ impl Stage {
         let biases = self.biases.iter().map(|b| bias(&self.context, params, *b));
         round_answer(&self.context, params, &mut c0, &self.places, biases, &mut body).unwrap();
         round_masks(&self.context, params, &mut c1).unwrap();
-        assert!(body.iter().all(|w| *w <= low_mask(bits.body)) && c1.iter().all(|w| *w <= low_mask(bits.mask)));
+        assert!(
+            body.iter().all(|w| *w <= low_mask(bits.body)) && c1.iter().all(|w| *w <= low_mask(bits.mask))
+        );
         lift_masks(&self.context, params, &mut c1).unwrap();
         let mut out = vec![0; self.places.len()];
         let noise = key.open(params, &c1, &body, &self.places, &mut scratch, &mut out).unwrap();
@@ -129,8 +134,12 @@ fn fewer_bits_are_refused_and_would_be_wrong() {
 
 #[test]
 fn specs_and_bits_out_of_range_are_refused() {
-    let spec = CoefficientSpec { ring_degree: 2048, output_bound: 1 << 20, weight_l2: 1000.0, weight_l1: 4000.0 };
-    assert_eq!(CoefficientSpec { ring_degree: 1024, ..spec }.choose(&TRAVEL), Err(ParamsError::RingDegree(1024)));
+    let spec =
+        CoefficientSpec { ring_degree: 2048, output_bound: 1 << 20, weight_l2: 1000.0, weight_l1: 4000.0 };
+    assert_eq!(
+        CoefficientSpec { ring_degree: 1024, ..spec }.choose(&TRAVEL),
+        Err(ParamsError::RingDegree(1024))
+    );
     for output_bound in [1 << 40, 1 << 50, u64::MAX] {
         let wide = CoefficientSpec { output_bound, ..spec };
         assert!(matches!(wide.choose(&TRAVEL), Err(ParamsError::TooWide { .. })));
@@ -140,7 +149,10 @@ fn specs_and_bits_out_of_range_are_refused() {
         assert!(matches!(spec.check(CoefficientBits { upload, body, mask }), Err(ParamsError::Noise { .. })));
     }
     for (upload, body, mask) in [(51, 40, 40), (50, 50, 40), (50, 40, 50), (50, u32::MAX, 40)] {
-        assert!(matches!(spec.check(CoefficientBits { upload, body, mask }), Err(ParamsError::TooWide { .. })));
+        assert!(matches!(
+            spec.check(CoefficientBits { upload, body, mask }),
+            Err(ParamsError::TooWide { .. })
+        ));
     }
 }
 
@@ -154,7 +166,8 @@ fn the_least_prime_is_below_the_prime_of_every_degree() {
 #[test]
 fn requests_that_are_not_reduced_are_refused() {
     let context = PackedContext::new(2048).unwrap();
-    let spec = CoefficientSpec { ring_degree: 2048, output_bound: 1 << 20, weight_l2: 1000.0, weight_l1: 4000.0 };
+    let spec =
+        CoefficientSpec { ring_degree: 2048, output_bound: 1 << 20, weight_l2: 1000.0, weight_l1: 4000.0 };
     for upload in [50, 38] {
         let params = spec.check(CoefficientBits { upload, body: 40, mask: 45 }).unwrap();
         let most = (context.prime() - 1) >> (PRIME_BITS - upload);

@@ -25,12 +25,8 @@ struct Stage {
 
 impl Stage {
     fn new() -> Result<Self, Error> {
-        let spec = CoefficientSpec {
-            ring_degree: N,
-            output_bound: 1 << 22,
-            weight_l2: 2000.0,
-            weight_l1: 60_000.0,
-        };
+        let spec =
+            CoefficientSpec { ring_degree: N, output_bound: 1 << 22, weight_l2: 2000.0, weight_l1: 60_000.0 };
         let bits = CoefficientBits { upload: 40, body: 26, mask: 34 };
         let params = spec.check(bits).map_err(|e| Error::Internal(e.to_string()))?;
         let (context, mut prg) = (PackedContext::new(N)?, Prg::from_os()?);

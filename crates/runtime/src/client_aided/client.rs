@@ -368,13 +368,11 @@ impl Client {
                 exchange.run(self.channel.as_mut(), report, &mut check)?
             }
             (Stage::Coefficients(stage), Secrets::Tiles(keys)) => {
-                let layers =
-                    self.coefficients.as_ref().ok_or_else(|| Error::Internal("no layers".into()))?;
+                let layers = self.coefficients.as_ref().ok_or_else(|| Error::Internal("no layers".into()))?;
                 let (channel, compute) = (self.channel.as_mut(), &self.options.compute);
                 let stage = (index, stage.as_ref());
                 let images_keys = (keys, images);
-                let results =
-                    layers.run(stage, images_keys, input, channel, compute, report, &mut check)?;
+                let results = layers.run(stage, images_keys, input, channel, compute, report, &mut check)?;
                 let start = Instant::now();
                 let landing = Landing {
                     rows: rows_out,

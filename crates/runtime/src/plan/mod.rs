@@ -16,10 +16,10 @@ mod ops;
 pub mod spec;
 
 pub use check::ClientAided;
-pub use coefficients::CoefficientLayer;
 pub(crate) use check::{header, largest, tensors, Place, Scope};
 pub(crate) use checked::{read, write, Parts};
 pub use checked::{Checked, Files, Model};
+pub use coefficients::CoefficientLayer;
 pub use cost::{Cost, Sent};
 pub use error::PlanError;
 pub use file::{digest, TensorBytes};
@@ -374,7 +374,8 @@ impl Plan {
                 .unwrap_or(0)
         };
         let batch = self.stages().iter().filter_map(Stage::linear).map(stage);
-        let packed = self.stages().iter().filter_map(Stage::coefficients).map(CoefficientLayer::largest_payload);
+        let packed =
+            self.stages().iter().filter_map(Stage::coefficients).map(CoefficientLayer::largest_payload);
         let largest = batch.chain(packed).max().unwrap_or(0);
         (largest + crate::wire::HEADER).max(64 << 10)
     }

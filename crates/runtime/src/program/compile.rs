@@ -260,7 +260,8 @@ pub(crate) fn peak_bytes(
     for (stage, program) in stages.iter().zip(programs) {
         match (stage, program) {
             (Stage::Linear(_) | Stage::Coefficients(_), StageProgram::Linear { fused, keep, free }) => {
-                let made: Vec<usize> = stage.encrypted().filter(|_| *keep).map(|(_, output)| output).into_iter().collect();
+                let made: Vec<usize> =
+                    stage.encrypted().filter(|_| *keep).map(|(_, output)| output).into_iter().collect();
                 step(&made, &[if *fused { &[] } else { free }]);
                 fused_from = fused.then(|| free.clone());
             }

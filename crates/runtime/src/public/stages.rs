@@ -2,7 +2,9 @@
 
 use super::names::Names;
 use super::operations;
-use crate::plan::spec::{BatchSpec, BitsSpec, LinearSpec, NetworkSpec, StageKind, StageSpec, UploadSpec, WindowSpec};
+use crate::plan::spec::{
+    BatchSpec, BitsSpec, LinearSpec, NetworkSpec, StageKind, StageSpec, UploadSpec, WindowSpec,
+};
 use serde_json::Map;
 
 /// A stage without what stays with the server; `open`: free fields leave.
@@ -58,7 +60,8 @@ fn computed(kind: &StageKind, open: bool) -> StageKind {
 }
 
 fn layer(layer: LinearSpec, open: bool) -> LinearSpec {
-    let LinearSpec { method, geometry, weights: _, bias: _, weight_l2, batch, coefficients, predicted } = layer;
+    let LinearSpec { method, geometry, weights: _, bias: _, weight_l2, batch, coefficients, predicted } =
+        layer;
     LinearSpec {
         method,
         geometry,

@@ -44,7 +44,8 @@ impl TileClient {
             return Ok(None);
         }
         let context = PackedContext::new(plan.ring_degree())?;
-        let layer = |(i, s): (usize, &CoefficientLayer)| (i, CoefficientClient::new(&context, s.stage.clone()));
+        let layer =
+            |(i, s): (usize, &CoefficientLayer)| (i, CoefficientClient::new(&context, s.stage.clone()));
         let layers = stages(plan).map(layer).collect();
         Ok(Some(Self { layers, context, seed }))
     }
@@ -77,7 +78,10 @@ impl TileClient {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "a stage, its secrets and input, where it runs, and what it reports")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a stage, its secrets and input, where it runs, and what it reports"
+    )]
     /// Runs a stage on all images of a block; `value` gives an image's element of the input. Returns the integers of the output, image by image.
     pub(in super::super) fn run(
         &self,

@@ -2,10 +2,11 @@
 
 use super::{header, tensors, Scope};
 use crate::plan::checked::{Checked, Files, Model, Parts};
-use crate::plan::spec::{PlanSpec, StageKind, StageSpec, Trust};
 use crate::plan::coefficients::{self, Sizes};
+use crate::plan::spec::{PlanSpec, StageKind, StageSpec, Trust};
 use crate::plan::{
-    block_images, product, file, linear, ClientStage, MaskMode, Need, PlanError, PlanOptions, Port, Stage, Tensor, CoefficientLayer, IMAGES_TOGETHER,
+    block_images, file, linear, product, ClientStage, CoefficientLayer, MaskMode, Need, PlanError,
+    PlanOptions, Port, Stage, Tensor, IMAGES_TOGETHER,
 };
 use crate::program::{self, StageProgram};
 
@@ -86,12 +87,21 @@ fn stage<'a>(scope: &mut Scope<'a>, stage: &'a StageSpec, sizes: &mut Sizes) -> 
     if let Some(bits) = &layer.coefficients {
         let ends = ((input, &scope.tensors[input]), (output, &scope.tensors[output]));
         let (ring_degree, limits) = (scope.spec.params.ring_degree, scope.limits());
-        let context =
-            coefficients::Context { name, layer, bits, input: ends.0, output: ends.1, ring_degree, limits, sizes };
+        let context = coefficients::Context {
+            name,
+            layer,
+            bits,
+            input: ends.0,
+            output: ends.1,
+            ring_degree,
+            limits,
+            sizes,
+        };
         context.check_shape()?;
         let arrays = scope.arrays(name, [("weights", &layer.weights), ("bias", &layer.bias)])?;
-        let weights =
-            arrays.map(|[w, b]| file::weights((w, b), &layer.geometry.weight_shape(), scope.files)).transpose()?;
+        let weights = arrays
+            .map(|[w, b]| file::weights((w, b), &layer.geometry.weight_shape(), scope.files))
+            .transpose()?;
         return Ok(Stage::Coefficients(Box::new(context.check(weights)?)));
     }
     let Some(batch) = &layer.batch else {

@@ -173,7 +173,16 @@ impl<'a> Scope<'a> {
 
     /// What linear layers of every trust model keep: method and fields of the trust model, and a geometry that fits the tensors.
     fn layer(&self, stage: &str, layer: &LinearSpec, (from, to): (usize, usize)) -> Result<(), PlanError> {
-        let LinearSpec { method, geometry, weights: _, bias: _, weight_l2, batch, coefficients, predicted: _ } = layer;
+        let LinearSpec {
+            method,
+            geometry,
+            weights: _,
+            bias: _,
+            weight_l2,
+            batch,
+            coefficients,
+            predicted: _,
+        } = layer;
         let (trust, grammar) = (self.spec.trust.name(), self.spec.trust.grammar());
         let fail = |detail: String| PlanError::Linear { stage: stage.to_owned(), detail };
         let rule = grammar.methods.map(|known| known.iter().find(|m| m.name == method));
@@ -199,7 +208,9 @@ impl<'a> Scope<'a> {
             if given != (wanted == fields) {
                 let has = if given { "no" } else { "the fields" };
                 let names = fields.names();
-                return Err(fail(format!("a linear layer of method '{method}' of a {trust} plan has {has} {names}")));
+                return Err(fail(format!(
+                    "a linear layer of method '{method}' of a {trust} plan has {has} {names}"
+                )));
             }
         }
         let (x, y) = (&self.tensors[from], &self.tensors[to]);

@@ -92,7 +92,10 @@ struct Plain {
 }
 
 /// What stands in some fields of a layer, taken out of it; nothing where none of them is there.
-fn beside<T: serde::de::DeserializeOwned>(map: &mut Map<String, Value>, fields: &[&str]) -> Result<Option<T>, String> {
+fn beside<T: serde::de::DeserializeOwned>(
+    map: &mut Map<String, Value>,
+    fields: &[&str],
+) -> Result<Option<T>, String> {
     let found: Map<_, _> = fields.iter().filter_map(|f| Some(((*f).to_owned(), map.remove(*f)?))).collect();
     if found.is_empty() {
         return Ok(None);
