@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -38,6 +38,16 @@ class Result:
         if len(self.outputs) != 1:
             raise ValueError(f"the network has {len(self.outputs)} outputs ({', '.join(self.outputs)}): use .outputs[name]")
         return next(iter(self.outputs.values()))
+
+
+def _named_inputs(document: Mapping[str, Any], x: Inputs) -> dict[str, np.ndarray]:
+    """An array for the only input, or a mapping from names to arrays, as arrays ``[images, ...]`` of float by name."""
+    shapes = {i["name"]: document["tensors"][i["tensor"]]["shape"] for i in document["inputs"]}
+    if not isinstance(x, Mapping):
+        if len(shapes) != 1:
+            raise InputError(f"the network has inputs {', '.join(shapes)}: pass a dict with one array each")
+        x = {next(iter(shapes)): x}
+    return {name: _stacked(np.asarray(value), shapes.get(name, ())) for name, value in x.items()}
 
 
 class Model:
@@ -78,11 +88,7 @@ class Model:
 
     def named_inputs(self, x: Inputs) -> dict[str, np.ndarray]:
         """An array for the only input, or a mapping from names to arrays, as a mapping."""
-        if isinstance(x, Mapping):
-            return {name: np.asarray(value) for name, value in x.items()}
-        if len(self.input_names) != 1:
-            raise InputError(f"the network has inputs {', '.join(self.input_names)}: pass a dict with one array each")
-        return {self.input_names[0]: np.asarray(x)}
+        return _named_inputs(self.plan.document, x)
 
     def native(self, *, allow_insecure: bool = False) -> "_native.Plan":
         """The plan as the run time holds it, the same object for all calls; PlanError below 128 bits, unless that is allowed."""
@@ -91,9 +97,22 @@ class Model:
         return handle
 
 
-def check(model: Any) -> list[frontend.Issue]:
-    """All unsupported nodes of an ONNX model (path or ``ModelProto``), each with what to do about it; empty when it compiles."""
-    return frontend.check(model)
+Shapes = Mapping[str, Sequence[int]]
+
+
+def check(model: Any, *, shapes: Optional[Shapes] = None, until: Union[str, Sequence[str], None] = None) -> list[frontend.Issue]:
+    """All nodes of an ONNX model that the front end cannot read, each with what to do about it; empty when it reads the whole model.
+
+    Args:
+        model: a path, the bytes of a file, or a ``ModelProto``.
+        shapes: full shapes of inputs, the batch first, where the model leaves axes open.
+        until: tensors or nodes at which the network ends.
+    """
+    return frontend.check(model, shapes, until=_names(until))
+
+
+def _names(until: Union[str, Sequence[str], None]) -> Sequence[str]:
+    return until.split(",") if isinstance(until, str) else until or ()
 
 
 def compile(  # noqa: A001 - the field's word
@@ -102,23 +121,50 @@ def compile(  # noqa: A001 - the field's word
     batch: Optional[int] = None,
     trust: str = "client-aided",
     calibration: Optional[Inputs] = None,
+    shapes: Optional[Shapes] = None,
+    until: Union[str, Sequence[str], None] = None,
     **options: Any,
 ) -> Model:
-    """Turns an ONNX model (path or ``ModelProto``) into a plan.
+    """Turns an ONNX model (path, bytes or ``ModelProto``) into a plan.
 
     Args:
         batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive`` 4096); any number of images can be run.
         trust: ``client-aided``, ``two-party`` or ``non-interactive`` (who learns what: ``Model.explain``).
         calibration: sample inputs ``[images, ...]`` (some dozens) from which the ranges of all tensors are taken;
             without them ranges come from interval arithmetic over ``input_range``, which is safe but wide.
+        shapes: full shapes of inputs, the batch first, where the model leaves axes open: ``{"x": (1, 3, 48, 192)}``. Axes that are
+            not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time, where the
+            model does not treat it as a batch.
+        until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
         options: see :func:`hushnet.planner.compile`.
     """
-    graph = passes.default(frontend.load(model))
-    if calibration is not None and not isinstance(calibration, Mapping):
-        calibration = {graph.inputs[0]: np.asarray(calibration)}
+    graph = passes.default(frontend.load(model, shapes, samples=_sample_shapes(model, calibration), until=_names(until)))
+    if calibration is not None:
+        given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
+        calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
     if batch is None:
         batch = {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
     return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
+
+
+def _sample_shapes(model: Any, calibration: Optional[Inputs]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the calibration data by input."""
+    if calibration is None:
+        return {}
+    if isinstance(calibration, Mapping):
+        return {name: np.shape(value) for name, value in calibration.items()}
+    names = frontend.input_names(model)
+    return {names[0]: np.shape(calibration)} if len(names) == 1 else {}
+
+
+def _stacked(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Images of a shape: one alone gets the axis in front, and numbers of other types than float become float."""
+    if x.shape == tuple(shape):
+        x = x[None]
+    if x.dtype.kind in "iub" or x.dtype == np.float16:
+        # binary32 holds integers of 16 bits, binary64 those below 2^53
+        x = x.astype(np.float32 if x.dtype.itemsize <= 2 else np.float64)
+    return x
 
 
 def run(
@@ -196,13 +242,7 @@ class Connection:
 
     def infer(self, x: Inputs, *, progress: Optional[Progress] = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
-        if isinstance(x, Mapping):
-            named = {name: np.asarray(value) for name, value in x.items()}
-        else:
-            names = [i["name"] for i in self.plan["inputs"]]
-            if len(names) != 1:
-                raise InputError(f"the network has inputs {', '.join(names)}: pass a dict with one array each")
-            named = {names[0]: np.asarray(x)}
+        named = _named_inputs(self.plan, x)
         outputs, text = self._client.infer(named, progress=progress)
         return Result(outputs, json.loads(text))
 

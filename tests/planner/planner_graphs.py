@@ -115,6 +115,15 @@ def _softmax(x, axis):
 
 _ERF = np.vectorize(math.erf)
 
+def _mixed(x, a):
+    """By the matrix that the taps are."""
+    matrix = np.zeros((len(a["indices"][0]), x.shape[a["axis"] + 1]))
+    for taken, weights in zip(a["indices"], a["weights"]):
+        for row, (column, weight) in enumerate(zip(taken, weights)):
+            matrix[row, column] += weight
+    return np.moveaxis(np.tensordot(matrix, x, axes=(1, a["axis"] + 1)), 0, a["axis"] + 1)
+
+
 FLOAT = {
     "relu": lambda x, a: np.maximum(x, 0),
     "leaky_relu": lambda x, a: np.where(x < 0, a["alpha"] * x, x),
@@ -125,6 +134,15 @@ FLOAT = {
     "tanh": lambda x, a: np.tanh(x),
     "exp": lambda x, a: np.exp(x),
     "erf": lambda x, a: _ERF(x),
+    "log": lambda x, a: np.log(x),
+    "sin": lambda x, a: np.sin(x),
+    "cos": lambda x, a: np.cos(x),
+    "atan": lambda x, a: np.arctan(x),
+    "floor": lambda x, a: np.floor(x),
+    "round": lambda x, a: np.round(x),
+    "gather": lambda x, a: np.take(x, a["indices"], axis=a["axis"] + 1),
+    "interpolate": lambda x, a: _mixed(x, a),
+    "top_k": lambda x, a: np.take(np.sort(x, axis=a["axis"] + 1), [0, 1], axis=a["axis"] + 1),
     "abs": lambda x, a: np.abs(x),
     "neg": lambda x, a: -x,
     "square": lambda x, a: x**2,
@@ -161,8 +179,10 @@ def float_run(graph, x, keep_all=False):
             y = {"minimum": np.minimum, "maximum": np.maximum, "div": np.divide}[node.op](*ins)
         elif node.op in ("max_pool", "average_pool"):
             y = _pool(ins[0], a, shape, node.op == "max_pool")
-        elif node.op in ("reduce_mean", "reduce_sum", "reduce_max"):
-            f = {"reduce_mean": np.mean, "reduce_sum": np.sum, "reduce_max": np.max}[node.op]
+        elif node.op in ("less", "equal", "matmul"):
+            y = {"less": np.less, "equal": np.equal, "matmul": np.matmul}[node.op](*ins) * 1.0
+        elif node.op in ("reduce_mean", "reduce_sum", "reduce_max", "reduce_prod"):
+            f = {"reduce_mean": np.mean, "reduce_sum": np.sum, "reduce_max": np.max, "reduce_prod": np.prod}[node.op]
             y = f(ins[0], axis=tuple(i + 1 for i in a["axes"])).reshape((-1, *shape))
         elif node.op == "reshape":
             y = ins[0].reshape((-1, *shape))

@@ -24,13 +24,13 @@ def small(seed=0):
 
 def test_all_operators_that_cannot_run_are_listed_with_advice():
     b = Builder((2, 6, 6))
-    b.conv(3).op("sigmoid").conv(3).op("gelu").op("pad", (3, 7, 7), pads=[0, 1, 0, 0, 0, 1], value=0.5)
+    b.conv(3).op("sigmoid").conv(3).op("gelu").op("floor")
     source = b.at
     b.conv(3).op("mul", others=(source,)).dense(2)
     with pytest.raises(PlanError) as error:
         plan_of(b.done())
     text = str(error.value)
-    for name in ("sigmoid2", "gelu4", "pad5", "mul7", "Relu", "pad with zeros", "client-aided"):
+    for name in ("sigmoid2", "gelu4", "floor5", "mul7", "Relu", "comparisons and roundings", "client-aided"):
         assert name in text
 
 
@@ -75,11 +75,12 @@ def test_argmax_needs_one_output_of_scores():
         plan_of(b.done(), reveal="argmax")
 
 
-def test_a_network_without_layers():
+def test_a_network_without_layers_is_the_clients():
     b = Builder((2, 6, 6))
-    b.op("relu")
-    with pytest.raises(PlanError, match="no layer"):
-        plan_of(b.done())
+    b.op("relu").op("softmax", axis=0)
+    plan = plan_of(b.done())
+    assert {s["kind"] for s in plan.stages} == {"client"}
+    assert any("the client computes all of it by itself" in note for note in plan.document["notes"])
 
 
 def stage(document, kind):

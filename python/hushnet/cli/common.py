@@ -68,6 +68,18 @@ def read_arrays(path: Path) -> Any:
     raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files)")
 
 
+def read_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
+    """``x=1,3,48,192`` for each input, as shapes by name."""
+    shapes = {}
+    for text in given:
+        name, mark, sizes = text.rpartition("=")
+        parts = sizes.split(",")
+        if not mark or not name or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+            raise InputError(f"--shape {text}: give the input's name and its sizes, the batch first, for example x=1,3,48,192")
+        shapes[name] = tuple(int(part) for part in parts)
+    return shapes
+
+
 def write_outputs(path: Path, outputs: dict[str, np.ndarray]) -> None:
     """``.npz`` with one array per output, or ``.npy`` when there is one."""
     if path.suffix == ".npy" and len(outputs) == 1:

@@ -14,7 +14,7 @@ import typer
 
 import hushnet
 from hushnet import _native, report, zoo
-from hushnet.cli.common import emit, err, out, progress_bar, read_arrays, write_outputs
+from hushnet.cli.common import emit, err, out, progress_bar, read_arrays, read_shapes, write_outputs
 
 app = typer.Typer(
     add_completion=False,
@@ -29,6 +29,8 @@ Insecure = typer.Option(False, "--insecure-parameters", help="Accept plans below
 Trace = typer.Option(None, "--trace", help="Write the trace (per stage: seconds, bytes, rounds, noise margin) as JSON.")
 
 
+Shape = typer.Option([], "--shape", help="Full shape of an input, the batch first: x=1,3,48,192. Once for each input that leaves axes open.")
+Until = typer.Option(None, "--until", help="End the network at this tensor or node (several: comma-separated); the rest can run on the client.")
 # Panels of --help: options that one trust model alone has.
 TWO_PARTY = "Two-party plans: both sides private"
 NON_INTERACTIVE = "Non-interactive plans: the server alone computes"
@@ -50,7 +52,7 @@ def common(
 
 @app.command("compile")
 def compile_(
-    model: Path = typer.Argument(..., help="ONNX file (opset 13 or newer)."),
+    model: Path = typer.Argument(..., help="ONNX file."),
     output: Path = typer.Option(..., "-o", "--output", help="The plan to write (.hush). It holds the weights."),
     batch: Optional[int] = typer.Option(
         None, min=1, help="Images that will usually be sent at once (default: 2048; two-party: 1; non-interactive: 4096)."
@@ -77,7 +79,9 @@ def compile_(
     precision: Optional[float] = typer.Option(
         None, help="Aim at errors of 2^-this of the largest output (default: 7).", rich_help_panel=NON_INTERACTIVE
     ),
-    calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them."),
+    calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them, and axes that the model leaves open."),
+    shape: list[str] = Shape,
+    until: Optional[str] = Until,
     input_range: Optional[tuple[float, float]] = typer.Option(
         None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
     ),
@@ -97,7 +101,9 @@ def compile_(
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
     samples = read_arrays(calibration) if calibration else None
-    compiled = hushnet.compile(_onnx(model), batch=batch, trust=trust, calibration=samples, **options)
+    compiled = hushnet.compile(
+        _onnx(model), batch=batch, trust=trust, calibration=samples, shapes=read_shapes(shape), until=_until(until), **options
+    )
     compiled.save(output)
     explained = compiled.explain()
     if as_json:
@@ -108,17 +114,23 @@ def compile_(
 
 
 @app.command()
-def check(model: Path = typer.Argument(..., help="ONNX file."), as_json: bool = Json) -> None:
-    """List all unsupported nodes of a model, with what to do about each."""
-    issues = hushnet.check(_onnx(model))
-    if as_json:
-        emit({"model": str(model), "supported": not issues, "issues": [vars(i) for i in issues]})
-    elif not issues:
-        out.print(f"{model}: every node is supported.")
-    else:
-        for issue in issues:
-            out.print(f"[bold]{issue.node}[/bold] ({issue.op_type}): {issue.problem} [italic]{issue.advice}[/italic]")
-    if issues:
+def check(
+    model: Path = typer.Argument(..., help="ONNX file."),
+    trust: str = typer.Option("all", help="client-aided, two-party, non-interactive or all."),
+    shape: list[str] = Shape,
+    until: Optional[str] = Until,
+    batch: Optional[int] = typer.Option(None, min=1, help="Images that cost is predicted for (default: as compile)."),
+    calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges, and axes that the model leaves open."),
+    as_json: bool = Json,
+) -> None:
+    """For each trust model: the predicted cost, or every node that stands in the way with what to do, and where to cut the network."""
+    from hushnet.cli.check import run_check
+
+    found = run_check(
+        _onnx(model), trust, batch=batch, calibration=read_arrays(calibration) if calibration else None, shapes=read_shapes(shape), until=_until(until)
+    )
+    emit(found.as_json(str(model))) if as_json else found.print()
+    if not found.compiles:
         raise typer.Exit(1)
 
 
@@ -403,6 +415,10 @@ def zoo_(
     path = output or Path(f"{name}.onnx")
     path.write_bytes(model.SerializeToString())
     emit({"model": str(path)}) if as_json else out.print(f"Wrote {path}")
+
+
+def _until(names: Optional[str]) -> list[str]:
+    return names.split(",") if names else []
 
 
 def _onnx(path: Path) -> str:

@@ -17,7 +17,7 @@ from .ends import split_ends
 ACTIVATIONS = frozenset(
     {
         "relu", "leaky_relu", "prelu", "clip", "abs", "sqrt", "sigmoid", "tanh", "exp", "erf", "hard_sigmoid", "hard_swish", "silu",
-        "gelu", "gelu_tanh", "elu",
+        "gelu", "gelu_tanh", "elu", "log", "sin", "cos", "atan", "floor", "round",
     }
 )  # fmt: skip
 

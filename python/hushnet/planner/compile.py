@@ -298,6 +298,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         said.append("The relative size of the largest weight of every output row is public (channel_scale).")
     if "prelu" in ops:
         said.append("PRelu slopes are public: they are part of what every client receives.")
+    if ops & {"interpolate", "gather"}:
+        said.append("Positions and weights of selections, interpolations and masks (Resize, Gather, Where, Attention) are public.")
     if "affine" in ops:
         said.append("Scalar factors and offsets outside linear layers are public.")
     if ranges.source == "intervals":
@@ -327,15 +329,29 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, _Seen] | None) -
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
         spread = prediction.estimate[name]
-        errors[name] = {"max_error": spread, "worst_error": worst, "propagated_error": spread}
+        # what has no bound is left out: JSON has no infinity
+        errors[name] = {k: v for k, v in _spreads(spread, worst).items() if np.isfinite(v)}
         if seen is not None:
             likely = max(SEEN_FACTOR * seen[name].largest, SEEN_DEVIATIONS * seen[name].root_mean_square)
             errors[name]["max_error"] = min(likely, worst)
             errors[name]["seen_error"] = seen[name].largest
+    if any("worst_error" not in e for e in errors.values()):
+        plan.document["notes"].append(_UNBOUNDED)
+    plan.predicted.pop("worst_error", None)
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
     validate(plan)
     return plan
+
+
+_UNBOUNDED = (
+    "The model divides, or takes a root or logarithm, of values that could be zero: no worst error follows from the ranges. "
+    "The likely error is that of the calibration data."
+)
+
+
+def _spreads(spread: float, worst: float) -> dict[str, float]:
+    return {"max_error": spread, "worst_error": worst, "propagated_error": spread}
 
 
 def _plain(value: Any) -> Any:

@@ -202,6 +202,13 @@ def client_seconds(
         taps = 1
         for k in op.get("kernel", []):
             taps *= k
+        if op["op"] == "matmul":
+            taps = tensors[op["in"][0]]["shape"][-1]
+        elif op["op"] == "interpolate":
+            taps = len(op["indices"])
+        elif op["op"] == "top_k":
+            # every element of the result is a pass over the axis
+            taps = tensors[op["in"][0]]["shape"][op["axis"]]
         elements += max(max(sizes), sizes[-1] * taps)
     return elements * images * count * (unit.op_element if element is None else element)
 

@@ -130,7 +130,8 @@ def stage_parameters(layer: str, ring_degree: int, l2: float, bound: int, shared
     if bound >= 1 << 63:
         raise PlanError(f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits")
     try:
-        return Parameters(*_native.batch_stage_parameters(ring_degree, l2, bound, shared))
+        # a layer of zeros has a result too: one bit
+        return Parameters(*_native.batch_stage_parameters(ring_degree, l2, max(bound, 1), shared))
     except ValueError as error:
         text = str(error)
         if ring_degree == max(RING_DEGREES):

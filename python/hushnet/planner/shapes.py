@@ -125,6 +125,47 @@ def broadcast(_attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
     return out
 
 
+def gathered(attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
+    """As many elements on the axis as there are indices."""
+    return _taken(attrs["axis"], attrs["indices"], ins[0])
+
+
+def interpolated(attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
+    """As many elements on the axis as every tap has indices and weights."""
+    taps = list(zip(attrs["indices"], attrs["weights"]))
+    if not taps or len(attrs["indices"]) != len(attrs["weights"]) or any(len(i) != len(w) for i, w in taps):
+        raise ValueError("indices and weights of different lengths")
+    if not all(math.isfinite(v) for w in attrs["weights"] for v in w):
+        raise ValueError("weights must be finite")
+    shapes = {_taken(attrs["axis"], i, ins[0]) for i, _ in taps}
+    if len(shapes) != 1:
+        raise ValueError("taps of different lengths")
+    return shapes.pop()
+
+
+def _taken(axis: int, indices: list[int], shape: Shape) -> Shape:
+    _axes([axis], len(shape))
+    if not indices or any(not 0 <= i < shape[axis] for i in indices):
+        raise ValueError(f"indices of axis {axis} with {shape[axis]} elements")
+    return shape[:axis] + (len(indices),) + shape[axis + 1:]
+
+
+def multiplied(_attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
+    """(..., M, K) and (..., K, N), the same axes in front."""
+    left, right = ins
+    if len(left) < 2 or len(left) != len(right) or left[:-2] != right[:-2] or left[-1] != right[-2]:
+        raise ValueError(f"matrices of shapes {left} and {right} do not multiply")
+    return left[:-1] + right[-1:]
+
+
+def selected(attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
+    """Some of the elements of an axis; the count is told by the out shape."""
+    (axis,) = _axes([attrs["axis"]], len(ins[0]))
+    if len(out) != len(ins[0]) or not 1 <= out[axis] <= ins[0][axis] or attrs["what"] not in {"values", "indices"}:
+        raise ValueError(f"a selection of shape {out} from axis {axis} of {ins[0]}")
+    return ins[0][:axis] + (out[axis],) + ins[0][axis + 1:]
+
+
 def _axes(axes: list[int], rank: int) -> list[int]:
     if any(not 0 <= a < rank for a in axes) or len(set(axes)) != len(axes):
         raise ValueError(f"axes {axes} of a tensor with {rank}")

@@ -60,7 +60,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
             "bytes_per_image": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"],
             "kept_masks_bytes": sum(_kept(plan, s, count) for _, s in plan.linear_stages()),
         },
-        "error": {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"]},
+        "error": {"estimate": predicted["max_error"], "worst_case": predicted.get("worst_error")},
         "notes": list(document["notes"]),
     }
     if "seen_error" in predicted:

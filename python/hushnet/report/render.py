@@ -160,7 +160,8 @@ def _totals(report: Report) -> Table:
         other = t["runner_up"]
         table.add_row("Other engine", f"{other['engine']}: {seconds(other['seconds'])}, {size(other['bytes'])} for the same batch")
     table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
-    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {e['worst_case']:.3g} in the worst case")
+    worst = "no worst case is known" if e["worst_case"] is None else f"{e['worst_case']:.3g} in the worst case"
+    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {worst}")
     if "seen_on_calibration" in e:
         table.add_row("", f"{e['seen_on_calibration']:.3g} seen on the calibration data")
     return table

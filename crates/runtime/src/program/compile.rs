@@ -78,6 +78,11 @@ fn by_rows(kind: &OpKind) -> bool {
             | OpKind::ReduceMean { .. }
             | OpKind::ReduceSum { .. }
             | OpKind::ReduceMax { .. }
+            | OpKind::ReduceProd { .. }
+            | OpKind::Matmul {}
+            | OpKind::Interpolate { .. }
+            | OpKind::TopK { .. }
+            | OpKind::Gather { .. }
             | OpKind::Transpose { .. }
             | OpKind::Concat { .. }
             | OpKind::Slice { .. }

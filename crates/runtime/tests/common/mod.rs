@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod oracle;
+pub mod products;
 
 use hushnet_layers::coefficients;
 use hushnet_rlwe::BatchStageSpec;

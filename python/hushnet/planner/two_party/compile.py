@@ -267,6 +267,8 @@ class _Planner:
             "Two-party, semi-honest: the server learns shapes only; the client learns what is opened, ring and layer shapes, protocols and fraction "
             "bits, and of weights norms and bounds of values, rounded up to powers of two.",
         ]
+        if not self.steps:
+            said.append("The network has no layer with weights: the client computes all of it by itself, and the server learns nothing of its run.")
         if self.settings.reveal == "argmax":
             said.append("Only the index of the largest score is opened.")
         else:

@@ -161,7 +161,7 @@ class Search:
             if bits >= CHEAP_RING and fixed.least_bits >= GOOD_BITS:
                 break
         good = [f for f in found if f.ring_bits <= DEAR_RING or f.least_bits >= GOOD_BITS] or found
-        return (good[-1] if good and good[-1].least_bits >= self.floor(ring_bits) else None), blocking or self.steps[0].name
+        return (good[-1] if good and good[-1].least_bits >= self.floor(ring_bits) else None), blocking or (self.steps[0].name if self.steps else "")
 
     def floor(self, ring_bits: int | None) -> int:
         return 0 if ring_bits is not None or self.request.activation_bits is not None else LEAST_GOOD_BITS

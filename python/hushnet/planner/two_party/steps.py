@@ -14,7 +14,8 @@ import numpy as np
 
 from ...graph import Conv2d, Graph, Linear, Op, Shape
 from ...reference.ops import pool_counts
-from .regions import MOVES, REDUCTIONS, Regions
+from .regions import MOVES, REDUCTIONS, Regions, obstacle
+from .unroll import UNROLLED
 
 COMMUTES_WITH_MAXIMUM = frozenset({"relu", "clip", "leaky_relu"})
 
@@ -32,13 +33,16 @@ class Step:
     layer: Linear | None = None
 
 
-class _Steps:
+class Writer:
+    """Writes the steps of a graph's nodes."""
+
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.steps: list[Step] = []
         self.taken = set(graph.shapes)
 
     def fresh(self, name: str) -> str:
+        """A tensor name that nothing has yet."""
         unique, number = name, 2
         while unique in self.taken:
             unique, number = f"{name}.{number}", number + 1
@@ -46,19 +50,26 @@ class _Steps:
         return unique
 
     def put(self, kind: str, name: str, source: str | list[str], shape: Shape, output: str | None = None, **attrs: Any) -> str:
+        """A step with one result; its tensor."""
         inputs = [source] if isinstance(source, str) else source
         out = output or self.fresh(f"{name}.out")
         self.steps.append(Step(kind, name, inputs, out, tuple(shape), attrs))
         return out
 
+    def layer(self, layer: Linear, shape: Shape) -> None:
+        """A linear step."""
+        self.steps.append(Step("linear", layer.name, [layer.input], layer.output, shape, layer=layer))
+
     def node(self, node: Any) -> None:
+        """The steps of a node."""
         if isinstance(node, Linear):
-            shape = self.graph.shapes[node.output]
-            self.steps.append(Step("linear", node.name, [node.input], node.output, shape, layer=node))
+            self.layer(node, self.graph.shapes[node.output])
             return
         shapes = [self.graph.shapes[t] for t in node.inputs]
         out = self.graph.shapes[node.output]
-        if node.op in MOVES:
+        if obstacle(self.graph, node) is not None:
+            UNROLLED[node.op](self, node, shapes, out)
+        elif node.op in MOVES:
             self.put(node.op, node.name, node.inputs, out, node.output, **node.attrs)
         elif node.op in REDUCTIONS:
             self.reduction(node, shapes[0], out)
@@ -98,6 +109,7 @@ class _Steps:
             self.put("clip", node.name, node.inputs, out, node.output, low=low, high=None if high is None else float(high))
 
     def affine(self, name: str, source: str, shape: Shape, mul: float, add: float, output: str | None) -> str:
+        """``x * mul + add``: a gain, or a layer of one weight."""
         if add == 0 and mul > 0:
             return self.put("gain", name, source, shape, output, factor=float(mul))
         size = math.prod(shape)
@@ -129,6 +141,7 @@ class _Steps:
         self.put("reshape", node.name, pooled, out, node.output)
 
     def pool(self, node: Op, shape: Shape, out: Shape) -> None:
+        """A pool over one or two axes."""
         attrs = {"dilation": [1] * len(node.attrs["kernel"]), **node.attrs}
         source, image, result = node.inputs[0], shape, out
         if len(shape) == 2:
@@ -188,7 +201,7 @@ def _unit(line: np.ndarray) -> int:
 
 def to_steps(graph: Graph, regions: Regions) -> list[Step]:
     """Steps of the shared region, maxima before the activations that they commute with."""
-    writer = _Steps(graph)
+    writer = Writer(graph)
     for node in regions.shared:
         writer.node(node)
     return _pool_first(writer.steps, set(regions.opened))

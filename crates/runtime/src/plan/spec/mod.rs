@@ -10,7 +10,7 @@ mod stage;
 
 pub use grammar::{Grammar, LayerFields, MethodRule, Operands, StageRule, GRAMMARS, STAGES};
 pub use layer::{BatchSpec, BitsSpec, GeometrySpec, LinearSpec, MaskMode, TileSpec};
-pub use op::{OpKind, OpSpec};
+pub use op::{OpKind, OpSpec, TopKResult};
 pub use stage::{NetworkSpec, Protocol, Reveal, Sign, StageKind, StageSpec, UploadSpec, WindowSpec};
 
 use hushnet_ring::Ring;

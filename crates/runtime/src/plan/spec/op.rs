@@ -56,6 +56,14 @@ pub enum OpKind {
     Tanh {},
     Exp {},
     Erf {},
+    Log {},
+    Sin {},
+    Cos {},
+    Atan {},
+    Floor {},
+    Round {},
+    Less {},
+    Equal {},
     HardSigmoid {
         alpha: f64,
         beta: f64,
@@ -91,6 +99,20 @@ pub enum OpKind {
     ReduceMax {
         axes: Vec<usize>,
     },
+    ReduceProd {
+        axes: Vec<usize>,
+    },
+    Matmul {},
+    Interpolate {
+        axis: usize,
+        indices: Vec<Vec<usize>>,
+        weights: Vec<Vec<f64>>,
+    },
+    TopK {
+        axis: usize,
+        largest: bool,
+        what: TopKResult,
+    },
     Reshape {},
     Transpose {
         perm: Vec<usize>,
@@ -109,6 +131,20 @@ pub enum OpKind {
         value: f64,
     },
     Broadcast {},
+    Gather {
+        axis: usize,
+        indices: Vec<usize>,
+    },
+}
+
+/// What `top_k` gives of the elements that it selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TopKResult {
+    /// The elements.
+    Values,
+    /// Their positions along the axis.
+    Indices,
 }
 
 impl OpKind {
