@@ -252,7 +252,7 @@ def test_unit_costs_can_be_replaced(tmp_path):
     values = json.loads(json.dumps(UnitCosts.load().__dict__))
     path = tmp_path / "costs.json"
     path.write_text(json.dumps({**values, "word_product": 1.0, "machine": "slow"}))
-    slow = compile(crypto_nets(), unit_costs=str(path))
+    slow = compile(crypto_nets(), unit_costs=str(path), engine="batch")
     words = sum(s["predicted"]["word_products"] for _, s in slow.linear_stages())
     assert slow.predicted["seconds"] == pytest.approx(words, rel=1e-3)
     for text in ("{}", "[1]", json.dumps({**values, "byte": -1.0}), "not json"):
