@@ -112,7 +112,7 @@ def test_word_products_count_every_tap_inside_the_input(geometry):
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), mask=st.sampled_from(["auto", "shared", "fresh", "sent"]), drop=st.booleans(), batch=st.sampled_from([1, 2048, 2049, 700_000]))
 def test_predicted_bytes_are_those_of_the_wire_format(graph, mask, drop, batch):
-    plan = compile(graph, input_range=(-1, 1), mask=mask, drop=drop, batch=batch)
+    plan = compile(graph, input_range=(-1, 1), mask=mask, drop=drop, batch=batch, engine="batch")
     n, blocks = plan.ring_degree, math.ceil(batch / plan.ring_degree)
     up = down = setup = 0
     for _, stage in plan.linear_stages():
