@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(PlanError, match="options of engine 'batch'"):
         compile(graph, input_range=(0, 1), engine="packed", mask="fresh")
     with pytest.raises(PlanError, match="few images at a time"):
-        compile(graph, input_range=(0, 1), engine="packed", weight_bits=16, activation_bits=16)
+        compile(graph, input_range=(0, 1), engine="packed", weight_bits=14, activation_bits=14)
     plan = compile(graph, input_range=(0, 1), batch=1, engine="packed")
     for field in ("upload_bits", "body_bits", "mask_bits"):
         changed = copy.deepcopy(plan)

@@ -86,7 +86,8 @@ def compile(
     """A plan that runs ``graph`` on encrypted batches.
 
     Args:
-        batch: images that cost is predicted for (any number runs; N at a time); 2048 by default, with "two-party" 1.
+        batch: images that the plan is for (any number runs): cost is predicted for them, and client-aided plans take the engine that is cheaper
+            for them; 2048 by default, with "two-party" 1.
         trust: "client-aided", "two-party" (with a batch of several images, layers may work on all of them at once), or
             "non-interactive".
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
