@@ -10,8 +10,11 @@ from tests.planner.planner_graphs import Builder
 from tests.two_party_plan.share_graphs import images
 
 from hushnet import PlanError, _native
+from hushnet.graph import Dense, Linear
 from hushnet.machine import two_party as machine
 from hushnet.planner import compile
+from hushnet.planner.two_party import cost as cost_planned
+from hushnet.planner.two_party import methods as methods_planned
 from hushnet.planner.two_party.methods import PRIME, RING, ROWS, Asked, frugal
 from hushnet.planner.two_party.paths import Way
 from hushnet.reference import methods
@@ -23,7 +26,7 @@ def test_the_planner_has_a_row_for_every_method_of_the_run_time_and_no_other():
     assert set(ROWS) == set(methods.METHODS) == {name for name, _ in _native.linear_methods()}
     geometry = {"type": "dense", "inputs": 24, "outputs": 10}
     for name, row in ROWS.items():
-        assert (row.modulo == PRIME) == (name in methods.SLOTS) and (row.single or row.many)
+        assert (row.modulo == PRIME) == (name in methods.SLOTS)
         figures = row.figures(Asked(geometry, 2048))
         assert all(figures[key] > 0 for key in ("bytes_up", "bytes_down", "tiles")), name
         told = methods.ciphertexts(name, 2048, 24, 256.0)
@@ -59,24 +62,71 @@ def strided():
     return b.dense(5).done()
 
 
+def perceptron():
+    """Dense layers alone, of sizes that are no powers of two: what methods for dense layers only run."""
+    b = Builder((21,), seed=11)
+    return b.dense(37).op("relu").dense(11).op("relu").dense(5).done()
+
+
 @pytest.mark.parametrize("method", methods.SLOTS)
-@pytest.mark.parametrize("make", [network, strided])
-def test_slot_packed_layers_run_as_planned_without_units(method, make):
-    graph = make()
-    x = images(graph, 3)
-    plan = compile(graph, trust="two-party", calibration=x, method=method)
+def test_slot_packed_layers_run_as_planned_without_units(method):
+    computed = []
+    for make in (network, strided, perceptron):
+        graph = make()
+        x = images(graph, 3)
+        try:
+            plan = compile(graph, trust="two-party", calibration=x, method=method)
+        except PlanError as error:
+            # some methods are for one kind of layers
+            assert f"method '{method}' computes dense layers only" in str(error)
+            assert any(isinstance(n, Linear) and not isinstance(n.geometry, Dense) for n in graph.nodes)
+            continue
+        computed.append(make)
+        as_planned_without_units(plan, x[:2], method)
+    assert perceptron in computed
+
+
+def as_planned_without_units(plan, x, method):
     stages = [s for s in plan.stages if s["kind"] == "linear"]
     assert {s["method"] for s in stages} == {method}
     assert {s["weight_l2"] for s in stages} == {1.0}
-    outputs, trace, _ = _native.run(plan.handle(), {"x": x[:2]}, threads=1)
-    result, name = outputs[graph.outputs[0]], graph.outputs[0]
+    outputs, trace, _ = _native.run(plan.handle(), {"x": x}, threads=1)
+    (name,) = outputs
     revealed = plan.tensors[next(s for s in plan.stages if s["kind"] == "reveal")["out"]]
     reach = unit_reach(plan)[revealed["name"]].reshape(-1) * revealed.get("scale", 1.0)
-    assert (np.abs(result - run(plan, x[:2])[name]).reshape(2, -1) <= reach).all()
+    assert (np.abs(outputs[name] - run(plan, x)[name]).reshape(2, -1) <= reach).all()
     assert all(off_fraction(plan, s) == 0.0 for s in stages)
     told = json.loads(trace)
     for stage in told["stages"]:
         assert (stage["bytes_up"], stage["bytes_down"], stage["turns"]) == tuple(stage["predicted"][k] for k in ("bytes_up", "bytes_down", "client_turns"))
+
+
+def test_a_row_that_no_plan_may_take_by_itself_stays_available_by_name(monkeypatch):
+    graph = perceptron()
+    options = {"trust": "two-party", "calibration": images(graph, 3)}
+    usual = compile(graph, method="gala", **options).predicted
+    monkeypatch.setattr(methods_planned, "ROWS", {**ROWS, "gala": replace(ROWS["gala"], single=False, many=False)})
+    monkeypatch.setattr(cost_planned, "ROWS", methods_planned.ROWS)
+    forced = compile(graph, method="gala", **options)
+    assert {s["method"] for s in forced.stages if s["kind"] == "linear"} == {"gala"}
+    assert forced.predicted == usual
+    # the planner prices it for no layer
+    chooser = methods_planned.Chooser(1, [], {}, cost_planned.packaged(), "lan", 1 << 30)
+    layer = next(n for n in graph.nodes if isinstance(n, Linear))
+    assert "gala" not in {w.name for w in chooser.ways(layer, 2048, {})}
+
+
+def test_the_planner_takes_diagonal_where_it_is_cheapest_and_for_dense_layers_only(monkeypatch):
+    figures = ROWS["diagonal"].figures
+    slow = {name: replace(row, seconds=lambda _figures, _unit: 1.0) for name, row in ROWS.items()}
+    cheap = replace(ROWS["diagonal"], figures=lambda a: figures(a) | {"bytes_up": 1, "bytes_down": 1, "key_bytes": 0}, seconds=lambda _figures, _unit: 0.0)
+    for rows, expected in ((slow | {"diagonal": cheap}, True), (slow, False)):
+        monkeypatch.setattr(methods_planned, "ROWS", rows)
+        for make in (network, perceptron):
+            graph = make()
+            plan = compile(graph, trust="two-party", calibration=images(graph, 2))
+            taken = {s["geometry"]["type"] for s in plan.stages if s["kind"] == "linear" and s["method"] == "diagonal"}
+            assert taken == ({"dense"} if expected else set())
 
 
 def test_explain_adds_up_what_floods_leave_over_the_answers_of_an_image():

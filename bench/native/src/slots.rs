@@ -24,7 +24,7 @@ fn geometry(json: &str) -> PyResult<Geometry> {
 }
 
 fn method(name: &str) -> PyResult<Method> {
-    let names: Vec<&str> = Method::ALL.iter().map(|m| m.name()).collect();
+    let names: Vec<&str> = Method::all().map(Method::name).collect();
     Method::from_name(name)
         .ok_or_else(|| refused(format!("no method {name:?}: choose one of {}", names.join(", "))))
 }

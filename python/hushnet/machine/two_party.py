@@ -177,7 +177,7 @@ def server_seconds(chain: float, client: float, tiles: int) -> float:
 
 def layers(method: str, seconds: float) -> Row:
     """Costs of a method's layers, and the client's part of them; of `cheetah` also what sessions and client stages cost."""
-    images = 1 if ROWS[method].single else BATCH
+    images = BATCH if ROWS[method].blocks else 1
     total, own, late, setups, encoded = [], [], [], [], []
     usual = cost.packaged()
     for shape, outputs, kernel in LAYERS[method]:
@@ -208,7 +208,7 @@ def layers(method: str, seconds: float) -> Row:
     elif method == "rotation-free":
         few, many = (f([(s, p["weight_polys"]) for s, p in setups], key=lambda v: v[1]) for f in (min, max))
         found["rotation_free_weight"] = max(0.0, (many[0] - few[0]) / (many[1] - few[1]))
-    else:
+    elif ROWS[method].keys is not None:
         found[f"{ROWS[method].keys}_keys"] = min(s for s, _ in setups)
         if ROWS[method].modulo != PRIME:
             # a first slot-packed layer starts the OT extension too, which is counted by itself

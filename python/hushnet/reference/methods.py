@@ -1,7 +1,7 @@
 """What a linear stage's method means for its ciphertexts: parameters, the norm they rest on, the fraction of results a unit off.
 
-``cheetah``, ``rotation-free`` and ``convfhe`` pack one image in polynomials; ``batch`` has one feature of many images in one; ``gala`` and ``gazelle``
-pack one image in slots and compute on shares modulo a prime, exactly.
+``cheetah``, ``rotation-free`` and ``convfhe`` pack one image in polynomials; ``batch`` has one feature of many images in one; those of
+:data:`SLOTS` pack one image in slots and compute on shares modulo a prime, exactly.
 """
 
 from __future__ import annotations

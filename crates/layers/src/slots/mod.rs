@@ -36,7 +36,7 @@ pub enum SlotError {
     #[error(transparent)]
     Bfv(#[from] BfvError),
     /// A method that is not for layers of this kind.
-    #[error("method {method:?} is for {what} layers only; choose gazelle or gala for any layer")]
+    #[error("method '{}' computes {what} layers only; choose another method for this layer", method.name())]
     Kind {
         /// The method.
         method: Method,

@@ -73,8 +73,8 @@ fn every_mask_meets_the_secret_of_a_tile_once() {
     let images = plan.block_images() + 2;
     let (_, report) = recorded(|| session(&plan, &[images, 3]));
     let needs = [
-        (uses::COEFFICIENT_MASK, requests * (images + 3)),
-        (uses::SECRET, tiles * (images + 3)),
+        (uses::COEFFICIENT_MASK, (requests * (images + 3)) as u64),
+        (uses::SECRET, (tiles * (images + 3)) as u64),
         (uses::SEED, 1),
     ];
     assert_once("few images", &report, &needs);

@@ -4,19 +4,23 @@ use super::builder::Net;
 use hushnet_layers::packed::{Circuit, Options, PackedSpec};
 use hushnet_mpc::{memory_pair, ot::one_of_n, OtKind, Party, Session};
 use hushnet_runtime::non_interactive::NonInteractivePlan;
-use hushnet_runtime::plan::{PlanOptions, TensorBytes};
+use hushnet_runtime::plan::{PlanError, PlanOptions, TensorBytes};
 use hushnet_runtime::two_party::TwoPartyPlan;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
 pub fn two_party_plan(net: &Net) -> TwoPartyPlan {
+    checked(net).unwrap()
+}
+
+fn checked(net: &Net) -> Result<TwoPartyPlan, PlanError> {
     let files: BTreeMap<String, TensorBytes<'_>> = net
         .files
         .iter()
         .map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }))
         .collect();
     let bytes = TwoPartyPlan::file(&net.json(), &files).unwrap();
-    TwoPartyPlan::from_bytes(&bytes, &PlanOptions::default()).unwrap()
+    TwoPartyPlan::from_bytes(&bytes, &PlanOptions::default())
 }
 
 /// Gives the linear stages these methods in turn, and non-linear ones this protocol; the norm of all weights bounds every layout.
@@ -47,6 +51,29 @@ pub fn classifier(methods: &[&str], protocol: &str) -> Net {
     let t = net.truncate(d, 3, "any", false);
     net.open("logits", t);
     with_methods(&mut net, methods, protocol);
+    net
+}
+
+/// The classifier by one method, or two dense layers where the method is for dense layers only.
+pub fn of_method(method: &str, protocol: &str) -> Net {
+    let net = classifier(&[method], protocol);
+    match checked(&net) {
+        Err(e) if e.to_string().contains("dense layers only") => perceptron(method, protocol),
+        _ => net,
+    }
+}
+
+/// Dense layer, ReLU, truncation, dense layer, truncation.
+fn perceptron(method: &str, protocol: &str) -> Net {
+    let mut net = Net::new(26, 8);
+    let x = net.input("image", &[24], 5, 31);
+    let d = net.dense(x, 37, 4);
+    let r = net.relu(d);
+    let t = net.truncate_to(r, 5, "non-negative", false, 160);
+    let d = net.dense(t, 6, 4);
+    let t = net.truncate(d, 3, "any", false);
+    net.open("logits", t);
+    with_methods(&mut net, &[method], protocol);
     net
 }
 

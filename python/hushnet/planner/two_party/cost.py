@@ -206,7 +206,7 @@ def _compute(document: Document, stage: Stage, packing: dict[str, int], work: di
         if row.modulo == PRIME:
             converted = elements(document["tensors"][stage["in"]]) + elements(document["tensors"][stage["out"]])
             seconds += images * converted * unit["selected_value"]
-        blocks = images if row.single else -(-images // document["params"]["ring_degree"])
+        blocks = -(-images // document["params"]["ring_degree"]) if row.blocks else images
         return seconds + layer_seconds(stage["method"], packing, unit, blocks)
     own = work["compared"] * unit["compared_bit"] + work["selected"] * unit["selected_value"] + work["truncated"] * unit["truncated_value"]
     return seconds + images * own

@@ -1,4 +1,4 @@
-"""Which method computes a linear layer on shares: one image packed in polynomials (three ways) or in slots (two), or one feature of many images in each.
+"""Which method computes a linear layer on shares: one image packed in polynomials or in slots, or one feature of many images in each.
 
 Methods are chosen together, as the cheapest path through the network (:mod:`.paths`): slot-packed layers compute on shares modulo a prime, all else
 on shares modulo 2^l, and the conversions between stand in the sums. A linear layer is followed by a truncation, which needs shares modulo 2^l.
@@ -53,7 +53,7 @@ def convfhe_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
 
 
 def slot_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
-    """Both parties' computing on a layer of method gala or gazelle, for one image: words of requests and answers, transforms of key switching,
+    """Both parties' computing on a slot-packed layer, for one image: words of requests and answers, transforms of key switching,
     multiplications of words by weights and keys."""
     n, limbs, digits = layer["ring_degree"], layer["primes"], layer["primes"] * layer["digits"]
     all_limbs = limbs + layer["special"]
@@ -157,6 +157,11 @@ class Row:
     layer_bytes: Callable[[Figures], int] = _nothing
     layer_seconds: Callable[[Figures, dict[str, Any]], float] = lambda _figures, _unit: 0.0
 
+    @property
+    def blocks(self) -> bool:
+        """Whether figures are those of a block of images, which share ciphertexts."""
+        return self.many and not self.single
+
 
 def _slots(method: str) -> Row:
     """A method of the slot family: rows differ in their name only."""
@@ -181,6 +186,7 @@ ROWS: dict[str, Row] = {
     "batch": Row(batch_figures, batch_seconds, single=False, many=True, keys="batch"),
     "gala": _slots("gala"),
     "gazelle": _slots("gazelle"),
+    "diagonal": _slots("diagonal"),
 }
 # what methods keep between images: weights in evaluation form at the server, or set-ups at the client
 KEEPS = {name: row.keeps for name, row in ROWS.items() if row.keeps}
@@ -376,9 +382,9 @@ class Chooser:
                 continue
             with suppress(ValueError):
                 figures = row.figures(asked)
-                if not row.single and found and figures["window_bytes"] > self.memory:
+                if row.blocks and found and figures["window_bytes"] > self.memory:
                     continue
-                block = images if not row.single else 1
+                block = images if row.blocks else 1
                 seconds = layer_seconds(method, figures, self.unit) / block + row.layer_seconds(figures, self.unit) / self.queries
                 if row.keeps is not None:
                     kept[layer.name, method] = Kept(row.keeps, row.kept_bytes(figures))

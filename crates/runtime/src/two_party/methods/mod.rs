@@ -36,6 +36,7 @@ pub static METHODS: &[Method] = &[
     Method { name: "batch", family: &batch::Batch },
     Method { name: "gala", family: &slots::Slots },
     Method { name: "gazelle", family: &slots::Slots },
+    Method { name: "diagonal", family: &slots::Slots },
     Method { name: "convfhe", family: &convfhe::ConvFhe },
     Method { name: "rotation-free", family: &rotation_free::RotationFree },
 ];

@@ -1,4 +1,4 @@
-//! Methods `gala` and `gazelle`: one image packed in the slots of BFV ciphertexts, shares modulo a prime p.
+//! The slot methods: one image packed in the slots of BFV ciphertexts, shares modulo a prime p.
 //!
 //! A stage is three steps, each exact: shares modulo 2^l become shares modulo p (`to_odd`), the layer runs on them
 //! ([`hushnet_layers::slots`]; every answer re-randomised, masked in all slots, flooded), shares modulo p become shares modulo 2^l. Planned bounds keep
