@@ -322,3 +322,17 @@ class PackedCircuit:
         """What a plan says of the circuit: ``(JSON, slots of every upload, places of the outputs)``; slots are ``[ciphertexts, N/2]`` input elements
         (-1: none), places ``[outputs, 2]``: ciphertext and slot."""
 
+
+IMAGES_TOGETHER: int
+"""Images of a client-aided plan for few images that run through the stages together."""
+DEFAULT_WEIGHT_BYTES: int
+"""Bytes for weights in evaluation form that a server of such a plan keeps unless told otherwise."""
+PACKED_PRIME_BITS: int
+"""Bits of the prime of coefficient-packed ciphertexts."""
+
+def few_images_layer(geometry: str, ring_degree: int, weights: NDArray[np.int16], output_bound: int) -> dict[str, Any]:
+    """The parameters with the fewest bytes, sizes and work of a coefficient-packed layer of one image; ``weights`` are (O, C/groups, kh, kw) or (M, K), flat.
+
+    Raises:
+        ValueError: there are no secure and correct parameters, or the layer does not fit a polynomial.
+    """

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from .cases import KINDS, cases
+from .cases import QUICK, cases
 from .judge import CRASHED, PASSED, REFUSED, VERDICTS, WRONG, Verdict
 from .workers import CASE_SECONDS, judge_all
 
@@ -43,7 +43,7 @@ def main() -> int:
     """Runs the suite; the exit code is 1 where a case is wrong or crashed, or fewer passed than :data:`MINIMUMS` has."""
     parser = argparse.ArgumentParser(prog="python -m tests.backend_suite", description=__doc__)
     parser.add_argument("--trust", default="client-aided", choices=["client-aided", "two-party", "non-interactive"])
-    parser.add_argument("--kinds", default=",".join(KINDS), help="comma-separated")
+    parser.add_argument("--kinds", default=",".join(QUICK), help="comma-separated; light: whole image networks, hours of work")
     parser.add_argument("--match", default="", help="only cases whose name holds this")
     parser.add_argument("--every", type=int, default=1, help="only every n-th case")
     parser.add_argument("--processes", type=int, default=2)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hushnet.frontend import UnsupportedModel, load
+from hushnet.reference.float import evaluate
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -153,8 +154,14 @@ def test_batch_normalization_alone_and_folded(shape, version):
     assert len(linears(graph)) == 1
 
 
-def test_constants_that_differ_between_images_are_refused():
+def test_where_constants_differ_from_row_to_row_the_rows_are_one_image():
     net = Net((3,), batch=2)
+    net.op("Add", "x0", net.constant([[1, 2, 3], [4, 5, 6]]))
+    graph = load(net.model())
+    assert graph.shapes["x0"] == (2, 3)
+    x = np.ones((5, 2, 3))
+    assert np.array_equal(evaluate(graph, {"x0": x})[graph.outputs[0]], x + [[1, 2, 3], [4, 5, 6]])
+    net = Net((3,))
     net.op("Add", "x0", net.constant([[1, 2, 3], [4, 5, 6]]))
     with pytest.raises(UnsupportedModel, match="image to image"):
         load(net.model())

@@ -23,7 +23,7 @@ FLAGS = {"fuzz/run.sh", "Makefile"}
 _CFG = re.compile(r"\bcfg(?:_attr)?!?\s*\([^\n]*\bfuzzing\b")
 _FLAG = re.compile(r"--cfg[ =\"',]+fuzzing|rustc-cfg[:=]+fuzzing")
 # Where flags of a build are found.
-BUILDS = ("Makefile", "pyproject.toml", "Cargo.toml", ".cargo/*", ".ci/**/*", "crates/*/Cargo.toml", "crates/*/build.rs", "fuzz/*", "bench/**/*", "python/**/*.py")
+BUILDS = ("Makefile", "pyproject.toml", "Cargo.toml", ".cargo/*", ".ci/**/*", "crates/*/Cargo.toml", "crates/*/build.rs", "fuzz/*.sh", "fuzz/*.toml", "bench/**/*", "python/**/*.py")
 
 
 def problems(root: Path) -> list[str]:

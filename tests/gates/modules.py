@@ -46,6 +46,7 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "batch_cipher": {"batch", "error", "mask", "uses"},
         "batch_server": {"batch", "error"},
         "packed": {"batch", "error", "security", "uses"},
+        "coefficients": {"batch", "error", "packed", "security", "uses"},
         "one_poly": {"batch", "error", "security", "uses"},
         "batch_shares": {"batch", "batch_cipher", "error", "mask", "packed", "security", "uses"},
         "pack_lwe": {"batch", "error", "one_poly", "packed", "uses"},
@@ -62,6 +63,7 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "ckks_batch": {"batch"},
         "packed": {"batch"},
         "cheetah": {"batch", "layout"},
+        "coefficients": {"batch", "layout"},
         "rotation_free": {"batch", "layout", "phases"},
         "convfhe": {"batch", "cheetah", "layout", "rotation_free"},
         # The base of the slot methods and, as files of it, the methods themselves.

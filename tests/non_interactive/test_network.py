@@ -199,7 +199,7 @@ def test_uncounted_padding_of_means() -> None:
     network, x, want = folded(net.model())
     close(network, x, want)
     # the convolution is read as a matrix, whose columns take what the mean divides by
-    assert [s.geometry["type"] for s in network.linears()][-1] == "dense"
+    assert network.steps[-1].geometry["type"] == "dense"
 
 
 def test_constants_behind_a_padded_layer_stay_exact() -> None:

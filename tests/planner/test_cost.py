@@ -112,7 +112,7 @@ def test_word_products_count_every_tap_inside_the_input(geometry):
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), mask=st.sampled_from(["auto", "shared", "fresh", "sent"]), drop=st.booleans(), batch=st.sampled_from([1, 2048, 2049, 700_000]))
 def test_predicted_bytes_are_those_of_the_wire_format(graph, mask, drop, batch):
-    plan = compile(graph, input_range=(-1, 1), mask=mask, drop=drop, batch=batch)
+    plan = compile(graph, input_range=(-1, 1), mask=mask, drop=drop, batch=batch, engine="batch")
     n, blocks = plan.ring_degree, math.ceil(batch / plan.ring_degree)
     up = down = setup = 0
     for _, stage in plan.linear_stages():
@@ -252,7 +252,7 @@ def test_unit_costs_can_be_replaced(tmp_path):
     values = json.loads(json.dumps(UnitCosts.load().__dict__))
     path = tmp_path / "costs.json"
     path.write_text(json.dumps({**values, "word_product": 1.0, "machine": "slow"}))
-    slow = compile(crypto_nets(), unit_costs=str(path))
+    slow = compile(crypto_nets(), unit_costs=str(path), engine="batch")
     words = sum(s["predicted"]["word_products"] for _, s in slow.linear_stages())
     assert slow.predicted["seconds"] == pytest.approx(words, rel=1e-3)
     for text in ("{}", "[1]", json.dumps({**values, "byte": -1.0}), "not json"):

@@ -54,7 +54,7 @@ def test_strided_pointwise_convolution_uploads_only_what_it_reads():
     graph = Builder((4, 8, 9), seed=4).conv(6, (1, 1), (2, 3), (0, 0, 0, 0)).done()
     plan = compile(graph)
     (_, stage), = plan.linear_stages()
-    assert stage["geometry"]["in"] == [4, 4, 3] and stage["geometry"]["stride"] == [1, 1]
+    assert stage["geometry"]["input"] == [4, 4, 3] and stage["geometry"]["stride"] == [1, 1]
     x = np.random.default_rng(0).random((5, 4, 8, 9))
     error = np.abs(run(plan, x)[graph.outputs[0]] - float_run(graph, x)[graph.outputs[0]]).max()
     assert error <= plan.predicted["worst_error"]

@@ -6,6 +6,7 @@ pub mod batch;
 pub mod batch_shares;
 pub mod cheetah;
 pub mod ckks_batch;
+pub mod coefficients;
 pub mod convfhe;
 #[cfg(test)]
 mod geometries;

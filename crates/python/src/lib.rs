@@ -6,6 +6,7 @@ mod checking;
 mod client;
 mod coefficients;
 mod errors;
+mod few_images;
 mod guard;
 mod local;
 mod packed;
@@ -69,6 +70,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     calibration::register(m)?;
     checking::register(m)?;
     coefficients::register(m)?;
+    few_images::register(m)?;
     two_party_planning::register(m)?;
     Ok(())
 }

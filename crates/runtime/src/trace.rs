@@ -228,11 +228,11 @@ impl Trace {
     pub(crate) fn new(plan: &Plan) -> Self {
         let stages = plan.stages().iter().map(|stage| {
             let measures = BatchMeasures {
-                tiles: stage.linear().map_or(0, |l| l.tiles.len()),
-                predicted: stage.linear().map(|l| l.predicted.clone()).unwrap_or_default(),
+                tiles: stage.requests(1),
+                predicted: stage.predicted().cloned().unwrap_or_default(),
                 ..BatchMeasures::default()
             };
-            let kind = if stage.linear().is_some() { "linear" } else { "client" };
+            let kind = if stage.encrypted().is_some() { "linear" } else { "client" };
             (stage.name().to_owned(), kind.to_owned(), measures)
         });
         let predicted = &plan.spec().predicted;

@@ -306,9 +306,9 @@ fn the_documents_have_the_grammar_that_the_check_reads() {
         let engines = g.engines.iter().map(engine).collect::<Vec<_>>().join(", ");
         let tensors = g.tensors.iter().map(|k| k.name()).collect::<Vec<_>>().join(", ");
         let registry: Vec<&str> = LINEAR_METHODS.iter().map(|m| m.name).collect();
-        let (methods, params) = (g.methods.unwrap_or(&registry).join(", "), g.params.unwrap_or(""));
-        let fields = g.layer_fields.names();
-        let line = row(&[g.trust.name(), &engines, &tensors, g.layers.name(), &methods, params, fields]);
+        let (methods, params) = (g.method_names(&registry), g.params.unwrap_or(""));
+        let fields = g.layer_fields();
+        let line = row(&[g.trust.name(), &engines, &tensors, g.layers.name(), &methods, params, &fields]);
         assert!(text.lines().any(|l| l == line), "docs/plan-format.md lacks the row {line}");
     }
     let rows = text.lines().filter(|l| l.contains("| yes |")).count();

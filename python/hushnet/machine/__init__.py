@@ -34,7 +34,8 @@ class Row:
 def rows() -> list[Row]:
     """Everything that is measured."""
     native = [Row(name, about, partial(_native.measure_unit, name)) for name, about in _native.cost_units()]
-    return [*native, Row("op_element", "one element of one client op", _op_element)]
+    few = Row("few_op_element", "one element of one client op where few images run", _few_op_element)
+    return [*native, Row("op_element", "one element of one client op", _op_element), few]
 
 
 def measure_machine(
@@ -58,6 +59,16 @@ def measure_machine(
 
 
 def _op_element(seconds: float) -> float:
+    """In the batch engine."""
+    return _ops(seconds, 2048, 8, mask="fresh")
+
+
+def _few_op_element(seconds: float) -> float:
+    """One image at a time."""
+    return _ops(seconds, 1, 64, engine="packed")
+
+
+def _ops(seconds: float, images: int, side: int, **options: str) -> float:
     """Client seconds of a layer's activation in the real protocol, over the elements that the planner counts for it."""
     import onnx
     from onnx import helper, numpy_helper
@@ -69,7 +80,7 @@ def _op_element(seconds: float) -> float:
         helper.make_node("Conv", ["b", "w"], ["y"], kernel_shape=[1, 1]),
     ]
     constants = {"w": weight, "low": np.float32(0), "high": np.float32(6)}
-    shape = ["N", 16, 8, 8]
+    shape = ["N", 16, side, side]
     graph = helper.make_graph(
         nodes,
         "ops",
@@ -78,12 +89,12 @@ def _op_element(seconds: float) -> float:
         [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
     )
     network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    model = api.compile(network, batch=2048, input_range=(0.0, 1.0), mask="fresh")
-    x = np.random.default_rng(0).uniform(0, 1, (2048, 16, 8, 8)).astype(np.float32)
+    model = api.compile(network, batch=images, input_range=(0.0, 1.0), **options)
+    x = np.random.default_rng(0).uniform(0, 1, (images, 16, side, side)).astype(np.float32)
     runs = max(2, min(10, int(seconds * 20)))
     traces = [api.run(model, x, threads=1, transport="pipe").trace for _ in range(runs)]
     best = min(sum(s["seconds"]["program"] or 0.0 for s in t["stages"]) for t in traces)
     one = UnitCosts(**{**UnitCosts.load().__dict__, "op_element": 1.0})
     plan = model.plan
-    elements = sum(client_seconds(s, plan.tensors, plan.ring_degree, 1, one) for s in plan.stages if s["kind"] == "client")
+    elements = sum(client_seconds(s, plan.tensors, images, 1, one) for s in plan.stages if s["kind"] == "client")
     return best / elements

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Union
@@ -14,9 +15,10 @@ from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
 from .errors import Prediction, predict
+from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .lower import Lowered, lower
-from .quantise import RING_DEGREES, choose
+from .quantise import RING_DEGREES, Quantisation, choose
 from .read import validate
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from .rewrite import equalise_rows, rewrite
@@ -25,6 +27,7 @@ Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
 
 TRUST = ("non-interactive", "client-aided", "two-party")
+ENGINES = ("auto", "batch", "packed")
 GIB = 1 << 30
 # max_error of a calibrated plan (docs/parameters.md): so many times the largest deviation that calibration showed, and at least so
 # many times the root of its mean square
@@ -40,6 +43,8 @@ class Options:
     Attributes:
         margin: planned range over the largest calibrated value.
         ring_degree: 2048 or 4096; None for the smallest that fits.
+        engine: "batch" (one feature of many images in a ciphertext), "packed" (many features of one image), or "auto": whichever is
+            predicted to be faster for ``batch`` images. mask, drop and tiles are of "batch" only, and choose it.
         mask: "auto", "shared", "fresh" or "sent" (docs/plan-format.md).
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
@@ -51,6 +56,7 @@ class Options:
 
     margin: float = 1.25
     ring_degree: int | None = None
+    engine: str = "auto"
     mask: str = "auto"
     mask_memory: int = GIB
     drop: bool = True
@@ -58,6 +64,10 @@ class Options:
     row_scales: bool = True
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
+
+    def batch_only(self) -> bool:
+        """Whether something is asked for that only the batch engine has."""
+        return (self.mask, self.drop, self.tiles) != ("auto", True, "auto")
 
 
 def compile(
@@ -76,7 +86,8 @@ def compile(
     """A plan that runs ``graph`` on encrypted batches.
 
     Args:
-        batch: images that cost is predicted for (any number runs; N at a time); 2048 by default, with "two-party" 1.
+        batch: images that the plan is for (any number runs): cost is predicted for them, and client-aided plans take the engine that is cheaper
+            for them; 2048 by default, with "two-party" 1.
         trust: "client-aided", "two-party" (with a batch of several images, layers may work on all of them at once), or
             "non-interactive".
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
@@ -190,6 +201,10 @@ def _check_request(batch: int, trust: str, settings: Options) -> None:
         raise PlanError(f"batch is {batch!r}; give a positive number of images")
     if settings.ring_degree not in (None, *RING_DEGREES):
         raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
+    if settings.engine not in ENGINES:
+        raise PlanError(f"engine is {settings.engine!r}; choose one of {', '.join(ENGINES)}")
+    if settings.engine == "packed" and settings.batch_only():
+        raise PlanError("mask, drop and tiles are options of engine 'batch'; leave them out, or choose engine='batch'")
     if settings.tiles not in ("auto", "one"):
         raise PlanError(f"tiles is {settings.tiles!r}; give 'auto' or 'one'")
     if not 1.0 <= settings.margin <= 1e6:
@@ -243,9 +258,34 @@ class _Planner:
         drafted = lowered.plan("client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said)
         drafted = Plan(_plain(drafted.document), drafted.weights)
         stages = {index: (node.name, node.output) for index, node in lowered.origin.items()}
-        Assembly(drafted, stages, quantisation, self.request).run()
-        plan = Plan(_plain(drafted.document), drafted.weights)
+        plan = self.assembled(drafted, stages, quantisation)
         return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
+
+
+    def assembled(self, drafted: Plan, stages: dict[int, tuple[str, str]], quantisation: Quantisation) -> Plan:
+        """The plan by the engine that was asked for, or by the one with the lower price.
+
+        Raises:
+            PlanError: no engine can run it.
+        """
+        wanted = "batch" if self.settings.batch_only() else self.settings.engine
+        made, refused = [], []
+        for engine, kind in (("batch", Assembly), ("packed", FewImages)):
+            if wanted not in ("auto", engine):
+                continue
+            own = Plan(copy.deepcopy(drafted.document), drafted.weights)
+            try:
+                kind(own, stages, quantisation, self.request).run()
+                made.append(Plan(_plain(own.document), own.weights))
+            except PlanError as error:
+                refused.append(error)
+        if not made:
+            raise refused[0]
+        made.sort(key=lambda plan: price(plan.predicted))
+        for other in made[1:]:
+            figures = other.predicted
+            made[0].predicted["runner_up"] = {"engine": other.document["engine"], "seconds": figures["seconds"], "bytes": bytes_sent(figures)}
+        return made[0]
 
 
 def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:

@@ -42,6 +42,12 @@ class UnitCosts:
         server_word: one word unpacked, or cut and packed, by the server.
         op_element: one element of one client op.
         byte: one byte through a loopback socket, both ends together.
+        request_coefficient: one coefficient of a request for few images, at both parties.
+        answer_coefficient: one coefficient of an answer polynomial for few images, at both parties.
+        pair_coefficient: one coefficient of a product with a weight polynomial.
+        sum_coefficient: one coefficient of a sum of masks for few images, at both parties.
+        weight_coefficient: one coefficient of a weight polynomial, transformed.
+        few_op_element: one element of one client op where few images run.
     """
 
     word_product: float
@@ -53,6 +59,12 @@ class UnitCosts:
     server_word: float
     op_element: float
     byte: float
+    request_coefficient: float
+    answer_coefficient: float
+    pair_coefficient: float
+    sum_coefficient: float
+    weight_coefficient: float
+    few_op_element: float
     machine: str = "default"
 
     @classmethod
@@ -180,8 +192,10 @@ def linear_prediction(
     }
 
 
-def client_seconds(stage: dict[str, Any], tensors: list[dict[str, Any]], ring_degree: int, count: int, unit: UnitCosts) -> float:
-    """Seconds of a client stage for ``count`` blocks, by elements written (or read, when more)."""
+def client_seconds(
+    stage: dict[str, Any], tensors: list[dict[str, Any]], images: int, count: int, unit: UnitCosts, element: float | None = None
+) -> float:
+    """Seconds of a client stage for ``count`` blocks of so many images, by elements written (or read, when more); ``element`` is what one of them costs."""
     elements = 0
     for op in stage["ops"]:
         sizes = [_elements(tensors[t]) for t in [*op["in"], op["out"]]]
@@ -196,7 +210,7 @@ def client_seconds(stage: dict[str, Any], tensors: list[dict[str, Any]], ring_de
             # every element of the result is a pass over the axis
             taps = tensors[op["in"][0]]["shape"][op["axis"]]
         elements += max(max(sizes), sizes[-1] * taps)
-    return elements * ring_degree * count * unit.op_element
+    return elements * images * count * (unit.op_element if element is None else element)
 
 
 def _elements(tensor: dict[str, Any]) -> int:

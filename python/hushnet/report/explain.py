@@ -10,6 +10,7 @@ from .. import _native
 from ..errors import InputError
 from ..plan import Plan
 from ..planner.cost import UnitCosts, blocks, client_seconds, dropped_bits
+from ..planner.few_images import METHOD, WORD_BYTES
 from ..planner.memory import client_stage, kept, server_stage
 from ..planner.tiles import layout
 from . import non_interactive, two_party
@@ -40,7 +41,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         raise InputError("network is for two-party plans; this one is client-aided")
     document, predicted = plan.document, plan.predicted
     measured = _measured(plan, trace)
-    count = blocks(predicted["batch"], plan.ring_degree)
+    count = blocks(predicted["batch"], _images(plan))
     report = {
         "name": plan.name,
         "producer": document["producer"],
@@ -57,7 +58,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
             "blocks": count,
             "seconds_per_image": predicted["seconds"] / predicted["batch"],
             "bytes_per_image": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"],
-            "kept_masks_bytes": sum(kept(s, plan.ring_degree, count) for _, s in plan.linear_stages() if s["mask"] == "shared"),
+            "kept_masks_bytes": sum(_kept(plan, s, count) for _, s in plan.linear_stages()),
         },
         "error": {"estimate": predicted["max_error"], "worst_case": predicted.get("worst_error")},
         "notes": list(document["notes"]),
@@ -70,6 +71,18 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     return report
 
 
+def _images(plan: Plan) -> int:
+    """Images in a full block."""
+    return plan.ring_degree if plan.document["engine"] == "batch" else _native.IMAGES_TOGETHER
+
+
+def _kept(plan: Plan, stage: dict[str, Any], count: int) -> int:
+    """Bytes that a client keeps of a stage's masks for a session."""
+    if stage["method"] == METHOD:
+        return stage["predicted"]["mask_polys"] * plan.ring_degree * WORD_BYTES
+    return kept(stage, plan.ring_degree, count) if stage["mask"] == "shared" else 0
+
+
 def estimated_security(ring_degree: int, modulus_bits: int) -> int:
     """Bits of security, at least: 128 at the table's limit, in inverse proportion to log2 q below it."""
     limit = _native.max_modulus_bits(ring_degree) or 0
@@ -77,16 +90,17 @@ def estimated_security(ring_degree: int, modulus_bits: int) -> int:
 
 
 def _parameters(plan: Plan) -> dict[str, Any]:
-    widths = [s["modulus_bits"] for _, s in plan.linear_stages()]
+    widths = [_native.PACKED_PRIME_BITS if s["method"] == METHOD else s["modulus_bits"] for _, s in plan.linear_stages()]
+    few = plan.document["engine"] == "packed"
     return {
         "ring_degree": plan.ring_degree,
-        "images_per_block": plan.ring_degree,
+        "images_per_block": _images(plan),
         "modulus_bits": {"least": min(widths, default=0), "most": max(widths, default=0)},
         "modulus_bits_limit": _native.max_modulus_bits(plan.ring_degree),
         "security_bits": plan.document["params"]["security_bits"],
         "estimated_security_bits": estimated_security(plan.ring_degree, max(widths, default=0)),
         "insecure": plan.document["params"]["insecure"],
-        "secret": "uniform ternary, fresh for every block",
+        "secret": f"uniform ternary, fresh for every {'tile of every image' if few else 'block'}",
         "error": f"centred binomial, variance {_native.ERROR_VARIANCE}",
         "failure_probability": "below 2^-40 for every result",
     }
@@ -118,14 +132,46 @@ def _stage(plan: Plan, index: int, stage: dict[str, Any], count: int, seen: Mapp
     entry: dict[str, Any] = {"stage": index, "name": stage["name"], "kind": stage["kind"]}
     if stage["kind"] == "client":
         entry["ops"] = [op["op"] for op in stage["ops"]]
-        entry["seconds_client"] = client_seconds(stage, plan.tensors, plan.ring_degree, count, UnitCosts.load())
+        unit = UnitCosts.load()
+        few = plan.document["engine"] == "packed"
+        images, times, element = (1, plan.predicted["batch"], unit.few_op_element) if few else (plan.ring_degree, count, None)
+        entry["seconds_client"] = client_seconds(stage, plan.tensors, images, times, unit, element)
         entry["ranges"] = {
             plan.tensors[op["out"]]["name"]: _range(plan.tensors[op["out"]]) for op in stage["ops"] if op["op"] == "quantize"
         }
     else:
-        entry.update(_linear(plan, stage, count))
+        entry.update(_few_images(plan, stage) if stage["method"] == METHOD else _linear(plan, stage, count))
     if seen is not None:
         entry["measured"] = dict(seen)
+    return entry
+
+
+def _few_images(plan: Plan, stage: dict[str, Any]) -> dict[str, Any]:
+    """A coefficient-packed layer."""
+    degree, predicted = plan.ring_degree, stage["predicted"]
+    polynomial = WORD_BYTES * degree
+    messages = 2 * predicted["request_bytes"] + predicted["largest_response_bytes"]
+    figures = ("noise_bits", "noise_margin_bits", "word_products", "bytes_up", "bytes_down", "setup_bytes_down", "seconds_client", "seconds_server", "tiles")
+    entry = {
+        "method": stage["method"],
+        "geometry": _geometry(stage["geometry"]),
+        "modulus_bits": _native.PACKED_PRIME_BITS,
+        "upload_bits": stage["upload_bits"],
+        "body_bits": stage["body_bits"],
+        "mask_bits": stage["mask_bits"],
+        "mask": "shared",
+        "estimated_security_bits": estimated_security(degree, _native.PACKED_PRIME_BITS),
+        "input_range": _range(plan.tensors[stage["in"]]),
+        "output_range": _range(plan.tensors[stage["out"]]),
+        "ciphertexts_up": predicted["input_polys"],
+        "ciphertexts_down": predicted["output_polys"],
+        "client_memory_bytes": messages + predicted["mask_polys"] * polynomial,
+        "server_memory_bytes": messages + predicted["prepared_bytes"],
+        **{key: predicted[key] for key in figures},
+    }
+    if "weights" in stage:
+        weight = plan.weights[stage["weights"]]
+        entry["weights"] = {"count": int(weight.size), "dtype": weight.dtype.name}
     return entry
 
 

@@ -80,7 +80,7 @@ def _parameters(report: Report) -> Table:
     p = report["parameters"]
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     widths = p["modulus_bits"]
-    table.add_row("Ring degree N", f"{p['ring_degree']} (images in a block)")
+    table.add_row("Ring degree N", f"{p['ring_degree']} ({p['images_per_block']} images in a block)")
     table.add_row("log2 q", f"{widths['least']} to {widths['most']} bits, the table allows {p['modulus_bits_limit']} for 128-bit security")
     grade = "INSECURE" if p["insecure"] else f"at least {p['security_bits']} bits, about {p['estimated_security_bits']} estimated"
     table.add_row("Security", grade)
@@ -94,7 +94,8 @@ def _layers(report: Report) -> Group:
     for column in ("layer", "what", "up", "down", "client", "server", "tiles"):
         costs.add_column(column, justify="left" if column in ("layer", "what") else "right")
     precision = Table(title="Parameters and precision of linear layers", title_justify="left", header_style="bold")
-    for column in ("layer", "k/d/u", "mask", "input range", "margin", "memory c/s"):
+    few = any("upload_bits" in layer for layer in report["layers"])
+    for column in ("layer", "up/down/sum" if few else "k/d/u", "mask", "input range", "margin", "memory c/s"):
         precision.add_column(column, justify="left" if column == "layer" else "right")
     for layer in report["layers"]:
         if layer["kind"] == "client":
@@ -107,15 +108,23 @@ def _layers(report: Report) -> Group:
         span = layer["input_range"]
         precision.add_row(
             layer["name"],
-            f"{layer['modulus_bits']}/{layer['delta_bits']}/{layer['drop_bits']}",
+            _widths(layer),
             layer["mask"],
             f"±{span['largest']:.4g} in {span['bits']} bits",
             f"{layer['noise_margin_bits']:.2f} bits",
             f"{size(layer['client_memory_bytes'])} / {size(layer['server_memory_bytes'])}",
         )
     caption = "k: modulus 2^k, d: scale 2^d, u: low bits not sent back; margin: bits between the noise bound and a wrong result"
+    if few:
+        caption = "up, down, sum: bits of the words of requests, responses and sums of masks; margin: bits between the noise bound and a wrong result"
     precision.caption, precision.caption_justify = caption, "left"
     return Group(costs, precision)
+
+
+def _widths(layer: Report) -> str:
+    """The bits of a layer's words."""
+    keys = ("upload_bits", "body_bits", "mask_bits") if "upload_bits" in layer else ("modulus_bits", "delta_bits", "drop_bits")
+    return "/".join(str(layer[key]) for key in keys)
 
 
 _MEASURED = ("seconds_client", "seconds_server", "bytes_up", "bytes_down", "noise_bits")
@@ -147,6 +156,9 @@ def _totals(report: Report) -> Table:
     table.add_row("Time", f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image")
     table.add_row("Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image")
     table.add_row("Set-up, once a session", f"{size(t['setup_bytes_down'])} down; {size(t['kept_masks_bytes'])} of masks kept by the client")
+    if "runner_up" in t:
+        other = t["runner_up"]
+        table.add_row("Other engine", f"{other['engine']}: {seconds(other['seconds'])}, {size(other['bytes'])} for the same batch")
     table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
     worst = "no worst case is known" if e["worst_case"] is None else f"{e['worst_case']:.3g} in the worst case"
     table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {worst}")

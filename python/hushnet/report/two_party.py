@@ -83,7 +83,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     }
     if "max_error" in predicted:
         # the server's alone: errors follow from the weights themselves
-        report["error"] = {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "by_output": predicted["output_errors"]}
+        report["error"] = {"estimate": predicted["max_error"], "worst_case": predicted.get("worst_error"), "by_output": predicted["output_errors"]}
     if "seen_error" in predicted:
         report["error"]["seen_on_calibration"] = predicted["seen_error"]
     if trace is not None:
@@ -234,5 +234,6 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     if not e:
         return table
     seen = f", {e['seen_on_calibration']:.3g} seen on calibration data" if "seen_on_calibration" in e else ""
-    table.add_row("Error", f"about {e['estimate']:.3g}, at most {e['worst_case']:.3g}{seen}")
+    most = "" if e["worst_case"] is None else f", at most {e['worst_case']:.3g}"
+    table.add_row("Error", f"about {e['estimate']:.3g}{most}{seen}")
     return table

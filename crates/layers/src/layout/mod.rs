@@ -91,20 +91,20 @@ enum Order {
 }
 
 /// The cheapest of the layouts tried so far.
-struct Best<'a> {
-    prices: &'a LayoutPrices,
+struct Best<F> {
+    price: F,
     found: Option<(f64, Layout)>,
 }
 
-impl<'a> Best<'a> {
-    fn new(prices: &'a LayoutPrices) -> Self {
-        Self { prices, found: None }
+impl<F: Fn(&Layout) -> f64> Best<F> {
+    fn new(price: F) -> Self {
+        Self { price, found: None }
     }
 
     fn offer(&mut self, layout: &Layout) {
-        let seconds = layout.seconds(self.prices);
-        if self.found.as_ref().is_none_or(|(s, _)| seconds < *s) {
-            self.found = Some((seconds, layout.clone()));
+        let price = (self.price)(layout);
+        if self.found.as_ref().is_none_or(|(p, _)| price < *p) {
+            self.found = Some((price, layout.clone()));
         }
     }
 
@@ -125,7 +125,7 @@ impl Layout {
     pub fn choose(geometry: &Geometry, n: usize, prices: &LayoutPrices) -> Result<Self, LayerError> {
         let mut layout = Self::unplaced(geometry, n, Order::Interleaved);
         let channels = layout.virtual_channels();
-        let mut best = Best::new(prices);
+        let mut best = Best::new(|layout: &Self| layout.seconds(prices));
         for th in candidate_sizes(layout.output.0) {
             for tw in candidate_sizes(layout.output.1) {
                 layout.tile = (th, tw);
@@ -148,9 +148,21 @@ impl Layout {
     /// # Errors
     /// As [`Self::choose`].
     pub fn choose_blocks(geometry: &Geometry, n: usize, prices: &LayoutPrices) -> Result<Self, LayerError> {
+        Self::choose_blocks_by(geometry, n, |layout| layout.seconds(prices))
+    }
+
+    /// As [`Self::choose_blocks`], with a price for a whole layout.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn choose_blocks_by(
+        geometry: &Geometry,
+        n: usize,
+        price: impl Fn(&Self) -> f64,
+    ) -> Result<Self, LayerError> {
         let mut layout = Self::unplaced(geometry, n, Order::Blocks);
         let channels = layout.virtual_channels();
-        let mut best = Best::new(prices);
+        let mut best = Best::new(price);
         for th in candidate_sizes(layout.output.0) {
             for tw in candidate_sizes(layout.output.1) {
                 layout.tile = (th, tw);

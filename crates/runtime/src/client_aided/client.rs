@@ -1,8 +1,9 @@
 //! The client: owns the inputs and the keys, and computes the non-linear layers in the clear.
 
+use super::coefficients::client::{Landing, TileClient, TileKeys};
 use super::exchange::Exchange;
 use super::tiles::{mask_id, Sink, TileContext, Worker};
-use crate::channel::{send_failure, Channel};
+use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::{Compute, Shelf};
 use crate::error::{Error, ProtocolError};
 use crate::io::{self, Admitted, Input, Marked, OnProgress, Progress};
@@ -45,6 +46,8 @@ pub struct Client {
     plan: Plan,
     options: ClientOptions,
     context: BatchContext,
+    /// The stages of plans for few images.
+    coefficients: Option<TileClient>,
     /// Every mask by its identity.
     public_masks: Masks,
     next_block: u32,
@@ -62,10 +65,18 @@ pub struct Client {
 struct BlockRun<'a> {
     index: u32,
     values: Values<'a>,
-    key: ClientKey,
+    secrets: Secrets,
     monitor: Monitor,
     /// Whether more blocks are expected, so that keeping masks pays.
     more: bool,
+}
+
+/// The secret keys of a block.
+enum Secrets {
+    /// One for N images.
+    Batch(ClientKey),
+    /// One for every tile of every image.
+    Tiles(TileKeys),
 }
 
 impl Client {
@@ -90,6 +101,7 @@ impl Client {
             channel,
             sums: plan.stages().iter().map(|_| Vec::new()).collect(),
             masks: plan.stages().iter().map(|_| None).collect(),
+            coefficients: TileClient::new(&plan, seed)?,
             plan,
             options,
             context,
@@ -130,7 +142,7 @@ impl Client {
         trace.threads = self.options.compute.threads();
         self.set_up(plan, &mut trace, progress)?;
         let (start, before) = (Instant::now(), self.channel.traffic());
-        let n = plan.ring_degree();
+        let n = plan.block_images();
         let mut outputs = io::room(plan.tensors(), plan.outputs(), images);
         let blocks = images.div_ceil(n);
         for block in 0..blocks {
@@ -139,7 +151,10 @@ impl Client {
             let mut run = BlockRun {
                 index: self.next_block,
                 values: io::load(plan.tensors(), plan.inputs(), inputs, (first, count)),
-                key: ClientKey::generate(&self.context, &mut Prg::from_os()?)?,
+                secrets: match &self.coefficients {
+                    Some(layers) => Secrets::Tiles(layers.keys(count, &self.options.compute)?),
+                    None => Secrets::Batch(ClientKey::generate(&self.context, &mut Prg::from_os()?)?),
+                },
                 monitor: Monitor::new(plan.tensors().len(), count),
                 more: block + 1 < blocks || self.next_block > 0,
             };
@@ -181,6 +196,18 @@ impl Client {
         if std::mem::replace(&mut self.ready, true) {
             return Ok(());
         }
+        if let Some(layers) = &mut self.coefficients {
+            let (start, before) = (Instant::now(), self.channel.traffic());
+            let (total, mut done) = (plan.stages().iter().filter(|s| s.coefficients().is_some()).count(), 0);
+            let mut told = |index: usize, bytes: u64| {
+                trace.stages[index].setup_bytes_down += bytes;
+                done += 1;
+                tell_set_up(plan, (done, total), progress)
+            };
+            layers.set_up(plan, self.channel.as_mut(), &self.options.compute, &mut told)?;
+            self.end_set_up(trace, start, before);
+            return Ok(());
+        }
         let total: usize = shared_stages(plan).map(|(_, s)| s.tiles.len()).sum();
         let Some((first, _)) = shared_stages(plan).next() else { return Ok(()) };
         let kept: u64 = shared_stages(plan)
@@ -207,24 +234,17 @@ impl Client {
                 let hats = self.options.compute.run(|| mask_sums(&self.context, stage, payload))?;
                 self.sums[index].extend(hats);
                 done += 1;
-                let p = Progress {
-                    block: 0,
-                    blocks: 1,
-                    stage: 0,
-                    stages: plan.stages().len(),
-                    name: "setup",
-                    tile: done,
-                    tiles: total,
-                };
-                if progress(&p).is_break() {
-                    return Err(Error::Cancelled);
-                }
+                tell_set_up(plan, (done, total), progress)?;
             }
         }
+        self.end_set_up(trace, start, before);
+        Ok(())
+    }
+
+    fn end_set_up(&self, trace: &mut Trace, start: Instant, before: Traffic) {
         trace.setup_seconds = since(start);
         trace.setup_bytes_up = self.channel.traffic().sent - before.sent;
         trace.setup_bytes_down = trace.stages.iter().map(|s| s.setup_bytes_down).sum();
-        Ok(())
     }
 
     fn block(
@@ -247,10 +267,12 @@ impl Client {
                     first_segment = 0;
                     tell(index, 1, 1)?;
                 }
-                Stage::Linear(linear) => {
-                    tell(index, 0, linear.tiles.len())?;
-                    self.keep_masks(index, linear, run.more)?;
-                    first_segment = self.linear(plan, (index, linear), run, trace, tell)?;
+                Stage::Linear(_) | Stage::Coefficients(_) => {
+                    tell(index, 0, stage.requests(run.values.images))?;
+                    if let Stage::Linear(linear) = stage {
+                        self.keep_masks(index, linear, run.more)?;
+                    }
+                    first_segment = self.linear(plan, (index, stage), run, trace, tell)?;
                     trace.rounds += 1;
                 }
             }
@@ -292,67 +314,85 @@ impl Client {
     fn linear(
         &mut self,
         plan: &Plan,
-        (index, stage): (usize, &LinearStage),
+        (index, stage): (usize, &Stage),
         run: &mut BlockRun<'_>,
         trace: &mut Trace,
         tell: &mut Tell<'_>,
     ) -> Result<usize, Error> {
         let StageProgram::Linear { keep, free, .. } = plan.program(index) else { return Ok(0) };
+        let Some((input, output_index)) = stage.encrypted() else { return Ok(0) };
         let segment = plan.fused_segment(index);
         let rows = segment.and_then(|s| match &s.kind {
             SegmentKind::Rows(r) => Some(r),
             SegmentKind::Whole(_) => None,
         });
         let images = run.values.images;
-        let output = &plan.tensors()[stage.output];
+        let output = &plan.tensors()[output_index];
         let mut stored: Vec<Data> =
             rows.map(|r| program::allocate(r, plan.tensors(), images)).unwrap_or_default();
         if *keep {
             stored.push(Data::new(Storage::of(output), output.elements * images));
         }
         let per_feature = stored.len();
-        let context = || TileContext {
-            context: &self.context,
-            key: &run.key,
-            shelf: &self.shelf,
-            masks: &self.public_masks,
-            stage,
-            stage_index: index,
-            block: run.index,
-            images,
+        let Some(input) = run.values.data(input) else {
+            return Err(Error::Internal(format!("stage '{}' has no input", stage.name())));
         };
-        let sink = Sink::new(
-            context(),
-            (interleave(&mut stored, images, output.elements), per_feature, *keep),
-            rows.map(|program| RowRunner {
-                program,
-                values: &run.values,
-                monitor: &run.monitor,
-                given: Some(stage.output),
-            }),
-            &self.sums[index],
-            (stage.output, output),
-            &run.monitor,
-        );
-        let upload = context();
-        let Some(input) = run.values.data(stage.input) else {
-            return Err(Error::Internal(format!("stage '{}' has no input", stage.name)));
+        let runner = rows.map(|program| RowRunner {
+            program,
+            values: &run.values,
+            monitor: &run.monitor,
+            given: Some(output_index),
+        });
+        let rows_out = interleave(&mut stored, images, output.elements);
+        let total = stage.requests(images);
+        let mut check = |done: usize| tell(index, done, total);
+        let report = &mut trace.stages[index];
+        let measured = match (stage, &run.secrets) {
+            (Stage::Linear(stage), Secrets::Batch(key)) => {
+                let context = || TileContext {
+                    context: &self.context,
+                    key,
+                    shelf: &self.shelf,
+                    masks: &self.public_masks,
+                    stage,
+                    stage_index: index,
+                    block: run.index,
+                    images,
+                };
+                let rows = (rows_out, per_feature, *keep);
+                let what = (output_index, output);
+                let sink = Sink::new(context(), rows, runner, &self.sums[index], what, &run.monitor);
+                let masks = self.masks[index].as_deref();
+                let exchange =
+                    Exchange { upload: context(), input, masks, sink, compute: &self.options.compute };
+                exchange.run(self.channel.as_mut(), report, &mut check)?
+            }
+            (Stage::Coefficients(stage), Secrets::Tiles(keys)) => {
+                let layers = self.coefficients.as_ref().ok_or_else(|| Error::Internal("no layers".into()))?;
+                let (channel, compute) = (self.channel.as_mut(), &self.options.compute);
+                let stage = (index, stage.as_ref());
+                let images_keys = (keys, images);
+                let results = layers.run(stage, images_keys, input, channel, compute, report, &mut check)?;
+                let start = Instant::now();
+                let landing = Landing {
+                    rows: rows_out,
+                    per_feature,
+                    keep: *keep,
+                    runner,
+                    output: (output_index, output),
+                    monitor: &run.monitor,
+                };
+                self.options.compute.run(|| landing.take(&results, images));
+                since(start)
+            }
+            _ => return Err(Error::Internal("secrets of another engine".into())),
         };
-        let exchange = Exchange {
-            upload,
-            input,
-            masks: self.masks[index].as_deref(),
-            sink,
-            compute: &self.options.compute,
-        };
-        let mut check = |done: usize| tell(index, done, stage.tiles.len());
-        let measured = exchange.run(self.channel.as_mut(), &mut trace.stages[index], &mut check)?;
         if let Some(next) = trace.stages.get_mut(index + 1) {
             next.seconds.program += measured;
         }
         if *keep {
             if let Some(data) = stored.pop() {
-                run.values.put(stage.output, data);
+                run.values.put(output_index, data);
             }
         }
         if let Some(rows) = rows {
@@ -408,6 +448,20 @@ impl Drop for Client {
     }
 }
 
+/// Reports how far a set-up is.
+fn tell_set_up(
+    plan: &Plan,
+    (tile, tiles): (usize, usize),
+    progress: &mut OnProgress<'_>,
+) -> Result<(), Error> {
+    let stages = plan.stages().len();
+    let p = Progress { block: 0, blocks: 1, stage: 0, stages, name: "setup", tile, tiles };
+    if progress(&p).is_break() {
+        return Err(Error::Cancelled);
+    }
+    Ok(())
+}
+
 /// Unpacks and transforms the mask sums of one tile.
 fn mask_sums(context: &BatchContext, stage: &LinearStage, payload: &[u8]) -> Result<Vec<WordsHat>, Error> {
     let k = stage.params.modulus_bits();
@@ -429,6 +483,7 @@ fn observe(plan: &Plan, monitor: &Monitor, trace: &mut Trace) {
     for (stage, report) in plan.stages().iter().zip(&mut trace.stages) {
         let computed: Vec<usize> = match stage {
             Stage::Linear(l) => vec![l.output],
+            Stage::Coefficients(l) => vec![l.output],
             Stage::Client(c) => c
                 .ops
                 .iter()

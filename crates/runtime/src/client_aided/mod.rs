@@ -3,6 +3,7 @@
 //! The server learns shapes only; the client learns every pre-activation.
 
 pub mod client;
+mod coefficients;
 mod exchange;
 mod layer;
 pub mod server;

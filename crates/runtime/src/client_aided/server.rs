@@ -1,5 +1,6 @@
 //! The server: owns the weights, sees ciphertexts and shapes only. No key type is known here.
 
+use super::coefficients::server::TileServer;
 use super::layer::Layer;
 use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::Compute;
@@ -20,6 +21,8 @@ use std::time::Instant;
 pub struct ServerPlan {
     plan: Plan,
     layers: Vec<Option<Layer>>,
+    /// The stages of plans for few images.
+    coefficients: Option<TileServer>,
     public: Frame,
     compute: Compute,
 }
@@ -37,6 +40,7 @@ enum Part<'a> {
 
 /// What a session keeps from block to block.
 struct Session {
+    seed: [u8; 32],
     masks: Masks,
     windows: Windows,
     buffer: Vec<u8>,
@@ -48,6 +52,9 @@ struct Windows {
     kept: HashMap<(usize, bool), RowStore>,
     bytes: usize,
 }
+
+/// Bytes for weights in evaluation form, where nobody says otherwise.
+pub const DEFAULT_WEIGHT_BYTES: usize = 2 << 30;
 
 /// Bytes of windows that a session keeps between blocks.
 const KEPT_BYTES: usize = 256 << 20;
@@ -87,6 +94,14 @@ impl ServerPlan {
     /// # Errors
     /// [`Error::Plan`] when the plan is a public part; [`Error::Internal`] when a layer cannot be prepared.
     pub fn new(plan: &Plan, compute: Compute) -> Result<Self, Error> {
+        Self::with_memory(plan, compute, DEFAULT_WEIGHT_BYTES)
+    }
+
+    /// As [`Self::new`], with the bytes that plans for few images may take for weights in evaluation form; the others are transformed as they are used.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_memory(plan: &Plan, compute: Compute, weight_bytes: usize) -> Result<Self, Error> {
         check_environment()?;
         if !plan.has_weights() {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
@@ -99,8 +114,9 @@ impl ServerPlan {
                 .map(|s| s.linear().map(Layer::new).transpose())
                 .collect::<Result<Vec<_>, _>>()
         })?;
+        let coefficients = compute.run(|| TileServer::new(plan, weight_bytes))?;
         let public = FrameBuilder::with_payload(Kind::Plan, &plan.public_part()?)?;
-        Ok(Self { plan: plan.clone(), layers, public, compute })
+        Ok(Self { plan: plan.clone(), layers, coefficients, public, compute })
     }
 
     /// The plan.
@@ -145,7 +161,7 @@ impl ServerPlan {
             detail: "the seed must have 32 bytes".into(),
         })?;
         let mut session =
-            Session { masks: Masks::new(&seed), windows: Windows::default(), buffer: Vec::new() };
+            Session { seed, masks: Masks::new(&seed), windows: Windows::default(), buffer: Vec::new() };
         let (mut set_up, mut next_block, mut images) = (false, 0, 0);
         loop {
             channel.rest(true);
@@ -153,20 +169,23 @@ impl ServerPlan {
             channel.rest(false);
             match frame.kind() {
                 Kind::Setup => {
-                    let first = shared_stages(&self.plan).next().map_or(0, |(i, _)| i as u32);
+                    let first = match &self.coefficients {
+                        Some(layers) => layers.first() as u32,
+                        None => shared_stages(&self.plan).next().map_or(0, |(i, _)| i as u32),
+                    };
                     frame.expect_payload(Kind::Setup, first, 0, 0)?;
                     if std::mem::replace(&mut set_up, true) {
                         let (expected, got) = ("one Setup a session".into(), "another".into());
                         return Err(ProtocolError::Unexpected { expected, got }.into());
                     }
                     let start = Instant::now();
-                    self.set_up(channel, &session.masks)?;
+                    self.set_up(channel, &session)?;
                     trace.setup_seconds += since(start);
                 }
                 Kind::Block => {
                     let block: Block = frame.message(Kind::Block)?;
                     images += u64::from(block.images);
-                    let fits = (1..=self.plan.ring_degree() as u64).contains(&u64::from(block.images))
+                    let fits = (1..=self.plan.block_images() as u64).contains(&u64::from(block.images))
                         && block.index == next_block
                         && block.index < u32::MAX
                         && (begin.images == 0 || images <= begin.images);
@@ -178,7 +197,7 @@ impl ServerPlan {
                         return Err(ProtocolError::Message { kind: "Block", detail }.into());
                     }
                     next_block += 1;
-                    self.block(channel, &mut session, block.index, trace)?;
+                    self.block(channel, &mut session, &block, trace)?;
                     trace.blocks += 1;
                     trace.images += u64::from(block.images);
                     on_event(SessionEvent::Block { images: u64::from(block.images) });
@@ -201,7 +220,11 @@ impl ServerPlan {
     }
 
     /// Sends the sums of shared masks of every tile.
-    fn set_up(&self, channel: &mut dyn Channel, masks: &Masks) -> Result<(), Error> {
+    fn set_up(&self, channel: &mut dyn Channel, session: &Session) -> Result<(), Error> {
+        if let Some(layers) = &self.coefficients {
+            return layers.set_up(channel, &session.seed, &self.compute);
+        }
+        let masks = &session.masks;
         for (index, stage, layer) in self.jobs().filter(|(_, s, _)| s.mask == MaskMode::Shared) {
             let mut window = self.compute.run(|| layer.window())?;
             for tile in 0..stage.tiles.len() {
@@ -221,10 +244,14 @@ impl ServerPlan {
         &self,
         channel: &mut dyn Channel,
         session: &mut Session,
-        block: u32,
+        block: &Block,
         trace: &mut ServerTrace,
     ) -> Result<(), Error> {
-        let Session { masks, windows, buffer } = session;
+        let Session { masks, windows, buffer, .. } = session;
+        if let Some(layers) = &self.coefficients {
+            return layers.block(&self.plan, block.images as usize, (channel, &self.compute), buffer, trace);
+        }
+        let block = block.index;
         for (index, stage, layer) in self.jobs() {
             let fresh = stage.mask != MaskMode::Shared;
             let (mut body, mut mask) = self.compute.run(|| -> Result<_, Error> {
@@ -292,6 +319,8 @@ impl Served for ServerPlan {
                 frames = frames.max(4 * s.request_bytes(t) as u64 + 3 * down);
             }
         }
+        let packed = self.plan.stages().iter().filter_map(Stage::coefficients);
+        frames = packed.map(|s| s.message_bytes()).fold(frames, u64::max);
         let kept = all.min(KEPT_BYTES as u64);
         largest.saturating_add(kept).saturating_add(frames).saturating_add(1 << 20)
     }

@@ -55,7 +55,8 @@ pub struct Cost {
 
 /// The cost of a client-aided session.
 pub(crate) fn client_aided(plan: &Plan, images: usize) -> Cost {
-    let blocks = images.div_ceil(plan.ring_degree().max(1));
+    let full = plan.block_images().max(1);
+    let blocks = images.div_ceil(full);
     let mut cost = Cost { images, blocks, ..Cost::default() };
     for stage in plan.stages() {
         let (mut setup, mut once) = (Sent::default(), Sent::default());
@@ -72,13 +73,23 @@ pub(crate) fn client_aided(plan: &Plan, images: usize) -> Cost {
                 rounds: 1,
             };
         }
+        let mut all = once.times(blocks as u64);
+        if let Stage::Coefficients(s) = stage {
+            let responses: usize = (0..s.tiles()).map(|t| HEADER + s.response_bytes(t)).sum();
+            setup.bytes_down = (HEADER + s.setup_bytes()) as u64;
+            all = Sent {
+                bytes_up: (images * s.tiles() * (HEADER + s.request_bytes())) as u64,
+                bytes_down: (images * responses) as u64,
+                rounds: blocks as u64,
+            };
+        }
         cost.setup += setup;
         cost.stage_setups.push(setup);
-        cost.stages.push(once.times(blocks as u64));
+        cost.stages.push(all);
     }
     cost.stages.iter().for_each(|s| cost.total += *s);
     for index in 0..blocks {
-        let of_block = plan.ring_degree().min(images - index * plan.ring_degree());
+        let of_block = full.min(images - index * full);
         let block = Block { index: index as u32, images: of_block as u32 };
         cost.total.bytes_up += (HEADER + block.encoded_len()) as u64;
     }

@@ -1,7 +1,7 @@
 //! The safetensors container: reading, digest, writing.
 
 use super::spec::{StageKind, VERSION};
-use super::{Limits, LinearWeights, Plan, PlanError, Stage, WeightData};
+use super::{Limits, LinearWeights, Plan, PlanError, WeightData};
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};
@@ -152,15 +152,15 @@ impl Plan {
     pub fn to_bytes(&self) -> Result<Vec<u8>, PlanError> {
         let mut owned: BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)> = BTreeMap::new();
         for (stage, spec) in self.stages().iter().zip(&self.spec().stages) {
-            let (Stage::Linear(stage), StageKind::Linear(spec)) = (stage, &spec.kind) else { continue };
-            let (Some(weights), Some(w), Some(b)) = (&stage.weights, &spec.weights, &spec.bias) else {
+            let StageKind::Linear(spec) = &spec.kind else { continue };
+            let (Some(weights), Some(w), Some(b)) = (stage.weights(), &spec.weights, &spec.bias) else {
                 continue;
             };
             let (dtype, data) = match &weights.weights {
                 WeightData::I8(v) => ("I8", v.iter().map(|&x| x.cast_unsigned()).collect()),
                 WeightData::I16(v) => ("I16", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
             };
-            owned.insert(w.clone(), (dtype, stage.geometry.weight_shape(), data));
+            owned.insert(w.clone(), (dtype, spec.geometry.weight_shape(), data));
             let bias = weights.bias.iter().flat_map(|x| x.to_le_bytes()).collect();
             owned.insert(b.clone(), ("I64", vec![weights.bias.len()], bias));
         }

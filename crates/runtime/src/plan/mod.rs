@@ -5,6 +5,7 @@
 
 mod check;
 mod checked;
+mod coefficients;
 pub mod cost;
 mod error;
 mod file;
@@ -18,6 +19,7 @@ pub use check::ClientAided;
 pub(crate) use check::{header, largest, tensors, Place, Scope};
 pub(crate) use checked::{read, write, Parts};
 pub use checked::{Checked, Files, Model};
+pub use coefficients::CoefficientLayer;
 pub use cost::{Cost, Sent};
 pub use error::PlanError;
 pub use file::{digest, TensorBytes};
@@ -252,6 +254,8 @@ pub enum Stage {
     Client(ClientStage),
     /// Computed by the server under encryption.
     Linear(Box<LinearStage>),
+    /// Computed by the server under encryption, few images.
+    Coefficients(Box<CoefficientLayer>),
 }
 
 impl Stage {
@@ -261,21 +265,62 @@ impl Stage {
         match self {
             Self::Client(s) => &s.name,
             Self::Linear(s) => &s.name,
+            Self::Coefficients(s) => &s.name,
         }
     }
-    /// The linear stage, if it is one.
+    /// The linear stage of the batch engine, if it is one.
     #[must_use]
     pub fn linear(&self) -> Option<&LinearStage> {
         match self {
-            Self::Client(_) => None,
             Self::Linear(s) => Some(s),
+            Self::Client(_) | Self::Coefficients(_) => None,
+        }
+    }
+    /// The coefficient-packed linear stage, if it is one.
+    #[must_use]
+    pub fn coefficients(&self) -> Option<&CoefficientLayer> {
+        match self {
+            Self::Coefficients(s) => Some(s),
+            Self::Client(_) | Self::Linear(_) => None,
+        }
+    }
+    /// What the server computes of the stage: tensors that it reads and writes; none of a client stage.
+    pub(crate) fn encrypted(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Client(_) => None,
+            Self::Linear(s) => Some((s.input, s.output)),
+            Self::Coefficients(s) => Some((s.input, s.output)),
+        }
+    }
+    /// What the planner predicts of a stage of the server.
+    pub(crate) fn predicted(&self) -> Option<&Map<String, Value>> {
+        match self {
+            Self::Client(_) => None,
+            Self::Linear(s) => Some(&s.predicted),
+            Self::Coefficients(s) => Some(&s.predicted),
+        }
+    }
+    /// The weights of a stage of the server, where the plan has them.
+    pub(crate) fn weights(&self) -> Option<&LinearWeights> {
+        match self {
+            Self::Client(_) => None,
+            Self::Linear(s) => s.weights.as_deref(),
+            Self::Coefficients(s) => s.weights.as_deref(),
+        }
+    }
+    /// Requests for a block of images.
+    pub(crate) fn requests(&self, images: usize) -> usize {
+        match self {
+            Self::Client(_) => 0,
+            Self::Linear(s) => s.tiles.len(),
+            Self::Coefficients(s) => s.tiles() * images,
         }
     }
     /// The client's operations; none of a linear stage.
     pub(crate) fn ops(&self) -> &[Op] {
         match self {
             Self::Client(s) => &s.ops,
-            Self::Linear(_) => &[],
+            Self::Linear(_) | Self::Coefficients(_) => &[],
         }
     }
 }
@@ -289,6 +334,17 @@ pub struct PlanOptions {
     pub limits: Limits,
 }
 
+/// Images that run through the stages together where they are few: one waits for the network while another one computes.
+pub const IMAGES_TOGETHER: usize = 8;
+
+/// Images in a full block.
+pub(crate) fn block_images(spec: &PlanSpec) -> usize {
+    match spec.engine {
+        Engine::Batch => spec.params.ring_degree,
+        Engine::Packed => IMAGES_TOGETHER,
+    }
+}
+
 /// A checked client-aided plan; of other trust models, what the client's interpreter runs of it.
 pub type Plan = Checked<ClientAided>;
 
@@ -297,6 +353,11 @@ impl Plan {
     #[must_use]
     pub fn stages(&self) -> &[Stage] {
         &self.model().stages
+    }
+    /// Images in a full block: N in batches.
+    #[must_use]
+    pub fn block_images(&self) -> usize {
+        block_images(self.spec())
     }
     /// Bytes of tensors that a client holds at once for a full block.
     #[must_use]
@@ -312,7 +373,10 @@ impl Plan {
                 .max()
                 .unwrap_or(0)
         };
-        let largest = self.stages().iter().filter_map(Stage::linear).map(stage).max().unwrap_or(0);
+        let batch = self.stages().iter().filter_map(Stage::linear).map(stage);
+        let packed =
+            self.stages().iter().filter_map(Stage::coefficients).map(CoefficientLayer::largest_payload);
+        let largest = batch.chain(packed).max().unwrap_or(0);
         (largest + crate::wire::HEADER).max(64 << 10)
     }
     /// A plan of client stages only, whose parts another trust model's plan has checked: what [`crate::program`] runs.

@@ -2,7 +2,9 @@
 
 use super::names::Names;
 use super::operations;
-use crate::plan::spec::{BatchSpec, LinearSpec, NetworkSpec, StageKind, StageSpec, UploadSpec, WindowSpec};
+use crate::plan::spec::{
+    BatchSpec, BitsSpec, LinearSpec, NetworkSpec, StageKind, StageSpec, UploadSpec, WindowSpec,
+};
 use serde_json::Map;
 
 /// A stage without what stays with the server; `open`: free fields leave.
@@ -58,7 +60,8 @@ fn computed(kind: &StageKind, open: bool) -> StageKind {
 }
 
 fn layer(layer: LinearSpec, open: bool) -> LinearSpec {
-    let LinearSpec { method, geometry, weights: _, bias: _, weight_l2, batch, predicted } = layer;
+    let LinearSpec { method, geometry, weights: _, bias: _, weight_l2, batch, coefficients, predicted } =
+        layer;
     LinearSpec {
         method,
         geometry,
@@ -66,6 +69,7 @@ fn layer(layer: LinearSpec, open: bool) -> LinearSpec {
         bias: None,
         weight_l2,
         batch: batch.map(streamed),
+        coefficients: coefficients.map(bits),
         predicted: if open { predicted } else { Map::new() },
     }
 }
@@ -73,6 +77,11 @@ fn layer(layer: LinearSpec, open: bool) -> LinearSpec {
 fn streamed(batch: BatchSpec) -> BatchSpec {
     let BatchSpec { modulus_bits, delta_bits, drop_bits, mask_drop_bits, mask, tiles } = batch;
     BatchSpec { modulus_bits, delta_bits, drop_bits, mask_drop_bits, mask, tiles }
+}
+
+fn bits(bits: BitsSpec) -> BitsSpec {
+    let BitsSpec { upload_bits, body_bits, mask_bits } = bits;
+    BitsSpec { upload_bits, body_bits, mask_bits }
 }
 
 fn window(window: WindowSpec) -> WindowSpec {

@@ -2,7 +2,7 @@
 
 use super::AnyPlan;
 use crate::channel::{Channel, Traffic};
-use crate::client_aided::ServerPlan;
+use crate::client_aided::{self, ServerPlan};
 use crate::compute::Compute;
 use crate::error::{Error, ProtocolError};
 use crate::non_interactive::NonInteractiveModel;
@@ -83,7 +83,7 @@ pub enum AnyModel {
 }
 
 impl AnyModel {
-    /// Brings the weights of a plan into the form of the kernels. `weight_bytes` is what two-party plans may take for weights in evaluation
+    /// Brings the weights of a plan into the form of the kernels. `weight_bytes` is what two-party plans, and client-aided ones for few images, may take for weights in evaluation
     /// form; without it [`DEFAULT_WEIGHT_BYTES`].
     ///
     /// # Errors
@@ -91,7 +91,10 @@ impl AnyModel {
     /// prepared.
     pub fn prepare(plan: &AnyPlan, compute: Compute, weight_bytes: Option<usize>) -> Result<Self, Error> {
         Ok(match plan {
-            AnyPlan::ClientAided(plan) => Self::ClientAided(Arc::new(ServerPlan::new(plan, compute)?)),
+            AnyPlan::ClientAided(plan) => {
+                let room = weight_bytes.unwrap_or(client_aided::server::DEFAULT_WEIGHT_BYTES);
+                Self::ClientAided(Arc::new(ServerPlan::with_memory(plan, compute, room)?))
+            }
             AnyPlan::TwoParty(plan) => {
                 let room = weight_bytes.unwrap_or(DEFAULT_WEIGHT_BYTES);
                 Self::TwoParty(Arc::new(TwoPartyModel::with_memory(plan, compute, room)?))

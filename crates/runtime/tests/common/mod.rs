@@ -5,10 +5,10 @@
 pub mod oracle;
 pub mod products;
 
+use hushnet_layers::coefficients;
 use hushnet_rlwe::BatchStageSpec;
-use hushnet_runtime::plan::{Plan, PlanOptions, TensorBytes};
-use hushnet_runtime::{Client, ClientOptions, Compute, ServerPlan};
-use hushnet_runtime::{Input, InputData, Output, Trace};
+use hushnet_runtime::plan::{GeometrySpec, Plan, PlanOptions, TensorBytes};
+use hushnet_runtime::{Client, ClientOptions, Compute, Input, InputData, Output, ServerPlan, Trace};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -178,6 +178,34 @@ impl Builder {
 
     pub fn plan(&self) -> Plan {
         load(&self.json().to_string(), &self.files).unwrap()
+    }
+
+    /// The same network for few images: every linear stage coefficient-packed.
+    pub fn few_images_json(&self) -> Value {
+        let mut json = self.json();
+        json["engine"] = "packed".into();
+        for stage in json["stages"].as_array_mut().unwrap().iter_mut().filter(|s| s["kind"] == "linear") {
+            let geometry: GeometrySpec = serde_json::from_value(stage["geometry"].clone()).unwrap();
+            let weights = &self.files[stage["weights"].as_str().unwrap()].values;
+            let weights: Vec<i16> = weights.iter().map(|w| *w as i16).collect();
+            let bound = self.tensors[stage["out"].as_u64().unwrap() as usize]["bound"].as_u64().unwrap();
+            let geometry = geometry.checked().unwrap();
+            let (chosen, _) = coefficients::choose(&geometry, self.n, &weights, bound).unwrap();
+            let bits = chosen.params().bits();
+            let fields = stage.as_object_mut().unwrap();
+            for name in ["modulus_bits", "delta_bits", "drop_bits", "mask_drop_bits", "mask", "tiles"] {
+                fields.remove(name);
+            }
+            fields.insert("method".into(), "coefficients".into());
+            fields.insert("upload_bits".into(), bits.upload.into());
+            fields.insert("body_bits".into(), bits.body.into());
+            fields.insert("mask_bits".into(), bits.mask.into());
+        }
+        json
+    }
+
+    pub fn few_images(&self) -> Plan {
+        load(&self.few_images_json().to_string(), &self.files).unwrap()
     }
 }
 

@@ -182,8 +182,8 @@ fn operations() -> Builder {
 }
 
 pub fn client_aided() -> Vec<Case> {
-    let of = |name: &str, b: &Builder| {
-        let full = b.plan().to_bytes().unwrap();
+    let of = |name: &str, plan: Plan| {
+        let full = plan.to_bytes().unwrap();
         both(
             name,
             "client-aided",
@@ -192,8 +192,9 @@ pub fn client_aided() -> Vec<Case> {
         )
     };
     let fresh = Linear { mask: "fresh", band: 2, ..Linear::default() };
-    let mut cases = of("layers", &small_net(2048, 3, &fresh));
-    cases.extend(of("operations", &operations()));
+    let mut cases = of("layers", small_net(2048, 3, &fresh).plan());
+    cases.extend(of("operations", operations().plan()));
+    cases.extend(of("few images", small_net(2048, 3, &Linear::default()).few_images()));
     cases
 }
 

@@ -237,9 +237,7 @@ def recurrent(call: Call, build: Builder) -> list[Value]:
     shape = (directions, columns, cells[0].hidden)
     first = _initial(call, build, 5, x, shape, inside=inside)
     memory = _initial(call, build, 6, x, shape, inside=inside) if call.op_type == "LSTM" else [None] * directions
-    runs = [
-        _direction(build, cell, x, first[d], memory[d], backwards=direction == "reverse" or d == 1) for d, cell in enumerate(cells)
-    ]  # fmt: skip
+    runs = [_direction(build, cell, x, first[d], memory[d], backwards=direction == "reverse" or d == 1) for d, cell in enumerate(cells)]
     outputs = [_sequence(build, [r[0] for r in runs], layout, inside=inside)]
     outputs.append(_last(build, [r[1] for r in runs], layout, inside=inside))
     if call.op_type == "LSTM":

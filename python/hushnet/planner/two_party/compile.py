@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -291,7 +292,7 @@ def _finish(plan: Plan, seen: dict[str, float] | None) -> Plan:
     for name, entry in errors.items():
         if seen and name in seen:
             entry["seen_error"] = seen[name]
-            entry["max_error"] = min(max(entry["max_error"], SEEN_FACTOR * seen[name]), entry["worst_error"])
+            entry["max_error"] = min(max(entry["max_error"], SEEN_FACTOR * seen[name]), entry.get("worst_error", math.inf))
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     validate(plan)
     return plan

@@ -76,15 +76,22 @@ class Tail:
                 spread[name] = (self.interval(name), *parts)
             return spread[name]
 
-        for node in self.regions.tail:
+        # of a network without layers the client computes everything: a float32 reference rounds in its first op
+        alone = not self.regions.shared
+        for node in self.regions.head if alone else self.regions.tail:
             ins = [known(t) for t in node.inputs]
             shape, rule = self.graph.shapes[node.output], RULES[node.op]
             pairs = [i[0] for i in ins]
-            interval = rule.interval(node.attrs, pairs, shape)
-            error = rule.spread(node.attrs, pairs, [i[1] for i in ins], shape, False) + FLOAT32_UNIT * 4 * magnitude(interval)
-            deviation = rule.spread(node.attrs, pairs, [i[2] for i in ins], shape, True)
+            with np.errstate(all="ignore"):
+                interval = rule.interval(node.attrs, pairs, shape)
+                error = rule.spread(node.attrs, pairs, [i[1] for i in ins], shape, False) + FLOAT32_UNIT * 4 * magnitude(interval)
+                deviation = rule.spread(node.attrs, pairs, [i[2] for i in ins], shape, True)
             width = rule.width(node.attrs)
-            spread[node.output] = (interval, np.minimum(error, width), np.minimum(deviation, width))
+            spread[node.output] = (interval, *(np.minimum(np.where(np.isnan(v), np.inf, v), width) for v in (error, deviation)))
+        if alone:
+            # what has no bound is left out
+            errors = {p: entry(float(known(n)[1].max(initial=0.0)), 0.0) for p, n in zip(names, self.graph.outputs)}
+            return {p: {k: v for k, v in e.items() if math.isfinite(v)} for p, e in errors.items()}
         found = {}
         for port, name in zip(names, self.graph.outputs):
             _, worst, deviation = known(name)

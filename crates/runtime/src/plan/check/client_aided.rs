@@ -2,8 +2,12 @@
 
 use super::{header, tensors, Scope};
 use crate::plan::checked::{Checked, Files, Model, Parts};
+use crate::plan::coefficients::{self, Sizes};
 use crate::plan::spec::{PlanSpec, StageKind, StageSpec, Trust};
-use crate::plan::{file, linear, ClientStage, MaskMode, Need, PlanError, PlanOptions, Port, Stage, Tensor};
+use crate::plan::{
+    block_images, file, linear, product, ClientStage, CoefficientLayer, MaskMode, Need, PlanError,
+    PlanOptions, Port, Stage, Tensor, IMAGES_TOGETHER,
+};
 use crate::program::{self, StageProgram};
 
 /// The part of a plan that the client's interpreter runs, and the linear layers of client-aided plans between its stages.
@@ -39,18 +43,20 @@ impl Model for ClientAided {
         let tensors = tensors(&spec, &options.limits)?;
         let mut scope = Scope::new(&spec, &tensors, files, options);
         let inputs = scope.inputs()?;
-        let stages = spec.stages.iter().map(|s| stage(&mut scope, s)).collect::<Result<Vec<_>, _>>()?;
+        let mut sizes = Sizes::default();
+        let stages =
+            spec.stages.iter().map(|s| stage(&mut scope, s, &mut sizes)).collect::<Result<Vec<_>, _>>()?;
         let outputs = scope.outputs()?;
         let (with, all) = scope.finish()?;
-        let model = Self::new(&tensors, stages, &outputs, n);
-        need(&model).check(&options.limits)?;
+        let model = Self::new(&tensors, stages, &outputs, block_images(&spec));
+        need(&model, &tensors).check(&options.limits)?;
         let (json, weights) = (json.to_owned(), with == all);
         Ok(Checked::new(Parts { spec, json, tensors, inputs, outputs, weights, model }))
     }
 }
 
 /// What a client holds for a full block: tensors, mask sums of the session, and messages on their way.
-fn need(model: &ClientAided) -> Need {
+fn need(model: &ClientAided, tensors: &[Tensor]) -> Need {
     let mut need = Need::default();
     need.add("the tensors of one block", model.client_memory);
     let linear = || model.stages.iter().filter_map(Stage::linear);
@@ -58,20 +64,50 @@ fn need(model: &ClientAided) -> Need {
         need.add(&format!("the mask sums of stage '{}'", s.name), s.mask_bytes());
     }
     need.add_largest("the messages", linear().map(|s| (s.name.as_str(), s.message_bytes())));
+    let packed = || model.stages.iter().filter_map(Stage::coefficients);
+    for s in packed() {
+        need.add(&format!("the mask sums of stage '{}'", s.name), s.stage.kept_bytes());
+    }
+    let images = IMAGES_TOGETHER;
+    let keys = |s: &CoefficientLayer| product(&[8, s.tiles(), s.stage.layout().degree(), images]);
+    need.add_largest("the keys", packed().map(|s| (s.name.as_str(), keys(s))));
+    let results = |s: &CoefficientLayer| product(&[8, tensors[s.output].elements, images]);
+    let held = |s: &CoefficientLayer| results(s).saturating_add(s.message_bytes());
+    need.add_largest("the messages and results", packed().map(|s| (s.name.as_str(), held(s))));
     need
 }
 
-fn stage<'a>(scope: &mut Scope<'a>, stage: &'a StageSpec) -> Result<Stage, PlanError> {
+fn stage<'a>(scope: &mut Scope<'a>, stage: &'a StageSpec, sizes: &mut Sizes) -> Result<Stage, PlanError> {
     let name = stage.name.as_str();
     let place = scope.stage(stage)?;
     let StageKind::Linear(layer) = &stage.kind else {
         return Ok(Stage::Client(ClientStage { name: name.to_owned(), ops: place.ops }));
     };
+    let (input, output) = (place.inputs[0], place.output);
+    if let Some(bits) = &layer.coefficients {
+        let ends = ((input, &scope.tensors[input]), (output, &scope.tensors[output]));
+        let (ring_degree, limits) = (scope.spec.params.ring_degree, scope.limits());
+        let context = coefficients::Context {
+            name,
+            layer,
+            bits,
+            input: ends.0,
+            output: ends.1,
+            ring_degree,
+            limits,
+            sizes,
+        };
+        context.check_shape()?;
+        let arrays = scope.arrays(name, [("weights", &layer.weights), ("bias", &layer.bias)])?;
+        let weights = arrays
+            .map(|[w, b]| file::weights((w, b), &layer.geometry.weight_shape(), scope.files))
+            .transpose()?;
+        return Ok(Stage::Coefficients(Box::new(context.check(weights)?)));
+    }
     let Some(batch) = &layer.batch else {
         // The grammar has refused it.
         return Err(PlanError::Structure(format!("stage '{name}' has no parameters")));
     };
-    let (input, output) = (place.inputs[0], place.output);
     let mut context = linear::Context {
         name,
         layer,

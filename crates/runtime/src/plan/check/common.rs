@@ -173,21 +173,44 @@ impl<'a> Scope<'a> {
 
     /// What linear layers of every trust model keep: method and fields of the trust model, and a geometry that fits the tensors.
     fn layer(&self, stage: &str, layer: &LinearSpec, (from, to): (usize, usize)) -> Result<(), PlanError> {
-        let LinearSpec { method, geometry, weights: _, bias: _, weight_l2, batch, predicted: _ } = layer;
+        let LinearSpec {
+            method,
+            geometry,
+            weights: _,
+            bias: _,
+            weight_l2,
+            batch,
+            coefficients,
+            predicted: _,
+        } = layer;
         let (trust, grammar) = (self.spec.trust.name(), self.spec.trust.grammar());
         let fail = |detail: String| PlanError::Linear { stage: stage.to_owned(), detail };
-        if let Some(known) = grammar.methods.filter(|known| !known.contains(&method.as_str())) {
-            let known = known.join(", ");
+        let rule = grammar.methods.map(|known| known.iter().find(|m| m.name == method));
+        if rule == Some(None) {
+            let known = grammar.method_names(&[]);
             return Err(PlanError::Unsupported(format!(
                 "method '{method}' of stage '{stage}' (linear layers of {trust} plans have {known})"
             )));
         }
-        for (given, fields) in
-            [(batch.is_some(), LayerFields::Batch), (weight_l2.is_some(), LayerFields::Norm)]
-        {
-            if given != (grammar.layer_fields == fields) {
+        let rule = rule.flatten();
+        if let Some(rule) = rule.filter(|r| r.engine != self.spec.engine) {
+            return Err(PlanError::Unsupported(format!(
+                "method '{method}' of stage '{stage}' in a {trust} plan of engine {:?} (it is of engine {:?})",
+                self.spec.engine, rule.engine
+            )));
+        }
+        let wanted = rule.map_or(LayerFields::Norm, |r| r.fields);
+        for (given, fields) in [
+            (batch.is_some(), LayerFields::Batch),
+            (coefficients.is_some(), LayerFields::Bits),
+            (weight_l2.is_some(), LayerFields::Norm),
+        ] {
+            if given != (wanted == fields) {
                 let has = if given { "no" } else { "the fields" };
-                return Err(fail(format!("a linear layer of a {trust} plan has {has} {}", fields.names())));
+                let names = fields.names();
+                return Err(fail(format!(
+                    "a linear layer of method '{method}' of a {trust} plan has {has} {names}"
+                )));
             }
         }
         let (x, y) = (&self.tensors[from], &self.tensors[to]);

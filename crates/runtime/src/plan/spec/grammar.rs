@@ -124,6 +124,8 @@ pub enum LayerFields {
     None,
     /// Those of [`super::BatchSpec`].
     Batch,
+    /// Those of [`super::BitsSpec`].
+    Bits,
     /// The norm of the weights.
     Norm,
 }
@@ -135,9 +137,25 @@ impl LayerFields {
         match self {
             Self::None => "",
             Self::Batch => "modulus_bits, delta_bits, drop_bits, mask_drop_bits, mask, tiles",
+            Self::Bits => "upload_bits, body_bits, mask_bits",
             Self::Norm => "weight_l2",
         }
     }
+}
+
+/// A method of linear layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MethodRule {
+    /// Its name in the plan.
+    pub name: &'static str,
+    /// The engine of plans that have it.
+    pub engine: Engine,
+    /// Fields of its layers beside those that all have.
+    pub fields: LayerFields,
+}
+
+const fn method(name: &'static str, engine: Engine, fields: LayerFields) -> MethodRule {
+    MethodRule { name, engine, fields }
 }
 
 /// What a trust model allows beside its stages.
@@ -151,26 +169,49 @@ pub struct Grammar {
     pub tensors: &'static [KindSpec],
     /// Kind of tensor that linear layers read and write.
     pub layers: KindSpec,
-    /// Methods of linear layers; `None`: those that the trust model's own registry names ([`crate::two_party::LINEAR_METHODS`]).
-    pub methods: Option<&'static [&'static str]>,
+    /// Methods of linear layers; `None`: those that the trust model's own registry names ([`crate::two_party::LINEAR_METHODS`]), whose layers have
+    /// the norm of the weights.
+    pub methods: Option<&'static [MethodRule]>,
     /// The part of `params`, where there is one.
     pub params: Option<&'static str>,
-    /// Fields of linear layers beside those that all have.
-    pub layer_fields: LayerFields,
     /// Whether plans below the security table exist.
     pub insecure: bool,
+}
+
+impl Grammar {
+    /// Names of the methods, as they stand in the documents; `registry` are those of the trust model's own registry.
+    #[must_use]
+    pub fn method_names(&self, registry: &[&str]) -> String {
+        let own = |rules: &[MethodRule]| rules.iter().map(|m| m.name).collect::<Vec<_>>();
+        self.methods.map_or_else(|| registry.to_vec(), own).join(", ")
+    }
+
+    /// Fields of linear layers beside those that all have, as they stand in the documents: method by method, where they differ.
+    #[must_use]
+    pub fn layer_fields(&self) -> String {
+        match self.methods {
+            None => LayerFields::Norm.names().to_owned(),
+            Some([only]) => only.fields.names().to_owned(),
+            Some(rules) => {
+                let of = |m: &MethodRule| format!("{}: {}", m.name, m.fields.names());
+                rules.iter().map(of).collect::<Vec<_>>().join("; ")
+            }
+        }
+    }
 }
 
 /// All trust models.
 pub const GRAMMARS: [Grammar; 3] = [
     Grammar {
         trust: Trust::ClientAided,
-        engines: &[Engine::Batch],
+        engines: &[Engine::Batch, Engine::Packed],
         tensors: &[KindSpec::Real, KindSpec::Fixed],
         layers: KindSpec::Fixed,
-        methods: Some(&["batch"]),
+        methods: Some(&[
+            method("batch", Engine::Batch, LayerFields::Batch),
+            method("coefficients", Engine::Packed, LayerFields::Bits),
+        ]),
         params: None,
-        layer_fields: LayerFields::Batch,
         insecure: true,
     },
     Grammar {
@@ -180,7 +221,6 @@ pub const GRAMMARS: [Grammar; 3] = [
         layers: KindSpec::Shared,
         methods: None,
         params: Some("two_party"),
-        layer_fields: LayerFields::Norm,
         insecure: false,
     },
     Grammar {
@@ -188,9 +228,8 @@ pub const GRAMMARS: [Grammar; 3] = [
         engines: &[Engine::Batch, Engine::Packed],
         tensors: &[KindSpec::Real, KindSpec::Cipher],
         layers: KindSpec::Cipher,
-        methods: Some(&["ckks"]),
+        methods: Some(&[method("ckks", Engine::Batch, LayerFields::None)]),
         params: Some("non_interactive"),
-        layer_fields: LayerFields::None,
         insecure: true,
     },
 ];

@@ -31,6 +31,8 @@ pub struct LinearSpec {
     pub weight_l2: Option<f64>,
     /// Of client-aided plans: how batches are encrypted and streamed. Its fields stand beside the others in the file.
     pub batch: Option<BatchSpec>,
+    /// Of client-aided plans for few images: how wide the words are that travel. Its fields stand beside the others in the file.
+    pub coefficients: Option<BitsSpec>,
     /// What the planner predicts; free fields.
     pub predicted: Map<String, Value>,
 }
@@ -54,6 +56,21 @@ pub struct BatchSpec {
     pub tiles: Vec<TileSpec>,
 }
 
+/// How wide the words of a coefficient-packed layer are (`docs/client-aided-image.md`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BitsSpec {
+    /// Bits of a word of c0 in a request.
+    pub upload_bits: u32,
+    /// Bits of a coefficient of c0 in a response.
+    pub body_bits: u32,
+    /// Bits of a word of a sum of masks.
+    pub mask_bits: u32,
+}
+
+/// The fields of [`BitsSpec`].
+const BITS_FIELDS: [&str; 3] = ["upload_bits", "body_bits", "mask_bits"];
+
 /// The fields of [`BatchSpec`]: where one of them stands, all that are not optional must.
 const BATCH_FIELDS: [&str; 6] =
     ["modulus_bits", "delta_bits", "drop_bits", "mask_drop_bits", "mask", "tiles"];
@@ -74,30 +91,37 @@ struct Plain {
     predicted: Map<String, Value>,
 }
 
+/// What stands in some fields of a layer, taken out of it; nothing where none of them is there.
+fn beside<T: serde::de::DeserializeOwned>(
+    map: &mut Map<String, Value>,
+    fields: &[&str],
+) -> Result<Option<T>, String> {
+    let found: Map<_, _> = fields.iter().filter_map(|f| Some(((*f).to_owned(), map.remove(*f)?))).collect();
+    if found.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_value(Value::Object(found)).map(Some).map_err(|e| e.to_string())
+}
+
 impl TryFrom<Map<String, Value>> for LinearSpec {
     type Error = String;
 
     fn try_from(mut map: Map<String, Value>) -> Result<Self, String> {
-        let streamed: Map<_, _> =
-            BATCH_FIELDS.iter().filter_map(|f| Some(((*f).to_owned(), map.remove(*f)?))).collect();
         let text = |e: serde_json::Error| e.to_string();
-        let batch = if streamed.is_empty() {
-            None
-        } else {
-            Some(serde_json::from_value(Value::Object(streamed)).map_err(text)?)
-        };
+        let (batch, coefficients) = (beside(&mut map, &BATCH_FIELDS)?, beside(&mut map, &BITS_FIELDS)?);
         let Plain { method, geometry, weights, bias, weight_l2, predicted } =
             serde_json::from_value(Value::Object(map)).map_err(text)?;
-        Ok(Self { method, geometry, weights, bias, weight_l2, batch, predicted })
+        Ok(Self { method, geometry, weights, bias, weight_l2, batch, coefficients, predicted })
     }
 }
 
 impl From<LinearSpec> for Map<String, Value> {
     fn from(spec: LinearSpec) -> Self {
-        let LinearSpec { method, geometry, weights, bias, weight_l2, batch, predicted } = spec;
+        let LinearSpec { method, geometry, weights, bias, weight_l2, batch, coefficients, predicted } = spec;
         let plain = Plain { method, geometry, weights, bias, weight_l2, predicted };
         let mut map = super::stage::object(&plain);
         map.extend(batch.iter().flat_map(super::stage::object));
+        map.extend(coefficients.iter().flat_map(super::stage::object));
         map
     }
 }

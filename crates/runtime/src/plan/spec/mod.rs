@@ -8,8 +8,8 @@ mod layer;
 mod op;
 mod stage;
 
-pub use grammar::{Grammar, LayerFields, Operands, StageRule, GRAMMARS, STAGES};
-pub use layer::{BatchSpec, GeometrySpec, LinearSpec, MaskMode, TileSpec};
+pub use grammar::{Grammar, LayerFields, MethodRule, Operands, StageRule, GRAMMARS, STAGES};
+pub use layer::{BatchSpec, BitsSpec, GeometrySpec, LinearSpec, MaskMode, TileSpec};
 pub use op::{OpKind, OpSpec, TopKResult};
 pub use stage::{NetworkSpec, Protocol, Reveal, Sign, StageKind, StageSpec, UploadSpec, WindowSpec};
 
