@@ -110,7 +110,7 @@ def test_damaged_plans(folder: Path, tmp_path: Path, damage: str) -> None:
         "flip": good[:-5] + bytes([good[-5] ^ 1]) + good[-4:],
         "empty": b"",
         "text": b"not a plan at all",
-        "version": good.replace(b'"version":"1"', b'"version":"9"', 1),
+        "version": good.replace(b'"version":"2"', b'"version":"9"', 1),
     }[damage]
     assert bad != good
     (tmp_path / "bad.hush").write_bytes(bad)
