@@ -58,7 +58,8 @@ def coordinate(axis: Axis, transform: str, index: int) -> float:
     if transform == "pytorch_half_pixel":
         return middle if axis.output > 1 else 0.0
     if transform == "half_pixel_symmetric":
-        return size / 2 * (1 - axis.output / length) + middle
+        # in this order, in which ONNX's reference rounds: on a whole number a rounding decides between two elements
+        return size / 2 * (1 - axis.output / length) + (index + 0.5) / scale - 0.5
     if transform == "asymmetric":
         return index / scale
     if transform == "tf_half_pixel_for_nn":
