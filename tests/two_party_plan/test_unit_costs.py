@@ -57,7 +57,7 @@ def test_tiles_overlap_as_two_machines_one_after_the_other(client: float, server
 
 def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {method: layers[:2] for method, layers in machine.LAYERS.items()}
-    monkeypatch.setattr(calibration, "LAYERS", few)
+    monkeypatch.setattr(machine, "LAYERS", few)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("HUSHNET_UNIT_COSTS", raising=False)
     package = cost.unit_costs()
