@@ -1,9 +1,10 @@
 //! Small networks of every trust model: few elements, small rings, every kind of stage somewhere.
 
+use hushnet_layers::coefficients;
 use hushnet_layers::packed::{Circuit, Options, PackedSpec};
 use hushnet_rlwe::BatchStageSpec;
 use hushnet_runtime::non_interactive::NonInteractivePlan;
-use hushnet_runtime::plan::{Limits, PlanOptions, TensorBytes};
+use hushnet_runtime::plan::{GeometrySpec, Limits, PlanOptions, TensorBytes};
 use hushnet_runtime::two_party::TwoPartyPlan;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
@@ -63,6 +64,37 @@ fn reals(v: &[f64]) -> Vec<u8> {
 /// Convolution (shared masks, two tiles), dense with fresh, then with sent masks; bounds are so wide that every answer is within them.
 #[must_use]
 pub fn client_aided() -> Vec<u8> {
+    let (json, files) = client_aided_parts();
+    file(&json, &files)
+}
+
+/// The same network for few images.
+///
+/// # Panics
+/// When a layer has no parameters.
+#[must_use]
+pub fn few_images() -> Vec<u8> {
+    const DEGREE: usize = 2048;
+    let (mut json, files) = client_aided_parts();
+    json["engine"] = "packed".into();
+    json["params"]["ring_degree"] = DEGREE.into();
+    let tensors = json["tensors"].clone();
+    for stage in json["stages"].as_array_mut().into_iter().flatten().filter(|s| s["kind"] == "linear") {
+        let geometry: GeometrySpec = serde_json::from_value(stage["geometry"].clone()).expect("a geometry");
+        let geometry = geometry.checked().expect("a geometry");
+        let (_, _, data) = &files[stage["weights"].as_str().expect("a name")];
+        let weights: Vec<i16> = data.iter().map(|w| i16::from(w.cast_signed())).collect();
+        let place = |port: &str| stage[port].as_u64().expect("a place") as usize;
+        let bound = tensors[place("out")]["bound"].as_u64().expect("a bound");
+        let (chosen, _) = coefficients::choose(&geometry, DEGREE, &weights, bound).expect("parameters");
+        let bits = chosen.params().bits();
+        *stage = json!({"kind": "linear", "name": stage["name"], "method": "coefficients", "in": stage["in"], "out": stage["out"], "geometry": stage["geometry"],
+            "weights": stage["weights"], "bias": stage["bias"], "upload_bits": bits.upload, "body_bits": bits.body, "mask_bits": bits.mask});
+    }
+    file(&json, &files)
+}
+
+fn client_aided_parts() -> (Value, BTreeMap<String, File>) {
     const BOUND: u64 = (1 << 20) - 1;
     let real =
         |id: usize, shape: Value| json!({"id": id, "name": format!("t{id}"), "shape": shape, "kind": "real"});
@@ -119,7 +151,7 @@ pub fn client_aided() -> Vec<u8> {
             real(14, json!([2])), real(15, json!([2]))],
         "stages": stages, "predicted": {"batch": DEGREE}, "notes": ["a note"],
     });
-    file(&json, &files)
+    (json, files)
 }
 
 fn prime_near(bits: u32, rank: usize) -> u64 {
