@@ -12,10 +12,9 @@ import threading
 import time
 import urllib.request
 
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
 from hushnet import _native, planner
 from hushnet.graph import Dense, Graph, Linear, Op
 from hushnet.reference import numpy as reference
@@ -116,7 +115,11 @@ def test_inputs_are_refused_by_name(plan: _native.Plan) -> None:
         _native.run(plan, {"x": np.concatenate([good[:1], 1e6 * good[:1]])})
     error = caught.value
     assert isinstance(error, _native.HushnetError) and error.tensor and error.finite and error.stage in str(error)
-    assert (error.image, error.images, error.affected) == (1, 1, [1]) and abs(error.value) > error.bound and not error.answer
+    assert (
+        (error.image, error.images, error.affected) == (1, 1, [1])
+        and abs(error.value) > error.bound
+        and not error.answer
+    )
     assert error.values >= 1 and "--input-range" in str(error) and "margin" not in str(error)
     with pytest.raises(ValueError, match="transport"):
         _native.run(plan, {"x": good}, transport="pigeon")
@@ -208,7 +211,9 @@ def test_waiting_ends_on_interrupt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as quiet:
         environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         command = [sys.executable, "-c", code, str(quiet.getsockname()[1])]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=hear_interrupts) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=hear_interrupts
+        ) as process:
             # Held open: a server that has hung up is an error, not a wait.
             with quiet.accept()[0]:
                 time.sleep(0.3)
@@ -233,6 +238,9 @@ def test_simd_and_threads(plan: _native.Plan) -> None:
     lacks_amx = _native.simd() != "amx" and not os.environ.get("HUSHNET_SIMD")
     for wrong in ("nonsense", "amx" if lacks_amx else "fast"):
         command = [sys.executable, "-c", "from hushnet import _native; _native.simd()"]
-        environment = dict(os.environ) | {"HUSHNET_SIMD": wrong, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        environment = dict(os.environ) | {
+            "HUSHNET_SIMD": wrong,
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        }
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode != 0 and "HushnetError" in done.stderr and wrong in done.stderr

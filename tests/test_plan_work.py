@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hushnet
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-import hushnet
 from hushnet import _native
 from hushnet import plan as plan_module
 from hushnet.cli.main import app
+from typer.testing import CliRunner
 
 from .networks import Net
 
@@ -73,7 +72,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], dict[str, int
         last = now
         return found
 
-    yield since
+    return since
 
 
 def command(*arguments: object) -> None:
@@ -86,7 +85,9 @@ def test_explain_reads_and_checks_once(network: Network, work: Callable[[], dict
     assert work() == {**NOTHING, "read": 1, "checked": 1}
 
 
-def test_run_reads_checks_and_prepares_once_and_its_client_checks_the_public_part(network: Network, work: Callable[[], dict[str, int]]) -> None:
+def test_run_reads_checks_and_prepares_once_and_its_client_checks_the_public_part(
+    network: Network, work: Callable[[], dict[str, int]]
+) -> None:
     command("run", network.path, network.images)
     assert work() == {**NOTHING, "read": 1 + 1, "written": 1, "checked": 1 + 1, "prepared": 1}
 
@@ -100,12 +101,16 @@ def test_serving_reads_checks_and_prepares_once(network: Network, work: Callable
         assert work() == {**NOTHING, "read": 1, "checked": 1}
 
 
-def test_the_public_part_is_written_once_from_what_was_checked(network: Network, work: Callable[[], dict[str, int]]) -> None:
+def test_the_public_part_is_written_once_from_what_was_checked(
+    network: Network, work: Callable[[], dict[str, int]]
+) -> None:
     hushnet.Model.load(network.path).public_part()
     assert work() == {**NOTHING, "read": 1, "written": 1, "checked": 1}
 
 
-def test_one_model_is_prepared_once_for_all_that_is_done_with_it(network: Network, work: Callable[[], dict[str, int]]) -> None:
+def test_one_model_is_prepared_once_for_all_that_is_done_with_it(
+    network: Network, work: Callable[[], dict[str, int]]
+) -> None:
     model = hushnet.Model.load(network.path)
     first = hushnet.run(model, network.x)
     assert work() == {**NOTHING, "read": 2, "written": 1, "checked": 2, "prepared": 1}
@@ -128,8 +133,23 @@ def test_both_connections_give_the_same_answers_and_traces_of_the_same_form(netw
     traces = []
     for outputs, client, server in ways.values():
         traces.append(json.loads(client))
-        common = {"plan", "simd", "threads", "ring_degree", "insecure", "images", "blocks", "seconds", "setup_seconds", "rounds", "stages", "predicted"}
-        assert common | {f"{phase}bytes_{way}" for phase in ("", "setup_") for way in ("up", "down")} <= traces[-1].keys()
+        common = {
+            "plan",
+            "simd",
+            "threads",
+            "ring_degree",
+            "insecure",
+            "images",
+            "blocks",
+            "seconds",
+            "setup_seconds",
+            "rounds",
+            "stages",
+            "predicted",
+        }
+        assert (
+            common | {f"{phase}bytes_{way}" for phase in ("", "setup_") for way in ("up", "down")} <= traces[-1].keys()
+        )
         # What the server's plan calls them, not the neutral names that a client has.
         assert [s["name"] for s in traces[-1]["stages"]][: len(stages)] == stages
         assert traces[-1]["images"] == 2 and traces[-1]["bytes_up"] > 0 and traces[-1]["bytes_down"] > 0
@@ -171,7 +191,11 @@ def test_weights_are_views_of_the_bytes_that_were_read(network: Network) -> None
 
 def test_damaged_files_are_refused_by_the_one_reading(network: Network, tmp_path: Path) -> None:
     whole = network.path.read_bytes()
-    for data, words in ((whole[:-1] + bytes([whole[-1] ^ 1]), "digest"), (whole[:-3], "truncated"), (b"no plan", "truncated")):
+    for data, words in (
+        (whole[:-1] + bytes([whole[-1] ^ 1]), "digest"),
+        (whole[:-3], "truncated"),
+        (b"no plan", "truncated"),
+    ):
         (tmp_path / "bad.hush").write_bytes(data)
         with pytest.raises(hushnet.PlanError, match=words) as caught:
             hushnet.Model.load(tmp_path / "bad.hush")

@@ -51,7 +51,9 @@ def test_every_lpn_set_has_128_bits_by_every_estimate() -> None:
     sets, rows = estimate.read("lpn-sets.csv"), estimate.read("lpn.csv")
     assert [r["set"] for r in sets] == [r["set"] for r in rows]
     for row in rows:
-        figures = [float(row[attack]) for attack in ("gauss", "isd", "statistical", "algebraic", "minor", "dense", "sparse")]
+        figures = [
+            float(row[attack]) for attack in ("gauss", "isd", "statistical", "algebraic", "minor", "dense", "sparse")
+        ]
         assert min(figures) >= lpn.LEAST_BITS, row["set"]
         assert float(row["least"]) == min(figures[1], *figures[4:])
     # planted: the sets of before, tables of half the length, and the old medium set with a table half as long again
@@ -110,17 +112,39 @@ def test_the_edge_of_the_table_is_where_the_guidelines_put_it() -> None:
 
 # Outputs that the Lattice Estimator's own documentation states (its README and its page on the Homomorphic Encryption Standard), cost model MATZOV.
 PUBLISHED: list[tuple[Any, estimate.Lwe, float, float]] = [
-    (lambda p: estimate.usvp(p, "matzov")[0], estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512), 143.8, 0.3),
-    (lambda p: estimate.usvp(p, "core")[0], estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512), 118.6, 0.3),
-    (lambda p: estimate.bdd(p, "matzov")[0], estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512), 140.3, 0.3),
-    (lambda p: estimate.dual(p, "matzov")[0], estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512), 139.7, 0.6),
+    (
+        lambda p: estimate.usvp(p, "matzov")[0],
+        estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512),
+        143.8,
+        0.3,
+    ),
+    (
+        lambda p: estimate.usvp(p, "core")[0],
+        estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512),
+        118.6,
+        0.3,
+    ),
+    (
+        lambda p: estimate.bdd(p, "matzov")[0],
+        estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512),
+        140.3,
+        0.3,
+    ),
+    (
+        lambda p: estimate.dual(p, "matzov")[0],
+        estimate.Lwe(512, math.log2(3329), math.sqrt(1.5), math.sqrt(1.5), False, 512),
+        139.7,
+        0.6,
+    ),
     (lambda p: estimate.bdd(p, "matzov")[0], estimate.Lwe(1024, 27, 3.0, 3.0, False, 1024), 136.7, 0.3),
     (lambda p: estimate.dual(p, "matzov")[0], estimate.Lwe(8192, 226, TERNARY, 3.19), 121.8, 0.3),
 ]
 
 
-@pytest.mark.parametrize("attack, instance, bits, slack", PUBLISHED)
-def test_the_script_agrees_with_published_outputs(attack: Any, instance: estimate.Lwe, bits: float, slack: float) -> None:
+@pytest.mark.parametrize(("attack", "instance", "bits", "slack"), PUBLISHED)
+def test_the_script_agrees_with_published_outputs(
+    attack: Any, instance: estimate.Lwe, bits: float, slack: float
+) -> None:
     assert abs(attack(instance) - bits) <= slack
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
 from hushnet import data, zoo
 from hushnet.reference import two_party as reference
 
@@ -42,7 +41,10 @@ def test_any_number_of_images_stays_within_the_stated_units(seed: int, images: i
     reach, scale = opened(model)
     assert (np.abs(result.output - planned) <= reach * scale + 1e-12).all()
     total = result.trace["client"]["total"]
-    assert (total["bytes_up"], total["bytes_down"]) == (total["predicted"]["bytes_up"], total["predicted"]["bytes_down"])
+    assert (total["bytes_up"], total["bytes_down"]) == (
+        total["predicted"]["bytes_up"],
+        total["predicted"]["bytes_down"],
+    )
 
 
 def test_the_planner_takes_what_is_cheaper_an_image() -> None:
@@ -65,7 +67,9 @@ def test_the_planner_takes_what_is_cheaper_an_image() -> None:
 
 def test_digits_in_a_batch_have_the_planned_labels() -> None:
     train_x, _, x, labels = data.digits()
-    model = hushnet.compile(zoo.trained("cryptonets-relu"), trust="two-party", batch=2048, calibration=train_x[:256], weight_bits=7)
+    model = hushnet.compile(
+        zoo.trained("cryptonets-relu"), trust="two-party", batch=2048, calibration=train_x[:256], weight_bits=7
+    )
     result = hushnet.run(model, x[:100].astype(np.float32))
     planned = next(iter(reference.run(model.plan, {model.input_names[0]: x[:100]}).values()))
     assert (result.output.argmax(1) == planned.argmax(1)).mean() >= 0.99

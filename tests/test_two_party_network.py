@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
 from hushnet import _native, data, zoo
 from hushnet.planner.two_party import cost
 
@@ -44,11 +43,17 @@ def test_a_throttled_connection_takes_the_predicted_time(network: tuple[hushnet.
 
 
 @pytest.mark.parametrize("link", ["2mbit,20ms", "10mbit,300ms", "1gbit,500ms"])
-def test_clocks_that_messages_carry_give_the_predicted_time(network: tuple[hushnet.Model, np.ndarray], link: str) -> None:
+def test_clocks_that_messages_carry_give_the_predicted_time(
+    network: tuple[hushnet.Model, np.ndarray], link: str
+) -> None:
     """The real protocol, its time put together from processor time and the link's: nothing waits, so no other load disturbs it."""
     model, x = network
     far = cost.link(link)
-    run = json.loads(_native.clocked_two_party(model.plan.to_bytes(), model.named_inputs(x), (far["bits_per_second"], far["round_trip_seconds"])))
+    run = json.loads(
+        _native.clocked_two_party(
+            model.plan.to_bytes(), model.named_inputs(x), (far["bits_per_second"], far["round_trip_seconds"])
+        )
+    )
     seconds = sum(stage[0] for stage in run["runs"][0])
     assert 0.7 < seconds / predicted(model, link) < 1.3
     found = cost.account(model.plan.document, cost.unit_costs(), 1)

@@ -1,10 +1,10 @@
 """Operators that two-party plans write with others, each between two encrypted layers, against ONNX Runtime."""
 
+import hushnet
 import numpy as np
 import pytest
 from hushnet.errors import HushnetError
 
-import hushnet
 from tests.frontend.harness import Net, expected
 
 OPERATORS = {

@@ -137,7 +137,8 @@ def divergence(q: float, p: float) -> float:
 
 def dense_fraction(s: Lpn, weight: int = WEIGHT) -> float:
     """The least x at which any set of x k positions may hold as many whole rows as positions: there are exp(k H(x)) sets, and a set holds so many
-    rows with probability exp(-N D(x k / N, x^weight))."""
+    rows with probability exp(-N D(x k / N, x^weight)).
+    """
     low, high = 0.0, (s.k / s.samples) ** (1 / (weight - 1))
     for _ in range(50):
         x = (low + high) / 2

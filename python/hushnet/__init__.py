@@ -12,5 +12,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "calibrate":
-        raise AttributeError("hushnet.calibrate is now hushnet.measure_machine: it measures unit costs, while `calibration` names sample inputs.")
+        raise AttributeError(
+            "hushnet.calibrate is now hushnet.measure_machine: it measures unit costs, while `calibration` names sample inputs."
+        )
     raise AttributeError(f"module 'hushnet' has no attribute {name!r}")

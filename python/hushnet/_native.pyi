@@ -7,7 +7,7 @@ Records of the run time go to :mod:`logging`, under ``hushnet_runtime``.
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, Literal, Optional, Union, final
+from typing import Any, Literal, Union, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from .errors import TransportError as TransportError
 __version__: str
 
 Path = Union[str, PathLike[str]]
-Inputs = Mapping[str, Union[NDArray[np.float32], NDArray[np.float64]]]
+Inputs = Mapping[str, NDArray[np.float32] | NDArray[np.float64]]
 Outputs = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], Any]
 
@@ -35,7 +35,7 @@ class Plan:
     """A checked, immutable plan of any trust model. Its weights are prepared when they are first needed, and kept."""
 
     @staticmethod
-    def load(source: Union[Path, bytes], allow_insecure: bool = False, memory_limit: Optional[int] = None) -> Plan:
+    def load(source: Path | bytes, allow_insecure: bool = False, memory_limit: int | None = None) -> Plan:
         """Reads a plan file or its bytes, complete or public part.
 
         Args:
@@ -78,7 +78,7 @@ class Plan:
     def outputs(self) -> list[tuple[str, list[int]]]:
         """Names and shapes per image."""
     @property
-    def client_tensor_bytes(self) -> Optional[int]:
+    def client_tensor_bytes(self) -> int | None:
         """Bytes of tensors that a client holds at once for a full block of a client-aided plan; None for other plans."""
 
 @final
@@ -90,9 +90,9 @@ class Client:
     @property
     def plan(self) -> Plan:
         """The server's plan, public part."""
-    def plan_digest(self) -> Optional[str]:
+    def plan_digest(self) -> str | None:
         """SHA-256 of a two-party server's public plan in hexadecimal digits: equal for all clients of an honest server. None for other plans."""
-    def infer(self, inputs: Inputs, progress: Optional[Progress] = None) -> tuple[Outputs, str]:
+    def infer(self, inputs: Inputs, progress: Progress | None = None) -> tuple[Outputs, str]:
         """Runs the network on a batch of any size; returns the outputs and the trace.
 
         InputError leaves the session open, every other error closes it.
@@ -120,7 +120,7 @@ class ServerHandle:
     def running(self) -> bool: ...
     def stop(self) -> None:
         """Refuses new sessions, lets blocks in work finish within the grace period; returns at once."""
-    def join(self, timeout: Optional[float] = None) -> bool:
+    def join(self, timeout: float | None = None) -> bool:
         """Waits for the end; False when it has not come in ``timeout`` seconds."""
     def traces(self) -> list[str]:
         """Traces of two-party sessions that ended well since the last call, as JSON; at most the last 64."""
@@ -132,13 +132,13 @@ class ServerHandle:
 def run(
     plan: Plan,
     inputs: Inputs,
-    threads: Optional[int] = None,
-    progress: Optional[Progress] = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
     transport: Literal["pipe", "loopback"] = "pipe",
-    network: Optional[tuple[float, float]] = None,
-    group: Optional[int] = None,
-    weight_memory: Optional[int] = None,
-) -> tuple[Outputs, str, Optional[str]]:
+    network: tuple[float, float] | None = None,
+    group: int | None = None,
+    weight_memory: int | None = None,
+) -> tuple[Outputs, str, str | None]:
     """Both parties in this process, over the real protocol: outputs, the client's trace with the server's figures in it, and the server's own trace
     where its trust model has one (two-party).
 
@@ -157,16 +157,16 @@ def serve(
     plan: Plan,
     host: str = "127.0.0.1",
     port: int = 0,
-    tls_cert: Optional[Path] = None,
-    tls_key: Optional[Path] = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
     max_sessions: int = 64,
     memory_limit: int = 17_179_869_184,
     idle_timeout: float = 120.0,
     handshake_timeout: float = 10.0,
     grace: float = 10.0,
-    threads: Optional[int] = None,
-    record: Optional[Path] = None,
-    weight_memory: Optional[int] = None,
+    threads: int | None = None,
+    record: Path | None = None,
+    weight_memory: int | None = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
@@ -187,18 +187,18 @@ def serve(
 
 def connect(
     url: str,
-    ca: Optional[Path] = None,
+    ca: Path | None = None,
     insecure_tls: bool = False,
     allow_insecure: bool = False,
-    threads: Optional[int] = None,
+    threads: int | None = None,
     connect_timeout: float = 20.0,
     idle_timeout: float = 600.0,
-    memory_limit: Optional[int] = None,
-    expected_images: Optional[int] = None,
-    setups: Optional[Path] = None,
-    setups_quota: Optional[int] = None,
-    setups_age: Optional[float] = None,
-    plan_digest: Optional[str] = None,
+    memory_limit: int | None = None,
+    expected_images: int | None = None,
+    setups: Path | None = None,
+    setups_quota: int | None = None,
+    setups_age: float | None = None,
+    plan_digest: str | None = None,
 ) -> Client:
     """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
@@ -245,7 +245,7 @@ def simd() -> str:
 def set_threads(threads: int) -> None:
     """Threads of all later calls that do not name a number themselves; 0 for one a processor."""
 
-def max_modulus_bits(ring_degree: int) -> Optional[int]:
+def max_modulus_bits(ring_degree: int) -> int | None:
     """Largest log2 q at 128-bit security, or None."""
 
 def batch_stage_parameters(
@@ -256,7 +256,9 @@ def batch_stage_parameters(
 def linear_methods() -> list[tuple[str, bool]]:
     """The linear methods of two-party plans: names, and whether results are exact because shares go through a prime."""
 
-def linear_parameters(method_name: str, ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
+def linear_parameters(
+    method_name: str, ring_degree: int, ring_bits: int, weight_l2: float
+) -> tuple[int, int, float, float]:
     """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of a method; ValueError when there are no parameters."""
 
 def linear_norm(method_name: str, geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
@@ -274,7 +276,6 @@ def batch_share_layer_cost(
 
 def two_party_group(ring_degree: int, peak_elements: int) -> int:
     """Images that a session runs together by default when the plan has batch layers."""
-
 
 def slot_plain(reach_bits: int) -> tuple[int, int]:
     """``(bits, largest)`` of the prime that shares of slot-packed results below ``2^reach_bits`` are modulo in two-party plans: its bits, and the
@@ -321,7 +322,6 @@ class PackedCircuit:
     def plan(self) -> tuple[str, list[NDArray[np.int64]], NDArray[np.int64]]:
         """What a plan says of the circuit: ``(JSON, slots of every upload, places of the outputs)``; slots are ``[ciphertexts, N/2]`` input elements
         (-1: none), places ``[outputs, 2]``: ciphertext and slot."""
-
 
 IMAGES_TOGETHER: int
 """Images of a client-aided plan for few images that run through the stages together."""

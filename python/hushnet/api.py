@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -36,7 +36,9 @@ class Result:
     def output(self) -> np.ndarray:
         """The only output of a network that has one."""
         if len(self.outputs) != 1:
-            raise ValueError(f"the network has {len(self.outputs)} outputs ({', '.join(self.outputs)}): use .outputs[name]")
+            raise ValueError(
+                f"the network has {len(self.outputs)} outputs ({', '.join(self.outputs)}): use .outputs[name]"
+            )
         return next(iter(self.outputs.values()))
 
 
@@ -61,11 +63,11 @@ class Model:
         self.plan = plan
 
     @classmethod
-    def load(cls, path: Union[str, Path], *, allow_insecure: bool = False) -> "Model":
+    def load(cls, path: str | Path, *, allow_insecure: bool = False) -> Model:
         """Reads a ``.hush`` file; PlanError when it is damaged, of another version, or below 128 bits."""
         return cls(Plan.load(path, allow_insecure=allow_insecure))
 
-    def save(self, path: Union[str, Path]) -> None:
+    def save(self, path: str | Path) -> None:
         """Writes the ``.hush`` file (with weights: keep it on the server)."""
         self.plan.save(path)
 
@@ -73,7 +75,7 @@ class Model:
         """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
         return self.plan.public_bytes()
 
-    def explain(self, trace: Optional[dict[str, Any]] = None, *, network: Optional[str] = None) -> dict[str, Any]:
+    def explain(self, trace: dict[str, Any] | None = None, *, network: str | None = None) -> dict[str, Any]:
         """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace).
 
         Args:
@@ -90,7 +92,7 @@ class Model:
         """An array for the only input, or a mapping from names to arrays, as a mapping."""
         return _named_inputs(self.plan.document, x)
 
-    def native(self, *, allow_insecure: bool = False) -> "_native.Plan":
+    def native(self, *, allow_insecure: bool = False) -> _native.Plan:
         """The plan as the run time holds it, the same object for all calls; PlanError below 128 bits, unless that is allowed."""
         handle = self.plan.handle()
         handle.allowed(allow_insecure)
@@ -100,7 +102,9 @@ class Model:
 Shapes = Mapping[str, Sequence[int]]
 
 
-def check(model: Any, *, shapes: Optional[Shapes] = None, until: Union[str, Sequence[str], None] = None) -> list[frontend.Issue]:
+def check(
+    model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None
+) -> list[frontend.Issue]:
     """All nodes of an ONNX model that the front end cannot read, each with what to do about it; empty when it reads the whole model.
 
     Args:
@@ -111,18 +115,18 @@ def check(model: Any, *, shapes: Optional[Shapes] = None, until: Union[str, Sequ
     return frontend.check(model, shapes, until=_names(until))
 
 
-def _names(until: Union[str, Sequence[str], None]) -> Sequence[str]:
+def _names(until: str | Sequence[str] | None) -> Sequence[str]:
     return until.split(",") if isinstance(until, str) else until or ()
 
 
-def compile(  # noqa: A001 - the field's word
+def compile(
     model: Any,
     *,
-    batch: Optional[int] = None,
+    batch: int | None = None,
     trust: str = "client-aided",
-    calibration: Optional[Inputs] = None,
-    shapes: Optional[Shapes] = None,
-    until: Union[str, Sequence[str], None] = None,
+    calibration: Inputs | None = None,
+    shapes: Shapes | None = None,
+    until: str | Sequence[str] | None = None,
     **options: Any,
 ) -> Model:
     """Turns an ONNX model (path, bytes or ``ModelProto``) into a plan.
@@ -138,7 +142,9 @@ def compile(  # noqa: A001 - the field's word
         until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
         options: see :func:`hushnet.planner.compile`.
     """
-    graph = passes.default(frontend.load(model, shapes, samples=_sample_shapes(model, calibration), until=_names(until)))
+    graph = passes.default(
+        frontend.load(model, shapes, samples=_sample_shapes(model, calibration), until=_names(until))
+    )
     if calibration is not None:
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
         calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
@@ -147,7 +153,7 @@ def compile(  # noqa: A001 - the field's word
     return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
 
 
-def _sample_shapes(model: Any, calibration: Optional[Inputs]) -> dict[str, tuple[int, ...]]:
+def _sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
     """Shapes of the calibration data by input."""
     if calibration is None:
         return {}
@@ -171,10 +177,10 @@ def run(
     model: Model,
     x: Inputs,
     *,
-    threads: Optional[int] = None,
-    progress: Optional[Progress] = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
     transport: str = "loopback",
-    network: Optional[str] = None,
+    network: str | None = None,
     check: bool = False,
     allow_insecure: bool = False,
 ) -> Result:
@@ -194,7 +200,9 @@ def run(
         raise InputError(f"network is for two-party plans; this one is {plan.trust}")
     if plan.trust == "two-party":
         transport = "pipe"
-    outputs, client, server = _native.run(plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network))
+    outputs, client, server = _native.run(
+        plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network)
+    )
     trace = json.loads(client)
     if server is not None:
         trace |= {"client": dict(trace), "server": json.loads(server)}
@@ -204,7 +212,7 @@ def run(
     return Result(outputs, trace)
 
 
-def _link(network: Optional[str]) -> Optional[tuple[float, float]]:
+def _link(network: str | None) -> tuple[float, float] | None:
     """Bits a second and seconds of a round trip; None: nothing slows the connection down."""
     if network in (None, "loopback"):
         return None
@@ -222,7 +230,7 @@ def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     ] + plain.reaches
 
 
-def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> "_native.ServerHandle":
+def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
 
     Args:
@@ -234,13 +242,13 @@ def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: An
 class Connection:
     """A client's session with a server; also a context manager."""
 
-    def __init__(self, client: "_native.Client"):
+    def __init__(self, client: _native.Client):
         self._client = client
         self.plan = json.loads(client.plan_json())
         # two-party: SHA-256 of the public plan, equal for all clients of an honest server
-        self.plan_digest: Optional[str] = client.plan_digest()
+        self.plan_digest: str | None = client.plan_digest()
 
-    def infer(self, x: Inputs, *, progress: Optional[Progress] = None) -> Result:
+    def infer(self, x: Inputs, *, progress: Progress | None = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
         named = _named_inputs(self.plan, x)
         outputs, text = self._client.infer(named, progress=progress)
@@ -250,7 +258,7 @@ class Connection:
         """Ends the session; its keys are gone."""
         self._client.close()
 
-    def __enter__(self) -> "Connection":
+    def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -260,15 +268,15 @@ class Connection:
 def connect(
     url: str,
     *,
-    ca: Optional[str] = None,
+    ca: str | None = None,
     insecure_tls: bool = False,
-    threads: Optional[int] = None,
-    images: Optional[int] = None,
-    setups: Union[str, Path, None] = None,
-    setups_quota: Optional[int] = None,
-    setups_days: Optional[float] = None,
-    max_memory: Optional[int] = None,
-    plan_digest: Optional[str] = None,
+    threads: int | None = None,
+    images: int | None = None,
+    setups: str | Path | None = None,
+    setups_quota: int | None = None,
+    setups_days: float | None = None,
+    max_memory: int | None = None,
+    plan_digest: str | None = None,
 ) -> Connection:
     """Connects to ``hush://host:port`` (``hushs://`` with TLS; ``ws://`` and ``wss://`` through proxies) and receives the public part of the plan.
 

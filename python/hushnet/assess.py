@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 from hushnet import frontend
 from hushnet.api import Inputs, Shapes, compile
@@ -41,11 +41,11 @@ class Assessment:
     trust: str
     compiles: bool
     batch: int
-    seconds: Optional[float] = None
-    bytes_up: Optional[int] = None
-    bytes_down: Optional[int] = None
+    seconds: float | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
     groups: tuple[Group, ...] = field(default_factory=tuple)
-    until: Optional[str] = None
+    until: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The assessment as one JSON object."""
@@ -57,9 +57,9 @@ def assess(
     model: Any,
     trust: str,
     *,
-    batch: Optional[int] = None,
-    calibration: Optional[Inputs] = None,
-    shapes: Optional[Shapes] = None,
+    batch: int | None = None,
+    calibration: Inputs | None = None,
+    shapes: Shapes | None = None,
     until: Sequence[str] = (),
     cuts: bool = True,
 ) -> Assessment:
@@ -106,7 +106,7 @@ def _of_planner(message: str) -> Group:
     return Group("plan", problem, advice[:1].upper() + advice[1:], ("model",))
 
 
-def last_cut(candidates: Sequence[str], compiles: Any) -> Optional[str]:
+def last_cut(candidates: Sequence[str], compiles: Any) -> str | None:
     """The last tensor at which the network compiles when it ends there: whatever ends earlier is a part of what ends later."""
     low, high = 0, len(candidates)
     while low < high:

@@ -177,7 +177,9 @@ class Plan:
         """
         plan, text, stated = cls._open(data)
         if _digest(text.encode("utf-8"), plan.weights) != stated:
-            raise PlanError("the plan's digest does not match its contents: the file was damaged or edited; copy or compile it again")
+            raise PlanError(
+                "the plan's digest does not match its contents: the file was damaged or edited; copy or compile it again"
+            )
         return plan
 
     @classmethod
@@ -194,7 +196,9 @@ class Plan:
             raise PlanError("the plan file has no 'plan' in its metadata; compile the model again")
         weights = {name: _tensor(name, entry, body) for name, entry in head.items()}
         if sum(w.nbytes for w in weights.values()) != len(body):
-            raise PlanError(f"the plan's tensors do not account for its {len(body)} data bytes; copy or compile it again")
+            raise PlanError(
+                f"the plan's tensors do not account for its {len(body)} data bytes; copy or compile it again"
+            )
         try:
             document = json.loads(text, parse_constant=_no_constant)
         except ValueError as error:
@@ -240,14 +244,16 @@ def _split(data: bytes) -> tuple[dict[str, Any], memoryview]:
         raise PlanError(f"the plan file is truncated: {len(data)} bytes; copy it again")
     size = int.from_bytes(data[:8], "little")
     if size > MAX_HEADER_BYTES or size > len(data) - 8:
-        raise PlanError(f"the plan file is truncated or not a plan: header of {size} bytes in a file of {len(data)}; copy it again")
+        raise PlanError(
+            f"the plan file is truncated or not a plan: header of {size} bytes in a file of {len(data)}; copy it again"
+        )
     try:
-        head = json.loads(data[8:8 + size])
+        head = json.loads(data[8 : 8 + size])
     except ValueError:
         raise PlanError("the plan file's header is not JSON: damaged, or not a plan; copy it again") from None
     if not isinstance(head, dict):
         raise PlanError("the plan file's header is not a JSON object; copy it again")
-    return head, memoryview(data)[8 + size:]
+    return head, memoryview(data)[8 + size :]
 
 
 def _tensor(name: str, entry: Any, body: memoryview) -> np.ndarray:

@@ -22,7 +22,11 @@ def table(verdicts: list[Verdict]) -> str:
     for kind in [*dict.fromkeys(v.kind for v in verdicts), "all"]:
         counts = Counter(v.verdict for v in verdicts if kind in (v.kind, "all"))
         lines.append(f"{kind:20}" + "".join(f"{counts[v]:10}" for v in VERDICTS) + f"{sum(counts.values()):10}")
-    lines += [f"{v.verdict}: {v.name} ({', '.join(v.operators)}): {v.reason}" for v in verdicts if v.verdict in (WRONG, CRASHED)]
+    lines += [
+        f"{v.verdict}: {v.name} ({', '.join(v.operators)}): {v.reason}"
+        for v in verdicts
+        if v.verdict in (WRONG, CRASHED)
+    ]
     return "\n".join(lines)
 
 
@@ -30,7 +34,11 @@ def below(verdicts: list[Verdict], least: dict[str, int]) -> list[str]:
     """Kinds of which fewer cases passed than before."""
     kinds = {v.kind for v in verdicts}
     passed = Counter(v.kind for v in verdicts if v.verdict == PASSED)
-    return [f"{kind}: {passed[kind]} passed, {count} at least before" for kind, count in least.items() if kind in kinds and passed[kind] < count]
+    return [
+        f"{kind}: {passed[kind]} passed, {count} at least before"
+        for kind, count in least.items()
+        if kind in kinds and passed[kind] < count
+    ]
 
 
 def refusals(verdicts: list[Verdict]) -> str:
@@ -43,7 +51,9 @@ def main() -> int:
     """Runs the suite; the exit code is 1 where a case is wrong or crashed, or fewer passed than :data:`MINIMUMS` has."""
     parser = argparse.ArgumentParser(prog="python -m tests.backend_suite", description=__doc__)
     parser.add_argument("--trust", default="client-aided", choices=["client-aided", "two-party", "non-interactive"])
-    parser.add_argument("--kinds", default=",".join(QUICK), help="comma-separated; light: whole image networks, hours of work")
+    parser.add_argument(
+        "--kinds", default=",".join(QUICK), help="comma-separated; light: whole image networks, hours of work"
+    )
     parser.add_argument("--match", default="", help="only cases whose name holds this")
     parser.add_argument("--every", type=int, default=1, help="only every n-th case")
     parser.add_argument("--processes", type=int, default=2)
@@ -56,7 +66,11 @@ def main() -> int:
 
     def progress(done: int, verdict: Verdict) -> None:
         if done % 50 == 0 or verdict.verdict in (WRONG, CRASHED):
-            print(f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s {verdict.reason[:300]}", file=sys.stderr, flush=True)
+            print(
+                f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s {verdict.reason[:300]}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     verdicts = judge_all(found, options.trust, processes=options.processes, seconds=options.seconds, progress=progress)
     counts = Counter(v.verdict for v in verdicts)
@@ -64,7 +78,14 @@ def main() -> int:
     short = below(verdicts, json.loads(MINIMUMS.read_text()).get(options.trust, {})) if everything else []
     if options.json:
         document = {"trust": options.trust, "cases": len(verdicts), "seconds": round(time.monotonic() - started, 1)}
-        print(json.dumps(document | {v: counts[v] for v in VERDICTS} | {"below": short, "verdicts": [v.as_json() for v in verdicts]}, indent=1))
+        print(
+            json.dumps(
+                document
+                | {v: counts[v] for v in VERDICTS}
+                | {"below": short, "verdicts": [v.as_json() for v in verdicts]},
+                indent=1,
+            )
+        )
     else:
         print("\n".join([table(verdicts), *short]))
         if options.refused:

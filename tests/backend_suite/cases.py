@@ -79,7 +79,7 @@ def _tensor(path: Path) -> Any:
     proto.ParseFromString(path.read_bytes())
     try:
         return numpy_helper.to_array(proto)
-    except Exception:  # noqa: BLE001 - a sequence or an optional value, which is no case of ours
+    except Exception:
         return None
 
 
@@ -92,5 +92,8 @@ def cases(kinds: tuple[str, ...] = KINDS) -> Iterator[Case]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 entries = load_model_tests(kind=kind)
-            found = [Case(e.name, kind, e, Path(os.path.join(e.model_dir, "model.onnx")) if e.model_dir else None) for e in entries]
+            found = [
+                Case(e.name, kind, e, Path(os.path.join(e.model_dir, "model.onnx")) if e.model_dir else None)
+                for e in entries
+            ]
         yield from (case for case in found if case.numeric)

@@ -97,11 +97,11 @@ def _attempt(case: Case, trust: str, private: list[str]) -> tuple[str, str, floa
             model = _compiled(bound(case, private), trust, feeds)
     except HushnetError as error:
         return _refusal(error)
-    except BaseException as error:  # noqa: BLE001 - whatever is raised, a panic of the native part too, is a finding
+    except BaseException as error:
         return CRASHED, f"compile: {type(error).__name__}: {error}", None
     try:
         result = hushnet.run(model, _images(model, feeds), threads=1)
-    except BaseException as error:  # noqa: BLE001 - as above; what compiles must run
+    except BaseException as error:
         return CRASHED, f"run: {type(error).__name__}: {error}", None
     return _compare(case, model, result)
 
@@ -148,5 +148,9 @@ def _compare(case: Case, model: hushnet.Model, result: hushnet.Result) -> tuple[
         allowed = min(PRECISION * scale, ROUNDING * scale + float(errors.get("worst_error", np.inf)))
         largest = max(largest, off / scale)
         if not off <= allowed:
-            return WRONG, f"output {name} is off by {off:.4g} of {scale:.4g} where {allowed:.4g} is allowed", off / scale
+            return (
+                WRONG,
+                f"output {name} is off by {off:.4g} of {scale:.4g} where {allowed:.4g} is allowed",
+                off / scale,
+            )
     return PASSED, "", largest

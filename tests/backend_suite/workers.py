@@ -44,7 +44,12 @@ def _work(found: Sequence[Case], trust: str, pipe: Connection) -> None:
 
 
 def judge_all(
-    found: Sequence[Case], trust: str, *, processes: int = 2, seconds: float = CASE_SECONDS, progress: Callable[[int, Verdict], Any] | None = None
+    found: Sequence[Case],
+    trust: str,
+    *,
+    processes: int = 2,
+    seconds: float = CASE_SECONDS,
+    progress: Callable[[int, Verdict], Any] | None = None,
 ) -> list[Verdict]:
     """The verdicts of all cases, in their order."""
     waiting = list(range(len(found)))[::-1]

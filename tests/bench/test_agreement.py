@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hushnet import data, frontend, passes, zoo
+from hushnet import frontend, passes
 from hushnet.planner.non_interactive import Network
+from hushnet_bench import _native as measuring
 from hushnet_bench.executors import ckks, openfhe, seal
 from hushnet_bench.executors.executor import Executor, MemoryLog, Parameters, PeerFailed, PeerMissing, interpreter
-from hushnet_bench import _native as measuring
 
 from tests.non_interactive.networks import Random
 
@@ -99,7 +99,11 @@ def own(v: dict[str, np.ndarray], primes: list[int]) -> dict[str, tuple[np.ndarr
         **{f"hoisted rotate {s}": c for s, c in zip(ROTATIONS, b.ckks.rotate_many(cx, ROTATIONS))},
     }
     shown = {name: (b.decrypt(c), c.error_bound) for name, c in found.items()}
-    complexes = {"complex, public key": cz, "complex, secret key": b.encrypt_complex(z, secret=True), "conjugate": b.ckks.conjugate(cz)}
+    complexes = {
+        "complex, public key": cz,
+        "complex, secret key": b.encrypt_complex(z, secret=True),
+        "conjugate": b.ckks.conjugate(cz),
+    }
     for name, c in complexes.items():
         shown[name] = parts(b.decrypt_complex(c)), c.error_bound
     return shown
@@ -110,7 +114,15 @@ SWITCHED = {"multiply": 1, "square": 1, "conjugate": 1, "hoisted sum": 2, "rotat
     f"{kind}rotate {s}": 1 for kind in ("", "hoisted ") for s in ROTATIONS
 }
 # Largest value that is rescaled.
-RESCALED = {"multiply plain": 1, "multiply scalar": 1, "multiply": 1, "square": 1, "lower": 1, "hoisted sum": 2, "rotated sum": 2}
+RESCALED = {
+    "multiply plain": 1,
+    "multiply scalar": 1,
+    "multiply": 1,
+    "square": 1,
+    "lower": 1,
+    "hoisted sum": 2,
+    "rotated sum": 2,
+}
 
 
 def test_operations_agree_with_seal() -> None:
@@ -155,7 +167,9 @@ def small() -> tuple[Network, np.ndarray]:
     return Network.from_graph(graph, calibration=x), x
 
 
-@pytest.mark.parametrize(("name", "mode"), [("seal", "FIXEDMANUAL"), ("openfhe", "FIXEDMANUAL"), ("openfhe", "FLEXIBLEAUTO")])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("seal", "FIXEDMANUAL"), ("openfhe", "FIXEDMANUAL"), ("openfhe", "FLEXIBLEAUTO")]
+)
 def test_a_whole_network_agrees(name: str, mode: str) -> None:
     network, x = small()
     parameters = Parameters(ring_degree=16384)
@@ -188,7 +202,13 @@ def test_a_whole_network_agrees(name: str, mode: str) -> None:
 def test_our_library_on_the_circuit_is_within_its_bound() -> None:
     """Without any other library: encrypted = float within the predicted error."""
     network, x = small()
-    y, bound, _ = ckks.run(network.spec(), network.encrypted_input(x[:1])[0], [45, *[30] * network.depth, 45], ring_degree=16384, scale_bits=30)
+    y, bound, _ = ckks.run(
+        network.spec(),
+        network.encrypted_input(x[:1])[0],
+        [45, *[30] * network.depth, 45],
+        ring_degree=16384,
+        scale_bits=30,
+    )
     error = np.abs(y - network.run(x[:1]).output[0]).max()
     assert 0 < error <= bound < 0.5
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from hushnet_bench import two_party_methods as bench
 from hushnet.machine import two_party as machine
+from hushnet_bench import two_party_methods as bench
 
 
 class Fake(bench.Clock):
@@ -28,7 +27,12 @@ class Fake(bench.Clock):
 @pytest.mark.parametrize("seed", range(20))
 def test_close_plans_are_clocked_until_their_figures_stand(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    near, nearly, quick_to_set_up, far = Fake(1.0, 4.0, rng), Fake(1.02, 4.0, rng), Fake(1.8, 0.1, rng), Fake(20.0, 9.0, rng)
+    near, nearly, quick_to_set_up, far = (
+        Fake(1.0, 4.0, rng),
+        Fake(1.02, 4.0, rng),
+        Fake(1.8, 0.1, rng),
+        Fake(20.0, 9.0, rng),
+    )
     rounds = bench.settle([near, nearly, quick_to_set_up, far])
     assert bench.STEADY < rounds <= bench.MOST_ROUNDS
     assert near.rounds == nearly.rounds == quick_to_set_up.rounds == rounds and far.rounds == 0

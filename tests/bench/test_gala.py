@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 import hushnet
+import pytest
 from hushnet import _native
-from hushnet_bench import gala, gala_choice, gala_measured
 from hushnet_bench import _native as measuring
+from hushnet_bench import gala, gala_choice, gala_measured
 
 EXPLAINED = {
     ("V", "2x1024", "extended"),
@@ -46,7 +45,10 @@ def test_measured_layers_are_exact_and_cost_what_is_predicted(method: str, geome
 
 def test_gala_needs_fewer_permutations_and_less_noise() -> None:
     layer = gala.conv(64, 16, 64, 1)
-    rows = {m: json.loads(measuring.slot_layer_measure(layer, m, repeats=1, noise=True, parameters_for="gazelle")) for m in ("gazelle", "gala")}
+    rows = {
+        m: json.loads(measuring.slot_layer_measure(layer, m, repeats=1, noise=True, parameters_for="gazelle"))
+        for m in ("gazelle", "gala")
+    }
     assert rows["gala"]["parameters"] == rows["gazelle"]["parameters"]
     assert rows["gala"]["counted"]["perm"] < rows["gazelle"]["counted"]["perm"]
     assert all(r["noise"]["within"] for r in rows.values())
@@ -70,7 +72,9 @@ def test_baby_steps_need_fewer_permutations_of_sums() -> None:
 
 def test_the_planners_choice_stands_beside_every_measured_method() -> None:
     layer = gala.dense(64, 10)
-    row = gala_choice.choice(layer, {"cheetah": 1.0, "gala": 2.0, "gazelle": 3.0, "rotation-free": 0.98, "convfhe": 4.0})
+    row = gala_choice.choice(
+        layer, {"cheetah": 1.0, "gala": 2.0, "gazelle": 3.0, "rotation-free": 0.98, "convfhe": 4.0}
+    )
     assert row["best_method"] == "rotation-free"
     taken = row["method"].removeprefix("planner: ")
     assert row["within_5_percent"] == (row["seconds"] <= 1.05 * 0.98) == (taken in ("cheetah", "rotation-free"))
@@ -99,7 +103,10 @@ def test_layers_of_a_network_are_its_geometries() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(geometry: str, method: str, message: str) -> None:
-    for call in (lambda: _native.slot_layer_cost(geometry, method), lambda: measuring.slot_layer_counts(geometry, method, 2048)):
+    for call in (
+        lambda: _native.slot_layer_cost(geometry, method),
+        lambda: measuring.slot_layer_counts(geometry, method, 2048),
+    ):
         with pytest.raises(ValueError, match=message):
             call()
     with pytest.raises(ValueError, match="power of two"):

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from hushnet import HushnetError, _native
+from hushnet.cli.main import app
 from hushnet_bench import cryptonets_relu, measure
 from hushnet_bench.registry import plot, render
 from typer.testing import CliRunner
-
-from hushnet.cli.main import app
 
 ROW = {"images": 8, "seconds": 1.0, "images_per_second": 8.0}
 
@@ -35,12 +34,16 @@ def test_instruction_sets_are_those_that_the_run_time_knows_in_its_order() -> No
 
 
 @pytest.mark.parametrize("best", ["portable", "avx2", "avx512", "ifma", "amx"])
-def test_cryptonets_relu_leaves_out_the_rows_that_a_machine_has_no_kernels_for(monkeypatch: pytest.MonkeyPatch, best: str) -> None:
+def test_cryptonets_relu_leaves_out_the_rows_that_a_machine_has_no_kernels_for(
+    monkeypatch: pytest.MonkeyPatch, best: str
+) -> None:
     ran = []
 
     def apart(*_: Any, simd: str, **__: Any) -> dict[str, Any]:
         if measure.SIMD.index(simd) > measure.SIMD.index(best):
-            raise HushnetError(f"HUSHNET_SIMD={simd} asks for more than this processor has ({best}); unset it or lower it")
+            raise HushnetError(
+                f"HUSHNET_SIMD={simd} asks for more than this processor has ({best}); unset it or lower it"
+            )
         ran.append(simd)
         return dict(ROW)
 
@@ -55,7 +58,10 @@ def test_cryptonets_relu_leaves_out_the_rows_that_a_machine_has_no_kernels_for(m
             assert row["ratio"] > 0 and "note" not in row
         else:
             assert "images_per_second" not in row
-            assert row["note"] == f"left out: this row needs {path}, and this machine (or HUSHNET_SIMD) has no more than {best}"
+            assert (
+                row["note"]
+                == f"left out: this row needs {path}, and this machine (or HUSHNET_SIMD) has no more than {best}"
+            )
     assert "portable" in ran and ("ifma" in ran) == (best in ("ifma", "amx"))
     # The table and the picture take such rows, too.
     table = render(said)
@@ -64,6 +70,12 @@ def test_cryptonets_relu_leaves_out_the_rows_that_a_machine_has_no_kernels_for(m
 
 def test_the_picture_takes_rows_without_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     rows = [{"case": "a", "method": "m"} | ROW, {"case": "kernels: ifma", "method": "m", "note": "left out"}]
-    result = {"name": "cryptonets-relu", "threads": 1, "machine": {"cpu": "c", "simd": "avx2"}, "source": "s", "rows": rows}
+    result = {
+        "name": "cryptonets-relu",
+        "threads": 1,
+        "machine": {"cpu": "c", "simd": "avx2"},
+        "source": "s",
+        "rows": rows,
+    }
     plot(result, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 0

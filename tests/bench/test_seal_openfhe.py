@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import hushnet
-import pytest
 import hushnet_bench as bench
+import pytest
 from hushnet_bench import seal_openfhe
 
 
@@ -17,11 +17,19 @@ def test_quick_run_and_picture(tmp_path: Path) -> None:
     assert 0 < mine["max_error"] <= mine["predicted_error"]
     assert mine["peak_memory_bytes"] < 2 << 30 and mine["key_bytes"] <= 150 << 20
     assert mine["max_error"] <= mine["expected_error"] <= mine["predicted_error"]
-    assert mine["security_bits"] == 128 and not {"keys, bytes", "peak memory, bytes", "security bits"} & set(mine["bars_missed"].split(", "))
+    assert mine["security_bits"] == 128 and not {"keys, bytes", "peak memory, bytes", "security bits"} & set(
+        mine["bars_missed"].split(", ")
+    )
     assert mine["bars"]["keys, bytes"] == {"have": mine["key_bytes"], "at_most": 150_000_000}
     assert mine["memory"] and max(b for _, b in mine["memory"]) <= 1.1 * mine["peak_memory_bytes"]
     assert mine["ratio"] == mine["published"] / mine["seconds"]
-    assert {r["case"].split(":")[1].split(",")[0].strip() for r in primitives} >= {"add", "multiply", "rotate", "rescale", "relinearise"}
+    assert {r["case"].split(":")[1].split(",")[0].strip() for r in primitives} >= {
+        "add",
+        "multiply",
+        "rotate",
+        "rescale",
+        "relinearise",
+    }
     assert all(r["hushnet us"] > 0 for r in primitives)
     bench.plot(result, tmp_path / "memory.png")
     assert (tmp_path / "memory.png").read_bytes()[:4] == b"\x89PNG"
@@ -37,11 +45,26 @@ def test_what_there_is_not_is_refused() -> None:
 def test_a_missed_bar_is_named() -> None:
     """Each quantity alone beyond its bar."""
     bars = seal_openfhe.Bars(1.0, 100, key_bytes=10)
-    good = {"seconds": 1.0, "peak_memory_bytes": 100, "key_bytes": 10, "max_error": 0.1, "predicted_error": 0.2, "security_bits": 128, "agreement": 1.0}
+    good = {
+        "seconds": 1.0,
+        "peak_memory_bytes": 100,
+        "key_bytes": 10,
+        "max_error": 0.1,
+        "predicted_error": 0.2,
+        "security_bits": 128,
+        "agreement": 1.0,
+    }
     faster = {"SEAL, channel-wise": 10.0, "OpenFHE FIXEDMANUAL": 20.0}
     assert seal_openfhe.against_bars(bars, good, faster)["bars_missed"] == ""
     assert "times faster than SEAL, channel-wise" not in seal_openfhe.against_bars(bars, good, {})["bars"]
-    worse = {"seconds": 1.1, "peak_memory_bytes": 101, "key_bytes": 11, "max_error": 0.3, "security_bits": 127, "agreement": 0.99}
+    worse = {
+        "seconds": 1.1,
+        "peak_memory_bytes": 101,
+        "key_bytes": 11,
+        "max_error": 0.3,
+        "security_bits": 127,
+        "agreement": 0.99,
+    }
     missed = {k: seal_openfhe.against_bars(bars, good | {k: v}, faster)["bars_missed"] for k, v in worse.items()}
     assert len(set(missed.values())) == len(worse) and all(missed.values())
     assert "SEAL" in seal_openfhe.against_bars(bars, good, faster | {"SEAL, channel-wise": 9.9})["bars_missed"]

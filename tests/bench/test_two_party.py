@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
 from hushnet import data, zoo
 from hushnet_bench import two_party as bench
 
 
 @pytest.fixture(scope="module")
 def cnn() -> tuple[hushnet.Model, np.ndarray]:
-    model = hushnet.compile(zoo.build("cifar10-cnn"), trust="two-party", calibration=data.synthetic((3, 32, 32), 8, seed=1), weight_bits=11)
+    model = hushnet.compile(
+        zoo.build("cifar10-cnn"), trust="two-party", calibration=data.synthetic((3, 32, 32), 8, seed=1), weight_bits=11
+    )
     return model, data.synthetic((3, 32, 32), 2, seed=2).astype(np.float32)
 
 
-def test_real_runs_keep_to_the_error_that_units_come_to_and_faults_do_not(cnn: tuple[hushnet.Model, np.ndarray]) -> None:
+def test_real_runs_keep_to_the_error_that_units_come_to_and_faults_do_not(
+    cnn: tuple[hushnet.Model, np.ndarray],
+) -> None:
     model, x = cnn
     got = hushnet.run(model, x, threads=1).output
     row = bench.checked(model, x, got)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
 from hushnet import data, zoo
 from hushnet.planner.two_party import cost
 from hushnet_bench import namespaces, two_party_network
+
 from tests.test_two_party_network import close
 
 
 def test_two_network_namespaces_take_the_predicted_time() -> None:
-    model = hushnet.compile(zoo.build("mlp-784-128-128-10"), trust="two-party", calibration=data.synthetic((1, 28, 28), 8, seed=1))
+    model = hushnet.compile(
+        zoo.build("mlp-784-128-128-10"), trust="two-party", calibration=data.synthetic((1, 28, 28), 8, seed=1)
+    )
     x = data.synthetic((1, 28, 28), 1, seed=2).astype(np.float32)
 
     def run() -> tuple[float, float]:

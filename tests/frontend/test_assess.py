@@ -39,7 +39,10 @@ def test_a_model_that_compiles_has_costs_in_every_trust_model():
     found = {trust: assess(plain(), trust) for trust in TRUST[:2]}
     assert all(a.compiles and a.seconds > 0 and a.bytes_up > 0 and not a.groups for a in found.values())
     planned = hushnet.compile(plain(), trust="client-aided").plan.document["predicted"]
-    assert (found["client-aided"].seconds, found["client-aided"].bytes_down) == (planned["seconds"], planned["bytes_down"])
+    assert (found["client-aided"].seconds, found["client-aided"].bytes_down) == (
+        planned["seconds"],
+        planned["bytes_down"],
+    )
 
 
 def test_nodes_in_the_way_are_grouped_and_the_cut_compiles():
@@ -96,7 +99,10 @@ def test_the_command(tmp_path):
     done = CliRunner().invoke(app, ["check", str(path), "--trust", "client-aided", "--json"])
     document = json.loads(done.stdout)
     assert done.exit_code == 1 and not document["supported"]
-    assert document["trust"]["client-aided"]["groups"][0]["count"] == 2 and document["trust"]["client-aided"]["until"] == last
+    assert (
+        document["trust"]["client-aided"]["groups"][0]["count"] == 2
+        and document["trust"]["client-aided"]["until"] == last
+    )
     done = CliRunner().invoke(app, ["check", str(path), "--trust", "client-aided"])
     assert done.exit_code == 1 and f"--until {last}" in done.stdout and "my.ops.Wonder" in done.stdout
     done = CliRunner().invoke(app, ["check", str(path), "--trust", "client-aided", "--until", last])

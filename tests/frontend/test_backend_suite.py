@@ -28,8 +28,18 @@ LEAST = {"client-aided": 25, "two-party": 8}
 @pytest.mark.parametrize("trust", ["client-aided", "two-party"])
 def test_a_sample_is_passed_or_refused(trust: str) -> None:
     # a process of its own: workers are forked, which a process whose thread pool has started must not do
-    command = [sys.executable, "-m", "tests.backend_suite", "--trust", trust, "--kinds", "pytorch-converted,pytorch-operator"]
-    done = subprocess.run([*command, "--every", str(EVERY), "--json"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.backend_suite",
+        "--trust",
+        trust,
+        "--kinds",
+        "pytorch-converted,pytorch-operator",
+    ]
+    done = subprocess.run(
+        [*command, "--every", str(EVERY), "--json"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500
+    )
     document = json.loads(done.stdout)
     rest = [v for v in document["verdicts"] if v["verdict"] not in (PASSED, REFUSED)]
     assert document[WRONG] == document[CRASHED] == 0, rest
@@ -41,7 +51,10 @@ class _Entry:
     def __init__(self, output: np.ndarray):
         port = helper.make_tensor_value_info
         graph = helper.make_graph(
-            [helper.make_node("Relu", ["x"], ["y"])], "g", [port("x", TensorProto.FLOAT, [2, 3])], [port("y", TensorProto.FLOAT, [2, 3])]
+            [helper.make_node("Relu", ["x"], ["y"])],
+            "g",
+            [port("x", TensorProto.FLOAT, [2, 3])],
+            [port("y", TensorProto.FLOAT, [2, 3])],
         )
         self.model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         self.data_sets = [([np.array([[-1, 2, 3], [4, -5, 6]], np.float32)], [output])]

@@ -27,7 +27,11 @@ def test_exactly_the_unsupported_nodes_are_listed():
     net.op("Conv", net.last, net.weight(4, 4, 3, 3))
     named(net, "Det", net.last, name="third")
     issues = check(net.model())
-    assert [(i.node, i.op_type) for i in issues] == [("first", "RandomNormalLike"), ("second", "RandomUniformLike"), ("third", "Det")]
+    assert [(i.node, i.op_type) for i in issues] == [
+        ("first", "RandomNormalLike"),
+        ("second", "RandomUniformLike"),
+        ("third", "Det"),
+    ]
     assert all(i.problem and i.advice for i in issues)
     with pytest.raises(UnsupportedModel) as caught:
         load(net.model())
@@ -58,7 +62,11 @@ def test_custom_and_unknown_operators_are_issues():
     named(net, "NoSuchOperator", net.last, name="unknown")
     named(net, "Det", "x0", name="determinant")
     issues = check(net.model(net.nodes[1].output[0], net.last))
-    assert [(i.node, i.op_type) for i in issues] == [("custom", "my.ops.Wonder"), ("unknown", "NoSuchOperator"), ("determinant", "Det")]
+    assert [(i.node, i.op_type) for i in issues] == [
+        ("custom", "my.ops.Wonder"),
+        ("unknown", "NoSuchOperator"),
+        ("determinant", "Det"),
+    ]
 
 
 REFUSED = {
@@ -71,13 +79,18 @@ REFUSED = {
     "batch is": lambda n: n.op("Softmax", n.op("Transpose", "x0", perm=[1, 0, 2]), axis=2),
     "batch in axis": lambda n: n.op("Transpose", "x0", perm=[1, 0, 2]),
     "a reflection of 5": lambda n: n.op("Pad", "x0", n.ints(0, 0, 1, 0, 0, 5), mode="reflect"),
-    "is used": lambda n: (n.op("MaxPool", "x0", outputs=2, kernel_shape=[2]), n.op("Cast", n.nodes[-1].output[1], to=1)),
+    "is used": lambda n: (
+        n.op("MaxPool", "x0", outputs=2, kernel_shape=[2]),
+        n.op("Cast", n.nodes[-1].output[1], to=1),
+    ),
     "some images": lambda n: n.op("Slice", "x0", n.ints(1), n.ints(100), n.ints(0)),
     "does not depend": lambda n: n.op("Identity", n.constant([1.0])),
     "must be constant": lambda n: n.op("Conv", "x0", "x0"),
     "not float": lambda n: n.op("Cast", n.op("Cast", "x0", to=7), to=1),
     "constant zero": lambda n: n.op("Div", "x0", n.constant([1, 0, 1, 1])),
-    "only padding": lambda n: n.op("MaxPool", n.op("Slice", "x0", n.ints(0), n.ints(1), n.ints(2)), kernel_shape=[2], dilations=[2], pads=[1, 1]),
+    "only padding": lambda n: n.op(
+        "MaxPool", n.op("Slice", "x0", n.ints(0), n.ints(1), n.ints(2)), kernel_shape=[2], dilations=[2], pads=[1, 1]
+    ),
 }
 
 
@@ -214,7 +227,13 @@ def test_random_constants_are_not_folded():
 
 def test_huge_constants_are_not_made():
     net = Net((3,))
-    big = named(net, "ConstantOfShape", net.ints(1 << 20, 1 << 20), name="huge", value=numpy_helper.from_array(np.ones(1, np.float32)))
+    big = named(
+        net,
+        "ConstantOfShape",
+        net.ints(1 << 20, 1 << 20),
+        name="huge",
+        value=numpy_helper.from_array(np.ones(1, np.float32)),
+    )
     net.op("MatMul", "x0", big)
     assert "huge" in [i.node for i in check(net.model())]
 

@@ -57,7 +57,10 @@ OLD = {
     "slice": (9, [helper.make_node("Slice", ["x"], ["y"], starts=[1, 0], ends=[3, 2], axes=[2, 3])]),
     "pad": (10, [helper.make_node("Pad", ["x"], ["y"], pads=[0, 0, 1, 0, 0, 0, 0, 2], value=0.5)]),
     "clip": (10, [helper.make_node("Clip", ["x"], ["y"], min=-0.5, max=0.25)]),
-    "squeeze": (11, [helper.make_node("Unsqueeze", ["x"], ["t"], axes=[2]), helper.make_node("Squeeze", ["t"], ["y"], axes=[2])]),
+    "squeeze": (
+        11,
+        [helper.make_node("Unsqueeze", ["x"], ["t"], axes=[2]), helper.make_node("Squeeze", ["t"], ["y"], axes=[2])],
+    ),
     "sum": (11, [helper.make_node("ReduceSum", ["x"], ["y"], axes=[1, 2], keepdims=0)]),
     "softmax": (11, [helper.make_node("Softmax", ["x"], ["y"])]),
     "softmax of two axes": (9, [helper.make_node("Softmax", ["x"], ["y"], axis=2)]),
@@ -78,7 +81,14 @@ def test_operators_of_before_implicit_broadcasts():
     nodes = [
         helper.make_node("Mul", ["x", "scale"], ["t"], broadcast=1, axis=1),
         helper.make_node("PRelu", ["t", "slope"], ["u"]),
-        helper.make_node("BatchNormalization", ["u", "scale", "shift", "mean", "var"], ["v"], is_test=1, epsilon=1e-3, consumed_inputs=[0, 0, 0, 1, 1]),
+        helper.make_node(
+            "BatchNormalization",
+            ["u", "scale", "shift", "mean", "var"],
+            ["v"],
+            is_test=1,
+            epsilon=1e-3,
+            consumed_inputs=[0, 0, 0, 1, 1],
+        ),
         helper.make_node("Add", ["v", "x"], ["y"]),
     ]
     rng = np.random.default_rng(3)
@@ -131,7 +141,12 @@ AXES = {
 
 
 @quick
-@given(form=st.sampled_from(sorted(AXES)), shape=st.lists(st.integers(1, 4), min_size=1, max_size=3), axis=st.integers(0, 2), seed=st.integers(0, 9))
+@given(
+    form=st.sampled_from(sorted(AXES)),
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    axis=st.integers(0, 2),
+    seed=st.integers(0, 9),
+)
 def test_every_axis_of_a_tensor_that_is_one_image(form, shape, axis, seed):
     axis %= len(shape)
     net = Net(shape[1:], batch=shape[0], seed=seed)
@@ -167,7 +182,14 @@ def test_a_symbolic_batch_is_mixed_by_no_graph_unless_one_image_is_asked_for():
 
 
 def test_inputs_of_any_number_type_and_unused_ones():
-    for kind in (TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.DOUBLE):
+    for kind in (
+        TensorProto.UINT8,
+        TensorProto.INT32,
+        TensorProto.INT64,
+        TensorProto.BOOL,
+        TensorProto.FLOAT16,
+        TensorProto.DOUBLE,
+    ):
         nodes = [helper.make_node("Cast", ["x"], ["t"], to=1), helper.make_node("MatMul", ["t", "w"], ["y"])]
         model = network(nodes, {"x": ["n", 3], "unused": ["n", 2]}, ["y"], {"w": normal(3, 2)}, kind=kind)
         dtype = helper.tensor_dtype_to_np_dtype(kind)
@@ -176,10 +198,22 @@ def test_inputs_of_any_number_type_and_unused_ones():
 
 
 INTEGER_TRAPS = {
-    "uint8 wraps": (TensorProto.UINT8, [helper.make_node("Add", ["x", "x"], ["t"]), helper.make_node("Cast", ["t"], ["y"], to=1)]),
-    "division cuts": (TensorProto.INT32, [helper.make_node("Div", ["x", "two"], ["t"]), helper.make_node("Cast", ["t"], ["y"], to=1)]),
-    "narrow cast": (TensorProto.INT32, [helper.make_node("Cast", ["x"], ["t"], to=TensorProto.INT8), helper.make_node("Cast", ["t"], ["y"], to=1)]),
-    "float to integer": (TensorProto.FLOAT, [helper.make_node("Cast", ["x"], ["t"], to=TensorProto.UINT8), helper.make_node("Cast", ["t"], ["y"], to=1)]),
+    "uint8 wraps": (
+        TensorProto.UINT8,
+        [helper.make_node("Add", ["x", "x"], ["t"]), helper.make_node("Cast", ["t"], ["y"], to=1)],
+    ),
+    "division cuts": (
+        TensorProto.INT32,
+        [helper.make_node("Div", ["x", "two"], ["t"]), helper.make_node("Cast", ["t"], ["y"], to=1)],
+    ),
+    "narrow cast": (
+        TensorProto.INT32,
+        [helper.make_node("Cast", ["x"], ["t"], to=TensorProto.INT8), helper.make_node("Cast", ["t"], ["y"], to=1)],
+    ),
+    "float to integer": (
+        TensorProto.FLOAT,
+        [helper.make_node("Cast", ["x"], ["t"], to=TensorProto.UINT8), helper.make_node("Cast", ["t"], ["y"], to=1)],
+    ),
 }
 
 
@@ -192,13 +226,25 @@ def test_integers_that_are_not_what_real_numbers_are_stay_out(trap):
 
 
 @quick
-@given(shape=st.lists(st.integers(1, 3), min_size=0, max_size=2), rows=st.integers(1, 9), width=st.integers(0, 3), seed=st.integers(0, 9), axis=st.integers(0, 1))
+@given(
+    shape=st.lists(st.integers(1, 3), min_size=0, max_size=2),
+    rows=st.integers(1, 9),
+    width=st.integers(0, 3),
+    seed=st.integers(0, 9),
+    axis=st.integers(0, 1),
+)
 def test_private_lookups(shape, rows, width, seed, axis):
     table = normal(*([rows, width] if width else [rows]), seed=seed)
     axis = axis if width and width > 0 else 0
     size = table.shape[axis]
     index = np.random.default_rng(seed).integers(-size, size, (2, *shape))
-    model = network([helper.make_node("Gather", ["table", "x"], ["y"], axis=axis)], {"x": list(index.shape)}, ["y"], {"table": table}, kind=TensorProto.INT64)
+    model = network(
+        [helper.make_node("Gather", ["table", "x"], ["y"], axis=axis)],
+        {"x": list(index.shape)},
+        ["y"],
+        {"table": table},
+        kind=TensorProto.INT64,
+    )
     graph = agrees(model, {"x": index})
     assert len([n for n in graph.nodes if hasattr(n, "weight")]) == 1
 
@@ -213,7 +259,12 @@ def test_one_hot():
 
 def test_branches_with_constant_conditions():
     def branch(kind):
-        return helper.make_graph([helper.make_node(kind, ["x"], ["r"])], kind, [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)])
+        return helper.make_graph(
+            [helper.make_node(kind, ["x"], ["r"])],
+            kind,
+            [],
+            [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)],
+        )
 
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
@@ -234,12 +285,24 @@ def loop(trips, *, stop=None):
         helper.make_node("Mul", ["x", "g"], ["m"]),
         helper.make_node("Add", ["state", "m"], ["next"]),
         helper.make_node("Identity", ["next"], ["row"]),
-        helper.make_node("Less", ["i", "stop"], ["go"]) if stop is not None else helper.make_node("Identity", ["go_in"], ["go"]),
+        helper.make_node("Less", ["i", "stop"], ["go"])
+        if stop is not None
+        else helper.make_node("Identity", ["go_in"], ["go"]),
     ]
     ports = [("i", TensorProto.INT64, []), ("go_in", TensorProto.BOOL, []), ("state", TensorProto.FLOAT, None)]
     results_ = [("go", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, None), ("row", TensorProto.FLOAT, None)]
-    graph = helper.make_graph(body, "body", [helper.make_tensor_value_info(*p) for p in ports], [helper.make_tensor_value_info(*r) for r in results_])
-    constants = {"trips": np.array(trips), "true": np.array(True), "one": np.array(1, np.float32), "stop": np.array(stop or 0)}
+    graph = helper.make_graph(
+        body,
+        "body",
+        [helper.make_tensor_value_info(*p) for p in ports],
+        [helper.make_tensor_value_info(*r) for r in results_],
+    )
+    constants = {
+        "trips": np.array(trips),
+        "true": np.array(True),
+        "one": np.array(1, np.float32),
+        "stop": np.array(stop or 0),
+    }
     node = helper.make_node("Loop", ["trips", "true", "x"], ["y", "rows"], body=graph)
     return network([node], {"x": [1, 3]}, ["y", "rows"], constants)
 
@@ -259,7 +322,16 @@ def test_scans():
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("t", "out")],
     )
     for axis, back in ((0, 0), (1, 1)):
-        node = helper.make_node("Scan", ["zero", "x"], ["last", "y"], body=body, num_scan_inputs=1, scan_input_axes=[axis], scan_input_directions=[back], scan_output_axes=[axis])
+        node = helper.make_node(
+            "Scan",
+            ["zero", "x"],
+            ["last", "y"],
+            body=body,
+            num_scan_inputs=1,
+            scan_input_axes=[axis],
+            scan_input_directions=[back],
+            scan_output_axes=[axis],
+        )
         shape = (3, 2) if axis == 0 else (2, 3)
         agrees(network([node], {"x": list(shape)}, ["y"], {"zero": np.zeros(2, np.float32)}), {"x": normal(*shape)})
 
@@ -285,11 +357,23 @@ def test_an_attribute_that_a_lowering_does_not_know_is_read_by_onnx_or_refused(m
     nodes = [helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2, mode="CRD")]
     model = network(nodes, {"x": [1, 2, 4, 4]}, ["y"], opset=28, ir_version=13)
     want = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
-    plain = onnx.reference.ReferenceEvaluator(network([helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2)], {"x": [1, 2, 4, 4]}, ["y"], opset=28, ir_version=13))
+    plain = onnx.reference.ReferenceEvaluator(
+        network(
+            [helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2)],
+            {"x": [1, 2, 4, 4]},
+            ["y"],
+            opset=28,
+            ir_version=13,
+        )
+    )
     assert not np.array_equal(want[0], plain.run(None, {"x": x})[0]), "the attribute makes a difference"
     agrees(model, {"x": x}, want)
     monkeypatch.setattr(frontend.lowering.expand, "function", lambda *_: None)
-    monkeypatch.setitem(registry.OPERATORS, "SpaceToDepth", registry.Operator(lambda call, build: build.reshape(call.tensor(), (8, 2, 2))))
+    monkeypatch.setitem(
+        registry.OPERATORS,
+        "SpaceToDepth",
+        registry.Operator(lambda call, build: build.reshape(call.tensor(), (8, 2, 2))),
+    )
     (issue,) = check(model)
     assert "mode" in issue.problem and "not known" in issue.problem
 
@@ -336,7 +420,9 @@ def broken(change):
 
 
 SLIPS = {
-    "another result": lambda m: m.graph.node[-1].CopyFrom(helper.make_node("Neg", m.graph.node[-1].input, m.graph.node[-1].output)),
+    "another result": lambda m: m.graph.node[-1].CopyFrom(
+        helper.make_node("Neg", m.graph.node[-1].input, m.graph.node[-1].output)
+    ),
     "another output": lambda m: setattr(m.graph.output[0], "name", "other"),
     "an exception": lambda m: 1 / 0,
     "too long": lambda m: time.sleep(5),
@@ -377,7 +463,9 @@ def test_sparse_and_repeated_initializers():
     dense[0, 1], dense[2, 3] = 1.5, -2.0
     model = network([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": ["n", 3]}, ["y"])
     values = numpy_helper.from_array(np.array([1.5, -2.0], np.float32), "w")
-    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([1, 11])), [3, 4]))
+    model.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([1, 11])), [3, 4])
+    )
     graph = load(model)
     assert np.array_equal(graph.nodes[0].weight, dense.T)
     model.graph.sparse_initializer[0].dims[0] = 1 << 40
@@ -428,7 +516,10 @@ def test_functions_get_the_defaults_of_their_attributes(monkeypatch):
     x = normal(3, 3, 3, 2)
     nodes = [helper.make_node("MeanVarianceNormalization", ["x"], ["y"])]
     deviation = x - x.mean(axis=(0, 2, 3), keepdims=True)
-    want = deviation / (np.sqrt(np.square(x).mean(axis=(0, 2, 3), keepdims=True) - np.square(x.mean(axis=(0, 2, 3), keepdims=True))) + 1e-9)
+    want = deviation / (
+        np.sqrt(np.square(x).mean(axis=(0, 2, 3), keepdims=True) - np.square(x.mean(axis=(0, 2, 3), keepdims=True)))
+        + 1e-9
+    )
     agrees(network(nodes, {"x": [3, 3, 3, 2]}, ["y"]), {"x": x}, [want])
 
 

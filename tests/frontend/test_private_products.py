@@ -11,7 +11,9 @@ from onnx import TensorProto
 
 from .harness import Net, agree, images, linears, ops
 
-slow = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+slow = settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 small = st.integers(1, 3)
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -23,7 +25,11 @@ def cells(draw):
     directions = 2 if direction == "bidirectional" else 1
     steps, features, hidden, gates = draw(st.integers(1, 4)), draw(small), draw(small), GATES[kind]
     net = Net((steps, features))
-    inputs = [net.op("Transpose", "x0", perm=[1, 0, 2]), net.weight(directions, gates * hidden, features), net.weight(directions, gates * hidden, hidden)]
+    inputs = [
+        net.op("Transpose", "x0", perm=[1, 0, 2]),
+        net.weight(directions, gates * hidden, features),
+        net.weight(directions, gates * hidden, hidden),
+    ]
     attributes = {"hidden_size": hidden, "direction": direction}
     if draw(st.booleans()):
         inputs.append(net.weight(directions, 2 * gates * hidden))
@@ -52,7 +58,9 @@ def test_recurrent_cells(model):
 def test_one_layer_reads_all_steps():
     """The inputs of all steps go through one layer; every step but the first has one of its own for the state."""
     net = Net((5, 3))
-    y = net.op("LSTM", net.op("Transpose", "x0", perm=[1, 0, 2]), net.weight(1, 16, 3), net.weight(1, 16, 4), hidden_size=4)
+    y = net.op(
+        "LSTM", net.op("Transpose", "x0", perm=[1, 0, 2]), net.weight(1, 16, 3), net.weight(1, 16, 4), hidden_size=4
+    )
     net.op("Transpose", y, perm=[2, 0, 1, 3])
     assert len(linears(agree(net.model()))) == 1 + 4
 
@@ -60,7 +68,14 @@ def test_one_layer_reads_all_steps():
 def test_the_usual_way_of_exporters():
     """A batch in front, one direction squeezed, the last step taken."""
     net = Net((5, 3))
-    y = net.op("GRU", net.op("Transpose", "x0", perm=[1, 0, 2]), net.weight(1, 12, 3), net.weight(1, 12, 4), net.weight(1, 24), hidden_size=4)
+    y = net.op(
+        "GRU",
+        net.op("Transpose", "x0", perm=[1, 0, 2]),
+        net.weight(1, 12, 3),
+        net.weight(1, 12, 4),
+        net.weight(1, 24),
+        hidden_size=4,
+    )
     turned = net.op("Transpose", y, perm=[2, 1, 0, 3])
     last = net.op("Gather", net.op("Squeeze", turned, net.ints(1)), net.constant(-1, np.int64), axis=1)
     net.op("Gemm", last, net.weight(4, 2))
@@ -68,9 +83,14 @@ def test_the_usual_way_of_exporters():
 
 
 def test_cells_that_are_not_known_are_refused():
-    for attributes, words in [({"activations": ["Tanh", "Tanh", "Sin"]}, "Sin"), ({"input_forget": 2, "hidden_size": 5}, "hidden_size")]:
+    for attributes, words in [
+        ({"activations": ["Tanh", "Tanh", "Sin"]}, "Sin"),
+        ({"input_forget": 2, "hidden_size": 5}, "hidden_size"),
+    ]:
         net = Net((2, 3))
-        y = net.op("LSTM", net.op("Transpose", "x0", perm=[1, 0, 2]), net.weight(1, 16, 3), net.weight(1, 16, 4), **attributes)
+        y = net.op(
+            "LSTM", net.op("Transpose", "x0", perm=[1, 0, 2]), net.weight(1, 16, 3), net.weight(1, 16, 4), **attributes
+        )
         net.op("Transpose", y, perm=[2, 0, 1, 3])
         with pytest.raises(UnsupportedModel, match=words):
             load(net.model())
@@ -154,7 +174,10 @@ def test_attention(model):
 ])  # fmt: skip
 def test_normalisations(kind, attributes, shape, opset):
     net = Net(shape, opset=opset)
-    sizes = {"RMSNormalization": [shape[attributes.get("axis", len(shape)) - 1 :]], "LayerNormalization": [shape[attributes.get("axis", len(shape)) - 1 :]] * 2}
+    sizes = {
+        "RMSNormalization": [shape[attributes.get("axis", len(shape)) - 1 :]],
+        "LayerNormalization": [shape[attributes.get("axis", len(shape)) - 1 :]] * 2,
+    }
     sizes |= {"GroupNormalization": [shape[:1]] * 2, "InstanceNormalization": [shape[:1]] * 2}
     net.op(kind, "x0", *(net.weight(*s) for s in sizes.get(kind, [])), **attributes)
     model = net.model()
@@ -170,7 +193,18 @@ def quantised_layer(per_channel):
     scales = net.constant(np.array([0.01, 0.02, 0.03]) if per_channel else 0.02)
     weights = net.constant(net.rng.integers(-20, 20, (3, 2, 3, 3)), np.int8)
     offsets = net.constant(np.zeros(3) if per_channel else 0, np.int8)
-    y = net.op("QLinearConv", x, net.constant(0.05), zero, weights, scales, offsets, net.constant(0.1), zero, net.constant([5, -7, 9], np.int32))
+    y = net.op(
+        "QLinearConv",
+        x,
+        net.constant(0.05),
+        zero,
+        weights,
+        scales,
+        offsets,
+        net.constant(0.1),
+        zero,
+        net.constant([5, -7, 9], np.int32),
+    )
     net.op("DequantizeLinear", y, net.constant(0.1), zero)
     return net
 
@@ -205,7 +239,9 @@ def test_integer_products(left):
     net = Net((3, 4))
     y = net.op("DynamicQuantizeLinear", "x0", outputs=3)
     weights = net.constant(net.rng.integers(-9, 9, (4, 3)), np.int8)
-    operands = [weights, y, net.constant(2, np.int8), f"{y}_2"] if left else [y, weights, f"{y}_2", net.constant(2, np.int8)]
+    operands = (
+        [weights, y, net.constant(2, np.int8), f"{y}_2"] if left else [y, weights, f"{y}_2", net.constant(2, np.int8)]
+    )
     y = net.op("Cast", net.op("MatMulInteger", *operands), to=TensorProto.FLOAT)
     net.op("Mul", y, net.op("Mul", "t0_1", net.constant(0.25)))
     feeds = images(net.model())

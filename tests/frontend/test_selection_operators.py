@@ -22,7 +22,25 @@ def as_float(net, name):
     return net.op("Cast", name, to=FLOAT)
 
 
-UNARY = ["Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Softplus", "Ceil", "Floor", "Round", "Sign"]
+UNARY = [
+    "Log",
+    "Sin",
+    "Cos",
+    "Tan",
+    "Asin",
+    "Acos",
+    "Atan",
+    "Sinh",
+    "Cosh",
+    "Asinh",
+    "Acosh",
+    "Atanh",
+    "Softplus",
+    "Ceil",
+    "Floor",
+    "Round",
+    "Sign",
+]
 
 
 @pytest.mark.parametrize("kind", UNARY)
@@ -36,7 +54,15 @@ def test_functions(kind):
     agree(net.model())
 
 
-@pytest.mark.parametrize(("kind", "attributes"), [("ThresholdedRelu", {"alpha": 0.4}), ("ThresholdedRelu", {}), ("Shrink", {"lambd": 0.7, "bias": 0.2}), ("Shrink", {})])
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [
+        ("ThresholdedRelu", {"alpha": 0.4}),
+        ("ThresholdedRelu", {}),
+        ("Shrink", {"lambd": 0.7, "bias": 0.2}),
+        ("Shrink", {}),
+    ],
+)
 def test_functions_with_a_threshold(kind, attributes):
     net = Net((4, 9))
     net.op(kind, **attributes)
@@ -124,7 +150,11 @@ def test_modulo(fmod, shape):
 
 @st.composite
 def selections(draw):
-    kind = draw(st.sampled_from(["Gather", "GatherElements", "GatherND", "Compress", "Trilu", "ReverseSequence", "CenterCropPad"]))
+    kind = draw(
+        st.sampled_from(
+            ["Gather", "GatherElements", "GatherND", "Compress", "Trilu", "ReverseSequence", "CenterCropPad"]
+        )
+    )
     shape = [draw(st.integers(2, 4)) for _ in range(draw(st.integers(2, 3)))]
     net = Net(shape, batch=2, opset=18)
     axis = draw(st.integers(1, len(shape)))
@@ -146,7 +176,12 @@ def selections(draw):
         keep[draw(st.integers(0, size - 1))] = True
         net.op(kind, "x0", net.constant(keep, bool), axis=axis)
     elif kind == "Trilu":
-        net.op(kind, "x0", *([net.constant(draw(st.integers(-2, 2)), np.int64)] if draw(st.booleans()) else []), upper=draw(st.integers(0, 1)))
+        net.op(
+            kind,
+            "x0",
+            *([net.constant(draw(st.integers(-2, 2)), np.int64)] if draw(st.booleans()) else []),
+            upper=draw(st.integers(0, 1)),
+        )
     elif kind == "ReverseSequence":
         count = draw(st.integers(1, shape[0]))
         net.op(kind, "x0", net.ints(count, count), batch_axis=0, time_axis=1)
@@ -168,7 +203,9 @@ def test_scatter(data):
     axis = data.draw(st.integers(1, 2))
     net = Net(shape, shape, batch=2, opset=18)
     # of several updates of one place ONNX leaves the order open: every place once
-    indices = np.stack([net.rng.permutation(shape[axis - 1]) for _ in range(shape[2 - axis])], axis=axis - 1).reshape(shape)
+    indices = np.stack([net.rng.permutation(shape[axis - 1]) for _ in range(shape[2 - axis])], axis=axis - 1).reshape(
+        shape
+    )
     net.op("ScatterElements", "x0", net.constant(np.broadcast_to(indices, (2, *shape)), np.int64), "x1", axis=axis)
     agree(net.model())
 
@@ -195,7 +232,13 @@ def test_padding_with_elements(mode, data):
 def test_running_sum(shape, data):
     net = Net([*shape, 5])
     axis = data.draw(st.integers(1, len(shape) + 1))
-    net.op("CumSum", "x0", net.constant(axis, np.int64), exclusive=data.draw(st.integers(0, 1)), reverse=data.draw(st.integers(0, 1)))
+    net.op(
+        "CumSum",
+        "x0",
+        net.constant(axis, np.int64),
+        exclusive=data.draw(st.integers(0, 1)),
+        reverse=data.draw(st.integers(0, 1)),
+    )
     graph = agree(net.model())
     assert not linears(graph)
 
@@ -206,7 +249,9 @@ def test_positions_of_extrema(kind, shape, data):
     net = Net(shape)
     axis = data.draw(st.integers(1, len(shape)))
     coarse = net.op("Round", "x0")
-    y = net.op(kind, coarse, axis=axis, keepdims=data.draw(st.integers(0, 1)), select_last_index=data.draw(st.integers(0, 1)))
+    y = net.op(
+        kind, coarse, axis=axis, keepdims=data.draw(st.integers(0, 1)), select_last_index=data.draw(st.integers(0, 1))
+    )
     as_float(net, y)
     agree(net.model())
 

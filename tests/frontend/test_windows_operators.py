@@ -1,6 +1,5 @@
 """Convolutions, their transposes and poolings over one to three axes, and Resize: drawn geometries against the reference."""
 
-import numpy as np
 import onnx.reference
 import pytest
 from hushnet.frontend import UnsupportedModel, check, load
@@ -9,7 +8,9 @@ from hypothesis import strategies as st
 
 from .harness import Net, agree, images, linears, ops
 
-slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+slow = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 small = st.integers(1, 3)
 
 
@@ -106,7 +107,10 @@ def pools(draw):
     if kind == "LpPool":
         attributes["p"] = draw(st.integers(1, 3))
     for a in range(rank):
-        assume(spatial[a] + attributes["pads"][a] + attributes["pads"][rank + a] >= (kernel[a] - 1) * attributes["dilations"][a] + 1)
+        assume(
+            spatial[a] + attributes["pads"][a] + attributes["pads"][rank + a]
+            >= (kernel[a] - 1) * attributes["dilations"][a] + 1
+        )
     net = Net((draw(small), *spatial), opset=22)
     net.op(kind, "x0", **attributes)
     model = net.model()
@@ -134,7 +138,14 @@ def test_local_response_normalisation(size):
     agree(net.model())
 
 
-TRANSFORMS = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"]
+TRANSFORMS = [
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+]
 
 
 @st.composite
@@ -165,7 +176,10 @@ def resizes(draw):
     else:
         sizes = [draw(st.integers(1, 7)) for _ in spatial]
         if transform != "tf_crop_and_resize" and draw(st.booleans()):
-            attributes |= {"axes": list(range(2, 2 + rank)), "keep_aspect_ratio_policy": draw(st.sampled_from(["not_larger", "not_smaller", "stretch"]))}
+            attributes |= {
+                "axes": list(range(2, 2 + rank)),
+                "keep_aspect_ratio_policy": draw(st.sampled_from(["not_larger", "not_smaller", "stretch"])),
+            }
             net.op("Resize", "x0", roi, "", net.ints(*sizes), **attributes)
         else:
             net.op("Resize", "x0", roi, "", net.ints(2, 2, *sizes), **attributes)
@@ -195,7 +209,15 @@ def test_resize(model):
 
 def test_nearest_enlargements_are_moves():
     net = Net((3, 4, 5))
-    net.op("Resize", "x0", "", net.constant([1, 1, 2, 3]), mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    net.op(
+        "Resize",
+        "x0",
+        "",
+        net.constant([1, 1, 2, 3]),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     assert set(ops(agree(net.model()))) <= {"reshape", "broadcast"}
 
 

@@ -43,9 +43,19 @@ RIVALS = f"bench/python/{BENCHMARKS}/programs/"
 def problems(root: Path) -> list[str]:
     """Imports that the table does not allow, and modules that the table or the tree lacks."""
     base = root / "python" / PACKAGE
-    modules = {p.stem if p.suffix else p.name for p in base.glob("*") if p.suffix in (".py", ".pyi") or (p / "__init__.py").is_file()}
-    out = [f"python/{PACKAGE}: module {m} is not in the table of tests/gates/imports.py" for m in sorted(modules - set(ALLOWED))]
-    out += [f"python/{PACKAGE}: the table of tests/gates/imports.py names module {m}, and there is none" for m in sorted(set(ALLOWED) - modules)]
+    modules = {
+        p.stem if p.suffix else p.name
+        for p in base.glob("*")
+        if p.suffix in (".py", ".pyi") or (p / "__init__.py").is_file()
+    }
+    out = [
+        f"python/{PACKAGE}: module {m} is not in the table of tests/gates/imports.py"
+        for m in sorted(modules - set(ALLOWED))
+    ]
+    out += [
+        f"python/{PACKAGE}: the table of tests/gates/imports.py names module {m}, and there is none"
+        for m in sorted(set(ALLOWED) - modules)
+    ]
     for path in sorted(base.rglob("*.py")):
         where = path.relative_to(root).as_posix()
         parts = path.relative_to(base).with_suffix("").parts
@@ -55,10 +65,14 @@ def problems(root: Path) -> list[str]:
             if target is None:
                 out += _foreign(name, where, line)
                 if name[0] == BENCHMARKS and parts[0] != BENCHMARKS_FROM:
-                    out.append(f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {BENCHMARKS}, which is no part of the product")
+                    out.append(
+                        f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {BENCHMARKS}, which is no part of the product"
+                    )
             elif parts[0] in ALLOWED and target != parts[0] and target not in ALLOWED[parts[0]] | told:
                 told.add(target)
-                out.append(f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {PACKAGE if target == '__init__' else f'{PACKAGE}.{target}'}")
+                out.append(
+                    f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {PACKAGE if target == '__init__' else f'{PACKAGE}.{target}'}"
+                )
     return out + _benchmarks(root, modules)
 
 
@@ -73,7 +87,9 @@ def _benchmarks(root: Path, modules: set[str]) -> list[str]:
             target = _target(name, modules)
             out += _foreign(name, where, line)
             if target is not None and (target not in BENCHMARKED or where.startswith(RIVALS)):
-                out.append(f"{where}:{line}: {BENCHMARKS} must not import {PACKAGE}{'' if target == '__init__' else f'.{target}'} here")
+                out.append(
+                    f"{where}:{line}: {BENCHMARKS} must not import {PACKAGE}{'' if target == '__init__' else f'.{target}'} here"
+                )
     return sorted(set(out))
 
 
@@ -101,7 +117,12 @@ def _imports(text: str, module: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             base = package[: len(package) - node.level + 1] if node.level else ()
             stem = (*base, *(node.module.split(".") if node.module else ()))
             yield from (((*stem, alias.name), node.lineno) for alias in node.names)
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
+        elif (
+            isinstance(node, ast.Call)
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+            and isinstance(node.args[0].value, str)
+        ):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__"):
                 yield tuple(node.args[0].value.split(".")), node.lineno

@@ -43,15 +43,23 @@ def required(root: Path) -> tuple[set[str], list[str]]:
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name in names | own or (requirement.marker and not any(requirement.marker.evaluate({"extra": e}) for e in ("", *requirement.extras))):
+        if name in names | own or (
+            requirement.marker and not any(requirement.marker.evaluate({"extra": e}) for e in ("", *requirement.extras))
+        ):
             continue
         names.add(name)
         try:
             needs = metadata.requires(requirement.name) or []
         except metadata.PackageNotFoundError:
-            problems.append(f"{name}: pyproject.toml needs this package, and it is not installed, so its licence is unknown; install it")
+            problems.append(
+                f"{name}: pyproject.toml needs this package, and it is not installed, so its licence is unknown; install it"
+            )
             continue
-        waiting += [r for r in map(Requirement, needs) if not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *requirement.extras))]
+        waiting += [
+            r
+            for r in map(Requirement, needs)
+            if not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *requirement.extras))
+        ]
     return names, problems
 
 

@@ -84,11 +84,56 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "wire": {"channel", "error"},
         # A trust model uses no other one. `session` has the traits that each of them implements, and names them all; `transport` knows the traits only.
         "client_aided": {"channel", "compute", "error", "io", "plan", "program", "session", "tally", "trace", "wire"},
-        "two_party": {"channel", "compute", "error", "io", "plan", "program", "public", "session", "tally", "trace", "wire"},
-        "non_interactive": {"channel", "compute", "error", "io", "plan", "program", "public", "session", "tally", "trace", "wire"},
-        "session": {"channel", "client_aided", "compute", "error", "io", "non_interactive", "plan", "trace", "two_party", "wire"},
+        "two_party": {
+            "channel",
+            "compute",
+            "error",
+            "io",
+            "plan",
+            "program",
+            "public",
+            "session",
+            "tally",
+            "trace",
+            "wire",
+        },
+        "non_interactive": {
+            "channel",
+            "compute",
+            "error",
+            "io",
+            "plan",
+            "program",
+            "public",
+            "session",
+            "tally",
+            "trace",
+            "wire",
+        },
+        "session": {
+            "channel",
+            "client_aided",
+            "compute",
+            "error",
+            "io",
+            "non_interactive",
+            "plan",
+            "trace",
+            "two_party",
+            "wire",
+        },
         "transport": {"channel", "error", "plan", "session", "trace", "wire"},
-        "local": {"channel", "client_aided", "error", "io", "non_interactive", "session", "trace", "transport", "two_party"},
+        "local": {
+            "channel",
+            "client_aided",
+            "error",
+            "io",
+            "non_interactive",
+            "session",
+            "trace",
+            "transport",
+            "two_party",
+        },
         "calibrate": {"compute", "error", "io", "session", "two_party"},
     },
 }
@@ -101,10 +146,17 @@ def problems(root: Path) -> list[str]:
 
 
 def _crates(root: Path) -> Iterator[str]:
-    found = {path.parent.relative_to(root).as_posix() for place in ("crates", "bench") for path in (root / place).glob("*/Cargo.toml")}
+    found = {
+        path.parent.relative_to(root).as_posix()
+        for place in ("crates", "bench")
+        for path in (root / place).glob("*/Cargo.toml")
+    }
     listed = {rust.folder(crate): crate for crate in CRATES}
     yield from (f"{c}: this crate is not in the table of tests/gates/modules.py" for c in sorted(found - set(listed)))
-    yield from (f"{c}: the table of tests/gates/modules.py names this crate, and there is none" for c in sorted(set(listed) - found))
+    yield from (
+        f"{c}: the table of tests/gates/modules.py names this crate, and there is none"
+        for c in sorted(set(listed) - found)
+    )
     shared = _shared(root)
     for place in sorted(found & set(listed)):
         crate, manifest = listed[place], f"{place}/Cargo.toml"
@@ -150,7 +202,10 @@ def _modules(root: Path, crate: str, table: dict[str, set[str]]) -> Iterator[str
     here = {s.module[0] for s in found if s.module}
     where = f"crates/{crate}/src"
     yield from (f"{where}: module {m} is not in the table of tests/gates/modules.py" for m in sorted(here - set(table)))
-    yield from (f"{where}: the table of tests/gates/modules.py names module {m}, and there is none" for m in sorted(set(table) - here))
+    yield from (
+        f"{where}: the table of tests/gates/modules.py names module {m}, and there is none"
+        for m in sorted(set(table) - here)
+    )
     exported = {}
     for source in (s for s in found if not s.module):
         for path, _ in rust.uses(source):

@@ -128,7 +128,12 @@ SERVER_FILES: dict[str, tuple[str, ...]] = {
     ),
 }
 CLIENT_FILES: dict[str, tuple[str, ...]] = {
-    "all": ("runtime/src/io.rs", "runtime/src/session/client.rs", "runtime/src/transport/client.rs", "python/src/client.rs"),
+    "all": (
+        "runtime/src/io.rs",
+        "runtime/src/session/client.rs",
+        "runtime/src/transport/client.rs",
+        "python/src/client.rs",
+    ),
     "client-aided": (
         "rlwe/src/coefficients/client.rs",
         "layers/src/coefficients/client.rs",
@@ -162,14 +167,8 @@ METHODS = "runtime/src/two_party/methods/"
 # Files of both sides, such as the loopback run in one process, whose name says otherwise.
 NEITHER: set[str] = set()
 # Files that hold both halves of a method: the types of each side.
-SERVER_TYPES = {
-    "layers/src/batch_shares.rs": {"BatchShareLinear"},
-    "layers/src/slots/linear.rs": {"SlotLinear"},
-}
-CLIENT_TYPES = {
-    "layers/src/batch_shares.rs": {"BatchShareClient"},
-    "layers/src/slots/linear.rs": {"SlotClient"},
-}
+SERVER_TYPES = {"layers/src/batch_shares.rs": {"BatchShareLinear"}, "layers/src/slots/linear.rs": {"SlotLinear"}}
+CLIENT_TYPES = {"layers/src/batch_shares.rs": {"BatchShareClient"}, "layers/src/slots/linear.rs": {"SlotClient"}}
 
 _SUSPECT = re.compile(r"Key|Secret|Blind|State$|Client$")
 # Names that other types have, too.
@@ -181,7 +180,11 @@ _ZEROISED = re.compile(r"\bimpl\b[^{;]*\bDrop\s+for\s+(\w+)[^{]*\{")
 
 def of_methods(sources: dict[str, Source], half: str) -> dict[str, set[str]]:
     """The files of one half (`client` or `server`) of all linear methods, with the types that each defines."""
-    return {name: set(rust.types(s)) for name, s in sources.items() if name.startswith(METHODS) and name.endswith(f"/{half}.rs")}
+    return {
+        name: set(rust.types(s))
+        for name, s in sources.items()
+        if name.startswith(METHODS) and name.endswith(f"/{half}.rs")
+    }
 
 
 def problems(root: Path) -> list[str]:
@@ -202,7 +205,13 @@ def problems(root: Path) -> list[str]:
         for trust, names in files.items():
             for source in (sources[n] for n in names if n in sources):
                 whole = [(0, len(source.code))]
-                out += _named(source, whole, secrets, plain - _COMMON if names is between else plain, f"the {side}'s side ({trust})")
+                out += _named(
+                    source,
+                    whole,
+                    secrets,
+                    plain - _COMMON if names is between else plain,
+                    f"the {side}'s side ({trust})",
+                )
                 out += [
                     f"{source.path}:{line}: a file of one side must not import all names of {'::'.join(path[:-1])}"
                     for path, line in rust.uses(source)
@@ -213,12 +222,18 @@ def problems(root: Path) -> list[str]:
                 spans = [span for t in found for span in rust.items_of(sources[name], t)]
                 out += _named(sources[name], spans, secrets, plain, f"the {side}'s side ({', '.join(sorted(found))})")
     secret = {name: client.get(name, set()) | server.get(name, set()) | EITHER.get(name, set()) for name in sources}
-    return out + [p for s in sources.values() for p in _aliases(s)] + [p for n, s in sources.items() for p in _shown(s, secret[n])]
+    return (
+        out
+        + [p for s in sources.values() for p in _aliases(s)]
+        + [p for n, s in sources.items() for p in _shown(s, secret[n])]
+    )
 
 
 def _halves(sources: dict[str, Source]) -> Iterator[str]:
     """Folders of methods that lack a half."""
-    folders = {name.rpartition("/")[0] for name in sources if name.startswith(METHODS) and name.count("/") > METHODS.count("/")}
+    folders = {
+        name.rpartition("/")[0] for name in sources if name.startswith(METHODS) and name.count("/") > METHODS.count("/")
+    }
     for folder in sorted(folders):
         for half in ("client", "server"):
             if f"{folder}/{half}.rs" not in sources:
@@ -246,14 +261,18 @@ def _unclassified(sources: dict[str, Source]) -> Iterator[str]:
             continue
         known = set().union(*(table.get(name, set()) for table in (CLIENT, SERVER, EITHER, PUBLIC)))
         wiped = {
-            m.group(1) for m in _ZEROISED.finditer(source.code) if "eroize" in source.code[m.start() : rust.item_end(source.code, m.start())]
+            m.group(1)
+            for m in _ZEROISED.finditer(source.code)
+            if "eroize" in source.code[m.start() : rust.item_end(source.code, m.start())]
         } | set(re.findall(r"ZeroizeOnDrop[^;{]*?\bstruct\s+(\w+)", source.code))
         for kind, start in rust.types(source).items():
             if (_SUSPECT.search(kind) or kind in wiped) and kind not in known:
                 yield f"crates/{name}:{source.line(start)}: tests/gates/secrets.py does not say whose secret {kind} is, or that it is public"
 
 
-def _named(source: Source, spans: list[tuple[int, int]], secrets: dict[str, set[str]], plain: set[str], side: str) -> Iterator[str]:
+def _named(
+    source: Source, spans: list[tuple[int, int]], secrets: dict[str, set[str]], plain: set[str], side: str
+) -> Iterator[str]:
     """Mentions of secrets in parts of a file: of the name where every type of that name is one (`plain`), else of paths to it."""
     own = rust.types(source)
     lines = [(source.line(a), source.line(b)) for a, b in spans]
@@ -264,7 +283,11 @@ def _named(source: Source, spans: list[tuple[int, int]], secrets: dict[str, set[
             if kind in plain:
                 found = [source.line(m.start()) for m in re.finditer(rf"\b{kind}\b", source.code)]
             else:
-                found = [line for path, line in rust.paths(source) if kind in path[1:] and path[path.index(kind, 1) - 1] in modules]
+                found = [
+                    line
+                    for path, line in rust.paths(source)
+                    if kind in path[1:] and path[path.index(kind, 1) - 1] in modules
+                ]
             if found := [line for line in found if any(a <= line <= b for a, b in lines)]:
                 yield f"{source.path}:{min(found)}: {side} must not name {kind} of crates/{place}"
 
@@ -279,7 +302,10 @@ def _aliases(source: Source) -> Iterator[str]:
 def _shown(source: Source, secret: set[str]) -> Iterator[str]:
     """Secrets that can be printed."""
     for kind in sorted(secret):
-        derived = re.search(rf"#\[derive\([^)]*\bDebug\b[^)]*\)\](?:\s*#\[[^\]]*\])*\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum)\s+{kind}\b", source.code)
+        derived = re.search(
+            rf"#\[derive\([^)]*\bDebug\b[^)]*\)\](?:\s*#\[[^\]]*\])*\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum)\s+{kind}\b",
+            source.code,
+        )
         written = re.search(rf"\bimpl\b[^{{;]*\b(?:Debug|Display)\s+for\s+{kind}\b", source.code)
         if found := derived or written:
             yield f"{source.path}:{source.line(found.start())}: {kind} holds a secret and must not be printable"

@@ -32,7 +32,9 @@ def problems(root: Path) -> list[str]:
     base = root / PACKAGE
     if not base.is_dir():
         return [f"{PACKAGE}: tests/gates/truths.py names this folder, and there is none"]
-    out = [f"{PACKAGE}/{name}: plans are checked by _native.check_plan alone" for name in GONE if (base / name).exists()]
+    out = [
+        f"{PACKAGE}/{name}: plans are checked by _native.check_plan alone" for name in GONE if (base / name).exists()
+    ]
     for path in sorted(base.rglob("*.py")):
         where = path.relative_to(root).as_posix()
         out += [f"{where}:{line}: {what}" for line, what in _typed(ast.parse(path.read_text()))]

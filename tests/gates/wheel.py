@@ -21,7 +21,9 @@ SETTINGS = {"manifest-path": "crates/python/Cargo.toml", "module-name": "hushnet
 
 _FUNCTION = re.compile(r"wrap_pyfunction!\(\s*(?:\w+::)*(\w+)")
 _CLASS = re.compile(r"add_class::<\s*(?:\w+::)*(\w+)")
-_NAMED = re.compile(r"#\[pyclass\([^\]]*\bname\s*=\s*\"(\w+)\"[^\]]*\)\]\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum)\s+(\w+)")
+_NAMED = re.compile(
+    r"#\[pyclass\([^\]]*\bname\s*=\s*\"(\w+)\"[^\]]*\)\]\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum)\s+(\w+)"
+)
 
 
 def exports(root: Path, crate: str) -> set[str]:
@@ -37,17 +39,34 @@ def exports(root: Path, crate: str) -> set[str]:
 def problems(root: Path) -> list[str]:
     """What would put benchmarks into the wheel."""
     measuring, users = exports(root, MEASURING), exports(root, EXTENSION)
-    out = [f"{rust.folder(c)}: no function or class is registered, so this gate reads nothing" for c, e in ((MEASURING, measuring), (EXTENSION, users)) if not e]
-    out += [f"{rust.folder(EXTENSION)}: {name} is what benchmarks measure, and must not be in the users' extension" for name in sorted(measuring & users)]
+    out = [
+        f"{rust.folder(c)}: no function or class is registered, so this gate reads nothing"
+        for c, e in ((MEASURING, measuring), (EXTENSION, users))
+        if not e
+    ]
+    out += [
+        f"{rust.folder(EXTENSION)}: {name} is what benchmarks measure, and must not be in the users' extension"
+        for name in sorted(measuring & users)
+    ]
     for source in rust.sources(root, EXTENSION):
         if found := re.search(r"\bInsecure\w*", source.code):
-            out.append(f"{source.path}:{source.line(found.start())}: the users' extension must not name {found.group()}: parameters below 128 bits are for benchmarks")
+            out.append(
+                f"{source.path}:{source.line(found.start())}: the users' extension must not name {found.group()}: parameters below 128 bits are for benchmarks"
+            )
     folders = sorted(p.name for p in (root / "python").iterdir() if p.is_dir() and p.name != "__pycache__")
     out += [f"python/{name}: the wheel's sources are python/{PACKAGE} alone" for name in folders if name != PACKAGE]
     text = (root / "pyproject.toml").read_text()
     settings = text.partition("[tool.maturin]")[2].partition("\n[")[0]
-    out += [f"pyproject.toml: [tool.maturin] must say {k} = \"{v}\"" for k, v in SETTINGS.items() if f'{k} = "{v}"' not in settings]
-    out += ["pyproject.toml: [tool.maturin] must not include further files"] if re.search(r"^include\b", settings, re.M) else []
+    out += [
+        f'pyproject.toml: [tool.maturin] must say {k} = "{v}"'
+        for k, v in SETTINGS.items()
+        if f'{k} = "{v}"' not in settings
+    ]
+    out += (
+        ["pyproject.toml: [tool.maturin] must not include further files"]
+        if re.search(r"^include\b", settings, re.M)
+        else []
+    )
     return out
 
 
@@ -62,13 +81,26 @@ def contents(root: Path, wheel: Path) -> list[str]:
             top = name.split("/")[0]
             if top != PACKAGE and not re.fullmatch(rf"{PACKAGE}-[^/]*\.(dist-info|data)", top):
                 out.append(f"{wheel.name}: {name} is not of package {PACKAGE}")
-            elif not name.endswith("/") and top == PACKAGE and not name.startswith(f"{PACKAGE}/_native") and not (root / "python" / name).is_file():
+            elif (
+                not name.endswith("/")
+                and top == PACKAGE
+                and not name.startswith(f"{PACKAGE}/_native")
+                and not (root / "python" / name).is_file()
+            ):
                 out.append(f"{wheel.name}: {name} is not in python/{PACKAGE}")
             if name.endswith((".so", ".pyd", ".dylib")):
                 extensions += 1
                 binary = archive.read(name)
-                found = {m.group() for m in re.finditer(b"|".join(rb"(?<![A-Za-z_])" + re.escape(m) + rb"(?![A-Za-z_])" for m in sorted(marks)), binary)}
-                out += [f"{wheel.name}: {name} holds {mark.decode()}, which is what benchmarks measure" for mark in sorted(found)]
+                found = {
+                    m.group()
+                    for m in re.finditer(
+                        b"|".join(rb"(?<![A-Za-z_])" + re.escape(m) + rb"(?![A-Za-z_])" for m in sorted(marks)), binary
+                    )
+                }
+                out += [
+                    f"{wheel.name}: {name} holds {mark.decode()}, which is what benchmarks measure"
+                    for mark in sorted(found)
+                ]
     return out + ([] if extensions == 1 else [f"{wheel.name}: {extensions} extensions, must be 1"])
 
 

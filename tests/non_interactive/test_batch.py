@@ -201,7 +201,11 @@ def test_the_deepest_network_of_the_largest_ring_runs_and_a_deeper_one_is_refuse
     with pytest.raises(PlanError) as error:
         compiled(chain(30), x, weight_bits=8)
     text = str(error.value)
-    assert "depth 61" in text and "61 levels in 61 layers" in text and "ring degree 32768 is 128-bit secure up to 868" in text, text
+    assert (
+        "depth 61" in text
+        and "61 levels in 61 layers" in text
+        and "ring degree 32768 is 128-bit secure up to 868" in text
+    ), text
     assert text.count("activation (1)") >= 11 and "two-party" in text
 
 
@@ -272,16 +276,30 @@ def test_the_public_part_is_all_that_a_client_gets_and_a_session_over_a_socket_w
 
 def test_the_command_line_replaces_activations_explains_and_runs(tmp_path) -> None:
     model = zoo.trained("cryptonets-relu")
-    train_x, _, test_x, _ = data.digits()
+    train_x, _, _test_x, _ = data.digits()
     path, plan, calibration = tmp_path / "m.onnx", tmp_path / "m.hush", tmp_path / "c.npy"
     path.write_bytes(model.SerializeToString())
     np.save(calibration, train_x[:64])
     runner = CliRunner()
-    arguments = ["compile", str(path), "-o", str(plan), "--trust", "non-interactive", "--calibration", str(calibration), "--json"]
+    arguments = [
+        "compile",
+        str(path),
+        "-o",
+        str(plan),
+        "--trust",
+        "non-interactive",
+        "--calibration",
+        str(calibration),
+        "--json",
+    ]
     done = runner.invoke(app, [*arguments, "--activation", "poly:degree=2"])
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)["explain"]
-    assert report["parameters"]["modulus_bits"] <= report["parameters"]["modulus_bits_limit"] == limit_bits(report["parameters"]["ring_degree"])
+    assert (
+        report["parameters"]["modulus_bits"]
+        <= report["parameters"]["modulus_bits_limit"]
+        == limit_bits(report["parameters"]["ring_degree"])
+    )
     assert any("became" in note for note in report["notes"])
     kinds = {layer["kind"] for layer in report["layers"]}
     assert {"encrypt", "linear", "multiply", "relinearise", "decrypt"} <= kinds
@@ -291,7 +309,9 @@ def test_the_command_line_replaces_activations_explains_and_runs(tmp_path) -> No
 
 def test_primes_and_schedules_are_what_the_run_time_finds_too() -> None:
     assert [n for n in range(60) if is_prime(n)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59]
-    assert not is_prime(3215031751) and is_prime((1 << 49) - 111 + 0) == all((1 << 49) - 111 != a * (((1 << 49) - 111) // a) for a in range(2, 10000))
+    assert not is_prime(3215031751) and is_prime((1 << 49) - 111 + 0) == all(
+        a * (((1 << 49) - 111) // a) != (1 << 49) - 111 for a in range(2, 10000)
+    )
     found = choose(16384, [36.0, 36.0, 48.0])
     assert found and len(set(found)) == 3 and all(p % 16384 == 1 and is_prime(p) for p in found)
     model = small(activation="deg4")

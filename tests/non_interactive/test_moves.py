@@ -1,10 +1,10 @@
 """Non-interactive networks whose operators move elements anywhere: each through an encrypted run, within the predicted error."""
 
+import hushnet
 import numpy as np
 import pytest
 from hushnet.errors import PlanError
 
-import hushnet
 from tests.frontend.harness import Net, expected
 
 
@@ -111,7 +111,9 @@ def test_transposed_convolutions_and_three_axes():
     run(net)
 
 
-@pytest.mark.parametrize(("kind", "words"), [("Less", "comparisons are not polynomial"), ("MatMul", "products of two private matrices")])
+@pytest.mark.parametrize(
+    ("kind", "words"), [("Less", "comparisons are not polynomial"), ("MatMul", "products of two private matrices")]
+)
 def test_what_is_neither_linear_nor_a_polynomial_is_refused(kind, words):
     net = Net((2, 4, 4))
     first = net.op("Conv", "x0", net.weight(2, 2, 1, 1))

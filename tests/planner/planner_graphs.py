@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import strategies as st
-
 from hushnet.graph import Conv2d, Dense, Graph, Linear, Op
+from hypothesis import strategies as st
 
 
 class Builder:
@@ -83,7 +82,7 @@ def convolve(x, node):
     out = np.zeros((x.shape[0], *g.output))
     per_in, per_out = g.input[0] // g.groups, g.output[0] // g.groups
     for o in range(g.output[0]):
-        channels = x[:, o // per_out * per_in:(o // per_out + 1) * per_in]
+        channels = x[:, o // per_out * per_in : (o // per_out + 1) * per_in]
         for i in range(g.output[1]):
             for j in range(g.output[2]):
                 for u in range(g.kernel[0]):
@@ -100,7 +99,7 @@ def _pool(x, attrs, shape, largest):
     for i in range(shape[1]):
         for j in range(shape[2]):
             r, c = i * sh - pads[0], j * sw - pads[1]
-            window = x[:, :, max(r, 0):r + kh, max(c, 0):c + kw]
+            window = x[:, :, max(r, 0) : r + kh, max(c, 0) : c + kw]
             count = window.shape[2] * window.shape[3]
             if attrs.get("count_include_pad"):
                 count = (min(r + kh, x.shape[2] + pads[2]) - r) * (min(c + kw, x.shape[3] + pads[3]) - c)
@@ -114,6 +113,7 @@ def _softmax(x, axis):
 
 
 _ERF = np.vectorize(math.erf)
+
 
 def _mixed(x, a):
     """By the matrix that the taps are."""
@@ -195,7 +195,11 @@ def float_run(graph, x, keep_all=False):
             y = ins[0][tuple(index)]
         elif node.op == "pad":
             rank = len(a["pads"]) // 2
-            y = np.pad(ins[0], [(0, 0)] + [(a["pads"][i], a["pads"][rank + i]) for i in range(rank)], constant_values=a["value"])
+            y = np.pad(
+                ins[0],
+                [(0, 0)] + [(a["pads"][i], a["pads"][rank + i]) for i in range(rank)],
+                constant_values=a["value"],
+            )
         elif node.op == "broadcast":
             y = np.stack([np.broadcast_to(image, shape) for image in ins[0]])
         else:
@@ -241,13 +245,19 @@ def graphs(draw):
 
 
 def _step(draw, b):
-    kind = draw(st.sampled_from(["conv", "conv", "strided", "act", "act", "max", "average", "add", "concat", "slice", "pad", "move", "mul"]))
+    kind = draw(
+        st.sampled_from(
+            ["conv", "conv", "strided", "act", "act", "max", "average", "add", "concat", "slice", "pad", "move", "mul"]
+        )
+    )
     c, h, w = b.shape
     if kind == "conv":
         groups = draw(st.sampled_from([g for g in (1, 2, c) if c % g == 0]))
         k = (draw(st.integers(1, min(3, h))), draw(st.integers(1, min(3, w))))
         pads = tuple(draw(st.integers(0, 1)) for _ in range(4))
-        b.conv(groups * draw(st.integers(1, 3)), k, tuple(draw(st.integers(1, 2)) for _ in range(2)), pads, groups=groups)
+        b.conv(
+            groups * draw(st.integers(1, 3)), k, tuple(draw(st.integers(1, 2)) for _ in range(2)), pads, groups=groups
+        )
     elif kind == "strided":
         b.conv(draw(st.integers(1, 4)), (1, 1), (2, draw(st.integers(1, 3))), (0, 0, 0, 0))
     elif kind == "act":
@@ -257,7 +267,13 @@ def _step(draw, b):
             b.op("clip", min=-2.0, max=2.0)
     elif kind in ("max", "average") and h >= 2 and w >= 2:
         pads = draw(st.sampled_from([(0, 0, 0, 0), (1, 0, 0, 1)]))
-        b.pool("max_pool" if kind == "max" else "average_pool", (2, 2), (draw(st.integers(1, 2)), 2), pads, draw(st.booleans()))
+        b.pool(
+            "max_pool" if kind == "max" else "average_pool",
+            (2, 2),
+            (draw(st.integers(1, 2)), 2),
+            pads,
+            draw(st.booleans()),
+        )
     elif kind == "add":
         source = b.at
         b.conv(c, (1, 1), pads=(0, 0, 0, 0))

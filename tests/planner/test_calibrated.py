@@ -8,14 +8,14 @@ import json
 import numpy as np
 import onnxruntime
 import pytest
-from planner_graphs import Builder
-
-from hushnet import PlanError, compile as compile_model, data, zoo
+from hushnet import PlanError, data, zoo
+from hushnet import compile as compile_model
 from hushnet.planner import compile
 from hushnet.planner.cost import UnitCosts, user_file
 from hushnet.planner.quantise import bias_correction, quantise_weights
 from hushnet.reference.float import evaluate
 from hushnet.reference.numpy import run
+from planner_graphs import Builder
 
 
 def held_out(model, size: int, images: int, **options):
@@ -31,7 +31,9 @@ def held_out(model, size: int, images: int, **options):
 
 @pytest.mark.parametrize("weight_bits", [6, 8])
 def test_the_expected_error_of_a_deep_network_holds_on_other_images_and_is_not_far_off(weight_bits):
-    error, agreement, plan = held_out(zoo.build("mobilenetv2", size=32, width=0.35), 32, 192, margin=2.0, weight_bits=weight_bits)
+    error, agreement, plan = held_out(
+        zoo.build("mobilenetv2", size=32, width=0.35), 32, 192, margin=2.0, weight_bits=weight_bits
+    )
     predicted = plan.predicted
     assert np.abs(error).max() <= predicted["max_error"] <= 4 * np.abs(error).max()
     assert predicted["max_error"] <= predicted["worst_error"]

@@ -2,19 +2,18 @@
 
 import copy
 
+import hushnet
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from planner_graphs import graphs
-
-import hushnet
+from hushnet import zoo
 from hushnet.plan import Plan, PlanError
 from hushnet.planner import compile
 from hushnet.planner.few_images import bytes_sent, price
 from hushnet.reference.numpy import run as clear
 from hushnet.report import explain, render
-from hushnet import zoo
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planner_graphs import graphs
 
 
 def random_inputs(plan, images, seed=0):
@@ -34,7 +33,9 @@ def test_both_engines_give_the_same_answers_and_the_bytes_that_they_predict(grap
         for name, value in wanted.items():
             assert np.array_equal(np.asarray(result.outputs[name]).reshape(value.shape), value), engine
         trace, predicted = result.trace, plan.predicted
-        assert [trace[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down")] == [predicted[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down")]
+        assert [trace[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down")] == [
+            predicted[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down")
+        ]
         assert trace["rounds"] == predicted["rounds"]
         for stage, seen in zip(plan.stages, trace["stages"]):
             if stage["kind"] == "linear" and engine == "packed":
@@ -54,7 +55,9 @@ def test_the_engine_follows_from_the_number_of_images():
         assert "runner_up" not in forced.predicted
         # No engine is left that is ten times better in both.
         assert price(plan.predicted) <= price(forced.predicted)
-        assert not (10 * other["seconds"] < plan.predicted["seconds"] and 10 * other["bytes"] < bytes_sent(plan.predicted))
+        assert not (
+            10 * other["seconds"] < plan.predicted["seconds"] and 10 * other["bytes"] < bytes_sent(plan.predicted)
+        )
     assert chosen == {1: "packed", None: "batch"}
 
 

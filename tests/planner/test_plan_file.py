@@ -6,13 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from planner_graphs import Builder
-from safetensors import safe_open
-
 from hushnet.errors import InputError, PlanError, RangeError
 from hushnet.plan import Plan
 from hushnet.planner import compile, load, read, validate
 from hushnet.reference.numpy import run
+from planner_graphs import Builder
+from safetensors import safe_open
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,9 @@ def test_round_trip(plan, tmp_path):
     plan.save(path)
     again = load(path)
     assert again.document == plan.document and again.digest == plan.digest
-    assert all(np.array_equal(again.weights[n], w) and again.weights[n].dtype == w.dtype for n, w in plan.weights.items())
+    assert all(
+        np.array_equal(again.weights[n], w) and again.weights[n].dtype == w.dtype for n, w in plan.weights.items()
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["a.hush"]
 
 
@@ -36,13 +37,21 @@ def test_the_file_is_safetensors_with_the_documented_digest(plan, tmp_path):
     plan.save(path)
     with safe_open(path, framework="numpy") as f:
         metadata = f.metadata()
-        arrays = {name: f.get_tensor(name) for name in f.keys()}
+        arrays = {name: f.get_tensor(name) for name in f}
     assert metadata["format"] == "hushnet-plan" and metadata["version"] == "2"
     h = hashlib.sha256(metadata["plan"].encode())
     names = {"int8": "I8", "int16": "I16", "int64": "I64"}
     for name in sorted(arrays):
         a = arrays[name]
-        h.update(name.encode() + b"\0" + names[a.dtype.name].encode() + b"\0" + ",".join(map(str, a.shape)).encode() + b"\0" + a.tobytes())
+        h.update(
+            name.encode()
+            + b"\0"
+            + names[a.dtype.name].encode()
+            + b"\0"
+            + ",".join(map(str, a.shape)).encode()
+            + b"\0"
+            + a.tobytes()
+        )
     assert h.hexdigest() == metadata["digest"]
     assert json.loads(metadata["plan"]) == plan.document
 
@@ -74,7 +83,10 @@ def test_every_flipped_byte_is_noticed(plan):
     for spot in spots:
         changed = bytearray(data)
         changed[spot] ^= 1 << int(rng.integers(8))
-        if bytes(changed[:8 + size]).rstrip() == bytes(data[:8 + size]).rstrip() and changed[8 + size:] == data[8 + size:]:
+        if (
+            bytes(changed[: 8 + size]).rstrip() == bytes(data[: 8 + size]).rstrip()
+            and changed[8 + size :] == data[8 + size :]
+        ):
             continue
         with pytest.raises(PlanError):
             read(bytes(changed))
@@ -92,7 +104,9 @@ def test_other_files_are_refused(plan):
 
     with pytest.raises(PlanError, match="not a hushnet plan"):
         read(save({"a": np.zeros(3, np.float32)}))
-    with pytest.raises(PlanError, match="an older version of this program .plan format 1, this one reads 2.; compile the model again"):
+    with pytest.raises(
+        PlanError, match="an older version of this program .plan format 1, this one reads 2.; compile the model again"
+    ):
         read(plan.to_bytes().replace(b'"version":"2"', b'"version":"1"', 1))
     with pytest.raises(PlanError, match="a newer version"):
         read(plan.to_bytes().replace(b'"version":"2"', b'"version":"3"', 1))
@@ -126,12 +140,20 @@ BREAKS = {
     "groups": (lambda d: stage(d, "conv1")["geometry"].update(groups=3), "groups"),
     "bound too small": (lambda d: d["tensors"][2].update(bound=10), "outputs can reach"),
     "modulus too narrow": (lambda d: stage(d, "conv1").update(modulus_bits=20), "bits"),
-    "modulus insecure": (lambda d: stage(d, "conv1").update(modulus_bits=54), "needs a 54-bit modulus at N=2048, but at most 53"),
+    "modulus insecure": (
+        lambda d: stage(d, "conv1").update(modulus_bits=54),
+        "needs a 54-bit modulus at N=2048, but at most 53",
+    ),
     "dropped too much": (lambda d: stage(d, "conv1").update(drop_bits=stage(d, "conv1")["drop_bits"] + 1), "noise"),
     "mask": (lambda d: stage(d, "conv1").update(mask="none"), "unknown variant `none`"),
     "tiles": (drop_tile, "tiles cover"),
     "tile order": (lambda d: stage(d, "conv1")["tiles"][0].update(inputs=[1, 6]), "must begin at 0"),
-    "tile too early": (lambda d: stage(d, "conv1").update(tiles=[{"inputs": [0, 1], "outputs": [0, 6]}, {"inputs": [1, 6], "outputs": [6, 6]}]), "only 1 have come"),
+    "tile too early": (
+        lambda d: stage(d, "conv1").update(
+            tiles=[{"inputs": [0, 1], "outputs": [0, 6]}, {"inputs": [1, 6], "outputs": [6, 6]}]
+        ),
+        "only 1 have come",
+    ),
     "weights": (lambda d: stage(d, "conv1").update(weights="other"), "not in the file"),
     "half public": (lambda d: stage(d, "conv1").pop("bias"), "only one"),
     "structure": (lambda d: d["stages"][0].pop("ops"), "missing field `ops`"),

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
+from hushnet.plan import PlanError
+from hushnet.planner.check import ATTRIBUTES, check_op
+from hushnet.planner.rules import RULES, evaluate
+from hushnet.reference import functions
+from hushnet.reference.ops import FIXED_OPS, OPS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_graphs import Builder, float_run
-
-from hushnet.planner.check import ATTRIBUTES, check_op
-from hushnet.planner.rules import RULES, evaluate
-from hushnet.plan import PlanError
-from hushnet.reference import functions
-from hushnet.reference.ops import FIXED_OPS, OPS
 
 POOL = {"kernel": [2, 3], "stride": [2, 1], "pads": [1, 1, 0, 1]}
 CASES = {

@@ -4,17 +4,17 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from tests.planner.planner_graphs import Builder
-from tests.two_party_plan.share_graphs import graphs, images
-from tests.two_party_plan.test_runs import check
-
 from hushnet import PlanError, _native
 from hushnet.planner import compile, validate
 from hushnet.planner.two_party.cost import account, unit_costs
 from hushnet.planner.two_party.nonlinear import garbles
 from hushnet.reference.two_party import run
 from hushnet.report.two_party import explain
+from hypothesis import HealthCheck, given, settings
+
+from tests.planner.planner_graphs import Builder
+from tests.two_party_plan.share_graphs import graphs, images
+from tests.two_party_plan.test_runs import check
 
 
 def network():
@@ -77,7 +77,10 @@ def small():
 def test_long_delays_are_spent_on_circuits_and_explained():
     graph = small()
     x = images(graph, 4)
-    chosen = {net: compile(graph, trust="two-party", calibration=x, network=net, reveal="argmax") for net in ("wan", "1mbit,1ms")}
+    chosen = {
+        net: compile(graph, trust="two-party", calibration=x, network=net, reveal="argmax")
+        for net in ("wan", "1mbit,1ms")
+    }
     assert set(protocols(chosen["wan"]).values()) == {"garbled"}
     # 20 values cost 50 kB: half a second there
     assert protocols(chosen["1mbit,1ms"])[next(s["name"] for s in chosen["wan"].stages if s["kind"] == "relu")] == "ot"

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from tests.planner.planner_graphs import Builder, float_run
-from tests.two_party_plan.share_graphs import graphs, images
-
 from hushnet import _native
 from hushnet.planner import compile, read
 from hushnet.reference.two_party import inputs_of, off_fraction, run, unit_reach
+from hypothesis import HealthCheck, given, settings
+
+from tests.planner.planner_graphs import Builder, float_run
+from tests.two_party_plan.share_graphs import graphs, images
 
 EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -148,7 +148,7 @@ def test_averages_of_a_power_of_two_are_free():
     assert out["frac_bits"] == source["frac_bits"] + 2 and out["bound"] == 4 * source["bound"]
 
 
-@pytest.mark.parametrize("pads, ceil", [((1, 1, 1, 1), False), ((0, 0, 0, 0), True), ((1, 0, 0, 1), True)])
+@pytest.mark.parametrize(("pads", "ceil"), [((1, 1, 1, 1), False), ((0, 0, 0, 0), True), ((1, 0, 0, 1), True)])
 def test_windows_of_different_counts_are_exact(pads, ceil):
     b = Builder((2, 8, 7), seed=1)
     b.conv(2).pool("average_pool", (3, 3), (2, 2), pads, ceil).dense(3)
@@ -226,5 +226,5 @@ def test_shapes_of_stages_agree_with_the_reference():
     plan = plan_of(graph, images(graph, 2))
     values = run(plan, images(graph, 2), keep_all=True)
     for stage in plan.stages:
-        for tensor in ([] if stage["kind"] == "client" else [*inputs_of(stage), stage["out"]]):
+        for tensor in [] if stage["kind"] == "client" else [*inputs_of(stage), stage["out"]]:
             assert list(values[plan.tensors[tensor]["name"]].shape[1:]) == plan.tensors[tensor]["shape"]

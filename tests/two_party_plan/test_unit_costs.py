@@ -6,17 +6,16 @@ import itertools
 import json
 from pathlib import Path
 
+import hushnet
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-import hushnet
 from hushnet import _native, data, zoo
 from hushnet.machine import two_party as machine
 from hushnet.planner.cost import UnitCosts, of_package
 from hushnet.planner.two_party import cost, methods
 from hushnet.reference import two_party as reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 @settings(max_examples=60, deadline=None)
@@ -40,7 +39,11 @@ def test_fit_finds_the_costs_that_samples_are_made_of() -> None:
     true = {"a": 3e-9, "b": 2e-4, "c": 0.0}
     rows = [{k: float(rng.integers(1, 10**6)) for k in true} for _ in range(12)]
     found = machine.fit([(r, sum(true[k] * r[k] for k in true)) for r in rows])
-    assert found["a"] == pytest.approx(3e-9, rel=1e-6) and found["b"] == pytest.approx(2e-4, rel=1e-6) and found["c"] < 1e-15
+    assert (
+        found["a"] == pytest.approx(3e-9, rel=1e-6)
+        and found["b"] == pytest.approx(2e-4, rel=1e-6)
+        and found["c"] < 1e-15
+    )
 
 
 @given(st.floats(1e-4, 1.0), st.floats(1e-4, 1.0), st.integers(1, 40))
@@ -70,7 +73,9 @@ def test_every_cost_is_measured_and_the_planner_reads_it(tmp_path: Path, monkeyp
     assert cost.unit_costs()["ot_softspoken"] == found["ot_softspoken"]
     path.write_text(json.dumps({"machine": "mine", "message": 0.25, "word_product": 1e-11}))
     assert cost.unit_costs()["message"] == 0.25 and cost.unit_costs()["ot_softspoken"] == package["ot_softspoken"]
-    model = hushnet.compile(zoo.build("mlp-784-128-128-10"), trust="two-party", calibration=data.synthetic((1, 28, 28), 4, seed=1))
+    model = hushnet.compile(
+        zoo.build("mlp-784-128-128-10"), trust="two-party", calibration=data.synthetic((1, 28, 28), 4, seed=1)
+    )
     slow = model.explain(network="loopback")["totals"]
     assert slow["seconds"] > 0.25 * slow["rounds"]
     for bad in ('{"message": -1}', '{"message": "fast"}', '{"unheard": 1}', "[]", "{"):

@@ -1,7 +1,7 @@
 """What the benchmarks measure in Rust. No part of the product: stand-ins of published protocols are insecure, and parties share a process."""
 
 from collections.abc import Callable
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ def slot_layer_measure(
     plain_bits: int = 20,
     repeats: int = 3,
     noise: bool = False,
-    parameters_for: Optional[str] = None,
-    insecure_ring_degree: Optional[int] = None,
+    parameters_for: str | None = None,
+    insecure_ring_degree: int | None = None,
 ) -> str:
     """Runs a slot-packed layer on random shares and weights, both parties on one thread; processor seconds by phase, bytes, counters and
     formula, ``correct``, and with ``noise`` measured noise beside its bounds, as JSON.
@@ -43,7 +43,7 @@ class CkksCiphertext:
     bound: float
     error_bound: float
 
-    def with_bound(self, bound: float) -> "CkksCiphertext":
+    def with_bound(self, bound: float) -> CkksCiphertext:
         """The same with a tighter bound of the message, which the caller knows."""
 
 class Ckks:
@@ -64,9 +64,13 @@ class Ckks:
         digits: int | None = None,
         conjugation: bool = False,
     ) -> None: ...
-    def encode(self, values: NDArray[Any], bound: float, level: int | None = None, scale: float | None = None) -> CkksPlaintext: ...
+    def encode(
+        self, values: NDArray[Any], bound: float, level: int | None = None, scale: float | None = None
+    ) -> CkksPlaintext: ...
     def decode(self, p: CkksPlaintext) -> NDArray[Any]: ...
-    def encode_complex(self, values: NDArray[Any], bound: float, level: int | None = None, scale: float | None = None) -> CkksPlaintext: ...
+    def encode_complex(
+        self, values: NDArray[Any], bound: float, level: int | None = None, scale: float | None = None
+    ) -> CkksPlaintext: ...
     def decode_complex(self, p: CkksPlaintext) -> NDArray[Any]: ...
     def encrypt(self, p: CkksPlaintext, symmetric: bool = False) -> CkksCiphertext: ...
     def decrypt(self, c: CkksCiphertext) -> CkksPlaintext: ...
@@ -88,27 +92,34 @@ class Ckks:
     def hoisted_sum(self, a: CkksCiphertext, terms: list[tuple[int, NDArray[Any]]], scale: float) -> CkksCiphertext:
         """``sum_k w_k rot(a, s_k)`` for terms (s_k, w_k), weights encoded at ``scale``."""
 
-    def rotate_sum_rescale(self, a: CkksCiphertext, terms: list[tuple[int, NDArray[Any]]], scale: float, bound: float) -> CkksCiphertext:
+    def rotate_sum_rescale(
+        self, a: CkksCiphertext, terms: list[tuple[int, NDArray[Any]]], scale: float, bound: float
+    ) -> CkksCiphertext:
         """``sum_k rot(w_k a, s_k)``, rescaled; slots of the result are within ``bound``."""
 
 def measure_relu(
-    address: Optional[str] = None,
-    announce: Optional[Callable[[int], Any]] = None,
+    address: str | None = None,
+    announce: Callable[[int], Any] | None = None,
     *,
     values: int = 0,
     ring_bits: int = 64,
     drop_bits: int = 0,
-    pool: Optional[tuple[int, int, int, int, int]] = None,
+    pool: tuple[int, int, int, int, int] | None = None,
     ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
     repeat: int = 3,
     garbled: bool = False,
-    prime: Optional[int] = None,
+    prime: int | None = None,
 ) -> str:
     """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only), or of
     max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
 
 def measure_layer(
-    address: Optional[str] = None, announce: Optional[Callable[[int], Any]] = None, *, geometry: str, ring_bits: int, repeat: int = 3
+    address: str | None = None,
+    announce: Callable[[int], Any] | None = None,
+    *,
+    geometry: str,
+    ring_bits: int,
+    repeat: int = 3,
 ) -> str:
     """One party of a measurement of a linear layer (JSON of its geometry as in a plan) on shares between two processes: JSON.
     Party 0 is the server and checks the joint result, party 1 the client and counts the bytes."""

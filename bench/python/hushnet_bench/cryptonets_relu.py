@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import hushnet
+import numpy as np
 from hushnet import data, zoo
+
 from hushnet_bench.measure import left_out, measure, measure_apart, usable
 from hushnet_bench.registry import Benchmark
 
@@ -48,7 +48,11 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int = 16384) -> lis
     for number, path in enumerate(simd):
         if progress:
             progress("cryptonets-relu", len(cases) + number, len(cases) + len(simd))
-        row = measure_apart(full, x[:4096], threads=threads, runs=3, simd=path) if usable(path) else {"note": left_out(path)}
+        row = (
+            measure_apart(full, x[:4096], threads=threads, runs=3, simd=path)
+            if usable(path)
+            else {"note": left_out(path)}
+        )
         out.append({"case": f"kernels: {path}", "method": "hushnet batch"} | row)
     for row in (r for r in out if "images_per_second" in r):
         row |= {"published": PUBLISHED, "ratio": row["images_per_second"] / PUBLISHED}

@@ -6,11 +6,11 @@ import statistics
 import time
 from typing import Any
 
-import numpy as np
-
 import hushnet
+import numpy as np
 from hushnet import data, zoo
 from hushnet.reference import two_party as reference
+
 from hushnet_bench.registry import Benchmark
 from hushnet_bench.two_party import checked
 

@@ -1,14 +1,15 @@
 """CryptoNets with squares, nobody but the server computing, at N = 8,192, both parties on the given cores: 8,192 images a block, one in every slot of
-the conjugate-invariant ring, and the published 4,096, for which half as many complex slots do."""
+the conjugate-invariant ring, and the published 4,096, for which half as many complex slots do.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import hushnet
+import numpy as np
 from hushnet import data, zoo
+
 from hushnet_bench.measure import measure
 from hushnet_bench.registry import Benchmark
 
@@ -26,7 +27,12 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int = BATCH) -> lis
 
     def build(images: int, **options: Any) -> hushnet.Model:
         return hushnet.compile(
-            onnx_model, trust="non-interactive", batch=images, calibration=train_x[:256], name="cryptonets-square", **options
+            onnx_model,
+            trust="non-interactive",
+            batch=images,
+            calibration=train_x[:256],
+            name="cryptonets-square",
+            **options,
         )
 
     cases: list[tuple[str, dict[str, Any]]] = [("all on", {"ring_degree": 8192})]
@@ -50,7 +56,12 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int = BATCH) -> lis
             continue
         images = np.resize(test_x, (count, *test_x.shape[1:])).astype(np.float32)
         row = measure(model, images, threads=threads, runs=1 if quick else 5 if number < 2 else 2, reference=reference)
-        out.append({"case": case, "method": "hushnet non-interactive batch"} | row | _parameters(model) | {"published": PUBLISHED})
+        out.append(
+            {"case": case, "method": "hushnet non-interactive batch"}
+            | row
+            | _parameters(model)
+            | {"published": PUBLISHED}
+        )
         out[-1]["ratio"] = row["images_per_second"] / PUBLISHED
         out[-1]["note"] = f"{len(test_y)} held-out digits, repeated to {len(images)} images"
     for row in out:
@@ -61,7 +72,13 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int = BATCH) -> lis
 
 def _parameters(model: hushnet.Model) -> dict[str, Any]:
     p = model.explain()["parameters"]
-    return {"ring_degree": p["ring_degree"], "packing": p["packing"], "prime_bits": p["data_prime_bits"], "modulus_bits": p["modulus_bits"], "flood_bits": p["flood_bits"]}
+    return {
+        "ring_degree": p["ring_degree"],
+        "packing": p["packing"],
+        "prime_bits": p["data_prime_bits"],
+        "modulus_bits": p["modulus_bits"],
+        "flood_bits": p["flood_bits"],
+    }
 
 
 def _float(onnx_model: Any, x: np.ndarray) -> np.ndarray:

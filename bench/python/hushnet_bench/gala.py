@@ -11,11 +11,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 import hushnet
 from hushnet.machine import two_party as machine
 from hushnet.planner.two_party import cost
+
 from hushnet_bench import _native as measuring
 from hushnet_bench.gala_layers import SLOTS, Row, add_row, conv, dense, layers_of
 from hushnet_bench.gala_measured import NETWORKS, measure, measured_rows
@@ -32,7 +33,13 @@ def _counts(geometry: str, method: str, slots: int = SLOTS) -> tuple[Row, Row, R
 
 def _compare(table: str, case: str, method: str, published: Row, formula: Row, counted: Row, why: str = "") -> Row:
     match = all(formula.get(k) == v for k, v in published.items())
-    row = {"table": table, "case": case, "method": method, "published": published, "formula": {k: formula[k] for k in published}}
+    row = {
+        "table": table,
+        "case": case,
+        "method": method,
+        "published": published,
+        "formula": {k: formula[k] for k in published},
+    }
     row |= {"counted": {k: counted[k] for k in published}, "match": match, "counters_match_formula": counted == formula}
     return row | ({} if match else {"why": why or "see docs/slots.md"})
 
@@ -59,9 +66,24 @@ def _table_3(ci: int, co: int, cn: int, k: int) -> dict[str, Row]:
 
 # (n_o, n_i) -> method -> Perm, HstPerm, ScMult, Add.
 _TABLE_5 = {
-    (1, 2048): {"diagonal": (0, 2047, 2048, 2047), "gazelle": (11, 0, 1, 11), "extended": (0, 2047, 2048, 2047), "gala": (0, 0, 1, 0)},
-    (2, 1024): {"diagonal": (0, 1023, 1024, 1023), "gazelle": (10, 0, 1, 10), "extended": (9, 511, 512, 520), "gala": (0, 0, 1, 0)},
-    (16, 128): {"diagonal": (0, 127, 128, 127), "gazelle": (7, 0, 1, 7), "extended": (4, 7, 8, 11), "gala": (0, 0, 1, 0)},
+    (1, 2048): {
+        "diagonal": (0, 2047, 2048, 2047),
+        "gazelle": (11, 0, 1, 11),
+        "extended": (0, 2047, 2048, 2047),
+        "gala": (0, 0, 1, 0),
+    },
+    (2, 1024): {
+        "diagonal": (0, 1023, 1024, 1023),
+        "gazelle": (10, 0, 1, 10),
+        "extended": (9, 511, 512, 520),
+        "gala": (0, 0, 1, 0),
+    },
+    (16, 128): {
+        "diagonal": (0, 127, 128, 127),
+        "gazelle": (7, 0, 1, 7),
+        "extended": (4, 7, 8, 11),
+        "gala": (0, 0, 1, 0),
+    },
 }
 _WHY_EXTENDED = (
     "two copies of the input in 2048 slots leave two partial sums: log2(n / n_i) = 1 rotate-and-sum step (0 and 4 in the other two rows, as "
@@ -91,12 +113,16 @@ def _count_rows() -> list[Row]:
     for ci, co, kernel in ((128, 128, 1), (64, 128, 3), (32, 16, 5)):
         for method, published in _table_3(ci, co, 8, kernel * kernel).items():
             formula, counted, _ = _counts(conv(ci, 16, co, kernel), method)
-            rows.append(_compare("III", f"16x16@{ci}, {kernel}x{kernel}@{co}, c_n = 8", method, published, formula, counted))
+            rows.append(
+                _compare("III", f"16x16@{ci}, {kernel}x{kernel}@{co}, c_n = 8", method, published, formula, counted)
+            )
     names = ("perm", "hst_perm", "sc_mult", "add")
     for (outputs, inputs), methods in _TABLE_5.items():
         for method, values in methods.items():
             formula, counted, _ = _counts(dense(inputs, outputs), method)
-            rows.append(_compare("V", f"{outputs}x{inputs}", method, dict(zip(names, values)), formula, counted, _WHY_EXTENDED))
+            rows.append(
+                _compare("V", f"{outputs}x{inputs}", method, dict(zip(names, values)), formula, counted, _WHY_EXTENDED)
+            )
     for (ci, co, kernel), pair in _TABLE_7.items():
         for method, values in zip(("gazelle", "gala"), pair):
             formula, counted, _ = _counts(conv(ci, 16, co, kernel), method)
@@ -112,7 +138,12 @@ def _as_table_7(c: Row) -> Row:
 
 def _counter_rows(quick: bool) -> list[Row]:
     """The published counts by encrypted runs at the paper's 2048 slots, which are below 128 bits: counters only."""
-    cases = [(dense(128, 16), "16x128"), (dense(1024, 2), "2x1024"), (dense(2048, 1), "1x2048"), (conv(16, 16, 16, 3), "16x16@16, 3x3@16")]
+    cases = [
+        (dense(128, 16), "16x128"),
+        (dense(1024, 2), "2x1024"),
+        (dense(2048, 1), "1x2048"),
+        (conv(16, 16, 16, 3), "16x16@16, 3x3@16"),
+    ]
     if not quick:
         cases.append((conv(128, 16, 128, 1), "16x16@128, 1x1@128"))
     rows = []
@@ -183,7 +214,13 @@ def _alexnet_as_published() -> list[Row]:
     """Tables II and III for the layers that the published sums come from."""
     rows = []
     for number, method in enumerate(("gazelle", "gala")):
-        total = {"perm": 7.0 if method == "gazelle" else 1.0, "dec_perm": 0.0, "hst_perm": 0.0, "sc_mult": 2.0, "add": 1.0 + 7 * (1 - number)}
+        total = {
+            "perm": 7.0 if method == "gazelle" else 1.0,
+            "dec_perm": 0.0,
+            "hst_perm": 0.0,
+            "sc_mult": 2.0,
+            "add": 1.0 + 7 * (1 - number),
+        }
         if method == "gazelle":
             total |= {"dec_perm": 1.0, "hst_perm": 1.0}
         for ci, co, k, cn in _PAPER_ALEXNET:
@@ -194,13 +231,20 @@ def _alexnet_as_published() -> list[Row]:
             total["add"] += co / cn * (ci * k - 1)
         published = dict(zip(("perm", "dec_perm", "hst_perm", "sc_mult", "add"), _TABLE_9["AlexNet"][1 + number]))
         match = all(math.ceil(total[k]) == v for k, v in published.items())
-        row = {"table": "IX", "case": "AlexNet, as the paper counts", "method": method, "published": published, "formula": total, "match": match}
+        row = {
+            "table": "IX",
+            "case": "AlexNet, as the paper counts",
+            "method": method,
+            "published": published,
+            "formula": total,
+            "match": match,
+        }
         why = "the first layer has c_o (c_n-1)/c_n = 48 Perm; published are 36, its 72 of GAZELLE divided by two ciphertexts instead of 3/2"
         rows.append(row | ({} if match else {"why": why}))
     return rows
 
 
-def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[str]] = None) -> list[Row]:
+def rows(*, quick: bool, threads: int, progress: Any, cases: Sequence[str] | None = None) -> list[Row]:
     """All tables, or the parts and networks that ``cases`` names (quick: of networks only the MLP).
 
     Raises:

@@ -11,12 +11,12 @@ import math
 from typing import Any
 
 import numpy as np
-
 from hushnet import _native
 from hushnet.graph import Conv2d, Dense, Linear
 from hushnet.planner.two_party import cost
 from hushnet.planner.two_party.methods import KEEPS, TYPICAL_NORM, TYPICAL_RING, Chooser, pipelined
 from hushnet.planner.two_party.steps import Step
+
 from hushnet_bench import _native as measuring
 
 Row = dict[str, Any]
@@ -33,7 +33,9 @@ def chooser(geometry: str, unit: Row | None = None) -> Chooser:
         source, target, weights = (g["inputs"],), (g["outputs"],), (g["outputs"], g["inputs"])
     else:
         source, target = tuple(g["input"]), tuple(g["output"])
-        shape = Conv2d(source, target, tuple(g["kernel"]), tuple(g["stride"]), tuple(g["pads"]), tuple(g["dilation"]), g["groups"])
+        shape = Conv2d(
+            source, target, tuple(g["kernel"]), tuple(g["stride"]), tuple(g["pads"]), tuple(g["dilation"]), g["groups"]
+        )
         weights = (target[0], source[0] // g["groups"], *shape.kernel)
     layer = Linear("layer", "x", "y", shape, np.broadcast_to(0.0, weights), np.zeros(weights[0]))
     step = Step("linear", "layer", ["x"], "y", target, layer=layer)
@@ -55,8 +57,18 @@ def choice(geometry: str, measured: dict[str, float], slack: float = 0.05, unit:
     seconds = {m: s + (converted if m in ("gala", "gazelle") else 0.0) for m, s in measured.items()}
     best = min(seconds, key=seconds.__getitem__)
     taken = pick.way.name
-    found: Row = {"method": f"planner: {taken}", "runner_up": pick.runner_up, "gap_seconds": pick.gap, "predicted_seconds": pick.way.seconds}
-    found |= {"best_method": best, "best_seconds": seconds[best], "total_seconds": seconds, "conversion_seconds_predicted": converted}
+    found: Row = {
+        "method": f"planner: {taken}",
+        "runner_up": pick.runner_up,
+        "gap_seconds": pick.gap,
+        "predicted_seconds": pick.way.seconds,
+    }
+    found |= {
+        "best_method": best,
+        "best_seconds": seconds[best],
+        "total_seconds": seconds,
+        "conversion_seconds_predicted": converted,
+    }
     if taken in seconds:
         found |= {"seconds": seconds[taken], "within_5_percent": seconds[taken] <= (1 + slack) * seconds[best]}
     return found
@@ -70,7 +82,9 @@ def coefficients(geometry: str, repeats: int, ring_bits: int = 20, unit: Row | N
             row = _native.coefficient_layer_cost(name, geometry, TYPICAL_RING, TYPICAL_NORM)
             if row["prepared_bytes"] > planner.rooms[KEEPS[name]]:  # what the planner does not take either
                 continue
-            seconds = json.loads(measuring.rotation_free_layer(geometry, [native], ring_bits=ring_bits, runs=repeats))[native]["seconds"]
+            seconds = json.loads(measuring.rotation_free_layer(geometry, [native], ring_bits=ring_bits, runs=repeats))[
+                native
+            ]["seconds"]
         except (ValueError, RuntimeError, KeyError):
             continue
         client, server = seconds["client"], seconds["server"] + seconds["server_offline"]

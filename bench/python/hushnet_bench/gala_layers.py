@@ -30,7 +30,10 @@ def layers_of(name: str) -> list[str]:
 
     model = onnx.shape_inference.infer_shapes(zoo.build(name))
     graph = model.graph
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.input, *graph.value_info, *graph.output)}
+    shapes = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in (*graph.input, *graph.value_info, *graph.output)
+    }
     sizes = {t.name: list(t.dims) for t in graph.initializer}
     out = []
     for node in graph.node:

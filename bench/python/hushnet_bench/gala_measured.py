@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hushnet import _native
+
 from hushnet_bench import _native as measuring
 from hushnet_bench import gala_choice
 from hushnet_bench.gala_layers import SLOTS, Row, add_row, conv, dense, layers_of
@@ -49,7 +50,8 @@ def measure(geometry: str, method: str, **options: Any) -> Row:
 
 def fastest(geometry: str, method: str, rival: str, **options: Any) -> Row:
     """A layer by a method under the parameters with the least counted work and, where they differ and hold its noise, those of another method: the faster run,
-    so that a comparison does not hang on how well parameters were predicted."""
+    so that a comparison does not hang on how well parameters were predicted.
+    """
     chosen = {m: json.loads(_native.slot_layer_cost(geometry, m))["parameters"] for m in (method, rival)}
     runs = [measure(geometry, method, **options)]
     if chosen[method] != chosen[rival]:
@@ -127,7 +129,9 @@ def _published_slots(table: str, case: str, geometry: str, published: float) -> 
     }  # fmt: skip
 
 
-def case_rows(table: str, case: str, geometry: str, milliseconds: float, published: float, *, quick: bool, unit: Row) -> list[Row]:
+def case_rows(
+    table: str, case: str, geometry: str, milliseconds: float, published: float, *, quick: bool, unit: Row
+) -> list[Row]:
     """A row of Table VI or VIII by every method, and the planner's choice."""
     dense_layer = table == "VI"
     large = json.loads(measuring.slot_layer_counts(geometry, "gala", 8192))["formula"]["sc_mult"] > LARGE
@@ -157,8 +161,15 @@ def case_rows(table: str, case: str, geometry: str, milliseconds: float, publish
 def noise_rows(quick: bool) -> list[Row]:
     """Table IV: the same layer by both methods under the same parameters, noise beside its bound."""
     rows = []
-    for case, geometry in (("16x128", dense(128, 16)), ("64x512", dense(512, 64)), ("16x16@64, 1x1@64", conv(64, 16, 64, 1)))[: 2 if quick else 3]:
-        noises = {m: measure(geometry, m, repeats=1, noise=True, parameters_for="gazelle")["noise"] for m in ("gazelle", "gala")}
+    for case, geometry in (
+        ("16x128", dense(128, 16)),
+        ("64x512", dense(512, 64)),
+        ("16x16@64, 1x1@64", conv(64, 16, 64, 1)),
+    )[: 2 if quick else 3]:
+        noises = {
+            m: measure(geometry, m, repeats=1, noise=True, parameters_for="gazelle")["noise"]
+            for m in ("gazelle", "gala")
+        }
         for method, noise in noises.items():
             rows.append({"table": "IV", "case": case, "method": method} | noise)
         rows[-1]["bits_below_gazelle"] = noises["gazelle"]["largest_bits"] - noises["gala"]["largest_bits"]
@@ -180,12 +191,22 @@ class Layers:
         measured: dict[str, float] = {}
         for method in ("gazelle", "gala"):
             r = measure(geometry, method, repeats=1)
-            part = {k: r[k] for k in ("product_seconds", "switching_seconds", "answer_seconds", "bytes_up", "bytes_down")}
-            part |= {"linear_seconds": linear(r), "seconds": served(r), "both_seconds": both(r), "correct": int(r["correct"]), "layers": 1}
+            part = {
+                k: r[k] for k in ("product_seconds", "switching_seconds", "answer_seconds", "bytes_up", "bytes_down")
+            }
+            part |= {
+                "linear_seconds": linear(r),
+                "seconds": served(r),
+                "both_seconds": both(r),
+                "correct": int(r["correct"]),
+                "layers": 1,
+            }
             parts[method], measured[method] = part, both(r)
             # DELPHI: the same ciphertext work before the query is known, products in the clear afterwards
             if method == "gazelle":
-                parts["delphi-style"] = {k: part[k] for k in ("linear_seconds", "seconds", "bytes_up", "bytes_down", "correct", "layers")}
+                parts["delphi-style"] = {
+                    k: part[k] for k in ("linear_seconds", "seconds", "bytes_up", "bytes_down", "correct", "layers")
+                }
                 parts["delphi-style"]["online_seconds"] = r["plain_seconds"]
         r = _cheetah(geometry, 1)
         part = {k: r[k] for k in ("seconds", "both_seconds", "chain_seconds", "bytes_up", "bytes_down")}
@@ -233,11 +254,19 @@ def network_rows(network: str, layers: Layers, progress: Any) -> list[Row]:
 
 def _network_ratio(gazelle: Row, gala: Row, published: float) -> Row:
     ratio = gazelle["linear_seconds"] / gala["linear_seconds"]
-    protected = (gazelle["linear_seconds"] + gazelle["answer_seconds"]) / (gala["linear_seconds"] + gala["answer_seconds"])
+    protected = (gazelle["linear_seconds"] + gazelle["answer_seconds"]) / (
+        gala["linear_seconds"] + gala["answer_seconds"]
+    )
     row: Row = {"ratio": ratio, "ratio_protected": protected, "published": published, "reached": ratio >= published}
     if ratio < published:
-        shares = {m: f"{r['linear_seconds']:.3g} s: products {r['product_seconds']:.3g}, key switches {r['switching_seconds']:.3g}" for m, r in (("GAZELLE", gazelle), ("GALA", gala))}
-        row["why"] = "; ".join(f"{m} {s}" for m, s in shares.items()) + f"; at 128 bits a ciphertext has two to four times the paper's {SLOTS} slots, so that c_i/c_n is as much smaller"
+        shares = {
+            m: f"{r['linear_seconds']:.3g} s: products {r['product_seconds']:.3g}, key switches {r['switching_seconds']:.3g}"
+            for m, r in (("GAZELLE", gazelle), ("GALA", gala))
+        }
+        row["why"] = (
+            "; ".join(f"{m} {s}" for m, s in shares.items())
+            + f"; at 128 bits a ciphertext has two to four times the paper's {SLOTS} slots, so that c_i/c_n is as much smaller"
+        )
     return row
 
 

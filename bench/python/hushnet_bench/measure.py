@@ -9,18 +9,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Optional
-
-import numpy as np
+from typing import Any
 
 import hushnet
+import numpy as np
 from hushnet import Model, _native
 
 # Names that HUSHNET_SIMD takes, each with what the ones before it have.
 SIMD = ("portable", "avx2", "avx512", "ifma", "vnni", "amx")
 
 
-def usable(path: str, best: Optional[str] = None) -> bool:
+def usable(path: str, best: str | None = None) -> bool:
     """Whether a process here can be told to use an instruction set: this machine has it, and `HUSHNET_SIMD` does not forbid it.
 
     Args:
@@ -35,7 +34,13 @@ def left_out(path: str) -> str:
 
 
 def measure(
-    model: Model, x: np.ndarray, *, threads: int, runs: int = 3, reference: Optional[np.ndarray] = None, transport: str = "loopback"
+    model: Model,
+    x: np.ndarray,
+    *,
+    threads: int,
+    runs: int = 3,
+    reference: np.ndarray | None = None,
+    transport: str = "loopback",
 ) -> dict[str, Any]:
     """Median interactive seconds of both parties together, set-up apart, bytes, rounds, memory, error."""
     results = [hushnet.run(model, x, threads=threads, transport=transport) for _ in range(runs)]
@@ -62,7 +67,7 @@ def measure(
     return row
 
 
-def measure_apart(model: Model, x: np.ndarray, *, threads: int, runs: int, simd: Optional[str] = None) -> dict[str, Any]:
+def measure_apart(model: Model, x: np.ndarray, *, threads: int, runs: int, simd: str | None = None) -> dict[str, Any]:
     """:func:`measure` in a process of its own (its peak memory is its own), on another SIMD path if asked."""
     with tempfile.TemporaryDirectory() as folder:
         plan, images = Path(folder) / "plan.hush", Path(folder) / "x.npy"

@@ -64,7 +64,9 @@ def link(bits_per_second: float, round_trip_seconds: float) -> Iterator[Link]:
             _do("ip", "-n", space, "address", "add", f"{address}/24", "dev", device)
             for name in (device, "lo"):
                 _do("ip", "-n", space, "link", "set", name, "up")
-        delayed = all(_delay(s, d, round_trip_seconds / 2) for s, d in zip(spaces, devices)) if round_trip_seconds else False
+        delayed = (
+            all(_delay(s, d, round_trip_seconds / 2) for s, d in zip(spaces, devices)) if round_trip_seconds else False
+        )
         for space, device in zip(spaces, devices):
             parent = ["parent", "1:1"] if delayed else ["root"]
             limits = ["rate", f"{bits_per_second:.0f}", "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES)]
@@ -78,7 +80,23 @@ def link(bits_per_second: float, round_trip_seconds: float) -> Iterator[Link]:
 
 def _delay(space: str, device: str, seconds: float) -> bool:
     try:
-        _do("tc", "-n", space, "qdisc", "add", "dev", device, "root", "handle", "1:", "netem", "delay", f"{seconds * 1e6:.0f}us", "limit", "100000")
+        _do(
+            "tc",
+            "-n",
+            space,
+            "qdisc",
+            "add",
+            "dev",
+            device,
+            "root",
+            "handle",
+            "1:",
+            "netem",
+            "delay",
+            f"{seconds * 1e6:.0f}us",
+            "limit",
+            "100000",
+        )
     except Unavailable:
         return False
     return True

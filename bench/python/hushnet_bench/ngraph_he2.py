@@ -6,11 +6,11 @@ import json
 import time
 from typing import Any
 
-import numpy as np
-
 import hushnet
+import numpy as np
 from hushnet import data, zoo
 from hushnet.reference.linear import apply, geometry_shapes
+
 from hushnet_bench import _native as measuring
 from hushnet_bench.measure import measure
 from hushnet_bench.registry import Benchmark
@@ -70,7 +70,12 @@ def _primitives(index: int, degree: int, levels: int, trials: int) -> list[dict[
             native["add_general"],
             native["add_scalar"],
             ADDITION[index],
-            _bound((native["add_general"], native["add_scalar"]), ADDITION[index], portable["add_general"] / portable["add_scalar"], degree * levels),
+            _bound(
+                (native["add_general"], native["add_scalar"]),
+                ADDITION[index],
+                portable["add_general"] / portable["add_scalar"],
+                degree * levels,
+            ),
         ),
     ]
     published = MULTIPLICATION[index]
@@ -81,7 +86,12 @@ def _primitives(index: int, degree: int, levels: int, trials: int) -> list[dict[
             native["mul_general"],
             native["mul_scalar"],
             published,
-            _bound((native["mul_general"], native["mul_scalar"]), published, portable["mul_general"] / portable["mul_scalar"], 2 * degree * levels),
+            _bound(
+                (native["mul_general"], native["mul_scalar"]),
+                published,
+                portable["mul_general"] / portable["mul_scalar"],
+                2 * degree * levels,
+            ),
         )
     )
     out.append(
@@ -140,11 +150,12 @@ def _bound(seconds: tuple[float, float], published: float | None, portable: floa
     if published is None or general / scalar >= published:
         return text
     rates = [8e-9 * count * words / t for count, t in ((3, general), (2, scalar), (3, _plain_sum(words)))]
-    text += (
-        f"; the general operation moves three words a residue at {rates[0]:.0f} GB/s, the scalar one two at {rates[1]:.0f} GB/s, sums of as many words without any modulus (NumPy) three at {rates[2]:.0f} GB/s: "
-    )
+    text += f"; the general operation moves three words a residue at {rates[0]:.0f} GB/s, the scalar one two at {rates[1]:.0f} GB/s, sums of as many words without any modulus (NumPy) three at {rates[2]:.0f} GB/s: "
     if rates[0] >= _MEMORY * rates[2]:
-        return text + "the general one is as fast as memory lets it be, and the one operand that it reads more is all that a scalar saves"
+        return (
+            text
+            + "the general one is as fast as memory lets it be, and the one operand that it reads more is all that a scalar saves"
+        )
     return text + (
         f"both spend their time on products and reductions ({1e9 * general / words:.2f} and {1e9 * scalar / words:.2f} ns a residue), which are the same instructions for a scalar. "
         "Layers do not use this operation: see the row of a term within a matrix product"
@@ -172,7 +183,15 @@ def _unpaired(degree: int, levels: int, runs: int) -> float:
 
 
 def _row(case: str, method: str, without: float, with_: float, published: float | None, note: str) -> dict[str, Any]:
-    return {"case": case, "method": method, "without": without, "with": with_, "ratio": without / with_, "published_ratio": published, "note": note}
+    return {
+        "case": case,
+        "method": method,
+        "without": without,
+        "with": with_,
+        "ratio": without / with_,
+        "published_ratio": published,
+        "note": note,
+    }
 
 
 # A row of CryptoNets' dense layer.
@@ -247,7 +266,10 @@ def _lazy(quick: bool, threads: int, batch: int) -> dict[str, Any]:
     model = zoo.trained("cryptonets-square")
     x = np.resize(test_x, (256 if quick else batch, *test_x.shape[1:])).astype(np.float32)
     plans = [
-        hushnet.compile(model, trust="non-interactive", calibration=train_x[:256], ring_degree=8192 if lazy else None, lazy=lazy) for lazy in (False, True)
+        hushnet.compile(
+            model, trust="non-interactive", calibration=train_x[:256], ring_degree=8192 if lazy else None, lazy=lazy
+        )
+        for lazy in (False, True)
     ]
     eager, lazy = (measure(p, x, threads=threads, runs=1 if quick else 3) for p in plans)
     counts = [p.plan.predicted["counted"] for p in plans]
@@ -278,7 +300,10 @@ def _lazy(quick: bool, threads: int, batch: int) -> dict[str, Any]:
 def _complex(quick: bool, threads: int) -> dict[str, Any]:
     model = _linear()
     x = np.random.default_rng(0).uniform(0, 1, (64, 1, 28, 28)).astype(np.float32)
-    plans = [hushnet.compile(model, trust="non-interactive", calibration=x, packing=p, merge="never", ring_degree=8192) for p in ("real", "auto")]
+    plans = [
+        hushnet.compile(model, trust="non-interactive", calibration=x, packing=p, merge="never", ring_degree=8192)
+        for p in ("real", "auto")
+    ]
     runs = []
     for plan in plans:
         slots = plan.explain()["parameters"]["images_per_block"]
@@ -300,14 +325,20 @@ def _linear() -> Any:
 
     rng = np.random.default_rng(1)
     weights = {"w1": (5, 1, 5, 5), "w2": (100, 845), "w3": (10, 100)}
-    constants = [numpy_helper.from_array((rng.standard_normal(s) / np.sqrt(np.prod(s[1:]))).astype(np.float32), n) for n, s in weights.items()]
+    constants = [
+        numpy_helper.from_array((rng.standard_normal(s) / np.sqrt(np.prod(s[1:]))).astype(np.float32), n)
+        for n, s in weights.items()
+    ]
     nodes = [
         helper.make_node("Conv", ["image", "w1"], ["a"], strides=[2, 2], pads=[0, 0, 1, 1]),
         helper.make_node("Flatten", ["a"], ["b"]),
         helper.make_node("Gemm", ["b", "w2"], ["c"], transB=1),
         helper.make_node("Gemm", ["c", "w3"], ["logits"], transB=1),
     ]
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("image", ["N", 1, 28, 28]), ("logits", ["N", 10]))]
+    ports = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+        for n, s in (("image", ["N", 1, 28, 28]), ("logits", ["N", 10]))
+    ]
     graph = helper.make_graph(nodes, "cryptonets-linear", ports[:1], ports[1:], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE = 1800.0
@@ -28,7 +29,9 @@ def measure(name: str, script: str, arguments: Sequence[str]) -> dict[str, dict[
     if not python.exists():
         return {"": {"error": f"{name} is not installed: make peers"}}
     try:
-        done = subprocess.run([str(python), str(path), *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE)
+        done = subprocess.run(
+            [str(python), str(path), *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
     except subprocess.TimeoutExpired:
         return {"": {"error": f"{name} took longer than {PATIENCE:.0f} s"}}
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -39,7 +42,8 @@ def measure(name: str, script: str, arguments: Sequence[str]) -> dict[str, dict[
 
 def beside(rows: dict[str, dict[str, Any]], case: str, ours: dict[str, Any]) -> dict[str, Any]:
     """Columns of a rival's case beside our row: its figures and how many times faster we are (medians, best runs, processor), or why
-    there are none."""
+    there are none.
+    """
     row = rows.get(case) or rows.get("") or {"error": "not measured"}
     if "error" in row:
         return {"peer": row["error"]}

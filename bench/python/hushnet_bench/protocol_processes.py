@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any, Optional
+from typing import Any
 
 import hushnet
 
@@ -36,8 +36,16 @@ def measure(function: str, **options: Any) -> tuple[dict[str, Any], dict[str, An
         first.wait()
 
 
-def _start(function: str, options: dict[str, Any], address: Optional[str], party: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "hushnet_bench.protocol_processes", function, json.dumps(options), str(core(party)), *([address] if address else [])]
+def _start(function: str, options: dict[str, Any], address: str | None, party: int) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "hushnet_bench.protocol_processes",
+        function,
+        json.dumps(options),
+        str(core(party)),
+        *([address] if address else []),
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -59,7 +67,7 @@ def _failed(process: subprocess.Popen[str]) -> hushnet.HushnetError:
     return hushnet.HushnetError(f"a measuring process did not start: {errors.strip()[-500:]}")
 
 
-def _child(function: str, options: str, on: str, address: Optional[str] = None) -> None:
+def _child(function: str, options: str, on: str, address: str | None = None) -> None:
     from hushnet_bench import _native as measuring
 
     if int(on) >= 0:

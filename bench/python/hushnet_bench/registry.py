@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any
 
 import hushnet
 from hushnet import _native
@@ -22,7 +22,7 @@ class Benchmark:
     about: str
     source: str
     run: Callable[..., list[dict[str, Any]]]
-    plot: Optional[Callable[[dict[str, Any], Path], None]] = None
+    plot: Callable[[dict[str, Any], Path], None] | None = None
 
 
 def registry() -> dict[str, Benchmark]:
@@ -110,14 +110,23 @@ def run(name: str, *, quick: bool = False, threads: int = 1, progress: Any = Non
             if "unexpected keyword" in str(error):
                 raise hushnet.InputError(f"{name}: {error}") from error
             raise
-    return {"name": name, "machine": machine(), "threads": threads, "quick": quick, "source": benchmark.source, "rows": rows}
+    return {
+        "name": name,
+        "machine": machine(),
+        "threads": threads,
+        "quick": quick,
+        "source": benchmark.source,
+        "rows": rows,
+    }
 
 
 def render(result: dict[str, Any]) -> Any:
     """The rows as a table."""
     from rich.table import Table
 
-    table = Table(title=f"{result['name']} - {result['source']}, {result['threads']} thread(s), {result['machine']['simd']}")
+    table = Table(
+        title=f"{result['name']} - {result['source']}, {result['threads']} thread(s), {result['machine']['simd']}"
+    )
     keys: list[str] = []
     for row in result["rows"]:
         keys += [k for k, v in row.items() if k not in keys and not isinstance(v, (list, dict))]
@@ -136,7 +145,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def plot(result: dict[str, Any], path: Path, value: Optional[str] = None) -> None:
+def plot(result: dict[str, Any], path: Path, value: str | None = None) -> None:
     """Bars of images per second (or seconds), or the benchmark's own picture."""
     own = registry()[result["name"]].plot
     if own is not None:

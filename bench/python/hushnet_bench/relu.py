@@ -46,7 +46,11 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
             progress(f"relu: {case}", steps - len(RELUS) - len(GARBLED) - len(POOLS) + len(out), steps)
         row = _row(case, values=values, ring_bits=bits, drop_bits=drop, repeat=repeat)
         row.pop("and_gates")
-        row |= {"nanoseconds_per_relu": 1e9 * row["seconds"] / values, "bytes_per_relu": row.pop("bytes") / values, "published": published}
+        row |= {
+            "nanoseconds_per_relu": 1e9 * row["seconds"] / values,
+            "bytes_per_relu": row.pop("bytes") / values,
+            "published": published,
+        }
         row |= peers.beside(rival, "relu-2^20", row)
         if row.get("peer_bytes"):
             row["peer_bytes_per_relu"] = row.pop("peer_bytes") / values
@@ -66,7 +70,10 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
                 "bytes_per_output": row["bytes"] / row["outputs"],
                 "comparisons_per_output": comparisons / row["outputs"],
                 "relus_per_comparison": row["seconds"] / comparisons * values / relu["seconds"],
-                "relus_per_comparison_processor": row["processor_seconds"] / comparisons * values / relu["processor_seconds"],
+                "relus_per_comparison_processor": row["processor_seconds"]
+                / comparisons
+                * values
+                / relu["processor_seconds"],
                 "relus_per_comparison_bytes": row.pop("bytes") / comparisons / relu["bytes_per_relu"],
             }
         )

@@ -12,11 +12,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Optional
+from typing import Any
 
 import hushnet
 from hushnet import _native, frontend, passes, zoo
 from hushnet.graph import Dense, Graph, Linear, Op
+
 from hushnet_bench import _native as measuring
 from hushnet_bench import rotation_free_plot
 from hushnet_bench.registry import Benchmark
@@ -90,14 +91,21 @@ def formulas(channels: int, outputs: int, side: int, kernel: int) -> dict[str, d
     """Table I: operations of one convolution, N = c_i w^2; rotation-free is (server + client)."""
     f2 = kernel * kernel
     return {
-        "gazelle": {"ntt": 4 * f2, "intt": 4 * outputs, "products": 4 * f2 * outputs, "rotations": 2 * (f2 - 2 + outputs)},
+        "gazelle": {
+            "ntt": 4 * f2,
+            "intt": 4 * outputs,
+            "products": 4 * f2 * outputs,
+            "rotations": 2 * (f2 - 2 + outputs),
+        },
         "cheetah": {"ntt": 2, "intt": 2 * outputs, "products": 2 * outputs, "rotations": 0},
         "convfhe": {"ntt": 2, "intt": 2 * outputs, "products": 2 * outputs, "rotations": outputs - 1},
         "rotation-free": {"ntt": 4, "intt": 2 * outputs, "products": 4 * outputs, "rotations": 0},
     }
 
 
-def traffic(channels: int, outputs: int, side: int, n: int = 8192, wide: int = 104, narrow: int = 55) -> dict[str, float]:
+def traffic(
+    channels: int, outputs: int, side: int, n: int = 8192, wide: int = 104, narrow: int = 55
+) -> dict[str, float]:
     """Table II: megabytes of one convolution by the paper's formulas."""
     area = side * side
     inputs, results = math.ceil(area * channels / n), math.ceil(area * outputs / n)
@@ -148,7 +156,12 @@ def _figure_7(quick: bool) -> list[dict[str, Any]]:
             whole = ours + figures["published"]["seconds"]["server_offline"]
             for method, f in figures.items():
                 ratio = f["seconds"]["server"] / ours if ours else None
-                more = {"times_rotation_free_server": ratio, "published_times": FIGURE_7.get(method), "channels": c, "kernel": kernel}
+                more = {
+                    "times_rotation_free_server": ratio,
+                    "published_times": FIGURE_7.get(method),
+                    "channels": c,
+                    "kernel": kernel,
+                }
                 more["times_rotation_free_server_and_share"] = f["seconds"]["server"] / whole if whole else None
                 if method != "published":
                     down = figures["published"]["bytes_up"] + figures["published"]["bytes_down"]
@@ -156,10 +169,15 @@ def _figure_7(quick: bool) -> list[dict[str, Any]]:
                 out.append(_row(case, method, f, **more))
             row = _gazelle(case, _conv(c, side, c, kernel)) | {"channels": c, "kernel": kernel}
             if ours and "server_seconds" in row:
-                row |= {"times_rotation_free_server": row["server_seconds"] / ours, "published_times": f"{FIGURE_7_GAZELLE[kernel]} at c = 4"}
+                row |= {
+                    "times_rotation_free_server": row["server_seconds"] / ours,
+                    "published_times": f"{FIGURE_7_GAZELLE[kernel]} at c = 4",
+                }
             out.append(row)
             counts = formulas(c, c, side, kernel)["gazelle"]
-            out.append({"case": case, "method": "gazelle (Table I formula)"} | {f"server_{k}": v for k, v in counts.items()})
+            out.append(
+                {"case": case, "method": "gazelle (Table I formula)"} | {f"server_{k}": v for k, v in counts.items()}
+            )
     return out
 
 
@@ -180,7 +198,9 @@ def _table_2(quick: bool) -> list[dict[str, Any]]:
             )
         if quick and c != 32:
             continue
-        figures = _measure(_conv(c, side + 1, c, 3), PAPER, runs=1) | _measure(_conv(c, side, c, 3, 1), SECURE, runs=1 if quick else 3)
+        figures = _measure(_conv(c, side + 1, c, 3), PAPER, runs=1) | _measure(
+            _conv(c, side, c, 3, 1), SECURE, runs=1 if quick else 3
+        )
         whole = figures["convfhe-published"]
         for method, f in figures.items():
             share = (f["bytes_up"] + f["bytes_down"]) / (whole["bytes_up"] + whole["bytes_down"])
@@ -223,14 +243,18 @@ def _paper_degree(geometry: dict[str, Any]) -> int:
     if geometry["type"] == "dense":
         return PAPER_DEGREES[0]
     # a strided layer is as many of stride 1 as there are phases
-    sides = ((size + sum(geometry["pads"][axis::2])) / step for size, step, axis in zip(geometry["input"][1:], geometry["stride"], (0, 1)))
+    sides = (
+        (size + sum(geometry["pads"][axis::2])) / step
+        for size, step, axis in zip(geometry["input"][1:], geometry["stride"], (0, 1))
+    )
     area = math.prod(math.ceil(side) + 1 for side in sides)
     return next(n for n in PAPER_DEGREES if area <= n)
 
 
 def _flooded(geometry: dict[str, Any], runs: int) -> dict[str, Any]:
     """The flooded profile, whose set-up of a layer of many weight polynomials would not fit the memory: then on a part of the output
-    channels, times the number of parts (the inputs' transforms are counted with each; requests once)."""
+    channels, times the number of parts (the inputs' transforms are counted with each; requests once).
+    """
     polys = _native.coefficient_layer_cost("rotation-free", json.dumps(geometry), RING_BITS, 1024.0)["weight_polys"]
     parts = -(-polys // MOST_POLYS)
     if geometry["type"] == "dense" or geometry["output"][0] % parts:
@@ -281,20 +305,33 @@ def _network(name: str, quick: bool, progress: Any) -> list[dict[str, Any]]:
             total = sums.setdefault(method, row | {k: 0 for k, v in row.items() if number(v)})
             for key, value in row.items():
                 if number(value):
-                    total[key] = max(total[key], value) if key in ("ring_degree", "modulus_bits") else total[key] + count * value
+                    total[key] = (
+                        max(total[key], value) if key in ("ring_degree", "modulus_bits") else total[key] + count * value
+                    )
     case = f"Table IV: {name}, {sum(found.values())} linear layers"
     linear = {m: r["megabytes_up"] + r["megabytes_down"] for m, r in sums.items()}
     more = {"relu_values": values, "relu_megabytes": relu, "published": TABLE_4[name]}
-    return [row | {"case": case, "megabytes": linear[m], "megabytes_with_relu": linear[m] + relu} | more for m, row in sums.items()]
+    return [
+        row | {"case": case, "megabytes": linear[m], "megabytes_with_relu": linear[m] + relu} | more
+        for m, row in sums.items()
+    ]
 
 
 def _attack(quick: bool) -> list[dict[str, Any]]:
     """The averaging attack: on the published parameters the error of the weights found, which are in [-1, 1]; on the sound ones the
-    correlation with the weights, in deviations of what no relation gives."""
+    correlation with the weights, in deviations of what no relation gives.
+    """
     most = 256 if quick else 4096
     curve = measuring.rotation_free_attack(most)
     out: list[dict[str, Any]] = [
-        {"case": f"attack: {k} set-ups", "method": "published", "insecure": True, "setups": k, "weight_error": error, "error_times_k": k * error}
+        {
+            "case": f"attack: {k} set-ups",
+            "method": "published",
+            "insecure": True,
+            "setups": k,
+            "weight_error": error,
+            "error_times_k": k * error,
+        }
         for k, error in curve
     ]
     for profile in ("compact", "flooded"):
@@ -307,7 +344,7 @@ def _attack(quick: bool) -> list[dict[str, Any]]:
 PARTS = {"figure-7": _figure_7, "table-2": _table_2, "table-3": _dense, "attack": _attack}
 
 
-def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[str]] = None) -> list[dict[str, Any]]:
+def rows(*, quick: bool, threads: int, progress: Any, cases: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """All tables, or the parts named. One thread, whatever ``threads`` says: that is what the paper measures.
 
     Raises:

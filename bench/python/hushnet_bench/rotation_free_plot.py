@@ -1,6 +1,6 @@
 """The pictures of ``docs/rotation-free.md``: Figure 7, and the attack on repeated set-ups.
 
-    hushnet bench rotation-free --cases figure-7,attack --plot docs/rotation-free.svg
+hushnet bench rotation-free --cases figure-7,attack --plot docs/rotation-free.svg
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def plot(result: dict[str, Any], path: Path) -> None:
         raise hushnet.InputError("nothing to draw: run the cases figure-7 or attack")
     columns = min(panels, 3)
     with pyplot.rc_context({"svg.hashsalt": "hushnet", "font.size": 8, "svg.fonttype": "none"}):
-        figure, grid = pyplot.subplots(-(-panels // columns), columns, figsize=(3.4 * columns, 2.9 * -(-panels // columns)), squeeze=False)
+        figure, grid = pyplot.subplots(
+            -(-panels // columns), columns, figsize=(3.4 * columns, 2.9 * -(-panels // columns)), squeeze=False
+        )
         axes = list(grid.flat)
         for axis in axes[panels:]:
             axis.axis("off")
@@ -70,9 +72,17 @@ def _latency(axis: Any, rows: list[Row], kernel: int) -> None:
 
 def _error(axis: Any, rows: list[Row]) -> None:
     points = [(r["setups"], r["weight_error"]) for r in rows]
-    axis.plot(*zip(*points), "o-", color="#9b2226", markersize=3, linewidth=1, label="published: error of weights found")
+    axis.plot(
+        *zip(*points), "o-", color="#9b2226", markersize=3, linewidth=1, label="published: error of weights found"
+    )
     axis.plot([k for k, _ in points], [0.7 / k for k, _ in points], ":", color="grey", linewidth=1, label="0.7 / k")
-    axis.set(xscale="log", yscale="log", title="attack on repeated set-ups", xlabel="set-ups k", ylabel="error (weights in [-1, 1])")
+    axis.set(
+        xscale="log",
+        yscale="log",
+        title="attack on repeated set-ups",
+        xlabel="set-ups k",
+        ylabel="error (weights in [-1, 1])",
+    )
     axis.legend(fontsize=6)
 
 
@@ -82,5 +92,11 @@ def _correlation(axis: Any, rows: list[Row]) -> None:
         if points:
             axis.plot(*zip(*points), "o-", color=colour, markersize=3, linewidth=1, label=method)
     axis.axhline(5, color="grey", linestyle=":", linewidth=1, label="5 deviations of chance")
-    axis.set(xscale="log", ylim=(0, 6), title="sound set-ups, mean divided by b", xlabel="set-ups k", ylabel="largest correlation, deviations")
+    axis.set(
+        xscale="log",
+        ylim=(0, 6),
+        title="sound set-ups, mean divided by b",
+        xlabel="set-ups k",
+        ylabel="largest correlation, deviations",
+    )
     axis.legend(fontsize=6)

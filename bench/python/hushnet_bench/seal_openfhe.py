@@ -16,14 +16,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
-
-import numpy as np
+from typing import Any
 
 import hushnet
+import numpy as np
 from hushnet import _native, data, frontend, passes, zoo
 from hushnet.planner.non_interactive import Network, replace_activations
 from hushnet.planner.non_interactive.packed import specification
+
 from hushnet_bench import _native as measuring
 from hushnet_bench.executors import openfhe, seal
 from hushnet_bench.executors.executor import Executor, MemoryLog, Parameters, PeerFailed, PeerMissing
@@ -55,7 +55,7 @@ class Case:
     seal: float
     openfhe: float
     accuracy: tuple[float, float]
-    automatic: Optional[float]  # FLEXIBLEAUTO, Table 9
+    automatic: float | None  # FLEXIBLEAUTO, Table 9
     bars: Bars
     estimated: bool = False
 
@@ -70,8 +70,12 @@ CASES = {
     "mnist-swish-rg5-deg2": Case("mnist", "swish-rg5-deg2", 11.08, 22.91, (99.3, 99.3), 134.36, Bars(0.4, 2 << 30)),
     "mnist-swish-rg7-deg4": Case("mnist", "swish-rg7-deg4", 15.01, 29.40, (99.4, 99.4), 116.75, Bars(0.6, 2 << 30)),
     "cifar10-square": Case("cifar10", "square", 201.1, 374.76, (80.3, 78.8), None, Bars(10.0, 8 << 30), True),
-    "cifar10-swish-rg5-deg2": Case("cifar10", "swish-rg5-deg2", 200.2, 374.37, (80.3, 80.1), None, Bars(10.0, 8 << 30), True),
-    "cifar10-swish-rg7-deg4": Case("cifar10", "swish-rg7-deg4", 249.5, 477.46, (81.4, 81.5), None, Bars(10.0, 8 << 30), True),
+    "cifar10-swish-rg5-deg2": Case(
+        "cifar10", "swish-rg5-deg2", 200.2, 374.37, (80.3, 80.1), None, Bars(10.0, 8 << 30), True
+    ),
+    "cifar10-swish-rg7-deg4": Case(
+        "cifar10", "swish-rg7-deg4", 249.5, 477.46, (81.4, 81.5), None, Bars(10.0, 8 << 30), True
+    ),
 }
 PEERS = ("seal", "openfhe", "openfhe-auto")
 
@@ -89,8 +93,8 @@ def rows(
     quick: bool,
     threads: int,
     progress: Any,
-    cases: Optional[Sequence[str]] = None,
-    peers: Optional[Sequence[str]] = None,
+    cases: Sequence[str] | None = None,
+    peers: Sequence[str] | None = None,
     batch: int = 100,
     peer_images: int = 1,
 ) -> list[dict[str, Any]]:
@@ -105,7 +109,9 @@ def rows(
     chosen = list(cases) if cases else ["mnist-square", "primitives"] if quick else [*CASES, "primitives"]
     unknown = sorted(set(chosen) - {*CASES, "primitives"}) + sorted(set(peers or ()) - set(PEERS))
     if unknown:
-        raise hushnet.InputError(f"no case or peer {', '.join(unknown)}: cases are {', '.join(CASES)}, primitives; peers are {', '.join(PEERS)}")
+        raise hushnet.InputError(
+            f"no case or peer {', '.join(unknown)}: cases are {', '.join(CASES)}, primitives; peers are {', '.join(PEERS)}"
+        )
     wanted = _available(peers, quick=quick)
     out: list[dict[str, Any]] = []
     for number, name in enumerate(chosen):
@@ -114,11 +120,18 @@ def rows(
         if name == "primitives":
             out += primitive_rows([8192] if quick else [16384], wanted, quick=quick)
         else:
-            out += case_rows(name, wanted, images=2 if quick else batch, peer_images=peer_images, threads=threads, runs=1 if quick else 5)
+            out += case_rows(
+                name,
+                wanted,
+                images=2 if quick else batch,
+                peer_images=peer_images,
+                threads=threads,
+                runs=1 if quick else 5,
+            )
     return out
 
 
-def _available(peers: Optional[Sequence[str]], *, quick: bool) -> list[str]:
+def _available(peers: Sequence[str] | None, *, quick: bool) -> list[str]:
     from hushnet_bench.executors.executor import interpreter
 
     if peers is not None:
@@ -133,9 +146,10 @@ def _available(peers: Optional[Sequence[str]], *, quick: bool) -> list[str]:
     return found
 
 
-def network(name: str, merge: str = "auto") -> tuple[Network, np.ndarray, Optional[np.ndarray]]:
+def network(name: str, merge: str = "auto") -> tuple[Network, np.ndarray, np.ndarray | None]:
     """The folded network of a case, images, and their labels where there are any. Ours takes pools merged into the convolutions that follow
-    (a level less each); for the channel-wise circuit of the peers that would be four times the products."""
+    (a level less each); for the channel-wise circuit of the peers that would be four times the products.
+    """
     case = CASES[name]
     if case.trained:
         train, _, images, labels = data.digits()
@@ -147,17 +161,23 @@ def network(name: str, merge: str = "auto") -> tuple[Network, np.ndarray, Option
     return Network.from_graph(done.graph, calibration=images, ranges=done.ranges, merge=merge), images, None
 
 
-def case_rows(name: str, peers: Sequence[str], *, images: int, peer_images: int, threads: int, runs: int) -> list[dict[str, Any]]:
+def case_rows(
+    name: str, peers: Sequence[str], *, images: int, peer_images: int, threads: int, runs: int
+) -> list[dict[str, Any]]:
     """Ours and every peer on one network."""
     case = CASES[name]
     net, x, labels = network(name)
     truth = net.run(x[:images]).output
     merged = network(name, "always")[0]
-    mine = {"case": name, "published": min(case.seal, case.openfhe)} | ours(merged, x[:images], truth, labels, threads=threads, runs=runs)
+    mine = {"case": name, "published": min(case.seal, case.openfhe)} | ours(
+        merged, x[:images], truth, labels, threads=threads, runs=runs
+    )
     out = [mine]
     for peer in peers:
         try:
-            row = {"case": name} | run_peer(peer, net, x[:peer_images], truth, sample=SAMPLE if case.estimated else None)
+            row = {"case": name} | run_peer(
+                peer, net, x[:peer_images], truth, sample=SAMPLE if case.estimated else None
+            )
         except PeerFailed as error:
             # e.g. values that its fixed scale does not hold; the other peers are measured all the same
             row = {"case": name, "method": _label(peer), "error": str(error).strip().splitlines()[0]}
@@ -186,11 +206,16 @@ def against_bars(bars: Bars, mine: dict[str, Any], faster: dict[str, float]) -> 
         # what is seen must stay below what the plan says of any input
         "error seen, of the rigorous bound": (mine["max_error"], mine["predicted_error"]),
     }
-    least = {"security bits": (mine["security_bits"], bars.security_bits), "predictions that agree": (mine["agreement"], 1.0)}
+    least = {
+        "security bits": (mine["security_bits"], bars.security_bits),
+        "predictions that agree": (mine["agreement"], 1.0),
+    }
     for peer, bar in (("seal", bars.seal), ("openfhe", bars.openfhe)):
         if _label(peer) in faster:
             least[f"times faster than {_label(peer)}"] = (faster[_label(peer)], bar)
-    table = {k: {"have": h, "at_most": b} for k, (h, b) in most.items()} | {k: {"have": h, "at_least": b} for k, (h, b) in least.items()}
+    table = {k: {"have": h, "at_most": b} for k, (h, b) in most.items()} | {
+        k: {"have": h, "at_least": b} for k, (h, b) in least.items()
+    }
     missed = [k for k, (h, b) in most.items() if h > b] + [k for k, (h, b) in least.items() if h < b]
     return {"bars": table, "bars_missed": ", ".join(missed)}
 
@@ -209,7 +234,9 @@ def scaling(net: Network, x: np.ndarray, whole: dict[str, Any]) -> dict[str, Any
     }
 
 
-def ours(net: Network, x: np.ndarray, truth: np.ndarray, labels: Optional[np.ndarray], *, threads: int, runs: int) -> dict[str, Any]:
+def ours(
+    net: Network, x: np.ndarray, truth: np.ndarray, labels: np.ndarray | None, *, threads: int, runs: int
+) -> dict[str, Any]:
     """Our engine in a process of its own."""
     spec, arrays = specification(net, x)
     with tempfile.TemporaryDirectory() as folder:
@@ -218,11 +245,17 @@ def ours(net: Network, x: np.ndarray, truth: np.ndarray, labels: Optional[np.nda
         np.savez(place / "arrays.npz", **arrays)
         np.save(place / "images.npy", net.encrypted_input(x))
         command = [sys.executable, "-m", "hushnet_bench.seal_openfhe", folder, str(threads), str(runs)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child, MemoryLog(child.pid) as memory:
+        with (
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child,
+            MemoryLog(child.pid) as memory,
+        ):
             text, errors = child.communicate()
         if child.returncode:
             # the peers are measured all the same
-            return {"method": "hushnet packed", "error": errors.strip().splitlines()[-1] if errors.strip() else f"exit code {child.returncode}"}
+            return {
+                "method": "hushnet packed",
+                "error": errors.strip().splitlines()[-1] if errors.strip() else f"exit code {child.returncode}",
+            }
         measured = json.loads(text.splitlines()[-1])
         outputs = np.load(place / "outputs.npy")
     got = net.opened(outputs)
@@ -242,7 +275,9 @@ def _child(folder: str, threads: str, runs: str) -> None:
         y, text = circuit.run(images[index % len(images)].reshape(-1).astype(np.float64), int(threads))
         trace = json.loads(text)
         setup = max(setup, trace["seconds"]["setup"])
-        times.append({k: sum(trace[k][part] for part in ("encrypt", "evaluate", "decrypt")) for k in ("cpu_seconds", "seconds")})
+        times.append(
+            {k: sum(trace[k][part] for part in ("encrypt", "evaluate", "decrypt")) for k in ("cpu_seconds", "seconds")}
+        )
         if index < len(images):
             outputs.append(y)
     np.save(place / "outputs.npy", np.stack(outputs))
@@ -267,7 +302,7 @@ def _child(folder: str, threads: str, runs: str) -> None:
     print(json.dumps(result))
 
 
-def run_peer(peer: str, net: Network, x: np.ndarray, truth: np.ndarray, *, sample: Optional[int]) -> dict[str, Any]:
+def run_peer(peer: str, net: Network, x: np.ndarray, truth: np.ndarray, *, sample: int | None) -> dict[str, Any]:
     """One peer: its own keys, parameters of the comparison (N = 16384, scale 2^30), its circuit."""
     with _executor(peer) as worker, MemoryLog(worker.pid) as memory:
         prepared = worker.setup(net.spec(), sample=sample)
@@ -311,10 +346,12 @@ def _executor(peer: str) -> Executor:
 
 
 def _label(peer: str) -> str:
-    return {"seal": "SEAL, channel-wise", "openfhe": "OpenFHE FIXEDMANUAL", "openfhe-auto": "OpenFHE FLEXIBLEAUTO"}[peer]
+    return {"seal": "SEAL, channel-wise", "openfhe": "OpenFHE FIXEDMANUAL", "openfhe-auto": "OpenFHE FLEXIBLEAUTO"}[
+        peer
+    ]
 
 
-def _compared(got: np.ndarray, truth: np.ndarray, labels: Optional[np.ndarray]) -> dict[str, Any]:
+def _compared(got: np.ndarray, truth: np.ndarray, labels: np.ndarray | None) -> dict[str, Any]:
     answers, right = got.reshape(len(got), -1).argmax(axis=1), truth.reshape(len(truth), -1).argmax(axis=1)
     row = {"max_error": float(np.abs(got - truth).max()), "agreement": float((answers == right).mean())}
     if labels is not None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 import hushnet
+import numpy as np
 from hushnet import data, zoo
 from hushnet.reference import two_party as reference
+
 from hushnet_bench.registry import Benchmark
 from hushnet_bench.two_processes import Measured, measure
 
@@ -47,15 +47,22 @@ NETWORKS = {
     "cifar10-cnn": Network("cifar10-cnn", (3, 32, 32), "-"),
     "plain20": Network("plain20-f3-d20-w1", (3, 32, 32), "rotation-free CNN: 7.5 s server, 7.9 s client, 24.7 MB"),
     "resnet18": Network("resnet18", (3, 32, 32), "GALA: 13 s"),
-    "resnet152": Network("resnet152", (3, 32, 32), "GALA: 87 s, GAZELLE: 659 s (LAN, N = 2048)", stand_in="resnet14-narrow"),
+    "resnet152": Network(
+        "resnet152", (3, 32, 32), "GALA: 87 s, GAZELLE: 659 s (LAN, N = 2048)", stand_in="resnet14-narrow"
+    ),
     "squeezenet": Network("squeezenet", (3, 227, 227), "OpenCheetah on such a machine: 53 s, 260 MB", {"size": 64}),
     "resnet50": Network(
-        "resnet50-224", (3, 224, 224), "rotation-free CNN: 292 s server, 295 s client, 641 MB; Cheetah: 1258 s, 10.97 GB", {"size": 64}
+        "resnet50-224",
+        (3, 224, 224),
+        "rotation-free CNN: 292 s server, 295 s client, 641 MB; Cheetah: 1258 s, 10.97 GB",
+        {"size": 64},
     ),
 }
 
 
-def rows(bench: str, *, quick: bool, threads: int, progress: Any, batch: int = 1, size: int | None = None) -> list[dict[str, Any]]:
+def rows(
+    bench: str, *, quick: bool, threads: int, progress: Any, batch: int = 1, size: int | None = None
+) -> list[dict[str, Any]]:
     """One row: seconds of a private inference after the session's set-up, bytes, rounds, memory, and the check of the result."""
     network = NETWORKS[bench]
     options = dict(network.quick) if quick and size is None else {}
@@ -74,10 +81,11 @@ def rows(bench: str, *, quick: bool, threads: int, progress: Any, batch: int = 1
     return [
         {
             "case": f"{bench if name == network.name else name} {'x'.join(map(str, shape))}, {batch} image(s)",
-            "method": f"hushnet two-party, two processes, {threads} core(s) a party" + (" (the same ones)" if seen.shared else ""),
+            "method": f"hushnet two-party, two processes, {threads} core(s) a party"
+            + (" (the same ones)" if seen.shared else ""),
             **_measured(seen),
             **_predicted(model, batch),
-            **_checked(model, onnx_model, x[:len(outputs)], outputs),
+            **_checked(model, onnx_model, x[: len(outputs)], outputs),
             "published": network.published,
         }
     ]
@@ -107,7 +115,15 @@ def _measured(seen: Measured) -> dict[str, Any]:
 
 
 def _predicted(model: hushnet.Model, batch: int) -> dict[str, Any]:
-    names = ("seconds", "setup_seconds", "bytes_up", "bytes_down", "rounds", "client_peak_memory_bytes", "server_peak_memory_bytes")
+    names = (
+        "seconds",
+        "setup_seconds",
+        "bytes_up",
+        "bytes_down",
+        "rounds",
+        "client_peak_memory_bytes",
+        "server_peak_memory_bytes",
+    )
     return {f"predicted_{k}": model.plan.predicted[k] for k in names} if batch == 1 else {}
 
 
@@ -123,9 +139,13 @@ def checked(model: hushnet.Model, x: np.ndarray, got: np.ndarray) -> dict[str, A
     equal, clear = label(got) == label(stated.planned), ~stated.ties()
     error = float(np.abs(got - stated.planned).max())
     if stated.beyond(got) > 1.0 or error > _reach(model):
-        raise hushnet.HushnetError(f"{model.plan.name}: the result is {error:.3g} from the planned run, {stated.beyond(got):.2f} times the stated error")
+        raise hushnet.HushnetError(
+            f"{model.plan.name}: the result is {error:.3g} from the planned run, {stated.beyond(got):.2f} times the stated error"
+        )
     if not equal[clear].all():
-        raise hushnet.HushnetError(f"{model.plan.name}: the label of image {np.flatnonzero(clear & ~equal)[0]} is not the planned one, which is no near tie")
+        raise hushnet.HushnetError(
+            f"{model.plan.name}: the label of image {np.flatnonzero(clear & ~equal)[0]} is not the planned one, which is no near tie"
+        )
     return {
         "images_checked": len(x),
         "max_error": error,
@@ -149,7 +169,10 @@ def _checked(model: hushnet.Model, onnx_model: Any, x: np.ndarray, got: np.ndarr
     label = lambda y: y.reshape(len(x), -1).argmax(1)  # noqa: E731
     session = onnxruntime.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"])
     exact = session.run(None, {session.get_inputs()[0].name: x})[0]
-    return row | {"error_to_onnx": float(np.abs(got - exact).max()), "agreement_with_onnx": float((label(got) == label(exact)).mean())}
+    return row | {
+        "error_to_onnx": float(np.abs(got - exact).max()),
+        "agreement_with_onnx": float((label(got) == label(exact)).mean()),
+    }
 
 
 def _reach(model: hushnet.Model) -> float:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import hushnet
+import numpy as np
 from hushnet import data, frontend, passes, zoo
 from hushnet.reference import float as float_reference
 from hushnet.reference import two_party as reference
+
 from hushnet_bench.registry import Benchmark
 from hushnet_bench.two_party import checked
 from hushnet_bench.two_processes import measure

@@ -47,7 +47,11 @@ SPU_CASES = list(LAYERS)[:3]
 def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
     """A row a layer: from the client's first request to both parties' shares; bytes; the joint result against plaintext."""
     rival: dict[str, dict[str, Any]] = {"": {"error": "left out of --quick"}}
-    layers = {"4x4@8, 3x3@8": (_conv(8, 4, 8, 3), None), "FC 64->10": ({"type": "dense", "inputs": 64, "outputs": 10}, None)} if quick else LAYERS
+    layers = (
+        {"4x4@8, 3x3@8": (_conv(8, 4, 8, 3), None), "FC 64->10": ({"type": "dense", "inputs": 64, "outputs": 10}, None)}
+        if quick
+        else LAYERS
+    )
     if not quick:
         if progress:
             progress("two-party-layers: SPU", 0, len(layers) + 1)
@@ -61,7 +65,12 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
             row |= peers.beside(rival, case, row)
         if published:
             seconds, up, down = published
-            row |= {"published": seconds, "published_megabytes_up": up, "published_megabytes_down": down, "published_seconds_over_ours": seconds / row["seconds"]}
+            row |= {
+                "published": seconds,
+                "published_megabytes_up": up,
+                "published_megabytes_down": down,
+                "published_seconds_over_ours": seconds / row["seconds"],
+            }
             row["bytes_at_most_published"] = row["megabytes"] <= up + down
         out.append(row)
     return out

@@ -16,15 +16,15 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Optional
-
-import numpy as np
+from typing import Any
 
 import hushnet
+import numpy as np
 from hushnet import data, zoo
 from hushnet.machine import two_party as machine
 from hushnet.planner.two_party import cost
 from hushnet.reference.methods import METHODS
+
 from hushnet_bench import two_party
 from hushnet_bench.registry import Benchmark
 from hushnet_bench.two_processes import measure
@@ -40,7 +40,10 @@ CALIBRATION_SECONDS = 0.3
 # bytes of both parties together: what plans may use unless told otherwise
 MEMORY = 8 << 30
 # what plans are compared by: with the set-up, and without
-FIGURES = {FREE: ("clocked_linear_seconds_with_setup", "megabytes_with_setup"), STORED: ("clocked_linear_seconds", "megabytes")}
+FIGURES = {
+    FREE: ("clocked_linear_seconds_with_setup", "megabytes_with_setup"),
+    STORED: ("clocked_linear_seconds", "megabytes"),
+}
 # inferences that are clocked in a session, the first of which warms up; fewer of methods whose inference takes longer than so many seconds
 CLOCKED, LONGER = 3, {15.0: 2, 100.0: 1}
 # plans within such a factor of the best, by either figure, are clocked again, plan after plan, until no figure has fallen by FALL of it over
@@ -57,7 +60,7 @@ def _calibrated(folder: Path) -> str:
     return str(path)
 
 
-def _compiled(network: two_party.Network, size: dict[str, int], method: str, costs: Optional[str]) -> hushnet.Model:
+def _compiled(network: two_party.Network, size: dict[str, int], method: str, costs: str | None) -> hushnet.Model:
     shape = (network.shape[0], size["size"], size["size"]) if size else network.shape
     options: dict[str, Any] = {"method": None} if method in (FREE, STORED) else {"method": method}
     if method == STORED:
@@ -102,7 +105,11 @@ class Clock:
     def told(self) -> dict[str, float]:
         """Figures of a row."""
         both, linear = self.figures()
-        return {"clocked_seconds": float(self.stages.sum()), "clocked_linear_seconds": linear, "clocked_linear_seconds_with_setup": both}
+        return {
+            "clocked_seconds": float(self.stages.sum()),
+            "clocked_linear_seconds": linear,
+            "clocked_linear_seconds_with_setup": both,
+        }
 
 
 def _clocked_times(seconds: float) -> int:
@@ -118,12 +125,17 @@ def settle(clocks: Sequence[Clock]) -> int:
     quiet = 0
     for turn in range(MOST_ROUNDS):
         least = [min(found) for found in zip(*(clock.figures() for clock in clocks))]
-        close = [clock for clock in clocks if any(figure <= CLOSE * best for figure, best in zip(clock.figures(), least))]
+        close = [
+            clock for clock in clocks if any(figure <= CLOSE * best for figure, best in zip(clock.figures(), least))
+        ]
         for clock in close if turn % 2 else reversed(close):
             clock.again()
         quiet += 1
         for clock in close:
-            if any(now < (1.0 - FALL) * then for now, then in zip(clock.figures(), marks.get(id(clock), (math.inf, math.inf)))):
+            if any(
+                now < (1.0 - FALL) * then
+                for now, then in zip(clock.figures(), marks.get(id(clock), (math.inf, math.inf)))
+            ):
                 marks[id(clock)], quiet = clock.figures(), 0
         if quiet == STEADY:
             return turn + 1
@@ -137,7 +149,9 @@ def _same(model: hushnet.Model) -> str:
     return json.dumps([model.plan.document["params"], stages, weights], sort_keys=True)
 
 
-def _rows(name: str, methods: Sequence[str], costs: Optional[str], *, quick: bool, threads: int, heard: Callable[[str], None]) -> list[dict[str, Any]]:
+def _rows(
+    name: str, methods: Sequence[str], costs: str | None, *, quick: bool, threads: int, heard: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """The rows of a network."""
     network = two_party.NETWORKS[name]
     size = dict(network.quick) if quick else {}
@@ -163,13 +177,23 @@ def _rows(name: str, methods: Sequence[str], costs: Optional[str], *, quick: boo
                 row |= found
         out.append(row)
         clocks.append(clock)
-    short = {id(c): c for row, c in zip(out, clocks) if c is not None and _clocked_times(row["least_seconds"]) == CLOCKED}
+    short = {
+        id(c): c for row, c in zip(out, clocks) if c is not None and _clocked_times(row["least_seconds"]) == CLOCKED
+    }
     rounds = 0 if quick else settle(list(short.values()))
-    return [row if clock is None else {**row, **clock.told(), "clock_rounds": rounds} for row, clock in zip(out, clocks)]
+    return [
+        row if clock is None else {**row, **clock.told(), "clock_rounds": rounds} for row, clock in zip(out, clocks)
+    ]
 
 
 def _measured(
-    model: hushnet.Model, network: two_party.Network, size: dict[str, int], shape: tuple[int, ...], *, quick: bool, threads: int
+    model: hushnet.Model,
+    network: two_party.Network,
+    size: dict[str, int],
+    shape: tuple[int, ...],
+    *,
+    quick: bool,
+    threads: int,
 ) -> tuple[dict[str, Any], Clock | None]:
     row: dict[str, Any] = {}
     predicted = model.plan.predicted
@@ -184,15 +208,36 @@ def _measured(
     x = data.synthetic(shape, 1 if quick else RUNS, seed=2).astype(np.float32)
     seen = measure(model, x, threads=threads, seconds=SECONDS)
     found = two_party._measured(seen)
-    kept = ("runs", "seconds", "seconds_all", "setup_seconds", "setup_bytes", "bytes_up", "bytes_down", "megabytes", "rounds")
-    row |= {k: found[k] for k in (*kept, "client_cpu_seconds", "server_cpu_seconds", "client_peak_memory_bytes", "server_peak_memory_bytes")}
+    kept = (
+        "runs",
+        "seconds",
+        "seconds_all",
+        "setup_seconds",
+        "setup_bytes",
+        "bytes_up",
+        "bytes_down",
+        "megabytes",
+        "rounds",
+    )
+    row |= {
+        k: found[k]
+        for k in (
+            *kept,
+            "client_cpu_seconds",
+            "server_cpu_seconds",
+            "client_peak_memory_bytes",
+            "server_peak_memory_bytes",
+        )
+    }
     # later images of a session draw on OTs that the first one made: methods are compared by the first
     row["megabytes"] = (seen.client[0]["bytes_up"] + seen.client[0]["bytes_down"]) / 1e6
     row["megabytes_with_setup"] = row["megabytes"] + row["setup_bytes"] / 1e6
     row["least_seconds"] = min(found["seconds_all"])
     row["cpu_seconds"] = found["client_cpu_seconds"] + found["server_cpu_seconds"]
     row["seconds_with_setup"] = row["least_seconds"] + row["setup_seconds"]
-    row |= two_party._checked(model, zoo.build(network.name, **size), x[:len(seen.client)], next(iter(seen.outputs.values())))
+    row |= two_party._checked(
+        model, zoo.build(network.name, **size), x[: len(seen.client)], next(iter(seen.outputs.values()))
+    )
     return row, Clock(model, x[:1], _clocked_times(row["least_seconds"]))
 
 
@@ -213,7 +258,7 @@ def compared(rows: list[dict[str, Any]]) -> None:
             row["no_worse"] = over[0] <= NOISE and over[1] <= 1.0
 
 
-def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[str]] = None) -> list[dict[str, Any]]:
+def rows(*, quick: bool, threads: int, progress: Any, cases: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """A row for every network and method.
 
     Raises:
@@ -224,7 +269,9 @@ def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[s
     for case in cases or (QUICK if quick else NETWORKS):
         name, _, method = case.partition(":")
         if name not in two_party.NETWORKS or (method and method not in methods):
-            raise hushnet.InputError(f"no case {case!r}: networks are {', '.join(two_party.NETWORKS)}, methods {', '.join(methods)}")
+            raise hushnet.InputError(
+                f"no case {case!r}: networks are {', '.join(two_party.NETWORKS)}, methods {', '.join(methods)}"
+            )
         chosen.setdefault(name, []).extend([method] if method else methods)
     out: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -233,7 +280,11 @@ def rows(*, quick: bool, threads: int, progress: Any, cases: Optional[Sequence[s
 
             def heard(method: str, name: str = name, before: int = len(out), wanted: list[str] = wanted) -> None:
                 if progress:
-                    progress(f"two-party-methods: {name}, {method}", before + wanted.index(method), sum(map(len, chosen.values())))
+                    progress(
+                        f"two-party-methods: {name}, {method}",
+                        before + wanted.index(method),
+                        sum(map(len, chosen.values())),
+                    )
 
             out += _rows(name, wanted, costs, quick=quick, threads=threads, heard=heard)
     compared(out)

@@ -12,12 +12,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import hushnet
+import numpy as np
 from hushnet import _native, data, zoo
 from hushnet.machine import two_party as machine
 from hushnet.planner.two_party import cost
+
 from hushnet_bench import namespaces
 from hushnet_bench.registry import Benchmark
 from hushnet_bench.two_party import NETWORKS, SAMPLES, WEIGHT_BITS, checked
@@ -43,12 +43,32 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
         network = NETWORKS[name]
         samples = data.synthetic(network.shape, SAMPLES, seed=1)
         x = data.synthetic(network.shape, 1 if quick else RUNS, seed=2).astype(np.float32)
-        model = hushnet.compile(zoo.build(network.name), trust="two-party", calibration=samples, weight_bits=WEIGHT_BITS, name=name)
+        model = hushnet.compile(
+            zoo.build(network.name), trust="two-party", calibration=samples, weight_bits=WEIGHT_BITS, name=name
+        )
         for link in LINKS:
             found.append(_clocked(f"{name}, {link}", model, x, unit, link))
-            found.append(_row(f"{name}, {link}", "throttled connection, one process", model, x, unit, lambda: (throttled(model, x, link, threads), link)))
+            found.append(
+                _row(
+                    f"{name}, {link}",
+                    "throttled connection, one process",
+                    model,
+                    x,
+                    unit,
+                    lambda: (throttled(model, x, link, threads), link),
+                )
+            )
             try:
-                found.append(_row(f"{name}, {link}", "two processes in network namespaces", model, x, unit, lambda: in_namespaces(model, x, link, threads)))
+                found.append(
+                    _row(
+                        f"{name}, {link}",
+                        "two processes in network namespaces",
+                        model,
+                        x,
+                        unit,
+                        lambda: in_namespaces(model, x, link, threads),
+                    )
+                )
             except namespaces.Unavailable as error:
                 found.append({"case": f"{name}, {link}", "method": "network namespaces", "skipped": str(error)})
     return found
@@ -56,7 +76,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
 
 def throttled(model: hushnet.Model, x: np.ndarray, link: str | None, threads: int = 1) -> Seen:
     """Seconds of the fastest run, each image in a session of its own, and the outputs; None: over memory."""
-    seen = [hushnet.run(model, x[i:i + 1], threads=threads, network=link) for i in range(len(x))]
+    seen = [hushnet.run(model, x[i : i + 1], threads=threads, network=link) for i in range(len(x))]
     return min(r.trace["seconds"] for r in seen), np.concatenate([r.output for r in seen])
 
 
@@ -68,7 +88,7 @@ def in_namespaces(model: hushnet.Model, x: np.ndarray, link: str, threads: int =
     """
     wanted = cost.link(link)
     with namespaces.link(wanted["bits_per_second"], wanted["round_trip_seconds"]) as made:
-        seen = [measure(model, x[i:i + 1], threads=threads, link=made) for i in range(len(x))]
+        seen = [measure(model, x[i : i + 1], threads=threads, link=made) for i in range(len(x))]
         real = link if made.round_trip_seconds else f"{made.bits_per_second / 1e6:g}mbit,0ms"
         outputs = np.concatenate([next(iter(s.outputs.values())) for s in seen])
         return (min(s.client[0]["seconds"] for s in seen), outputs), real
@@ -84,9 +104,16 @@ def _clocked(case: str, model: hushnet.Model, x: np.ndarray, unit: dict[str, Any
     """The real protocol by the clocks of ``docs/two-party.md``, to which sockets and wake-ups are unknown: nor are they predicted here."""
     far = cost.link(link, unit)
     pair = (far["bits_per_second"], far["round_trip_seconds"])
-    runs = [json.loads(_native.clocked_two_party(model.plan.to_bytes(), model.named_inputs(x[i:i + 1]), pair)) for i in range(len(x))]
+    runs = [
+        json.loads(_native.clocked_two_party(model.plan.to_bytes(), model.named_inputs(x[i : i + 1]), pair))
+        for i in range(len(x))
+    ]
     seconds = min(sum(stage[0] for stage in run["runs"][0]) for run in runs)
-    return {"case": case, "method": "clocks of processor time, one process", **_compared(seconds, predicted(model, link, {**unit, "message": 0.0, "byte": 0.0}), link, len(x))}
+    return {
+        "case": case,
+        "method": "clocks of processor time, one process",
+        **_compared(seconds, predicted(model, link, {**unit, "message": 0.0, "byte": 0.0}), link, len(x)),
+    }
 
 
 def _compared(seconds: float, expected: float, link: str, runs: int) -> dict[str, Any]:
@@ -102,10 +129,20 @@ def _compared(seconds: float, expected: float, link: str, runs: int) -> dict[str
 
 
 def _row(
-    case: str, method: str, model: hushnet.Model, x: np.ndarray, unit: dict[str, Any], run: Callable[[], tuple[Seen, str]]
+    case: str,
+    method: str,
+    model: hushnet.Model,
+    x: np.ndarray,
+    unit: dict[str, Any],
+    run: Callable[[], tuple[Seen, str]],
 ) -> dict[str, Any]:
     (seconds, outputs), real = run()
-    return {"case": case, "method": method, **_compared(seconds, predicted(model, real, unit), real, len(x)), **checked(model, x, outputs)}
+    return {
+        "case": case,
+        "method": method,
+        **_compared(seconds, predicted(model, real, unit), real, len(x)),
+        **checked(model, x, outputs),
+    }
 
 
 BENCHMARK = Benchmark(

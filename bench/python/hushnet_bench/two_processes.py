@@ -8,14 +8,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Optional
-
-import numpy as np
+from typing import Any
 
 import hushnet
+import numpy as np
+
 from hushnet_bench.namespaces import Link
 
 # what this process may use, before a benchmark narrows it
@@ -44,12 +45,18 @@ class Measured:
 
 def cores(threads: int) -> tuple[set[int], set[int], bool]:
     """Cores of server and client, and whether they are the same ones."""
-    server, client = set(_ALLOWED[:threads]), set(_ALLOWED[threads:2 * threads])
+    server, client = set(_ALLOWED[:threads]), set(_ALLOWED[threads : 2 * threads])
     return (server, client, False) if len(client) == threads else (server, server, True)
 
 
 def measure(
-    model: hushnet.Model, x: np.ndarray, *, batch: int = 1, threads: int = 1, seconds: Optional[float] = None, link: Optional[Link] = None
+    model: hushnet.Model,
+    x: np.ndarray,
+    *,
+    batch: int = 1,
+    threads: int = 1,
+    seconds: float | None = None,
+    link: Link | None = None,
 ) -> Measured:
     """Runs a plan between two processes, in one session, ``batch`` of the images ``x`` after the other.
 
@@ -68,13 +75,32 @@ def measure(
         np.save(folder / "x.npy", x)
         with _server(folder, threads, server_cores, link) as (url, process):
             before = cpu_seconds(process.pid)
-            order = {"folder": name, "url": url, "threads": threads, "batch": batch, "seconds": seconds, "input": model.input_names[0]}
+            order = {
+                "folder": name,
+                "url": url,
+                "threads": threads,
+                "batch": batch,
+                "seconds": seconds,
+                "input": model.input_names[0],
+            }
             done = subprocess.run(
-                [*(link.client if link else []), sys.executable, "-m", "hushnet_bench.two_processes", json.dumps(order)],
-                capture_output=True, text=True, check=False, preexec_fn=_pin(client_cores), env=_environment(threads),
+                [
+                    *(link.client if link else []),
+                    sys.executable,
+                    "-m",
+                    "hushnet_bench.two_processes",
+                    json.dumps(order),
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+                preexec_fn=_pin(client_cores),
+                env=_environment(threads),
             )
             if done.returncode:
-                raise hushnet.HushnetError(f"the client process ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+                raise hushnet.HushnetError(
+                    f"the client process ended with {done.returncode}: {done.stderr.strip()[-500:]}"
+                )
             server = json.loads(_line(folder / "server.jsonl")) | {"cpu_seconds": cpu_seconds(process.pid) - before}
         with np.load(folder / "outputs.npz") as archive:
             outputs = {name: archive[name] for name in archive.files}
@@ -90,13 +116,37 @@ def _pin(chosen: set[int]) -> Any:
 
 
 @contextmanager
-def _server(folder: Path, threads: int, chosen: set[int], link: Optional[Link]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def _server(
+    folder: Path, threads: int, chosen: set[int], link: Link | None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     host = link.host if link else "127.0.0.1"
-    command = [*(link.server if link else []), sys.executable, "-m", "hushnet", "serve", str(folder / "plan.hush"), "--listen", f"{host}:0", "--json"]
-    command += ["--threads", str(threads), "--trace", str(folder / "server.jsonl"), "--idle-timeout", str(START_SECONDS)]
+    command = [
+        *(link.server if link else []),
+        sys.executable,
+        "-m",
+        "hushnet",
+        "serve",
+        str(folder / "plan.hush"),
+        "--listen",
+        f"{host}:0",
+        "--json",
+    ]
+    command += [
+        "--threads",
+        str(threads),
+        "--trace",
+        str(folder / "server.jsonl"),
+        "--idle-timeout",
+        str(START_SECONDS),
+    ]
     with open(folder / "server.err", "w+") as errors:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=_pin(chosen), env=_environment(threads)
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            preexec_fn=_pin(chosen),
+            env=_environment(threads),
         )
         try:
             line = process.stdout.readline() if process.stdout else ""
@@ -137,7 +187,7 @@ def _client(order: dict[str, Any]) -> None:
             if results and limit is not None and time.monotonic() - started > limit:
                 break
             cpu = time.process_time()
-            results.append(connection.infer({order["input"]: x[first:first + batch]}))
+            results.append(connection.infer({order["input"]: x[first : first + batch]}))
             results[-1].trace["cpu_seconds"] = time.process_time() - cpu
     np.savez(folder / "outputs.npz", **{k: np.concatenate([r.outputs[k] for r in results]) for k in results[0].outputs})
     (folder / "client.json").write_text(json.dumps([r.trace for r in results]))

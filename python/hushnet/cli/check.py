@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from rich.table import Table
 
@@ -35,7 +35,10 @@ class Checked:
                 out.print(_blocking(groups, trusts))
         for a in self.assessments:
             if not a.compiles and a.until:
-                out.print(f"{a.trust}: layers up to {a.until} run encrypted, the rest can run on the client (--until {a.until}).", highlight=False)
+                out.print(
+                    f"{a.trust}: layers up to {a.until} run encrypted, the rest can run on the client (--until {a.until}).",
+                    highlight=False,
+                )
             elif not a.compiles:
                 out.print(f"{a.trust}: no cut was found: not even the first layers run encrypted.", highlight=False)
 
@@ -50,15 +53,20 @@ def run_check(model: str, trust: str, **options: Any) -> Checked:
 def _costs(assessments: tuple[Assessment, ...]) -> Table:
     table = Table("trust model", "compiles", "images", "seconds", "MB up", "MB down")
     for a in assessments:
-        table.add_row(a.trust, "yes" if a.compiles else "no", str(a.batch) if a.compiles else "", *(_number(v) for v in _figures(a)))
+        table.add_row(
+            a.trust,
+            "yes" if a.compiles else "no",
+            str(a.batch) if a.compiles else "",
+            *(_number(v) for v in _figures(a)),
+        )
     return table
 
 
-def _figures(a: Assessment) -> tuple[Optional[float], ...]:
+def _figures(a: Assessment) -> tuple[float | None, ...]:
     return (a.seconds, *(None if v is None else v / 1e6 for v in (a.bytes_up, a.bytes_down)))
 
 
-def _number(value: Optional[float]) -> str:
+def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
@@ -71,7 +79,9 @@ def _same(assessments: tuple[Assessment, ...]) -> dict[tuple[Group, ...], list[s
 
 
 def _blocking(groups: tuple[Group, ...], trusts: list[str]) -> Table:
-    table = Table("operator", "nodes", "what is wrong", "what to do", title=f"In the way of {', '.join(trusts)}", show_lines=True)
+    table = Table(
+        "operator", "nodes", "what is wrong", "what to do", title=f"In the way of {', '.join(trusts)}", show_lines=True
+    )
     for group in groups:
         names = ", ".join(group.nodes[:2]) + (f" and {group.count - 2} more" if group.count > 2 else "")
         table.add_row(group.op_type, f"{group.count}: {names}", group.problem, group.advice)

@@ -19,7 +19,9 @@ from .model import InputShapes, Prepared, Request, Source
 __all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "cuts", "input_names", "load"]
 
 
-def load(source: Source, shapes: InputShapes | None = None, *, samples: InputShapes | None = None, until: Sequence[str] = ()) -> Graph:
+def load(
+    source: Source, shapes: InputShapes | None = None, *, samples: InputShapes | None = None, until: Sequence[str] = ()
+) -> Graph:
     """Lowers a model, without optimisation (see :func:`hushnet.passes.default`).
 
     Args:
@@ -38,7 +40,9 @@ def load(source: Source, shapes: InputShapes | None = None, *, samples: InputSha
     return graph
 
 
-def check(source: Source, shapes: InputShapes | None = None, *, samples: InputShapes | None = None, until: Sequence[str] = ()) -> list[Issue]:
+def check(
+    source: Source, shapes: InputShapes | None = None, *, samples: InputShapes | None = None, until: Sequence[str] = ()
+) -> list[Issue]:
     """All nodes that cannot be compiled, each with what to do about it; empty for a supported model.
 
     Raises:
@@ -95,6 +99,8 @@ def _forms(prepared: Prepared, *, simplified: bool) -> tuple[Graph | None, list[
             return graph, []
         if graph is not None:
             shapes = " ".join(f"--shape {name}={','.join(map(str, shape))}" for name, shape in prepared.inputs.items())
-            return None, [replace(i, advice=f"{i.advice} Or give {shapes}: then one image is run at a time.") for i in found[0]]
+            return None, [
+                replace(i, advice=f"{i.advice} Or give {shapes}: then one image is run at a time.") for i in found[0]
+            ]
         found.append(driver.issues)
     return None, min(found, key=len)

@@ -17,7 +17,18 @@ Input = Union[Value, np.ndarray, None]
 class Call:
     """A node with resolved inputs. Shapes and axes given to lowerings are per image unless said otherwise."""
 
-    def __init__(self, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int, batch: int, *, fixed_batch: bool, batch_anywhere: bool, whole: bool = False, exact: bool = True):
+    def __init__(
+        self,
+        proto: onnx.NodeProto,
+        inputs: Sequence[Input],
+        opset: int,
+        batch: int,
+        *,
+        fixed_batch: bool,
+        batch_anywhere: bool,
+        whole: bool = False,
+        exact: bool = True,
+    ):
         self.name = proto.name
         self.op_type = proto.op_type
         self.outputs = list(proto.output)
@@ -44,11 +55,19 @@ class Call:
         """Attributes that differ from ONNX's defaults, and inputs, that the lowering did not ask for, except ``inert`` ones."""
         try:
             schema = onnx.defs.get_schema(self.op_type, self.opset, "")
-            defaults = {name: onnx.helper.get_attribute_value(a.default_value) for name, a in schema.attributes.items() if a.default_value.name}
+            defaults = {
+                name: onnx.helper.get_attribute_value(a.default_value)
+                for name, a in schema.attributes.items()
+                if a.default_value.name
+            }
         except onnx.defs.SchemaError:
             defaults = {}
         known = self._asked | inert
-        found = [f"attribute {n}={v!r}" for n, v in self._attributes.items() if n not in known and (n not in defaults or v != defaults[n])]
+        found = [
+            f"attribute {n}={v!r}"
+            for n, v in self._attributes.items()
+            if n not in known and (n not in defaults or v != defaults[n])
+        ]
         return found + [f"input {i}" for i, v in enumerate(self._inputs) if v is not None and i not in known]
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -72,7 +91,10 @@ class Call:
         """An input that depends on the network's inputs."""
         value = self._inputs[index] if self.has(index) else None
         if not isinstance(value, Value):
-            raise Unsupported(f"input {index} is {'a constant' if self.has(index) else 'missing'}, not an activation", "Swap or fold the operands.")
+            raise Unsupported(
+                f"input {index} is {'a constant' if self.has(index) else 'missing'}, not an activation",
+                "Swap or fold the operands.",
+            )
         if value.batch_axis != 0 and not self._batch_anywhere:
             raise Unsupported(
                 f"the batch is axis {value.batch_axis} of input {index}, not the first axis",
@@ -89,7 +111,9 @@ class Call:
         value = self._inputs[index]
         if not isinstance(value, np.ndarray):
             raise Unsupported(
-                f"input {index} ({value.name}) is computed from the network's input, and must be constant here" if value else f"input {index} is missing",
+                f"input {index} ({value.name}) is computed from the network's input, and must be constant here"
+                if value
+                else f"input {index} is missing",
                 "Make it an initializer: only constant weights, shapes and indices are supported.",
             )
         if value.dtype.kind == "b" or np.issubdtype(value.dtype, np.integer):
@@ -122,5 +146,7 @@ class Call:
         if not 0 <= full <= rank:
             raise Unsupported(f"axis {axis} of a tensor with {rank + 1} axes", "Export the model again.")
         if full == 0:
-            raise Unsupported("it works along the batch axis, which would mix images", "Keep every operation inside one image.")
+            raise Unsupported(
+                "it works along the batch axis, which would mix images", "Keep every operation inside one image."
+            )
         return full - 1

@@ -21,7 +21,11 @@ CONTROL = {"If", "Loop", "Scan", "SequenceMap", "Optional", "OptionalGetElement"
 
 def foldable(node: onnx.NodeProto) -> bool:
     """Whether a node with constant inputs may be evaluated: a standard operator, deterministic, without subgraphs."""
-    return node.domain in ("", "ai.onnx") and node.op_type not in RANDOM | CONTROL and not node.op_type.startswith("Sequence")
+    return (
+        node.domain in ("", "ai.onnx")
+        and node.op_type not in RANDOM | CONTROL
+        and not node.op_type.startswith("Sequence")
+    )
 
 
 def shape_of(node: onnx.NodeProto, value: Value, batch: int | None) -> np.ndarray | None:
@@ -41,7 +45,9 @@ def shape_of(node: onnx.NodeProto, value: Value, batch: int | None) -> np.ndarra
     return np.array(full[slice(attributes.get("start", 0), attributes.get("end"))], dtype=np.int64)
 
 
-def fold(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequence[onnx.OperatorSetIdProto]) -> list[np.ndarray]:
+def fold(
+    node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> list[np.ndarray]:
     """The outputs of a node with constant inputs.
 
     Raises:
@@ -50,7 +56,9 @@ def fold(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequ
     if _elements(node, inputs) > MAX_ELEMENTS:
         raise Unsupported(f"the constant result has more than {MAX_ELEMENTS} elements", "Store smaller constants.")
     feeds = {name: array for name, array in zip(node.input, inputs) if name and array is not None}
-    ports = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
+    ports = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
     names = [o for o in node.output if o]
     outputs = [onnx.ValueInfoProto(name=name) for name in names]
     graph = helper.make_graph([node], "constant", ports, outputs)
@@ -58,7 +66,9 @@ def fold(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequ
         model = helper.make_model(graph, opset_imports=list(opsets), ir_version=8)
         results = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
     except Exception as error:
-        raise Unsupported(f"its inputs are constant but it cannot be evaluated ({error})", "Simplify the model, e.g. with onnxslim.") from error
+        raise Unsupported(
+            f"its inputs are constant but it cannot be evaluated ({error})", "Simplify the model, e.g. with onnxslim."
+        ) from error
     by_name = dict(zip(names, results))
     return [np.asarray(by_name[o]) if o else np.zeros(0) for o in node.output]
 
@@ -68,7 +78,9 @@ def _elements(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None]) -> floa
     given = [i for i in inputs if i is not None]
     base = max([float(i.size) for i in given], default=1.0)
     first = np.asarray(inputs[0]) if inputs and inputs[0] is not None else np.zeros(0)
-    second = np.abs(np.asarray(inputs[1], dtype=np.float64)) if len(inputs) > 1 and inputs[1] is not None else np.zeros(0)
+    second = (
+        np.abs(np.asarray(inputs[1], dtype=np.float64)) if len(inputs) > 1 and inputs[1] is not None else np.zeros(0)
+    )
     if node.op_type == "ConstantOfShape":
         return float(np.prod(np.abs(first.astype(np.float64))))
     if node.op_type in {"Expand", "Tile"}:

@@ -39,7 +39,11 @@ class Body:
         """One copy: ``bindings`` gives the tensors of the outer graph that its inputs are."""
         prefix = f"{self.node.output[0] or self.node.name}/{tag}"
         names = {name: f"{prefix}/{name}" for name in self._defined()} | dict(bindings)
-        constants = {names[t.name]: np.asarray(numpy_helper.to_array(t)) for t in self.graph.initializer if t.name not in bindings}
+        constants = {
+            names[t.name]: np.asarray(numpy_helper.to_array(t))
+            for t in self.graph.initializer
+            if t.name not in bindings
+        }
         nodes = [_renamed(node, names, prefix) for node in self.graph.node]
         return Expansion(nodes, constants, [names.get(port.name, port.name) for port in self.graph.output])
 
@@ -63,7 +67,11 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str], prefix: str) -> onn
 
 def _rename_inside(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     """What a subgraph reads from around it, under its new name; its own tensors hide those of the same name."""
-    own = {name for node in graph.node for name in node.output} | {p.name for p in graph.input} | {t.name for t in graph.initializer}
+    own = (
+        {name for node in graph.node for name in node.output}
+        | {p.name for p in graph.input}
+        | {t.name for t in graph.initializer}
+    )
     names = {old: new for old, new in names.items() if old not in own}
     for node in graph.node:
         for index, name in enumerate(node.input):
@@ -169,8 +177,14 @@ def scan(node: onnx.NodeProto, lengths: Callable[[str, int], int]) -> Expansion:
         slices = []
         for number, name in enumerate(sequences):
             slices.append(f"{node.output[0]}/step{step}/input{number}")
-            made.constants[slices[-1] + "/index"] = np.asarray(steps - 1 - step if back[number] else step, dtype=np.int64)
-            made.nodes.append(helper.make_node("Gather", [name, slices[-1] + "/index"], [slices[-1]], name=slices[-1], axis=axes[number]))
+            made.constants[slices[-1] + "/index"] = np.asarray(
+                steps - 1 - step if back[number] else step, dtype=np.int64
+            )
+            made.nodes.append(
+                helper.make_node(
+                    "Gather", [name, slices[-1] + "/index"], [slices[-1]], name=slices[-1], axis=axes[number]
+                )
+            )
         ports = [port.name for port in body.graph.input]
         copy = body.copy(f"step{step}", dict(zip(ports, [*state, *slices])))
         made.nodes += copy.nodes
@@ -218,7 +232,7 @@ def function(node: onnx.NodeProto, opset: int, ports: Sequence[onnx.ValueInfoPro
     try:
         model = onnx.shape_inference.infer_shapes(model)
         inlined = onnx.inliner.inline_selected_functions(model, [("", node.op_type)], inline_schema_functions=True)
-    except Exception:  # noqa: BLE001 - the binding raises several types; the operator stays one without a lowering
+    except Exception:
         return None
     made = inlined.graph
     if len(made.node) == 1 and made.node[0].op_type == node.op_type:

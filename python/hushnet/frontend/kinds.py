@@ -18,18 +18,91 @@ _UNSIGNED = {TensorProto.UINT8: 8, TensorProto.UINT16: 16, TensorProto.UINT32: 3
 INTEGERS = {**_SIGNED, **_UNSIGNED}
 INPUTS = {*FLOATS, *INTEGERS, TensorProto.BOOL}
 
-_MOVES = set(
-    "Identity Reshape Flatten Squeeze Unsqueeze Transpose Expand Tile Concat Slice Split Pad Gather GatherElements GatherND Compress DepthToSpace "
-    "SpaceToDepth Where Trilu ReverseSequence ScatterElements ScatterND CenterCropPad Dropout Shape Size Upsample EyeLike".split()
-)
+_MOVES = {
+    "Identity",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Expand",
+    "Tile",
+    "Concat",
+    "Slice",
+    "Split",
+    "Pad",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Compress",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "Where",
+    "Trilu",
+    "ReverseSequence",
+    "ScatterElements",
+    "ScatterND",
+    "CenterCropPad",
+    "Dropout",
+    "Shape",
+    "Size",
+    "Upsample",
+    "EyeLike",
+}
 # the same on integers of any width: the result is one of the operands, a comparison or a choice
-_ORDER = set("Min Max Clip Relu Equal Greater GreaterOrEqual Less LessOrEqual ReduceMax ReduceMin MaxPool GlobalMaxPool ArgMax ArgMin TopK OneHot Sign".split())
-_ARITHMETIC = set("Add Sub Mul Neg Abs Sum ReduceSum ReduceL1 ReduceSumSquare ReduceProd CumSum MatMul Gemm Einsum Pow".split())
-_LOGIC = set("Not And Or Xor".split())
+_ORDER = {
+    "Min",
+    "Max",
+    "Clip",
+    "Relu",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "ReduceMax",
+    "ReduceMin",
+    "MaxPool",
+    "GlobalMaxPool",
+    "ArgMax",
+    "ArgMin",
+    "TopK",
+    "OneHot",
+    "Sign",
+}
+_ARITHMETIC = {
+    "Add",
+    "Sub",
+    "Mul",
+    "Neg",
+    "Abs",
+    "Sum",
+    "ReduceSum",
+    "ReduceL1",
+    "ReduceSumSquare",
+    "ReduceProd",
+    "CumSum",
+    "MatMul",
+    "Gemm",
+    "Einsum",
+    "Pow",
+}
+_LOGIC = {"Not", "And", "Or", "Xor"}
 # operators that are defined on integers, read as the float network of their scales
-_QUANTISED = set(
-    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger IsNaN IsInf If Loop Scan".split()
-)
+_QUANTISED = {
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "QLinearConv",
+    "QLinearMatMul",
+    "ConvInteger",
+    "MatMulInteger",
+    "IsNaN",
+    "IsInf",
+    "If",
+    "Loop",
+    "Scan",
+}
 
 
 def name(kind: int) -> str:
@@ -54,11 +127,18 @@ def check(node: onnx.NodeProto, kinds: list[int]) -> None:
         return
     if op in _ARITHMETIC and kind in INTEGERS:
         if INTEGERS[kind] < 32:
-            raise Unsupported(f"{op} on {name(kind)}, which wraps around at {INTEGERS[kind]} bits", "Cast its operands to float first.")
+            raise Unsupported(
+                f"{op} on {name(kind)}, which wraps around at {INTEGERS[kind]} bits",
+                "Cast its operands to float first.",
+            )
         if kind in _UNSIGNED and op in ("Sub", "Neg"):
-            raise Unsupported(f"{op} on {name(kind)}, which has no negative numbers", "Cast its operands to float first.")
+            raise Unsupported(
+                f"{op} on {name(kind)}, which has no negative numbers", "Cast its operands to float first."
+            )
         return
-    raise Unsupported(f"{op} on {name(kind)} means something else than on real numbers", "Cast its operands to float first.")
+    raise Unsupported(
+        f"{op} on {name(kind)} means something else than on real numbers", "Cast its operands to float first."
+    )
 
 
 def keeps(node: onnx.NodeProto, kind: int) -> bool:
@@ -84,4 +164,7 @@ def to_truth(node: onnx.NodeProto, kind: int) -> bool:
 def _check_cast(node: onnx.NodeProto, kind: int) -> None:
     to = next((a.i for a in node.attribute if a.name == "to"), 0)
     if kind in INTEGERS and to in INTEGERS and not keeps(node, kind):
-        raise Unsupported(f"a cast from {name(kind)} to {name(to)}, which cuts values", f"Keep the values in {name(kind)}, or cast them to float.")
+        raise Unsupported(
+            f"a cast from {name(kind)} to {name(to)}, which cuts values",
+            f"Keep the values in {name(kind)}, or cast them to float.",
+        )

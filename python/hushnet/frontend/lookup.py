@@ -44,7 +44,9 @@ def gather(call: Call, build: Builder) -> Value:
     table = call.constant(0)
     x = call.tensor(1)
     if table.dtype.kind in "iub":
-        raise Unsupported(f"a look-up in a table of {table.dtype}, whose result would be rounded", "Store the table in float.")
+        raise Unsupported(
+            f"a look-up in a table of {table.dtype}, whose result would be rounded", "Store the table in float."
+        )
     if table.ndim < 1:
         raise Unsupported("a look-up in a scalar", "Export the model again.")
     axis = int(call.attribute("axis", 0))
@@ -52,7 +54,10 @@ def gather(call: Call, build: Builder) -> Value:
     if not 0 <= axis < table.ndim:
         raise Unsupported(f"axis {axis} of a table with {table.ndim} axes", "Export the model again.")
     if axis and not call.whole:
-        raise Unsupported("a look-up along an inner axis puts the batch behind others", "Transpose the table, so that its rows are looked up.")
+        raise Unsupported(
+            "a look-up along an inner axis puts the batch behind others",
+            "Transpose the table, so that its rows are looked up.",
+        )
     rows = np.moveaxis(table, axis, 0)
     hot = one_hot(build, x, rows.shape[0])
     width = math.prod(rows.shape[1:])

@@ -27,7 +27,19 @@ class Unknown:
 Known = Union[Value, np.ndarray]
 Result = Union[Known, Unknown]
 
-_COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor", "IsNaN", "IsInf"}
+_COMPARISONS = {
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Not",
+    "And",
+    "Or",
+    "Xor",
+    "IsNaN",
+    "IsInf",
+}
 
 
 class Driver:
@@ -89,7 +101,12 @@ class Driver:
         if isinstance(value, np.ndarray):
             self._report(port.name, "output", "the output does not depend on the network's input", "Drop this output.")
         elif isinstance(value, Value) and value.batch_axis != 0:
-            self._report(port.name, "output", f"the output has its batch in axis {value.batch_axis}", "Transpose it back to the first axis.")
+            self._report(
+                port.name,
+                "output",
+                f"the output has its batch in axis {value.batch_axis}",
+                "Transpose it back to the first axis.",
+            )
         elif isinstance(value, Value) and self.whole and value.shape[:1] == (1,):
             self.builder.begin(f"{port.name}.image", f"{port.name}.image")
             return self.builder.reshape(value, value.shape[1:])
@@ -119,7 +136,11 @@ class Driver:
         standard = node.domain in ("", "ai.onnx")
         if standard and node.op_type in {"If", "Loop", "Scan"}:
             return self._control(node, inputs)
-        if len(known) == len(inputs) and all(i is None or isinstance(i, np.ndarray) for i in known) and constants.foldable(node):
+        if (
+            len(known) == len(inputs)
+            and all(i is None or isinstance(i, np.ndarray) for i in known)
+            and constants.foldable(node)
+        ):
             return list(constants.fold(node, known, self.prepared.proto.opset_import))  # type: ignore[arg-type]
         if standard and node.op_type in {"Shape", "Size"} and len(inputs) == 1:
             if not isinstance(inputs[0], Value):
@@ -127,10 +148,18 @@ class Driver:
             return [constants.shape_of(node, inputs[0], None if self.whole else self.batch)]  # type: ignore[list-item]
         if standard:
             _check_version(node, self.prepared.opset)
-            kinds.check(node, [self._kind(name) for name, i in zip(node.input, inputs) if not isinstance(i, np.ndarray) and name] or [TensorProto.FLOAT])
+            kinds.check(
+                node,
+                [self._kind(name) for name, i in zip(node.input, inputs) if not isinstance(i, np.ndarray) and name]
+                or [TensorProto.FLOAT],
+            )
             if node.op_type == "Cast" and isinstance(inputs[0], Value) and kinds.keeps(node, self._kind(node.input[0])):
                 return [inputs[0]]
-            if node.op_type == "Cast" and isinstance(inputs[0], Value) and kinds.to_truth(node, self._kind(node.input[0])):
+            if (
+                node.op_type == "Cast"
+                and isinstance(inputs[0], Value)
+                and kinds.to_truth(node, self._kind(node.input[0]))
+            ):
                 return self._truth(node, inputs[0])
         if len(known) != len(inputs):
             if node.op_type not in OPERATORS and not (standard and expand.is_function(node, self.prepared.opset)):
@@ -156,7 +185,10 @@ class Driver:
         values = lower_whole(node, inputs, self.builder, self._lower) if self.whole else self._lower(node, inputs)
         extra = [name for name in node.output[len(values) :] if name and name in self.wanted]
         if extra:
-            raise Unsupported(f"its output {extra[0]!r} is used and cannot be computed", "Export the model for inference, without this output.")
+            raise Unsupported(
+                f"its output {extra[0]!r} is used and cannot be computed",
+                "Export the model for inference, without this output.",
+            )
         values = self.builder.finish(values, list(node.output))
         rounded_up = any(a.name == "ceil_mode" and a.i for a in node.attribute)
         for name, value in zip(node.output, values):
@@ -194,7 +226,9 @@ class Driver:
         """A node by ONNX's definition of its operator as a function of others; raises the refusal where there is none."""
         if node.domain not in ("", "ai.onnx"):
             raise refusal
-        expansion = expand.function(node, self.prepared.opset, [self._port(n, i) for n, i in zip(node.input, inputs) if n and i is not None])
+        expansion = expand.function(
+            node, self.prepared.opset, [self._port(n, i) for n, i in zip(node.input, inputs) if n and i is not None]
+        )
         if expansion is None:
             raise refusal
         mark, nodes = len(self.issues), len(self.builder.nodes)

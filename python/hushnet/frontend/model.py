@@ -86,7 +86,9 @@ def read(source: Source, request: Request = Request()) -> Prepared:
     try:
         proto, weights = _lift(model, folder)
     except (ValueError, TypeError, OSError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"the model's constants cannot be read: {error}. Export it again, with its external data beside it.") from error
+        raise ModelError(
+            f"the model's constants cannot be read: {error}. Export it again, with its external data beside it."
+        ) from error
     if proto.functions:
         try:
             proto = onnx.inliner.inline_local_functions(proto)
@@ -180,7 +182,9 @@ def _lift(model: onnx.ModelProto, folder: str) -> tuple[onnx.ModelProto, dict[st
     graph = proto.graph
     graph.name = model.graph.name
     graph.output.extend(model.graph.output)
-    constant_names = {tensor.name for tensor in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
+    constant_names = {tensor.name for tensor in model.graph.initializer} | {
+        t.values.name for t in model.graph.sparse_initializer
+    }
     graph.input.extend(i for i in model.graph.input if i.name not in constant_names)
     weights: dict[str, np.ndarray] = {}
 
@@ -191,7 +195,9 @@ def _lift(model: onnx.ModelProto, folder: str) -> tuple[onnx.ModelProto, dict[st
         if array.dtype.kind in "iub" and array.size <= KEPT_ELEMENTS:
             graph.initializer.append(numpy_helper.from_array(array, name))
         else:
-            graph.input.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape))
+            graph.input.append(
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            )
 
     for tensor in model.graph.initializer:
         keep(tensor.name, _array(tensor, folder))
@@ -210,7 +216,9 @@ def _dense(sparse: onnx.SparseTensorProto, folder: str) -> np.ndarray:
     """A sparse initializer with its zeros."""
     values, indices, shape = _array(sparse.values, folder), _array(sparse.indices, folder), tuple(sparse.dims)
     if math.prod(shape) > MAX_ELEMENTS:
-        raise ValueError(f"the sparse initializer {sparse.values.name!r} has {math.prod(shape)} elements, {MAX_ELEMENTS} at most are taken")
+        raise ValueError(
+            f"the sparse initializer {sparse.values.name!r} has {math.prod(shape)} elements, {MAX_ELEMENTS} at most are taken"
+        )
     flat = np.ravel_multi_index(tuple(indices.T), shape) if indices.ndim == 2 else indices
     dense = np.zeros(math.prod(shape), dtype=values.dtype)
     dense[flat] = values
@@ -226,7 +234,9 @@ def _constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
 def _array(tensor: onnx.TensorProto, folder: str) -> np.ndarray:
     if external_data_helper.uses_external_data(tensor):
         if not folder:
-            raise ModelError(f"the data of {tensor.name!r} lies in another file; give the model's path instead of a ModelProto")
+            raise ModelError(
+                f"the data of {tensor.name!r} lies in another file; give the model's path instead of a ModelProto"
+            )
         copy = onnx.TensorProto()
         copy.CopyFrom(tensor)
         external_data_helper.load_external_data_for_tensor(copy, folder)
@@ -261,7 +271,9 @@ def _cut(proto: onnx.ModelProto, until: Sequence[str]) -> None:
     chosen = [name if name in made else nodes.get(name, "") for name in until]
     for name, found in zip(until, chosen):
         if not found:
-            raise ModelError(f"the model has no tensor or node {name!r} to end at. Give a name that `hushnet check` lists.")
+            raise ModelError(
+                f"the model has no tensor or node {name!r} to end at. Give a name that `hushnet check` lists."
+            )
     needed, kept = set(chosen), []
     for node in reversed(graph.node):
         if needed & set(node.output):
@@ -309,7 +321,9 @@ def _fix_inputs(prepared: Prepared, request: Request) -> None:
     for name in set(request.shapes) - {port.name for port in ports}:
         raise ModelError(f"the model has no input {name!r}. Its inputs are {sorted(port.name for port in ports)}.")
     if not ports:
-        prepared.problems.append(Issue("model", "input", "the model has no input", "Export a model that reads its image as an input."))
+        prepared.problems.append(
+            Issue("model", "input", "the model has no input", "Export a model that reads its image as an input.")
+        )
     found = {}
     for port in ports:
         dims = _input_dims(prepared, port, request)
@@ -344,7 +358,10 @@ def _input_dims(prepared: Prepared, port: onnx.ValueInfoProto, request: Request)
 
     if port.type.tensor_type.elem_type not in kinds.INPUTS:
         kind = kinds.name(port.type.tensor_type.elem_type)
-        report(f"the input is of type {kind}", "Export the model with an input of float, integers or booleans; do the conversion before it.")
+        report(
+            f"the input is of type {kind}",
+            "Export the model with an input of float, integers or booleans; do the conversion before it.",
+        )
         return None
     given, sample = request.shapes.get(port.name), request.samples.get(port.name)
     has_shape = port.type.tensor_type.HasField("shape")
@@ -378,7 +395,9 @@ def _given(name: str, given: list[int], sizes: list[int] | None) -> tuple[int, .
         count = "positive sizes" if sizes is None else f"{len(sizes)} positive sizes, the batch first"
         raise ModelError(f"shape {tuple(given)} for input {name!r} does not fit. Give {count}.")
     if sizes is not None and any(d > 0 and d != g for d, g in zip(sizes, given)):
-        raise ModelError(f"shape {tuple(given)} for input {name!r} does not fit: the model says {[d or '?' for d in sizes]}. Give these sizes.")
+        raise ModelError(
+            f"shape {tuple(given)} for input {name!r} does not fit: the model says {[d or '?' for d in sizes]}. Give these sizes."
+        )
     if given and given[0] == 1 and (sizes is None or sizes[0] == 0):
         return (0, *given[1:])
     return tuple(given)
@@ -388,7 +407,7 @@ def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the shapes that ONNX's inference finds (data propagation included); as it is where inference refuses it."""
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:  # noqa: BLE001 - the binding raises several types, and the checker says what is wrong
+    except Exception:
         return proto
 
 

@@ -39,7 +39,10 @@ NEWEST_OPSET = 28
 INERT: dict[str, frozenset[str | int]] = {
     # with axes this says nothing, and without them a reduction asks for it
     **dict.fromkeys(
-        [f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")],
+        [
+            f"Reduce{kind}"
+            for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+        ],
         frozenset({"noop_with_empty_axes"}),
     ),
     "BatchNormalization": frozenset({"momentum"}),

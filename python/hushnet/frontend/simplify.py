@@ -23,6 +23,7 @@ FOLDED_BYTES = 64 << 20
 # seconds that simplification, and its verification, may take; the model is taken as it came otherwise
 SECONDS = 60.0
 
+
 def simplify(prepared: Prepared, *, seconds: float = SECONDS) -> Prepared | None:
     """The simplified model; None where onnxslim fails, takes too long, changes the interface or what the model computes."""
     graph = prepared.proto.graph
@@ -54,4 +55,6 @@ def _slim(proto: onnx.ModelProto) -> onnx.ModelProto:
 
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    return onnxslim.slim(copy, skip_optimizations=["graph_fusion", "weight_tying"], no_shape_infer=True, size_threshold=FOLDED_BYTES)
+    return onnxslim.slim(
+        copy, skip_optimizations=["graph_fusion", "weight_tying"], no_shape_infer=True, size_threshold=FOLDED_BYTES
+    )

@@ -55,7 +55,9 @@ class _Scope:
     def constant(self, node: onnx.NodeProto, hint: str, value: np.ndarray) -> str:
         """A constant in front of the node."""
         name = self.fresh(f"{node.output[0]}.{hint}")
-        self.made.append(helper.make_node("Constant", [], [name], name=name, value=numpy_helper.from_array(value, name)))
+        self.made.append(
+            helper.make_node("Constant", [], [name], name=name, value=numpy_helper.from_array(value, name))
+        )
         return name
 
     def before(self, node: onnx.NodeProto, kind: str, inputs: Sequence[str], **attributes: object) -> str:
@@ -71,7 +73,9 @@ class _Scope:
         return self.ranks[name]
 
 
-def upgrade(proto: onnx.ModelProto, opset: int, same: Callable[[onnx.ModelProto], bool]) -> tuple[onnx.ModelProto, list[Issue]]:
+def upgrade(
+    proto: onnx.ModelProto, opset: int, same: Callable[[onnx.ModelProto], bool]
+) -> tuple[onnx.ModelProto, list[Issue]]:
     """The model with all nodes in the forms of :data:`CANONICAL_OPSET`, and the nodes whose old form is not known.
 
     Args:
@@ -81,7 +85,7 @@ def upgrade(proto: onnx.ModelProto, opset: int, same: Callable[[onnx.ModelProto]
     """
     try:
         inferred = onnx.shape_inference.infer_shapes(proto)
-    except Exception:  # noqa: BLE001 - ranks are needed by few rewrites, and the binding raises several types
+    except Exception:
         inferred = proto
     result = onnx.ModelProto()
     result.CopyFrom(proto)
@@ -98,7 +102,7 @@ def upgrade(proto: onnx.ModelProto, opset: int, same: Callable[[onnx.ModelProto]
 def _converted(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     try:
         found = onnx.version_converter.convert_version(proto, CANONICAL_OPSET)
-    except Exception:  # noqa: BLE001 - the binding raises several types
+    except Exception:
         return None
     same = [o.name for o in found.graph.output] == [o.name for o in proto.graph.output]
     return found if same and [i.name for i in found.graph.input] == [i.name for i in proto.graph.input] else None
@@ -139,7 +143,12 @@ def _graph(graph: onnx.GraphProto, opset: int, ranks: Mapping[str, int]) -> list
                 continue
             except Untold as error:
                 problem = f"opset {opset} writes this operator in a form that is not known ({error})"
-                issue = Issue(node.name, node.op_type, problem, "Export the model again for inference, with opset_version=13 or later.")
+                issue = Issue(
+                    node.name,
+                    node.op_type,
+                    problem,
+                    "Export the model again for inference, with opset_version=13 or later.",
+                )
                 issues.append((issue, error.convertible))
         nodes.append(node)
     del graph.node[:]

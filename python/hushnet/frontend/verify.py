@@ -27,7 +27,7 @@ def within(seconds: float, work: Callable[[], Found]) -> Found | None:
     def run() -> None:
         try:
             found.append(work())
-        except BaseException:  # noqa: BLE001 - a simplifier that fails, in whatever way, is one that is not needed
+        except BaseException:
             found.clear()
 
     thread = threading.Thread(target=run, daemon=True, name="hushnet-simplify")
@@ -36,7 +36,12 @@ def within(seconds: float, work: Callable[[], Found]) -> Found | None:
     return found[0] if found and not thread.is_alive() else None
 
 
-def same(model: onnx.ModelProto, other: onnx.ModelProto, weights: Mapping[str, np.ndarray], inputs: Mapping[str, tuple[int, ...]]) -> bool:
+def same(
+    model: onnx.ModelProto,
+    other: onnx.ModelProto,
+    weights: Mapping[str, np.ndarray],
+    inputs: Mapping[str, tuple[int, ...]],
+) -> bool:
     """Whether both models give the same results on random inputs.
 
     Args:
@@ -82,9 +87,11 @@ def execute(proto: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> list[np
             options = onnxruntime.SessionOptions()
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             options.log_severity_level = 4
-            session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(
+                proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
             return [np.asarray(v) for v in session.run(None, feeds)]
-        except Exception:  # noqa: BLE001 - ONNX Runtime raises types of its own for what it does not take
+        except Exception:
             return _reference(proto, feeds)
     return _reference(proto, feeds)
 
@@ -92,5 +99,5 @@ def execute(proto: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> list[np
 def _reference(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
     try:
         return [np.asarray(v) for v in onnx.reference.ReferenceEvaluator(proto).run(None, dict(feeds))]
-    except Exception:  # noqa: BLE001 - the reference implementation has no errors of its own
+    except Exception:
         return None

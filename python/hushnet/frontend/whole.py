@@ -27,9 +27,7 @@ _SAME = (
     "Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh "
     "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"
 )
-_BROADCAST = (
-    "Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum SwiGLU Where Xor"
-)
+_BROADCAST = "Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum SwiGLU Where Xor"
 # operators of one axis, with its default
 _AXIS = {
     "ArgMax": 0, "ArgMin": 0, "Concat": None, "Gather": 0, "GatherElements": 0, "Hardmax": -1, "LayerNormalization": -1,
@@ -69,7 +67,9 @@ def _ints(node: onnx.NodeProto, inputs: Sequence[Input], index: int, name: str) 
     if index < len(inputs) and isinstance(inputs[index], np.ndarray):
         return [int(v) for v in inputs[index].reshape(-1)]  # type: ignore[union-attr]
     if index < len(inputs) and inputs[index] is not None:
-        raise Unsupported(f"input {index} is computed from the network's input, and must be constant here", "Make it an initializer.")
+        raise Unsupported(
+            f"input {index} is computed from the network's input, and must be constant here", "Make it an initializer."
+        )
     given = _attribute(node, name)
     return None if given is None else [int(v) for v in given]  # type: ignore[attr-defined]
 
@@ -120,20 +120,26 @@ def _reduction(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower
         if _attribute(node, "noop_with_empty_axes"):
             return lower(node, inputs)
         axes = list(range(rank))
-    return lower(changed(node, drop=["axes"]), [inputs[0], np.array([_from_end(a, rank) for a in axes], dtype=np.int64)])
+    return lower(
+        changed(node, drop=["axes"]), [inputs[0], np.array([_from_end(a, rank) for a in axes], dtype=np.int64)]
+    )
 
 
 def _squeeze(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
     shape = _shape(inputs[0])
     axes = _ints(node, inputs, 1, "axes")
     axes = [a for a, n in enumerate(shape) if n == 1] if axes is None else axes
-    return lower(changed(node, drop=["axes"]), [inputs[0], np.array([_from_end(a, len(shape)) for a in axes], dtype=np.int64)])
+    return lower(
+        changed(node, drop=["axes"]), [inputs[0], np.array([_from_end(a, len(shape)) for a in axes], dtype=np.int64)]
+    )
 
 
 def _unsqueeze(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
     axes = _ints(node, inputs, 1, "axes") or []
     rank = len(_shape(inputs[0])) + len(axes)
-    return lower(changed(node, drop=["axes"]), [inputs[0], np.array([_from_end(a, rank) for a in axes], dtype=np.int64)])
+    return lower(
+        changed(node, drop=["axes"]), [inputs[0], np.array([_from_end(a, rank) for a in axes], dtype=np.int64)]
+    )
 
 
 def _reshape(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
@@ -151,7 +157,10 @@ def _flatten(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: 
     axis = 1 if given is None else int(given)  # type: ignore[call-overload]
     axis = axis + len(shape) if axis < 0 else axis
     full = [1, math.prod(shape[:axis]), math.prod(shape[axis:])]
-    return lower(helper.make_node("Reshape", [*node.input, "shape"], node.output, name=node.name), [inputs[0], np.array(full, dtype=np.int64)])
+    return lower(
+        helper.make_node("Reshape", [*node.input, "shape"], node.output, name=node.name),
+        [inputs[0], np.array(full, dtype=np.int64)],
+    )
 
 
 def _transpose(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
@@ -207,7 +216,14 @@ def _gather_nd(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower
 def _scatter_nd(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
     """The tensor and its updates have the batch in front; indices count the axes of the tensor."""
     x, indices, updates = inputs
-    return lower(node, [x[None] if isinstance(x, np.ndarray) else x, indices, updates[None] if isinstance(updates, np.ndarray) else updates])
+    return lower(
+        node,
+        [
+            x[None] if isinstance(x, np.ndarray) else x,
+            indices,
+            updates[None] if isinstance(updates, np.ndarray) else updates,
+        ],
+    )
 
 
 def _compress(node: onnx.NodeProto, inputs: list[Input], build: Builder, lower: Lower) -> list[Value]:
@@ -220,7 +236,10 @@ def _compress(node: onnx.NodeProto, inputs: list[Input], build: Builder, lower: 
 
 def _reversed(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
     given = {name: _attribute(node, name) for name in ("batch_axis", "time_axis")}
-    axes = {name: (default if given[name] is None else int(given[name])) + 1 for name, default in (("batch_axis", 1), ("time_axis", 0))}  # type: ignore[call-overload]
+    axes = {
+        name: (default if given[name] is None else int(given[name])) + 1
+        for name, default in (("batch_axis", 1), ("time_axis", 0))
+    }  # type: ignore[call-overload]
     return lower(changed(node, **axes), inputs)
 
 
@@ -305,7 +324,8 @@ def _images(node: onnx.NodeProto, inputs: list[Input], build: Builder, lower: Lo
         return [build.reshape(v, (1, *v.shape)) for v in found]
     if len(values) != 1:
         raise Unsupported(
-            f"tensors of shapes {', '.join(str(v.shape) for v in values)}, whose first axis is not one image", "Give every input a first axis of 1."
+            f"tensors of shapes {', '.join(str(v.shape) for v in values)}, whose first axis is not one image",
+            "Give every input a first axis of 1.",
         )
     x = values[0]
     parts = []

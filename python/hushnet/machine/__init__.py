@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Optional, Union
 
 import numpy as np
 
@@ -39,14 +38,14 @@ def rows() -> list[Row]:
 
 
 def measure_machine(
-    path: Union[str, Path, None] = None, *, seconds: float = 0.3, progress: Optional[Callable[[str], None]] = None
-) -> tuple[dict[str, Union[float, str]], Path]:
+    path: str | Path | None = None, *, seconds: float = 0.3, progress: Callable[[str], None] | None = None
+) -> tuple[dict[str, float | str], Path]:
     """Measures every unit cost for about ``seconds`` each and writes the file: ``path``, or the user's, which the planner then reads.
 
     Raises:
         OSError: the file cannot be written.
     """
-    found: dict[str, Union[float, str]] = {"machine": f"{platform.machine()}, {_native.simd()}"}
+    found: dict[str, float | str] = {"machine": f"{platform.machine()}, {_native.simd()}"}
     for row in rows():
         if progress:
             progress(row.name)

@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -23,20 +23,51 @@ from hushnet.planner.two_party.methods import PRIME, ROWS
 Row = dict[str, float]
 Array = np.ndarray
 # inputs (channels, rows, columns), outputs, kernel; no kernel: fully connected. Weights of the largest do not stay in a cache
-LAYERS: dict[str, list[tuple[tuple[int, ...], int, Optional[int]]]] = {
+LAYERS: dict[str, list[tuple[tuple[int, ...], int, int | None]]] = {
     "cheetah": [
-        ((784,), 128, None), ((128,), 64, None), ((64,), 10, None), ((1024,), 256, None), ((2048,), 512, None), ((3, 32, 32), 16, 3), ((16, 16, 16), 16, 3), ((32, 16, 16), 64, 3),
-        ((64, 8, 8), 64, 3), ((64, 8, 8), 64, 1), ((256, 14, 14), 256, 1), ((512, 7, 7), 512, 3), ((16, 32, 32), 16, 3),
+        ((784,), 128, None),
+        ((128,), 64, None),
+        ((64,), 10, None),
+        ((1024,), 256, None),
+        ((2048,), 512, None),
+        ((3, 32, 32), 16, 3),
+        ((16, 16, 16), 16, 3),
+        ((32, 16, 16), 64, 3),
+        ((64, 8, 8), 64, 3),
+        ((64, 8, 8), 64, 1),
+        ((256, 14, 14), 256, 1),
+        ((512, 7, 7), 512, 3),
+        ((16, 32, 32), 16, 3),
     ],
     "convfhe": [
-        ((3, 32, 32), 32, 3), ((64, 8, 8), 64, 3), ((64, 16, 16), 64, 1), ((16, 16, 16), 16, 3), ((32, 16, 16), 32, 3), ((32, 8, 8), 64, 3), ((64, 8, 8), 32, 1),
-        ((3, 64, 64), 16, 3), ((128, 7, 7), 512, 1), ((512, 7, 7), 512, 3),
+        ((3, 32, 32), 32, 3),
+        ((64, 8, 8), 64, 3),
+        ((64, 16, 16), 64, 1),
+        ((16, 16, 16), 16, 3),
+        ((32, 16, 16), 32, 3),
+        ((32, 8, 8), 64, 3),
+        ((64, 8, 8), 32, 1),
+        ((3, 64, 64), 16, 3),
+        ((128, 7, 7), 512, 1),
+        ((512, 7, 7), 512, 3),
     ],
     "rotation-free": [
-        ((3, 32, 32), 16, 3), ((64, 8, 8), 64, 3), ((8, 32, 32), 64, 1), ((16, 16, 16), 16, 3), ((32, 16, 16), 32, 3), ((32, 8, 8), 64, 3), ((16, 16, 16), 64, 1),
+        ((3, 32, 32), 16, 3),
+        ((64, 8, 8), 64, 3),
+        ((8, 32, 32), 64, 1),
+        ((16, 16, 16), 16, 3),
+        ((32, 16, 16), 32, 3),
+        ((32, 8, 8), 64, 3),
+        ((16, 16, 16), 64, 1),
         ((256, 14, 14), 256, 1),
     ],
-    "gala": [((16, 16, 16), 16, 3), ((32, 16, 16), 32, 1), ((512,), 64, None), ((64, 8, 8), 32, 3), ((128, 16, 16), 64, 3)],
+    "gala": [
+        ((16, 16, 16), 16, 3),
+        ((32, 16, 16), 32, 1),
+        ((512,), 64, None),
+        ((64, 8, 8), 32, 3),
+        ((128, 16, 16), 64, 3),
+    ],
     "batch": [((64,), 32, None), ((256,), 256, None), ((4, 8, 8), 8, 3), ((16,), 128, None)],
 }
 BATCH = 64
@@ -45,7 +76,7 @@ PRIOR = 0.1
 EXTENSIONS = {"softspoken": "softspoken", "silent-small": "silent_small", "silent-medium": "silent_medium"}
 
 
-def measure(seconds: float, progress: Optional[Callable[[str], None]] = None) -> dict[str, float]:
+def measure(seconds: float, progress: Callable[[str], None] | None = None) -> dict[str, float]:
     """Every unit cost of the two-party planner, from samples of about ``seconds`` for each kind of work."""
     told = progress or (lambda _: None)
     found = protocols(seconds, told)
@@ -57,9 +88,10 @@ def measure(seconds: float, progress: Optional[Callable[[str], None]] = None) ->
     return found
 
 
-def fit(samples: Iterable[tuple[Row, float]], prior: Optional[Row] = None) -> Row:
+def fit(samples: Iterable[tuple[Row, float]], prior: Row | None = None) -> Row:
     """Non-negative costs x that minimise the sum of squares of (a x - b)/b over samples (a, b), and, with ``PRIOR`` the weight of a sample, of
-    (x - p)/p: what the samples do not tell apart stays in the proportions of the ``prior`` costs p, scaled to the samples' size."""
+    (x - p)/p: what the samples do not tell apart stays in the proportions of the ``prior`` costs p, scaled to the samples' size.
+    """
     rows = [(row, b) for row, b in samples if b > 0.0]
     names = sorted({name for row, _ in rows for name in row})
     matrix = np.array([[row.get(name, 0.0) / b for name in names] for row, b in rows])
@@ -106,12 +138,18 @@ def protocols(seconds: float, told: Callable[[str], None]) -> Row:
         told(f"protocols, {extension}")
         seen = json.loads(_native.measure_protocols(extension, seconds))
         for s in seen["samples"]:
-            row = {"compared_bit": s["compared_bits"], "selected_value": s["selected"], "truncated_value": s["truncated"], "round": s["rounds"], "garbled_gate": s["gates"]}
+            row = {
+                "compared_bit": s["compared_bits"],
+                "selected_value": s["selected"],
+                "truncated_value": s["truncated"],
+                "round": s["rounds"],
+                "garbled_gate": s["gates"],
+            }
             samples.append((row | cost.extended(suffix, s), s["seconds"]))
     return fit(samples, cost.packaged())
 
 
-def network(shape: tuple[int, ...], outputs: int, kernel: Optional[int], extra: str = "") -> Any:
+def network(shape: tuple[int, ...], outputs: int, kernel: int | None, extra: str = "") -> Any:
     """One linear layer as ONNX, of seeded weights; ``extra``: an operator behind it."""
     import onnx
     from onnx import helper, numpy_helper
@@ -122,7 +160,9 @@ def network(shape: tuple[int, ...], outputs: int, kernel: Optional[int], extra: 
     if kernel is None:
         nodes = [helper.make_node("Gemm", ["x", "w"], ["a"], name="layer", transB=1)]
     else:
-        nodes = [helper.make_node("Conv", ["x", "w"], ["a"], name="layer", kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4)]
+        nodes = [
+            helper.make_node("Conv", ["x", "w"], ["a"], name="layer", kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4)
+        ]
     if extra == "AveragePool":
         nodes.append(helper.make_node(extra, ["a"], ["y"], kernel_shape=[2, 2], strides=[2, 2]))
     elif extra:
@@ -130,25 +170,33 @@ def network(shape: tuple[int, ...], outputs: int, kernel: Optional[int], extra: 
     else:
         nodes[0].output[0] = "y"
     graph = helper.make_graph(
-        nodes, "one layer", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", *shape])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)], [numpy_helper.from_array(weight, "w")],
+        nodes,
+        "one layer",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", *shape])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "w")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def plan(shape: tuple[int, ...], outputs: int, kernel: Optional[int], method: str, images: int = 1, extra: str = "") -> tuple[api.Model, Array]:
+def plan(
+    shape: tuple[int, ...], outputs: int, kernel: int | None, method: str, images: int = 1, extra: str = ""
+) -> tuple[api.Model, Array]:
     """A plan of one linear layer of a method, and inputs."""
     x = np.random.default_rng(1).uniform(0, 1, (max(images, 4), *shape)).astype(np.float32)
-    model = api.compile(network(shape, outputs, kernel, extra), trust="two-party", calibration=x, batch=images, method=method)
+    model = api.compile(
+        network(shape, outputs, kernel, extra), trust="two-party", calibration=x, batch=images, method=method
+    )
     return model, x[:images]
 
 
 def clocked(model: api.Model, x: Array, runs: int = 3) -> tuple[float, Array, Array]:
     """Seconds of the set-up, then of every stage and the client's part of it: of the first inference, and the least of the later ones,
-    or of the only one."""
+    or of the only one.
+    """
     seen = json.loads(_native.clocked_two_party(model.plan.to_bytes(), model.named_inputs(x), runs=runs))
     found = np.array(seen["runs"])
-    return seen["setup"], found[0], found[min(1, runs - 1):].min(axis=0)
+    return seen["setup"], found[0], found[min(1, runs - 1) :].min(axis=0)
 
 
 def ones(function: Callable[..., float], *given: Any) -> Row:
@@ -193,17 +241,25 @@ def layers(method: str, seconds: float) -> Row:
         chain, client = least[index]
         row = counted(method, packing)
         if ROWS[method].modulo == PRIME:
-            converted = cost.elements(document["tensors"][stage["in"]]) + cost.elements(document["tensors"][stage["out"]])
+            converted = cost.elements(document["tensors"][stage["in"]]) + cost.elements(
+                document["tensors"][stage["out"]]
+            )
             total.append((row, max(0.1 * chain, chain - converted * usual["selected_value"])))
         else:
             total.append((row, server_seconds(chain, client, packing["tiles"]) + client))
             own.append(({f"{name}_client": n for name, n in row.items() if cost.has_client(name)}, client))
         late.append(first[index][0] - chain)
         setups.append((setup, packing))
-        encoded.append(least[0][0] / (images * cost.elements(document["tensors"][document["stages"][0]["ops"][-1]["out"]])))
+        encoded.append(
+            least[0][0] / (images * cost.elements(document["tensors"][document["stages"][0]["ops"][-1]["out"]]))
+        )
     found = fit(total, usual) | (fit(own, usual) if own else {})
     if method == "cheetah":
-        found |= {"session_keys": min(s for s, _ in setups), "first_layer": max(0.0, float(np.median(late))), "client_element": float(np.median(encoded))}
+        found |= {
+            "session_keys": min(s for s, _ in setups),
+            "first_layer": max(0.0, float(np.median(late))),
+            "client_element": float(np.median(encoded)),
+        }
         found["local_element"] = local(seconds)
     elif method == "rotation-free":
         few, many = (f([(s, p["weight_polys"]) for s, p in setups], key=lambda v: v[1]) for f in (min, max))

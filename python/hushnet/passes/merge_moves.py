@@ -87,7 +87,11 @@ def _late(graph: Graph, links: Links, node: Op) -> bool:
         return False
     shape = graph.shapes[first.inputs[0]]
     for source in sources[1:]:
-        if source is None or (source.op, source.attrs, graph.shapes[source.inputs[0]]) != (first.op, first.attrs, shape):
+        if source is None or (source.op, source.attrs, graph.shapes[source.inputs[0]]) != (
+            first.op,
+            first.attrs,
+            shape,
+        ):
             return False
     old = graph.shapes[node.output]
     graph.shapes[node.output] = shape

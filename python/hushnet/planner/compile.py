@@ -19,8 +19,8 @@ from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .lower import Lowered, lower
 from .quantise import RING_DEGREES, Quantisation, choose
-from .read import validate
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from .read import validate
 from .rewrite import equalise_rows, rewrite
 
 Array = np.ndarray
@@ -105,7 +105,9 @@ def compile(
     """
     if trust == "non-interactive":
         batch = 4096 if batch is None else batch
-        return _non_interactive(graph, calibration, input_range, max_memory, name, batch, {**options, "weight_bits": weight_bits})
+        return _non_interactive(
+            graph, calibration, input_range, max_memory, name, batch, {**options, "weight_bits": weight_bits}
+        )
     weight_bits = 8 if weight_bits is None else weight_bits
     if trust == "two-party":
         options = {**options, "batch": 1 if batch is None else batch}
@@ -135,7 +137,9 @@ def compile(
         if not wider:
             return _finish(plan, prediction, seen)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
-    raise PlanError("no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits")
+    raise PlanError(
+        "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
+    )
 
 
 def _overflows(plan: Plan, lowered: Lowered, prediction: Prediction) -> dict[str, float]:
@@ -171,12 +175,20 @@ def _two_party(
 
     settings = _options({**options, "max_memory": max_memory}, two_party.Options)
     samples = _samples(check_graph(graph), calibration)
-    plan = two_party.compile_two_party(graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings)
+    plan = two_party.compile_two_party(
+        graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings
+    )
     return Plan(_plain(plan.document), plan.weights)
 
 
 def _non_interactive(
-    graph: Graph, calibration: Calibration, input_range: InputRanges, max_memory: int, name: str | None, batch: int, options: dict[str, Any]
+    graph: Graph,
+    calibration: Calibration,
+    input_range: InputRanges,
+    max_memory: int,
+    name: str | None,
+    batch: int,
+    options: dict[str, Any],
 ) -> Plan:
     from .non_interactive import batch as engine
 
@@ -255,12 +267,13 @@ class _Planner:
         lowered = lower(self.graph, forms, quantisation)
         degree = quantisation.ring_degree
         said = notes(self.graph, ranges, lowered)
-        drafted = lowered.plan("client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said)
+        drafted = lowered.plan(
+            "client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said
+        )
         drafted = Plan(_plain(drafted.document), drafted.weights)
         stages = {index: (node.name, node.output) for index, node in lowered.origin.items()}
         plan = self.assembled(drafted, stages, quantisation)
         return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
-
 
     def assembled(self, drafted: Plan, stages: dict[int, tuple[str, str]], quantisation: Quantisation) -> Plan:
         """The plan by the engine that was asked for, or by the one with the lower price.
@@ -284,7 +297,11 @@ class _Planner:
         made.sort(key=lambda plan: price(plan.predicted))
         for other in made[1:]:
             figures = other.predicted
-            made[0].predicted["runner_up"] = {"engine": other.document["engine"], "seconds": figures["seconds"], "bytes": bytes_sent(figures)}
+            made[0].predicted["runner_up"] = {
+                "engine": other.document["engine"],
+                "seconds": figures["seconds"],
+                "bytes": bytes_sent(figures),
+            }
         return made[0]
 
 
@@ -300,11 +317,15 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
     if "prelu" in ops:
         said.append("PRelu slopes are public: they are part of what every client receives.")
     if ops & {"interpolate", "gather"}:
-        said.append("Positions and weights of selections, interpolations and masks (Resize, Gather, Where, Attention) are public.")
+        said.append(
+            "Positions and weights of selections, interpolations and masks (Resize, Gather, Where, Attention) are public."
+        )
     if "affine" in ops:
         said.append("Scalar factors and offsets outside linear layers are public.")
     if ranges.source == "intervals":
-        said.append("Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision.")
+        said.append(
+            "Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision."
+        )
     return said
 
 

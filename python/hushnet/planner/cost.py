@@ -193,7 +193,12 @@ def linear_prediction(
 
 
 def client_seconds(
-    stage: dict[str, Any], tensors: list[dict[str, Any]], images: int, count: int, unit: UnitCosts, element: float | None = None
+    stage: dict[str, Any],
+    tensors: list[dict[str, Any]],
+    images: int,
+    count: int,
+    unit: UnitCosts,
+    element: float | None = None,
 ) -> float:
     """Seconds of a client stage for ``count`` blocks of so many images, by elements written (or read, when more); ``element`` is what one of them costs."""
     elements = 0

@@ -43,7 +43,13 @@ class Draft:
 
     def tensor(self, name: str, shape: Any, kind: str = "real", **fields: Any) -> int:
         """Adds a tensor; returns its id."""
-        entry = {"id": len(self.tensors), "name": unique(name, self.tensor_names), "shape": [int(n) for n in shape], "kind": kind, **fields}
+        entry = {
+            "id": len(self.tensors),
+            "name": unique(name, self.tensor_names),
+            "shape": [int(n) for n in shape],
+            "kind": kind,
+            **fields,
+        }
         self.tensors.append(entry)
         return entry["id"]
 

@@ -49,7 +49,9 @@ class Prediction:
     reach: dict[int, float]
 
 
-def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Quantisation, ranges: Ranges) -> Prediction:
+def predict(
+    document: dict[str, Any], origin: dict[int, Linear], quantisation: Quantisation, ranges: Ranges
+) -> Prediction:
     """Propagates errors through a plan's stages. With calibrated ranges a worst case may be infinite: a divisor that is never zero on
     the calibration data, and of which nothing else is known.
 
@@ -113,11 +115,18 @@ def _client(op: dict[str, Any], ins: list[Spread], tensors: list[dict[str, Any]]
     with np.errstate(all="ignore"):
         interval = rule.interval(op, pairs, shape)
         # what is no number comes from infinite operands: nothing is known
-        interval = (np.where(np.isnan(interval[0]), -np.inf, interval[0]), np.where(np.isnan(interval[1]), np.inf, interval[1]))
+        interval = (
+            np.where(np.isnan(interval[0]), -np.inf, interval[0]),
+            np.where(np.isnan(interval[1]), np.inf, interval[1]),
+        )
         error = _known(rule.spread(op, pairs, [s.error for s in ins], shape, False))
         deviation = _known(rule.spread(op, pairs, [s.deviation for s in ins], shape, True))
         if (rule.elementwise or op["op"] in _SUMS) and op["op"] not in _EXACT:
-            terms = ins[0].error.shape[-1] if op["op"] == "matmul" else max(1, max(s.error.size for s in ins) // max(1, error.size))
+            terms = (
+                ins[0].error.shape[-1]
+                if op["op"] == "matmul"
+                else max(1, max(s.error.size for s in ins) // max(1, error.size))
+            )
             unit = FLOAT32_UNIT * (4 + terms) * magnitude(interval)
             error, deviation = error + unit, np.hypot(deviation, unit / 6)
     width = rule.width(op)
@@ -137,7 +146,12 @@ def _quantize(x: Spread, out: dict[str, Any]) -> Spread:
 
 
 def _linear(
-    stage: dict[str, Any], node: Linear, quantisation: Quantisation, ranges: Ranges, x: Spread, tensors: list[dict[str, Any]]
+    stage: dict[str, Any],
+    node: Linear,
+    quantisation: Quantisation,
+    ranges: Ranges,
+    x: Spread,
+    tensors: list[dict[str, Any]],
 ) -> Spread:
     geometry = stage["geometry"]
     weights = quantisation.weights[node.output]

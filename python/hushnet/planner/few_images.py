@@ -72,7 +72,9 @@ class FewImages:
     def layer(self, name: str, stage: dict[str, Any], bound: int) -> dict[str, Any]:
         """Parameters, sizes and work of a layer for one image."""
         if bound >= 1 << 63:
-            raise PlanError(f"layer {name!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits")
+            raise PlanError(
+                f"layer {name!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits"
+            )
         flat = np.ascontiguousarray(self.weights[stage["weights"]], dtype=np.int16).reshape(-1)
         try:
             return dict(_native.few_images_layer(json.dumps(stage["geometry"]), self.degree, flat, bound))
@@ -134,12 +136,20 @@ class FewImages:
         kept = sum(s["mask_polys"] * polynomial for s in self.sizes.values())
         client = max((s + (held(i) if i in self.layers else 0) for i, s in enumerate(stored)), default=0)
         prepared = sum(self.sizes[i]["prepared_bytes"] for i in self.layers if i not in self.streamed())
-        work = (s["input_polys"] // s["tiles"] * polynomial + 2 * s["request_bytes"] + s["setup_bytes"] for s in self.sizes.values())
+        work = (
+            s["input_polys"] // s["tiles"] * polynomial + 2 * s["request_bytes"] + s["setup_bytes"]
+            for s in self.sizes.values()
+        )
         return client + keys + kept, sum(w.nbytes for w in self.weights.values()) + prepared + max(work, default=0)
 
 
 def layer_prediction(
-    size: dict[str, Any], degree: int, images: int, bytes_of: tuple[dict[str, int], dict[str, int]], streamed: bool, unit: cost.UnitCosts
+    size: dict[str, Any],
+    degree: int,
+    images: int,
+    bytes_of: tuple[dict[str, int], dict[str, int]],
+    streamed: bool,
+    unit: cost.UnitCosts,
 ) -> dict[str, Any]:
     """The ``predicted`` object of a linear stage for a session of so many images.
 
@@ -148,12 +158,25 @@ def layer_prediction(
     """
     run, setup = bytes_of
     # requests and answers cost both parties about the same
-    ends = degree * images * (size["input_polys"] * unit.request_coefficient + size["output_polys"] * unit.answer_coefficient) / 2
+    ends = (
+        degree
+        * images
+        * (size["input_polys"] * unit.request_coefficient + size["output_polys"] * unit.answer_coefficient)
+        / 2
+    )
     sums = degree * size["mask_polys"] * unit.sum_coefficient / 2
     pairs = degree * (size["products"] * images + size["weight_polys"])
     work = pairs * (unit.pair_coefficient + (unit.weight_coefficient if streamed else 0.0))
     traffic = (run["bytes_up"] + run["bytes_down"] + setup["bytes_down"]) * unit.byte / 2
-    told = ("tiles", "input_polys", "output_polys", "mask_polys", "request_bytes", "largest_response_bytes", "prepared_bytes")
+    told = (
+        "tiles",
+        "input_polys",
+        "output_polys",
+        "mask_polys",
+        "request_bytes",
+        "largest_response_bytes",
+        "prepared_bytes",
+    )
     return {
         **{key: size[key] for key in told},
         "word_products": size["products"] * degree * images,

@@ -22,7 +22,8 @@ from .rules import RULES
 class Lowered(Draft):
     """Stages and tensors of a plan, before parameters and tiles.
 
-    ``origin`` maps linear stages to graph layers, ``quantised`` fixed tensors to graph tensors."""
+    ``origin`` maps linear stages to graph layers, ``quantised`` fixed tensors to graph tensors.
+    """
 
     origin: dict[int, Linear] = field(default_factory=dict)
     quantised: dict[int, str] = field(default_factory=dict)
@@ -72,12 +73,23 @@ class _Lowering:
         form = self.quantisation.activations[self.forms.root(source)]
         weights = self.quantisation.weights[node.output]
         result = self.out.fixed(
-            f"{node.output}.acc", self.graph.shapes[node.output], form.scale * weights.scale, self.quantisation.bounds[node.output]
+            f"{node.output}.acc",
+            self.graph.shapes[node.output],
+            form.scale * weights.scale,
+            self.quantisation.bounds[node.output],
         )
         self.results[node.output] = result
         self.out.origin[len(self.out.stages)] = node
         names = {"weights": f"{node.name}.weight", "bias": f"{node.name}.bias"}
-        self.out.stage("linear", node.name, self.fixed[source], result, method="batch", geometry=plan_geometry(node.geometry), **names)
+        self.out.stage(
+            "linear",
+            node.name,
+            self.fixed[source],
+            result,
+            method="batch",
+            geometry=plan_geometry(node.geometry),
+            **names,
+        )
         self.out.weights |= {names["weights"]: weights.weight, names["bias"]: self.quantisation.biases[node.output]}
 
     def streams(self, name: str) -> bool:
@@ -110,7 +122,9 @@ class _Lowering:
         if name in self.forms.fixed and name not in self.fixed:
             if name in self.forms.moved:
                 self.late.add(name)
-                self.fixed[name] = self.emit(rest, producer, [self.fixed[t] for t in producer.inputs], self.fixed_tensor(name))
+                self.fixed[name] = self.emit(
+                    rest, producer, [self.fixed[t] for t in producer.inputs], self.fixed_tensor(name)
+                )
             else:
                 stage = first if self.streams(name) else rest
                 if stage is rest:

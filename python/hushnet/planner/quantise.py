@@ -117,7 +117,9 @@ def quantise_bias(node: Linear, scale: float, correction: Array | float = 0.0) -
     """Biases in units of the layer's output, as int64; ``correction`` (:func:`bias_correction`) is added first."""
     v = np.rint((np.asarray(node.bias, dtype=np.float64) + correction) / scale)
     if (np.abs(v) >= 2.0**62).any():
-        raise PlanError(f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model")
+        raise PlanError(
+            f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model"
+        )
     return v.astype(np.int64)
 
 
@@ -128,7 +130,9 @@ def stage_parameters(layer: str, ring_degree: int, l2: float, bound: int, shared
         PlanError: none at this ring degree; names the layer, the bits needed and allowed.
     """
     if bound >= 1 << 63:
-        raise PlanError(f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits")
+        raise PlanError(
+            f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits"
+        )
     try:
         # a layer of zeros has a result too: one bit
         return Parameters(*_native.batch_stage_parameters(ring_degree, l2, max(bound, 1), shared))
@@ -196,8 +200,13 @@ def _at_degree(
     activations = {}
     for root, nodes in members.items():
         limit = forms.limit[root]
-        chosen = bits if bits != "auto" else min(
-            (_auto_bits(degree, n, weights[n.output], corrections[n.output], limit) for n in nodes), default=min(AUTO_BITS)
+        chosen = (
+            bits
+            if bits != "auto"
+            else min(
+                (_auto_bits(degree, n, weights[n.output], corrections[n.output], limit) for n in nodes),
+                default=min(AUTO_BITS),
+            )
         )
         activations[root] = activation(limit, int(chosen))
     biases, bounds = {}, {}

@@ -76,7 +76,7 @@ def _valley(op: str, at: float, value: float) -> IntervalRule:
     """Decreasing to its minimum ``value`` at ``at``, increasing after."""
 
     def rule(attrs: Attrs, ins: list[Pair], shape: Shape) -> Pair:
-        (low, high), = ins
+        ((low, high),) = ins
         a, b = evaluate(op, attrs, [low], shape), evaluate(op, attrs, [high], shape)
         return np.where((low <= at) & (high >= at), value, np.minimum(a, b)), np.maximum(a, b)
 
@@ -87,7 +87,7 @@ def _kinked(op: str) -> IntervalRule:
     """Monotone on both sides of zero, zero at zero."""
 
     def rule(attrs: Attrs, ins: list[Pair], shape: Shape) -> Pair:
-        (low, high), = ins
+        ((low, high),) = ins
         a, b = evaluate(op, attrs, [low], shape), evaluate(op, attrs, [high], shape)
         inside = (low < 0) & (high > 0)
         least, most = np.minimum(a, b), np.maximum(a, b)
@@ -218,7 +218,7 @@ def _log_spread(_a: Attrs, ins: list[Pair], errors: list[Array], _s: Shape, quad
 
 def _wave_interval(op: str) -> IntervalRule:
     def rule(attrs: Attrs, ins: list[Pair], shape: Shape) -> Pair:
-        (low, high), = ins
+        ((low, high),) = ins
         at = evaluate(op, attrs, [np.where(np.isfinite(low), low, 0.0)], shape)
         return np.where(low == high, at, -1.0), np.where(low == high, at, 1.0)
 
@@ -241,7 +241,9 @@ def _less_interval(_a: Attrs, ins: list[Pair], _s: Shape) -> Pair:
 
 def _equal_interval(_a: Attrs, ins: list[Pair], _s: Shape) -> Pair:
     (low, high), (low2, high2) = ins
-    return np.where((low == high) & (low == low2) & (low == high2), 1.0, 0.0), np.where((high < low2) | (low > high2), 0.0, 1.0)
+    return np.where((low == high) & (low == low2) & (low == high2), 1.0, 0.0), np.where(
+        (high < low2) | (low > high2), 0.0, 1.0
+    )
 
 
 def _matmul_interval(_a: Attrs, ins: list[Pair], shape: Shape) -> Pair:
@@ -316,7 +318,10 @@ RULES: dict[str, Rule] = {
     "affine": Rule(shapes.same, _monotone("affine"), _lipschitz(lambda a, low, _h: np.full_like(low, abs(a["mul"])))),
     "add": Rule(shapes.same, _ends("add"), lambda _a, _i, e, _s, q: _join(e[0], e[1], q), inputs=2),
     "sub": Rule(
-        shapes.same, lambda _a, i, _s: (i[0][0] - i[1][1], i[0][1] - i[1][0]), lambda _a, _i, e, _s, q: _join(e[0], e[1], q), inputs=2
+        shapes.same,
+        lambda _a, i, _s: (i[0][0] - i[1][1], i[0][1] - i[1][0]),
+        lambda _a, _i, e, _s, q: _join(e[0], e[1], q),
+        inputs=2,
     ),
     "mul": Rule(shapes.same, _corners(np.multiply), _mul_spread, inputs=2),
     "div": Rule(shapes.same, _div_interval, _div_spread, inputs=2),
@@ -325,12 +330,22 @@ RULES: dict[str, Rule] = {
     "relu": _increasing("relu", _two_sided(lambda _a, _x: 0.0)),
     "leaky_relu": Rule(shapes.same, _kinked("leaky_relu"), _two_sided(lambda a, _x: a["alpha"])),
     "prelu": Rule(shapes.prelu, _kinked("prelu"), _two_sided(lambda a, x: slopes(a, x.ndim))),
-    "channel_scale": Rule(shapes.channel_scale, _monotone("channel_scale"), _lipschitz(lambda a, low, _h: by_channel(a["factor"], low.ndim) + 0.0 * low)),
+    "channel_scale": Rule(
+        shapes.channel_scale,
+        _monotone("channel_scale"),
+        _lipschitz(lambda a, low, _h: by_channel(a["factor"], low.ndim) + 0.0 * low),
+    ),
     "clip": Rule(shapes.same, _ends("clip"), _constant(1.0), width=_clip_width),
     "abs": Rule(shapes.same, _kinked("abs"), _constant(1.0)),
     "neg": Rule(shapes.same, lambda _a, i, _s: (-i[0][1], -i[0][0]), _constant(1.0)),
-    "sqrt": Rule(shapes.same, lambda _a, i, _s: (np.sqrt(np.maximum(i[0][0], 0.0)), np.sqrt(np.maximum(i[0][1], 0.0))), _sqrt_spread),
-    "square": Rule(shapes.same, _kinked("square"), _lipschitz(lambda _a, low, high: 2.0 * np.maximum(np.abs(low), np.abs(high)))),
+    "sqrt": Rule(
+        shapes.same,
+        lambda _a, i, _s: (np.sqrt(np.maximum(i[0][0], 0.0)), np.sqrt(np.maximum(i[0][1], 0.0))),
+        _sqrt_spread,
+    ),
+    "square": Rule(
+        shapes.same, _kinked("square"), _lipschitz(lambda _a, low, high: 2.0 * np.maximum(np.abs(low), np.abs(high)))
+    ),
     "sigmoid": _increasing("sigmoid", _lipschitz(_sigmoid_slope), 1.0),
     "tanh": _increasing("tanh", _lipschitz(lambda a, low, high: 4.0 * _sigmoid_slope(a, 2.0 * low, 2.0 * high)), 2.0),
     "exp": _increasing("exp", _lipschitz(_exp_slope)),
@@ -344,14 +359,23 @@ RULES: dict[str, Rule] = {
     "less": Rule(shapes.same, _less_interval, _compared_spread, inputs=2, width=lambda _a: 1.0),
     "equal": Rule(shapes.same, _equal_interval, _compared_spread, inputs=2, width=lambda _a: 1.0),
     "hard_sigmoid": Rule(
-        shapes.same, _monotone("hard_sigmoid"), _lipschitz(lambda a, low, _h: np.full_like(low, abs(a["alpha"]))), width=lambda _a: 1.0
+        shapes.same,
+        _monotone("hard_sigmoid"),
+        _lipschitz(lambda a, low, _h: np.full_like(low, abs(a["alpha"]))),
+        width=lambda _a: 1.0,
     ),
     "hard_swish": Rule(shapes.same, _valley("hard_swish", -1.5, -0.375), _constant(1.5)),
     "silu": Rule(shapes.same, _valley("silu", -1.2784645428, -0.27846455), _constant(1.1)),
     "gelu": Rule(shapes.same, _valley("gelu", -0.7517915245, -0.16997121), _constant(1.13)),
     "gelu_tanh": Rule(shapes.same, _valley("gelu_tanh", -0.7524614220, -0.17004076), _constant(1.13)),
     "elu": Rule(shapes.same, _kinked("elu"), _two_sided(lambda a, _x: a["alpha"])),
-    "softmax": Rule(shapes.same, lambda _a, _i, s: (np.zeros(s), np.ones(s)), _softmax_spread, elementwise=False, width=lambda _a: 1.0),
+    "softmax": Rule(
+        shapes.same,
+        lambda _a, _i, s: (np.zeros(s), np.ones(s)),
+        _softmax_spread,
+        elementwise=False,
+        width=lambda _a: 1.0,
+    ),
     "max_pool": _moving("max_pool", shapes.pool),
     "average_pool": _moving("average_pool", shapes.pool),
     "reduce_mean": _moving("reduce_mean", shapes.reduced),

@@ -24,7 +24,11 @@ SQRT_2 = 1.4142135623730951
 TWO_OVER_PI = 0.6366197723675814
 HALF_PI = 1.5707963267948966
 # pi/2 in three parts, of which the first two have 33 bits
-HALF_PI_PARTS = (float.fromhex("0x1.921fb54400000p+0"), float.fromhex("0x1.0b4611a600000p-34"), float.fromhex("0x1.3198a2e037073p-69"))
+HALF_PI_PARTS = (
+    float.fromhex("0x1.921fb54400000p+0"),
+    float.fromhex("0x1.0b4611a600000p-34"),
+    float.fromhex("0x1.3198a2e037073p-69"),
+)
 
 
 def larger(a: Array, b: Array | float) -> Array:

@@ -44,7 +44,8 @@ def ciphertexts(method: str, ring_degree: int, ring_bits: int, weight_l2: float)
 
 def norm(method: str, geometry: dict[str, Any], ring_degree: int, weights: np.ndarray) -> float:
     """Euclidean norm of the weights that the noise of one answer rests on: all that meet in a polynomial, or those of one output; 1 for slots, whose
-    parameters hold for all weights, so that nothing of them is told."""
+    parameters hold for all weights, so that nothing of them is told.
+    """
     flat = np.ascontiguousarray(weights.reshape(-1).astype(np.int16))
     return _native.linear_norm(method, json.dumps(geometry), ring_degree, flat)
 

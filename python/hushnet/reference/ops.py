@@ -102,7 +102,7 @@ def pool_counts(attrs: Attrs, x_shape: Shape, shape: Shape) -> Array:
         if attrs.get("count_include_pad"):
             low, high = -pads[axis], high + pads[rank + axis]
         inside = np.minimum(start + kernel[axis], high) - np.maximum(start, low)
-        counts = counts * inside.reshape((1, 1) + tuple(-1 if a == axis else 1 for a in range(rank)))
+        counts = counts * inside.reshape((1, 1, *tuple(-1 if a == axis else 1 for a in range(rank))))
     return counts
 
 
@@ -120,7 +120,7 @@ def _reduced_first(attrs: Attrs, x: Array) -> Array:
     axes = sorted(a + 1 for a in attrs["axes"])
     kept = [a for a in range(x.ndim) if a not in axes]
     moved = x.transpose(axes + kept)
-    return moved.reshape((-1,) + moved.shape[len(axes):])
+    return moved.reshape((-1, *moved.shape[len(axes) :]))
 
 
 def _ordered_sum(rows: Array) -> Array:

@@ -21,7 +21,7 @@ TRUST = {
         "server_learns": "shapes only: no inputs, no intermediate values, no results",
         "client_learns": "its results and every pre-activation (each linear layer's result), from which the weights can be solved for",
         "warning": "Weights are not private in this mode. Do not use it to protect a model from its users.",
-    },
+    }
 }
 
 
@@ -90,7 +90,9 @@ def estimated_security(ring_degree: int, modulus_bits: int) -> int:
 
 
 def _parameters(plan: Plan) -> dict[str, Any]:
-    widths = [_native.PACKED_PRIME_BITS if s["method"] == METHOD else s["modulus_bits"] for _, s in plan.linear_stages()]
+    widths = [
+        _native.PACKED_PRIME_BITS if s["method"] == METHOD else s["modulus_bits"] for _, s in plan.linear_stages()
+    ]
     few = plan.document["engine"] == "packed"
     return {
         "ring_degree": plan.ring_degree,
@@ -134,10 +136,14 @@ def _stage(plan: Plan, index: int, stage: dict[str, Any], count: int, seen: Mapp
         entry["ops"] = [op["op"] for op in stage["ops"]]
         unit = UnitCosts.load()
         few = plan.document["engine"] == "packed"
-        images, times, element = (1, plan.predicted["batch"], unit.few_op_element) if few else (plan.ring_degree, count, None)
+        images, times, element = (
+            (1, plan.predicted["batch"], unit.few_op_element) if few else (plan.ring_degree, count, None)
+        )
         entry["seconds_client"] = client_seconds(stage, plan.tensors, images, times, unit, element)
         entry["ranges"] = {
-            plan.tensors[op["out"]]["name"]: _range(plan.tensors[op["out"]]) for op in stage["ops"] if op["op"] == "quantize"
+            plan.tensors[op["out"]]["name"]: _range(plan.tensors[op["out"]])
+            for op in stage["ops"]
+            if op["op"] == "quantize"
         }
     else:
         entry.update(_few_images(plan, stage) if stage["method"] == METHOD else _linear(plan, stage, count))
@@ -151,7 +157,17 @@ def _few_images(plan: Plan, stage: dict[str, Any]) -> dict[str, Any]:
     degree, predicted = plan.ring_degree, stage["predicted"]
     polynomial = WORD_BYTES * degree
     messages = 2 * predicted["request_bytes"] + predicted["largest_response_bytes"]
-    figures = ("noise_bits", "noise_margin_bits", "word_products", "bytes_up", "bytes_down", "setup_bytes_down", "seconds_client", "seconds_server", "tiles")
+    figures = (
+        "noise_bits",
+        "noise_margin_bits",
+        "word_products",
+        "bytes_up",
+        "bytes_down",
+        "setup_bytes_down",
+        "seconds_client",
+        "seconds_server",
+        "tiles",
+    )
     entry = {
         "method": stage["method"],
         "geometry": _geometry(stage["geometry"]),
@@ -223,7 +239,9 @@ def _measured(plan: Plan, trace: Mapping[str, Any] | None) -> dict[int, dict[str
 def _figures(plan: Plan, entry: Mapping[str, Any]) -> dict[str, Any]:
     """A stage of a trace in the units of the prediction."""
     found: dict[str, Any] = {
-        k: entry[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down", "noise_bits", "noise_margin_bits") if entry.get(k) is not None
+        k: entry[k]
+        for k in ("bytes_up", "bytes_down", "setup_bytes_down", "noise_bits", "noise_margin_bits")
+        if entry.get(k) is not None
     }
     spent = entry.get("seconds") or {}
     found["seconds"] = dict(spent)

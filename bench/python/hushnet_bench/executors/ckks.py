@@ -30,7 +30,9 @@ class Own(Counter):
         conjugation: bool = False,
     ) -> None:
         super().__init__(ring_degree // 2)
-        self.ckks = measuring.Ckks(ring_degree, list(data_primes), list(special_primes), scale_bits, list(steps), None, conjugation)
+        self.ckks = measuring.Ckks(
+            ring_degree, list(data_primes), list(special_primes), scale_bits, list(steps), None, conjugation
+        )
         self.top = len(data_primes) - 1
         self.primes = self.ckks.primes
         self.scales = {self.top: 2.0**scale_bits}
@@ -84,7 +86,9 @@ class Own(Counter):
 
     def multiply_plain(self, a: Any, values: Any, level: int) -> Any:
         self.count("multiply_plain")
-        return self.ckks.multiply_plain(a, self.encode(values, level, self.scales[level - 1] * self.primes[level] / a.scale))
+        return self.ckks.multiply_plain(
+            a, self.encode(values, level, self.scales[level - 1] * self.primes[level] / a.scale)
+        )
 
     def multiply(self, a: Any, b: Any) -> Any:
         self.count("multiply")
@@ -118,7 +122,12 @@ class Own(Counter):
 
 
 def run(
-    spec: tuple[dict[str, Any], dict[str, Array]], image: Array, primes: Sequence[int], *, ring_degree: int, scale_bits: int
+    spec: tuple[dict[str, Any], dict[str, Array]],
+    image: Array,
+    primes: Sequence[int],
+    *,
+    ring_degree: int,
+    scale_bits: int,
 ) -> tuple[Array, float, Circuit]:
     """The circuit on one image: output, largest predicted error of the ciphertexts, and the circuit with times and counts.
 

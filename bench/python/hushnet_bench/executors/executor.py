@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from hushnet import HushnetError
+
 from hushnet_bench import peers
 
 Array = np.ndarray
@@ -60,7 +60,9 @@ def interpreter(library: str) -> Path:
     """
     python = peers.folder() / library / "bin" / "python"
     if not python.exists():
-        raise PeerMissing(f"{library} is not installed for comparisons: run `make peers`, or name the folder of its environments in HUSHNET_PEERS")
+        raise PeerMissing(
+            f"{library} is not installed for comparisons: run `make peers`, or name the folder of its environments in HUSHNET_PEERS"
+        )
     return python
 
 
@@ -77,7 +79,13 @@ class Executor:
         self._errors = open(Path(self._folder.name) / "errors", "w+")  # noqa: SIM115 - lives as long as the worker
         command = [str(interpreter(library)), str(peers.PROGRAMS / f"{library}_worker.py")]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment, cwd=peers.PROGRAMS
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment,
+            cwd=peers.PROGRAMS,
         )
 
     @property
@@ -104,12 +112,22 @@ class Executor:
         answer = self._ask({"do": "run", "images": str(given), "outputs": str(result)})
         return (np.load(result) if answer["complete"] else None), answer
 
-    def operations(self, vectors: Mapping[str, Array], depth: int, rotations: Sequence[int], scalar: float) -> tuple[dict[str, Array], dict[str, Any]]:
+    def operations(
+        self, vectors: Mapping[str, Array], depth: int, rotations: Sequence[int], scalar: float
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
         """Single operations on slot vectors x, y, w (w and a scalar in the clear) and on x + iy, decrypted, by name; and the parameters.
-        Sums of rotations take the first two steps, with the weights w and y. Complex results are all real parts, then all imaginary ones."""
+        Sums of rotations take the first two steps, with the weights w and y. Complex results are all real parts, then all imaginary ones.
+        """
         given, result = self._path("vectors.npz"), self._path("results.npz")
         np.savez(given, **vectors)
-        request = {"do": "operations", "vectors": str(given), "outputs": str(result), "depth": depth, "rotations": list(rotations), "scalar": scalar}
+        request = {
+            "do": "operations",
+            "vectors": str(given),
+            "outputs": str(result),
+            "depth": depth,
+            "rotations": list(rotations),
+            "scalar": scalar,
+        }
         answer = self._ask(request)
         return dict(np.load(result)), answer
 
@@ -131,7 +149,7 @@ class Executor:
         self._errors.close()
         self._folder.cleanup()
 
-    def __enter__(self) -> "Executor":
+    def __enter__(self) -> Executor:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,7 +160,13 @@ class Executor:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         p = self.parameters
-        own = {"ring_degree": p.ring_degree, "scale_bits": p.scale_bits, "first_bits": p.first_bits, "special_bits": p.special_bits, "mode": p.mode}
+        own = {
+            "ring_degree": p.ring_degree,
+            "scale_bits": p.scale_bits,
+            "first_bits": p.first_bits,
+            "special_bits": p.special_bits,
+            "mode": p.mode,
+        }
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps({**own, **request}) + "\n")
@@ -172,7 +196,7 @@ class MemoryLog:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> "MemoryLog":
+    def __enter__(self) -> MemoryLog:
         self._start = time.perf_counter()
         self._thread.start()
         return self

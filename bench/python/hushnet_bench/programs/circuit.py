@@ -127,7 +127,9 @@ class Circuit:
             elif kind == "add":
                 first = strides[source[0]]
                 if any(strides[t] != first for t in source):
-                    raise ValueError(f"step {step['name']!r} adds tensors of different strides, which channel-wise packing cannot")
+                    raise ValueError(
+                        f"step {step['name']!r} adds tensors of different strides, which channel-wise packing cannot"
+                    )
                 strides[target], clean[target] = first, all(clean[t] for t in source)
             else:
                 strides[target], clean[target] = strides[source], clean[source]
@@ -135,7 +137,9 @@ class Circuit:
         found = {t: Layout(images[t], pitch, strides[t], clean[t]) for t in images}
         for tensor, layout in found.items():
             if layout.span() > self.slots:
-                raise ValueError(f"tensor {tensor} takes {layout.span()} slots a channel and there are {self.slots}: use a larger ring degree")
+                raise ValueError(
+                    f"tensor {tensor} takes {layout.span()} slots a channel and there are {self.slots}: use a larger ring degree"
+                )
         return found
 
     def _image(self, tensor):
@@ -215,7 +219,9 @@ class Circuit:
         yield
         spent, encoded = time.thread_time() - start, b.encode_seconds - encode
         counts = {k: round((v - before.get(k, 0)) * factor) for k, v in b.counts.items() if v != before.get(k, 0)}
-        self.times.append({"step": name, "seconds": (spent - encoded) * factor, "encode_seconds": encoded * factor, "counts": counts})
+        self.times.append(
+            {"step": name, "seconds": (spent - encoded) * factor, "encode_seconds": encoded * factor, "counts": counts}
+        )
 
     def part(self, count):
         """How many of so many channels are computed, and the factor for the time of all."""
@@ -251,8 +257,15 @@ class Circuit:
         """Adds the bias where the output is valid."""
         layout = self.layouts[step["out"]]
         bias = self.arrays[step["bias"]]
-        image = bias.reshape(layout.shape) if bias.size == math.prod(layout.shape) else np.broadcast_to(bias.reshape(-1, 1, 1), layout.shape)
-        return [self.backend.add_plain(c, self.spread(layout, image[o]), level) if np.any(image[o]) else c for o, c in enumerate(channels)]
+        image = (
+            bias.reshape(layout.shape)
+            if bias.size == math.prod(layout.shape)
+            else np.broadcast_to(bias.reshape(-1, 1, 1), layout.shape)
+        )
+        return [
+            self.backend.add_plain(c, self.spread(layout, image[o]), level) if np.any(image[o]) else c
+            for o, c in enumerate(channels)
+        ]
 
     def convolution(self, step, inputs, level):
         b, g, weights = self.backend, step["geometry"], self.arrays[step["weights"]]
@@ -372,7 +385,10 @@ class Circuit:
         level = levels[source]
         levels[target] = level - self.step_depth(step)
         with self.timed(step["name"], count / len(values[source])):
-            values[target] = [self.polynomial(c, step["coefficients"], level, levels[target], self.layouts[target]) for c in values[source]]
+            values[target] = [
+                self.polynomial(c, step["coefficients"], level, levels[target], self.layouts[target])
+                for c in values[source]
+            ]
 
     def polynomial(self, x, coefficients, level, wanted, layout):
         """``sum a_k x^k`` at level ``wanted``: powers by squaring, constants multiplied in where a level is left."""
@@ -391,7 +407,11 @@ class Circuit:
                 term, at = self.term(coefficients[k], k, squares)
                 term = b.lower(term, at, wanted)
                 total = term if total is None else b.add(total, term)
-        return b.add_plain(total, self.spread(layout, np.full(layout.shape[1:], coefficients[0])), wanted) if coefficients[0] else total
+        return (
+            b.add_plain(total, self.spread(layout, np.full(layout.shape[1:], coefficients[0])), wanted)
+            if coefficients[0]
+            else total
+        )
 
     def term(self, a, k, squares):
         """``a x^k`` and its level."""

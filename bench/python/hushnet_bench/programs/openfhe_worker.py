@@ -4,12 +4,12 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import time  # noqa: E402
+import time
 
-import numpy as np  # noqa: E402
-import openfhe as fhe  # noqa: E402
-from circuit import Counter  # noqa: E402
-from worker import pin, serve  # noqa: E402
+import numpy as np
+import openfhe as fhe
+from circuit import Counter
+from worker import pin, serve
 
 
 class OpenFhe(Counter):
@@ -59,7 +59,13 @@ class OpenFhe(Counter):
         return step - self.slots if step > self.slots // 2 else step
 
     def parameters(self):
-        return {"ring_degree": self.cc.GetRingDimension(), "coefficient_bits": [self.log_q], "security_bits": 128, "mode": self.mode, "digits": self.digits}
+        return {
+            "ring_degree": self.cc.GetRingDimension(),
+            "coefficient_bits": [self.log_q],
+            "security_bits": 128,
+            "mode": self.mode,
+            "digits": self.digits,
+        }
 
     def key_bytes(self):
         # digits x 2 polynomials over data and special primes (of 60 bits)
@@ -86,7 +92,9 @@ class OpenFhe(Counter):
         return self.cc.Encrypt(self.keys.publicKey, self.cc.MakeCKKSPackedPlaintext(values))
 
     def encrypt_complex(self, values, secret=False):
-        return self.cc.Encrypt(self.keys.secretKey if secret else self.keys.publicKey, self.cc.MakeCKKSPackedPlaintext(values))
+        return self.cc.Encrypt(
+            self.keys.secretKey if secret else self.keys.publicKey, self.cc.MakeCKKSPackedPlaintext(values)
+        )
 
     def decrypt_complex(self, a):
         plain = self.cc.Decrypt(self.keys.secretKey, a)
@@ -102,7 +110,9 @@ class OpenFhe(Counter):
         return np.asarray(plain.GetRealPackedValue())
 
     def zero(self, level):
-        return self.cc.Encrypt(self.keys.publicKey, self.cc.MakeCKKSPackedPlaintext(np.zeros(self.slots), 1, self.depth - level))
+        return self.cc.Encrypt(
+            self.keys.publicKey, self.cc.MakeCKKSPackedPlaintext(np.zeros(self.slots), 1, self.depth - level)
+        )
 
     def add(self, a, b):
         self.count("add")
@@ -187,7 +197,9 @@ class OpenFhe(Counter):
         if self.manual:
             rows["rescale"] = lambda: cc.Rescale(relinearised)
             lower = cc.MakeCKKSPackedPlaintext(vector, 1, 1)
-            rows["multiply plain after a product, rescaled first"] = lambda: cc.EvalMult(cc.Rescale(relinearised), lower)
+            rows["multiply plain after a product, rescaled first"] = lambda: cc.EvalMult(
+                cc.Rescale(relinearised), lower
+            )
         else:
             rows["multiply plain after a product, rescaled first"] = lambda: cc.EvalMult(relinearised, plain)
         return rows

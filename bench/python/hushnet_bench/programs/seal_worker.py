@@ -20,7 +20,9 @@ class Seal(Counter):
         parameters.set_coeff_modulus(seal.CoeffModulus.Create(request["ring_degree"], self.bits))
         self.context = seal.SEALContext(parameters, True, seal.sec_level_type.tc128)
         if not self.context.parameters_set():
-            raise ValueError(f"SEAL refuses {self.bits} at N = {request['ring_degree']} for 128 bits: {self.context.parameter_error_message()}")
+            raise ValueError(
+                f"SEAL refuses {self.bits} at N = {request['ring_degree']} for 128 bits: {self.context.parameter_error_message()}"
+            )
         keys = seal.KeyGenerator(self.context)
         self.secret, public = keys.secret_key(), keys.create_public_key()
         self.relin, self.galois = keys.create_relin_keys(), seal.GaloisKeys()
@@ -51,12 +53,21 @@ class Seal(Counter):
         return step - self.slots if step > self.slots // 2 else step
 
     def parameters(self):
-        return {"ring_degree": 2 * self.slots, "coefficient_bits": self.bits, "primes": self.all_primes, "security_bits": 128}
+        return {
+            "ring_degree": 2 * self.slots,
+            "coefficient_bits": self.bits,
+            "primes": self.all_primes,
+            "security_bits": 128,
+        }
 
     def key_bytes(self):
         keys = len(self.bits) - 1
         one = keys * 2 * (keys + 1) * 2 * self.slots * 8
-        return {"relinearisation": one, "rotation": one * self.galois_count, "public": 2 * (keys + 1) * 2 * self.slots * 8}
+        return {
+            "relinearisation": one,
+            "rotation": one * self.galois_count,
+            "public": 2 * (keys + 1) * 2 * self.slots * 8,
+        }
 
     def encode(self, values, level, scale):
         start = time.thread_time()
@@ -180,7 +191,9 @@ class Seal(Counter):
             "encode": lambda: self.encoder.encode(vector, scale),
             "multiply scalar": lambda: ev.multiply_plain(a, self.encoder.encode(1.5, scale)),
             "multiply and relinearise": lambda: ev.relinearize(ev.multiply(a, b), self.relin),
-            "multiply plain after a product, rescaled first": lambda: ev.multiply_plain(ev.rescale_to_next(relinearised), lower),
+            "multiply plain after a product, rescaled first": lambda: ev.multiply_plain(
+                ev.rescale_to_next(relinearised), lower
+            ),
             "encrypt": lambda: self.encryptor.encrypt(plain),
             "encrypt symmetric": lambda: self.symmetric.encrypt_symmetric(plain),
             "decrypt": lambda: self.decryptor.decrypt(a),

@@ -22,7 +22,7 @@ FRACTION_BITS = 18
 
 
 def cases():
-    """name -> (function, arguments, owner of each argument: a party, or -1 for shares)."""
+    """Name -> (function, arguments, owner of each argument: a party, or -1 for shares)."""
     import jax.numpy as jnp
     import numpy as np
     from jax import lax
@@ -87,7 +87,13 @@ def party(rank: int, case: str, runs: int, ports: list[int], folder: Path) -> No
     names = [f"in{i}" for i in range(len(arguments))]
     secret = libspu.Visibility.VIS_SECRET
     program, _ = frontend.compile(
-        frontend.Kind.JAX, function, arguments, {}, names, [secret] * len(arguments), lambda out: [f"out{i}" for i in range(len(out))]
+        frontend.Kind.JAX,
+        function,
+        arguments,
+        {},
+        names,
+        [secret] * len(arguments),
+        lambda out: [f"out{i}" for i in range(len(out))],
     )
     io = spu.Io(2, config)
     link = libspu.link.Desc()

@@ -19,7 +19,7 @@ def serve(make, information):
         try:
             request = json.loads(line)
             answer = HANDLERS[request["do"]](state, request, make)
-        except Exception as error:  # noqa: BLE001 - the other side raises it
+        except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}", "where": traceback.format_exc()[-2000:]}
         print("JSON " + json.dumps({**information, **answer}), flush=True)
 
@@ -54,7 +54,9 @@ def run(state, request, make):
             outputs.append(circuit.read(slots))
         merged = {}
         for entry in circuit.times:
-            row = merged.setdefault(entry["step"], {"step": entry["step"], "seconds": 0.0, "encode_seconds": 0.0, "counts": {}})
+            row = merged.setdefault(
+                entry["step"], {"step": entry["step"], "seconds": 0.0, "encode_seconds": 0.0, "counts": {}}
+            )
             row["seconds"] += entry["seconds"]
             row["encode_seconds"] += entry["encode_seconds"]
             for k, v in entry["counts"].items():
@@ -64,7 +66,11 @@ def run(state, request, make):
                        "encode_seconds": sum(s["encode_seconds"] for s in steps), "steps": steps})  # fmt: skip
     if outputs:
         np.save(request["outputs"], np.stack(outputs))
-    return {"traces": traces, "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "complete": bool(outputs)}
+    return {
+        "traces": traces,
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "complete": bool(outputs),
+    }
 
 
 def operations(state, request, make):
@@ -100,7 +106,11 @@ def operations(state, request, make):
     # encryption with the secret key has.)
     b = make({**request, "steps": [], "complex": True})
     z, cz = x + 1j * y, b.encrypt_complex(x + 1j * y)
-    complexes = {"complex, public key": cz, "complex, secret key": b.encrypt_complex(z, secret=True), "conjugate": b.conjugate(cz)}
+    complexes = {
+        "complex, public key": cz,
+        "complex, secret key": b.encrypt_complex(z, secret=True),
+        "conjugate": b.conjugate(cz),
+    }
     for name, c in complexes.items():
         z = b.decrypt_complex(c)
         found[name] = np.concatenate([z.real, z.imag])

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from . import (
-    activation, arithmetic, attention, convolution, einsum, logic, matmul, movement, normalization, pooling, quantised, recurrent,
-    reduction, resize, shaping,
+    activation,
+    arithmetic,
+    attention,
+    convolution,
+    einsum,
+    logic,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantised,
+    recurrent,
+    reduction,
+    resize,
+    shaping,
 )  # fmt: skip
 from .unsupported import Skipped, advice
 

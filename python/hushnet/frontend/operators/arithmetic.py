@@ -35,16 +35,20 @@ def strip_batch(constant: np.ndarray, x: Value, batch: int) -> np.ndarray:
     if position < 0:
         return constant
     if constant.shape[position] not in (1, batch) or np.any(constant != constant.take([0], axis=position)):
-        raise Unsupported("a constant that differs from image to image of the batch", "Give the constant size 1 along the batch axis.")
+        raise Unsupported(
+            "a constant that differs from image to image of the batch", "Give the constant size 1 along the batch axis."
+        )
     return np.asarray(constant.take(0, axis=position))
 
 
 def together(build: Builder, x: Value, shape: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
-    """x broadcast to its common shape with a constant of the given shape."""
+    """X broadcast to its common shape with a constant of the given shape."""
     try:
         common = np.broadcast_shapes(x.shape, shape)
     except ValueError:
-        raise Unsupported(f"shapes {x.shape} and {shape} (per image) do not broadcast", "Reshape one of them.") from None
+        raise Unsupported(
+            f"shapes {x.shape} and {shape} (per image) do not broadcast", "Reshape one of them."
+        ) from None
     return build.broadcast(x, common), common
 
 
@@ -60,7 +64,9 @@ def pair(call: Call, build: Builder, op: str, a: Value, b: Value) -> Value:
     try:
         common = np.broadcast_shapes(a.shape, b.shape)
     except ValueError:
-        raise Unsupported(f"shapes {a.shape} and {b.shape} (per image) do not broadcast", "Reshape one of them.") from None
+        raise Unsupported(
+            f"shapes {a.shape} and {b.shape} (per image) do not broadcast", "Reshape one of them."
+        ) from None
     return build.client(op, build.broadcast(a, common), build.broadcast(b, common))
 
 
@@ -73,7 +79,7 @@ def scaled(build: Builder, x: Value, mul: np.ndarray, add: np.ndarray) -> Value:
 
 
 def masked(call: Call, build: Builder, x: Value, mask: np.ndarray) -> Value:
-    """x plus a public mask, with a large negative number in the place of minus infinity."""
+    """X plus a public mask, with a large negative number in the place of minus infinity."""
     mask = np.where(np.isneginf(mask), pieces.MASKED, mask.astype(np.float64))
     x, added = pieces.common(build, x, pieces.public(build, x, strip_batch(mask, x, call.batch)))
     return build.client("add", x, added)
@@ -89,7 +95,13 @@ def arithmetic(call: Call, build: Builder) -> Value:
     left = call.is_constant(0)
     x = call.tensor(1 if left else 0)
     raw = call.inputs[0 if left else 1]
-    if kind == "Add" and isinstance(raw, np.ndarray) and raw.dtype.kind == "f" and np.isneginf(raw).any() and not np.isposinf(raw).any():
+    if (
+        kind == "Add"
+        and isinstance(raw, np.ndarray)
+        and raw.dtype.kind == "f"
+        and np.isneginf(raw).any()
+        and not np.isposinf(raw).any()
+    ):
         return masked(call, build, x, raw)
     constant = per_image(call, 0 if left else 1, x)
     one, zero = np.ones(()), np.zeros(())

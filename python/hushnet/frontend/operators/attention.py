@@ -21,7 +21,9 @@ def _tensor(call: Call, build: Builder, index: int, like: Value) -> Value:
     constant = call.constant(index).astype(np.float64)
     if constant.ndim == len(like.shape) + 1:
         if np.any(constant != constant[:1]):
-            raise Unsupported("a constant operand that differs from image to image of the batch", "Use the same for all images.")
+            raise Unsupported(
+                "a constant operand that differs from image to image of the batch", "Use the same for all images."
+            )
         constant = constant[0]
     return pieces.public(build, like, constant)
 
@@ -49,7 +51,9 @@ def _blocked(call: Call, x: Value, past: int) -> np.ndarray:
     if call.has(6):
         lengths = call.constant(6).reshape(-1)
         if not call.whole and np.any(lengths != lengths[0]):
-            raise Unsupported("lengths of sequences that differ from image to image of the batch", "Mask the padding with attn_mask.")
+            raise Unsupported(
+                "lengths of sequences that differ from image to image of the batch", "Mask the padding with attn_mask."
+            )
         lengths = lengths if call.whole else lengths[:1]
         blocked = np.arange(keys) >= lengths.reshape(-1, 1, 1, 1)
         if not past:
@@ -76,10 +80,16 @@ def _mask(call: Call, build: Builder, x: Value, past: int) -> Value | None:
         return pieces.public(build, x, fixed) if blocked.any() else None
     given = call.inputs[3]
     if isinstance(given, np.ndarray):
-        values = np.where(given, 0.0, pieces.MASKED) if given.dtype.kind == "b" else np.where(np.isneginf(given), pieces.MASKED, given.astype(np.float64))
+        values = (
+            np.where(given, 0.0, pieces.MASKED)
+            if given.dtype.kind == "b"
+            else np.where(np.isneginf(given), pieces.MASKED, given.astype(np.float64))
+        )
         if values.ndim == len(x.shape) + 1:
             if np.any(values != values[:1]):
-                raise Unsupported("a mask that differs from image to image of the batch", "Give the mask as an input of the network.")
+                raise Unsupported(
+                    "a mask that differs from image to image of the batch", "Give the mask as an input of the network."
+                )
             values = values[0]
         missing = keys - values.shape[-1]
         if missing > 0:
@@ -115,14 +125,19 @@ def _operands(call: Call, build: Builder) -> tuple[list[Value], int, bool]:
     if joined:
         given = [_heads(build, x, int(n)) for x, n in zip(given, (heads, shared, shared))]
     if any(len(x.shape) < 3 for x in given):
-        raise Unsupported(f"operands of shapes {[x.shape for x in given]} (per image)", "Give q_num_heads and kv_num_heads, or an axis of heads.")
+        raise Unsupported(
+            f"operands of shapes {[x.shape for x in given]} (per image)",
+            "Give q_num_heads and kv_num_heads, or an axis of heads.",
+        )
     for index, position in ((4, 1), (5, 2)):
         if call.has(index):
             past, now = _tensor(call, build, index, like), given[position]
             shape = (*now.shape[:-2], past.shape[-2] + now.shape[-2], now.shape[-1])
             given[position] = build.client("concat", past, now, shape=shape, axis=len(shape) - 2)
     if given[0].shape[-3] % given[1].shape[-3]:
-        raise Unsupported(f"{given[0].shape[-3]} heads of queries and {given[1].shape[-3]} of keys", "Export the model again.")
+        raise Unsupported(
+            f"{given[0].shape[-3]} heads of queries and {given[1].shape[-3]} of keys", "Export the model again."
+        )
     return given, given[0].shape[-3] // given[1].shape[-3], joined
 
 
@@ -148,6 +163,9 @@ def attention(call: Call, build: Builder) -> list[Value]:
         y = build.reshape(build.move_axis(y, len(lead), len(lead) + 1), (*lead, positions, heads * size))
     mode = int(call.attribute("qk_matmul_output_mode", 0))
     if mode == 2 and len(call.outputs) > 3 and call.outputs[3] and mask is not None:
-        raise Unsupported("masked scores as an output, of which some are minus infinity", "Return the scores before the mask (qk_matmul_output_mode=0).")
+        raise Unsupported(
+            "masked scores as an output, of which some are minus infinity",
+            "Return the scores before the mask (qk_matmul_output_mode=0).",
+        )
     shown: Sequence[Value] = (raw, capped, scores, weights)
     return [y, key, value, shown[mode]]

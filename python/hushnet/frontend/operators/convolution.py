@@ -25,7 +25,10 @@ def _weights(call: Call, x: Value, weight: np.ndarray, channels_axis: int) -> in
     groups = int(call.attribute("group", 1))
     channels = weight.shape[1] * groups if channels_axis == 1 else weight.shape[0]
     if weight.ndim != len(x.shape) + 1 or groups < 1 or x.shape[0] != channels or weight.shape[0] % groups:
-        raise Unsupported(f"weights of shape {weight.shape} with {groups} group(s) on {x.shape[0]} channels", "Export the model again.")
+        raise Unsupported(
+            f"weights of shape {weight.shape} with {groups} group(s) on {x.shape[0]} channels",
+            "Export the model again.",
+        )
     kernel = call.attribute("kernel_shape")
     if kernel is not None and tuple(kernel) != weight.shape[2:]:
         raise Unsupported(f"kernel_shape {kernel} and weights of shape {weight.shape}", "Export the model again.")
@@ -52,7 +55,9 @@ def _layer(build: Builder, x: Value, layer: tuple[np.ndarray, np.ndarray | None]
         return _volume(build, x, layer, w, groups)
     w = w.flat()
     image = (x.shape[0], *spatial) if len(spatial) == 2 else (x.shape[0], 1, spatial[0])
-    y = build.linear(_geometry(image, weight.shape[0], w, groups), x, weight.reshape(*weight.shape[:2], *w.kernel), bias)
+    y = build.linear(
+        _geometry(image, weight.shape[0], w, groups), x, weight.reshape(*weight.shape[:2], *w.kernel), bias
+    )
     return build.reshape(y, (weight.shape[0], *w.output[2 - len(spatial) :]))
 
 
@@ -88,7 +93,10 @@ def _volume(build: Builder, x: Value, layer: tuple[np.ndarray, np.ndarray | None
     image = (x.shape[0] * depth, *x.shape[2:])
     geometry = _geometry(image, outputs * planes, flat, groups)
     y = build.linear(
-        geometry, x, full.reshape(outputs * planes, inside * depth, *weight.shape[3:]), None if bias is None else np.repeat(bias.reshape(-1), planes)
+        geometry,
+        x,
+        full.reshape(outputs * planes, inside * depth, *weight.shape[3:]),
+        None if bias is None else np.repeat(bias.reshape(-1), planes),
     )
     return build.reshape(y, (outputs, *w.output))
 
@@ -113,27 +121,35 @@ def conv_transpose(call: Call, build: Builder) -> Value:
         place = [divmod(k * d, s) for k, d, s in zip(at, t.dilation, t.stride)]
         # taps are counted from the last: a convolution looks forwards
         index = tuple(n - 1 - j for n, (j, _) in zip(taps, place))
-        rows[(slice(None), slice(None), *(r for _, r in place), slice(None), *index)] = grouped[(slice(None), slice(None), slice(None), *at)].swapaxes(1, 2)
+        rows[(slice(None), slice(None), *(r for _, r in place), slice(None), *index)] = grouped[
+            (slice(None), slice(None), slice(None), *at)
+        ].swapaxes(1, 2)
     # positions q that any output needs
     last = [max(0, (low + n - 1)) // s for low, n, s in zip(t.begin, t.output, t.stride)]
     x = _room(build, x, last)
     positions = [q + 1 for q in last]
     inner = tuple(n - 1 for n in taps)
     ones = (1,) * len(taps)
-    w = Windows(tuple(taps), ones, ones, inner, tuple(q + 1 - n for q, n in zip(last, x.shape[1:])), tuple(positions), (0,) * len(taps))
+    w = Windows(
+        tuple(taps),
+        ones,
+        ones,
+        inner,
+        tuple(q + 1 - n for q, n in zip(last, x.shape[1:])),
+        tuple(positions),
+        (0,) * len(taps),
+    )
     bias = np.repeat(call.constant(2).reshape(-1), phases) if call.has(2) else None
     y = _layer(build, x, (rows.reshape(outputs * phases, weight.shape[0] // groups, *taps), bias), w, groups)
     return _interleaved(build, build.reshape(y, (outputs, *t.stride, *positions)), t)
 
 
 def _room(build: Builder, x: Value, last: list[int]) -> Value:
-    """x without the elements at the end that no output position reads."""
+    """X without the elements at the end that no output position reads."""
     for axis, q in enumerate(last):
         if q < x.shape[1 + axis] - 1:
             x = build.slice(x, 1 + axis, 0, q + 1)
     return x
-
-
 
 
 def _interleaved(build: Builder, y: Value, t: Windows) -> Value:
@@ -150,11 +166,21 @@ def _interleaved(build: Builder, y: Value, t: Windows) -> Value:
 def _transposed(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> Windows:
     """Strides, dilations, what is cut from the beginning and the output's sizes."""
     rank = len(spatial)
-    lists = {n: [int(v) for v in call.attribute(n) or [one] * rank] for n, one in (("strides", 1), ("dilations", 1), ("output_padding", 0))}
+    lists = {
+        n: [int(v) for v in call.attribute(n) or [one] * rank]
+        for n, one in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    }
     stride, dilation, extra = lists["strides"], lists["dilations"], lists["output_padding"]
     pads = [int(v) for v in call.attribute("pads") or [0] * (2 * rank)]
-    if len(pads) != 2 * rank or any(len(v) != rank for v in lists.values()) or min(*stride, *dilation) < 1 or min(extra) < 0:
-        raise Unsupported(f"strides {stride}, dilations {dilation}, pads {pads} for {rank} spatial axes", "Export the model again.")
+    if (
+        len(pads) != 2 * rank
+        or any(len(v) != rank for v in lists.values())
+        or min(*stride, *dilation) < 1
+        or min(extra) < 0
+    ):
+        raise Unsupported(
+            f"strides {stride}, dilations {dilation}, pads {pads} for {rank} spatial axes", "Export the model again."
+        )
     shape, mode = call.attribute("output_shape"), call.attribute("auto_pad", "NOTSET")
     begin, output = [], []
     for axis, size in enumerate(spatial):

@@ -59,14 +59,19 @@ def _inner(call: Call, terms: list[str], result: str) -> tuple[list[Term], str]:
         if isinstance(call.inputs[index], Value):
             value = call.tensor(index)
             if labels[:1] != batch or batch in labels[1:] or not result.startswith(batch):
-                raise Unsupported(f"the equation moves or sums the batch (label {batch!r})", "Keep the batch as the first axis of every term.")
+                raise Unsupported(
+                    f"the equation moves or sums the batch (label {batch!r})",
+                    "Keep the batch as the first axis of every term.",
+                )
             found.append(Term(value, labels[1:]))
             continue
         constant = call.constant(index).astype(np.float64)
         if batch in labels:
             axis = labels.index(batch)
             if np.any(constant != constant.take([0], axis=axis)):
-                raise Unsupported("a constant that differs from image to image of the batch", "Use the same constant for all images.")
+                raise Unsupported(
+                    "a constant that differs from image to image of the batch", "Use the same constant for all images."
+                )
             constant, labels = constant.take(0, axis=axis), labels.replace(batch, "")
         found.append(Term(constant, labels))
     return found, result[1:]
@@ -81,10 +86,16 @@ def _diagonals(build: Builder, term: Term) -> Term:
             second = term.labels.index(label, first + 1)
             size = shape[first]
             if shape[second] != size:
-                raise Unsupported(f"the label {label!r} for axes of {size} and {shape[second]}", "Export the model again.")
+                raise Unsupported(
+                    f"the label {label!r} for axes of {size} and {shape[second]}", "Export the model again."
+                )
             flat = np.arange(math.prod(shape)).reshape(shape)
             positions = np.moveaxis(np.diagonal(flat, axis1=first, axis2=second), -1, first)
-            tensor = pieces.take_flat(build, term.tensor, positions) if isinstance(term.tensor, Value) else term.tensor.reshape(-1)[positions]
+            tensor = (
+                pieces.take_flat(build, term.tensor, positions)
+                if isinstance(term.tensor, Value)
+                else term.tensor.reshape(-1)[positions]
+            )
             term = Term(tensor, term.labels[:second] + term.labels[second + 1 :])
     return term
 
@@ -122,7 +133,9 @@ def _pair(build: Builder, a: Term, b: Term, kept: str) -> Term:
     batch, summed = "".join(c for c in both if c in kept), "".join(c for c in both if c not in kept)
     rows, columns = ("".join(c for c in t.labels if c not in both) for t in (a, b))
     if any(a.tensor.shape[a.labels.index(c)] != b.tensor.shape[b.labels.index(c)] for c in both):
-        raise Unsupported(f"terms {a.labels!r} and {b.labels!r} with axes of different sizes", "Expand the axes of size 1.")
+        raise Unsupported(
+            f"terms {a.labels!r} and {b.labels!r} with axes of different sizes", "Expand the axes of size 1."
+        )
     left = _ordered(build, a, (batch, rows, summed))
     assert isinstance(left, Value)
     right = _ordered(build, b, (batch, summed, columns))

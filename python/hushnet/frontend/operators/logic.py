@@ -18,7 +18,9 @@ def operands(call: Call, build: Builder, first: int = 0) -> tuple[Value, Value]:
     """Two operands of one shape; a constant one becomes a public constant."""
     given = [call.tensor(i) if not call.is_constant(i) else None for i in (first, first + 1)]
     like = next(v for v in given if v is not None)
-    values = [pieces.public(build, like, per_image(call, first + i, like)) if v is None else v for i, v in enumerate(given)]
+    values = [
+        pieces.public(build, like, per_image(call, first + i, like)) if v is None else v for i, v in enumerate(given)
+    ]
     if None not in given and len(values[0].shape) != len(values[1].shape):
         raise Unsupported(
             f"activations with {len(values[0].shape) + 1} and {len(values[1].shape) + 1} axes: the batch axis of one meets another axis of the other",
@@ -59,10 +61,15 @@ def negation(call: Call, build: Builder) -> Value:
 def where(call: Call, build: Builder) -> Value:
     """A constant condition selects elements; a private one multiplies by 0 and 1. Infinite constants become very large numbers."""
     private = [call.tensor(i) for i in range(3) if not call.is_constant(i)]
-    parts: list[Value | np.ndarray] = [_finite(call, i, private[0]) if call.is_constant(i) else call.tensor(i) for i in range(3)]
+    parts: list[Value | np.ndarray] = [
+        _finite(call, i, private[0]) if call.is_constant(i) else call.tensor(i) for i in range(3)
+    ]
     shapes = {len(v.shape) for v in private}
     if len(shapes) > 1:
-        raise Unsupported("activations with different numbers of axes: the batch axis of one meets another axis of the other", "Unsqueeze the smaller ones.")
+        raise Unsupported(
+            "activations with different numbers of axes: the batch axis of one meets another axis of the other",
+            "Unsqueeze the smaller ones.",
+        )
     condition = parts[0]
     yes, no = (pieces.public(build, private[0], p) if isinstance(p, np.ndarray) else p for p in parts[1:])
     if isinstance(condition, Value):
@@ -70,8 +77,12 @@ def where(call: Call, build: Builder) -> Value:
     try:
         shape = np.broadcast_shapes(condition.shape, yes.shape, no.shape)
     except ValueError:
-        raise Unsupported(f"shapes {condition.shape}, {yes.shape} and {no.shape} (per image) do not broadcast", "Reshape them.") from None
-    return _selected(build, np.broadcast_to(condition != 0, shape), build.broadcast(yes, shape), build.broadcast(no, shape))
+        raise Unsupported(
+            f"shapes {condition.shape}, {yes.shape} and {no.shape} (per image) do not broadcast", "Reshape them."
+        ) from None
+    return _selected(
+        build, np.broadcast_to(condition != 0, shape), build.broadcast(yes, shape), build.broadcast(no, shape)
+    )
 
 
 def _selected(build: Builder, condition: np.ndarray, yes: Value, no: Value) -> Value:
@@ -79,7 +90,9 @@ def _selected(build: Builder, condition: np.ndarray, yes: Value, no: Value) -> V
         return yes
     if not condition.any():
         return no
-    both = build.client("concat", *(build.reshape(v, (v.size,)) for v in (yes, no)), shape=(yes.size + no.size,), axis=0)
+    both = build.client(
+        "concat", *(build.reshape(v, (v.size,)) for v in (yes, no)), shape=(yes.size + no.size,), axis=0
+    )
     positions = np.arange(condition.size).reshape(condition.shape)
     return pieces.take_flat(build, both, np.where(condition, positions, positions + condition.size))
 

@@ -64,10 +64,16 @@ def with_constant(call: Call, build: Builder, x: Value, weight: np.ndarray, *, l
     rank = len(x.shape) + 1
     contracted = rank - 1 if not left else max(0, rank - 2)
     if x.batch_axis == contracted or rank < 2:
-        raise Unsupported("it sums over the batch axis, which would mix images", "Put the activation on the left, with the batch in front.")
+        raise Unsupported(
+            "it sums over the batch axis, which would mix images",
+            "Put the activation on the left, with the batch in front.",
+        )
     extra = weight.ndim - rank
     if weight.ndim > 2 and (extra > 0 or rank == 2):
-        raise Unsupported(f"constant matrices of shape {weight.shape} put axes in front of the batch", "Unsqueeze the activation behind the batch.")
+        raise Unsupported(
+            f"constant matrices of shape {weight.shape} put axes in front of the batch",
+            "Unsqueeze the activation behind the batch.",
+        )
     if x.batch_axis != 0 and rank != 2:
         raise Unsupported(f"the batch is axis {x.batch_axis} of the activation", "Keep the batch axis in front.")
     if weight.shape[-2] != x.shape[contracted - (1 if x.batch_axis < contracted else 0)]:
@@ -103,12 +109,20 @@ def _product(call: Call, build: Builder, x: Value, weight: np.ndarray, *, left: 
 def gemm(call: Call, build: Builder) -> Value:
     """``alpha A' B' + beta C`` with B constant; C may be constant or an activation."""
     if call.is_constant(0):
-        raise Unsupported("the constant matrix is on the left and the batch on the right", "Exchange the operands and transpose them, so that the batch is in front.")
+        raise Unsupported(
+            "the constant matrix is on the left and the batch on the right",
+            "Exchange the operands and transpose them, so that the batch is in front.",
+        )
     x = call.tensor(0)
     if not call.is_constant(1):
-        raise Unsupported("a product of two matrices whose rows are the images of the batch", "Put the batch in front of the matrices, with MatMul.")
+        raise Unsupported(
+            "a product of two matrices whose rows are the images of the batch",
+            "Put the batch in front of the matrices, with MatMul.",
+        )
     if len(x.shape) != 1 or x.batch_axis != (1 if call.attribute("transA", 0) else 0):
-        raise Unsupported("it sums over the batch axis, which would mix images", "Drop transA: the batch must be the rows of A.")
+        raise Unsupported(
+            "it sums over the batch axis, which would mix images", "Drop transA: the batch must be the rows of A."
+        )
     weight = call.constant(1)
     rows = weight if call.attribute("transB", 0) else weight.T
     if rows.ndim != 2 or rows.shape[1] != x.shape[0]:

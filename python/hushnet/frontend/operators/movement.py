@@ -43,9 +43,14 @@ def concat(call: Call, build: Builder) -> Value:
 def _full(call: Call, index: int, like: Value) -> np.ndarray:
     constant = call.constant(index).astype(np.float64)
     if constant.ndim != len(like.shape) + 1 or constant.shape[0] != call.batch:
-        raise Unsupported(f"a constant of shape {constant.shape} beside activations with {len(like.shape) + 1} axes", "Export the model again.")
+        raise Unsupported(
+            f"a constant of shape {constant.shape} beside activations with {len(like.shape) + 1} axes",
+            "Export the model again.",
+        )
     if np.any(constant != constant[:1]):
-        raise Unsupported("a constant that differs from image to image of the batch", "Use the same constant for all images.")
+        raise Unsupported(
+            "a constant that differs from image to image of the batch", "Use the same constant for all images."
+        )
     return np.asarray(constant[0])
 
 
@@ -61,8 +66,13 @@ def _join(build: Builder, parts: list[Value], axis: int) -> Value:
         return parts[0]
     shape = list(parts[0].shape)
     for part in parts[1:]:
-        if len(part.shape) != len(shape) or any(a != axis and n != m for a, (n, m) in enumerate(zip(part.shape, shape))):
-            raise Unsupported(f"shapes {[p.shape for p in parts]} (per image) cannot be joined on axis {axis + 1}", "Export the model again.")
+        if len(part.shape) != len(shape) or any(
+            a != axis and n != m for a, (n, m) in enumerate(zip(part.shape, shape))
+        ):
+            raise Unsupported(
+                f"shapes {[p.shape for p in parts]} (per image) cannot be joined on axis {axis + 1}",
+                "Export the model again.",
+            )
     shape[axis] = sum(p.shape[axis] for p in parts)
     return build.client("concat", *parts, shape=tuple(shape), axis=axis)
 
@@ -164,7 +174,9 @@ def _extended(build: Builder, x: Value, pads: list[int], mode: str) -> Value:
         if not low and not high:
             continue
         if mode == "reflect" and max(low, high) >= size:
-            raise Unsupported(f"a reflection of {max(low, high)} elements of an axis of {size}", "Pad less than the axis is long.")
+            raise Unsupported(
+                f"a reflection of {max(low, high)} elements of an axis of {size}", "Pad less than the axis is long."
+            )
         x = pieces.gather(build, x, axis, np.pad(np.arange(size), (low, high), mode=_PADDED[mode]).tolist())  # type: ignore[call-overload]
     return x
 
@@ -192,7 +204,9 @@ def gather(call: Call, build: Builder) -> Value:
 def _same_for_all(call: Call, indices: np.ndarray) -> np.ndarray:
     """Indices of one image; those that differ from image to image are refused."""
     if indices.shape[0] != call.batch or np.any(indices != indices[:1]):
-        raise Unsupported("indices that differ from image to image of the batch", "Use the same indices for all images.")
+        raise Unsupported(
+            "indices that differ from image to image of the batch", "Use the same indices for all images."
+        )
     return np.asarray(indices[0])
 
 
@@ -248,22 +262,31 @@ def scatter_elements(call: Call, build: Builder) -> Value:
 
 def _scattered(call: Call, build: Builder) -> tuple[Value, Value]:
     if call.attribute("reduction", "none") != "none":
-        raise Unsupported(f"a scatter that combines by {call.attribute('reduction')!r}", "Write it with Add, Mul, Min or Max.")
+        raise Unsupported(
+            f"a scatter that combines by {call.attribute('reduction')!r}", "Write it with Add, Mul, Min or Max."
+        )
     given = [call.tensor(i) if not call.is_constant(i) else None for i in (0, 2)]
     like = next(v for v in given if v is not None)
     x, updates = (
-        pieces.public(build, like, _same_for_all(call, call.constant(i).astype(np.float64))) if v is None else v for i, v in zip((0, 2), given)
+        pieces.public(build, like, _same_for_all(call, call.constant(i).astype(np.float64))) if v is None else v
+        for i, v in zip((0, 2), given)
     )
     return x, updates
 
 
 def _replaced(build: Builder, x: Value, updates: Value, positions: np.ndarray) -> Value:
-    """x with the elements at flat positions replaced; of several at one place the last counts."""
+    """X with the elements at flat positions replaced; of several at one place the last counts."""
     source = np.arange(x.size)
     source[positions.reshape(-1)] = x.size + np.arange(positions.size)
     if updates.size != positions.size:
         raise Unsupported(f"{updates.size} updates for {positions.size} positions", "Export the model again.")
-    both = build.client("concat", build.reshape(x, (x.size,)), build.reshape(updates, (updates.size,)), shape=(x.size + updates.size,), axis=0)
+    both = build.client(
+        "concat",
+        build.reshape(x, (x.size,)),
+        build.reshape(updates, (updates.size,)),
+        shape=(x.size + updates.size,),
+        axis=0,
+    )
     return pieces.take_flat(build, both, source.reshape(x.shape))
 
 
@@ -357,7 +380,10 @@ def tile(call: Call, build: Builder) -> Value:
     x = call.tensor(0)
     repeats = call.integers(1) or []
     if len(repeats) != len(x.shape) + 1 or repeats[0] != 1 or min(repeats) < 1:
-        raise Unsupported(f"repeats {repeats} of a tensor with {len(x.shape) + 1} axes", "Repeat inside the image only, the batch once.")
+        raise Unsupported(
+            f"repeats {repeats} of a tensor with {len(x.shape) + 1} axes",
+            "Repeat inside the image only, the batch once.",
+        )
     for axis, count in enumerate(repeats[1:]):
         x = _join(build, [x] * count, axis)
     return x

@@ -61,7 +61,10 @@ def _trailing(constant: np.ndarray, y: Value) -> np.ndarray:
     while constant.ndim > len(y.shape) and constant.shape[0] == 1:
         constant = constant[0]
     if constant.ndim > len(y.shape):
-        raise Unsupported(f"a scale of shape {constant.shape} for images of shape {y.shape}", "Give it the shape of the normalised axes.")
+        raise Unsupported(
+            f"a scale of shape {constant.shape} for images of shape {y.shape}",
+            "Give it the shape of the normalised axes.",
+        )
     return constant
 
 
@@ -107,5 +110,7 @@ def group_normalization(call: Call, build: Builder) -> Value:
         raise Unsupported(f"{groups} groups of {channels} channels", "Export the model again.")
     grouped = build.reshape(x, (groups, x.size // groups))
     y = build.reshape(_normalised(build, grouped, [1], float(call.attribute("epsilon", 1e-5))), x.shape)
-    scale, shift = (np.repeat(v, channels // groups) if call.opset < 21 else v for v in (call.constant(1), call.constant(2)))
+    scale, shift = (
+        np.repeat(v, channels // groups) if call.opset < 21 else v for v in (call.constant(1), call.constant(2))
+    )
     return build.diagonal(y, _columns(scale, x), _columns(shift, x))

@@ -21,7 +21,9 @@ def public(build: Builder, like: Value, array: np.ndarray) -> Value:
     """A public constant: a one, made from an element of ``like``, times every number of the array."""
     array = np.asarray(array, dtype=np.float64)
     if array.size > PUBLIC_ELEMENTS:
-        raise Unsupported(f"a public constant of {array.size} elements, more than {PUBLIC_ELEMENTS}", "Use a smaller input.")
+        raise Unsupported(
+            f"a public constant of {array.size} elements, more than {PUBLIC_ELEMENTS}", "Use a smaller input."
+        )
     if not np.all(np.isfinite(array)):
         raise Unsupported("a constant that is not finite", "Repair the constant.")
     flat = build.reshape(like, (like.size,))
@@ -31,7 +33,12 @@ def public(build: Builder, like: Value, array: np.ndarray) -> Value:
         same = build.affine(one, 0.0, float(values[0])) if values[0] != 1.0 else one
         return build.reshape(build.broadcast(same, (values.size,)), array.shape)
     made = build.client(
-        "interpolate", one, shape=(values.size,), axis=0, indices=[[0] * values.size], weights=[[float(v) for v in values]]
+        "interpolate",
+        one,
+        shape=(values.size,),
+        axis=0,
+        indices=[[0] * values.size],
+        weights=[[float(v) for v in values]],
     )
     return build.reshape(made, array.shape)
 
@@ -53,7 +60,9 @@ def gather(build: Builder, x: Value, axis: int, indices: Sequence[int]) -> Value
 
 def _listed(build: Builder, x: Value, axis: int, indices: list[int]) -> Value:
     if len(indices) > PUBLIC_ELEMENTS:
-        raise Unsupported(f"a selection of {len(indices)} elements, more than {PUBLIC_ELEMENTS}", "Use a smaller input.")
+        raise Unsupported(
+            f"a selection of {len(indices)} elements, more than {PUBLIC_ELEMENTS}", "Use a smaller input."
+        )
     shape = (*x.shape[:axis], len(indices), *x.shape[axis + 1 :])
     return build.client("gather", x, shape=shape, axis=axis, indices=indices)
 
@@ -72,7 +81,9 @@ def interpolate(build: Builder, x: Value, axis: int, indices: np.ndarray, weight
     if len(kept) == 1 and np.all(weights == 1.0):
         return gather(build, x, axis, indices[0].tolist())
     if indices.size > PUBLIC_ELEMENTS:
-        raise Unsupported(f"an interpolation with {indices.size} weights, more than {PUBLIC_ELEMENTS}", "Use a smaller input.")
+        raise Unsupported(
+            f"an interpolation with {indices.size} weights, more than {PUBLIC_ELEMENTS}", "Use a smaller input."
+        )
     shape = (*x.shape[:axis], indices.shape[1], *x.shape[axis + 1 :])
     return build.client("interpolate", x, shape=shape, axis=axis, indices=indices.tolist(), weights=weights.tolist())
 
@@ -89,7 +100,9 @@ def common(build: Builder, *values: Value) -> list[Value]:
     try:
         shape = np.broadcast_shapes(*(v.shape for v in values))
     except ValueError:
-        raise Unsupported(f"shapes {[v.shape for v in values]} (per image) do not broadcast", "Reshape one of them.") from None
+        raise Unsupported(
+            f"shapes {[v.shape for v in values]} (per image) do not broadcast", "Reshape one of them."
+        ) from None
     return [build.broadcast(v, shape) for v in values]
 
 
@@ -101,7 +114,9 @@ def complement(build: Builder, condition: Value) -> Value:
 def select(build: Builder, condition: Value, yes: Value, no: Value) -> Value:
     """``condition ? yes : no`` of a condition of zeros and ones, exact."""
     condition, yes, no = common(build, condition, yes, no)
-    return build.client("add", build.client("mul", condition, yes), build.client("mul", complement(build, condition), no))
+    return build.client(
+        "add", build.client("mul", condition, yes), build.client("mul", complement(build, condition), no)
+    )
 
 
 def compare(build: Builder, op: str, a: Value, b: Value) -> Value:

@@ -19,7 +19,9 @@ def _windows(call: Call, x: Value) -> Windows:
     kernel = [int(k) for k in call.attribute("kernel_shape", [])]
     w = windows(call, spatial, kernel, ceil=bool(call.attribute("ceil_mode", 0)))
     if w.blind(spatial):
-        raise Unsupported(f"some of its windows see only padding (pads {list(w.pads)})", "Use less padding than the window is wide.")
+        raise Unsupported(
+            f"some of its windows see only padding (pads {list(w.pads)})", "Use less padding than the window is wide."
+        )
     return w
 
 
@@ -136,6 +138,8 @@ def local_response(call: Call, build: Builder) -> Value:
     offsets = np.arange(size)[:, None] - (size - 1) // 2
     taps = np.arange(channels) + offsets
     inside = (taps >= 0) & (taps < channels)
-    total = pieces.interpolate(build, build.client("square", x), 0, np.clip(taps, 0, channels - 1), inside.astype(np.float64))
+    total = pieces.interpolate(
+        build, build.client("square", x), 0, np.clip(taps, 0, channels - 1), inside.astype(np.float64)
+    )
     base = build.affine(total, float(call.attribute("alpha", 1e-4)) / size, float(call.attribute("bias", 1.0)))
     return build.client("mul", x, pieces.power(build, base, -float(call.attribute("beta", 0.75))))

@@ -34,7 +34,25 @@ _RANGES = {
 # what reads a quantised tensor as the real numbers that it stands for, and what only moves or clamps it on the way there
 _READERS = frozenset({"DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"})
 _CARRIERS = frozenset(
-    "Identity Reshape Transpose Flatten Squeeze Unsqueeze Slice Split Concat Gather Expand Tile MaxPool Relu Clip DepthToSpace SpaceToDepth".split()
+    [
+        "Identity",
+        "Reshape",
+        "Transpose",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Slice",
+        "Split",
+        "Concat",
+        "Gather",
+        "Expand",
+        "Tile",
+        "MaxPool",
+        "Relu",
+        "Clip",
+        "DepthToSpace",
+        "SpaceToDepth",
+    ]
 )
 
 
@@ -49,7 +67,11 @@ def read_as_floats(graph: onnx.GraphProto) -> set[str]:
     for node in reversed(graph.node):
         for name in node.output:
             after = readers.get(name, [])
-            if after and name not in outputs and all(n.op_type in _READERS or (n.op_type in _CARRIERS and set(n.output) <= found) for n in after):
+            if (
+                after
+                and name not in outputs
+                and all(n.op_type in _READERS or (n.op_type in _CARRIERS and set(n.output) <= found) for n in after)
+            ):
                 found.add(name)
     return found
 
@@ -65,7 +87,9 @@ def _limits(call: Call, index: int) -> tuple[float, float]:
         found = _RANGES.get(int(call.attribute("output_dtype", 0)) or TensorProto.UINT8)
         name = str(call.attribute("output_dtype"))
     if found is None:
-        raise Unsupported(f"quantisation to type {name}", "Quantise to integers of 4, 8 or 16 bits, or export the float model.")
+        raise Unsupported(
+            f"quantisation to type {name}", "Quantise to integers of 4, 8 or 16 bits, or export the float model."
+        )
     return float(found[0]), float(found[1])
 
 
@@ -85,7 +109,9 @@ def _parameters(call: Call, x: Value, scale: int, zero: int) -> tuple[np.ndarray
     return step.reshape(shape), offset.reshape(shape)
 
 
-def requantised(call: Call, build: Builder, x: Value, parameters: tuple[np.ndarray, np.ndarray], limits: tuple[float, float]) -> Value:
+def requantised(
+    call: Call, build: Builder, x: Value, parameters: tuple[np.ndarray, np.ndarray], limits: tuple[float, float]
+) -> Value:
     """``clip(x / scale + zero)``, rounded where the integers themselves are read."""
     step, offset = parameters
     y = scaled(build, x, 1.0 / step, np.zeros(()))
@@ -119,13 +145,17 @@ def dynamic(call: Call, build: Builder) -> list[Value]:
     if not call.exact:
         return [x, np.ones((), dtype=np.float32), np.zeros((), dtype=np.uint8)]  # type: ignore[list-item]
     if not (call.fixed_batch and call.batch == 1):
-        raise Unsupported("a scale that follows from all images of the batch", "Quantise image by image, or drop these outputs.")
+        raise Unsupported(
+            "a scale that follows from all images of the batch", "Quantise image by image, or drop these outputs."
+        )
     axes = range(len(x.shape))
     high = pieces.reduce(build, "reduce_max", x, axes, keep=False)
     low = build.client("neg", pieces.reduce(build, "reduce_max", build.client("neg", x), axes, keep=False))
     high, low = build.client("relu", high), build.client("neg", build.client("relu", build.client("neg", low)))
     step = build.affine(build.client("sub", high, low), 1.0 / 255.0, 0.0)
-    zero = build.client("round", build.client("clip", build.client("div", build.client("neg", low), step), min=0.0, max=255.0))
+    zero = build.client(
+        "round", build.client("clip", build.client("div", build.client("neg", low), step), min=0.0, max=255.0)
+    )
     wide = [build.broadcast(v, x.shape) for v in (step, zero)]
     y = build.client("add", build.client("round", build.client("div", x, wide[0])), wide[1])
     return [build.client("clip", y, min=0.0, max=255.0), step, zero]
@@ -137,7 +167,9 @@ def _shifted(call: Call, build: Builder, index: int, zero: int) -> Value:
     offset = call.constant(zero, np.zeros(())).astype(np.float64)
     if offset.size == 1:
         return build.affine(x, 1.0, -float(offset.reshape(()))) if offset.any() else x
-    return scaled(build, x, np.ones(()), -strip_batch(offset.reshape(-1, 1) if offset.ndim == 1 else offset, x, call.batch))
+    return scaled(
+        build, x, np.ones(()), -strip_batch(offset.reshape(-1, 1) if offset.ndim == 1 else offset, x, call.batch)
+    )
 
 
 def _integers(call: Call, index: int, zero: int, axis: int) -> np.ndarray:
@@ -168,7 +200,9 @@ def matmul_integer(call: Call, build: Builder) -> Value:
 def _step(call: Call, index: int, rank: int, axis: int) -> np.ndarray:
     """A scale as it broadcasts along an axis of weights."""
     step = call.constant(index).astype(np.float64)
-    return step.reshape([-1 if a == axis % rank else 1 for a in range(rank)]) if step.size > 1 and step.ndim == 1 else step
+    return (
+        step.reshape([-1 if a == axis % rank else 1 for a in range(rank)]) if step.size > 1 and step.ndim == 1 else step
+    )
 
 
 def _output(call: Call, build: Builder, y: Value, scale: int, zero: int) -> Value:
@@ -194,10 +228,16 @@ def qlinear_matmul(call: Call, build: Builder) -> Value:
     """The float product, and its result in the output's integers."""
     left, right = (call.is_constant(i) for i in (0, 3))
     if not left and not right:
-        factor = float((call.constant(1) * call.constant(4)).reshape(())) if call.constant(1).size == call.constant(4).size == 1 else None
+        factor = (
+            float((call.constant(1) * call.constant(4)).reshape(()))
+            if call.constant(1).size == call.constant(4).size == 1
+            else None
+        )
         if factor is None:
             raise Unsupported("a product of two activations with one scale a row", "Use one scale for each.")
-        y = build.affine(two_activations(call, build, _shifted(call, build, 0, 2), _shifted(call, build, 3, 5)), factor, 0.0)
+        y = build.affine(
+            two_activations(call, build, _shifted(call, build, 0, 2), _shifted(call, build, 3, 5)), factor, 0.0
+        )
         return _output(call, build, y, 6, 7)
     if left:
         weight = _integers(call, 0, 2, -2) * _step(call, 1, call.constant(0).ndim, -2)

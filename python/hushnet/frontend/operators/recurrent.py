@@ -59,7 +59,10 @@ def _activation(name: str, alpha: float, beta: float) -> Activation:
         return lambda build, x: build.affine(build.client("tanh", build.affine(x, beta, 0.0)), alpha, 0.0)
     if lower == "softsign":
         return lambda build, x: build.client("div", x, build.affine(build.client("abs", x), 1.0, 1.0))
-    raise Unsupported(f"the activation {name} in a recurrent cell", "Use Sigmoid, Tanh, Relu, LeakyRelu, Elu, HardSigmoid, Affine, ScaledTanh or Softsign.")
+    raise Unsupported(
+        f"the activation {name} in a recurrent cell",
+        "Use Sigmoid, Tanh, Relu, LeakyRelu, Elu, HardSigmoid, Affine, ScaledTanh or Softsign.",
+    )
 
 
 def _activations(call: Call, directions: int) -> list[list[Activation]]:
@@ -81,10 +84,21 @@ def _activations(call: Call, directions: int) -> list[list[Activation]]:
 def _cells(call: Call, directions: int) -> list[Cell]:
     weight, recurrent = call.constant(1), call.constant(2)
     gates, hidden = _GATES[call.op_type], recurrent.shape[-1]
-    if weight.ndim != 3 or recurrent.ndim != 3 or len(weight) != directions or weight.shape[1] != gates * hidden or len(recurrent) != directions:
-        raise Unsupported(f"weights of shape {weight.shape} and {recurrent.shape} for {directions} direction(s)", "Export the model again.")
+    if (
+        weight.ndim != 3
+        or recurrent.ndim != 3
+        or len(weight) != directions
+        or weight.shape[1] != gates * hidden
+        or len(recurrent) != directions
+    ):
+        raise Unsupported(
+            f"weights of shape {weight.shape} and {recurrent.shape} for {directions} direction(s)",
+            "Export the model again.",
+        )
     bias = call.constant(3, np.zeros((directions, 2 * gates * hidden)))
-    peepholes = call.constant(7, np.zeros((directions, 3 * hidden))) if call.op_type == "LSTM" else np.zeros((directions, 0))
+    peepholes = (
+        call.constant(7, np.zeros((directions, 3 * hidden))) if call.op_type == "LSTM" else np.zeros((directions, 0))
+    )
     clip = call.attribute("clip")
     before_reset = bool(call.attribute("linear_before_reset", 0)) if call.op_type == "GRU" else False
     coupled = bool(call.attribute("input_forget", 0)) if call.op_type == "LSTM" else False
@@ -152,17 +166,23 @@ def _gru(build: Builder, cell: Cell, given: Value, state: Value | None) -> Value
         return build.client("mul", pieces.complement(build, z), _gate(build, cell, 1, new))
     if cell.before_reset:
         both = _layer(build, state, cell.recurrent, np.concatenate([np.zeros(2 * h), linear]))
-        z, r = (_gate(build, cell, 0, build.client("add", g, build.slice(both, 0, n * h, h))) for n, g in enumerate((z, r)))
+        z, r = (
+            _gate(build, cell, 0, build.client("add", g, build.slice(both, 0, n * h, h))) for n, g in enumerate((z, r))
+        )
         new = build.client("add", new, build.client("mul", r, build.slice(both, 0, 2 * h, h)))
     else:
         both = _layer(build, state, cell.recurrent[: 2 * h])
-        z, r = (_gate(build, cell, 0, build.client("add", g, build.slice(both, 0, n * h, h))) for n, g in enumerate((z, r)))
+        z, r = (
+            _gate(build, cell, 0, build.client("add", g, build.slice(both, 0, n * h, h))) for n, g in enumerate((z, r))
+        )
         new = build.client("add", new, _layer(build, build.client("mul", r, state), cell.recurrent[2 * h :]))
     new = build.client("mul", pieces.complement(build, z), _gate(build, cell, 1, new))
     return build.client("add", new, build.client("mul", z, state))
 
 
-def _direction(build: Builder, cell: Cell, x: Value, state: Value | None, memory: Value | None, *, backwards: bool) -> tuple[list[Value], Value, Value | None]:
+def _direction(
+    build: Builder, cell: Cell, x: Value, state: Value | None, memory: Value | None, *, backwards: bool
+) -> tuple[list[Value], Value, Value | None]:
     """States of all steps (in the order of the inputs), the last state and memory. x is (steps, columns, features)."""
     steps, columns, features = x.shape
     bias = cell.bias + cell.recurrent_bias
@@ -186,7 +206,9 @@ def _direction(build: Builder, cell: Cell, x: Value, state: Value | None, memory
     return states[::-1] if backwards else states, state, memory
 
 
-def _initial(call: Call, build: Builder, index: int, like: Value, shape: tuple[int, int, int], *, inside: bool) -> list[Value | None]:
+def _initial(
+    call: Call, build: Builder, index: int, like: Value, shape: tuple[int, int, int], *, inside: bool
+) -> list[Value | None]:
     """First states of every direction as (features, columns); None for zeros. ``shape`` is (directions, columns, features)."""
     directions, columns, hidden = shape
     if not call.has(index):
@@ -196,7 +218,9 @@ def _initial(call: Call, build: Builder, index: int, like: Value, shape: tuple[i
         if not np.any(given):
             return [None] * directions
         if not inside and np.any(given != given.take([0], axis=1)):
-            raise Unsupported("first states that differ from image to image", "Use the same first state for all images.")
+            raise Unsupported(
+                "first states that differ from image to image", "Use the same first state for all images."
+            )
         given = given if inside else given[:, :1]
         return [pieces.public(build, like, given[d].T) for d in range(directions)]
     if inside:
@@ -204,7 +228,9 @@ def _initial(call: Call, build: Builder, index: int, like: Value, shape: tuple[i
         return [build.reshape(build.slice(whole, 0, d, 1), (hidden, columns)) for d in range(directions)]
     state = call.tensor(index)
     if state.batch_axis != 1:
-        raise Unsupported(f"first states with the batch in axis {state.batch_axis}", "Put the batch of first states in axis 1.")
+        raise Unsupported(
+            f"first states with the batch in axis {state.batch_axis}", "Put the batch of first states in axis 1."
+        )
     return [build.reshape(build.slice(state, 0, d, 1), (hidden, 1)) for d in range(directions)]
 
 
@@ -214,7 +240,8 @@ def _arranged(call: Call, build: Builder, x: Value, layout: int) -> tuple[Value,
         return (build.transpose(x, (1, 0, 2)) if layout else x), True
     if len(x.shape) != 2 or x.batch_axis != 1 - layout:
         raise Unsupported(
-            f"the batch is axis {x.batch_axis} of the input, and axis {1 - layout} is the cell's", "Transpose the input to (steps, batch, features)."
+            f"the batch is axis {x.batch_axis} of the input, and axis {1 - layout} is the cell's",
+            "Transpose the input to (steps, batch, features).",
         )
     return build.reshape(x, (x.shape[0], 1, x.shape[1])), False
 
@@ -227,17 +254,24 @@ def recurrent(call: Call, build: Builder) -> list[Value]:
     directions = 2 if direction == "bidirectional" else 1
     cells = _cells(call, directions)
     if call.attribute("hidden_size", cells[0].hidden) != cells[0].hidden:
-        raise Unsupported(f"hidden_size {call.attribute('hidden_size')} and weights for {cells[0].hidden}", "Export the model again.")
+        raise Unsupported(
+            f"hidden_size {call.attribute('hidden_size')} and weights for {cells[0].hidden}", "Export the model again."
+        )
     x, inside = _arranged(call, build, x, layout)
     steps, columns, features = x.shape
     if call.has(4) and (not call.is_constant(4) or np.any(call.constant(4) != steps)):
-        raise Unsupported("sequences of different lengths", f"Pad all of them to {steps} steps, or cut the model's input.")
+        raise Unsupported(
+            "sequences of different lengths", f"Pad all of them to {steps} steps, or cut the model's input."
+        )
     if features != cells[0].weight.shape[1]:
         raise Unsupported(f"{features} features and weights for {cells[0].weight.shape[1]}", "Export the model again.")
     shape = (directions, columns, cells[0].hidden)
     first = _initial(call, build, 5, x, shape, inside=inside)
     memory = _initial(call, build, 6, x, shape, inside=inside) if call.op_type == "LSTM" else [None] * directions
-    runs = [_direction(build, cell, x, first[d], memory[d], backwards=direction == "reverse" or d == 1) for d, cell in enumerate(cells)]
+    runs = [
+        _direction(build, cell, x, first[d], memory[d], backwards=direction == "reverse" or d == 1)
+        for d, cell in enumerate(cells)
+    ]
     outputs = [_sequence(build, [r[0] for r in runs], layout, inside=inside)]
     outputs.append(_last(build, [r[1] for r in runs], layout, inside=inside))
     if call.op_type == "LSTM":
@@ -248,7 +282,11 @@ def recurrent(call: Call, build: Builder) -> list[Value]:
 def _stacked(build: Builder, parts: list[Value]) -> Value:
     """Parts of shape (features, columns) as (parts, columns, features)."""
     turned = [build.reshape(build.transpose(p, (1, 0)), (1, p.shape[1], p.shape[0])) for p in parts]
-    return turned[0] if len(turned) == 1 else build.client("concat", *turned, shape=(len(turned), *turned[0].shape[1:]), axis=0)
+    return (
+        turned[0]
+        if len(turned) == 1
+        else build.client("concat", *turned, shape=(len(turned), *turned[0].shape[1:]), axis=0)
+    )
 
 
 def _sequence(build: Builder, states: list[list[Value]], layout: int, *, inside: bool) -> Value:

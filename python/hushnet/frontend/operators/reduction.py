@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-
 from ..builder import Builder, Value
 from ..call import Call
 from ..errors import Unsupported
@@ -95,7 +94,9 @@ def top_k(call: Call, build: Builder) -> list[Value]:
         raise Unsupported(f"{count} of the {x.shape[axis]} elements of an axis", "Export the model again.")
     shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
     largest = bool(call.attribute("largest", 1))
-    return [build.client("top_k", x, shape=shape, axis=axis, largest=largest, what=what) for what in ("values", "indices")]
+    return [
+        build.client("top_k", x, shape=shape, axis=axis, largest=largest, what=what) for what in ("values", "indices")
+    ]
 
 
 @operator("CumSum", "CumProd")
@@ -129,4 +130,6 @@ def mean_variance(call: Call, build: Builder) -> Value:
     axes = [call.axis(int(a), len(x.shape)) for a in call.attribute("axes", [0, 2, 3])]
     centred = build.client("sub", x, build.broadcast(pieces.reduce(build, "reduce_mean", x, axes), x.shape))
     variance = pieces.reduce(build, "reduce_mean", build.client("square", centred), axes)
-    return build.client("div", centred, build.broadcast(build.affine(build.client("sqrt", variance), 1.0, 1e-9), x.shape))
+    return build.client(
+        "div", centred, build.broadcast(build.affine(build.client("sqrt", variance), 1.0, 1e-9), x.shape)
+    )

@@ -139,7 +139,10 @@ def resize(call: Call, build: Builder) -> Value:
     nearest = call.attribute("nearest_mode", "round_prefer_floor")
     if mode not in _MODES or nearest not in _NEAREST:
         raise Unsupported(f"mode {mode!r} with {nearest!r}", "Use nearest, linear or cubic.")
-    exclude, antialias = bool(call.attribute("exclude_outside", 0)), bool(call.attribute("antialias", 0)) and mode != "nearest"
+    exclude, antialias = (
+        bool(call.attribute("exclude_outside", 0)),
+        bool(call.attribute("antialias", 0)) and mode != "nearest",
+    )
     cubic = float(call.attribute("cubic_coeff_a", -0.75))
     filter_ = Filter(mode, transform, nearest, cubic, exclude and mode != "nearest", antialias)
     outside = float(call.attribute("extrapolation_value", 0.0))

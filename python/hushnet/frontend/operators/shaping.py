@@ -14,7 +14,7 @@ from ..registry import operator
 
 
 def to_shape(call: Call, build: Builder, x: Value, full: Sequence[int]) -> Value:
-    """x with the given shape, batch included; values never move from one image to another."""
+    """X with the given shape, batch included; values never move from one image to another."""
     full = [int(n) for n in full]
     if not full or full[0] != call.batch or math.prod(full[1:]) != x.size:
         raise Unsupported(
@@ -66,7 +66,9 @@ def squeeze(call: Call, build: Builder) -> Value:
     else:
         axes = {call.axis(a, len(x.shape)) for a in given}
     if any(x.shape[a] != 1 for a in axes):
-        raise Unsupported(f"axes {given} of a tensor of shape {(call.batch, *x.shape)} are not of size 1", "Export the model again.")
+        raise Unsupported(
+            f"axes {given} of a tensor of shape {(call.batch, *x.shape)} are not of size 1", "Export the model again."
+        )
     return build.reshape(x, [n for a, n in enumerate(x.shape) if a not in axes])
 
 

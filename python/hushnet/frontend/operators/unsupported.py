@@ -9,7 +9,9 @@ class Skipped(Exception):
     """A node whose inputs are unknown because of an earlier issue."""
 
 
-_CONTROL = "Export with constant control flow (trace the model, or run onnxslim), so that no branch depends on the data."
+_CONTROL = (
+    "Export with constant control flow (trace the model, or run onnxslim), so that no branch depends on the data."
+)
 _SELECT = "The choice depends on private data; return the scores (logits) and choose on the client after inference."
 
 ADVICE: dict[str, str] = {
@@ -28,4 +30,7 @@ def advice(node: onnx.NodeProto) -> str:
     """What to do about a node whose operator is not supported."""
     if node.domain not in ("", "ai.onnx"):
         return f"Export with standard ONNX operators only; {node.domain} has its own, which no two tools read alike."
-    return ADVICE.get(node.op_type, "Write it with Conv, Gemm, MatMul, arithmetic, activations, pooling, reductions and moves, or compute this part on the client.")
+    return ADVICE.get(
+        node.op_type,
+        "Write it with Conv, Gemm, MatMul, arithmetic, activations, pooling, reductions and moves, or compute this part on the client.",
+    )

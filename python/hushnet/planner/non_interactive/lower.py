@@ -70,7 +70,9 @@ def refuse_other_ops(graph: g.Graph) -> None:
     found = [n for n in graph.nodes if isinstance(n, g.Op) and n.op in _ADVICE]
     if found:
         lines = "\n".join(f"  node {n.name!r} ({n.op}): {_ADVICE[n.op]}" for n in found)
-        raise PlanError(f"non-interactive evaluation knows sums, products and polynomials only; it cannot compute\n{lines}")
+        raise PlanError(
+            f"non-interactive evaluation knows sums, products and polynomials only; it cannot compute\n{lines}"
+        )
 
 
 def lower(graph: g.Graph, ranges: dict[str, float]) -> Steps:
@@ -116,7 +118,10 @@ class _Lowering:
         source = self.views[node.input]
         shape = self.graph.shapes[node.output]
         if isinstance(source, Parts):
-            parts = [self.one_linear(replace(node, name=f"{node.name}.part{i}"), view, shape) for i, view in enumerate(_pieces(source))]
+            parts = [
+                self.one_linear(replace(node, name=f"{node.name}.part{i}"), view, shape)
+                for i, view in enumerate(_pieces(source))
+            ]
             # every part has all outputs; the bias counts once
             return View(self.add(node.name, node.output, [p.base for p in parts], shape), shape)
         return self.one_linear(node, (source, None), shape)
@@ -130,9 +135,17 @@ class _Lowering:
             geometry, weights = _restricted(node, geometry, weights, where, view.shape)
         if isinstance(node.geometry, g.Dense):
             return self.dense(node.name, node.output, weights, bias, view)
-        if not self.is_image(view, tuple(geometry["input"]), node) and _fits(math.prod(geometry["output"]), math.prod(geometry["input"])):
+        if not self.is_image(view, tuple(geometry["input"]), node) and _fits(
+            math.prod(geometry["output"]), math.prod(geometry["input"])
+        ):
             # as a matrix, a convolution reads elements in any order
-            made = self.dense(node.name, node.output, _matrix(geometry, weights), np.repeat(bias, math.prod(geometry["output"][1:])), view)
+            made = self.dense(
+                node.name,
+                node.output,
+                _matrix(geometry, weights),
+                np.repeat(bias, math.prod(geometry["output"][1:])),
+                view,
+            )
             self.out.tensors[made.base].shape = shape
             return View(made.base, shape)
         view = self.as_image(view, tuple(geometry["input"]), node, weights)
@@ -159,7 +172,9 @@ class _Lowering:
         geometry = {"type": "dense", "inputs": size, "outputs": len(weights)}
         return View(self.append(name, output, geometry, rows, total, base, (len(weights),)), (len(weights),))
 
-    def append(self, name: str, output: str, geometry: dict, weights: Array, bias: Array, source: int, shape: tuple[int, ...]) -> int:
+    def append(
+        self, name: str, output: str, geometry: dict, weights: Array, bias: Array, source: int, shape: tuple[int, ...]
+    ) -> int:
         target = self.out.tensor(output, shape)
         self.graph_name.setdefault(target, output)
         self.out.steps.append(Linear(name, geometry, weights, np.asarray(bias, dtype=np.float64), source, target))
@@ -286,7 +301,11 @@ class _Lowering:
     def image_layer(self, tensor: int) -> Linear | None:
         """A convolution that reads or makes a tensor, or one that elementwise steps link to it."""
         linked = self.linked(tensor)
-        found = (s for s in self.out.linears() if s.geometry["type"] == "conv2d" and (s.source in linked or s.target in linked))
+        found = (
+            s
+            for s in self.out.linears()
+            if s.geometry["type"] == "conv2d" and (s.source in linked or s.target in linked)
+        )
         return next(found, None)
 
     def linked(self, tensor: int) -> set[int]:
@@ -308,7 +327,9 @@ class _Lowering:
         step = self.image_layer(tensor)
         if step is not None:
             old = self.out.tensors[tensor].shape
-            raise PlanError(f"layer {place!r} reads {old} as {shape}, and layer {step.name!r} has it as an image: only dense layers can reshape")
+            raise PlanError(
+                f"layer {place!r} reads {old} as {shape}, and layer {step.name!r} has it as an image: only dense layers can reshape"
+            )
         for key in self.linked(tensor):
             self.out.tensors[key].shape = shape
 
@@ -324,7 +345,9 @@ class _Lowering:
                 return Parts(tuple(_moved(v, node.op, {}, (math.prod(v.shape),)) for v in ins[0].views), 0, shape)
             if node.op in _ELEMENTWISE and isinstance(ins[0], Parts):
                 return replace(ins[0], views=tuple(self.unary(node, v) for v in ins[0].views))
-        views = [self.single(v, f"{node.output}.in{i}" if len(ins) > 1 else f"{node.output}.in") for i, v in enumerate(ins)]
+        views = [
+            self.single(v, f"{node.output}.in{i}" if len(ins) > 1 else f"{node.output}.in") for i, v in enumerate(ins)
+        ]
         method: Callable[..., View] | None = getattr(self, f"op_{node.op}", None)
         if method is None:
             raise PlanError(f"node {node.name!r} ({node.op}) is neither linear nor a polynomial; leave it out")
@@ -344,7 +367,9 @@ class _Lowering:
         return Parts(tuple(views), axis, shape)
 
     def op_affine(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
-        return self.with_polynomial(node, x, poly.polyadd(np.multiply(x.coefficients, node.attrs["mul"]), [node.attrs["add"]]))
+        return self.with_polynomial(
+            node, x, poly.polyadd(np.multiply(x.coefficients, node.attrs["mul"]), [node.attrs["add"]])
+        )
 
     def op_neg(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
         return self.with_polynomial(node, x, -np.asarray(x.coefficients))
@@ -354,7 +379,9 @@ class _Lowering:
 
     def op_mul(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:
         if not _same(x, y):
-            raise PlanError(f"node {node.name!r} multiplies two different private tensors, which is not offered; leave the branch out")
+            raise PlanError(
+                f"node {node.name!r} multiplies two different private tensors, which is not offered; leave the branch out"
+            )
         return self.with_polynomial(node, x, poly.polymul(x.coefficients, y.coefficients))
 
     def with_polynomial(self, node: g.Op, view: View, coefficients: Array) -> View:
@@ -365,7 +392,9 @@ class _Lowering:
             # zeros of a padding become elements like all others
             return self.with_polynomial(node, self.ordered(view, view.shape, node.name), coefficients)
         if len(trimmed) - 1 > MAX_DEGREE:
-            raise PlanError(f"node {node.name!r}: a polynomial of degree {len(trimmed) - 1}, more than {MAX_DEGREE}; use a lower power")
+            raise PlanError(
+                f"node {node.name!r}: a polynomial of degree {len(trimmed) - 1}, more than {MAX_DEGREE}; use a lower power"
+            )
         padded = (*map(float, trimmed), 0.0) if len(trimmed) == 1 else tuple(map(float, trimmed))
         return replace(view, coefficients=padded)
 
@@ -373,7 +402,12 @@ class _Lowering:
         if _same(x, y):
             return self.with_polynomial(node, x, poly.polyadd(x.coefficients, y.coefficients))
         x, y = self.aligned(x, y, node)
-        base = self.add(node.name, node.output, [self.materialise(v, f"{node.output}.term") for v in (x, y)], self.out.tensors[x.base].shape)
+        base = self.add(
+            node.name,
+            node.output,
+            [self.materialise(v, f"{node.output}.term") for v in (x, y)],
+            self.out.tensors[x.base].shape,
+        )
         index = None if self.out.tensors[base].shape == shape else np.arange(math.prod(shape)).reshape(shape)
         return View(base, shape, index=index)
 
@@ -395,10 +429,14 @@ class _Lowering:
         value = node.attrs["value"] if node.op == "pad" else 0.0
         if value != 0.0:
             below = self.with_polynomial(node, x, poly.polyadd(x.coefficients, [-value]))
-            return self.with_polynomial(node, self._move(replace(node, attrs={**node.attrs, "value": 0.0}), shape, below), [value, 1.0])
+            return self.with_polynomial(
+                node, self._move(replace(node, attrs={**node.attrs, "value": 0.0}), shape, below), [value, 1.0]
+            )
         if node.op == "pad" and (x.coefficients[0] != 0.0):
             # a polynomial with a constant must be computed before zeros come in
-            x = replace(x, base=self.materialise(replace(x, index=None), f"{node.output}.source"), coefficients=IDENTITY)
+            x = replace(
+                x, base=self.materialise(replace(x, index=None), f"{node.output}.source"), coefficients=IDENTITY
+            )
         return _moved(x, node.op, node.attrs, shape)
 
     op_reshape = op_transpose = op_slice = op_broadcast = op_pad = op_gather = _move
@@ -415,7 +453,9 @@ class _Lowering:
     def op_average_pool(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
         source = self.graph.shapes[node.inputs[0]]
         kernel = node.attrs["kernel"]
-        geometry = g.Conv2d(source, shape, tuple(kernel), tuple(node.attrs["stride"]), tuple(node.attrs["pads"]), (1, 1), source[0])
+        geometry = g.Conv2d(
+            source, shape, tuple(kernel), tuple(node.attrs["stride"]), tuple(node.attrs["pads"]), (1, 1), source[0]
+        )
         ones, zeros = np.ones((source[0], 1, *kernel)), np.zeros(source[0])
         if node.attrs["count_include_pad"]:
             held = np.full(shape, float(math.prod(kernel)))
@@ -440,11 +480,17 @@ class _Lowering:
             image = tuple(1 if a in axes else n for a, n in enumerate(source))
             geometry = g.Conv2d(source, image, tuple(source[a] if a in axes else 1 for a in (1, 2)), groups=source[0])
             weight = np.full((source[0], 1, *geometry.kernel), factor)
-            view = self.one_linear(g.Linear(node.name, node.inputs[0], node.output, geometry, weight, np.zeros(source[0])), (x, None), image)
+            view = self.one_linear(
+                g.Linear(node.name, node.inputs[0], node.output, geometry, weight, np.zeros(source[0])),
+                (x, None),
+                image,
+            )
             return view if shape == image else _moved(view, "reshape", {}, shape)
         rows, columns = math.prod(shape), math.prod(source)
         _matrix_fits(node.name, rows, columns)
-        where = np.zeros(source, dtype=np.int64) + np.arange(rows).reshape([1 if a in axes else n for a, n in enumerate(source)])
+        where = np.zeros(source, dtype=np.int64) + np.arange(rows).reshape(
+            [1 if a in axes else n for a, n in enumerate(source)]
+        )
         matrix = np.zeros((rows, columns))
         matrix[where.reshape(-1), np.arange(columns)] = factor
         view = self.dense(node.name, node.output, matrix, np.zeros(rows), x)
@@ -462,18 +508,29 @@ def _fits(rows: int, columns: int) -> bool:
 def _matrix(geometry: dict, weights: Array) -> Array:
     """The matrix of a convolution, (outputs, inputs)."""
     size = math.prod(geometry["input"])
-    columns = [apply(geometry, weights, part.reshape(-1, *geometry["input"])) for part in np.array_split(np.eye(size), max(1, size // 256))]
+    columns = [
+        apply(geometry, weights, part.reshape(-1, *geometry["input"]))
+        for part in np.array_split(np.eye(size), max(1, size // 256))
+    ]
     return np.concatenate(columns).reshape(size, -1).T
 
 
 def _matrix_fits(name: str, rows: int, columns: int) -> None:
     if rows * columns > MAX_MATRIX:
-        raise PlanError(f"node {name!r} needs a matrix of {rows} x {columns}; use a smaller image, or a layer that keeps the order of elements")
+        raise PlanError(
+            f"node {name!r} needs a matrix of {rows} x {columns}; use a smaller image, or a layer that keeps the order of elements"
+        )
 
 
 def _same(x: View, y: View) -> bool:
     """Views of the same elements."""
-    return x.base == y.base and x.shape == y.shape and np.array_equal(x.flat(), y.flat()) and x.weight is None and y.weight is None
+    return (
+        x.base == y.base
+        and x.shape == y.shape
+        and np.array_equal(x.flat(), y.flat())
+        and x.weight is None
+        and y.weight is None
+    )
 
 
 def _moved(view: View, op: str, attrs: dict, shape: tuple[int, ...]) -> View:
@@ -528,7 +585,9 @@ def _pieces(parts: Parts) -> list[tuple[View, Array]]:
     return found
 
 
-def _restricted(node: g.Linear, geometry: dict, weights: Array, where: Array, shape: tuple[int, ...]) -> tuple[dict, Array]:
+def _restricted(
+    node: g.Linear, geometry: dict, weights: Array, where: Array, shape: tuple[int, ...]
+) -> tuple[dict, Array]:
     """The layer on a part of its input."""
     if isinstance(node.geometry, g.Dense):
         return {**geometry, "inputs": len(where)}, weights[:, where]
@@ -536,5 +595,7 @@ def _restricted(node: g.Linear, geometry: dict, weights: Array, where: Array, sh
     order = np.unique(where // area)
     whole = len(where) == len(order) * area and len(shape) == 3
     if node.geometry.groups != 1 or not whole:
-        raise PlanError(f"layer {node.name!r} reads a concatenation of {channels} channels in groups, or not by channels; put a layer between")
+        raise PlanError(
+            f"layer {node.name!r} reads a concatenation of {channels} channels in groups, or not by channels; put a layer between"
+        )
     return {**geometry, "input": [len(order), *geometry["input"][1:]]}, weights[:, order]

@@ -14,7 +14,8 @@ KEY_SLACK = 14.0
 @dataclass(frozen=True)
 class Track:
     """Error of a tensor: ``sd`` for any dependence of terms and the worst slot and values, ``likely`` as if terms were independent, in a usual slot
-    and for usual values, ``hidden`` as ``sd`` without what encoding did."""
+    and for usual values, ``hidden`` as ``sd`` without what encoding did.
+    """
 
     sd: float
     likely: float

@@ -21,14 +21,24 @@ from .steps import Array
 INPUT, OUTPUT = "input", "result"
 
 
-def compile_packed(network: Network, graph: Graph, images: Array | None, name: str, batch: int, settings: Options, replaced: Replacement | None) -> Plan:
+def compile_packed(
+    network: Network,
+    graph: Graph,
+    images: Array | None,
+    name: str,
+    batch: int,
+    settings: Options,
+    replaced: Replacement | None,
+) -> Plan:
     """A plan of the packed engine; images are served one after the other.
 
     Raises:
         PlanError: no secure parameters carry the network (with layers and levels), or more memory than allowed.
     """
     if settings.weight_bits is not None or settings.packing != "auto" or not settings.lazy:
-        raise PlanError("weight_bits, packing and lazy are choices of the batch engine; leave them out for one image, or give engine='batch'")
+        raise PlanError(
+            "weight_bits, packing and lazy are choices of the batch engine; leave them out for one image, or give engine='batch'"
+        )
     spec, arrays = specification(network, images)
     options = {
         "precision_bits": math.ceil(settings.precision_bits),
@@ -42,7 +52,11 @@ def compile_packed(network: Network, graph: Graph, images: Array | None, name: s
     except ValueError as error:
         raise PlanError(str(error)) from None
     text, slots, places = circuit.plan()
-    return _finish(_Writer(graph, network, name, settings, replaced).packed(json.loads(text), slots, places, spec, arrays), batch, settings)
+    return _finish(
+        _Writer(graph, network, name, settings, replaced).packed(json.loads(text), slots, places, spec, arrays),
+        batch,
+        settings,
+    )
 
 
 def specification(network: Network, images: Array | None) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -78,7 +92,9 @@ def _pairs(step: dict[str, Any], tensors: list[dict[str, Any]], steps: list[dict
 class _Writer(Writer):
     """Writes the plan document."""
 
-    def packed(self, facts: dict[str, Any], slots: list[Array], places: Array, spec: dict[str, Any], arrays: dict[str, Array]) -> Plan:
+    def packed(
+        self, facts: dict[str, Any], slots: list[Array], places: Array, spec: dict[str, Any], arrays: dict[str, Array]
+    ) -> Plan:
         real = self.head()
         first, last = network_ends(self.network)
         encrypted = self.out.tensor(f"{first.name}.encrypted", first.shape, "cipher", bound=first.bound)
@@ -93,8 +109,13 @@ class _Writer(Writer):
         weights[f"network.{OUTPUT}"] = places
         for key, array in arrays.items():
             weights[key] = np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
-        told = {key: facts[key] for key in ("scale", "rotations", "answer", "answer_level", "answer_scale", "options", "choices")}
-        self.out.stage("packed", "network", encrypted, result, uploads=uploads, places=f"network.{OUTPUT}", **told, network=spec)
+        told = {
+            key: facts[key]
+            for key in ("scale", "rotations", "answer", "answer_level", "answer_scale", "options", "choices")
+        }
+        self.out.stage(
+            "packed", "network", encrypted, result, uploads=uploads, places=f"network.{OUTPUT}", **told, network=spec
+        )
         self.tail(result)
         params = facts["params"]
         return self.written("packed", params["ring_degree"], params["non_interactive"], facts["flood_bits"], 1)
@@ -137,6 +158,8 @@ def _finish(plan: Plan, batch: int, settings: Options) -> Plan:
         )
     limit = prime_table.limit_bits(document["params"]["ring_degree"])
     if report["modulus_bits"] > limit:
-        raise PlanError(f"the circuit has {report['modulus_bits']:.0f} bits of modulus, 128-bit security allows {limit}; that is a mistake of the planner")
+        raise PlanError(
+            f"the circuit has {report['modulus_bits']:.0f} bits of modulus, 128-bit security allows {limit}; that is a mistake of the planner"
+        )
     validate(plan)
     return plan

@@ -18,7 +18,9 @@ class Writer:
     def __init__(self, graph: Graph, regions: Regions, fixed: Fixed, reveal: str, names: list[str]) -> None:
         self.graph, self.regions, self.fixed, self.reveal, self.output_names = graph, regions, fixed, reveal, names
         tensors, stage_names = [dict(t) for t in fixed.tensors], {s["name"] for s in fixed.stages}
-        self.out = Draft(tensors=tensors, weights=fixed.weights, tensor_names={t["name"] for t in tensors}, stage_names=stage_names)
+        self.out = Draft(
+            tensors=tensors, weights=fixed.weights, tensor_names={t["name"] for t in tensors}, stage_names=stage_names
+        )
         self.real: dict[str, int] = {}
 
     def run(self) -> Draft:
@@ -42,7 +44,9 @@ class Writer:
         ops = [self.op(node) for node in self.regions.head]
         shares = []
         for name, version in self.fixed.entering.items():
-            fixed = self.out.fixed(f"{name}.q", self.graph.shapes[name], math.ldexp(1.0, -version.frac_bits), version.bound)
+            fixed = self.out.fixed(
+                f"{name}.q", self.graph.shapes[name], math.ldexp(1.0, -version.frac_bits), version.bound
+            )
             ops.append({"op": "quantize", "in": [self.real[name]], "out": fixed})
             shares.append((f"{name}.share", fixed, version.tensor))
         self.out.client("encode", ops)

@@ -34,7 +34,12 @@ KEY_COPIES = 5
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
 WEIGHT_BYTES = 2 << 30
 # names of the OT extensions in unit costs; others are taken as the nearest of these
-EXTENSIONS = {"iknp": "softspoken", "softspoken": "softspoken", "silent-tiny": "silent_small", "silent-small": "silent_small"}
+EXTENSIONS = {
+    "iknp": "softspoken",
+    "softspoken": "softspoken",
+    "silent-tiny": "silent_small",
+    "silent-small": "silent_small",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Traffic:
 @dataclass(frozen=True)
 class StageCost:
     """One stage: ciphertexts, protocol messages, seconds of computing; ``packing`` of linear stages; ``work`` of others, for one image: bits
-    ``compared``, values ``selected`` and ``truncated`` by oblivious transfer."""
+    ``compared``, values ``selected`` and ``truncated`` by oblivious transfer.
+    """
 
     he: Traffic
     ot: Traffic
@@ -83,7 +89,9 @@ def unit_costs(path: str | None = None) -> dict[str, Any]:
         if any(not 0 <= float(v) < 1e9 for k, v in given.items() if k not in ("machine", "networks")):
             raise ValueError("a cost is no number of seconds")
     except (OSError, TypeError, ValueError) as error:
-        reason = f"unit costs in {chosen} cannot be used ({error}); give a JSON object like the package's network_costs.json"
+        reason = (
+            f"unit costs in {chosen} cannot be used ({error}); give a JSON object like the package's network_costs.json"
+        )
         raise PlanError(f"{reason}, or make one with `hushnet measure-machine`") from None
     return {**default, **{k: v for k, v in given.items() if k in default}}
 
@@ -104,8 +112,13 @@ def link(network: str, unit: dict[str, Any] | None = None) -> dict[str, Any]:
         return named[network]
     found = _SPEC.fullmatch(network.strip().lower())
     if found is None or float(found[1]) == 0.0:
-        raise PlanError(f"there is no network {network!r}; choose one of {', '.join(named)}, or bandwidth and round trip like '200mbit,5ms'")
-    return {"bits_per_second": float(found[1]) * _RATE[found[2]], "round_trip_seconds": float(found[3]) * _TIME[found[4]]}
+        raise PlanError(
+            f"there is no network {network!r}; choose one of {', '.join(named)}, or bandwidth and round trip like '200mbit,5ms'"
+        )
+    return {
+        "bits_per_second": float(found[1]) * _RATE[found[2]],
+        "round_trip_seconds": float(found[3]) * _TIME[found[4]],
+    }
 
 
 def elements(tensor: dict[str, Any]) -> int:
@@ -139,23 +152,42 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
     handle = handle or _native.Plan.load(without_weights(Plan(document)).to_bytes())
     told = json.loads(handle.facts(images))["two_party"]
     stages: list[StageCost] = []
-    slotted = [document["tensors"][s["out"]]["reach_bits"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
+    slotted = [
+        document["tensors"][s["out"]]["reach_bits"]
+        for s in document["stages"]
+        if s["kind"] == "linear" and s["method"] in SLOTS
+    ]
     first = _first_layer(document, unit)
     suffix = EXTENSIONS.get(told["extension"], "silent_medium")
-    for stage, phase, extensions, gates, work in zip(document["stages"], told["stages"], told["extensions"], told["gates"], told["work"]):
+    for stage, phase, extensions, gates, work in zip(
+        document["stages"], told["stages"], told["extensions"], told["gates"], told["work"]
+    ):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
         if linear:
             plain = slot_bits(slotted) if slotted else 0
-            packing = ROWS[stage["method"]].figures(Asked(stage["geometry"], degree, ring, stage["weight_l2"], plain, min(images, degree)))
+            packing = ROWS[stage["method"]].figures(
+                Asked(stage["geometry"], degree, ring, stage["weight_l2"], plain, min(images, degree))
+            )
         compute = _compute(document, stage, packing, work, unit, images) + passage(traffic, unit)
-        compute += sum(unit[name] * count for name, count in extended(suffix, extensions).items()) + unit["garbled_gate"] * gates
+        compute += (
+            sum(unit[name] * count for name, count in extended(suffix, extensions).items())
+            + unit["garbled_gate"] * gates
+        )
         if linear:
             compute, first = compute + first, 0.0
-        stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing, work))
+        stages.append(
+            StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing, work)
+        )
     setup = _traffic(told["setup"])
     return Account(
-        images, told["extension"], setup, stages, _traffic(told["total"]), told["peak_elements"], _setup(document, stages, unit) + passage(setup, unit)
+        images,
+        told["extension"],
+        setup,
+        stages,
+        _traffic(told["total"]),
+        told["peak_elements"],
+        _setup(document, stages, unit) + passage(setup, unit),
     )
 
 
@@ -177,13 +209,19 @@ def _keys(document: Document) -> set[str]:
 
 def _first_layer(document: Document, unit: dict[str, Any]) -> float:
     """The server's reading of keys, for which a session's first linear layer waits."""
-    return unit["first_layer"] + sum(max(0.0, unit.get(f"{k}_first_layer", 0.0) - unit["first_layer"]) for k in _keys(document))
+    return unit["first_layer"] + sum(
+        max(0.0, unit.get(f"{k}_first_layer", 0.0) - unit["first_layer"]) for k in _keys(document)
+    )
 
 
 def _setup(document: Document, stages: list[StageCost], unit: dict[str, Any]) -> float:
     """Seconds of computing of a session's set-up: base OTs, keys, and what layers do once."""
     seconds = unit["session_keys"] + sum(max(0.0, unit[f"{k}_keys"] - unit["session_keys"]) for k in _keys(document))
-    return seconds + sum(ROWS[s["method"]].layer_seconds(c.packing, unit) for s, c in zip(document["stages"], stages) if s["kind"] == "linear")
+    return seconds + sum(
+        ROWS[s["method"]].layer_seconds(c.packing, unit)
+        for s, c in zip(document["stages"], stages)
+        if s["kind"] == "linear"
+    )
 
 
 def has_client(name: str) -> bool:
@@ -195,7 +233,9 @@ def _traffic(phase: dict[str, int]) -> Traffic:
     return Traffic(phase["bytes_up"], phase["bytes_down"], phase["rounds"])
 
 
-def _compute(document: Document, stage: Stage, packing: dict[str, int], work: dict[str, int], unit: dict[str, Any], images: int) -> float:
+def _compute(
+    document: Document, stage: Stage, packing: dict[str, int], work: dict[str, int], unit: dict[str, Any], images: int
+) -> float:
     count = images * elements(document["tensors"][stage["out"]]) if "out" in stage else 0
     if stage["kind"] == "client":
         outs = [op["out"] for op in stage["ops"]]
@@ -208,25 +248,38 @@ def _compute(document: Document, stage: Stage, packing: dict[str, int], work: di
             seconds += images * converted * unit["selected_value"]
         blocks = -(-images // document["params"]["ring_degree"]) if row.blocks else images
         return seconds + layer_seconds(stage["method"], packing, unit, blocks)
-    own = work["compared"] * unit["compared_bit"] + work["selected"] * unit["selected_value"] + work["truncated"] * unit["truncated_value"]
+    own = (
+        work["compared"] * unit["compared_bit"]
+        + work["selected"] * unit["selected_value"]
+        + work["truncated"] * unit["truncated_value"]
+    )
     return seconds + images * own
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
     """Computing, one-way delays, and the transfers of both directions one after the other."""
-    transfer = 0.0 if network["bits_per_second"] is None else 8 * (traffic.up + traffic.down) / network["bits_per_second"]
+    transfer = (
+        0.0 if network["bits_per_second"] is None else 8 * (traffic.up + traffic.down) / network["bits_per_second"]
+    )
     return compute + traffic.rounds * network["round_trip_seconds"] / 2 + transfer
 
 
 def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str, Any]) -> tuple[int, int]:
     """Peak bytes of client and server: the process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one
     stage; keys of slot-packed layers; the client's set-ups of rotation-free layers; the server's weights, as they are and in evaluation form as
-    far as they are kept."""
+    far as they are kept.
+    """
     degree = document["params"]["ring_degree"]
     values = found.images * max((s.work["selected"] + s.work["truncated"] for s in found.stages), default=0)
     shares = SHARE_BYTES * found.peak_elements * found.images
     most = SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS
-    work = max(min(values, most) * VALUE_BYTES, min(_labels(document, found.images), most * document["params"]["two_party"]["ring_bits"]) * LABEL_BYTES) + EXTENSION_BYTES
+    work = (
+        max(
+            min(values, most) * VALUE_BYTES,
+            min(_labels(document, found.images), most * document["params"]["two_party"]["ring_bits"]) * LABEL_BYTES,
+        )
+        + EXTENSION_BYTES
+    )
     layers = [s for s in found.stages if s.packing]
     polys = max((_ciphertexts(s.packing, degree) for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)
@@ -251,7 +304,11 @@ def kept(document: Document, found: Account, room: int = WEIGHT_BYTES) -> int:
     """Bytes of weights that a server keeps in evaluation form: layers of many tiles first, while they fit."""
     bytes_of = SHARE_BYTES * document["params"]["ring_degree"]
     size = lambda p: p.get("prepared_bytes", bytes_of * p["weight_polys"])  # noqa: E731
-    layers = [(-s.packing["tiles"], index, size(s.packing)) for index, s in enumerate(found.stages) if "weight_polys" in s.packing]
+    layers = [
+        (-s.packing["tiles"], index, size(s.packing))
+        for index, s in enumerate(found.stages)
+        if "weight_polys" in s.packing
+    ]
     total = 0
     for _, _, size in sorted(layers):
         if total + size <= room:
@@ -274,7 +331,9 @@ def prepared(document: Document, found: Account) -> int:
     return SHARE_BYTES * degree * polys + others
 
 
-def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], network: str, images: int = 1) -> dict[str, Any]:
+def predicted(
+    document: Document, weight_bytes: int, unit: dict[str, Any], network: str, images: int = 1
+) -> dict[str, Any]:
     """The plan's ``predicted``, errors left out: of ``images`` images that run together.
 
     Raises:

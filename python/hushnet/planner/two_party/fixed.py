@@ -139,7 +139,9 @@ def groups(steps: list[Step]) -> tuple[Callable[[str], str], dict[str, list[Line
 class Builder:
     """One attempt at a ring width. ``reach`` is that of an earlier attempt without limits."""
 
-    def __init__(self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]) -> None:
+    def __init__(
+        self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]
+    ) -> None:
         self.steps, self.request, self.weights, self.known = steps, request, weights.fork(), reach
         self.limit = (1 << (ring_bits - 1)) - 1
         names: set[str] = set()
@@ -155,7 +157,8 @@ class Builder:
 
     def doublings(self) -> dict[str, int]:
         """How often a tensor of unknown sign is doubled before its next bound: sums and differences of two need a bit each, a
-        truncation without known sign one."""
+        truncation without known sign one.
+        """
         room = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
         for step in reversed(self.steps):
             after = room.get(step.output, 0)
@@ -367,7 +370,9 @@ class Builder:
         gain = math.ldexp(1.0, max(-weights.frac_bits, 0))
         scaled = np.rint(np.ldexp(np.asarray(layer.bias, dtype=np.float64) / gain, fine))
         if (np.abs(scaled) >= 2.0**62).any():
-            raise PlanError(f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model")
+            raise PlanError(
+                f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model"
+            )
         bias = scaled.astype(np.int64)
         # one unit for the masking of the shares
         bound = max(int(n) * source.bound + abs(int(b)) for n, b in zip(weights.rows, bias)) + 1
@@ -375,8 +380,15 @@ class Builder:
         made = self.tensor(step.output, step.shape, Version(-1, fine, bound, False, gain))
         names = {key: f"{layer.name}.{key}" for key in ("weight", "bias")}
         stage = self.stage(
-            "linear", layer.name, source.tensor, made.tensor, method="cheetah", geometry=plan_geometry(layer.geometry),
-            weights=names["weight"], bias=names["bias"], weight_l2=0,
+            "linear",
+            layer.name,
+            source.tensor,
+            made.tensor,
+            method="cheetah",
+            geometry=plan_geometry(layer.geometry),
+            weights=names["weight"],
+            bias=names["bias"],
+            weight_l2=0,
         )
         self.out.weights[names["weight"]], self.out.weights[names["bias"]] = weights.weight, bias
         if self.weights.of(layer) < self.weights.bits:
@@ -473,7 +485,9 @@ class Builder:
             return version
         if step < 0:
             return self.truncated(name, version, -step)
-        made = self.tensor(name, self.shapes[version.tensor], replace(version, frac_bits=fine, bound=version.bound << step))
+        made = self.tensor(
+            name, self.shapes[version.tensor], replace(version, frac_bits=fine, bound=version.bound << step)
+        )
         self.stage("scale", f"{name}.scale", version.tensor, made.tensor, factor=1 << step)
         return made
 
@@ -519,13 +533,17 @@ class Builder:
         else:
             reach = min(version.bound * version.unit, self.request.limits.get(name, math.inf)) / version.gain
             bits = max(version.frac_bits - fraction(reach, self.request.output_bits), OPENING_BITS)
-            version = self.opening(name, version, max(1, min(bits, version.bound.bit_length() - 2, self.out.ring_bits - 2)))
+            version = self.opening(
+                name, version, max(1, min(bits, version.bound.bit_length() - 2, self.out.ring_bits - 2))
+            )
         self.out.opened[name] = version
 
     def opening(self, name: str, version: Version, bits: int) -> Version:
         """The exact truncation before a value is opened; rounds to nearest where the layer's bias can take the half."""
         made_by = [s for s in self.out.stages if s["out"] == version.tensor]
-        readers = [s for s in self.out.stages if version.tensor in (s["in"] if isinstance(s["in"], list) else [s["in"]])]
+        readers = [
+            s for s in self.out.stages if version.tensor in (s["in"] if isinstance(s["in"], list) else [s["in"]])
+        ]
         half = 1 << (bits - 1)
         if made_by and made_by[0]["kind"] == "linear" and not readers and self.fits(version.bound + half):
             bias = made_by[0]["bias"]

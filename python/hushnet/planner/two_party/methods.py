@@ -35,13 +35,18 @@ MOST_KEPT = 1 << 30
 
 def packed_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
     """Both parties' computing on a packed layer, for one image."""
-    return sum(unit[figure] * layer[what] for figure, what in (("input_poly", "input_polys"), ("output_poly", "output_polys"), ("product", "products")))
+    return sum(
+        unit[figure] * layer[what]
+        for figure, what in (("input_poly", "input_polys"), ("output_poly", "output_polys"), ("product", "products"))
+    )
 
 
 def rotation_free_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
     """Both parties' computing on a layer of method rotation-free, for one image."""
     size = layer["ring_degree"] / 4096
-    seconds = size * (unit["rotation_free_input"] * layer["input_polys"] + unit["rotation_free_product"] * layer["products"])
+    seconds = size * (
+        unit["rotation_free_input"] * layer["input_polys"] + unit["rotation_free_product"] * layer["products"]
+    )
     return seconds + size * unit["rotation_free_output"] * layer["output_polys"] * (0.2 + 1.0 / layer["spacing"])
 
 
@@ -54,7 +59,8 @@ def convfhe_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
 
 def slot_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
     """Both parties' computing on a slot-packed layer, for one image: words of requests and answers, transforms of key switching,
-    multiplications of words by weights and keys."""
+    multiplications of words by weights and keys.
+    """
     n, limbs, digits = layer["ring_degree"], layer["primes"], layer["primes"] * layer["digits"]
     all_limbs = limbs + layer["special"]
     decompositions, switches = layer["perm"] + layer["dec_perm"], layer["perm"] + layer["hst_perm"]
@@ -70,7 +76,10 @@ def slot_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
 
 def batch_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
     """Both parties' computing on a batch layer, for one block of images."""
-    return sum(unit[figure] * layer[what] for figure, what in (("batch_input", "inputs"), ("batch_output", "outputs"), ("batch_word", "word_products")))
+    return sum(
+        unit[figure] * layer[what]
+        for figure, what in (("batch_input", "inputs"), ("batch_output", "outputs"), ("batch_word", "word_products"))
+    )
 
 
 @dataclass(frozen=True)
@@ -166,8 +175,13 @@ class Row:
 def _slots(method: str) -> Row:
     """A method of the slot family: rows differ in their name only."""
     return Row(
-        partial(slot_figures, method), slot_seconds, modulo=PRIME, keys="slot", keeps="weights",
-        kept_bytes=lambda f: f["weight_bytes"] + 2 * f["key_bytes"], layer_bytes=lambda f: f["key_bytes"],
+        partial(slot_figures, method),
+        slot_seconds,
+        modulo=PRIME,
+        keys="slot",
+        keeps="weights",
+        kept_bytes=lambda f: f["weight_bytes"] + 2 * f["key_bytes"],
+        layer_bytes=lambda f: f["key_bytes"],
     )
 
 
@@ -176,11 +190,19 @@ ROWS: dict[str, Row] = {
     "cheetah": Row(packed_figures, packed_seconds, many=True),
     "rotation-free": Row(
         # as many words at the client as the weights in evaluation form have: docs/rotation-free.md
-        partial(coefficient_figures, "rotation-free"), rotation_free_seconds, keeps="set-ups", kept_bytes=lambda f: f["prepared_bytes"],
-        layer_bytes=lambda f: f["bytes_setup"], layer_seconds=lambda f, unit: unit["rotation_free_weight"] * f["weight_polys"],
+        partial(coefficient_figures, "rotation-free"),
+        rotation_free_seconds,
+        keeps="set-ups",
+        kept_bytes=lambda f: f["prepared_bytes"],
+        layer_bytes=lambda f: f["bytes_setup"],
+        layer_seconds=lambda f, unit: unit["rotation_free_weight"] * f["weight_polys"],
     ),
     "convfhe": Row(
-        partial(coefficient_figures, "convfhe"), convfhe_seconds, keys="convfhe", keeps="weights", kept_bytes=lambda f: f["prepared_bytes"],
+        partial(coefficient_figures, "convfhe"),
+        convfhe_seconds,
+        keys="convfhe",
+        keeps="weights",
+        kept_bytes=lambda f: f["prepared_bytes"],
         shared_bytes=lambda f: f["bytes_setup"] + f["key_bytes"],
     ),
     "batch": Row(batch_figures, batch_seconds, single=False, many=True, keys="batch"),
@@ -195,7 +217,9 @@ KEEPS = {name: row.keeps for name, row in ROWS.items() if row.keeps}
 def largest_pair(steps: list[Step], entering: Mapping[str, Shape]) -> int:
     """Most elements of one image that a step reads and writes: about what is alive at once."""
     shapes = {**entering, **{s.output: s.shape for s in steps}}
-    return max((math.prod(s.shape) + sum(math.prod(shapes[t]) for t in s.inputs if t in shapes) for s in steps), default=1)
+    return max(
+        (math.prod(s.shape) + sum(math.prod(shapes[t]) for t in s.inputs if t in shapes) for s in steps), default=1
+    )
 
 
 @dataclass(frozen=True)
@@ -240,7 +264,9 @@ class Chooser:
         # bytes of keys that the layers of a method share, by method, and elements that a layer reads and leaves
         self.session: dict[str, int] = {}
         shapes = {**entering, **{s.output: s.shape for s in steps}}
-        self.sizes = {s.name: (*(math.prod(shapes[t]) for t in s.inputs if t in shapes), math.prod(s.shape)) for s in steps}
+        self.sizes = {
+            s.name: (*(math.prod(shapes[t]) for t in s.inputs if t in shapes), math.prod(s.shape)) for s in steps
+        }
 
     def images(self, ring_degree: int) -> int:
         """Images that run through the stages together."""
@@ -271,7 +297,8 @@ class Chooser:
     def picks(self, ring_degree: int) -> dict[str, Pick]:
         """The methods of all layers at a ring degree, by two figures: seconds over the plan's network, and bytes. Candidates are the cheapest paths
         for several prices of a byte, with and without the methods that need keys of their own, and every single method; of those that neither
-        take longer nor send more than any single method the fastest, or the cheapest path by seconds where there is none."""
+        take longer nor send more than any single method the fastest, or the cheapest path by seconds where there is none.
+        """
         if ring_degree not in self.picked:
             ways: dict[str, list[Way]] = {}
             kept: dict[tuple[str, str], Kept] = {}
@@ -288,19 +315,28 @@ class Chooser:
         cheapest = self.fitted(frugal_ways, kept)
         candidates, singles = [cheapest], []
         for without in ((), ("convfhe",), SLOTS, ("convfhe", *SLOTS)):
-            allowed = {layer: [w for w in found if w.name not in without] or found for layer, found in frugal_ways.items()}
+            allowed = {
+                layer: [w for w in found if w.name not in without] or found for layer, found in frugal_ways.items()
+            }
             if without and allowed == frugal_ways:
                 continue
             for price in BYTE_PRICES:
-                priced = {layer: [replace(w, seconds=w.seconds + price * w.bytes) for w in found] for layer, found in allowed.items()}
+                priced = {
+                    layer: [replace(w, seconds=w.seconds + price * w.bytes) for w in found]
+                    for layer, found in allowed.items()
+                }
                 candidates.append(self.fitted(priced, kept))
         for method in ROWS:
             only = {layer: [w for w in found if w.name == method] for layer, found in ways.items()}
-            if ways and all(only.values()) and not any(self.over({n: w[0].name for n, w in only.items()}, kept).values()):
+            if (
+                ways
+                and all(only.values())
+                and not any(self.over({n: w[0].name for n, w in only.items()}, kept).values())
+            ):
                 singles.append(self.path(only))
         restored = lambda picks: {n: replace(p, way=known.get((n, p.way.name), p.way)) for n, p in picks.items()}  # noqa: E731
         told = [(restored(picks), *self.totals(restored(picks), ways)) for picks in [*candidates, *singles]]
-        alone = told[len(candidates):]
+        alone = told[len(candidates) :]
         if alone:
             seconds, sent = min(t for _, t, _ in alone), min(b for _, _, b in alone)
             # sums are made in another order, so that equal plans may differ in their last bits
@@ -335,7 +371,8 @@ class Chooser:
 
     def fitted(self, given: Mapping[str, list[Way]], kept: Mapping[tuple[str, str], Kept]) -> dict[str, Pick]:
         """The cheapest path. Layers whose weights and set-ups do not fit the room together give up those ways that save
-        least for their bytes."""
+        least for their bytes.
+        """
         ways = dict(given)
         while True:
             picks = self.path(ways)
@@ -343,7 +380,9 @@ class Chooser:
             over = self.over(names, kept)
             # a layer that has one way only keeps it: the run time transforms weights that do not fit as it needs them
             held = {n: kept[n, m] for n, m in names.items() if (n, m) in kept and any(w.name != m for w in ways[n])}
-            spare = sorted((n for n, k in held.items() if k.bytes and over[k.what]), key=lambda n: picks[n].gap / held[n].bytes)
+            spare = sorted(
+                (n for n, k in held.items() if k.bytes and over[k.what]), key=lambda n: picks[n].gap / held[n].bytes
+            )
             if not spare:
                 return picks
             for name in spare:
@@ -363,7 +402,11 @@ class Chooser:
             shapes[raw] = step.shape
             nodes.append(Node(step.name, tuple(step.inputs), raw, tuple(ways[step.name])))
             nodes.append(Node(f"{step.name} truncated", (raw,), step.output, (Way("truncate", RING, RING, 0.0),)))
-        return shortest(nodes, dict.fromkeys(self.entering, RING), lambda tensor, held, wanted: self.conversion(math.prod(shapes[tensor])))[1]
+        return shortest(
+            nodes,
+            dict.fromkeys(self.entering, RING),
+            lambda tensor, held, wanted: self.conversion(math.prod(shapes[tensor])),
+        )[1]
 
     def conversion(self, elements: int) -> float:
         """Seconds from one encoding to the other: one correlated OT a value with a payload of a share."""
@@ -385,7 +428,10 @@ class Chooser:
                 if row.blocks and found and figures["window_bytes"] > self.memory:
                     continue
                 block = images if row.blocks else 1
-                seconds = layer_seconds(method, figures, self.unit) / block + row.layer_seconds(figures, self.unit) / self.queries
+                seconds = (
+                    layer_seconds(method, figures, self.unit) / block
+                    + row.layer_seconds(figures, self.unit) / self.queries
+                )
                 if row.keeps is not None:
                     kept[layer.name, method] = Kept(row.keeps, row.kept_bytes(figures))
                 # keys of a session, which all layers share: the largest
@@ -410,7 +456,9 @@ class _Client(dict[str, Any]):
     """Unit costs of the client's part of linear work; zero where it has none."""
 
     def __init__(self, unit: dict[str, Any]) -> None:
-        super().__init__({name.removesuffix("_client"): value for name, value in unit.items() if name.endswith("_client")})
+        super().__init__(
+            {name.removesuffix("_client"): value for name, value in unit.items() if name.endswith("_client")}
+        )
 
     def __missing__(self, name: str) -> float:
         return 0.0
@@ -418,7 +466,8 @@ class _Client(dict[str, Any]):
 
 def pipelined(total: float, client: float, tiles: int) -> float:
     """Seconds of a layer whose parties work on equal tiles one after the other: a tile's request, the server's work and the opening follow
-    each other, and while the server has one tile the client has another: the longer part, and of the shorter one what one tile takes."""
+    each other, and while the server has one tile the client has another: the longer part, and of the shorter one what one tile takes.
+    """
     client = min(client, total)
     server = total - client
     return max(client, server) + min(client, server) / max(1, tiles)

@@ -33,7 +33,9 @@ def strip_for_argmax(graph: Graph) -> Graph:
         if isinstance(node, Linear):
             break
         whole = node.op == "softmax" and math.prod(graph.shapes[tensor]) == graph.shapes[tensor][node.attrs["axis"]]
-        if not (whole or node.op in INCREASING or node.op == "reshape" or (node.op == "affine" and node.attrs["mul"] > 0)):
+        if not (
+            whole or node.op in INCREASING or node.op == "reshape" or (node.op == "affine" and node.attrs["mul"] > 0)
+        ):
             break
         tensor = node.inputs[0]
     return Graph(graph.name, graph.inputs, [tensor], graph.shapes, list(graph.nodes))
@@ -55,7 +57,11 @@ class Tail:
         limit = self.ranges.limit.get(name, math.inf)
         if name in self.fixed.opened:
             version = self.fixed.opened[name]
-            limit = min(limit, version.bound * version.unit) if self.ranges.source == "calibration" else version.bound * version.unit
+            limit = (
+                min(limit, version.bound * version.unit)
+                if self.ranges.source == "calibration"
+                else version.bound * version.unit
+            )
         shape = self.graph.shapes[name]
         return np.full(shape, -limit), np.full(shape, limit)
 
@@ -84,10 +90,15 @@ class Tail:
             pairs = [i[0] for i in ins]
             with np.errstate(all="ignore"):
                 interval = rule.interval(node.attrs, pairs, shape)
-                error = rule.spread(node.attrs, pairs, [i[1] for i in ins], shape, False) + FLOAT32_UNIT * 4 * magnitude(interval)
+                error = rule.spread(
+                    node.attrs, pairs, [i[1] for i in ins], shape, False
+                ) + FLOAT32_UNIT * 4 * magnitude(interval)
                 deviation = rule.spread(node.attrs, pairs, [i[2] for i in ins], shape, True)
             width = rule.width(node.attrs)
-            spread[node.output] = (interval, *(np.minimum(np.where(np.isnan(v), np.inf, v), width) for v in (error, deviation)))
+            spread[node.output] = (
+                interval,
+                *(np.minimum(np.where(np.isnan(v), np.inf, v), width) for v in (error, deviation)),
+            )
         if alone:
             # what has no bound is left out
             errors = {p: entry(float(known(n)[1].max(initial=0.0)), 0.0) for p, n in zip(names, self.graph.outputs)}
@@ -103,4 +114,7 @@ class Tail:
 
 def carry(doubts: dict[str, Doubt], names: list[str]) -> dict[str, dict[str, float]]:
     """Errors of the scores whose largest is looked for."""
-    return {n: entry(float(d.worst.max(initial=0.0)), float(np.sqrt(d.variance.max(initial=0.0)))) for n, d in zip(names, doubts.values())}
+    return {
+        n: entry(float(d.worst.max(initial=0.0)), float(np.sqrt(d.variance.max(initial=0.0))))
+        for n, d in zip(names, doubts.values())
+    }

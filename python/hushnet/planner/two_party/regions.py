@@ -28,7 +28,9 @@ _COMPARED = "comparisons and roundings of private values are not offered; write 
 _LAST = "only the end of the network may select; move it behind the last layer"
 _NORMALISED = "only the end of the network may normalise; move it behind the last layer"
 ADVICE = {
-    **dict.fromkeys(("sigmoid", "tanh", "erf", "exp", "log", "sin", "cos", "atan", "hard_sigmoid", "elu", "sqrt"), _RELU),
+    **dict.fromkeys(
+        ("sigmoid", "tanh", "erf", "exp", "log", "sin", "cos", "atan", "hard_sigmoid", "elu", "sqrt"), _RELU
+    ),
     **dict.fromkeys(("silu", "hard_swish", "gelu", "gelu_tanh"), _RELU),
     **dict.fromkeys(("mul", "div", "square", "matmul", "reduce_prod"), _PRODUCT),
     **dict.fromkeys(("less", "equal", "floor", "round"), _COMPARED),
@@ -112,12 +114,21 @@ def _tail(graph: Graph, rest: list[Node]) -> list[Node]:
         if isinstance(node, Linear) or any(n.output in weighted for n in after):
             weighted.add(node.output)
     for node in rest:
-        if isinstance(node, Op) and node.output not in weighted and (obstacle(graph, node) or any(t in forced for t in node.inputs)):
+        if (
+            isinstance(node, Op)
+            and node.output not in weighted
+            and (obstacle(graph, node) or any(t in forced for t in node.inputs))
+        ):
             forced.add(node.output)
     tail = set(forced)
     for node in reversed(rest):
         after = readers.get(node.output, [])
-        if isinstance(node, Op) and node.op in INVERTIBLE and obstacle(graph, node) is None and all(n.output in tail for n in after):
+        if (
+            isinstance(node, Op)
+            and node.op in INVERTIBLE
+            and obstacle(graph, node) is None
+            and all(n.output in tail for n in after)
+        ):
             tail.add(node.output)
     return [n for n in rest if n.output in tail]
 

@@ -56,7 +56,16 @@ def gather(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
         end = start + (count - 1) * step + (1 if step > 0 else -1)
         part = tuple(count if a == axis else n for a, n in enumerate(shape))
         parts.append(
-            write.put("slice", f"{node.name}.part{number}", node.inputs[0], part, starts=[start], ends=[end], steps=[step], axes=[axis])
+            write.put(
+                "slice",
+                f"{node.name}.part{number}",
+                node.inputs[0],
+                part,
+                starts=[start],
+                ends=[end],
+                steps=[step],
+                axes=[axis],
+            )
         )
     _joined(write, node.name, parts, out, axis, node.output)
 
@@ -86,21 +95,38 @@ def interpolate(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> Non
     for taken, weights in zip(node.attrs["indices"], node.attrs["weights"]):
         np.add.at(matrix, (np.arange(out[axis]), np.asarray(taken)), weights)
     order = [axis, *(a for a in range(len(shape)) if a != axis)]
-    tensor = write.put("transpose", f"{node.name}.order", node.inputs[0], tuple(shape[a] for a in order), perm=order) if axis else node.inputs[0]
+    tensor = (
+        write.put("transpose", f"{node.name}.order", node.inputs[0], tuple(shape[a] for a in order), perm=order)
+        if axis
+        else node.inputs[0]
+    )
     columns = math.prod(shape) // shape[axis]
     tensor = write.put("reshape", f"{node.name}.columns", tensor, (shape[axis], columns, 1))
     tensor = _layer(write, node.name, tensor, (shape[axis], columns, 1), matrix, np.zeros(out[axis]), groups=1)
     turned = tuple(out[a] for a in order)
     tensor = write.put("reshape", f"{node.name}.rows", tensor, turned, None if axis else node.output)
     if axis:
-        write.put("transpose", f"{node.name}.back", tensor, out, node.output, perm=[order.index(a) for a in range(len(out))])
+        write.put(
+            "transpose", f"{node.name}.back", tensor, out, node.output, perm=[order.index(a) for a in range(len(out))]
+        )
 
 
-def _layer(write: Writer, name: str, source: str, image: tuple[int, int, int], weight: np.ndarray, bias: np.ndarray, *, groups: int) -> str:
+def _layer(
+    write: Writer,
+    name: str,
+    source: str,
+    image: tuple[int, int, int],
+    weight: np.ndarray,
+    bias: np.ndarray,
+    *,
+    groups: int,
+) -> str:
     """A 1x1 convolution with weights (outputs, inputs a group)."""
     result = (len(weight), *image[1:])
     made = write.fresh(f"{name}.layer")
-    layer = Linear(name, source, made, Conv2d(image, result, (1, 1), groups=groups), weight.reshape(*weight.shape, 1, 1), bias)
+    layer = Linear(
+        name, source, made, Conv2d(image, result, (1, 1), groups=groups), weight.reshape(*weight.shape, 1, 1), bias
+    )
     write.layer(layer, result)
     return made
 
@@ -117,7 +143,13 @@ def _scaled(write: Writer, name: str, source: str, shape: Shape, factors: list[f
 def absolute(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     """``relu(x) + relu(-x)``."""
     parts = [node.inputs[0], write.affine(f"{node.name}.negative", node.inputs[0], out, -1.0, 0.0, None)]
-    write.put("add", node.name, [write.put("relu", f"{node.name}.{w}", t, out) for w, t in zip(("up", "down"), parts)], out, node.output)
+    write.put(
+        "add",
+        node.name,
+        [write.put("relu", f"{node.name}.{w}", t, out) for w, t in zip(("up", "down"), parts)],
+        out,
+        node.output,
+    )
 
 
 def extremum(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
@@ -160,14 +192,26 @@ def pool(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     channels, depth = shape[:2]
     attrs = {k: v for k, v in a.items() if k == "count_include_pad"}
     flat = write.put("reshape", f"{node.name}.planes", node.inputs[0], (channels * depth, *shape[2:]))
-    image = {k: list(a[k][1:]) for k in ("kernel", "stride", "dilation") if k in a} | {"pads": [*a["pads"][1:3], *a["pads"][4:]]}
+    image = {k: list(a[k][1:]) for k in ("kernel", "stride", "dilation") if k in a} | {
+        "pads": [*a["pads"][1:3], *a["pads"][4:]]
+    }
     inner = write.fresh(f"{node.name}.pixels")
-    write.pool(Op(f"{node.name}.pixels", node.op, [flat], inner, {**attrs, **image}), (channels * depth, *shape[2:]), (channels * depth, *out[2:]))
+    write.pool(
+        Op(f"{node.name}.pixels", node.op, [flat], inner, {**attrs, **image}),
+        (channels * depth, *shape[2:]),
+        (channels * depth, *out[2:]),
+    )
     pixels = math.prod(out[2:])
     columns = write.put("reshape", f"{node.name}.columns", inner, (channels, depth, pixels))
-    line = {k: [a[k][0], 1] for k in ("kernel", "stride", "dilation") if k in a} | {"pads": [a["pads"][0], 0, a["pads"][3], 0]}
+    line = {k: [a[k][0], 1] for k in ("kernel", "stride", "dilation") if k in a} | {
+        "pads": [a["pads"][0], 0, a["pads"][3], 0]
+    }
     made = write.fresh(f"{node.name}.depth")
-    write.pool(Op(f"{node.name}.depth", node.op, [columns], made, {**attrs, **line}), (channels, depth, pixels), (channels, out[1], pixels))
+    write.pool(
+        Op(f"{node.name}.depth", node.op, [columns], made, {**attrs, **line}),
+        (channels, depth, pixels),
+        (channels, out[1], pixels),
+    )
     write.put("reshape", node.name, made, out, node.output)
 
 
