@@ -174,7 +174,7 @@ def test_where_constants_differ_from_row_to_row_the_rows_are_one_image():
     graph = load(net.model())
     assert graph.shapes["x0"] == (2, 3)
     x = np.ones((5, 2, 3))
-    assert np.array_equal(evaluate(graph, {"x0": x})[graph.outputs[0]], [*x, [1, 2, 3], [4, 5, 6]])
+    assert np.array_equal(evaluate(graph, {"x0": x})[graph.outputs[0]], x + [[1, 2, 3], [4, 5, 6]])
     net = Net((3,))
     net.op("Add", "x0", net.constant([[1, 2, 3], [4, 5, 6]]))
     with pytest.raises(UnsupportedModel, match="image to image"):
