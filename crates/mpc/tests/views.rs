@@ -84,6 +84,16 @@ fn received_bytes_are_uniform_whatever_the_input() {
 }
 
 #[test]
+fn received_bytes_of_products_are_uniform_whatever_the_input() {
+    let (ring, wide) = (Ring::new(12).unwrap(), Ring::new(15).unwrap());
+    let factor = Factor::new(ring, Range::Small).unwrap();
+    for x in [values(N, ring, 5), vec![0; N]] {
+        inspect(OtKind::SILENT, ring, &x, |s, x| multiply(s, (x, factor), (x, factor), wide).unwrap());
+        inspect(OtKind::SILENT, ring, &x, |s, x| square(s, x, factor, wide).unwrap());
+    }
+}
+
+#[test]
 fn output_shares_are_uniform() {
     let ring = Ring::new(8).unwrap();
     let x: Vec<u64> = vec![5; 1 << 16];
