@@ -12,6 +12,7 @@ mod odd;
 mod pool;
 pub(crate) mod product;
 mod relu;
+mod spline;
 mod tree;
 mod truncate;
 
@@ -31,5 +32,9 @@ pub use pool::{average_pool, average_pool_cost, max_pool, max_pool_cost, PoolSha
 pub use relu::{
     clip, clip_cost, leaky_relu, leaky_relu_cost, relu, relu_cost, relu_dropping, relu_dropping_cost,
     relu_within, relu_within_cost, Slope,
+};
+pub use spline::{
+    saturating_spline, saturating_spline_cost, spline, spline_cost, BasisSpec, Function, Interval, Pieces,
+    Shape, ShapeSpec, Spline,
 };
 pub use truncate::{truncate, truncate_cost, Range, Rounding};
