@@ -10,8 +10,11 @@ mod maximum;
 mod multiply;
 mod odd;
 mod pool;
+mod power;
 pub(crate) mod product;
 mod relu;
+mod rescale;
+mod softmax;
 mod spline;
 mod tree;
 mod truncate;
@@ -29,10 +32,13 @@ pub use odd::{
     to_ring_cost, to_ring_small, to_ring_small_cost,
 };
 pub use pool::{average_pool, average_pool_cost, max_pool, max_pool_cost, PoolShape, MAX_AXIS};
+pub use power::{power, power_cost, Power};
 pub use relu::{
     clip, clip_cost, leaky_relu, leaky_relu_cost, relu, relu_cost, relu_dropping, relu_dropping_cost,
     relu_within, relu_within_cost, Slope,
 };
+pub use rescale::{rescale, rescale_cost};
+pub use softmax::{softmax, softmax_cost, Softmax};
 pub use spline::{
     saturating_spline, saturating_spline_cost, spline, spline_cost, BasisSpec, Function, Interval, Pieces,
     Shape, ShapeSpec, Spline,
