@@ -14,6 +14,7 @@ from ... import _native
 from ...graph import Graph, Op
 from ...plan import Plan, PlanError
 from ..document import Draft
+from ..inputs import scale_inputs
 from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
@@ -43,6 +44,7 @@ class Options:
         hide_weights: results are re-randomised and flooded: 40 bits statistical.
         precision_bits: the error aimed at is 2^-this of the largest output.
         margin: planned range over the largest calibrated value.
+        input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`..inputs`).
         ring_degree: None for the smallest that holds.
         weight_bits: None for what is cheapest.
         lazy: rescale before the next product instead of after every layer.
@@ -61,6 +63,7 @@ class Options:
     hide_weights: bool = False
     precision_bits: float = 7.0
     margin: float = 1.25
+    input_scales: bool = True
     ring_degree: int | None = None
     weight_bits: int | None = None
     lazy: bool = True
@@ -82,6 +85,8 @@ def compile_batch(
         PlanError: what cannot be planned, with the layers and what to do.
     """
     _check(settings)
+    if settings.input_scales:
+        graph = scale_inputs(graph, samples, settings.margin, input_range)
     images = None if samples is None else samples[graph.inputs[0]]
     replaced: Replacement | None = None
     if settings.activation is not None:
@@ -394,6 +399,8 @@ class Writer:
         port = self.graph.inputs[0]
         real = self.out.tensor(port, self.network.input_shape)
         self.out.input(port, real)
+        if self.network.declared is not None:
+            self.out.limit(port, *self.network.declared)
         return real if self.network.head is None else self.ops("encode", self.network.head, real)
 
     def tail(self, encrypted: int) -> None:
