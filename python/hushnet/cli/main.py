@@ -34,6 +34,7 @@ Shape = typer.Option(
     "--shape",
     help="Full shape of an input, the batch first: x=1,3,48,192. Once for each input that leaves axes open.",
 )
+StrictRows = typer.Option(False, "--strict-rows", help="NaN for every row of which a value left its planned range.")
 Until = typer.Option(
     None,
     "--until",
@@ -107,7 +108,11 @@ def compile_(
     shape: list[str] = Shape,
     until: str | None = Until,
     input_range: tuple[float, float] | None = typer.Option(
-        None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
+        None,
+        help="Least and largest input value (without calibration: 0 1). Values outside are clamped, and their rows are named.",
+    ),
+    margin: float | None = typer.Option(
+        None, min=1.0, help="Planned range over the largest value of the calibration data (default: 1.25)."
     ),
     weight_bits: int | None = typer.Option(None, min=2, max=16, help="Default: 8; non-interactive: what is cheapest."),
     activation_bits: str = typer.Option("auto", help="'auto' or a number of bits."),
@@ -129,6 +134,7 @@ def compile_(
             "method": method,
             "nonlinear": nonlinear,
             "queries": queries,
+            "margin": margin,
         }.items()
         if v is not None
     }
@@ -208,18 +214,23 @@ def _summary(result: hushnet.Result) -> dict[str, Any]:
         "bytes_up": trace["bytes_up"],
         "bytes_down": trace["bytes_down"],
         "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
+        "rows_out_of_range": list(result.out_of_range),
     } | checked
 
 
-def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_json: bool) -> None:
+def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_json: bool, *, strict: bool) -> None:
+    outputs = result.strict() if strict else result.outputs
     if output:
-        write_outputs(output, result.outputs)
+        write_outputs(output, outputs)
     if trace:
         trace.write_text(json.dumps(result.trace, indent=1))
     summary = _summary(result)
     if as_json:
         if not output:
-            summary["values"] = {name: value.tolist() for name, value in result.outputs.items()}
+            # JSON has no NaN
+            summary["values"] = {
+                name: np.where(np.isnan(value), None, value).tolist() for name, value in outputs.items()
+            }
         emit(summary)
         return
     up, down = (summary[k] / summary["images"] / 1e6 for k in ("bytes_up", "bytes_down"))
@@ -234,9 +245,22 @@ def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_
         )
     if summary.get("out_of_range") == []:
         out.print("Every polynomial's operand kept to its range.")
-    for name, value in result.outputs.items():
+    if result.out_of_range:
+        out.print(_left(result), highlight=False, markup=False)
+    for name, value in outputs.items():
         first = np.array2string(value[0].ravel()[:10], precision=4)
         out.print(f"{name} {tuple(value.shape)}: first image {first}" + (f" -> {output}" if output else ""))
+
+
+def _left(result: hushnet.Result) -> str:
+    """The rows that left a planned range, in a sentence."""
+    rows, error = result.out_of_range, result.range_error
+    named = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
+    first = f" The first is {error.value:.6g} in '{error.tensor}' of row {error.image}." if error else ""
+    return (
+        f"{len(rows)} of {result.trace['images']} rows left a planned range and may have wrong answers: {named}.{first} Other rows stand. "
+        "Compile with calibration data that covers such inputs, or with a larger --margin."
+    )
 
 
 @app.command()
@@ -255,6 +279,7 @@ def run(
         help="Run the network in the clear too, and tell which polynomials' operands left their ranges.",
         rich_help_panel=NON_INTERACTIVE,
     ),
+    strict_rows: bool = StrictRows,
     trace: Path | None = Trace,
     as_json: bool = Json,
     insecure: bool = Insecure,
@@ -272,7 +297,7 @@ def run(
             check=check,
             allow_insecure=insecure,
         )
-    _finish(result, output, trace, as_json)
+    _finish(result, output, trace, as_json, strict=strict_rows)
 
 
 @app.command()
@@ -364,6 +389,7 @@ def infer(
         None, help="Refuse a public plan of another SHA-256.", rich_help_panel=TWO_PARTY
     ),
     threads: int | None = Threads,
+    strict_rows: bool = StrictRows,
     trace: Path | None = Trace,
     as_json: bool = Json,
 ) -> None:
@@ -386,7 +412,7 @@ def infer(
     with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
-    _finish(result, output, trace, as_json)
+    _finish(result, output, trace, as_json, strict=strict_rows)
 
 
 def _benchmarks() -> Any:

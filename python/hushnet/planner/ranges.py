@@ -32,6 +32,7 @@ class Ranges:
         square: mean of x^2, by tensor (known with calibration only).
         mean: elementwise mean over the images, by input tensor of a linear layer (known with calibration only).
         inputs: interval of every graph input.
+        declared: intervals that clients clamp inputs to: those that the caller gave, and without calibration data all.
         source: "calibration" or "intervals".
         floats: outputs of the float execution on the calibration data, by name.
     """
@@ -42,6 +43,7 @@ class Ranges:
     square: dict[str, float] = field(default_factory=dict)
     mean: dict[str, Array] = field(default_factory=dict)
     floats: dict[str, Array] = field(default_factory=dict)
+    declared: dict[str, Range] = field(default_factory=dict)
 
 
 def plan_geometry(geometry: Geometry) -> dict[str, Any]:
@@ -121,7 +123,7 @@ def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
             uses[tensor] -= 1
             if uses[tensor] == 0:
                 values.pop(tensor, None)
-    return Ranges(limit, inputs, "intervals")
+    return Ranges(limit, inputs, "intervals", declared=dict(inputs))
 
 
 def _shaped(node: Linear, pair: Pair) -> Pair:
@@ -189,4 +191,4 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
             )
         limit[name], inputs[name] = max(abs(low), abs(high)), (low, high)
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
-    return Ranges(limit, inputs, "calibration", square, mean, outputs)
+    return Ranges(limit, inputs, "calibration", square, mean, outputs, declared)

@@ -287,6 +287,7 @@ pub fn op_with(name: &str, inputs: &[usize], out: usize, attributes: Value) -> V
 }
 
 /// A named batch of reals.
+#[derive(Clone)]
 pub struct Batch {
     pub name: String,
     pub shape: Vec<usize>,
