@@ -34,6 +34,7 @@ impl OtKind {
     pub const SILENT: Self = Self::Silent(SilentSize::Medium);
 
     /// The kind that sends least for `demand[d]` OTs in direction d ([`CostModel::drawn`] counts them).
+    #[must_use]
     pub fn for_demand(demand: [u64; 2]) -> Self {
         let bytes = |kind| {
             let mut m = CostModel::new(kind);
@@ -52,11 +53,12 @@ impl OtKind {
         match self {
             Self::Iknp => 1,
             Self::SoftSpoken => 2,
-            Self::Silent(s) => 0x10 + s.params().depth as u64,
+            Self::Silent(s) => 0x10 + u64::from(s.params().depth),
         }
     }
 
     /// Values that go through the protocols in one pass.
+    #[must_use]
     pub fn default_chunk(self) -> usize {
         match self {
             Self::Iknp | Self::SoftSpoken => 1 << 14,
@@ -72,6 +74,7 @@ impl OtKind {
 
 impl SilentSize {
     /// The LPN parameters of the main iterations.
+    #[must_use]
     pub fn params(self) -> LpnParams {
         match self {
             Self::Tiny => LPN_10,
@@ -123,11 +126,13 @@ pub struct Ledger {
 
 impl Ledger {
     /// Nothing in stock.
+    #[must_use]
     pub fn new(kind: OtKind) -> Self {
         Self { kind, started: 0, used: 0, free: 0 }
     }
 
     /// OTs in stock.
+    #[must_use]
     pub fn available(&self) -> u64 {
         self.free
     }

@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::simd::FixedKey;
 
 /// Ones per row of the code.
-pub const WEIGHT: usize = 10;
+pub(super) const WEIGHT: usize = 10;
 
 /// (t, k, depth): t noise blocks of 2^depth rows over a table of k = 2^log_k.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,31 +24,35 @@ pub struct LpnParams {
 /// emp-ot's sets, chosen with the LPN estimators for about 128 bits on a random code against Gauss, statistical decoding,
 /// BJMM, hybrid and the algebraic attacks on regular noise (Briaud-Oygarden and its 2025 successor). Rows with ten ones admit
 /// more: `docs/security/README.md` has our own estimates.
-pub const LPN_10: LpnParams = LpnParams { trees: 850, log_k: 16, depth: 10 };
+pub(super) const LPN_10: LpnParams = LpnParams { trees: 850, log_k: 16, depth: 10 };
 /// As [`LPN_10`].
-pub const LPN_11: LpnParams = LpnParams { trees: 1170, log_k: 17, depth: 11 };
+pub(super) const LPN_11: LpnParams = LpnParams { trees: 1170, log_k: 17, depth: 11 };
 /// As [`LPN_10`].
-pub const LPN_12: LpnParams = LpnParams { trees: 1520, log_k: 18, depth: 12 };
+pub(super) const LPN_12: LpnParams = LpnParams { trees: 1520, log_k: 18, depth: 12 };
 /// As [`LPN_10`].
-pub const LPN_13: LpnParams = LpnParams { trees: 1900, log_k: 19, depth: 13 };
+pub(super) const LPN_13: LpnParams = LpnParams { trees: 1900, log_k: 19, depth: 13 };
 
 impl LpnParams {
     /// k.
+    #[must_use]
     pub const fn k(self) -> u64 {
         1 << self.log_k
     }
 
     /// Rows of a tree.
+    #[must_use]
     pub const fn leaves(self) -> u64 {
         1 << self.depth
     }
 
     /// Correlated OTs that an iteration consumes: the table and `depth` per tree.
+    #[must_use]
     pub const fn base(self) -> u64 {
         self.k() + self.trees * self.depth as u64
     }
 
     /// Trees kept back for the next iteration's base.
+    #[must_use]
     pub const fn reserve(self) -> u64 {
         self.base().div_ceil(self.leaves())
     }
