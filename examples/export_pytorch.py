@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import nn
-
 from hushnet import data
+from torch import nn
 
 
 def network() -> nn.Module:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 import hushnet
+import numpy as np
 from hushnet import data
 
 MODEL = Path(__file__).parent / "models" / "cryptonets-relu.onnx"

@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
-
 from hushnet.zoo import ACTIVATIONS
 
 Array = np.ndarray
@@ -36,7 +35,9 @@ class Layer(ABC):
 class Dense(Layer):
     """``y = x W^T + b``; images are flattened."""
 
-    def __init__(self, name: str, inputs: int, outputs: int, rng: np.random.Generator, *, bias: bool = True, gain: float = 1.0):
+    def __init__(
+        self, name: str, inputs: int, outputs: int, rng: np.random.Generator, *, bias: bool = True, gain: float = 1.0
+    ):
         super().__init__()
         self.name = name
         self.parameters[f"{name}.weight"] = he(rng, (outputs, inputs), gain)
@@ -82,7 +83,9 @@ class Conv(Layer):
         x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
         self.padded = x.shape
         weight = self.parameters[f"{self.name}.weight"]
-        windows = np.lib.stride_tricks.sliding_window_view(x, (self.kernel,) * 2, axis=(2, 3))[:, :, :: self.stride, :: self.stride]
+        windows = np.lib.stride_tricks.sliding_window_view(x, (self.kernel,) * 2, axis=(2, 3))[
+            :, :, :: self.stride, :: self.stride
+        ]
         n, _, oh, ow = windows.shape[:4]
         self.patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(n * oh * ow, -1)
         y = self.patches @ weight.reshape(len(weight), -1).T + self.parameters.get(f"{self.name}.bias", 0)
@@ -113,7 +116,10 @@ class BatchNorm(Layer):
         self.name, self.momentum, self.epsilon = name, momentum, epsilon
         self.parameters[f"{name}.scale"] = np.full(channels, gain, np.float32)
         self.parameters[f"{name}.shift"] = np.zeros(channels, np.float32)
-        self.statistics = {f"{name}.mean": np.zeros(channels, np.float32), f"{name}.variance": np.ones(channels, np.float32)}
+        self.statistics = {
+            f"{name}.mean": np.zeros(channels, np.float32),
+            f"{name}.variance": np.ones(channels, np.float32),
+        }
 
     def forward(self, x: Array, training: bool) -> Array:
         mean, variance = self.statistics[f"{self.name}.mean"], self.statistics[f"{self.name}.variance"]
@@ -124,7 +130,10 @@ class BatchNorm(Layer):
             mean, variance = fresh
         self.root = np.sqrt(variance + self.epsilon)[:, None, None]
         self.normal = (x - mean[:, None, None]) / self.root
-        return self.normal * self.parameters[f"{self.name}.scale"][:, None, None] + self.parameters[f"{self.name}.shift"][:, None, None]
+        return (
+            self.normal * self.parameters[f"{self.name}.scale"][:, None, None]
+            + self.parameters[f"{self.name}.shift"][:, None, None]
+        )
 
     def backward(self, dy: Array) -> Array:
         self.gradients[f"{self.name}.shift"] = dy.sum(axis=(0, 2, 3))

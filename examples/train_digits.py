@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from tiny_nn import Network, train
-
 from hushnet import data, zoo
+from tiny_nn import Network, train
 
 FOLDER = Path(__file__).parent / "models"
 
@@ -23,7 +22,9 @@ def arguments(about: str, epochs: int) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def fit(name: str, architecture: str, network: Network, options: argparse.Namespace, *, decay: float, **build_options: str) -> None:
+def fit(
+    name: str, architecture: str, network: Network, options: argparse.Namespace, *, decay: float, **build_options: str
+) -> None:
     """Trains on the training digits, prints the held-out accuracy, writes ``NAME.onnx``.
 
     The figures go into the file's metadata: ``held_out_accuracy``, ``max_abs_pre_activation`` (largest |input| of an

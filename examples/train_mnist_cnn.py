@@ -32,7 +32,14 @@ def main() -> None:
     """One network for every activation."""
     options = arguments(str(__doc__).split("\n", 1)[0], epochs=40)
     for activation in ("relu", "square", "swish-rg5-deg2", "swish-rg7-deg4"):
-        fit(f"mnist-cnn-{activation}", "mnist-cnn", mnist_cnn(activation, options.seed), options, decay=0.05, activation=activation)
+        fit(
+            f"mnist-cnn-{activation}",
+            "mnist-cnn",
+            mnist_cnn(activation, options.seed),
+            options,
+            decay=0.05,
+            activation=activation,
+        )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,20 @@ def ensure_valgrind() -> None:
 
 def build(crate: str) -> Path:
     # With CARGO_PROFILE_FAST_DEBUG=line-tables-only reports name lines, for one more build of everything.
-    command = ["cargo", "build", "-q", "--locked", "-p", crate, "--profile", PROFILE, "--features", "memcheck", "--example", "constant_time"]
+    command = [
+        "cargo",
+        "build",
+        "-q",
+        "--locked",
+        "-p",
+        crate,
+        "--profile",
+        PROFILE,
+        "--features",
+        "memcheck",
+        "--example",
+        "constant_time",
+    ]
     subprocess.run(command, cwd=ROOT, check=True)
     built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / PROFILE / "examples" / "constant_time"
     kept = built.with_name(f"constant_time_{crate}")
@@ -51,7 +64,14 @@ def build(crate: str) -> Path:
 
 def run(program: Path, *arguments: str, under: list[str] = VALGRIND) -> tuple[int, str]:
     # A party that fails leaves the other waiting, so that time is bounded.
-    done = subprocess.run([*under, str(program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=1800)
+    done = subprocess.run(
+        [*under, str(program), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
     return done.returncode, done.stdout
 
 
@@ -85,7 +105,9 @@ def disassembly(program: Path) -> None:
     if not shutil.which("objdump"):
         print("objdump is not installed: divisions are looked for by times only")
         return
-    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(program)], stdout=subprocess.PIPE, text=True, check=True).stdout
+    listing = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", str(program)], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
     functions = dict(re.findall(r"^[0-9a-f]+ <(\S+)>:\n(.*?)(?=^\n|\Z)", listing, re.M | re.S))
 
     def divides(name: str) -> bool:

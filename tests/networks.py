@@ -35,7 +35,9 @@ class Net:
         self.last = names[0]
         return names[0]
 
-    def conv(self, c_in: int, c_out: int, kernel: tuple[int, int], groups: int = 1, bias: bool = True, **attributes: Any) -> str:
+    def conv(
+        self, c_in: int, c_out: int, kernel: tuple[int, int], groups: int = 1, bias: bool = True, **attributes: Any
+    ) -> str:
         inputs = [self.last, self.weight(c_out, c_in // groups, *kernel)]
         if bias:
             inputs.append(self.weight(c_out))
@@ -68,7 +70,11 @@ def single_operators() -> dict[str, onnx.ModelProto]:
     add("Conv-groups", image, lambda n: n.conv(4, 6, (3, 3), groups=2, pads=[1, 1, 1, 1], bias=False))
     add("Conv-depthwise", image, lambda n: n.conv(4, 8, (3, 3), groups=4, strides=[2, 2]))
     add("Conv-same", image, lambda n: n.conv(4, 5, (5, 5), auto_pad="SAME_UPPER", strides=[2, 3]))
-    add("Conv-1d", (3, 11), lambda n: n.op("Conv", n.last, n.weight(5, 3, 4), n.weight(5), kernel_shape=[4], strides=[2], pads=[1, 2]))
+    add(
+        "Conv-1d",
+        (3, 11),
+        lambda n: n.op("Conv", n.last, n.weight(5, 3, 4), n.weight(5), kernel_shape=[4], strides=[2], pads=[1, 2]),
+    )
     add("Gemm", (13,), lambda n: n.op("Gemm", n.last, n.weight(7, 13), n.weight(7), transB=1, alpha=0.5, beta=2.0))
     add("MatMul", (13,), lambda n: n.op("MatMul", n.last, n.weight(13, 6)))
     add("MatMul-leading", (5, 13), lambda n: n.op("MatMul", n.last, n.weight(13, 6)))
@@ -98,7 +104,11 @@ def single_operators() -> dict[str, onnx.ModelProto]:
     for kind in ("Relu", "Sigmoid", "Tanh", "HardSwish", "Erf", "Identity", "Abs", "Neg"):
         add(kind, image, lambda n, k=kind: n.op(k))
     add("LeakyRelu", image, lambda n: n.op("LeakyRelu", alpha=0.1))
-    add("PRelu", image, lambda n: n.op("PRelu", n.last, n.constant(np.linspace(-0.5, 0.5, 4, dtype=np.float32).reshape(4, 1, 1))))
+    add(
+        "PRelu",
+        image,
+        lambda n: n.op("PRelu", n.last, n.constant(np.linspace(-0.5, 0.5, 4, dtype=np.float32).reshape(4, 1, 1))),
+    )
     add("Clip", image, lambda n: n.op("Clip", n.last, n.constant(np.float32(0)), n.constant(np.float32(6))))
     add("Clip-low", image, lambda n: n.op("Clip", n.last, n.constant(np.float32(-0.3))))
     add("HardSigmoid", image, lambda n: n.op("HardSigmoid", alpha=0.3, beta=0.4))
@@ -110,10 +120,57 @@ def single_operators() -> dict[str, onnx.ModelProto]:
     add("MaxPool", image, lambda n: n.op("MaxPool", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]))
     add("MaxPool-ceil", image, lambda n: n.op("MaxPool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1))
     add("AveragePool", image, lambda n: n.op("AveragePool", kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]))
-    add("AveragePool-pad", image, lambda n: n.op("AveragePool", kernel_shape=[2, 2], pads=[1, 1, 0, 0], count_include_pad=1))
+    add(
+        "AveragePool-pad",
+        image,
+        lambda n: n.op("AveragePool", kernel_shape=[2, 2], pads=[1, 1, 0, 0], count_include_pad=1),
+    )
     add("GlobalAveragePool", image, lambda n: n.op("GlobalAveragePool"))
     add("ReduceMean", image, lambda n: n.op("ReduceMean", axes=[2, 3], keepdims=0))
-    add("ReduceMean-18", image, lambda n: n.op("ReduceMean", n.last, n.constant(np.array([1], np.int64)), keepdims=1), opset=18)
+    add(
+        "ReduceMean-18",
+        image,
+        lambda n: n.op("ReduceMean", n.last, n.constant(np.array([1], np.int64)), keepdims=1),
+        opset=18,
+    )
+    for kind in ("Sin", "Cos", "Atan", "Floor", "Round", "Softplus", "Sign", "LogSoftmax", "Hardmax"):
+        add(kind, image, lambda n, k=kind: n.op(k))
+    add("Log", image, lambda n: n.op("Log", n.op("Sigmoid")))
+    add("Less", image, lambda n: n.op("Cast", n.op("Less", n.last, n.constant(np.float32(0.1))), to=TensorProto.FLOAT))
+    add(
+        "Equal",
+        image,
+        lambda n: n.op("Cast", n.op("Equal", n.op("Round"), n.constant(np.float32(1.0))), to=TensorProto.FLOAT),
+    )
+    add("ReduceProd", image, lambda n: n.op("ReduceProd", axes=[2], keepdims=1))
+    add("MatMul-private", (5, 6), lambda n: n.op("MatMul", "x", n.op("Transpose", "x", perm=[0, 2, 1])))
+    add("TopK", image, lambda n: n.op("TopK", "x", n.constant(np.array([3], np.int64)), outputs=2, axis=3))
+    add("ArgMax", image, lambda n: n.op("Cast", n.op("ArgMax", axis=1), to=TensorProto.FLOAT))
+    add(
+        "Resize-linear",
+        image,
+        lambda n: n.op("Resize", "x", "", n.constant(np.array([1, 1, 2, 0.5], np.float32)), mode="linear"),
+    )
+    add(
+        "Resize-nearest",
+        image,
+        lambda n: n.op("Resize", "x", "", n.constant(np.array([1, 1, 1.5, 2], np.float32)), mode="nearest"),
+    )
+    add(
+        "Gather-Conv",
+        image,
+        lambda n: (n.op("Gather", "x", n.constant(np.array([3, 0, 2], np.int64)), axis=1), n.conv(3, 2, (2, 2))),
+    )
+    add(
+        "ConvTranspose",
+        image,
+        lambda n: n.op("ConvTranspose", "x", n.weight(4, 3, 3, 2), strides=[2, 3], pads=[1, 0, 0, 1]),
+    )
+    add(
+        "Conv-3d",
+        (2, 4, 5, 5),
+        lambda n: n.op("Conv", "x", n.weight(3, 2, 2, 3, 3), pads=[0, 1, 1, 1, 1, 1], strides=[2, 1, 2]),
+    )
     add("Flatten", image, lambda n: n.op("Flatten", axis=1))
     add("Reshape", image, lambda n: n.op("Reshape", n.last, n.constant(np.array([0, 7, -1], np.int64))))
     add("Transpose", image, lambda n: n.op("Transpose", perm=[0, 3, 1, 2]))
@@ -126,8 +183,20 @@ def single_operators() -> dict[str, onnx.ModelProto]:
 
     add("Concat", image, concat)
     ends = np.iinfo(np.int64).max
-    add("Slice", image, lambda n: n.op("Slice", n.last, *(n.constant(np.array(v, np.int64)) for v in ([1, -1], [6, -ends], [2, 3], [2, -2]))))
-    add("Pad", image, lambda n: n.op("Pad", n.last, n.constant(np.array([0, 0, 1, 2, 0, 1, 0, 3], np.int64)), n.constant(np.float32(0.5))))
+    add(
+        "Slice",
+        image,
+        lambda n: n.op(
+            "Slice", n.last, *(n.constant(np.array(v, np.int64)) for v in ([1, -1], [6, -ends], [2, 3], [2, -2]))
+        ),
+    )
+    add(
+        "Pad",
+        image,
+        lambda n: n.op(
+            "Pad", n.last, n.constant(np.array([0, 0, 1, 2, 0, 1, 0, 3], np.int64)), n.constant(np.float32(0.5))
+        ),
+    )
     add("Dropout", image, lambda n: n.op("Dropout"))
 
     def split(net: Net) -> None:

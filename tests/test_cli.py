@@ -10,11 +10,12 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
+import typer
 from hushnet import data, zoo
+from hushnet.cli.main import NON_INTERACTIVE, TWO_PARTY, app
 from hushnet.reference import numpy as fixed_point
 
 
@@ -48,7 +49,7 @@ class Server:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.about = json.loads(self.process.stdout.readline())
 
-    def __enter__(self) -> "Server":
+    def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,7 +62,16 @@ def test_check_explain_run(folder: Path) -> None:
     explained = json.loads(hush("explain", folder / "model.hush", "--json").stdout)
     text = json.dumps(explained)
     assert "client-aided" in text and "pre-activation" in text
-    hush("run", folder / "model.hush", folder / "x.npy", "-o", folder / "y.npy", "--trace", folder / "trace.json", "--json")
+    hush(
+        "run",
+        folder / "model.hush",
+        folder / "x.npy",
+        "-o",
+        folder / "y.npy",
+        "--trace",
+        folder / "trace.json",
+        "--json",
+    )
     np.testing.assert_array_equal(np.load(folder / "y.npy"), planned(folder))
     measured = json.loads(hush("explain", folder / "model.hush", "--trace", folder / "trace.json", "--json").stdout)
     assert measured != explained
@@ -108,7 +118,7 @@ def test_damaged_plans(folder: Path, tmp_path: Path, damage: str) -> None:
         "flip": good[:-5] + bytes([good[-5] ^ 1]) + good[-4:],
         "empty": b"",
         "text": b"not a plan at all",
-        "version": good.replace(b'"version":"1"', b'"version":"9"', 1),
+        "version": good.replace(b'"version":"2"', b'"version":"9"', 1),
     }[damage]
     assert bad != good
     (tmp_path / "bad.hush").write_bytes(bad)
@@ -136,8 +146,67 @@ def test_errors_are_one_line_and_name_the_remedy(folder: Path, tmp_path: Path) -
 
 
 def test_bench_and_zoo_are_listed() -> None:
-    assert {b["name"] for b in json.loads(hush("bench", "--list", "--json").stdout)} >= {"cryptonets-relu", "mobilenetv2"}
+    assert {b["name"] for b in json.loads(hush("bench", "--list", "--json").stdout)} >= {
+        "cryptonets-relu",
+        "mobilenetv2",
+    }
     assert "resnet50-224" in json.loads(hush("zoo", "--json").stdout)
+
+
+def test_benchmarks_that_are_not_installed_are_a_sentence_with_the_remedy(tmp_path: Path) -> None:
+    # A module of None in sys.modules is one that cannot be found.
+    program = "import sys; sys.modules['hushnet_bench'] = None; from hushnet.cli import main; sys.exit(main())"
+    for arguments in (["--list"], ["--list", "--json"], ["mobilenetv2", "--quick"]):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "bench", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+        )
+        said = " ".join((done.stdout if "--json" in arguments else done.stderr).split())
+        assert done.returncode != 0 and "Traceback" not in done.stderr
+        assert "pip install ./bench" in said and "make setup" in said, done
+
+
+def test_the_former_name_of_a_command_is_refused_with_the_new_one(tmp_path: Path) -> None:
+    for arguments in ([], ["-o", tmp_path / "costs.json"], ["--seconds", "0.1", "--json"]):
+        done = hush("calibrate", *arguments, check=False)
+        assert done.returncode == 1 and "`hushnet measure-machine`" in " ".join((done.stdout + done.stderr).split()), (
+            done
+        )
+    with pytest.raises(AttributeError, match="measure_machine"):
+        hushnet.calibrate  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'unheard'"):
+        hushnet.unheard  # noqa: B018
+    assert "calibrate" not in hush("--help").stdout
+
+
+def test_options_that_one_trust_model_has_stand_in_its_panel_and_the_others_do_not() -> None:
+    command = typer.main.get_command(app)
+    panels = {
+        name: {p.name: p.rich_help_panel for p in c.params if isinstance(p, typer.core.TyperOption)}
+        for name, c in command.commands.items()
+    }
+    assert {k for k, v in panels["compile"].items() if v == TWO_PARTY} == {
+        "reveal",
+        "network",
+        "method",
+        "nonlinear",
+        "queries",
+    }
+    assert {k for k, v in panels["compile"].items() if v == NON_INTERACTIVE} == {
+        "activation",
+        "hide_weights",
+        "precision",
+    }
+    assert {k for k, v in panels["infer"].items() if v} == {"setups", "setups_quota", "setups_days", "plan_digest"}
+    assert {k for k, v in panels["serve"].items() if v} == {"trace", "weight_memory"}
+    for name, options in panels.items():
+        help_ = [p.help or "" for p in command.commands[name].params if isinstance(p, typer.core.TyperOption)]
+        # The panel says whose an option is, its text does not say it again.
+        assert not [h for h in help_ if h.startswith(("Two-party:", "Non-interactive:"))], (name, options)
 
 
 def test_the_version_is_the_packages() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
+from hushnet import _native
 
-from tests.gates import documents, imports, licences, modules, secrets
+from tests.gates import documents, fuzzing, imports, licences, modules, secrets, truths, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = shutil.ignore_patterns("target", ".venv", ".git", "__pycache__", ".pytest_cache", ".hypothesis", "*.so", "out", "shared")
+LEFT_OUT = shutil.ignore_patterns(
+    "target", ".venv", ".git", "__pycache__", ".pytest_cache", ".hypothesis", "*.so", "out", "shared"
+)
 
 
 @pytest.fixture
@@ -43,8 +47,36 @@ def only(problems: list[str], *parts: str) -> None:
 
 
 def test_this_tree_has_no_violation() -> None:
-    for gate in (modules, imports, secrets, documents):
+    for gate in (modules, imports, secrets, documents, wheel, fuzzing):
         assert gate.problems(ROOT) == []
+
+
+# Items of fuzz builds
+
+
+@pytest.mark.parametrize(
+    "planted", ["#[cfg(fuzzing)]\npub fn planted() {}\n", "fn planted() -> bool { cfg!(any(fuzzing, test)) }\n"]
+)
+def test_an_item_of_fuzz_builds_elsewhere_is_reported(tree: Path, planted: str) -> None:
+    append(tree, "crates/runtime/src/two_party/client.rs", planted)
+    only(fuzzing.problems(tree), "crates/runtime/src/two_party/client.rs:", "fuzz builds")
+
+
+def test_a_build_of_the_product_with_items_of_fuzz_builds_is_reported(tree: Path) -> None:
+    (tree / ".cargo").mkdir()
+    (tree / ".cargo/config.toml").write_text('[build]\nrustflags = ["--cfg", "fuzzing"]\n')
+    only(fuzzing.problems(tree), ".cargo/config.toml", "--cfg fuzzing")
+    shutil.rmtree(tree / ".cargo")
+    append(tree, "Makefile", "planted:\n\tRUSTFLAGS='--cfg fuzzing' maturin develop\n")
+    only(fuzzing.problems(tree), "Makefile", "maturin develop")
+
+
+def test_hooks_and_flags_that_are_missing_are_reported(tree: Path) -> None:
+    replace(tree, "crates/mpc/src/session.rs", "#[cfg(fuzzing)]", "")
+    replace(tree, "fuzz/run.sh", "--cfg fuzzing", "")
+    found = fuzzing.problems(tree)
+    assert len(found) == 2
+    assert any("session.rs" in p and "take its row out" in p for p in found) and any("fuzz/run.sh" in p for p in found)
 
 
 # Crates and modules
@@ -62,7 +94,9 @@ def test_this_tree_has_no_violation() -> None:
         ("[dev-dependencies]\nhushnet-layers.workspace = true\n", "[dev-dependencies]"),
     ],
 )
-def test_a_crate_that_depends_upward_is_reported_in_every_form_of_dependency(tree: Path, planted: str, section: str) -> None:
+def test_a_crate_that_depends_upward_is_reported_in_every_form_of_dependency(
+    tree: Path, planted: str, section: str
+) -> None:
     head = '[package]\nname = "hushnet-matmul"\n'
     (tree / "crates/matmul/Cargo.toml").write_text(head + planted)
     only(modules.problems(tree), "crates/matmul/Cargo.toml", section, "hushnet-layers")
@@ -76,6 +110,28 @@ def test_crates_that_are_missing_or_new_are_reported(tree: Path) -> None:
     assert any("crates/novel" in p and "not in the table" in p for p in modules.problems(tree))
     (tree / "fuzz/Cargo.toml").unlink()
     assert any("fuzz/Cargo.toml" in p and "there is none" in p for p in modules.problems(tree))
+    (tree / "bench/published/Cargo.toml").unlink()
+    (tree / "bench/novel").mkdir()
+    (tree / "bench/novel/Cargo.toml").write_text('[package]\nname = "hushnet-novel-bench"\n')
+    found = modules.problems(tree)
+    assert any("bench/published" in p and "there is none" in p for p in found) and any(
+        "bench/novel" in p and "not in the table" in p for p in found
+    )
+
+
+def test_a_crate_of_the_product_that_depends_on_benchmarks_is_reported(tree: Path) -> None:
+    forms = (
+        "hushnet-published.workspace = true",
+        'things = { path = "../../bench/published" }',
+        'things = { package = "hushnet-bench", version = "0" }',
+    )
+    for crate in ("layers", "runtime", "python", "masks"):
+        path = tree / f"crates/{crate}/Cargo.toml"
+        text = path.read_text()
+        for planted in forms:
+            path.write_text(f'[package]\nname = "hushnet-{crate}"\n[dependencies]\n{planted}\n')
+            only(modules.problems(tree), f"crates/{crate}/Cargo.toml", "must not name hushnet-")
+        path.write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +148,23 @@ def test_a_module_that_uses_one_above_it_is_reported(tree: Path, planted: str) -
     only(modules.problems(tree), "crates/rlwe/src/security.rs:", "module security must not use module")
 
 
+@pytest.mark.parametrize(
+    ("file", "planted", "target"),
+    [
+        # Transport knows the traits of sessions, and no trust model; a trust model knows no other one, and no connection.
+        ("transport/server.rs", "use crate::two_party::TwoPartyModel;\n", "two_party"),
+        ("transport/bridge.rs", "use crate::ServerPlan;\n", "client_aided"),
+        ("two_party/client.rs", "use crate::client_aided::Client as _;\n", "client_aided"),
+        ("non_interactive/server.rs", "fn planted() { let _ = crate::transport::connect; }\n", "transport"),
+    ],
+)
+def test_a_transport_that_names_a_trust_model_and_trust_models_that_name_others_are_reported(
+    tree: Path, file: str, planted: str, target: str
+) -> None:
+    append(tree, f"crates/runtime/src/{file}", planted)
+    only(modules.problems(tree), f"crates/runtime/src/{file}:", f"must not use module {target}")
+
+
 def test_modules_in_comments_strings_and_tests_are_none(tree: Path) -> None:
     planted = '// crate::one_poly\n/* crate::one_poly */\nconst P: &str = "crate::one_poly::X";\n#[cfg(test)]\nmod more { use crate::one_poly::OnePolySpec; }\n'
     append(tree, "crates/rlwe/src/security.rs", planted)
@@ -102,7 +175,38 @@ def test_modules_that_are_missing_or_new_are_reported(tree: Path) -> None:
     (tree / "crates/rlwe/src/security.rs").unlink()
     (tree / "crates/rlwe/src/novel.rs").write_text("//! New.\n")
     found = modules.problems(tree)
-    assert any("names module security" in p for p in found) and any("module novel is not in the table" in p for p in found)
+    assert any("names module security" in p for p in found) and any(
+        "module novel is not in the table" in p for p in found
+    )
+
+
+# Second truths
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        ("def noise(x):\n    return 7.631 * x\n", "read _native.ERROR_TAIL"),
+        ("LIMITS = {'key': 32 + 25600}\n", "read bytes_key"),
+        ("HEADER_BYTES = 16\n", "HEADER_BYTES is the run time's"),
+        ("CHEAP_MODULUS_BITS: dict = {2048: 42}\n", "read _native.single_part_bits"),
+        ("TAIL, STATISTICAL_BITS = 3.0, 40.0\n", "read _native.STATISTICAL_BITS"),
+    ],
+)
+def test_a_constant_of_the_run_time_that_is_typed_again_is_reported(tree: Path, planted: str, said: str) -> None:
+    append(tree, "python/hushnet/planner/cost.py", planted)
+    only(truths.problems(tree), "python/hushnet/planner/cost.py:", said)
+
+
+def test_constants_that_are_read_are_fine_and_a_second_check_is_not(tree: Path) -> None:
+    append(
+        tree,
+        "python/hushnet/planner/cost.py",
+        "VERSION = _native.PLAN_VERSION\nERROR_TAIL, OTHER = _native.ERROR_TAIL, 3\n",
+    )
+    assert truths.problems(tree) == []
+    (tree / "python/hushnet/planner/validate.py").write_text("")
+    only(truths.problems(tree), "planner/validate.py", "_native.check_plan alone")
 
 
 # Python imports
@@ -111,16 +215,22 @@ def test_modules_that_are_missing_or_new_are_reported(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "planted", "target"),
     [
-        ("plan.py", "from .planner.validate import validate\n", "hushnet.planner"),
+        ("plan.py", "from .planner.read import validate\n", "hushnet.planner"),
         ("plan.py", "def late():\n    from . import planner\n", "hushnet.planner"),
         ("graph.py", "import hushnet.api\n", "hushnet.api"),
-        ("reference/numpy.py", "class Late:\n    def run(self):\n        from ..planner import compile\n", "hushnet.planner"),
+        (
+            "reference/numpy.py",
+            "class Late:\n    def run(self):\n        from ..planner import compile\n",
+            "hushnet.planner",
+        ),
         ("passes/__init__.py", "from ..frontend import load\n", "hushnet.frontend"),
         ("planner/cost.py", "from hushnet import Model\n", "must not import hushnet"),
         ("report/render.py", "import importlib\nlate = importlib.import_module('hushnet.cli.main')\n", "hushnet.cli"),
     ],
 )
-def test_an_import_that_points_upward_is_reported_wherever_it_stands(tree: Path, module: str, planted: str, target: str) -> None:
+def test_an_import_that_points_upward_is_reported_wherever_it_stands(
+    tree: Path, module: str, planted: str, target: str
+) -> None:
     append(tree, f"python/hushnet/{module}", planted)
     only(imports.problems(tree), f"python/hushnet/{module}:", target)
 
@@ -133,8 +243,50 @@ def test_python_modules_that_are_missing_or_new_are_reported(tree: Path) -> None
     assert any("names module graph, and there is none" in p for p in imports.problems(tree))
 
 
+def test_imports_between_the_product_and_its_benchmarks_that_the_table_forbids_are_reported(tree: Path) -> None:
+    for module, planted, told in (
+        (
+            "python/hushnet/planner/cost.py",
+            "def late():\n    import hushnet_bench\n",
+            "hushnet.planner must not import hushnet_bench",
+        ),
+        (
+            "python/hushnet/api.py",
+            "from hushnet_bench.registry import run\n",
+            "hushnet.api must not import hushnet_bench",
+        ),
+        (
+            "bench/python/hushnet_bench/measure.py",
+            "from hushnet.cli.main import app\n",
+            "hushnet_bench must not import hushnet.cli",
+        ),
+        (
+            "bench/python/hushnet_bench/measure.py",
+            "import hushnet.report\n",
+            "hushnet_bench must not import hushnet.report",
+        ),
+        ("bench/python/hushnet_bench/executors/seal.py", "import seal\n", "no cryptography, and must not import seal"),
+        (
+            "bench/python/hushnet_bench/programs/worker.py",
+            "from hushnet import data\n",
+            "hushnet_bench must not import hushnet",
+        ),
+    ):
+        text = (tree / module).read_text()
+        append(tree, module, planted)
+        only(imports.problems(tree), f"{module}:", told)
+        (tree / module).write_text(text)
+
+
+def test_a_missing_package_of_benchmarks_is_reported(tree: Path) -> None:
+    shutil.rmtree(tree / "bench/python")
+    only(imports.problems(tree), "hushnet_bench", "there is none")
+
+
 def test_cryptography_in_python_is_reported(tree: Path) -> None:
-    append(tree, "python/hushnet/data/digits.py", "def key():\n    import secrets\n    return secrets.token_bytes(32)\n")
+    append(
+        tree, "python/hushnet/data/digits.py", "def key():\n    import secrets\n    return secrets.token_bytes(32)\n"
+    )
     only(imports.problems(tree), "python/hushnet/data/digits.py:", "no cryptography", "secrets")
 
 
@@ -142,7 +294,9 @@ def test_cryptography_in_python_is_reported(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("side", ["server", "client"])
-def test_a_side_that_names_a_secret_of_the_other_is_reported_in_every_file_of_every_trust_model(tree: Path, side: str) -> None:
+def test_a_side_that_names_a_secret_of_the_other_is_reported_in_every_file_of_every_trust_model(
+    tree: Path, side: str
+) -> None:
     files, planted = {
         "server": (secrets.SERVER_FILES, "use hushnet_rlwe::batch_shares::ShareKey;\n"),
         "client": (secrets.CLIENT_FILES, "use hushnet_layers::cheetah::CheetahLinear;\n"),
@@ -175,28 +329,74 @@ def test_every_secret_of_a_client_is_reported_where_a_server_names_it(tree: Path
     ("name", "planted", "told"),
     [
         # A half of a method in a file of both.
-        ("layers/src/slots/linear.rs", "impl SlotLinear {\n    fn planted(&self, key: &SecretKey) {}\n}\n", "SlotLinear) must not name SecretKey"),
-        ("layers/src/cheetah/mod.rs", "impl CheetahClient {\n    fn planted(&self, w: &WeightPoly) {}\n}\n", "CheetahClient) must not name WeightPoly"),
+        (
+            "layers/src/slots/linear.rs",
+            "impl SlotLinear {\n    fn planted(&self, key: &SecretKey) {}\n}\n",
+            "SlotLinear) must not name SecretKey",
+        ),
+        (
+            "layers/src/cheetah/client.rs",
+            "impl CheetahClient {\n    fn planted(&self, w: &WeightPoly) {}\n}\n",
+            "must not name WeightPoly",
+        ),
         # Ways round the name.
-        ("runtime/src/two_party/server.rs", "use super::slots::client::*;\n", "must not import all names"),
+        ("runtime/src/two_party/server.rs", "use super::methods::slots::client::*;\n", "must not import all names"),
         ("rlwe/src/bfv/mod.rs", "pub use client::SecretKey as Handle;\n", "must not have another name"),
         ("rlwe/src/bfv/mod.rs", "pub type Handle = client::SecretKey;\n", "must not have another name"),
         # Types that nobody has classified.
         ("rlwe/src/bfv/noise.rs", "pub struct NovelKey(Vec<u64>);\n", "whose secret NovelKey is"),
-        ("runtime/src/compute.rs", "struct Wiped(Vec<u8>);\nimpl Drop for Wiped {\n    fn drop(&mut self) {\n        self.0.zeroize();\n    }\n}\n", "whose secret Wiped is"),
+        (
+            "runtime/src/compute.rs",
+            "struct Wiped(Vec<u8>);\nimpl Drop for Wiped {\n    fn drop(&mut self) {\n        self.0.zeroize();\n    }\n}\n",
+            "whose secret Wiped is",
+        ),
         ("mpc/src/ring.rs", "#[derive(Clone, ZeroizeOnDrop)]\npub struct Wiped(Vec<u8>);\n", "whose secret Wiped is"),
         # Secrets that can be printed.
-        ("rlwe/src/bfv/client.rs", "impl std::fmt::Debug for SecretKey {\n}\n", "SecretKey holds a secret and must not be printable"),
+        (
+            "rlwe/src/bfv/client.rs",
+            "impl std::fmt::Debug for SecretKey {\n}\n",
+            "SecretKey holds a secret and must not be printable",
+        ),
     ],
 )
-def test_halves_detours_unclassified_and_printable_secrets_are_reported(tree: Path, name: str, planted: str, told: str) -> None:
+def test_halves_detours_unclassified_and_printable_secrets_are_reported(
+    tree: Path, name: str, planted: str, told: str
+) -> None:
     append(tree, f"crates/{name}", planted)
     found = secrets.problems(tree)
     assert found and all(p.startswith(f"crates/{name}:") for p in found) and any(told in p for p in found), found
 
 
+METHOD = "crates/runtime/src/two_party/methods/novel"
+
+
+def test_a_new_linear_method_goes_by_path(tree: Path) -> None:
+    """No row of a table is needed for it, and none is needed to see what it must not do."""
+    (tree / METHOD).mkdir()
+    (tree / METHOD / "mod.rs").write_text("mod client;\nmod server;\nstruct Layout;\n")
+    only(secrets.problems(tree)[:1], "has a file client.rs, and there is none")
+    (tree / METHOD / "client.rs").write_text("struct Held(Vec<u8>);\n")
+    (tree / METHOD / "server.rs").write_text("struct Weighed;\n")
+    assert secrets.problems(tree) == []
+    for half, planted, told in (
+        ("server", "use hushnet_rlwe::packed::PackedClient;\n", "server's side (two-party) must not name PackedClient"),
+        ("server", "use super::client::Held;\n", "must not name Held"),
+        ("client", "use super::server::Weighed;\n", "must not name Weighed"),
+        ("client", "#[derive(Debug)]\nstruct Shown;\n", "Shown holds a secret and must not be printable"),
+        ("mod", "use hushnet_rlwe::packed::PackedServer;\n", "both sides of a method"),
+        ("mod", "struct FreshKey;\n", "whose secret FreshKey is"),
+    ):
+        path = tree / METHOD / f"{half}.rs"
+        text = path.read_text()
+        path.write_text(text + planted)
+        only(secrets.problems(tree), f"{METHOD}/{half}.rs:", told)
+        path.write_text(text)
+
+
 def test_a_derived_debug_of_a_secret_is_reported(tree: Path) -> None:
-    replace(tree, "crates/rlwe/src/batch_cipher.rs", "pub struct ClientKey", "#[derive(Clone, Debug)]\npub struct ClientKey")
+    replace(
+        tree, "crates/rlwe/src/batch_cipher.rs", "pub struct ClientKey", "#[derive(Clone, Debug)]\npub struct ClientKey"
+    )
     only(secrets.problems(tree), "ClientKey holds a secret and must not be printable")
 
 
@@ -209,6 +409,111 @@ def test_files_and_types_of_the_tables_that_are_missing_or_new_are_reported(tree
     assert any("runtime/src/non_interactive/server.rs" in p and "there is none" in p for p in found)
     assert any("rlwe/src/bfv/client.rs" in p and "names type SecretKey" in p for p in found)
     assert any("runtime/src/novel/server.rs" in p and "which side" in p for p in found)
+
+
+# What users install
+
+
+def test_the_users_extension_exports_nothing_that_benchmarks_measure() -> None:
+    measuring = wheel.exports(ROOT, "bench")
+    assert {
+        "Ckks",
+        "PackedRun",
+        "measure_relu",
+        "rotation_free_layer",
+        "slot_layer_measure",
+        "ngraph_primitives",
+    } <= measuring
+    assert not measuring & set(dir(_native))
+    # The gate reads the names that there are.
+    assert wheel.exports(ROOT, "python") <= set(dir(_native))
+
+
+def test_a_measuring_function_or_package_in_the_wheels_sources_is_reported(tree: Path) -> None:
+    for name, planted, told in (
+        (
+            "crates/python/src/slots.rs",
+            "fn more(m: &M) { m.add_function(wrap_pyfunction!(slot_layer_measure, m)?); }\n",
+            "slot_layer_measure is what benchmarks measure",
+        ),
+        (
+            "crates/python/src/packed.rs",
+            "fn more(m: &M) { m.add_class::<packed::PackedRun>()?; }\n",
+            "PackedRun is what benchmarks measure",
+        ),
+        ("crates/python/src/slots.rs", "use hushnet_rlwe::ckks::Insecure;\n", "must not name Insecure"),
+    ):
+        text = (tree / name).read_text()
+        append(tree, name, planted)
+        only(wheel.problems(tree), told)
+        (tree / name).write_text(text)
+    (tree / "python/hushnet_bench").mkdir()
+    only(wheel.problems(tree), "python/hushnet_bench: the wheel's sources")
+
+
+def test_settings_that_take_more_into_the_wheel_are_reported(tree: Path) -> None:
+    replace(
+        tree, "pyproject.toml", 'python-source = "python"', 'python-source = "bench/python"\ninclude = ["bench/**"]'
+    )
+    assert ["must say python-source" in p or "must not include" in p for p in wheel.problems(tree)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("hushnet_bench/registry.py", b"", "is not of package hushnet"),
+        ("hushnet/bench/registry.py", b"", "is not in python/hushnet"),
+        ("hushnet/_native.abi3.so", b"\x7fELF\0rotation_free_layer\0", "holds rotation_free_layer"),
+        ("hushnet/_native.abi3.so", b"\x7fELF\0bench/published/src/lib.rs\0", "holds bench/published"),
+        ("hushnet/_native.abi3.so", b"\x7fELF\0_ZN17hushnet_published6attack\0", "holds hushnet_published"),
+        ("hushnet/more.abi3.so", b"\x7fELF", "2 extensions"),
+    ],
+)
+def test_a_wheel_that_holds_benchmarks_is_reported(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    files = {
+        "hushnet/__init__.py": b"",
+        "hushnet/_native.abi3.so": b"\x7fELF\0slot_layer_cost\0",
+        "hushnet-0.1.0.dist-info/METADATA": b"",
+    }
+    path = tmp_path / "hushnet-0.1.0-cp310-abi3-linux_x86_64.whl"
+    for planted in ({}, {name: content}):
+        with zipfile.ZipFile(path, "w") as archive:
+            for file, text in (files | planted).items():
+                archive.writestr(file, text)
+        found = wheel.contents(ROOT, path)
+        assert any(told in p for p in found) if planted else found == [], found
+    assert wheel.main(ROOT, [str(path)]) == 1 and wheel.main(ROOT, []) == 1
+
+
+def test_both_extensions_are_linked_from_one_build_of_the_libraries() -> None:
+    built = []
+    for crate in ("hushnet-python", "hushnet-bench"):
+        command = [
+            "cargo",
+            "tree",
+            "--locked",
+            "-p",
+            crate,
+            "-e",
+            "normal,build",
+            "--features",
+            "pyo3/extension-module",
+            "-f",
+            "{p} {f}",
+            "--prefix",
+            "none",
+        ]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        # A crate that is named again has a star.
+        lines = {line.removesuffix(" (*)") for line in done.stdout.splitlines()}
+        built.append({line.split()[0]: line for line in lines})
+    common = built[0].keys() & built[1].keys()
+    assert {"hushnet-runtime", "log", "pyo3", "tokio"} <= common
+    assert {name: built[0][name] for name in common} == {name: built[1][name] for name in common}
+    assert {name for name in built[1].keys() - common if name.startswith("hushnet-")} == {
+        "hushnet-bench",
+        "hushnet-published",
+    }
 
 
 # Documents
@@ -249,7 +554,9 @@ def test_the_readme_and_security_say_the_same_of_values_outside_their_ranges() -
     claims = []
     for name in ("README.md", "SECURITY.md"):
         text = " ".join((ROOT / name).read_text().split())
-        claims.append(re.findall(r"With `client-aided`, a value outside its planned range .*? wrong without an error\.", text))
+        claims.append(
+            re.findall(r"With `client-aided`, a value outside its planned range .*? wrong without an error\.", text)
+        )
         # Nothing else is promised of wrong answers.
         assert len(re.findall(r"never a wrong answer", text)) == 1, name
     assert len(claims[0]) == 1 and claims[0] == claims[1]
@@ -269,13 +576,21 @@ def test_every_dependency_of_the_package_is_judged_and_an_absent_one_is_reported
     names, problems = licences.required(ROOT)
     assert {"numpy", "onnx", "protobuf", "typer", "rich", "matplotlib"} <= names and problems == []
     text = (ROOT / "pyproject.toml").read_text()
-    (tmp_path / "pyproject.toml").write_text(text.replace('dependencies = ["numpy>=1.24"', 'dependencies = ["numpy>=1.24", "absent-package"', 1))
+    (tmp_path / "bench").mkdir()
+    shutil.copy(ROOT / "bench/pyproject.toml", tmp_path / "bench")
+    (tmp_path / "pyproject.toml").write_text(
+        text.replace('dependencies = ["numpy>=1.24"', 'dependencies = ["numpy>=1.24", "absent-package"', 1)
+    )
     names, problems = licences.required(tmp_path)
     only(problems, "absent-package", "not installed")
     rows = [{"Name": "NumPy", "License": "BSD-3-Clause AND 0BSD AND MIT"}]
     assert licences.judge({"numpy"}, rows) == []
     only(licences.judge({"numpy", "absent-package"}, rows), "absent-package", "says nothing")
-    only(licences.judge({"numpy"}, [{"Name": "numpy", "License": "BSD; GNU General Public License v3"}]), "numpy", "GNU General Public License")
+    only(
+        licences.judge({"numpy"}, [{"Name": "numpy", "License": "BSD; GNU General Public License v3"}]),
+        "numpy",
+        "GNU General Public License",
+    )
     assert licences.judge({"numpy"}, [{"Name": "numpy", "License": "GPL-3.0 OR MIT"}]) == []
     only(licences.judge({"numpy"}, [{"Name": "numpy", "License": "UNKNOWN"}]), "UNKNOWN")
 
@@ -285,7 +600,10 @@ def test_every_dependency_of_the_package_is_judged_and_an_absent_one_is_reported
     [
         ("#!/bin/sh\nexit 3\n", ""),
         ("#!/bin/sh\necho []\n", "names no benchmark"),
-        ('#!/bin/sh\ncase "$*" in *--list*) echo \'[{"name": "a"}, {"name": "b"}]\';; *a*) exit 0;; *) exit 4;; esac\n', "== bench b --quick"),
+        (
+            '#!/bin/sh\ncase "$*" in *--list*) echo \'[{"name": "a"}, {"name": "b"}]\';; *a*) exit 0;; *) exit 4;; esac\n',
+            "== bench b --quick",
+        ),
     ],
 )
 def test_bench_quick_fails_when_there_is_no_list_or_a_benchmark_fails(tmp_path: Path, hushnet: str, told: str) -> None:
@@ -310,9 +628,14 @@ def test_lint_reads_every_crate_and_runs_the_gates() -> None:
     # Examples, benches and tests of all members, the Python extension included; the workspace excludes fuzz only, and the masks are apart,
     # because nothing of the product is built with their ledger.
     clippy = re.findall(r"cargo clippy (.*)", lint)
-    assert any("--workspace --exclude hushnet-masks --all-targets" in c and "-D warnings" in c and c.count("--exclude") == 1 for c in clippy)
+    assert any(
+        "--workspace --exclude hushnet-masks --all-targets" in c and "-D warnings" in c and c.count("--exclude") == 1
+        for c in clippy
+    )
     assert any("-p hushnet-masks --all-targets" in c and "-D warnings" in c for c in clippy)
     assert any("fuzz/Cargo.toml" in c and "-D warnings" in c for c in clippy)
     assert "-m tests.gates" in lint
     workspace = (ROOT / "Cargo.toml").read_text()
-    assert 'members = ["crates/*"]' in workspace and 'exclude = ["fuzz"]' in workspace
+    assert (
+        'members = ["crates/*", "bench/native", "bench/published"]' in workspace and 'exclude = ["fuzz"]' in workspace
+    )

@@ -12,10 +12,9 @@ import threading
 import time
 import urllib.request
 
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
 from hushnet import _native, planner
 from hushnet.graph import Dense, Graph, Linear, Op
 from hushnet.reference import numpy as reference
@@ -78,10 +77,10 @@ def test_plan(model: hushnet.Model, plan: _native.Plan, tmp_path) -> None:
 
 @pytest.mark.parametrize("transport", ["pipe", "loopback"])
 @pytest.mark.parametrize("threads", [None, 1])
-def test_run_local(model: hushnet.Model, plan: _native.Plan, transport: str, threads: int | None) -> None:
+def test_run(model: hushnet.Model, plan: _native.Plan, transport: str, threads: int | None) -> None:
     x = _images(2048 + 5)
     told: list[tuple[str, int, int]] = []
-    outputs, trace = _native.run_local(plan, {"x": x}, threads, lambda *p: told.append(p), transport)
+    outputs, trace, _ = _native.run(plan, {"x": x}, threads, lambda *p: told.append(p), transport)
     assert np.array_equal(outputs["y"], _expected(model, x))
     t = json.loads(trace)
     assert (t["images"], t["blocks"], t["rounds"]) == (2053, 2, 4)
@@ -91,9 +90,9 @@ def test_run_local(model: hushnet.Model, plan: _native.Plan, transport: str, thr
     assert t["bytes_up"] > sum(s["bytes_up"] for s in linear) > 0
     names = [p[0] for p in told]
     assert names[0] == "setup" and "[2/2] second" in names and all(0 <= done <= of for _, done, of in told)
-    single, _ = _native.run_local(plan, {"x": x[:3].astype(np.float32)})
+    single, *_ = _native.run(plan, {"x": x[:3].astype(np.float32)})
     assert np.array_equal(single["y"], _expected(model, x[:3].astype(np.float32)))
-    strided, _ = _native.run_local(plan, {"x": x[::100]})
+    strided, *_ = _native.run(plan, {"x": x[::100]})
     assert np.array_equal(strided["y"], _expected(model, x)[::100])
 
 
@@ -111,17 +110,21 @@ def test_inputs_are_refused_by_name(plan: _native.Plan) -> None:
         ({"x": bad}, "NaN at image 1, element 11"),
     ]:
         with pytest.raises(_native.InputError, match=text):
-            _native.run_local(plan, inputs)
+            _native.run(plan, inputs)
     with pytest.raises(hushnet.RangeError, match="layer '.*image 1") as caught:
-        _native.run_local(plan, {"x": np.concatenate([good[:1], 1e6 * good[:1]])})
+        _native.run(plan, {"x": np.concatenate([good[:1], 1e6 * good[:1]])})
     error = caught.value
     assert isinstance(error, _native.HushnetError) and error.tensor and error.finite and error.stage in str(error)
-    assert (error.image, error.images, error.affected) == (1, 1, [1]) and abs(error.value) > error.bound and not error.answer
+    assert (
+        (error.image, error.images, error.affected) == (1, 1, [1])
+        and abs(error.value) > error.bound
+        and not error.answer
+    )
     assert error.values >= 1 and "--input-range" in str(error) and "margin" not in str(error)
     with pytest.raises(ValueError, match="transport"):
-        _native.run_local(plan, {"x": good}, transport="pigeon")
+        _native.run(plan, {"x": good}, transport="pigeon")
     with pytest.raises(_native.PlanError, match="without weights"):
-        _native.run_local(_native.Plan.load(plan.public_part()), {"x": good})
+        _native.run(_native.Plan.load(plan.public_part()), {"x": good})
 
 
 def test_exceptions_of_callbacks_come_through(plan: _native.Plan) -> None:
@@ -130,7 +133,7 @@ def test_exceptions_of_callbacks_come_through(plan: _native.Plan) -> None:
 
     for transport in ("pipe", "loopback"):
         with pytest.raises(KeyError, match="enough"):
-            _native.run_local(plan, {"x": _images(2)}, progress=stop, transport=transport)
+            _native.run(plan, {"x": _images(2)}, progress=stop, transport=transport)
 
 
 def test_server_and_clients(model: hushnet.Model, plan: _native.Plan) -> None:
@@ -208,12 +211,15 @@ def test_waiting_ends_on_interrupt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as quiet:
         environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         command = [sys.executable, "-c", code, str(quiet.getsockname()[1])]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=hear_interrupts) as process:
-            quiet.accept()
-            time.sleep(0.3)
-            process.send_signal(signal.SIGINT)
-            assert process.stdout.readline().strip() in ("KeyboardInterrupt", "TransportError")
-            assert process.wait(timeout=20) == 0
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=hear_interrupts
+        ) as process:
+            # Held open: a server that has hung up is an error, not a wait.
+            with quiet.accept()[0]:
+                time.sleep(0.3)
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.readline().strip() in ("KeyboardInterrupt", "TransportError")
+                assert process.wait(timeout=20) == 0
 
 
 def test_simd_and_threads(plan: _native.Plan) -> None:
@@ -222,16 +228,19 @@ def test_simd_and_threads(plan: _native.Plan) -> None:
     x = _images(4)
     try:
         _native.set_threads(1)
-        outputs, trace = _native.run_local(plan, {"x": x})
+        outputs, trace, _ = _native.run(plan, {"x": x})
         assert json.loads(trace)["threads"] == 1
     finally:
         _native.set_threads(0)
-    again, _ = _native.run_local(plan, {"x": x}, threads=2)
+    again, *_ = _native.run(plan, {"x": x}, threads=2)
     assert np.array_equal(outputs["y"], again["y"])
     # Under HUSHNET_SIMD the machine may have more than it says.
     lacks_amx = _native.simd() != "amx" and not os.environ.get("HUSHNET_SIMD")
     for wrong in ("nonsense", "amx" if lacks_amx else "fast"):
         command = [sys.executable, "-c", "from hushnet import _native; _native.simd()"]
-        environment = dict(os.environ) | {"HUSHNET_SIMD": wrong, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        environment = dict(os.environ) | {
+            "HUSHNET_SIMD": wrong,
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        }
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode != 0 and "HushnetError" in done.stderr and wrong in done.stderr

@@ -7,20 +7,20 @@ import copy
 import hashlib
 import json
 
+import hushnet
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, reject, settings
-from hypothesis import strategies as st
-from tests.non_interactive.networks import networks
-from tests.planner.planner_graphs import Builder
-from tests.two_party_plan.share_graphs import graphs, images
-
-import hushnet
 from hushnet import _native
 from hushnet.graph import Linear
 from hushnet.plan import Plan
 from hushnet.planner import compile
 from hushnet.report import explain, render
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+from tests.non_interactive.networks import networks
+from tests.planner.planner_graphs import Builder
+from tests.two_party_plan.share_graphs import graphs, images
 
 EXAMPLES = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -108,10 +108,23 @@ def reach(bound: int) -> int:
 def classes(plan: Plan):
     """What docs/two-party.md says that weights may decide, from the server's exact figures."""
     tensors = plan.tensors
-    told = [plan.document["params"], plan.document["reveal"]]
+    told = [plan.document["params"]]
     told += [[t["shape"], t["frac_bits"], reach(t["bound"])] for t in tensors if t["kind"] == "shared"]
     told += [[t["scale"], reach(t["bound"])] for t in tensors if t["kind"] == "fixed"]
-    keys = ("kind", "in", "out", "method", "protocol", "weight_l2", "bits", "sign", "exact", "factor", "numerator", "log_denominator")
+    keys = (
+        "kind",
+        "in",
+        "out",
+        "method",
+        "protocol",
+        "weight_l2",
+        "bits",
+        "sign",
+        "exact",
+        "factor",
+        "numerator",
+        "log_denominator",
+    )
     for stage in plan.stages:
         told.append({k: stage[k] for k in keys if k in stage})
         if stage["kind"] == "clip":
@@ -155,7 +168,9 @@ def test_weights_of_one_class_have_one_public_part(graph, seed, calibrated) -> N
         reject()
 
 
-@pytest.mark.parametrize("options", [{}, {"nonlinear": "garbled"}, {"method": "gala"}, {"reveal": "argmax"}, {"network": "wan"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"nonlinear": "garbled"}, {"method": "gala"}, {"reveal": "argmax"}, {"network": "wan"}]
+)
 def test_weights_of_one_class_have_one_public_part_by_every_method(options) -> None:
     met = 0
     for seed in range(4):
@@ -195,7 +210,7 @@ def ciphers(plan: Plan):
     """What docs/non-interactive.md says that weights may decide, from the server's plan."""
     d = plan.document
     keys = ("kind", "shape", "level", "parts", "scale", "noise_bits")
-    told = [d["params"], d.get("hide_weights"), [{k: t[k] for k in keys if k in t} for t in d["tensors"]]]
+    told = [d["params"], [{k: t[k] for k in keys if k in t} for t in d["tensors"]]]
     opened = {s["in"] for s in d["stages"] if s["kind"] == "decrypt"}
     told.append([int(np.ceil(np.log2(t["bound"]))) for t in d["tensors"] if t["id"] in opened])
     keys = ("kind", "in", "out", "geometry", "scale", "rotations", "answer", "answer_level", "answer_scale")
@@ -216,7 +231,11 @@ def shaken(model, by: float, seed: int):
     for array in other.graph.initializer:
         value = numpy_helper.to_array(array)
         if value.dtype == np.float32 and value.ndim > 1:
-            array.CopyFrom(numpy_helper.from_array((value * (1 + by * rng.uniform(-1, 1, value.shape))).astype(np.float32), array.name))
+            array.CopyFrom(
+                numpy_helper.from_array(
+                    (value * (1 + by * rng.uniform(-1, 1, value.shape))).astype(np.float32), array.name
+                )
+            )
     return other
 
 
@@ -224,7 +243,10 @@ def shaken(model, by: float, seed: int):
 @given(networks(), st.integers(0, 99), st.booleans(), st.sampled_from([1, 64]))
 def test_hidden_weights_of_one_class_have_one_public_part(model, seed, calibrated, batch) -> None:
     shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:]]
-    options = {"batch": batch, "calibration": np.random.default_rng(0).uniform(0, 1, (4, *shape)).astype(np.float32) if calibrated else None}
+    options = {
+        "batch": batch,
+        "calibration": np.random.default_rng(0).uniform(0, 1, (4, *shape)).astype(np.float32) if calibrated else None,
+    }
     try:
         plan = hidden(model, **options)
         others = [hidden(shaken(model, 0.001, seed), **options)]
@@ -259,7 +281,16 @@ def test_hidden_plans_keep_inner_bounds_errors_and_names_through_python() -> Non
         other = hidden(shaken(net.model(), 0.0005, 1), batch=batch)
         assert ciphers(other) == ciphers(plan) and other.document != plan.document
         assert other.public_bytes() == plan.public_bytes()
-        stripped = {"max_error", "worst_error", "noise_error", "precision_bits", "seen_error", "seconds", "counted", "server_peak_memory_bytes"}
+        stripped = {
+            "max_error",
+            "worst_error",
+            "noise_error",
+            "precision_bits",
+            "seen_error",
+            "seconds",
+            "counted",
+            "server_peak_memory_bytes",
+        }
         assert not stripped & set(public.predicted) and not public.document["notes"]
         assert all("predicted" not in s for s in public.stages)
 

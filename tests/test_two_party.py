@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
 from hushnet import data, zoo
 from hushnet.reference import two_party as reference
 

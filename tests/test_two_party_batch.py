@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
 from hushnet import data, zoo
-from hushnet.bench import peers
-from hushnet.bench.protocol_processes import measure
 from hushnet.reference import two_party as reference
 
 from .networks import Net
@@ -46,7 +41,10 @@ def test_any_number_of_images_stays_within_the_stated_units(seed: int, images: i
     reach, scale = opened(model)
     assert (np.abs(result.output - planned) <= reach * scale + 1e-12).all()
     total = result.trace["client"]["total"]
-    assert (total["bytes_up"], total["bytes_down"]) == (total["predicted"]["bytes_up"], total["predicted"]["bytes_down"])
+    assert (total["bytes_up"], total["bytes_down"]) == (
+        total["predicted"]["bytes_up"],
+        total["predicted"]["bytes_down"],
+    )
 
 
 def test_the_planner_takes_what_is_cheaper_an_image() -> None:
@@ -69,30 +67,10 @@ def test_the_planner_takes_what_is_cheaper_an_image() -> None:
 
 def test_digits_in_a_batch_have_the_planned_labels() -> None:
     train_x, _, x, labels = data.digits()
-    model = hushnet.compile(zoo.trained("cryptonets-relu"), trust="two-party", batch=2048, calibration=train_x[:256], weight_bits=7)
+    model = hushnet.compile(
+        zoo.trained("cryptonets-relu"), trust="two-party", batch=2048, calibration=train_x[:256], weight_bits=7
+    )
     result = hushnet.run(model, x[:100].astype(np.float32))
     planned = next(iter(reference.run(model.plan, {model.input_names[0]: x[:100]}).values()))
     assert (result.output.argmax(1) == planned.argmax(1)).mean() >= 0.99
     assert (result.output.argmax(1) == labels[:100]).mean() >= 0.95
-
-
-@pytest.mark.parametrize("options", [{"values": 500, "ring_bits": 21}, {"values": 300, "ring_bits": 37, "drop_bits": 12}, {"pool": [2, 9, 7, 3, 2], "ring_bits": 30}])
-def test_relu_between_two_processes(options: dict) -> None:
-    first, second = measure("measure_relu", repeat=2, **options)
-    assert first["correct"] and first["bytes_as_predicted"] and len(first["runs"]) == len(second["runs"]) == 2
-
-
-def test_layers_between_two_processes() -> None:
-    for geometry in (
-        {"type": "dense", "inputs": 30, "outputs": 7},
-        {"type": "conv2d", "input": [4, 7, 6], "output": [6, 3, 3], "kernel": [3, 2], "stride": [2, 2], "pads": [0, 0, 0, 0], "dilation": [1, 1], "groups": 2},
-    ):
-        server, client = measure("measure_layer", geometry=json.dumps(geometry), ring_bits=24, repeat=2)
-        assert server["correct"] and client["bytes_as_predicted"]
-
-
-def test_an_absent_rival_is_said(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("HUSHNET_PEERS", str(tmp_path))
-    rows = peers.measure("spu", "spu_cheetah.py", ["relu-2^12"])
-    ours = {"seconds": 1.0, "best_seconds": 1.0, "processor_seconds": 1.0}
-    assert "make peers" in peers.beside(rows, "relu-2^12", ours)["peer"]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import hushnet
 import numpy as np
 import pytest
-
-import hushnet
 from hushnet import _native, data, zoo
-from hushnet.bench import namespaces, two_party_network
 from hushnet.planner.two_party import cost
 
 TRIES = 3
@@ -34,35 +32,28 @@ def close(measure: Callable[[], tuple[float, float]]) -> None:
 
 
 def predicted(model: hushnet.Model, link: str) -> float:
-    return two_party_network.predicted(model, link, cost.unit_costs())
+    found = cost.account(model.plan.document, cost.unit_costs(), 1)
+    return cost.seconds(found.total, sum(s.compute for s in found.stages), cost.link(link))
 
 
 def test_a_throttled_connection_takes_the_predicted_time(network: tuple[hushnet.Model, np.ndarray]) -> None:
     model, x = network
     for link in ("4mbit,60ms", "100mbit,150ms"):
-        close(lambda: (two_party_network.throttled(model, x, link)[0], predicted(model, link)))  # noqa: B023
-
-
-def test_two_network_namespaces_take_the_predicted_time() -> None:
-    model = hushnet.compile(zoo.build("mlp-784-128-128-10"), trust="two-party", calibration=data.synthetic((1, 28, 28), 8, seed=1))
-    x = data.synthetic((1, 28, 28), 1, seed=2).astype(np.float32)
-
-    def run() -> tuple[float, float]:
-        (seconds, _), real = two_party_network.in_namespaces(model, x, "1mbit,10ms")
-        return seconds, predicted(model, real)
-
-    try:
-        close(run)
-    except namespaces.Unavailable as reason:
-        pytest.skip(f"no network namespaces here: {reason}")
+        close(lambda: (hushnet.run(model, x, threads=1, network=link).trace["seconds"], predicted(model, link)))  # noqa: B023
 
 
 @pytest.mark.parametrize("link", ["2mbit,20ms", "10mbit,300ms", "1gbit,500ms"])
-def test_clocks_that_messages_carry_give_the_predicted_time(network: tuple[hushnet.Model, np.ndarray], link: str) -> None:
+def test_clocks_that_messages_carry_give_the_predicted_time(
+    network: tuple[hushnet.Model, np.ndarray], link: str
+) -> None:
     """The real protocol, its time put together from processor time and the link's: nothing waits, so no other load disturbs it."""
     model, x = network
     far = cost.link(link)
-    run = json.loads(_native.clocked_two_party(model.plan.to_bytes(), model.named_inputs(x), (far["bits_per_second"], far["round_trip_seconds"])))
+    run = json.loads(
+        _native.clocked_two_party(
+            model.plan.to_bytes(), model.named_inputs(x), (far["bits_per_second"], far["round_trip_seconds"])
+        )
+    )
     seconds = sum(stage[0] for stage in run["runs"][0])
     assert 0.7 < seconds / predicted(model, link) < 1.3
     found = cost.account(model.plan.document, cost.unit_costs(), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import socket
@@ -11,19 +12,25 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
-
-import numpy as np
-import pytest
+from typing import Any
 
 import hushnet
+import numpy as np
+import pytest
 from hushnet import data, zoo
 from hushnet.reference import two_party as reference
 
 
 def hush(*arguments: object, check: bool = True) -> subprocess.CompletedProcess:
-    done = subprocess.run([sys.executable, "-m", "hushnet", *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "hushnet", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     if check:
         assert done.returncode == 0, done.stderr + done.stdout
     return done
@@ -33,12 +40,22 @@ class Server:
     """``hushnet serve`` in a process of its own."""
 
     def __init__(self, plan: Path, *extra: object):
-        command = [sys.executable, "-m", "hushnet", "serve", str(plan), "--listen", "127.0.0.1:0", "--json", *map(str, extra)]
+        command = [
+            sys.executable,
+            "-m",
+            "hushnet",
+            "serve",
+            str(plan),
+            "--listen",
+            "127.0.0.1:0",
+            "--json",
+            *map(str, extra),
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.about = json.loads(self.process.stdout.readline())
         self.url, self.port = self.about["url"], self.about["port"]
 
-    def __enter__(self) -> "Server":
+    def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,7 +98,18 @@ def lines(path: Path, count: int) -> list[dict[str, Any]]:
 
 def test_two_processes_with_a_trace_on_each_side(folder: Path, images: tuple) -> None:
     with Server(folder / "output.hush", "--trace", folder / "server.jsonl", "--threads", 1) as server:
-        hush("infer", server.url, folder / "x.npy", "-o", folder / "y.npy", "--trace", folder / "client.json", "--threads", 1, "--json")
+        hush(
+            "infer",
+            server.url,
+            folder / "x.npy",
+            "-o",
+            folder / "y.npy",
+            "--trace",
+            folder / "client.json",
+            "--threads",
+            1,
+            "--json",
+        )
         (theirs,) = lines(folder / "server.jsonl", 1)
     got = np.load(folder / "y.npy")
     assert (got.argmax(1) == images[2]).all()
@@ -105,7 +133,10 @@ def test_only_the_label_leaves_the_server(folder: Path, images: tuple) -> None:
 
 def test_the_api_serves_many_batches_and_says_what_is_wrong(folder: Path, images: tuple) -> None:
     model = hushnet.Model.load(folder / "output.hush")
-    with hushnet.serve(model, threads=1) as handle, hushnet.connect(f"ws://127.0.0.1:{handle.port}", threads=1) as connection:
+    with (
+        hushnet.serve(model, threads=1) as handle,
+        hushnet.connect(f"ws://127.0.0.1:{handle.port}", threads=1) as connection,
+    ):
         assert connection.plan["trust"] == "two-party" and "weights" not in json.dumps(connection.plan["stages"][2])
         seen: list[str] = []
         for part in (images[1][:1], images[1][1:4]):
@@ -167,13 +198,23 @@ class Peer:
             pass
 
     def message(self, data: bytes, opcode: int = 2) -> None:
-        size = bytes([0x80 | 126]) + struct.pack(">H", len(data)) if len(data) < 1 << 16 else bytes([0x80 | 127]) + struct.pack(">Q", len(data))
+        size = (
+            bytes([0x80 | 126]) + struct.pack(">H", len(data))
+            if len(data) < 1 << 16
+            else bytes([0x80 | 127]) + struct.pack(">Q", len(data))
+        )
         self.socket.sendall(bytes([0x80 | opcode]) + size + bytes(4) + data)
 
     def receive(self) -> tuple[int, bytes]:
         first, second = self.file.read(2)
         size = second & 127
-        size = struct.unpack(">H", self.file.read(2))[0] if size == 126 else struct.unpack(">Q", self.file.read(8))[0] if size == 127 else size
+        size = (
+            struct.unpack(">H", self.file.read(2))[0]
+            if size == 126
+            else struct.unpack(">Q", self.file.read(8))[0]
+            if size == 127
+            else size
+        )
         return first & 15, self.file.read(size)
 
     def said(self) -> str:
@@ -271,7 +312,10 @@ class Proxy:
     def run(self) -> None:
         near, _ = self.listener.accept()
         far = socket.create_connection(("127.0.0.1", self.target))
-        pumps = [threading.Thread(target=self.pump, args=pair, daemon=True) for pair in ((near, far, False), (far, near, True))]
+        pumps = [
+            threading.Thread(target=self.pump, args=pair, daemon=True)
+            for pair in ((near, far, False), (far, near, True))
+        ]
         for pump in pumps:
             pump.start()
         for pump in pumps:
@@ -294,23 +338,25 @@ class Proxy:
         except OSError:
             pass
         for end in (source, sink):
-            try:
+            with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
 
 @pytest.mark.parametrize("down", [False, True])
 @pytest.mark.parametrize("after", [3_000, 30_000, 60_000, 120_000])
 @pytest.mark.parametrize("spoil", [False, True])
-def test_connections_that_break_in_any_layer_end_in_typed_errors(server: Server, images: tuple, folder: Path, down: bool, after: int, spoil: bool) -> None:
+def test_connections_that_break_in_any_layer_end_in_typed_errors(
+    server: Server, images: tuple, folder: Path, down: bool, after: int, spoil: bool
+) -> None:
     proxy = Proxy(server.port, after, down=down, spoil=spoil)
     with pytest.raises((hushnet.TransportError, hushnet.ProtocolError, hushnet.PlanError)):
         with hushnet.connect(f"ws://127.0.0.1:{proxy.port}") as connection:
             connection.infer(np.concatenate([images[1]] * 2))
     if spoil and down and after == 120_000:
         with hushnet.connect(server.url) as connection:
-            within_reach(hushnet.Model.load(folder / "output.hush"), images[1][:1], connection.infer(images[1][:1]).output)
+            within_reach(
+                hushnet.Model.load(folder / "output.hush"), images[1][:1], connection.infer(images[1][:1]).output
+            )
 
 
 def test_set_ups_are_kept_between_sessions(folder: Path, images: tuple, tmp_path: Path) -> None:

@@ -60,9 +60,9 @@ class Lwe:
         return max(self.error / self.secret, 1.0)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def ln_delta(beta: int) -> float:
-    """ln of the root Hermite factor (Chen's thesis; measured below 40)."""
+    """Ln of the root Hermite factor (Chen's thesis; measured below 40)."""
     if beta < 40:
         return math.log(1.01295 if beta > 28 else 1.0142)
     return math.log(beta / (2 * math.pi * math.e) * (math.pi * beta) ** (1 / beta)) / (2 * (beta - 1))
@@ -95,7 +95,7 @@ def bkz_cost(model: str, beta: int, d: int) -> float:
 
 
 def profile(lwe: Lwe, d: int, beta: int, i: int, guessed: int = 0, tail: bool = False) -> float:
-    """ln |b_i*| of the reduced lattice of dimension d (b_0 first); with `tail`, ln of the volume of the projection from i on."""
+    """Ln |b_i*| of the reduced lattice of dimension d (b_0 first); with `tail`, ln of the volume of the projection from i on."""
     s = ln_delta(beta)
     columns = lwe.n - guessed
     volume = (d - columns) * lwe.ln_q + columns * math.log(lwe.scale)
@@ -122,7 +122,7 @@ def dimensions(lwe: Lwe, beta: int, guessed: int = 0) -> Iterable[int]:
     """Lattice dimensions worth trying: around and below that of the shortest vector."""
     n = lwe.n - guessed
     best = math.sqrt(n * max(lwe.ln_q - math.log(lwe.scale), 0.1) / ln_delta(beta))
-    top = min(int(math.ceil(best)), int(min(lwe.m, 1e9)) + n)
+    top = min(math.ceil(best), int(min(lwe.m, 1e9)) + n)
     low = max(n + 1, beta + 1)
     if top <= low:
         return (low,)
@@ -175,7 +175,12 @@ def ln_choose(n: float, k: float) -> float:
 def guesses(lwe: Lwe, zeta: int, weight: int) -> tuple[float, float]:
     """log2 of the vectors of at most `weight` non-zeros among zeta ternary coordinates, and of the probability of one."""
     space = add(*[(ln_choose(zeta, h)) / math.log(2) + h for h in range(weight + 1)])
-    hit = add(*[ln_choose(zeta, h) / math.log(2) + h * math.log2(2 / 3) + (zeta - h) * math.log2(1 / 3) for h in range(weight + 1)])
+    hit = add(
+        *[
+            ln_choose(zeta, h) / math.log(2) + h * math.log2(2 / 3) + (zeta - h) * math.log2(1 / 3)
+            for h in range(weight + 1)
+        ]
+    )
     return space, min(hit, 0.0)
 
 
@@ -228,7 +233,7 @@ def dual(lwe: Lwe, model: str) -> tuple[float, int, int, int, int]:
     h = entropy(lwe.secret)
     multiply, update = math.log2(32**2), math.log2(4 * 5 * 32)
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def cost(beta: int, p: int, k_enum: int, k_fft: int) -> float:
         k_lat = lwe.n - k_fft - k_enum
         m = int(min(lwe.m, lwe.n))
@@ -307,7 +312,11 @@ def lwe_row(key: tuple[str, str, str, str], cheap: bool = False) -> dict[str, st
     # Far from the limit nothing below it is worth the time.
     guess = hybrid(lwe, "matzov") if primal[0] < 160 else (math.inf, 0)
     other = dual(lwe, "matzov")
-    out |= {"hybrid": shown(guess[0]) if guess[1] else "", "hybrid_zeta": str(guess[1]) if guess[1] else "", "dual": shown(other[0])}
+    out |= {
+        "hybrid": shown(guess[0]) if guess[1] else "",
+        "hybrid_zeta": str(guess[1]) if guess[1] else "",
+        "dual": shown(other[0]),
+    }
     return out | {"least": shown(min(primal[0], last[0], guess[0], other[0]))}
 
 

@@ -10,10 +10,16 @@ On a uniformly random code:
              CCS 2018, section 5.1, over two elements)
   algebraic  guess g error-free samples, then linearise the t C(2^h - g/t, 2) products of two samples of one block at degree 2, or degree 3
              with semi-regular growth (Briaud and Oygarden, EUROCRYPT 2023), elimination with exponent 2.8
-On the code that is used, ten ones a row (none of the sources above counts its sparseness; these two are our own):
+On the code that is used, ten ones a row (the sources above do not count its sparseness):
   minor      take the rows whose ten positions lie in a random set of x k positions: N x^10 rows in x k unknowns, as many as are needed already
              at x = (k/N)^(1/9). Guess that p of them are in error (meet in the middle), solve by Wiedemann in 3 * 10 (x k)^2. Repeat with other sets.
-  sparse     `algebraic` at degree 2 by Wiedemann: a product of two rows has at most 121 monomials
+             The set of positions is the domain reduction of Chen, Shu and Zhou (Algorithms for Sparse LPN and LSPN Against Low-noise, arXiv 2407.19215),
+             whose exponent, noise rate * k^((1 + delta) / 2) with N = k^(1 + (w / 2 - 1)(1 - delta)), is the expected number of errors among x k rows.
+             Regular noise, the enumeration and the constants are our own.
+  dense      `minor` for an attacker who is handed, for every try, the smallest set of positions that holds as many rows as positions. No set can be
+             smaller: at this x the expected number of such sets is 1 (first moment). How to find such sets is not known; greedy search
+             comes between (`docs/security/README.md`). So this is a bound on all attacks that choose positions, not an attack.
+  sparse     `algebraic` at degrees 2 to 4 by Wiedemann: a product of two rows has at most 121 monomials, times one or two positions as many
 """
 
 from __future__ import annotations
@@ -23,6 +29,8 @@ from dataclasses import dataclass
 
 OMEGA = 2.8
 WEIGHT = 10
+# what a set must have by every estimate that takes the code as it is
+LEAST_BITS = 128.0
 
 
 @dataclass(frozen=True)
@@ -78,23 +86,35 @@ def statistical(s: Lpn) -> float:
     return checks + s.log_k
 
 
-def algebraic(s: Lpn, sparse: bool = False) -> tuple[float, int, int]:
-    """(cost, degree, guessed samples)."""
+def algebraic(s: Lpn) -> tuple[float, int, int]:
+    """(cost, degree, guessed samples) on a random code."""
     best = (math.inf, 0, 0)
-    for degree in (2,) if sparse else (2, 3):
+    for degree in (2, 3):
         for step in range(200):
             guessed = s.k * step // 200
             unknown = s.k - guessed - s.trees
             block = (1 << s.depth) - guessed / s.trees
             products = s.trees * block * (block - 1) / 2
-            if sparse:
-                # Nothing is substituted: every guessed sample gives one more sparse equation with each unknown.
-                enough = products + guessed * s.k >= s.k * (s.k - 1) / 2
-                work = 2 * log2_choose(s.k, 2) + math.log2(3 * 121)
-            else:
-                enough = products >= (unknown * (unknown - 1) / 2 if degree == 2 else unknown * unknown / 6)
+            if products >= (unknown * (unknown - 1) / 2 if degree == 2 else unknown * unknown / 6):
                 work = OMEGA * log2_choose(unknown, degree)
-            if enough:
+                best = min(best, (work - s.trees * math.log2(1 - guessed / s.samples), degree, guessed))
+                break
+    return best
+
+
+def sparse(s: Lpn) -> tuple[float, int, int]:
+    """(cost, degree, guessed samples). Nothing is substituted: a guessed sample gives one sparse equation with each monomial of one degree less."""
+    best = (math.inf, 0, 0)
+    for degree in (2, 3, 4):
+        monomials = 2.0 ** log2_choose(s.k, degree)
+        for step in range(200):
+            guessed = s.k * step // 200
+            block = (1 << s.depth) - guessed / s.trees
+            pairs, triples = s.trees * block * (block - 1) / 2, s.trees * block * (block - 1) * (block - 2) / 6
+            lower, lowest = 2.0 ** log2_choose(s.k, degree - 1), 2.0 ** log2_choose(s.k, degree - 2)
+            equations = guessed * lower + pairs * lowest + (triples if degree == 3 else 0.0)
+            if equations >= monomials:
+                work = 2 * log2_choose(s.k, degree) + math.log2(3 * (WEIGHT + 1) ** 2)
                 best = min(best, (work - s.trees * math.log2(1 - guessed / s.samples), degree, guessed))
                 break
     return best
@@ -105,16 +125,43 @@ def minor_fraction(s: Lpn, weight: int = WEIGHT) -> float:
     return (1.01 * s.k / s.samples) ** (1 / (weight - 1))
 
 
-def minor(s: Lpn, weight: int = WEIGHT) -> tuple[float, float, int]:
-    """(cost, x, p)."""
-    x = minor_fraction(s, weight)
+def entropy(x: float) -> float:
+    """Of a coin, in nats."""
+    return -x * math.log(x) - (1 - x) * math.log(1 - x)
+
+
+def divergence(q: float, p: float) -> float:
+    """Of a coin with q from one with p, in nats."""
+    return q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
+
+
+def dense_fraction(s: Lpn, weight: int = WEIGHT) -> float:
+    """The least x at which any set of x k positions may hold as many whole rows as positions: there are exp(k H(x)) sets, and a set holds so many
+    rows with probability exp(-N D(x k / N, x^weight)).
+    """
+    low, high = 0.0, (s.k / s.samples) ** (1 / (weight - 1))
+    for _ in range(50):
+        x = (low + high) / 2
+        exists = s.k * entropy(x) >= s.samples * divergence(x * s.k / s.samples, x**weight)
+        low, high = (low, x) if exists else (x, high)
+    return high
+
+
+def minor(s: Lpn, x: float, weight: int = WEIGHT) -> tuple[float, int]:
+    """(cost, p) with sets of x k positions."""
     unknown = x * s.k
     bits, p, _ = enumerated(s, 1.01 * unknown, math.log2(3 * weight) + 2 * math.log2(unknown))
-    return bits, x, p
+    return bits, p
+
+
+def least(s: Lpn) -> float:
+    """The least estimate of those that take the code as it is."""
+    return min(minor(s, minor_fraction(s))[0], minor(s, dense_fraction(s))[0], sparse(s)[0], isd(s)[0])
 
 
 def row(s: Lpn) -> dict[str, float | int]:
     """All figures of one set."""
+    wide, narrow = minor_fraction(s), dense_fraction(s)
     return {
         "trees": s.trees,
         "log_k": s.log_k,
@@ -124,8 +171,12 @@ def row(s: Lpn) -> dict[str, float | int]:
         "statistical": round(statistical(s), 1),
         "algebraic": round(algebraic(s)[0], 1),
         "algebraic_degree": algebraic(s)[1],
-        "minor": round(minor(s)[0], 1),
-        "minor_x": round(minor(s)[1], 3),
-        "minor_errors": minor(s)[2],
-        "sparse": round(algebraic(s, sparse=True)[0], 1),
+        "minor": round(minor(s, wide)[0], 1),
+        "minor_x": round(wide, 3),
+        "minor_errors": minor(s, wide)[1],
+        "dense": round(minor(s, narrow)[0], 1),
+        "dense_x": round(narrow, 3),
+        "sparse": round(sparse(s)[0], 1),
+        "sparse_degree": sparse(s)[1],
+        "least": round(least(s), 1),
     }

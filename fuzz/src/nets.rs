@@ -1,9 +1,10 @@
 //! Small networks of every trust model: few elements, small rings, every kind of stage somewhere.
 
+use hushnet_layers::coefficients;
 use hushnet_layers::packed::{Circuit, Options, PackedSpec};
 use hushnet_rlwe::BatchStageSpec;
 use hushnet_runtime::non_interactive::NonInteractivePlan;
-use hushnet_runtime::plan::{Limits, PlanOptions, TensorBytes};
+use hushnet_runtime::plan::{GeometrySpec, Limits, PlanOptions, TensorBytes};
 use hushnet_runtime::two_party::TwoPartyPlan;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
@@ -63,6 +64,37 @@ fn reals(v: &[f64]) -> Vec<u8> {
 /// Convolution (shared masks, two tiles), dense with fresh, then with sent masks; bounds are so wide that every answer is within them.
 #[must_use]
 pub fn client_aided() -> Vec<u8> {
+    let (json, files) = client_aided_parts();
+    file(&json, &files)
+}
+
+/// The same network for few images.
+///
+/// # Panics
+/// When a layer has no parameters.
+#[must_use]
+pub fn few_images() -> Vec<u8> {
+    const DEGREE: usize = 2048;
+    let (mut json, files) = client_aided_parts();
+    json["engine"] = "packed".into();
+    json["params"]["ring_degree"] = DEGREE.into();
+    let tensors = json["tensors"].clone();
+    for stage in json["stages"].as_array_mut().into_iter().flatten().filter(|s| s["kind"] == "linear") {
+        let geometry: GeometrySpec = serde_json::from_value(stage["geometry"].clone()).expect("a geometry");
+        let geometry = geometry.checked().expect("a geometry");
+        let (_, _, data) = &files[stage["weights"].as_str().expect("a name")];
+        let weights: Vec<i16> = data.iter().map(|w| i16::from(w.cast_signed())).collect();
+        let place = |port: &str| stage[port].as_u64().expect("a place") as usize;
+        let bound = tensors[place("out")]["bound"].as_u64().expect("a bound");
+        let (chosen, _) = coefficients::choose(&geometry, DEGREE, &weights, bound).expect("parameters");
+        let bits = chosen.params().bits();
+        *stage = json!({"kind": "linear", "name": stage["name"], "method": "coefficients", "in": stage["in"], "out": stage["out"], "geometry": stage["geometry"],
+            "weights": stage["weights"], "bias": stage["bias"], "upload_bits": bits.upload, "body_bits": bits.body, "mask_bits": bits.mask});
+    }
+    file(&json, &files)
+}
+
+fn client_aided_parts() -> (Value, BTreeMap<String, File>) {
     const BOUND: u64 = (1 << 20) - 1;
     let real =
         |id: usize, shape: Value| json!({"id": id, "name": format!("t{id}"), "shape": shape, "kind": "real"});
@@ -87,9 +119,9 @@ pub fn client_aided() -> Vec<u8> {
             shared_mask: mask == "shared",
         };
         let delta = spec.encryption_noise().log2().ceil() as u32 + 2;
-        json!({"kind": "linear", "name": name, "method": "batch", "input": input, "output": output, "geometry": geometry,
+        json!({"kind": "linear", "name": name, "method": "batch", "in": input, "out": output, "geometry": geometry,
             "weights": format!("{name}.w"), "bias": format!("{name}.b"), "modulus_bits": delta + spec.output_bits(),
-            "delta_bits": delta, "drop_bits": 0, "mask_drop_bits": 0, "mask": mask, "tiles": tiles, "predicted": {"noise_bits": 14.5}})
+            "delta_bits": delta, "drop_bits": 0, "mask_drop_bits": (mask != "shared").then_some(0), "mask": mask, "tiles": tiles, "predicted": {"noise_bits": 14.5}})
     };
     let conv = json!({"type": "conv2d", "input": [1, 4, 4], "output": [2, 2, 2], "kernel": [2, 2], "stride": [2, 2], "pads": [0, 0, 0, 0],
         "dilation": [1, 1], "groups": 1});
@@ -110,7 +142,7 @@ pub fn client_aided() -> Vec<u8> {
     ]);
     let wide = |id, shape| fixed(id, shape, 1.0, BOUND);
     let json = json!({
-        "version": 1, "name": "small", "producer": "fuzz", "trust": "client-aided", "engine": "batch",
+        "version": 2, "name": "small", "producer": "fuzz", "trust": "client-aided", "engine": "batch",
         "params": {"ring_degree": DEGREE, "security_bits": 0, "insecure": true},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 15}],
         "tensors": [real(0, json!([1, 4, 4])), fixed(1, json!([1, 4, 4]), 0.01, 127), wide(2, json!([2, 2, 2])), real(3, json!([2, 2, 2])),
@@ -119,7 +151,7 @@ pub fn client_aided() -> Vec<u8> {
             real(14, json!([2])), real(15, json!([2]))],
         "stages": stages, "predicted": {"batch": DEGREE}, "notes": ["a note"],
     });
-    file(&json, &files)
+    (json, files)
 }
 
 fn prime_near(bits: u32, rank: usize) -> u64 {
@@ -141,9 +173,9 @@ pub fn non_interactive(hide: bool) -> Vec<u8> {
     let mut out = cipher(6, "sum.c", json!([2]), low, 2, down * 8.0, 40.0);
     out["noise_bits"] = 200.into();
     let mut json = json!({
-        "version": 1, "name": "small", "producer": "fuzz", "trust": "non-interactive", "engine": "batch",
-        "params": {"ring_degree": DEGREE, "security_bits": 0, "insecure": true, "data_primes": primes, "special_primes": [prime_near(49, 3)],
-            "digits": top, "packing": "real"},
+        "version": 2, "name": "small", "producer": "fuzz", "trust": "non-interactive", "engine": "batch",
+        "params": {"ring_degree": DEGREE, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": primes, "special_primes": [prime_near(49, 3)],
+            "digits": top, "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 8}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [1, 4, 4], "kind": "real"},
@@ -153,12 +185,12 @@ pub fn non_interactive(hide: bool) -> Vec<u8> {
             {"id": 7, "name": "opened", "shape": [2], "kind": "real"}, {"id": 8, "name": "y", "shape": [2], "kind": "real"}],
         "stages": [
             {"kind": "encrypt", "name": "encrypt", "in": 0, "out": 1},
-            {"kind": "linear", "name": "conv", "in": 1, "out": 2, "weights": "conv.w", "bias": "conv.b", "geometry":
+            {"kind": "linear", "method": "ckks", "name": "conv", "in": 1, "out": 2, "weights": "conv.w", "bias": "conv.b", "geometry":
                 {"type": "conv2d", "input": [1, 4, 4], "output": [2, 2, 2], "kernel": [2, 2], "stride": [2, 2], "pads": [0, 0, 0, 0],
                  "dilation": [1, 1], "groups": 1}},
             {"kind": "multiply", "name": "square", "in": [2, 2], "out": 3},
             {"kind": "relinearise", "name": "down", "in": 3, "out": 4},
-            {"kind": "linear", "name": "dense", "in": 4, "out": 5, "weights": "dense.w", "bias": "dense.b",
+            {"kind": "linear", "method": "ckks", "name": "dense", "in": 4, "out": 5, "weights": "dense.w", "bias": "dense.b",
              "geometry": {"type": "dense", "inputs": 8, "outputs": 2}},
             {"kind": "combine", "name": "sum", "in": [5, 5], "out": 6, "factors": "sum.k", "constant": "sum.c"},
             {"kind": "decrypt", "name": "decrypt", "in": 6, "out": 7},
@@ -166,7 +198,7 @@ pub fn non_interactive(hide: bool) -> Vec<u8> {
         "predicted": {}, "notes": [],
     });
     if hide {
-        json["hide_weights"] = json!({"flood_bits": 73});
+        json["params"]["non_interactive"]["hide_weights"] = json!({"flood_bits": 73});
     }
     // The weights of the run time's own test, whose bounds these are.
     let conv = [3, -2, 1, 4, -5, 2, 2, 1];
@@ -228,9 +260,9 @@ pub fn packed() -> Vec<u8> {
     let data: Vec<u64> = (0..p.max_level().get()).map(|i| p.data_prime(i)).collect();
     let noise = circuit.outcomes().last().map_or(0, |o| o.sd.log2().ceil() as u32);
     let json = json!({
-        "version": 1, "name": "small", "producer": "fuzz", "trust": "non-interactive", "engine": "packed",
-        "params": {"ring_degree": 64, "security_bits": 0, "insecure": true, "data_primes": data, "special_primes": p.special_primes(),
-            "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"},
+        "version": 2, "name": "small", "producer": "fuzz", "trust": "non-interactive", "engine": "packed",
+        "params": {"ring_degree": 64, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": data, "special_primes": p.special_primes(),
+            "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 4}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [1, 3, 3], "kind": "real"}, {"id": 1, "name": "image.c", "shape": [1, 3, 3], "kind": "cipher", "bound": 1.0},

@@ -1,10 +1,18 @@
 """Run a trained neural network on inputs that the server never sees."""
 
 from hushnet.api import Connection, Model, Result, check, compile, connect, run, serve
-from hushnet.calibrate import calibrate
 from hushnet.errors import HushnetError, InputError, PlanError, ProtocolError, RangeError, TransportError
+from hushnet.machine import measure_machine
 
 __all__ = [
     "Connection", "HushnetError", "InputError", "Model", "PlanError", "ProtocolError", "RangeError", "Result",
-    "TransportError", "calibrate", "check", "compile", "connect", "run", "serve",
+    "TransportError", "check", "compile", "connect", "measure_machine", "run", "serve",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name == "calibrate":
+        raise AttributeError(
+            "hushnet.calibrate is now hushnet.measure_machine: it measures unit costs, while `calibration` names sample inputs."
+        )
+    raise AttributeError(f"module 'hushnet' has no attribute {name!r}")

@@ -7,7 +7,7 @@ Records of the run time go to :mod:`logging`, under ``hushnet_runtime``.
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, Literal, Optional, Union, final
+from typing import Any, Literal, Union, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,23 +22,20 @@ from .errors import TransportError as TransportError
 __version__: str
 
 Path = Union[str, PathLike[str]]
-Inputs = Mapping[str, Union[NDArray[np.float32], NDArray[np.float64]]]
+Inputs = Mapping[str, NDArray[np.float32] | NDArray[np.float64]]
 Outputs = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], Any]
 
-def public_part(plan: bytes, allow_insecure: bool = False) -> bytes:
-    """What clients receive of a plan file of any trust model, complete or public already.
-
-    Raises:
-        PlanError: for every way in which the file can be wrong.
-    """
+def tally() -> dict[str, int]:
+    """What plans have cost this process so far: how often one was ``read`` (its digest compared), ``written`` (its digest computed), ``checked``
+    and ``prepared`` (weights brought into the form of the kernels)."""
 
 @final
 class Plan:
-    """A checked, immutable plan."""
+    """A checked, immutable plan of any trust model. Its weights are prepared when they are first needed, and kept."""
 
     @staticmethod
-    def load(source: Union[Path, bytes], allow_insecure: bool = False, memory_limit: Optional[int] = None) -> Plan:
+    def load(source: Path | bytes, allow_insecure: bool = False, memory_limit: int | None = None) -> Plan:
         """Reads a plan file or its bytes, complete or public part.
 
         Args:
@@ -48,8 +45,22 @@ class Plan:
         Raises:
             PlanError: for every way in which the file can be wrong.
         """
+    def allowed(self, insecure: bool = False) -> None:
+        """PlanError where the plan is below 128 bits and that is not allowed."""
     def json(self) -> str:
         """The plan's JSON, byte for byte as in the file."""
+    def facts(self, images: int = 1) -> str:
+        """What follows exactly from the plan, as JSON.
+
+        ``cost``: of a session that runs so many images, ``setup``, ``stages``, ``stage_setups`` and ``total``, each with ``bytes_up``, ``bytes_down``
+        and ``rounds``. ``two_party``, of one group of images: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``, ``extensions`` (work of the
+        OT extensions, stage by stage), ``gates``, ``extension``, ``peak_elements``, and ``work`` by stage for one image (bits ``compared``, values
+        ``selected`` and ``truncated``). ``non_interactive``, of a block: ``traffic``, ``counted``, ``peak_bytes``, ``images``, and with weights
+        ``tracks`` of errors or ``packed``, the report of a circuit.
+        """
+    @property
+    def trust(self) -> str:
+        """``client-aided``, ``two-party`` or ``non-interactive``."""
     def public_part(self) -> bytes:
         """What clients receive: a plan file without weights."""
     @property
@@ -67,19 +78,21 @@ class Plan:
     def outputs(self) -> list[tuple[str, list[int]]]:
         """Names and shapes per image."""
     @property
-    def client_tensor_bytes(self) -> int:
-        """Bytes of tensors that a client holds at once for a full block."""
+    def client_tensor_bytes(self) -> int | None:
+        """Bytes of tensors that a client holds at once for a full block of a client-aided plan; None for other plans."""
 
 @final
 class Client:
-    """An open session with a server; a context manager."""
+    """An open session with a server of any trust model; a context manager."""
 
     def plan_json(self) -> str:
         """JSON of the server's plan, public part."""
     @property
     def plan(self) -> Plan:
         """The server's plan, public part."""
-    def infer(self, inputs: Inputs, progress: Optional[Progress] = None) -> tuple[Outputs, str]:
+    def plan_digest(self) -> str | None:
+        """SHA-256 of a two-party server's public plan in hexadecimal digits: equal for all clients of an honest server. None for other plans."""
+    def infer(self, inputs: Inputs, progress: Progress | None = None) -> tuple[Outputs, str]:
         """Runs the network on a batch of any size; returns the outputs and the trace.
 
         InputError leaves the session open, every other error closes it.
@@ -95,21 +108,6 @@ class Client:
     def __exit__(self, *exception: object) -> None: ...
 
 @final
-class TwoPartyClient:
-    """An open session with a server of a two-party plan; a context manager."""
-
-    def plan_json(self) -> str:
-        """JSON of the server's plan, public part."""
-    def plan_digest(self) -> str:
-        """SHA-256 of the public plan in hexadecimal digits: equal for all clients of an honest server."""
-    def infer(self, inputs: Inputs, progress: Optional[Progress] = None) -> tuple[Outputs, str]:
-        """As :meth:`Client.infer`; the trace is the client's own."""
-    def close(self) -> None:
-        """Ends the session; again: nothing."""
-    def __enter__(self) -> TwoPartyClient: ...
-    def __exit__(self, *exception: object) -> None: ...
-
-@final
 class ServerHandle:
     """A running server; a context manager. Stops when it is dropped."""
 
@@ -122,7 +120,7 @@ class ServerHandle:
     def running(self) -> bool: ...
     def stop(self) -> None:
         """Refuses new sessions, lets blocks in work finish within the grace period; returns at once."""
-    def join(self, timeout: Optional[float] = None) -> bool:
+    def join(self, timeout: float | None = None) -> bool:
         """Waits for the end; False when it has not come in ``timeout`` seconds."""
     def traces(self) -> list[str]:
         """Traces of two-party sessions that ended well since the last call, as JSON; at most the last 64."""
@@ -131,43 +129,49 @@ class ServerHandle:
     def __enter__(self) -> ServerHandle: ...
     def __exit__(self, *exception: object) -> None: ...
 
-def run_local(
+def run(
     plan: Plan,
     inputs: Inputs,
-    threads: Optional[int] = None,
-    progress: Optional[Progress] = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
     transport: Literal["pipe", "loopback"] = "pipe",
-) -> tuple[Outputs, str]:
-    """Both parties in this process, over the real protocol: outputs and trace.
+    network: tuple[float, float] | None = None,
+    group: int | None = None,
+    weight_memory: int | None = None,
+) -> tuple[Outputs, str, str | None]:
+    """Both parties in this process, over the real protocol: outputs, the client's trace with the server's figures in it, and the server's own trace
+    where its trust model has one (two-party).
 
     Args:
-        threads: of both parties together; None for those of :func:`set_threads`, 0 for one a processor.
-        transport: an in-process pipe, or a WebSocket on the loopback interface.
+        threads: of both parties together (two-party: of each); None for those of :func:`set_threads`, 0 for one a processor.
+        transport: in memory, or a socket on the loopback interface.
+        network: two-party, in memory: bits a second and seconds of a round trip throttle the connection.
+        group: two-party: images that run through the stages together; None for a number that the memory allows.
+        weight_memory: two-party: bytes for the server's weights in evaluation form (default 2 GiB); the rest are transformed as they are used.
 
     Raises:
         As :meth:`Client.infer`; PlanError when the plan has no weights.
     """
 
 def serve(
-    plan: Union[Plan, bytes],
+    plan: Plan,
     host: str = "127.0.0.1",
     port: int = 0,
-    tls_cert: Optional[Path] = None,
-    tls_key: Optional[Path] = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
     max_sessions: int = 64,
     memory_limit: int = 17_179_869_184,
     idle_timeout: float = 120.0,
     handshake_timeout: float = 10.0,
     grace: float = 10.0,
-    threads: Optional[int] = None,
-    record: Optional[Path] = None,
-    weight_memory: Optional[int] = None,
+    threads: int | None = None,
+    record: Path | None = None,
+    weight_memory: int | None = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
     Args:
-        plan: a client-aided plan, or the file of a two-party one.
-        weight_memory: as in :func:`run_two_party`.
+        weight_memory: as in :func:`run`.
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
         memory_limit: bytes of all sessions together; lowers the number of sessions.
@@ -183,19 +187,19 @@ def serve(
 
 def connect(
     url: str,
-    ca: Optional[Path] = None,
+    ca: Path | None = None,
     insecure_tls: bool = False,
     allow_insecure: bool = False,
-    threads: Optional[int] = None,
+    threads: int | None = None,
     connect_timeout: float = 20.0,
     idle_timeout: float = 600.0,
-    memory_limit: Optional[int] = None,
-    expected_images: Optional[int] = None,
-    setups: Optional[Path] = None,
-    setups_quota: Optional[int] = None,
-    setups_age: Optional[float] = None,
-    plan_digest: Optional[str] = None,
-) -> Union[Client, TwoPartyClient]:
+    memory_limit: int | None = None,
+    expected_images: int | None = None,
+    setups: Path | None = None,
+    setups_quota: int | None = None,
+    setups_age: float | None = None,
+    plan_digest: str | None = None,
+) -> Client:
     """Connects to ``hush://host:port``, ``hushs://`` (TLS), ``ws://`` or ``wss://`` and receives the server's plan.
 
     Args:
@@ -210,38 +214,30 @@ def connect(
         plan_digest: 64 hexadecimal digits that a two-party plan's digest must be.
     """
 
-def run_two_party(
-    plan: bytes,
-    inputs: Inputs,
-    threads: Optional[int] = None,
-    network: Optional[tuple[float, float]] = None,
-    progress: Optional[Progress] = None,
-    group: Optional[int] = None,
-    weight_memory: Optional[int] = None,
-) -> tuple[Outputs, str]:
-    """Both parties of a two-party plan file in this process, over the real protocol: outputs, and the traces of both as JSON
-    ``{"client": ..., "server": ...}``.
+PLAN_VERSION: int
+"""Version of the plan format that this build reads and writes."""
+ERROR_TAIL: float
+"""Standard deviations that a sub-Gaussian error exceeds with probability below 2^-41."""
+ERROR_VARIANCE: float
+"""Variance of an error coefficient."""
+STATISTICAL_BITS: float
+"""Bits by which a flood exceeds what it hides."""
 
-    Args:
-        threads: of each party's linear layers; None for those of :func:`set_threads`, 0 for one a processor.
-        network: bits a second and seconds of a round trip throttle the connection; otherwise the parties talk over memory.
-        group: images that run through the stages together; None for a number that the memory allows.
-        weight_memory: bytes for the server's weights in evaluation form (default 2 GiB); the rest are transformed as they are used.
-
-    Raises:
-        As :meth:`Client.infer`; PlanError when the plan is refused or has no weights.
-    """
-
-def check_two_party(plan: bytes) -> str:
-    """JSON of a checked two-party plan file.
+def check_plan(plan: bytes, allow_insecure: bool = False) -> None:
+    """Checks a plan file of any trust model: the only check that there is.
 
     Raises:
         PlanError: for every way in which the file can be wrong.
     """
 
-def predict_two_party(plan: bytes, images: int = 1) -> str:
-    """Exact traffic of a session that runs so many images at once, by stage, as JSON: ``setup``, ``stages`` and ``total``, each with
-    ``bytes_up``, ``bytes_down``, ``rounds`` and turns; ``he_bytes``, ``ot_bytes``."""
+def single_part_bits(ring_degree: int) -> int:
+    """Bits of the widest modulus whose products with the secret are one; wider ones take two. ValueError where there is no such ring."""
+
+def batch_stage_noise(ring_degree: int, weight_l2: float, dropped: tuple[int, int], shared_mask: bool) -> float:
+    """Noise of a batch layer's result after dropping bits of c0 and c1, exceeded with probability below 2^-40."""
+
+def reach_bits(bound: int) -> int:
+    """The least k such that values up to ``bound``, units of errors included, are below ``2^k``."""
 
 def simd() -> str:
     """The instruction set in use; HushnetError when ``HUSHNET_SIMD`` cannot be obeyed."""
@@ -249,7 +245,7 @@ def simd() -> str:
 def set_threads(threads: int) -> None:
     """Threads of all later calls that do not name a number themselves; 0 for one a processor."""
 
-def max_modulus_bits(ring_degree: int) -> Optional[int]:
+def max_modulus_bits(ring_degree: int) -> int | None:
     """Largest log2 q at 128-bit security, or None."""
 
 def batch_stage_parameters(
@@ -257,18 +253,20 @@ def batch_stage_parameters(
 ) -> tuple[int, int, int, int, float]:
     """``(modulus_bits, delta_bits, drop_bits, mask_drop_bits, noise_bits)`` of a batch linear stage; ValueError when none is secure."""
 
-def packed_stage_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, float, float]:
-    """``(response_bits, noise_bits, off_by_one_fraction)`` of a packed layer on shares; ValueError when no parameters hold."""
+def linear_methods() -> list[tuple[str, bool]]:
+    """The linear methods of two-party plans: names, and whether results are exact because shares go through a prime."""
+
+def linear_parameters(
+    method_name: str, ring_degree: int, ring_bits: int, weight_l2: float
+) -> tuple[int, int, float, float]:
+    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of a method; ValueError when there are no parameters."""
+
+def linear_norm(method_name: str, geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
+    """Norm of the weights that a method's noise rests on; ``weights`` are flat, in the plan's order."""
 
 def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> dict[str, int]:
     """``tiles``, ``input_polys``, ``output_polys``, ``products``, ``weight_polys``, ``outputs``, ``bytes_up`` and ``bytes_down`` of a
     packed layer for one image; ValueError when it does not fit."""
-
-def packed_weight_l2(geometry_json: str, ring_degree: int, weights: NDArray[np.int16]) -> float:
-    """Largest Euclidean norm of all weights that meet in one answer; ``weights`` are flat, in the plan's order."""
-
-def batch_share_parameters(ring_degree: int, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
-    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a batch layer on shares; ValueError when none is secure."""
 
 def batch_share_layer_cost(
     geometry_json: str, ring_degree: int, ring_bits: int, weight_l2: float, images: int
@@ -279,15 +277,6 @@ def batch_share_layer_cost(
 def two_party_group(ring_degree: int, peak_elements: int) -> int:
     """Images that a session runs together by default when the plan has batch layers."""
 
-def two_party_cost(plan_json: str, images: int) -> str:
-    """Exact traffic of a session that runs one group of images, as JSON: ``setup``, ``stages``, ``total``, ``he_bytes``, ``ot_bytes``,
-    ``extensions`` (work of the OT extensions, stage by stage), ``extension``, ``peak_elements``. Needs no weights. ValueError when the run time refuses the plan."""
-
-def slot_layer_counts(geometry_json: str, method_name: str, slots: int) -> str:
-    """Operations of a slot-packed layer as JSON: ``formula`` and ``counted`` (``perm``, ``dec_perm``, ``hst_perm``, ``sc_mult``, ``add``),
-    ``channels_per_cipher``, ``inputs``, ``outputs``, ``tiles``, ``keys``. Methods: naive, diagonal, extended (dense), siso,
-    gazelle-input (convolutions), gazelle, gala."""
-
 def slot_plain(reach_bits: int) -> tuple[int, int]:
     """``(bits, largest)`` of the prime that shares of slot-packed results below ``2^reach_bits`` are modulo in two-party plans: its bits, and the
     largest absolute value that it converts; ValueError when none is wide enough."""
@@ -296,26 +285,6 @@ def slot_layer_cost(geometry_json: str, method_name: str, plain_bits: int = 20) 
     """The planner's row of a method at the cheapest 128-bit parameters that hold its noise, as JSON: ``parameters``, ``counts``, bytes,
     ``rounds``, ``keys``, memory, ``noise_bits``, ``noise_limit_bits``, ``feasible``; ValueError when there are none."""
 
-def slot_layer_measure(
-    geometry_json: str,
-    method_name: str,
-    plain_bits: int = 20,
-    repeats: int = 3,
-    noise: bool = False,
-    parameters_for: Optional[str] = None,
-    insecure_ring_degree: Optional[int] = None,
-) -> str:
-    """Runs a slot-packed layer on random shares and weights, both parties on one thread; processor seconds by phase, bytes, counters and
-    formula, ``correct``, and with ``noise`` measured noise beside its bounds, as JSON.
-
-    Args:
-        parameters_for: take the parameters that another method needs.
-        insecure_ring_degree: that many slots, below 128 bits: to repeat published counts.
-    """
-
-def cheetah_layer_measure(geometry_json: str, ring_bits: int = 20, repeats: int = 3) -> str:
-    """Runs a coefficient-packed layer on random shares and weights, both parties on one thread; processor seconds, bytes, and ``off``,
-    the largest distance of summed shares from the result, as JSON."""
 def cost_units() -> list[tuple[str, str]]:
     """Name and meaning of every unit cost that :func:`measure_unit` measures."""
 
@@ -333,116 +302,10 @@ def clocked_two_party(plan: bytes, inputs: Inputs, network: tuple[float, float] 
     """A plan's runs in one session by clocks of processor time: JSON with ``setup`` and ``runs``, of every stage the seconds on the
     longest chain of both parties' work and transfers, and of the client's work."""
 
-class CkksPlaintext:
-    """An encoded vector of :class:`Ckks`."""
-
-class CkksCiphertext:
-    """A ciphertext of :class:`Ckks`."""
-
-    level: int
-    scale: float
-    bound: float
-    error_bound: float
-
-    def with_bound(self, bound: float) -> "CkksCiphertext":
-        """The same with a tighter bound of the message, which the caller knows."""
-
-class Ckks:
-    """RNS-CKKS operation by operation with all keys in one object: for comparisons with other libraries, not for use.
-
-    Primes are given by their bits or themselves; errors are ValueErrors.
-    """
-
-    primes: list[int]
-
-    def __init__(
-        self,
-        ring_degree: int,
-        data_primes: list[int],
-        special_primes: list[int],
-        scale_bits: int,
-        rotations: list[int],
-        digits: int | None = None,
-        conjugation: bool = False,
-    ) -> None: ...
-    def encode(self, values: np.ndarray, bound: float, level: int | None = None, scale: float | None = None) -> CkksPlaintext: ...
-    def decode(self, p: CkksPlaintext) -> np.ndarray: ...
-    def encode_complex(self, values: np.ndarray, bound: float, level: int | None = None, scale: float | None = None) -> CkksPlaintext: ...
-    def decode_complex(self, p: CkksPlaintext) -> np.ndarray: ...
-    def encrypt(self, p: CkksPlaintext, symmetric: bool = False) -> CkksCiphertext: ...
-    def decrypt(self, c: CkksCiphertext) -> CkksPlaintext: ...
-    def add(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
-    def sub(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
-    def add_plain(self, a: CkksCiphertext, p: CkksPlaintext) -> CkksCiphertext: ...
-    def multiply_plain(self, a: CkksCiphertext, p: CkksPlaintext) -> CkksCiphertext: ...
-    def add_scalar(self, a: CkksCiphertext, value: float) -> CkksCiphertext: ...
-    def multiply_scalar(self, a: CkksCiphertext, value: float, scale: float) -> CkksCiphertext: ...
-    def multiply(self, a: CkksCiphertext, b: CkksCiphertext) -> CkksCiphertext: ...
-    def square(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def relinearise(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def relinearise_rescale(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def rescale(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def drop_to(self, a: CkksCiphertext, level: int) -> CkksCiphertext: ...
-    def rotate(self, a: CkksCiphertext, steps: int) -> CkksCiphertext: ...
-    def rotate_many(self, a: CkksCiphertext, steps: list[int]) -> list[CkksCiphertext]: ...
-    def conjugate(self, a: CkksCiphertext) -> CkksCiphertext: ...
-    def hoisted_sum(self, a: CkksCiphertext, terms: list[tuple[int, np.ndarray]], scale: float) -> CkksCiphertext:
-        """``sum_k w_k rot(a, s_k)`` for terms (s_k, w_k), weights encoded at ``scale``."""
-
-    def rotate_sum_rescale(self, a: CkksCiphertext, terms: list[tuple[int, np.ndarray]], scale: float, bound: float) -> CkksCiphertext:
-        """``sum_k rot(w_k a, s_k)``, rescaled; slots of the result are within ``bound``."""
-
-def measure_relu(
-    address: Optional[str] = None,
-    announce: Optional[Callable[[int], Any]] = None,
-    *,
-    values: int = 0,
-    ring_bits: int = 64,
-    drop_bits: int = 0,
-    pool: Optional[tuple[int, int, int, int, int]] = None,
-    ot: Literal["silent-tiny", "silent-small", "silent-medium", "silent-large"] = "silent-small",
-    repeat: int = 3,
-    garbled: bool = False,
-    prime: Optional[int] = None,
-) -> str:
-    """One party of a measurement of ReLU (``garbled``: by a garbled circuit; ``prime``: on shares modulo it, garbled only), or of
-    max-pool (``pool``: channels, height, width, kernel, stride), between two processes: JSON. Without ``address`` party 0, which tells its port to ``announce`` and checks the joint result."""
-
-def measure_layer(
-    address: Optional[str] = None, announce: Optional[Callable[[int], Any]] = None, *, geometry: str, ring_bits: int, repeat: int = 3
-) -> str:
-    """One party of a measurement of a linear layer (JSON of its geometry as in a plan) on shares between two processes: JSON.
-    Party 0 is the server and checks the joint result, party 1 the client and counts the bytes."""
-
-def rotation_free_layer(
-    geometry_json: str,
-    methods: list[str],
-    ring_bits: int = 26,
-    runs: int = 3,
-    ring_degree: int = 8192,
-    most: int = 32,
-    insecure_parameters: bool = False,
-) -> str:
-    """One linear layer by several methods, on one thread, as JSON by method: ``seconds``, ``operations``, bytes. Methods: compact, flooded,
-    cheetah, convfhe; with ``insecure_parameters`` published, cheetah-published, convfhe-published, at ``ring_degree`` with at most ``most``
-    weight polynomials, used in turn. ValueError for other methods and layers that do not fit."""
-
-def rotation_free_attack(setups: int, profile: str = "published") -> list[tuple[int, float]]:
-    """The averaging attack on k = 1, 4, 16, ... repeated set-ups. ``published``: ``(k, error)``, root mean square over 64 weights in
-    [-1, 1]; ``compact``, ``flooded``: ``(k, correlation)`` with the weights, in deviations of what no relation gives."""
-
-def relu_bytes(values: int, ring_bits: int) -> int:
-    """Bytes of exact ReLU on so many shares in one new session, its set-up included."""
-
-def coefficient_stage_parameters(method: str, ring_bits: int, weight_l2: float) -> tuple[int, int, float, float]:
-    """``(modulus_bits, response_bits, noise_bits, off_by_one_fraction)`` of a stage of method rotation-free or convfhe."""
-
 def coefficient_layer_cost(method: str, geometry_json: str, ring_bits: int, weight_l2: float) -> dict[str, int]:
-    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``, and ``answers``: ciphertexts
+    """As :func:`packed_layer_cost` for method rotation-free or convfhe, with ``ring_degree``, ``spacing``, ``rotations``, ``bytes_setup``, ``key_bytes`` (of a public key of its own), and ``answers``: ciphertexts
     that are opened and sent, once merged."""
 
-def coefficient_weight_l2(method: str, geometry_json: str, weights: NDArray[np.int16]) -> float:
-    """Largest Euclidean norm of all weights that meet in one answer, for method rotation-free or convfhe."""
 class PackedCircuit:
     """A polynomial network for one image under CKKS with rotations (docs/packed.md)."""
 
@@ -460,39 +323,16 @@ class PackedCircuit:
         """What a plan says of the circuit: ``(JSON, slots of every upload, places of the outputs)``; slots are ``[ciphertexts, N/2]`` input elements
         (-1: none), places ``[outputs, 2]``: ciphertext and slot."""
 
-    def report(self) -> str:
-        """Parameters, operations, key bytes, memory, predicted errors and seconds, as JSON."""
+IMAGES_TOGETHER: int
+"""Images of a client-aided plan for few images that run through the stages together."""
+DEFAULT_WEIGHT_BYTES: int
+"""Bytes for weights in evaluation form that a server of such a plan keeps unless told otherwise."""
+PACKED_PRIME_BITS: int
+"""Bits of the prime of coefficient-packed ciphertexts."""
 
-    def run(self, image: NDArray[np.float64], threads: int = 1) -> tuple[NDArray[np.float64], str]:
-        """Client and server in this process, each with its own keys: ``(output, trace JSON)``. The first call makes keys and encodes
-        the weights. The trace has ``seconds`` (``setup``, ``encrypt``, ``evaluate``, ``decrypt``), ``cpu_seconds`` (for one thread), ``steps``,
-        ``counts``, ``peak_memory_bytes``, ``error`` (against binary64) and ``out_of_range`` (values outside of a polynomial's range).
-        """
-class NonInteractiveClient:
-    """An open session with a server of a non-interactive plan; also a context manager."""
+def few_images_layer(geometry: str, ring_degree: int, weights: NDArray[np.int16], output_bound: int) -> dict[str, Any]:
+    """The parameters with the fewest bytes, sizes and work of a coefficient-packed layer of one image; ``weights`` are (O, C/groups, kh, kw) or (M, K), flat.
 
-    def plan_json(self) -> str:
-        """JSON of the server's plan, public part."""
-    def infer(self, inputs: dict[str, np.ndarray], progress: Optional[Callable[[str, int, int], Any]] = None) -> tuple[dict[str, np.ndarray], str]:
-        """Any number of images: ``(outputs, trace JSON)``. RangeError: an input outside the planned interval, or a result beyond its bound."""
-    def close(self) -> None:
-        """Ends the session; again: nothing."""
-    def __enter__(self) -> "NonInteractiveClient": ...
-    def __exit__(self, *_exception: object) -> None: ...
-
-def run_non_interactive(
-    plan: bytes,
-    inputs: dict[str, np.ndarray],
-    threads: Optional[int] = None,
-    progress: Optional[Callable[[str, int, int], Any]] = None,
-    transport: str = "pipe",
-    allow_insecure: bool = False,
-) -> tuple[dict[str, np.ndarray], str]:
-    """Both parties of a non-interactive plan in this process, over the real protocol (``pipe`` or ``loopback``): ``(outputs, trace JSON)``."""
-
-def check_non_interactive(plan: bytes, allow_insecure: bool = False) -> str:
-    """Checks a non-interactive plan file; JSON of what follows from it: ``traffic`` (exact bytes), ``counted`` (exact operations of a block),
-    ``peak_bytes``, ``images`` of a block, ``tracks`` (errors ``sd``, ``likely``, ``hidden`` by tensor; null for a public part). PlanError."""
-
-def ngraph_primitives(ring_degree: int, levels: int, trials: int = 200) -> str:
-    """Seconds of the primitives of nGraph-HE2's tables, as JSON: ``native``, ``portable``, ``layer``, ``widths``, ``encodings``."""
+    Raises:
+        ValueError: there are no secure and correct parameters, or the layer does not fit a polynomial.
+    """

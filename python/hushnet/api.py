@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -36,22 +36,38 @@ class Result:
     def output(self) -> np.ndarray:
         """The only output of a network that has one."""
         if len(self.outputs) != 1:
-            raise ValueError(f"the network has {len(self.outputs)} outputs ({', '.join(self.outputs)}): use .outputs[name]")
+            raise ValueError(
+                f"the network has {len(self.outputs)} outputs ({', '.join(self.outputs)}): use .outputs[name]"
+            )
         return next(iter(self.outputs.values()))
 
 
+def _named_inputs(document: Mapping[str, Any], x: Inputs) -> dict[str, np.ndarray]:
+    """An array for the only input, or a mapping from names to arrays, as arrays ``[images, ...]`` of float by name."""
+    shapes = {i["name"]: document["tensors"][i["tensor"]]["shape"] for i in document["inputs"]}
+    if not isinstance(x, Mapping):
+        if len(shapes) != 1:
+            raise InputError(f"the network has inputs {', '.join(shapes)}: pass a dict with one array each")
+        x = {next(iter(shapes)): x}
+    return {name: _stacked(np.asarray(value), shapes.get(name, ())) for name, value in x.items()}
+
+
 class Model:
-    """A compiled network: a checked plan with its weights (server) or its public part (client)."""
+    """A compiled network: a checked plan with its weights (server) or its public part (client).
+
+    A plan's file is read, hashed and checked once; ``run``, ``serve``, ``explain`` and ``public_part`` share what the run time then holds, and
+    ``run`` and ``serve`` the prepared weights (kept as long as the model is, for the threads and memory of the last call).
+    """
 
     def __init__(self, plan: Plan):
         self.plan = plan
 
     @classmethod
-    def load(cls, path: Union[str, Path], *, allow_insecure: bool = False) -> "Model":
+    def load(cls, path: str | Path, *, allow_insecure: bool = False) -> Model:
         """Reads a ``.hush`` file; PlanError when it is damaged, of another version, or below 128 bits."""
-        return cls(planner.load(path, allow_insecure=allow_insecure))
+        return cls(Plan.load(path, allow_insecure=allow_insecure))
 
-    def save(self, path: Union[str, Path]) -> None:
+    def save(self, path: str | Path) -> None:
         """Writes the ``.hush`` file (with weights: keep it on the server)."""
         self.plan.save(path)
 
@@ -59,7 +75,7 @@ class Model:
         """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
         return self.plan.public_bytes()
 
-    def explain(self, trace: Optional[dict[str, Any]] = None, *, network: Optional[str] = None) -> dict[str, Any]:
+    def explain(self, trace: dict[str, Any] | None = None, *, network: str | None = None) -> dict[str, Any]:
         """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace).
 
         Args:
@@ -74,55 +90,97 @@ class Model:
 
     def named_inputs(self, x: Inputs) -> dict[str, np.ndarray]:
         """An array for the only input, or a mapping from names to arrays, as a mapping."""
-        if isinstance(x, Mapping):
-            return {name: np.asarray(value) for name, value in x.items()}
-        if len(self.input_names) != 1:
-            raise InputError(f"the network has inputs {', '.join(self.input_names)}: pass a dict with one array each")
-        return {self.input_names[0]: np.asarray(x)}
+        return _named_inputs(self.plan.document, x)
 
-    def native(self, *, allow_insecure: bool = False) -> "_native.Plan":
-        """The plan as the run time holds it."""
-        return _native.Plan.load(self.plan.to_bytes(), allow_insecure=allow_insecure)
+    def native(self, *, allow_insecure: bool = False) -> _native.Plan:
+        """The plan as the run time holds it, the same object for all calls; PlanError below 128 bits, unless that is allowed."""
+        handle = self.plan.handle()
+        handle.allowed(allow_insecure)
+        return handle
 
 
-def check(model: Any) -> list[frontend.Issue]:
-    """All unsupported nodes of an ONNX model (path or ``ModelProto``), each with what to do about it; empty when it compiles."""
-    return frontend.check(model)
+Shapes = Mapping[str, Sequence[int]]
 
 
-def compile(  # noqa: A001 - the field's word
+def check(
+    model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None
+) -> list[frontend.Issue]:
+    """All nodes of an ONNX model that the front end cannot read, each with what to do about it; empty when it reads the whole model.
+
+    Args:
+        model: a path, the bytes of a file, or a ``ModelProto``.
+        shapes: full shapes of inputs, the batch first, where the model leaves axes open.
+        until: tensors or nodes at which the network ends.
+    """
+    return frontend.check(model, shapes, until=_names(until))
+
+
+def _names(until: str | Sequence[str] | None) -> Sequence[str]:
+    return until.split(",") if isinstance(until, str) else until or ()
+
+
+def compile(
     model: Any,
     *,
-    batch: Optional[int] = None,
+    batch: int | None = None,
     trust: str = "client-aided",
-    calibration: Optional[Inputs] = None,
+    calibration: Inputs | None = None,
+    shapes: Shapes | None = None,
+    until: str | Sequence[str] | None = None,
     **options: Any,
 ) -> Model:
-    """Turns an ONNX model (path or ``ModelProto``) into a plan.
+    """Turns an ONNX model (path, bytes or ``ModelProto``) into a plan.
 
     Args:
         batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive`` 4096); any number of images can be run.
         trust: ``client-aided``, ``two-party`` or ``non-interactive`` (who learns what: ``Model.explain``).
         calibration: sample inputs ``[images, ...]`` (some dozens) from which the ranges of all tensors are taken;
             without them ranges come from interval arithmetic over ``input_range``, which is safe but wide.
+        shapes: full shapes of inputs, the batch first, where the model leaves axes open: ``{"x": (1, 3, 48, 192)}``. Axes that are
+            not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time, where the
+            model does not treat it as a batch.
+        until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
         options: see :func:`hushnet.planner.compile`.
     """
-    graph = passes.default(frontend.load(model))
-    if calibration is not None and not isinstance(calibration, Mapping):
-        calibration = {graph.inputs[0]: np.asarray(calibration)}
+    graph = passes.default(
+        frontend.load(model, shapes, samples=_sample_shapes(model, calibration), until=_names(until))
+    )
+    if calibration is not None:
+        given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
+        calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
     if batch is None:
         batch = {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
     return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
+
+
+def _sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
+    """Shapes of the calibration data by input."""
+    if calibration is None:
+        return {}
+    if isinstance(calibration, Mapping):
+        return {name: np.shape(value) for name, value in calibration.items()}
+    names = frontend.input_names(model)
+    return {names[0]: np.shape(calibration)} if len(names) == 1 else {}
+
+
+def _stacked(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Images of a shape: one alone gets the axis in front, and numbers of other types than float become float."""
+    if x.shape == tuple(shape):
+        x = x[None]
+    if x.dtype.kind in "iub" or x.dtype == np.float16:
+        # binary32 holds integers of 16 bits, binary64 those below 2^53
+        x = x.astype(np.float32 if x.dtype.itemsize <= 2 else np.float64)
+    return x
 
 
 def run(
     model: Model,
     x: Inputs,
     *,
-    threads: Optional[int] = None,
-    progress: Optional[Progress] = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
     transport: str = "loopback",
-    network: Optional[str] = None,
+    network: str | None = None,
     check: bool = False,
     allow_insecure: bool = False,
 ) -> Result:
@@ -135,44 +193,31 @@ def run(
         check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every polynomial went
             (``polynomials``), and which left the range that the polynomial is planned for (``out_of_range``).
     """
-    if check and model.plan.document["trust"] != "non-interactive":
-        raise InputError(f"check is for non-interactive plans; this one is {model.plan.document['trust']}, and run it without check")
-    if model.plan.document["trust"] == "two-party":
-        return _run_two_party(model, model.named_inputs(x), threads, progress, network)
-    if network is not None:
-        raise InputError(f"network is for two-party plans; this one is {model.plan.document['trust']}")
-    if model.plan.document["trust"] == "non-interactive":
-        return _run_non_interactive(model, model.named_inputs(x), threads, progress, transport, check, allow_insecure)
-    outputs, trace = _native.run_local(
-        model.native(allow_insecure=allow_insecure), model.named_inputs(x), threads=threads, progress=progress, transport=transport
+    plan, inputs = model.native(allow_insecure=allow_insecure), model.named_inputs(x)
+    if check and plan.trust != "non-interactive":
+        raise InputError(f"check is for non-interactive plans; this one is {plan.trust}, and run it without check")
+    if network is not None and plan.trust != "two-party":
+        raise InputError(f"network is for two-party plans; this one is {plan.trust}")
+    if plan.trust == "two-party":
+        transport = "pipe"
+    outputs, client, server = _native.run(
+        plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network)
     )
-    return Result(outputs, json.loads(trace))
-
-
-def _run_two_party(model: Model, inputs: dict[str, np.ndarray], threads: Any, progress: Any, network: Optional[str]) -> Result:
-    link = None
-    if network not in (None, "loopback"):
-        found = planner.two_party.cost.link(network)
-        link = (found["bits_per_second"] or math.inf, found["round_trip_seconds"])
-    outputs, text = _native.run_two_party(model.plan.to_bytes(), inputs, threads=threads, network=link, progress=progress)
-    both = json.loads(text)
-    _named(model, both["client"])
-    return Result(outputs, {**_flat(both["client"]), **both})
-
-
-def _run_non_interactive(
-    model: Model, inputs: dict[str, np.ndarray], threads: Any, progress: Any, transport: str, check: bool, allow_insecure: bool
-) -> Result:
-    outputs, text = _native.run_non_interactive(
-        model.plan.to_bytes(), inputs, threads=threads, progress=progress, transport=transport, allow_insecure=allow_insecure
-    )
-    trace = json.loads(text)
-    _named(model, trace)
-    trace["setup_bytes_down"] = 0
+    trace = json.loads(client)
+    if server is not None:
+        trace |= {"client": dict(trace), "server": json.loads(server)}
     if check:
         trace["polynomials"] = _reaches(model.plan, inputs)
         trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
     return Result(outputs, trace)
+
+
+def _link(network: str | None) -> tuple[float, float] | None:
+    """Bits a second and seconds of a round trip; None: nothing slows the connection down."""
+    if network in (None, "loopback"):
+        return None
+    found = planner.two_party.cost.link(network)
+    return (found["bits_per_second"] or math.inf, found["round_trip_seconds"])
 
 
 def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
@@ -185,66 +230,35 @@ def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     ] + plain.reaches
 
 
-def _named(model: Model, trace: dict[str, Any]) -> None:
-    """Gives the stages of a client's trace, who knows neutral names only, those of the plan that this machine has."""
-    for entry, stage in zip(trace["stages"], model.plan.stages):
-        entry["name"] = stage["name"]
-
-
-def _flat(client: dict[str, Any]) -> dict[str, Any]:
-    """A two-party client's trace with the totals under the names that all traces have."""
-    total, setup = client["total"], client["setup"]
-    return {
-        **client,
-        **{k: total[k] for k in ("seconds", "bytes_up", "bytes_down")},
-        "rounds": total["predicted"]["rounds"],
-        "setup_seconds": setup["seconds"],
-        "setup_bytes_up": setup["bytes_up"],
-        "setup_bytes_down": setup["bytes_down"],
-    }
-
-
-def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> "_native.ServerHandle":
+def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
 
     Args:
         options: of :func:`hushnet._native.serve`. Traces of two-party sessions: ``handle.traces()``.
     """
-    if model.plan.document["trust"] == "two-party":
-        options.pop("allow_insecure", None)
-        return _native.serve(model.plan.to_bytes(), host, port, **options)
-    if model.plan.document["trust"] == "non-interactive":
-        return _native.serve(model.plan.to_bytes(), host, port, **options)
     return _native.serve(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
 
 
 class Connection:
     """A client's session with a server; also a context manager."""
 
-    def __init__(self, client: Union["_native.Client", "_native.TwoPartyClient", "_native.NonInteractiveClient"]):
+    def __init__(self, client: _native.Client):
         self._client = client
         self.plan = json.loads(client.plan_json())
         # two-party: SHA-256 of the public plan, equal for all clients of an honest server
-        self.plan_digest: Optional[str] = client.plan_digest() if isinstance(client, _native.TwoPartyClient) else None
+        self.plan_digest: str | None = client.plan_digest()
 
-    def infer(self, x: Inputs, *, progress: Optional[Progress] = None) -> Result:
+    def infer(self, x: Inputs, *, progress: Progress | None = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
-        if isinstance(x, Mapping):
-            named = {name: np.asarray(value) for name, value in x.items()}
-        else:
-            names = [i["name"] for i in self.plan["inputs"]]
-            if len(names) != 1:
-                raise InputError(f"the network has inputs {', '.join(names)}: pass a dict with one array each")
-            named = {names[0]: np.asarray(x)}
+        named = _named_inputs(self.plan, x)
         outputs, text = self._client.infer(named, progress=progress)
-        trace = json.loads(text)
-        return Result(outputs, _flat(trace) if self.plan["trust"] == "two-party" else trace)
+        return Result(outputs, json.loads(text))
 
     def close(self) -> None:
         """Ends the session; its keys are gone."""
         self._client.close()
 
-    def __enter__(self) -> "Connection":
+    def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -254,15 +268,15 @@ class Connection:
 def connect(
     url: str,
     *,
-    ca: Optional[str] = None,
+    ca: str | None = None,
     insecure_tls: bool = False,
-    threads: Optional[int] = None,
-    images: Optional[int] = None,
-    setups: Union[str, Path, None] = None,
-    setups_quota: Optional[int] = None,
-    setups_days: Optional[float] = None,
-    max_memory: Optional[int] = None,
-    plan_digest: Optional[str] = None,
+    threads: int | None = None,
+    images: int | None = None,
+    setups: str | Path | None = None,
+    setups_quota: int | None = None,
+    setups_days: float | None = None,
+    max_memory: int | None = None,
+    plan_digest: str | None = None,
 ) -> Connection:
     """Connects to ``hush://host:port`` (``hushs://`` with TLS; ``ws://`` and ``wss://`` through proxies) and receives the public part of the plan.
 

@@ -7,16 +7,20 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _native
 from .errors import PlanError, RangeError
+
+if TYPE_CHECKING:
+    from . import _native
 
 __all__ = ["Plan", "PlanError", "RangeError"]
 
 FORMAT = "hushnet-plan"
-VERSION = 1
+VERSION = _native.PLAN_VERSION
 MAX_HEADER_BYTES = 100 << 20
 # what names a linear stage's arrays
 WEIGHTS = ("weights", "bias")
@@ -26,10 +30,32 @@ _NAMES = {np.dtype(v).newbyteorder("="): k for k, v in _DTYPES.items()}
 
 @dataclass
 class Plan:
-    """A plan: the JSON document and, on the server's side, integer weights and biases by name."""
+    """A plan: the JSON document and, on the server's side, integer weights and biases by name.
+
+    What the run time holds of it (:meth:`handle`) is made once: change a copy (``copy.deepcopy``), not a plan that has run.
+    """
 
     document: dict[str, Any]
     weights: dict[str, np.ndarray] = field(default_factory=dict)
+    _handle: _native.Plan | None = field(default=None, init=False, repr=False, compare=False)
+    # of the file that the plan was read from, which the run time has compared
+    _digest: str | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is a plan of its own, for others to change."""
+        return {"document": self.document, "weights": self.weights, "_handle": None, "_digest": None}
+
+    def handle(self) -> _native.Plan:
+        """The plan as the run time holds it: checked, with its weights prepared when they are first needed, both once.
+
+        Raises:
+            PlanError: the run time refuses the plan.
+        """
+        if self._handle is None:
+            from . import _native
+
+            self._handle = _native.Plan.load(self.to_bytes(), allow_insecure=True)
+        return self._handle
 
     @property
     def name(self) -> str:
@@ -40,6 +66,11 @@ class Plan:
     def ring_degree(self) -> int:
         """N, the images in a block."""
         return self.document["params"]["ring_degree"]
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """The trust model's own part of the parameters; nothing for client-aided plans."""
+        return self.document["params"].get(self.document["trust"].replace("-", "_"), {})
 
     @property
     def tensors(self) -> list[dict[str, Any]]:
@@ -65,7 +96,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """SHA-256 (hex) over the plan JSON and every tensor."""
-        return _digest(_encode(self.document), self.weights)
+        return self._digest or _digest(_encode(self.document), self.weights)
 
     def linear_stages(self) -> list[tuple[int, dict[str, Any]]]:
         """``(stage index, stage)`` of the linear stages."""
@@ -81,9 +112,7 @@ class Plan:
         Raises:
             PlanError: the run time refuses the plan.
         """
-        from . import _native
-
-        return _native.public_part(self.to_bytes(), allow_insecure=True)
+        return self.handle().public_part()
 
     def to_bytes(self) -> bytes:
         """The safetensors file."""
@@ -122,33 +151,64 @@ class Plan:
             scratch.unlink(missing_ok=True)
 
     @classmethod
+    def load(cls, path: str | os.PathLike[str], *, allow_insecure: bool = False) -> Plan:
+        """Reads a file once and has the run time compare its digest and check it, once each; weights are views of the bytes that were read.
+
+        Raises:
+            PlanError: for every way in which the file can be wrong, and below 128 bits without ``allow_insecure``. OSError: the file cannot be read.
+        """
+        from . import _native
+
+        data = Path(path).read_bytes()
+        try:
+            handle = _native.Plan.load(data, allow_insecure=allow_insecure)
+        except PlanError as error:
+            raise PlanError(f"{path}: {error}") from None
+        plan, _, plan_digest = cls._open(data)
+        plan._handle, plan._digest = handle, plan_digest
+        return plan
+
+    @classmethod
     def parse(cls, data: bytes) -> Plan:
         """Reads a file's bytes: format, version, digest, tensors. Nothing in the document is checked: :func:`hushnet.planner.read` does that too.
 
         Raises:
             PlanError: not a plan, another version, truncated, or changed after it was written.
         """
+        plan, text, stated = cls._open(data)
+        if _digest(text.encode("utf-8"), plan.weights) != stated:
+            raise PlanError(
+                "the plan's digest does not match its contents: the file was damaged or edited; copy or compile it again"
+            )
+        return plan
+
+    @classmethod
+    def _open(cls, data: bytes) -> tuple[Plan, str, Any]:
+        """A file's plan, the text of its document, and the digest that it states, not compared."""
         head, body = _split(data)
         metadata = head.pop("__metadata__", None)
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
             raise PlanError("not a hushnet plan (metadata 'format' is missing or different); compile the model again")
         if metadata.get("version") != str(VERSION):
-            raise PlanError(
-                f"plan version {metadata.get('version')!r} cannot be read, this build reads version {VERSION}; compile the model again"
-            )
+            raise PlanError(_other_version(str(metadata.get("version"))))
         text = metadata.get("plan")
         if not isinstance(text, str):
             raise PlanError("the plan file has no 'plan' in its metadata; compile the model again")
         weights = {name: _tensor(name, entry, body) for name, entry in head.items()}
         if sum(w.nbytes for w in weights.values()) != len(body):
-            raise PlanError(f"the plan's tensors do not account for its {len(body)} data bytes; copy or compile it again")
-        if _digest(text.encode("utf-8"), weights) != metadata.get("digest"):
-            raise PlanError("the plan's digest does not match its contents: the file was damaged or edited; copy or compile it again")
+            raise PlanError(
+                f"the plan's tensors do not account for its {len(body)} data bytes; copy or compile it again"
+            )
         try:
             document = json.loads(text, parse_constant=_no_constant)
         except ValueError as error:
             raise PlanError(f"the plan's JSON cannot be read ({error}); compile the model again") from None
-        return cls(document, weights)
+        return cls(document, weights), text, metadata.get("digest")
+
+
+def _other_version(found: str) -> str:
+    age = "another" if not found.isdecimal() else "an older" if int(found) < VERSION else "a newer"
+    return f"the plan was compiled by {age} version of this program (plan format {found}, this one reads {VERSION}); compile the model again"
 
 
 def _encode(document: dict[str, Any]) -> bytes:
@@ -184,14 +244,16 @@ def _split(data: bytes) -> tuple[dict[str, Any], memoryview]:
         raise PlanError(f"the plan file is truncated: {len(data)} bytes; copy it again")
     size = int.from_bytes(data[:8], "little")
     if size > MAX_HEADER_BYTES or size > len(data) - 8:
-        raise PlanError(f"the plan file is truncated or not a plan: header of {size} bytes in a file of {len(data)}; copy it again")
+        raise PlanError(
+            f"the plan file is truncated or not a plan: header of {size} bytes in a file of {len(data)}; copy it again"
+        )
     try:
-        head = json.loads(data[8:8 + size])
+        head = json.loads(data[8 : 8 + size])
     except ValueError:
         raise PlanError("the plan file's header is not JSON: damaged, or not a plan; copy it again") from None
     if not isinstance(head, dict):
         raise PlanError("the plan file's header is not a JSON object; copy it again")
-    return head, memoryview(data)[8 + size:]
+    return head, memoryview(data)[8 + size :]
 
 
 def _tensor(name: str, entry: Any, body: memoryview) -> np.ndarray:

@@ -39,7 +39,9 @@ class Net:
     def node_constant(self, value: Any, dtype: Any = np.int64) -> str:
         """A Constant node instead of an initializer."""
         name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value, dtype=dtype))))
+        self.nodes.append(
+            helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value, dtype=dtype)))
+        )
         return name
 
     def ints(self, *values: int) -> str:
@@ -56,7 +58,10 @@ class Net:
         return names[0]
 
     def model(self, *outputs: str) -> onnx.ModelProto:
-        inputs = [helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, [self.batch, *s]) for i, s in enumerate(self.shapes)]
+        inputs = [
+            helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, [self.batch, *s])
+            for i, s in enumerate(self.shapes)
+        ]
         results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs or [self.last]]
         graph = helper.make_graph(self.nodes, "net", inputs, results, self.constants)
         ir_version = 10 if self.opset > 19 else 8
@@ -82,7 +87,9 @@ def expected(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.n
     options = ort.SessionOptions()
     # its layout optimisation refuses some valid grouped convolutions
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, inputs)
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(
+        None, inputs
+    )
 
 
 def close(graph: Graph, inputs: dict[str, np.ndarray], want: Sequence[np.ndarray]) -> None:

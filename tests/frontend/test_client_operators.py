@@ -110,7 +110,10 @@ def poolings(draw):
     kind = draw(st.sampled_from(["MaxPool", "AveragePool"]))
     spatial = [draw(st.integers(1, 9)) for _ in range(rank)]
     kernel = [draw(st.integers(1, 4)) for _ in range(rank)]
-    attributes = {"kernel_shape": kernel, "auto_pad": draw(st.sampled_from(["NOTSET"] * 4 + ["VALID", "SAME_UPPER", "SAME_LOWER"]))}
+    attributes = {
+        "kernel_shape": kernel,
+        "auto_pad": draw(st.sampled_from(["NOTSET"] * 4 + ["VALID", "SAME_UPPER", "SAME_LOWER"])),
+    }
     if draw(st.booleans()):
         attributes["strides"] = [draw(st.integers(1, 4)) for _ in range(rank)]
     dilations = [1] * rank
@@ -152,7 +155,11 @@ def test_global_pooling(kind, shape):
 @st.composite
 def reductions(draw):
     shape = draw(shapes)
-    kind = draw(st.sampled_from(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"]))
+    kind = draw(
+        st.sampled_from(
+            ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"]
+        )
+    )
     version = draw(opset)
     axes = draw(st.sets(st.integers(1, len(shape)), min_size=1))
     axes = [a - len(shape) - 1 if draw(st.booleans()) else a for a in sorted(axes)]
@@ -266,7 +273,9 @@ def concatenations(draw):
     for _ in range(draw(st.integers(1, 4))):
         size = [int(net.batch), *shape]
         size[axis] = draw(small)
-        parts.append(net.constant(np.broadcast_to(net.rng.standard_normal(size[1:]), size)) if draw(st.booleans()) else "x0")
+        parts.append(
+            net.constant(np.broadcast_to(net.rng.standard_normal(size[1:]), size)) if draw(st.booleans()) else "x0"
+        )
     parts.insert(draw(st.integers(0, len(parts))), net.op("Relu", "x0"))
     net.op("Concat", *parts, axis=axis if draw(st.booleans()) else axis - len(shape) - 1)
     return net.model(), any(p.startswith("c") for p in parts)
@@ -325,7 +334,7 @@ def test_tile_and_cast():
 @pytest.mark.parametrize("axis", [-1, 1, 2])
 def test_layer_normalization(axis):
     net = Net((3, 4, 5))
-    shape = (3, 4, 5)[axis - 1 if axis > 0 else axis:]
+    shape = (3, 4, 5)[axis - 1 if axis > 0 else axis :]
     net.op("LayerNormalization", "x0", net.weight(*shape), net.weight(*shape), axis=axis)
     agree(net.model())
 

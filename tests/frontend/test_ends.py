@@ -53,7 +53,7 @@ def test_a_tail_of_several_branches_is_cut_at_one_tensor() -> None:
     y = net.op("Gemm", "x0", net.weight(4, 4))
     net.op("Mul", net.op("Sigmoid", y), net.op("Tanh", y))
     graph = load(net.model())
-    ends, got = through(graph, np.random.default_rng(1).standard_normal((3, 4)))
+    ends, _got = through(graph, np.random.default_rng(1).standard_normal((3, 4)))
     assert ends.tail is not None and {n.op for n in ends.tail.nodes} == {"sigmoid", "tanh", "mul"}
     assert len(ends.body.nodes) == 1
 
@@ -82,7 +82,10 @@ def test_several_inputs_are_refused() -> None:
         split_ends(load(net.model()))
 
 
-@pytest.mark.parametrize("coefficients", [(0.0, 0.0, 1.0), (1.0, -2.0), (0.24, 0.5, 0.1), (0.5, 0.0, -1.0, 0.25), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)])
+@pytest.mark.parametrize(
+    "coefficients",
+    [(0.0, 0.0, 1.0), (1.0, -2.0), (0.24, 0.5, 0.1), (0.5, 0.0, -1.0, 0.25), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)],
+)
 def test_replaced_activations_are_the_polynomial(coefficients: tuple[float, ...]) -> None:
     net = Net((5,))
     net.op("Gemm", "x0", net.weight(5, 5))

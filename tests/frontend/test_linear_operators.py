@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hushnet.frontend import UnsupportedModel, load
+from hushnet.reference.float import evaluate
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,11 @@ def convolutions(draw):
     groups = draw(st.integers(1, 3))
     c_in, c_out = groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 3))
     spatial = [draw(st.integers(1, 9)) for _ in range(rank)]
-    attributes = {"group": groups, "auto_pad": draw(auto_pad), "strides": [draw(st.integers(1, 3)) for _ in range(rank)]}
+    attributes = {
+        "group": groups,
+        "auto_pad": draw(auto_pad),
+        "strides": [draw(st.integers(1, 3)) for _ in range(rank)],
+    }
     kernel = [draw(st.integers(1, 4)) for _ in range(rank)]
     if draw(st.booleans()):
         attributes["kernel_shape"] = kernel
@@ -82,7 +87,9 @@ def products(draw):
     stack = []
     if rank >= 2 and draw(st.booleans()):
         depth = draw(st.integers(0, len(lead)))
-        stack = [draw(st.sampled_from([1, n])) if n > 1 else draw(st.sampled_from([1, 2])) for n in lead[len(lead) - depth:]]
+        stack = [
+            draw(st.sampled_from([1, n])) if n > 1 else draw(st.sampled_from([1, 2])) for n in lead[len(lead) - depth :]
+        ]
         if depth == len(lead) and draw(st.booleans()):
             stack = [1, *stack]
     vector = not stack and draw(st.integers(0, 4)) == 0
@@ -103,7 +110,7 @@ def constant_arithmetic(draw):
     shape = [draw(small) for _ in range(draw(st.integers(1, 4)))]
     kind = draw(st.sampled_from(["Add", "Sub", "Mul", "Div"]))
     rank = draw(st.integers(0, len(shape) + 1))
-    constant = [1, *shape][len(shape) + 1 - rank:]
+    constant = [1, *shape][len(shape) + 1 - rank :]
     constant = [draw(st.sampled_from([1, n])) if n > 1 else draw(st.sampled_from([1, 1, 3])) for n in constant]
     if rank == len(shape) + 1:
         constant[0] = 1
@@ -126,7 +133,13 @@ def test_arithmetic_with_a_constant(case):
     if size > 1:
         # tensors never go to the client
         assert len(linears(graph)) == 1
-        assert all(np.ndim(v) == 0 for n in graph.nodes if n.__class__.__name__ == "Op" for v in n.attrs.values() if n.op == "affine")
+        assert all(
+            np.ndim(v) == 0
+            for n in graph.nodes
+            if n.__class__.__name__ == "Op"
+            for v in n.attrs.values()
+            if n.op == "affine"
+        )
 
 
 @pytest.mark.parametrize("kind", ["Min", "Max", "Sum", "Mean"])
@@ -147,14 +160,22 @@ def test_batch_normalization_alone_and_folded(shape, version):
     net.op("BatchNormalization", "x0", *parameters(net), epsilon=1e-3)
     assert len(linears(agree(net.model()))) == 1
     net = Net(shape, opset=version)
-    net.op("Conv", "x0", net.weight(4, 4, *[1] * (len(shape) - 1))) if len(shape) > 1 else net.op("MatMul", "x0", net.weight(4, 4))
+    net.op("Conv", "x0", net.weight(4, 4, *[1] * (len(shape) - 1))) if len(shape) > 1 else net.op(
+        "MatMul", "x0", net.weight(4, 4)
+    )
     net.op("BatchNormalization", net.last, *parameters(net))
     graph = agree(net.model())
     assert len(linears(graph)) == 1
 
 
-def test_constants_that_differ_between_images_are_refused():
+def test_where_constants_differ_from_row_to_row_the_rows_are_one_image():
     net = Net((3,), batch=2)
+    net.op("Add", "x0", net.constant([[1, 2, 3], [4, 5, 6]]))
+    graph = load(net.model())
+    assert graph.shapes["x0"] == (2, 3)
+    x = np.ones((5, 2, 3))
+    assert np.array_equal(evaluate(graph, {"x0": x})[graph.outputs[0]], x + [[1, 2, 3], [4, 5, 6]])
+    net = Net((3,))
     net.op("Add", "x0", net.constant([[1, 2, 3], [4, 5, 6]]))
     with pytest.raises(UnsupportedModel, match="image to image"):
         load(net.model())

@@ -18,7 +18,9 @@ class Image:
 
     def __init__(self, seed: int, opset: int, batch):
         self.rng = np.random.default_rng(seed)
-        self.c, self.h, self.w = (int(n) for n in (self.rng.integers(1, 5), self.rng.integers(4, 11), self.rng.integers(4, 11)))
+        self.c, self.h, self.w = (
+            int(n) for n in (self.rng.integers(1, 5), self.rng.integers(4, 11), self.rng.integers(4, 11))
+        )
         self.net = Net((self.c, self.h, self.w), opset=opset, batch=batch, seed=seed)
 
     def conv(self, c_out: int, kernel: int, groups: int = 1) -> None:
@@ -57,13 +59,19 @@ class Image:
     def pool(self) -> None:
         if min(self.h, self.w) >= 3:
             ceil = int(self.rng.integers(0, 2))
-            self.net.op(str(self.rng.choice(["MaxPool", "AveragePool"])), kernel_shape=[2, 2], strides=[2, 2], ceil_mode=ceil)
+            self.net.op(
+                str(self.rng.choice(["MaxPool", "AveragePool"])), kernel_shape=[2, 2], strides=[2, 2], ceil_mode=ceil
+            )
             self.h, self.w = ((n + ceil) // 2 for n in (self.h, self.w))
 
     def constants(self) -> None:
         net = self.net
-        shape = [(), (self.c, 1, 1), (1, self.c, 1, 1), (self.h, 1), (self.c, self.h, self.w)][int(self.rng.integers(0, 5))]
-        net.op(str(self.rng.choice(["Add", "Sub", "Mul", "Div"])), net.last, net.constant(net.rng.uniform(0.5, 2, shape)))
+        shape = [(), (self.c, 1, 1), (1, self.c, 1, 1), (self.h, 1), (self.c, self.h, self.w)][
+            int(self.rng.integers(0, 5))
+        ]
+        net.op(
+            str(self.rng.choice(["Add", "Sub", "Mul", "Div"])), net.last, net.constant(net.rng.uniform(0.5, 2, shape))
+        )
 
     def head(self) -> None:
         net = self.net
@@ -101,7 +109,12 @@ def test_batch_norms_and_constants_of_a_residual_network_fold():
 
     def conv_norm(x, c_in, c_out):
         net.op("Conv", x, net.weight(c_out, c_in, 3, 3), pads=[1] * 4)
-        parameters = [net.weight(c_out), net.weight(c_out), net.weight(c_out), net.constant(net.rng.uniform(0.5, 2, c_out))]
+        parameters = [
+            net.weight(c_out),
+            net.weight(c_out),
+            net.weight(c_out),
+            net.constant(net.rng.uniform(0.5, 2, c_out)),
+        ]
         return net.op("BatchNormalization", net.last, *parameters)
 
     x = net.op("Relu", conv_norm("x0", 3, 4))
@@ -145,7 +158,10 @@ def test_constant_control_flow_is_resolved():
     """An If whose condition is known, with weights inside and outside of the branch."""
 
     def branch(name, kind, weight):
-        nodes = [helper.make_node("MatMul", ["x0", weight], [f"{name}_m"]), helper.make_node(kind, [f"{name}_m"], [f"{name}_y"])]
+        nodes = [
+            helper.make_node("MatMul", ["x0", weight], [f"{name}_m"]),
+            helper.make_node(kind, [f"{name}_m"], [f"{name}_y"]),
+        ]
         return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)])
 
     net = Net((4,))

@@ -5,9 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.gates import documents, imports, modules, secrets
+from tests.gates import documents, fuzzing, imports, modules, secrets, truths, wheel
 
-GATES = {"crates and modules": modules, "Python imports": imports, "secrets": secrets, "documents": documents}
+GATES = {
+    "crates and modules": modules,
+    "Python imports": imports,
+    "secrets": secrets,
+    "documents": documents,
+    "second truths": truths,
+    "wheel": wheel,
+    "items of fuzz builds": fuzzing,
+}
 
 
 def main(root: Path) -> int:

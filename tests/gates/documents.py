@@ -50,7 +50,9 @@ def problems(root: Path) -> list[str]:
         where, text = path.relative_to(root).as_posix(), path.read_text()
         cites_facts = where == FACTS or Path(FACTS).name in text
         for number, line in enumerate(text.split("\n"), 1):
-            out += [f"{where}:{number}: {problem}" for problem in _line(line, path.suffix, known, headings, cites_facts)]
+            out += [
+                f"{where}:{number}: {problem}" for problem in _line(line, path.suffix, known, headings, cites_facts)
+            ]
     return sorted(set(out))
 
 
@@ -65,7 +67,9 @@ def _walk(root: Path) -> list[Path]:
 
 def _cited_from(root: Path, files: list[Path]) -> tuple[list[Path], list[Path]]:
     """Documents, and sources whose comments cite."""
-    found = [p for p in files if p.suffix in (".md", ".rs", ".py") and not p.relative_to(root).as_posix().startswith(OWN)]
+    found = [
+        p for p in files if p.suffix in (".md", ".rs", ".py") and not p.relative_to(root).as_posix().startswith(OWN)
+    ]
     return [p for p in found if p.suffix == ".md"], [p for p in found if p.suffix != ".md"]
 
 
@@ -101,7 +105,9 @@ def _links(path: Path, text: str, root: Path, headings: dict[str, dict[str, str]
                 yield line, f"{there} has no heading for the anchor #{anchor}"
 
 
-def _line(line: str, suffix: str, known: set[str], headings: dict[str, dict[str, str]], cites_facts: bool) -> Iterator[str]:
+def _line(
+    line: str, suffix: str, known: set[str], headings: dict[str, dict[str, str]], cites_facts: bool
+) -> Iterator[str]:
     for match in _ROOTED.finditer(line):
         if suffix != ".md" and match.group().rstrip(".") not in known:
             yield f"{match.group()} is cited, and there is no such file or folder"

@@ -1,4 +1,7 @@
-"""Python modules import downward only (docs/architecture.md), wherever in a file the import stands, and hold no cryptography."""
+"""Python modules import downward only (docs/architecture.md), wherever in a file the import stands, and hold no cryptography.
+
+The product is one package, the benchmarks are another; only the command line of the product names the benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +24,38 @@ ALLOWED: dict[str, set[str]] = {
     "planner": {"_native", "errors", "graph", "passes", "plan", "reference"},
     "report": {"_native", "errors", "plan", "planner", "reference"},
     "api": {"_native", "errors", "frontend", "passes", "plan", "planner", "reference", "report"},
-    "calibrate": {"_native", "api", "planner", "reference"},
-    "__init__": {"api", "calibrate", "errors"},
-    "bench": {"__init__", "_native", "calibrate", "data", "frontend", "graph", "passes", "planner", "reference", "zoo"},
-    "cli": {"__init__", "_native", "bench", "calibrate", "data", "frontend", "passes", "reference", "report", "zoo"},
+    "assess": {"api", "errors", "frontend"},
+    "machine": {"_native", "api", "planner", "reference"},
+    "__init__": {"api", "errors", "machine"},
+    "cli": {"__init__", "_native", "assess", "data", "frontend", "machine", "passes", "reference", "report", "zoo"},
     "__main__": {"cli"},
 }
 # Keys, ciphers and randomness for them are Rust's.
 CRYPTOGRAPHY = {"Crypto", "Cryptodome", "cryptography", "hmac", "nacl", "openfhe", "seal", "secrets", "ssl", "tenseal"}
+# The benchmarks' package, the modules of the product that it may import, and the one that may import it.
+BENCHMARKS = "hushnet_bench"
+BENCHMARKED = {"__init__", "_native", "data", "frontend", "graph", "machine", "passes", "planner", "reference", "zoo"}
+BENCHMARKS_FROM = "cli"
 # Other libraries run in processes of their own, to compare with.
-RIVALS = "python/hushnet/reference/peers/"
+RIVALS = f"bench/python/{BENCHMARKS}/programs/"
 
 
 def problems(root: Path) -> list[str]:
     """Imports that the table does not allow, and modules that the table or the tree lacks."""
     base = root / "python" / PACKAGE
-    modules = {p.stem if p.suffix else p.name for p in base.glob("*") if p.suffix in (".py", ".pyi") or (p / "__init__.py").is_file()}
-    out = [f"python/{PACKAGE}: module {m} is not in the table of tests/gates/imports.py" for m in sorted(modules - set(ALLOWED))]
-    out += [f"python/{PACKAGE}: the table of tests/gates/imports.py names module {m}, and there is none" for m in sorted(set(ALLOWED) - modules)]
+    modules = {
+        p.stem if p.suffix else p.name
+        for p in base.glob("*")
+        if p.suffix in (".py", ".pyi") or (p / "__init__.py").is_file()
+    }
+    out = [
+        f"python/{PACKAGE}: module {m} is not in the table of tests/gates/imports.py"
+        for m in sorted(modules - set(ALLOWED))
+    ]
+    out += [
+        f"python/{PACKAGE}: the table of tests/gates/imports.py names module {m}, and there is none"
+        for m in sorted(set(ALLOWED) - modules)
+    ]
     for path in sorted(base.rglob("*.py")):
         where = path.relative_to(root).as_posix()
         parts = path.relative_to(base).with_suffix("").parts
@@ -46,12 +63,40 @@ def problems(root: Path) -> list[str]:
         for name, line in _imports(path.read_text(), (PACKAGE, *parts)):
             target = _target(name, modules)
             if target is None:
-                if name[0] in CRYPTOGRAPHY and not where.startswith(RIVALS):
-                    out.append(f"{where}:{line}: Python holds no cryptography, and must not import {name[0]}")
+                out += _foreign(name, where, line)
+                if name[0] == BENCHMARKS and parts[0] != BENCHMARKS_FROM:
+                    out.append(
+                        f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {BENCHMARKS}, which is no part of the product"
+                    )
             elif parts[0] in ALLOWED and target != parts[0] and target not in ALLOWED[parts[0]] | told:
                 told.add(target)
-                out.append(f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {PACKAGE if target == '__init__' else f'{PACKAGE}.{target}'}")
-    return out
+                out.append(
+                    f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {PACKAGE if target == '__init__' else f'{PACKAGE}.{target}'}"
+                )
+    return out + _benchmarks(root, modules)
+
+
+def _benchmarks(root: Path, modules: set[str]) -> list[str]:
+    """The same for the benchmarks' package, which stands above the product's."""
+    base, out = root / "bench/python" / BENCHMARKS, []
+    if not (base / "__init__.py").is_file():
+        return [f"bench/python: tests/gates/imports.py names package {BENCHMARKS}, and there is none"]
+    for path in sorted(base.rglob("*.py")):
+        where = path.relative_to(root).as_posix()
+        for name, line in _imports(path.read_text(), (BENCHMARKS, *path.relative_to(base).with_suffix("").parts)):
+            target = _target(name, modules)
+            out += _foreign(name, where, line)
+            if target is not None and (target not in BENCHMARKED or where.startswith(RIVALS)):
+                out.append(
+                    f"{where}:{line}: {BENCHMARKS} must not import {PACKAGE}{'' if target == '__init__' else f'.{target}'} here"
+                )
+    return sorted(set(out))
+
+
+def _foreign(name: tuple[str, ...], where: str, line: int) -> list[str]:
+    if name[0] in CRYPTOGRAPHY and not where.startswith(RIVALS):
+        return [f"{where}:{line}: Python holds no cryptography, and must not import {name[0]}"]
+    return []
 
 
 def _target(name: tuple[str, ...], modules: set[str]) -> str | None:
@@ -72,7 +117,12 @@ def _imports(text: str, module: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             base = package[: len(package) - node.level + 1] if node.level else ()
             stem = (*base, *(node.module.split(".") if node.module else ()))
             yield from (((*stem, alias.name), node.lineno) for alias in node.names)
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
+        elif (
+            isinstance(node, ast.Call)
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+            and isinstance(node.args[0].value, str)
+        ):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__"):
                 yield tuple(node.args[0].value.split(".")), node.lineno

@@ -1,6 +1,6 @@
 """What the wheel needs at run time is installed here and carries a permissive licence: ``python -m tests.gates.licences``.
 
-The list is not typed: it is pyproject's dependencies, with those of the extras `demo` and `bench`, and all that they need in turn. pip-licenses reads
+The list is not typed: it is pyproject's dependencies, with those of the extra `demo`, those of the benchmarks' package, and all that they need in turn. pip-licenses reads
 what a package's metadata says; a package that it does not list has failed, because it lists only what is installed and says nothing of the rest.
 """
 
@@ -22,32 +22,44 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-EXTRAS = ("demo", "bench")
+EXTRAS = ("demo",)
+# Projects of this repository: the product, and its benchmarks.
+PROJECTS = ("pyproject.toml", "bench/pyproject.toml")
 # Parts of a licence's name, as classifiers and SPDX expressions have them.
 PERMISSIVE = ("MIT", "BSD", "Apache", "PSF", "Python Software Foundation", "ISC", "Zlib", "CC0")
 
 
 def required(root: Path) -> tuple[set[str], list[str]]:
     """Names of all packages that are needed, and what is wrong with them: absent ones."""
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    listed = list(project["dependencies"])
+    projects = [tomllib.loads((root / path).read_text())["project"] for path in PROJECTS]
+    listed = [r for project in projects for r in project["dependencies"]]
     for extra in EXTRAS:
-        listed += project["optional-dependencies"][extra]
+        listed += projects[0]["optional-dependencies"][extra]
+    # Our own packages are no dependencies of others.
+    own = {canonicalize_name(project["name"]) for project in projects}
     names: set[str] = set()
     problems = []
     waiting = [Requirement(r) for r in listed]
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name in names or (requirement.marker and not any(requirement.marker.evaluate({"extra": e}) for e in ("", *requirement.extras))):
+        if name in names | own or (
+            requirement.marker and not any(requirement.marker.evaluate({"extra": e}) for e in ("", *requirement.extras))
+        ):
             continue
         names.add(name)
         try:
             needs = metadata.requires(requirement.name) or []
         except metadata.PackageNotFoundError:
-            problems.append(f"{name}: pyproject.toml needs this package, and it is not installed, so its licence is unknown; install it")
+            problems.append(
+                f"{name}: pyproject.toml needs this package, and it is not installed, so its licence is unknown; install it"
+            )
             continue
-        waiting += [r for r in map(Requirement, needs) if not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *requirement.extras))]
+        waiting += [
+            r
+            for r in map(Requirement, needs)
+            if not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *requirement.extras))
+        ]
     return names, problems
 
 

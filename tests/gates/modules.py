@@ -24,7 +24,10 @@ CRATES: dict[str, set[str]] = {
     "runtime": {"ring", "matmul", "rlwe", "layers", "mpc"},
     # Tests only: its edges are dev-dependencies.
     "masks": set(),
-    "python": {"ring", "matmul", "rlwe", "layers", "mpc", "runtime"},
+    "python": {"ring", "rlwe", "layers", "mpc", "runtime"},
+    # Benchmarks and insecure stand-ins: no crate of the product names them.
+    "published": {"ring", "rlwe", "layers"},
+    "bench": {"ring", "matmul", "rlwe", "layers", "mpc", "runtime", "published"},
 }
 # What tests, benches and examples of a crate may depend on besides.
 DEVELOPMENT: dict[str, set[str]] = {"rlwe": {"matmul"}, "masks": {"ring", "matmul", "rlwe", "mpc", "layers", "runtime"}}
@@ -43,6 +46,7 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "batch_cipher": {"batch", "error", "mask", "uses"},
         "batch_server": {"batch", "error"},
         "packed": {"batch", "error", "security", "uses"},
+        "coefficients": {"batch", "error", "packed", "security", "uses"},
         "one_poly": {"batch", "error", "security", "uses"},
         "batch_shares": {"batch", "batch_cipher", "error", "mask", "packed", "security", "uses"},
         "pack_lwe": {"batch", "error", "one_poly", "packed", "uses"},
@@ -52,36 +56,85 @@ MODULES: dict[str, dict[str, set[str]]] = {
     "layers": {
         "batch": set(),
         "phases": {"batch"},
-        "geometries": {"batch"},
+        "geometries": {"batch", "phases"},
+        # One layout of polynomials for all methods that pack an image in coefficients.
+        "layout": {"batch", "phases"},
         "batch_shares": {"batch"},
         "ckks_batch": {"batch"},
         "packed": {"batch"},
-        "cheetah": {"batch", "phases"},
-        "rotation_free": {"batch", "phases"},
-        "convfhe": {"batch", "rotation_free"},
-        # The two slot methods and their base are one circle.
-        "slots": {"batch", "gala", "gazelle", "phases"},
-        "gazelle": {"slots"},
-        "gala": {"gazelle", "slots"},
+        "cheetah": {"batch", "layout"},
+        "coefficients": {"batch", "layout"},
+        "rotation_free": {"batch", "layout", "phases"},
+        "convfhe": {"batch", "cheetah", "layout", "rotation_free"},
+        # The base of the slot methods and, as files of it, the methods themselves.
+        "slots": {"batch", "phases"},
     },
     "runtime": {
         # The plan and the client program that it compiles into are one circle; so are channel and wire; so are plans and what leaves of them.
-        "plan": {"program", "public", "wire"},
-        "public": {"non_interactive", "plan", "two_party"},
+        "plan": {"program", "public", "tally", "wire"},
+        "public": {"plan"},
         "program": {"error", "plan"},
         "error": {"plan", "program"},
+        # Counts of what plans cost.
+        "tally": set(),
         "compute": {"error"},
+        "io": {"compute", "error", "plan", "program"},
         "trace": {"plan"},
         "channel": {"error", "wire"},
         "wire": {"channel", "error"},
-        # A trust model uses no other one, but for the inputs and outputs that client_aided defines for all. `session` greets for all of them.
-        "client_aided": {"channel", "compute", "error", "plan", "program", "session", "trace", "wire"},
-        "two_party": {"channel", "client_aided", "compute", "error", "plan", "program", "public", "session", "trace", "wire"},
-        "non_interactive": {"channel", "client_aided", "compute", "error", "plan", "program", "public", "session", "trace", "transport", "wire"},
-        "session": {"channel", "client_aided", "error", "non_interactive", "plan", "two_party", "wire"},
-        "transport": {"channel", "client_aided", "error", "non_interactive", "plan", "trace", "two_party", "wire"},
-        "local": {"channel", "client_aided", "error", "plan", "trace", "transport"},
-        "calibrate": {"client_aided", "compute", "error", "two_party"},
+        # A trust model uses no other one. `session` has the traits that each of them implements, and names them all; `transport` knows the traits only.
+        "client_aided": {"channel", "compute", "error", "io", "plan", "program", "session", "tally", "trace", "wire"},
+        "two_party": {
+            "channel",
+            "compute",
+            "error",
+            "io",
+            "plan",
+            "program",
+            "public",
+            "session",
+            "tally",
+            "trace",
+            "wire",
+        },
+        "non_interactive": {
+            "channel",
+            "compute",
+            "error",
+            "io",
+            "plan",
+            "program",
+            "public",
+            "session",
+            "tally",
+            "trace",
+            "wire",
+        },
+        "session": {
+            "channel",
+            "client_aided",
+            "compute",
+            "error",
+            "io",
+            "non_interactive",
+            "plan",
+            "trace",
+            "two_party",
+            "wire",
+        },
+        "transport": {"channel", "error", "plan", "session", "trace", "wire"},
+        "local": {
+            "channel",
+            "client_aided",
+            "error",
+            "io",
+            "non_interactive",
+            "session",
+            "trace",
+            "transport",
+            "two_party",
+        },
+        "calibrate": {"compute", "error", "io", "session", "two_party"},
     },
 }
 SECTIONS = ("dependencies", "build-dependencies", "dev-dependencies")
@@ -93,12 +146,20 @@ def problems(root: Path) -> list[str]:
 
 
 def _crates(root: Path) -> Iterator[str]:
-    found = {path.parent.name for path in (root / "crates").glob("*/Cargo.toml")}
-    yield from (f"crates/{c}: this crate is not in the table of tests/gates/modules.py" for c in sorted(found - set(CRATES)))
-    yield from (f"crates/{c}: the table of tests/gates/modules.py names this crate, and there is none" for c in sorted(set(CRATES) - found))
+    found = {
+        path.parent.relative_to(root).as_posix()
+        for place in ("crates", "bench")
+        for path in (root / place).glob("*/Cargo.toml")
+    }
+    listed = {rust.folder(crate): crate for crate in CRATES}
+    yield from (f"{c}: this crate is not in the table of tests/gates/modules.py" for c in sorted(found - set(listed)))
+    yield from (
+        f"{c}: the table of tests/gates/modules.py names this crate, and there is none"
+        for c in sorted(set(listed) - found)
+    )
     shared = _shared(root)
-    for crate in sorted(found & set(CRATES)):
-        manifest = f"crates/{crate}/Cargo.toml"
+    for place in sorted(found & set(listed)):
+        crate, manifest = listed[place], f"{place}/Cargo.toml"
         for section, name in _dependencies(root / manifest, shared):
             allowed = CRATES[crate] | (DEVELOPMENT.get(crate, set()) if "dev-" in section else set())
             if name not in allowed:
@@ -130,7 +191,8 @@ def _dependencies(manifest: Path, shared: dict[str, Any]) -> Iterator[tuple[str,
             if entry.get("workspace") and isinstance(shared.get(key), dict):
                 entry = {**shared[key], **entry}
             package = entry.get("package", key)
-            inside = Path(entry.get("path", "")).name if "crates" in Path(entry.get("path", "")).parts or entry.get("path", "").startswith("../") else ""
+            path = Path(entry.get("path", ""))
+            inside = path.name if {"crates", "bench"} & set(path.parts) or ".." in path.parts else ""
             for name in {package.removeprefix("hushnet-") if package.startswith("hushnet-") else inside} - {""}:
                 yield section, name
 
@@ -140,7 +202,10 @@ def _modules(root: Path, crate: str, table: dict[str, set[str]]) -> Iterator[str
     here = {s.module[0] for s in found if s.module}
     where = f"crates/{crate}/src"
     yield from (f"{where}: module {m} is not in the table of tests/gates/modules.py" for m in sorted(here - set(table)))
-    yield from (f"{where}: the table of tests/gates/modules.py names module {m}, and there is none" for m in sorted(set(table) - here))
+    yield from (
+        f"{where}: the table of tests/gates/modules.py names module {m}, and there is none"
+        for m in sorted(set(table) - here)
+    )
     exported = {}
     for source in (s for s in found if not s.module):
         for path, _ in rust.uses(source):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 _TOKENS = re.compile(
@@ -18,6 +18,13 @@ _TOKENS = re.compile(
 )
 _TEST = re.compile(r"#\[cfg\((?:test|all\(test\b[^\]]*)\)\]")
 _WORD = r"[A-Za-z_]\w*"
+# Crates that are no part of the product, by name, with their folders; all others stand under crates/.
+BENCHMARKS = {"bench": "bench/native", "published": "bench/published"}
+
+
+def folder(crate: str) -> str:
+    """A crate's folder below the root."""
+    return BENCHMARKS.get(crate, f"crates/{crate}")
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ def blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-@lru_cache(maxsize=None)
+@cache
 def strip(text: str) -> str:
     """Code without comments, string and character literals, and without items under ``#[cfg(test)]``; lines and offsets stay."""
     text = _TOKENS.sub(lambda m: blank(m.group()), text)
@@ -74,7 +81,7 @@ def is_test(path: Path) -> bool:
 
 def sources(root: Path, crate: str) -> list[Source]:
     """All files of a crate's ``src`` but tests."""
-    base = root / "crates" / crate / "src"
+    base = root / folder(crate) / "src"
     found = []
     for path in sorted(base.rglob("*.rs")):
         below = path.relative_to(base)
@@ -112,7 +119,7 @@ def paths(source: Source) -> list[tuple[tuple[str, ...], int]]:
     return list(_paths(source))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _paths(source: Source) -> tuple[tuple[tuple[str, ...], int], ...]:
     found, rest = [], source.code
     for match in re.finditer(r"\buse\s+([^;]+);", source.code):
@@ -126,7 +133,9 @@ def _paths(source: Source) -> tuple[tuple[tuple[str, ...], int], ...]:
 def uses(source: Source) -> list[tuple[tuple[str, ...], int]]:
     """The paths of a file's ``use`` items only."""
     return [
-        (path, source.line(match.start())) for match in re.finditer(r"\buse\s+([^;]+);", source.code) for path in tree(match.group(1))
+        (path, source.line(match.start()))
+        for match in re.finditer(r"\buse\s+([^;]+);", source.code)
+        for path in tree(match.group(1))
     ]
 
 
@@ -144,7 +153,7 @@ def absolute(path: tuple[str, ...], module: tuple[str, ...]) -> tuple[str, ...] 
     return (*base, *path[i:])
 
 
-@lru_cache(maxsize=None)
+@cache
 def types(source: Source) -> dict[str, int]:
     """The structs and enums that a file defines, with the offset of each."""
     return {m.group(1): m.start() for m in re.finditer(rf"\b(?:struct|enum)\s+({_WORD})", source.code)}

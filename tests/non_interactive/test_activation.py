@@ -26,7 +26,10 @@ def relu_network() -> tuple:
 def test_published_coefficients() -> None:
     assert parse("square").coefficients == (0.0, 0.0, 1.0)
     assert parse("swish-rg5-deg2").coefficients == (0.24, 0.5, 0.1) and parse("swish-rg5-deg2").range == 5
-    assert parse("swish-rg7-deg4").coefficients == (0.1773, 0.5, 0.128, 0.0, -0.001328) and parse("swish-rg7-deg4").range == 7
+    assert (
+        parse("swish-rg7-deg4").coefficients == (0.1773, 0.5, 0.128, 0.0, -0.001328)
+        and parse("swish-rg7-deg4").range == 7
+    )
     # they are what their names say: approximations of swish on their ranges
     for name in ("swish-rg5-deg2", "swish-rg7-deg4"):
         chosen = parse(name)
@@ -49,7 +52,9 @@ def test_fit_finds_polynomials(coefficients: list[float], reach: float) -> None:
     x = np.linspace(-reach, reach, 4001)
     found = np.array(fit(poly.polyval(x, scaled), x, len(scaled) - 1, reach))
     assert len(found) == len(scaled)
-    assert np.abs((found - scaled) * reach ** np.arange(len(scaled))).max() <= 1e-9 * max(1.0, np.abs(coefficients).max())
+    assert np.abs((found - scaled) * reach ** np.arange(len(scaled))).max() <= 1e-9 * max(
+        1.0, np.abs(coefficients).max()
+    )
 
 
 @pytest.mark.parametrize("degree", [2, 3, 5, 8])
@@ -80,12 +85,16 @@ def test_report_is_what_happens() -> None:
     after = evaluate(done.graph, {graph.inputs[0]: images})[graph.outputs[0]]
     old = before[graph.outputs[0]].argmax(axis=1)
     assert done.agreement == float((after.argmax(axis=1) == old).mean()) < 1
-    assert done.accuracy_before == float((old == labels).mean()) and done.accuracy_after == float((after.argmax(axis=1) == labels).mean())
+    assert done.accuracy_before == float((old == labels).mean()) and done.accuracy_after == float(
+        (after.argmax(axis=1) == labels).mean()
+    )
     assert [a.function for a in done.activations] == ["relu", "relu"]
     for a in done.activations:
         x = np.linspace(-1.5, 1.5, 20001)
         error = np.abs(poly.polyval(x, a.coefficients) - np.maximum(x, 0.0))
-        assert a.max_error == pytest.approx(error.max(), rel=1e-3) and a.rms_error == pytest.approx(math.sqrt((error**2).mean()), rel=1e-3)
+        assert a.max_error == pytest.approx(error.max(), rel=1e-3) and a.rms_error == pytest.approx(
+            math.sqrt((error**2).mean()), rel=1e-3
+        )
         seen = before[a.tensor]
         assert a.outside == float((np.abs(seen) > 1.5).mean()) > 0 and a.largest == np.abs(seen).max()
     said = "\n".join(done.sentences())
@@ -117,7 +126,9 @@ def test_activations_of_the_client_stay() -> None:
     assert ops[0] == "relu" and ops[-1] == "softmax" and "sigmoid" not in ops
 
 
-@pytest.mark.parametrize("kind", ["Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "Abs", "Erf", "Exp"])
+@pytest.mark.parametrize(
+    "kind", ["Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "Abs", "Erf", "Exp"]
+)
 def test_every_activation_is_fitted_well_by_a_high_degree(kind: str) -> None:
     net = Net((5,), seed=3)
     net.op("Gemm", "x0", net.weight(5, 5))

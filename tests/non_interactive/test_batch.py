@@ -69,7 +69,7 @@ def test_more_images_than_slots_take_several_blocks_and_bytes_are_those_predicte
     slots = plan.explain()["parameters"]["images_per_block"]
     many = np.resize(x, (slots + 5, *x.shape[1:]))
     result = hushnet.run(plan, many, transport="pipe")
-    facts = json.loads(_native.check_non_interactive(plan.plan.to_bytes()))
+    facts = json.loads(_native.Plan.load(plan.plan.to_bytes()).facts())["non_interactive"]
     assert result.trace["blocks"] == 2 and result.output.shape == (slots + 5, 3)
     assert np.abs(result.output - answer(model, many)).max() <= plan.plan.predicted["max_error"]
     assert result.trace["bytes_down"] == 2 * facts["traffic"]["down"]
@@ -128,7 +128,8 @@ def test_batches_of_more_than_half_the_ring_take_the_ring_with_real_slots() -> N
     # The other ring's plan is refused where primes are not 1 mod 4N, and with two values a slot.
     document = json.loads(json.dumps(real.plan.document))
     narrow = next(p for p in choose(2 * degree, [30.0] * 40) or [] if p % (4 * degree) != 1)
-    document["params"].update(packing="conjugate-invariant", data_primes=[narrow, *document["params"]["data_primes"][1:]])
+    part = document["params"]["non_interactive"]
+    part.update(packing="conjugate-invariant", data_primes=[narrow, *part["data_primes"][1:]])
     with pytest.raises(PlanError, match=f"mod {4 * degree}"):
         validate(Plan(document, real.plan.weights))
     with pytest.raises(PlanError, match="conjugate-invariant"):
@@ -166,7 +167,7 @@ def test_hidden_weights_are_flooded_and_the_answer_stays(packing: str) -> None:
     assert (first != second).all()
     # A plan whose flood is too short is refused.
     document = json.loads(json.dumps(plan.plan.document))
-    document["hide_weights"]["flood_bits"] -= 1
+    document["params"]["non_interactive"]["hide_weights"]["flood_bits"] -= 1
     with pytest.raises(PlanError, match="does not hide"):
         validate(Plan(document, plan.plan.weights))
     open_ = compiled(model, x)
@@ -200,7 +201,11 @@ def test_the_deepest_network_of_the_largest_ring_runs_and_a_deeper_one_is_refuse
     with pytest.raises(PlanError) as error:
         compiled(chain(30), x, weight_bits=8)
     text = str(error.value)
-    assert "depth 61" in text and "61 levels in 61 layers" in text and "ring degree 32768 is 128-bit secure up to 868" in text, text
+    assert (
+        "depth 61" in text
+        and "61 levels in 61 layers" in text
+        and "ring degree 32768 is 128-bit secure up to 868" in text
+    ), text
     assert text.count("activation (1)") >= 11 and "two-party" in text
 
 
@@ -271,16 +276,30 @@ def test_the_public_part_is_all_that_a_client_gets_and_a_session_over_a_socket_w
 
 def test_the_command_line_replaces_activations_explains_and_runs(tmp_path) -> None:
     model = zoo.trained("cryptonets-relu")
-    train_x, _, test_x, _ = data.digits()
+    train_x, _, _test_x, _ = data.digits()
     path, plan, calibration = tmp_path / "m.onnx", tmp_path / "m.hush", tmp_path / "c.npy"
     path.write_bytes(model.SerializeToString())
     np.save(calibration, train_x[:64])
     runner = CliRunner()
-    arguments = ["compile", str(path), "-o", str(plan), "--trust", "non-interactive", "--calibration", str(calibration), "--json"]
+    arguments = [
+        "compile",
+        str(path),
+        "-o",
+        str(plan),
+        "--trust",
+        "non-interactive",
+        "--calibration",
+        str(calibration),
+        "--json",
+    ]
     done = runner.invoke(app, [*arguments, "--activation", "poly:degree=2"])
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)["explain"]
-    assert report["parameters"]["modulus_bits"] <= report["parameters"]["modulus_bits_limit"] == limit_bits(report["parameters"]["ring_degree"])
+    assert (
+        report["parameters"]["modulus_bits"]
+        <= report["parameters"]["modulus_bits_limit"]
+        == limit_bits(report["parameters"]["ring_degree"])
+    )
     assert any("became" in note for note in report["notes"])
     kinds = {layer["kind"] for layer in report["layers"]}
     assert {"encrypt", "linear", "multiply", "relinearise", "decrypt"} <= kinds
@@ -290,13 +309,15 @@ def test_the_command_line_replaces_activations_explains_and_runs(tmp_path) -> No
 
 def test_primes_and_schedules_are_what_the_run_time_finds_too() -> None:
     assert [n for n in range(60) if is_prime(n)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59]
-    assert not is_prime(3215031751) and is_prime((1 << 49) - 111 + 0) == all((1 << 49) - 111 != a * (((1 << 49) - 111) // a) for a in range(2, 10000))
+    assert not is_prime(3215031751) and is_prime((1 << 49) - 111 + 0) == all(
+        a * (((1 << 49) - 111) // a) != (1 << 49) - 111 for a in range(2, 10000)
+    )
     found = choose(16384, [36.0, 36.0, 48.0])
     assert found and len(set(found)) == 3 and all(p % 16384 == 1 and is_prime(p) for p in found)
     model = small(activation="deg4")
     x = images(model, 16)
     plan = compiled(model, x).plan
-    facts = json.loads(_native.check_non_interactive(plan.to_bytes()))
+    facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     tensors = {t["id"]: t for t in plan.tensors}
     for track in facts["tracks"]:
         assert 0 < track["hidden"] <= track["sd"] * (1 + 1e-9)
@@ -308,7 +329,7 @@ def test_corrupted_plans_are_typed_errors() -> None:
     model = small()
     plan = compiled(model, images(model, 8)).plan
     for change in (
-        lambda d: d["params"].update(data_primes=[65537, 65537]),
+        lambda d: d["params"]["non_interactive"].update(data_primes=[65537, 65537]),
         lambda d: d["tensors"][1].update(level=99),
         lambda d: d["tensors"][1].update(scale=-1.0),
         lambda d: d["stages"].pop(),

@@ -18,8 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from typer.testing import CliRunner
 
 from tests.frontend.harness import expected
-from tests.non_interactive.networks import Random, networks
-from tests.non_interactive.test_packed import pooled, residual, strided
+from tests.non_interactive.networks import Random, networks, pooled, residual, strided
 
 
 def images(model: onnx.ModelProto, count: int, seed: int = 5) -> np.ndarray:
@@ -62,7 +61,10 @@ def test_any_number_of_images_gives_what_onnx_runtime_says(make, activation: str
         assert np.abs(y - truth).max() <= allowed(plan, truth)
     assert np.abs(y - next(iter(reference_run(plan.plan, x).outputs.values()))).max() <= predicted["max_error"]
     assert np.abs(y - truth).max() < 0.02 * max(1.0, float(np.abs(truth).max()))
-    assert (got.trace["bytes_down"], got.trace["setup_bytes_up"]) == (3 * predicted["bytes_down"], predicted["setup_bytes_up"])
+    assert (got.trace["bytes_down"], got.trace["setup_bytes_up"]) == (
+        3 * predicted["bytes_down"],
+        predicted["setup_bytes_up"],
+    )
     assert got.trace["counted"] == {k: 3 * v for k, v in predicted["counted"].items()}
     assert got.trace["polynomials"] and not got.trace["out_of_range"]
 
@@ -94,7 +96,7 @@ def test_the_public_part_is_all_that_a_client_gets_and_sessions_over_a_socket_wo
     text = json.dumps(public.document)
     assert "coefficients" not in text and "geometry" not in text and "choices" not in text
     assert not any(w.dtype == np.float64 for w in public.weights.values())
-    facts = [json.loads(_native.check_non_interactive(p.to_bytes())) for p in (plan.plan, public)]
+    facts = [json.loads(_native.Plan.load(p.to_bytes()).facts())["non_interactive"] for p in (plan.plan, public)]
     assert facts[0]["traffic"] == facts[1]["traffic"] and facts[1]["packed"] is None
     with pytest.raises(PlanError, match="public part"):
         reference_run(public, images(model, 1))
@@ -118,7 +120,9 @@ def test_inputs_outside_their_range_are_refused_and_values_outside_a_polynomials
     x[0, 0, 0, 0] = 7.0
     with pytest.raises(RangeError):
         hushnet.run(plan, x)
-    tight = hushnet.compile(model, trust="non-interactive", batch=1, calibration=0.2 * images(model, 20), input_range=(0.0, 1.0))
+    tight = hushnet.compile(
+        model, trust="non-interactive", batch=1, calibration=0.2 * images(model, 20), input_range=(0.0, 1.0)
+    )
     trace = hushnet.run(tight, images(model, 2), check=True).trace
     assert trace["out_of_range"] and trace["out_of_range"][0]["largest"] > trace["out_of_range"][0]["range"]
 
@@ -135,13 +139,22 @@ def test_a_network_deeper_than_any_secure_ring_is_refused_with_its_layers_and_le
         compiled(net.model())
     text = str(error.value)
     assert "needs 91 levels" in text and "128-bit" in text and "fewer layers" in text, text
-    layers = [s["name"] for s in Network.from_graph(passes.default(frontend.load(net.model())), calibration=images(net.model(), 4)).spec()[0]["steps"]]
+    layers = [
+        s["name"]
+        for s in Network.from_graph(
+            passes.default(frontend.load(net.model())), calibration=images(net.model(), 4)
+        ).spec()[0]["steps"]
+    ]
     assert len(layers) == 91 and all(f"'{layer}' 1" in text for layer in layers), text
 
 
 def test_options_of_the_other_engine_and_unknown_ones_are_refused() -> None:
     model = small()
-    for options, what in (({"weight_bits": 8}, "batch engine"), ({"engine": "other"}, "engine is"), ({"packing": "real"}, "batch engine")):
+    for options, what in (
+        ({"weight_bits": 8}, "batch engine"),
+        ({"engine": "other"}, "engine is"),
+        ({"packing": "real"}, "batch engine"),
+    ):
         with pytest.raises(PlanError, match=what):
             compiled(model, **options)
     assert compiled(model, engine="batch").plan.document["engine"] == "batch"
@@ -153,7 +166,16 @@ def test_the_command_line_compiles_explains_and_runs_one_image(tmp_path) -> None
     x = images(model, 2)
     np.save(tmp_path / "x.npy", x)
     run = CliRunner().invoke
-    args = ["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.hush"), "--trust", "non-interactive", "--batch", "1"]
+    args = [
+        "compile",
+        str(tmp_path / "m.onnx"),
+        "-o",
+        str(tmp_path / "m.hush"),
+        "--trust",
+        "non-interactive",
+        "--batch",
+        "1",
+    ]
     done = run(app, [*args, "--calibration", str(tmp_path / "x.npy")])
     assert done.exit_code == 0, done.output
     shown = run(app, ["explain", str(tmp_path / "m.hush")])

@@ -18,18 +18,33 @@ def planner(batch: int, units: cost.Units, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setattr(cost, "units", lambda: units)
     train_x, *_ = data.digits()
     samples = train_x[:64].astype(np.float64)
-    network = Network.from_graph(load(zoo.trained("cryptonets-square")), calibration=samples, input_range=None, ranges=None, safety=1.25, merge="auto", clamp=None)
+    network = Network.from_graph(
+        load(zoo.trained("cryptonets-square")),
+        calibration=samples,
+        input_range=None,
+        ranges=None,
+        safety=1.25,
+        merge="auto",
+        clamp=None,
+    )
     return Planner(network, Options(ring_degree=8192), samples, batch)
 
 
 def test_words_cost_by_their_digits_or_by_their_sums() -> None:
     digits = [cost.NARROW.product(bits, 1e4) for bits in (20.0, 32.0, 33.0, 48.0, 49.0)]
     assert digits == [cost.NARROW.digit_products[i] for i in (0, 0, 1, 1, 2)]
-    assert cost.WIDE.product(30.0, 2.0**20) == cost.WIDE.word_product[0] < cost.WIDE.product(30.0, 2.0**21) == cost.WIDE.word_product[1]
+    assert (
+        cost.WIDE.product(30.0, 2.0**20)
+        == cost.WIDE.word_product[0]
+        < cost.WIDE.product(30.0, 2.0**21)
+        == cost.WIDE.word_product[1]
+    )
 
 
 @pytest.mark.parametrize("units", [cost.WIDE, cost.NARROW])
-def test_no_schedule_of_the_grid_that_holds_the_precision_is_cheaper(units: cost.Units, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_schedule_of_the_grid_that_holds_the_precision_is_cheaper(
+    units: cost.Units, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for batch in (4096, 8192):
         p = planner(batch, units, monkeypatch)
         chosen = p.search()
@@ -54,8 +69,17 @@ def test_a_batch_pays_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_narrowed_primes_are_priced_as_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     p = planner(8192, cost.NARROW, monkeypatch)
-    wide = next(s for scales in p.grid() for s in p.rings(replace(scales, weight_bits=12)) if p.secure(s) and max(s.prime_bits) > p.room(s))
+    wide = next(
+        s
+        for scales in p.grid()
+        for s in p.rings(replace(scales, weight_bits=12))
+        if p.secure(s) and max(s.prime_bits) > p.room(s)
+    )
     narrow = p.narrow(wide)
-    assert narrow is not None and max(narrow.prime_bits) <= p.room(narrow) and len(narrow.prime_bits) > len(wide.prime_bits)
+    assert (
+        narrow is not None
+        and max(narrow.prime_bits) <= p.room(narrow)
+        and len(narrow.prime_bits) > len(wide.prime_bits)
+    )
     assert narrow.scales.most < wide.scales.most and p.price(narrow) != p.price(wide)
     assert p.exact(wide) is None and p.exact(narrow) is not None

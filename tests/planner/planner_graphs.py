@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import strategies as st
-
 from hushnet.graph import Conv2d, Dense, Graph, Linear, Op
+from hypothesis import strategies as st
 
 
 class Builder:
@@ -83,7 +82,7 @@ def convolve(x, node):
     out = np.zeros((x.shape[0], *g.output))
     per_in, per_out = g.input[0] // g.groups, g.output[0] // g.groups
     for o in range(g.output[0]):
-        channels = x[:, o // per_out * per_in:(o // per_out + 1) * per_in]
+        channels = x[:, o // per_out * per_in : (o // per_out + 1) * per_in]
         for i in range(g.output[1]):
             for j in range(g.output[2]):
                 for u in range(g.kernel[0]):
@@ -100,7 +99,7 @@ def _pool(x, attrs, shape, largest):
     for i in range(shape[1]):
         for j in range(shape[2]):
             r, c = i * sh - pads[0], j * sw - pads[1]
-            window = x[:, :, max(r, 0):r + kh, max(c, 0):c + kw]
+            window = x[:, :, max(r, 0) : r + kh, max(c, 0) : c + kw]
             count = window.shape[2] * window.shape[3]
             if attrs.get("count_include_pad"):
                 count = (min(r + kh, x.shape[2] + pads[2]) - r) * (min(c + kw, x.shape[3] + pads[3]) - c)
@@ -115,6 +114,16 @@ def _softmax(x, axis):
 
 _ERF = np.vectorize(math.erf)
 
+
+def _mixed(x, a):
+    """By the matrix that the taps are."""
+    matrix = np.zeros((len(a["indices"][0]), x.shape[a["axis"] + 1]))
+    for taken, weights in zip(a["indices"], a["weights"]):
+        for row, (column, weight) in enumerate(zip(taken, weights)):
+            matrix[row, column] += weight
+    return np.moveaxis(np.tensordot(matrix, x, axes=(1, a["axis"] + 1)), 0, a["axis"] + 1)
+
+
 FLOAT = {
     "relu": lambda x, a: np.maximum(x, 0),
     "leaky_relu": lambda x, a: np.where(x < 0, a["alpha"] * x, x),
@@ -125,6 +134,15 @@ FLOAT = {
     "tanh": lambda x, a: np.tanh(x),
     "exp": lambda x, a: np.exp(x),
     "erf": lambda x, a: _ERF(x),
+    "log": lambda x, a: np.log(x),
+    "sin": lambda x, a: np.sin(x),
+    "cos": lambda x, a: np.cos(x),
+    "atan": lambda x, a: np.arctan(x),
+    "floor": lambda x, a: np.floor(x),
+    "round": lambda x, a: np.round(x),
+    "gather": lambda x, a: np.take(x, a["indices"], axis=a["axis"] + 1),
+    "interpolate": lambda x, a: _mixed(x, a),
+    "top_k": lambda x, a: np.take(np.sort(x, axis=a["axis"] + 1), [0, 1], axis=a["axis"] + 1),
     "abs": lambda x, a: np.abs(x),
     "neg": lambda x, a: -x,
     "square": lambda x, a: x**2,
@@ -161,8 +179,10 @@ def float_run(graph, x, keep_all=False):
             y = {"minimum": np.minimum, "maximum": np.maximum, "div": np.divide}[node.op](*ins)
         elif node.op in ("max_pool", "average_pool"):
             y = _pool(ins[0], a, shape, node.op == "max_pool")
-        elif node.op in ("reduce_mean", "reduce_sum", "reduce_max"):
-            f = {"reduce_mean": np.mean, "reduce_sum": np.sum, "reduce_max": np.max}[node.op]
+        elif node.op in ("less", "equal", "matmul"):
+            y = {"less": np.less, "equal": np.equal, "matmul": np.matmul}[node.op](*ins) * 1.0
+        elif node.op in ("reduce_mean", "reduce_sum", "reduce_max", "reduce_prod"):
+            f = {"reduce_mean": np.mean, "reduce_sum": np.sum, "reduce_max": np.max, "reduce_prod": np.prod}[node.op]
             y = f(ins[0], axis=tuple(i + 1 for i in a["axes"])).reshape((-1, *shape))
         elif node.op == "reshape":
             y = ins[0].reshape((-1, *shape))
@@ -175,7 +195,11 @@ def float_run(graph, x, keep_all=False):
             y = ins[0][tuple(index)]
         elif node.op == "pad":
             rank = len(a["pads"]) // 2
-            y = np.pad(ins[0], [(0, 0)] + [(a["pads"][i], a["pads"][rank + i]) for i in range(rank)], constant_values=a["value"])
+            y = np.pad(
+                ins[0],
+                [(0, 0)] + [(a["pads"][i], a["pads"][rank + i]) for i in range(rank)],
+                constant_values=a["value"],
+            )
         elif node.op == "broadcast":
             y = np.stack([np.broadcast_to(image, shape) for image in ins[0]])
         else:
@@ -221,13 +245,19 @@ def graphs(draw):
 
 
 def _step(draw, b):
-    kind = draw(st.sampled_from(["conv", "conv", "strided", "act", "act", "max", "average", "add", "concat", "slice", "pad", "move", "mul"]))
+    kind = draw(
+        st.sampled_from(
+            ["conv", "conv", "strided", "act", "act", "max", "average", "add", "concat", "slice", "pad", "move", "mul"]
+        )
+    )
     c, h, w = b.shape
     if kind == "conv":
         groups = draw(st.sampled_from([g for g in (1, 2, c) if c % g == 0]))
         k = (draw(st.integers(1, min(3, h))), draw(st.integers(1, min(3, w))))
         pads = tuple(draw(st.integers(0, 1)) for _ in range(4))
-        b.conv(groups * draw(st.integers(1, 3)), k, tuple(draw(st.integers(1, 2)) for _ in range(2)), pads, groups=groups)
+        b.conv(
+            groups * draw(st.integers(1, 3)), k, tuple(draw(st.integers(1, 2)) for _ in range(2)), pads, groups=groups
+        )
     elif kind == "strided":
         b.conv(draw(st.integers(1, 4)), (1, 1), (2, draw(st.integers(1, 3))), (0, 0, 0, 0))
     elif kind == "act":
@@ -237,7 +267,13 @@ def _step(draw, b):
             b.op("clip", min=-2.0, max=2.0)
     elif kind in ("max", "average") and h >= 2 and w >= 2:
         pads = draw(st.sampled_from([(0, 0, 0, 0), (1, 0, 0, 1)]))
-        b.pool("max_pool" if kind == "max" else "average_pool", (2, 2), (draw(st.integers(1, 2)), 2), pads, draw(st.booleans()))
+        b.pool(
+            "max_pool" if kind == "max" else "average_pool",
+            (2, 2),
+            (draw(st.integers(1, 2)), 2),
+            pads,
+            draw(st.booleans()),
+        )
     elif kind == "add":
         source = b.at
         b.conv(c, (1, 1), pads=(0, 0, 0, 0))

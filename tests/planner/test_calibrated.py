@@ -8,14 +8,14 @@ import json
 import numpy as np
 import onnxruntime
 import pytest
-from planner_graphs import Builder
-
-from hushnet import PlanError, compile as compile_model, data, zoo
+from hushnet import PlanError, data, zoo
+from hushnet import compile as compile_model
 from hushnet.planner import compile
 from hushnet.planner.cost import UnitCosts, user_file
 from hushnet.planner.quantise import bias_correction, quantise_weights
 from hushnet.reference.float import evaluate
 from hushnet.reference.numpy import run
+from planner_graphs import Builder
 
 
 def held_out(model, size: int, images: int, **options):
@@ -31,7 +31,9 @@ def held_out(model, size: int, images: int, **options):
 
 @pytest.mark.parametrize("weight_bits", [6, 8])
 def test_the_expected_error_of_a_deep_network_holds_on_other_images_and_is_not_far_off(weight_bits):
-    error, agreement, plan = held_out(zoo.build("mobilenetv2", size=32, width=0.35), 32, 192, margin=2.0, weight_bits=weight_bits)
+    error, agreement, plan = held_out(
+        zoo.build("mobilenetv2", size=32, width=0.35), 32, 192, margin=2.0, weight_bits=weight_bits
+    )
     predicted = plan.predicted
     assert np.abs(error).max() <= predicted["max_error"] <= 4 * np.abs(error).max()
     assert predicted["max_error"] <= predicted["worst_error"]
@@ -82,14 +84,14 @@ def test_unit_costs_come_from_the_environment_the_user_or_the_package(tmp_path, 
     assert UnitCosts.load(user_file()).machine == "mine"
     for bad in (-1.0, "fast", float("nan"), None):
         named.write_text(json.dumps({**values, "byte": bad}))
-        with pytest.raises(PlanError, match="calibrate"):
+        with pytest.raises(PlanError, match="measure-machine"):
             UnitCosts.load()
 
 
-def test_calibrate_measures_every_cost_and_writes_what_the_planner_reads(tmp_path):
+def test_measuring_the_machine_measures_every_cost_and_writes_what_the_planner_reads(tmp_path):
     import hushnet
 
-    found, path = hushnet.calibrate(tmp_path / "here" / "costs.json", seconds=0.02)
+    found, path = hushnet.measure_machine(tmp_path / "here" / "costs.json", seconds=0.02)
     costs = UnitCosts.load(path)
     client_aided = {f.name for f in dataclasses.fields(UnitCosts)}
     assert all(1e-13 < v < 1e-6 for k, v in found.items() if k in client_aided and k != "machine"), found

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from planner_graphs import Builder, float_run, graphs
-
 from hushnet.graph import Op
 from hushnet.plan import PlanError, RangeError
 from hushnet.planner import compile
 from hushnet.reference.numpy import run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planner_graphs import Builder, float_run, graphs
 
 
 def deep(seed=0):
@@ -31,7 +30,11 @@ def test_calibration_gives_narrow_ranges_and_small_errors():
     assert near <= calibrated.predicted["max_error"] < wide.predicted["max_error"]
     assert calibrated.predicted["worst_error"] < wide.predicted["worst_error"]
     assert calibrated.predicted["max_error"] >= 1.5 * calibrated.predicted["seen_error"] * (1 - 1e-12)
-    assert 0 < calibrated.predicted["seen_error"] == pytest.approx(np.abs(run(calibrated, x[:100])[name] - floats[:100]).max(), rel=1e-9)
+    assert (
+        0
+        < calibrated.predicted["seen_error"]
+        == pytest.approx(np.abs(run(calibrated, x[:100])[name] - floats[:100]).max(), rel=1e-9)
+    )
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

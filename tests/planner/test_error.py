@@ -1,16 +1,19 @@
 """The quantised run against the float run and against the predicted errors."""
 
+import itertools
+
 import numpy as np
 import pytest
+from hushnet.graph import Conv2d, Graph, Linear
+from hushnet.planner import compile, read
+from hushnet.reference.numpy import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_graphs import Builder, float_run, graphs
 
-from hushnet.graph import Conv2d, Graph, Linear
-from hushnet.planner import compile, read
-from hushnet.reference.numpy import run
-
-RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+RELAXED = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 def deviation(plan, graph, x):
@@ -54,7 +57,10 @@ def test_worst_error_is_reached_within_an_order_of_magnitude_in_one_layer():
     scale = plan.tensors[1]["scale"]
     # inputs just below a rounding boundary, all erring in the direction of their weight
     x = np.sign(w) * (0.499 + np.floor(0.9 / scale)) * scale
-    seen = max(deviation(plan, graph, np.stack([x, -x]))[graph.outputs[0]], deviation(plan, graph, images(graph, 0, 400))[graph.outputs[0]])
+    seen = max(
+        deviation(plan, graph, np.stack([x, -x]))[graph.outputs[0]],
+        deviation(plan, graph, images(graph, 0, 400))[graph.outputs[0]],
+    )
     assert plan.predicted["worst_error"] / 3 <= seen <= plan.predicted["worst_error"]
 
 
@@ -79,8 +85,8 @@ def test_more_bits_give_smaller_errors(which):
         plan = compile(graph, input_range=(-1, 1), **{"activation_bits": 14, "weight_bits": 14, which: bits})
         worst.append(plan.predicted["worst_error"])
         seen.append(deviation(plan, graph, x)[graph.outputs[0]])
-    assert all(b < a for a, b in zip(worst, worst[1:]))
-    assert all(b < a for a, b in zip(seen, seen[1:]))
+    assert all(b < a for a, b in itertools.pairwise(worst))
+    assert all(b < a for a, b in itertools.pairwise(seen))
 
 
 def test_zero_weights_and_constant_networks():

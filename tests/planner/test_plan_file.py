@@ -6,13 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from planner_graphs import Builder
-from safetensors import safe_open
-
 from hushnet.errors import InputError, PlanError, RangeError
 from hushnet.plan import Plan
 from hushnet.planner import compile, load, read, validate
 from hushnet.reference.numpy import run
+from planner_graphs import Builder
+from safetensors import safe_open
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,9 @@ def test_round_trip(plan, tmp_path):
     plan.save(path)
     again = load(path)
     assert again.document == plan.document and again.digest == plan.digest
-    assert all(np.array_equal(again.weights[n], w) and again.weights[n].dtype == w.dtype for n, w in plan.weights.items())
+    assert all(
+        np.array_equal(again.weights[n], w) and again.weights[n].dtype == w.dtype for n, w in plan.weights.items()
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["a.hush"]
 
 
@@ -36,13 +37,21 @@ def test_the_file_is_safetensors_with_the_documented_digest(plan, tmp_path):
     plan.save(path)
     with safe_open(path, framework="numpy") as f:
         metadata = f.metadata()
-        arrays = {name: f.get_tensor(name) for name in f.keys()}
-    assert metadata["format"] == "hushnet-plan" and metadata["version"] == "1"
+        arrays = {name: f.get_tensor(name) for name in f}
+    assert metadata["format"] == "hushnet-plan" and metadata["version"] == "2"
     h = hashlib.sha256(metadata["plan"].encode())
     names = {"int8": "I8", "int16": "I16", "int64": "I64"}
     for name in sorted(arrays):
         a = arrays[name]
-        h.update(name.encode() + b"\0" + names[a.dtype.name].encode() + b"\0" + ",".join(map(str, a.shape)).encode() + b"\0" + a.tobytes())
+        h.update(
+            name.encode()
+            + b"\0"
+            + names[a.dtype.name].encode()
+            + b"\0"
+            + ",".join(map(str, a.shape)).encode()
+            + b"\0"
+            + a.tobytes()
+        )
     assert h.hexdigest() == metadata["digest"]
     assert json.loads(metadata["plan"]) == plan.document
 
@@ -74,7 +83,10 @@ def test_every_flipped_byte_is_noticed(plan):
     for spot in spots:
         changed = bytearray(data)
         changed[spot] ^= 1 << int(rng.integers(8))
-        if bytes(changed[:8 + size]).rstrip() == bytes(data[:8 + size]).rstrip() and changed[8 + size:] == data[8 + size:]:
+        if (
+            bytes(changed[: 8 + size]).rstrip() == bytes(data[: 8 + size]).rstrip()
+            and changed[8 + size :] == data[8 + size :]
+        ):
             continue
         with pytest.raises(PlanError):
             read(bytes(changed))
@@ -92,8 +104,12 @@ def test_other_files_are_refused(plan):
 
     with pytest.raises(PlanError, match="not a hushnet plan"):
         read(save({"a": np.zeros(3, np.float32)}))
-    with pytest.raises(PlanError, match="version '2'"):
-        read(plan.to_bytes().replace(b'"version":"1"', b'"version":"2"', 1))
+    with pytest.raises(
+        PlanError, match="an older version of this program .plan format 1, this one reads 2.; compile the model again"
+    ):
+        read(plan.to_bytes().replace(b'"version":"2"', b'"version":"1"', 1))
+    with pytest.raises(PlanError, match="a newer version"):
+        read(plan.to_bytes().replace(b'"version":"2"', b'"version":"3"', 1))
     with pytest.raises(PlanError):
         read(b"PK\x03\x04" + b"\0" * 100)
 
@@ -107,32 +123,40 @@ def drop_tile(d):
 
 
 BREAKS = {
-    "unknown field": (lambda d: d.update(extra=1), "fields"),
-    "trust": (lambda d: d.update(trust="blind"), "not supported"),
-    "ring degree": (lambda d: d["params"].update(ring_degree=2000), "security table"),
+    "unknown field": (lambda d: d.update(extra=1), "unknown field `extra`"),
+    "trust": (lambda d: d.update(trust="blind"), "unknown variant `blind`"),
+    "ring degree": (lambda d: d["params"].update(ring_degree=2000), "power of two"),
     "shape": (lambda d: d["tensors"][0].update(shape=[2, 6, 0]), "shape"),
     "scale": (lambda d: d["tensors"][1].update(scale=0.0), "scale"),
-    "id": (lambda d: d["tensors"][1].update(id=7), "has id"),
+    "id": (lambda d: d["tensors"][1].update(id=7), "ids are places"),
     "stage name twice": (lambda d: d["stages"][2].update(name="conv1"), "two stages"),
-    "kind": (lambda d: d["stages"][2].update(kind="other"), "unknown kind"),
-    "op": (lambda d: d["stages"][2]["ops"][1].update(op="relux"), "no such op"),
-    "attribute": (lambda d: d["stages"][2]["ops"][1].update(alpha=1.0), "attributes"),
-    "order": (lambda d: d["stages"][2]["ops"].reverse(), "before it is computed"),
-    "missing tensor": (lambda d: d["stages"][2]["ops"][0].update({"in": [99]}), "no tensor"),
+    "kind": (lambda d: d["stages"][2].update(kind="other"), "stage .relu2.: unknown variant `other`"),
+    "op": (lambda d: d["stages"][2]["ops"][1].update(op="relux"), "unknown variant `relux`"),
+    "attribute": (lambda d: d["stages"][2]["ops"][1].update(alpha=1.0), "unknown field `alpha`"),
+    "order": (lambda d: d["stages"][2]["ops"].reverse(), "before any stage has computed it"),
+    "missing tensor": (lambda d: d["stages"][2]["ops"][0].update({"in": [99]}), "tensor 99, which does not exist"),
     "method": (lambda d: stage(d, "conv1").update(method="magic"), "method"),
-    "geometry": (lambda d: stage(d, "conv1")["geometry"].update(stride=[2, 2]), "positions"),
+    "geometry": (lambda d: stage(d, "conv1")["geometry"].update(stride=[2, 2]), "output height is 6"),
     "groups": (lambda d: stage(d, "conv1")["geometry"].update(groups=3), "groups"),
-    "bound too small": (lambda d: d["tensors"][2].update(bound=10), "results reach"),
+    "bound too small": (lambda d: d["tensors"][2].update(bound=10), "outputs can reach"),
     "modulus too narrow": (lambda d: stage(d, "conv1").update(modulus_bits=20), "bits"),
-    "modulus insecure": (lambda d: stage(d, "conv1").update(modulus_bits=54), "security"),
+    "modulus insecure": (
+        lambda d: stage(d, "conv1").update(modulus_bits=54),
+        "needs a 54-bit modulus at N=2048, but at most 53",
+    ),
     "dropped too much": (lambda d: stage(d, "conv1").update(drop_bits=stage(d, "conv1")["drop_bits"] + 1), "noise"),
-    "mask": (lambda d: stage(d, "conv1").update(mask="none"), "mask"),
+    "mask": (lambda d: stage(d, "conv1").update(mask="none"), "unknown variant `none`"),
     "tiles": (drop_tile, "tiles cover"),
-    "tile order": (lambda d: stage(d, "conv1")["tiles"][0].update(inputs=[1, 6]), "out of order"),
-    "tile too early": (lambda d: stage(d, "conv1").update(tiles=[{"inputs": [0, 1], "outputs": [0, 6]}, {"inputs": [1, 6], "outputs": [6, 6]}]), "have not arrived"),
-    "weights": (lambda d: stage(d, "conv1").update(weights="other"), "missing"),
+    "tile order": (lambda d: stage(d, "conv1")["tiles"][0].update(inputs=[1, 6]), "must begin at 0"),
+    "tile too early": (
+        lambda d: stage(d, "conv1").update(
+            tiles=[{"inputs": [0, 1], "outputs": [0, 6]}, {"inputs": [1, 6], "outputs": [6, 6]}]
+        ),
+        "only 1 have come",
+    ),
+    "weights": (lambda d: stage(d, "conv1").update(weights="other"), "not in the file"),
     "half public": (lambda d: stage(d, "conv1").pop("bias"), "only one"),
-    "structure": (lambda d: d["stages"][0].pop("ops"), "structure"),
+    "structure": (lambda d: d["stages"][0].pop("ops"), "missing field `ops`"),
     "no outputs": (lambda d: d.update(outputs=[]), "no outputs"),
 }
 
@@ -159,12 +183,12 @@ def test_insecure_plans_are_read_only_when_allowed(plan):
 
     assert explain(again)["parameters"]["insecure"]
     document["params"].update(insecure=False)
-    with pytest.raises(PlanError, match="security table"):
+    with pytest.raises(PlanError, match="claims 0 bits of security"):
         validate(Plan(document, plan.weights))
 
 
 def test_spare_weights_are_refused(plan):
-    with pytest.raises(PlanError, match="belong to no stage"):
+    with pytest.raises(PlanError, match="no stage uses it"):
         validate(Plan(plan.document, {**plan.weights, "spare": np.zeros(3, np.int8)}))
 
 

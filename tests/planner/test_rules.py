@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
+from hushnet.plan import PlanError
+from hushnet.planner.check import ATTRIBUTES, check_op
+from hushnet.planner.rules import RULES, evaluate
+from hushnet.reference import functions
+from hushnet.reference.ops import FIXED_OPS, OPS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_graphs import Builder, float_run
-
-from hushnet.planner.check import ATTRIBUTES, check_op
-from hushnet.planner.rules import RULES, evaluate
-from hushnet.plan import PlanError
-from hushnet.reference import functions
-from hushnet.reference.ops import FIXED_OPS, OPS
 
 POOL = {"kernel": [2, 3], "stride": [2, 1], "pads": [1, 1, 0, 1]}
 CASES = {
@@ -33,7 +32,14 @@ CASES = {
     "slice": ({"starts": [3], "ends": [0], "steps": [-2], "axes": [1]}, (3, 2)),
     "pad": ({"pads": [1, 0, 0, 2], "value": 0.7}, (4, 6)),
     "broadcast": ({}, (2, 3, 4)),
+    "gather": ({"axis": 1, "indices": [3, 0, 0, 2, 1]}, (3, 5)),
+    "interpolate": ({"axis": 1, "indices": [[0, 3], [1, 1]], "weights": [[0.5, -1.5], [0.25, 0.0]]}, (3, 2)),
+    "top_k": ({"axis": 0, "largest": False, "what": "values"}, (2, 4)),
+    "reduce_prod": ({"axes": [0]}, (4,)),
+    "matmul": ({}, (3, 3)),
 }
+# where an op has no value, or none that is a number
+DOMAIN = {"sqrt": 0.0, "log": 0.1}
 
 
 def case(op):
@@ -53,13 +59,14 @@ def test_the_table_has_a_row_for_every_op():
 @given(data=st.data())
 def test_interval_and_error_rules_hold(op, data):
     attrs, shape, out = case(op)
-    check_op("here", op, attrs, [shape] * (RULES[op].inputs or 2), out)
+    shapes = [shape, (4, 3)] if op == "matmul" else [shape] * (RULES[op].inputs or 2)
+    check_op("here", op, attrs, shapes, out)
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     width = data.draw(st.sampled_from([0.0, 0.01, 1.0, 5.0]))
     size = data.draw(st.sampled_from([1e-4, 0.1, 2.0]))
-    low_end = 0.0 if op == "sqrt" else -4.0
+    low_end = DOMAIN.get(op, -4.0)
     pairs, errors, planned, floats = [], [], [], []
-    for position in range(RULES[op].inputs or 2):
+    for position, shape in enumerate(shapes):
         low = rng.uniform(low_end, 4, shape)
         if op == "div" and position == 1:
             low = low + 9
@@ -67,8 +74,8 @@ def test_interval_and_error_rules_hold(op, data):
         errors.append(size * rng.random(shape))
         planned.append(rng.uniform(*pairs[-1]))
         floats.append(planned[-1] + errors[-1] * rng.choice([-1.0, 0.3, 1.0], shape))
-    if op == "sqrt":
-        floats = [np.maximum(f, 0) for f in floats]
+    if op in DOMAIN:
+        floats = [np.maximum(f, 1e-9) for f in floats]
     rule = RULES[op]
     low, high = rule.interval(attrs, pairs, out)
     spread = rule.spread(attrs, pairs, errors, out, False)
@@ -86,15 +93,19 @@ def test_interval_and_error_rules_hold(op, data):
 def test_ops_are_what_their_names_say(op):
     attrs, shape, out = case(op)
     x = np.random.default_rng(5).normal(size=(6, *shape)) * 2.5
-    if op == "sqrt":
+    if op in DOMAIN:
         x = np.abs(x)
     b = Builder(shape)
     count = RULES[op].inputs or 2
-    graph = b.op(op, out, others=["x"] * (count - 1), **attrs).done()
-    expected = float_run(graph, x)[graph.outputs[0]]
-    got = OPS[op](attrs, [x] * count, out)
+    sources = ["x"] * count
+    if op == "matmul":
+        sources[1] = b.op("transpose", shape[::-1], perm=[1, 0]).at
+        b.at = "x"
+    graph = b.op(op, out, others=sources[1:], **attrs).done()
+    values = float_run(graph, x, keep_all=True)
+    got = OPS[op](attrs, [values[s] for s in sources], out)
     assert got.shape == (6, *out)
-    np.testing.assert_allclose(got, expected, rtol=1e-13, atol=2e-14)
+    np.testing.assert_allclose(got, values[graph.outputs[0]], rtol=1e-13, atol=2e-14)
 
 
 def test_elementary_functions_at_their_seams():

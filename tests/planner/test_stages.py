@@ -4,13 +4,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from planner_graphs import Builder, float_run
-
-from hushnet.graph import Dense, Graph, Linear, Op
 from hushnet import planner
+from hushnet.graph import Dense, Graph, Linear, Op
 from hushnet.planner.rewrite import rewrite
 from hushnet.reference.numpy import quantize, run
 from hushnet.reference.ops import OPS
+from planner_graphs import Builder, float_run
 
 # stages as the graph has them, without the factors of rows
 compile = partial(planner.compile, row_scales=False)
@@ -31,10 +30,21 @@ def test_quantise_and_max_pool_commute_exactly():
 
 
 def test_quantisation_moves_before_pooling_and_moves():
-    b = Builder((2, 8, 8)).conv(4).op("relu").pool("max_pool", (2, 2), (2, 2)).op("transpose", (4, 4, 4), perm=[1, 0, 2])
+    b = (
+        Builder((2, 8, 8))
+        .conv(4)
+        .op("relu")
+        .pool("max_pool", (2, 2), (2, 2))
+        .op("transpose", (4, 4, 4), perm=[1, 0, 2])
+    )
     plan = compile(b.conv(3).done())
     assert ops(plan) == [
-        ["quantize"], "conv1", ["dequantize", "relu", "quantize"], ["max_pool", "transpose"], "conv5", ["dequantize"],
+        ["quantize"],
+        "conv1",
+        ["dequantize", "relu", "quantize"],
+        ["max_pool", "transpose"],
+        "conv5",
+        ["dequantize"],
     ]
     assert all(plan.tensors[op["out"]]["kind"] == "fixed" for op in plan.stages[3]["ops"])
     scales = {plan.tensors[op["out"]]["scale"] for op in plan.stages[3]["ops"]}
@@ -53,7 +63,7 @@ def test_relu_moves_before_max_pool_with_equal_results():
 def test_strided_pointwise_convolution_uploads_only_what_it_reads():
     graph = Builder((4, 8, 9), seed=4).conv(6, (1, 1), (2, 3), (0, 0, 0, 0)).done()
     plan = compile(graph)
-    (_, stage), = plan.linear_stages()
+    ((_, stage),) = plan.linear_stages()
     assert stage["geometry"]["input"] == [4, 4, 3] and stage["geometry"]["stride"] == [1, 1]
     x = np.random.default_rng(0).random((5, 4, 8, 9))
     error = np.abs(run(plan, x)[graph.outputs[0]] - float_run(graph, x)[graph.outputs[0]]).max()
@@ -82,7 +92,7 @@ def test_results_of_two_layers_are_added_without_storing_reals():
     b.at = source
     plan = compile(b.conv(3, (1, 1), pads=(0, 0, 0, 0)).op("add", others=(left,)).op("relu").dense(2).done())
     assert ops(plan)[-3] == ["dequantize", "dequantize", "add", "relu", "quantize"]
-    assert plan.stages[1]["input"] == plan.stages[2]["input"], "one tensor, uploaded by each layer"
+    assert plan.stages[1]["in"] == plan.stages[2]["in"], "one tensor, uploaded by each layer"
 
 
 def test_gate_recomputes_cheap_values_and_streams():
@@ -94,7 +104,10 @@ def test_gate_recomputes_cheap_values_and_streams():
     graph = b.done()
     plan = compile(graph, input_range=(-1, 1))
     x = np.random.default_rng(0).uniform(-1, 1, (20, 3, 6, 6))
-    assert np.abs(run(plan, x)[graph.outputs[0]] - float_run(graph, x)[graph.outputs[0]]).max() <= plan.predicted["worst_error"]
+    assert (
+        np.abs(run(plan, x)[graph.outputs[0]] - float_run(graph, x)[graph.outputs[0]]).max()
+        <= plan.predicted["worst_error"]
+    )
     silus = [op for s in plan.stages if s["kind"] == "client" for op in s["ops"] if op["op"] == "silu"]
     assert len(silus) == 2
 
@@ -130,13 +143,15 @@ def test_two_inputs():
     a, b = rng.random((5, 3)), rng.uniform(-2, 2, (5, 3))
     y = run(plan, {"a": a, "b": b})["y"]
     assert np.abs(y - (a + b) @ np.ones((3, 2))).max() <= plan.predicted["worst_error"]
-    assert plan.tensors[plan.stages[1]["input"]]["bound"] * plan.tensors[plan.stages[1]["input"]]["scale"] == pytest.approx(3.0)
+    assert plan.tensors[plan.stages[1]["in"]]["bound"] * plan.tensors[plan.stages[1]["in"]]["scale"] == pytest.approx(
+        3.0
+    )
 
 
 def test_bits_are_the_most_that_keep_the_modulus_cheap():
     plan = compile(Builder((1, 12, 12)).conv(4, (5, 5)).op("relu").dense(10).done())
     for _, stage in plan.linear_stages():
-        bound = plan.tensors[stage["input"]]["bound"]
+        bound = plan.tensors[stage["in"]]["bound"]
         assert bound in {2 ** (b - 1) - 1 for b in range(8, 13)}
         assert stage["modulus_bits"] <= 42
         if bound < 2047:

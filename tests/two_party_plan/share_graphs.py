@@ -33,7 +33,23 @@ def graphs(draw):
 
 
 def step(draw, b):
-    kinds = ["conv", "conv", "act", "act", "act", "max", "average", "mean", "add", "sub", "concat", "slice", "pad", "move", "affine"]
+    kinds = [
+        "conv",
+        "conv",
+        "act",
+        "act",
+        "act",
+        "max",
+        "average",
+        "mean",
+        "add",
+        "sub",
+        "concat",
+        "slice",
+        "pad",
+        "move",
+        "affine",
+    ]
     kind = draw(st.sampled_from(kinds))
     c, h, w = b.shape
     if kind == "conv":
@@ -48,7 +64,13 @@ def step(draw, b):
     elif kind in ("max", "average") and h >= 3 and w >= 3:
         pads = draw(st.sampled_from([(0, 0, 0, 0), (1, 0, 0, 1), (1, 1, 1, 1)]))
         size = draw(st.sampled_from([(2, 2), (3, 3), (3, 2)]))
-        b.pool("max_pool" if kind == "max" else "average_pool", size, (draw(st.integers(1, 2)), 2), pads, draw(st.booleans()))
+        b.pool(
+            "max_pool" if kind == "max" else "average_pool",
+            size,
+            (draw(st.integers(1, 2)), 2),
+            pads,
+            draw(st.booleans()),
+        )
     elif kind == "mean":
         op = draw(st.sampled_from(["reduce_mean", "reduce_max", "reduce_sum"]))
         b.op(op, (c, 1, w), axes=[1])

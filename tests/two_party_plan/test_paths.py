@@ -5,14 +5,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from hushnet.graph import Dense, Linear
 from hushnet.planner.two_party import methods as two_party_methods
 from hushnet.planner.two_party.methods import PRIME, RING, Chooser, Kept
 from hushnet.planner.two_party.paths import Node, NoPath, Way, shortest
 from hushnet.planner.two_party.steps import Step
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def chain(*ways):
@@ -42,7 +41,11 @@ def test_where_greedy_is_wrong_the_path_is_right():
 
 def test_a_converted_tensor_serves_all_its_readers():
     way = Way("gala", "prime", "prime", 1.0)
-    nodes = [Node("a", ("x",), "a", (way,)), Node("b", ("x",), "b", (way,)), Node("sum", ("a", "b"), "y", (Way("add", "prime", "prime", 0.0),))]
+    nodes = [
+        Node("a", ("x",), "a", (way,)),
+        Node("b", ("x",), "b", (way,)),
+        Node("sum", ("a", "b"), "y", (Way("add", "prime", "prime", 0.0),)),
+    ]
     total, _ = shortest(nodes, {"x": "ring"}, flat(10.0))
     assert total == 12.0
 
@@ -51,16 +54,30 @@ def test_steps_that_cannot_run_are_named():
     with pytest.raises(NoPath, match="'s0'"):
         shortest(chain([]), {"t0": "ring"}, flat(1.0))
     with pytest.raises(NoPath, match="'s1'"):
-        shortest(chain([Way("a", "ring", "ring", 1.0)], [Way("b", "prime", "prime", 1.0)]), {"t0": "ring"}, flat(math.inf))
+        shortest(
+            chain([Way("a", "ring", "ring", 1.0)], [Way("b", "prime", "prime", 1.0)]), {"t0": "ring"}, flat(math.inf)
+        )
 
 
 class Fixed(Chooser):
     """A chooser with invented ways: name of a layer -> ways and the bytes that each keeps."""
 
     def __init__(self, table, room, monkeypatch):
-        steps = [Step("linear", name, [f"t{i}"], f"t{i + 1}", (4,), layer=Linear(name, "", "", Dense(4, 4), np.zeros((4, 4)), np.zeros(4))) for i, name in enumerate(table)]
+        steps = [
+            Step(
+                "linear",
+                name,
+                [f"t{i}"],
+                f"t{i + 1}",
+                (4,),
+                layer=Linear(name, "", "", Dense(4, 4), np.zeros((4, 4)), np.zeros(4)),
+            )
+            for i, name in enumerate(table)
+        ]
         monkeypatch.setattr(two_party_methods, "MOST_KEPT", room)
-        super().__init__(1, steps, {"t0": (4,)}, {"networks": {}, "selected_value": 0.0, "message": 0.0}, "loopback", 1 << 40)
+        super().__init__(
+            1, steps, {"t0": (4,)}, {"networks": {}, "selected_value": 0.0, "message": 0.0}, "loopback", 1 << 40
+        )
         self.table = table
 
     def ways(self, layer, ring_degree, kept):
@@ -78,7 +95,10 @@ def test_layers_that_do_not_fit_together_give_up_what_saves_least_a_byte(monkeyp
     assert methods == {"a": "rotation-free", "b": "cheetah"}
     # A layer with one way keeps it, whatever the room is.
     alone = Fixed({"a": [(large, 60)], "b": [(small, 0), (dear, 60)]}, 10, monkeypatch)
-    assert {n: p.way.name for n, p in alone.picks(2048).items() if n in ("a", "b")} == {"a": "rotation-free", "b": "cheetah"}
+    assert {n: p.way.name for n, p in alone.picks(2048).items() if n in ("a", "b")} == {
+        "a": "rotation-free",
+        "b": "cheetah",
+    }
 
 
 def test_set_ups_give_up_what_a_plan_needs_too_much(monkeypatch):
@@ -86,7 +106,9 @@ def test_set_ups_give_up_what_a_plan_needs_too_much(monkeypatch):
     chooser = Fixed({"a": [(small, 0), (large, 0)], "b": [(small, 0), (large, 0)]}, 0, monkeypatch)
     assert chooser.rooms == {"weights": 0, "set-ups": 1 << 40}
     taken = lambda: sorted(chooser.picks(2048)[n].way.name for n in "ab")  # noqa: E731
-    chooser.ways = lambda layer, ring_degree, kept: kept.update({(layer.name, "rotation-free"): Kept("set-ups", 60)}) or [small, large]
+    chooser.ways = lambda layer, ring_degree, kept: (
+        kept.update({(layer.name, "rotation-free"): Kept("set-ups", 60)}) or [small, large]
+    )
     assert taken() == ["rotation-free", "rotation-free"]
     assert chooser.give_up(120, 1) and chooser.rooms["set-ups"] == 119
     assert taken() == ["cheetah", "rotation-free"]
@@ -113,7 +135,17 @@ def test_conversions_of_neighbours_that_a_truncation_parts_are_paid(monkeypatch)
 
 
 ENCODINGS = ("ring", "prime")
-WAYS = st.lists(st.builds(Way, st.sampled_from("abc"), st.sampled_from(ENCODINGS), st.sampled_from(ENCODINGS), st.integers(0, 9).map(float)), min_size=1, max_size=3)
+WAYS = st.lists(
+    st.builds(
+        Way,
+        st.sampled_from("abc"),
+        st.sampled_from(ENCODINGS),
+        st.sampled_from(ENCODINGS),
+        st.integers(0, 9).map(float),
+    ),
+    min_size=1,
+    max_size=3,
+)
 
 
 @st.composite
@@ -157,7 +189,11 @@ def test_no_path_is_cheaper_and_gaps_are_true(nodes, cost):
 def test_choices_are_neither_slower_nor_larger_than_any_single_method(monkeypatch):
     way = lambda name: lambda s, b: (Way(name, RING, RING, s, 1e6 * b), 0)  # noqa: E731
     first, second = way("cheetah"), way("convfhe")
-    table = {"a": [first(1.0, 10.0), second(3.0, 60.0)], "b": [first(2.0, 60.0), second(1.9, 20.0)], "c": [first(1.0, 0.0), second(0.5, 80.0)]}
+    table = {
+        "a": [first(1.0, 10.0), second(3.0, 60.0)],
+        "b": [first(2.0, 60.0), second(1.9, 20.0)],
+        "c": [first(1.0, 0.0), second(0.5, 80.0)],
+    }
     chooser = Fixed(table, 100, monkeypatch)
     # the fastest ways together, 3.4 seconds and 110 MB, send more than cheetah alone: 4 seconds and 70 MB
     assert [chooser.picks(2048)[n].way.name for n in "abc"] == ["cheetah", "convfhe", "cheetah"]

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from tests.planner.planner_graphs import Builder, float_run
-from tests.two_party_plan.share_graphs import graphs, images
-
 from hushnet import _native
 from hushnet.planner import compile, read
 from hushnet.reference.two_party import inputs_of, off_fraction, run, unit_reach
+from hypothesis import HealthCheck, given, settings
+
+from tests.planner.planner_graphs import Builder, float_run
+from tests.two_party_plan.share_graphs import graphs, images
 
 EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -47,7 +47,7 @@ def test_proven_plans_hold_their_bounds_at_the_extremes(graph):
     x = rng.choice([-1.0, 1.0], (8, *graph.shapes[graph.inputs[0]]))
     x[0], x[1] = 1.0, -1.0
     values = run(plan, x, keep_all=True, units=np.random.default_rng(3))
-    half = 1 << (plan.document["params"]["ring_bits"] - 1)
+    half = 1 << (plan.part["ring_bits"] - 1)
     for tensor in plan.tensors:
         if tensor["kind"] == "shared":
             assert np.abs(values[tensor["name"]]).max() <= tensor["bound"] < half
@@ -71,7 +71,7 @@ def test_the_run_time_reads_what_the_planner_writes(graph):
     assert again.document == plan.document and again.digest == plan.digest
     public = read(plan.public_part().to_bytes())
     assert public.is_public and not public.weights
-    told = json.loads(_native.two_party_cost(json.dumps(public.document), 1))
+    told = json.loads(_native.Plan.load(public.to_bytes()).facts())["two_party"]
     assert len(told["stages"]) == len(plan.stages)
 
 
@@ -89,13 +89,13 @@ def test_the_plan_says_who_costs_what():
     graph = residual()
     plan = plan_of(graph, images(graph, 8), nonlinear="ot")
     predicted = plan.predicted
-    told = json.loads(_native.predict_two_party(plan.to_bytes(), 1))
+    told = json.loads(_native.Plan.load(plan.to_bytes()).facts())["two_party"]
     for key in ("bytes_up", "bytes_down", "rounds"):
         assert predicted[key] == told["total"][key]
     assert predicted["setup_bytes"] == told["setup"]["bytes_up"] + told["setup"]["bytes_down"]
     assert predicted["bytes_up"] + predicted["bytes_down"] == predicted["he_bytes"] + predicted["ot_bytes"]
     linear = [s for _, s in plan.linear_stages()]
-    bits = plan.document["params"]["ring_bits"]
+    bits = plan.part["ring_bits"]
     he = 0
     for stage in linear:
         figures = _native.packed_layer_cost(json.dumps(stage["geometry"]), plan.ring_degree, bits)
@@ -110,11 +110,11 @@ def test_a_ring_as_narrow_as_the_bounds_allow():
     graph = residual()
     x = images(graph, 8)
     plan = plan_of(graph, x, activation_bits=8)
-    bits = plan.document["params"]["ring_bits"]
+    bits = plan.part["ring_bits"]
     with pytest.raises(Exception, match="do not fit a ring"):
         plan_of(graph, x, activation_bits=8, ring_bits=bits - 1)
     wide = plan_of(graph, x, activation_bits=8, ring_bits=bits + 1)
-    assert wide.document["params"]["ring_bits"] == bits + 1
+    assert wide.part["ring_bits"] == bits + 1
 
 
 def test_more_bits_are_more_exact():
@@ -148,7 +148,7 @@ def test_averages_of_a_power_of_two_are_free():
     assert out["frac_bits"] == source["frac_bits"] + 2 and out["bound"] == 4 * source["bound"]
 
 
-@pytest.mark.parametrize("pads, ceil", [((1, 1, 1, 1), False), ((0, 0, 0, 0), True), ((1, 0, 0, 1), True)])
+@pytest.mark.parametrize(("pads", "ceil"), [((1, 1, 1, 1), False), ((0, 0, 0, 0), True), ((1, 0, 0, 1), True)])
 def test_windows_of_different_counts_are_exact(pads, ceil):
     b = Builder((2, 8, 7), seed=1)
     b.conv(2).pool("average_pool", (3, 3), (2, 2), pads, ceil).dense(3)
@@ -226,5 +226,5 @@ def test_shapes_of_stages_agree_with_the_reference():
     plan = plan_of(graph, images(graph, 2))
     values = run(plan, images(graph, 2), keep_all=True)
     for stage in plan.stages:
-        for tensor in ([] if stage["kind"] == "client" else [*inputs_of(stage), stage["out"]]):
+        for tensor in [] if stage["kind"] == "client" else [*inputs_of(stage), stage["out"]]:
             assert list(values[plan.tensors[tensor]["name"]].shape[1:]) == plan.tensors[tensor]["shape"]

@@ -1,23 +1,27 @@
 """Roundings of deep and wide networks: answers stay those of the planned run, and of the network itself."""
 
+import hushnet
 import numpy as np
 import onnxruntime
-from tests.planner.planner_graphs import Builder
-from tests.two_party_plan.share_graphs import images
-
-import hushnet
 from hushnet import data, zoo
 from hushnet.planner import compile, validate
 from hushnet.reference import two_party as reference
+
+from tests.planner.planner_graphs import Builder
+from tests.two_party_plan.share_graphs import images
 
 
 def test_a_deep_plain_network_keeps_its_labels():
     model = zoo.build("plain20-f3-d20-w1")
     x = data.synthetic((3, 32, 32), 16, seed=2).astype(np.float32)
-    plan = hushnet.compile(model, trust="two-party", calibration=data.synthetic((3, 32, 32), 16, seed=1), weight_bits=11).plan
+    plan = hushnet.compile(
+        model, trust="two-party", calibration=data.synthetic((3, 32, 32), 16, seed=1), weight_bits=11
+    ).plan
     planned = reference.run(plan, x)["logits"]
     drawn = reference.run(plan, x, units=np.random.default_rng(3))["logits"]
-    exact = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"image": x})[0]
+    exact = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"image": x}
+    )[0]
     spread = exact.std()
     assert np.sqrt(np.mean((drawn - planned) ** 2)) < 0.02 * spread
     assert np.sqrt(np.mean((planned - exact) ** 2)) < 0.08 * spread

@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from tests.planner.planner_graphs import Builder
-from tests.two_party_plan.share_graphs import graphs, images
-
 from hushnet import _native
 from hushnet.planner import compile
 from hushnet.reference.two_party import run, unit_reach
+from hypothesis import HealthCheck, given, settings
+
+from tests.planner.planner_graphs import Builder
+from tests.two_party_plan.share_graphs import graphs, images
 
 
 def both(plan, x):
-    outputs, _ = _native.run_two_party(plan.to_bytes(), x, threads=1)
+    outputs, *_ = _native.run(plan.handle(), x, threads=1)
     return outputs
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-
 from hushnet import data, zoo
 from hushnet.zoo.residual import by_eight
 
@@ -18,9 +17,23 @@ KNOWN = [
     ("cryptonets-relu", {}, (1, 28, 28), 10, 25 * 5 + 5 + 845 * 100 + 100 + 1010, 169 * 5 * 25 + 84_500 + 1_000),
     ("cryptonets-square", {}, (1, 28, 28), 10, 25 * 5 + 845 * 100 + 1000, 169 * 5 * 25 + 84_500 + 1_000),
     ("mnist-cnn", {}, (1, 28, 28), 10, 125 + 5 * 3 + 6_250 + 50 * 3 + 8_010, 144 * 125 + 16 * 6_250 + 8_000),
-    ("cifar10-cnn", {}, (3, 32, 32), 10, 864 + 18_432 + 73_728 + 3 * 224 + 1_290, 1024 * 864 + 256 * 18_432 + 64 * 73_728 + 1_280),
+    (
+        "cifar10-cnn",
+        {},
+        (3, 32, 32),
+        10,
+        864 + 18_432 + 73_728 + 3 * 224 + 1_290,
+        1024 * 864 + 256 * 18_432 + 64 * 73_728 + 1_280,
+    ),
     ("mlp-784-128-128-10", {}, (1, 28, 28), 10, 785 * 128 + 129 * 128 + 129 * 10, 784 * 128 + 128 * 128 + 1_280),
-    ("alexnet", {}, (3, 32, 32), 10, 2_472_266, 64 * (64 * 363) + 16 * (192 * 1600) + 4 * (384 * 1728 + 256 * 3456 + 256 * 2304) + 2_560),
+    (
+        "alexnet",
+        {},
+        (3, 32, 32),
+        10,
+        2_472_266,
+        64 * (64 * 363) + 16 * (192 * 1600) + 4 * (384 * 1728 + 256 * 3456 + 256 * 2304) + 2_560,
+    ),
     ("vgg16", {}, (3, 32, 32), 10, 14_728_266, 0.313e9),
     ("resnet14-narrow", {}, (3, 32, 32), 10, 464 + 4_928 + 24_192 + 95_488 + 379_392 + 5_130, 27_972_608),
     ("resnet18", {}, (3, 32, 32), 10, 11_173_962, 0.556e9),
@@ -32,11 +45,34 @@ KNOWN = [
     ("squeezenet", {}, (3, 227, 227), 1000, 1_235_496, 0.388e9),
     ("squeezenet", {"version": "1.0", "size": 224}, (3, 224, 224), 1000, 1_248_424, 0.82e9),
     ("squeezenet", {"version": "1.1", "size": 224}, (3, 224, 224), 1000, 1_235_496, 0.35e9),
-    ("plain20-f3-d20-w1", {}, (3, 32, 32), 10, 269_722, 432 * 1024 + 6 * 2304 * 1024 + 4608 * 256 + 5 * 9216 * 256 + 18432 * 64 + 5 * 36864 * 64 + 640),
+    (
+        "plain20-f3-d20-w1",
+        {},
+        (3, 32, 32),
+        10,
+        269_722,
+        432 * 1024 + 6 * 2304 * 1024 + 4608 * 256 + 5 * 9216 * 256 + 18432 * 64 + 5 * 36864 * 64 + 640,
+    ),
 ]
 # The MobileNetV2 checkpoints' published table: width, size -> millions of MACs, millions of parameters.
-MOBILENET = [(0.35, 96, 11, 1.66), (0.35, 224, 59, 1.66), (0.5, 128, 32, 1.95), (0.75, 160, 107, 2.61), (1.0, 96, 56, 3.47)]
-SMALL = ["alexnet", "cifar10-cnn", "cryptonets-relu", "cryptonets-square", "mlp-784-128-128-10", "mnist-cnn", "plain20-f3-d20-w1", "resnet18", "vgg16"]
+MOBILENET = [
+    (0.35, 96, 11, 1.66),
+    (0.35, 224, 59, 1.66),
+    (0.5, 128, 32, 1.95),
+    (0.75, 160, 107, 2.61),
+    (1.0, 96, 56, 3.47),
+]
+SMALL = [
+    "alexnet",
+    "cifar10-cnn",
+    "cryptonets-relu",
+    "cryptonets-square",
+    "mlp-784-128-128-10",
+    "mnist-cnn",
+    "plain20-f3-d20-w1",
+    "resnet18",
+    "vgg16",
+]
 
 
 def infer(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
@@ -50,8 +86,12 @@ def test_every_architecture_has_known_figures() -> None:
     assert {name for name, *_ in KNOWN} | {n for n in zoo.names() if n.startswith("plain20-")} == set(zoo.names())
 
 
-@pytest.mark.parametrize(("name", "options", "image", "classes", "parameters", "macs"), KNOWN, ids=lambda v: v if isinstance(v, str) else "")
-def test_valid_with_known_size(name: str, options: dict, image: tuple, classes: int, parameters: int, macs: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "options", "image", "classes", "parameters", "macs"), KNOWN, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_valid_with_known_size(
+    name: str, options: dict, image: tuple, classes: int, parameters: int, macs: float
+) -> None:
     model = zoo.build(name, **options)
     onnx.checker.check_model(model, full_check=True)
     assert model.opset_import[0].version == 17
@@ -72,7 +112,16 @@ def test_mobilenet_of_every_width(width: float, size: int, megamacs: float, mega
 
 
 def test_mobilenet_rounds_its_maps_to_eights() -> None:
-    assert [by_eight(v) for v in (1, 11.2, 5.6, 8.4, 12, 44.8, 1280 * 1.4, 24 * 0.75)] == [8, 16, 8, 8, 16, 48, 1792, 24]
+    assert [by_eight(v) for v in (1, 11.2, 5.6, 8.4, 12, 44.8, 1280 * 1.4, 24 * 0.75)] == [
+        8,
+        16,
+        8,
+        8,
+        16,
+        48,
+        1792,
+        24,
+    ]
     wide = zoo.describe(zoo.build("mobilenetv2", width=1.4, size=32))
     assert wide.parameters / 1e6 == pytest.approx(6.06, rel=0.015) and wide.layers[-2].output == (1792, 1, 1)
     assert zoo.describe(zoo.build("mobilenetv2", width=0.35, size=32)).layers[-2].output == (1280, 1, 1)
@@ -82,7 +131,12 @@ def test_mobilenet_rounds_its_maps_to_eights() -> None:
 def test_plain_networks_mean_what_their_names_say(kernel: int, depth: int, width: int) -> None:
     layers = zoo.describe(zoo.build(f"plain20-f{kernel}-d{depth}-w{width}")).layers
     assert len(layers) == depth
-    assert [layer.output[0] for layer in layers[: -1 : (depth - 2) // 3]] == [16 * width, 16 * width, 32 * width, 64 * width]
+    assert [layer.output[0] for layer in layers[: -1 : (depth - 2) // 3]] == [
+        16 * width,
+        16 * width,
+        32 * width,
+        64 * width,
+    ]
     sizes = [layer.output[1] for layer in layers[:-1]]
     assert sizes == sorted(sizes, reverse=True) and set(sizes) == {32, 16, 8}
     assert layers[1].parameters == (16 * width) ** 2 * kernel**2

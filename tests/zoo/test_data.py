@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from hushnet import data
 from hushnet.data import DataError
 
@@ -17,7 +16,11 @@ CODES = {0x08: np.uint8, 0x09: np.int8, 0x0B: np.int16, 0x0C: np.int32, 0x0D: np
 
 
 def idx(array: np.ndarray, code: int) -> bytes:
-    return bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(array.dtype.newbyteorder(">")).tobytes()
+    return (
+        bytes([0, 0, code, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.astype(array.dtype.newbyteorder(">")).tobytes()
+    )
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
@@ -43,7 +46,10 @@ DAMAGED = {
     "no axes": (b"\0\0\x08\0", "0 axes"),
     "many axes": (b"\0\0\x08\xff" + bytes(4 * 255), "255 axes"),
     "huge": (b"\0\0\x0e\x03" + b"\xff" * 12, "more than the limit"),
-    "large": (b"\0\0\x08\x01" + struct.pack(">I", 3 << 30) + b"12345", "announces 3221225472 bytes of data and holds 5"),
+    "large": (
+        b"\0\0\x08\x01" + struct.pack(">I", 3 << 30) + b"12345",
+        "announces 3221225472 bytes of data and holds 5",
+    ),
     "cut gzip": (gzip.compress(GOOD)[:-12], "cannot be decompressed"),
     "flipped gzip": (gzip.compress(GOOD)[:-6] + b"\1\2\3\4\5\6", "cannot be decompressed"),
     "gzip header only": (b"\x1f\x8b\x08", "cannot be decompressed"),
@@ -101,13 +107,18 @@ def test_cifar10_file_and_folder(tmp_path: Path) -> None:
         data.load_cifar10(tmp_path, test=True)
     (tmp_path / "test_batch.bin").write_bytes(gzip.compress(parts[5][2]))
     x, y = data.load_cifar10(tmp_path)
-    assert np.array_equal(x, np.concatenate([p[0] for p in parts[:5]])) and np.array_equal(y, np.concatenate([p[1] for p in parts[:5]]))
+    assert np.array_equal(x, np.concatenate([p[0] for p in parts[:5]])) and np.array_equal(
+        y, np.concatenate([p[1] for p in parts[:5]])
+    )
     x, y = data.load_cifar10(tmp_path, test=True)
     assert np.array_equal(x, parts[5][0]) and np.array_equal(y, parts[5][1]) and y.dtype == np.int64
     assert np.array_equal(data.load_cifar10(tmp_path / "data_batch_2.bin")[0], parts[1][0])
 
 
-@pytest.mark.parametrize(("body", "message"), [(b"", "0 bytes"), (cifar(2, 0)[2][:-1], "6145 bytes"), (b"\x0a" + bytes(3072), "label 10 in record 0")])
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [(b"", "0 bytes"), (cifar(2, 0)[2][:-1], "6145 bytes"), (b"\x0a" + bytes(3072), "label 10 in record 0")],
+)
 def test_damaged_cifar10_files_are_refused(tmp_path: Path, body: bytes, message: str) -> None:
     path = tmp_path / "bad.bin"
     path.write_bytes(body)
@@ -138,7 +149,10 @@ def test_digits() -> None:
     assert train_x.shape == (1437, 1, 28, 28) and test_x.shape == (360, 1, 28, 28)
     assert train_x.dtype == test_x.dtype == np.float32 and train_y.dtype == test_y.dtype == np.int64
     assert train_x.min() == 0 and train_x.max() == 1
-    assert set(test_y) == set(range(10)) and len(np.unique(np.concatenate([train_x, test_x]).reshape(1797, -1), axis=0)) == 1797
+    assert (
+        set(test_y) == set(range(10))
+        and len(np.unique(np.concatenate([train_x, test_x]).reshape(1797, -1), axis=0)) == 1797
+    )
     again, other = data.digits(), data.digits(seed=1)
     assert np.array_equal(again[2], test_x) and not np.array_equal(other[3], test_y)
     assert data.digits(size=8, held_out=300)[2].shape == (300, 1, 8, 8)
@@ -154,7 +168,9 @@ def test_enlarge_is_bilinear() -> None:
     np.testing.assert_allclose(data.enlarge(ramp, 28)[0], np.tile(centres, (28, 1)))
     np.testing.assert_allclose(data.enlarge(np.ones((1, 3, 3)), 17), 1)
     # a point between four pixels, by hand: rows 0 and 1 at f = 1/2, columns 0 and 1 at f = 0 (clamped) and 1/2
-    np.testing.assert_allclose(data.enlarge(np.array([[[0.0, 4.0], [8.0, 20.0]]]), 3)[0], [[0, 2, 4], [4, 8, 12], [8, 14, 20]])
+    np.testing.assert_allclose(
+        data.enlarge(np.array([[[0.0, 4.0], [8.0, 20.0]]]), 3)[0], [[0, 2, 4], [4, 8, 12], [8, 14, 20]]
+    )
     for images, size in ((np.zeros((2, 8, 7)), 28), (np.zeros((8, 8)), 28), (np.zeros((1, 8, 8)), 0)):
         with pytest.raises(DataError):
             data.enlarge(images, size)
@@ -164,13 +180,24 @@ def test_enlarge_is_bilinear() -> None:
 def test_synthetic(shape: tuple[int, ...]) -> None:
     x = data.synthetic(shape, 5, seed=1)
     assert x.dtype == np.float32 and x.shape == (5, *shape) and x.min() >= 0 and x.max() < 1
-    assert np.array_equal(x, data.synthetic(shape, 5, seed=1)) and not np.array_equal(x, data.synthetic(shape, 5, seed=2))
+    assert np.array_equal(x, data.synthetic(shape, 5, seed=1)) and not np.array_equal(
+        x, data.synthetic(shape, 5, seed=2)
+    )
     assert np.array_equal(x * 1024, np.rint(x * 1024)) and len(np.unique(x.reshape(5, -1), axis=0)) == 5
     assert data.synthetic(shape, 0, seed=1).shape == (0, *shape)
 
 
 def test_synthetic_is_pinned_and_checked() -> None:
-    assert (data.synthetic((2, 2, 2), 1, seed=0).ravel() * 1024).astype(int).tolist() == [850, 808, 671, 453, 645, 895, 230, 753]
+    assert (data.synthetic((2, 2, 2), 1, seed=0).ravel() * 1024).astype(int).tolist() == [
+        850,
+        808,
+        671,
+        453,
+        645,
+        895,
+        230,
+        753,
+    ]
     with pytest.raises(DataError, match="0 or more"):
         data.synthetic((3,), -1, seed=0)
     with pytest.raises(DataError, match="seed is -1"):

@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-
 from hushnet import zoo
 from hushnet.zoo import exact
 

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-
 from hushnet import data, zoo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +48,9 @@ def test_accuracy_on_held_out_digits(name: str) -> None:
 def test_polynomial_networks_keep_small_ranges(name: str) -> None:
     model = onnx.shape_inference.infer_shapes(zoo.trained(name))
     noted = {p.key: float(p.value) for p in model.metadata_props}
-    before = [n.input[0] for n in model.graph.node if n.op_type == "Mul" and n.input[0] == n.input[1] and "x4" not in n.name]
+    before = [
+        n.input[0] for n in model.graph.node if n.op_type == "Mul" and n.input[0] == n.input[1] and "x4" not in n.name
+    ]
     assert len(before) == 2
     model.graph.output.extend(v for v in model.graph.value_info if v.name in before)
     train_x, _, test_x, _ = data.digits()

@@ -47,10 +47,10 @@ fn main() {
             v.iter_mut().for_each(|x| *x &= mask);
             v
         };
-        let client_packing = hushnet_layers::cheetah::Packing::choose(
+        let client_packing = hushnet_layers::layout::Layout::choose_blocks(
             &geometry,
             2048,
-            &hushnet_layers::cheetah::DEFAULT_COSTS,
+            &hushnet_layers::cheetah::DEFAULT_PRICES,
         )
         .unwrap();
         let weights: Vec<i16> =

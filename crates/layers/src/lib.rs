@@ -6,11 +6,11 @@ pub mod batch;
 pub mod batch_shares;
 pub mod cheetah;
 pub mod ckks_batch;
+pub mod coefficients;
 pub mod convfhe;
-pub mod gala;
-pub mod gazelle;
 #[cfg(test)]
 mod geometries;
+pub mod layout;
 pub mod packed;
 mod phases;
 pub mod rotation_free;

@@ -15,6 +15,8 @@ pub mod channel;
 mod cost;
 mod divisor;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod garble;
 pub mod ot;
 mod protocols;

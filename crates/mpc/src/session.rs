@@ -39,7 +39,7 @@ impl Party {
     }
 }
 
-const MAGIC: u64 = 0x0001_4350_4d4e_4853; // "SHNMPC", version 1
+const MAGIC: u64 = 0x0002_4350_4d4e_4853; // "SHNMPC", version 2: LPN sets with tables of 2^7 entries a leaf
 const GREETING: usize = 8 + 8 + 8 + 16;
 
 /// One party's half of a two-party computation. Dropping it wipes its secrets.
@@ -105,6 +105,28 @@ fn greet(ch: &mut dyn Channel, party: Party, kind: OtKind, rng: &mut Prg) -> Res
     Ok(h.finalize().into())
 }
 
+/// The base OTs of both directions: the keys that `choices` name, and both keys of those that the peer chooses from.
+fn base_ots(
+    ch: &mut dyn Channel,
+    session: [u8; 32],
+    choices: Block,
+    rng: &mut Prg,
+) -> Result<(Vec<Block>, Vec<[Block; 2]>)> {
+    #[cfg(fuzzing)]
+    if let Some(known) = crate::fuzzing::base_ots(choices) {
+        return Ok(known);
+    }
+    let receiver = base::Receiver::new(session, choices, rng);
+    let sender = base::Sender::new(session, rng);
+    ch.send(receiver.message())?;
+    ch.send(sender.message())?;
+    let mut from_receiver = vec![0; base::RECEIVER_BYTES];
+    let mut from_sender = [0; base::SENDER_BYTES];
+    ch.recv(&mut from_receiver)?;
+    ch.recv(&mut from_sender)?;
+    Ok((receiver.finish(&from_sender)?, sender.finish(&from_receiver)?))
+}
+
 impl Session {
     /// Greets the peer and runs the base OTs of both directions: [`setup_cost`].
     ///
@@ -130,15 +152,7 @@ impl Session {
         let session = greet(ch, party, kind, &mut rng)?;
         let delta = rng.block() | 1;
         let choices = if kind == OtKind::Iknp { delta } else { !delta };
-        let receiver = base::Receiver::new(session, choices, &mut rng);
-        let sender = base::Sender::new(session, &mut rng);
-        ch.send(receiver.message())?;
-        ch.send(sender.message())?;
-        let mut from_receiver = vec![0; base::RECEIVER_BYTES];
-        let mut from_sender = [0; base::SENDER_BYTES];
-        ch.recv(&mut from_receiver)?;
-        ch.recv(&mut from_sender)?;
-        let (chosen, pairs) = (receiver.finish(&from_sender)?, sender.finish(&from_receiver)?);
+        let (chosen, pairs) = base_ots(ch, session, choices, &mut rng)?;
         let (send, recv): (Box<dyn CotSender>, Box<dyn CotReceiver>) = match kind {
             OtKind::Iknp => (
                 Box::new(iknp::Sender::new(delta, chosen)),

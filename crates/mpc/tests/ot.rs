@@ -90,11 +90,16 @@ fn one_of_many() {
     }
 }
 
+/// OTs that an iteration gives beside the base of the next.
+fn an_iteration(size: SilentSize) -> usize {
+    let p = size.params();
+    ((p.trees - p.reserve()) * p.leaves()) as usize
+}
+
 #[test]
 fn silent_extension_rolls_over() {
-    // More than one iteration of the small set: 1170 - 71 trees of 2048.
     let kind = OtKind::Silent(SilentSize::Small);
-    let (n, times) = (700_003usize, 4);
+    let (n, times) = (an_iteration(SilentSize::Small) / 4 + 3, 4);
     let r = run(kind, 1 << 20, |s| {
         let mut sum = [0u128; 2];
         for _ in 0..times {
@@ -157,7 +162,7 @@ fn small_sessions_take_the_small_extension() {
 #[test]
 fn threads_change_nothing() {
     // Party 0 on several threads, party 1 on one, across the end of an iteration.
-    let n = 900_001;
+    let n = an_iteration(SilentSize::Tiny) + 1;
     let r = run(OtKind::Silent(SilentSize::Tiny), 1 << 20, |s| {
         if s.is_first() {
             s.set_threads(3);

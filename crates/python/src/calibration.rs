@@ -1,4 +1,4 @@
-//! Samples of the two-party protocols' cost (`hushnet calibrate`).
+//! Samples of the two-party protocols' cost (`hushnet measure-machine`).
 
 use crate::arrays;
 use crate::errors::raise;

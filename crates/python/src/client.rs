@@ -1,71 +1,35 @@
-//! Running both parties, and being a client.
+//! Being a client, in any trust model.
 
 use crate::arrays;
-use crate::errors::raise;
+use crate::errors::{raise, Kind};
 use crate::guard::{compute, Guard};
-use crate::held::{Answer, Held};
-use crate::non_interactive::NonInteractiveClient;
 use crate::plan::{options, Plan};
-use crate::two_party::TwoPartyClient;
 use hushnet_runtime as rt;
-use hushnet_runtime::local::{run_loopback, run_pipe};
-use hushnet_runtime::session::AnyClient;
 use hushnet_runtime::transport::ConnectOptions;
 use hushnet_runtime::two_party::{SetupPolicy, TwoPartyOptions};
+use hushnet_runtime::{AnyClient, AnyPlan};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Both parties in this process, over the real protocol: `(outputs, trace JSON)`.
-#[pyfunction]
-#[pyo3(signature = (plan, inputs, threads=None, progress=None, transport="pipe"))]
-pub fn run_local<'py>(
-    py: Python<'py>,
-    plan: &Plan,
-    inputs: &Bound<'py, PyDict>,
-    threads: Option<usize>,
-    progress: Option<Py<PyAny>>,
-    transport: &str,
-) -> PyResult<Answer<'py>> {
-    let loopback = match transport {
-        "pipe" => false,
-        "loopback" => true,
-        other => {
-            return Err(PyValueError::new_err(format!(
-                "transport '{other}' is neither 'pipe' nor 'loopback'"
-            )))
-        }
-    };
-    let arrays = arrays::read(inputs)?;
-    let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
-    let guard = Guard::default();
-    let (outputs, trace) = guard.run(py, || {
-        let plan_options = options(plan.0.insecure(), None);
-        let client = rt::ClientOptions {
-            plan: plan_options,
-            compute: compute(threads)?,
-            ..rt::ClientOptions::default()
-        };
-        let mut tell = |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
-        if loopback {
-            run_loopback(&plan.0, &inputs, client, &mut tell, guard.cancel.clone())
-        } else {
-            run_pipe(&plan.0, &inputs, client, &mut tell)
-        }
-    })?;
-    Ok((arrays::write(py, outputs)?, trace.to_json()))
-}
+/// What a call gives: outputs by name, and the client's trace as JSON.
+type Answer<'py> = (Bound<'py, PyDict>, String);
 
-/// An open session with a server.
+/// An open session with a server, of any trust model: used by one call at a time, closed at any time.
 #[pyclass(frozen, module = "hushnet._native")]
 pub struct Client {
-    plan: rt::Plan,
-    session: Held<rt::Client>,
+    plan: AnyPlan,
+    /// There while the session is open and no call uses it.
+    session: Mutex<Option<AnyClient>>,
+    /// Shared with the connection.
+    cancel: Arc<AtomicBool>,
 }
 
-/// Connects to `ws://host:port` or `wss://host:port`.
+/// Connects to `hush://host:port`, `hushs://`, `ws://` or `wss://`.
 #[pyfunction]
 #[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -84,7 +48,7 @@ pub fn connect(
     setups_quota: Option<u64>,
     setups_age: Option<f64>,
     plan_digest: Option<&str>,
-) -> PyResult<Py<PyAny>> {
+) -> PyResult<Client> {
     let guard = Guard::default();
     let cancel = guard.cancel.clone();
     let (plan, compute) = (options(allow_insecure, memory_limit), compute(threads).map_err(raise)?);
@@ -116,16 +80,7 @@ pub fn connect(
     let opened = guard.run(py, || {
         rt::session::open(Box::new(rt::transport::connect(url, &connection)?), batch, two_party)
     })?;
-    match opened {
-        AnyClient::ClientAided(client) => {
-            let client = Client { plan: client.plan().clone(), session: Held::new(*client, cancel) };
-            Ok(Py::new(py, client)?.into_any())
-        }
-        AnyClient::TwoParty(client) => Ok(Py::new(py, TwoPartyClient::new(*client, cancel))?.into_any()),
-        AnyClient::NonInteractive(client) => {
-            Ok(Py::new(py, NonInteractiveClient::new(*client, cancel))?.into_any())
-        }
-    }
+    Ok(Client { plan: opened.plan(), session: Mutex::new(Some(opened)), cancel })
 }
 
 /// 32 bytes of 64 hexadecimal digits.
@@ -150,6 +105,12 @@ pub fn seconds(value: f64) -> PyResult<Duration> {
         .ok_or_else(|| PyValueError::new_err(format!("a time of {value} s is not possible")))
 }
 
+impl Client {
+    fn take(&self) -> Option<AnyClient> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 #[pymethods]
 impl Client {
     /// JSON of the server's plan, public part.
@@ -160,10 +121,17 @@ impl Client {
     /// The server's plan, public part.
     #[getter]
     fn plan(&self) -> Plan {
-        Plan(self.plan.clone())
+        Plan::new(self.plan.clone())
     }
 
-    /// Runs the network on a batch of any size: `(outputs, trace JSON)`.
+    /// SHA-256 of a two-party server's public plan, in hexadecimal digits: equal for all clients of an honest server. None for other plans.
+    fn plan_digest(&self) -> PyResult<Option<String>> {
+        let AnyPlan::TwoParty(plan) = &self.plan else { return Ok(None) };
+        let digest = plan.digest().map_err(|e| Kind::Plan.error(e))?;
+        Ok(Some(digest.iter().map(|b| format!("{b:02x}")).collect()))
+    }
+
+    /// Runs the network on any number of images: `(outputs, the client's trace as JSON)`.
     #[pyo3(signature = (inputs, progress=None))]
     fn infer<'py>(
         &self,
@@ -171,12 +139,25 @@ impl Client {
         inputs: &Bound<'py, PyDict>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Answer<'py>> {
-        self.session.infer(py, inputs, progress.as_ref())
+        let arrays = arrays::read(inputs)?;
+        let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
+        self.cancel.store(false, Ordering::Relaxed);
+        let guard = Guard::with(self.cancel.clone());
+        let mut client = py
+            .detach(|| self.take())
+            .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
+        let tell = &mut |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
+        let result = guard.run(py, || client.infer(&inputs, tell));
+        if client.is_open() {
+            *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        }
+        let (outputs, trace) = result?;
+        Ok((arrays::write(py, outputs)?, trace.to_json()))
     }
 
     /// Ends the session; again: nothing.
     fn close(&self, py: Python<'_>) {
-        self.session.close(py);
+        py.detach(|| drop(self.take()));
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

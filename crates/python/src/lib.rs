@@ -1,20 +1,17 @@
 //! Python bindings: `hushnet._native`. Types and defaults for users stand in `python/hushnet/_native.pyi`.
 
 mod arrays;
-mod bench;
 mod calibration;
-mod ckks;
-mod ckks_bench;
+mod checking;
 mod client;
 mod coefficients;
 mod errors;
+mod few_images;
 mod guard;
-mod held;
-mod non_interactive;
+mod local;
 mod packed;
 mod parameters;
 mod plan;
-mod rotation_free;
 mod server;
 mod slots;
 mod two_party;
@@ -37,6 +34,14 @@ fn simd() -> PyResult<&'static str> {
     hushnet_runtime::simd_init().map(hushnet_runtime::Isa::name).map_err(|e| errors::Kind::Hushnet.error(e))
 }
 
+/// What plans have cost this process so far: how often one was `read` (its digest compared), `written` (its digest computed), `checked` and
+/// `prepared` (weights brought into the form of the kernels).
+#[pyfunction]
+fn tally() -> std::collections::BTreeMap<&'static str, u64> {
+    let t = hushnet_runtime::tally::so_far();
+    [("read", t.read), ("written", t.written), ("checked", t.checked), ("prepared", t.prepared)].into()
+}
+
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     // Records of this program go to Python's `logging`, under `hushnet_runtime`; those of its libraries from warnings on.
@@ -48,31 +53,24 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<plan::Plan>()?;
-    m.add_function(wrap_pyfunction!(plan::public_part, m)?)?;
     m.add_class::<client::Client>()?;
-    m.add_class::<two_party::TwoPartyClient>()?;
     m.add_class::<server::ServerHandle>()?;
     m.add_class::<packed::PackedCircuit>()?;
     m.add_function(wrap_pyfunction!(simd, m)?)?;
+    m.add_function(wrap_pyfunction!(tally, m)?)?;
     m.add_function(wrap_pyfunction!(guard::set_threads, m)?)?;
-    m.add_function(wrap_pyfunction!(client::run_local, m)?)?;
+    m.add_function(wrap_pyfunction!(local::run, m)?)?;
     m.add_function(wrap_pyfunction!(client::connect, m)?)?;
     m.add_function(wrap_pyfunction!(server::serve, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party::run_two_party, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party::check_two_party, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party::predict_two_party, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::max_modulus_bits, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::batch_stage_parameters, m)?)?;
     slots::register(m)?;
     m.add_function(wrap_pyfunction!(parameters::cost_units, m)?)?;
     m.add_function(wrap_pyfunction!(parameters::measure_unit, m)?)?;
     calibration::register(m)?;
+    checking::register(m)?;
     coefficients::register(m)?;
-    rotation_free::register(m)?;
+    few_images::register(m)?;
     two_party_planning::register(m)?;
-    ckks::register(m)?;
-    non_interactive::register(m)?;
-    ckks_bench::register(m)?;
-    bench::register(m)?;
     Ok(())
 }

@@ -1,27 +1,34 @@
 //! Plans.
 
-use crate::errors::Kind;
+use crate::checking::facts;
+use crate::errors::{raise as raise_error, Kind};
+use crate::guard::compute;
 use hushnet_runtime as rt;
-use hushnet_runtime::plan::Port;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use rt::{AnyModel, AnyPlan, Compute};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
-/// What clients receive of a plan file of any trust model, complete or public already; PlanError for every way in which the file can be wrong.
-#[pyfunction]
-#[pyo3(signature = (plan, allow_insecure=false))]
-pub fn public_part<'py>(py: Python<'py>, plan: &[u8], allow_insecure: bool) -> PyResult<Bound<'py, PyBytes>> {
-    let bytes = py.detach(|| rt::public::public_part(plan, &options(allow_insecure, None)));
-    Ok(PyBytes::new(py, &bytes.map_err(raise)?))
+/// A checked, immutable plan of any trust model. It was read and checked once; its weights are prepared when they are first needed, and kept.
+#[pyclass(frozen, module = "hushnet._native")]
+pub struct Plan {
+    plan: AnyPlan,
+    prepared: Mutex<Option<Prepared>>,
 }
 
-/// A checked, immutable plan.
-#[pyclass(frozen, module = "hushnet._native")]
-pub struct Plan(pub rt::Plan);
+/// Weights in the form of the kernels, and what they were prepared for.
+struct Prepared {
+    threads: Option<usize>,
+    weight_memory: Option<usize>,
+    compute: Compute,
+    model: AnyModel,
+}
 
 #[derive(FromPyObject)]
 pub enum Source {
-    Bytes(Vec<u8>),
+    Bytes(PyBackedBytes),
     Path(PathBuf),
 }
 
@@ -38,9 +45,43 @@ fn raise(e: rt::PlanError) -> PyErr {
     Kind::Plan.error(e)
 }
 
+impl Plan {
+    pub fn new(plan: AnyPlan) -> Self {
+        Self { plan, prepared: Mutex::default() }
+    }
+
+    pub fn plan(&self) -> &AnyPlan {
+        &self.plan
+    }
+
+    /// The weights in the form of the kernels, with the pool that they work in. Calls for as many threads and as much memory for weights as the
+    /// last one share them. Takes long the first time: not to be called with the interpreter lock.
+    pub fn model(
+        &self,
+        threads: Option<usize>,
+        weight_memory: Option<usize>,
+    ) -> Result<(AnyModel, Compute), rt::Error> {
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(p) =
+            prepared.as_ref().filter(|p| (p.threads, p.weight_memory) == (threads, weight_memory))
+        {
+            // The default pool may be another one by now.
+            if threads.is_some() || p.compute.same(&compute(None)?) {
+                return Ok((p.model.clone(), p.compute.clone()));
+            }
+        }
+        // The old weights go first, so that both are never held.
+        *prepared = None;
+        let compute = compute(threads)?;
+        let model = AnyModel::prepare(&self.plan, compute.clone(), weight_memory)?;
+        *prepared = Some(Prepared { threads, weight_memory, compute: compute.clone(), model: model.clone() });
+        Ok((model, compute))
+    }
+}
+
 #[pymethods]
 impl Plan {
-    /// Reads and checks a plan file, or its bytes.
+    /// Reads and checks a plan file of any trust model, or its bytes.
     #[staticmethod]
     #[pyo3(signature = (source, allow_insecure=false, memory_limit=None))]
     fn load(
@@ -51,68 +92,88 @@ impl Plan {
     ) -> PyResult<Self> {
         let options = options(allow_insecure, memory_limit);
         py.detach(|| match source {
-            Source::Bytes(bytes) => rt::Plan::from_bytes(&bytes, &options).map_err(raise),
-            Source::Path(path) => rt::Plan::load(&path, &options)
+            Source::Bytes(bytes) => AnyPlan::from_bytes(&bytes, &options).map_err(raise),
+            Source::Path(path) => AnyPlan::load(&path, &options)
                 .map_err(|e| Kind::Plan.error(format!("{}: {e}", path.display()))),
         })
-        .map(Self)
+        .map(Self::new)
+    }
+
+    /// PlanError where the plan is below 128 bits and that is not allowed.
+    #[pyo3(signature = (insecure=false))]
+    fn allowed(&self, insecure: bool) -> PyResult<()> {
+        self.plan.allowed(insecure).map_err(raise)
     }
 
     /// The plan's JSON, as in the file.
     fn json(&self) -> &str {
-        self.0.json()
+        self.plan.json()
     }
 
     /// What clients receive: a plan file without weights.
     fn public_part<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &self.0.public_part().map_err(raise)?))
+        let bytes = py.detach(|| self.plan.public_part());
+        Ok(PyBytes::new(py, &bytes.map_err(raise)?))
+    }
+
+    /// What follows exactly from the plan, as JSON: `cost` of a session that runs so many images, and under the trust model's name what is its own.
+    #[pyo3(signature = (images=1))]
+    fn facts(&self, py: Python<'_>, images: usize) -> PyResult<String> {
+        py.detach(|| facts(&self.plan, images)).map_err(raise_error)
+    }
+
+    /// "client-aided", "two-party" or "non-interactive".
+    #[getter]
+    fn trust(&self) -> &'static str {
+        match self.plan {
+            AnyPlan::ClientAided(_) => "client-aided",
+            AnyPlan::TwoParty(_) => "two-party",
+            AnyPlan::NonInteractive(_) => "non-interactive",
+        }
     }
 
     #[getter]
     fn has_weights(&self) -> bool {
-        self.0.has_weights()
+        self.plan.has_weights()
     }
 
     #[getter]
     fn name(&self) -> &str {
-        self.0.name()
+        self.plan.name()
     }
 
     #[getter]
     fn insecure(&self) -> bool {
-        self.0.insecure()
+        self.plan.insecure()
     }
 
     #[getter]
     fn ring_degree(&self) -> usize {
-        self.0.ring_degree()
+        self.plan.ring_degree()
     }
 
     /// Shapes per image by name.
     #[getter]
     fn inputs(&self) -> Vec<(String, Vec<usize>)> {
-        self.ports(self.0.inputs())
+        self.plan.inputs().map(|(p, t)| (p.name.clone(), t.shape.clone())).collect()
     }
 
     /// Shapes per image by name.
     #[getter]
     fn outputs(&self) -> Vec<(String, Vec<usize>)> {
-        self.ports(self.0.outputs())
+        self.plan.outputs().map(|(p, t)| (p.name.clone(), t.shape.clone())).collect()
     }
 
-    /// Bytes of tensors that a client holds at once for a full block.
+    /// Bytes of tensors that a client holds at once for a full block of a client-aided plan; None for other plans.
     #[getter]
-    fn client_tensor_bytes(&self) -> u64 {
-        self.0.client_tensor_bytes()
+    fn client_tensor_bytes(&self) -> Option<u64> {
+        match &self.plan {
+            AnyPlan::ClientAided(plan) => Some(plan.client_tensor_bytes()),
+            _ => None,
+        }
     }
 
     fn __repr__(&self) -> String {
-        format!("<Plan {:?}, {} stages>", self.0.name(), self.0.stages().len())
-    }
-}
-
-impl Plan {
-    fn ports(&self, ports: &[Port]) -> Vec<(String, Vec<usize>)> {
-        ports.iter().map(|p| (p.name.clone(), self.0.tensors()[p.tensor].shape.clone())).collect()
+        format!("<Plan {:?}, {} stages>", self.plan.name(), self.plan.stages())
     }
 }

@@ -2,12 +2,10 @@
 
 use crate::client::seconds;
 use crate::errors::raise;
-use crate::guard::{compute, POLL};
-use crate::plan::{options as plan_options, Plan};
-use hushnet_runtime as rt;
-use hushnet_runtime::non_interactive::{NonInteractiveModel, NonInteractivePlan};
-use hushnet_runtime::transport::{OnTwoParty, Served, Server, ServerLimits, ServerOptions, TlsFiles};
-use hushnet_runtime::two_party::{TwoPartyModel, TwoPartyPlan, TwoPartyTrace};
+use crate::guard::POLL;
+use crate::plan::Plan;
+use hushnet_runtime::transport::{OnSession, Server, ServerLimits, ServerOptions, TlsFiles};
+use hushnet_runtime::ServerTrace;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -34,23 +32,14 @@ impl Drop for ServerHandle {
     }
 }
 
-/// What can be served.
-#[derive(FromPyObject)]
-pub enum Servable<'py> {
-    /// A client-aided plan.
-    Plan(PyRef<'py, Plan>),
-    /// A two-party or non-interactive plan's file.
-    File(Vec<u8>),
-}
-
 /// Starts a server on threads of its own and returns at once.
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
-                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None, allow_insecure=false))]
+                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn serve(
     py: Python<'_>,
-    plan: Servable<'_>,
+    plan: &Plan,
     host: &str,
     port: u16,
     tls_cert: Option<PathBuf>,
@@ -63,7 +52,6 @@ pub fn serve(
     threads: Option<usize>,
     record: Option<PathBuf>,
     weight_memory: Option<usize>,
-    allow_insecure: bool,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -80,46 +68,19 @@ pub fn serve(
     };
     let traces = Traces::default();
     let kept = traces.clone();
-    let on_two_party: OnTwoParty = Arc::new(move |t: &TwoPartyTrace| {
+    let on_session: OnSession = Arc::new(move |t: &ServerTrace| {
+        let Some(own) = &t.own else { return };
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT_TRACES {
             kept.pop_front();
         }
-        kept.push_back(t.to_json());
+        kept.push_back(own.clone());
     });
-    let options = ServerOptions {
-        host: host.to_owned(),
-        port,
-        tls,
-        limits,
-        on_session: None,
-        on_two_party: Some(on_two_party),
-        record,
-    };
-    let batch = match &plan {
-        Servable::Plan(plan) => Some(plan.0.clone()),
-        Servable::File(_) => None,
-    };
-    let file = match plan {
-        Servable::File(file) => file,
-        Servable::Plan(_) => Vec::new(),
-    };
-    let started = py.detach(move || {
-        let served: Served = match batch {
-            Some(plan) => rt::ServerPlan::new(&plan, compute(threads)?)?.into(),
-            None if rt::session::trust(&file, &rt::Limits::default())? == rt::plan::Trust::NonInteractive => {
-                let plan = NonInteractivePlan::from_bytes(&file, &plan_options(allow_insecure, None))?;
-                drop(file);
-                NonInteractiveModel::new(&plan, compute(threads)?)?.into()
-            }
-            None => {
-                let plan = TwoPartyPlan::from_bytes(&file, &plan_options(false, None))?;
-                drop(file);
-                let weights = weight_memory.unwrap_or(rt::two_party::server::DEFAULT_WEIGHT_BYTES);
-                TwoPartyModel::with_memory(&plan, compute(threads)?, weights)?.into()
-            }
-        };
-        Server::start(served, &options)
+    let options =
+        ServerOptions { host: host.to_owned(), port, tls, limits, on_session: Some(on_session), record };
+    let started = py.detach(|| {
+        let (model, _) = plan.model(threads, weight_memory)?;
+        Server::start_shared(model.served(), &options)
     });
     Ok(ServerHandle(Some(started.map_err(raise)?), traces))
 }

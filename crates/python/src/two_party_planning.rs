@@ -1,21 +1,17 @@
-//! What the two-party planner asks of the Rust side: packings of linear layers, their parameters, and the exact traffic of a
-//! plan. Geometries and plans come as JSON, written as in `docs/plan-format.md` and `docs/two-party.md`.
+//! What the two-party planner asks of the Rust side: packings of linear layers and their parameters. Geometries come as JSON,
+//! written as in `docs/plan-format.md`.
 
 use hushnet_layers::batch::Geometry;
 use hushnet_layers::batch_shares::BatchShareClient;
-use hushnet_layers::cheetah::{CheetahClient, Packing, DEFAULT_COSTS};
-use hushnet_mpc::{OtKind, SilentSize};
-use hushnet_rlwe::batch_shares::BatchShareSpec;
-use hushnet_rlwe::packed::{PackedContext, PackedSpec};
+use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
+use hushnet_layers::layout::Layout;
+use hushnet_rlwe::packed::PackedContext;
 use hushnet_rlwe::BatchContext;
-use hushnet_runtime::two_party::cost::choose;
-use hushnet_runtime::two_party::{predict, Layers, TwoPartyPlan};
-use hushnet_runtime::PlanOptions;
+use hushnet_runtime::two_party::{linear_method, Method, LINEAR_METHODS};
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::collections::BTreeMap;
 
 fn refused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -25,13 +21,40 @@ fn geometry(json: &str) -> PyResult<Geometry> {
     serde_json::from_str(json).map_err(|e| refused(format!("geometry: {e}")))
 }
 
-/// `(response_bits, noise_bits, off_by_one_fraction)` of a packed stage; ValueError when the ring of shares leaves no room
-/// for the noise, or the ring degree no security.
+fn method(name: &str) -> PyResult<&'static Method> {
+    let names = || LINEAR_METHODS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
+    linear_method(name).ok_or_else(|| refused(format!("no method {name:?}: choose one of {}", names())))
+}
+
+/// The linear methods of two-party plans: their names, and whether results are exact because shares go through a prime.
 #[pyfunction]
-fn packed_stage_parameters(ring_degree: usize, ring_bits: u32, weight_l2: f64) -> PyResult<(u32, f64, f64)> {
-    let spec = PackedSpec { ring_degree, ring_bits, weight_l2 };
-    let params = spec.choose().map_err(refused)?;
-    Ok((params.response_bits(), spec.noise().log2(), spec.off_by_one_fraction()))
+fn linear_methods() -> Vec<(&'static str, bool)> {
+    LINEAR_METHODS.iter().map(|m| (m.name, m.exact())).collect()
+}
+
+/// `(modulus_bits, response_bits, noise_bits, off_by_one_fraction)` of a stage of a method, for a typical layout where they depend on it;
+/// ValueError when there are no parameters.
+#[pyfunction]
+fn linear_parameters(
+    method_name: &str,
+    ring_degree: usize,
+    ring_bits: u32,
+    weight_l2: f64,
+) -> PyResult<(u32, u32, f64, f64)> {
+    let p = method(method_name)?.parameters(ring_degree, ring_bits, weight_l2).map_err(refused)?;
+    Ok((p.modulus_bits, p.response_bits, p.noise_bits, p.unit_fraction))
+}
+
+/// Norm of the weights that a method's noise rests on; `weights` are (O, C/groups, kh, kw) or (M, K), flat.
+#[pyfunction]
+fn linear_norm(
+    method_name: &str,
+    geometry_json: &str,
+    ring_degree: usize,
+    weights: PyReadonlyArray1<'_, i16>,
+) -> PyResult<f64> {
+    let weights = weights.as_slice().map_err(refused)?;
+    method(method_name)?.norm(&geometry(geometry_json)?, ring_degree, weights).map_err(refused)
 }
 
 /// What a packed layer costs for one image: `tiles`, `input_polys`, `output_polys`, `products`, `weight_polys`, `outputs` and the
@@ -44,7 +67,7 @@ fn packed_layer_cost<'py>(
     ring_bits: u32,
 ) -> PyResult<Bound<'py, PyDict>> {
     let shape = geometry(geometry_json)?;
-    let packing = Packing::choose(&shape, ring_degree, &DEFAULT_COSTS).map_err(refused)?;
+    let packing = Layout::choose_blocks(&shape, ring_degree, &DEFAULT_PRICES).map_err(refused)?;
     let context = PackedContext::new(ring_degree).map_err(refused)?;
     let client = CheetahClient::new(&context, &shape, ring_bits, 1.0).map_err(refused)?;
     let cost = packing.cost();
@@ -62,42 +85,6 @@ fn packed_layer_cost<'py>(
         figures.set_item(name, value)?;
     }
     Ok(figures)
-}
-
-/// Largest Euclidean norm of all weights that meet in one output polynomial; `weights` are (O, C/groups, kh, kw) or (M, K), flat.
-#[pyfunction]
-fn packed_weight_l2(
-    geometry_json: &str,
-    ring_degree: usize,
-    weights: PyReadonlyArray1<'_, i16>,
-) -> PyResult<f64> {
-    let packing = Packing::choose(&geometry(geometry_json)?, ring_degree, &DEFAULT_COSTS).map_err(refused)?;
-    let weights = weights.as_slice().map_err(refused)?;
-    if weights.len() != packing.weight_len() {
-        return Err(refused(format!("{} weights for a layer of {}", weights.len(), packing.weight_len())));
-    }
-    let mut largest = 0i64;
-    for j in 0..packing.output_blocks() {
-        let mut norm = 0i64;
-        for i in packing.inputs_of(j) {
-            packing.for_each_weight(i, j, |_, w| norm += i64::from(weights[w]).pow(2));
-        }
-        largest = largest.max(norm);
-    }
-    Ok((largest as f64).sqrt())
-}
-
-/// `(modulus_bits, response_bits, noise_bits, off_by_one_fraction)` of a batch stage on shares; ValueError when the modulus would
-/// exceed the security table.
-#[pyfunction]
-fn batch_share_parameters(
-    ring_degree: usize,
-    ring_bits: u32,
-    weight_l2: f64,
-) -> PyResult<(u32, u32, f64, f64)> {
-    let spec = BatchShareSpec { ring_degree, ring_bits, weight_l2 };
-    let params = spec.choose().map_err(refused)?;
-    Ok((params.modulus_bits(), params.response_bits(), spec.noise().log2(), spec.off_by_one_fraction()))
 }
 
 /// What a batch layer on shares costs for a block of `images` images: `tiles`, `inputs` and `outputs` (ciphertexts), `word_products` (of
@@ -137,42 +124,12 @@ fn two_party_group(ring_degree: usize, peak_elements: usize) -> usize {
     hushnet_runtime::two_party::largest_batch(ring_degree, peak_elements)
 }
 
-fn extension_name(kind: OtKind) -> &'static str {
-    match kind {
-        OtKind::Iknp => "iknp",
-        OtKind::SoftSpoken => "softspoken",
-        OtKind::Silent(SilentSize::Tiny) => "silent-tiny",
-        OtKind::Silent(SilentSize::Small) => "silent-small",
-        OtKind::Silent(SilentSize::Medium) => "silent-medium",
-        OtKind::Silent(SilentSize::Large) => "silent-large",
-    }
-}
-
-/// Exact traffic of a session that runs one group of `images` images, from a plan's JSON (weights not needed): the executor's own
-/// prediction, as JSON with `setup`, `stages`, `total` (`bytes_up`, `bytes_down`, `rounds`, ...), `he_bytes`, `ot_bytes`, the
-/// `extension` that it will choose, and `peak_elements`, the most shared elements of one image at once. ValueError when the
-/// executor refuses the plan. Rounds are messages on the longest chain of dependent ones.
-#[pyfunction]
-fn two_party_cost(py: Python<'_>, plan_json: &str, images: usize) -> PyResult<String> {
-    py.detach(|| {
-        let plan = TwoPartyPlan::from_parts(plan_json, &BTreeMap::new(), &PlanOptions::default())
-            .map_err(refused)?;
-        let layers = Layers::new(&plan).map_err(refused)?;
-        let kind = choose(&plan, &layers, images);
-        let mut value = serde_json::to_value(predict(&plan, &layers, kind, images)).map_err(refused)?;
-        value["extension"] = extension_name(kind).into();
-        value["peak_elements"] = plan.peak_elements().into();
-        Ok(value.to_string())
-    })
-}
-
 /// Adds these functions to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(packed_stage_parameters, m)?)?;
+    m.add_function(wrap_pyfunction!(linear_methods, m)?)?;
+    m.add_function(wrap_pyfunction!(linear_parameters, m)?)?;
+    m.add_function(wrap_pyfunction!(linear_norm, m)?)?;
     m.add_function(wrap_pyfunction!(packed_layer_cost, m)?)?;
-    m.add_function(wrap_pyfunction!(packed_weight_l2, m)?)?;
-    m.add_function(wrap_pyfunction!(batch_share_parameters, m)?)?;
     m.add_function(wrap_pyfunction!(batch_share_layer_cost, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party_group, m)?)?;
-    m.add_function(wrap_pyfunction!(two_party_cost, m)?)
+    m.add_function(wrap_pyfunction!(two_party_group, m)?)
 }

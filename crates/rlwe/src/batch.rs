@@ -162,7 +162,7 @@ impl BatchStageSpec {
         if modulus_bits > limit || needed > modulus_bits {
             return Err(ParamsError::TooWide {
                 ring_degree: self.ring_degree,
-                needed,
+                needed: if modulus_bits > limit { modulus_bits } else { needed },
                 limit: limit.min(modulus_bits),
             });
         }

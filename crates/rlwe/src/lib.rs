@@ -6,6 +6,8 @@
 //!
 //! [`batch_shares`]: the batch engine between two parties that both keep their secrets.
 //!
+//! [`coefficients`]: many features of one image in a ciphertext, for a client that may see every result.
+//!
 //! [`ckks`]: approximate arithmetic on encrypted slots, for polynomial networks without interaction.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -16,6 +18,7 @@ pub mod batch_server;
 pub mod batch_shares;
 pub mod bfv;
 pub mod ckks;
+pub mod coefficients;
 pub mod error;
 pub mod mask;
 pub mod one_poly;

@@ -9,6 +9,8 @@ pub const SECRET: Kind = Kind("secret key");
 pub const SEED: Kind = Kind("seed of a ciphertext");
 /// Client-aided: the pair of `a` and the secret. Shared masks meet a fresh secret in every block.
 pub const BATCH_MASK: Kind = Kind("a and secret of a batch ciphertext");
+/// Client-aided, coefficient-packed: the pair of `a` and the secret. All tiles share `a`; each has a fresh secret.
+pub const COEFFICIENT_MASK: Kind = Kind("a and secret of a coefficient-packed ciphertext");
 /// Batches on shares: `a` of requests and of the public key.
 pub const SHARE_MASK: Kind = Kind("a of a batch ciphertext on shares");
 /// Batches on shares: u of an answer.

@@ -16,7 +16,7 @@ use hushnet_runtime::two_party::network::{Network, ThrottledLink};
 use hushnet_runtime::two_party::{
     predict, Layers, TwoPartyClient, TwoPartyModel, TwoPartyOptions, TwoPartyPlan,
 };
-use hushnet_runtime::{Compute, Input, InputData};
+use hushnet_runtime::{ClientSession, Compute, Input, InputData};
 use std::io::BufRead;
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;

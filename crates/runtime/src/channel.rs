@@ -5,6 +5,9 @@ use crate::wire::{Frame, FrameBuilder, Kind, HEADER};
 use bytes::Bytes;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 
+/// Messages that a client sends ahead of the answers.
+pub(crate) const IN_FLIGHT: usize = 2;
+
 /// Bytes that went through a channel, headers included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {

@@ -27,6 +27,16 @@ impl Compute {
         Ok(Self(Some(Arc::new(pool))))
     }
 
+    /// Whether both are the same pool.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     /// Runs `f` in the pool and waits for it.
     pub fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
         match &self.0 {

@@ -39,6 +39,11 @@ fn elementwise() -> Vec<(&'static str, Value)> {
         ("gelu", json!({})),
         ("gelu_tanh", json!({})),
         ("elu", json!({"alpha": 0.8})),
+        ("sin", json!({})),
+        ("cos", json!({})),
+        ("atan", json!({})),
+        ("floor", json!({})),
+        ("round", json!({})),
     ]
 }
 
@@ -78,11 +83,28 @@ fn chains_keep_what_is_read_later() {
         op("minimum", &[t[5], x], t[6]),
         op("maximum", &[t[6], z], t[7]),
     ]);
+    let (positive, log) = (b.real(&[7, 11]), b.real(&[7, 11]));
+    b.client(vec![
+        op_with("affine", &[t[0]], positive, json!({"mul": 1.0, "add": 1e-9})),
+        op("log", &[positive], log),
+    ]);
+    let compared: Vec<usize> = (0..2).map(|_| b.real(&[7, 11])).collect();
+    b.client(vec![op("less", &[x, z], compared[0]), op("equal", &[t[7], z], compared[1])]);
     let (d, e) = (b.real(&[7, 11]), b.real(&[7, 11]));
     b.client(vec![op("dequantize", &[big], d), op_with("affine", &[d], e, json!({"mul": 1.0, "add": 20.0}))]);
     let ratio = b.real(&[7, 11]);
     b.client(vec![op("div", &[t[7], e], ratio)]);
-    for (name, id) in [("flat", flat), ("q", q), ("big", big), ("last", ratio), ("kept", t[1]), ("x", x)] {
+    for (name, id) in [
+        ("flat", flat),
+        ("q", q),
+        ("big", big),
+        ("last", ratio),
+        ("kept", t[1]),
+        ("x", x),
+        ("log", log),
+        ("less", compared[0]),
+        ("equal", compared[1]),
+    ] {
         b.output(name, id);
     }
     check(&b, 1024 + 600, 3.0, 8);
@@ -160,11 +182,11 @@ proptest! {
     }
 
     #[test]
-    fn reductions_and_softmax(shape in prop::collection::vec(1_usize..5, 1..4), mask in 1_usize..8, kind in 0_usize..4, keep: bool, seed: u64) {
+    fn reductions_and_softmax(shape in prop::collection::vec(1_usize..5, 1..4), mask in 1_usize..8, kind in 0_usize..5, keep: bool, seed: u64) {
         let mut b = Builder::new(1024, 1);
         let x = b.input("x", &shape);
         let axes: Vec<usize> = (0..shape.len()).filter(|a| mask >> a & 1 == 1).collect();
-        let y = if kind == 3 {
+        let y = if kind == 4 {
             let y = b.real(&shape);
             b.client(vec![op_with("softmax", &[x], y, json!({"axis": mask % shape.len()}))]);
             y
@@ -174,11 +196,48 @@ proptest! {
                 .map(|a| if axes.contains(&a) { 1 } else { shape[a] })
                 .collect();
             let y = b.real(&out);
-            b.client(vec![op_with(["reduce_mean", "reduce_sum", "reduce_max"][kind], &[x], y, json!({"axes": axes}))]);
+            b.client(vec![op_with(["reduce_mean", "reduce_sum", "reduce_max", "reduce_prod"][kind], &[x], y, json!({"axes": axes}))]);
             y
         };
         b.output("y", y);
         check(&b, 4, 20.0, seed);
+    }
+
+    #[test]
+    fn products_and_selections(shape in prop::collection::vec(1_usize..5, 2..5), pick in 0_usize..4, seed: u64) {
+        let mut rng = Rng(seed);
+        let mut b = Builder::new(1024, 1);
+        let (rank, axis) = (shape.len(), rng.below(shape.len()));
+        let x = b.input("x", &shape);
+        let along = |n: usize| [&shape[..axis], &[n], &shape[axis + 1..]].concat();
+        let y = if pick == 0 {
+            let (m, k, n) = (shape[rank - 2], shape[rank - 1], 1 + rng.below(4));
+            let other = b.input("other", &[&shape[..rank - 2], &[k, n]].concat());
+            let y = b.real(&[&shape[..rank - 2], &[m, n]].concat());
+            b.client(vec![op("matmul", &[x, other], y)]);
+            y
+        } else if pick == 1 {
+            let indices: Vec<usize> = (0..1 + rng.below(6)).map(|_| rng.below(shape[axis])).collect();
+            let y = b.real(&along(indices.len()));
+            b.client(vec![op_with("gather", &[x], y, json!({"axis": axis, "indices": indices}))]);
+            y
+        } else if pick == 2 {
+            let (taps, n) = (1 + rng.below(3), 1 + rng.below(5));
+            let indices: Vec<Vec<usize>> = (0..taps).map(|_| (0..n).map(|_| rng.below(shape[axis])).collect()).collect();
+            let weights: Vec<Vec<f64>> = (0..taps).map(|_| (0..n).map(|_| rng.range(-9, 9) as f64 / 7.0).collect()).collect();
+            let y = b.real(&along(n));
+            b.client(vec![op_with("interpolate", &[x], y, json!({"axis": axis, "indices": indices, "weights": weights}))]);
+            y
+        } else {
+            // Rounded, so that elements are equal.
+            let (coarse, y) = (b.real(&shape), b.real(&along(1 + rng.below(shape[axis]))));
+            let what = ["values", "indices"][rng.below(2)];
+            b.client(vec![op("round", &[x], coarse)]);
+            b.client(vec![op_with("top_k", &[coarse], y, json!({"axis": axis, "largest": rng.below(2) == 0, "what": what}))]);
+            y
+        };
+        b.output("y", y);
+        check(&b, 5, 2.0, seed);
     }
 
     #[test]
@@ -280,6 +339,7 @@ fn numbers_that_are_none_are_errors() {
         (build(&|x, y| op("sqrt", &[x], y)), vec![1.0, -1.0, 4.0], 1),
         (build(&|x, y| op("div", &[x, x], y)), vec![1.0, 1.0, 0.0], 2),
         (build(&|x, y| op("square", &[x], y)), vec![1e200, 1.0, 1.0], 0),
+        (build(&|x, y| op("log", &[x], y)), vec![1.0, 2.0, 0.0], 2),
         (build(&|x, y| op_with("reduce_sum", &[x], y, json!({"axes": []}))), vec![1.0; 3], 9),
         (build(&|x, y| op_with("pad", &[x], y, json!({"pads": [0, 0], "value": 1.0}))), vec![1.0; 3], 9),
     ];

@@ -4,9 +4,11 @@
 mod common;
 
 use common::{conv, load, load_with, op, small_net, Builder, FileTensor, Linear};
-use hushnet_runtime::plan::{Limits, Plan, PlanError, PlanOptions};
+use hushnet_runtime::plan::spec::{KindSpec, Operands, StageKind, StageRule, GRAMMARS, STAGES};
+use hushnet_runtime::plan::{Engine, Limits, Plan, PlanError, PlanOptions, Trust};
+use hushnet_runtime::two_party::LINEAR_METHODS;
 use serde_json::{json, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn net() -> Builder {
     small_net(2048, 3, &Linear { band: 2, ..Linear::default() })
@@ -91,10 +93,10 @@ fn truncated_and_flipped_files_are_refused() {
         Err(PlanError::Truncated(_) | PlanError::NotSafetensors(_))
     ));
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    let version = text.find("\"version\":\"1\"").unwrap();
+    let version = text.find("\"version\":\"2\"").unwrap();
     let mut other = bytes.clone();
-    other[version + 11] = b'2';
-    assert!(matches!(read(&other), Err(PlanError::Version { found }) if found == "2"));
+    other[version + 11] = b'1';
+    assert!(matches!(read(&other), Err(PlanError::Version { found }) if found == "1"));
     let format = text.find("hushnet-plan").unwrap();
     let mut other = bytes;
     other[format] = b'X';
@@ -139,7 +141,7 @@ fn variant(e: &PlanError) -> String {
 /// Stages of the net: 0 quantize, 1 conv (t1 -> t2), 2 relu, 3 dense (t5 -> t6), 4 dequantize (t7).
 fn mutations() -> Vec<(&'static str, Mutation)> {
     vec![
-        ("Version", set("/version", json!(2))),
+        ("Version", set("/version", json!(1))),
         ("Json", set("/trust", json!("blind"))),
         ("Unsupported", set("/trust", json!("two-party"))),
         ("Unsupported", set("/engine", json!("packed"))),
@@ -148,6 +150,16 @@ fn mutations() -> Vec<(&'static str, Mutation)> {
         ("Json", set("/stages/1/method", json!(7))),
         ("Unsupported", set("/stages/1/method", json!("gazelle"))),
         ("Json", set("/stages/1/kind", json!("magic"))),
+        // A stage, a tensor, parameters and a field of a layer that other trust models have.
+        ("Unsupported", set("/stages/2", json!({"kind": "relu", "name": "r", "in": 2, "out": 3}))),
+        ("Tensor", set("/tensors/1/kind", json!("shared"))),
+        ("Structure", set("/params/two_party", json!({"ring_bits": 32, "reveal": "output"}))),
+        ("Linear", set("/stages/1/weight_l2", json!(8.0))),
+        ("Linear", set("/stages/1/mask_drop_bits", json!(0))),
+        ("Json", set("/stages/1/in", json!([1]))),
+        ("Json", set("/stages/0/in", json!(1))),
+        ("Tensor", set("/tensors/1/id", json!(7))),
+        ("Tensor", set("/tensors/1/bound", json!(1.5))),
         ("Json", set("/stages/0/ops/0/op", json!("frobnicate"))),
         ("Json", set("/stages/0/ops/0/extra", json!(1))),
         ("Json", remove("/stages/0/ops/0/out")),
@@ -163,11 +175,11 @@ fn mutations() -> Vec<(&'static str, Mutation)> {
         ("DanglingTensor", set("/inputs/0/tensor", json!(99))),
         ("DanglingTensor", set("/outputs/0/tensor", json!(99))),
         ("DanglingTensor", set("/stages/0/ops/0/in", json!([99]))),
-        ("DanglingTensor", set("/stages/1/output", json!(99))),
+        ("DanglingTensor", set("/stages/1/out", json!(99))),
         ("UsedBeforeDefined", set("/stages/0/ops/0/in", json!([4]))),
-        ("UsedBeforeDefined", set("/stages/1/input", json!(5))),
+        ("UsedBeforeDefined", set("/stages/1/in", json!(5))),
         ("DefinedTwice", set("/stages/0/ops/0/out", json!(0))),
-        ("DefinedTwice", set("/stages/3/output", json!(2))),
+        ("DefinedTwice", set("/stages/3/out", json!(2))),
         ("Tensor", set("/tensors/1/id", json!(0))),
         ("Tensor", set("/tensors/1/scale", json!(0.0))),
         ("Tensor", set("/tensors/1/scale", json!(-0.5))),
@@ -225,7 +237,7 @@ fn mutations() -> Vec<(&'static str, Mutation)> {
         ("Linear", set("/stages/1/geometry/groups", json!(2))),
         ("Linear", set("/stages/1/geometry/dilation", json!([u64::MAX, 1]))),
         ("Linear", set("/stages/3/geometry/inputs", json!(61))),
-        ("Linear", set("/stages/1/input", json!(0))),
+        ("Linear", set("/stages/1/in", json!(0))),
         ("Tiles", set("/stages/1/tiles/0/inputs", json!([1, 4]))),
         ("Tiles", set("/stages/1/tiles/0/inputs", json!([0, 1]))),
         ("Tiles", set("/stages/1/tiles/0/outputs", json!([0, 4]))),
@@ -267,6 +279,50 @@ fn every_wrong_field_is_a_typed_error() {
             }
         }
     }
+}
+
+/// What a trust model allows is a table: the one that the check reads is the one in the documents.
+#[test]
+fn the_documents_have_the_grammar_that_the_check_reads() {
+    let text = include_str!("../../../docs/plan-format.md");
+    let row = |cells: &[&str]| {
+        cells.iter().fold(String::from("|"), |line, c| {
+            line + &if c.is_empty() { " |".to_owned() } else { format!(" {c} |") }
+        })
+    };
+    let yes = |rule: &StageRule, trust| if rule.trust.contains(&trust) { "yes" } else { "" };
+    for rule in &STAGES {
+        let held = |kind: Option<KindSpec>| match kind {
+            Some(kind) => kind.name(),
+            None if rule.operands == Operands::None => "",
+            None => "layers",
+        };
+        let [a, b, c] = [Trust::ClientAided, Trust::TwoParty, Trust::NonInteractive].map(|t| yes(rule, t));
+        let line = row(&[rule.kind, rule.operands.written(), a, b, c, held(rule.from), held(rule.to)]);
+        assert!(text.lines().any(|l| l == line), "docs/plan-format.md lacks the row {line}");
+    }
+    for g in &GRAMMARS {
+        let engine = |e: &Engine| if *e == Engine::Batch { "batch" } else { "packed" };
+        let engines = g.engines.iter().map(engine).collect::<Vec<_>>().join(", ");
+        let tensors = g.tensors.iter().map(|k| k.name()).collect::<Vec<_>>().join(", ");
+        let registry: Vec<&str> = LINEAR_METHODS.iter().map(|m| m.name).collect();
+        let (methods, params) = (g.method_names(&registry), g.params.unwrap_or(""));
+        let fields = g.layer_fields();
+        let line = row(&[g.trust.name(), &engines, &tensors, g.layers.name(), &methods, params, &fields]);
+        assert!(text.lines().any(|l| l == line), "docs/plan-format.md lacks the row {line}");
+    }
+    let rows = text.lines().filter(|l| l.contains("| yes |")).count();
+    assert_eq!(rows, STAGES.len(), "docs/plan-format.md has stages that there are not");
+}
+
+#[test]
+fn every_kind_of_stage_has_its_row_in_the_grammar() {
+    // The error of an unknown kind lists all that there are.
+    let error = serde_json::from_value::<StageKind>(json!({"kind": "?"})).unwrap_err().to_string();
+    let kinds: BTreeSet<&str> = error.split('`').skip(3).step_by(2).collect();
+    let rows: BTreeSet<&str> = STAGES.iter().map(|r| r.kind).collect();
+    assert_eq!(kinds, rows, "{error}");
+    assert_eq!(rows.len(), STAGES.len());
 }
 
 #[test]

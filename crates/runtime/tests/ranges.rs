@@ -8,6 +8,7 @@ use hushnet_ring::pack;
 use hushnet_runtime::channel::{pipe, Channel, Pipe, Traffic};
 use hushnet_runtime::plan::Plan;
 use hushnet_runtime::wire::{Frame, FrameBuilder, Kind};
+use hushnet_runtime::ClientSession;
 use hushnet_runtime::{
     Client, ClientOptions, Compute, Error, Output, RangeError, ServerPlan, TransportError,
 };

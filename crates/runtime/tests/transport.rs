@@ -8,6 +8,7 @@ use hushnet_runtime::channel::Channel;
 use hushnet_runtime::error::code;
 use hushnet_runtime::transport::{connect, ConnectOptions, Server, ServerLimits, ServerOptions, TlsFiles};
 use hushnet_runtime::wire::{Begin, Block, FrameBuilder, Hello, Kind};
+use hushnet_runtime::ClientSession;
 use hushnet_runtime::{Client, ClientOptions, Compute, Error, ProtocolError, ServerPlan, TransportError};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

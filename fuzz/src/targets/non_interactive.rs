@@ -5,7 +5,7 @@ use crate::{nets, numbered, Target};
 use bytes::Bytes;
 use hushnet_runtime::channel::pipe;
 use hushnet_runtime::non_interactive::{NonInteractiveClient, NonInteractiveModel, NonInteractiveOptions};
-use hushnet_runtime::{Compute, Error, Input, InputData};
+use hushnet_runtime::{ClientSession, Compute, Error, Input, InputData};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 

@@ -1,10 +1,8 @@
 //! Plan files: the container, and the JSON and weights behind the digest, of all trust models.
 
 use crate::{nets, plans::Parts, Target};
-use hushnet_runtime::non_interactive::NonInteractivePlan;
-use hushnet_runtime::plan::{Plan, PlanError, Trust};
-use hushnet_runtime::session::trust;
-use hushnet_runtime::two_party::TwoPartyPlan;
+use hushnet_runtime::plan::{PlanError, Trust};
+use hushnet_runtime::AnyPlan;
 
 /// Plan files of every kind.
 pub const PLAN: Target = Target { seeds, run, memory: 48 << 20 };
@@ -32,27 +30,13 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 /// Reads a plan as a client does, and, where it is accepted, its public part.
 fn accepted(data: &[u8]) -> Result<Trust, PlanError> {
     let o = nets::options();
-    let trust = trust(data, &o.limits)?;
+    let plan = AnyPlan::from_bytes(data, &o)?;
     // What is accepted has a public part, which is accepted as well.
-    let reread = |public: Result<Vec<u8>, PlanError>, read: &dyn Fn(&[u8]) -> Result<(), PlanError>| {
-        let public = public.expect("an accepted plan has a public part");
-        read(&public).unwrap_or_else(|e| panic!("the public part of an accepted plan is refused: {e}"));
-    };
-    match trust {
-        Trust::ClientAided => {
-            let plan = Plan::from_bytes(data, &o)?;
-            reread(plan.public_part(), &|b| Plan::from_bytes(b, &o).map(drop));
-        }
-        Trust::TwoParty => {
-            let plan = TwoPartyPlan::from_bytes(data, &o)?;
-            reread(plan.public_part(), &|b| TwoPartyPlan::from_bytes(b, &o).map(drop));
-        }
-        Trust::NonInteractive => {
-            let plan = NonInteractivePlan::from_bytes(data, &o)?;
-            reread(plan.public_part(), &|b| NonInteractivePlan::from_bytes(b, &o).map(drop));
-        }
+    let public = plan.public_part().expect("an accepted plan has a public part");
+    if let Err(e) = AnyPlan::from_bytes(&public, &o) {
+        panic!("the public part of an accepted plan is refused: {e}");
     }
-    Ok(trust)
+    Ok(plan.trust())
 }
 
 fn run(data: &[u8]) {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -33,13 +34,17 @@ def _jsonable(value: Any) -> Any:
 
 
 @contextmanager
-def progress_bar(quiet: bool) -> Iterator[Optional[Any]]:
+def progress_bar(quiet: bool) -> Iterator[Any | None]:
     """A callback ``(stage, done, total)`` that moves a progress bar on standard error; None when quiet."""
     if quiet or not err.is_terminal:
         yield None
         return
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), console=err
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        console=err,
     ) as bars:
         tasks: dict[str, Any] = {}
 
@@ -66,6 +71,20 @@ def read_arrays(path: Path) -> Any:
     except (ValueError, OSError, EOFError) as error:
         raise InputError(f"{path}: not a readable array file: {error}") from error
     raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files)")
+
+
+def read_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
+    """``x=1,3,48,192`` for each input, as shapes by name."""
+    shapes = {}
+    for text in given:
+        name, mark, sizes = text.rpartition("=")
+        parts = sizes.split(",")
+        if not mark or not name or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+            raise InputError(
+                f"--shape {text}: give the input's name and its sizes, the batch first, for example x=1,3,48,192"
+            )
+        shapes[name] = tuple(int(part) for part in parts)
+    return shapes
 
 
 def write_outputs(path: Path, outputs: dict[str, np.ndarray]) -> None:

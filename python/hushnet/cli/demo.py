@@ -6,9 +6,10 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,12 @@ def run_demo(folder: Path, count: int, *, quiet: bool) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     train_x, _, test_x, test_y = data.digits()
     test_x, test_y = test_x[:count], test_y[:count]
-    say(f"[bold]1.[/bold] {len(test_x)} held-out handwritten digits (8x8 scans enlarged to 28x28) and CryptoNets-ReLU, trained on {len(train_x)} others.")
-    model = hushnet.compile(zoo.trained("cryptonets-relu"), batch=2048, calibration=train_x[:256], name="cryptonets-relu")
+    say(
+        f"[bold]1.[/bold] {len(test_x)} held-out handwritten digits (8x8 scans enlarged to 28x28) and CryptoNets-ReLU, trained on {len(train_x)} others."
+    )
+    model = hushnet.compile(
+        zoo.trained("cryptonets-relu"), batch=2048, calibration=train_x[:256], name="cryptonets-relu"
+    )
     plan_path = folder / "cryptonets-relu.hush"
     model.save(plan_path)
     say("[bold]2.[/bold] Compiled:")
@@ -46,14 +51,27 @@ def run_demo(folder: Path, count: int, *, quiet: bool) -> dict[str, Any]:
     say(text_summary(summary))
     say(report.trust_text(model.plan))
     if not summary["equal_to_plaintext_fixed_point"]:
-        raise hushnet.HushnetError("the encrypted outputs differ from the plaintext fixed-point ones: please report this")
+        raise hushnet.HushnetError(
+            "the encrypted outputs differ from the plaintext fixed-point ones: please report this"
+        )
     return summary
 
 
 @contextmanager
 def server(plan: Path, record: Path) -> Iterator[str]:
     """``hushnet serve`` in a process of its own, on a free port; the URL."""
-    command = [sys.executable, "-m", "hushnet", "serve", str(plan), "--listen", "127.0.0.1:0", "--json", "--record", str(record)]
+    command = [
+        sys.executable,
+        "-m",
+        "hushnet",
+        "serve",
+        str(plan),
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+        "--record",
+        str(record),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline() if process.stdout else ""
@@ -74,7 +92,9 @@ def float_logits(x: np.ndarray) -> np.ndarray:
     return float_reference.evaluate(graph, {graph.inputs[0]: x})[graph.outputs[0]]
 
 
-def summarise(model: Any, result: Any, encrypted: Any, planned: Any, plain: Any, labels: Any, seconds: float) -> dict[str, Any]:
+def summarise(
+    model: Any, result: Any, encrypted: Any, planned: Any, plain: Any, labels: Any, seconds: float
+) -> dict[str, Any]:
     """The figures of the demo."""
     n = len(labels)
     accuracy = lambda logits: float((logits.argmax(axis=1) == labels).mean())  # noqa: E731
@@ -127,7 +147,9 @@ def draw(path: Path, images: np.ndarray, labels: np.ndarray, logits: np.ndarray,
     for i in range(count):
         predicted = int(logits[i].argmax())
         colour = "#1b7837" if predicted == labels[i] else "#b2182b"
-        left.text(i % columns * side + 1, i // columns * side + 8, str(predicted), color=colour, fontsize=11, weight="bold")
+        left.text(
+            i % columns * side + 1, i // columns * side + 8, str(predicted), color=colour, fontsize=11, weight="bold"
+        )
     left.set_title("The client: digits and decrypted predictions (green: right)")
     received = np.frombuffer(seen, dtype=np.uint8)[: count * side * side]
     if len(received) == count * side * side:

@@ -1,19 +1,20 @@
-"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, calibrate, zoo."""
+"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, measure-machine, zoo."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import typer
 
 import hushnet
 from hushnet import _native, report, zoo
-from hushnet.cli.common import emit, err, out, progress_bar, read_arrays, write_outputs
+from hushnet.cli.common import emit, err, out, progress_bar, read_arrays, read_shapes, write_outputs
 
 app = typer.Typer(
     add_completion=False,
@@ -28,6 +29,19 @@ Insecure = typer.Option(False, "--insecure-parameters", help="Accept plans below
 Trace = typer.Option(None, "--trace", help="Write the trace (per stage: seconds, bytes, rounds, noise margin) as JSON.")
 
 
+Shape = typer.Option(
+    [],
+    "--shape",
+    help="Full shape of an input, the batch first: x=1,3,48,192. Once for each input that leaves axes open.",
+)
+Until = typer.Option(
+    None,
+    "--until",
+    help="End the network at this tensor or node (several: comma-separated); the rest can run on the client.",
+)
+# Panels of --help: options that one trust model alone has.
+TWO_PARTY = "Two-party plans: both sides private"
+NON_INTERACTIVE = "Non-interactive plans: the server alone computes"
 NETWORKS = "lan, wan, or bandwidth and round trip like 200mbit,5ms"
 
 
@@ -46,27 +60,58 @@ def common(
 
 @app.command("compile")
 def compile_(
-    model: Path = typer.Argument(..., help="ONNX file (opset 13 or newer)."),
+    model: Path = typer.Argument(..., help="ONNX file."),
     output: Path = typer.Option(..., "-o", "--output", help="The plan to write (.hush). It holds the weights."),
-    batch: Optional[int] = typer.Option(None, min=1, help="Images that will usually be sent at once (default: 2048; two-party: 1; non-interactive: 4096)."),
-    trust: str = typer.Option("client-aided", help="Who computes the non-linear layers: client-aided, two-party or non-interactive (nobody: polynomials)."),
-    reveal: Optional[str] = typer.Option(None, help="Two-party: what the client learns, output (default) or argmax."),
-    network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback (default), {NETWORKS}."),
-    method: Optional[str] = typer.Option(None, help="Two-party: cheetah, rotation-free, convfhe, gala, gazelle or batch for all layers (default: the cheapest of each)."),
-    nonlinear: Optional[str] = typer.Option(None, help="Two-party: ot or garbled for all of ReLU, clip, max-pool and argmax (default: the cheaper of each)."),
-    queries: Optional[int] = typer.Option(None, min=1, help="Two-party: images that a stored set-up serves (default 1)."),
-    activation: Optional[str] = typer.Option(
-        None, help="Non-interactive: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r takes the place of other activations."
+    batch: int | None = typer.Option(
+        None,
+        min=1,
+        help="Images that will usually be sent at once (default: 2048; two-party: 1; non-interactive: 4096).",
     ),
-    hide_weights: bool = typer.Option(False, "--hide-weights", help="Non-interactive: re-randomise and flood the results."),
-    precision: Optional[float] = typer.Option(None, help="Non-interactive: aim at errors of 2^-this of the largest output (default: 7)."),
-    calibration: Optional[Path] = typer.Option(None, help="Sample inputs (.npy/.npz): ranges are taken from them."),
-    input_range: Optional[tuple[float, float]] = typer.Option(
+    trust: str = typer.Option(
+        "client-aided",
+        help="Who computes the non-linear layers: client-aided, two-party or non-interactive (nobody: polynomials).",
+    ),
+    reveal: str | None = typer.Option(
+        None, help="What the client learns, output (default) or argmax.", rich_help_panel=TWO_PARTY
+    ),
+    network: str | None = typer.Option(
+        None, help=f"What time is predicted for, loopback (default), {NETWORKS}.", rich_help_panel=TWO_PARTY
+    ),
+    method: str | None = typer.Option(
+        None,
+        help=f"One for all layers: {', '.join(name for name, _ in _native.linear_methods())} (default: the cheapest of each).",
+        rich_help_panel=TWO_PARTY,
+    ),
+    nonlinear: str | None = typer.Option(
+        None,
+        help="One for all of ReLU, clip, max-pool and argmax: ot or garbled (default: the cheaper of each).",
+        rich_help_panel=TWO_PARTY,
+    ),
+    queries: int | None = typer.Option(
+        None, min=1, help="Images that a stored set-up serves (default 1).", rich_help_panel=TWO_PARTY
+    ),
+    activation: str | None = typer.Option(
+        None,
+        help="What takes the place of other activations: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r.",
+        rich_help_panel=NON_INTERACTIVE,
+    ),
+    hide_weights: bool = typer.Option(
+        False, "--hide-weights", help="Re-randomise and flood the results.", rich_help_panel=NON_INTERACTIVE
+    ),
+    precision: float | None = typer.Option(
+        None, help="Aim at errors of 2^-this of the largest output (default: 7).", rich_help_panel=NON_INTERACTIVE
+    ),
+    calibration: Path | None = typer.Option(
+        None, help="Sample inputs (.npy/.npz): ranges are taken from them, and axes that the model leaves open."
+    ),
+    shape: list[str] = Shape,
+    until: str | None = Until,
+    input_range: tuple[float, float] | None = typer.Option(
         None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
     ),
-    weight_bits: Optional[int] = typer.Option(None, min=2, max=16, help="Default: 8; non-interactive: what is cheapest."),
+    weight_bits: int | None = typer.Option(None, min=2, max=16, help="Default: 8; non-interactive: what is cheapest."),
     activation_bits: str = typer.Option("auto", help="'auto' or a number of bits."),
-    max_memory: Optional[float] = typer.Option(None, help="GiB that client and server together may use."),
+    max_memory: float | None = typer.Option(None, help="GiB that client and server together may use."),
     as_json: bool = Json,
 ) -> None:
     """Choose packing, parameters and protocol for a network, and write the plan."""
@@ -76,11 +121,29 @@ def compile_(
         options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
     own = {"activation": activation, "hide_weights": hide_weights or None, "precision_bits": precision}
     options |= {k: v for k, v in own.items() if v is not None}
-    options |= {k: v for k, v in {"reveal": reveal, "network": network, "method": method, "nonlinear": nonlinear, "queries": queries}.items() if v is not None}
+    options |= {
+        k: v
+        for k, v in {
+            "reveal": reveal,
+            "network": network,
+            "method": method,
+            "nonlinear": nonlinear,
+            "queries": queries,
+        }.items()
+        if v is not None
+    }
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
     samples = read_arrays(calibration) if calibration else None
-    compiled = hushnet.compile(_onnx(model), batch=batch, trust=trust, calibration=samples, **options)
+    compiled = hushnet.compile(
+        _onnx(model),
+        batch=batch,
+        trust=trust,
+        calibration=samples,
+        shapes=read_shapes(shape),
+        until=_until(until),
+        **options,
+    )
     compiled.save(output)
     explained = compiled.explain()
     if as_json:
@@ -91,25 +154,40 @@ def compile_(
 
 
 @app.command()
-def check(model: Path = typer.Argument(..., help="ONNX file."), as_json: bool = Json) -> None:
-    """List all unsupported nodes of a model, with what to do about each."""
-    issues = hushnet.check(_onnx(model))
-    if as_json:
-        emit({"model": str(model), "supported": not issues, "issues": [vars(i) for i in issues]})
-    elif not issues:
-        out.print(f"{model}: every node is supported.")
-    else:
-        for issue in issues:
-            out.print(f"[bold]{issue.node}[/bold] ({issue.op_type}): {issue.problem} [italic]{issue.advice}[/italic]")
-    if issues:
+def check(
+    model: Path = typer.Argument(..., help="ONNX file."),
+    trust: str = typer.Option("all", help="client-aided, two-party, non-interactive or all."),
+    shape: list[str] = Shape,
+    until: str | None = Until,
+    batch: int | None = typer.Option(None, min=1, help="Images that cost is predicted for (default: as compile)."),
+    calibration: Path | None = typer.Option(
+        None, help="Sample inputs (.npy/.npz): ranges, and axes that the model leaves open."
+    ),
+    as_json: bool = Json,
+) -> None:
+    """For each trust model: the predicted cost, or every node that stands in the way with what to do, and where to cut the network."""
+    from hushnet.cli.check import run_check
+
+    found = run_check(
+        _onnx(model),
+        trust,
+        batch=batch,
+        calibration=read_arrays(calibration) if calibration else None,
+        shapes=read_shapes(shape),
+        until=_until(until),
+    )
+    emit(found.as_json(str(model))) if as_json else found.print()
+    if not found.compiles:
         raise typer.Exit(1)
 
 
 @app.command()
 def explain(
     plan: Path,
-    trace: Optional[Path] = typer.Option(None, help="A trace written by run or infer: measured beside predicted."),
-    network: Optional[str] = typer.Option(None, help=f"Two-party: what time is predicted for, loopback, {NETWORKS}."),
+    trace: Path | None = typer.Option(None, help="A trace written by run or infer: measured beside predicted."),
+    network: str | None = typer.Option(
+        None, help=f"What time is predicted for, loopback, {NETWORKS}.", rich_help_panel=TWO_PARTY
+    ),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
@@ -133,7 +211,7 @@ def _summary(result: hushnet.Result) -> dict[str, Any]:
     } | checked
 
 
-def _finish(result: hushnet.Result, output: Optional[Path], trace: Optional[Path], as_json: bool) -> None:
+def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_json: bool) -> None:
     if output:
         write_outputs(output, result.outputs)
     if trace:
@@ -165,14 +243,19 @@ def _finish(result: hushnet.Result, output: Optional[Path], trace: Optional[Path
 def run(
     plan: Path,
     images: Path = typer.Argument(..., help="Inputs (.npy, .npz, or MNIST IDX)."),
-    output: Optional[Path] = typer.Option(None, "-o", "--output", help="Where to write the outputs (.npz or .npy)."),
-    threads: Optional[int] = Threads,
+    output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the outputs (.npz or .npy)."),
+    threads: int | None = Threads,
     transport: str = typer.Option("loopback", help="loopback (a real socket) or pipe (in memory)."),
-    network: Optional[str] = typer.Option(None, help=f"Two-party: slow the connection down to {NETWORKS}."),
-    check: bool = typer.Option(
-        False, "--check", help="Non-interactive: run the network in the clear too, and tell which polynomials' operands left their ranges."
+    network: str | None = typer.Option(
+        None, help=f"Slow the connection down to {NETWORKS}.", rich_help_panel=TWO_PARTY
     ),
-    trace: Optional[Path] = Trace,
+    check: bool = typer.Option(
+        False,
+        "--check",
+        help="Run the network in the clear too, and tell which polynomials' operands left their ranges.",
+        rich_help_panel=NON_INTERACTIVE,
+    ),
+    trace: Path | None = Trace,
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
@@ -180,7 +263,14 @@ def run(
     model = hushnet.Model.load(plan, allow_insecure=insecure)
     with progress_bar(as_json) as bar:
         result = hushnet.run(
-            model, read_arrays(images), threads=threads, progress=bar, transport=transport, network=network, check=check, allow_insecure=insecure
+            model,
+            read_arrays(images),
+            threads=threads,
+            progress=bar,
+            transport=transport,
+            network=network,
+            check=check,
+            allow_insecure=insecure,
         )
     _finish(result, output, trace, as_json)
 
@@ -189,13 +279,22 @@ def run(
 def serve(
     plan: Path,
     listen: str = typer.Option("127.0.0.1:8765", help="host:port"),
-    tls: Optional[tuple[Path, Path]] = typer.Option(None, help="Certificate chain and key (PEM)."),
-    threads: Optional[int] = Threads,
+    tls: tuple[Path, Path] | None = typer.Option(None, help="Certificate chain and key (PEM)."),
+    threads: int | None = Threads,
     max_sessions: int = typer.Option(16, min=1),
     idle_timeout: float = typer.Option(60.0, help="Seconds without a message after which a session is closed."),
-    record: Optional[Path] = typer.Option(None, help="Append everything that clients send to this file: all that the server sees of it."),
-    trace: Optional[Path] = typer.Option(None, "--trace", help="Two-party: append this party's trace of every session, one JSON object a line."),
-    weight_memory: Optional[float] = typer.Option(None, min=0.0, help="Two-party: GiB for weights in evaluation form (default 2)."),
+    record: Path | None = typer.Option(
+        None, help="Append everything that clients send to this file: all that the server sees of it."
+    ),
+    trace: Path | None = typer.Option(
+        None,
+        "--trace",
+        help="Append this party's trace of every session, one JSON object a line.",
+        rich_help_panel=TWO_PARTY,
+    ),
+    weight_memory: float | None = typer.Option(
+        None, min=0.0, help="GiB for weights in evaluation form (default 2).", rich_help_panel=TWO_PARTY
+    ),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
@@ -225,7 +324,7 @@ def serve(
     _until_interrupted(handle, trace)
 
 
-def _until_interrupted(handle: "_native.ServerHandle", trace: Optional[Path]) -> None:
+def _until_interrupted(handle: _native.ServerHandle, trace: Path | None) -> None:
     try:
         while not handle.join(None if trace is None else 0.2):
             _append(trace, handle.traces())
@@ -234,7 +333,7 @@ def _until_interrupted(handle: "_native.ServerHandle", trace: Optional[Path]) ->
     _append(trace, handle.traces())
 
 
-def _append(path: Optional[Path], traces: list[str]) -> None:
+def _append(path: Path | None, traces: list[str]) -> None:
     if path is not None and traces:
         with path.open("a") as file:
             file.writelines(f"{t}\n" for t in traces)
@@ -242,48 +341,82 @@ def _append(path: Optional[Path], traces: list[str]) -> None:
 
 @app.command()
 def infer(
-    url: str = typer.Argument(..., help="hush://host:port or hushs://host:port (TLS); ws:// and wss:// through proxies"),
+    url: str = typer.Argument(
+        ..., help="hush://host:port or hushs://host:port (TLS); ws:// and wss:// through proxies"
+    ),
     images: Path = typer.Argument(..., help="Inputs (.npy, .npz, or MNIST IDX)."),
-    output: Optional[Path] = typer.Option(None, "-o", "--output"),
-    ca: Optional[Path] = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
+    output: Path | None = typer.Option(None, "-o", "--output"),
+    ca: Path | None = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
     insecure_tls: bool = typer.Option(False, help="Do not check the server's certificate."),
-    setups: Optional[Path] = typer.Option(None, help="Two-party: folder to keep set-ups in for the next session."),
-    setups_quota: Optional[float] = typer.Option(None, help="GiB that all set-ups in the folder may take (default 16).", min=0),
-    setups_days: Optional[float] = typer.Option(None, help="Set-ups not used for so many days are removed (default 30).", min=0.001),
-    max_memory: Optional[float] = typer.Option(None, help="GiB that the client may take for the server's plan (default 32).", min=0),
-    plan_digest: Optional[str] = typer.Option(None, help="Two-party: refuse a public plan of another SHA-256."),
-    threads: Optional[int] = Threads,
-    trace: Optional[Path] = Trace,
+    setups: Path | None = typer.Option(
+        None, help="Folder to keep set-ups in for the next session.", rich_help_panel=TWO_PARTY
+    ),
+    setups_quota: float | None = typer.Option(
+        None, help="GiB that all set-ups in the folder may take (default 16).", min=0, rich_help_panel=TWO_PARTY
+    ),
+    setups_days: float | None = typer.Option(
+        None, help="Set-ups not used for so many days are removed (default 30).", min=0.001, rich_help_panel=TWO_PARTY
+    ),
+    max_memory: float | None = typer.Option(
+        None, help="GiB that the client may take for the server's plan (default 32).", min=0
+    ),
+    plan_digest: str | None = typer.Option(
+        None, help="Refuse a public plan of another SHA-256.", rich_help_panel=TWO_PARTY
+    ),
+    threads: int | None = Threads,
+    trace: Path | None = Trace,
     as_json: bool = Json,
 ) -> None:
     """Encrypt inputs, compute with a server, decrypt the outputs."""
     x = read_arrays(images)
     count = len(next(iter(x.values())) if isinstance(x, dict) else x)
-    options = {"ca": str(ca) if ca else None, "insecure_tls": insecure_tls, "threads": threads, "images": count or None, "setups": setups}
+    options = {
+        "ca": str(ca) if ca else None,
+        "insecure_tls": insecure_tls,
+        "threads": threads,
+        "images": count or None,
+        "setups": setups,
+    }
     options |= {"setups_days": setups_days, "plan_digest": plan_digest}
-    options |= {name: int(gib * 2**30) for name, gib in (("setups_quota", setups_quota), ("max_memory", max_memory)) if gib is not None}
+    options |= {
+        name: int(gib * 2**30)
+        for name, gib in (("setups_quota", setups_quota), ("max_memory", max_memory))
+        if gib is not None
+    }
     with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
     _finish(result, output, trace, as_json)
 
 
+def _benchmarks() -> Any:
+    """The package of the benchmarks: it stands apart, so that users' wheels hold no rivals and no insecure stand-ins."""
+    try:
+        return importlib.import_module("hushnet_bench")
+    except ModuleNotFoundError as missing:
+        if missing.name != "hushnet_bench":
+            raise
+        raise hushnet.HushnetError(
+            "The benchmarks are a package of their own, hushnet-bench, which is not installed. "
+            "Install it from a checkout of the repository: run `pip install ./bench` there, or `make setup`."
+        ) from None
+
+
 @app.command()
 def bench(
-    name: Optional[str] = typer.Argument(None, help="Which benchmark; --list names them."),
+    name: str | None = typer.Argument(None, help="Which benchmark; --list names them."),
     list_: bool = typer.Option(False, "--list", help="Name the benchmarks."),
     quick: bool = typer.Option(False, "--quick", help="The smallest size."),
-    threads: Optional[int] = Threads,
-    size: Optional[int] = typer.Option(None, help="Image side, where a benchmark has sizes."),
-    batch: Optional[int] = typer.Option(None, min=1, help="Images."),
-    cases: Optional[str] = typer.Option(None, help="Only these cases, comma-separated, where a benchmark has several."),
-    peers: Optional[str] = typer.Option(None, help="Only these other libraries, comma-separated; 'none' for ours alone."),
-    plot: Optional[Path] = typer.Option(None, help="Write a picture (PNG)."),
+    threads: int | None = Threads,
+    size: int | None = typer.Option(None, help="Image side, where a benchmark has sizes."),
+    batch: int | None = typer.Option(None, min=1, help="Images."),
+    cases: str | None = typer.Option(None, help="Only these cases, comma-separated, where a benchmark has several."),
+    peers: str | None = typer.Option(None, help="Only these other libraries, comma-separated; 'none' for ours alone."),
+    plot: Path | None = typer.Option(None, help="Write a picture (PNG)."),
     as_json: bool = Json,
 ) -> None:
-    """Reproduce a published table beside our own figures."""
-    from hushnet import bench as benches
-
+    """Reproduce a published table beside our own figures (package hushnet-bench)."""
+    benches = _benchmarks()
     if list_ or name is None:
         rows = [{"name": b.name, "about": b.about, "source": b.source} for b in benches.registry().values()]
         if as_json:
@@ -317,16 +450,26 @@ def demo(
         emit(result)
 
 
-@app.command("calibrate")
-def calibrate_(
-    output: Optional[Path] = typer.Option(None, "-o", "--output", help="File to write (default: the user's, which the planner then reads)."),
+@app.command("calibrate", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _calibrate() -> None:
+    """The former name of measure-machine."""
+    raise hushnet.InputError(
+        "`hushnet calibrate` is now `hushnet measure-machine`: it measures unit costs, while --calibration names sample inputs."
+    )
+
+
+@app.command("measure-machine")
+def measure_machine(
+    output: Path | None = typer.Option(
+        None, "-o", "--output", help="File to write (default: the user's, which the planner then reads)."
+    ),
     seconds: float = typer.Option(0.3, min=0.01, max=60, help="Time for each unit cost."),
     as_json: bool = Json,
 ) -> None:
     """Measure what each kind of work costs on this machine, for predicted times."""
-    from hushnet.calibrate import rows
+    from hushnet.machine import rows
 
-    found, path = hushnet.calibrate(output, seconds=seconds)
+    found, path = hushnet.measure_machine(output, seconds=seconds)
     if as_json:
         emit({"path": str(path), "unit_costs": found})
         return
@@ -341,11 +484,11 @@ def calibrate_(
 
 @app.command("zoo")
 def zoo_(
-    name: Optional[str] = typer.Argument(None),
-    output: Optional[Path] = typer.Option(None, "-o", "--output"),
+    name: str | None = typer.Argument(None),
+    output: Path | None = typer.Option(None, "-o", "--output"),
     seed: int = 0,
-    size: Optional[int] = typer.Option(None, help="Image side (mobilenetv2)."),
-    width: Optional[float] = typer.Option(None, help="Width multiplier (mobilenetv2)."),
+    size: int | None = typer.Option(None, help="Image side (mobilenetv2)."),
+    width: float | None = typer.Option(None, help="Width multiplier (mobilenetv2)."),
     as_json: bool = Json,
 ) -> None:
     """Write one of the papers' architectures as ONNX with seeded weights; without a name, list them."""
@@ -359,6 +502,10 @@ def zoo_(
     path = output or Path(f"{name}.onnx")
     path.write_bytes(model.SerializeToString())
     emit({"model": str(path)}) if as_json else out.print(f"Wrote {path}")
+
+
+def _until(names: str | None) -> list[str]:
+    return names.split(",") if names else []
 
 
 def _onnx(path: Path) -> str:

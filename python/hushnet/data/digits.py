@@ -11,7 +11,9 @@ HELD_OUT = 360
 _LEVELS = 16.0
 
 
-def digits(size: int = 28, *, held_out: int = HELD_OUT, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def digits(
+    size: int = 28, *, held_out: int = HELD_OUT, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The 1,797 digits as ``size`` x ``size`` images, split at random (by ``seed``) into training and held-out ones.
 
     Returns:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Iterator, Union, cast
+from typing import BinaryIO, Union, cast
 
 import numpy as np
 
@@ -48,7 +49,9 @@ def load_idx(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
         if magic[:2] != b"\0\0" or magic[2] not in _IDX_TYPES:
             raise DataError(f"{path}: not an IDX file (it begins with {magic.hex()}): give MNIST's original files")
         if not 1 <= magic[3] <= _IDX_MAX_AXES:
-            raise DataError(f"{path}: {magic[3]} axes, 1 to {_IDX_MAX_AXES} are read: the file is damaged, fetch it again")
+            raise DataError(
+                f"{path}: {magic[3]} axes, 1 to {_IDX_MAX_AXES} are read: the file is damaged, fetch it again"
+            )
         dtype = np.dtype(_IDX_TYPES[magic[2]])
         header = _read(stream, 4 * magic[3], path, "the sizes")
         shape = tuple(int.from_bytes(header[i : i + 4], "big") for i in range(0, len(header), 4))
@@ -91,7 +94,9 @@ def load_cifar10(path: PathLike, *, test: bool = False, max_bytes: int = MAX_BYT
     labels = records[:, 0].astype(np.int64)
     wrong = np.flatnonzero(labels > 9)
     if wrong.size:
-        raise DataError(f"{path}: label {labels[wrong[0]]} in record {wrong[0]}, labels are 0 to 9: not a CIFAR-10 file")
+        raise DataError(
+            f"{path}: label {labels[wrong[0]]} in record {wrong[0]}, labels are 0 to 9: not a CIFAR-10 file"
+        )
     return records[:, 1:].reshape(-1, 3, 32, 32).copy(), labels
 
 
@@ -131,12 +136,18 @@ def _read(stream: BinaryIO, count: int, path: Path, what: str) -> bytes:
 def _read_exactly(stream: BinaryIO, count: int, path: Path, limit: int) -> bytes:
     """The rest of the stream, which must be ``count`` bytes; memory grows with what is there, not with ``count``."""
     if count > limit:
-        raise DataError(f"{path}: announces {count} bytes, more than the limit of {limit}: the header is damaged, or raise max_bytes")
+        raise DataError(
+            f"{path}: announces {count} bytes, more than the limit of {limit}: the header is damaged, or raise max_bytes"
+        )
     body = _gather(stream, count + 1, path)
     if len(body) < count:
-        raise DataError(f"{path}: announces {count} bytes of data and holds {len(body)}: the file is cut, fetch it again")
+        raise DataError(
+            f"{path}: announces {count} bytes of data and holds {len(body)}: the file is cut, fetch it again"
+        )
     if len(body) > count:
-        raise DataError(f"{path}: holds more than the {count} bytes it announces: the header is damaged, fetch it again")
+        raise DataError(
+            f"{path}: holds more than the {count} bytes it announces: the header is damaged, fetch it again"
+        )
     return bytes(body)
 
 
@@ -161,4 +172,6 @@ def _piece(stream: BinaryIO, count: int, path: Path) -> bytes:
     try:
         return stream.read(count)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be decompressed or read ({error}): the file is damaged, fetch it again") from error
+        raise DataError(
+            f"{path}: cannot be decompressed or read ({error}): the file is damaged, fetch it again"
+        ) from error

@@ -1,63 +1,106 @@
-"""ONNX (opset 13 and later) to :class:`hushnet.graph.Graph`.
+"""ONNX to :class:`hushnet.graph.Graph`.
 
-The first axis of every input is the batch, symbolic or fixed; the graph is per image. Server weights become ``Linear``
-layers, everything else client ops with public attributes. Nothing of a model is executed but its graph.
+The first axis of every input is the batch where the graph treats it as one, symbolic or fixed; the graph is then per image. Where it does
+not, an image is what the model takes at once (``whole.py``). Server weights become ``Linear`` layers, everything else client ops with
+public attributes. Nothing of a model is executed but its graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ..graph import Graph
-from . import model
+from . import model, simplify
 from .errors import Issue, ModelError, UnsupportedModel
 from .lowering import Driver
-from .model import InputShapes, Source
+from .model import InputShapes, Prepared, Request, Source
 
-__all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "load"]
+__all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "cuts", "input_names", "load"]
 
 
-def load(source: Source, shapes: InputShapes | None = None) -> Graph:
+def load(
+    source: Source, shapes: InputShapes | None = None, *, samples: InputShapes | None = None, until: Sequence[str] = ()
+) -> Graph:
     """Lowers a model, without optimisation (see :func:`hushnet.passes.default`).
 
     Args:
-        source: path of a .onnx file (external data beside it) or a ``ModelProto``.
-        shapes: per-image shapes of inputs whose shape the model leaves open.
+        source: path of a .onnx file (external data beside it), its bytes, or a ``ModelProto``.
+        shapes: full shapes of inputs, the batch first, where the model leaves axes open: ``{"x": (1, 3, 48, 192)}``.
+        samples: shapes of sample data (images, ...), from which axes are taken that neither the model nor ``shapes`` gives.
+        until: names of tensors or nodes at which the network ends; by default at its own outputs.
 
     Raises:
         UnsupportedModel: with all :class:`Issue` s of the model.
         ModelError: not a readable, valid ONNX model.
     """
-    graph, issues = _lower(source, shapes)
+    graph, issues = _lower(source, Request(shapes or {}, samples or {}, until))
     if graph is None:
         raise UnsupportedModel(issues)
     return graph
 
 
-def check(source: Source, shapes: InputShapes | None = None) -> list[Issue]:
+def check(
+    source: Source, shapes: InputShapes | None = None, *, samples: InputShapes | None = None, until: Sequence[str] = ()
+) -> list[Issue]:
     """All nodes that cannot be compiled, each with what to do about it; empty for a supported model.
 
     Raises:
         ModelError: not a readable, valid ONNX model.
     """
-    return _lower(source, shapes)[1]
+    return _lower(source, Request(shapes or {}, samples or {}, until))[1]
 
 
-def _lower(source: Source, shapes: InputShapes | None) -> tuple[Graph | None, list[Issue]]:
-    prepared = model.read(source, shapes)
-    if prepared.opset < model.OLDEST_OPSET:
-        return None, prepared.problems
-    prepared.proto = model.infer(prepared.proto)
+def cuts(source: Source, shapes: InputShapes | None = None, *, until: Sequence[str] = ()) -> list[str]:
+    """Tensors at which the network could end, first to last: everything that its outputs need goes through each of them.
+
+    Raises:
+        ModelError: not a readable, valid ONNX model.
+    """
+    return model.cuts(model.read(source, Request(shapes or {}, {}, until)))
+
+
+def input_names(source: Source) -> list[str]:
+    """Names of a model's inputs, without those that are weights.
+
+    Raises:
+        ModelError: not a readable ONNX model.
+    """
+    return model.input_names(source)
+
+
+def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue]]:
+    prepared = model.read(source, request)
     invalid: ModelError | None = None
     try:
         model.validate(prepared.proto)
     except ModelError as error:
         invalid = error
-    driver = Driver(prepared)
-    graph = driver.run()
-    if invalid is not None and not driver.issues:
-        raise invalid
-    if graph is None and invalid is None and not prepared.problems:
-        slim = model.simplify(prepared)
-        rescued = Driver(slim, simplified=True).run() if slim is not None else None
-        if rescued is not None:
-            return rescued, []
-    return graph, driver.issues
+    # what ONNX Runtime takes is taken, whether the checker likes it or not; broken models have outputs that nothing computes
+    slim = simplify.simplify(prepared) if invalid is None else None
+    for candidate in (slim, prepared):
+        if candidate is None:
+            continue
+        graph, issues = _forms(candidate, simplified=candidate is slim)
+        if graph is not None:
+            return graph, []
+    if not issues:
+        raise invalid or ModelError("an output of the model is computed by no node. Export the model again.")
+    return None, issues
+
+
+def _forms(prepared: Prepared, *, simplified: bool) -> tuple[Graph | None, list[Issue]]:
+    """The graph with a batch in front, or else of the whole tensors; without either the shorter list of issues."""
+    found: list[list[Issue]] = []
+    for whole in (False, True) if prepared.stackable else (True,):
+        driver = Driver(prepared, whole=whole, simplified=simplified)
+        graph = driver.run()
+        if graph is not None and (prepared.whole or not whole):
+            return graph, []
+        if graph is not None:
+            shapes = " ".join(f"--shape {name}={','.join(map(str, shape))}" for name, shape in prepared.inputs.items())
+            return None, [
+                replace(i, advice=f"{i.advice} Or give {shapes}: then one image is run at a time.") for i in found[0]
+            ]
+        found.append(driver.issues)
+    return None, min(found, key=len)

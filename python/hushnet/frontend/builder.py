@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,12 +43,24 @@ class Builder:
         self._scope = (node, output)
         self._start = len(self.nodes)
 
+    def rollback(self) -> None:
+        """Takes back what the current ONNX node has appended."""
+        for node in self.nodes[self._start :]:
+            self.shapes.pop(node.output, None)
+            self._taken.discard(node.output)
+            self._node_names.discard(node.name)
+        del self.nodes[self._start :]
+
     def finish(self, values: Sequence[Value], outputs: Sequence[str]) -> list[Value]:
         """Gives the values that the current ONNX node has made the names of its outputs."""
         own = {node.output for node in self.nodes[self._start :]}
         renamed: dict[str, str] = {}
         result = []
         for value, name in zip(values, outputs):
+            if not isinstance(value, Value):
+                # a constant that the lowering knows
+                result.append(value)
+                continue
             if value.name in own and value.name not in renamed and name:
                 renamed[value.name] = name
                 self.shapes[name] = self.shapes.pop(value.name)
@@ -169,13 +181,27 @@ class Builder:
     def graph(self, name: str, inputs: Sequence[Value], outputs: Sequence[tuple[str, Value]]) -> Graph:
         """The finished graph; outputs that are other tensors under a second name are copied."""
         names = []
-        for name_, value in outputs:
+        taken = {n: self._aside(n) for n, value in outputs if value.name != n and n in self.shapes}
+        for name_, given in outputs:
+            value = replace(given, name=taken.get(given.name, given.name))
             if value.name != name_:
                 self.nodes.append(Op(self._copy(name_), "reshape", [value.name], name_))
                 self.shapes[name_] = value.shape
             names.append(name_)
         shapes = {**{v.name: v.shape for v in inputs}, **self.shapes}
         return Graph(name, [v.name for v in inputs], names, shapes, self.nodes)
+
+    def _aside(self, name: str) -> str:
+        """Gives a tensor another name, where an output of the network needs its own."""
+        self.begin(name, f"{name}.whole")
+        other = self._tensor(self.shapes.pop(name))
+        for node in self.nodes:
+            node.output = other if node.output == name else node.output
+            if isinstance(node, Linear):
+                node.input = other if node.input == name else node.input
+            else:
+                node.inputs = [other if i == name else i for i in node.inputs]
+        return other
 
     def _copy(self, output: str) -> str:
         self.begin(f"{output}.copy", output)

@@ -17,19 +17,62 @@ Input = Union[Value, np.ndarray, None]
 class Call:
     """A node with resolved inputs. Shapes and axes given to lowerings are per image unless said otherwise."""
 
-    def __init__(self, proto: onnx.NodeProto, inputs: Sequence[Input], opset: int, batch: int, *, fixed_batch: bool, batch_anywhere: bool):
+    def __init__(
+        self,
+        proto: onnx.NodeProto,
+        inputs: Sequence[Input],
+        opset: int,
+        batch: int,
+        *,
+        fixed_batch: bool,
+        batch_anywhere: bool,
+        whole: bool = False,
+        exact: bool = True,
+    ):
         self.name = proto.name
         self.op_type = proto.op_type
         self.outputs = list(proto.output)
-        self.inputs = list(inputs)
         self.opset = opset
         self.batch = batch
         self.fixed_batch = fixed_batch
+        # whether a quantised result must hold integers: something but quantised operators reads it
+        self.exact = exact
+        # an image is the whole ONNX tensor: axes and shapes of the node count a batch of 1 in front of it
+        self.whole = whole
+        self._inputs = list(inputs)
         self._batch_anywhere = batch_anywhere
         self._attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
+        # what the lowering has asked for
+        self._asked: set[str | int] = set()
+
+    @property
+    def inputs(self) -> list[Input]:
+        """All inputs: whoever reads the list knows them."""
+        self._asked.update(range(len(self._inputs)))
+        return self._inputs
+
+    def unasked(self, inert: frozenset[str | int]) -> list[str]:
+        """Attributes that differ from ONNX's defaults, and inputs, that the lowering did not ask for, except ``inert`` ones."""
+        try:
+            schema = onnx.defs.get_schema(self.op_type, self.opset, "")
+            defaults = {
+                name: onnx.helper.get_attribute_value(a.default_value)
+                for name, a in schema.attributes.items()
+                if a.default_value.name
+            }
+        except onnx.defs.SchemaError:
+            defaults = {}
+        known = self._asked | inert
+        found = [
+            f"attribute {n}={v!r}"
+            for n, v in self._attributes.items()
+            if n not in known and (n not in defaults or v != defaults[n])
+        ]
+        return found + [f"input {i}" for i, v in enumerate(self._inputs) if v is not None and i not in known]
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's value; strings decoded, integer lists as lists."""
+        self._asked.add(name)
         value = self._attributes.get(name, default)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
@@ -37,17 +80,21 @@ class Call:
 
     def has(self, index: int) -> bool:
         """Whether the optional input is given."""
-        return index < len(self.inputs) and self.inputs[index] is not None
+        self._asked.add(index)
+        return index < len(self._inputs) and self._inputs[index] is not None
 
     def is_constant(self, index: int) -> bool:
         """Whether the input is given and constant."""
-        return self.has(index) and isinstance(self.inputs[index], np.ndarray)
+        return self.has(index) and isinstance(self._inputs[index], np.ndarray)
 
     def tensor(self, index: int = 0) -> Value:
         """An input that depends on the network's inputs."""
-        value = self.inputs[index] if self.has(index) else None
+        value = self._inputs[index] if self.has(index) else None
         if not isinstance(value, Value):
-            raise Unsupported(f"input {index} is {'a constant' if self.has(index) else 'missing'}, not an activation", "Swap or fold the operands.")
+            raise Unsupported(
+                f"input {index} is {'a constant' if self.has(index) else 'missing'}, not an activation",
+                "Swap or fold the operands.",
+            )
         if value.batch_axis != 0 and not self._batch_anywhere:
             raise Unsupported(
                 f"the batch is axis {value.batch_axis} of input {index}, not the first axis",
@@ -61,10 +108,12 @@ class Call:
             if default is None:
                 raise Unsupported(f"input {index} is missing", "Export the model again.")
             return default
-        value = self.inputs[index]
+        value = self._inputs[index]
         if not isinstance(value, np.ndarray):
             raise Unsupported(
-                f"input {index} ({value.name}) is computed from the network's input, and must be constant here" if value else f"input {index} is missing",
+                f"input {index} ({value.name}) is computed from the network's input, and must be constant here"
+                if value
+                else f"input {index} is missing",
                 "Make it an initializer: only constant weights, shapes and indices are supported.",
             )
         if value.dtype.kind == "b" or np.issubdtype(value.dtype, np.integer):
@@ -78,7 +127,7 @@ class Call:
         """A constant input of one element, or None where it is not given."""
         if not self.has(index):
             return None
-        raw = self.inputs[index]
+        raw = self._inputs[index]
         value = raw.astype(np.float64) if isinstance(raw, np.ndarray) else self.constant(index)
         if value.size != 1:
             raise Unsupported(f"input {index} has {value.size} elements, one is expected", "Use a scalar.")
@@ -97,5 +146,7 @@ class Call:
         if not 0 <= full <= rank:
             raise Unsupported(f"axis {axis} of a tensor with {rank + 1} axes", "Export the model again.")
         if full == 0:
-            raise Unsupported("it works along the batch axis, which would mix images", "Keep every operation inside one image.")
+            raise Unsupported(
+                "it works along the batch axis, which would mix images", "Keep every operation inside one image."
+            )
         return full - 1

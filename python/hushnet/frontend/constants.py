@@ -21,13 +21,22 @@ CONTROL = {"If", "Loop", "Scan", "SequenceMap", "Optional", "OptionalGetElement"
 
 def foldable(node: onnx.NodeProto) -> bool:
     """Whether a node with constant inputs may be evaluated: a standard operator, deterministic, without subgraphs."""
-    return node.domain in ("", "ai.onnx") and node.op_type not in RANDOM | CONTROL and not node.op_type.startswith("Sequence")
+    return (
+        node.domain in ("", "ai.onnx")
+        and node.op_type not in RANDOM | CONTROL
+        and not node.op_type.startswith("Sequence")
+    )
 
 
-def shape_of(node: onnx.NodeProto, value: Value, batch: int) -> np.ndarray | None:
-    """The constant that Shape or Size gives for a tensor of known shape; None for other nodes."""
+def shape_of(node: onnx.NodeProto, value: Value, batch: int | None) -> np.ndarray | None:
+    """The constant that Shape or Size gives for a tensor of known shape; None for other nodes.
+
+    Args:
+        batch: images along the batch axis; None where the value is the whole tensor.
+    """
     full = list(value.shape)
-    full.insert(value.batch_axis, batch)
+    if batch is not None:
+        full.insert(value.batch_axis, batch)
     if node.op_type == "Size":
         return np.array(math.prod(full), dtype=np.int64)
     if node.op_type != "Shape":
@@ -36,7 +45,9 @@ def shape_of(node: onnx.NodeProto, value: Value, batch: int) -> np.ndarray | Non
     return np.array(full[slice(attributes.get("start", 0), attributes.get("end"))], dtype=np.int64)
 
 
-def fold(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequence[onnx.OperatorSetIdProto]) -> list[np.ndarray]:
+def fold(
+    node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> list[np.ndarray]:
     """The outputs of a node with constant inputs.
 
     Raises:
@@ -45,7 +56,9 @@ def fold(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequ
     if _elements(node, inputs) > MAX_ELEMENTS:
         raise Unsupported(f"the constant result has more than {MAX_ELEMENTS} elements", "Store smaller constants.")
     feeds = {name: array for name, array in zip(node.input, inputs) if name and array is not None}
-    ports = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
+    ports = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
     names = [o for o in node.output if o]
     outputs = [onnx.ValueInfoProto(name=name) for name in names]
     graph = helper.make_graph([node], "constant", ports, outputs)
@@ -53,7 +66,9 @@ def fold(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opsets: Sequ
         model = helper.make_model(graph, opset_imports=list(opsets), ir_version=8)
         results = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
     except Exception as error:
-        raise Unsupported(f"its inputs are constant but it cannot be evaluated ({error})", "Simplify the model, e.g. with onnxslim.") from error
+        raise Unsupported(
+            f"its inputs are constant but it cannot be evaluated ({error})", "Simplify the model, e.g. with onnxslim."
+        ) from error
     by_name = dict(zip(names, results))
     return [np.asarray(by_name[o]) if o else np.zeros(0) for o in node.output]
 
@@ -62,10 +77,22 @@ def _elements(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None]) -> floa
     """An upper bound for the size of the result of the operators that can make much out of little."""
     given = [i for i in inputs if i is not None]
     base = max([float(i.size) for i in given], default=1.0)
-    if node.op_type in {"ConstantOfShape", "Expand", "Tile", "Resize", "Upsample", "Pad", "OneHot"} and given:
-        last = [i for i in given if i.dtype.kind in "iu"]
-        sizes = [np.abs(i.astype(np.float64)) for i in last]
-        return base * max([float(np.prod(np.maximum(s, 1.0))) for s in sizes], default=1.0)
+    first = np.asarray(inputs[0]) if inputs and inputs[0] is not None else np.zeros(0)
+    second = (
+        np.abs(np.asarray(inputs[1], dtype=np.float64)) if len(inputs) > 1 and inputs[1] is not None else np.zeros(0)
+    )
+    if node.op_type == "ConstantOfShape":
+        return float(np.prod(np.abs(first.astype(np.float64))))
+    if node.op_type in {"Expand", "Tile"}:
+        return first.size * float(np.prod(np.maximum(second, 1.0)))
+    if node.op_type == "Pad":
+        return float(np.prod(np.asarray(first.shape, dtype=np.float64) + second.sum()))
+    if node.op_type == "OneHot":
+        return first.size * float(second.max(initial=1.0))
+    if node.op_type in {"Resize", "Upsample"}:
+        # sizes, or scales of every axis, whichever are given
+        factors = [np.abs(i.astype(np.float64)) for i in given[1:] if i.size]
+        return base * max([float(np.prod(np.maximum(f, 1.0))) for f in factors], default=1.0)
     if node.op_type == "Range" and len(given) == 3:
         start, limit, delta = (float(i.reshape(-1)[0]) for i in given)
         return abs((limit - start) / delta) if delta else math.inf

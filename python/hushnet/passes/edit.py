@@ -15,7 +15,9 @@ Through = Callable[[Op], bool]
 
 def copy(graph: Graph) -> Graph:
     """A graph that can be edited without touching the given one (weights are shared, and never written to)."""
-    return Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), [replace(node) for node in graph.nodes])
+    return Graph(
+        graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), [replace(node) for node in graph.nodes]
+    )
 
 
 def reads(node: Node) -> list[str]:

@@ -39,7 +39,11 @@ def split_ends(graph: Graph) -> Ends:
     if order.index(first) > order.index(last):
         # no layer at all: everything is the client's
         first = last
-    return Ends(_part(graph, graph.inputs[0], first), _part(graph, first, last) or _empty(graph, first), _part(graph, last, graph.outputs[0]))
+    return Ends(
+        _part(graph, graph.inputs[0], first),
+        _part(graph, first, last) or _empty(graph, first),
+        _part(graph, last, graph.outputs[0]),
+    )
 
 
 def _first(graph: Graph) -> str:

@@ -30,7 +30,12 @@ def _one(graph: Graph) -> bool:
     for node in graph.nodes:
         if not isinstance(node, Op) or node.op != "affine" or node.attrs["mul"] == 0.0:
             continue
-        if _identity(graph, links, node) or _merged(graph, links, node) or _before(graph, links, node) or _behind(graph, links, node):
+        if (
+            _identity(graph, links, node)
+            or _merged(graph, links, node)
+            or _before(graph, links, node)
+            or _behind(graph, links, node)
+        ):
             return True
     return False
 

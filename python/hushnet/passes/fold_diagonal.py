@@ -19,7 +19,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..graph import Dense, Graph, Linear, Op
-from .edit import Links, bypass, carried, copy, input_scaled, is_diagonal, moves, output_scaled, per_element, replace_node
+from .edit import (
+    Links,
+    bypass,
+    carried,
+    copy,
+    input_scaled,
+    is_diagonal,
+    moves,
+    output_scaled,
+    per_element,
+    replace_node,
+)
 
 
 def fold_diagonal(graph: Graph) -> Graph:
@@ -33,7 +44,11 @@ def fold_diagonal(graph: Graph) -> Graph:
 def _one(graph: Graph) -> bool:
     links = Links(graph)
     for node in graph.nodes:
-        if isinstance(node, Linear) and is_diagonal(node) and (_before(graph, links, node) or _behind(graph, links, node)):
+        if (
+            isinstance(node, Linear)
+            and is_diagonal(node)
+            and (_before(graph, links, node) or _behind(graph, links, node))
+        ):
             return True
     return False
 

@@ -12,9 +12,9 @@ from .edit import Links, bypass, copy, fresh, moves, rename_reads
 
 UNARY = {
     "affine", "relu", "leaky_relu", "clip", "abs", "neg", "sqrt", "square", "sigmoid", "tanh", "exp", "erf", "hard_sigmoid",
-    "hard_swish", "silu", "gelu", "gelu_tanh", "elu",
+    "hard_swish", "silu", "gelu", "gelu_tanh", "elu", "log", "sin", "cos", "atan", "floor", "round",
 }  # fmt: skip
-BINARY = {"add", "sub", "mul", "div", "minimum", "maximum"}
+BINARY = {"add", "sub", "mul", "div", "minimum", "maximum", "less", "equal"}
 
 
 def merge_moves(graph: Graph) -> Graph:
@@ -87,7 +87,11 @@ def _late(graph: Graph, links: Links, node: Op) -> bool:
         return False
     shape = graph.shapes[first.inputs[0]]
     for source in sources[1:]:
-        if source is None or (source.op, source.attrs, graph.shapes[source.inputs[0]]) != (first.op, first.attrs, shape):
+        if source is None or (source.op, source.attrs, graph.shapes[source.inputs[0]]) != (
+            first.op,
+            first.attrs,
+            shape,
+        ):
             return False
     old = graph.shapes[node.output]
     graph.shapes[node.output] = shape

@@ -17,7 +17,7 @@ from .ends import split_ends
 ACTIVATIONS = frozenset(
     {
         "relu", "leaky_relu", "prelu", "clip", "abs", "sqrt", "sigmoid", "tanh", "exp", "erf", "hard_sigmoid", "hard_swish", "silu",
-        "gelu", "gelu_tanh", "elu",
+        "gelu", "gelu_tanh", "elu", "log", "sin", "cos", "atan", "floor", "round",
     }
 )  # fmt: skip
 
@@ -46,14 +46,18 @@ def replace_activations(graph: Graph, coefficients: Mapping[str, Sequence[float]
 def _horner(graph: Graph, node: Op, coefficients: list[float]) -> list[Node]:
     x, shape = node.inputs[0], graph.shapes[node.output]
     if len(coefficients) < 2:
-        raise ValueError(f"node {node.name!r}: {len(coefficients)} coefficients; a polynomial needs a degree of at least 1")
+        raise ValueError(
+            f"node {node.name!r}: {len(coefficients)} coefficients; a polynomial needs a degree of at least 1"
+        )
     if coefficients == [0.0, 0.0, 1.0]:
         return [Op(node.name, "square", [x], node.output)]
     made: list[Node] = []
 
     def step(op: str, sources: list[str], **attrs: float) -> str:
         index = len(made)
-        made.append(Op(f"{node.name}.p{index}", op, sources, fresh(graph, f"{node.output}.p{index}", shape), dict(attrs)))
+        made.append(
+            Op(f"{node.name}.p{index}", op, sources, fresh(graph, f"{node.output}.p{index}", shape), dict(attrs))
+        )
         return made[-1].output
 
     value = step("affine", [x], mul=coefficients[-1], add=coefficients[-2])

@@ -2,6 +2,6 @@
 
 from .compile import Calibration, Options, compile
 from .cost import UnitCosts
-from .validate import load, read, validate
+from .read import load, read, validate
 
 __all__ = ["Calibration", "Options", "UnitCosts", "compile", "load", "read", "validate"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..plan import PlanError
+from ..plan import Plan, PlanError
 from . import cost, memory
 from .cost import UnitCosts
 from .masks import choose_masks
@@ -32,13 +32,12 @@ class Request:
 
 @dataclass
 class Assembly:
-    """A plan document in the making; ``layers`` are (name, graph output) of its linear stages by index."""
+    """A plan in the making; ``layers`` are (name, graph output) of its linear stages by index."""
 
-    document: dict[str, Any]
+    plan: Plan
     layers: dict[int, tuple[str, str]]
     quantisation: Quantisation
     request: Request
-    weight_bytes: int
 
     def run(self) -> None:
         """Fills the linear stages and the prediction of the document.
@@ -46,6 +45,8 @@ class Assembly:
         Raises:
             PlanError: client and server do not fit the memory limit, or a row of features no message.
         """
+        self.document = self.plan.document
+        self.weight_bytes = sum(w.nbytes for w in self.plan.weights.values())
         self.degree = self.quantisation.ring_degree
         self.blocks = cost.blocks(self.request.batch, self.degree)
         for share in MASK_SHARES:
@@ -109,22 +110,23 @@ class Assembly:
     def predict(self, noise: dict[int, float]) -> None:
         """The ``predicted`` objects of the linear stages and of the plan."""
         unit = self.request.unit
-        seconds, totals = 0.0, {"bytes_up": 0, "bytes_down": 0, "setup_bytes_down": 0}
+        exact = cost.sent(self.plan, self.request.batch)
+        seconds = 0.0
         for index, stage in enumerate(self.document["stages"]):
             if stage["kind"] == "client":
                 seconds += cost.client_seconds(stage, self.document["tensors"], self.degree, self.blocks, unit)
                 continue
-            predicted = cost.linear_prediction(stage, self.degree, self.blocks, noise[index], unit)
+            bytes_of = (exact["stages"][index], exact["stage_setups"][index])
+            predicted = cost.linear_prediction(stage, self.degree, self.blocks, bytes_of, noise[index], unit)
             stage["predicted"] = predicted
             seconds += predicted["seconds_client"] + predicted["seconds_server"]
-            for key in totals:
-                totals[key] += predicted[key]
-        totals["bytes_up"] += cost.block_frames(self.request.batch, self.degree)
         client, server = self.peaks()
         self.document["predicted"] = {
             "batch": self.request.batch,
             "seconds": seconds,
-            **totals,
+            "bytes_up": exact["total"]["bytes_up"],
+            "bytes_down": exact["total"]["bytes_down"],
+            "setup_bytes_down": exact["setup"]["bytes_down"],
             "client_peak_memory_bytes": client,
             "server_peak_memory_bytes": server,
             "rounds": len(self.layers) * self.blocks,

@@ -73,7 +73,10 @@ def conv_problem(geometry: dict) -> str | None:
     (c, *spatial), (o, *out) = geometry["input"], geometry["output"]
     if geometry["groups"] < 1 or c % geometry["groups"] or o % geometry["groups"]:
         return f"{c} and {o} channels do not divide into {geometry['groups']} groups"
-    if min(*geometry["kernel"], *geometry["stride"], *geometry["dilation"], *spatial, *out, c, o) < 1 or min(geometry["pads"]) < 0:
+    if (
+        min(*geometry["kernel"], *geometry["stride"], *geometry["dilation"], *spatial, *out, c, o) < 1
+        or min(geometry["pads"]) < 0
+    ):
         return "sizes, kernel, stride and dilation must be positive, pads not negative"
     for axis in range(2):
         extent = (geometry["kernel"][axis] - 1) * geometry["dilation"][axis] + 1
@@ -105,6 +108,10 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "reduce_mean": ("axes",),
     "reduce_sum": ("axes",),
     "reduce_max": ("axes",),
+    "reduce_prod": ("axes",),
+    "interpolate": ("axis", "indices", "weights"),
+    "top_k": ("axis", "largest", "what"),
+    "gather": ("axis", "indices"),
     "transpose": ("perm",),
     "concat": ("axis",),
     "slice": ("starts", "ends", "steps", "axes"),

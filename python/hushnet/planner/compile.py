@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Union
@@ -9,22 +10,24 @@ from typing import Any, Union
 import numpy as np
 
 from ..graph import Graph
-from ..plan import VERSION, Plan, PlanError, RangeError
+from ..plan import Plan, PlanError, RangeError
 from .assemble import Assembly, Request
 from .check import check_graph
 from .cost import UnitCosts
 from .errors import Prediction, predict
+from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .lower import Lowered, lower
-from .quantise import RING_DEGREES, choose
+from .quantise import RING_DEGREES, Quantisation, choose
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from .read import validate
 from .rewrite import equalise_rows, rewrite
-from .validate import validate
 
 Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
 
 TRUST = ("non-interactive", "client-aided", "two-party")
+ENGINES = ("auto", "batch", "packed")
 GIB = 1 << 30
 # max_error of a calibrated plan (docs/parameters.md): so many times the largest deviation that calibration showed, and at least so
 # many times the root of its mean square
@@ -40,17 +43,20 @@ class Options:
     Attributes:
         margin: planned range over the largest calibrated value.
         ring_degree: 2048 or 4096; None for the smallest that fits.
+        engine: "batch" (one feature of many images in a ciphertext), "packed" (many features of one image), or "auto": whichever is
+            predicted to be faster for ``batch`` images. mask, drop and tiles are of "batch" only, and choose it.
         mask: "auto", "shared", "fresh" or "sent" (docs/plan-format.md).
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
         tiles: "auto", or "one" tile a layer.
         row_scales: whether output rows get scales of their own (``equalise_rows``).
-        unit_costs: path of a file made by ``hushnet calibrate``.
+        unit_costs: path of a file made by ``hushnet measure-machine``.
         producer: what the plan says it was made by.
     """
 
     margin: float = 1.25
     ring_degree: int | None = None
+    engine: str = "auto"
     mask: str = "auto"
     mask_memory: int = GIB
     drop: bool = True
@@ -58,6 +64,10 @@ class Options:
     row_scales: bool = True
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
+
+    def batch_only(self) -> bool:
+        """Whether something is asked for that only the batch engine has."""
+        return (self.mask, self.drop, self.tiles) != ("auto", True, "auto")
 
 
 def compile(
@@ -76,7 +86,8 @@ def compile(
     """A plan that runs ``graph`` on encrypted batches.
 
     Args:
-        batch: images that cost is predicted for (any number runs; N at a time); 2048 by default, with "two-party" 1.
+        batch: images that the plan is for (any number runs): cost is predicted for them, and client-aided plans take the engine that is cheaper
+            for them; 2048 by default, with "two-party" 1.
         trust: "client-aided", "two-party" (with a batch of several images, layers may work on all of them at once), or
             "non-interactive".
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
@@ -94,7 +105,9 @@ def compile(
     """
     if trust == "non-interactive":
         batch = 4096 if batch is None else batch
-        return _non_interactive(graph, calibration, input_range, max_memory, name, batch, {**options, "weight_bits": weight_bits})
+        return _non_interactive(
+            graph, calibration, input_range, max_memory, name, batch, {**options, "weight_bits": weight_bits}
+        )
     weight_bits = 8 if weight_bits is None else weight_bits
     if trust == "two-party":
         options = {**options, "batch": 1 if batch is None else batch}
@@ -124,7 +137,9 @@ def compile(
         if not wider:
             return _finish(plan, prediction, seen)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
-    raise PlanError("no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits")
+    raise PlanError(
+        "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
+    )
 
 
 def _overflows(plan: Plan, lowered: Lowered, prediction: Prediction) -> dict[str, float]:
@@ -160,12 +175,20 @@ def _two_party(
 
     settings = _options({**options, "max_memory": max_memory}, two_party.Options)
     samples = _samples(check_graph(graph), calibration)
-    plan = two_party.compile_two_party(graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings)
+    plan = two_party.compile_two_party(
+        graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings
+    )
     return Plan(_plain(plan.document), plan.weights)
 
 
 def _non_interactive(
-    graph: Graph, calibration: Calibration, input_range: InputRanges, max_memory: int, name: str | None, batch: int, options: dict[str, Any]
+    graph: Graph,
+    calibration: Calibration,
+    input_range: InputRanges,
+    max_memory: int,
+    name: str | None,
+    batch: int,
+    options: dict[str, Any],
 ) -> Plan:
     from .non_interactive import batch as engine
 
@@ -190,6 +213,10 @@ def _check_request(batch: int, trust: str, settings: Options) -> None:
         raise PlanError(f"batch is {batch!r}; give a positive number of images")
     if settings.ring_degree not in (None, *RING_DEGREES):
         raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
+    if settings.engine not in ENGINES:
+        raise PlanError(f"engine is {settings.engine!r}; choose one of {', '.join(ENGINES)}")
+    if settings.engine == "packed" and settings.batch_only():
+        raise PlanError("mask, drop and tiles are options of engine 'batch'; leave them out, or choose engine='batch'")
     if settings.tiles not in ("auto", "one"):
         raise PlanError(f"tiles is {settings.tiles!r}; give 'auto' or 'one'")
     if not 1.0 <= settings.margin <= 1e6:
@@ -238,29 +265,44 @@ class _Planner:
         forms = choose_forms(self.graph, ranges.limit)
         quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree, ranges.mean)
         lowered = lower(self.graph, forms, quantisation)
-        document: dict[str, Any] = {
-            "version": VERSION,
-            "name": self.name,
-            "producer": self.settings.producer,
-            "trust": "client-aided",
-            "engine": "batch",
-            "params": {"ring_degree": quantisation.ring_degree, "security_bits": 128, "insecure": False},
-            "inputs": lowered.inputs,
-            "outputs": lowered.outputs,
-            "tensors": lowered.tensors,
-            "stages": lowered.stages,
-            "predicted": {},
-            "notes": notes(self.graph, ranges, lowered),
-        }
-        weights = {}
-        for index, node in lowered.origin.items():
-            weights[lowered.stages[index]["weights"]] = quantisation.weights[node.output].weight
-            weights[lowered.stages[index]["bias"]] = quantisation.biases[node.output]
+        degree = quantisation.ring_degree
+        said = notes(self.graph, ranges, lowered)
+        drafted = lowered.plan(
+            "client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said
+        )
+        drafted = Plan(_plain(drafted.document), drafted.weights)
         stages = {index: (node.name, node.output) for index, node in lowered.origin.items()}
-        weight_bytes = sum(w.nbytes for w in weights.values())
-        Assembly(document, stages, quantisation, self.request, weight_bytes).run()
-        plan = Plan(_plain(document), weights)
+        plan = self.assembled(drafted, stages, quantisation)
         return plan, lowered, predict(plan.document, lowered.origin, quantisation, ranges)
+
+    def assembled(self, drafted: Plan, stages: dict[int, tuple[str, str]], quantisation: Quantisation) -> Plan:
+        """The plan by the engine that was asked for, or by the one with the lower price.
+
+        Raises:
+            PlanError: no engine can run it.
+        """
+        wanted = "batch" if self.settings.batch_only() else self.settings.engine
+        made, refused = [], []
+        for engine, kind in (("batch", Assembly), ("packed", FewImages)):
+            if wanted not in ("auto", engine):
+                continue
+            own = Plan(copy.deepcopy(drafted.document), drafted.weights)
+            try:
+                kind(own, stages, quantisation, self.request).run()
+                made.append(Plan(_plain(own.document), own.weights))
+            except PlanError as error:
+                refused.append(error)
+        if not made:
+            raise refused[0]
+        made.sort(key=lambda plan: price(plan.predicted))
+        for other in made[1:]:
+            figures = other.predicted
+            made[0].predicted["runner_up"] = {
+                "engine": other.document["engine"],
+                "seconds": figures["seconds"],
+                "bytes": bytes_sent(figures),
+            }
+        return made[0]
 
 
 def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
@@ -274,10 +316,16 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         said.append("The relative size of the largest weight of every output row is public (channel_scale).")
     if "prelu" in ops:
         said.append("PRelu slopes are public: they are part of what every client receives.")
+    if ops & {"interpolate", "gather"}:
+        said.append(
+            "Positions and weights of selections, interpolations and masks (Resize, Gather, Where, Attention) are public."
+        )
     if "affine" in ops:
         said.append("Scalar factors and offsets outside linear layers are public.")
     if ranges.source == "intervals":
-        said.append("Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision.")
+        said.append(
+            "Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision."
+        )
     return said
 
 
@@ -303,15 +351,29 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, _Seen] | None) -
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
         spread = prediction.estimate[name]
-        errors[name] = {"max_error": spread, "worst_error": worst, "propagated_error": spread}
+        # what has no bound is left out: JSON has no infinity
+        errors[name] = {k: v for k, v in _spreads(spread, worst).items() if np.isfinite(v)}
         if seen is not None:
             likely = max(SEEN_FACTOR * seen[name].largest, SEEN_DEVIATIONS * seen[name].root_mean_square)
             errors[name]["max_error"] = min(likely, worst)
             errors[name]["seen_error"] = seen[name].largest
+    if any("worst_error" not in e for e in errors.values()):
+        plan.document["notes"].append(_UNBOUNDED)
+    plan.predicted.pop("worst_error", None)
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
     validate(plan)
     return plan
+
+
+_UNBOUNDED = (
+    "The model divides, or takes a root or logarithm, of values that could be zero: no worst error follows from the ranges. "
+    "The likely error is that of the calibration data."
+)
+
+
+def _spreads(spread: float, worst: float) -> dict[str, float]:
+    return {"max_error": spread, "worst_error": worst, "propagated_error": spread}
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Predicted work, bytes and seconds. Bytes are exact (docs/wire-protocol.md): 16-byte headers and packed words."""
+"""Predicted work, bytes and seconds. Bytes are the run time's own account, exact (docs/wire-protocol.md)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import _native
-from ..plan import PlanError
-from .quantise import CHEAP_MODULUS_BITS
+from ..plan import WEIGHTS, Plan, PlanError
+from .quantise import mask_parts
 from .tiles import layout
 
-HEADER_BYTES = 16
 ENVIRONMENT = "HUSHNET_UNIT_COSTS"
 
 
@@ -31,7 +30,7 @@ def of_package(package: str, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """Seconds of one thread for one unit of work. ``hushnet calibrate`` measures them; files may hold more rows, for other methods.
+    """Seconds of one thread for one unit of work. ``hushnet measure-machine`` measures them; files may hold more rows, for other methods.
 
     Attributes:
         word_product: one ciphertext word times one weight, in a layer with many outputs a group.
@@ -43,6 +42,12 @@ class UnitCosts:
         server_word: one word unpacked, or cut and packed, by the server.
         op_element: one element of one client op.
         byte: one byte through a loopback socket, both ends together.
+        request_coefficient: one coefficient of a request for few images, at both parties.
+        answer_coefficient: one coefficient of an answer polynomial for few images, at both parties.
+        pair_coefficient: one coefficient of a product with a weight polynomial.
+        sum_coefficient: one coefficient of a sum of masks for few images, at both parties.
+        weight_coefficient: one coefficient of a weight polynomial, transformed.
+        few_op_element: one element of one client op where few images run.
     """
 
     word_product: float
@@ -54,6 +59,12 @@ class UnitCosts:
     server_word: float
     op_element: float
     byte: float
+    request_coefficient: float
+    answer_coefficient: float
+    pair_coefficient: float
+    sum_coefficient: float
+    weight_coefficient: float
+    few_op_element: float
     machine: str = "default"
 
     @classmethod
@@ -74,11 +85,11 @@ class UnitCosts:
             return cls(**known)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"lacks {error}" if isinstance(error, KeyError) else error
-            raise PlanError(f"unit costs in {path}: {reason}; make the file with `hushnet calibrate`") from None
+            raise PlanError(f"unit costs in {path}: {reason}; make the file with `hushnet measure-machine`") from None
 
 
 def user_file() -> Path:
-    """Where ``hushnet calibrate`` keeps this machine's costs."""
+    """Where ``hushnet measure-machine`` keeps this machine's costs."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "hushnet" / "unit_costs.json"
 
@@ -87,7 +98,7 @@ def _read(path: str | Path) -> str:
     try:
         return Path(path).read_text()
     except OSError as error:
-        raise PlanError(f"unit costs cannot be read ({error}); make the file with `hushnet calibrate`") from None
+        raise PlanError(f"unit costs cannot be read ({error}); make the file with `hushnet measure-machine`") from None
 
 
 def blocks(batch: int, ring_degree: int) -> int:
@@ -95,17 +106,20 @@ def blocks(batch: int, ring_degree: int) -> int:
     return -(-batch // ring_degree)
 
 
-def block_frames(batch: int, ring_degree: int) -> int:
-    """Bytes of the Block frames that announce a batch in a new session: a header, and index and image count in protobuf."""
+def sent(plan: Plan, images: int) -> dict[str, Any]:
+    """What a session of a plan sends for so many images, exactly: ``setup``, ``stages``, ``stage_setups`` and ``total``, each with ``bytes_up``,
+    ``bytes_down`` and ``rounds``. Weights are not needed.
 
-    def field(value: int) -> int:
-        return 1 + max(1, -(-value.bit_length() // 7)) if value else 0
+    Raises:
+        PlanError: the run time refuses the plan.
+    """
+    return json.loads(_native.Plan.load(without_weights(plan).to_bytes(), allow_insecure=True).facts(images))["cost"]
 
-    total = 0
-    for index in range(blocks(batch, ring_degree)):
-        images = min(ring_degree, batch - index * ring_degree)
-        total += HEADER_BYTES + field(index) + field(images)
-    return total
+
+def without_weights(plan: Plan) -> Plan:
+    """The plan as a file whose stages name no weights: its figures follow from the rest."""
+    stages = [{k: v for k, v in s.items() if k not in WEIGHTS} for s in plan.stages]
+    return Plan({**plan.document, "stages": stages}, {})
 
 
 def products_per_word(geometry: dict[str, Any]) -> int:
@@ -140,24 +154,27 @@ def word_bytes(ring_degree: int, stage: dict[str, Any]) -> tuple[int, int]:
     return ring_degree * up // 8, ring_degree * down // 8
 
 
-def stage_bytes(stage: dict[str, Any], ring_degree: int) -> tuple[int, int, int]:
-    """Bytes up and down for one block, and of SetupMask frames once a session."""
-    rows = layout(stage["geometry"])
-    up, down = word_bytes(ring_degree, stage)
-    headers = HEADER_BYTES * len(stage["tiles"])
-    setup = headers + rows.out_features * up if stage["mask"] == "shared" else 0
-    return headers + rows.in_features * up, headers + rows.out_features * down, setup
+def linear_prediction(
+    stage: dict[str, Any],
+    ring_degree: int,
+    count: int,
+    bytes_of: tuple[dict[str, int], dict[str, int]],
+    noise_bits: float,
+    unit: UnitCosts,
+) -> dict[str, Any]:
+    """The ``predicted`` object of a linear stage for ``count`` blocks; seconds are of one thread on each side.
 
-
-def linear_prediction(stage: dict[str, Any], ring_degree: int, count: int, noise_bits: float, unit: UnitCosts) -> dict[str, Any]:
-    """The ``predicted`` object of a linear stage for ``count`` blocks; seconds are of one thread on each side."""
+    Args:
+        bytes_of: bytes of all blocks, and those once a session, as :func:`sent` tells them.
+    """
     polynomials = 1 if stage["mask"] == "shared" else 2
     rows = layout(stage["geometry"])
-    up, down, setup = stage_bytes(stage, ring_degree)
+    run, setup = bytes_of
+    up, down = run["bytes_up"] // count, run["bytes_down"] // count
     products = products_per_word(stage["geometry"]) * ring_degree * polynomials
     uploaded, returned = rows.in_features * ring_degree, rows.out_features * ring_degree
     # products with the secret, and transforms, by parts of the modulus (docs/parameters.md)
-    parts = 1 if stage["modulus_bits"] <= CHEAP_MODULUS_BITS.get(ring_degree, 64) else 2
+    parts = mask_parts(stage, ring_degree)
     client = parts * (uploaded * unit.encrypt_word + returned * unit.decrypt_word)
     server = products * product_cost(stage["geometry"], unit) + (uploaded + polynomials * returned) * unit.server_word
     if polynomials == 2:
@@ -168,23 +185,37 @@ def linear_prediction(stage: dict[str, Any], ring_degree: int, count: int, noise
         "word_products": products * count,
         "bytes_up": up * count,
         "bytes_down": down * count,
-        "setup_bytes_down": setup,
+        "setup_bytes_down": setup["bytes_down"],
         "noise_bits": noise_bits,
         "seconds_client": (client + traffic) * count,
         "seconds_server": (server + traffic) * count,
     }
 
 
-def client_seconds(stage: dict[str, Any], tensors: list[dict[str, Any]], ring_degree: int, count: int, unit: UnitCosts) -> float:
-    """Seconds of a client stage for ``count`` blocks, by elements written (or read, when more)."""
+def client_seconds(
+    stage: dict[str, Any],
+    tensors: list[dict[str, Any]],
+    images: int,
+    count: int,
+    unit: UnitCosts,
+    element: float | None = None,
+) -> float:
+    """Seconds of a client stage for ``count`` blocks of so many images, by elements written (or read, when more); ``element`` is what one of them costs."""
     elements = 0
     for op in stage["ops"]:
         sizes = [_elements(tensors[t]) for t in [*op["in"], op["out"]]]
         taps = 1
         for k in op.get("kernel", []):
             taps *= k
+        if op["op"] == "matmul":
+            taps = tensors[op["in"][0]]["shape"][-1]
+        elif op["op"] == "interpolate":
+            taps = len(op["indices"])
+        elif op["op"] == "top_k":
+            # every element of the result is a pass over the axis
+            taps = tensors[op["in"][0]]["shape"][op["axis"]]
         elements += max(max(sizes), sizes[-1] * taps)
-    return elements * ring_degree * count * unit.op_element
+    return elements * images * count * (unit.op_element if element is None else element)
 
 
 def _elements(tensor: dict[str, Any]) -> int:

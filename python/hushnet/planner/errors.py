@@ -22,6 +22,10 @@ from .rules import RULES, Pair, magnitude
 
 Array = np.ndarray
 FLOAT32_UNIT = 2.0**-23
+# ops that sum, beside the elementwise ones: a float32 reference rounds there
+_SUMS = frozenset({"average_pool", "reduce_mean", "reduce_sum", "reduce_prod", "softmax", "matmul", "interpolate"})
+# elementwise ops whose results float32 holds
+_EXACT = frozenset({"floor", "round", "less", "equal"})
 
 
 @dataclass
@@ -45,11 +49,14 @@ class Prediction:
     reach: dict[int, float]
 
 
-def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Quantisation, ranges: Ranges) -> Prediction:
-    """Propagates errors through a plan's stages.
+def predict(
+    document: dict[str, Any], origin: dict[int, Linear], quantisation: Quantisation, ranges: Ranges
+) -> Prediction:
+    """Propagates errors through a plan's stages. With calibrated ranges a worst case may be infinite: a divisor that is never zero on
+    the calibration data, and of which nothing else is known.
 
     Raises:
-        PlanError: the worst case of an output is not finite.
+        PlanError: the worst case of an output is not finite, and ranges follow from intervals.
     """
     tensors = document["tensors"]
     spreads: dict[int, Spread] = {}
@@ -61,7 +68,7 @@ def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Q
     reach: dict[int, float] = {}
     for index, stage in enumerate(document["stages"]):
         if stage["kind"] == "linear":
-            spreads[stage["output"]] = _linear(stage, origin[index], quantisation, ranges, spreads[stage["input"]], tensors)
+            spreads[stage["out"]] = _linear(stage, origin[index], quantisation, ranges, spreads[stage["in"]], tensors)
         else:
             for op in stage["ops"]:
                 if op["op"] == "quantize":
@@ -74,10 +81,10 @@ def predict(document: dict[str, Any], origin: dict[int, Linear], quantisation: Q
         spread = spreads[port["tensor"]]
         worst[port["name"]] = float(spread.error.max(initial=0.0))
         estimate[port["name"]] = min(6.0 * float(spread.deviation.max(initial=0.0)), worst[port["name"]])
-        if not np.isfinite(worst[port["name"]]):
+        if not np.isfinite(worst[port["name"]]) and ranges.source == "intervals":
             raise PlanError(
-                f"output {port['name']!r}: the worst error is not finite (a division or square root near zero); "
-                "rewrite the model without it or use more activation_bits"
+                f"output {port['name']!r}: the worst error is not finite (a division, logarithm or square root near zero); "
+                "give calibration data, rewrite the model without it, or use more activation_bits"
             )
     return Prediction(worst, estimate, reach)
 
@@ -86,7 +93,7 @@ def _last_reads(document: dict[str, Any]) -> dict[int, int]:
     last: dict[int, int] = {}
     for index, stage in enumerate(document["stages"]):
         if stage["kind"] == "linear":
-            last[stage["input"]] = last[stage["output"]] = index
+            last[stage["in"]] = last[stage["out"]] = index
         else:
             for op in stage["ops"]:
                 for tensor in [*op["in"], op["out"]]:
@@ -105,15 +112,30 @@ def _client(op: dict[str, Any], ins: list[Spread], tensors: list[dict[str, Any]]
         return ins[0]
     rule = RULES[op["op"]]
     pairs = [s.interval for s in ins]
-    interval = rule.interval(op, pairs, shape)
-    error = rule.spread(op, pairs, [s.error for s in ins], shape, False)
-    deviation = rule.spread(op, pairs, [s.deviation for s in ins], shape, True)
-    if rule.elementwise or op["op"] in {"average_pool", "reduce_mean", "reduce_sum", "softmax"}:
-        terms = max(1, max(s.error.size for s in ins) // max(1, error.size))
-        unit = FLOAT32_UNIT * (4 + terms) * magnitude(interval)
-        error, deviation = error + unit, np.hypot(deviation, unit / 6)
+    with np.errstate(all="ignore"):
+        interval = rule.interval(op, pairs, shape)
+        # what is no number comes from infinite operands: nothing is known
+        interval = (
+            np.where(np.isnan(interval[0]), -np.inf, interval[0]),
+            np.where(np.isnan(interval[1]), np.inf, interval[1]),
+        )
+        error = _known(rule.spread(op, pairs, [s.error for s in ins], shape, False))
+        deviation = _known(rule.spread(op, pairs, [s.deviation for s in ins], shape, True))
+        if (rule.elementwise or op["op"] in _SUMS) and op["op"] not in _EXACT:
+            terms = (
+                ins[0].error.shape[-1]
+                if op["op"] == "matmul"
+                else max(1, max(s.error.size for s in ins) // max(1, error.size))
+            )
+            unit = FLOAT32_UNIT * (4 + terms) * magnitude(interval)
+            error, deviation = error + unit, np.hypot(deviation, unit / 6)
     width = rule.width(op)
     return Spread(interval, np.minimum(error, width), np.minimum(deviation, width))
+
+
+def _known(spread: Array) -> Array:
+    """Without what is no number (an infinite error times zero): such an error is not bounded."""
+    return np.where(np.isnan(spread), np.inf, spread)
 
 
 def _quantize(x: Spread, out: dict[str, Any]) -> Spread:
@@ -124,12 +146,17 @@ def _quantize(x: Spread, out: dict[str, Any]) -> Spread:
 
 
 def _linear(
-    stage: dict[str, Any], node: Linear, quantisation: Quantisation, ranges: Ranges, x: Spread, tensors: list[dict[str, Any]]
+    stage: dict[str, Any],
+    node: Linear,
+    quantisation: Quantisation,
+    ranges: Ranges,
+    x: Spread,
+    tensors: list[dict[str, Any]],
 ) -> Spread:
     geometry = stage["geometry"]
     weights = quantisation.weights[node.output]
-    scale = tensors[stage["output"]]["scale"]
-    shape = tuple(tensors[stage["output"]]["shape"])
+    scale = tensors[stage["out"]]["scale"]
+    shape = tuple(tensors[stage["out"]]["shape"])
     planned = weights.weight.astype(np.float64) * weights.scale
     bias = quantisation.biases[node.output] * scale
     exact = np.asarray(node.weight, dtype=np.float64)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..graph import Graph, Linear, Node, Op
+from .document import Draft
 from .forms import Forms
 from .quantise import Quantisation
 from .ranges import plan_geometry
@@ -18,15 +19,12 @@ from .rules import RULES
 
 
 @dataclass
-class Lowered:
+class Lowered(Draft):
     """Stages and tensors of a plan, before parameters and tiles.
 
-    ``origin`` maps linear stages to graph layers, ``quantised`` fixed tensors to graph tensors."""
+    ``origin`` maps linear stages to graph layers, ``quantised`` fixed tensors to graph tensors.
+    """
 
-    tensors: list[dict[str, Any]] = field(default_factory=list)
-    stages: list[dict[str, Any]] = field(default_factory=list)
-    inputs: list[dict[str, Any]] = field(default_factory=list)
-    outputs: list[dict[str, Any]] = field(default_factory=list)
     origin: dict[int, Linear] = field(default_factory=dict)
     quantised: dict[int, str] = field(default_factory=dict)
 
@@ -41,10 +39,8 @@ class _ClientStage:
 class _Lowering:
     def __init__(self, graph: Graph, forms: Forms, quantisation: Quantisation) -> None:
         self.graph, self.forms, self.quantisation = graph, forms, quantisation
-        self.out = Lowered()
+        self.out = Lowered(kept_names={n.name for n in graph.nodes if isinstance(n, Linear)})
         self.producers = {n.output: n for n in graph.nodes}
-        self.taken: set[str] = set()
-        self.named: set[str] = {n.name for n in graph.nodes if isinstance(n, Linear)}
         self.fixed: dict[str, int] = {}
         self.results: dict[str, int] = {}
         self.stored: dict[str, int] = {}
@@ -54,31 +50,21 @@ class _Lowering:
 
     def run(self) -> Lowered:
         for name in self.graph.inputs:
-            self.stored[name] = self.tensor(name, self.graph.shapes[name])
-            self.out.inputs.append({"name": name, "tensor": self.stored[name]})
+            self.stored[name] = self.out.tensor(name, self.graph.shapes[name])
+            self.out.input(name, self.stored[name])
         self.settle()
         self.fresh_inputs = set()
         for node in self.graph.nodes:
             if isinstance(node, Linear):
                 self.linear(node)
                 self.settle()
-        self.out.outputs = [{"name": name, "tensor": self.stored[name]} for name in self.graph.outputs]
+        for name in self.graph.outputs:
+            self.out.output(name, self.stored[name])
         return self.out
-
-    def tensor(self, name: str, shape: tuple[int, ...], scale: float | None = None, bound: int | None = None) -> int:
-        unique = _unique(name, self.taken)
-        entry: dict[str, Any] = {"id": len(self.out.tensors), "name": unique, "shape": list(shape), "kind": "real"}
-        if scale is not None:
-            entry.update(kind="fixed", scale=scale, bound=bound)
-        self.out.tensors.append(entry)
-        return entry["id"]
-
-    def client(self, name: str, ops: list[dict[str, Any]]) -> None:
-        self.out.stages.append({"kind": "client", "name": _unique(name, self.named), "ops": ops})
 
     def fixed_tensor(self, name: str) -> int:
         form = self.quantisation.activations[self.forms.root(name)]
-        tensor = self.tensor(f"{name}.q", self.graph.shapes[name], form.scale, form.bound)
+        tensor = self.out.fixed(f"{name}.q", self.graph.shapes[name], form.scale, form.bound)
         self.out.quantised[tensor] = name
         return tensor
 
@@ -86,23 +72,25 @@ class _Lowering:
         source = self.forms.source[node.output]
         form = self.quantisation.activations[self.forms.root(source)]
         weights = self.quantisation.weights[node.output]
-        result = self.tensor(
-            f"{node.output}.acc", self.graph.shapes[node.output], form.scale * weights.scale, self.quantisation.bounds[node.output]
+        result = self.out.fixed(
+            f"{node.output}.acc",
+            self.graph.shapes[node.output],
+            form.scale * weights.scale,
+            self.quantisation.bounds[node.output],
         )
         self.results[node.output] = result
         self.out.origin[len(self.out.stages)] = node
-        self.out.stages.append(
-            {
-                "kind": "linear",
-                "name": node.name,
-                "method": "batch",
-                "input": self.fixed[source],
-                "output": result,
-                "geometry": plan_geometry(node.geometry),
-                "weights": f"{node.name}.weight",
-                "bias": f"{node.name}.bias",
-            }
+        names = {"weights": f"{node.name}.weight", "bias": f"{node.name}.bias"}
+        self.out.stage(
+            "linear",
+            node.name,
+            self.fixed[source],
+            result,
+            method="batch",
+            geometry=plan_geometry(node.geometry),
+            **names,
         )
+        self.out.weights |= {names["weights"]: weights.weight, names["bias"]: self.quantisation.biases[node.output]}
 
     def streams(self, name: str) -> bool:
         """Whether the real tensor follows elementwise from what is stored before this point."""
@@ -128,13 +116,15 @@ class _Lowering:
                 self.materialise(name, producer, first, rest)
         for stage in (first, rest):
             if stage.ops:
-                self.client(stage.names[-1] if stage.names else stage.ops[-1]["op"], stage.ops)
+                self.out.client(stage.names[-1] if stage.names else stage.ops[-1]["op"], stage.ops)
 
     def materialise(self, name: str, producer: Any, first: _ClientStage, rest: _ClientStage) -> None:
         if name in self.forms.fixed and name not in self.fixed:
             if name in self.forms.moved:
                 self.late.add(name)
-                self.fixed[name] = self.emit(rest, producer, [self.fixed[t] for t in producer.inputs], self.fixed_tensor(name))
+                self.fixed[name] = self.emit(
+                    rest, producer, [self.fixed[t] for t in producer.inputs], self.fixed_tensor(name)
+                )
             else:
                 stage = first if self.streams(name) else rest
                 if stage is rest:
@@ -160,14 +150,14 @@ class _Lowering:
         shape = self.graph.shapes[name]
         fixed = self.fixed.get(name, self.results.get(name))
         if fixed is not None:
-            stage.local[name] = self.tensor(name, shape)
+            stage.local[name] = self.out.tensor(name, shape)
             stage.ops.append({"op": "dequantize", "in": [fixed], "out": stage.local[name]})
         elif name in self.stored:
             return self.stored[name]
         else:
             producer = self.producers[name]
             sources = [self.real(stage, t) for t in producer.inputs]
-            stage.local[name] = self.emit(stage, producer, sources, self.tensor(name, shape))
+            stage.local[name] = self.emit(stage, producer, sources, self.out.tensor(name, shape))
         return stage.local[name]
 
     def emit(self, stage: _ClientStage, node: Op, sources: list[int], out: int) -> int:
@@ -194,14 +184,6 @@ def _wanted(graph: Graph, forms: Forms) -> set[str]:
         if isinstance(producer, Op) and tensor not in forms.moved:
             pending.extend(producer.inputs)
     return wanted
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    unique, number = name, 2
-    while unique in taken:
-        unique, number = f"{name}.{number}", number + 1
-    taken.add(unique)
-    return unique
 
 
 def lower(graph: Graph, forms: Forms, quantisation: Quantisation) -> Lowered:

@@ -14,7 +14,11 @@ def saving(stage: dict[str, Any], ring_degree: int, unit: UnitCosts) -> float:
     """Seconds a block that shared masks save: half of the products, the second part of every result, mask expansion."""
     rows = layout(stage["geometry"])
     products = products_per_word(stage["geometry"]) * ring_degree * product_cost(stage["geometry"], unit)
-    extra = rows.out_features * ring_degree * (stage["modulus_bits"] / 8 * unit.byte + unit.server_word + unit.transform_word)
+    extra = (
+        rows.out_features
+        * ring_degree
+        * (stage["modulus_bits"] / 8 * unit.byte + unit.server_word + unit.transform_word)
+    )
     expansion = rows.in_features * ring_degree * (2 * unit.mask_word + unit.transform_word)
     return products + extra + expansion
 

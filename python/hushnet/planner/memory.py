@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .cost import word_bytes
-from .quantise import CHEAP_MODULUS_BITS
+from .quantise import mask_parts
 from .rules import RULES
 from .tiles import layout, resident_rows
 
@@ -53,7 +53,7 @@ def _last_reads(document: Document, groups: list[list[list[dict[str, Any]]]]) ->
     last: dict[int, tuple[int, int]] = {}
     for index, stage in enumerate(document["stages"]):
         if stage["kind"] == "linear":
-            last[stage["input"]] = last[stage["output"]] = (index, 0)
+            last[stage["in"]] = last[stage["out"]] = (index, 0)
         for number, group in enumerate(groups[index]):
             for op in group:
                 for tensor in [*op["in"], op["out"]]:
@@ -99,9 +99,9 @@ def stored_bytes(document: Document, images: int) -> list[int]:
     for index, stage in enumerate(document["stages"]):
         if stage["kind"] == "linear":
             after = groups[index + 1][0] if index + 1 < len(groups) and groups[index + 1] else []
-            fused = by_rows(after[0]["op"]) and stage["output"] in _loads(after) if after else False
-            keep = not fused or last[stage["output"]] > (index + 1, 0)
-            made = [stage["output"]] if keep else []
+            fused = by_rows(after[0]["op"]) and stage["out"] in _loads(after) if after else False
+            keep = not fused or last[stage["out"]] > (index + 1, 0)
+            made = [stage["out"]] if keep else []
             step(index, made + (_stores(after, last, (index + 1, 0)) if fused else []))
             if not fused:
                 free((index, 0))
@@ -125,11 +125,6 @@ def kept_inputs(stage: dict[str, Any], ring_degree: int) -> int:
 def kept(stage: dict[str, Any], ring_degree: int, blocks: int) -> int:
     """Both of them, as far as a session of ``blocks`` keeps them."""
     return kept_sums(stage, ring_degree) + (kept_inputs(stage, ring_degree) if blocks > 1 else 0)
-
-
-def mask_parts(stage: dict[str, Any], ring_degree: int) -> int:
-    """Products with the secret that the stage's modulus takes (docs/parameters.md): 1 or 2."""
-    return 1 if stage["modulus_bits"] <= CHEAP_MODULUS_BITS.get(ring_degree, 0) else 2
 
 
 def _largest_tile(stage: dict[str, Any], ring_degree: int) -> tuple[int, int, int]:

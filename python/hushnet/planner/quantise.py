@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,6 @@ from .ranges import plan_geometry
 Array = np.ndarray
 
 RING_DEGREES = (2048, 4096)
-# a wider modulus would split products with the secret in two (docs/parameters.md)
-CHEAP_MODULUS_BITS = {2048: 42, 4096: 41}
 AUTO_BITS = range(12, 7, -1)
 LEAST_BITS, MOST_BITS = 2, 16
 
@@ -72,6 +71,17 @@ class Quantisation:
     activations: dict[str, Activation]
 
 
+@lru_cache
+def cheap_modulus_bits(ring_degree: int) -> int:
+    """Bits of the widest modulus that does not split products with the secret in two (docs/parameters.md)."""
+    return _native.single_part_bits(ring_degree)
+
+
+def mask_parts(stage: dict[str, Any], ring_degree: int) -> int:
+    """Products with the secret that a stage's modulus takes: 1 or 2."""
+    return 1 if stage["modulus_bits"] <= cheap_modulus_bits(ring_degree) else 2
+
+
 def quantise_weights(node: Linear, bits: int) -> Weights:
     """Symmetric quantisation with one scale for the layer; round half to even."""
     weight = np.asarray(node.weight, dtype=np.float64)
@@ -107,7 +117,9 @@ def quantise_bias(node: Linear, scale: float, correction: Array | float = 0.0) -
     """Biases in units of the layer's output, as int64; ``correction`` (:func:`bias_correction`) is added first."""
     v = np.rint((np.asarray(node.bias, dtype=np.float64) + correction) / scale)
     if (np.abs(v) >= 2.0**62).any():
-        raise PlanError(f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model")
+        raise PlanError(
+            f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model"
+        )
     return v.astype(np.int64)
 
 
@@ -118,9 +130,12 @@ def stage_parameters(layer: str, ring_degree: int, l2: float, bound: int, shared
         PlanError: none at this ring degree; names the layer, the bits needed and allowed.
     """
     if bound >= 1 << 63:
-        raise PlanError(f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits")
+        raise PlanError(
+            f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits"
+        )
     try:
-        return Parameters(*_native.batch_stage_parameters(ring_degree, l2, bound, shared))
+        # a layer of zeros has a result too: one bit
+        return Parameters(*_native.batch_stage_parameters(ring_degree, l2, max(bound, 1), shared))
     except ValueError as error:
         text = str(error)
         if ring_degree == max(RING_DEGREES):
@@ -185,8 +200,13 @@ def _at_degree(
     activations = {}
     for root, nodes in members.items():
         limit = forms.limit[root]
-        chosen = bits if bits != "auto" else min(
-            (_auto_bits(degree, n, weights[n.output], corrections[n.output], limit) for n in nodes), default=min(AUTO_BITS)
+        chosen = (
+            bits
+            if bits != "auto"
+            else min(
+                (_auto_bits(degree, n, weights[n.output], corrections[n.output], limit) for n in nodes),
+                default=min(AUTO_BITS),
+            )
         )
         activations[root] = activation(limit, int(chosen))
     biases, bounds = {}, {}
@@ -198,7 +218,7 @@ def _at_degree(
 
 
 def _auto_bits(degree: int, node: Linear, weights: Weights, correction: Array | float, limit: float) -> int:
-    cheap = CHEAP_MODULUS_BITS.get(degree, 64)
+    cheap = cheap_modulus_bits(degree)
     for bits in AUTO_BITS:
         _, bound = _layer(node, weights, correction, activation(limit, bits))
         try:

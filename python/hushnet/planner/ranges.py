@@ -72,7 +72,7 @@ def input_intervals(graph: Graph, input_range: InputRanges) -> dict[str, Range]:
             raise PlanError(f"input_range names {unknown}, the model's inputs are {graph.inputs}")
         given = {name: input_range.get(name, (0.0, 1.0)) for name in graph.inputs}
     else:
-        given = {name: input_range or (0.0, 1.0) for name in graph.inputs}
+        given = dict.fromkeys(graph.inputs, input_range or (0.0, 1.0))
     for name, (low, high) in given.items():
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise PlanError(f"input_range of {name!r} is ({low}, {high}); give finite numbers, the smaller first")
@@ -95,14 +95,17 @@ def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
         PlanError: no finite interval for a tensor.
     """
     values: dict[str, Pair] = {
-        name: (np.full(graph.shapes[name], low), np.full(graph.shapes[name], high)) for name, (low, high) in inputs.items()
+        name: (np.full(graph.shapes[name], low), np.full(graph.shapes[name], high))
+        for name, (low, high) in inputs.items()
     }
     uses = _uses(graph)
     limit = {name: float(max(abs(low), abs(high))) for name, (low, high) in inputs.items()}
     for node in graph.nodes:
         if isinstance(node, Linear):
             shaped = values[node.input]
-            values[node.output] = linear_interval(plan_geometry(node.geometry), node.weight, node.bias, _shaped(node, shaped))
+            values[node.output] = linear_interval(
+                plan_geometry(node.geometry), node.weight, node.bias, _shaped(node, shaped)
+            )
             sources = [node.input]
         else:
             ins = [values[t] for t in node.inputs]
@@ -152,13 +155,17 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
     mean: dict[str, Array] = {n.input: np.zeros(graph.shapes[n.input]) for n in graph.nodes if isinstance(n, Linear)}
     floats: dict[str, list[Array]] = {name: [] for name in graph.outputs}
     for start in range(0, count, step):
-        part = {k: v[start:start + step] for k, v in samples.items()}
+        part = {k: v[start : start + step] for k, v in samples.items()}
         for name, value in evaluate(graph, part, keep_all=True).items():
             top = float(np.abs(value).max(initial=0.0))
             if not math.isfinite(top):
-                raise PlanError(f"the float run over the calibration data gives a value that is not finite in {name!r}; check the model and the data")
+                raise PlanError(
+                    f"the float run over the calibration data gives a value that is not finite in {name!r}; check the model and the data"
+                )
             largest[name] = max(largest.get(name, 0.0), top)
-            square[name] = square.get(name, 0.0) + float(np.square(value).mean()) * next(iter(part.values())).shape[0] / count
+            square[name] = (
+                square.get(name, 0.0) + float(np.square(value).mean()) * next(iter(part.values())).shape[0] / count
+            )
             if name in mean:
                 mean[name] += value.sum(axis=0) / count
             if name in floats:
@@ -177,7 +184,9 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
         slack = 1e-9 * (high - low)
         least, most = float(samples[name].min()), float(samples[name].max())
         if least < low - slack or most > high + slack:
-            raise PlanError(f"the calibration data of {name!r} lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})")
+            raise PlanError(
+                f"the calibration data of {name!r} lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})"
+            )
         limit[name], inputs[name] = max(abs(low), abs(high)), (low, high)
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
     return Ranges(limit, inputs, "calibration", square, mean, outputs)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..reference.ops import OPS, by_channel, slopes
+from ..reference.ops import OPS, by_channel, slopes, tap_weights
 from . import shapes
 
 Array = np.ndarray
@@ -76,7 +76,7 @@ def _valley(op: str, at: float, value: float) -> IntervalRule:
     """Decreasing to its minimum ``value`` at ``at``, increasing after."""
 
     def rule(attrs: Attrs, ins: list[Pair], shape: Shape) -> Pair:
-        (low, high), = ins
+        ((low, high),) = ins
         a, b = evaluate(op, attrs, [low], shape), evaluate(op, attrs, [high], shape)
         return np.where((low <= at) & (high >= at), value, np.minimum(a, b)), np.maximum(a, b)
 
@@ -87,7 +87,7 @@ def _kinked(op: str) -> IntervalRule:
     """Monotone on both sides of zero, zero at zero."""
 
     def rule(attrs: Attrs, ins: list[Pair], shape: Shape) -> Pair:
-        (low, high), = ins
+        ((low, high),) = ins
         a, b = evaluate(op, attrs, [low], shape), evaluate(op, attrs, [high], shape)
         inside = (low < 0) & (high > 0)
         least, most = np.minimum(a, b), np.maximum(a, b)
@@ -205,11 +205,123 @@ def _sigmoid_slope(_a: Attrs, low: Array, high: Array) -> Array:
     return 1.0 / (2.0 + 2.0 * np.cosh(np.minimum(nearest, 300.0)))
 
 
+def _log_interval(_a: Attrs, ins: list[Pair], _s: Shape) -> Pair:
+    low, high = (evaluate("log", {}, [np.maximum(v, 0.0)], v.shape) for v in ins[0])
+    return low, high
+
+
+def _log_spread(_a: Attrs, ins: list[Pair], errors: list[Array], _s: Shape, quad: bool) -> Array:
+    with np.errstate(all="ignore"):
+        least = np.maximum(ins[0][0] - (0.0 if quad else errors[0]), 0.0)
+        return np.where(errors[0] == 0.0, 0.0, errors[0] / least)
+
+
+def _wave_interval(op: str) -> IntervalRule:
+    def rule(attrs: Attrs, ins: list[Pair], shape: Shape) -> Pair:
+        ((low, high),) = ins
+        at = evaluate(op, attrs, [np.where(np.isfinite(low), low, 0.0)], shape)
+        return np.where(low == high, at, -1.0), np.where(low == high, at, 1.0)
+
+    return rule
+
+
+def _rounded_spread(_a: Attrs, _i: list[Pair], errors: list[Array], _s: Shape, _q: bool) -> Array:
+    # an error, however small, may lead to the next integer
+    return np.where(errors[0] == 0.0, 0.0, errors[0] + 1.0)
+
+
+def _compared_spread(_a: Attrs, _i: list[Pair], errors: list[Array], _s: Shape, _q: bool) -> Array:
+    return np.where((errors[0] == 0.0) & (errors[1] == 0.0), 0.0, 1.0)
+
+
+def _less_interval(_a: Attrs, ins: list[Pair], _s: Shape) -> Pair:
+    (low, high), (low2, high2) = ins
+    return np.where(high < low2, 1.0, 0.0), np.where(low >= high2, 0.0, 1.0)
+
+
+def _equal_interval(_a: Attrs, ins: list[Pair], _s: Shape) -> Pair:
+    (low, high), (low2, high2) = ins
+    return np.where((low == high) & (low == low2) & (low == high2), 1.0, 0.0), np.where(
+        (high < low2) | (low > high2), 0.0, 1.0
+    )
+
+
+def _matmul_interval(_a: Attrs, ins: list[Pair], shape: Shape) -> Pair:
+    (a, ra), (b, rb) = (((high + low) / 2, (high - low) / 2) for low, high in ins)
+    if not all(np.isfinite(v).all() for v in (a, ra, b, rb)):
+        return np.full(shape, -np.inf), np.full(shape, np.inf)
+    centre, reach = a @ b, np.abs(a) @ rb + ra @ np.abs(b) + ra @ rb
+    slack = (np.abs(centre) + reach) * 1e-12
+    return centre - reach - slack, centre + reach + slack
+
+
+def _matmul_spread(_a: Attrs, ins: list[Pair], errors: list[Array], shape: Shape, quad: bool) -> Array:
+    (a, b), (ea, eb) = (magnitude(ins[0]), magnitude(ins[1])), errors
+    if not all(np.isfinite(v).all() for v in (a, b, ea, eb)):
+        return np.full(shape, np.inf)
+    return np.sqrt((a * a) @ (eb * eb) + (ea * ea) @ (b * b)) if quad else a @ eb + ea @ b + ea @ eb
+
+
+def _interpolated_interval(attrs: Attrs, ins: list[Pair], shape: Shape) -> Pair:
+    low, high = np.zeros(shape), np.zeros(shape)
+    for taken, weights in tap_weights(attrs, len(shape)):
+        ends = [np.take(v, taken, axis=attrs["axis"]) * weights for v in ins[0]]
+        low, high = low + np.minimum(*ends), high + np.maximum(*ends)
+    return low, high
+
+
+def _interpolated_spread(attrs: Attrs, _i: list[Pair], errors: list[Array], shape: Shape, _q: bool) -> Array:
+    total = np.zeros(shape)
+    for taken, weights in tap_weights(attrs, len(shape)):
+        total = total + np.take(errors[0], taken, axis=attrs["axis"]) * np.abs(weights)
+    return total
+
+
+def _along(attrs: Attrs, x: Array) -> Array:
+    """``x`` as (elements of the reduced axes, rest)."""
+    axes = sorted(attrs["axes"])
+    kept = [a for a in range(x.ndim) if a not in axes]
+    return x.transpose(axes + kept).reshape(math.prod(x.shape[a] for a in axes), -1)
+
+
+def _product_interval(attrs: Attrs, ins: list[Pair], shape: Shape) -> Pair:
+    lows, highs = (_along(attrs, v) for v in ins[0])
+    total = (lows[0], highs[0])
+    for pair in zip(lows[1:], highs[1:]):
+        total = _corners(np.multiply)(attrs, [total, pair], shape)
+    return total[0].reshape(shape), total[1].reshape(shape)
+
+
+def _product_spread(attrs: Attrs, ins: list[Pair], errors: list[Array], shape: Shape, _q: bool) -> Array:
+    tops, off = _along(attrs, magnitude(ins[0])), _along(attrs, errors[0])
+    top, error = tops[0], off[0]
+    for m, e in zip(tops[1:], off[1:]):
+        top, error = top * m, top * e + error * m + error * e
+    return error.reshape(shape)
+
+
+def _selected_interval(attrs: Attrs, ins: list[Pair], shape: Shape) -> Pair:
+    if attrs["what"] == "values":
+        # the k-th largest grows with every element
+        return _ends("top_k")(attrs, ins, shape)
+    return np.zeros(shape), np.full(shape, ins[0][0].shape[attrs["axis"]] - 1.0)
+
+
+def _selected_spread(attrs: Attrs, _i: list[Pair], errors: list[Array], shape: Shape, _q: bool) -> Array:
+    worst = np.broadcast_to(errors[0].max(axis=attrs["axis"], keepdims=True), shape)
+    if attrs["what"] == "values":
+        return worst
+    return np.where(worst == 0.0, 0.0, errors[0].shape[attrs["axis"]] - 1.0)
+
+
 RULES: dict[str, Rule] = {
     "affine": Rule(shapes.same, _monotone("affine"), _lipschitz(lambda a, low, _h: np.full_like(low, abs(a["mul"])))),
     "add": Rule(shapes.same, _ends("add"), lambda _a, _i, e, _s, q: _join(e[0], e[1], q), inputs=2),
     "sub": Rule(
-        shapes.same, lambda _a, i, _s: (i[0][0] - i[1][1], i[0][1] - i[1][0]), lambda _a, _i, e, _s, q: _join(e[0], e[1], q), inputs=2
+        shapes.same,
+        lambda _a, i, _s: (i[0][0] - i[1][1], i[0][1] - i[1][0]),
+        lambda _a, _i, e, _s, q: _join(e[0], e[1], q),
+        inputs=2,
     ),
     "mul": Rule(shapes.same, _corners(np.multiply), _mul_spread, inputs=2),
     "div": Rule(shapes.same, _div_interval, _div_spread, inputs=2),
@@ -218,34 +330,66 @@ RULES: dict[str, Rule] = {
     "relu": _increasing("relu", _two_sided(lambda _a, _x: 0.0)),
     "leaky_relu": Rule(shapes.same, _kinked("leaky_relu"), _two_sided(lambda a, _x: a["alpha"])),
     "prelu": Rule(shapes.prelu, _kinked("prelu"), _two_sided(lambda a, x: slopes(a, x.ndim))),
-    "channel_scale": Rule(shapes.channel_scale, _monotone("channel_scale"), _lipschitz(lambda a, low, _h: by_channel(a["factor"], low.ndim) + 0.0 * low)),
+    "channel_scale": Rule(
+        shapes.channel_scale,
+        _monotone("channel_scale"),
+        _lipschitz(lambda a, low, _h: by_channel(a["factor"], low.ndim) + 0.0 * low),
+    ),
     "clip": Rule(shapes.same, _ends("clip"), _constant(1.0), width=_clip_width),
     "abs": Rule(shapes.same, _kinked("abs"), _constant(1.0)),
     "neg": Rule(shapes.same, lambda _a, i, _s: (-i[0][1], -i[0][0]), _constant(1.0)),
-    "sqrt": Rule(shapes.same, lambda _a, i, _s: (np.sqrt(np.maximum(i[0][0], 0.0)), np.sqrt(np.maximum(i[0][1], 0.0))), _sqrt_spread),
-    "square": Rule(shapes.same, _kinked("square"), _lipschitz(lambda _a, low, high: 2.0 * np.maximum(np.abs(low), np.abs(high)))),
+    "sqrt": Rule(
+        shapes.same,
+        lambda _a, i, _s: (np.sqrt(np.maximum(i[0][0], 0.0)), np.sqrt(np.maximum(i[0][1], 0.0))),
+        _sqrt_spread,
+    ),
+    "square": Rule(
+        shapes.same, _kinked("square"), _lipschitz(lambda _a, low, high: 2.0 * np.maximum(np.abs(low), np.abs(high)))
+    ),
     "sigmoid": _increasing("sigmoid", _lipschitz(_sigmoid_slope), 1.0),
     "tanh": _increasing("tanh", _lipschitz(lambda a, low, high: 4.0 * _sigmoid_slope(a, 2.0 * low, 2.0 * high)), 2.0),
     "exp": _increasing("exp", _lipschitz(_exp_slope)),
     "erf": _increasing("erf", _constant(2.0 / math.sqrt(math.pi)), 2.0),
+    "log": Rule(shapes.same, _log_interval, _log_spread),
+    "sin": Rule(shapes.same, _wave_interval("sin"), _constant(1.0), width=lambda _a: 2.0),
+    "cos": Rule(shapes.same, _wave_interval("cos"), _constant(1.0), width=lambda _a: 2.0),
+    "atan": _increasing("atan", _constant(1.0), math.pi),
+    "floor": Rule(shapes.same, _ends("floor"), _rounded_spread),
+    "round": Rule(shapes.same, _ends("round"), _rounded_spread),
+    "less": Rule(shapes.same, _less_interval, _compared_spread, inputs=2, width=lambda _a: 1.0),
+    "equal": Rule(shapes.same, _equal_interval, _compared_spread, inputs=2, width=lambda _a: 1.0),
     "hard_sigmoid": Rule(
-        shapes.same, _monotone("hard_sigmoid"), _lipschitz(lambda a, low, _h: np.full_like(low, abs(a["alpha"]))), width=lambda _a: 1.0
+        shapes.same,
+        _monotone("hard_sigmoid"),
+        _lipschitz(lambda a, low, _h: np.full_like(low, abs(a["alpha"]))),
+        width=lambda _a: 1.0,
     ),
     "hard_swish": Rule(shapes.same, _valley("hard_swish", -1.5, -0.375), _constant(1.5)),
     "silu": Rule(shapes.same, _valley("silu", -1.2784645428, -0.27846455), _constant(1.1)),
     "gelu": Rule(shapes.same, _valley("gelu", -0.7517915245, -0.16997121), _constant(1.13)),
     "gelu_tanh": Rule(shapes.same, _valley("gelu_tanh", -0.7524614220, -0.17004076), _constant(1.13)),
     "elu": Rule(shapes.same, _kinked("elu"), _two_sided(lambda a, _x: a["alpha"])),
-    "softmax": Rule(shapes.same, lambda _a, _i, s: (np.zeros(s), np.ones(s)), _softmax_spread, elementwise=False, width=lambda _a: 1.0),
+    "softmax": Rule(
+        shapes.same,
+        lambda _a, _i, s: (np.zeros(s), np.ones(s)),
+        _softmax_spread,
+        elementwise=False,
+        width=lambda _a: 1.0,
+    ),
     "max_pool": _moving("max_pool", shapes.pool),
     "average_pool": _moving("average_pool", shapes.pool),
     "reduce_mean": _moving("reduce_mean", shapes.reduced),
     "reduce_sum": _moving("reduce_sum", shapes.reduced),
     "reduce_max": _moving("reduce_max", shapes.reduced),
+    "reduce_prod": Rule(shapes.reduced, _product_interval, _product_spread, elementwise=False),
+    "matmul": Rule(shapes.multiplied, _matmul_interval, _matmul_spread, elementwise=False, inputs=2),
+    "interpolate": Rule(shapes.interpolated, _interpolated_interval, _interpolated_spread, elementwise=False),
+    "top_k": Rule(shapes.selected, _selected_interval, _selected_spread, elementwise=False),
     "reshape": _moving("reshape", shapes.reshaped),
     "transpose": _moving("transpose", shapes.transposed),
     "concat": _moving("concat", shapes.joined, inputs=0),
     "slice": _moving("slice", shapes.sliced),
     "pad": _moving("pad", shapes.padded),
     "broadcast": _moving("broadcast", shapes.broadcast),
+    "gather": _moving("gather", shapes.gathered),
 }

@@ -47,7 +47,13 @@ def pool(attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
     stride = attrs.get("stride") or [1] * rank
     pads = attrs.get("pads") or [0] * (2 * rank)
     dilation = attrs.get("dilation") or [1] * rank
-    if rank != len(shape) - 1 or len(stride) != rank or len(pads) != 2 * rank or len(dilation) != rank or len(out) != len(shape):
+    if (
+        rank != len(shape) - 1
+        or len(stride) != rank
+        or len(pads) != 2 * rank
+        or len(dilation) != rank
+        or len(out) != len(shape)
+    ):
         raise ValueError(f"a window of {rank} axes on a tensor of shape {shape}")
     if min(*kernel, *stride, *dilation) < 1 or min(pads) < 0 or out[0] != shape[0]:
         raise ValueError("kernel, stride and dilation must be positive, pads not negative, channels kept")
@@ -88,10 +94,10 @@ def transposed(attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
 def joined(attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
     """Sizes added on one axis."""
     (axis,) = _axes([attrs["axis"]], len(ins[0]))
-    rest = {s[:axis] + s[axis + 1:] for s in ins}
+    rest = {s[:axis] + s[axis + 1 :] for s in ins}
     if len(rest) != 1:
         raise ValueError(f"inputs of shapes {ins} cannot be joined on axis {axis}")
-    return ins[0][:axis] + (sum(s[axis] for s in ins),) + ins[0][axis + 1:]
+    return (*ins[0][:axis], sum(s[axis] for s in ins), *ins[0][axis + 1 :])
 
 
 def sliced(attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
@@ -119,10 +125,51 @@ def padded(attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
 
 def broadcast(_attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
     """NumPy's rules."""
-    tail = out[len(out) - len(ins[0]):]
+    tail = out[len(out) - len(ins[0]) :]
     if len(out) < len(ins[0]) or any(n not in (1, m) for n, m in zip(ins[0], tail)):
         raise ValueError(f"shape {ins[0]} does not broadcast to {out}")
     return out
+
+
+def gathered(attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
+    """As many elements on the axis as there are indices."""
+    return _taken(attrs["axis"], attrs["indices"], ins[0])
+
+
+def interpolated(attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
+    """As many elements on the axis as every tap has indices and weights."""
+    taps = list(zip(attrs["indices"], attrs["weights"]))
+    if not taps or len(attrs["indices"]) != len(attrs["weights"]) or any(len(i) != len(w) for i, w in taps):
+        raise ValueError("indices and weights of different lengths")
+    if not all(math.isfinite(v) for w in attrs["weights"] for v in w):
+        raise ValueError("weights must be finite")
+    shapes = {_taken(attrs["axis"], i, ins[0]) for i, _ in taps}
+    if len(shapes) != 1:
+        raise ValueError("taps of different lengths")
+    return shapes.pop()
+
+
+def _taken(axis: int, indices: list[int], shape: Shape) -> Shape:
+    _axes([axis], len(shape))
+    if not indices or any(not 0 <= i < shape[axis] for i in indices):
+        raise ValueError(f"indices of axis {axis} with {shape[axis]} elements")
+    return (*shape[:axis], len(indices), *shape[axis + 1 :])
+
+
+def multiplied(_attrs: dict[str, Any], ins: list[Shape], _out: Shape) -> Shape:
+    """(..., M, K) and (..., K, N), the same axes in front."""
+    left, right = ins
+    if len(left) < 2 or len(left) != len(right) or left[:-2] != right[:-2] or left[-1] != right[-2]:
+        raise ValueError(f"matrices of shapes {left} and {right} do not multiply")
+    return left[:-1] + right[-1:]
+
+
+def selected(attrs: dict[str, Any], ins: list[Shape], out: Shape) -> Shape:
+    """Some of the elements of an axis; the count is told by the out shape."""
+    (axis,) = _axes([attrs["axis"]], len(ins[0]))
+    if len(out) != len(ins[0]) or not 1 <= out[axis] <= ins[0][axis] or attrs["what"] not in {"values", "indices"}:
+        raise ValueError(f"a selection of shape {out} from axis {axis} of {ins[0]}")
+    return (*ins[0][:axis], out[axis], *ins[0][axis + 1 :])
 
 
 def _axes(axes: list[int], rank: int) -> list[int]:

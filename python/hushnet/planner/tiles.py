@@ -108,9 +108,7 @@ def plan_tiles(layer: str, geometry: Geometry, word_bytes: tuple[float, float], 
 
 
 def _largest_message(tiles: list[Tile], up: float, down: float) -> float:
-    return max(
-        max((t["inputs"][1] - t["inputs"][0]) * up, (t["outputs"][1] - t["outputs"][0]) * down) for t in tiles
-    )
+    return max(max((t["inputs"][1] - t["inputs"][0]) * up, (t["outputs"][1] - t["outputs"][0]) * down) for t in tiles)
 
 
 def _even(total: int, size: float, limit: int) -> list[tuple[int, int]]:

@@ -67,7 +67,9 @@ def _inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
             raise ValueError(f"input {name!r} is missing; the network reads {graph.inputs}")
         x = np.asarray(inputs[name], dtype=np.float64)
         if x.shape[1:] != tuple(graph.shapes[name]):
-            raise ValueError(f"input {name!r} has shape {x.shape}, expected (images, {', '.join(map(str, graph.shapes[name]))})")
+            raise ValueError(
+                f"input {name!r} has shape {x.shape}, expected (images, {', '.join(map(str, graph.shapes[name]))})"
+            )
         values[name] = x
     if len({x.shape[0] for x in values.values()}) > 1:
         raise ValueError(f"different numbers of images: { {name: x.shape[0] for name, x in values.items()} }")

@@ -18,7 +18,17 @@ LN2_LO = float.fromhex("0x1.a39ef35793c76p-33")
 TWO_OVER_SQRT_PI = 1.1283791670955126
 ONE_OVER_SQRT_PI = 0.5641895835477563
 EXP_LIMIT = 708.0
-_EXP_COEFFICIENTS = [1.0 / math.factorial(i) for i in range(14)]
+_INVERSE_FACTORIALS = [1.0 / math.factorial(i) for i in range(20)]
+_EXP_COEFFICIENTS = _INVERSE_FACTORIALS[:14]
+SQRT_2 = 1.4142135623730951
+TWO_OVER_PI = 0.6366197723675814
+HALF_PI = 1.5707963267948966
+# pi/2 in three parts, of which the first two have 33 bits
+HALF_PI_PARTS = (
+    float.fromhex("0x1.921fb54400000p+0"),
+    float.fromhex("0x1.0b4611a600000p-34"),
+    float.fromhex("0x1.3198a2e037073p-69"),
+)
 
 
 def larger(a: Array, b: Array | float) -> Array:
@@ -41,6 +51,67 @@ def exp(x: Array) -> Array:
         p = p * r + c
     finite = np.isfinite(n)
     return np.where(finite, np.ldexp(p, np.where(finite, n, 0.0).astype(np.int32)), np.nan)
+
+
+def log(x: Array) -> Array:
+    """The natural logarithm; minus infinity of zero, NaN of what is negative."""
+    x = np.asarray(x, dtype=np.float64)
+    m, e = np.frexp(np.where(x > 0, x, 1.0))
+    # mantissas from 1, as the definition has them
+    above = 2.0 * m > SQRT_2
+    m, n = np.where(above, m, 2.0 * m), np.where(above, e, e - 1).astype(np.float64)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    p = np.full_like(z, 1.0 / 23.0)
+    for k in range(10, -1, -1):
+        p = p * z + 1.0 / (2 * k + 1)
+    value = n * LN2_HI + ((2.0 * s) * p + n * LN2_LO)
+    return np.where(x > 0, value, np.where(x == 0, -np.inf, np.nan))
+
+
+def _quadrant(x: Array) -> tuple[Array, Array, Array]:
+    """Sine and cosine of the remainder by multiples of pi/2, and the quadrant."""
+    n = np.rint(x * TWO_OVER_PI)
+    r = ((x - n * HALF_PI_PARTS[0]) - n * HALF_PI_PARTS[1]) - n * HALF_PI_PARTS[2]
+    r = smaller(larger(r, -0.8), 0.8)
+    z = r * r
+    sine, cosine = np.full_like(z, _INVERSE_FACTORIALS[19]), np.full_like(z, _INVERSE_FACTORIALS[18])
+    for k in range(8, -1, -1):
+        sine = _INVERSE_FACTORIALS[2 * k + 1] - z * sine
+        cosine = _INVERSE_FACTORIALS[2 * k] - z * cosine
+    return r * sine, cosine, n - 4.0 * np.floor(0.25 * n)
+
+
+def sin(x: Array) -> Array:
+    """The sine of an angle in radians."""
+    sine, cosine, q = _quadrant(np.asarray(x, dtype=np.float64))
+    value = np.where((q == 0.0) | (q == 2.0), sine, cosine)
+    return np.where(q >= 2.0, -value, value)
+
+
+def cos(x: Array) -> Array:
+    """The cosine of an angle in radians."""
+    sine, cosine, q = _quadrant(np.asarray(x, dtype=np.float64))
+    value = np.where((q == 0.0) | (q == 2.0), cosine, sine)
+    return np.where((q == 1.0) | (q == 2.0), -value, value)
+
+
+def _halved(w: Array) -> Array:
+    return w / (1.0 + np.sqrt(1.0 + w * w))
+
+
+def atan(x: Array) -> Array:
+    """The arc tangent, in radians."""
+    x = np.asarray(x, dtype=np.float64)
+    z = np.abs(x)
+    with np.errstate(divide="ignore"):
+        w = _halved(_halved(np.where(z > 1.0, 1.0 / z, z)))
+    y = w * w
+    p = np.full_like(y, 1.0 / 25.0)
+    for k in range(11, -1, -1):
+        p = 1.0 / (2 * k + 1) - y * p
+    small = 4.0 * (w * p)
+    return np.copysign(np.where(z > 1.0, HALF_PI - small, small), x)
 
 
 def sigmoid(x: Array) -> Array:

@@ -1,7 +1,7 @@
 """What a linear stage's method means for its ciphertexts: parameters, the norm they rest on, the fraction of results a unit off.
 
-``cheetah``, ``rotation-free`` and ``convfhe`` pack one image in polynomials; ``batch`` has one feature of many images in one; ``gala`` and ``gazelle``
-pack one image in slots and compute on shares modulo a prime, exactly.
+``cheetah``, ``rotation-free`` and ``convfhe`` pack one image in polynomials; ``batch`` has one feature of many images in one; those of
+:data:`SLOTS` pack one image in slots and compute on shares modulo a prime, exactly.
 """
 
 from __future__ import annotations
@@ -14,14 +14,10 @@ import numpy as np
 
 from .. import _native
 
-METHODS = ("cheetah", "rotation-free", "convfhe", "batch", "gala", "gazelle")
-# one image in coefficients, at ring degrees of their own
-COEFFICIENTS = ("rotation-free", "convfhe")
-# one image in slots: parameters follow from geometry and the prime, not from weights
-SLOTS = ("gala", "gazelle")
-# results of such a ring keep within a quarter of the widest prime
-WIDEST_SLOT_RING = 28
-PRIME_BITS = 50
+# the registry of the run time (`crates/runtime/src/two_party/methods`), which says what each is
+METHODS = tuple(name for name, _ in _native.linear_methods())
+# exact ones, whose shares go through a prime: one image in slots; parameters follow from geometry and the prime, not from weights
+SLOTS = tuple(name for name, exact in _native.linear_methods() if exact)
 
 
 @dataclass(frozen=True)
@@ -43,29 +39,15 @@ class Ciphertexts:
 
 def ciphertexts(method: str, ring_degree: int, ring_bits: int, weight_l2: float) -> Ciphertexts:
     """Parameters of a method; ValueError when it has none for such noise and shares."""
-    if method in SLOTS:
-        if ring_bits > WIDEST_SLOT_RING:
-            raise ValueError(f"shares of {ring_bits} bits are wider than the {WIDEST_SLOT_RING} that method {method!r} takes; use fewer weight or activation bits")
-        return Ciphertexts(0, 0, 0.0, 0.0)
-    if method == "batch":
-        return Ciphertexts(*_native.batch_share_parameters(ring_degree, ring_bits, weight_l2))
-    if method in COEFFICIENTS:
-        return Ciphertexts(*_native.coefficient_stage_parameters(method, ring_bits, weight_l2))
-    return Ciphertexts(PRIME_BITS, *_native.packed_stage_parameters(ring_degree, ring_bits, weight_l2))
+    return Ciphertexts(*_native.linear_parameters(method, ring_degree, ring_bits, weight_l2))
 
 
 def norm(method: str, geometry: dict[str, Any], ring_degree: int, weights: np.ndarray) -> float:
     """Euclidean norm of the weights that the noise of one answer rests on: all that meet in a polynomial, or those of one output; 1 for slots, whose
-    parameters hold for all weights, so that nothing of them is told."""
-    if method in SLOTS:
-        return 1.0
-    if method == "batch":
-        squares = weights.reshape(weights.shape[0], -1).astype(np.int64) ** 2
-        return float(np.sqrt(squares.sum(axis=1).max(initial=0)))
+    parameters hold for all weights, so that nothing of them is told.
+    """
     flat = np.ascontiguousarray(weights.reshape(-1).astype(np.int16))
-    if method in COEFFICIENTS:
-        return _native.coefficient_weight_l2(method, json.dumps(geometry), flat)
-    return _native.packed_weight_l2(json.dumps(geometry), ring_degree, flat)
+    return _native.linear_norm(method, json.dumps(geometry), ring_degree, flat)
 
 
 def slot_cost(method: str, geometry: dict[str, Any], plain_bits: int) -> dict[str, Any]:

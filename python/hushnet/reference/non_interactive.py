@@ -46,8 +46,14 @@ def run(plan: Plan, inputs: Any, *, chunk: int = 256) -> Run:
         raise PlanError("a public part has no weights; use the plan that `hushnet compile` wrote")
     named = inputs if isinstance(inputs, dict) else {plan.document["inputs"][0]["name"]: np.asarray(inputs)}
     images = len(next(iter(named.values())))
-    parts = [_run(plan, {k: np.asarray(v[i : i + chunk], np.float64) for k, v in named.items()}) for i in range(0, max(images, 1), chunk)]
-    whole = Run({k: np.concatenate([p.outputs[k] for p in parts]) for k in parts[0].outputs}, np.concatenate([p.opened for p in parts]))
+    parts = [
+        _run(plan, {k: np.asarray(v[i : i + chunk], np.float64) for k, v in named.items()})
+        for i in range(0, max(images, 1), chunk)
+    ]
+    whole = Run(
+        {k: np.concatenate([p.outputs[k] for p in parts]) for k in parts[0].outputs},
+        np.concatenate([p.opened for p in parts]),
+    )
     for p in parts:
         for key, value in p.largest.items():
             whole.largest[key] = max(whole.largest.get(key, 0.0), value)
@@ -84,7 +90,9 @@ def _run(plan: Plan, inputs: dict[str, Array]) -> Run:
             for op in stage["ops"]:
                 attrs = {k: v for k, v in op.items() if k not in ("op", "in", "out")}
                 shape = tuple(tensors[op["out"]]["shape"])
-                values[op["out"]] = np.asarray(OPS[op["op"]](attrs, [values[t] for t in op["in"]], shape)).reshape(count, *shape)
+                values[op["out"]] = np.asarray(OPS[op["op"]](attrs, [values[t] for t in op["in"]], shape)).reshape(
+                    count, *shape
+                )
         elif kind == "linear":
             put(stage["out"], _linear(plan, stage, values[stage["in"]], tensors))
         elif kind == "packed":
@@ -118,10 +126,16 @@ def _packed(plan: Plan, stage: dict[str, Any], x: Array, found: Run) -> Array:
             y = poly.polyval(values[step["in"]], step["coefficients"])
             operand, reach = np.abs(values[step["in"]]), step.get("range", math.inf)
             largest, outside = float(operand.max(initial=0.0)), int((operand > reach * (1 + 1e-9)).sum())
-            found.reaches.append({"tensor": tensors[step["in"]]["name"], "largest": largest, "range": reach, "outside": outside})
+            found.reaches.append(
+                {"tensor": tensors[step["in"]]["name"], "largest": largest, "range": reach, "outside": outside}
+            )
         else:
             given, result, shape = geometry_shapes(step["geometry"])
-            y = apply(step["geometry"], plan.weights[step["weights"]].reshape(shape), values[step["in"]].reshape(len(x), *given))
+            y = apply(
+                step["geometry"],
+                plan.weights[step["weights"]].reshape(shape),
+                values[step["in"]].reshape(len(x), *given),
+            )
             if "bias" in step:
                 bias = plan.weights[step["bias"]]
                 y = y + (bias.reshape(result) if bias.size == math.prod(result) else bias.reshape(-1, 1, 1))
@@ -131,7 +145,9 @@ def _packed(plan: Plan, stage: dict[str, Any], x: Array, found: Run) -> Array:
 
 def _linear(plan: Plan, stage: dict[str, Any], x: Array, tensors: dict[int, dict[str, Any]]) -> Array:
     geometry = stage["geometry"]
-    weight = plan.weights[stage["weights"]].astype(np.float64) * (tensors[stage["in"]]["scale"] / tensors[stage["out"]]["scale"])
+    weight = plan.weights[stage["weights"]].astype(np.float64) * (
+        tensors[stage["in"]]["scale"] / tensors[stage["out"]]["scale"]
+    )
     bias = plan.weights[stage["bias"]]
     if geometry["type"] == "conv2d":
         x = x.reshape(len(x), *geometry["input"])

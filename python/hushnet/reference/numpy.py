@@ -22,7 +22,9 @@ LIVE_BYTES = 256 << 20
 EXACT_IN_BINARY64 = 1 << 53
 
 
-def run(plan: Plan, inputs: Array | dict[str, Array], *, keep_all: bool = False, chunk: int | None = None) -> dict[str, Array]:
+def run(
+    plan: Plan, inputs: Array | dict[str, Array], *, keep_all: bool = False, chunk: int | None = None
+) -> dict[str, Array]:
     """Outputs of the plan for a batch of images, by name.
 
     Args:
@@ -41,7 +43,10 @@ def run(plan: Plan, inputs: Array | dict[str, Array], *, keep_all: bool = False,
     arrays = check_inputs(plan, inputs)
     batch = next(iter(arrays.values())).shape[0]
     step = chunk or max(1, LIVE_BYTES // _live_bytes(plan, keep_all))
-    parts = [_run_chunk(plan, {k: v[i:i + step] for k, v in arrays.items()}, keep_all) for i in range(0, max(batch, 1), step)]
+    parts = [
+        _run_chunk(plan, {k: v[i : i + step] for k, v in arrays.items()}, keep_all)
+        for i in range(0, max(batch, 1), step)
+    ]
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
 
@@ -64,7 +69,9 @@ def check_inputs(plan: Plan, inputs: Array | dict[str, Array]) -> dict[str, Arra
         if array.dtype.kind not in "fiub":
             raise InputError(f"input {name!r} has dtype {array.dtype}; give real numbers")
         if array.shape[1:] != wanted[name] or array.ndim != len(wanted[name]) + 1:
-            raise InputError(f"input {name!r} has shape {array.shape}; give (images, {', '.join(map(str, wanted[name]))})")
+            raise InputError(
+                f"input {name!r} has shape {array.shape}; give (images, {', '.join(map(str, wanted[name]))})"
+            )
         array = array.astype(np.float64, copy=False)
         if not np.isfinite(array).all():
             raise InputError(f"input {name!r} holds NaN or infinite values; replace them")
@@ -84,7 +91,7 @@ def _run_chunk(plan: Plan, inputs: dict[str, Array], keep_all: bool) -> dict[str
     last = _last_uses(plan)
     for index, stage in enumerate(plan.stages):
         if stage["kind"] == "linear":
-            values[stage["output"]] = linear(plan, stage, values[stage["input"]])
+            values[stage["out"]] = linear(plan, stage, values[stage["in"]])
         else:
             _client(plan, stage, values, None if keep_all else (last, index))
         if not keep_all:
@@ -99,7 +106,7 @@ def _last_uses(plan: Plan) -> dict[int, int]:
     last: dict[int, int] = {}
     for index, stage in enumerate(plan.stages):
         if stage["kind"] == "linear":
-            last[stage["input"]] = last[stage["output"]] = index
+            last[stage["in"]] = last[stage["out"]] = index
             continue
         for op in stage["ops"]:
             for tensor in [*op["in"], op["out"]]:
@@ -109,7 +116,9 @@ def _last_uses(plan: Plan) -> dict[int, int]:
     return last
 
 
-def _client(plan: Plan, stage: dict[str, Any], values: dict[int, Array], freeing: tuple[dict[int, int], int] | None) -> None:
+def _client(
+    plan: Plan, stage: dict[str, Any], values: dict[int, Array], freeing: tuple[dict[int, int], int] | None
+) -> None:
     remaining: dict[int, int] = {}
     for op in stage["ops"]:
         for tensor in op["in"]:
@@ -170,14 +179,16 @@ def linear(plan: Plan, stage: dict[str, Any], x: Array) -> Array:
         PlanError: the sums could leave int64.
     """
     weight, bias = plan.weights[stage["weights"]], plan.weights[stage["bias"]]
-    bound = output_bound(weight, bias, plan.tensors[stage["input"]]["bound"])
+    bound = output_bound(weight, bias, plan.tensors[stage["in"]]["bound"])
     geometry = stage["geometry"]
     if bound < EXACT_IN_BINARY64:
         y = apply(geometry, weight.astype(np.float64), x.astype(np.float64)).astype(np.int64)
     elif bound < 1 << 63:
         y = apply(geometry, weight.astype(np.int64), x)
     else:
-        raise PlanError(f"stage {stage['name']!r}: sums of up to {bound} do not fit 64 bits; use fewer weight or activation bits")
+        raise PlanError(
+            f"stage {stage['name']!r}: sums of up to {bound} do not fit 64 bits; use fewer weight or activation bits"
+        )
     return add_bias(geometry, y, bias)
 
 

@@ -102,7 +102,7 @@ def pool_counts(attrs: Attrs, x_shape: Shape, shape: Shape) -> Array:
         if attrs.get("count_include_pad"):
             low, high = -pads[axis], high + pads[rank + axis]
         inside = np.minimum(start + kernel[axis], high) - np.maximum(start, low)
-        counts = counts * inside.reshape((1, 1) + tuple(-1 if a == axis else 1 for a in range(rank)))
+        counts = counts * inside.reshape((1, 1, *tuple(-1 if a == axis else 1 for a in range(rank))))
     return counts
 
 
@@ -120,7 +120,7 @@ def _reduced_first(attrs: Attrs, x: Array) -> Array:
     axes = sorted(a + 1 for a in attrs["axes"])
     kept = [a for a in range(x.ndim) if a not in axes]
     moved = x.transpose(axes + kept)
-    return moved.reshape((-1,) + moved.shape[len(axes):])
+    return moved.reshape((-1, *moved.shape[len(axes) :]))
 
 
 def _ordered_sum(rows: Array) -> Array:
@@ -141,6 +141,50 @@ def _reduce_mean(attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
 
 def _reduce_max(attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
     return _reduced_first(attrs, xs[0]).max(axis=0).reshape((-1, *shape))
+
+
+def _reduce_prod(attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
+    rows = _reduced_first(attrs, xs[0])
+    total = rows[0]
+    for row in rows[1:]:
+        total = total * row
+    return total.reshape((-1, *shape))
+
+
+def _matmul(_attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
+    left, right = xs
+    total = np.zeros((left.shape[0], *shape))
+    for k in range(left.shape[-1]):
+        total = total + left[..., :, k : k + 1] * right[..., k : k + 1, :]
+    return total
+
+
+def _gather(attrs: Attrs, xs: list[Array], _shape: Shape) -> Array:
+    return np.take(xs[0], np.asarray(attrs["indices"], dtype=np.int64), axis=attrs["axis"] + 1)
+
+
+def tap_weights(attrs: Attrs, rank: int) -> Iterator[tuple[Array, Array]]:
+    """Indices and weights of every tap of ``interpolate``; the weights broadcast over a per-image tensor of ``rank`` axes."""
+    for taken, factors in zip(attrs["indices"], attrs["weights"]):
+        weights = np.asarray(factors, dtype=np.float64).reshape((-1,) + (1,) * (rank - 1 - attrs["axis"]))
+        yield np.asarray(taken, dtype=np.int64), weights
+
+
+def _interpolate(attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
+    total = np.zeros((xs[0].shape[0], *shape))
+    for taken, weights in tap_weights(attrs, len(shape)):
+        total = total + np.take(xs[0], taken, axis=attrs["axis"] + 1) * weights
+    return total
+
+
+def _top_k(attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
+    axis = attrs["axis"] + 1
+    sign = 1.0 if attrs["largest"] else -1.0
+    x = xs[0] * sign
+    order = np.argsort(-x, axis=axis, kind="stable").take(np.arange(shape[axis - 1]), axis=axis)
+    if attrs["what"] == "indices":
+        return order.astype(np.float64)
+    return np.take_along_axis(x, order, axis=axis) * sign + 0.0
 
 
 def _softmax(attrs: Attrs, xs: list[Array], _shape: Shape) -> Array:
@@ -203,6 +247,14 @@ OPS: dict[str, Evaluate] = {
     "tanh": _unary(fn.tanh),
     "exp": _unary(fn.exp),
     "erf": _unary(fn.erf),
+    "log": _unary(fn.log),
+    "sin": _unary(fn.sin),
+    "cos": _unary(fn.cos),
+    "atan": _unary(fn.atan),
+    "floor": _unary(np.floor),
+    "round": _unary(np.rint),
+    "less": _binary(lambda x, y: np.where(x < y, 1.0, 0.0)),
+    "equal": _binary(lambda x, y: np.where(x == y, 1.0, 0.0)),
     "hard_sigmoid": lambda a, xs, _s: fn.hard_sigmoid(xs[0], a["alpha"], a["beta"]),
     "hard_swish": _unary(fn.hard_swish),
     "silu": _unary(fn.silu),
@@ -215,12 +267,17 @@ OPS: dict[str, Evaluate] = {
     "reduce_mean": _reduce_mean,
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,
+    "reduce_prod": _reduce_prod,
+    "matmul": _matmul,
+    "interpolate": _interpolate,
+    "top_k": _top_k,
     "reshape": _reshape,
     "transpose": _transpose,
     "concat": _concat,
     "slice": _slice,
     "pad": _pad,
     "broadcast": _broadcast,
+    "gather": _gather,
 }
 
-FIXED_OPS = frozenset({"max_pool", "reshape", "transpose", "concat", "slice", "pad", "broadcast"})
+FIXED_OPS = frozenset({"max_pool", "reshape", "transpose", "concat", "slice", "pad", "broadcast", "gather"})

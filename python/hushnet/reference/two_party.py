@@ -31,7 +31,12 @@ MOVES = frozenset({"reshape", "transpose", "concat", "slice", "pad"})
 
 
 def run(
-    plan: Plan, inputs: Array | dict[str, Array], *, keep_all: bool = False, units: np.random.Generator | None = None, chunk: int | None = None
+    plan: Plan,
+    inputs: Array | dict[str, Array],
+    *,
+    keep_all: bool = False,
+    units: np.random.Generator | None = None,
+    chunk: int | None = None,
 ) -> dict[str, Array]:
     """Outputs by name, for a batch of images of shape (B, *per-image shape).
 
@@ -48,9 +53,17 @@ def run(
         raise PlanError("this is the public part of a plan, it has no weights; run the server's plan file")
     arrays = check_inputs(plan, inputs)
     batch = next(iter(arrays.values())).shape[0]
-    live = 8 * max(sum(math.prod(t["shape"]) for t in plan.tensors) if keep_all else 6 * max(math.prod(t["shape"]) for t in plan.tensors), 1)
+    live = 8 * max(
+        sum(math.prod(t["shape"]) for t in plan.tensors)
+        if keep_all
+        else 6 * max(math.prod(t["shape"]) for t in plan.tensors),
+        1,
+    )
     step = chunk or max(1, LIVE_BYTES // live)
-    parts = [_run(plan, {k: v[i:i + step] for k, v in arrays.items()}, keep_all, units) for i in range(0, max(batch, 1), step)]
+    parts = [
+        _run(plan, {k: v[i : i + step] for k, v in arrays.items()}, keep_all, units)
+        for i in range(0, max(batch, 1), step)
+    ]
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
 
@@ -88,7 +101,11 @@ def _run(plan: Plan, arrays: dict[str, Array], keep_all: bool, units: np.random.
 def _last_uses(plan: Plan) -> dict[int, int]:
     last: dict[int, int] = {}
     for index, stage in enumerate(plan.stages):
-        touched = [t for op in stage["ops"] for t in [*op["in"], op["out"]]] if stage["kind"] == "client" else [*inputs_of(stage), stage["out"]]
+        touched = (
+            [t for op in stage["ops"] for t in [*op["in"], op["out"]]]
+            if stage["kind"] == "client"
+            else [*inputs_of(stage), stage["out"]]
+        )
         last.update(dict.fromkeys(touched, index))
     last.update({o["tensor"]: len(plan.stages) for o in plan.document["outputs"]})
     return last
@@ -98,7 +115,7 @@ def _stage(plan: Plan, stage: Stage, xs: list[Array], units: np.random.Generator
     kind, x = stage["kind"], xs[0]
     shape = tuple(plan.tensors[stage["out"]]["shape"])
     if kind == "linear":
-        y = linear(plan, {**stage, "input": stage["in"]}, x).reshape(x.shape[0], *shape)
+        y = linear(plan, stage, x).reshape(x.shape[0], *shape)
         return y if units is None else y + _masking(plan, stage, y.shape, units)
     if kind == "relu":
         return np.maximum(x, 0)
@@ -139,8 +156,9 @@ def _shift(x: Array, bits: int, units: np.random.Generator | None) -> Array:
 
 def off_fraction(plan: Plan, stage: Stage) -> float:
     """Fraction of a linear stage's results that masking puts a unit off."""
-    params = plan.document["params"]
-    return methods.ciphertexts(stage["method"], params["ring_degree"], params["ring_bits"], stage["weight_l2"]).unit_fraction
+    return methods.ciphertexts(
+        stage["method"], plan.ring_degree, plan.part["ring_bits"], stage["weight_l2"]
+    ).unit_fraction
 
 
 def _masking(plan: Plan, stage: Stage, shape: tuple[int, ...], units: np.random.Generator) -> Array:
@@ -179,7 +197,9 @@ class Stated:
         return values[:, -1] - values[:, -2] <= 2 * self.error
 
 
-def stated(plan: Plan, inputs: Array | dict[str, Array], *, draws: int = 8, seconds: float = math.inf, seed: int = 0) -> Stated:
+def stated(
+    plan: Plan, inputs: Array | dict[str, Array], *, draws: int = 8, seconds: float = math.inf, seed: int = 0
+) -> Stated:
     """The planned run of a plan's first output and the error that its units come to, from ``draws`` runs with units drawn (two at
     least, none after ``seconds`` of them).
 
@@ -200,7 +220,8 @@ def stated(plan: Plan, inputs: Array | dict[str, Array], *, draws: int = 8, seco
 
 def unit_reach(plan: Plan) -> dict[str, Array]:
     """Most units that every shared and opened tensor can be away from ``run``'s, by name and element, for inputs whose values keep
-    to the planned ranges (all inputs, for a plan without calibration)."""
+    to the planned ranges (all inputs, for a plan without calibration).
+    """
     reach: dict[int, Array] = {}
     for stage in plan.stages:
         if stage["kind"] == "client":
@@ -222,7 +243,9 @@ def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) 
     if kind == "linear":
         weight = np.abs(plan.weights[stage["weights"]].astype(np.float64))
         zero = np.zeros(weight.shape[0])
-        return add_bias(stage["geometry"], apply(stage["geometry"], weight, r[None])[0], zero).reshape(shape) + (stage["method"] not in methods.SLOTS)
+        return add_bias(stage["geometry"], apply(stage["geometry"], weight, r[None])[0], zero).reshape(shape) + (
+            stage["method"] not in methods.SLOTS
+        )
     if kind == "truncate":
         return np.ceil(r / 2 ** stage["bits"]) + (0 if stage.get("exact") else 1)
     if kind == "leaky_relu":
@@ -253,7 +276,9 @@ def reach_of_linear(plan: Plan, stage: Stage) -> int:
     return max((int(n) * bound + abs(int(b)) for n, b in zip(rows, bias)), default=0) + 1
 
 
-def rehearse(plan: Plan, inputs: dict[str, Array], units: np.random.Generator) -> tuple[dict[str, Array], dict[int, int]]:
+def rehearse(
+    plan: Plan, inputs: dict[str, Array], units: np.random.Generator
+) -> tuple[dict[str, Array], dict[int, int]]:
     """Outputs with units drawn, and the largest absolute value of every shared tensor, by id."""
     arrays = check_inputs(plan, inputs)
     batch = next(iter(arrays.values())).shape[0]
@@ -262,7 +287,9 @@ def rehearse(plan: Plan, inputs: dict[str, Array], units: np.random.Generator) -
     parts = []
     last = _last_uses(plan)
     for start in range(0, batch, step):
-        values: dict[int, Array] = {i["tensor"]: arrays[i["name"]][start:start + step] for i in plan.document["inputs"]}
+        values: dict[int, Array] = {
+            i["tensor"]: arrays[i["name"]][start : start + step] for i in plan.document["inputs"]
+        }
         for index, stage in enumerate(plan.stages):
             if stage["kind"] == "client":
                 _client(plan, stage, values, None)

@@ -10,9 +10,9 @@ from .. import _native
 from ..errors import InputError
 from ..plan import Plan
 from ..planner.cost import UnitCosts, blocks, client_seconds, dropped_bits
+from ..planner.few_images import METHOD, WORD_BYTES
 from ..planner.memory import client_stage, kept, server_stage
 from ..planner.tiles import layout
-from ..planner.validate import noise_bound
 from . import non_interactive, two_party
 
 TRUST = {
@@ -21,7 +21,7 @@ TRUST = {
         "server_learns": "shapes only: no inputs, no intermediate values, no results",
         "client_learns": "its results and every pre-activation (each linear layer's result), from which the weights can be solved for",
         "warning": "Weights are not private in this mode. Do not use it to protect a model from its users.",
-    },
+    }
 }
 
 
@@ -41,7 +41,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         raise InputError("network is for two-party plans; this one is client-aided")
     document, predicted = plan.document, plan.predicted
     measured = _measured(plan, trace)
-    count = blocks(predicted["batch"], plan.ring_degree)
+    count = blocks(predicted["batch"], _images(plan))
     report = {
         "name": plan.name,
         "producer": document["producer"],
@@ -58,9 +58,9 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
             "blocks": count,
             "seconds_per_image": predicted["seconds"] / predicted["batch"],
             "bytes_per_image": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"],
-            "kept_masks_bytes": sum(kept(s, plan.ring_degree, count) for _, s in plan.linear_stages() if s["mask"] == "shared"),
+            "kept_masks_bytes": sum(_kept(plan, s, count) for _, s in plan.linear_stages()),
         },
-        "error": {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"]},
+        "error": {"estimate": predicted["max_error"], "worst_case": predicted.get("worst_error")},
         "notes": list(document["notes"]),
     }
     if "seen_error" in predicted:
@@ -71,6 +71,18 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     return report
 
 
+def _images(plan: Plan) -> int:
+    """Images in a full block."""
+    return plan.ring_degree if plan.document["engine"] == "batch" else _native.IMAGES_TOGETHER
+
+
+def _kept(plan: Plan, stage: dict[str, Any], count: int) -> int:
+    """Bytes that a client keeps of a stage's masks for a session."""
+    if stage["method"] == METHOD:
+        return stage["predicted"]["mask_polys"] * plan.ring_degree * WORD_BYTES
+    return kept(stage, plan.ring_degree, count) if stage["mask"] == "shared" else 0
+
+
 def estimated_security(ring_degree: int, modulus_bits: int) -> int:
     """Bits of security, at least: 128 at the table's limit, in inverse proportion to log2 q below it."""
     limit = _native.max_modulus_bits(ring_degree) or 0
@@ -78,17 +90,20 @@ def estimated_security(ring_degree: int, modulus_bits: int) -> int:
 
 
 def _parameters(plan: Plan) -> dict[str, Any]:
-    widths = [s["modulus_bits"] for _, s in plan.linear_stages()]
+    widths = [
+        _native.PACKED_PRIME_BITS if s["method"] == METHOD else s["modulus_bits"] for _, s in plan.linear_stages()
+    ]
+    few = plan.document["engine"] == "packed"
     return {
         "ring_degree": plan.ring_degree,
-        "images_per_block": plan.ring_degree,
+        "images_per_block": _images(plan),
         "modulus_bits": {"least": min(widths, default=0), "most": max(widths, default=0)},
         "modulus_bits_limit": _native.max_modulus_bits(plan.ring_degree),
         "security_bits": plan.document["params"]["security_bits"],
         "estimated_security_bits": estimated_security(plan.ring_degree, max(widths, default=0)),
         "insecure": plan.document["params"]["insecure"],
-        "secret": "uniform ternary, fresh for every block",
-        "error": "centred binomial, variance 10.5",
+        "secret": f"uniform ternary, fresh for every {'tile of every image' if few else 'block'}",
+        "error": f"centred binomial, variance {_native.ERROR_VARIANCE}",
         "failure_probability": "below 2^-40 for every result",
     }
 
@@ -119,14 +134,60 @@ def _stage(plan: Plan, index: int, stage: dict[str, Any], count: int, seen: Mapp
     entry: dict[str, Any] = {"stage": index, "name": stage["name"], "kind": stage["kind"]}
     if stage["kind"] == "client":
         entry["ops"] = [op["op"] for op in stage["ops"]]
-        entry["seconds_client"] = client_seconds(stage, plan.tensors, plan.ring_degree, count, UnitCosts.load())
+        unit = UnitCosts.load()
+        few = plan.document["engine"] == "packed"
+        images, times, element = (
+            (1, plan.predicted["batch"], unit.few_op_element) if few else (plan.ring_degree, count, None)
+        )
+        entry["seconds_client"] = client_seconds(stage, plan.tensors, images, times, unit, element)
         entry["ranges"] = {
-            plan.tensors[op["out"]]["name"]: _range(plan.tensors[op["out"]]) for op in stage["ops"] if op["op"] == "quantize"
+            plan.tensors[op["out"]]["name"]: _range(plan.tensors[op["out"]])
+            for op in stage["ops"]
+            if op["op"] == "quantize"
         }
     else:
-        entry.update(_linear(plan, stage, count))
+        entry.update(_few_images(plan, stage) if stage["method"] == METHOD else _linear(plan, stage, count))
     if seen is not None:
         entry["measured"] = dict(seen)
+    return entry
+
+
+def _few_images(plan: Plan, stage: dict[str, Any]) -> dict[str, Any]:
+    """A coefficient-packed layer."""
+    degree, predicted = plan.ring_degree, stage["predicted"]
+    polynomial = WORD_BYTES * degree
+    messages = 2 * predicted["request_bytes"] + predicted["largest_response_bytes"]
+    figures = (
+        "noise_bits",
+        "noise_margin_bits",
+        "word_products",
+        "bytes_up",
+        "bytes_down",
+        "setup_bytes_down",
+        "seconds_client",
+        "seconds_server",
+        "tiles",
+    )
+    entry = {
+        "method": stage["method"],
+        "geometry": _geometry(stage["geometry"]),
+        "modulus_bits": _native.PACKED_PRIME_BITS,
+        "upload_bits": stage["upload_bits"],
+        "body_bits": stage["body_bits"],
+        "mask_bits": stage["mask_bits"],
+        "mask": "shared",
+        "estimated_security_bits": estimated_security(degree, _native.PACKED_PRIME_BITS),
+        "input_range": _range(plan.tensors[stage["in"]]),
+        "output_range": _range(plan.tensors[stage["out"]]),
+        "ciphertexts_up": predicted["input_polys"],
+        "ciphertexts_down": predicted["output_polys"],
+        "client_memory_bytes": messages + predicted["mask_polys"] * polynomial,
+        "server_memory_bytes": messages + predicted["prepared_bytes"],
+        **{key: predicted[key] for key in figures},
+    }
+    if "weights" in stage:
+        weight = plan.weights[stage["weights"]]
+        entry["weights"] = {"count": int(weight.size), "dtype": weight.dtype.name}
     return entry
 
 
@@ -135,8 +196,8 @@ def _linear(plan: Plan, stage: dict[str, Any], count: int) -> dict[str, Any]:
     shared = stage["mask"] == "shared"
     rows = layout(stage["geometry"])
     # the noise without dropping, as a norm of weights: what the public part knows too
-    l2 = 2.0 ** predicted["noise_bits"] / noise_bound(degree, 1.0, (0, 0), shared)
-    noise = math.log2(noise_bound(degree, l2, dropped_bits(stage), shared))
+    l2 = 2.0 ** predicted["noise_bits"] / _native.batch_stage_noise(degree, 1.0, (0, 0), shared)
+    noise = math.log2(_native.batch_stage_noise(degree, l2, dropped_bits(stage), shared))
     entry = {
         "method": stage["method"],
         "geometry": _geometry(stage["geometry"]),
@@ -146,8 +207,8 @@ def _linear(plan: Plan, stage: dict[str, Any], count: int) -> dict[str, Any]:
         "mask_drop_bits": None if shared else dropped_bits(stage)[1],
         "mask": stage["mask"],
         "estimated_security_bits": estimated_security(degree, stage["modulus_bits"]),
-        "input_range": _range(plan.tensors[stage["input"]]),
-        "output_range": _range(plan.tensors[stage["output"]]),
+        "input_range": _range(plan.tensors[stage["in"]]),
+        "output_range": _range(plan.tensors[stage["out"]]),
         "noise_bits": noise,
         "noise_margin_bits": stage["delta_bits"] - 1 - noise,
         "ciphertexts_up": rows.in_features,
@@ -178,7 +239,9 @@ def _measured(plan: Plan, trace: Mapping[str, Any] | None) -> dict[int, dict[str
 def _figures(plan: Plan, entry: Mapping[str, Any]) -> dict[str, Any]:
     """A stage of a trace in the units of the prediction."""
     found: dict[str, Any] = {
-        k: entry[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down", "noise_bits", "noise_margin_bits") if entry.get(k) is not None
+        k: entry[k]
+        for k in ("bytes_up", "bytes_down", "setup_bytes_down", "noise_bits", "noise_margin_bits")
+        if entry.get(k) is not None
     }
     spent = entry.get("seconds") or {}
     found["seconds"] = dict(spent)

@@ -34,7 +34,7 @@ UNSEEN = (
 
 def trust(plan: Plan) -> dict[str, str]:
     """Who learns what."""
-    hidden = plan.document.get("hide_weights") is not None
+    hidden = "hide_weights" in plan.part
     learnt = PACKED_HIDDEN if plan.document["engine"] == "packed" else HIDDEN
     learns = {"client_learns": learnt if hidden else OPEN, "warning": HIDDEN_WARNING if hidden else OPEN_WARNING}
     last = max(i for i, s in enumerate(plan.stages) if s["kind"] == "decrypt")
@@ -47,11 +47,11 @@ def trust(plan: Plan) -> dict[str, str]:
 def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The plan as a structured dict; with a run's trace, measured figures stand beside the predicted ones."""
     document, predicted = plan.document, plan.predicted
-    facts = json.loads(_native.check_non_interactive(plan.to_bytes(), allow_insecure=True))
+    facts = json.loads(plan.handle().facts())["non_interactive"]
     tracks = {t["tensor"]: t for t in facts["tracks"] or []}
     # stages by position, since a client's trace has neutral names; behind them the steps of a packed stage, by name
     seen = list((trace or {}).get("stages", []))
-    measured = {s["name"]: e for s, e in zip(plan.stages, seen)} | {e["name"]: e for e in seen[len(plan.stages):]}
+    measured = {s["name"]: e for s, e in zip(plan.stages, seen)} | {e["name"]: e for e in seen[len(plan.stages) :]}
     ranges = {r["tensor"]: r for r in (trace or {}).get("polynomials", [])}
     blocks = math.ceil(predicted["batch"] / facts["images"])
     report = {
@@ -76,8 +76,15 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
     }
     if not plan.is_public:
         # the server's alone: errors follow from the weights themselves
-        report["error"] = {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "of_it_noise": predicted["noise_error"]}
-        report["totals"] |= {"counted": predicted["counted"], "seconds_per_image": predicted["seconds"] / predicted["batch"]}
+        report["error"] = {
+            "estimate": predicted["max_error"],
+            "worst_case": predicted["worst_error"],
+            "of_it_noise": predicted["noise_error"],
+        }
+        report["totals"] |= {
+            "counted": predicted["counted"],
+            "seconds_per_image": predicted["seconds"] / predicted["batch"],
+        }
     if "seen_error" in predicted:
         report["error"]["seen_on_calibration"] = predicted["seen_error"]
     if trace is not None:
@@ -86,12 +93,12 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
 
 
 def _parameters(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
-    p = plan.document["params"]
+    shared, p = plan.document["params"], plan.part
     bits = [math.log2(q) for q in p["data_primes"]]
     special = [math.log2(q) for q in p["special_primes"]]
-    hide = plan.document.get("hide_weights")
+    hide = p.get("hide_weights")
     return {
-        "ring_degree": p["ring_degree"],
+        "ring_degree": shared["ring_degree"],
         "images_per_block": facts["images"],
         "packing": p["packing"],
         "levels": len(bits),
@@ -101,13 +108,13 @@ def _parameters(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
         "special_prime_bits": [round(b, 2) for b in special],
         "digits": p["digits"],
         "modulus_bits": math.ceil(max(sum(bits), sum(bits[: p.get("key_level", len(bits))]) + sum(special))),
-        "modulus_bits_limit": _native.max_modulus_bits(p["ring_degree"]),
-        "security_bits": p["security_bits"],
-        "insecure": p["insecure"],
+        "modulus_bits_limit": _native.max_modulus_bits(shared["ring_degree"]),
+        "security_bits": shared["security_bits"],
+        "insecure": shared["insecure"],
         "depth": plan.predicted.get("depth"),
         "flood_bits": None if hide is None else hide["flood_bits"],
         "secret": "uniform ternary, one a session",
-        "error": "centred binomial, variance 10.5",
+        "error": f"centred binomial, variance {_native.ERROR_VARIANCE}",
     }
 
 
@@ -115,14 +122,21 @@ def _port(plan: Plan, port: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": port["name"], "shape": list(plan.tensors[port["tensor"]]["shape"])}
 
 
-def _rows(plan: Plan, stage: dict[str, Any], facts: Mapping[str, Any], tracks: Mapping[int, Any], measured: Mapping[str, Any], ranges: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(
+    plan: Plan,
+    stage: dict[str, Any],
+    facts: Mapping[str, Any],
+    tracks: Mapping[int, Any],
+    measured: Mapping[str, Any],
+    ranges: Mapping[str, Any],
+) -> list[dict[str, Any]]:
     if stage["kind"] != "packed":
         return [_stage(plan, stage, tracks, measured.get(stage["name"]), ranges)]
     if facts["packed"] is None:
         return [{"name": stage["name"], "kind": "packed"}]
     names = {t["id"]: t["name"] for t in stage["network"]["tensors"]}
     steps = {s["name"]: s for s in stage["network"]["steps"]}
-    primes = plan.document["params"]["data_primes"]
+    primes = plan.part["data_primes"]
     rows = []
     for line, found in zip(facts["packed"]["operations"], facts["packed"]["steps"]):
         bits = sum(math.log2(q) for q in primes[: found["level"]])
@@ -142,7 +156,9 @@ def _rows(plan: Plan, stage: dict[str, Any], facts: Mapping[str, Any], tracks: M
     return rows
 
 
-def _stage(plan: Plan, stage: dict[str, Any], tracks: Mapping[int, Any], seen: Any, ranges: Mapping[str, Any]) -> dict[str, Any]:
+def _stage(
+    plan: Plan, stage: dict[str, Any], tracks: Mapping[int, Any], seen: Any, ranges: Mapping[str, Any]
+) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": stage["name"], "kind": stage["kind"]}
     if stage["kind"] == "client":
         entry["ops"] = [op["op"] for op in stage["ops"]]
@@ -155,16 +171,25 @@ def _stage(plan: Plan, stage: dict[str, Any], tracks: Mapping[int, Any], seen: A
         entry["geometry"] = _geometry(stage["geometry"])
         if "weights" in stage:
             weight = plan.weights[stage["weights"]]
-            entry["weights"] = {"count": int(weight.size), "dtype": weight.dtype.name, "unit": tensors[stage["in"]]["scale"] / out["scale"]}
+            entry["weights"] = {
+                "count": int(weight.size),
+                "dtype": weight.dtype.name,
+                "unit": tensors[stage["in"]]["scale"] / out["scale"],
+            }
     if out["kind"] == "cipher" and "level" in out:
-        primes = plan.document["params"]["data_primes"]
-        entry |= {"ciphertexts": math.prod(out["shape"]), "level": out["level"], "parts": out["parts"], "scale_bits": math.log2(out["scale"])}
+        primes = plan.part["data_primes"]
+        entry |= {
+            "ciphertexts": math.prod(out["shape"]),
+            "level": out["level"],
+            "parts": out["parts"],
+            "scale_bits": math.log2(out["scale"]),
+        }
         entry["modulus_bits"] = sum(math.log2(q) for q in primes[: out["level"]])
         if "bound" in out:
             entry["bound"] = out["bound"]
             entry["room_bits"] = entry["modulus_bits"] - 1 - math.log2(out["bound"] * out["scale"])
         if out["id"] in tracks:
-            entry["error_bound"] = 7.631 * tracks[out["id"]]["sd"] / out["scale"]
+            entry["error_bound"] = _native.ERROR_TAIL * tracks[out["id"]]["sd"] / out["scale"]
     operand = tensors[sources[0]]
     if "range" in operand:
         entry["range"] = operand["range"]
@@ -181,19 +206,38 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     images = "one image at a time" if report["engine"] == "packed" else f"{p['images_per_block']} images a block"
     grid.add_row("Ring degree N", f"{p['ring_degree']}: {images} ({p['packing']} slots)")
-    grid.add_row("Levels", f"{p['levels']} primes of {', '.join(f'{b:.0f}' for b in p['data_prime_bits'])} bits, lowest first" + (f"; depth {p['depth']}" if p["depth"] is not None else ""))
+    grid.add_row(
+        "Levels",
+        f"{p['levels']} primes of {', '.join(f'{b:.0f}' for b in p['data_prime_bits'])} bits, lowest first"
+        + (f"; depth {p['depth']}" if p["depth"] is not None else ""),
+    )
     if p["special_primes"]:
-        grid.add_row("Key switching", f"special primes of {', '.join(f'{b:.0f}' for b in p['special_prime_bits'])} bits, {p['digits']} digits")
+        grid.add_row(
+            "Key switching",
+            f"special primes of {', '.join(f'{b:.0f}' for b in p['special_prime_bits'])} bits, {p['digits']} digits",
+        )
     grade = "INSECURE" if p["insecure"] else f"{p['security_bits']} bits"
-    grid.add_row("Security", f"{grade}: {p['modulus_bits']} bits of modulus, the table allows {p['modulus_bits_limit']}")
+    grid.add_row(
+        "Security", f"{grade}: {p['modulus_bits']} bits of modulus, the table allows {p['modulus_bits_limit']}"
+    )
     if p["flood_bits"] is not None:
         grid.add_row("Hidden weights", f"results re-randomised and flooded with {p['flood_bits']} bits")
     table = Table(title="Stages", title_justify="left", header_style="bold")
     for column in ("stage", "what", "ciphertexts", "level", "scale", "room", "error", "range", "server"):
         table.add_column(column, justify="left" if column in ("stage", "what") else "right", overflow="fold")
     for layer in report["layers"]:
-        what = layer.get("method") or layer.get("geometry") or (", ".join(layer["ops"]) if layer["kind"] == "client" else layer["kind"])
-        reach = f"{layer['reached']:.4g} of {layer['range']:.4g}" if "reached" in layer else f"±{layer['range']:.4g}" if "range" in layer else ""
+        what = (
+            layer.get("method")
+            or layer.get("geometry")
+            or (", ".join(layer["ops"]) if layer["kind"] == "client" else layer["kind"])
+        )
+        reach = (
+            f"{layer['reached']:.4g} of {layer['range']:.4g}"
+            if "reached" in layer
+            else f"±{layer['range']:.4g}"
+            if "range" in layer
+            else ""
+        )
         table.add_row(
             layer["name"],
             what,
@@ -215,17 +259,32 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     table = Table(title="Totals", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("Batch", f"{t['batch']} images, {t['blocks']} blocks, one message each way")
     if "seconds" in t:
-        table.add_row("Time", f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image")
-    table.add_row("Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image")
+        table.add_row(
+            "Time",
+            f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image",
+        )
+    table.add_row(
+        "Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image"
+    )
     table.add_row("Keys, once a session", f"{size(t['setup_bytes_up'])} up")
     server = f", server {size(t['server_peak_memory_bytes'])}" if "server_peak_memory_bytes" in t else ""
     table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}{server}")
     counted = t["counted"]
-    linear = f"{counted['word_products']:.3g} word products" if counted["word_products"] else f"{counted['rotations']} rotations, {counted['plain_products']} plain products"
-    table.add_row("Operations", f"{linear}, {counted['products']} products, {counted['relinearisations']} relinearisations, {counted['rescalings']} rescalings a block")
+    linear = (
+        f"{counted['word_products']:.3g} word products"
+        if counted["word_products"]
+        else f"{counted['rotations']} rotations, {counted['plain_products']} plain products"
+    )
+    table.add_row(
+        "Operations",
+        f"{linear}, {counted['products']} products, {counted['relinearisations']} relinearisations, {counted['rescalings']} rescalings a block",
+    )
     if not e:
         return table
-    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most ({e['of_it_noise']:.2g} noise), {e['worst_case']:.3g} in the worst case")
+    table.add_row(
+        "Error at the output",
+        f"{e['estimate']:.3g} expected at most ({e['of_it_noise']:.2g} noise), {e['worst_case']:.3g} in the worst case",
+    )
     if "seen_on_calibration" in e:
         table.add_row("", f"{e['seen_on_calibration']:.3g} from rounding weights, seen on the calibration data")
     return table

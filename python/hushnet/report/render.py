@@ -37,9 +37,19 @@ def seconds(value: float) -> str:
 def render(report: Report) -> Group:
     """A printable of :func:`hushnet.report.explain`'s dict."""
     if report["trust"]["mode"] == "two-party":
-        return Group(_trust(report), two_party.tables(report, size, seconds), two_party.totals(report, size, seconds), _notes(report))
+        return Group(
+            _trust(report),
+            two_party.tables(report, size, seconds),
+            two_party.totals(report, size, seconds),
+            _notes(report),
+        )
     if report["trust"]["mode"] == "non-interactive":
-        return Group(_trust(report), non_interactive.tables(report, size, seconds), non_interactive.totals(report, size, seconds), _notes(report))
+        return Group(
+            _trust(report),
+            non_interactive.tables(report, size, seconds),
+            non_interactive.totals(report, size, seconds),
+            _notes(report),
+        )
     parts: list[Any] = [_trust(report), _parameters(report), _layers(report)]
     if any("measured" in layer for layer in report["layers"]):
         parts.append(_measured(report))
@@ -73,16 +83,25 @@ def _who_learns_what(trust: Mapping[str, str]) -> Text:
 
 
 def _trust(report: Report) -> Panel:
-    return Panel(_who_learns_what(report["trust"]), title=f"{report['name']}: {report['trust']['mode']}", title_align="left")
+    return Panel(
+        _who_learns_what(report["trust"]), title=f"{report['name']}: {report['trust']['mode']}", title_align="left"
+    )
 
 
 def _parameters(report: Report) -> Table:
     p = report["parameters"]
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     widths = p["modulus_bits"]
-    table.add_row("Ring degree N", f"{p['ring_degree']} (images in a block)")
-    table.add_row("log2 q", f"{widths['least']} to {widths['most']} bits, the table allows {p['modulus_bits_limit']} for 128-bit security")
-    grade = "INSECURE" if p["insecure"] else f"at least {p['security_bits']} bits, about {p['estimated_security_bits']} estimated"
+    table.add_row("Ring degree N", f"{p['ring_degree']} ({p['images_per_block']} images in a block)")
+    table.add_row(
+        "log2 q",
+        f"{widths['least']} to {widths['most']} bits, the table allows {p['modulus_bits_limit']} for 128-bit security",
+    )
+    grade = (
+        "INSECURE"
+        if p["insecure"]
+        else f"at least {p['security_bits']} bits, about {p['estimated_security_bits']} estimated"
+    )
     table.add_row("Security", grade)
     table.add_row("Wrong result", p["failure_probability"])
     return table
@@ -94,7 +113,8 @@ def _layers(report: Report) -> Group:
     for column in ("layer", "what", "up", "down", "client", "server", "tiles"):
         costs.add_column(column, justify="left" if column in ("layer", "what") else "right")
     precision = Table(title="Parameters and precision of linear layers", title_justify="left", header_style="bold")
-    for column in ("layer", "k/d/u", "mask", "input range", "margin", "memory c/s"):
+    few = any("upload_bits" in layer for layer in report["layers"])
+    for column in ("layer", "up/down/sum" if few else "k/d/u", "mask", "input range", "margin", "memory c/s"):
         precision.add_column(column, justify="left" if column == "layer" else "right")
     for layer in report["layers"]:
         if layer["kind"] == "client":
@@ -107,15 +127,27 @@ def _layers(report: Report) -> Group:
         span = layer["input_range"]
         precision.add_row(
             layer["name"],
-            f"{layer['modulus_bits']}/{layer['delta_bits']}/{layer['drop_bits']}",
+            _widths(layer),
             layer["mask"],
             f"±{span['largest']:.4g} in {span['bits']} bits",
             f"{layer['noise_margin_bits']:.2f} bits",
             f"{size(layer['client_memory_bytes'])} / {size(layer['server_memory_bytes'])}",
         )
     caption = "k: modulus 2^k, d: scale 2^d, u: low bits not sent back; margin: bits between the noise bound and a wrong result"
+    if few:
+        caption = "up, down, sum: bits of the words of requests, responses and sums of masks; margin: bits between the noise bound and a wrong result"
     precision.caption, precision.caption_justify = caption, "left"
     return Group(costs, precision)
+
+
+def _widths(layer: Report) -> str:
+    """The bits of a layer's words."""
+    keys = (
+        ("upload_bits", "body_bits", "mask_bits")
+        if "upload_bits" in layer
+        else ("modulus_bits", "delta_bits", "drop_bits")
+    )
+    return "/".join(str(layer[key]) for key in keys)
 
 
 _MEASURED = ("seconds_client", "seconds_server", "bytes_up", "bytes_down", "noise_bits")
@@ -134,7 +166,9 @@ def _measured(report: Report) -> Table:
         cells = []
         for key in _MEASURED:
             show = size if key.startswith("bytes") else seconds if key.startswith("seconds") else "{:.2f}".format
-            cells.append(" / ".join(show(side[key]) if key in side else "-" for side in (layer, seen)) if key in layer else "")
+            cells.append(
+                " / ".join(show(side[key]) if key in side else "-" for side in (layer, seen)) if key in layer else ""
+            )
         cells.append("; ".join(f"{r['largest']:.4g} of {r['planned']:.4g}" for r in seen["ranges"].values()))
         table.add_row(layer["name"], *cells)
     return table
@@ -144,11 +178,26 @@ def _totals(report: Report) -> Table:
     t, e = report["totals"], report["error"]
     table = Table(title="Totals", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("Batch", f"{t['batch']} images, {t['blocks']} blocks, {t['rounds']} rounds")
-    table.add_row("Time", f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image")
-    table.add_row("Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image")
-    table.add_row("Set-up, once a session", f"{size(t['setup_bytes_down'])} down; {size(t['kept_masks_bytes'])} of masks kept by the client")
-    table.add_row("Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}")
-    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {e['worst_case']:.3g} in the worst case")
+    table.add_row(
+        "Time", f"{seconds(t['seconds'])} on one thread for both parties, {seconds(t['seconds_per_image'])} an image"
+    )
+    table.add_row(
+        "Traffic", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down, {size(t['bytes_per_image'])} an image"
+    )
+    table.add_row(
+        "Set-up, once a session",
+        f"{size(t['setup_bytes_down'])} down; {size(t['kept_masks_bytes'])} of masks kept by the client",
+    )
+    if "runner_up" in t:
+        other = t["runner_up"]
+        table.add_row(
+            "Other engine", f"{other['engine']}: {seconds(other['seconds'])}, {size(other['bytes'])} for the same batch"
+        )
+    table.add_row(
+        "Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}"
+    )
+    worst = "no worst case is known" if e["worst_case"] is None else f"{e['worst_case']:.3g} in the worst case"
+    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {worst}")
     if "seen_on_calibration" in e:
         table.add_row("", f"{e['seen_on_calibration']:.3g} seen on the calibration data")
     return table

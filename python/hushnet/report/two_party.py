@@ -24,9 +24,7 @@ LEARNS = {
 }
 # statistical security of one flooded answer whose noise is at its limit (``crates/rlwe/src/bfv/noise.rs``)
 ANSWER_BITS = 40
-TOLD = (
-    "shapes, protocols and fraction bits, slopes of activations and scalar factors, and of weights norms and bounds of values, rounded up to powers of two"
-)
+TOLD = "shapes, protocols and fraction bits, slopes of activations and scalar factors, and of weights norms and bounds of values, rounded up to powers of two"
 OUTPUT = f"its results, {TOLD}"
 ARGMAX = f"the index of the largest output, {TOLD}"
 RANGES = {
@@ -37,11 +35,17 @@ RANGES = {
 
 def trust(plan: Plan) -> dict[str, str]:
     """Who learns what."""
-    if plan.document["reveal"] == "argmax":
+    if plan.part["reveal"] == "argmax":
         client = ARGMAX
     else:
         outputs = {o["tensor"] for o in plan.document["outputs"]}
-        decoded = {op["in"][0]: op["out"] for s in plan.stages if s["kind"] == "client" for op in s["ops"] if op["op"] in ("dequantize", "affine")}
+        decoded = {
+            op["in"][0]: op["out"]
+            for s in plan.stages
+            if s["kind"] == "client"
+            for op in s["ops"]
+            if op["op"] in ("dequantize", "affine")
+        }
         opened = [s["out"] for s in plan.stages if s["kind"] == "reveal"]
         hidden = [t for t in opened if decoded.get(t) not in outputs and decoded.get(decoded.get(t, -1)) not in outputs]
         names = ", ".join(plan.tensors[decoded.get(t, t)]["name"] for t in hidden)
@@ -60,7 +64,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     name = network or predicted.get("network", "loopback")
     network_of = cost.link(name, unit)
     images = predicted.get("batch", 1)
-    found = cost.account(document, unit, images)
+    found = cost.account(document, unit, images, plan.handle())
     # by position: a client's trace has neutral names
     measured = {i: dict(e) for i, e in enumerate((trace or {}).get("stages", []))}
     layers = [_stage(plan, i, s, c, network_of, measured) for i, (s, c) in enumerate(zip(plan.stages, found.stages))]
@@ -71,19 +75,29 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         "public_part": plan.is_public,
         "engine": document["engine"],
         "trust": trust(plan),
-        "reveal": document["reveal"],
+        "reveal": plan.part["reveal"],
         "parameters": {**_parameters(plan), "statistical": statistical(found)},
         "network": {"name": name, **network_of},
         "inputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["inputs"]],
-        "outputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["outputs"]],
+        "outputs": [
+            {"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["outputs"]
+        ],
         "layers": layers,
-        "totals": {**predicted, "seconds": sum(layer["seconds"] for layer in layers), "bytes_per_image": (found.total.up + found.total.down) / images},
+        "totals": {
+            **predicted,
+            "seconds": sum(layer["seconds"] for layer in layers),
+            "bytes_per_image": (found.total.up + found.total.down) / images,
+        },
         "error": {},
-        "notes": list(document["notes"]) or [RANGES[document["ranges"]]],
+        "notes": list(document["notes"]) or [RANGES[plan.part["ranges"]]],
     }
     if "max_error" in predicted:
         # the server's alone: errors follow from the weights themselves
-        report["error"] = {"estimate": predicted["max_error"], "worst_case": predicted["worst_error"], "by_output": predicted["output_errors"]}
+        report["error"] = {
+            "estimate": predicted["max_error"],
+            "worst_case": predicted.get("worst_error"),
+            "by_output": predicted["output_errors"],
+        }
     if "seen_error" in predicted:
         report["error"]["seen_on_calibration"] = predicted["seen_error"]
     if trace is not None:
@@ -92,9 +106,13 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
 
 
 def _parameters(plan: Plan) -> dict[str, Any]:
-    degree, ring = plan.ring_degree, plan.document["params"]["ring_bits"]
+    degree, ring = plan.ring_degree, plan.part["ring_bits"]
     # slot-packed layers have parameters of their own, which their rows tell
-    of = [methods.ciphertexts(s["method"], degree, ring, s["weight_l2"]) for _, s in plan.linear_stages() if s["method"] not in methods.SLOTS]
+    of = [
+        methods.ciphertexts(s["method"], degree, ring, s["weight_l2"])
+        for _, s in plan.linear_stages()
+        if s["method"] not in methods.SLOTS
+    ]
     return {
         "ring_degree": degree,
         "ring_bits": ring,
@@ -108,16 +126,24 @@ def _parameters(plan: Plan) -> dict[str, Any]:
 
 def statistical(found: cost.Account) -> dict[str, float] | None:
     """What the floods of slot-packed answers leave: ``answers_per_image`` and ``bits_per_image``, -log2 of the statistical distance of one image's answers from
-    what says nothing of weights, by the union bound; m images of a session leave log2 m fewer. ``None`` where every mask is perfect."""
+    what says nothing of weights, by the union bound; m images of a session leave log2 m fewer. ``None`` where every mask is perfect.
+    """
     flooded = [s.packing for s in found.stages if "noise_limit_bits" in s.packing]
     if not flooded:
         return None
-    distance = math.fsum(p["ciphers_down"] * 2.0 ** (p["noise_bits"] - p["noise_limit_bits"] - ANSWER_BITS) for p in flooded)
+    distance = math.fsum(
+        p["ciphers_down"] * 2.0 ** (p["noise_bits"] - p["noise_limit_bits"] - ANSWER_BITS) for p in flooded
+    )
     return {"answers_per_image": sum(p["ciphers_down"] for p in flooded), "bits_per_image": -math.log2(distance)}
 
 
 def _stage(
-    plan: Plan, index: int, stage: dict[str, Any], spent: cost.StageCost, network: dict[str, Any], measured: Mapping[int, Any]
+    plan: Plan,
+    index: int,
+    stage: dict[str, Any],
+    spent: cost.StageCost,
+    network: dict[str, Any],
+    measured: Mapping[int, Any],
 ) -> dict[str, Any]:
     traffic = cost.Traffic(spent.he.up + spent.ot.up, spent.he.down + spent.ot.down, spent.he.rounds + spent.ot.rounds)
     entry: dict[str, Any] = {
@@ -138,13 +164,23 @@ def _stage(
         entry["memory_bytes"] = cost.SHARE_BYTES * cost.elements(out) * plan.predicted.get("batch", 1)
     if stage["kind"] not in {"client", "reveal"}:
         bound = out.get("bound", (1 << out["reach_bits"]) - 1)
-        entry["range"] = {"largest": math.ldexp(bound, -out["frac_bits"]), "precision": math.ldexp(1.0, -out["frac_bits"])}
+        entry["range"] = {
+            "largest": math.ldexp(bound, -out["frac_bits"]),
+            "precision": math.ldexp(1.0, -out["frac_bits"]),
+        }
         entry["range"]["bits"] = (2 * bound).bit_length()
     if stage["kind"] == "linear":
-        entry |= {"method": stage["method"], "unit_fraction": off_fraction(plan, stage), "weight_l2": stage["weight_l2"], **spent.packing}
+        entry |= {
+            "method": stage["method"],
+            "unit_fraction": off_fraction(plan, stage),
+            "weight_l2": stage["weight_l2"],
+            **spent.packing,
+        }
         entry |= {k: v for k, v in stage.get("predicted", {}).items() if k in ("choice", "runner_up", "gap_seconds")}
         degree = plan.ring_degree
-        entry["memory_bytes"] += spent.packing.get("window_bytes", 0) + cost.SHARE_BYTES * degree * spent.packing.get("weight_polys", 0)
+        entry["memory_bytes"] += spent.packing.get("window_bytes", 0) + cost.SHARE_BYTES * degree * spent.packing.get(
+            "weight_polys", 0
+        )
         entry |= {"bytes_up": traffic.up, "bytes_down": traffic.down}
     if nonlinear.garbles(stage):
         entry["method"] = stage.get("protocol", "ot")
@@ -188,13 +224,36 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     p, n = report["parameters"], report["network"]
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     grid.add_row("Shares", f"modulo 2^{p['ring_bits']}")
-    grid.add_row("Ciphertexts", f"N = {p['ring_degree']}, moduli of {', '.join(map(str, p['modulus_bits']))} bits, answers of {p['response_bits']} bits")
-    grid.add_row("Security", f"{p['security_bits']} bits (the table allows {p['modulus_bits_limit']} bits of modulus); {_masks(p['statistical'])}")
+    grid.add_row(
+        "Ciphertexts",
+        f"N = {p['ring_degree']}, moduli of {', '.join(map(str, p['modulus_bits']))} bits, answers of {p['response_bits']} bits",
+    )
+    grid.add_row(
+        "Security",
+        f"{p['security_bits']} bits (the table allows {p['modulus_bits_limit']} bits of modulus); {_masks(p['statistical'])}",
+    )
     speed = "unlimited" if n["bits_per_second"] is None else f"{n['bits_per_second'] / 1e6:.0f} Mbit/s"
     grid.add_row("Network", f"{n['name']}: {speed}, round trip {seconds(n['round_trip_seconds'])}")
     table = Table(title=f"Stages, for {_images(report)}", title_justify="left", header_style="bold")
-    for column in ("stage", "kind", "what", "ciphertexts", "protocols", "rounds", "time", "units off", "range", "memory", "method", "runner-up"):
-        table.add_column(column, justify="left" if column in ("stage", "kind", "what", "method", "runner-up") else "right", overflow="fold")
+    for column in (
+        "stage",
+        "kind",
+        "what",
+        "ciphertexts",
+        "protocols",
+        "rounds",
+        "time",
+        "units off",
+        "range",
+        "memory",
+        "method",
+        "runner-up",
+    ):
+        table.add_column(
+            column,
+            justify="left" if column in ("stage", "kind", "what", "method", "runner-up") else "right",
+            overflow="fold",
+        )
     for layer in report["layers"]:
         span = layer.get("range")
         table.add_row(
@@ -209,7 +268,11 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
             f"±{span['largest']:.4g} in {span['bits']} bits" if span else "",
             size(layer["memory_bytes"]) if "memory_bytes" in layer else "",
             layer.get("method", ""),
-            f"{layer['runner_up']} +{seconds(layer['gap_seconds'])}" if "runner_up" in layer else layer.get("choice", "") if layer.get("choice") == "forced" else "",
+            f"{layer['runner_up']} +{seconds(layer['gap_seconds'])}"
+            if "runner_up" in layer
+            else layer.get("choice", "")
+            if layer.get("choice") == "forced"
+            else "",
             style="" if layer["kind"] in {"linear", "relu", "max_pool", "clip", "leaky_relu"} else "dim",
         )
     return Group(grid, table)
@@ -223,10 +286,15 @@ def _images(report: Report) -> str:
 def totals(report: Report, size: Any, seconds: Any) -> Table:
     """Totals for the images that run together."""
     t, e = report["totals"], report["error"]
-    table = Table(title=f"Totals for {_images(report)}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(
+        title=f"Totals for {_images(report)}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0)
+    )
     by_network = ", ".join(f"{name} {seconds(s)}" for name, s in t["seconds_by_network"].items())
     table.add_row("Time, one core a party", by_network)
-    table.add_row("Bytes", f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down: {size(t['he_bytes'])} ciphertexts, {size(t['ot_bytes'])} protocols")
+    table.add_row(
+        "Bytes",
+        f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down: {size(t['he_bytes'])} ciphertexts, {size(t['ot_bytes'])} protocols",
+    )
     table.add_row("Once a session", f"{size(t['setup_bytes'])} ({t['extension']})")
     table.add_row("Rounds", f"{t['rounds']} messages that depend on each other")
     server = f", server {size(t['server_peak_memory_bytes'])}" if "server_peak_memory_bytes" in t else ""
@@ -234,5 +302,6 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     if not e:
         return table
     seen = f", {e['seen_on_calibration']:.3g} seen on calibration data" if "seen_on_calibration" in e else ""
-    table.add_row("Error", f"about {e['estimate']:.3g}, at most {e['worst_case']:.3g}{seen}")
+    most = "" if e["worst_case"] is None else f", at most {e['worst_case']:.3g}"
+    table.add_row("Error", f"about {e['estimate']:.3g}{most}{seen}")
     return table

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any
 
 import numpy as np
 import onnx
@@ -40,13 +40,13 @@ class Tensor:
 
     name: str
     shape: tuple[int, ...]
-    value: Optional[np.ndarray]
+    value: np.ndarray | None
 
 
 class Net:
     """A network being written; every layer takes a name (its parameters are ``NAME.weight`` and so on) and tensors."""
 
-    def __init__(self, seed: int = 0, weights: Optional[Mapping[str, np.ndarray]] = None):
+    def __init__(self, seed: int = 0, weights: Mapping[str, np.ndarray] | None = None):
         self.seed = seed
         self.weights = weights
         self.nodes: list[onnx.NodeProto] = []
@@ -81,7 +81,9 @@ class Net:
             [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [BATCH, *output.shape])],
             tensors,
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="hushnet")
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="hushnet"
+        )
         onnx.checker.check_model(model)
         return model
 
@@ -95,10 +97,10 @@ class Net:
         kernel: int,
         *,
         stride: int = 1,
-        pad: Union[int, Pads] = 0,
+        pad: int | Pads = 0,
         groups: int = 1,
         bias: bool = True,
-        deviation: Optional[float] = 1.0,
+        deviation: float | None = 1.0,
         shift: float = 0.0,
         smooth: float = 0.0,
     ) -> Tensor:
@@ -127,8 +129,12 @@ class Net:
         if x.value is not None:
             mean, variance = exact.moments(x.value)
             variance = np.maximum(variance, _SMALLEST_VARIANCE)
-        scale = self._parameter(f"{name}.scale", (channels,), lambda: gain * (1 + self._bell(f"{name}.scale", (channels,), 0.1)))
-        shift = self._parameter(f"{name}.shift", (channels,), lambda: middle + self._bell(f"{name}.shift", (channels,), 0.1))
+        scale = self._parameter(
+            f"{name}.scale", (channels,), lambda: gain * (1 + self._bell(f"{name}.scale", (channels,), 0.1))
+        )
+        shift = self._parameter(
+            f"{name}.shift", (channels,), lambda: middle + self._bell(f"{name}.shift", (channels,), 0.1)
+        )
         mean = self._parameter(f"{name}.mean", (channels,), lambda: mean)
         variance = self._parameter(f"{name}.variance", (channels,), lambda: variance)
         value = None
@@ -140,8 +146,16 @@ class Net:
         return self._node("BatchNormalization", name, [x.name, *names], x.shape, value, epsilon=EPSILON)
 
     def conv_norm(
-        self, name: str, x: Tensor, out: int, kernel: int, *, act: Optional[str] = "relu", gain: float = 1.0, shift: float = 0.0,
-        **options: Any
+        self,
+        name: str,
+        x: Tensor,
+        out: int,
+        kernel: int,
+        *,
+        act: str | None = "relu",
+        gain: float = 1.0,
+        shift: float = 0.0,
+        **options: Any,
     ) -> Tensor:
         """Convolution without bias, BatchNormalization (see there), activation (None: linear)."""
         x = self.conv(f"{name}.conv", x, out, kernel, bias=False, deviation=None, **options)
@@ -172,11 +186,15 @@ class Net:
         if kind == "square":
             return self._node("Mul", name, [x.name, x.name], x.shape, None if v is None else v * v)
         if kind == "swish":
-            gate = self._node("Sigmoid", f"{name}.sigmoid", [x.name], x.shape, None if v is None else 1 / (1 + np.exp(-v)))
+            gate = self._node(
+                "Sigmoid", f"{name}.sigmoid", [x.name], x.shape, None if v is None else 1 / (1 + np.exp(-v))
+            )
             return self._node("Mul", name, [x.name, gate.name], x.shape, None if v is None else v * gate.value)
         return self._polynomial(name, x, ACTIVATIONS[kind])
 
-    def max_pool(self, name: str, x: Tensor, kernel: int, *, stride: Optional[int] = None, pad: int = 0, ceil: bool = False) -> Tensor:
+    def max_pool(
+        self, name: str, x: Tensor, kernel: int, *, stride: int | None = None, pad: int = 0, ceil: bool = False
+    ) -> Tensor:
         """Maximum of windows; ``ceil`` keeps a last window that hangs over the edge."""
         stride = stride or kernel
         out = self._pooled(name, x, kernel, stride, pad, ceil)
@@ -186,14 +204,16 @@ class Net:
         attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "ceil_mode": int(ceil)}
         return self._node("MaxPool", name, [x.name], (x.shape[0], *out), value, **attributes)
 
-    def average_pool(self, name: str, x: Tensor, kernel: int, *, stride: Optional[int] = None) -> Tensor:
+    def average_pool(self, name: str, x: Tensor, kernel: int, *, stride: int | None = None) -> Tensor:
         """Mean of windows, without padding."""
         stride = stride or kernel
         out = self._pooled(name, x, kernel, stride, 0, False)
         value = None
         if x.value is not None:
             value = exact.windows(x.value, kernel, stride, 0, 0.0, out).sum(axis=(4, 5)) / kernel**2
-        return self._node("AveragePool", name, [x.name], (x.shape[0], *out), value, kernel_shape=[kernel] * 2, strides=[stride] * 2)
+        return self._node(
+            "AveragePool", name, [x.name], (x.shape[0], *out), value, kernel_shape=[kernel] * 2, strides=[stride] * 2
+        )
 
     def global_average_pool(self, name: str, x: Tensor) -> Tensor:
         """Mean of every channel, ``[c, 1, 1]``."""
@@ -222,7 +242,9 @@ class Net:
 
     # -- inside
 
-    def _node(self, op: str, name: str, inputs: list[str], shape: tuple[int, ...], value: Optional[np.ndarray], **attributes: Any) -> Tensor:
+    def _node(
+        self, op: str, name: str, inputs: list[str], shape: tuple[int, ...], value: np.ndarray | None, **attributes: Any
+    ) -> Tensor:
         self.nodes.append(helper.make_node(op, inputs, [f"{name}.out"], name=name, **attributes))
         return Tensor(f"{name}.out", shape, None if value is None else exact.snap(value))
 
@@ -235,7 +257,8 @@ class Net:
 
     def _drawn(self, name: str, shape: tuple[int, ...], smooth: float = 0.0) -> np.ndarray:
         """The weight of a layer as drawn, before normalisation (nothing when weights are given). ``smooth``: the part of the
-        variance that all taps of a kernel share."""
+        variance that all taps of a kernel share.
+        """
         if self.weights is not None:
             return np.zeros(shape)
         deviation = math.sqrt(2 / math.prod(shape[1:]))
@@ -246,8 +269,14 @@ class Net:
         return drawn * exact.short(math.sqrt(1 - smooth)) + common * exact.short(math.sqrt(smooth))
 
     def _scaled(
-        self, name: str, weight: np.ndarray, value: Optional[np.ndarray], bias: bool, deviation: Optional[float], shift: float = 0.0
-    ) -> tuple[list[str], Optional[np.ndarray]]:
+        self,
+        name: str,
+        weight: np.ndarray,
+        value: np.ndarray | None,
+        bias: bool,
+        deviation: float | None,
+        shift: float = 0.0,
+    ) -> tuple[list[str], np.ndarray | None]:
         """Normalises weight and bias to the deviation (None: leaves them), stores them; their names and the new output."""
         offset = np.zeros(len(weight))
         if value is not None and deviation is not None:
@@ -281,7 +310,9 @@ class Net:
     def _pooled(self, name: str, x: Tensor, kernel: int, stride: int, pad: int, ceil: bool) -> tuple[int, int]:
         h, w = ((s + 2 * pad - kernel + (stride - 1 if ceil else 0)) // stride + 1 for s in x.shape[1:])
         if h < 1 or w < 1:
-            raise ZooError(f"{name}: a {kernel}x{kernel} window does not fit its {x.shape[1]}x{x.shape[2]} input: choose a larger image")
+            raise ZooError(
+                f"{name}: a {kernel}x{kernel} window does not fit its {x.shape[1]}x{x.shape[2]} input: choose a larger image"
+            )
         return h, w
 
     def _polynomial(self, name: str, x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
@@ -293,7 +324,11 @@ class Net:
         terms = [self._times(f"{name}.c1", x, c1), self._times(f"{name}.c2", power, c2)]
         if c4:
             fourth = None if power.value is None else power.value * power.value
-            terms.append(self._times(f"{name}.c4", self._node("Mul", f"{name}.x4", [power.name, power.name], x.shape, fourth), c4))
+            terms.append(
+                self._times(
+                    f"{name}.c4", self._node("Mul", f"{name}.x4", [power.name, power.name], x.shape, fourth), c4
+                )
+            )
         total = terms[0]
         for number, term in enumerate(terms[1:]):
             total = self.add(f"{name}.sum{number}", total, term)

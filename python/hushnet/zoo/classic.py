@@ -57,7 +57,15 @@ def plain(net: Net, kernel: int, depth: int, width: int, classes: int = 10) -> T
     for stage in range(3):
         for number in range((depth - 2) // 3):
             stride = 2 if stage and not number else 1
-            x = net.conv_norm(f"stage{stage + 1}.{number + 1}", x, (16 << stage) * width, kernel, stride=stride, pad=kernel // 2, **_CALM)
+            x = net.conv_norm(
+                f"stage{stage + 1}.{number + 1}",
+                x,
+                (16 << stage) * width,
+                kernel,
+                stride=stride,
+                pad=kernel // 2,
+                **_CALM,
+            )
     return net.fc("fc", net.global_average_pool("mean", x), classes, last=True)
 
 

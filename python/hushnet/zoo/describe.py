@@ -61,7 +61,9 @@ def describe(model: onnx.ModelProto) -> Description:
         if node.op_type not in ("Conv", "Gemm", "MatMul") or len(node.input) < 2 or node.input[1] not in sizes:
             continue
         if node.output[0] not in shapes:
-            raise ZooError(f"{node.name}: its output shape cannot be inferred: give the model fixed shapes (but for the batch)")
+            raise ZooError(
+                f"{node.name}: its output shape cannot be inferred: give the model fixed shapes (but for the batch)"
+            )
         output, weight = shapes[node.output[0]], sizes[node.input[1]]
         if node.op_type == "Conv":
             terms = math.prod(weight[1:])
@@ -100,5 +102,7 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 def _per_image(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     dimensions = value.type.tensor_type.shape.dim[1:]
     if any(not d.HasField("dim_value") for d in dimensions):
-        raise ZooError(f"{value.name}: a size beyond the batch is not fixed: give the model fixed shapes (but for the batch)")
+        raise ZooError(
+            f"{value.name}: a size beyond the batch is not fixed: give the model fixed shapes (but for the batch)"
+        )
     return tuple(d.dim_value for d in dimensions)

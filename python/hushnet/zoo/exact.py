@@ -55,7 +55,9 @@ def conv(x: np.ndarray, w: np.ndarray, stride: int, pads: tuple[int, int, int, i
         for g in range(groups):
             part = windows[image, g * per_group : (g + 1) * per_group].transpose(0, 3, 4, 1, 2)
             columns = part.reshape(per_group * kh * kw, oh * ow)
-            y[image, g * rows : (g + 1) * rows] = (w[g * rows : (g + 1) * rows].reshape(rows, -1) @ columns).reshape(rows, oh, ow)
+            y[image, g * rows : (g + 1) * rows] = (w[g * rows : (g + 1) * rows].reshape(rows, -1) @ columns).reshape(
+                rows, oh, ow
+            )
     return y
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import onnx
@@ -62,7 +62,9 @@ def get(name: str) -> Architecture:
     return ARCHITECTURES[name]
 
 
-def build(name: str, seed: int = 0, *, weights: Optional[Mapping[str, np.ndarray]] = None, **options: Any) -> onnx.ModelProto:
+def build(
+    name: str, seed: int = 0, *, weights: Mapping[str, np.ndarray] | None = None, **options: Any
+) -> onnx.ModelProto:
     """Writes an architecture as ONNX (opset 17): input ``image`` ``[N, ...]``, output ``logits`` ``[N, classes]``, float32.
 
     Args:

@@ -14,12 +14,20 @@ _BRANCH_GAIN = 0.25  # of what is added to a shortcut: keeps deep trunks in rang
 _RELU6_CENTRE = 1.0
 
 
-@architecture("resnet14-narrow", "ResNet of one bottleneck block a stage, 16 to 128 maps: a small stand-in", blocks=(1, 1, 1, 1), bottleneck=True, maps=_NARROW)
+@architecture(
+    "resnet14-narrow",
+    "ResNet of one bottleneck block a stage, 16 to 128 maps: a small stand-in",
+    blocks=(1, 1, 1, 1),
+    bottleneck=True,
+    maps=_NARROW,
+)
 @architecture("resnet18", "ResNet-18 for 32x32 images (GALA)", blocks=(2, 2, 2, 2), bottleneck=False, maps=_MAPS)
 @architecture("resnet50", "ResNet-50 for 32x32 images (GALA)", blocks=(3, 4, 6, 3), bottleneck=True, maps=_MAPS)
 @architecture("resnet101", "ResNet-101 for 32x32 images (GALA)", blocks=(3, 4, 23, 3), bottleneck=True, maps=_MAPS)
 @architecture("resnet152", "ResNet-152 for 32x32 images (GALA)", blocks=(3, 8, 36, 3), bottleneck=True, maps=_MAPS)
-def resnet_small(net: Net, blocks: tuple[int, ...], bottleneck: bool, maps: tuple[int, ...], classes: int = 10) -> Tensor:
+def resnet_small(
+    net: Net, blocks: tuple[int, ...], bottleneck: bool, maps: tuple[int, ...], classes: int = 10
+) -> Tensor:
     """A 3x3 stem that keeps 32x32, then the four stages of ResNet."""
     x = net.input(3, 32, 32, images=16 if sum(blocks) <= 16 else 8)
     x = net.conv_norm("stem", x, maps[0], 3, pad=1)
@@ -35,7 +43,9 @@ def resnet50_224(net: Net, size: int = 224, classes: int = 1000) -> Tensor:
     return _stages(net, x, (3, 4, 6, 3), _MAPS, True, classes)
 
 
-def _stages(net: Net, x: Tensor, blocks: tuple[int, ...], widths: tuple[int, ...], bottleneck: bool, classes: int) -> Tensor:
+def _stages(
+    net: Net, x: Tensor, blocks: tuple[int, ...], widths: tuple[int, ...], bottleneck: bool, classes: int
+) -> Tensor:
     for stage, (count, maps) in enumerate(zip(blocks, widths)):
         for number in range(count):
             stride = 2 if stage and not number else 1
@@ -89,7 +99,9 @@ def _inverted(net: Net, name: str, x: Tensor, out: int, expansion: int, stride: 
     y = x
     if expansion != 1:
         y = net.conv_norm(f"{name}.expand", y, x.shape[0] * expansion, 1, act="relu6", shift=_RELU6_CENTRE)
-    y = net.conv_norm(f"{name}.depthwise", y, y.shape[0], 3, stride=stride, pad=1, groups=y.shape[0], act="relu6", shift=_RELU6_CENTRE)
+    y = net.conv_norm(
+        f"{name}.depthwise", y, y.shape[0], 3, stride=stride, pad=1, groups=y.shape[0], act="relu6", shift=_RELU6_CENTRE
+    )
     added = stride == 1 and x.shape[0] == out
     y = net.conv_norm(f"{name}.project", y, out, 1, act=None, gain=_BRANCH_GAIN if added else 1.0)
     return net.add(f"{name}.add", x, y) if added else y

@@ -6,8 +6,18 @@ from hushnet.zoo.builder import Net, Tensor
 from hushnet.zoo.registry import architecture
 
 
-@architecture("cryptonets-relu", "28x28 digits: conv 5x5/2 of 5 maps, 845-100-10, ReLU (nGraph-HE2, A.1)", activation="relu", bias=True)
-@architecture("cryptonets-square", "28x28 digits: the same with x^2 and no biases (nGraph-HE2, A.1)", activation="square", bias=False)
+@architecture(
+    "cryptonets-relu",
+    "28x28 digits: conv 5x5/2 of 5 maps, 845-100-10, ReLU (nGraph-HE2, A.1)",
+    activation="relu",
+    bias=True,
+)
+@architecture(
+    "cryptonets-square",
+    "28x28 digits: the same with x^2 and no biases (nGraph-HE2, A.1)",
+    activation="square",
+    bias=False,
+)
 def cryptonets(net: Net, activation: str, bias: bool) -> Tensor:
     """One row and column of padding, below and right, turns 28 into 13: 5 x 13 x 13 = 845 features."""
     x = net.input(1, 28, 28, images=64)
@@ -27,7 +37,9 @@ def mnist_cnn(net: Net, activation: str = "relu") -> Tensor:
     return net.fc("fc3", x, 10, last=True)
 
 
-@architecture("cifar10-cnn", "32x32 images: three convs with batch norm and mean pools (SEAL/OpenFHE comparison, Table 2)")
+@architecture(
+    "cifar10-cnn", "32x32 images: three convs with batch norm and mean pools (SEAL/OpenFHE comparison, Table 2)"
+)
 def cifar10_cnn(net: Net, activation: str = "relu") -> Tensor:
     """32, 64 and 128 maps of 3x3, a 2x2 mean after each, the mean of all, ten classes."""
     x = net.input(3, 32, 32, images=32)

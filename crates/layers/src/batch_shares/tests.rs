@@ -65,7 +65,7 @@ fn check(geometry: &Geometry, degree: usize, images: usize, ring_bits: u32) {
         let inputs = b * client.inputs()..(b + 1) * client.inputs();
         let x: Vec<u64> =
             mine[inputs.clone()].iter().zip(&theirs[inputs]).map(|(a, c)| a.wrapping_add(*c)).collect();
-        let want = crate::cheetah::packing::oracle(geometry, &x, &weights);
+        let want = crate::geometries::oracle(geometry, &x, &weights);
         let pixels = want.len() / bias.len();
         for (e, w) in want.iter().enumerate() {
             let at = b * client.outputs() + e;

@@ -1,13 +1,14 @@
 use super::*;
 use crate::batch::Dense;
 use crate::geometries::conv;
-use hushnet_ring::low_mask;
+use hushnet_ring::{low_mask, Prg};
+use hushnet_rlwe::packed::{PackedClient, PackedServer};
 
 /// Both halves against the sums by definition, a unit off no more often than stated.
 fn check(geometry: &Geometry, ring_bits: u32) {
     let context = PackedContext::new(2048).unwrap();
     let mut prg = Prg::from_seed([3; 16]);
-    let packing = Packing::choose(geometry, 2048, &DEFAULT_COSTS).unwrap();
+    let packing = Layout::choose_blocks(geometry, 2048, &DEFAULT_PRICES).unwrap();
     let mask = low_mask(ring_bits);
     let mut random = |len: usize| -> Vec<u64> {
         let mut v = vec![0; len];
@@ -44,7 +45,7 @@ fn check(geometry: &Geometry, ring_bits: u32) {
         assert!(engine.answer(&server, &[2; 32], 5, tile, &request[1..], &server_share, &mut own).is_err());
     }
     let x: Vec<u64> = client_share.iter().zip(&server_share).map(|(a, b)| a.wrapping_add(*b)).collect();
-    let want = crate::cheetah::packing::oracle(geometry, &x, &weights);
+    let want = crate::geometries::oracle(geometry, &x, &weights);
     let pixels = packing.output_len() / packing.channels_out();
     let mut off = 0;
     for (e, w) in want.iter().enumerate() {

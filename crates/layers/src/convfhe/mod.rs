@@ -1,7 +1,7 @@
 //! Coefficient-packed linear layers whose output channels are merged into few ciphertexts at the server (Kim, Guyot, "Optimized
 //! privacy-preserving CNN inference with fully homomorphic encryption", IEEE TIFS 2023: ConvFHE), on shares modulo 2^l.
 //!
-//! Places as in [`crate::rotation_free::Layout`]: useful coefficients are multiples of s. Keys, encryption and answers as in
+//! Places as in [`crate::layout`], channels interleaved: useful coefficients are multiples of s. Keys, encryption and answers as in
 //! [`hushnet_rlwe::packed`] (one 50-bit prime, N = 4096, so that a second one for key switching stays within 128 bits); merging:
 //! [`hushnet_rlwe::pack_lwe`]. Up to s output polynomials travel down as one ciphertext.
 //!
@@ -12,19 +12,25 @@
 //! *Noise*: that of [`hushnet_rlwe::packed`] plus [`merge_variance`], which enters the parameters as if the weights' norm were
 //! larger: `|W|^2 + merge_variance / 11.5`. Cost: exactly [`ConvFheDesign::cost`].
 
-use crate::batch::{expect, Geometry, LayerError};
-use crate::rotation_free::{Layout, LayoutPrices, MethodCost};
+mod client;
+mod server;
+
+pub use server::{ConvFheLinear, ConvFheSession};
+
+use crate::batch::{Geometry, LayerError};
+use crate::cheetah::Coefficients;
+use crate::layout::{Layout, LayoutPrices};
+use crate::rotation_free::MethodCost;
+use hushnet_ring::pack;
 use hushnet_ring::prime::primes_near;
-use hushnet_ring::{pack, Prg};
 use hushnet_rlwe::one_poly::{Tally, TallyCounts};
-use hushnet_rlwe::pack_lwe::{merge_offset, merge_steps, merge_variance, MergeContext, MergeKeys, Pair};
-use hushnet_rlwe::packed::{
-    PackedClient, PackedContext, PackedParams, PackedServer, PackedSpec, WeightPoly, PRIME_BITS,
-};
-use rayon::prelude::*;
+use hushnet_rlwe::pack_lwe::{merge_offset, merge_steps, merge_variance, MergeContext};
+use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedSpec, PRIME_BITS};
 
 /// Ring degree: two 50-bit primes need 4096.
 pub const RING_DEGREE: usize = 4096;
+/// Spacing that stands for a layer's where it is not known.
+const TYPICAL_SPACING: usize = 64;
 /// Measured on one core; only ratios steer the choice of the layout.
 pub const DEFAULT_PRICES: LayoutPrices =
     LayoutPrices { input: 90e-6, output: 0.0, output_poly: 170e-6, product: 2.4e-6, weight: 6e-7 };
@@ -84,6 +90,12 @@ impl ConvFheDesign {
         Ok(Self { layout, params, context: context.clone() })
     }
 
+    /// Bytes of the client's public key ahead of the merging keys: seed and pk0.
+    #[must_use]
+    pub fn public_key_len() -> usize {
+        32 + pack::packed_len(RING_DEGREE, PRIME_BITS)
+    }
+
     /// That a layer has parameters, without making tables.
     ///
     /// # Errors
@@ -98,16 +110,29 @@ impl ConvFheDesign {
         weight_l2: f64,
     ) -> Result<(Layout, PackedParams), LayerError> {
         let layout = Layout::choose(geometry, RING_DEGREE, &DEFAULT_PRICES)?;
-        let primes = primes_near(PRIME_BITS, RING_DEGREE, 2)?;
-        let merge = merge_variance(RING_DEGREE, &primes[..1], primes[1], layout.spacing());
-        let weight_l2 = (weight_l2.powi(2) + merge / 11.5).sqrt();
         // The special prime counts for security.
         if !hushnet_rlwe::security::is_128_bit(RING_DEGREE, 2 * PRIME_BITS) {
             let modulus_bits = 2 * PRIME_BITS;
             return Err(hushnet_rlwe::CipherError::Insecure { ring_degree: RING_DEGREE, modulus_bits }.into());
         }
-        let params = PackedSpec { ring_degree: RING_DEGREE, ring_bits, weight_l2 }.choose()?;
+        let params = Self::spec(layout.spacing(), ring_bits, weight_l2)?.choose()?;
         Ok((layout, params))
+    }
+
+    /// The norm of the weights with the noise of merging.
+    fn spec(spacing: usize, ring_bits: u32, weight_l2: f64) -> Result<PackedSpec, LayerError> {
+        let primes = primes_near(PRIME_BITS, RING_DEGREE, 2)?;
+        let merge = merge_variance(RING_DEGREE, &primes[..1], primes[1], spacing);
+        let weight_l2 = (weight_l2.powi(2) + merge / 11.5).sqrt();
+        Ok(PackedSpec { ring_degree: RING_DEGREE, ring_bits, weight_l2 })
+    }
+
+    /// What the parameters of a layer rest on whose layout is not known: a spacing of 64 stands for it.
+    ///
+    /// # Errors
+    /// [`LayerError::Cipher`] from the ring.
+    pub fn typical(ring_bits: u32, weight_l2: f64) -> Result<PackedSpec, LayerError> {
+        Self::spec(TYPICAL_SPACING, ring_bits, weight_l2)
     }
 
     /// Places.
@@ -125,7 +150,12 @@ impl ConvFheDesign {
     /// Bytes that weights in evaluation form take.
     #[must_use]
     pub fn prepared_bytes(&self) -> usize {
-        8 * RING_DEGREE * self.layout.cost().weight_polys
+        self.layout.prepared_bytes()
+    }
+
+    /// What encryption needs of the stage.
+    fn places_of(&self) -> Coefficients<'_> {
+        Coefficients { context: &self.context.packed, params: &self.params, layout: &self.layout }
     }
 
     /// Tiles of the stage.
@@ -204,222 +234,6 @@ impl ConvFheDesign {
     }
 }
 
-/// Server half of a stage. No `Debug`.
-pub struct ConvFheLinear {
-    design: ConvFheDesign,
-    weights: Weights,
-    bias: Vec<i64>,
-    tally: Tally,
-}
-
-/// Weights as an answer uses them.
-enum Weights {
-    /// One a weight polynomial, times 1/s.
-    Prepared(Vec<WeightPoly>),
-    /// As given; transformed for every tile.
-    Streamed(Vec<i16>),
-}
-
-/// What a server holds of a session: the client's public key and merging keys.
-pub struct ConvFheSession {
-    server: PackedServer,
-    keys: MergeKeys,
-}
-
-impl ConvFheSession {
-    /// With both keys, checked.
-    #[must_use]
-    pub fn new(server: PackedServer, keys: MergeKeys) -> Self {
-        Self { server, keys }
-    }
-}
-
-impl ConvFheLinear {
-    /// Prepares a stage. `weights` are (O, C/groups, kh, kw) or (M, K) row-major, `bias` one value an output channel.
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] for the wrong number of weights or biases; what [`ConvFheDesign::new`] refuses.
-    pub fn new(
-        context: &ConvFheContext,
-        geometry: &Geometry,
-        weights: &[i16],
-        bias: &[i64],
-        ring_bits: u32,
-    ) -> Result<Self, LayerError> {
-        let mut linear = Self::streamed(context, geometry, weights, bias, ring_bits)?;
-        let layout = &linear.design.layout;
-        let polys: Vec<(usize, usize)> =
-            (0..layout.output_blocks()).flat_map(|j| layout.inputs_of(j).map(move |i| (i, j))).collect();
-        let prepared = polys
-            .into_par_iter()
-            .map(|(i, j)| linear.weight_poly(weights, i, j))
-            .collect::<Result<_, LayerError>>()?;
-        linear.weights = Weights::Prepared(prepared);
-        Ok(linear)
-    }
-
-    /// As [`Self::new`], with weights transformed anew for every tile: one transform more a product, in the memory of the weights
-    /// themselves.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn streamed(
-        context: &ConvFheContext,
-        geometry: &Geometry,
-        weights: &[i16],
-        bias: &[i64],
-        ring_bits: u32,
-    ) -> Result<Self, LayerError> {
-        let layout = Layout::choose(geometry, RING_DEGREE, &DEFAULT_PRICES)?;
-        expect("weights", layout.weight_len(), weights.len())?;
-        expect("biases", layout.channels_out(), bias.len())?;
-        let l2 = (layout.weight_norm2(weights) as f64).sqrt();
-        let design = ConvFheDesign::new(context, geometry, ring_bits, l2)?;
-        let weights = Weights::Streamed(weights.to_vec());
-        Ok(Self { design, weights, bias: bias.to_vec(), tally: Tally::default() })
-    }
-
-    /// The weights between input block i and output block j, times 1/s.
-    fn weight_poly(&self, weights: &[i16], i: usize, j: usize) -> Result<WeightPoly, LayerError> {
-        let (layout, packed) = (&self.design.layout, &self.design.context.packed);
-        let p = packed.prime();
-        let inverse = i128::from(hushnet_ring::prime::inv_mod(layout.spacing() as u64, p));
-        let mut poly = layout.weight_poly(weights, i, j);
-        for w in poly.iter_mut().filter(|w| **w != 0) {
-            *w = (i128::from(*w) * inverse).rem_euclid(i128::from(p)) as i64;
-        }
-        self.tally.add(TallyCounts { ntt: 1, ..TallyCounts::default() });
-        Ok(WeightPoly::new(packed, &poly)?)
-    }
-
-    /// What both parties agree on.
-    #[must_use]
-    pub fn design(&self) -> &ConvFheDesign {
-        &self.design
-    }
-
-    /// Operations so far, preparation included.
-    #[must_use]
-    pub fn tally(&self) -> TallyCounts {
-        self.tally.counts()
-    }
-
-    /// Bytes that the weights take.
-    #[must_use]
-    pub fn weight_bytes(&self) -> usize {
-        match &self.weights {
-            Weights::Prepared(w) => 8 * RING_DEGREE * w.len(),
-            Weights::Streamed(w) => 2 * w.len(),
-        }
-    }
-
-    /// The client's half.
-    #[must_use]
-    pub fn client(&self) -> ConvFheClient {
-        ConvFheClient { design: self.design.clone(), tally: std::sync::Arc::default() }
-    }
-
-    /// Answers one tile; as [`crate::cheetah::CheetahLinear::answer`].
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] for a request of the wrong length or shares of the wrong size; [`LayerError::Cipher`] for damaged words or
-    /// keys of too small a spacing.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "what a stage, a tile and a session are named by, and two shares"
-    )]
-    pub fn answer(
-        &self,
-        session: &ConvFheSession,
-        seed: &[u8; 32],
-        stage: u32,
-        tile: usize,
-        request: &[u8],
-        share: &[u64],
-        own: &mut [u64],
-    ) -> Result<Vec<u8>, LayerError> {
-        let d = &self.design;
-        let (layout, context, n) = (&d.layout, &d.context, RING_DEGREE);
-        expect("request", d.request_len(), request.len())?;
-        expect("input share", layout.input_len(), share.len())?;
-        expect("output share", layout.output_len(), own.len())?;
-        let blocks = layout.input_blocks();
-        let inputs: Vec<(Vec<u64>, Vec<u64>)> = request
-            .par_chunks_exact(pack::packed_len(n, PRIME_BITS))
-            .enumerate()
-            .map(|(i, bytes)| {
-                let (mut c0, mut c1, mut poly) = (vec![0; n], vec![0; n], vec![0; n]);
-                pack::unpack(bytes, PRIME_BITS, &mut c0)?;
-                layout.for_each_input(tile, i, |at, e| poly[at] = share[e]);
-                session.server.absorb(&d.params, &poly, &mut c0)?;
-                context.packed.mask_hat(seed, stage, (tile * blocks + i) as u32, &mut c1)?;
-                self.tally.add(TallyCounts { ntt: 1, ..TallyCounts::default() });
-                Ok((c0, c1))
-            })
-            .collect::<Result<_, LayerError>>()?;
-        let mask = hushnet_ring::low_mask(d.params.ring_bits());
-        let pixels = layout.output_len() / layout.channels_out();
-        let mut message = Vec::with_capacity(d.answer_len(tile));
-        let mut first = 0;
-        for g in 0..d.groups() {
-            let starts: Vec<(usize, usize)> = d
-                .group(g)
-                .map(|j| {
-                    first += layout.inputs_of(j).len();
-                    (j, first - layout.inputs_of(j).len())
-                })
-                .collect();
-            let list = starts
-                .into_par_iter()
-                .map(|(j, first)| self.combine(session, &inputs, j, first))
-                .collect::<Result<Vec<_>, LayerError>>()?;
-            let [mut s0, mut s1] = session.keys.merge(list, layout.spacing(), &self.tally)?;
-            let (places, elements) = d.places(tile, g);
-            let (mut values, mut shares) = (vec![0; places.len()], vec![0; places.len()]);
-            let mut prg = Prg::from_os()?;
-            let (w0, w1) = (s0.words_mut(), s1.words_mut());
-            session.server.answer(&d.params, &mut prg, w0, w1, &places, &mut values, &mut shares)?;
-            self.tally.add(TallyCounts { intt: 2, ..TallyCounts::default() });
-            let start = message.len();
-            message.resize(start + d.part_len(tile, g), 0);
-            let r = d.params.response_bits();
-            let (c1, c0) = message[start..].split_at_mut(pack::packed_len(n, r));
-            pack::pack(w1, r, c1)?;
-            pack::pack(&values, r, c0)?;
-            for (e, value) in elements.into_iter().zip(shares) {
-                own[e] = value.wrapping_add(self.bias[e / pixels] as u64) & mask;
-            }
-        }
-        Ok(message)
-    }
-
-    /// `sum_i w_ij (c0_i, c1_i) / s`.
-    fn combine(
-        &self,
-        session: &ConvFheSession,
-        inputs: &[(Vec<u64>, Vec<u64>)],
-        j: usize,
-        first: usize,
-    ) -> Result<Pair, LayerError> {
-        let range = self.design.layout.inputs_of(j);
-        let made: Vec<WeightPoly>;
-        let weights: Vec<&WeightPoly> = match &self.weights {
-            Weights::Prepared(w) => w[first..first + range.len()].iter().collect(),
-            Weights::Streamed(w) => {
-                made = range.clone().map(|i| self.weight_poly(w, i, j)).collect::<Result<_, LayerError>>()?;
-                made.iter().collect()
-            }
-        };
-        let c0: Vec<&[u64]> = inputs[range.clone()].iter().map(|(c0, _)| c0.as_slice()).collect();
-        let c1: Vec<&[u64]> = inputs[range].iter().map(|(_, c1)| c1.as_slice()).collect();
-        let merge = &self.design.context.merge;
-        let (mut s0, mut s1) = (merge.zero()?, merge.zero()?);
-        session.server.combine(&c0, &c1, &weights, s0.words_mut(), s1.words_mut())?;
-        self.tally.add(TallyCounts { products: 2 * weights.len() as u64, ..TallyCounts::default() });
-        Ok([s0, s1])
-    }
-}
-
 /// Client half of a stage: shapes only.
 #[derive(Clone)]
 pub struct ConvFheClient {
@@ -444,70 +258,6 @@ impl ConvFheClient {
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()
-    }
-
-    /// Encrypts one tile of the client's share; as [`crate::cheetah::CheetahClient::request`].
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] unless `share` is the whole tensor.
-    pub fn request(
-        &self,
-        key: &PackedClient,
-        seed: &[u8; 32],
-        stage: u32,
-        tile: usize,
-        share: &[u64],
-    ) -> Result<Vec<u8>, LayerError> {
-        let d = &self.design;
-        let (n, blocks) = (RING_DEGREE, d.layout.input_blocks());
-        expect("input share", d.layout.input_len(), share.len())?;
-        let mut message = vec![0; d.request_len()];
-        message.par_chunks_exact_mut(pack::packed_len(n, PRIME_BITS)).enumerate().try_for_each(
-            |(i, bytes)| {
-                let (mut mask, mut poly, mut c0) = (vec![0; n], vec![0; n], vec![0; n]);
-                d.layout.for_each_input(tile, i, |at, e| poly[at] = share[e]);
-                d.context.packed.mask_hat(seed, stage, (tile * blocks + i) as u32, &mut mask)?;
-                key.encrypt_into(&d.params, &mask, &poly, &mut Prg::from_os()?, &mut c0)?;
-                pack::pack(&c0, PRIME_BITS, bytes)?;
-                self.tally.add(TallyCounts { intt: 1, ..TallyCounts::default() });
-                Ok::<(), LayerError>(())
-            },
-        )?;
-        Ok(message)
-    }
-
-    /// Reads the client's share of a tile's outputs.
-    ///
-    /// # Errors
-    /// [`LayerError::Length`] for an answer of the wrong length or a share of the wrong size.
-    pub fn open(
-        &self,
-        key: &PackedClient,
-        tile: usize,
-        answer: &[u8],
-        share: &mut [u64],
-    ) -> Result<(), LayerError> {
-        let d = &self.design;
-        let r = d.params.response_bits();
-        expect("answer", d.answer_len(tile), answer.len())?;
-        expect("output share", d.layout.output_len(), share.len())?;
-        let mut rest = answer;
-        for g in 0..d.groups() {
-            let (part, after) = rest.split_at(d.part_len(tile, g));
-            rest = after;
-            let (places, elements) = d.places(tile, g);
-            let (c1_bytes, c0_bytes) = part.split_at(pack::packed_len(RING_DEGREE, r));
-            let (mut c1, mut c0) = (vec![0; RING_DEGREE], vec![0; places.len()]);
-            pack::unpack(c1_bytes, r, &mut c1)?;
-            pack::unpack(c0_bytes, r, &mut c0)?;
-            let mut out = vec![0; places.len()];
-            key.open(&d.params, &c1, &c0, &places, &mut out)?;
-            self.tally.add(TallyCounts { intt: 1, ..TallyCounts::default() });
-            for (e, value) in elements.into_iter().zip(out) {
-                share[e] = value;
-            }
-        }
-        Ok(())
     }
 }
 

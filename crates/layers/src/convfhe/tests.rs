@@ -1,8 +1,9 @@
 use super::*;
 use crate::batch::Dense;
-use crate::cheetah::packing::oracle;
-use crate::geometries::conv;
-use hushnet_ring::low_mask;
+use crate::geometries::{conv, oracle};
+use hushnet_ring::{low_mask, Prg};
+use hushnet_rlwe::pack_lwe::MergeKeys;
+use hushnet_rlwe::packed::{PackedClient, PackedServer};
 
 #[test]
 fn shares_of_merged_layers_with_exact_costs() {
@@ -40,9 +41,9 @@ fn shares_of_merged_layers_with_exact_costs() {
         let streamed = number % 2 == 1;
         let make = if streamed { ConvFheLinear::streamed } else { ConvFheLinear::new };
         let linear = make(&context, &geometry, &weights, &bias, bits).unwrap();
-        let prepared = linear.design.prepared_bytes();
+        let prepared = linear.design().prepared_bytes();
         assert_eq!(linear.weight_bytes(), if streamed { 2 * weights.len() } else { prepared });
-        let (client, cost) = (linear.client(), linear.design.cost());
+        let (client, cost) = (linear.client(), linear.design().cost());
         let (mut own, mut got) = (vec![0; layout.output_len()], vec![0; layout.output_len()]);
         let (mut up, mut down) = (0, 0);
         for tile in 0..layout.tiles() {
@@ -66,7 +67,7 @@ fn shares_of_merged_layers_with_exact_costs() {
             assert!(error == 0 || error == 1 || error == low_mask(bits), "{geometry:?} {e}: {error}");
             off += usize::from(error != 0);
         }
-        let predicted = linear.design.params.spec().off_by_one_fraction();
+        let predicted = linear.design().params.spec().off_by_one_fraction();
         assert!(off as f64 <= (2.0 * predicted + 0.02) * own.len() as f64 + 3.0, "{off} {predicted}");
     }
 }

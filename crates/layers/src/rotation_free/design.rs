@@ -1,8 +1,8 @@
 //! What both parties derive from public numbers: layout, parameters, costs.
 
 use super::setup;
-use super::{Layout, LayoutPrices};
 use crate::batch::{expect, Geometry, LayerError};
+use crate::layout::{Layout, LayoutPrices};
 use hushnet_ring::pack;
 use hushnet_rlwe::one_poly::{OnePolyContext, OnePolyParams, OnePolySpec, Profile, TallyCounts};
 use hushnet_rlwe::CipherError;
@@ -11,7 +11,7 @@ use hushnet_rlwe::CipherError;
 pub const DEFAULT_PRICES: LayoutPrices =
     LayoutPrices { input: 260e-6, output: 10e-9, output_poly: 2e-6, product: 12e-6, weight: 8e-6 };
 /// Ring degrees worth trying.
-const DEGREES: [usize; 3] = [4096, 8192, 16384];
+pub const DEGREES: [usize; 3] = [4096, 8192, 16384];
 
 /// Layout and parameters of a layer: all that both parties need to agree on. Public.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::batch::{Dense, Geometry, LayerError};
-use crate::cheetah::packing::oracle;
-use crate::geometries::conv;
+use crate::geometries::{conv, oracle};
+use crate::layout::Layout;
 use hushnet_ring::{low_mask, Prg};
 use hushnet_rlwe::CipherError;
 

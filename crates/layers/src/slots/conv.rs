@@ -12,7 +12,7 @@
 //! "exchange rows or not, rotate by whole channels": step d brings channel block `d + b` to block b. So a row exchange together with a
 //! rotation is one permutation, and the two rows count as one vector of n slots in the papers' formulas.
 //!
-//! **Baby steps** (`gala-steps`). Kernel grouping permutes `c_n - 1` sums an output. Step `g b + j` is step `g b` after step `j`, and `j` may as well be done to
+//! **Baby steps** ([`Early::Steps`]). Kernel grouping permutes `c_n - 1` sums an output. Step `g b + j` is step `g b` after step `j`, and `j` may as well be done to
 //! the inputs, together with the kernel rotations that they are hoisted for anyway, weights permuted with them: `b k - 1` hoisted permutations
 //! an input and `c_n / b - 1` an output. b is the power of two for which all permutations cost least ([`PERM_UNITS`], [`HST_UNITS`]).
 //!
@@ -20,11 +20,10 @@
 //! convolutions cost only what they use.
 
 use super::dense::NORM_SLACK;
-use super::machine::{Machine, Store};
-use super::{residue, Method, SlotError, Term};
+use super::order::{ConvOrder, ConvSizes, Early};
+use super::{residue, SlotError, Term};
 use crate::batch::{CheckedConv2d, LayerError};
 use crate::phases::candidate_sizes;
-use crate::{gala, gazelle};
 use hushnet_rlwe::bfv::noise::weight_norm2;
 use hushnet_rlwe::bfv::{BfvError, BfvSpec, Counts, Noise, Turn};
 use std::collections::BTreeSet;
@@ -48,7 +47,7 @@ struct Tap {
 #[derive(Clone, Debug)]
 pub struct ConvLayout {
     conv: CheckedConv2d,
-    method: Method,
+    pub(super) order: &'static ConvOrder,
     n: usize,
     phases: Vec<(usize, usize)>,
     taps: Vec<Tap>,
@@ -71,14 +70,11 @@ pub struct ConvLayout {
 
 impl ConvLayout {
     /// # Errors
-    /// [`SlotError::Kind`] for a method of dense layers, [`LayerError::TooLarge`] when one output pixel's inputs do not fit a row.
-    pub(super) fn new(conv: &CheckedConv2d, method: Method, n: usize) -> Result<Self, SlotError> {
-        if matches!(method, Method::Naive | Method::Diagonal | Method::Extended) {
-            return Err(SlotError::Kind { method, what: "dense" });
-        }
+    /// [`LayerError::TooLarge`] when one output pixel's inputs do not fit a row.
+    pub(super) fn new(conv: &CheckedConv2d, order: &'static ConvOrder, n: usize) -> Result<Self, SlotError> {
         let mut layout = Self {
             conv: *conv,
-            method,
+            order,
             n,
             phases: Vec::new(),
             taps: Vec::new(),
@@ -93,7 +89,7 @@ impl ConvLayout {
         };
         layout.find_taps();
         layout.choose_tile()?;
-        if method == Method::GalaSteps {
+        if order.early == Early::Steps {
             let sizes = (0..=layout.per_row.ilog2()).map(|e| Self { baby: 1 << e, ..layout.clone() });
             let units = |l: &Self| {
                 let c = l.counts();
@@ -192,7 +188,7 @@ impl ConvLayout {
         self.stride = (grid.0 * grid.1).next_power_of_two();
         self.per_row = self.n / 2 / self.stride;
         self.per_cipher = 2 * self.per_row;
-        if self.method == Method::Siso {
+        if self.order.single {
             (self.per_row, self.per_cipher) = (1, 1);
         }
     }
@@ -275,15 +271,15 @@ impl ConvLayout {
     }
 
     /// Whether permutations of channels are done to the inputs, and so depend on the pair of step and kernel offset.
-    fn turns_inputs(&self) -> bool {
-        matches!(self.method, Method::GazelleInput | Method::GalaSteps)
+    pub(super) fn turns_inputs(&self) -> bool {
+        self.order.early != Early::None
     }
 
     /// The part of a step that is done to the inputs.
     fn early(&self, step: usize) -> usize {
-        match self.method {
-            Method::GazelleInput => step,
-            _ => step % self.baby,
+        match self.order.early {
+            Early::All => step,
+            Early::None | Early::Steps => step % self.baby,
         }
     }
 
@@ -301,7 +297,7 @@ impl ConvLayout {
         } else {
             taps
         };
-        if self.method == Method::GazelleInput {
+        if self.order.early == Early::All {
             return turns;
         }
         let steps: BTreeSet<_> =
@@ -373,6 +369,19 @@ impl ConvLayout {
         late
     }
 
+    /// The sums of an output ciphertext: what is permuted by a step, and the terms of it. Where all permutations are done to inputs there is
+    /// one, which stays.
+    pub(super) fn sums(&self, output: usize) -> Vec<(usize, Vec<Term>)> {
+        if self.order.grouped {
+            return self.late_steps(output);
+        }
+        let steps = self.inputs_of(output).flat_map(|input| self.steps_of(output, input));
+        if self.order.early == Early::All {
+            return vec![(0, steps.flat_map(|(_, terms)| terms).collect())];
+        }
+        steps.collect()
+    }
+
     /// The pair of a term in [`Self::used_pairs`].
     pub(crate) fn pair(&self, term: &Term) -> (usize, usize) {
         (self.early(term.step as usize), term.tap as usize)
@@ -393,7 +402,7 @@ impl ConvLayout {
 
     pub(super) fn terms(&self) -> Vec<Term> {
         let outputs = 0..self.output_blocks();
-        if matches!(self.method, Method::Gala | Method::GalaSteps) {
+        if self.order.grouped {
             return outputs.flat_map(|o| self.grouped_steps(o)).flat_map(|(_, terms)| terms).collect();
         }
         let pairs = outputs.flat_map(|o| self.inputs_of(o).map(move |i| (o, i)));
@@ -413,12 +422,8 @@ impl ConvLayout {
         let k = self.offsets.len() as u64;
         if self.is_plain() && still == 1 {
             let (ci, co, cn) = (self.channels() as u64, self.conv.output[0] as u64, self.per_cipher as u64);
-            return match self.method {
-                Method::Gala => gala::conv_counts(ci, co, cn, k),
-                Method::GalaSteps => gala::conv_steps_counts(ci, co, cn, k, self.baby as u64),
-                Method::GazelleInput => gazelle::conv_input_counts(ci, co, cn, k),
-                _ => gazelle::conv_counts(ci, co, cn, k),
-            };
+            let sizes = ConvSizes { channels: (ci, co, cn), taps: k, baby: self.baby as u64 };
+            return (self.order.counts)(&sizes);
         }
         // In general: sums over the pairs that are in use.
         let mut c = Counts::default();
@@ -436,7 +441,7 @@ impl ConvLayout {
         }
         for output in 0..self.output_blocks() {
             let mut terms = 0;
-            if matches!(self.method, Method::Gala | Method::GalaSteps) {
+            if self.order.grouped {
                 for (step, list) in self.late_steps(output) {
                     terms += list.len() as u64;
                     c.perm += u64::from(step > 0);
@@ -444,7 +449,7 @@ impl ConvLayout {
             } else {
                 for (step, list) in self.inputs_of(output).flat_map(|i| self.steps_of(output, i)) {
                     terms += list.len() as u64;
-                    c.perm += u64::from(step > 0 && self.method != Method::GazelleInput);
+                    c.perm += u64::from(step > 0 && self.order.early != Early::All);
                 }
             }
             c.sc_mult += terms;
@@ -458,7 +463,7 @@ impl ConvLayout {
         let norm2 = NORM_SLACK * weight_norm2(n, spec.plain_modulus);
         let (mut most, mut switched) = (0usize, 0usize);
         for output in 0..self.output_blocks().min(2) {
-            let (terms, perms) = if matches!(self.method, Method::Gala | Method::GalaSteps) {
+            let (terms, perms) = if self.order.grouped {
                 let steps = self.late_steps(output);
                 (steps.iter().map(|s| s.1.len()).sum(), steps.len())
             } else {
@@ -469,11 +474,10 @@ impl ConvLayout {
             switched = switched.max(perms);
         }
         let hoists = self.tap_turns().iter().any(|t| !t.is_identity());
-        let turns_inputs =
-            hoists || (self.method == Method::GazelleInput && self.per_cipher > 1) || self.baby > 1;
+        let turns_inputs = hoists || (self.order.early == Early::All && self.per_cipher > 1) || self.baby > 1;
         let input = if turns_inputs { fresh.permuted(spec) } else { fresh };
         let noise = input.times(n, norm2 * most as f64);
-        if matches!(self.method, Method::Siso | Method::GazelleInput) || switched <= 1 {
+        if self.order.single || self.order.early == Early::All || switched <= 1 {
             return noise;
         }
         let added = Noise::flat(n, hushnet_rlwe::bfv::noise::switching_sd(spec)).sum(switched as f64);
@@ -552,7 +556,7 @@ impl ConvLayout {
             let Some(tap) = tap else { continue };
             let w = residue(weights[(o * ipg + v / phases % ipg) * area + tap.kernel], t);
             // Output rotations multiply where the input stands, input rotations where the output will.
-            let base = self.base(if self.method == Method::GazelleInput { block } else { source });
+            let base = self.base(if self.order.early == Early::All { block } else { source });
             for y in ys.clone() {
                 out[base + y * self.grid.1..][xs.clone()].fill(w);
             }
@@ -560,20 +564,6 @@ impl ConvLayout {
         match self.baby {
             1 => out,
             _ => self.turn(self.early(term.step as usize)).apply(&out),
-        }
-    }
-
-    pub(super) fn run<M: Machine>(
-        &self,
-        machine: &M,
-        inputs: &[M::Cipher],
-        weights: &Store<'_, M>,
-    ) -> Result<Vec<M::Cipher>, SlotError> {
-        match self.method {
-            Method::Gala => gala::conv(self, machine, inputs, weights),
-            Method::GalaSteps => gala::conv_steps(self, machine, inputs, weights),
-            Method::GazelleInput => gazelle::conv_input(self, machine, inputs, weights),
-            _ => gazelle::conv(self, machine, inputs, weights),
         }
     }
 }

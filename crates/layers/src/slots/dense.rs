@@ -4,13 +4,12 @@
 //! to `no`, powers of two; more than N of either are split into blocks of N. A ciphertext holds N/ni copies of an input
 //! block (one copy over both rows for ni = N), so slot p knows its input `i(p)`, its copy and its place in the copy.
 //!
-//! Hybrid and row encoding: with J = max(1, ni no / N) permutations by 0..J columns, copy k serves outputs k J .. (k+1) J, and
+//! Copies that serve different outputs (hybrid and row encoding): with J = max(1, ni no / N) permutations by 0..J columns, copy k serves outputs k J .. (k+1) J, and
 //! slot p of the sum belongs to output `o(p) = k J + (place mod J)`. Permutation j brings slot p + j to p, and the weight there is
 //! `W[o(p), i(p + j)]`: over the slots with the same o and all j every input occurs once. What is left are ni/J partial sums an output.
 
-use super::machine::{Machine, Store};
-use super::{residue, Method, SlotError, Term};
-use crate::{gala, gazelle};
+use super::order::{DenseOrder, DenseSizes, Spread};
+use super::{residue, Term};
 use hushnet_rlwe::bfv::noise::weight_norm2;
 use hushnet_rlwe::bfv::{BfvSpec, Counts, Noise, Turn};
 
@@ -22,7 +21,7 @@ pub(crate) const NORM_SLACK: f64 = 1.06;
 pub struct DenseLayout {
     pub(crate) inputs: usize,
     pub(crate) outputs: usize,
-    pub(crate) method: Method,
+    pub(crate) order: &'static DenseOrder,
     /// Slots, both rows.
     pub(crate) n: usize,
     /// Inputs of a block, padded.
@@ -34,27 +33,19 @@ pub struct DenseLayout {
 }
 
 impl DenseLayout {
-    /// # Errors
-    /// [`SlotError::Kind`] for a method of convolutions.
-    pub(super) fn new(inputs: usize, outputs: usize, method: Method, n: usize) -> Result<Self, SlotError> {
+    pub(super) fn new(inputs: usize, outputs: usize, order: &'static DenseOrder, n: usize) -> Self {
         let pad = |v: usize| v.next_power_of_two().min(n);
         let (mut ni, no) = (pad(inputs), pad(outputs));
-        let steps = match method {
-            Method::Naive => 1,
-            Method::Gazelle | Method::Gala => (ni * no / n).max(1),
-            Method::Diagonal | Method::Extended => {
-                ni = ni.max(no);
-                if method == Method::Diagonal {
-                    ni
-                } else {
-                    (ni * ni / n).max(1)
-                }
-            }
-            Method::Siso | Method::GazelleInput | Method::GalaSteps => {
-                return Err(SlotError::Kind { method, what: "convolution" })
-            }
+        if matches!(order.spread, Spread::Diagonals | Spread::Extended) {
+            ni = ni.max(no);
+        }
+        let steps = match order.spread {
+            Spread::Rows => 1,
+            Spread::Diagonals => ni,
+            Spread::Extended => (ni * ni / n).max(1),
+            Spread::Hybrid => (ni * no / n).max(1),
         };
-        Ok(Self { inputs, outputs, method, n, ni, no, steps })
+        Self { inputs, outputs, order, n, ni, no, steps }
     }
 
     fn row(&self) -> usize {
@@ -76,7 +67,7 @@ impl DenseLayout {
     /// Output ciphertexts.
     #[must_use]
     pub fn answers(&self) -> usize {
-        if self.method == Method::Naive {
+        if self.order.spread == Spread::Rows {
             self.outputs
         } else {
             self.output_blocks()
@@ -92,7 +83,7 @@ impl DenseLayout {
     /// Index within its block of the input in a slot.
     fn input_at(&self, slot: usize) -> usize {
         let (copy, place) = self.place(slot);
-        if self.method == Method::Extended {
+        if self.order.spread == Spread::Extended {
             (place + copy * self.steps) % self.ni
         } else {
             place
@@ -102,10 +93,10 @@ impl DenseLayout {
     /// Index within its block of the output that a slot belongs to before any rotate-and-sum; `None` where a slot is not used.
     fn output_at(&self, slot: usize) -> Option<usize> {
         let (copy, place) = self.place(slot);
-        match self.method {
-            Method::Gazelle | Method::Gala => Some(copy * self.steps + (place & (self.steps - 1))),
-            Method::Extended => (copy * self.steps < self.ni).then_some(place),
-            _ => (copy == 0).then_some(place),
+        match self.order.spread {
+            Spread::Hybrid => Some(copy * self.steps + (place & (self.steps - 1))),
+            Spread::Extended => (copy * self.steps < self.ni).then_some(place),
+            Spread::Rows | Spread::Diagonals => (copy == 0).then_some(place),
         }
     }
 
@@ -127,11 +118,14 @@ impl DenseLayout {
 
     /// The permutations of rotate-and-sum under encryption, in order.
     pub(crate) fn folds(&self) -> Vec<Turn> {
-        match self.method {
-            Method::Naive => self.halvings(self.ni, 1),
-            Method::Gazelle => self.halvings(self.ni, self.steps),
-            Method::Extended => self.halvings(self.n, self.ni),
-            _ => Vec::new(),
+        if self.order.sum_on_shares {
+            return Vec::new();
+        }
+        match self.order.spread {
+            Spread::Rows => self.halvings(self.ni, 1),
+            Spread::Hybrid => self.halvings(self.ni, self.steps),
+            Spread::Extended => self.halvings(self.n, self.ni),
+            Spread::Diagonals => Vec::new(),
         }
     }
 
@@ -145,14 +139,14 @@ impl DenseLayout {
     }
 
     pub(super) fn unpack(&self, block: usize, slots: &[u64], t: u64, out: &mut [u64]) {
-        if self.method == Method::Naive {
+        if self.order.spread == Spread::Rows {
             out[block] = slots[0];
             return;
         }
         let first = block * self.n;
         let end = (first + self.n).min(self.outputs);
         let out = &mut out[first..end];
-        if self.method == Method::Gala {
+        if self.order.sum_on_shares {
             // Rotate-and-sum on a share: all slots of an output, modulo t.
             out.fill(0);
         }
@@ -162,14 +156,17 @@ impl DenseLayout {
             if o >= out.len() {
                 continue;
             }
-            match self.method {
-                Method::Gala => out[o] += value,
-                Method::Gazelle if place < self.steps => out[o] = value,
-                Method::Extended | Method::Diagonal if copy == 0 => out[o] = value,
-                _ => {}
+            let whole = match self.order.spread {
+                Spread::Hybrid => place < self.steps,
+                _ => copy == 0,
+            };
+            if self.order.sum_on_shares {
+                out[o] += value;
+            } else if whole {
+                out[o] = value;
             }
         }
-        if self.method == Method::Gala {
+        if self.order.sum_on_shares {
             out.iter_mut().for_each(|v| *v %= t);
         }
     }
@@ -184,7 +181,7 @@ impl DenseLayout {
             }
         };
         let first = term.input as usize * self.n;
-        if self.method == Method::Naive {
+        if self.order.spread == Spread::Rows {
             let at = |slot: usize| if slot < self.ni { value(term.output as usize, first + slot) } else { 0 };
             return (0..self.n).map(at).collect();
         }
@@ -195,7 +192,7 @@ impl DenseLayout {
             let source = ((slot / row) ^ usize::from(turn.swap)) * row + (slot % row + turn.left) % row;
             let w = value(term.output as usize * self.n + o, first + self.input_at(source));
             // Row encoding multiplies before the permutation.
-            out[if self.method == Method::Gala { source } else { slot }] = w;
+            out[if self.order.multiply_first { source } else { slot }] = w;
         }
         out
     }
@@ -214,39 +211,22 @@ impl DenseLayout {
 
     pub(super) fn counts(&self) -> Counts {
         let (bi, bo) = (self.input_blocks() as u64, self.output_blocks() as u64);
-        let folds = self.folds().len() as u64;
-        match self.method {
-            Method::Naive => gazelle::naive_counts(bi, self.outputs as u64, folds),
-            Method::Gala => gala::dense_counts(bi, bo, self.steps as u64),
-            _ => gazelle::dense_counts(bi, bo, self.steps as u64, folds),
-        }
+        let (outputs, steps, folds) = (self.outputs as u64, self.steps as u64, self.folds().len() as u64);
+        (self.order.counts)(&DenseSizes { blocks: (bi, bo), outputs, steps, folds })
     }
 
     pub(super) fn noise(&self, spec: &BfvSpec) -> Noise {
         let (n, fresh) = (spec.ring_degree, Noise::fresh(spec.ring_degree));
         let norm2 = NORM_SLACK * weight_norm2(n, spec.plain_modulus);
         let (blocks, steps) = (self.input_blocks() as f64, self.steps as f64);
-        let mut noise = match self.method {
-            Method::Gala if self.steps > 1 => fresh.times(n, norm2 * blocks).permuted(spec).sum(steps),
-            _ if self.steps > 1 => fresh.permuted(spec).times(n, norm2 * blocks * steps),
+        let mut noise = match self.order.multiply_first {
+            true if self.steps > 1 => fresh.times(n, norm2 * blocks).permuted(spec).sum(steps),
+            false if self.steps > 1 => fresh.permuted(spec).times(n, norm2 * blocks * steps),
             _ => fresh.times(n, norm2 * blocks),
         };
         for _ in self.folds() {
             noise = noise.folded(spec);
         }
         noise
-    }
-
-    pub(super) fn run<M: Machine>(
-        &self,
-        machine: &M,
-        inputs: &[M::Cipher],
-        weights: &Store<'_, M>,
-    ) -> Result<Vec<M::Cipher>, SlotError> {
-        match self.method {
-            Method::Naive => gazelle::naive(self, machine, inputs, weights),
-            Method::Gala => gala::dense(self, machine, inputs, weights),
-            _ => gazelle::dense(self, machine, inputs, weights),
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Slot-packed linear layers on shares modulo a prime t (`docs/slots.md`): what [`crate::gazelle`] and [`crate::gala`] share.
+//! Slot-packed linear layers on shares modulo a prime t (`docs/slots.md`): the base of all [`methods`], which say what they differ in as data.
 //!
 //! A layer runs tile by tile. Client: [`SlotClient::request`] -> server: [`SlotLinear::answer`] -> client: [`SlotClient::open`]; both then
 //! hold shares of the result that sum to it modulo t, exactly. A [`Layout`] says where tensors and weights stand and what is permuted;
@@ -7,14 +7,18 @@
 mod conv;
 mod cost;
 mod dense;
+mod kernels;
 mod linear;
 mod machine;
+pub mod methods;
+mod order;
 
 pub use conv::ConvLayout;
 pub use cost::{choose, cost, LinearCost};
 pub use dense::DenseLayout;
 pub use linear::{Phases, SlotClient, SlotLinear};
 pub use machine::{Clear, Counting, Machine, Store};
+pub use methods::Method;
 
 use crate::batch::{Geometry, LayerError};
 use hushnet_rlwe::bfv::{BfvError, BfvSpec, Counts, Noise, Turn};
@@ -32,69 +36,13 @@ pub enum SlotError {
     #[error(transparent)]
     Bfv(#[from] BfvError),
     /// A method that is not for layers of this kind.
-    #[error("method {method:?} is for {what} layers only; choose gazelle or gala for any layer")]
+    #[error("method '{}' computes {what} layers only; choose another method for this layer", method.name())]
     Kind {
         /// The method.
         method: Method,
         /// Dense or convolutional.
         what: &'static str,
     },
-}
-
-/// How a layer is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Method {
-    /// One product and a rotate-and-sum an output (dense).
-    Naive,
-    /// Halevi and Shoup, "Algorithms in `HElib`": one diagonal an input (dense).
-    Diagonal,
-    /// Chen, Dai, Kim, Song (CCS 2019): diagonals spread over copies of the input (dense).
-    Extended,
-    /// One channel a ciphertext (convolution).
-    Siso,
-    /// Input rotations only: channels are lined up before the products (convolution).
-    GazelleInput,
-    /// GAZELLE: hybrid products; convolution by output rotations.
-    Gazelle,
-    /// GALA: row encoding and shares before rotate-and-sum; kernel grouping.
-    Gala,
-    /// Kernel grouping with baby steps done to the inputs: not in the papers (convolution).
-    GalaSteps,
-}
-
-impl Method {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Naive,
-        Self::Diagonal,
-        Self::Extended,
-        Self::Siso,
-        Self::GazelleInput,
-        Self::Gazelle,
-        Self::Gala,
-        Self::GalaSteps,
-    ];
-
-    /// The name that plans and commands use.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Naive => "naive",
-            Self::Diagonal => "diagonal",
-            Self::Extended => "extended",
-            Self::Siso => "siso",
-            Self::GazelleInput => "gazelle-input",
-            Self::Gazelle => "gazelle",
-            Self::Gala => "gala",
-            Self::GalaSteps => "gala-steps",
-        }
-    }
-
-    /// The method of a name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|m| m.name() == name)
-    }
 }
 
 /// Names a weight vector of a layer.
@@ -127,8 +75,14 @@ impl Layout {
     /// receptive field fits a row.
     pub fn new(geometry: &Geometry, method: Method, slots: usize) -> Result<Self, SlotError> {
         match geometry {
-            Geometry::Dense(d) => Ok(Self::Dense(DenseLayout::new(d.inputs, d.outputs, method, slots)?)),
-            Geometry::Conv2d(c) => Ok(Self::Conv(Box::new(ConvLayout::new(c, method, slots)?))),
+            Geometry::Dense(d) => {
+                let order = method.row().dense.ok_or(SlotError::Kind { method, what: "convolution" })?;
+                Ok(Self::Dense(DenseLayout::new(d.inputs, d.outputs, order, slots)))
+            }
+            Geometry::Conv2d(c) => {
+                let order = method.row().conv.ok_or(SlotError::Kind { method, what: "dense" })?;
+                Ok(Self::Conv(Box::new(ConvLayout::new(c, order, slots)?)))
+            }
         }
     }
 
@@ -266,8 +220,8 @@ impl Layout {
         weights: &Store<'_, M>,
     ) -> Result<Vec<M::Cipher>, SlotError> {
         match self {
-            Self::Dense(d) => d.run(machine, inputs, weights),
-            Self::Conv(c) => c.run(machine, inputs, weights),
+            Self::Dense(d) => kernels::dense(d, machine, inputs, weights),
+            Self::Conv(c) => kernels::conv(c, machine, inputs, weights),
         }
     }
 }

@@ -1,6 +1,6 @@
+use super::methods::{gala, gazelle};
 use super::*;
 use crate::batch::{Conv2d, Dense};
-use crate::{gala, gazelle};
 use hushnet_ring::Prg;
 use hushnet_rlwe::bfv::client::SecretKey;
 use hushnet_rlwe::bfv::{plain_modulus, Evaluator};
@@ -22,7 +22,7 @@ fn weights_of(seed: u8, len: usize) -> Vec<i16> {
 
 /// The layer by definition, modulo t.
 fn oracle(geometry: &Geometry, x: &[u64], w: &[i16], t: u64) -> Vec<u64> {
-    crate::cheetah::packing::oracle(geometry, x, w)
+    crate::geometries::oracle(geometry, x, w)
         .iter()
         .map(|v| (*v as i64).rem_euclid(t as i64) as u64)
         .collect()
@@ -235,6 +235,8 @@ fn check_noise(linear: &SlotLinear, server: &Evaluator, key: &SecretKey, x: &[u6
 fn encrypted_layers_give_exact_shares_with_noise_within_bounds() {
     for (geometry, methods) in [
         (dense(128, 16), &DENSE[..]),
+        (dense(100, 37), &DENSE[1..2]),
+        (dense(21, 50), &DENSE[1..2]),
         (dense(1000, 10), &DENSE[3..]),
         (dense(5000, 37), &DENSE[3..]),
         (conv([6, 9, 11], 5, 3, 2, 1, 1), &CONV[1..]),
@@ -259,8 +261,15 @@ fn methods_of_the_other_kind_and_oversized_fields_are_refused() {
     let huge = conv([1, 40, 40], 1, 39, 1, 0, 1);
     assert!(matches!(Layout::new(&huge, Method::Gala, 64), Err(SlotError::Layer(_))));
     assert!(choose(&dense(128, 16), Method::Gala, plain_modulus(30).unwrap()).is_ok());
-    for m in Method::ALL {
-        assert_eq!(Method::from_name(m.name()), Some(m));
+    for (at, m) in Method::all().enumerate() {
+        assert_eq!((m as usize, Method::from_name(m.name())), (at, Some(m)));
     }
+    for m in DENSE.into_iter().chain(CONV) {
+        assert_eq!(m.row().method, m);
+    }
+    assert!(
+        Method::all().all(|m| DENSE.contains(&m) || CONV.contains(&m)),
+        "a method is in no list of these tests"
+    );
     assert!(Method::from_name("cheetah").is_none());
 }

@@ -5,7 +5,7 @@ use super::{assert_found, assert_once, recorded, wire};
 use hushnet_ring::ledger::{Recording, ENTROPY, GENERATOR};
 use hushnet_rlwe::uses;
 use hushnet_runtime::plan::Plan;
-use hushnet_runtime::{Client, ClientOptions, Compute, ServerPlan};
+use hushnet_runtime::{Client, ClientOptions, ClientSession, Compute, ServerPlan};
 use std::ops::ControlFlow;
 
 /// Images of three blocks.
@@ -61,4 +61,26 @@ fn planted_reuse_is_found() {
     session(&plan, &[IMAGES]);
     let kinds = [ENTROPY, GENERATOR, uses::SECRET, uses::BATCH_MASK];
     assert_found("entropy that stands still", &recording.finish(), &kinds);
+}
+
+/// Few images: all tiles of a session share the public polynomials, so each must have a secret of its own.
+#[test]
+fn every_mask_meets_the_secret_of_a_tile_once() {
+    let plan = small_net(2048, 7, &Linear::default()).few_images();
+    let layers: Vec<_> = plan.stages().iter().filter_map(|s| s.coefficients()).collect();
+    let requests: usize = layers.iter().map(|l| l.stage.layout().cost().input_polys).sum();
+    let tiles = layers.iter().map(|l| l.tiles()).max().unwrap();
+    let images = plan.block_images() + 2;
+    let (_, report) = recorded(|| session(&plan, &[images, 3]));
+    let needs = [
+        (uses::COEFFICIENT_MASK, (requests * (images + 3)) as u64),
+        (uses::SECRET, (tiles * (images + 3)) as u64),
+        (uses::SEED, 1),
+    ];
+    assert_once("few images", &report, &needs);
+    // One generator for all secrets and errors must be found.
+    let recording = Recording::start().plant(ENTROPY, 1..usize::MAX);
+    session(&plan, &[2]);
+    let kinds = [ENTROPY, GENERATOR, uses::SECRET, uses::COEFFICIENT_MASK];
+    assert_found("one generator", &recording.finish(), &kinds);
 }

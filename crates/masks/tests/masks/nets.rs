@@ -4,19 +4,23 @@ use super::builder::Net;
 use hushnet_layers::packed::{Circuit, Options, PackedSpec};
 use hushnet_mpc::{memory_pair, ot::one_of_n, OtKind, Party, Session};
 use hushnet_runtime::non_interactive::NonInteractivePlan;
-use hushnet_runtime::plan::{PlanOptions, TensorBytes};
+use hushnet_runtime::plan::{PlanError, PlanOptions, TensorBytes};
 use hushnet_runtime::two_party::TwoPartyPlan;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
 pub fn two_party_plan(net: &Net) -> TwoPartyPlan {
+    checked(net).unwrap()
+}
+
+fn checked(net: &Net) -> Result<TwoPartyPlan, PlanError> {
     let files: BTreeMap<String, TensorBytes<'_>> = net
         .files
         .iter()
         .map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }))
         .collect();
     let bytes = TwoPartyPlan::file(&net.json(), &files).unwrap();
-    TwoPartyPlan::from_bytes(&bytes, &PlanOptions::default()).unwrap()
+    TwoPartyPlan::from_bytes(&bytes, &PlanOptions::default())
 }
 
 /// Gives the linear stages these methods in turn, and non-linear ones this protocol; the norm of all weights bounds every layout.
@@ -47,6 +51,29 @@ pub fn classifier(methods: &[&str], protocol: &str) -> Net {
     let t = net.truncate(d, 3, "any", false);
     net.open("logits", t);
     with_methods(&mut net, methods, protocol);
+    net
+}
+
+/// The classifier by one method, or two dense layers where the method is for dense layers only.
+pub fn of_method(method: &str, protocol: &str) -> Net {
+    let net = classifier(&[method], protocol);
+    match checked(&net) {
+        Err(e) if e.to_string().contains("dense layers only") => perceptron(method, protocol),
+        _ => net,
+    }
+}
+
+/// Dense layer, ReLU, truncation, dense layer, truncation.
+fn perceptron(method: &str, protocol: &str) -> Net {
+    let mut net = Net::new(26, 8);
+    let x = net.input("image", &[24], 5, 31);
+    let d = net.dense(x, 37, 4);
+    let r = net.relu(d);
+    let t = net.truncate_to(r, 5, "non-negative", false, 160);
+    let d = net.dense(t, 6, 4);
+    let t = net.truncate(d, 3, "any", false);
+    net.open("logits", t);
+    with_methods(&mut net, &[method], protocol);
     net
 }
 
@@ -143,11 +170,11 @@ fn batch(hide: Option<u32>) -> Result<NonInteractivePlan, String> {
     let cipher = |id: u32, size: usize, level: usize, parts: usize, scale: f64, bound: f64| json!({"id": id, "name": format!("c{id}"), "shape": [size], "kind": "cipher", "level": level, "parts": parts, "scale": scale, "bound": bound});
     let mut out = cipher(5, 2, top - 1, 2, square / q * 8.0, 40.0);
     out["noise_bits"] = 200.into();
-    let dense = |name: &str, from: u32, to: u32, inputs: usize, outputs: usize| json!({"kind": "linear", "name": name, "in": from, "out": to, "weights": format!("{name}.w"), "bias": format!("{name}.b"), "geometry": {"type": "dense", "inputs": inputs, "outputs": outputs}});
+    let dense = |name: &str, from: u32, to: u32, inputs: usize, outputs: usize| json!({"kind": "linear", "method": "ckks", "name": name, "in": from, "out": to, "weights": format!("{name}.w"), "bias": format!("{name}.b"), "geometry": {"type": "dense", "inputs": inputs, "outputs": outputs}});
     let mut plan = json!({
-        "version": 1, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "batch",
-        "params": {"ring_degree": n, "security_bits": 0, "insecure": true, "data_primes": primes,
-                   "special_primes": [prime_near(49, 3, n)], "digits": top, "packing": "real"},
+        "version": 2, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "batch",
+        "params": {"ring_degree": n, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": primes,
+                   "special_primes": [prime_near(49, 3, n)], "digits": top, "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 7}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [4], "kind": "real"},
@@ -167,7 +194,7 @@ fn batch(hide: Option<u32>) -> Result<NonInteractivePlan, String> {
         "predicted": {}, "notes": [],
     });
     if let Some(bits) = hide {
-        plan["hide_weights"] = json!({"flood_bits": bits});
+        plan["params"]["non_interactive"]["hide_weights"] = json!({"flood_bits": bits});
     }
     let bytes = |w: &[i8]| w.iter().map(|v| v.cast_unsigned()).collect::<Vec<u8>>();
     let files = BTreeMap::from([
@@ -226,9 +253,9 @@ fn packed(hide: bool) -> NonInteractivePlan {
     files.insert("places".into(), ("I64", vec![3, 2], places));
     let noise = circuit.outcomes().last().unwrap().sd.log2().ceil() as u32;
     let mut plan = json!({
-        "version": 1, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "packed",
-        "params": {"ring_degree": 256, "security_bits": 0, "insecure": true, "data_primes": data, "special_primes": p.special_primes(),
-                   "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"},
+        "version": 2, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "packed",
+        "params": {"ring_degree": 256, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": data, "special_primes": p.special_primes(),
+                   "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 4}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [2, 4, 4], "kind": "real"},
@@ -248,7 +275,7 @@ fn packed(hide: bool) -> NonInteractivePlan {
         "predicted": {}, "notes": [],
     });
     if let Some(bits) = circuit.flood_bits() {
-        plan["hide_weights"] = json!({"flood_bits": bits});
+        plan["params"]["non_interactive"]["hide_weights"] = json!({"flood_bits": bits});
     }
     read(&plan, &files).unwrap()
 }

@@ -6,7 +6,7 @@ use hushnet_rlwe::uses;
 use hushnet_runtime::non_interactive::{
     NonInteractiveClient, NonInteractiveModel, NonInteractiveOptions, NonInteractivePlan,
 };
-use hushnet_runtime::{Compute, Input, InputData};
+use hushnet_runtime::{ClientSession, Compute, Input, InputData};
 use std::ops::ControlFlow;
 
 /// One session with these numbers of images one after the other; the frames that server and client have sent.

@@ -19,6 +19,7 @@ use hushnet_ring::ledger::{Recording, ENTROPY};
 use hushnet_rlwe::ckks::HEADER_BYTES;
 use hushnet_rlwe::uses::SEED;
 use hushnet_runtime::channel::{pipe, Channel, Pipe, Traffic};
+use hushnet_runtime::two_party::LINEAR_METHODS;
 use hushnet_runtime::wire::{Frame, Kind};
 use hushnet_runtime::{Error, TransportError};
 use std::collections::HashSet;
@@ -138,25 +139,22 @@ fn assert_fresh(what: &str, runs: &[Windows; 2], least: usize) {
 
 #[test]
 fn two_party_runs_on_one_input_share_nothing() {
-    for (methods, protocol, kind) in [
+    let every = LINEAR_METHODS.iter().map(|m| (m.name, "ot", OtKind::SoftSpoken));
+    let others = [
         ("cheetah", "ot", OtKind::Iknp),
         ("cheetah", "ot", OtKind::Silent(SilentSize::Tiny)),
         ("cheetah", "garbled", OtKind::SoftSpoken),
-        ("batch", "ot", OtKind::SoftSpoken),
-        ("rotation-free", "ot", OtKind::SoftSpoken),
-        ("convfhe", "ot", OtKind::SoftSpoken),
-        ("gala", "ot", OtKind::SoftSpoken),
-        ("gazelle", "ot", OtKind::SoftSpoken),
-    ] {
+    ];
+    for (method, protocol, kind) in others.into_iter().chain(every) {
         let _turn = Recording::start();
-        let net = nets::classifier(&[methods], protocol);
+        let net = nets::of_method(method, protocol);
         let runs = [(); 2].map(|()| {
             // A server started anew: its set-ups differ, too.
             let model = two_party::model(&net);
             let (sent, _) = two_party::session(&model, &[8, 8], two_party::options(kind, 8));
             two_party_windows(&model, &sent)
         });
-        assert_fresh(&format!("{methods}, {protocol}, {kind:?}"), &runs, 5_000);
+        assert_fresh(&format!("{method}, {protocol}, {kind:?}"), &runs, 5_000);
     }
 }
 

@@ -83,8 +83,13 @@ pub struct Receiver {
 impl Receiver {
     /// Choice i is bit i of `choices`.
     pub fn new(session: [u8; 32], choices: Block, rng: &mut Prg) -> Self {
-        let mut message = vec![0u8; RECEIVER_BYTES];
-        let mut secrets = Vec::with_capacity(COUNT);
+        Self::some(COUNT, session, choices, rng)
+    }
+
+    /// As many transfers as asked for.
+    pub(crate) fn some(count: usize, session: [u8; 32], choices: Block, rng: &mut Prg) -> Self {
+        let mut message = vec![0u8; count * 64];
+        let mut secrets = Vec::with_capacity(count);
         for (i, pair) in message.chunks_exact_mut(64).enumerate() {
             let a = scalar(rng);
             let other = RistrettoPoint::from_uniform_bytes(&wide(rng)).compress();
@@ -142,8 +147,13 @@ impl Sender {
     /// # Errors
     /// `BadPoint` when an element of the receiver's message does not decode; `Length` when it is too short.
     pub fn finish(self, from_receiver: &[u8]) -> Result<Vec<[Block; 2]>> {
-        crate::error::check_len("base OT message", RECEIVER_BYTES, from_receiver.len())?;
-        let mut keys = Vec::with_capacity(COUNT);
+        self.keys(COUNT, from_receiver)
+    }
+
+    /// The keys of as many transfers.
+    pub(crate) fn keys(self, count: usize, from_receiver: &[u8]) -> Result<Vec<[Block; 2]>> {
+        crate::error::check_len("base OT message", count * 64, from_receiver.len())?;
+        let mut keys = Vec::with_capacity(count);
         for (i, pair) in from_receiver.chunks_exact(64).enumerate() {
             let bytes = [array(&pair[..32]), array(&pair[32..])];
             let mut both = [0; 2];

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use zeroize::Zeroize;
 
-use super::lpn::{self, LpnParams, LPN_10};
+use super::lpn::{self, LpnParams};
 use super::{ggm, recv_blocks, send_blocks, softspoken, CotReceiver, CotSender, Ledger, OtKind, Step};
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
@@ -143,6 +143,7 @@ pub struct Sender {
     source: softspoken::Sender,
     delta: Block,
     params: LpnParams,
+    boot: LpnParams,
     public: Public,
     roots: Prg,
     ledger: Ledger,
@@ -174,6 +175,7 @@ impl Sender {
             delta: source.delta(),
             source,
             params: size.params(),
+            boot: size.bootstrap(),
             public,
             roots,
             ledger: Ledger::new(OtKind::Silent(size)),
@@ -232,7 +234,7 @@ impl Sender {
             Step::Extend { .. } => (),
             Step::Small { rows } => self.base = self.base.next(self.source.batch(ch, rows)?),
             Step::Boot { trees } => {
-                let out = self.pay_and_draw(ch, LPN_10, 0, trees)?;
+                let out = self.pay_and_draw(ch, self.boot, 0, trees)?;
                 self.base = self.base.next(out);
             }
             Step::Roll { trees } => {
@@ -348,6 +350,7 @@ impl Punctured {
 pub struct Receiver {
     source: softspoken::Receiver,
     params: LpnParams,
+    boot: LpnParams,
     public: Public,
     ledger: Ledger,
     base: Arc<Base>,
@@ -364,6 +367,7 @@ impl Receiver {
         Self {
             source,
             params: size.params(),
+            boot: size.bootstrap(),
             public,
             ledger: Ledger::new(OtKind::Silent(size)),
             base: Arc::default(),
@@ -409,7 +413,7 @@ impl Receiver {
             Step::Extend { .. } => (),
             Step::Small { rows } => self.base = self.base.next(self.source.batch(ch, rows)?),
             Step::Boot { trees } => {
-                let out = self.collect_and_draw(ch, LPN_10, 0, trees)?;
+                let out = self.collect_and_draw(ch, self.boot, 0, trees)?;
                 self.base = self.base.next(out);
             }
             Step::Roll { trees } => {
@@ -471,5 +475,69 @@ impl CotReceiver for Receiver {
 
     fn available(&self) -> u64 {
         self.ledger.available()
+    }
+}
+
+/// Sets of a few rows, for the fuzz targets.
+#[cfg(fuzzing)]
+mod few {
+    use super::*;
+
+    const MAIN: LpnParams = LpnParams { trees: 16, log_k: 6, depth: 5 };
+    const BOOT: LpnParams = LpnParams { trees: MAIN.base().div_ceil(1 << 5), log_k: 5, depth: 5 };
+    const SIZE: SilentSize = SilentSize::Tiny;
+
+    fn public() -> Public {
+        Public { trees: 1, code: FixedKey::new(2) }
+    }
+
+    /// A base that both parties know.
+    fn base(sent: bool) -> Arc<Base> {
+        let bit = |i: u64| Block::from(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63);
+        let q = |i: u64| Block::from(i + 1) << 64;
+        let of = |i| if sent { q(i) } else { q(i) ^ (bit(i) * DELTA) };
+        Arc::new(Base { blocks: (0..BOOT.base()).map(of).collect(), iteration: 1 })
+    }
+
+    const DELTA: Block = 0x1357_9bdf_0246_8ace_1122_3344_5566_7789;
+    const STEPS: [Step; 4] = [
+        Step::Boot { trees: BOOT.trees },
+        Step::Trees { trees: MAIN.trees - MAIN.reserve() },
+        Step::Roll { trees: MAIN.reserve() },
+        Step::Trees { trees: 2 },
+    ];
+
+    impl Sender {
+        pub(crate) fn few() -> Self {
+            let source = softspoken::Sender::new(DELTA, Vec::new(), FixedKey::new(3));
+            let mut new = Self::new(source, SIZE, public(), Prg::new(4));
+            (new.params, new.boot, new.base) = (MAIN, BOOT, base(true));
+            new
+        }
+
+        pub(crate) fn turn(mut self, ch: &mut dyn Channel) -> Result<Vec<Block>> {
+            STEPS.into_iter().try_for_each(|step| self.step(ch, step))?;
+            let mut out = vec![0; self.queue.len() << MAIN.depth];
+            self.ledger = Ledger::stocked(OtKind::Silent(SIZE), out.len() as u64);
+            self.fill(&mut out)?;
+            Ok(out)
+        }
+    }
+
+    impl Receiver {
+        pub(crate) fn few() -> Self {
+            let source = softspoken::Receiver::new(Vec::new(), FixedKey::new(3), Prg::new(5));
+            let mut new = Self::new(source, SIZE, public());
+            (new.params, new.boot, new.base) = (MAIN, BOOT, base(false));
+            new
+        }
+
+        pub(crate) fn turn(mut self, ch: &mut dyn Channel) -> Result<Vec<Block>> {
+            STEPS.into_iter().try_for_each(|step| self.step(ch, step))?;
+            let mut out = vec![0; self.queue.len() << MAIN.depth];
+            self.ledger = Ledger::stocked(OtKind::Silent(SIZE), out.len() as u64);
+            self.fill(&mut out)?;
+            Ok(out)
+        }
     }
 }

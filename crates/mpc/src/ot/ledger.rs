@@ -2,7 +2,7 @@
 
 use crate::cost::CostModel;
 
-use super::lpn::{LpnParams, LPN_10, LPN_11, LPN_12, LPN_13};
+use super::lpn::{self, LpnParams, LPN_10, LPN_11, LPN_12, LPN_13};
 use super::softspoken;
 
 /// Which extension supplies the correlated OTs.
@@ -12,25 +12,25 @@ pub enum OtKind {
     Iknp,
     /// SoftSpoken: 2 bytes per OT; the cheapest for a session of up to a few thousand ReLUs.
     SoftSpoken,
-    /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of 0.24 MB a direction.
+    /// Silent OT by LPN (Ferret): a fraction of a bit per OT, set-up of 0.2 to 0.5 MB a direction.
     Silent(SilentSize),
 }
 
 /// Size of the silent extension's code: a larger one sends less per OT and needs a larger table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SilentSize {
-    /// 2^16 table (1 MiB), 1.25 bits per OT.
+    /// 2^17 table (2 MiB), 1.39 bits per OT, its share of the next base counted.
     Tiny,
-    /// 2^17 table (2 MiB), 0.69 bits per OT.
+    /// 2^18 table (4 MiB), 0.75 bits per OT.
     Small,
-    /// 2^18 table (4 MiB), 0.38 bits per OT.
+    /// 2^19 table (8 MiB), 0.40 bits per OT.
     Medium,
-    /// 2^19 table (8 MiB), 0.20 bits per OT.
+    /// 2^20 table (16 MiB), 0.21 bits per OT.
     Large,
 }
 
 impl OtKind {
-    /// The default: silent, medium table (a larger one saves 4 % of the bytes of a ReLU and waits more for the cache).
+    /// Silent, medium table: few bytes. A larger table saves 4 % of the bytes of a ReLU, the small one costs 7 % more and waits less for the cache.
     pub const SILENT: Self = Self::Silent(SilentSize::Medium);
 
     /// The kind that sends least for `demand[d]` OTs in direction d ([`CostModel::drawn`] counts them).
@@ -75,13 +75,18 @@ impl OtKind {
 impl SilentSize {
     /// The LPN parameters of the main iterations.
     #[must_use]
-    pub fn params(self) -> LpnParams {
+    pub const fn params(self) -> LpnParams {
         match self {
             Self::Tiny => LPN_10,
             Self::Small => LPN_11,
             Self::Medium => LPN_12,
             Self::Large => LPN_13,
         }
+    }
+
+    /// The LPN parameters of the small iteration that makes the base of the first main one.
+    pub const fn bootstrap(self) -> LpnParams {
+        lpn::bootstrap(self.params().base())
     }
 }
 
@@ -131,6 +136,12 @@ impl Ledger {
         Self { kind, started: 0, used: 0, free: 0 }
     }
 
+    /// So many in stock.
+    #[cfg(fuzzing)]
+    pub(crate) fn stocked(kind: OtKind, free: u64) -> Self {
+        Self { free, ..Self::new(kind) }
+    }
+
     /// OTs in stock.
     #[must_use]
     pub fn available(&self) -> u64 {
@@ -154,8 +165,8 @@ impl Ledger {
         };
         self.started += 1;
         match self.started {
-            1 => Some(Step::Small { rows: LPN_10.base().next_multiple_of(64) }),
-            2 => Some(Step::Boot { trees: size.params().base().div_ceil(LPN_10.leaves()) }),
+            1 => Some(Step::Small { rows: size.bootstrap().base().next_multiple_of(64) }),
+            2 => Some(Step::Boot { trees: size.bootstrap().trees }),
             _ => {
                 self.started = 2;
                 None
@@ -200,15 +211,15 @@ impl Ledger {
 
     /// Whether the sender speaks, and bytes.
     pub(crate) fn step_message(&self, step: Step) -> (bool, u64) {
-        let depth = match self.kind {
-            OtKind::Iknp | OtKind::SoftSpoken => 0,
-            OtKind::Silent(size) => u64::from(size.params().depth),
+        let [depth, boot] = match self.kind {
+            OtKind::Iknp | OtKind::SoftSpoken => [0; 2],
+            OtKind::Silent(size) => [size.params(), size.bootstrap()].map(|p| u64::from(p.depth)),
         };
         match step {
             Step::Extend { rows } if self.kind == OtKind::Iknp => (false, rows / 8 * 127),
             Step::Extend { rows } => (false, softspoken::bytes(rows) - softspoken::bytes(0)),
             Step::Small { rows } => (false, softspoken::bytes(rows)),
-            Step::Boot { trees } => (true, trees * 16 * u64::from(LPN_10.depth)),
+            Step::Boot { trees } => (true, trees * 16 * boot),
             Step::Trees { trees } | Step::Roll { trees } => (true, trees * 16 * depth),
         }
     }

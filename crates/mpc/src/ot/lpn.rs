@@ -21,16 +21,23 @@ pub struct LpnParams {
     pub depth: u32,
 }
 
-/// emp-ot's sets, chosen with the LPN estimators for about 128 bits on a random code against Gauss, statistical decoding,
-/// BJMM, hybrid and the algebraic attacks on regular noise (Briaud-Oygarden and its 2025 successor). Rows with ten ones admit
-/// more: `docs/security/README.md` has our own estimates.
-pub(super) const LPN_10: LpnParams = LpnParams { trees: 850, log_k: 16, depth: 10 };
+/// Sets of an iteration: Ferret's construction with regular noise and rows of ten ones, with tables of 2^7 entries a row of a tree. Rows with
+/// ten ones admit attacks that a random code does not; `docs/security/README.md` has the estimates of all attacks that we know, 133 bits or
+/// more, even for an attacker who is handed the best set of positions. Fewer trees would be no safer by much and give fewer OTs an iteration.
+pub const LPN_10: LpnParams = LpnParams { trees: 1400, log_k: 17, depth: 10 };
 /// As [`LPN_10`].
-pub(super) const LPN_11: LpnParams = LpnParams { trees: 1170, log_k: 17, depth: 11 };
+pub const LPN_11: LpnParams = LpnParams { trees: 1600, log_k: 18, depth: 11 };
 /// As [`LPN_10`].
-pub(super) const LPN_12: LpnParams = LpnParams { trees: 1520, log_k: 18, depth: 12 };
+pub const LPN_12: LpnParams = LpnParams { trees: 2048, log_k: 19, depth: 12 };
 /// As [`LPN_10`].
-pub(super) const LPN_13: LpnParams = LpnParams { trees: 1900, log_k: 19, depth: 13 };
+pub const LPN_13: LpnParams = LpnParams { trees: 2400, log_k: 20, depth: 13 };
+
+/// The small iteration that makes `ots` correlated OTs, the first base of a larger one: as many trees as that takes, of the depth that sends
+/// less.
+pub const fn bootstrap(ots: u64) -> LpnParams {
+    let depth = if ots < 1 << 20 { 9 } else { 10 };
+    LpnParams { trees: ots.div_ceil(1 << depth), log_k: depth + 7, depth }
+}
 
 impl LpnParams {
     /// k.
@@ -67,15 +74,18 @@ pub(crate) fn encode(code: &FixedKey, tree: u64, table: &[Block], rows: &mut [Bl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ot::ledger::SilentSize;
 
     /// `docs/security/lpn.csv` has estimates for these sets and no others (a test of the Python package recomputes them).
     #[test]
     fn the_documents_cover_every_set() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security/lpn-sets.csv");
         let recorded = std::fs::read_to_string(path).unwrap();
-        let sets = [("Tiny", LPN_10), ("Small", LPN_11), ("Medium", LPN_12), ("Large", LPN_13)];
-        let row = |(name, p): (&str, LpnParams)| format!("{name},{},{},{}", p.trees, p.log_k, p.depth);
-        let lines: Vec<String> = sets.map(row).into();
+        let sizes = [SilentSize::Tiny, SilentSize::Small, SilentSize::Medium, SilentSize::Large];
+        let row = |name: String, p: LpnParams| format!("{name},{},{},{}", p.trees, p.log_k, p.depth);
+        let main = sizes.map(|s| row(format!("{s:?}"), s.params()));
+        let boot = sizes.map(|s| row(format!("{s:?} bootstrap"), s.bootstrap()));
+        let lines = [main, boot].concat();
         assert_eq!(recorded.lines().skip(1).collect::<Vec<_>>(), lines);
     }
 }

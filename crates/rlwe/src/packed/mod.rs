@@ -19,6 +19,7 @@ mod client;
 mod server;
 
 pub use client::{PackedClient, PackedPublicKey};
+pub(crate) use server::Switch;
 pub use server::{PackedServer, WeightPoly};
 
 use crate::batch::{ERROR_VARIANCE, TAIL};
@@ -162,8 +163,16 @@ impl PackedContext {
         self.inner.ntt.modulus()
     }
 
-    fn ntt(&self) -> &Ntt {
+    pub(crate) fn ntt(&self) -> &Ntt {
         &self.inner.ntt
+    }
+
+    pub(crate) fn dot(&self) -> &DotModulus {
+        &self.inner.dot
+    }
+
+    pub(crate) fn modulus(&self) -> &Modulus {
+        &self.inner.modulus
     }
 
     /// The public uniform polynomial number `index` of stage `stage`, in evaluation form: AES-128-CTR under the first half of
@@ -208,18 +217,18 @@ impl PackedContext {
     }
 }
 
-fn add_mod(a: u64, b: u64, p: u64) -> u64 {
+pub(crate) fn add_mod(a: u64, b: u64, p: u64) -> u64 {
     let s = a + b;
     s.min(s.wrapping_sub(p))
 }
 
-fn sub_mod(a: u64, b: u64, p: u64) -> u64 {
+pub(crate) fn sub_mod(a: u64, b: u64, p: u64) -> u64 {
     let d = a.wrapping_sub(b);
     d.min(d.wrapping_add(p))
 }
 
 /// `v mod p` of a small v, |v| < p, in constant time: secrets and errors.
-fn signed_mod(v: i64, p: u64) -> u64 {
+pub(crate) fn signed_mod(v: i64, p: u64) -> u64 {
     (v as u64).wrapping_add(p & (v >> 63) as u64)
 }
 

@@ -209,13 +209,13 @@ impl PackedServer {
 }
 
 /// `round(2^r x / p) mod 2^r`, to within one unit.
-struct Switch {
+pub(crate) struct Switch {
     factor: u64,
     mask: u64,
 }
 
 impl Switch {
-    fn new(p: u64, response_bits: u32) -> Self {
+    pub(crate) fn new(p: u64, response_bits: u32) -> Self {
         // 2^(64 + r) / p < 2^64 while r < 50 <= log2 p + 1.
         Self {
             factor: ((1u128 << (64 + response_bits)) / u128::from(p)) as u64,
@@ -223,7 +223,7 @@ impl Switch {
         }
     }
 
-    fn apply(&self, x: u64) -> u64 {
+    pub(crate) fn apply(&self, x: u64) -> u64 {
         (((u128::from(x) * u128::from(self.factor) + (1 << 63)) >> 64) as u64) & self.mask
     }
 }

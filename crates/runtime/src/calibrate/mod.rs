@@ -1,9 +1,10 @@
-//! What one unit of each kind of work costs on this machine: one row, one function each (`hushnet calibrate`).
+//! What one unit of each kind of work costs on this machine: one row, one function each (`hushnet measure-machine`).
 //!
 //! A cost is in seconds of processor time. To add one: a function, and a row in [`UNITS`]. What protocols of two parties cost follows from
 //! samples of them ([`two_party`]), to which the planner fits its unit costs.
 
 mod clock;
+mod few_images;
 pub mod two_party;
 
 use crate::compute::Compute;
@@ -49,6 +50,31 @@ pub const UNITS: &[Unit] = &[
         name: "server_word",
         about: "one word unpacked, or cut and packed, by the server",
         measure: server_word,
+    },
+    Unit {
+        name: "request_coefficient",
+        about: "one coefficient of a request for few images, encrypted, packed, unpacked and transformed",
+        measure: few_images::request_coefficient,
+    },
+    Unit {
+        name: "answer_coefficient",
+        about: "one coefficient of an answer polynomial for few images, transformed by both parties",
+        measure: few_images::answer_coefficient,
+    },
+    Unit {
+        name: "pair_coefficient",
+        about: "one coefficient of a product with a weight polynomial, for few images",
+        measure: few_images::pair_coefficient,
+    },
+    Unit {
+        name: "sum_coefficient",
+        about: "one coefficient of a sum of masks for few images, at both parties",
+        measure: few_images::sum_coefficient,
+    },
+    Unit {
+        name: "weight_coefficient",
+        about: "one coefficient of a weight polynomial for few images, transformed",
+        measure: few_images::weight_coefficient,
     },
     Unit {
         name: "byte",

@@ -4,8 +4,9 @@
 //! given. The planner fits its unit costs to them.
 
 use super::clock::{clocked_pair, ClockedChannel, PartyClock};
-use crate::client_aided::Input;
 use crate::error::Error;
+use crate::io::Input;
+use crate::session::ClientSession;
 use crate::two_party::cost::Extensions;
 use crate::two_party::network::Network;
 use crate::two_party::{TwoPartyClient, TwoPartyModel, TwoPartyOptions};
@@ -202,7 +203,7 @@ pub struct ClockedRun {
 /// Runs a plan on the same inputs `runs` times in one session, over a network of that kind (`None`: messages cost nothing).
 ///
 /// # Errors
-/// As [`crate::two_party::run_local`].
+/// As [`crate::local::run_shares`].
 pub fn run(
     model: &TwoPartyModel,
     inputs: &[Input<'_>],

@@ -1,23 +1,23 @@
 //! The client: owns the inputs and the keys, and computes the non-linear layers in the clear.
 
+use super::coefficients::client::{Landing, TileClient, TileKeys};
 use super::exchange::Exchange;
-use super::inputs::{self, Input, Output};
 use super::tiles::{mask_id, Sink, TileContext, Worker};
-use crate::channel::{send_failure, Channel};
+use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::{Compute, Shelf};
-use crate::error::{Error, ProtocolError, TransportError};
-use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Port, Stage, TensorKind};
+use crate::error::{Error, ProtocolError};
+use crate::io::{self, Admitted, Input, Marked, OnProgress, Progress};
+use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Stage, TensorKind};
 use crate::program::{
-    self, interleave, Data, InputView, Monitor, Overruns, RangeError, RowRunner, SegmentKind, Slot,
-    StageProgram, Storage, Values,
+    self, interleave, Data, Monitor, Overruns, RowRunner, SegmentKind, StageProgram, Storage, Values,
 };
-use crate::session::greet;
-use crate::trace::{peak_memory, shared_stages, since, Progress, RangeTrace, Trace};
-use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
+use crate::session::client::half::Half;
+use crate::session::client::{receive_plan, ClientSession};
+use crate::trace::{peak_memory, shared_stages, since, RangeTrace, Trace};
+use crate::wire::{Begin, Block, End, FrameBuilder, Kind};
 use hushnet_ring::{ledger, pack, AlignedWords, Prg, WordsHat};
 use hushnet_rlwe::{uses, BatchContext, ClientKey, Masks};
 use rayon::prelude::*;
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// How a client works.
@@ -37,14 +37,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// Called as a run proceeds; `Break` stops it.
-pub type OnProgress<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
-
 /// Reports `(stage, tiles done, tiles)`; an error stops the run.
 type Tell<'a> = dyn FnMut(usize, usize, usize) -> Result<(), Error> + 'a;
-
-/// What an inference gives, and what left its range on the way.
-pub type Marked<T> = (Vec<Output>, T, Option<RangeError>);
 
 /// An open session with a server. Serves many batches; every block of images has a secret key of its own.
 pub struct Client {
@@ -52,6 +46,8 @@ pub struct Client {
     plan: Plan,
     options: ClientOptions,
     context: BatchContext,
+    /// The stages of plans for few images.
+    coefficients: Option<TileClient>,
     /// Every mask by its identity.
     public_masks: Masks,
     next_block: u32,
@@ -69,10 +65,18 @@ pub struct Client {
 struct BlockRun<'a> {
     index: u32,
     values: Values<'a>,
-    key: ClientKey,
+    secrets: Secrets,
     monitor: Monitor,
     /// Whether more blocks are expected, so that keeping masks pays.
     more: bool,
+}
+
+/// The secret keys of a block.
+enum Secrets {
+    /// One for N images.
+    Batch(ClientKey),
+    /// One for every tile of every image.
+    Tiles(TileKeys),
 }
 
 impl Client {
@@ -81,56 +85,43 @@ impl Client {
     /// # Errors
     /// [`Error`]: transport, protocol, or a plan that this client refuses.
     pub fn open(mut channel: Box<dyn Channel>, options: ClientOptions) -> Result<Self, Error> {
-        match greet(channel.as_mut(), &options.plan.limits) {
-            Ok(frame) => Self::greeted(channel, &frame, options),
-            Err(e) => {
-                send_failure(channel.as_mut(), &e);
-                Err(e)
-            }
-        }
+        let plan = receive_plan(channel.as_mut(), &options.plan, Plan::from_bytes)?;
+        Self::with_plan(channel, plan, options)
     }
 
-    /// Opens a session with a server that has sent its plan.
-    pub(crate) fn greeted(
+    /// Opens a session with a server that has sent its plan. An error has been told to the server.
+    pub(crate) fn with_plan(
         mut channel: Box<dyn Channel>,
-        plan: &Frame,
+        plan: Plan,
         options: ClientOptions,
     ) -> Result<Self, Error> {
-        match Self::begin(channel.as_mut(), plan, &options) {
-            Err(e) => {
-                send_failure(channel.as_mut(), &e);
-                Err(e)
-            }
-            Ok((plan, context, seed)) => Ok(Self {
-                channel,
-                sums: plan.stages().iter().map(|_| Vec::new()).collect(),
-                masks: plan.stages().iter().map(|_| None).collect(),
-                plan,
-                options,
-                context,
-                public_masks: Masks::new(&seed),
-                next_block: 0,
-                ready: false,
-                cached: 0,
-                shelf: Shelf::default(),
-                closed: false,
-            }),
-        }
+        let (context, seed) =
+            Self::begin(channel.as_mut(), &plan).inspect_err(|e| send_failure(channel.as_mut(), e))?;
+        Ok(Self {
+            channel,
+            sums: plan.stages().iter().map(|_| Vec::new()).collect(),
+            masks: plan.stages().iter().map(|_| None).collect(),
+            coefficients: TileClient::new(&plan, seed)?,
+            plan,
+            options,
+            context,
+            public_masks: Masks::new(&seed),
+            next_block: 0,
+            ready: false,
+            cached: 0,
+            shelf: Shelf::default(),
+            closed: false,
+        })
     }
 
-    fn begin(
-        channel: &mut dyn Channel,
-        frame: &Frame,
-        options: &ClientOptions,
-    ) -> Result<(Plan, BatchContext, [u8; 32]), Error> {
-        let plan = Plan::from_bytes(frame.payload(), &options.plan)?;
+    fn begin(channel: &mut dyn Channel, plan: &Plan) -> Result<(BatchContext, [u8; 32]), Error> {
         channel.set_limit(plan.largest_frame());
         let context = BatchContext::new(plan.ring_degree())?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|e| Error::Internal(format!("no randomness: {e}")))?;
         ledger::bytes(uses::SEED, &mut seed);
         channel.send(FrameBuilder::message(Kind::Begin, &Begin { seed: seed.to_vec(), images: 0 })?)?;
-        Ok((plan, context, seed))
+        Ok((context, seed))
     }
 
     /// The server's plan.
@@ -139,72 +130,7 @@ impl Client {
         &self.plan
     }
 
-    /// Whether the session can serve another batch.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        !self.closed
-    }
-
-    /// Runs the network on a batch of images of any size. Outputs come in the order of the plan.
-    ///
-    /// # Errors
-    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. Inputs outside of the range that
-    /// the plan states of them are refused before anything is sent; a later value outside is told when the run is over.
-    pub fn infer(
-        &mut self,
-        inputs: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<(Vec<Output>, Trace), Error> {
-        match self.infer_marked(inputs, progress)? {
-            (outputs, trace, None) => Ok((outputs, trace)),
-            (.., Some(e)) => Err(e.into()),
-        }
-    }
-
-    /// [`Self::infer`], but values outside of their ranges are no error: they are clamped to the range (what is no number becomes
-    /// 0), and the first of them comes beside the outputs. Outputs of images that it does not name as affected are right.
-    ///
-    /// The messages of a run do not depend on values: lengths and order follow from the plan and the number of images, and what
-    /// is in them is encrypted.
-    ///
-    /// # Errors
-    /// As [`Self::infer`]; [`Error::Range`] only for inputs, before anything is sent.
-    pub fn infer_marked(
-        &mut self,
-        inputs: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<Marked<Trace>, Error> {
-        if self.closed {
-            return Err(TransportError::Closed.into());
-        }
-        let plan = self.plan.clone();
-        let (inputs, images) = inputs::check(&plan, inputs)?;
-        let ranges = inputs::declared(&plan);
-        self.options.compute.run(|| inputs::check_ranges(&inputs, images, &ranges))?;
-        let result = self.run(&plan, &inputs, images, progress);
-        if let Err(e) = &result {
-            self.closed = true;
-            send_failure(self.channel.as_mut(), e);
-        }
-        result
-    }
-
-    /// Closes the session.
-    ///
-    /// # Errors
-    /// [`Error::Transport`] when the server is gone already.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), Error> {
-        if std::mem::replace(&mut self.closed, true) {
-            return Ok(());
-        }
-        Ok(self.channel.send(FrameBuilder::message(Kind::End, &End {})?)?)
-    }
-
-    fn run(
+    fn blocks(
         &mut self,
         plan: &Plan,
         inputs: &[&Input<'_>],
@@ -216,27 +142,19 @@ impl Client {
         trace.threads = self.options.compute.threads();
         self.set_up(plan, &mut trace, progress)?;
         let (start, before) = (Instant::now(), self.channel.traffic());
-        let n = plan.ring_degree();
-        let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
-        let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
-        let mut outputs: Vec<Output> = plan
-            .outputs()
-            .iter()
-            .map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) })
-            .collect();
+        let n = plan.block_images();
+        let mut outputs = io::room(plan.tensors(), plan.outputs(), images);
         let blocks = images.div_ceil(n);
         for block in 0..blocks {
             let first = block * n;
             let count = n.min(images - first);
-            let mut values = Values::new(plan.tensors().len(), count);
-            for (port, input) in plan.inputs().iter().zip(inputs) {
-                let features = plan.tensors()[port.tensor].elements;
-                values.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
-            }
             let mut run = BlockRun {
                 index: self.next_block,
-                values,
-                key: ClientKey::generate(&self.context, &mut Prg::from_os()?)?,
+                values: io::load(plan.tensors(), plan.inputs(), inputs, (first, count)),
+                secrets: match &self.coefficients {
+                    Some(layers) => Secrets::Tiles(layers.keys(count, &self.options.compute)?),
+                    None => Secrets::Batch(ClientKey::generate(&self.context, &mut Prg::from_os()?)?),
+                },
                 monitor: Monitor::new(plan.tensors().len(), count),
                 more: block + 1 < blocks || self.next_block > 0,
             };
@@ -258,11 +176,7 @@ impl Client {
                 }
             };
             self.block(plan, &mut run, &mut trace, &mut tell)?;
-            for (port, output) in plan.outputs().iter().zip(&mut outputs) {
-                let size = plan.tensors()[port.tensor].elements;
-                let part = &mut output.data[first * size..(first + count) * size];
-                program::read_output(plan.tensors(), port.tensor, &run.values, part);
-            }
+            io::store(plan.tensors(), plan.outputs(), &run.values, &mut outputs, (first, count));
             observe(plan, &run.monitor, &mut trace);
             monitors.push((first, run.monitor));
         }
@@ -282,6 +196,18 @@ impl Client {
         if std::mem::replace(&mut self.ready, true) {
             return Ok(());
         }
+        if let Some(layers) = &mut self.coefficients {
+            let (start, before) = (Instant::now(), self.channel.traffic());
+            let (total, mut done) = (plan.stages().iter().filter(|s| s.coefficients().is_some()).count(), 0);
+            let mut told = |index: usize, bytes: u64| {
+                trace.stages[index].setup_bytes_down += bytes;
+                done += 1;
+                tell_set_up(plan, (done, total), progress)
+            };
+            layers.set_up(plan, self.channel.as_mut(), &self.options.compute, &mut told)?;
+            self.end_set_up(trace, start, before);
+            return Ok(());
+        }
         let total: usize = shared_stages(plan).map(|(_, s)| s.tiles.len()).sum();
         let Some((first, _)) = shared_stages(plan).next() else { return Ok(()) };
         let kept: u64 = shared_stages(plan)
@@ -292,7 +218,7 @@ impl Client {
             })
             .fold(0, u64::saturating_add);
         Limits::check("the client's memory for mask sums", kept, self.options.plan.limits.memory_bytes)?;
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), self.channel.traffic());
         self.channel.send(FrameBuilder::reuse(Vec::new(), Kind::Setup, first as u32, 0, 0)?.finish())?;
         let mut done = 0;
         for (index, stage) in shared_stages(plan) {
@@ -308,23 +234,17 @@ impl Client {
                 let hats = self.options.compute.run(|| mask_sums(&self.context, stage, payload))?;
                 self.sums[index].extend(hats);
                 done += 1;
-                let p = Progress {
-                    block: 0,
-                    blocks: 1,
-                    stage: 0,
-                    stages: plan.stages().len(),
-                    name: "setup",
-                    tile: done,
-                    tiles: total,
-                };
-                if progress(&p).is_break() {
-                    return Err(Error::Cancelled);
-                }
+                tell_set_up(plan, (done, total), progress)?;
             }
         }
-        trace.setup_seconds = since(start);
-        trace.setup_bytes_down = trace.stages.iter().map(|s| s.setup_bytes_down).sum();
+        self.end_set_up(trace, start, before);
         Ok(())
+    }
+
+    fn end_set_up(&self, trace: &mut Trace, start: Instant, before: Traffic) {
+        trace.setup_seconds = since(start);
+        trace.setup_bytes_up = self.channel.traffic().sent - before.sent;
+        trace.setup_bytes_down = trace.stages.iter().map(|s| s.setup_bytes_down).sum();
     }
 
     fn block(
@@ -347,10 +267,12 @@ impl Client {
                     first_segment = 0;
                     tell(index, 1, 1)?;
                 }
-                Stage::Linear(linear) => {
-                    tell(index, 0, linear.tiles.len())?;
-                    self.keep_masks(index, linear, run.more)?;
-                    first_segment = self.linear(plan, (index, linear), run, trace, tell)?;
+                Stage::Linear(_) | Stage::Coefficients(_) => {
+                    tell(index, 0, stage.requests(run.values.images))?;
+                    if let Stage::Linear(linear) = stage {
+                        self.keep_masks(index, linear, run.more)?;
+                    }
+                    first_segment = self.linear(plan, (index, stage), run, trace, tell)?;
                     trace.rounds += 1;
                 }
             }
@@ -392,67 +314,85 @@ impl Client {
     fn linear(
         &mut self,
         plan: &Plan,
-        (index, stage): (usize, &LinearStage),
+        (index, stage): (usize, &Stage),
         run: &mut BlockRun<'_>,
         trace: &mut Trace,
         tell: &mut Tell<'_>,
     ) -> Result<usize, Error> {
         let StageProgram::Linear { keep, free, .. } = plan.program(index) else { return Ok(0) };
+        let Some((input, output_index)) = stage.encrypted() else { return Ok(0) };
         let segment = plan.fused_segment(index);
         let rows = segment.and_then(|s| match &s.kind {
             SegmentKind::Rows(r) => Some(r),
             SegmentKind::Whole(_) => None,
         });
         let images = run.values.images;
-        let output = &plan.tensors()[stage.output];
+        let output = &plan.tensors()[output_index];
         let mut stored: Vec<Data> =
             rows.map(|r| program::allocate(r, plan.tensors(), images)).unwrap_or_default();
         if *keep {
             stored.push(Data::new(Storage::of(output), output.elements * images));
         }
         let per_feature = stored.len();
-        let context = || TileContext {
-            context: &self.context,
-            key: &run.key,
-            shelf: &self.shelf,
-            masks: &self.public_masks,
-            stage,
-            stage_index: index,
-            block: run.index,
-            images,
+        let Some(input) = run.values.data(input) else {
+            return Err(Error::Internal(format!("stage '{}' has no input", stage.name())));
         };
-        let sink = Sink::new(
-            context(),
-            (interleave(&mut stored, images, output.elements), per_feature, *keep),
-            rows.map(|program| RowRunner {
-                program,
-                values: &run.values,
-                monitor: &run.monitor,
-                given: Some(stage.output),
-            }),
-            &self.sums[index],
-            (stage.output, output),
-            &run.monitor,
-        );
-        let upload = context();
-        let Some(input) = run.values.data(stage.input) else {
-            return Err(Error::Internal(format!("stage '{}' has no input", stage.name)));
+        let runner = rows.map(|program| RowRunner {
+            program,
+            values: &run.values,
+            monitor: &run.monitor,
+            given: Some(output_index),
+        });
+        let rows_out = interleave(&mut stored, images, output.elements);
+        let total = stage.requests(images);
+        let mut check = |done: usize| tell(index, done, total);
+        let report = &mut trace.stages[index];
+        let measured = match (stage, &run.secrets) {
+            (Stage::Linear(stage), Secrets::Batch(key)) => {
+                let context = || TileContext {
+                    context: &self.context,
+                    key,
+                    shelf: &self.shelf,
+                    masks: &self.public_masks,
+                    stage,
+                    stage_index: index,
+                    block: run.index,
+                    images,
+                };
+                let rows = (rows_out, per_feature, *keep);
+                let what = (output_index, output);
+                let sink = Sink::new(context(), rows, runner, &self.sums[index], what, &run.monitor);
+                let masks = self.masks[index].as_deref();
+                let exchange =
+                    Exchange { upload: context(), input, masks, sink, compute: &self.options.compute };
+                exchange.run(self.channel.as_mut(), report, &mut check)?
+            }
+            (Stage::Coefficients(stage), Secrets::Tiles(keys)) => {
+                let layers = self.coefficients.as_ref().ok_or_else(|| Error::Internal("no layers".into()))?;
+                let (channel, compute) = (self.channel.as_mut(), &self.options.compute);
+                let stage = (index, stage.as_ref());
+                let images_keys = (keys, images);
+                let results = layers.run(stage, images_keys, input, channel, compute, report, &mut check)?;
+                let start = Instant::now();
+                let landing = Landing {
+                    rows: rows_out,
+                    per_feature,
+                    keep: *keep,
+                    runner,
+                    output: (output_index, output),
+                    monitor: &run.monitor,
+                };
+                self.options.compute.run(|| landing.take(&results, images));
+                since(start)
+            }
+            _ => return Err(Error::Internal("secrets of another engine".into())),
         };
-        let exchange = Exchange {
-            upload,
-            input,
-            masks: self.masks[index].as_deref(),
-            sink,
-            compute: &self.options.compute,
-        };
-        let mut check = |done: usize| tell(index, done, stage.tiles.len());
-        let measured = exchange.run(self.channel.as_mut(), &mut trace.stages[index], &mut check)?;
         if let Some(next) = trace.stages.get_mut(index + 1) {
             next.seconds.program += measured;
         }
         if *keep {
             if let Some(data) = stored.pop() {
-                run.values.put(stage.output, data);
+                run.values.put(output_index, data);
             }
         }
         if let Some(rows) = rows {
@@ -464,12 +404,62 @@ impl Client {
     }
 }
 
+impl Half for Client {
+    type Trace = Trace;
+
+    fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
+        io::admit(&self.plan, inputs, Vec::new(), &self.options.compute)
+    }
+
+    fn run(
+        &mut self,
+        inputs: &[&Input<'_>],
+        images: usize,
+        progress: &mut OnProgress<'_>,
+    ) -> Result<Marked<Trace>, Error> {
+        let plan = self.plan.clone();
+        let result = self.blocks(&plan, inputs, images, progress);
+        if let Err(e) = &result {
+            self.closed = true;
+            send_failure(self.channel.as_mut(), e);
+        }
+        result
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        Ok(self.channel.send(FrameBuilder::message(Kind::End, &End {})?)?)
+    }
+}
+
+impl ClientSession for Client {
+    fn is_open(&self) -> bool {
+        !self.closed
+    }
+}
+
 impl Drop for Client {
     fn drop(&mut self) {
         if let Err(e) = self.end() {
             tracing::debug!(error = %e, "the session could not be closed");
         }
     }
+}
+
+/// Reports how far a set-up is.
+fn tell_set_up(
+    plan: &Plan,
+    (tile, tiles): (usize, usize),
+    progress: &mut OnProgress<'_>,
+) -> Result<(), Error> {
+    let stages = plan.stages().len();
+    let p = Progress { block: 0, blocks: 1, stage: 0, stages, name: "setup", tile, tiles };
+    if progress(&p).is_break() {
+        return Err(Error::Cancelled);
+    }
+    Ok(())
 }
 
 /// Unpacks and transforms the mask sums of one tile.
@@ -493,6 +483,7 @@ fn observe(plan: &Plan, monitor: &Monitor, trace: &mut Trace) {
     for (stage, report) in plan.stages().iter().zip(&mut trace.stages) {
         let computed: Vec<usize> = match stage {
             Stage::Linear(l) => vec![l.output],
+            Stage::Coefficients(l) => vec![l.output],
             Stage::Client(c) => c
                 .ops
                 .iter()

@@ -1,8 +1,7 @@
 //! The client's side of one linear stage on the wire: requests ahead, responses in order.
 
 use super::tiles::{Sink, TileContext};
-use super::IN_FLIGHT;
-use crate::channel::Channel;
+use crate::channel::{Channel, IN_FLIGHT};
 use crate::compute::Compute;
 use crate::error::Error;
 use crate::program::Data;

@@ -1,12 +1,15 @@
 //! The server: owns the weights, sees ciphertexts and shapes only. No key type is known here.
 
+use super::coefficients::server::TileServer;
 use super::layer::Layer;
-use crate::channel::{send_failure, Channel};
+use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::Compute;
 use crate::error::{check_environment, Error, ProtocolError};
 use crate::plan::{GeometrySpec, LinearStage, MaskMode, Plan, Stage};
+use crate::session::server::{welcome, Served, SessionEvent};
+use crate::tally;
 use crate::trace::{shared_stages, since, ServerTrace};
-use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Hello, Kind, PROTOCOL};
+use crate::wire::{Begin, Block, End, Frame, FrameBuilder, Kind};
 use hushnet_layers::batch::RowStore;
 use hushnet_ring::pack;
 use hushnet_rlwe::{MaskId, Masks};
@@ -18,18 +21,10 @@ use std::time::Instant;
 pub struct ServerPlan {
     plan: Plan,
     layers: Vec<Option<Layer>>,
+    /// The stages of plans for few images.
+    coefficients: Option<TileServer>,
     public: Frame,
     compute: Compute,
-}
-
-/// What a session reports as it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionEvent {
-    /// A block of images was answered.
-    Block {
-        /// Images in it.
-        images: u64,
-    },
 }
 
 /// Which polynomial of the ciphertexts is computed.
@@ -45,6 +40,7 @@ enum Part<'a> {
 
 /// What a session keeps from block to block.
 struct Session {
+    seed: [u8; 32],
     masks: Masks,
     windows: Windows,
     buffer: Vec<u8>,
@@ -57,8 +53,11 @@ struct Windows {
     bytes: usize,
 }
 
+/// Bytes for weights in evaluation form, where nobody says otherwise.
+pub const DEFAULT_WEIGHT_BYTES: usize = 2 << 30;
+
 /// Bytes of windows that a session keeps between blocks.
-pub(crate) const KEPT_BYTES: usize = 256 << 20;
+const KEPT_BYTES: usize = 256 << 20;
 
 impl Windows {
     fn take(&mut self, index: usize, mask: bool, layer: &Layer) -> Result<RowStore, Error> {
@@ -95,19 +94,29 @@ impl ServerPlan {
     /// # Errors
     /// [`Error::Plan`] when the plan is a public part; [`Error::Internal`] when a layer cannot be prepared.
     pub fn new(plan: &Plan, compute: Compute) -> Result<Self, Error> {
+        Self::with_memory(plan, compute, DEFAULT_WEIGHT_BYTES)
+    }
+
+    /// As [`Self::new`], with the bytes that plans for few images may take for weights in evaluation form; the others are transformed as they are used.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_memory(plan: &Plan, compute: Compute, weight_bytes: usize) -> Result<Self, Error> {
         check_environment()?;
         if !plan.has_weights() {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
             return Err(crate::plan::PlanError::Structure(detail.into()).into());
         }
+        tally::prepared();
         let layers = compute.run(|| {
             plan.stages()
                 .iter()
                 .map(|s| s.linear().map(Layer::new).transpose())
                 .collect::<Result<Vec<_>, _>>()
         })?;
+        let coefficients = compute.run(|| TileServer::new(plan, weight_bytes))?;
         let public = FrameBuilder::with_payload(Kind::Plan, &plan.public_part()?)?;
-        Ok(Self { plan: plan.clone(), layers, public, compute })
+        Ok(Self { plan: plan.clone(), layers, coefficients, public, compute })
     }
 
     /// The plan.
@@ -125,8 +134,7 @@ impl ServerPlan {
         channel: &mut dyn Channel,
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<ServerTrace, Error> {
-        let mut trace =
-            ServerTrace { linear_seconds: vec![0.0; self.layers.len()], ..ServerTrace::default() };
+        let mut trace = ServerTrace::of(self.plan.stages().iter().map(|s| s.name().to_owned()));
         channel.set_limit(self.plan.largest_frame());
         let result = self.session(channel, &mut trace, on_event);
         let traffic = channel.traffic();
@@ -146,18 +154,14 @@ impl ServerPlan {
         trace: &mut ServerTrace,
         on_event: &mut dyn FnMut(SessionEvent),
     ) -> Result<(), Error> {
-        let hello: Hello = channel.recv()?.message(Kind::Hello)?;
-        if hello.protocol != PROTOCOL {
-            return Err(ProtocolError::Version { got: hello.protocol, ours: PROTOCOL }.into());
-        }
-        channel.send(self.public.clone())?;
+        welcome(channel, &self.public)?;
         let begin: Begin = channel.recv()?.message(Kind::Begin)?;
         let seed: [u8; 32] = begin.seed.try_into().map_err(|_| ProtocolError::Message {
             kind: "Begin",
             detail: "the seed must have 32 bytes".into(),
         })?;
         let mut session =
-            Session { masks: Masks::new(&seed), windows: Windows::default(), buffer: Vec::new() };
+            Session { seed, masks: Masks::new(&seed), windows: Windows::default(), buffer: Vec::new() };
         let (mut set_up, mut next_block, mut images) = (false, 0, 0);
         loop {
             channel.rest(true);
@@ -165,20 +169,23 @@ impl ServerPlan {
             channel.rest(false);
             match frame.kind() {
                 Kind::Setup => {
-                    let first = shared_stages(&self.plan).next().map_or(0, |(i, _)| i as u32);
+                    let first = match &self.coefficients {
+                        Some(layers) => layers.first() as u32,
+                        None => shared_stages(&self.plan).next().map_or(0, |(i, _)| i as u32),
+                    };
                     frame.expect_payload(Kind::Setup, first, 0, 0)?;
                     if std::mem::replace(&mut set_up, true) {
                         let (expected, got) = ("one Setup a session".into(), "another".into());
                         return Err(ProtocolError::Unexpected { expected, got }.into());
                     }
                     let start = Instant::now();
-                    self.set_up(channel, &session.masks)?;
+                    self.set_up(channel, &session)?;
                     trace.setup_seconds += since(start);
                 }
                 Kind::Block => {
                     let block: Block = frame.message(Kind::Block)?;
                     images += u64::from(block.images);
-                    let fits = (1..=self.plan.ring_degree() as u64).contains(&u64::from(block.images))
+                    let fits = (1..=self.plan.block_images() as u64).contains(&u64::from(block.images))
                         && block.index == next_block
                         && block.index < u32::MAX
                         && (begin.images == 0 || images <= begin.images);
@@ -190,7 +197,7 @@ impl ServerPlan {
                         return Err(ProtocolError::Message { kind: "Block", detail }.into());
                     }
                     next_block += 1;
-                    self.block(channel, &mut session, block.index, trace)?;
+                    self.block(channel, &mut session, &block, trace)?;
                     trace.blocks += 1;
                     trace.images += u64::from(block.images);
                     on_event(SessionEvent::Block { images: u64::from(block.images) });
@@ -213,7 +220,11 @@ impl ServerPlan {
     }
 
     /// Sends the sums of shared masks of every tile.
-    fn set_up(&self, channel: &mut dyn Channel, masks: &Masks) -> Result<(), Error> {
+    fn set_up(&self, channel: &mut dyn Channel, session: &Session) -> Result<(), Error> {
+        if let Some(layers) = &self.coefficients {
+            return layers.set_up(channel, &session.seed, &self.compute);
+        }
+        let masks = &session.masks;
         for (index, stage, layer) in self.jobs().filter(|(_, s, _)| s.mask == MaskMode::Shared) {
             let mut window = self.compute.run(|| layer.window())?;
             for tile in 0..stage.tiles.len() {
@@ -233,10 +244,14 @@ impl ServerPlan {
         &self,
         channel: &mut dyn Channel,
         session: &mut Session,
-        block: u32,
+        block: &Block,
         trace: &mut ServerTrace,
     ) -> Result<(), Error> {
-        let Session { masks, windows, buffer } = session;
+        let Session { masks, windows, buffer, .. } = session;
+        if let Some(layers) = &self.coefficients {
+            return layers.block(&self.plan, block.images as usize, (channel, &self.compute), buffer, trace);
+        }
+        let block = block.index;
         for (index, stage, layer) in self.jobs() {
             let fresh = stage.mask != MaskMode::Shared;
             let (mut body, mut mask) = self.compute.run(|| -> Result<_, Error> {
@@ -278,7 +293,7 @@ impl ServerPlan {
                         None => Ok(()),
                     }
                 })?;
-                trace.linear_seconds[index] += since(start);
+                trace.stages[index].seconds += since(start);
                 *buffer = request.into_buffer();
                 channel.send(frame.finish())?;
             }
@@ -286,6 +301,49 @@ impl ServerPlan {
             mask.into_iter().for_each(|m| windows.put(index, true, m));
         }
         Ok(())
+    }
+}
+
+impl Served for ServerPlan {
+    /// The largest window of ciphertext rows, those kept for the next block, and the frames in flight.
+    fn session_bytes(&self) -> u64 {
+        let (mut largest, mut all, mut frames) = (0, 0_u64, 0);
+        for s in self.plan.stages().iter().filter_map(Stage::linear) {
+            let parts = if s.mask == MaskMode::Shared { 1 } else { 2 };
+            let row = s.geometry.input_rows().1 as u64 * 8 * (s.params.ring_degree() as u64 + 136);
+            let window = s.tiling().map_or(0, |t| t.window_rows() as u64).saturating_mul(row * parts);
+            largest = window.max(largest);
+            all = all.saturating_add(window);
+            for t in 0..s.tiles.len() {
+                let down = s.response_bytes(t).max(s.setup_bytes(t)) as u64;
+                frames = frames.max(4 * s.request_bytes(t) as u64 + 3 * down);
+            }
+        }
+        let packed = self.plan.stages().iter().filter_map(Stage::coefficients);
+        frames = packed.map(|s| s.message_bytes()).fold(frames, u64::max);
+        let kept = all.min(KEPT_BYTES as u64);
+        largest.saturating_add(kept).saturating_add(frames).saturating_add(1 << 20)
+    }
+
+    fn largest_frame(&self) -> usize {
+        self.plan.largest_frame()
+    }
+
+    fn who_learns_what(&self) -> &'static str {
+        "client-aided: the server learns shapes only; the client learns every pre-activation, from which weights can be solved for"
+    }
+
+    fn insecure(&self) -> bool {
+        self.plan.insecure()
+    }
+
+    fn session(
+        &self,
+        mut channel: Box<dyn Channel>,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> (Result<ServerTrace, Error>, Traffic) {
+        let result = self.serve(channel.as_mut(), on_event);
+        (result, channel.traffic())
     }
 }
 

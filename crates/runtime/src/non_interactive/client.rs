@@ -5,16 +5,16 @@ use super::engine::KeysNeeded;
 use super::messages::{self, KeyKind, Parcel};
 use super::plan::{Link, NonInteractivePlan};
 use super::server::{read_parcel, write_parcel};
-use super::trace::{NonInteractiveTrace, RangeTrace};
+use super::trace::NonInteractiveTrace;
 use crate::channel::{send_failure, Channel, Traffic};
-use crate::client_aided::client::{Marked, OnProgress};
-use crate::client_aided::inputs::{self, Declared};
-use crate::client_aided::{Input, Output};
 use crate::compute::Compute;
 use crate::error::{Error, TransportError};
-use crate::plan::{self, PlanOptions, Port};
-use crate::program::{self, Data, InputView, Monitor, Overruns, Place, Slot, Values};
-use crate::trace::{peak_memory, since, Progress};
+use crate::io::{self, Admitted, Declared, Input, Marked, OnProgress, Progress};
+use crate::plan::{self, PlanOptions};
+use crate::program::{self, Data, Monitor, Overruns, Place, Slot, Values};
+use crate::session::client::half::Half;
+use crate::session::client::{receive_plan, ClientSession};
+use crate::trace::{peak_memory, since, RangeTrace};
 use crate::wire::{Block, End, Frame, FrameBuilder, Kind};
 use hushnet_ring::{ledger, Prg};
 use hushnet_rlwe::ckks::client::{KeyGenerator, SecretKey};
@@ -51,42 +51,26 @@ impl NonInteractiveClient {
     /// # Errors
     /// [`Error`]: transport, protocol, or a plan that this client refuses.
     pub fn open(mut channel: Box<dyn Channel>, options: NonInteractiveOptions) -> Result<Self, Error> {
-        match crate::session::greet(channel.as_mut(), &options.plan.limits) {
-            Ok(frame) => Self::greeted(channel, &frame, options),
-            Err(e) => {
-                send_failure(channel.as_mut(), &e);
-                Err(e)
-            }
-        }
+        let plan = receive_plan(channel.as_mut(), &options.plan, NonInteractivePlan::from_bytes)?;
+        Self::with_plan(channel, plan, options)
     }
 
-    /// A session behind the greeting: `frame` carries the server's plan.
-    pub(crate) fn greeted(
+    /// Opens a session with a server that has sent its plan. An error has been told to the server.
+    pub(crate) fn with_plan(
         mut channel: Box<dyn Channel>,
-        frame: &Frame,
+        plan: NonInteractivePlan,
         options: NonInteractiveOptions,
     ) -> Result<Self, Error> {
         let compute = options.compute;
-        let opened = NonInteractivePlan::from_bytes(frame.payload(), &options.plan)
+        let (start, before) = (Instant::now(), channel.traffic().sent);
+        let engine = engine::of(&plan);
+        channel.set_limit(messages::largest_frame(&plan));
+        let keys = Prg::from_os()
             .map_err(Error::from)
-            .and_then(|plan| {
-                let start = Instant::now();
-                let before = channel.traffic().sent;
-                let engine = engine::of(&plan);
-                channel.set_limit(messages::largest_frame(&plan));
-                let mut prg = Prg::from_os()?;
-                let secret = Self::keys(&plan, &mut prg, &compute, channel.as_mut())?;
-                Ok((plan, engine, secret, prg, (since(start), channel.traffic().sent - before)))
-            });
-        match opened {
-            Ok((plan, engine, secret, prg, setup)) => {
-                Ok(Self { channel: Some(channel), plan, engine, secret, prg, compute, next_block: 0, setup })
-            }
-            Err(e) => {
-                send_failure(channel.as_mut(), &e);
-                Err(e)
-            }
-        }
+            .and_then(|mut prg| Ok((Self::keys(&plan, &mut prg, &compute, channel.as_mut())?, prg)));
+        let (secret, prg) = keys.inspect_err(|e| send_failure(channel.as_mut(), e))?;
+        let setup = (since(start), channel.traffic().sent - before);
+        Ok(Self { channel: Some(channel), plan, engine, secret, prg, compute, next_block: 0, setup })
     }
 
     fn keys(
@@ -122,97 +106,7 @@ impl NonInteractiveClient {
         &self.plan
     }
 
-    /// Whether the session can serve more images.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.channel.is_some()
-    }
-
-    /// Runs the network on any number of images. Outputs come in the order of the plan.
-    ///
-    /// # Errors
-    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. [`Error::Range`]: an input outside of
-    /// the planned interval (nothing has been sent), or, when the run is over, a result outside of its planned bound: some input was
-    /// outside of what the polynomials are good for.
-    pub fn infer(
-        &mut self,
-        given: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<(Vec<Output>, NonInteractiveTrace), Error> {
-        match self.infer_marked(given, progress)? {
-            (outputs, trace, None) => Ok((outputs, trace)),
-            (.., Some(e)) => Err(e.into()),
-        }
-    }
-
-    /// [`Self::infer`], but values outside of their ranges are no error: they are clamped to the range (what is no number becomes
-    /// 0), and the first of them comes beside the outputs. Outputs of images that it does not name as affected are right, as long as
-    /// the ciphertexts of their block did not wrap.
-    ///
-    /// The messages of a run do not depend on values: lengths and order follow from the plan and the number of images, and what
-    /// is in them is encrypted.
-    ///
-    /// # Errors
-    /// As [`Self::infer`]; [`Error::Range`] only for inputs, before anything is sent.
-    pub fn infer_marked(
-        &mut self,
-        given: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<Marked<NonInteractiveTrace>, Error> {
-        let mut channel = self.channel.take().ok_or(TransportError::Closed)?;
-        let plan = self.plan.clone();
-        let (given, images) = match self.checked(&plan, given) {
-            Ok(checked) => checked,
-            Err(e) => {
-                self.channel = Some(channel);
-                return Err(e);
-            }
-        };
-        match self.run(channel.as_mut(), &plan, &given, images, progress) {
-            Ok(result) => {
-                self.channel = Some(channel);
-                Ok(result)
-            }
-            Err(e) => {
-                send_failure(channel.as_mut(), &e);
-                Err(e)
-            }
-        }
-    }
-
-    /// Inputs in the order of the plan, and the number of images; refuses what can be refused before anything is sent.
-    fn checked<'a, 'b>(
-        &self,
-        plan: &NonInteractivePlan,
-        given: &'b [Input<'a>],
-    ) -> Result<(Vec<&'b Input<'a>>, usize), Error> {
-        let (found, images) = inputs::check(plan.client(), given)?;
-        let alias = inputs::aliases(plan.client());
-        let encrypted = plan.uploads().iter().filter_map(|link| {
-            let (stage, tensor) = (link.stage.as_str(), plan.tensors()[link.real].name.as_str());
-            Some(Declared { stage, tensor, input: alias[link.real]?, scale: None, bound: link.bound })
-        });
-        let ranges: Vec<_> = inputs::declared(plan.client()).into_iter().chain(encrypted).collect();
-        self.compute.run(|| inputs::check_ranges(&found, images, &ranges))?;
-        Ok((found, images))
-    }
-
-    /// Closes the session.
-    ///
-    /// # Errors
-    /// [`Error::Transport`] when the server is gone already.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), Error> {
-        match self.channel.take() {
-            Some(mut channel) => Ok(channel.send(FrameBuilder::message(Kind::End, &End {})?)?),
-            None => Ok(()),
-        }
-    }
-
-    fn run(
+    fn blocks(
         &mut self,
         channel: &mut dyn Channel,
         plan: &NonInteractivePlan,
@@ -225,13 +119,7 @@ impl NonInteractiveClient {
         (trace.setup_seconds, trace.setup_bytes_up) = self.setup;
         let size = plan.block_images();
         let blocks = images.div_ceil(size);
-        let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
-        let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
-        let mut outputs: Vec<Output> = plan
-            .outputs()
-            .iter()
-            .map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) })
-            .collect();
+        let mut outputs = io::room(plan.tensors(), plan.outputs(), images);
         trace.ranges = plan
             .downloads()
             .iter()
@@ -246,18 +134,10 @@ impl NonInteractiveClient {
         for block in 0..blocks {
             let first = block * size;
             let count = size.min(images - first);
-            let mut work =
-                (Values::new(plan.tensors().len(), count), Monitor::new(plan.tensors().len(), count));
-            for (port, input) in plan.inputs().iter().zip(given) {
-                let features = plan.tensors()[port.tensor].elements;
-                work.0.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
-            }
+            let values = io::load(plan.tensors(), plan.inputs(), given, (first, count));
+            let mut work = (values, Monitor::new(plan.tensors().len(), count));
             self.block(channel, plan, (block, blocks), &mut work, &mut trace, progress)?;
-            for (port, output) in plan.outputs().iter().zip(&mut outputs) {
-                let size = plan.tensors()[port.tensor].elements;
-                let part = &mut output.data[first * size..(first + count) * size];
-                program::read_output(plan.tensors(), port.tensor, &work.0, part);
-            }
+            io::store(plan.tensors(), plan.outputs(), &work.0, &mut outputs, (first, count));
             monitors.push((first, work.1));
         }
         let after = channel.traffic();
@@ -301,7 +181,7 @@ impl NonInteractiveClient {
         let index = self.next_block;
         self.next_block += 1;
         let start = Instant::now();
-        self.client_stages(plan, 0..plan.0.before, work)?;
+        self.client_stages(plan, 0..plan.model().before, work)?;
         let images = work.0.images;
         let mut uploads = Vec::with_capacity(plan.uploads().len());
         for link in plan.uploads() {
@@ -350,7 +230,7 @@ impl NonInteractiveClient {
             work.0.put(link.real, Data::Real(data));
         }
         let start = Instant::now();
-        self.client_stages(plan, plan.0.before..plan.client().stages().len(), work)?;
+        self.client_stages(plan, plan.model().before..plan.client().stages().len(), work)?;
         trace.decrypt_seconds += since(start);
         Ok(())
     }
@@ -382,6 +262,49 @@ impl NonInteractiveClient {
         });
         seeds.zeroize();
         frame
+    }
+}
+
+impl Half for NonInteractiveClient {
+    type Trace = NonInteractiveTrace;
+
+    fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
+        let plan = &self.plan;
+        let alias = io::aliases(plan.client());
+        let encrypted = plan.uploads().iter().filter_map(|link| {
+            let (stage, tensor) = (link.stage.as_str(), plan.tensors()[link.real].name.as_str());
+            Some(Declared { stage, tensor, input: alias[link.real]?, scale: None, bound: link.bound })
+        });
+        io::admit(plan.client(), inputs, encrypted.collect(), &self.compute)
+    }
+
+    fn run(
+        &mut self,
+        inputs: &[&Input<'_>],
+        images: usize,
+        progress: &mut OnProgress<'_>,
+    ) -> Result<Marked<NonInteractiveTrace>, Error> {
+        let mut channel = self.channel.take().ok_or(TransportError::Closed)?;
+        let plan = self.plan.clone();
+        let result = self.blocks(channel.as_mut(), &plan, inputs, images, progress);
+        match &result {
+            Ok(_) => self.channel = Some(channel),
+            Err(e) => send_failure(channel.as_mut(), e),
+        }
+        result
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        match self.channel.take() {
+            Some(mut channel) => Ok(channel.send(FrameBuilder::message(Kind::End, &End {})?)?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ClientSession for NonInteractiveClient {
+    fn is_open(&self) -> bool {
+        self.channel.is_some()
     }
 }
 
@@ -425,7 +348,7 @@ fn place(link: &Link, bound: f64) -> Place<'_> {
 
 /// Where marks are looked for, in the order of computation.
 fn places(plan: &NonInteractivePlan) -> Vec<Place<'_>> {
-    let (head, tail) = plan.client().stages().split_at(plan.0.before);
+    let (head, tail) = plan.client().stages().split_at(plan.model().before);
     let mut out: Vec<_> = head.iter().flat_map(program::places).collect();
     out.extend(plan.uploads().iter().map(|l| place(l, l.bound)));
     out.extend(plan.downloads().iter().map(|l| place(l, planned(l, plan))));

@@ -2,6 +2,8 @@
 
 use super::engine::KeysNeeded;
 use super::plan::{Link, NonInteractivePlan};
+use crate::plan::spec::StageSpec;
+use crate::plan::{Cost, Sent};
 use crate::wire::HEADER;
 use hushnet_ring::pack::packed_len;
 use hushnet_rlwe::ckks::{Ciphertext, CkksParams, Galois, Level, HEADER_BYTES};
@@ -123,6 +125,29 @@ pub fn predict(plan: &NonInteractivePlan) -> Traffic {
         keys: keys(params, &KeysNeeded::of(plan)).iter().map(|k| (k.bytes + HEADER) as u64).sum(),
         up: sum(plan.uploads(), true),
         down: sum(plan.downloads(), false),
+    }
+}
+
+/// Exact bytes of a session that runs so many images, stage by stage.
+#[must_use]
+pub fn cost(plan: &NonInteractivePlan, images: usize) -> Cost {
+    let (params, blocks) = (plan.params(), images.div_ceil(plan.block_images().max(1)));
+    let Traffic { keys, up, down } = predict(plan);
+    let of = |stage: &StageSpec| -> Sent {
+        let sum = |links: &[Link], fresh: bool| -> u64 {
+            let own = links.iter().filter(|l| l.stage == stage.name);
+            own.map(|l| Parcel::new(params, l, fresh).total()).sum()
+        };
+        Sent { bytes_up: sum(plan.uploads(), true), bytes_down: sum(plan.downloads(), false), rounds: 0 }
+    };
+    let stages = plan.spec().stages.iter().map(|s| of(s).times(blocks as u64)).collect::<Vec<_>>();
+    Cost {
+        images,
+        blocks,
+        setup: Sent { bytes_up: keys, ..Sent::default() },
+        stage_setups: vec![Sent::default(); stages.len()],
+        stages,
+        total: Sent { bytes_up: up, bytes_down: down, rounds: 1 }.times(blocks as u64),
     }
 }
 

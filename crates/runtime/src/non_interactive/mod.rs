@@ -17,12 +17,10 @@
 mod check;
 mod client;
 mod engine;
-pub mod local;
 mod messages;
 mod packed;
 pub mod plan;
 mod server;
-pub mod spec;
 mod trace;
 
 pub use check::{flood_bits, STATISTICAL_BITS};
@@ -30,11 +28,11 @@ pub use client::{NonInteractiveClient, NonInteractiveOptions};
 pub use engine::client::ClientEngine;
 pub use engine::server::{Answer, ServerEngine};
 pub use engine::{EvaluationKeys, KeysNeeded};
-pub use messages::{predict, Traffic};
+pub use messages::{cost, predict, Traffic};
 pub use packed::PackedParts;
-pub use plan::{Link, NonInteractivePlan};
-pub use server::{NonInteractiveModel, NonInteractiveSession};
-pub use trace::{Counted, NonInteractiveServerTrace, NonInteractiveTrace, StageTrace};
+pub use plan::{Link, NonInteractive, NonInteractivePlan};
+pub use server::NonInteractiveModel;
+pub use trace::{CircuitMeasures, CircuitOwn, Counted, NonInteractiveTrace};
 
 #[cfg(test)]
 mod packed_tests;

@@ -4,8 +4,8 @@
 //! wanted; with the weights, the server makes the circuit again from what the search chose, and demands that its public half is the one stated.
 //! Any number of images are served one after the other.
 
-use super::spec::PackedStage;
-use crate::plan::{PlanError, TensorBytes};
+use crate::plan::spec::NetworkSpec;
+use crate::plan::{Files, PlanError, TensorBytes};
 use hushnet_layers::packed::{
     Circuit, Interface, InterfaceSpec, Network, Op, PackedError, PackedSpec, StepSpec, UploadSpec,
 };
@@ -39,8 +39,6 @@ pub(super) fn arrays(network: &PackedSpec) -> Vec<String> {
     };
     network.steps.iter().flat_map(of).collect()
 }
-
-type Files<'a> = BTreeMap<String, TensorBytes<'a>>;
 
 struct Reader<'a> {
     files: &'a Files<'a>,
@@ -93,12 +91,12 @@ impl<'a> Reader<'a> {
 impl PackedParts {
     /// Checks a stage. `elements` and `bounds` are those of its input and output, `hide` whether the plan floods.
     pub(super) fn check(
-        stage: &PackedStage,
+        (name, stage): (&str, &NetworkSpec),
         params: &CkksParams,
         files: &Files<'_>,
         ([inputs, outputs], [input_bound, output_bound], hide): ([usize; 2], [f64; 2], bool),
     ) -> Result<Self, PlanError> {
-        let fail = |detail: String| PlanError::Linear { stage: stage.name.clone(), detail };
+        let fail = |detail: String| PlanError::Linear { stage: name.to_owned(), detail };
         let refused = |e: PackedError| fail(e.to_string());
         let mut reader = Reader { files, public: Vec::new() };
         let mut uploads = Vec::with_capacity(stage.uploads.len());
@@ -137,8 +135,8 @@ impl PackedParts {
                     return Err(fail("hide_weights of the plan and of its circuit differ".into()));
                 }
                 let mut values = BTreeMap::new();
-                for name in arrays(network) {
-                    values.insert(name.clone(), reader.reals(&name)?);
+                for array in arrays(network) {
+                    values.insert(array.clone(), reader.reals(&array)?);
                 }
                 let network: Network = network.check(&values).map_err(refused)?;
                 let circuit = Circuit::rebuild(&network, options, params, *choices).map_err(refused)?;
@@ -186,7 +184,7 @@ impl PackedParts {
     }
 
     /// Tensors of the file that clients receive.
-    pub(super) fn public_files(&self) -> BTreeMap<String, TensorBytes<'_>> {
+    pub(super) fn public_files(&self) -> Files<'_> {
         let mut out = BTreeMap::new();
         for PublicFile { name, dtype, shape, data } in &self.files {
             out.insert(name.clone(), TensorBytes { dtype, shape, data });

@@ -1,8 +1,7 @@
 //! Packed plans: whole sessions, plans that are wrong, peers that misbehave.
 
-use super::local::{run_loopback, run_pipe};
 use super::messages;
-use super::tests::{answers, unnamed};
+use super::tests::{answers, run_loopback, run_pipe, unnamed};
 use super::*;
 use crate::plan::TensorBytes;
 use crate::wire::{Frame, FrameBuilder, Kind};
@@ -92,9 +91,9 @@ pub(super) fn bounded(hide: bool, bound: f64) -> Net {
     files.insert("places".into(), ("I64", vec![3, 2], places));
     let noise = circuit.outcomes().last().unwrap().sd.log2().ceil() as u32;
     let mut plan = json!({
-        "version": 1, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "packed",
-        "params": {"ring_degree": 256, "security_bits": 0, "insecure": true, "data_primes": data, "special_primes": p.special_primes(),
-                   "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"},
+        "version": 2, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "packed",
+        "params": {"ring_degree": 256, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": data, "special_primes": p.special_primes(),
+                   "digits": p.spec().digits, "key_level": p.key_level().get(), "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 4}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [2, 5, 4], "kind": "real"},
@@ -114,7 +113,7 @@ pub(super) fn bounded(hide: bool, bound: f64) -> Net {
         "predicted": {}, "notes": [],
     });
     if let Some(bits) = circuit.flood_bits() {
-        plan["hide_weights"] = json!({"flood_bits": bits});
+        plan["params"]["non_interactive"]["hide_weights"] = json!({"flood_bits": bits});
     }
     Net { plan, files, network }
 }
@@ -181,16 +180,11 @@ fn any_number_of_images_one_after_the_other_with_exact_bytes_and_counts() {
         assert_eq!(trace.counted, Some(plan.counted().times(count as u64)));
         assert!(plan.counted().rotations > 0 && plan.counted().plain_products > 0);
         assert_eq!((trace.blocks, trace.rounds), (count, count as u64));
+        // The stages have the names of the server's plan.
         let step = |name: &str| trace.stages.iter().any(|s| s.name == name && s.seconds.is_some());
-        assert!(["conv", "act1", "act2", "dense", "packed 1"].iter().all(|s| step(s)));
-        let (again, trace) = run_loopback(
-            model,
-            &[input(&data)],
-            client(),
-            &mut |_| ControlFlow::Continue(()),
-            Default::default(),
-        )
-        .unwrap();
+        assert!(["conv", "act1", "act2", "dense", "network"].iter().all(|s| step(s)));
+        let (again, trace) =
+            run_loopback(model, &[input(&data)], client(), &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(n.worst(&again, &data) <= 2.0 * typical.min(bound));
         assert_eq!(trace.counted, Some(plan.counted().times(count as u64)));
     }
@@ -223,11 +217,11 @@ fn hidden_results_carry_the_flood() {
     assert!((rms / expected - 1.0).abs() < 0.3, "{rms:e} instead of {expected:e}");
     // A shorter flood is refused, and so is a plan that floods with a circuit that was not made for it.
     let mut short = n.plan.clone();
-    short["hide_weights"]["flood_bits"] = (bits - 1).into();
+    short["params"]["non_interactive"]["hide_weights"]["flood_bits"] = (bits - 1).into();
     let text = read(&short, &n.files).unwrap_err().to_string();
     assert!(text.contains("does not hide"), "{text}");
     let mut other = n.plan.clone();
-    other.as_object_mut().unwrap().remove("hide_weights");
+    other["params"]["non_interactive"].as_object_mut().unwrap().remove("hide_weights");
     assert!(read(&other, &n.files).unwrap_err().to_string().contains("differ"));
 }
 
@@ -274,9 +268,9 @@ fn packed_plans_that_are_wrong_are_refused_by_name() {
     };
     let stage = |p: &mut Value, key: &str, value: Value| p["stages"][1][key] = value;
     refused(&|p, _| p["engine"] = "batch".into(), "engine");
-    refused(&|p, _| p["params"]["key_level"] = 99.into(), "level");
-    refused(&|p, _| p["params"]["data_primes"][0] = 65539.into(), "65539");
-    refused(&|p, _| p["tensors"][1]["level"] = 3.into(), "ciphertexts of batches");
+    refused(&|p, _| p["params"]["non_interactive"]["key_level"] = 99.into(), "level");
+    refused(&|p, _| p["params"]["non_interactive"]["data_primes"][0] = 65539.into(), "65539");
+    refused(&|p, _| p["tensors"][1]["level"] = 3.into(), "a cipher tensor in engine Packed has no 'level'");
     refused(&|p, _| p["tensors"][2]["noise_bits"] = 1.into(), "noise_bits is 1");
     refused(&|p, _| p["tensors"][1]["bound"] = 0.5.into(), "not those of its network");
     refused(&|p, _| stage(p, "scale", 1024.0.into()), "not those of its network");

@@ -4,7 +4,7 @@ use super::tests::{client, images, net, plain};
 use super::{packed_tests as packed, NonInteractiveClient, NonInteractiveModel, NonInteractivePlan};
 use crate::channel::{pipe, Channel, Pipe, Traffic};
 use crate::wire::{Frame, Kind};
-use crate::{Compute, Error, Input, InputData, Output, RangeError, TransportError};
+use crate::{ClientSession, Compute, Error, Input, InputData, Output, RangeError, TransportError};
 use serde_json::{json, Value};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -183,8 +183,7 @@ fn a_server_with_other_weights_reads_nothing_from_the_wire() {
     let (mut evil, _, _) = batch();
     evil.files.get_mut("sum.k").unwrap().2 = [40i64, -20].iter().flat_map(|k| k.to_le_bytes()).collect();
     let (plan, other) = (net.read().unwrap(), evil.read().unwrap());
-    let public =
-        |p: &NonInteractivePlan| serde_json::to_string(&crate::public::non_interactive(p.spec())).unwrap();
+    let public = |p: &NonInteractivePlan| serde_json::to_string(&crate::public::told(p.spec())).unwrap();
     assert_eq!(public(&plan), public(&other));
     let data = Data::of(small, IMAGES, 2);
     let (usual, seen) = (session(&plan, &data), session(&other, &data));

@@ -4,12 +4,14 @@ use super::engine::server::{self as engine, ServerEngine};
 use super::engine::{EvaluationKeys, KeysNeeded};
 use super::messages::{self, fits, KeyKind, Parcel};
 use super::plan::{Link, NonInteractivePlan};
-use super::trace::NonInteractiveServerTrace;
-use crate::channel::{send_failure, Channel};
+use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::Compute;
 use crate::error::{Error, ProtocolError};
 use crate::plan::PlanError;
-use crate::wire::{Block, Frame, FrameBuilder, Hello, Kind, HEADER, PROTOCOL};
+use crate::session::server::{welcome, Served, SessionEvent};
+use crate::tally;
+use crate::trace::{Counted, ServerTrace};
+use crate::wire::{Block, Frame, FrameBuilder, Kind, HEADER};
 use hushnet_ring::Prg;
 use hushnet_rlwe::ckks::{Ciphertext, CkksError, CkksParams, GaloisKeys, PublicKey, RelinKey};
 use rayon::prelude::*;
@@ -20,18 +22,8 @@ use std::time::Instant;
 pub struct NonInteractiveModel {
     plan: NonInteractivePlan,
     engine: Box<dyn ServerEngine>,
-    public: Vec<u8>,
+    public: Frame,
     compute: Compute,
-}
-
-/// What a session reports as it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NonInteractiveSession {
-    /// A block was answered.
-    Block {
-        /// Images in it.
-        images: u64,
-    },
 }
 
 /// What came, where the peer's bytes may be the cause.
@@ -95,8 +87,10 @@ impl NonInteractiveModel {
             let detail = "this is the public part of a plan, without weights; serve the file that `hushnet compile` wrote";
             return Err(PlanError::Structure(detail.into()).into());
         }
+        tally::prepared();
         let engine = compute.run(|| engine::of(plan))?;
-        Ok(Self { public: plan.public_part()?, plan: plan.clone(), engine, compute })
+        let public = FrameBuilder::with_payload(Kind::Plan, &plan.public_part()?)?;
+        Ok(Self { public, plan: plan.clone(), engine, compute })
     }
 
     /// The plan.
@@ -108,23 +102,7 @@ impl NonInteractiveModel {
     /// The plan file that clients receive.
     #[must_use]
     pub fn public_part(&self) -> &[u8] {
-        &self.public
-    }
-
-    /// Bytes of the largest frame of a session after the Plan.
-    #[must_use]
-    pub fn largest_frame(&self) -> usize {
-        messages::largest_frame(&self.plan)
-    }
-
-    /// Bytes that one session may hold: ciphertexts in work, keys, frames in flight.
-    #[must_use]
-    pub fn session_bytes(&self) -> u64 {
-        let keys: usize =
-            messages::keys(self.plan.params(), &KeysNeeded::of(&self.plan)).iter().map(|k| k.bytes).sum();
-        let frames = 8 * self.largest_frame() as u64;
-        // Keys are held expanded: both polynomials, in whole words.
-        self.plan.peak_bytes().saturating_add(4 * keys as u64).saturating_add(frames)
+        self.public.payload()
     }
 
     /// Serves one session to its end. An error has been told to the peer, as far as the peer may know it.
@@ -134,13 +112,12 @@ impl NonInteractiveModel {
     pub fn serve(
         &self,
         channel: &mut dyn Channel,
-        on_event: &mut dyn FnMut(NonInteractiveSession),
-    ) -> Result<NonInteractiveServerTrace, Error> {
-        channel.set_limit(self.largest_frame());
-        let mut trace = NonInteractiveServerTrace {
-            stage_seconds: vec![0.0; self.plan.spec().stages.len() + self.plan.steps().len()],
-            ..NonInteractiveServerTrace::default()
-        };
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> Result<ServerTrace, Error> {
+        channel.set_limit(messages::largest_frame(&self.plan));
+        let stages = self.plan.spec().stages.iter().map(|s| s.name.clone());
+        let mut trace = ServerTrace::of(stages.chain(self.plan.steps()));
+        trace.counted = Some(Counted::default());
         let result = self.session(channel, on_event, &mut trace);
         if let Err(e) = &result {
             send_failure(channel, e);
@@ -153,14 +130,10 @@ impl NonInteractiveModel {
     fn session(
         &self,
         channel: &mut dyn Channel,
-        on_event: &mut dyn FnMut(NonInteractiveSession),
-        trace: &mut NonInteractiveServerTrace,
+        on_event: &mut dyn FnMut(SessionEvent),
+        trace: &mut ServerTrace,
     ) -> Result<(), Error> {
-        let hello: Hello = channel.recv()?.message(Kind::Hello)?;
-        if hello.protocol != PROTOCOL {
-            return Err(ProtocolError::Version { got: hello.protocol, ours: PROTOCOL }.into());
-        }
-        channel.send(FrameBuilder::with_payload(Kind::Plan, &self.public)?)?;
+        welcome(channel, &self.public)?;
         let (keys, public) = self.receive_keys(channel)?;
         let mut next = 0;
         loop {
@@ -179,7 +152,7 @@ impl NonInteractiveModel {
             self.block(channel, (&keys, public.as_ref()), trace)?;
             trace.blocks += 1;
             trace.images += u64::from(block.images);
-            on_event(NonInteractiveSession::Block { images: u64::from(block.images) });
+            on_event(SessionEvent::Block { images: u64::from(block.images) });
         }
     }
 
@@ -213,7 +186,7 @@ impl NonInteractiveModel {
         &self,
         channel: &mut dyn Channel,
         (keys, public): (&EvaluationKeys, Option<&PublicKey>),
-        trace: &mut NonInteractiveServerTrace,
+        trace: &mut ServerTrace,
     ) -> Result<(), Error> {
         let params = self.plan.params();
         let mut inputs = Vec::with_capacity(self.plan.uploads().len());
@@ -233,14 +206,14 @@ impl NonInteractiveModel {
         let start = Instant::now();
         let answer =
             self.compute.run(|| self.engine.run(keys, inputs, &mut |_, _| ControlFlow::Continue(())))?;
-        for (stage, seconds) in self.plan.0.circuit_stages.iter().zip(&answer.seconds) {
-            trace.stage_seconds[*stage] += seconds;
+        for (stage, seconds) in self.plan.model().circuit_stages.iter().zip(&answer.seconds) {
+            trace.stages[*stage].seconds += seconds;
         }
         let stages = self.plan.spec().stages.len();
-        for (sum, seconds) in trace.stage_seconds[stages..].iter_mut().zip(&answer.steps) {
-            *sum += seconds;
+        for (step, seconds) in trace.stages[stages..].iter_mut().zip(&answer.steps) {
+            step.seconds += seconds;
         }
-        trace.counted += answer.counted;
+        *trace.counted.get_or_insert_default() += answer.counted;
         trace.seconds += start.elapsed().as_secs_f64();
         for (number, (link, outputs)) in self.plan.downloads().iter().zip(answer.outputs).enumerate() {
             let start = Instant::now();
@@ -280,5 +253,41 @@ impl NonInteractiveModel {
                 Ok(stated(public.hide(&c, Some(bits), prg)?)?)
             })
             .collect()
+    }
+}
+
+impl Served for NonInteractiveModel {
+    /// Ciphertexts in work, keys, frames in flight.
+    fn session_bytes(&self) -> u64 {
+        let keys: usize =
+            messages::keys(self.plan.params(), &KeysNeeded::of(&self.plan)).iter().map(|k| k.bytes).sum();
+        let frames = 8 * self.largest_frame() as u64;
+        // Keys are held expanded: both polynomials, in whole words.
+        self.plan.peak_bytes().saturating_add(4 * keys as u64).saturating_add(frames)
+    }
+
+    fn largest_frame(&self) -> usize {
+        messages::largest_frame(&self.plan)
+    }
+
+    fn who_learns_what(&self) -> &'static str {
+        if self.plan.flood_bits().is_some() {
+            "non-interactive: the server learns shapes only; the client learns its results"
+        } else {
+            "non-interactive: the server learns shapes only; the client learns its results, and weights may be solved for from ciphertexts (compile with hide_weights)"
+        }
+    }
+
+    fn insecure(&self) -> bool {
+        self.plan.insecure()
+    }
+
+    fn session(
+        &self,
+        mut channel: Box<dyn Channel>,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> (Result<ServerTrace, Error>, Traffic) {
+        let result = self.serve(channel.as_mut(), on_event);
+        (result, channel.traffic())
     }
 }

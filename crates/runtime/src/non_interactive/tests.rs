@@ -1,14 +1,39 @@
 //! Whole sessions on a small network, plans that are wrong, peers that misbehave.
 
-use super::local::{run_loopback, run_pipe};
 use super::*;
 use crate::channel::{pipe, Channel};
 use crate::plan::TensorBytes;
 use crate::wire::{Frame, FrameBuilder, Hello, Kind, PROTOCOL};
-use crate::{Compute, Error, Input, InputData, PlanError, PlanOptions, ProtocolError};
+use crate::{ClientSession, Compute, Error, Input, InputData, OnProgress, Output};
+use crate::{PlanError, PlanOptions, ProtocolError};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+
+/// What the loopback runs of this trust model give: outputs and the client's trace.
+type Answer = Result<(Vec<Output>, NonInteractiveTrace), Error>;
+
+pub(super) fn run_pipe(
+    model: &NonInteractiveModel,
+    inputs: &[Input<'_>],
+    options: NonInteractiveOptions,
+    progress: &mut OnProgress<'_>,
+) -> Answer {
+    let open = |channel| NonInteractiveClient::open(channel, options);
+    crate::local::run_pipe(model, open, inputs, progress).map(|(outputs, trace, _)| (outputs, trace))
+}
+
+pub(super) fn run_loopback(
+    model: NonInteractiveModel,
+    inputs: &[Input<'_>],
+    options: NonInteractiveOptions,
+    progress: &mut OnProgress<'_>,
+) -> Answer {
+    let open = |channel| NonInteractiveClient::open(channel, options);
+    let served = std::sync::Arc::new(model);
+    crate::local::run_loopback(served, open, inputs, progress, Default::default())
+        .map(|(outputs, trace, _)| (outputs, trace))
+}
 
 const N: usize = 64;
 const SCALE: f64 = (1u64 << 30) as f64;
@@ -48,9 +73,9 @@ pub(super) fn net(hide: Option<u32>) -> Net {
     let mut out = cipher(6, "sum.c", json!([2]), low, parts, down * 8.0, 40.0);
     out["noise_bits"] = noise.into();
     let plan = json!({
-        "version": 1, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "batch",
-        "params": {"ring_degree": N, "security_bits": 0, "insecure": true, "data_primes": primes, "special_primes": [special],
-                   "digits": top, "packing": "real"},
+        "version": 2, "name": "small", "producer": "test", "trust": "non-interactive", "engine": "batch",
+        "params": {"ring_degree": N, "security_bits": 0, "insecure": true, "non_interactive": {"data_primes": primes, "special_primes": [special],
+                   "digits": top, "packing": "real"}},
         "inputs": [{"name": "image", "tensor": 0}], "outputs": [{"name": "y", "tensor": 8}],
         "tensors": [
             {"id": 0, "name": "image", "shape": [1, 4, 4], "kind": "real"},
@@ -65,12 +90,12 @@ pub(super) fn net(hide: Option<u32>) -> Net {
         ],
         "stages": [
             {"kind": "encrypt", "name": "encrypt", "in": 0, "out": 1},
-            {"kind": "linear", "name": "conv", "in": 1, "out": 2, "weights": "conv.w", "bias": "conv.b", "geometry":
+            {"kind": "linear", "method": "ckks", "name": "conv", "in": 1, "out": 2, "weights": "conv.w", "bias": "conv.b", "geometry":
                 {"type": "conv2d", "input": [1, 4, 4], "output": [2, 2, 2], "kernel": [2, 2], "stride": [2, 2], "pads": [0, 0, 0, 0],
                  "dilation": [1, 1], "groups": 1}},
             {"kind": "multiply", "name": "square", "in": [2, 2], "out": 3},
             {"kind": "relinearise", "name": "down", "in": 3, "out": 4},
-            {"kind": "linear", "name": "dense", "in": 4, "out": 5, "weights": "dense.w", "bias": "dense.b",
+            {"kind": "linear", "method": "ckks", "name": "dense", "in": 4, "out": 5, "weights": "dense.w", "bias": "dense.b",
              "geometry": {"type": "dense", "inputs": 8, "outputs": 2}},
             {"kind": "combine", "name": "sum", "in": [5, 5], "out": 6, "factors": "sum.k", "constant": "sum.c"},
             {"kind": "decrypt", "name": "decrypt", "in": 6, "out": 7},
@@ -80,7 +105,7 @@ pub(super) fn net(hide: Option<u32>) -> Net {
     });
     let mut plan = plan;
     if let Some(bits) = hide {
-        plan["hide_weights"] = json!({"flood_bits": bits});
+        plan["params"]["non_interactive"]["hide_weights"] = json!({"flood_bits": bits});
     }
     let bytes = |w: &[i8]| w.iter().map(|v| v.cast_unsigned()).collect::<Vec<u8>>();
     let files = BTreeMap::from([
@@ -170,14 +195,8 @@ fn whole_and_partial_batches_equal_numbers_over_pipe_and_socket_and_all_counts_a
         assert!(plan.counted().word_products > 0);
         assert_eq!((trace.blocks as u64, trace.rounds), (blocks, blocks));
         assert!(trace.ranges[0].largest <= trace.ranges[0].bound);
-        let (again, _) = run_loopback(
-            model,
-            &[input(&data)],
-            client(),
-            &mut |_| ControlFlow::Continue(()),
-            Default::default(),
-        )
-        .unwrap();
+        let (again, _) =
+            run_loopback(model, &[input(&data)], client(), &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(worst(&again, &data) < predicted);
     }
 }
@@ -280,16 +299,20 @@ fn plans_that_are_wrong_are_refused_by_name() {
         let error = n.read().map(|_| ()).expect_err(what).to_string();
         assert!(error.contains(what), "'{error}' does not say '{what}'");
     };
-    refused(&|n| n.plan["trust"] = "two-party".into(), "trust model");
+    refused(&|n| n.plan["trust"] = "two-party".into(), "a two-party plan in a non-interactive run");
     refused(&|n| n.plan["engine"] = "packed".into(), "engine");
-    refused(&|n| n.plan["version"] = 2.into(), "version");
+    refused(&|n| n.plan["version"] = 1.into(), "an older version");
+    refused(&|n| n.plan["version"] = 3.into(), "a newer version");
     refused(&|n| n.plan["extra"] = 1.into(), "extra");
     refused(&|n| n.plan["params"]["insecure"] = false.into(), "128-bit");
-    refused(&|n| n.plan["params"]["data_primes"][0] = 65539.into(), "65539");
-    refused(&|n| n.plan["params"]["digits"] = 9.into(), "digits");
-    refused(&|n| n.plan["params"]["packing"] = "complex".into(), "one value a slot");
+    refused(&|n| n.plan["params"]["non_interactive"]["data_primes"][0] = 65539.into(), "65539");
+    refused(&|n| n.plan["params"]["non_interactive"]["digits"] = 9.into(), "digits");
+    refused(&|n| n.plan["params"]["non_interactive"]["packing"] = "complex".into(), "one value a slot");
     // Its primes are 1 mod 2N only.
-    refused(&|n| n.plan["params"]["packing"] = "conjugate-invariant".into(), "not an unused prime");
+    refused(
+        &|n| n.plan["params"]["non_interactive"]["packing"] = "conjugate-invariant".into(),
+        "not an unused prime",
+    );
     refused(&|n| n.plan["tensors"][2]["scale"] = 1.0.into(), "scale");
     refused(&|n| n.plan["tensors"][3]["scale"] = 1e10.into(), "scale");
     refused(&|n| n.plan["tensors"][4]["level"] = 2.into(), "scale");
@@ -297,17 +320,17 @@ fn plans_that_are_wrong_are_refused_by_name() {
     refused(&|n| n.plan["tensors"][3]["parts"] = 2.into(), "parts");
     refused(&|n| n.plan["tensors"][5]["bound"] = 1e9.into(), "do not fit");
     refused(&|n| n.plan["tensors"][1]["bound"] = Value::Null, "no bound");
-    refused(&|n| n.plan["tensors"][0]["level"] = 1.into(), "real tensors");
+    refused(&|n| n.plan["tensors"][0]["level"] = 1.into(), "a real tensor in engine Batch has no 'level'");
     refused(&|n| n.plan["tensors"][6]["noise_bits"] = 1.into(), "noise_bits is 1");
     refused(&|n| n.plan["tensors"][6]["noise_bits"] = Value::Null, "noise_bits");
     refused(&|n| n.plan["tensors"][7]["shape"] = json!([3]), "elements");
     refused(&|n| n.plan["stages"][2]["in"] = json!([2, 4]), "before any stage");
     refused(&|n| n.plan["stages"][4]["in"] = 99.into(), "99");
-    refused(&|n| n.plan["stages"][4]["in"] = 0.into(), "ciphertexts");
+    refused(&|n| n.plan["stages"][4]["in"] = 0.into(), "must be cipher");
     refused(&|n| n.plan["stages"][1]["geometry"]["stride"] = json!([1, 1]), "output");
     refused(&|n| n.plan["stages"][1]["bias"] = Value::Null, "only one");
     refused(&|n| n.plan["stages"][1]["name"] = "dense".into(), "two stages");
-    refused(&|n| n.plan["stages"][7]["ops"][0]["in"] = json!([6]), "real tensor");
+    refused(&|n| n.plan["stages"][7]["ops"][0]["in"] = json!([6]), "the client cannot see");
     refused(&|n| drop(n.files.remove("sum.k")), "not in the file");
     refused(&|n| drop(n.files.insert("more".into(), ("I8", vec![1], vec![0]))), "no stage uses it");
     refused(&|n| drop(n.files.insert("conv.b".into(), ("F64", vec![3], reals(&[0.0; 3])))), "biases");

@@ -25,7 +25,8 @@ pub enum PlanError {
     },
     /// Another version of the format.
     #[error(
-        "the plan has format version {found}, this program reads version {}; compile the model again",
+        "the plan was compiled by {} version of this program (plan format {found}, this one reads {}); compile the model again",
+        age(found),
         super::VERSION
     )]
     Version {
@@ -155,9 +156,18 @@ pub enum PlanError {
         source: ParamsError,
     },
     /// Below 128 bits and not allowed by the caller.
-    #[error("the plan's parameters are below 128-bit security ({0}); it runs only when insecure parameters are allowed explicitly")]
+    #[error("the plan's parameters are below 128-bit security ({0}); it runs only when insecure parameters are allowed explicitly (--insecure-parameters)")]
     Insecure(String),
     /// The stages are inconsistent as a whole.
     #[error("{0}")]
     Structure(String),
+}
+
+/// What a version other than this one is called.
+fn age(found: &str) -> &'static str {
+    match found.parse::<u64>() {
+        Ok(version) if version < u64::from(super::VERSION) => "an older",
+        Ok(_) => "a newer",
+        Err(_) => "another",
+    }
 }

@@ -1,12 +1,11 @@
-//! The safetensors container: reading, digest, writing, public part.
+//! The safetensors container: reading, digest, writing.
 
-use super::spec::{PlanSpec, StageSpec, VERSION};
-use super::{Limits, LinearWeights, Plan, PlanError, PlanOptions, Stage, WeightData};
+use super::spec::{StageKind, VERSION};
+use super::{Limits, LinearWeights, Plan, PlanError, WeightData};
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 const FORMAT: &str = "hushnet-plan";
@@ -60,6 +59,7 @@ fn container_error(e: &SafeTensorError) -> PlanError {
 
 /// The same plan is the same bytes: metadata stands in the order of its keys.
 pub(crate) fn encode(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
+    crate::tally::written();
     let metadata = BTreeMap::from([
         ("format", FORMAT.to_owned()),
         ("version", VERSION.to_string()),
@@ -137,6 +137,7 @@ pub(crate) fn open<R>(
         })?;
         tensors.insert(name.clone(), TensorBytes { dtype, shape: view.shape(), data: view.data() });
     }
+    crate::tally::read();
     if get("digest")? != &digest(json, &tensors) {
         return Err(PlanError::Digest);
     }
@@ -144,38 +145,6 @@ pub(crate) fn open<R>(
 }
 
 impl Plan {
-    /// Reads and checks a plan file.
-    ///
-    /// # Errors
-    /// [`PlanError`] for every way in which the file can be wrong.
-    pub fn load(path: &Path, options: &PlanOptions) -> Result<Self, PlanError> {
-        let size = std::fs::metadata(path)?.len();
-        Limits::check("the plan file", size, options.limits.file_bytes)?;
-        Self::from_bytes(&std::fs::read(path)?, options)
-    }
-
-    /// Reads and checks a plan, complete or public part.
-    ///
-    /// # Errors
-    /// [`PlanError`] for every way in which the bytes can be wrong.
-    pub fn from_bytes(bytes: &[u8], options: &PlanOptions) -> Result<Self, PlanError> {
-        open(bytes, &options.limits, |json, tensors| Self::from_parts(json, tensors, options))
-    }
-
-    /// Checks a plan given as JSON and tensors.
-    ///
-    /// # Errors
-    /// [`PlanError`] for every way in which they can be wrong.
-    pub fn from_parts(
-        json: &str,
-        tensors: &BTreeMap<String, TensorBytes<'_>>,
-        options: &PlanOptions,
-    ) -> Result<Self, PlanError> {
-        Limits::check("the plan's JSON", json.len() as u64, options.limits.json())?;
-        let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
-        super::check::check(spec, json, tensors, options)
-    }
-
     /// The plan as a file.
     ///
     /// # Errors
@@ -183,15 +152,15 @@ impl Plan {
     pub fn to_bytes(&self) -> Result<Vec<u8>, PlanError> {
         let mut owned: BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)> = BTreeMap::new();
         for (stage, spec) in self.stages().iter().zip(&self.spec().stages) {
-            let (Stage::Linear(stage), StageSpec::Linear(spec)) = (stage, spec) else { continue };
-            let (Some(weights), Some(w), Some(b)) = (&stage.weights, &spec.weights, &spec.bias) else {
+            let StageKind::Linear(spec) = &spec.kind else { continue };
+            let (Some(weights), Some(w), Some(b)) = (stage.weights(), &spec.weights, &spec.bias) else {
                 continue;
             };
             let (dtype, data) = match &weights.weights {
                 WeightData::I8(v) => ("I8", v.iter().map(|&x| x.cast_unsigned()).collect()),
                 WeightData::I16(v) => ("I16", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
             };
-            owned.insert(w.clone(), (dtype, stage.geometry.weight_shape(), data));
+            owned.insert(w.clone(), (dtype, spec.geometry.weight_shape(), data));
             let bias = weights.bias.iter().flat_map(|x| x.to_le_bytes()).collect();
             owned.insert(b.clone(), ("I64", vec![weights.bias.len()], bias));
         }
@@ -200,16 +169,6 @@ impl Plan {
             .map(|(n, (dtype, shape, data))| (n.clone(), TensorBytes { dtype, shape, data }))
             .collect();
         encode(self.json(), &views)
-    }
-
-    /// The part that clients receive: what [`crate::public`] lists, and nothing else.
-    ///
-    /// # Errors
-    /// [`PlanError`] when the container cannot be written.
-    pub fn public_part(&self) -> Result<Vec<u8>, PlanError> {
-        let told = crate::public::client_aided(self.spec());
-        let json = serde_json::to_string(&told).map_err(|e| PlanError::Json(e.to_string()))?;
-        encode(&json, &BTreeMap::new())
     }
 }
 

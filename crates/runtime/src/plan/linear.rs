@@ -1,6 +1,6 @@
 //! Geometry, tiles, weights and parameters of linear stages.
 
-use super::spec::{GeometrySpec, LinearSpec, MaskMode, TileSpec};
+use super::spec::{BatchSpec, GeometrySpec, LinearSpec, MaskMode, TileSpec};
 use super::{Limits, LinearStage, LinearWeights, PlanError, Tensor, TensorKind, WeightData};
 use hushnet_layers::batch::{Conv2d, Dense, Geometry, LayerError, Tile, Tiling};
 use hushnet_rlwe::BatchStageSpec;
@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 /// Inputs of a check of one stage.
 pub(super) struct Context<'a> {
-    pub spec: &'a LinearSpec,
+    pub name: &'a str,
+    pub layer: &'a LinearSpec,
+    pub batch: &'a BatchSpec,
     pub input: (usize, &'a Tensor),
     pub output: (usize, &'a Tensor),
     pub ring_degree: usize,
@@ -19,12 +21,11 @@ pub(super) struct Context<'a> {
 
 impl Context<'_> {
     fn fail(&self, detail: impl Into<String>) -> PlanError {
-        PlanError::Linear { stage: self.spec.name.clone(), detail: detail.into() }
+        PlanError::Linear { stage: self.name.to_owned(), detail: detail.into() }
     }
 
     /// Everything that weights have no part in; returns the bounds of input and output.
     pub(super) fn check_shape(&self) -> Result<(u64, u64), PlanError> {
-        let spec = self.spec;
         let (in_bound, out_bound) = match (self.input.1.kind, self.output.1.kind) {
             (TensorKind::Fixed { bound: i, .. }, TensorKind::Fixed { bound: o, .. }) => (i, o),
             _ => return Err(self.fail("input and output must be fixed tensors")),
@@ -32,18 +33,14 @@ impl Context<'_> {
         if in_bound > i32::MAX as u64 {
             return Err(self.fail(format!("inputs up to {in_bound} do not fit 32 bits")));
         }
-        self.check_geometry()?;
-        let geometry = spec.geometry.checked().map_err(|e| self.fail(e.to_string()))?;
-        tiling(geometry, &spec.tiles)
-            .map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
+        let geometry = self.layer.geometry.checked().map_err(|e| self.fail(e.to_string()))?;
+        tiling(geometry, &self.batch.tiles)
+            .map_err(|source| PlanError::Tiles { stage: self.name.to_owned(), source })?;
         Ok((in_bound, out_bound))
     }
 
     pub(super) fn check(self) -> Result<LinearStage, PlanError> {
-        let spec = self.spec;
-        if spec.method != "batch" {
-            return Err(PlanError::Unsupported(format!("method '{}' of stage '{}'", spec.method, spec.name)));
-        }
+        let (spec, name) = (self.batch, self.name);
         let (in_bound, out_bound) = self.check_shape()?;
         let weight_l2 = match &self.weights {
             None => 1.0,
@@ -51,7 +48,7 @@ impl Context<'_> {
                 let derived = w.output_bound(in_bound);
                 if derived > u128::from(out_bound) {
                     return Err(PlanError::Bound {
-                        stage: spec.name.clone(),
+                        stage: name.to_owned(),
                         tensor: self.output.1.name.clone(),
                         derived,
                         planned: out_bound,
@@ -66,26 +63,29 @@ impl Context<'_> {
             output_bound: out_bound,
             shared_mask: spec.mask == MaskMode::Shared,
         };
+        if spec.mask == MaskMode::Shared && spec.mask_drop_bits.is_some() {
+            return Err(self.fail("mask_drop_bits is for masks that travel in every block, these are shared"));
+        }
         let dropped = (spec.drop_bits, spec.mask_drop_bits.unwrap_or(spec.drop_bits));
         let params = if self.insecure {
             stage.check_insecure(spec.modulus_bits, spec.delta_bits, dropped)
         } else {
             stage.check(spec.modulus_bits, spec.delta_bits, dropped)
         }
-        .map_err(|source| PlanError::Params { stage: spec.name.clone(), source })?;
+        .map_err(|source| PlanError::Params { stage: name.to_owned(), source })?;
         if spec.drop_bits >= spec.modulus_bits {
             return Err(self.fail("drop_bits must be below modulus_bits"));
         }
         let stage = LinearStage {
-            name: spec.name.clone(),
+            name: name.to_owned(),
             input: self.input.0,
             output: self.output.0,
-            geometry: spec.geometry.clone(),
+            geometry: self.layer.geometry.clone(),
             tiles: spec.tiles.clone(),
             mask: spec.mask,
             params,
             weights: self.weights,
-            predicted: spec.predicted.clone(),
+            predicted: self.layer.predicted.clone(),
         };
         for tile in 0..stage.tiles.len() {
             let frame =
@@ -97,29 +97,6 @@ impl Context<'_> {
             )?;
         }
         Ok(stage)
-    }
-
-    fn check_geometry(&self) -> Result<(), PlanError> {
-        match &self.spec.geometry {
-            GeometrySpec::Dense { inputs, outputs } => {
-                if *inputs != self.input.1.elements || *outputs != self.output.1.elements {
-                    return Err(self.fail(format!(
-                        "a dense layer {inputs} -> {outputs} does not fit tensors {:?} -> {:?}",
-                        self.input.1.shape, self.output.1.shape
-                    )));
-                }
-                Ok(())
-            }
-            GeometrySpec::Conv2d { input, output, .. } => {
-                if self.input.1.shape != *input || self.output.1.shape != *output {
-                    return Err(self.fail(format!(
-                        "a convolution {input:?} -> {output:?} does not fit tensors {:?} -> {:?}",
-                        self.input.1.shape, self.output.1.shape
-                    )));
-                }
-                Ok(())
-            }
-        }
     }
 }
 

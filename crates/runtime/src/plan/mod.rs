@@ -1,9 +1,12 @@
 //! The plan: what is run, checked once and immutable afterwards.
 //!
-//! [`PlanSpec`](spec::PlanSpec) is the JSON as it stands in the file;
-//! [`Plan`] is what executors accept, and can only be made by checking.
+//! [`PlanSpec`](spec::PlanSpec) is the JSON as it stands in the file, of every trust model; [`Checked`] is what executors accept, and can only be
+//! made by checking. It has a part for its trust model: [`Plan`] is the client-aided one.
 
 mod check;
+mod checked;
+mod coefficients;
+pub mod cost;
 mod error;
 mod file;
 mod limits;
@@ -12,7 +15,12 @@ mod memory;
 mod ops;
 pub mod spec;
 
-pub(crate) use check::check_tensor;
+pub use check::ClientAided;
+pub(crate) use check::{header, largest, tensors, Place, Scope};
+pub(crate) use checked::{read, write, Parts};
+pub use checked::{Checked, Files, Model};
+pub use coefficients::CoefficientLayer;
+pub use cost::{Cost, Sent};
 pub use error::PlanError;
 pub use file::{digest, TensorBytes};
 pub(crate) use file::{encode, open, weights};
@@ -246,6 +254,8 @@ pub enum Stage {
     Client(ClientStage),
     /// Computed by the server under encryption.
     Linear(Box<LinearStage>),
+    /// Computed by the server under encryption, few images.
+    Coefficients(Box<CoefficientLayer>),
 }
 
 impl Stage {
@@ -255,21 +265,62 @@ impl Stage {
         match self {
             Self::Client(s) => &s.name,
             Self::Linear(s) => &s.name,
+            Self::Coefficients(s) => &s.name,
         }
     }
-    /// The linear stage, if it is one.
+    /// The linear stage of the batch engine, if it is one.
     #[must_use]
     pub fn linear(&self) -> Option<&LinearStage> {
         match self {
-            Self::Client(_) => None,
             Self::Linear(s) => Some(s),
+            Self::Client(_) | Self::Coefficients(_) => None,
+        }
+    }
+    /// The coefficient-packed linear stage, if it is one.
+    #[must_use]
+    pub fn coefficients(&self) -> Option<&CoefficientLayer> {
+        match self {
+            Self::Coefficients(s) => Some(s),
+            Self::Client(_) | Self::Linear(_) => None,
+        }
+    }
+    /// What the server computes of the stage: tensors that it reads and writes; none of a client stage.
+    pub(crate) fn encrypted(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Client(_) => None,
+            Self::Linear(s) => Some((s.input, s.output)),
+            Self::Coefficients(s) => Some((s.input, s.output)),
+        }
+    }
+    /// What the planner predicts of a stage of the server.
+    pub(crate) fn predicted(&self) -> Option<&Map<String, Value>> {
+        match self {
+            Self::Client(_) => None,
+            Self::Linear(s) => Some(&s.predicted),
+            Self::Coefficients(s) => Some(&s.predicted),
+        }
+    }
+    /// The weights of a stage of the server, where the plan has them.
+    pub(crate) fn weights(&self) -> Option<&LinearWeights> {
+        match self {
+            Self::Client(_) => None,
+            Self::Linear(s) => s.weights.as_deref(),
+            Self::Coefficients(s) => s.weights.as_deref(),
+        }
+    }
+    /// Requests for a block of images.
+    pub(crate) fn requests(&self, images: usize) -> usize {
+        match self {
+            Self::Client(_) => 0,
+            Self::Linear(s) => s.tiles.len(),
+            Self::Coefficients(s) => s.tiles() * images,
         }
     }
     /// The client's operations; none of a linear stage.
     pub(crate) fn ops(&self) -> &[Op] {
         match self {
             Self::Client(s) => &s.ops,
-            Self::Linear(_) => &[],
+            Self::Linear(_) | Self::Coefficients(_) => &[],
         }
     }
 }
@@ -283,83 +334,35 @@ pub struct PlanOptions {
     pub limits: Limits,
 }
 
-/// A checked plan.
-#[derive(Clone)]
-pub struct Plan(Arc<PlanParts>);
+/// Images that run through the stages together where they are few: one waits for the network while another one computes.
+pub const IMAGES_TOGETHER: usize = 8;
 
-impl std::fmt::Debug for Plan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Plan({:?}, {} stages, weights: {})", self.name(), self.stages().len(), self.has_weights())
+/// Images in a full block.
+pub(crate) fn block_images(spec: &PlanSpec) -> usize {
+    match spec.engine {
+        Engine::Batch => spec.params.ring_degree,
+        Engine::Packed => IMAGES_TOGETHER,
     }
 }
 
-struct PlanParts {
-    spec: PlanSpec,
-    json: String,
-    tensors: Vec<Tensor>,
-    stages: Vec<Stage>,
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
-    programs: Vec<crate::program::StageProgram>,
-    weights: bool,
-    client_memory: u64,
-}
+/// A checked client-aided plan; of other trust models, what the client's interpreter runs of it.
+pub type Plan = Checked<ClientAided>;
 
 impl Plan {
-    /// The plan's JSON, byte for byte as in the file.
-    #[must_use]
-    pub fn json(&self) -> &str {
-        &self.0.json
-    }
-    /// The plan as written.
-    #[must_use]
-    pub fn spec(&self) -> &PlanSpec {
-        &self.0.spec
-    }
-    /// Name of the network.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.spec.name
-    }
-    /// Ring degree N, the images in a full block.
-    #[must_use]
-    pub fn ring_degree(&self) -> usize {
-        self.0.spec.params.ring_degree
-    }
-    /// Whether the parameters are below the security table.
-    #[must_use]
-    pub fn insecure(&self) -> bool {
-        self.0.spec.params.insecure
-    }
-    /// Tensors.
-    #[must_use]
-    pub fn tensors(&self) -> &[Tensor] {
-        &self.0.tensors
-    }
     /// Stages in order.
     #[must_use]
     pub fn stages(&self) -> &[Stage] {
-        &self.0.stages
+        &self.model().stages
     }
-    /// Inputs of the network.
+    /// Images in a full block: N in batches.
     #[must_use]
-    pub fn inputs(&self) -> &[Port] {
-        &self.0.inputs
-    }
-    /// Outputs of the network.
-    #[must_use]
-    pub fn outputs(&self) -> &[Port] {
-        &self.0.outputs
-    }
-    /// Whether weights are present (the server's plan) or not (the public part).
-    #[must_use]
-    pub fn has_weights(&self) -> bool {
-        self.0.weights
+    pub fn block_images(&self) -> usize {
+        block_images(self.spec())
     }
     /// Bytes of tensors that a client holds at once for a full block.
     #[must_use]
     pub fn client_tensor_bytes(&self) -> u64 {
-        self.0.client_memory
+        self.model().client_memory
     }
     /// Bytes of the largest frame that either party sends, header included; at least 64 KiB, for control messages.
     #[must_use]
@@ -370,7 +373,10 @@ impl Plan {
                 .max()
                 .unwrap_or(0)
         };
-        let largest = self.stages().iter().filter_map(Stage::linear).map(stage).max().unwrap_or(0);
+        let batch = self.stages().iter().filter_map(Stage::linear).map(stage);
+        let packed =
+            self.stages().iter().filter_map(Stage::coefficients).map(CoefficientLayer::largest_payload);
+        let largest = batch.chain(packed).max().unwrap_or(0);
         (largest + crate::wire::HEADER).max(64 << 10)
     }
     /// A plan of client stages only, whose parts another trust model's plan has checked: what [`crate::program`] runs.
@@ -382,29 +388,19 @@ impl Plan {
         inputs: Vec<Port>,
         outputs: Vec<Port>,
     ) -> Self {
-        let programs = crate::program::compile(&tensors, &stages, &outputs);
-        let client_memory = crate::program::peak_bytes(&tensors, &stages, &programs, 1);
-        Self(Arc::new(PlanParts {
-            spec,
-            json: String::new(),
-            tensors,
-            stages,
-            inputs,
-            outputs,
-            programs,
-            weights: false,
-            client_memory,
-        }))
+        let model = ClientAided::new(&tensors, stages, &outputs, 1);
+        let (json, weights) = (String::new(), false);
+        Self::new(Parts { spec, json, tensors, inputs, outputs, weights, model })
     }
     /// The first segment of the next stage, where it runs on the outputs of linear stage `stage` as they come.
     pub(crate) fn fused_segment(&self, stage: usize) -> Option<&crate::program::Segment> {
         use crate::program::StageProgram::{Client, Linear};
-        match (&self.0.programs[stage], self.0.programs.get(stage + 1)) {
+        match (&self.model().programs[stage], self.model().programs.get(stage + 1)) {
             (Linear { fused: true, .. }, Some(Client(segments))) => segments.first(),
             _ => None,
         }
     }
     pub(crate) fn program(&self, stage: usize) -> &crate::program::StageProgram {
-        &self.0.programs[stage]
+        &self.model().programs[stage]
     }
 }

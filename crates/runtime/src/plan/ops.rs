@@ -18,7 +18,10 @@ pub(crate) fn check(op: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Check {
         | OpKind::Mul {}
         | OpKind::Div {}
         | OpKind::Minimum {}
-        | OpKind::Maximum {} => 2,
+        | OpKind::Maximum {}
+        | OpKind::Less {}
+        | OpKind::Equal {}
+        | OpKind::Matmul {} => 2,
         OpKind::Concat { .. } => inputs.len().max(1),
         _ => 1,
     };
@@ -35,9 +38,16 @@ pub(crate) fn check(op: &OpKind, inputs: &[&Tensor], output: &Tensor) -> Check {
         OpKind::AveragePool { kernel, stride, pads, .. } => {
             pool(shape, &output.shape, kernel, stride, pads, &vec![1; kernel.len()])
         }
-        OpKind::ReduceMean { axes } | OpKind::ReduceSum { axes } | OpKind::ReduceMax { axes } => {
-            reduce(shape, &output.shape, axes)
+        OpKind::ReduceMean { axes }
+        | OpKind::ReduceSum { axes }
+        | OpKind::ReduceMax { axes }
+        | OpKind::ReduceProd { axes } => reduce(shape, &output.shape, axes),
+        OpKind::Matmul {} => matmul(shape, &inputs[1].shape, &output.shape),
+        OpKind::Interpolate { axis, indices, weights } => {
+            interpolate(shape, &output.shape, *axis, indices, weights)
         }
+        OpKind::TopK { axis, .. } => top_k(shape, &output.shape, *axis),
+        OpKind::Gather { axis, indices } => gather(shape, &output.shape, *axis, indices),
         OpKind::Reshape {} => same_elements(inputs[0], output),
         OpKind::Transpose { perm } => transpose(shape, &output.shape, perm),
         OpKind::Concat { axis } => concat(inputs, &output.shape, *axis),
@@ -64,6 +74,7 @@ fn moves_data(op: &OpKind) -> bool {
             | OpKind::Slice { .. }
             | OpKind::Pad { .. }
             | OpKind::Broadcast {}
+            | OpKind::Gather { .. }
     )
 }
 
@@ -140,6 +151,7 @@ fn check_attributes(op: &OpKind, input: &Tensor) -> Check {
             Ok(())
         }
         OpKind::Pad { value, .. } => finite(&[*value]),
+        OpKind::Interpolate { weights, .. } => weights.iter().try_for_each(|w| finite(w)),
         OpKind::Softmax { axis } if *axis >= input.shape.len() => {
             Err(format!("axis {axis} of a shape {:?}", input.shape))
         }
@@ -336,4 +348,58 @@ fn broadcast(input: &[usize], output: &[usize]) -> Check {
     } else {
         Err(format!("{input:?} does not broadcast to {output:?}"))
     }
+}
+
+/// `(..., M, K)` and `(..., K, N)` with the same axes in front.
+fn matmul(left: &[usize], right: &[usize], output: &[usize]) -> Check {
+    let ([lead @ .., m, k], [other @ .., depth, n]) = (left, right) else {
+        return Err(format!("matrices need two axes, got {left:?} and {right:?}"));
+    };
+    if lead != other || k != depth {
+        return Err(format!("matrices of shapes {left:?} and {right:?} do not multiply"));
+    }
+    mismatch(&[lead, &[*m, *n]].concat(), output)
+}
+
+/// The shape of `input` with `size` elements on one axis.
+fn resized(input: &[usize], axis: usize, size: usize) -> Result<Vec<usize>, String> {
+    let mut shape = input.to_vec();
+    *shape.get_mut(axis).ok_or_else(|| format!("axis {axis} of a shape {input:?}"))? = size;
+    Ok(shape)
+}
+
+fn gather(input: &[usize], output: &[usize], axis: usize, indices: &[usize]) -> Check {
+    let expected = resized(input, axis, indices.len())?;
+    if let Some(i) = indices.iter().find(|i| **i >= input[axis]) {
+        return Err(format!("index {i} of axis {axis}, which has {} elements", input[axis]));
+    }
+    mismatch(&expected, output)
+}
+
+fn interpolate(
+    input: &[usize],
+    output: &[usize],
+    axis: usize,
+    indices: &[Vec<usize>],
+    weights: &[Vec<f64>],
+) -> Check {
+    if indices.is_empty() || indices.len() != weights.len() {
+        return Err(format!("{} lists of indices and {} of weights", indices.len(), weights.len()));
+    }
+    for (taken, factors) in indices.iter().zip(weights) {
+        if taken.len() != factors.len() {
+            return Err(format!("{} indices and {} weights", taken.len(), factors.len()));
+        }
+        gather(input, output, axis, taken)?;
+    }
+    Ok(())
+}
+
+fn top_k(input: &[usize], output: &[usize], axis: usize) -> Check {
+    let taken = output.get(axis).copied().unwrap_or(0);
+    let expected = resized(input, axis, taken)?;
+    if taken == 0 || taken > input[axis] {
+        return Err(format!("{taken} of the {} elements of axis {axis}", input[axis]));
+    }
+    mismatch(&expected, output)
 }

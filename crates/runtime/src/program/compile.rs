@@ -78,6 +78,11 @@ fn by_rows(kind: &OpKind) -> bool {
             | OpKind::ReduceMean { .. }
             | OpKind::ReduceSum { .. }
             | OpKind::ReduceMax { .. }
+            | OpKind::ReduceProd { .. }
+            | OpKind::Matmul {}
+            | OpKind::Interpolate { .. }
+            | OpKind::TopK { .. }
+            | OpKind::Gather { .. }
             | OpKind::Transpose { .. }
             | OpKind::Concat { .. }
             | OpKind::Slice { .. }
@@ -102,7 +107,7 @@ pub(crate) fn compile(tensors: &[Tensor], stages: &[Stage], outputs: &[Port]) ->
     let mut programs: Vec<StageProgram> = Vec::with_capacity(stages.len());
     for (s, stage) in stages.iter().enumerate() {
         programs.push(match stage {
-            Stage::Linear(_) => StageProgram::Linear {
+            Stage::Linear(_) | Stage::Coefficients(_) => StageProgram::Linear {
                 fused: false,
                 keep: true,
                 free: free.remove(&(s, 0)).unwrap_or_default(),
@@ -152,11 +157,12 @@ fn last_reads(
 ) -> Vec<Option<Time>> {
     let mut last = vec![Some((0, 0)); tensors];
     for (s, stage) in stages.iter().enumerate() {
+        if let Some((input, output)) = stage.encrypted() {
+            last[input] = Some((s, 0));
+            last[output] = Some((s, 0));
+        }
         match stage {
-            Stage::Linear(l) => {
-                last[l.input] = Some((s, 0));
-                last[l.output] = Some((s, 0));
-            }
+            Stage::Linear(_) | Stage::Coefficients(_) => {}
             Stage::Client(client) => {
                 for (g, &(first, end)) in groups[s].iter().enumerate() {
                     for op in &client.ops[first..end] {
@@ -224,14 +230,14 @@ impl RowProgram {
 /// Lets a client stage's first segment run on the outputs of the linear stage before it as they are decrypted.
 fn fuse(stages: &[Stage], last: &[Option<Time>], programs: &mut [StageProgram]) {
     for s in 0..stages.len().saturating_sub(1) {
-        let Some(linear) = stages[s].linear() else { continue };
+        let Some((_, output)) = stages[s].encrypted() else { continue };
         let StageProgram::Client(segments) = &programs[s + 1] else { continue };
         let consumes = segments.first().is_some_and(
-            |g| matches!(&g.kind, SegmentKind::Rows(r) if r.loads.iter().any(|l| l.0 == linear.output)),
+            |g| matches!(&g.kind, SegmentKind::Rows(r) if r.loads.iter().any(|l| l.0 == output)),
         );
         if let (true, StageProgram::Linear { fused, keep, .. }) = (consumes, &mut programs[s]) {
             *fused = true;
-            *keep = last[linear.output].is_none_or(|l| l > (s + 1, 0));
+            *keep = last[output].is_none_or(|l| l > (s + 1, 0));
         }
     }
 }
@@ -258,8 +264,9 @@ pub(crate) fn peak_bytes(
     let mut fused_from: Option<Vec<usize>> = None;
     for (stage, program) in stages.iter().zip(programs) {
         match (stage, program) {
-            (Stage::Linear(l), StageProgram::Linear { fused, keep, free }) => {
-                let made = if *keep { vec![l.output] } else { vec![] };
+            (Stage::Linear(_) | Stage::Coefficients(_), StageProgram::Linear { fused, keep, free }) => {
+                let made: Vec<usize> =
+                    stage.encrypted().filter(|_| *keep).map(|(_, output)| output).into_iter().collect();
                 step(&made, &[if *fused { &[] } else { free }]);
                 fused_from = fused.then(|| free.clone());
             }

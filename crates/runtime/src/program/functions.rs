@@ -61,6 +61,41 @@ pub(super) fn exp(x: f64) -> f64 {
     p * power
 }
 
+/// Largest mantissa of `log`, above 1 by as much as its half is below.
+const SQRT_2: f64 = 1.414_213_562_373_095_1;
+/// Numbers below this one have fewer than 53 bits.
+const LEAST_NORMAL: f64 = f64::MIN_POSITIVE;
+
+/// The natural logarithm; minus infinity of zero, and no number of what is negative.
+#[inline(always)]
+pub(super) fn log(x: f64) -> f64 {
+    let tiny = x < LEAST_NORMAL;
+    let scaled = if tiny { x * (1_u64 << 54) as f64 } else { x };
+    let bits = scaled.to_bits();
+    let mantissa = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
+    // The exponent as a double: its bits below those of 2^52.
+    let exponent = f64::from_bits((bits >> 52) | (1075 << 52)) - 4_503_599_627_370_496.0;
+    let exponent = exponent - if tiny { 1077.0 } else { 1023.0 };
+    let above = mantissa > SQRT_2;
+    let m = if above { 0.5 * mantissa } else { mantissa };
+    let e = if above { exponent + 1.0 } else { exponent };
+    let s = (m - 1.0) / (m + 1.0);
+    let z = s * s;
+    let mut p = 1.0 / 23.0;
+    let mut k = 11;
+    while k > 0 {
+        k -= 1;
+        p = p * z + 1.0 / f64::from(2 * k + 1);
+    }
+    let value = e * LN2_HI + ((2.0 * s) * p + e * LN2_LO);
+    let value = if x == 0.0 { f64::NEG_INFINITY } else { value };
+    if x < 0.0 {
+        f64::NAN
+    } else {
+        value
+    }
+}
+
 #[inline(always)]
 pub(super) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + exp(-x))
@@ -194,6 +229,18 @@ mod tests {
             close(exp(x) / want, 1.0, 4e-16 * (1.0 + x.abs()));
         }
         close(exp(-1e9), exp(-708.0), 0.0);
+        for (x, want) in [
+            (1.0, 0.0),
+            (1e-310, -713.801_378_828_154_2),
+            (0.5, -0.693_147_180_559_945_3),
+            (1.414_213_562_373_095, 0.346_573_590_279_972_6),
+            (1.414_213_562_373_095_4, 0.346_573_590_279_972_87),
+            (10.0, 2.302_585_092_994_046),
+            (1e300, 690.775_527_898_213_7),
+        ] {
+            close(log(x), want, 2e-16 * (1.0 + want.abs()));
+        }
+        assert!(log(0.0) == f64::NEG_INFINITY && log(-1.0).is_nan());
         close(sigmoid(2.0), 0.880_797_077_977_882_3, 1e-15);
         close(tanh(0.3), 0.291_312_612_451_590_9, 1e-15);
         for (x, want) in [

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 #![allow(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number must fail the comparison")]
 
-use super::functions as f;
+use super::{circular, functions as f};
 
 /// Defines a function whose body is compiled for AVX-512 and AVX2 too, chosen by `hushnet_ring::simd`.
 macro_rules! kernel {
@@ -99,6 +99,12 @@ unary!(square, x => x * x);
 unary!(sigmoid, x => f::sigmoid(x));
 unary!(tanh, x => f::tanh(x));
 unary!(exp, x => f::exp(x));
+unary!(log, x => f::log(x));
+unary!(sin, x => circular::sin(x));
+unary!(cos, x => circular::cos(x));
+unary!(atan, x => circular::atan(x));
+unary!(floor, x => x.floor());
+unary!(round, x => x.round_ties_even());
 unary!(hard_sigmoid, x, alpha, beta => f::hard_sigmoid(x, alpha, beta));
 unary!(hard_swish, x => f::hard_swish(x));
 unary!(silu, x => f::silu(x));
@@ -112,12 +118,57 @@ binary!(mul, x, y => x * y);
 binary!(div, x, y => x / y);
 binary!(minimum, x, y => f::smaller(x, y));
 binary!(maximum, x, y => f::larger(x, y));
+binary!(less, x, y => if x < y { 1.0 } else { 0.0 });
+binary!(equal, x, y => if x == y { 1.0 } else { 0.0 });
 
 kernel! {
     /// `out += x`.
     fn accumulate(x: &[f64], out: &mut [f64]) {
         for (o, &x) in out.iter_mut().zip(x) {
             *o += x;
+        }
+    }
+}
+
+kernel! {
+    /// `out *= x`.
+    fn multiply(x: &[f64], out: &mut [f64]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o *= x;
+        }
+    }
+}
+
+kernel! {
+    /// `out += x * y`, two roundings.
+    fn accumulate_product(x: &[f64], y: &[f64], out: &mut [f64]) {
+        for ((o, &x), &y) in out.iter_mut().zip(x).zip(y) {
+            *o += x * y;
+        }
+    }
+}
+
+kernel! {
+    /// `out += x * factor`, two roundings.
+    fn accumulate_scaled(x: &[f64], factor: f64, out: &mut [f64]) {
+        for (o, &x) in out.iter_mut().zip(x) {
+            *o += x * factor;
+        }
+    }
+}
+
+kernel! {
+    /// One element of a search for the largest value behind `(value, index)` of the pass before: element `index` takes the place of
+    /// `(best, place)` where it is larger, and comes behind what was found before (a smaller value, or the same with a larger index).
+    /// The operations do not depend on the values.
+    fn next_best(x: &[f64], sign: f64, index: f64, before: (&[f64], &[f64]), best: (&mut [f64], &mut [f64])) {
+        let found = best.0.iter_mut().zip(best.1.iter_mut());
+        for (((value, place), &x), (&last, &at)) in found.zip(x).zip(before.0.iter().zip(before.1)) {
+            let x = x * sign;
+            let waiting = (x < last) | ((x == last) & (index > at));
+            let better = waiting & ((x > *value) | (*place < 0.0));
+            *value = if better { x } else { *value };
+            *place = if better { index } else { *place };
         }
     }
 }

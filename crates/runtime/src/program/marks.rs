@@ -217,6 +217,7 @@ pub(crate) fn places(stage: &Stage) -> Vec<Place<'_>> {
     let place = |stage, tensor, answer| Place { stage, tensor, named: tensor, bound: None, answer };
     match stage {
         Stage::Linear(l) => vec![place(&l.name, l.output, true)],
+        Stage::Coefficients(l) => vec![place(&l.name, l.output, true)],
         Stage::Client(c) => {
             let tensors = c.ops.iter().flat_map(|o| o.inputs.iter().chain([&o.output]));
             tensors.map(|&t| place(&c.name, t, false)).collect()

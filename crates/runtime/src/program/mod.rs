@@ -4,12 +4,14 @@
 //! read later exists as a whole. Arithmetic is IEEE binary64 in a fixed order: results do not depend on the
 //! instruction set or the number of threads.
 
+mod circular;
 mod compile;
 mod functions;
 mod kernels;
 mod marks;
 mod moves;
 mod operands;
+mod products;
 mod rows;
 mod values;
 mod whole;

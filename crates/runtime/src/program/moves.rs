@@ -1,4 +1,4 @@
-//! Operations that only move rows: transpose, concat, slice, pad, broadcast (and reshape, the identity).
+//! Operations that only move rows: transpose, concat, slice, pad, broadcast, gather (and reshape, the identity).
 
 use super::kernels;
 use super::operands::{operand, OperandError};
@@ -29,6 +29,7 @@ enum Map {
     Strided { base: usize, steps: Vec<isize> },
     Pad { begin: Vec<usize>, shape: Vec<usize>, strides: Vec<usize> },
     Concat { axis: usize, ends: Vec<usize>, strides: Vec<Vec<usize>> },
+    Gather { axis: usize, indices: Vec<usize>, strides: Vec<usize> },
 }
 
 impl Map {
@@ -79,6 +80,9 @@ impl Map {
                 let strides = inputs.iter().map(|t| strides(&t.shape)).collect();
                 Self::Concat { axis: *axis, ends: ends.collect(), strides }
             }
+            OpKind::Gather { axis, indices } => {
+                Self::Gather { axis: *axis, indices: indices.clone(), strides: own }
+            }
             OpKind::Reshape {} => {
                 Self::Strided { base: 0, steps: strides(&output.shape).into_iter().map(signed).collect() }
             }
@@ -100,6 +104,10 @@ impl Map {
                     element += c * strides[axis];
                 }
                 Some((0, element))
+            }
+            Self::Gather { axis, indices, strides } => {
+                let place = |(a, c): (usize, &usize)| if a == *axis { indices[*c] } else { *c };
+                Some((0, at.iter().enumerate().map(place).zip(strides).map(|(c, s)| c * s).sum()))
             }
             Self::Concat { axis, ends, strides } => {
                 let operand = ends.partition_point(|&end| end <= at[*axis]);

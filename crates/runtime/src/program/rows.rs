@@ -175,6 +175,13 @@ fn keeps_finite(kind: &OpKind) -> bool {
             | OpKind::Sigmoid {}
             | OpKind::Tanh {}
             | OpKind::Erf {}
+            | OpKind::Sin {}
+            | OpKind::Cos {}
+            | OpKind::Atan {}
+            | OpKind::Floor {}
+            | OpKind::Round {}
+            | OpKind::Less {}
+            | OpKind::Equal {}
     )
 }
 
@@ -207,6 +214,14 @@ fn elementwise(kind: &OpKind, x: &[f64], y: &[f64], channel: usize, out: &mut [f
         OpKind::Tanh {} => kernels::tanh(x, out),
         OpKind::Exp {} => kernels::exp(x, out),
         OpKind::Erf {} => kernels::erf(x, out),
+        OpKind::Log {} => kernels::log(x, out),
+        OpKind::Sin {} => kernels::sin(x, out),
+        OpKind::Cos {} => kernels::cos(x, out),
+        OpKind::Atan {} => kernels::atan(x, out),
+        OpKind::Floor {} => kernels::floor(x, out),
+        OpKind::Round {} => kernels::round(x, out),
+        OpKind::Less {} => kernels::less(x, y, out),
+        OpKind::Equal {} => kernels::equal(x, y, out),
         OpKind::HardSigmoid { alpha, beta } => kernels::hard_sigmoid(x, *alpha, *beta, out),
         OpKind::HardSwish {} => kernels::hard_swish(x, out),
         OpKind::Silu {} => kernels::silu(x, out),

@@ -72,6 +72,16 @@ impl Data {
     }
 
     /// Part of the integers as `i32`; tensors that are encrypted fit.
+    /// The integer at `i`; 0 of reals.
+    pub(crate) fn fixed(&self, i: usize) -> i64 {
+        match self {
+            Self::I16(v) => i64::from(v[i]),
+            Self::I32(v) => i64::from(v[i]),
+            Self::I64(v) => v[i],
+            Self::Real(_) => 0,
+        }
+    }
+
     pub(crate) fn read_i32(&self, start: usize, out: &mut [i32]) {
         let range = start..start + out.len();
         match self {

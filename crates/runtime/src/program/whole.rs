@@ -1,9 +1,9 @@
-//! Operations that need whole tensors: pooling, reductions, softmax, and the moves.
+//! Operations that need whole tensors: pooling, reductions, softmax; products and selections; and the moves.
 
 use super::moves::{self, coordinates, each_row, strides};
 use super::operands::{operand, OperandError};
 use super::values::{Data, RowMut, Slot, Values};
-use super::{kernels, Monitor};
+use super::{kernels, products, Monitor};
 use crate::plan::{Op, OpKind, Tensor};
 use rayon::prelude::*;
 
@@ -41,8 +41,19 @@ pub(super) fn run(
             let windows = Windows::new(input, kernel, stride, pads, &dilation);
             average_pool(&windows, reals()?, output, values.images, *count_include_pad)
         }
-        OpKind::ReduceMean { axes } | OpKind::ReduceSum { axes } | OpKind::ReduceMax { axes } => {
-            reduce(&op.kind, axes, reals()?, (input, output), values.images)
+        OpKind::ReduceMean { axes }
+        | OpKind::ReduceSum { axes }
+        | OpKind::ReduceMax { axes }
+        | OpKind::ReduceProd { axes } => reduce(&op.kind, axes, reals()?, (input, output), values.images),
+        OpKind::Matmul {} => {
+            let right = real(op, 1, tensors, operand(op, 1, tensors, values)?)?;
+            products::matmul((reals()?, &input.shape), right, output, values.images)
+        }
+        OpKind::Interpolate { axis, indices, weights } => {
+            products::interpolate(reals()?, (input, output), *axis, (indices, weights), values.images)
+        }
+        OpKind::TopK { axis, largest, what } => {
+            products::top_k(reals()?, (input, output), *axis, (*largest, *what), values.images)
         }
         OpKind::Softmax { axis } => softmax(reals()?, &input.shape, *axis, values.images),
         _ => moves::run(op, tensors, values)?,
@@ -179,6 +190,8 @@ fn reduce(
             match kind {
                 OpKind::ReduceMax { .. } if i == 0 => out.copy_from_slice(x),
                 OpKind::ReduceMax { .. } => kernels::maximum_f64(x, out),
+                OpKind::ReduceProd { .. } if i == 0 => out.copy_from_slice(x),
+                OpKind::ReduceProd { .. } => kernels::multiply(x, out),
                 _ => kernels::accumulate(x, out),
             }
         }

@@ -1,50 +1,117 @@
-//! What leaves the server of a plan: one list for each trust model (`docs/two-party.md`, "What the client is told").
+//! What leaves the server of a plan: one list for all trust models (`docs/two-party.md`, "What the client is told").
 //!
 //! A public part is put together from what may leave. Every type of a plan's JSON is taken apart field by field, without `..`, so a new
 //! field does not compile until someone decides here whether it leaves. Everything that is left out stays with the server.
+//!
+//! A client-aided client is told all but the arrays: it sees every pre-activation and can solve for the weights, so there is no model privacy to
+//! keep; the rest is what `explain` shows it. Of plans of the other trust models names become neutral, and notes and most predictions stay. Whatever
+//! depends on weights leaves a two-party server as a whole number of bits only.
 
-mod client_aided;
 mod names;
-mod non_interactive;
-mod two_party;
+mod stages;
+mod tensors;
 
-pub use client_aided::client_aided;
-pub use non_interactive::non_interactive;
-pub(crate) use non_interactive::told_bound;
-pub use two_party::two_party;
+pub(crate) use tensors::told_bound;
 
-use crate::non_interactive::NonInteractivePlan;
-use crate::plan::spec::OpSpec;
-use crate::plan::{self, Limits, Plan, PlanError, PlanOptions, Trust};
-use crate::two_party::TwoPartyPlan;
-use serde::Deserialize;
+use crate::plan::spec::{NonInteractiveSpec, OpSpec, ParamsSpec, PlanSpec, Trust, TwoPartySpec};
+use names::Names;
 use serde_json::{Map, Value};
 
-/// What says which trust model a plan is of.
-#[derive(Deserialize)]
-struct Head {
-    trust: Trust,
-}
-
-/// The public part of a plan file of any trust model, checked as the server's plan and again as the client's. The public part of a public
-/// part is itself.
-///
-/// # Errors
-/// [`PlanError`] for every way in which the bytes can be wrong.
-pub fn public_part(bytes: &[u8], options: &PlanOptions) -> Result<Vec<u8>, PlanError> {
-    let trust = plan::open(bytes, &options.limits, |json, _| {
-        Limits::check("the plan's JSON", json.len() as u64, options.limits.json())?;
-        serde_json::from_str::<Head>(json).map(|h| h.trust).map_err(|e| PlanError::Json(e.to_string()))
-    })?;
+/// Predictions that follow from the public part and from unit costs of machines; `None`: all leave.
+fn predicted(trust: Trust) -> Option<&'static [&'static str]> {
     match trust {
-        Trust::ClientAided => Plan::from_bytes(bytes, options)?.public_part(),
-        Trust::TwoParty => TwoPartyPlan::from_bytes(bytes, options)?.public_part(),
-        Trust::NonInteractive => NonInteractivePlan::from_bytes(bytes, options)?.public_part(),
+        Trust::ClientAided => None,
+        Trust::TwoParty => Some(&[
+            "batch",
+            "network",
+            "extension",
+            "seconds",
+            "seconds_by_network",
+            "seconds_compute",
+            "setup_seconds",
+            "bytes_up",
+            "bytes_down",
+            "he_bytes",
+            "ot_bytes",
+            "setup_bytes",
+            "rounds",
+            "client_peak_memory_bytes",
+            "client_set_up_memory_bytes",
+        ]),
+        Trust::NonInteractive => Some(&[
+            "batch",
+            "bytes_up",
+            "bytes_down",
+            "setup_bytes_up",
+            "setup_bytes_down",
+            "client_peak_memory_bytes",
+            "rounds",
+        ]),
     }
 }
 
+/// The JSON of a plan's public part. The public part of a public part is itself.
+#[must_use]
+pub fn told(spec: &PlanSpec) -> PlanSpec {
+    let PlanSpec {
+        version,
+        name,
+        producer,
+        trust,
+        engine,
+        params,
+        inputs,
+        outputs,
+        tensors,
+        stages,
+        predicted: all,
+        notes,
+    } = spec;
+    let open = *trust == Trust::ClientAided;
+    let ends = tensors::Ends::of(spec);
+    let (mut of_tensors, mut of_stages) = (Names::of(*trust), Names::of(*trust));
+    PlanSpec {
+        version: *version,
+        name: name.clone(),
+        producer: producer.clone(),
+        trust: *trust,
+        engine: *engine,
+        params: parameters(params),
+        inputs: inputs.clone(),
+        outputs: outputs.clone(),
+        tensors: tensors.iter().map(|t| tensors::told(t, &ends, &mut of_tensors)).collect(),
+        stages: stages.iter().map(|s| stages::told(s, open, &mut of_stages)).collect(),
+        predicted: only(all, predicted(*trust)),
+        notes: if open { notes.clone() } else { Vec::new() },
+    }
+}
+
+/// Parameters leave whole: the client makes keys of them.
+fn parameters(params: &ParamsSpec) -> ParamsSpec {
+    let ParamsSpec { ring_degree, security_bits, insecure, two_party, non_interactive } = params;
+    ParamsSpec {
+        ring_degree: *ring_degree,
+        security_bits: *security_bits,
+        insecure: *insecure,
+        two_party: two_party.as_ref().map(shares),
+        non_interactive: non_interactive.as_ref().map(ckks),
+    }
+}
+
+fn shares(part: &TwoPartySpec) -> TwoPartySpec {
+    let TwoPartySpec { ring_bits, reveal, ranges, preparation } = part.clone();
+    TwoPartySpec { ring_bits, reveal, ranges, preparation }
+}
+
+fn ckks(part: &NonInteractiveSpec) -> NonInteractiveSpec {
+    let NonInteractiveSpec { data_primes, special_primes, digits, key_level, packing, hide_weights } =
+        part.clone();
+    NonInteractiveSpec { data_primes, special_primes, digits, key_level, packing, hide_weights }
+}
+
 /// The entries of free fields that may leave.
-fn only(given: &Map<String, Value>, told: &[&str]) -> Map<String, Value> {
+fn only(given: &Map<String, Value>, told: Option<&[&str]>) -> Map<String, Value> {
+    let Some(told) = told else { return given.clone() };
     given.iter().filter(|(k, _)| told.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 

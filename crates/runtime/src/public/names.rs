@@ -1,12 +1,12 @@
 //! Neutral names: those of layers and tensors come from the model's file, and may say what a network is made of and was trained on.
 
-use crate::plan::spec::{OpKind, OpSpec, PortSpec};
+use crate::plan::spec::{OpKind, OpSpec, PortSpec, Trust};
 use crate::plan::GeometrySpec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Gives things names by kind and number: "conv 1", "conv 2", "relu 1".
-#[derive(Default)]
+/// Gives things names by kind and number: "conv 1", "conv 2", "relu 1". Things of client-aided plans keep theirs.
 pub(super) struct Names {
+    kept: bool,
     counts: BTreeMap<&'static str, usize>,
     /// The client's stages after the last layer have another name.
     answered: bool,
@@ -14,19 +14,33 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The next of a kind.
-    pub(super) fn next(&mut self, kind: &'static str) -> String {
+    /// Names of a plan of this trust model.
+    pub(super) fn of(trust: Trust) -> Self {
+        let kept = trust == Trust::ClientAided;
+        Self { kept, counts: BTreeMap::new(), answered: false, taken: BTreeSet::new() }
+    }
+
+    fn number(&mut self, kind: &'static str) -> String {
         let count = self.counts.entry(kind).or_insert(0);
         *count += 1;
         format!("{kind} {count}")
     }
 
+    /// The next of a kind.
+    pub(super) fn next(&mut self, name: &str, kind: &'static str) -> String {
+        if self.kept {
+            return name.to_owned();
+        }
+        self.number(kind)
+    }
+
     /// The next linear layer.
-    pub(super) fn layer(&mut self, geometry: &GeometrySpec) -> String {
-        self.next(match geometry {
+    pub(super) fn layer(&mut self, name: &str, geometry: &GeometrySpec) -> String {
+        let kind = match geometry {
             GeometrySpec::Dense { .. } => "dense",
             GeometrySpec::Conv2d { .. } => "conv",
-        })
+        };
+        self.next(name, kind)
     }
 
     /// From here on the client has an answer.
@@ -35,11 +49,14 @@ impl Names {
     }
 
     /// The next stage of the client: "encode" before an answer, "decode" after it, with a number from the second on.
-    pub(super) fn client(&mut self) -> String {
-        let (kind, first) = if self.answered { ("decode", "decode") } else { ("encode", "encode") };
-        let numbered = self.next(kind);
-        if numbered.ends_with(" 1") && self.taken.insert(first.into()) {
-            return first.into();
+    pub(super) fn client(&mut self, name: &str) -> String {
+        if self.kept {
+            return name.to_owned();
+        }
+        let kind = if self.answered { "decode" } else { "encode" };
+        let numbered = self.number(kind);
+        if numbered.ends_with(" 1") && self.taken.insert(kind.into()) {
+            return kind.into();
         }
         numbered
     }

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 /// Frames that wait on their way out, and by default on their way in: as many as a client may have in flight, so that a client
 /// never waits for the server while the server waits for it.
-pub(super) const DEPTH: usize = crate::client_aided::IN_FLIGHT;
+pub(super) const DEPTH: usize = crate::channel::IN_FLIGHT;
 
 /// What may wait for a session: frames, and bytes of them. Beyond either, nothing more is read from the socket.
 #[derive(Clone, Copy, Debug)]

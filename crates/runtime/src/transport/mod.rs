@@ -13,4 +13,4 @@ mod websocket_server;
 
 pub use client::{connect, ConnectOptions};
 pub use metrics::Stats;
-pub use server::{OnTwoParty, Served, Server, ServerLimits, ServerOptions, TlsFiles};
+pub use server::{OnSession, Server, ServerLimits, ServerOptions, TlsFiles};

@@ -5,38 +5,42 @@ use crate::error::{Error, TransportError};
 use crate::wire::{Frame, Kind};
 use std::fs::File;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// A channel that appends the payload of every Request to a file. A file that cannot be written is logged once and left alone.
-pub(super) struct Recording<'a> {
-    inner: &'a mut dyn Channel,
-    file: &'a Mutex<Option<File>>,
+/// A file that sessions append to; `None` when it could not be written.
+pub(super) type Record = Arc<Mutex<Option<File>>>;
+
+/// A channel that appends what the peer has encrypted to a file: the payload of every Request, and of every frame of a two-party session's
+/// byte stream. A file that cannot be written is logged once and left alone.
+pub(super) struct Recording<C> {
+    inner: C,
+    file: Record,
 }
 
-/// Appends bytes to the file, if it is still written.
-pub(super) fn append(file: &Mutex<Option<File>>, bytes: &[u8]) {
-    let mut slot = file.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(Err(error)) = slot.as_mut().map(|file| file.write_all(bytes)) {
-        tracing::warn!(%error, "recording stops");
-        *slot = None;
-    }
-}
-
-impl<'a> Recording<'a> {
-    pub(super) fn new(inner: &'a mut dyn Channel, file: &'a Mutex<Option<File>>) -> Self {
+impl<C> Recording<C> {
+    pub(super) fn new(inner: C, file: Record) -> Self {
         Self { inner, file }
     }
+
+    /// Appends bytes to the file, if it is still written.
+    fn append(&self, bytes: &[u8]) {
+        let mut slot = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Err(error)) = slot.as_mut().map(|file| file.write_all(bytes)) {
+            tracing::warn!(%error, "recording stops");
+            *slot = None;
+        }
+    }
 }
 
-impl Channel for Recording<'_> {
+impl<C: Channel> Channel for Recording<C> {
     fn send(&mut self, frame: Frame) -> Result<(), TransportError> {
         self.inner.send(frame)
     }
 
     fn recv(&mut self) -> Result<Frame, Error> {
         let frame = self.inner.recv()?;
-        if frame.kind() == Kind::Request {
-            append(self.file, frame.payload());
+        if matches!(frame.kind(), Kind::Request | Kind::Bytes) {
+            self.append(frame.payload());
         }
         Ok(frame)
     }

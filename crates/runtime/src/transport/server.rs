@@ -3,15 +3,13 @@
 use super::bridge::{self, Bridge, Phase, Queue, Sink, Source};
 use super::metrics::{Metrics, Stats};
 use super::raw_server::{self, Door};
-use super::record::{self, Recording};
+use super::record::{Record, Recording};
 use super::{tls, websocket_server};
-use crate::channel::{Channel, Traffic};
-use crate::client_aided::{ServerPlan, SessionEvent, KEPT_BYTES};
+use crate::channel::Channel;
 use crate::error::{code, Error, TransportError};
-use crate::non_interactive::{NonInteractiveModel, NonInteractiveServerTrace, NonInteractiveSession};
-use crate::plan::{Limits, Plan};
+use crate::plan::Limits;
+use crate::session::server::{Served, SessionEvent};
 use crate::trace::ServerTrace;
-use crate::two_party::{frames, TwoPartyModel, TwoPartySession, TwoPartyTrace};
 use crate::wire::{Failure, FrameBuilder, Kind};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::State;
@@ -71,9 +69,6 @@ impl Default for ServerLimits {
 /// Called with the measurements of every session that ended well.
 pub type OnSession = Arc<dyn Fn(&ServerTrace) + Send + Sync>;
 
-/// Called with the measurements of every two-party session that ended well.
-pub type OnTwoParty = Arc<dyn Fn(&TwoPartyTrace) + Send + Sync>;
-
 /// How a server runs.
 #[derive(Clone, Default)]
 pub struct ServerOptions {
@@ -87,110 +82,24 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// Called when a session ended well.
     pub on_session: Option<OnSession>,
-    /// Called when a two-party session ended well.
-    pub on_two_party: Option<OnTwoParty>,
     /// A file to which everything that clients encrypt is appended as it came: all that this server sees of their inputs.
     pub record: Option<PathBuf>,
 }
 
-/// What a server serves.
-pub enum Served {
-    /// The client computes the non-linear layers.
-    ClientAided(Box<ServerPlan>),
-    /// Both parties compute on shares.
-    TwoParty(Box<TwoPartyModel>),
-    /// The server computes everything, under encryption.
-    NonInteractive(Box<NonInteractiveModel>),
-}
-
-impl From<ServerPlan> for Served {
-    fn from(plan: ServerPlan) -> Self {
-        Self::ClientAided(Box::new(plan))
-    }
-}
-
-impl From<TwoPartyModel> for Served {
-    fn from(model: TwoPartyModel) -> Self {
-        Self::TwoParty(Box::new(model))
-    }
-}
-
-impl From<NonInteractiveModel> for Served {
-    fn from(model: NonInteractiveModel) -> Self {
-        Self::NonInteractive(Box::new(model))
-    }
-}
-
-impl Served {
-    fn session_bytes(&self) -> u64 {
-        match self {
-            Self::ClientAided(plan) => session_bytes(plan.plan()),
-            Self::TwoParty(model) => model.session_bytes(),
-            Self::NonInteractive(model) => model.session_bytes(),
-        }
-    }
-
-    fn largest_frame(&self) -> usize {
-        match self {
-            Self::ClientAided(plan) => plan.plan().largest_frame(),
-            Self::TwoParty(_) => frames::LARGEST_FRAME,
-            Self::NonInteractive(model) => model.largest_frame(),
-        }
-    }
-
-    /// What may wait for a session.
-    fn queue(&self) -> Queue {
-        match self {
-            Self::ClientAided(_) | Self::NonInteractive(_) => {
-                Queue { frames: bridge::DEPTH, bytes: u64::MAX }
-            }
-            Self::TwoParty(model) => Queue { frames: Semaphore::MAX_PERMITS, bytes: model.queue_bytes() },
-        }
-    }
-
-    fn announce(&self) {
-        match self {
-            Self::ClientAided(plan) => {
-                tracing::info!(
-                    "client-aided: the server learns shapes only; the client learns every pre-activation, from which weights can be solved for"
-                );
-                if plan.plan().insecure() {
-                    tracing::warn!("the plan's parameters are below 128-bit security");
-                }
-            }
-            Self::TwoParty(_) => {
-                tracing::info!(
-                    "two-party: the server learns shapes only; the client learns what the plan reveals"
-                );
-            }
-            Self::NonInteractive(model) => {
-                let hidden = model.plan().flood_bits().is_some();
-                tracing::info!(
-                    "non-interactive: the server learns shapes only; the client learns its results{}",
-                    if hidden {
-                        ""
-                    } else {
-                        ", and weights may be solved for from ciphertexts (compile with hide_weights)"
-                    }
-                );
-                if model.plan().insecure() {
-                    tracing::warn!("the plan's parameters are below 128-bit security");
-                }
-            }
-        }
-    }
+/// What may wait for a session of this plan, as the bridge counts it.
+fn queue(served: &dyn Served) -> Queue {
+    let waiting = served.waiting();
+    Queue { frames: waiting.frames.unwrap_or(Semaphore::MAX_PERMITS), bytes: waiting.bytes }
 }
 
 pub(super) struct Shared {
-    plan: Served,
+    plan: Arc<dyn Served>,
     metrics: Metrics,
     slots: Arc<Semaphore>,
     phase: watch::Sender<Phase>,
     limits: ServerLimits,
     on_session: Option<OnSession>,
-    on_two_party: Option<OnTwoParty>,
-    record: Mutex<Option<File>>,
-    recording: bool,
+    record: Option<Record>,
 }
 
 /// A running server. Dropping it stops it.
@@ -207,8 +116,15 @@ impl Server {
     /// # Errors
     /// [`TransportError::Listen`] and [`TransportError::Tls`]; [`crate::PlanError::TooLarge`] when one session needs more
     /// memory than the limit.
-    pub fn start(plan: impl Into<Served>, options: &ServerOptions) -> Result<Self, Error> {
-        let plan = plan.into();
+    pub fn start(plan: impl Served + 'static, options: &ServerOptions) -> Result<Self, Error> {
+        Self::start_shared(Arc::new(plan), options)
+    }
+
+    /// As [`Self::start`], of a prepared plan that others use, too.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_shared(plan: Arc<dyn Served>, options: &ServerOptions) -> Result<Self, Error> {
         let limits = options.limits;
         let need = plan.session_bytes();
         Limits::check("the memory that one session needs", need, limits.memory_bytes)?;
@@ -229,9 +145,7 @@ impl Server {
             phase: watch::Sender::new(Phase::Running),
             limits,
             on_session: options.on_session.clone(),
-            on_two_party: options.on_two_party.clone(),
-            recording: record.is_some(),
-            record: Mutex::new(record),
+            record,
         });
         let handle = Handle::new();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -250,7 +164,10 @@ impl Server {
                 served
             })
             .map_err(fail)?;
-        shared.plan.announce();
+        tracing::info!("{}", shared.plan.who_learns_what());
+        if shared.plan.insecure() {
+            tracing::warn!("the plan's parameters are below 128-bit security");
+        }
         tracing::info!(%address, tls = options.tls.is_some(), sessions = slots, "serving");
         Ok(Self { shared, address, handle, thread: Mutex::new(Some(thread)) })
     }
@@ -313,25 +230,6 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, TransportError> {
     let listener = TcpListener::bind(addresses.as_slice()).map_err(fail)?;
     listener.set_nonblocking(true).map_err(fail)?;
     Ok(listener)
-}
-
-/// Bytes that a session may hold: the largest window of ciphertext rows, those kept for the next block, and the frames
-/// in flight.
-fn session_bytes(plan: &Plan) -> u64 {
-    let (mut largest, mut all, mut frames) = (0, 0_u64, 0);
-    for s in plan.stages().iter().filter_map(crate::plan::Stage::linear) {
-        let parts = if s.mask == crate::plan::MaskMode::Shared { 1 } else { 2 };
-        let row = s.geometry.input_rows().1 as u64 * 8 * (s.params.ring_degree() as u64 + 136);
-        let window = s.tiling().map_or(0, |t| t.window_rows() as u64).saturating_mul(row * parts);
-        largest = window.max(largest);
-        all = all.saturating_add(window);
-        for t in 0..s.tiles.len() {
-            let down = s.response_bytes(t).max(s.setup_bytes(t)) as u64;
-            frames = frames.max(4 * s.request_bytes(t) as u64 + 3 * down);
-        }
-    }
-    let kept = all.min(KEPT_BYTES as u64);
-    largest.saturating_add(kept).saturating_add(frames).saturating_add(1 << 20)
 }
 
 async fn serve(
@@ -407,15 +305,16 @@ impl Shared {
 
     /// One session over a carrier.
     async fn pump(self: &Arc<Self>, carrier: (impl Source, impl Sink), slot: OwnedSemaphorePermit) {
-        let (shared, phase, queue) = (self.clone(), self.phase.subscribe(), self.plan.queue());
+        let (shared, phase, queue) = (self.clone(), self.phase.subscribe(), queue(self.plan.as_ref()));
         let times = (self.limits.handshake_timeout, self.limits.idle_timeout);
         bridge::run(carrier, phase, times, queue, move |bridge| session(&shared, bridge, slot)).await;
     }
 }
 
-fn open_record(path: &std::path::Path) -> Result<File, TransportError> {
+fn open_record(path: &std::path::Path) -> Result<Record, TransportError> {
     let open = File::options().create(true).append(true).open(path);
-    open.map_err(|e| TransportError::Record { path: path.display().to_string(), detail: e.to_string() })
+    open.map(|file| Arc::new(Mutex::new(Some(file))))
+        .map_err(|e| TransportError::Record { path: path.display().to_string(), detail: e.to_string() })
 }
 
 /// One session on its blocking thread.
@@ -424,11 +323,17 @@ fn session(shared: &Arc<Shared>, bridge: Bridge, slot: OwnedSemaphorePermit) {
     let number = metrics.sessions.fetch_add(1, Ordering::Relaxed);
     metrics.active.fetch_add(1, Ordering::Relaxed);
     tracing::info!(session = number, "session begins");
-    let (result, traffic) = match &shared.plan {
-        Served::ClientAided(plan) => client_aided(shared, plan, bridge),
-        Served::TwoParty(model) => two_party(shared, model, bridge),
-        Served::NonInteractive(model) => non_interactive(shared, model, bridge),
+    let channel: Box<dyn Channel> = match &shared.record {
+        Some(record) => Box::new(Recording::new(bridge, record.clone())),
+        None => Box::new(bridge),
     };
+    let mut on_event = |event| match event {
+        SessionEvent::Block { images } => {
+            metrics.blocks.fetch_add(1, Ordering::Relaxed);
+            metrics.images.fetch_add(images, Ordering::Relaxed);
+        }
+    };
+    let (result, traffic) = shared.plan.session(channel, &mut on_event);
     metrics.received.fetch_add(traffic.received, Ordering::Relaxed);
     metrics.sent.fetch_add(traffic.sent, Ordering::Relaxed);
     // Whoever sees that nothing is active finds room.
@@ -445,93 +350,5 @@ fn session(shared: &Arc<Shared>, bridge: Bridge, slot: OwnedSemaphorePermit) {
             metrics.count(&e);
             tracing::warn!(session = number, error = %e, "session ends in an error");
         }
-    }
-}
-
-fn client_aided(
-    shared: &Shared,
-    plan: &ServerPlan,
-    mut bridge: Bridge,
-) -> (Result<ServerTrace, Error>, Traffic) {
-    let metrics = &shared.metrics;
-    let mut on_event = |event| match event {
-        SessionEvent::Block { images } => {
-            metrics.blocks.fetch_add(1, Ordering::Relaxed);
-            metrics.images.fetch_add(images, Ordering::Relaxed);
-        }
-    };
-    let result = if shared.recording {
-        plan.serve(&mut Recording::new(&mut bridge, &shared.record), &mut on_event)
-    } else {
-        plan.serve(&mut bridge, &mut on_event)
-    };
-    (result, bridge.traffic())
-}
-
-fn non_interactive(
-    shared: &Shared,
-    model: &NonInteractiveModel,
-    mut bridge: Bridge,
-) -> (Result<ServerTrace, Error>, Traffic) {
-    let metrics = &shared.metrics;
-    let mut on_event = |event| match event {
-        NonInteractiveSession::Block { images } => {
-            metrics.blocks.fetch_add(1, Ordering::Relaxed);
-            metrics.images.fetch_add(images, Ordering::Relaxed);
-        }
-    };
-    let result = if shared.recording {
-        model.serve(&mut Recording::new(&mut bridge, &shared.record), &mut on_event)
-    } else {
-        model.serve(&mut bridge, &mut on_event)
-    };
-    (result.map(non_interactive_summary), bridge.traffic())
-}
-
-/// A non-interactive session in the terms of all sessions; its work on ciphertexts stands where set-ups stand.
-fn non_interactive_summary(trace: NonInteractiveServerTrace) -> ServerTrace {
-    ServerTrace {
-        blocks: trace.blocks,
-        images: trace.images,
-        linear_seconds: trace.stage_seconds,
-        setup_seconds: trace.seconds,
-        bytes_up: trace.bytes_up,
-        bytes_down: trace.bytes_down,
-    }
-}
-
-fn two_party(
-    shared: &Arc<Shared>,
-    model: &TwoPartyModel,
-    bridge: Bridge,
-) -> (Result<ServerTrace, Error>, Traffic) {
-    let metrics = &shared.metrics;
-    let mut on_event = |event| match event {
-        TwoPartySession::Group { images } => {
-            metrics.blocks.fetch_add(1, Ordering::Relaxed);
-            metrics.images.fetch_add(images, Ordering::Relaxed);
-        }
-    };
-    let tap = shared.recording.then(|| {
-        let shared = shared.clone();
-        let tap: frames::Tap = Box::new(move |bytes: &[u8]| record::append(&shared.record, bytes));
-        tap
-    });
-    let (result, traffic) = frames::serve(model, Box::new(bridge), tap, &mut on_event);
-    if let (Ok(trace), Some(f)) = (&result, &shared.on_two_party) {
-        f(trace);
-    }
-    (result.map(|trace| summary(&trace)), traffic)
-}
-
-/// A two-party session in the terms of all sessions.
-fn summary(trace: &TwoPartyTrace) -> ServerTrace {
-    ServerTrace {
-        blocks: trace.groups as u64,
-        images: trace.images as u64,
-        linear_seconds: trace.stages.iter().map(|s| s.phase.seconds - s.phase.waiting).collect(),
-        setup_seconds: trace.setup.seconds,
-        bytes_up: trace.setup.bytes_up + trace.total.bytes_up,
-        bytes_down: trace.setup.bytes_down + trace.total.bytes_down,
     }
 }

@@ -3,65 +3,75 @@
 //! What local and linear stages compute must fit the bounds of their results. Relu, max_pool, leaky_relu and truncate may
 //! state a smaller bound than their operand's: that is where a planner's knowledge of activations enters.
 
-use super::check_header::{check_header, client_spec, tensor};
 use super::check_local::{moves, sum_pool, window};
 use super::flow::{exact_before_opening, liveness};
 use super::memory::{self, Steps};
+use super::methods::{self, Wanted};
 use super::nonlinear;
-use super::plan::{Kind, Linear, Method, Parts, Stage, TwoPartyPlan};
+use super::plan::{Kind, Linear, Stage, TwoParty, TwoPartyPlan};
 use super::reach;
-use super::spec::{KindSpec, LinearSpec, PlanSpec, Protocol, Reveal, Sign, StageSpec, WindowSpec};
-use crate::plan::spec::{OpSpec, PortSpec};
+use crate::plan::spec::{
+    KindSpec, LinearSpec, PlanSpec, Protocol, Reveal, Sign, StageKind, StageSpec, TwoPartySpec, WindowSpec,
+};
 use crate::plan::{
-    self, check_op, ClientStage, GeometrySpec, Limits, Op, Plan, PlanError, PlanOptions, Port, Tensor,
-    TensorBytes, TensorKind,
+    self, Checked, ClientStage, Files, Parts, Place, Plan, PlanError, PlanOptions, Port, Scope, Tensor,
+    TensorKind,
 };
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
-use hushnet_rlwe::batch_shares::BatchShareSpec;
 use hushnet_rlwe::packed::PackedSpec;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+
+/// Narrowest ring that the protocols work at.
+const MIN_RING_BITS: u32 = 4;
 
 pub(super) fn check(
     spec: PlanSpec,
     json: &str,
-    files: &BTreeMap<String, TensorBytes<'_>>,
+    files: &Files<'_>,
     options: &PlanOptions,
 ) -> Result<TwoPartyPlan, PlanError> {
-    let ring = check_header(&spec, &options.limits)?;
-    let tensors =
-        spec.tensors.iter().map(|t| tensor(t, ring, &options.limits)).collect::<Result<Vec<_>, _>>()?;
-    let mut checker = Checker::new(&spec, &tensors, files, (ring, &options.limits))?;
-    let inputs = checker.inputs()?;
-    let mut stages = Vec::with_capacity(spec.stages.len());
-    for stage in &spec.stages {
-        stages.push(checker.stage(stage)?);
+    plan::header(&spec, options)?;
+    let (ring, reveal) = parameters(&spec)?;
+    let tensors = plan::tensors(&spec, &options.limits)?;
+    for t in &spec.tensors {
+        let fail = |detail| PlanError::Tensor { id: t.id, name: t.name.clone(), detail };
+        t.reach_bits.map_or(Ok(()), |k| reach::check(k, t.integer_bound(), ring)).map_err(fail)?;
     }
-    let outputs = checker.outputs()?;
+    let mut checker = Checker::new(Scope::new(&spec, &tensors, files, options), ring, reveal);
+    let inputs = checker.scope.inputs()?;
+    let mut stages = spec.stages.iter().map(|s| checker.stage(s)).collect::<Result<Vec<_>, _>>()?;
+    let outputs = checker.scope.outputs()?;
     let (client_stages, weights) = checker.finish(&stages)?;
     exact_before_opening(&mut stages)?;
     let peak_elements = liveness(&mut stages, &tensors, &spec)?;
-    let mut kept = outputs;
+    let mut kept = outputs.clone();
     kept.extend(
         stages
             .iter()
             .filter(|s| matches!(s.kind, Kind::Share))
             .flat_map(|s| s.inputs.iter().map(|&tensor| Port { name: tensors[tensor].name.clone(), tensor })),
     );
-    let client = Plan::client_only(client_spec(&spec), tensors.clone(), client_stages, inputs, kept);
+    let client = Plan::client_only(spec.header(), tensors.clone(), client_stages, inputs.clone(), kept);
     memory::of_plan((&stages, &tensors, ring), &client, peak_elements, 1).check(&options.limits)?;
-    let frac_bits = spec.tensors.iter().map(|t| t.frac_bits).collect();
-    Ok(TwoPartyPlan(Arc::new(Parts {
-        spec,
-        json: json.to_owned(),
-        ring,
-        tensors,
-        frac_bits,
-        stages,
-        client,
-        weights,
-        peak_elements,
-    })))
+    let model = TwoParty { ring, stages, client, peak_elements };
+    Ok(Checked::new(Parts { spec, json: json.to_owned(), tensors, inputs, outputs, weights, model }))
+}
+
+/// The ring of the shares, and what is opened.
+fn parameters(spec: &PlanSpec) -> Result<(Ring, Reveal), PlanError> {
+    let missing = || PlanError::Structure("the plan's params have no part 'two_party'".into());
+    let part = spec.params.two_party.as_ref().ok_or_else(missing)?;
+    let TwoPartySpec { ring_bits, reveal, ranges: _, preparation } = part;
+    let ring = Ring::new(*ring_bits).ok().filter(|r| r.bits() >= MIN_RING_BITS);
+    let ring = ring.ok_or_else(|| {
+        PlanError::Structure(format!("ring_bits {ring_bits} is not from {MIN_RING_BITS} to 64"))
+    })?;
+    let (ring_degree, ring_bits) = (spec.params.ring_degree, *ring_bits);
+    let packed = PackedSpec { ring_degree, ring_bits, weight_l2: 1.0 };
+    packed.choose().map_err(|e| PlanError::Structure(e.to_string()))?;
+    if preparation.as_ref().is_some_and(|p| p.len() != 64 || !p.bytes().all(|b| b.is_ascii_hexdigit())) {
+        return Err(PlanError::Structure("the plan's preparation is not 64 hexadecimal digits".into()));
+    }
+    Ok((ring, *reveal))
 }
 
 /// A shared tensor as the checks see it.
@@ -83,159 +93,37 @@ impl Shared<'_> {
 }
 
 struct Checker<'a> {
-    spec: &'a PlanSpec,
-    tensors: &'a [Tensor],
-    files: &'a BTreeMap<String, TensorBytes<'a>>,
+    scope: Scope<'a>,
     ring: Ring,
-    limits: &'a Limits,
+    reveal: Reveal,
     steps: Steps,
-    index: HashMap<u32, usize>,
-    defined: Vec<bool>,
     /// Shared tensors that follow from relu or clip so that no value is negative.
     non_negative: Vec<bool>,
-    used_files: BTreeSet<String>,
-    names: BTreeSet<String>,
     client: Vec<ClientStage>,
 }
 
 impl<'a> Checker<'a> {
-    fn new(
-        spec: &'a PlanSpec,
-        tensors: &'a [Tensor],
-        files: &'a BTreeMap<String, TensorBytes<'a>>,
-        (ring, limits): (Ring, &'a Limits),
-    ) -> Result<Self, PlanError> {
-        let mut index = HashMap::with_capacity(tensors.len());
-        for (i, t) in tensors.iter().enumerate() {
-            if index.insert(t.id, i).is_some() {
-                return Err(PlanError::Tensor {
-                    id: t.id,
-                    name: t.name.clone(),
-                    detail: "the id is taken".into(),
-                });
-            }
-        }
-        let (defined, non_negative) = (vec![false; tensors.len()], vec![false; tensors.len()]);
-        let (used_files, names, client) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        let steps = Steps::new();
-        Ok(Self {
-            spec,
-            tensors,
-            files,
-            ring,
-            limits,
-            steps,
-            index,
-            defined,
-            non_negative,
-            used_files,
-            names,
-            client,
-        })
+    fn new(scope: Scope<'a>, ring: Ring, reveal: Reveal) -> Self {
+        let non_negative = vec![false; scope.tensors.len()];
+        Self { scope, ring, reveal, steps: Steps::new(), non_negative, client: Vec::new() }
     }
 
-    fn find(&self, place: &str, id: u32) -> Result<usize, PlanError> {
-        self.index.get(&id).copied().ok_or_else(|| PlanError::DanglingTensor { place: place.to_owned(), id })
-    }
-
-    fn read(&self, place: &str, id: u32) -> Result<usize, PlanError> {
-        let i = self.find(place, id)?;
-        if !self.defined[i] {
-            return Err(PlanError::UsedBeforeDefined {
-                place: place.to_owned(),
-                tensor: self.tensors[i].name.clone(),
+    fn stage(&mut self, spec: &'a StageSpec) -> Result<Stage, PlanError> {
+        let Place { inputs, output, ops } = self.scope.stage(spec)?;
+        let (name, label) = (spec.name.clone(), spec.kind.name());
+        if let StageKind::Client { .. } = &spec.kind {
+            self.client.push(ClientStage { name: name.clone(), ops });
+            return Ok(Stage {
+                name,
+                label,
+                kind: Kind::Client(self.client.len() - 1),
+                protocol: Protocol::Ot,
+                compared: self.ring,
+                inputs,
+                output: None,
+                free: Vec::new(),
             });
         }
-        Ok(i)
-    }
-
-    fn define(&mut self, place: &str, id: u32) -> Result<usize, PlanError> {
-        let i = self.find(place, id)?;
-        if std::mem::replace(&mut self.defined[i], true) {
-            return Err(PlanError::DefinedTwice {
-                place: place.to_owned(),
-                tensor: self.tensors[i].name.clone(),
-            });
-        }
-        Ok(i)
-    }
-
-    fn is_shared(&self, i: usize) -> bool {
-        self.spec.tensors[i].kind == KindSpec::Shared
-    }
-
-    fn ports(&mut self, kind: &str, ports: &[PortSpec], input: bool) -> Result<Vec<Port>, PlanError> {
-        let mut seen = BTreeSet::new();
-        let mut out = Vec::new();
-        for port in ports {
-            let place = format!("{kind} '{}'", port.name);
-            if !seen.insert(&port.name) {
-                return Err(PlanError::Structure(format!("two {kind}s are called '{}'", port.name)));
-            }
-            let tensor =
-                if input { self.define(&place, port.tensor)? } else { self.read(&place, port.tensor)? };
-            if self.is_shared(tensor) || input && self.tensors[tensor].kind != TensorKind::Real {
-                return Err(PlanError::Structure(format!(
-                    "{place} must be a tensor of the client's, inputs real"
-                )));
-            }
-            out.push(Port { name: port.name.clone(), tensor });
-        }
-        if out.is_empty() {
-            return Err(PlanError::Structure(format!("the plan has no {kind}s")));
-        }
-        Ok(out)
-    }
-
-    fn inputs(&mut self) -> Result<Vec<Port>, PlanError> {
-        self.ports("input", &self.spec.inputs, true)
-    }
-
-    fn outputs(&mut self) -> Result<Vec<Port>, PlanError> {
-        self.ports("output", &self.spec.outputs, false)
-    }
-
-    fn stage(&mut self, spec: &StageSpec) -> Result<Stage, PlanError> {
-        let name = spec.name().to_owned();
-        if !self.names.insert(name.clone()) {
-            return Err(PlanError::Structure(format!("two stages are called '{name}'")));
-        }
-        let place = format!("stage '{name}'");
-        let (ids, out): (Vec<u32>, u32) = match spec {
-            StageSpec::Client { ops, .. } => {
-                let ops =
-                    ops.iter().enumerate().map(|(i, op)| self.op(&name, i, op)).collect::<Result<_, _>>()?;
-                self.client.push(ClientStage { name: name.clone(), ops });
-                let kind = Kind::Client(self.client.len() - 1);
-                return Ok(Stage {
-                    name,
-                    label: spec.kind(),
-                    kind,
-                    protocol: Protocol::Ot,
-                    compared: self.ring,
-                    inputs: Vec::new(),
-                    output: None,
-                    free: Vec::new(),
-                });
-            }
-            StageSpec::Share { input, output, .. }
-            | StageSpec::Relu { input, output, .. }
-            | StageSpec::LeakyRelu { input, output, .. }
-            | StageSpec::Clip { input, output, .. }
-            | StageSpec::Truncate { input, output, .. }
-            | StageSpec::Scale { input, output, .. }
-            | StageSpec::Reveal { input, output, .. } => (vec![*input], *output),
-            StageSpec::Linear(s) => (vec![s.input], s.output),
-            StageSpec::MaxPool(s) | StageSpec::SumPool(s) => (vec![s.input], s.output),
-            StageSpec::Add { inputs, output, .. } => (inputs.to_vec(), *output),
-            StageSpec::Reshape { inputs, output, .. }
-            | StageSpec::Transpose { inputs, output, .. }
-            | StageSpec::Concat { inputs, output, .. }
-            | StageSpec::Slice { inputs, output, .. }
-            | StageSpec::Pad { inputs, output, .. } => (inputs.clone(), *output),
-        };
-        let inputs = ids.iter().map(|&id| self.read(&place, id)).collect::<Result<Vec<_>, _>>()?;
-        let output = self.define(&place, out)?;
         let kind = self.kind(spec, &inputs, output).map_err(|e| match e {
             Fault::Detail(detail) => PlanError::Linear { stage: name.clone(), detail },
             Fault::Plan(e) => e,
@@ -251,7 +139,7 @@ impl<'a> Checker<'a> {
             | Kind::Move(_) => inputs.iter().all(|&i| self.non_negative[i]),
             _ => false,
         };
-        let (label, protocol) = (spec.kind(), spec.protocol());
+        let protocol = spec.kind.protocol();
         if protocol == Protocol::Garbled && !nonlinear::garbles(&kind) {
             let detail = "no garbled circuit computes this stage: leave 'protocol' out".into();
             return Err(PlanError::Linear { stage: name, detail });
@@ -262,43 +150,28 @@ impl<'a> Checker<'a> {
         Ok(Stage { name, label, kind, protocol, compared, inputs, output: Some(output), free: Vec::new() })
     }
 
-    fn op(&mut self, stage: &str, index: usize, op: &OpSpec) -> Result<Op, PlanError> {
-        let place = format!("operation {index} of stage '{stage}'");
-        let inputs = op.inputs.iter().map(|&id| self.read(&place, id)).collect::<Result<Vec<_>, _>>()?;
-        let output = self.define(&place, op.output)?;
-        let fail = |detail| PlanError::Op { stage: stage.to_owned(), index, op: op.kind.name(), detail };
-        if let Some(&t) = inputs.iter().chain([&output]).find(|&&t| self.is_shared(t)) {
-            return Err(fail(format!(
-                "tensor '{}' is shared; the client has only half of it",
-                self.tensors[t].name
-            )));
-        }
-        let operands: Vec<&Tensor> = inputs.iter().map(|&i| &self.tensors[i]).collect();
-        check_op(&op.kind, &operands, &self.tensors[output]).map_err(fail)?;
-        Ok(Op { kind: op.kind.clone(), inputs, output })
-    }
-
     fn shared(&self, index: usize) -> Result<Shared<'a>, Fault> {
-        let (tensor, spec) = (&self.tensors[index], &self.spec.tensors[index]);
+        let (tensor, spec) = (&self.scope.tensors[index], &self.scope.spec.tensors[index]);
+        let (bound, non_negative) = (spec.integer_bound(), self.non_negative[index]);
         match (spec.frac_bits, spec.reach_bits) {
-            (Some(f), Some(reach)) => {
-                Ok(Shared { tensor, non_negative: self.non_negative[index], bound: spec.bound, reach, f })
-            }
+            (Some(f), Some(reach)) => Ok(Shared { tensor, non_negative, bound, reach, f }),
             _ => fault(format!("tensor '{}' must be shared", tensor.name)),
         }
     }
 
     fn fixed(&self, index: usize) -> Result<(&'a Tensor, f64, u64), Fault> {
-        let tensor = &self.tensors[index];
+        let tensor = &self.scope.tensors[index];
         match tensor.kind {
-            TensorKind::Fixed { scale, bound } if !self.is_shared(index) => Ok((tensor, scale, bound)),
+            TensorKind::Fixed { scale, bound } if self.scope.kind(index) == KindSpec::Fixed => {
+                Ok((tensor, scale, bound))
+            }
             _ => fault(format!("tensor '{}' must be fixed", tensor.name)),
         }
     }
 
     fn kind(&mut self, spec: &StageSpec, inputs: &[usize], output: usize) -> Result<Kind, Fault> {
-        match spec {
-            StageSpec::Share { .. } => {
+        match &spec.kind {
+            StageKind::Share {} => {
                 let ((from, scale, bound), to) = (self.fixed(inputs[0])?, self.shared(output)?);
                 same_shape(from, to.tensor)?;
                 opened(scale, to.f)?;
@@ -306,47 +179,47 @@ impl<'a> Checker<'a> {
                 reach::holds(bound, to.reach).or_else(fault)?;
                 return Ok(Kind::Share);
             }
-            StageSpec::Reveal { what, .. } => {
+            StageKind::Reveal { what, .. } => {
                 return self.reveal(*what, self.shared(inputs[0])?, self.fixed(output)?)
             }
             _ => {}
         }
         let from = inputs.iter().map(|&i| self.shared(i)).collect::<Result<Vec<_>, _>>()?;
         let to = self.shared(output)?;
-        if let StageSpec::Linear(s) = spec {
-            return Ok(Kind::Linear(Box::new(self.linear(s, &from[0], &to)?)));
+        if let StageKind::Linear(s) = &spec.kind {
+            return Ok(Kind::Linear(Box::new(self.linear(&spec.name, s, (&from[0], &to))?)));
         }
-        if let Some(kind) = moves(spec, &from, &to)? {
+        if let Some(kind) = moves(&spec.kind, &from, &to)? {
             return Ok(kind);
         }
         let (x, bound) = (from[0], from[0].exact());
-        match spec {
-            StageSpec::MaxPool(w) => {
+        match &spec.kind {
+            StageKind::MaxPool(w) => {
                 same_f(&x, &to)?;
-                return self.max_pool(w, &x, &to);
+                return max_pool(&spec.name, w, &x, &to);
             }
-            StageSpec::SumPool(w) => return sum_pool(w, &x, &to),
+            StageKind::SumPool(w) => return sum_pool(&spec.name, w, &x, &to),
             _ => same_shape(x.tensor, to.tensor)?,
         }
-        match spec {
-            StageSpec::Relu { .. } => {
+        match &spec.kind {
+            StageKind::Relu { .. } => {
                 same_f(&x, &to)?;
                 Ok(Kind::Relu)
             }
-            StageSpec::LeakyRelu { numerator, log_denominator, .. } => {
+            StageKind::LeakyRelu { numerator, log_denominator } => {
                 same_f(&x, &to)?;
                 let slope = Slope::new(*numerator, *log_denominator).or_else(|e| fault(e.to_string()))?;
                 let range = self.range(x.reach.saturating_add(*log_denominator))?;
                 self.shift(*log_denominator, range)?;
                 Ok(Kind::LeakyRelu { slope, range })
             }
-            StageSpec::Clip { low, high, reach_bits, .. } => {
+            StageKind::Clip { low, high, reach_bits, .. } => {
                 same_f(&x, &to)?;
                 let ends = reach::ends(*low, *high, *reach_bits, x.bound).or_else(fault)?;
                 holds(&to, ends.map(|(low, high)| low.unsigned_abs().max(high.unsigned_abs()).into()))?;
                 Ok(Kind::Clip { from_zero: *low == Some(0), ends, reach: *reach_bits })
             }
-            StageSpec::Truncate { bits, sign, exact, .. } => {
+            StageKind::Truncate { bits, sign, exact } => {
                 if to.f > x.f || i64::from(to.f) < i64::from(x.f) - i64::from(*bits) {
                     return fault(format!("{} fraction bits cannot become {} by dropping {bits}", x.f, to.f));
                 }
@@ -361,14 +234,14 @@ impl<'a> Checker<'a> {
                 let rounding = if *exact { Rounding::Floor } else { Rounding::Faithful };
                 Ok(Kind::Truncate { bits: *bits, range, rounding })
             }
-            StageSpec::Scale { factor, .. } => {
+            StageKind::Scale { factor } => {
                 if *factor == 0 || to.f < x.f {
                     return fault(format!("factor {factor} takes {} fraction bits to {}", x.f, to.f));
                 }
                 holds(&to, bound.map(|b| b * u128::from(*factor)))?;
                 Ok(Kind::Scale(*factor))
             }
-            StageSpec::Add { .. } => {
+            StageKind::Add {} => {
                 let y = from[1];
                 same_shape(y.tensor, to.tensor)?;
                 same_f(&x, &to)?;
@@ -382,7 +255,7 @@ impl<'a> Checker<'a> {
 
     /// The narrowest ring that holds what a stage compares.
     fn compared(&self, kind: &Kind, inputs: &[usize]) -> Result<Ring, String> {
-        let known = inputs.first().and_then(|&i| self.spec.tensors[i].reach_bits);
+        let known = inputs.first().and_then(|&i| self.scope.spec.tensors[i].reach_bits);
         known.map_or(Ok(self.ring), |k| reach::compared(kind, k, self.ring))
     }
 
@@ -408,8 +281,8 @@ impl<'a> Checker<'a> {
         x: Shared<'_>,
         (to, scale, bound): (&Tensor, f64, u64),
     ) -> Result<Kind, Fault> {
-        if what != self.spec.reveal {
-            return fault(format!("reveals {what:?}, but the plan says {:?}", self.spec.reveal));
+        if what != self.reveal {
+            return fault(format!("reveals {what:?}, but the plan says {:?}", self.reveal));
         }
         match what {
             Reveal::Output => {
@@ -431,108 +304,59 @@ impl<'a> Checker<'a> {
         Ok(Kind::Reveal(what))
     }
 
-    fn linear(&mut self, spec: &LinearSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Linear, Fault> {
-        let method = match spec.method.as_str() {
-            "cheetah" => Method::Cheetah,
-            "batch" => Method::Batch,
-            "rotation-free" => Method::RotationFree,
-            "convfhe" => Method::ConvFhe,
-            "gala" => Method::Gala,
-            "gazelle" => Method::Gazelle,
-            other => {
-                let detail = format!("method '{other}' of stage '{}'", spec.name);
-                return Err(PlanError::Unsupported(detail).into());
-            }
-        };
+    fn linear(
+        &mut self,
+        stage: &str,
+        spec: &LinearSpec,
+        (x, to): (&Shared<'_>, &Shared<'_>),
+    ) -> Result<Linear, Fault> {
+        let method = methods::find(&spec.method)
+            .ok_or_else(|| PlanError::Unsupported(format!("method '{}' of stage '{stage}'", spec.method)))?;
         if to.f < x.f {
             return fault(format!("{} fraction bits cannot become {} by integer weights", x.f, to.f));
         }
-        let fits = match &spec.geometry {
-            GeometrySpec::Dense { inputs, outputs } => {
-                *inputs == x.tensor.elements && *outputs == to.tensor.elements
-            }
-            GeometrySpec::Conv2d { input, output, .. } => {
-                x.tensor.shape == *input && to.tensor.shape == *output
-            }
-        };
-        if !fits {
-            return fault(format!(
-                "the geometry does not fit tensors {:?} -> {:?}",
-                x.tensor.shape, to.tensor.shape
-            ));
-        }
         let geometry = spec.geometry.checked();
-        let geometry = geometry.map_err(|source| PlanError::Tiles { stage: spec.name.clone(), source })?;
-        self.steps.add(&spec.name, &geometry, method, self.limits)?;
-        let l2 = spec.weight_l2;
+        let geometry = geometry.map_err(|source| PlanError::Tiles { stage: stage.to_owned(), source })?;
+        self.steps.add(stage, &geometry, method, self.scope.limits())?;
+        let l2 = spec.weight_l2.unwrap_or(f64::NAN);
         if !(l2.is_finite() && l2 > 0.0 && l2.log2().fract() == 0.0) {
             return fault(format!("weight_l2 {l2} is not a power of two"));
         }
-        let p = &self.spec.params;
-        let (ring_degree, ring_bits, weight_l2) = (p.ring_degree, p.ring_bits, l2);
-        match method {
-            Method::Cheetah => PackedSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
-            Method::Batch => BatchShareSpec { ring_degree, ring_bits, weight_l2 }.choose().map(drop),
-            Method::RotationFree | Method::ConvFhe | Method::Gala | Method::Gazelle => Ok(()),
-        }
-        .or_else(|e| fault(e.to_string()))?;
-        super::coefficients::check(method, &spec.geometry, ring_bits, l2).or_else(fault)?;
-        super::slots::check(method, &spec.geometry, (to.reach, to.bound)).or_else(fault)?;
-        let weights = match (&spec.weights, &spec.bias) {
-            (Some(w), Some(b)) => {
-                self.used_files.extend([w.clone(), b.clone()]);
-                Some(plan::weights((w, b), &spec.geometry.weight_shape(), self.files)?)
-            }
-            (None, None) => None,
-            _ => return fault("only one of weights and bias is given".into()),
+        let wanted = Wanted {
+            name: method.name,
+            geometry: &geometry,
+            ring_degree: self.scope.spec.params.ring_degree,
+            ring_bits: self.ring.bits(),
+            weight_l2: l2,
+            reach: to.reach,
+            bound: to.bound,
+        };
+        method.check(&wanted).or_else(fault)?;
+        let weights = match self.scope.arrays(stage, [("weights", &spec.weights), ("bias", &spec.bias)])? {
+            Some([w, b]) => Some(plan::weights((w, b), &spec.geometry.weight_shape(), self.scope.files)?),
+            None => None,
         };
         if let (Some(w), Some(bound), Some(planned)) = (&weights, x.bound, to.bound) {
             let derived = w.output_bound(bound);
             if derived > u128::from(planned) {
-                let (stage, tensor) = (spec.name.clone(), to.tensor.name.clone());
+                let (stage, tensor) = (stage.to_owned(), to.tensor.name.clone());
                 return Err(PlanError::Bound { stage, tensor, derived, planned }.into());
             }
+        }
+        // What meets in one answer is at least what meets in one output; parameters of slots hold for all weights.
+        let least = weights.as_ref().filter(|_| !method.exact()).map_or(0.0, |w| w.largest_norm());
+        if least > l2 {
+            return fault(format!(
+                "weight_l2 {l2} is below the norm {least:.1} of the weights of one output"
+            ));
         }
         Ok(Linear { method, geometry: spec.geometry.clone(), weight_l2: l2, weights })
     }
 
-    fn max_pool(&self, w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
-        let window = window(w, x, to)?;
-        let shape = PoolShape {
-            channels: window.input[0],
-            height: window.input[1],
-            width: window.input[2],
-            kernel: (w.kernel[0], w.kernel[1]),
-            stride: (w.stride[0], w.stride[1]),
-            padding: [(w.pads[0], w.pads[2]), (w.pads[1], w.pads[3])],
-        };
-        match shape.output() {
-            Ok(out) if out == (window.output[0], window.output[1]) => Ok(Kind::MaxPool(shape)),
-            Ok(out) => fault(format!("the windows give {out:?}, not {:?}", window.output)),
-            Err(e) => fault(e.to_string()),
-        }
-    }
-
     /// The client's stages and whether the plan has weights; refuses unused tensors and half-public plans.
     fn finish(self, stages: &[Stage]) -> Result<(Vec<plan::Stage>, bool), PlanError> {
-        if let Some(i) = self.defined.iter().position(|d| !d) {
-            let t = &self.tensors[i];
-            return Err(PlanError::Tensor {
-                id: t.id,
-                name: t.name.clone(),
-                detail: "no stage computes it".into(),
-            });
-        }
-        if let Some(name) = self.files.keys().find(|n| !self.used_files.contains(*n)) {
-            return Err(PlanError::Weights { tensor: name.clone(), detail: "no stage uses it".into() });
-        }
-        let linear =
-            || stages.iter().filter_map(|s| if let Kind::Linear(l) = &s.kind { Some(l) } else { None });
-        let (all, with) = (linear().count(), linear().filter(|l| l.weights.is_some()).count());
-        if with != 0 && with != all {
-            return Err(PlanError::Structure(format!("{with} of {all} linear stages have weights")));
-        }
-        let exact = reach::complete(self.spec, stages)?;
+        let (with, all) = self.scope.finish()?;
+        let exact = reach::complete(self.scope.spec, stages)?;
         if with != 0 && !exact {
             return Err(PlanError::Structure(
                 "a plan with weights states the bound of every shared tensor and both ends of every clip; compile the model again"
@@ -540,6 +364,23 @@ impl<'a> Checker<'a> {
             ));
         }
         Ok((self.client.into_iter().map(plan::Stage::Client).collect(), with == all && exact))
+    }
+}
+
+fn max_pool(stage: &str, w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
+    let window = window(stage, w, x, to)?;
+    let shape = PoolShape {
+        channels: window.input[0],
+        height: window.input[1],
+        width: window.input[2],
+        kernel: (w.kernel[0], w.kernel[1]),
+        stride: (w.stride[0], w.stride[1]),
+        padding: [(w.pads[0], w.pads[2]), (w.pads[1], w.pads[3])],
+    };
+    match shape.output() {
+        Ok(out) if out == (window.output[0], window.output[1]) => Ok(Kind::MaxPool(shape)),
+        Ok(out) => fault(format!("the windows give {out:?}, not {:?}", window.output)),
+        Err(e) => fault(e.to_string()),
     }
 }
 

@@ -2,16 +2,15 @@
 
 use super::check::{fault, holds, Fault, Shared};
 use super::plan::{Kind, Window};
-use super::spec::{StageSpec, WindowSpec};
-use crate::plan::spec::OpKind;
+use crate::plan::spec::{OpKind, StageKind, WindowSpec};
 use crate::plan::{check_op, PlanError, Tensor};
 use crate::program::Moves;
 use hushnet_mpc::MAX_AXIS;
 use std::sync::Arc;
 
-pub(super) fn window(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Window, Fault> {
+pub(super) fn window(stage: &str, w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Window, Fault> {
     if w.dilation != [1, 1] {
-        return Err(PlanError::Unsupported(format!("dilated pooling (stage '{}')", w.name)).into());
+        return Err(PlanError::Unsupported(format!("dilated pooling (stage '{stage}')")).into());
     }
     if let Some(v) = w.kernel.iter().chain(&w.stride).chain(&w.pads).find(|v| **v > MAX_AXIS) {
         return fault(format!("kernel, stride and pads of a pool are at most {MAX_AXIS}; {v} is not"));
@@ -30,8 +29,8 @@ pub(super) fn window(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<
     }
 }
 
-pub(super) fn sum_pool(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
-    let window = window(w, x, to)?;
+pub(super) fn sum_pool(stage: &str, w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Result<Kind, Fault> {
+    let window = window(stage, w, x, to)?;
     for axis in 0..2 {
         let padded =
             window.input[axis + 1].checked_add(w.pads[axis]).and_then(|v| v.checked_add(w.pads[axis + 2]));
@@ -52,23 +51,20 @@ pub(super) fn sum_pool(w: &WindowSpec, x: &Shared<'_>, to: &Shared<'_>) -> Resul
 }
 
 /// Stages that only move elements.
-pub(super) fn moves(spec: &StageSpec, from: &[Shared<'_>], to: &Shared<'_>) -> Result<Option<Kind>, Fault> {
+pub(super) fn moves(spec: &StageKind, from: &[Shared<'_>], to: &Shared<'_>) -> Result<Option<Kind>, Fault> {
     let kind = match spec {
-        StageSpec::Reshape { .. } => OpKind::Reshape {},
-        StageSpec::Transpose { perm, .. } => OpKind::Transpose { perm: perm.clone() },
-        StageSpec::Concat { axis, .. } => OpKind::Concat { axis: *axis },
-        StageSpec::Slice { starts, ends, steps, axes, .. } => OpKind::Slice {
+        StageKind::Reshape {} => OpKind::Reshape {},
+        StageKind::Transpose { perm } => OpKind::Transpose { perm: perm.clone() },
+        StageKind::Concat { axis } => OpKind::Concat { axis: *axis },
+        StageKind::Slice { starts, ends, steps, axes } => OpKind::Slice {
             starts: starts.clone(),
             ends: ends.clone(),
             steps: steps.clone(),
             axes: axes.clone(),
         },
-        StageSpec::Pad { pads, .. } => OpKind::Pad { pads: pads.clone(), value: 0.0 },
+        StageKind::Pad { pads } => OpKind::Pad { pads: pads.clone(), value: 0.0 },
         _ => return Ok(None),
     };
-    if from.is_empty() {
-        return fault("there is no operand".into());
-    }
     let operands: Vec<&Tensor> = from.iter().map(|s| s.tensor).collect();
     check_op(&kind, &operands, to.tensor).or_else(fault)?;
     if kind == (OpKind::Reshape {}) {

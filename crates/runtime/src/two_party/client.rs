@@ -1,31 +1,25 @@
 //! The client: owns the inputs and the secret key, holds one share of everything between.
 
-use super::batch;
-use super::coefficients;
-use super::cost::{self, Account, Layers};
+use super::cost::{self, Account};
 use super::handshake;
-use super::layer_error;
 use super::memory;
 use super::meter::{Metered, Waited};
+use super::methods::{self, ClientHalf, Job, Layers, Opening};
 use super::nonlinear;
-use super::plan::{Kind, Method, Stage, TwoPartyPlan};
+use super::plan::{Kind, Stage, TwoPartyPlan};
 use super::shares::Shares;
-use super::slots;
-use super::spec::Reveal;
 use super::stored::{Folder, Policy};
 use super::trace::{Gauge, Phase, TwoPartyTrace};
-use crate::client_aided::client::{Marked, OnProgress};
-use crate::client_aided::{inputs, Input, Output};
 use crate::compute::Compute;
 use crate::error::{Error, StoreError, TransportError};
-use crate::plan::{self, PlanError, PlanOptions, Port, TensorKind};
-use crate::program::{self, Data, InputView, Monitor, Overruns, Place, RowMut, Slot, Storage, Values};
-use crate::trace::Progress;
-use hushnet_layers::cheetah::CheetahClient;
+use crate::io::{self, Admitted, Input, Marked, OnProgress, Progress};
+use crate::plan::spec::Reveal;
+use crate::plan::{self, PlanError, PlanOptions, TensorKind};
+use crate::program::{self, Data, Monitor, Overruns, Place, RowMut, Storage, Values};
+use crate::session::client::half::Half;
+use crate::session::client::ClientSession;
 use hushnet_mpc::{self as mpc, Channel, OtKind, Party, Session};
 use hushnet_ring::{ledger, Prg};
-use hushnet_rlwe::batch_shares::ShareKey;
-use hushnet_rlwe::packed::PackedClient;
 use hushnet_rlwe::uses;
 use std::path::PathBuf;
 use zeroize::Zeroizing;
@@ -67,10 +61,8 @@ pub struct TwoPartyClient {
     plan: TwoPartyPlan,
     options: TwoPartyOptions,
     layers: Layers,
-    key: PackedClient,
-    batch: Option<ShareKey>,
-    coefficients: coefficients::client::ClientState,
-    slots: slots::client::ClientState,
+    /// Secret keys, by family.
+    keys: Vec<Box<dyn ClientHalf>>,
     account: Account,
     kind: OtKind,
     setup: Phase,
@@ -122,36 +114,21 @@ impl TwoPartyClient {
         let mut session = Session::new(Box::new(channel), Party::One, kind)?;
         let mut prg = Prg::from_os()?;
         session.set_threads(options.compute.threads());
-        let key = PackedClient::generate(&layers.context, &mut prg)?;
-        let seed = random()?;
-        let public = key.public_key(&seed, &mut prg)?;
-        handshake::send_key(session.channel(), &seed, &public)?;
-        let batch = layers.batch.send_key(session.channel(), &mut prg)?;
-        let slots = layers.slots.open(session.channel(), &options.compute, &mut prg)?;
-        let coefficients = layers.coefficients.open(
-            session.channel(),
-            &options.compute,
-            &mut prg,
-            (&digest, folder.as_ref()),
-        )?;
-        let mut account = Account::new(plan.ring_degree(), kind);
+        let mut opening = Opening {
+            channel: session.channel(),
+            compute: &options.compute,
+            prg: &mut prg,
+            plan_digest: &digest,
+            folder: folder.as_ref(),
+        };
+        let open = layers.families().iter().map(|f| f.clone().open(&mut opening));
+        let keys = open.collect::<Result<Vec<_>, Error>>()?;
+        let held: Vec<usize> = keys.iter().map(|k| k.held()).collect();
+        let mut account = Account::new(kind);
         let mut setup = Phase::default();
-        gauge.stop(session.stats(), account.setup(&layers, coefficients.held), &mut setup);
+        gauge.stop(session.stats(), account.setup(&layers, &held), &mut setup);
         let session = Some(session);
-        Ok(Self {
-            session,
-            waited,
-            plan,
-            options,
-            layers,
-            key,
-            batch,
-            coefficients,
-            slots,
-            account,
-            kind,
-            setup,
-        })
+        Ok(Self { session, waited, plan, options, layers, keys, account, kind, setup })
     }
 
     /// The server's plan.
@@ -166,78 +143,7 @@ impl TwoPartyClient {
         self.kind
     }
 
-    /// Whether the session can serve more images.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.session.is_some()
-    }
-
-    /// Runs the network on any number of images. Outputs come in the order of the plan.
-    ///
-    /// # Errors
-    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. Inputs outside of the range that
-    /// the plan states of them are refused before anything is sent; a later value outside is told when the run is over.
-    pub fn infer(
-        &mut self,
-        inputs: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<(Vec<Output>, TwoPartyTrace), Error> {
-        match self.infer_marked(inputs, progress)? {
-            (outputs, trace, None) => Ok((outputs, trace)),
-            (.., Some(e)) => Err(e.into()),
-        }
-    }
-
-    /// [`Self::infer`], but values outside of their ranges are no error: they are clamped to the range (what is no number becomes
-    /// 0), and the first of them comes beside the outputs. Outputs of images that it does not name as affected are what the
-    /// protocol gives. Shared values between are nobody's to see: one that leaves its range leaves no mark.
-    ///
-    /// The messages of a run do not depend on values: lengths and order follow from the plan and the number of images, and what
-    /// is in them is a share, masked or encrypted.
-    ///
-    /// # Errors
-    /// As [`Self::infer`]; [`Error::Range`] only for inputs, before anything is sent.
-    pub fn infer_marked(
-        &mut self,
-        inputs: &[Input<'_>],
-        progress: &mut OnProgress<'_>,
-    ) -> Result<Marked<TwoPartyTrace>, Error> {
-        let mut session = self.session.take().ok_or(TransportError::Closed)?;
-        let plan = self.plan.clone();
-        let checked =
-            inputs::check(plan.client(), inputs).map_err(Error::from).and_then(|(inputs, images)| {
-                let ranges = inputs::declared(plan.client());
-                self.options.compute.run(|| inputs::check_ranges(&inputs, images, &ranges))?;
-                Ok((inputs, images))
-            });
-        let (inputs, images) = match checked {
-            Ok(checked) => checked,
-            Err(e) => {
-                self.session = Some(session);
-                return Err(e);
-            }
-        };
-        let result = self.run(&mut session, &plan, &inputs, images, progress)?;
-        self.session = Some(session);
-        Ok(result)
-    }
-
-    /// Closes the session.
-    ///
-    /// # Errors
-    /// [`Error::Transport`] when the server is gone already.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), Error> {
-        match self.session.take() {
-            Some(mut session) => handshake::send_begin(session.channel(), &[]),
-            None => Ok(()),
-        }
-    }
-
-    fn run(
+    fn groups(
         &mut self,
         session: &mut Session,
         plan: &TwoPartyPlan,
@@ -246,41 +152,22 @@ impl TwoPartyClient {
         progress: &mut OnProgress<'_>,
     ) -> Result<Marked<TwoPartyTrace>, Error> {
         let mut monitors = Vec::new();
-        let tiles = |i: usize| {
-            self.layers.linear[i].as_ref().map_or_else(
-                || {
-                    self.layers.batch.tiles(i)
-                        + self.layers.coefficients.tiles(i)
-                        + self.layers.slots.tiles(i)
-                },
-                CheetahClient::tiles,
-            )
-        };
+        let tiles = |i: usize| self.layers.tiles(i);
         let mut trace =
             TwoPartyTrace::new(plan, Party::One, self.kind, self.options.compute.threads(), tiles);
         trace.setup = self.setup;
         let size = group_size(plan, &self.layers, &self.options, images);
         let groups = images.div_ceil(size);
-        let shape = |port: &Port| [&[images], plan.tensors()[port.tensor].shape.as_slice()].concat();
-        let room = |port: &Port| vec![0.0; images * plan.tensors()[port.tensor].elements];
-        let mut outputs: Vec<Output> = plan
-            .outputs()
-            .iter()
-            .map(|p| Output { name: p.name.clone(), shape: shape(p), data: room(p) })
-            .collect();
+        let mut outputs = io::room(plan.tensors(), plan.outputs(), images);
         for group in 0..groups {
             let first = group * size;
             let count = size.min(images - first);
             let mut work = Group {
-                values: Values::new(plan.tensors().len(), count),
+                values: io::load(plan.tensors(), plan.inputs(), inputs, (first, count)),
                 monitor: Monitor::new(plan.tensors().len(), count),
                 shares: Shares::new(plan, count),
                 seeds: (0..count).map(|_| random()).collect::<Result<_, _>>()?,
             };
-            for (port, input) in plan.inputs().iter().zip(inputs) {
-                let features = plan.tensors()[port.tensor].elements;
-                work.values.slots[port.tensor] = Slot::Input(InputView { data: input.data, first, features });
-            }
             let gauge = Gauge::start(Party::One, &self.waited, session.stats());
             handshake::send_begin(session.channel(), &work.seeds)?;
             let mut predicted = self.account.begin(count);
@@ -305,11 +192,7 @@ impl TwoPartyClient {
                 predicted += expected;
             }
             gauge.stop(session.stats(), predicted, &mut trace.total);
-            for (port, output) in plan.outputs().iter().zip(&mut outputs) {
-                let size = plan.tensors()[port.tensor].elements;
-                let part = &mut output.data[first * size..(first + count) * size];
-                program::read_output(plan.tensors(), port.tensor, &work.values, part);
-            }
+            io::store(plan.tensors(), plan.outputs(), &work.values, &mut outputs, (first, count));
             monitors.push((first, work.monitor));
         }
         (trace.images, trace.groups) = (images, groups);
@@ -336,27 +219,10 @@ impl TwoPartyClient {
                 let share = share(plan, &work.values, input)?;
                 work.shares.put(output, share);
             }
-            (Kind::Linear(l), Some(&input), Some(output)) if l.method == Method::Batch => {
-                let key = self.batch.as_ref().ok_or_else(|| Error::Internal("no key for batches".into()))?;
-                let (share, seeds) = (work.shares.get(input)?, &work.seeds);
-                let job = batch::Job { index, share, seeds, compute: &self.options.compute };
-                let own = self.layers.batch.ask(session.channel(), key, &job)?;
-                work.shares.put(output, own);
-            }
-            (Kind::Linear(l), Some(&input), Some(output)) if l.method.slotted() => {
-                let (share, images) = (work.shares.get(input)?, work.seeds.len());
-                let job = slots::Job { index, share, images, compute: &self.options.compute };
-                let own = self.layers.slots.ask(session, &self.slots, &job)?;
-                work.shares.put(output, own);
-            }
-            (Kind::Linear(l), Some(&input), Some(output)) if l.method != Method::Cheetah => {
-                let (share, seeds) = (work.shares.get(input)?, &work.seeds);
-                let job = coefficients::Job { index, share, seeds, compute: &self.options.compute };
-                let own = self.layers.coefficients.ask(session.channel(), &self.coefficients, &job)?;
-                work.shares.put(output, own);
-            }
             (Kind::Linear(_), Some(&input), Some(output)) => {
-                let own = self.linear(session, plan, index, work.shares.get(input)?, &work.seeds)?;
+                let (share, seeds) = (work.shares.get(input)?, &work.seeds);
+                let job = Job { stage: index, share, seeds, compute: &self.options.compute };
+                let own = self.layers.half(&self.keys, index)?.ask(session, &job)?;
                 work.shares.put(output, own);
             }
             (Kind::Reveal(what), Some(&input), Some(output)) => {
@@ -370,42 +236,39 @@ impl TwoPartyClient {
         work.shares.free(&stage.free);
         Ok(())
     }
+}
 
-    /// Sends every tile's request, then reads the answers: the server computes a tile while the next ones are on their way.
-    fn linear(
-        &self,
-        session: &mut Session,
-        plan: &TwoPartyPlan,
-        index: usize,
-        share: &[u64],
-        seeds: &[[u8; 32]],
-    ) -> Result<Vec<u64>, Error> {
-        let layer = self.layers.linear[index]
-            .as_ref()
-            .ok_or_else(|| Error::Internal("a linear stage has no places".into()))?;
-        let stage = &plan.stages()[index];
-        let elements = |t: Option<usize>| t.map_or(0, |t| plan.tensors()[t].elements);
-        let (inputs, outputs) = (elements(stage.inputs.first().copied()), elements(stage.output));
-        let (compute, key) = (&self.options.compute, &self.key);
-        for (seed, share) in seeds.iter().zip(share.chunks_exact(inputs)) {
-            for tile in 0..layer.tiles() {
-                let request = compute
-                    .run(|| layer.request(key, seed, index as u32, tile, share))
-                    .map_err(layer_error)?;
-                session.channel().send(&request)?;
-                session.channel().flush()?;
-            }
+impl Half for TwoPartyClient {
+    type Trace = TwoPartyTrace;
+
+    fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
+        io::admit(self.plan.client(), inputs, Vec::new(), &self.options.compute)
+    }
+
+    fn run(
+        &mut self,
+        inputs: &[&Input<'_>],
+        images: usize,
+        progress: &mut OnProgress<'_>,
+    ) -> Result<Marked<TwoPartyTrace>, Error> {
+        let mut session = self.session.take().ok_or(TransportError::Closed)?;
+        let plan = self.plan.clone();
+        let result = self.groups(&mut session, &plan, inputs, images, progress)?;
+        self.session = Some(session);
+        Ok(result)
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        match self.session.take() {
+            Some(mut session) => handshake::send_begin(session.channel(), &[]),
+            None => Ok(()),
         }
-        let mut own = vec![0; outputs * seeds.len()];
-        let mut answer = Vec::new();
-        for own in own.chunks_exact_mut(outputs) {
-            for tile in 0..layer.tiles() {
-                answer.resize(layer.answer_len(tile), 0);
-                session.channel().recv(&mut answer)?;
-                compute.run(|| layer.open(key, tile, &answer, own)).map_err(layer_error)?;
-            }
-        }
-        Ok(own)
+    }
+}
+
+impl ClientSession for TwoPartyClient {
+    fn is_open(&self) -> bool {
+        self.session.is_some()
     }
 }
 
@@ -432,8 +295,8 @@ fn open_folder(
 ) -> Result<Option<Folder>, Error> {
     let Some(path) = options.setups.as_deref() else { return Ok(None) };
     let folder = Folder::open(path, options.server.as_deref().unwrap_or(""), digest, options.setups_policy)?;
-    let needed = layers.coefficients.setups().fold(0, |sum: u64, (_, s)| sum.saturating_add(s.stored));
-    if needed > 0 && plan.spec().preparation.is_none() {
+    let needed = layers.set_ups().fold(0, |sum: u64, (_, s)| sum.saturating_add(s.stored));
+    if needed > 0 && plan.preparation().is_none() {
         return Err(StoreError::Unnamed.into());
     }
     folder.check_room(needed)?;
@@ -443,7 +306,7 @@ fn open_folder(
 /// Images that run together: what was asked for or shares rounds, and as few as keep within the limit of memory.
 fn group_size(plan: &TwoPartyPlan, layers: &Layers, options: &TwoPartyOptions, images: usize) -> usize {
     let fits = (GROUP_ELEMENTS / plan.peak_elements().max(1)).max(1);
-    let fits = if plan.has_batch() { batch::group(plan) } else { fits };
+    let fits = if plan.has_batch() { methods::group(plan) } else { fits };
     let mut size = options.group.unwrap_or(fits).min(images).clamp(1, MAX_GROUP);
     let needs = |n| memory::of_session(plan, layers, n, options.setups.is_some()).bytes();
     while size > 1 && needs(size) > options.plan.limits.memory_bytes {
@@ -485,7 +348,7 @@ fn open(
         }
         Reveal::Argmax => {
             let classes = share.len() / images;
-            let index = nonlinear::argmax(session, stage, share, classes, ring)?;
+            let index = nonlinear::run(session, stage, share, ring, images)?.ok_or_else(fail)?;
             let opened =
                 mpc::reveal(session, &index, mpc::index_ring(classes)?, Party::One)?.ok_or_else(fail)?;
             Ok(opened.iter().map(|v| *v as i64).collect())

@@ -1,70 +1,13 @@
 //! Exact bytes and rounds of every stage, from the plan alone: what both parties' channels will count.
 
-use super::batch;
-use super::coefficients;
-use super::handshake::{begin_len, key_len, HELLO};
+use super::handshake::{begin_len, HELLO};
+use super::methods::Layers;
 use super::nonlinear;
-use super::plan::{Kind, Method, Stage, TwoPartyPlan};
-use super::slots;
+use super::plan::{Kind, Stage, TwoPartyPlan};
 use crate::error::Error;
-use hushnet_layers::cheetah::CheetahClient;
+use crate::plan::{self, Sent};
 use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, SilentSize};
-use hushnet_rlwe::packed::PackedContext;
 use serde::{Deserialize, Serialize};
-
-/// The places of all linear stages, as both parties derive them from the public plan.
-pub struct Layers {
-    pub(super) context: PackedContext,
-    pub(super) linear: Vec<Option<CheetahClient>>,
-    pub(super) batch: batch::Layers,
-    pub(super) coefficients: coefficients::Layers,
-    pub(super) slots: slots::Layers,
-}
-
-impl Layers {
-    /// Chooses the packings.
-    ///
-    /// # Errors
-    /// None for a checked plan but [`Error::Internal`].
-    pub fn new(plan: &TwoPartyPlan) -> Result<Self, Error> {
-        let context = PackedContext::new(plan.ring_degree())?;
-        let layer = |stage: &Stage| match &stage.kind {
-            Kind::Linear(l) if l.method == Method::Cheetah => Ok(Some(CheetahClient::new(
-                &context,
-                &l.geometry.checked()?,
-                plan.ring().bits(),
-                l.weight_l2,
-            )?)),
-            _ => Ok(None),
-        };
-        let linear = plan.stages().iter().map(layer).collect::<Result<_, Error>>()?;
-        let (batch, coefficients) = (batch::Layers::new(plan)?, coefficients::Layers::new(plan)?);
-        Ok(Self { context, linear, batch, coefficients, slots: slots::Layers::new(plan)? })
-    }
-}
-
-impl Layers {
-    /// Bytes of the keys that a client makes, in memory: what travels, in whole words, both polynomials, and a copy on its way.
-    pub(super) fn client_key_bytes(&self) -> u64 {
-        let sent = key_len(self.context.ring_degree())
-            + self.batch.key_len()
-            + self.coefficients.keys_len()
-            + self.slots.keys_len();
-        4 * sent as u64
-    }
-
-    /// Bytes that a client holds of a stage between its requests and its answers.
-    pub(super) fn held_by_client(&self, index: usize, images: u64) -> u64 {
-        let packed = self.linear[index].as_ref().map_or(0, |l| {
-            let answers = (0..l.tiles()).map(|t| l.answer_len(t)).max().unwrap_or(0);
-            2 * (l.request_len() + answers) as u64
-        });
-        packed
-            .saturating_add(self.coefficients.held_by_client(index, images))
-            .saturating_add(self.slots.held_by_client(index))
-            .saturating_add(self.batch.held_by_client(index))
-    }
-}
 
 /// Bytes and rounds of a phase; up is from the client to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,8 +107,8 @@ pub struct Prediction {
 /// Predicts a session that runs one group of `images` images with an OT extension.
 #[must_use]
 pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize) -> Prediction {
-    let mut account = Account::new(plan.ring_degree(), kind);
-    let setup = account.setup(layers, 0);
+    let mut account = Account::new(kind);
+    let setup = account.setup(layers, &[]);
     let begin = account.begin(images);
     let mut extensions = Vec::with_capacity(plan.stages().len());
     let mut gates = Vec::with_capacity(plan.stages().len());
@@ -185,27 +128,44 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
     Prediction { setup, stages, total, extensions, gates, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 
-/// The OT extension that sends least for a session of one group of `images` images: SoftSpoken for small ones, silent for others. For
-/// plans with batch stages the silent one with the small table, whose processor time counts more than some per cent of bytes.
+/// The OT extension that sends less for a session of one group of `images` images: SoftSpoken for small ones, silent for others. The silent
+/// one has the small table: it sends some per cent more than the medium one, whose rows wait for the cache.
 #[must_use]
 pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
     let bytes = |kind: &OtKind| {
         let p = predict(plan, layers, *kind, images);
         p.setup.bytes() + p.total.bytes()
     };
-    let silent = if plan.has_batch() { OtKind::Silent(SilentSize::Small) } else { OtKind::SILENT };
+    let silent = OtKind::Silent(SilentSize::Small);
     [silent, OtKind::SoftSpoken].into_iter().min_by_key(bytes).unwrap_or(silent)
+}
+
+/// The cost of a session of one group of images, in the terms of all trust models.
+///
+/// # Errors
+/// None for a checked plan but [`Error::Internal`].
+pub fn session(plan: &TwoPartyPlan, images: usize) -> Result<plan::Cost, Error> {
+    let layers = Layers::new(plan)?;
+    let predicted = predict(plan, &layers, choose(plan, &layers, images), images);
+    let sent = |t: &Traffic| Sent { bytes_up: t.bytes_up, bytes_down: t.bytes_down, rounds: t.rounds };
+    Ok(plan::Cost {
+        images,
+        blocks: 1,
+        setup: sent(&predicted.setup),
+        stage_setups: vec![Sent::default(); predicted.stages.len()],
+        stages: predicted.stages.iter().map(sent).collect(),
+        total: sent(&predicted.total),
+    })
 }
 
 /// A running session's prediction.
 pub(super) struct Account {
     model: CostModel,
-    degree: usize,
 }
 
 impl Account {
-    pub(super) fn new(degree: usize, kind: OtKind) -> Self {
-        Self { model: CostModel::new(kind), degree }
+    pub(super) fn new(kind: OtKind) -> Self {
+        Self { model: CostModel::new(kind) }
     }
 
     fn count(&mut self, f: impl FnOnce(&mut CostModel)) -> Traffic {
@@ -214,17 +174,12 @@ impl Account {
         Traffic::between(&before, &self.model.cost())
     }
 
-    /// The set-up of a session with a client that holds so many bytes of set-ups already.
-    pub(super) fn setup(&mut self, layers: &Layers, held: usize) -> Traffic {
-        let key = key_len(self.degree) + layers.batch.key_len() + layers.coefficients.keys_len();
-        let key = key + layers.slots.keys_len();
-        let [answer, polys] = layers.coefficients.setup_lens();
+    /// The set-up of a session with a client that holds so many bytes of set-ups already, by family.
+    pub(super) fn setup(&mut self, layers: &Layers, held: &[usize]) -> Traffic {
         self.count(|m| {
             m.message(Party::One, HELLO as u64);
             mpc::setup_cost(m);
-            m.message(Party::One, key as u64);
-            m.message(Party::One, answer as u64);
-            m.message(Party::Zero, (polys - held) as u64);
+            layers.open_cost(m, held);
         })
     }
 
@@ -242,28 +197,9 @@ impl Account {
         let stage = &plan.stages()[index];
         let ring = plan.ring();
         let elements = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements);
-        self.count(|m| match &stage.kind {
-            Kind::Linear(l) if l.method == Method::Batch => layers.batch.cost(m, index, images),
-            Kind::Linear(l) if l.method.slotted() => layers.slots.cost(m, index, images),
-            Kind::Linear(l) if l.method != Method::Cheetah => layers.coefficients.cost(m, index, images),
-            Kind::Linear(_) => linear(m, layers.linear[index].as_ref(), images),
-            _ => nonlinear::cost(m, stage, elements, ring, images),
+        self.count(|m| match layers.shape(index) {
+            Some(shape) => shape.cost(m, images),
+            None => nonlinear::cost(m, stage, elements, ring, images),
         })
-    }
-}
-
-/// All requests leave at once; the server answers tile by tile.
-fn linear(m: &mut CostModel, layer: Option<&CheetahClient>, images: usize) {
-    let Some(layer) = layer else { return };
-    let tiles = || (0..images).flat_map(|_| 0..layer.tiles());
-    for _ in tiles() {
-        m.depart_late(Party::One, layer.request_len() as u64);
-    }
-    for tile in tiles() {
-        m.arrive_late(Party::Zero);
-        m.depart_late(Party::Zero, layer.answer_len(tile) as u64);
-    }
-    for _ in tiles() {
-        m.arrive_late(Party::One);
     }
 }

@@ -1,7 +1,7 @@
 //! What follows from the order of stages: which truncations must be exact, and where tensors die.
 
 use super::plan::{Kind, Stage};
-use super::spec::{KindSpec, PlanSpec, Reveal};
+use crate::plan::spec::{KindSpec, PlanSpec, Reveal};
 use crate::plan::{PlanError, Tensor};
 use hushnet_mpc::Rounding;
 use std::collections::BTreeSet;

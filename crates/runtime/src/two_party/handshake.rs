@@ -1,14 +1,12 @@
-//! What the parties tell each other before the first image: which plan, which OT extension, the client's public key.
+//! What the parties tell each other before the first image: which plan, which OT extension.
 //!
 //! `hello` (client, 40 bytes): magic `HN2P`, version, OT kind, two zeros, SHA-256 of the public plan's JSON. Then the set-up of
-//! the OT session, then the `key` (client): 32 bytes of seed and pk0, 50 bits a word. Then for every group of images `begin`
+//! the OT session, then the keys and set-ups of all linear methods in the order of [`super::methods::METHODS`]. Then for every group of images `begin`
 //! (client): their number as u32, and a fresh 32-byte seed for each; 0 images end the session.
 
 use super::plan::TwoPartyPlan;
 use crate::error::{Error, ProtocolError};
 use hushnet_mpc::{Channel, OtKind, SilentSize};
-use hushnet_ring::pack;
-use hushnet_rlwe::packed::{PackedContext, PackedPublicKey, PRIME_BITS};
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 4] = *b"HN2P";
@@ -68,35 +66,6 @@ pub(super) fn recv_hello(channel: &mut dyn Channel, digest: &[u8; 32]) -> Result
         .get(usize::from(hello[5]))
         .copied()
         .ok_or_else(|| ProtocolError::Message { kind: "two-party greeting", detail }.into())
-}
-
-pub(super) fn key_len(degree: usize) -> usize {
-    32 + pack::packed_len(degree, PRIME_BITS)
-}
-
-pub(super) fn send_key(
-    channel: &mut dyn Channel,
-    seed: &[u8; 32],
-    key: &PackedPublicKey,
-) -> Result<(), Error> {
-    let mut message = vec![0; key_len(key.pk0.len())];
-    message[..32].copy_from_slice(seed);
-    pack::pack(&key.pk0, PRIME_BITS, &mut message[32..])?;
-    channel.send(&message)?;
-    Ok(channel.flush()?)
-}
-
-pub(super) fn recv_key(
-    channel: &mut dyn Channel,
-    context: &PackedContext,
-) -> Result<([u8; 32], PackedPublicKey), Error> {
-    let mut message = vec![0; key_len(context.ring_degree())];
-    channel.recv(&mut message)?;
-    let mut seed = [0; 32];
-    seed.copy_from_slice(&message[..32]);
-    let mut pk0 = vec![0; context.ring_degree()];
-    pack::unpack(&message[32..], PRIME_BITS, &mut pk0)?;
-    Ok((seed, PackedPublicKey { pk0 }))
 }
 
 pub(super) fn begin_len(images: usize) -> usize {

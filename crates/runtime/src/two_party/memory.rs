@@ -4,10 +4,10 @@
 //! and what layouts remember of kernels. [`of_session`] has besides what layouts tell: set-ups, keys and ciphertexts on their way; a client
 //! compares it with its limit before it makes a key or receives a set-up.
 
-use super::cost::Layers;
-use super::plan::{Kind, Method, Stage};
-use super::spec::{Protocol, Reveal};
+use super::methods::{Layers, Method};
+use super::plan::{Kind, Stage};
 use super::TwoPartyPlan;
+use crate::plan::spec::{Protocol, Reveal};
 use crate::plan::{product, GeometrySpec, Limits, Need, Plan, PlanError, Tensor};
 use hushnet_layers::batch::Geometry;
 use hushnet_mpc::{PoolShape, Ring};
@@ -41,11 +41,10 @@ impl Steps {
         &mut self,
         name: &str,
         geometry: &Geometry,
-        method: Method,
+        method: &Method,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        let steps = if method.slotted() { geometry.slot_steps() } else { 0 };
-        self.0 = self.0.saturating_add(steps).saturating_add(geometry.layout_steps());
+        self.0 = self.0.saturating_add(method.steps(geometry)).saturating_add(geometry.layout_steps());
         let what = format!("the number of steps to lay out the linear layers up to stage '{name}'");
         Limits::check(&what, self.0, limits.layout_steps)
     }
@@ -132,18 +131,18 @@ pub(super) fn of_session(plan: &TwoPartyPlan, layers: &Layers, images: usize, st
     let mut need = of_plan(what, plan.client(), plan.peak_elements(), images);
     need.add("the session's oblivious transfers", SESSION);
     let names = |index: usize| plan.stages()[index].name.as_str();
-    for (index, setup) in layers.coefficients.setups() {
+    for (index, setup) in layers.set_ups() {
         need.add(&format!("the set-up of stage '{}'", names(index)), setup.prepared);
         if stored {
             need.add(&format!("the stored set-up of stage '{}'", names(index)), setup.sent);
         }
     }
     if !stored {
-        let sent = layers.coefficients.setups().map(|(index, setup)| (names(index), setup.sent));
+        let sent = layers.set_ups().map(|(index, setup)| (names(index), setup.sent));
         need.add_largest("the set-up on its way", sent);
     }
     need.add("the keys", layers.client_key_bytes());
-    let held = (0..plan.stages().len()).map(|i| (names(i), layers.held_by_client(i, images)));
+    let held = layers.shapes().map(|(i, shape)| (names(i), shape.held_by_client(images)));
     need.add_largest("the requests", held);
     need
 }

@@ -4,41 +4,38 @@
 //! [`TwoPartyPlan`] is the checked plan, [`TwoPartyClient`] the client's session, [`TwoPartyModel`] the server's prepared
 //! weights, [`cost::predict`] the exact bytes and rounds of both.
 
-mod batch;
 mod check;
-mod check_header;
 mod check_local;
 pub mod client;
-mod coefficients;
 pub mod cost;
 mod flow;
 pub(crate) mod frames;
 mod handshake;
-pub mod local;
 mod memory;
 mod meter;
+mod methods;
 pub mod network;
 mod nonlinear;
 pub mod plan;
 mod reach;
 pub mod server;
 mod shares;
-mod slots;
-pub mod spec;
 mod stored;
 mod trace;
+mod work;
 
-pub use batch::largest_batch;
 pub use client::{TwoPartyClient, TwoPartyOptions};
-pub use cost::{predict, Layers, Prediction};
+pub use cost::{predict, Prediction};
 pub use frames::connect;
-pub use local::run_local;
-pub use plan::TwoPartyPlan;
+pub use methods::{
+    find as linear_method, largest_batch, slot_plain, Layers, LinearMethod, Method, METHODS as LINEAR_METHODS,
+};
+pub use plan::{TwoParty, TwoPartyPlan};
 pub use reach::reach_bits;
-pub use server::{TwoPartyModel, TwoPartySession};
-pub use slots::slot_plain;
+pub use server::TwoPartyModel;
 pub use stored::Policy as SetupPolicy;
-pub use trace::{Phase, TwoPartyStage, TwoPartyTrace};
+pub use trace::{Phase, ShareMeasures, SharesOwn, TwoPartyTrace};
+pub use work::{work, Work};
 
 use crate::error::{Error, ProtocolError, TransportError};
 use hushnet_layers::batch::LayerError;

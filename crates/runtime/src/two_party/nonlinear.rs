@@ -5,19 +5,70 @@
 
 use super::plan::{Kind, Stage};
 use super::shares::of_images;
-use super::spec::{Protocol, Reveal};
+use crate::plan::spec::{Protocol, Reveal};
 use hushnet_mpc::garble::{self, Modulus};
-use hushnet_mpc::{self as mpc, CostModel, Party, Result, Ring, Rounding, Session};
+use hushnet_mpc::{self as mpc, CostModel, Party, PoolShape, Range, Result, Ring, Rounding, Session, Slope};
 
 /// Who garbles.
 const GARBLER: Party = Party::Zero;
 
-/// Whether a garbled circuit computes a stage.
-pub(super) fn garbles(kind: &Kind) -> bool {
-    matches!(kind, Kind::Relu | Kind::Clip { .. } | Kind::MaxPool(_) | Kind::Reveal(Reveal::Argmax))
+/// A protocol of a non-linear stage: what both parties run, and exactly what it costs.
+trait OnShares {
+    /// This party's share of the result, from its share of the operand.
+    fn run(&self, session: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>>;
+
+    /// Traffic and rounds of [`Self::run`] on so many elements of an image.
+    fn cost(&self, model: &mut CostModel, elements: usize, at: &At);
 }
 
-/// The stage on this party's share; `None` for stages that are linear, local or of one party.
+/// Where a protocol runs.
+struct At {
+    /// Of the shares.
+    ring: Ring,
+    /// The narrowest ring that holds what is compared.
+    compared: Ring,
+    images: usize,
+}
+
+impl At {
+    fn new(stage: &Stage, ring: Ring, images: usize) -> Self {
+        Self { ring, compared: stage.compared, images }
+    }
+
+    fn modulus(&self) -> Modulus {
+        Modulus::PowerOfTwo(self.ring)
+    }
+}
+
+/// The protocol of a stage, one row each; `None` for stages that are linear, local or of one party, and where there is none of that name.
+fn protocol(kind: &Kind, protocol: Protocol) -> Option<Box<dyn OnShares>> {
+    use Protocol::{Garbled, Ot};
+    Some(match (kind, protocol) {
+        (Kind::Relu, Ot) => Box::new(Relu),
+        (Kind::Relu, Garbled) => Box::new(GarbledRelu),
+        (Kind::Clip { ends, .. }, Ot) => Box::new(Clip { ends: *ends }),
+        (Kind::Clip { from_zero, ends, .. }, Garbled) => {
+            Box::new(GarbledClip { from_zero: *from_zero, ends: *ends })
+        }
+        (Kind::MaxPool(shape), Ot) => Box::new(MaxPool(*shape)),
+        (Kind::MaxPool(shape), Garbled) => Box::new(GarbledMaxPool(*shape)),
+        (Kind::LeakyRelu { slope, range }, Ot) => Box::new(LeakyRelu { slope: *slope, range: *range }),
+        (Kind::Truncate { bits, range, rounding }, Ot) => {
+            Box::new(Truncate { bits: *bits, range: *range, rounding: *rounding })
+        }
+        (Kind::Reveal(Reveal::Argmax), Ot) => Box::new(Argmax),
+        (Kind::Reveal(Reveal::Argmax), Garbled) => Box::new(GarbledArgmax),
+        _ => return None,
+    })
+}
+
+/// Whether a garbled circuit computes a stage.
+pub(super) fn garbles(kind: &Kind) -> bool {
+    protocol(kind, Protocol::Garbled).is_some()
+}
+
+/// The stage on this party's share; `None` for stages that are linear, local or of one party. Of an argmax: shares of the index of every image's
+/// largest value, modulo the ring of [`mpc::index_ring`].
 pub(super) fn run(
     s: &mut Session,
     stage: &Stage,
@@ -25,77 +76,157 @@ pub(super) fn run(
     ring: Ring,
     images: usize,
 ) -> Result<Option<Vec<u64>>> {
-    let m = Modulus::PowerOfTwo(ring);
-    let share = match (&stage.kind, stage.protocol) {
-        (Kind::Relu, Protocol::Garbled) => garble::relu(s, x, m, GARBLER)?,
-        (Kind::Relu, Protocol::Ot) => mpc::relu_within(s, x, ring, stage.compared)?,
-        (Kind::Clip { from_zero, ends, .. }, Protocol::Garbled) => {
-            garble::clip(s, x, m, *from_zero, *ends, GARBLER)?
-        }
-        (Kind::Clip { ends, .. }, Protocol::Ot) => mpc::clip(s, x, ring, stage.compared, *ends)?,
-        (Kind::MaxPool(shape), Protocol::Garbled) => {
-            garble::max_pool(s, x, m, of_images(shape, images), GARBLER)?
-        }
-        (Kind::MaxPool(shape), Protocol::Ot) => {
-            mpc::max_pool(s, x, ring, stage.compared, of_images(shape, images))?
-        }
-        (Kind::LeakyRelu { slope, range }, _) => {
-            mpc::leaky_relu(s, x, ring, *slope, *range, Rounding::Faithful)?
-        }
-        (Kind::Truncate { bits, range, rounding }, _) => mpc::truncate(s, x, *bits, ring, *range, *rounding)?,
-        _ => return Ok(None),
-    };
-    Ok(Some(share))
+    let found = protocol(&stage.kind, stage.protocol);
+    found.map(|p| p.run(s, x, &At::new(stage, ring, images))).transpose()
 }
 
-/// Shares of the index of every image's largest value, modulo the ring of [`mpc::index_ring`].
-pub(super) fn argmax(
-    s: &mut Session,
-    stage: &Stage,
-    x: &[u64],
-    classes: usize,
-    ring: Ring,
-) -> Result<Vec<u64>> {
-    match stage.protocol {
-        Protocol::Garbled => garble::argmax(s, x, classes, Modulus::PowerOfTwo(ring), GARBLER),
-        Protocol::Ot => mpc::argmax(s, x, classes, ring, stage.compared),
-    }
-}
-
-/// Cost of [`run`], or of opening, on so many elements of an image; nothing for other stages.
+/// Cost of [`run`] and of opening on so many elements of an image; nothing for other stages.
 pub(super) fn cost(m: &mut CostModel, stage: &Stage, elements: usize, ring: Ring, images: usize) {
-    let (n, modulus) = (elements * images, Modulus::PowerOfTwo(ring));
-    match (&stage.kind, stage.protocol) {
-        (Kind::Relu, Protocol::Garbled) => garble::relu_cost(m, n, modulus, GARBLER),
-        (Kind::Relu, Protocol::Ot) => mpc::relu_within_cost(m, n, ring, stage.compared),
-        (Kind::Clip { from_zero, .. }, Protocol::Garbled) => {
-            garble::clip_cost(m, n, modulus, *from_zero, GARBLER);
-        }
-        (Kind::Clip { .. }, Protocol::Ot) => mpc::clip_cost(m, n, ring, stage.compared),
-        (Kind::MaxPool(shape), Protocol::Garbled) => {
-            // a checked plan's windows exist
-            let _ = garble::max_pool_cost(m, modulus, of_images(shape, images), GARBLER);
-        }
-        (Kind::MaxPool(shape), Protocol::Ot) => {
-            mpc::max_pool_cost(m, ring, stage.compared, of_images(shape, images))
-        }
-        (Kind::LeakyRelu { slope, range }, _) => {
-            mpc::leaky_relu_cost(m, n, ring, *slope, *range, Rounding::Faithful);
-        }
-        (Kind::Truncate { bits, range, rounding }, _) => {
-            mpc::truncate_cost(m, n, *bits, ring, *range, *rounding);
-        }
-        (Kind::Reveal(Reveal::Output), _) => mpc::reveal_cost(m, n, ring, Party::One),
-        (Kind::Reveal(Reveal::Argmax), protocol) => {
-            match protocol {
-                // a checked plan has classes
-                Protocol::Garbled => drop(garble::argmax_cost(m, images, elements, modulus, GARBLER)),
-                Protocol::Ot => mpc::argmax_cost(m, images, elements, ring, stage.compared),
-            }
+    if let Some(p) = protocol(&stage.kind, stage.protocol) {
+        p.cost(m, elements, &At::new(stage, ring, images));
+    }
+    match &stage.kind {
+        Kind::Reveal(Reveal::Output) => mpc::reveal_cost(m, elements * images, ring, Party::One),
+        Kind::Reveal(Reveal::Argmax) => {
             if let Ok(small) = mpc::index_ring(elements) {
                 mpc::reveal_cost(m, images, small, Party::One);
             }
         }
         _ => {}
+    }
+}
+
+struct Relu;
+
+impl OnShares for Relu {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        mpc::relu_within(s, x, at.ring, at.compared)
+    }
+
+    fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
+        mpc::relu_within_cost(m, elements * at.images, at.ring, at.compared);
+    }
+}
+
+struct GarbledRelu;
+
+impl OnShares for GarbledRelu {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        garble::relu(s, x, at.modulus(), GARBLER)
+    }
+
+    fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
+        garble::relu_cost(m, elements * at.images, at.modulus(), GARBLER);
+    }
+}
+
+struct Clip {
+    ends: Option<(i64, i64)>,
+}
+
+impl OnShares for Clip {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        mpc::clip(s, x, at.ring, at.compared, self.ends)
+    }
+
+    fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
+        mpc::clip_cost(m, elements * at.images, at.ring, at.compared);
+    }
+}
+
+struct GarbledClip {
+    from_zero: bool,
+    ends: Option<(i64, i64)>,
+}
+
+impl OnShares for GarbledClip {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        garble::clip(s, x, at.modulus(), self.from_zero, self.ends, GARBLER)
+    }
+
+    fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
+        garble::clip_cost(m, elements * at.images, at.modulus(), self.from_zero, GARBLER);
+    }
+}
+
+struct MaxPool(PoolShape);
+
+impl OnShares for MaxPool {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        mpc::max_pool(s, x, at.ring, at.compared, of_images(&self.0, at.images))
+    }
+
+    fn cost(&self, m: &mut CostModel, _: usize, at: &At) {
+        mpc::max_pool_cost(m, at.ring, at.compared, of_images(&self.0, at.images));
+    }
+}
+
+struct GarbledMaxPool(PoolShape);
+
+impl OnShares for GarbledMaxPool {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        garble::max_pool(s, x, at.modulus(), of_images(&self.0, at.images), GARBLER)
+    }
+
+    fn cost(&self, m: &mut CostModel, _: usize, at: &At) {
+        // A checked plan's windows exist.
+        let _ = garble::max_pool_cost(m, at.modulus(), of_images(&self.0, at.images), GARBLER);
+    }
+}
+
+struct LeakyRelu {
+    slope: Slope,
+    range: Range,
+}
+
+impl OnShares for LeakyRelu {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        mpc::leaky_relu(s, x, at.ring, self.slope, self.range, Rounding::Faithful)
+    }
+
+    fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
+        let n = elements * at.images;
+        mpc::leaky_relu_cost(m, n, at.ring, self.slope, self.range, Rounding::Faithful);
+    }
+}
+
+struct Truncate {
+    bits: u32,
+    range: Range,
+    rounding: Rounding,
+}
+
+impl OnShares for Truncate {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        mpc::truncate(s, x, self.bits, at.ring, self.range, self.rounding)
+    }
+
+    fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
+        mpc::truncate_cost(m, elements * at.images, self.bits, at.ring, self.range, self.rounding);
+    }
+}
+
+struct Argmax;
+
+impl OnShares for Argmax {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        mpc::argmax(s, x, x.len() / at.images, at.ring, at.compared)
+    }
+
+    fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
+        mpc::argmax_cost(m, at.images, elements, at.ring, at.compared);
+    }
+}
+
+struct GarbledArgmax;
+
+impl OnShares for GarbledArgmax {
+    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
+        garble::argmax(s, x, x.len() / at.images, at.modulus(), GARBLER)
+    }
+
+    fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
+        // A checked plan has classes.
+        drop(garble::argmax_cost(m, at.images, elements, at.modulus(), GARBLER));
     }
 }

@@ -1,13 +1,10 @@
 //! The checked two-party plan.
 
-use super::spec::{PlanSpec, Protocol, Reveal};
-use crate::plan::{
-    self, GeometrySpec, Limits, LinearWeights, Plan, PlanError, PlanOptions, Port, Tensor, TensorBytes,
-};
+use super::methods::{Method, Placed};
+use crate::plan::spec::{PlanSpec, Protocol, Reveal, Trust};
+use crate::plan::{self, Checked, Files, GeometrySpec, LinearWeights, Model, Plan, PlanError, PlanOptions};
 use crate::program::Moves;
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 /// What a stage computes.
@@ -60,36 +57,11 @@ pub enum Kind {
     Reveal(Reveal),
 }
 
-/// How a linear layer is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// One image packed in ciphertexts, products of polynomials.
-    Cheetah,
-    /// One feature of up to N images in a ciphertext, integer combinations.
-    Batch,
-    /// One image packed, one polynomial up, encrypted weights at the client.
-    RotationFree,
-    /// One image packed, output channels merged at the server.
-    ConvFhe,
-    /// One image in slots, shares modulo a prime, shares before rotate-and-sum and kernel grouping.
-    Gala,
-    /// One image in slots, shares modulo a prime, hybrid products and output rotations.
-    Gazelle,
-}
-
-impl Method {
-    /// Whether shares go through a prime, and the image stands in slots.
-    #[must_use]
-    pub fn slotted(self) -> bool {
-        matches!(self, Self::Gala | Self::Gazelle)
-    }
-}
-
 /// A linear layer.
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// How it is computed.
-    pub method: Method,
+    pub method: &'static Method,
     /// What is computed.
     pub geometry: GeometrySpec,
     /// Bound of the norm of the weights that meet in one answer.
@@ -134,97 +106,43 @@ pub struct Stage {
     pub free: Vec<usize>,
 }
 
-/// A checked two-party plan.
-#[derive(Clone)]
-pub struct TwoPartyPlan(pub(super) Arc<Parts>);
+/// A checked two-party plan; cheap to clone.
+pub type TwoPartyPlan = Checked<TwoParty>;
 
-pub(super) struct Parts {
-    pub spec: PlanSpec,
-    pub json: String,
-    pub ring: Ring,
-    /// Shared tensors appear as fixed ones of scale `2^-f`.
-    pub tensors: Vec<Tensor>,
-    /// f of shared tensors.
-    pub frac_bits: Vec<Option<i32>>,
-    pub stages: Vec<Stage>,
-    pub client: Plan,
-    pub weights: bool,
-    pub peak_elements: usize,
+/// The part of a plan that the two-party executors run.
+pub struct TwoParty {
+    pub(super) ring: Ring,
+    pub(super) stages: Vec<Stage>,
+    pub(super) client: Plan,
+    pub(super) peak_elements: usize,
 }
 
-impl std::fmt::Debug for TwoPartyPlan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "TwoPartyPlan({:?}, {} stages, weights: {})",
-            self.name(),
-            self.stages().len(),
-            self.has_weights()
-        )
+impl Model for TwoParty {
+    const TRUST: Trust = Trust::TwoParty;
+
+    fn check(
+        spec: PlanSpec,
+        json: &str,
+        files: &Files<'_>,
+        options: &PlanOptions,
+    ) -> Result<TwoPartyPlan, PlanError> {
+        super::check::check(spec, json, files, options)
     }
 }
 
 impl TwoPartyPlan {
-    /// Reads and checks a plan file.
-    ///
-    /// # Errors
-    /// [`PlanError`] for every way in which the file can be wrong.
-    pub fn load(path: &Path, options: &PlanOptions) -> Result<Self, PlanError> {
-        let size = std::fs::metadata(path)?.len();
-        Limits::check("the plan file", size, options.limits.file_bytes)?;
-        Self::from_bytes(&std::fs::read(path)?, options)
-    }
-
-    /// Reads and checks a plan, complete or public part.
-    ///
-    /// # Errors
-    /// [`PlanError`] for every way in which the bytes can be wrong.
-    pub fn from_bytes(bytes: &[u8], options: &PlanOptions) -> Result<Self, PlanError> {
-        plan::open(bytes, &options.limits, |json, tensors| Self::from_parts(json, tensors, options))
-    }
-
-    /// Checks a plan given as JSON and tensors.
-    ///
-    /// # Errors
-    /// [`PlanError`] for every way in which they can be wrong.
-    pub fn from_parts(
-        json: &str,
-        tensors: &BTreeMap<String, TensorBytes<'_>>,
-        options: &PlanOptions,
-    ) -> Result<Self, PlanError> {
-        Limits::check("the plan's JSON", json.len() as u64, options.limits.json())?;
-        let spec: PlanSpec = serde_json::from_str(json).map_err(|e| PlanError::Json(e.to_string()))?;
-        super::check::check(spec, json, tensors, options)
-    }
-
-    /// A plan file of unchecked parts, as a compiler writes it.
-    ///
-    /// # Errors
-    /// [`PlanError`] when the container cannot be written.
-    pub fn file(json: &str, tensors: &BTreeMap<String, TensorBytes<'_>>) -> Result<Vec<u8>, PlanError> {
-        plan::encode(json, tensors)
-    }
-
-    /// The part that clients receive: what [`crate::public`] lists, and nothing else.
-    ///
-    /// # Errors
-    /// [`PlanError`] when the container cannot be written.
-    pub fn public_part(&self) -> Result<Vec<u8>, PlanError> {
-        plan::encode(&self.public_json()?, &BTreeMap::new())
-    }
-
     /// The JSON of the public part that a server gives to every client: it names the preparation, where set-ups belong to one.
     pub(super) fn served_json(&self) -> Result<String, PlanError> {
-        let json = self.public_json()?;
-        let set_up = |s: &Stage| matches!(&s.kind, Kind::Linear(l) if l.method == Method::RotationFree);
-        if !self.stages().iter().any(set_up) {
-            return Ok(json);
+        if !self.linear().any(|s| s.linear.method.sets_up()) {
+            return self.public_json();
         }
-        let mut spec: PlanSpec = serde_json::from_str(&json).map_err(|e| PlanError::Json(e.to_string()))?;
+        let mut spec = crate::public::told(self.spec());
         let mut name = [0_u8; 32];
         getrandom::fill(&mut name).map_err(|e| PlanError::Structure(format!("no randomness: {e}")))?;
-        spec.preparation = Some(name.iter().map(|b| format!("{b:02x}")).collect());
-        serde_json::to_string(&spec).map_err(|e| PlanError::Json(e.to_string()))
+        if let Some(part) = &mut spec.params.two_party {
+            part.preparation = Some(name.iter().map(|b| format!("{b:02x}")).collect());
+        }
+        plan::write(&spec)
     }
 
     /// SHA-256 of the public part's JSON: what both parties must agree on, and what names a client's stored set-ups. Equal for all clients of
@@ -236,85 +154,52 @@ impl TwoPartyPlan {
         Ok(super::handshake::digest(&self.public_json()?))
     }
 
-    /// The JSON of the public part.
-    pub(super) fn public_json(&self) -> Result<String, PlanError> {
-        let told = crate::public::two_party(self.spec());
-        serde_json::to_string(&told).map_err(|e| PlanError::Json(e.to_string()))
-    }
-
-    /// The plan's JSON, byte for byte as in the file.
-    #[must_use]
-    pub fn json(&self) -> &str {
-        &self.0.json
-    }
-    /// The plan as written.
-    #[must_use]
-    pub fn spec(&self) -> &PlanSpec {
-        &self.0.spec
-    }
-    /// Name of the network.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.spec.name
-    }
-    /// Ring degree N of the packed ciphertexts.
-    #[must_use]
-    pub fn ring_degree(&self) -> usize {
-        self.0.spec.params.ring_degree
-    }
     /// Z_2^l, the ring of the shares.
     #[must_use]
     pub fn ring(&self) -> Ring {
-        self.0.ring
-    }
-    /// Tensors; shared ones appear as fixed ones of scale `2^-f`.
-    #[must_use]
-    pub fn tensors(&self) -> &[Tensor] {
-        &self.0.tensors
+        self.model().ring
     }
     /// f of a shared tensor, `None` for others.
     #[must_use]
     pub fn frac_bits(&self, tensor: usize) -> Option<i32> {
-        self.0.frac_bits[tensor]
+        self.spec().tensors.get(tensor)?.frac_bits
     }
     /// Stages in order.
     #[must_use]
     pub fn stages(&self) -> &[Stage] {
-        &self.0.stages
+        &self.model().stages
     }
-    /// Inputs of the network.
+    /// Which preparation of the model set-ups belong to; only in public parts that a server has given.
     #[must_use]
-    pub fn inputs(&self) -> &[Port] {
-        self.0.client.inputs()
-    }
-    /// Outputs of the network (the client plan keeps more).
-    #[must_use]
-    pub fn outputs(&self) -> &[Port] {
-        &self.0.client.outputs()[..self.0.spec.outputs.len()]
-    }
-    /// Whether weights, exact bounds and ends of clips are present (the server's plan) or not (the public part).
-    #[must_use]
-    pub fn has_weights(&self) -> bool {
-        self.0.weights
+    pub fn preparation(&self) -> Option<&str> {
+        self.spec().params.two_party.as_ref()?.preparation.as_deref()
     }
     /// Whether a linear stage works on many images in one ciphertext.
     #[must_use]
     pub fn has_batch(&self) -> bool {
-        self.stages().iter().any(|s| matches!(&s.kind, Kind::Linear(l) if l.method == Method::Batch))
+        self.linear().any(|s| s.linear.method.batches())
+    }
+
+    /// The linear stages.
+    pub(super) fn linear(&self) -> impl Iterator<Item = Placed<'_>> {
+        self.stages().iter().enumerate().filter_map(|(index, stage)| match &stage.kind {
+            Kind::Linear(linear) => Some(Placed { index, stage, linear }),
+            _ => None,
+        })
     }
 
     /// k of a shared tensor, all of whose values are below 2^k in absolute value; `None` for others.
     pub(super) fn reach(&self, tensor: usize) -> Option<u32> {
-        self.0.spec.tensors.get(tensor)?.reach_bits
+        self.spec().tensors.get(tensor)?.reach_bits
     }
 
     /// Largest number of shared elements that are alive at once, for one image.
     #[must_use]
     pub fn peak_elements(&self) -> usize {
-        self.0.peak_elements
+        self.model().peak_elements
     }
     /// The client's own stages as a plan of the interpreter.
     pub(super) fn client(&self) -> &Plan {
-        &self.0.client
+        &self.model().client
     }
 }

@@ -4,7 +4,8 @@
 //! B + B/256 + 2 <= 2^k - 1. Rings of comparisons, truncations and conversions follow from k alone; B stays with the server.
 
 use super::plan::{Kind, Stage};
-use super::spec::{KindSpec, PlanSpec, Reveal};
+pub(super) use crate::plan::largest;
+use crate::plan::spec::{KindSpec, PlanSpec, Reveal};
 use crate::plan::PlanError;
 use hushnet_mpc::{Range, Ring};
 
@@ -17,11 +18,6 @@ pub(super) fn with_errors(bound: u64) -> u64 {
 #[must_use]
 pub fn reach_bits(bound: u64) -> u32 {
     64 - with_errors(bound).leading_zeros()
-}
-
-/// Largest absolute value that k tells of: 2^k - 1.
-pub(super) fn largest(reach: u32) -> u64 {
-    u64::MAX.checked_shr(64u32.saturating_sub(reach)).unwrap_or(0)
 }
 
 /// That values up to `bound` keep below 2^`reach`.

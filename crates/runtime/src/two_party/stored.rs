@@ -39,14 +39,14 @@ impl Default for Policy {
 }
 
 /// A client's folder of set-ups, for one server and plan.
-pub(super) struct Folder {
+pub struct Folder {
     path: PathBuf,
     name: String,
     quota: u64,
 }
 
 /// The set-up of a stage, as far as it has come, and the file that it is kept in.
-pub(super) struct Kept {
+pub struct Kept {
     pub setup: Setup,
     file: Option<(File, PathBuf)>,
     /// Polynomials in the file.
@@ -71,7 +71,12 @@ impl Folder {
     ///
     /// # Errors
     /// [`Error::Store`] when that fails.
-    pub fn open(path: &Path, server: &str, plan_digest: &[u8; 32], policy: Policy) -> Result<Self, Error> {
+    pub(super) fn open(
+        path: &Path,
+        server: &str,
+        plan_digest: &[u8; 32],
+        policy: Policy,
+    ) -> Result<Self, Error> {
         std::fs::create_dir_all(path).map_err(failed(path))?;
         let mut hash = Sha256::new();
         hash.update((server.len() as u64).to_le_bytes());

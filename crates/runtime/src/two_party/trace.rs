@@ -4,15 +4,14 @@ use super::cost::Traffic;
 use super::handshake::kind_name;
 use super::meter::Waited;
 use super::plan::TwoPartyPlan;
-use crate::trace::peak_memory;
+use crate::trace::{peak_memory, Merge, ServerStage, ServerTrace, StageTrace, Trace};
 use hushnet_mpc::{OtKind, Party, Stats};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::Serialize;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// A phase: set-up, a stage, or a whole run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Phase {
     /// Wall-clock seconds.
     pub seconds: f64,
@@ -28,13 +27,9 @@ pub struct Phase {
     pub predicted: Traffic,
 }
 
-/// Measurements of one stage, all groups of images together.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TwoPartyStage {
-    /// Stage name.
-    pub name: String,
-    /// Kind as in the plan.
-    pub kind: String,
+/// What is measured of a stage.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ShareMeasures {
     /// Tiles of a linear stage, for one image.
     pub tiles: usize,
     /// Measurements.
@@ -42,38 +37,28 @@ pub struct TwoPartyStage {
     pub phase: Phase,
 }
 
-/// Measurements of one run of one party.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TwoPartyTrace {
-    /// Name of the network.
-    pub plan: String,
+/// What is measured of the whole run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SharesOwn {
     /// `client` or `server`.
     pub party: String,
-    /// Instruction set.
-    pub simd: String,
-    /// Threads of the pool that the linear layers ran in.
-    pub threads: usize,
-    /// Ring degree N.
-    pub ring_degree: usize,
     /// l, shares are modulo 2^l.
     pub ring_bits: u32,
     /// OT extension.
     pub ot: String,
-    /// Images.
-    pub images: usize,
     /// Groups of images that ran through the stages together.
     pub groups: usize,
     /// Greeting, base OTs, public key: once a session.
     pub setup: Phase,
     /// Everything after the set-up.
     pub total: Phase,
-    /// Largest resident set of this process so far, where the system tells.
-    pub peak_memory_bytes: Option<u64>,
-    /// Per stage, in order.
-    pub stages: Vec<TwoPartyStage>,
-    /// What the plan predicts for one image.
-    pub predicted: Map<String, Value>,
 }
+
+/// Measurements of one run of one party.
+pub type TwoPartyTrace = Trace<ShareMeasures, SharesOwn>;
+
+impl Merge for ShareMeasures {}
+impl Merge for SharesOwn {}
 
 impl TwoPartyTrace {
     pub(super) fn new(
@@ -83,35 +68,46 @@ impl TwoPartyTrace {
         threads: usize,
         tiles: impl Fn(usize) -> usize,
     ) -> Self {
-        let stage = |(i, s): (usize, &super::plan::Stage)| TwoPartyStage {
-            name: s.name.clone(),
-            kind: s.label.to_owned(),
-            tiles: tiles(i),
-            phase: Phase::default(),
+        let stage = |(i, s): (usize, &super::plan::Stage)| {
+            let measures = ShareMeasures { tiles: tiles(i), phase: Phase::default() };
+            (s.name.clone(), s.label.to_owned(), measures)
         };
-        Self {
-            plan: plan.name().to_owned(),
-            party: if party == Party::Zero { "server" } else { "client" }.to_owned(),
-            simd: hushnet_ring::simd::isa().name().to_owned(),
-            threads,
-            ring_degree: plan.ring_degree(),
-            ring_bits: plan.ring().bits(),
-            ot: kind_name(kind).to_owned(),
-            stages: plan.stages().iter().enumerate().map(stage).collect(),
-            predicted: plan.spec().predicted.clone(),
-            ..Self::default()
-        }
+        let stages = plan.stages().iter().enumerate().map(stage);
+        let mut trace = Self::of(plan.name(), threads, plan.ring_degree(), &plan.spec().predicted, stages);
+        trace.party = if party == Party::Zero { "server" } else { "client" }.to_owned();
+        trace.ring_bits = plan.ring().bits();
+        trace.ot = kind_name(kind).to_owned();
+        trace
     }
 
-    /// Sets the totals that follow from a finished run.
+    /// Sets what follows from a finished run: totals under the names that all traces have, memory.
     pub(super) fn finish(&mut self) {
+        let (setup, total) = (self.setup, self.total);
+        self.blocks = self.groups;
+        (self.seconds, self.setup_seconds) = (total.seconds, setup.seconds);
+        (self.bytes_up, self.bytes_down) = (total.bytes_up, total.bytes_down);
+        (self.setup_bytes_up, self.setup_bytes_down) = (setup.bytes_up, setup.bytes_down);
+        self.rounds = total.predicted.rounds;
         self.peak_memory_bytes = peak_memory();
     }
 
-    /// The trace as JSON.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+    /// A server's trace in the terms of all sessions.
+    pub(crate) fn summary(&self) -> ServerTrace {
+        let stage = |s: &StageTrace<ShareMeasures>| ServerStage {
+            name: s.name.clone(),
+            seconds: s.phase.seconds - s.phase.waiting,
+        };
+        ServerTrace {
+            blocks: self.groups as u64,
+            images: self.images as u64,
+            stages: self.stages.iter().map(stage).collect(),
+            seconds: self.total.seconds - self.total.waiting,
+            setup_seconds: self.setup.seconds,
+            counted: None,
+            bytes_up: self.setup.bytes_up + self.total.bytes_up,
+            bytes_down: self.setup.bytes_down + self.total.bytes_down,
+            own: Some(self.to_json()),
+        }
     }
 }
 

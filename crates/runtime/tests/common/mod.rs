@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod oracle;
+pub mod products;
 
+use hushnet_layers::coefficients;
 use hushnet_rlwe::BatchStageSpec;
-use hushnet_runtime::plan::{Plan, PlanOptions, TensorBytes};
-use hushnet_runtime::{ClientOptions, Input, InputData, Output, Trace};
+use hushnet_runtime::plan::{GeometrySpec, Plan, PlanOptions, TensorBytes};
+use hushnet_runtime::{Client, ClientOptions, Compute, Input, InputData, Output, ServerPlan, Trace};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -149,6 +151,7 @@ impl Builder {
             shared_mask: o.mask == "shared",
         };
         let p = spec.choose().unwrap();
+        let travels = o.mask != "shared";
         let scale = self.tensors[input]["scale"].as_f64().unwrap() * 0.03125;
         let output = self.fixed(&oshape, scale, bound);
         let name = format!("linear{}", self.stages.len());
@@ -156,9 +159,9 @@ impl Builder {
         self.files.insert(format!("{name}.w"), FileTensor { dtype: o.dtype, shape: wshape, values: weights });
         self.files.insert(format!("{name}.b"), FileTensor { dtype: "I64", shape: vec![rows], values: bias });
         self.stages.push(json!({
-            "kind": "linear", "name": name, "method": "batch", "input": input, "output": output, "geometry": geometry,
+            "kind": "linear", "name": name, "method": "batch", "in": input, "out": output, "geometry": geometry,
             "weights": format!("{name}.w"), "bias": format!("{name}.b"), "modulus_bits": p.modulus_bits(),
-            "delta_bits": p.delta_bits(), "drop_bits": p.drop_bits(), "mask_drop_bits": p.mask_drop_bits(), "mask": o.mask, "tiles": tiles,
+            "delta_bits": p.delta_bits(), "drop_bits": p.drop_bits(), "mask_drop_bits": travels.then_some(p.mask_drop_bits()), "mask": o.mask, "tiles": tiles,
             "predicted": {"noise_bits": 14.5},
         }));
         output
@@ -166,7 +169,7 @@ impl Builder {
 
     pub fn json(&self) -> Value {
         json!({
-            "version": 1, "name": "test", "producer": "test", "trust": "client-aided", "engine": "batch",
+            "version": 2, "name": "test", "producer": "test", "trust": "client-aided", "engine": "batch",
             "params": {"ring_degree": self.n, "security_bits": 128, "insecure": self.insecure},
             "inputs": self.inputs, "outputs": self.outputs, "tensors": self.tensors, "stages": self.stages,
             "predicted": {"batch": self.n}, "notes": ["a note"],
@@ -175,6 +178,34 @@ impl Builder {
 
     pub fn plan(&self) -> Plan {
         load(&self.json().to_string(), &self.files).unwrap()
+    }
+
+    /// The same network for few images: every linear stage coefficient-packed.
+    pub fn few_images_json(&self) -> Value {
+        let mut json = self.json();
+        json["engine"] = "packed".into();
+        for stage in json["stages"].as_array_mut().unwrap().iter_mut().filter(|s| s["kind"] == "linear") {
+            let geometry: GeometrySpec = serde_json::from_value(stage["geometry"].clone()).unwrap();
+            let weights = &self.files[stage["weights"].as_str().unwrap()].values;
+            let weights: Vec<i16> = weights.iter().map(|w| *w as i16).collect();
+            let bound = self.tensors[stage["out"].as_u64().unwrap() as usize]["bound"].as_u64().unwrap();
+            let geometry = geometry.checked().unwrap();
+            let (chosen, _) = coefficients::choose(&geometry, self.n, &weights, bound).unwrap();
+            let bits = chosen.params().bits();
+            let fields = stage.as_object_mut().unwrap();
+            for name in ["modulus_bits", "delta_bits", "drop_bits", "mask_drop_bits", "mask", "tiles"] {
+                fields.remove(name);
+            }
+            fields.insert("method".into(), "coefficients".into());
+            fields.insert("upload_bits".into(), bits.upload.into());
+            fields.insert("body_bits".into(), bits.body.into());
+            fields.insert("mask_bits".into(), bits.mask.into());
+        }
+        json
+    }
+
+    pub fn few_images(&self) -> Plan {
+        load(&self.few_images_json().to_string(), &self.files).unwrap()
     }
 }
 
@@ -282,9 +313,11 @@ pub fn inputs(batches: &[Batch]) -> Vec<Input<'_>> {
 
 /// Runs both parties over a pipe.
 pub fn run(plan: &Plan, batches: &[Batch]) -> Result<(Vec<Output>, Trace), hushnet_runtime::Error> {
-    hushnet_runtime::local::run_pipe(plan, &inputs(batches), ClientOptions::default(), &mut |_| {
-        ControlFlow::Continue(())
-    })
+    let server = ServerPlan::new(plan, Compute::default())?;
+    let open = |channel| Client::open(channel, ClientOptions::default());
+    let ran =
+        hushnet_runtime::local::run_pipe(&server, open, &inputs(batches), &mut |_| ControlFlow::Continue(()));
+    ran.map(|(outputs, trace, _)| (outputs, trace))
 }
 
 /// Runs both parties and demands exactly what the oracle computes.

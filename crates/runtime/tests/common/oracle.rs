@@ -13,7 +13,7 @@ pub enum Values {
 }
 
 impl Values {
-    fn real(&self) -> &[f64] {
+    pub fn real(&self) -> &[f64] {
         match self {
             Values::Real(v) => v,
             Values::Fixed(_) => panic!("real expected"),
@@ -46,7 +46,7 @@ pub fn evaluate(builder: &Builder, batches: &[Batch], images: usize) -> Vec<(Str
         for stage in &builder.stages {
             if stage["kind"] == "linear" {
                 let output = linear(builder, stage, &t);
-                t.insert(stage["output"].as_u64().unwrap() as usize, Values::Fixed(output));
+                t.insert(stage["out"].as_u64().unwrap() as usize, Values::Fixed(output));
             } else {
                 for op in stage["ops"].as_array().unwrap() {
                     let output = operation(builder, op, &t);
@@ -67,12 +67,12 @@ pub fn evaluate(builder: &Builder, batches: &[Batch], images: usize) -> Vec<(Str
     out
 }
 
-fn list(v: &Value) -> Vec<usize> {
+pub fn list(v: &Value) -> Vec<usize> {
     v.as_array().unwrap().iter().map(|x| x.as_u64().unwrap() as usize).collect()
 }
 
 fn linear(builder: &Builder, stage: &Value, t: &HashMap<usize, Values>) -> Vec<i64> {
-    let x = t[&(stage["input"].as_u64().unwrap() as usize)].fixed();
+    let x = t[&(stage["in"].as_u64().unwrap() as usize)].fixed();
     let w = &builder.files[stage["weights"].as_str().unwrap()].values;
     let b = &builder.files[stage["bias"].as_str().unwrap()].values;
     let g = &stage["geometry"];
@@ -119,7 +119,7 @@ fn linear(builder: &Builder, stage: &Value, t: &HashMap<usize, Values>) -> Vec<i
 }
 
 /// All coordinates of a shape, row-major.
-fn grid(shape: &[usize]) -> Vec<Vec<usize>> {
+pub fn grid(shape: &[usize]) -> Vec<Vec<usize>> {
     let mut out = vec![vec![]];
     for &n in shape {
         out = out
@@ -130,7 +130,7 @@ fn grid(shape: &[usize]) -> Vec<Vec<usize>> {
     out
 }
 
-fn flat(shape: &[usize], at: &[usize]) -> usize {
+pub fn flat(shape: &[usize], at: &[usize]) -> usize {
     shape.iter().zip(at).fold(0, |f, (n, i)| f * n + i)
 }
 
@@ -255,7 +255,7 @@ fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Value
             };
             Values::Real(grid(&oshape).iter().map(value).collect())
         }
-        "reduce_mean" | "reduce_sum" | "reduce_max" => {
+        "reduce_mean" | "reduce_sum" | "reduce_max" | "reduce_prod" => {
             let axes = list(&op["axes"]);
             let keep: Vec<usize> = (0..ishape.len()).filter(|a| !axes.contains(a)).collect();
             let kept: Vec<usize> = keep.iter().map(|&a| ishape[a]).collect();
@@ -268,6 +268,7 @@ fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Value
                 match name {
                     "reduce_max" => all.iter().copied().fold(f64::NEG_INFINITY, f64::max),
                     "reduce_sum" => all.iter().fold(0.0, |s, v| s + v),
+                    "reduce_prod" => all.iter().product(),
                     _ => all.iter().fold(0.0, |s, v| s + v) / all.len() as f64,
                 }
             };
@@ -301,9 +302,14 @@ fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Value
             };
             Values::Real(x.real().iter().enumerate().map(f).collect())
         }
-        "add" | "sub" | "mul" | "div" | "minimum" | "maximum" => {
+        "matmul" | "interpolate" | "gather" | "top_k" => {
+            Values::Real(super::products::operation(builder, op, t))
+        }
+        "add" | "sub" | "mul" | "div" | "minimum" | "maximum" | "less" | "equal" => {
             let f = |(&a, &b): (&f64, &f64)| match name {
                 "add" => a + b,
+                "less" => f64::from(u8::from(a < b)),
+                "equal" => f64::from(u8::from(a == b)),
                 "sub" => a - b,
                 "mul" => a * b,
                 "div" => a / b,
@@ -339,6 +345,9 @@ fn unary(name: &str, op: &Value, x: f64) -> f64 {
         "tanh" => 2.0 * sigmoid(2.0 * x) - 1.0,
         "exp" => exp(x),
         "erf" => erf(x),
+        "log" | "sin" | "cos" | "atan" => super::products::function(name, x),
+        "floor" => x.floor(),
+        "round" => x.round_ties_even(),
         "hard_sigmoid" => (number("alpha").unwrap() * x + number("beta").unwrap()).clamp(0.0, 1.0),
         "hard_swish" => x * (x * 0.166_666_666_666_666_66 + 0.5).clamp(0.0, 1.0),
         "silu" => x * sigmoid(x),

@@ -5,7 +5,7 @@ use crate::builder::Net;
 use crate::common::{conv, op, op_with, small_net, Builder, Linear};
 use hushnet_runtime::non_interactive::NonInteractivePlan;
 use hushnet_runtime::plan::{Plan, PlanOptions, TensorBytes};
-use hushnet_runtime::two_party::TwoPartyPlan;
+use hushnet_runtime::two_party::{TwoPartyPlan, LINEAR_METHODS};
 use safetensors::tensor::Dtype;
 use safetensors::SafeTensors;
 use serde_json::{json, Value};
@@ -96,11 +96,22 @@ fn stages() -> Net {
     net
 }
 
-/// A convolution and a dense layer of one method.
+/// A convolution and a dense layer of one method; two dense layers where the method is for dense layers only.
 fn layers(method: &str) -> Net {
+    let net = layers_behind(method, |net, x| net.conv(x, 4, 3, 2, 1, 2, 5));
+    match TwoPartyPlan::from_bytes(&file_of(&net), &PlanOptions::default()) {
+        Err(e) if e.to_string().contains("dense layers only") => {
+            layers_behind(method, |net, x| net.dense(x, 11, 5))
+        }
+        _ => net,
+    }
+}
+
+/// A dense layer behind another one of the same method.
+fn layers_behind(method: &str, first: impl Fn(&mut Net, usize) -> usize) -> Net {
     let mut net = Net::new(26, 2);
     let x = net.input("image", &[2, 9, 7], 5, 31);
-    let c = net.conv(x, 4, 3, 2, 1, 2, 5);
+    let c = first(&mut net, x);
     let t = net.truncate(c, 5, "any", false);
     let d = net.dense(t, 6, 4);
     let t = net.truncate(d, 3, "any", false);
@@ -114,7 +125,8 @@ fn layers(method: &str) -> Net {
 pub fn two_party() -> Vec<Case> {
     let mut cases = two_party_case("fixture", include_bytes!("../fixtures/two_party.hush"));
     cases.extend(two_party_case("every stage", &file_of(&stages())));
-    for method in ["rotation-free", "convfhe", "batch", "gala", "gazelle"] {
+    // The fixture has layers of `cheetah`.
+    for method in LINEAR_METHODS.iter().map(|m| m.name).filter(|name| *name != "cheetah") {
         // Full and public parts of the same layers differ in weights alone: the public one is what clients read.
         cases.extend(two_party_case(method, &file_of(&layers(method))).into_iter().skip(1));
     }
@@ -170,8 +182,8 @@ fn operations() -> Builder {
 }
 
 pub fn client_aided() -> Vec<Case> {
-    let of = |name: &str, b: &Builder| {
-        let full = b.plan().to_bytes().unwrap();
+    let of = |name: &str, plan: Plan| {
+        let full = plan.to_bytes().unwrap();
         both(
             name,
             "client-aided",
@@ -180,8 +192,9 @@ pub fn client_aided() -> Vec<Case> {
         )
     };
     let fresh = Linear { mask: "fresh", band: 2, ..Linear::default() };
-    let mut cases = of("layers", &small_net(2048, 3, &fresh));
-    cases.extend(of("operations", &operations()));
+    let mut cases = of("layers", small_net(2048, 3, &fresh).plan());
+    cases.extend(of("operations", operations().plan()));
+    cases.extend(of("few images", small_net(2048, 3, &Linear::default()).few_images()));
     cases
 }
 

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from . import activation, arithmetic, convolution, matmul, movement, normalization, pooling, reduction, shaping
+from . import (
+    activation,
+    arithmetic,
+    attention,
+    convolution,
+    einsum,
+    logic,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantised,
+    recurrent,
+    reduction,
+    resize,
+    shaping,
+)  # fmt: skip
 from .unsupported import Skipped, advice
 
 __all__ = [
-    "Skipped", "activation", "advice", "arithmetic", "convolution", "matmul", "movement", "normalization", "pooling",
-    "reduction", "shaping",
+    "Skipped", "activation", "advice", "arithmetic", "attention", "convolution", "einsum", "logic", "matmul", "movement", "normalization",
+    "pooling", "quantised", "recurrent", "reduction", "resize", "shaping",
 ]  # fmt: skip

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..builder import Builder, Value
 from ..call import Call
 from ..errors import Unsupported
 from ..registry import operator
-from .arithmetic import per_image
+from . import pieces
+from .arithmetic import pair, per_image
 
 _PLAIN = {
     "Relu": "relu",
@@ -20,6 +23,12 @@ _PLAIN = {
     "Sqrt": "sqrt",
     "Abs": "abs",
     "Neg": "neg",
+    "Log": "log",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Atan": "atan",
+    "Floor": "floor",
+    "Round": "round",
 }
 
 
@@ -102,18 +111,29 @@ def swish(call: Call, build: Builder) -> Value:
 @operator("Clip", batch_anywhere=True)
 def clip(call: Call, build: Builder) -> Value:
     """``min(max(x, lo), hi)``; an infinite or missing bound is none."""
-    low, high = call.scalar(1), call.scalar(2)
-    low = None if low is None or low == -np.inf else low
-    high = None if high is None or high == np.inf else high
+    x = call.tensor()
+    bounds: list[float | None] = []
+    for index, none in ((1, -np.inf), (2, np.inf)):
+        if call.has(index) and not call.is_constant(index):
+            x = pair(call, build, f"{'maxi' if index == 1 else 'mini'}mum", x, call.tensor(index))
+        value = call.scalar(index) if call.is_constant(index) else None
+        bounds.append(None if value is None or value == none else float(value))
+    low, high = bounds
     if any(v is not None and not np.isfinite(v) for v in (low, high)):
         raise Unsupported("a bound that is not a number", "Give finite bounds.")
-    return build.client("clip", call.tensor(), min=low, max=high)
+    if low is not None and high is not None and low > high:
+        low = high
+    return x if low is None and high is None else build.client("clip", x, min=low, max=high)
 
 
 @operator("PRelu")
 def prelu(call: Call, build: Builder) -> Value:
     """``x < 0 ? slope x : x``; one slope or one a channel are public, others go to the server: relu(x) - slope relu(-x)."""
     x = call.tensor()
+    if not call.is_constant(1):
+        slope = call.tensor(1)
+        positive, negative = build.client("relu", x), build.client("neg", build.client("relu", build.client("neg", x)))
+        return pair(call, build, "add", positive, pair(call, build, "mul", negative, slope))
     slope = per_image(call, 1, x)
     if slope.size == 1:
         return build.client("prelu", x, slope=[float(slope.reshape(()))])
@@ -126,23 +146,40 @@ def prelu(call: Call, build: Builder) -> Value:
 
 @operator("Pow", batch_anywhere=True)
 def power(call: Call, build: Builder) -> Value:
-    """Constant scalar exponents: halves by square roots, integers up to 64 by repeated squaring, negative ones by division."""
-    x = call.tensor()
-    exponent = call.scalar(1)
-    if exponent is None or 2 * exponent != int(2 * exponent) or abs(exponent) > 64:
-        raise Unsupported(f"an exponent of {exponent}", "Use a multiple of one half up to 64, or Exp.")
-    whole = int(abs(exponent))
-    result = build.client("sqrt", x) if abs(exponent) != whole else None
-    factor = x
-    while whole:
-        if whole & 1:
-            result = factor if result is None else build.client("mul", result, factor)
-        whole >>= 1
-        if whole:
-            factor = build.client("square", factor)
-    if result is None:
-        return build.ones(x)
-    return build.client("div", build.ones(x), result) if exponent < 0 else result
+    """Scalar exponents: halves by square roots, integers up to 64 by repeated squaring, negative ones by division; others by e^(y log x)."""
+    if call.is_constant(1) and not call.is_constant(0):
+        exponents = call.constant(1)
+        if exponents.size == 1:
+            return pieces.power(build, call.tensor(), float(exponents.reshape(())))
+        x = call.tensor()
+        exponents = per_image(call, 1, x)
+        shape = np.broadcast_shapes(x.shape, exponents.shape)
+        return _by_exponent(build, build.broadcast(x, shape), np.broadcast_to(exponents, shape))
+    if call.is_constant(0):
+        y = call.tensor(1)
+        base = per_image(call, 0, y)
+        if np.any(base <= 0):
+            raise Unsupported("a constant base that is not positive, with a private exponent", "Use a positive base.")
+        logarithm = np.log(base)
+        if logarithm.size == 1:
+            return build.client("exp", build.affine(y, float(logarithm.reshape(())), 0.0))
+        y, exponents_of_e = pieces.common(build, y, pieces.public(build, y, logarithm))
+        return build.client("exp", build.client("mul", y, exponents_of_e))
+    x = build.client("log", call.tensor(0))
+    return build.client("exp", pair(call, build, "mul", x, call.tensor(1)))
+
+
+def _by_exponent(build: Builder, x: Value, exponents: np.ndarray) -> Value:
+    """Every distinct exponent on the elements that have it."""
+    flat, positions = exponents.reshape(-1), np.empty(exponents.size, dtype=np.int64)
+    parts, done = [], 0
+    for exponent in np.unique(flat):
+        where = np.flatnonzero(flat == exponent)
+        parts.append(pieces.power(build, pieces.take_flat(build, x, where), float(exponent)))
+        positions[where] = np.arange(done, done + len(where))
+        done += len(where)
+    joined = parts[0] if len(parts) == 1 else build.client("concat", *parts, shape=(done,), axis=0)
+    return pieces.take_flat(build, joined, positions.reshape(x.shape))
 
 
 @operator("Reciprocal", batch_anywhere=True)
@@ -157,6 +194,105 @@ def softmax(call: Call, build: Builder) -> Value:
     """Along one per-image axis."""
     x = call.tensor()
     return build.client("softmax", x, axis=call.axis(int(call.attribute("axis", -1)), len(x.shape)))
+
+
+@operator("LogSoftmax")
+def log_softmax(call: Call, build: Builder) -> Value:
+    """``x - m - log(sum e^(x - m))`` with the largest value m."""
+    x = call.tensor()
+    axes = [call.axis(int(call.attribute("axis", -1)), len(x.shape))]
+    below = build.client("sub", x, build.broadcast(pieces.reduce(build, "reduce_max", x, axes), x.shape))
+    total = pieces.reduce(build, "reduce_sum", build.client("exp", below), axes)
+    return build.client("sub", below, build.broadcast(build.client("log", total), x.shape))
+
+
+@operator("Hardmax")
+def hardmax(call: Call, build: Builder) -> Value:
+    """One at the first of the largest elements, zero elsewhere."""
+    x = call.tensor()
+    axis = call.axis(int(call.attribute("axis", -1)), len(x.shape))
+    shape = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
+    best = build.client("top_k", x, shape=shape, axis=axis, largest=True, what="indices")
+    return build.client("equal", build.broadcast(best, x.shape), pieces.iota(build, x, x.shape, axis))
+
+
+@operator("Softplus", batch_anywhere=True)
+def softplus(call: Call, build: Builder) -> Value:
+    """``log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)``."""
+    x = call.tensor()
+    small = build.client("exp", build.client("neg", build.client("abs", x)))
+    return build.client("add", build.client("relu", x), build.client("log", build.affine(small, 1.0, 1.0)))
+
+
+@operator("ThresholdedRelu", batch_anywhere=True)
+def thresholded_relu(call: Call, build: Builder) -> Value:
+    """``x > alpha ? x : 0``."""
+    x = call.tensor()
+    limit = build.affine(x, 0.0, float(call.attribute("alpha", 1.0)))
+    return build.client("mul", x, build.client("less", limit, x))
+
+
+@operator("Shrink", batch_anywhere=True)
+def shrink(call: Call, build: Builder) -> Value:
+    """``x < -lambd ? x + bias : x > lambd ? x - bias : 0``."""
+    x = call.tensor()
+    limit, bias = float(call.attribute("lambd", 0.5)), float(call.attribute("bias", 0.0))
+    low = build.client("less", x, build.affine(x, 0.0, -limit))
+    high = build.client("less", build.affine(x, 0.0, limit), x)
+    below = build.client("mul", low, build.affine(x, 1.0, bias))
+    return build.client("add", below, build.client("mul", high, build.affine(x, 1.0, -bias)))
+
+
+@operator("Sign", batch_anywhere=True)
+def sign(call: Call, build: Builder) -> Value:
+    """-1, 0 or 1."""
+    return _sign(build, call.tensor())
+
+
+def _sign(build: Builder, x: Value) -> Value:
+    zero = build.affine(x, 0.0, 0.0)
+    return build.client("sub", build.client("less", zero, x), build.client("less", x, zero))
+
+
+@operator("Ceil", batch_anywhere=True)
+def ceil(call: Call, build: Builder) -> Value:
+    """``-floor(-x)``."""
+    return build.client("neg", build.client("floor", build.client("neg", call.tensor())))
+
+
+def _root_of_complement(build: Builder, x: Value) -> Value:
+    """``sqrt(1 - x^2)``."""
+    return build.client("sqrt", build.affine(build.client("square", x), -1.0, 1.0))
+
+
+def _asin(build: Builder, x: Value) -> Value:
+    half = build.client("div", x, build.affine(_root_of_complement(build, x), 1.0, 1.0))
+    return build.affine(build.client("atan", half), 2.0, 0.0)
+
+
+@operator("Tan", "Asin", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", batch_anywhere=True)
+def by_others(call: Call, build: Builder) -> Value:
+    """Functions that are expressions of sine, cosine, arc tangent, exponential and logarithm."""
+    x, kind = call.tensor(), call.op_type
+    if kind == "Tan":
+        return build.client("div", build.client("sin", x), build.client("cos", x))
+    if kind == "Asin":
+        return _asin(build, x)
+    if kind == "Acos":
+        return build.affine(_asin(build, x), -1.0, math.pi / 2)
+    if kind in {"Sinh", "Cosh"}:
+        up, down = build.client("exp", x), build.client("exp", build.client("neg", x))
+        return build.affine(build.client("sub" if kind == "Sinh" else "add", up, down), 0.5, 0.0)
+    if kind == "Asinh":
+        # of |x|, where nothing cancels
+        size = build.client("abs", x)
+        root = build.client("sqrt", build.affine(build.client("square", x), 1.0, 1.0))
+        return build.client("mul", _sign(build, x), build.client("log", build.client("add", size, root)))
+    if kind == "Acosh":
+        root = build.client("sqrt", build.affine(build.client("square", x), 1.0, -1.0))
+        return build.client("log", build.client("add", x, root))
+    ratio = build.client("div", build.affine(x, 1.0, 1.0), build.affine(x, -1.0, 1.0))
+    return build.affine(build.client("log", ratio), 0.5, 0.0)
 
 
 @operator("Identity", "Cast", "CastLike", "Dropout", batch_anywhere=True)

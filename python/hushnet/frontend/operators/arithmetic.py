@@ -10,6 +10,7 @@ from ..builder import Builder, Value
 from ..call import Call
 from ..errors import Unsupported
 from ..registry import operator
+from . import pieces
 
 Pair = Callable[[Builder, Value, Value], Value]
 
@@ -34,16 +35,20 @@ def strip_batch(constant: np.ndarray, x: Value, batch: int) -> np.ndarray:
     if position < 0:
         return constant
     if constant.shape[position] not in (1, batch) or np.any(constant != constant.take([0], axis=position)):
-        raise Unsupported("a constant that differs from image to image of the batch", "Give the constant size 1 along the batch axis.")
+        raise Unsupported(
+            "a constant that differs from image to image of the batch", "Give the constant size 1 along the batch axis."
+        )
     return np.asarray(constant.take(0, axis=position))
 
 
 def together(build: Builder, x: Value, shape: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
-    """x broadcast to its common shape with a constant of the given shape."""
+    """X broadcast to its common shape with a constant of the given shape."""
     try:
         common = np.broadcast_shapes(x.shape, shape)
     except ValueError:
-        raise Unsupported(f"shapes {x.shape} and {shape} (per image) do not broadcast", "Reshape one of them.") from None
+        raise Unsupported(
+            f"shapes {x.shape} and {shape} (per image) do not broadcast", "Reshape one of them."
+        ) from None
     return build.broadcast(x, common), common
 
 
@@ -59,7 +64,9 @@ def pair(call: Call, build: Builder, op: str, a: Value, b: Value) -> Value:
     try:
         common = np.broadcast_shapes(a.shape, b.shape)
     except ValueError:
-        raise Unsupported(f"shapes {a.shape} and {b.shape} (per image) do not broadcast", "Reshape one of them.") from None
+        raise Unsupported(
+            f"shapes {a.shape} and {b.shape} (per image) do not broadcast", "Reshape one of them."
+        ) from None
     return build.client(op, build.broadcast(a, common), build.broadcast(b, common))
 
 
@@ -71,6 +78,13 @@ def scaled(build: Builder, x: Value, mul: np.ndarray, add: np.ndarray) -> Value:
     return build.diagonal(x, mul, add)
 
 
+def masked(call: Call, build: Builder, x: Value, mask: np.ndarray) -> Value:
+    """X plus a public mask, with a large negative number in the place of minus infinity."""
+    mask = np.where(np.isneginf(mask), pieces.MASKED, mask.astype(np.float64))
+    x, added = pieces.common(build, x, pieces.public(build, x, strip_batch(mask, x, call.batch)))
+    return build.client("add", x, added)
+
+
 @operator("Add", "Sub", "Mul", "Div")
 def arithmetic(call: Call, build: Builder) -> Value:
     """ONNX's broadcasting arithmetic; a constant may stand on either side."""
@@ -80,6 +94,15 @@ def arithmetic(call: Call, build: Builder) -> Value:
         return build.client("square", a) if kind == "Mul" and a == b else pair(call, build, kind.lower(), a, b)
     left = call.is_constant(0)
     x = call.tensor(1 if left else 0)
+    raw = call.inputs[0 if left else 1]
+    if (
+        kind == "Add"
+        and isinstance(raw, np.ndarray)
+        and raw.dtype.kind == "f"
+        and np.isneginf(raw).any()
+        and not np.isposinf(raw).any()
+    ):
+        return masked(call, build, x, raw)
     constant = per_image(call, 0 if left else 1, x)
     one, zero = np.ones(()), np.zeros(())
     if kind == "Add":
@@ -116,7 +139,9 @@ def extremum(call: Call, build: Builder) -> Value:
     """Of any number of operands."""
     largest = call.op_type == "Max"
     name = "maximum" if largest else "minimum"
-    constants = [i for i in range(len(call.inputs)) if call.is_constant(i)]
+    # nothing is below minus infinity: such an operand says nothing
+    neutral = -np.inf if largest else np.inf
+    constants = [i for i in range(len(call.inputs)) if call.is_constant(i) and not np.all(call.inputs[i] == neutral)]
     tensors = [call.tensor(i) for i in range(len(call.inputs)) if not call.is_constant(i)]
     x = tensors[0]
     for other in tensors[1:]:

@@ -11,9 +11,8 @@ from ..builder import Builder, Value
 from ..call import Call
 from ..errors import Unsupported
 from ..registry import operator
+from . import pieces
 from .arithmetic import pair, scaled, strip_batch
-
-_TWO = "Only products with a constant matrix are layers; attention-like products of two activations cannot be computed here."
 
 
 def contract(build: Builder, x: Value, weight: np.ndarray, lead: int, axis: int) -> Value:
@@ -37,12 +36,25 @@ def contract(build: Builder, x: Value, weight: np.ndarray, lead: int, axis: int)
 
 @operator("MatMul", batch_anywhere=True)
 def matmul(call: Call, build: Builder) -> Value:
-    """NumPy's matmul; axes in front of the matrices become columns, or groups where the constant has them too."""
+    """NumPy's matmul; axes in front of the matrices become columns, or groups where the constant has them too. Of two activations: on the client."""
     if not call.is_constant(0) and not call.is_constant(1):
-        raise Unsupported("a product of two activations", _TWO)
+        return two_activations(call, build, call.tensor(0), call.tensor(1))
     left = call.is_constant(0)
-    x = call.tensor(1 if left else 0)
-    weight = call.constant(0 if left else 1)
+    return with_constant(call, build, call.tensor(1 if left else 0), call.constant(0 if left else 1), left=left)
+
+
+def two_activations(call: Call, build: Builder, a: Value, b: Value) -> Value:
+    """The product of every image with its own other operand."""
+    if a.batch_axis or b.batch_axis or len(a.shape) != len(b.shape) or len(a.shape) < 2:
+        raise Unsupported(
+            f"a product of activations with {len(a.shape) + 1} and {len(b.shape) + 1} axes, of which the batch is one",
+            "Give both operands matrices behind the batch, and as many axes.",
+        )
+    return pieces.product(build, a, b)
+
+
+def with_constant(call: Call, build: Builder, x: Value, weight: np.ndarray, *, left: bool) -> Value:
+    """A layer of the server: the constant on the left or on the right of an activation."""
     # the constant as (..., K, M), K the contracted axis
     vector = weight.ndim == 1
     if vector:
@@ -52,10 +64,16 @@ def matmul(call: Call, build: Builder) -> Value:
     rank = len(x.shape) + 1
     contracted = rank - 1 if not left else max(0, rank - 2)
     if x.batch_axis == contracted or rank < 2:
-        raise Unsupported("it sums over the batch axis, which would mix images", "Put the activation on the left, with the batch in front.")
+        raise Unsupported(
+            "it sums over the batch axis, which would mix images",
+            "Put the activation on the left, with the batch in front.",
+        )
     extra = weight.ndim - rank
     if weight.ndim > 2 and (extra > 0 or rank == 2):
-        raise Unsupported(f"constant matrices of shape {weight.shape} put axes in front of the batch", "Unsqueeze the activation behind the batch.")
+        raise Unsupported(
+            f"constant matrices of shape {weight.shape} put axes in front of the batch",
+            "Unsqueeze the activation behind the batch.",
+        )
     if x.batch_axis != 0 and rank != 2:
         raise Unsupported(f"the batch is axis {x.batch_axis} of the activation", "Keep the batch axis in front.")
     if weight.shape[-2] != x.shape[contracted - (1 if x.batch_axis < contracted else 0)]:
@@ -91,12 +109,20 @@ def _product(call: Call, build: Builder, x: Value, weight: np.ndarray, *, left: 
 def gemm(call: Call, build: Builder) -> Value:
     """``alpha A' B' + beta C`` with B constant; C may be constant or an activation."""
     if call.is_constant(0):
-        raise Unsupported("the constant matrix is on the left and the batch on the right", "Exchange the operands and transpose them, so that the batch is in front.")
+        raise Unsupported(
+            "the constant matrix is on the left and the batch on the right",
+            "Exchange the operands and transpose them, so that the batch is in front.",
+        )
     x = call.tensor(0)
     if not call.is_constant(1):
-        raise Unsupported("a product of two activations", _TWO)
+        raise Unsupported(
+            "a product of two matrices whose rows are the images of the batch",
+            "Put the batch in front of the matrices, with MatMul.",
+        )
     if len(x.shape) != 1 or x.batch_axis != (1 if call.attribute("transA", 0) else 0):
-        raise Unsupported("it sums over the batch axis, which would mix images", "Drop transA: the batch must be the rows of A.")
+        raise Unsupported(
+            "it sums over the batch axis, which would mix images", "Drop transA: the batch must be the rows of A."
+        )
     weight = call.constant(1)
     rows = weight if call.attribute("transB", 0) else weight.T
     if rows.ndim != 2 or rows.shape[1] != x.shape[0]:

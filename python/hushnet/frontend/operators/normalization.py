@@ -8,6 +8,7 @@ from ..builder import Builder, Value
 from ..call import Call
 from ..errors import Unsupported
 from ..registry import operator
+from . import pieces
 
 
 def _columns(vector: np.ndarray, x: Value) -> np.ndarray:
@@ -32,25 +33,62 @@ def batch_normalization(call: Call, build: Builder) -> Value:
     return build.diagonal(x, factor, bias - factor * mean)
 
 
+def _statistics(build: Builder, x: Value, axes: list[int], epsilon: float) -> tuple[Value, Value, Value]:
+    """Mean over the axes, x without it, and ``sqrt(var + epsilon)``."""
+    mean = pieces.reduce(build, "reduce_mean", x, axes)
+    centred = build.client("sub", x, build.broadcast(mean, x.shape))
+    variance = pieces.reduce(build, "reduce_mean", build.client("square", centred), axes)
+    return mean, centred, build.client("sqrt", build.affine(variance, 1.0, epsilon))
+
+
 def _normalised(build: Builder, x: Value, axes: list[int], epsilon: float) -> Value:
     """``(x - mean) / sqrt(var + epsilon)`` over the axes."""
-    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
-    mean = build.client("reduce_mean", x, shape=shape, axes=axes)
-    centred = build.client("sub", x, build.broadcast(mean, x.shape))
-    variance = build.client("reduce_mean", build.client("square", centred), shape=shape, axes=axes)
-    root = build.client("sqrt", build.affine(variance, 1.0, epsilon))
+    _, centred, root = _statistics(build, x, axes, epsilon)
     return build.client("div", centred, build.broadcast(root, x.shape))
 
 
+def _scaled(call: Call, build: Builder, y: Value) -> Value:
+    """Scaled and shifted by inputs 1 and 2 over the last axes: by the server where they are constant, by the client otherwise."""
+    if call.is_constant(1) and (not call.has(2) or call.is_constant(2)):
+        scale = np.broadcast_to(_trailing(call.constant(1), y), y.shape)
+        shift = np.broadcast_to(_trailing(call.constant(2), y), y.shape) if call.has(2) else np.zeros(y.shape)
+        return build.diagonal(y, scale, shift)
+    raise Unsupported("a scale that is computed from the network's input", "Make it an initializer.")
+
+
+def _trailing(constant: np.ndarray, y: Value) -> np.ndarray:
+    """Without axes of size 1 in front of an image's."""
+    while constant.ndim > len(y.shape) and constant.shape[0] == 1:
+        constant = constant[0]
+    if constant.ndim > len(y.shape):
+        raise Unsupported(
+            f"a scale of shape {constant.shape} for images of shape {y.shape}",
+            "Give it the shape of the normalised axes.",
+        )
+    return constant
+
+
 @operator("LayerNormalization")
-def layer_normalization(call: Call, build: Builder) -> Value:
-    """Normalised over the last axes, then scaled and shifted by the server."""
+def layer_normalization(call: Call, build: Builder) -> list[Value]:
+    """Normalised over the last axes, then scaled and shifted by the server; mean and inverse deviation beside it."""
     x = call.tensor(0)
     first = call.axis(int(call.attribute("axis", -1)), len(x.shape))
-    y = _normalised(build, x, list(range(first, len(x.shape))), float(call.attribute("epsilon", 1e-5)))
-    scale = np.broadcast_to(call.constant(1), x.shape)
-    shift = np.broadcast_to(call.constant(2), x.shape) if call.has(2) else np.zeros(x.shape)
-    return build.diagonal(y, scale, shift)
+    axes = list(range(first, len(x.shape)))
+    mean, centred, root = _statistics(build, x, axes, float(call.attribute("epsilon", 1e-5)))
+    y = _scaled(call, build, build.client("div", centred, build.broadcast(root, x.shape)))
+    if not any(call.outputs[1:]):
+        return [y]
+    return [y, mean, build.client("div", build.ones(root), root)]
+
+
+@operator("RMSNormalization", "SimplifiedLayerNormalization")
+def rms_normalization(call: Call, build: Builder) -> Value:
+    """Divided by the root of the mean square over the last axes, then scaled by the server."""
+    x = call.tensor(0)
+    first = call.axis(int(call.attribute("axis", -1)), len(x.shape))
+    square = pieces.reduce(build, "reduce_mean", build.client("square", x), range(first, len(x.shape)))
+    root = build.client("sqrt", build.affine(square, 1.0, float(call.attribute("epsilon", 1e-5))))
+    return _scaled(call, build, build.client("div", x, build.broadcast(root, x.shape)))
 
 
 @operator("InstanceNormalization")
@@ -61,3 +99,18 @@ def instance_normalization(call: Call, build: Builder) -> Value:
         raise Unsupported("a tensor without spatial axes", "Give it shape (batch, channels, ...).")
     y = _normalised(build, x, list(range(1, len(x.shape))), float(call.attribute("epsilon", 1e-5)))
     return build.diagonal(y, _columns(call.constant(1), x), _columns(call.constant(2), x))
+
+
+@operator("GroupNormalization")
+def group_normalization(call: Call, build: Builder) -> Value:
+    """Normalised over groups of channels and the spatial axes, then scaled and shifted per channel (before opset 21 per group)."""
+    x = call.tensor(0)
+    groups, channels = int(call.attribute("num_groups", 1)), x.shape[0]
+    if groups < 1 or channels % groups:
+        raise Unsupported(f"{groups} groups of {channels} channels", "Export the model again.")
+    grouped = build.reshape(x, (groups, x.size // groups))
+    y = build.reshape(_normalised(build, grouped, [1], float(call.attribute("epsilon", 1e-5))), x.shape)
+    scale, shift = (
+        np.repeat(v, channels // groups) if call.opset < 21 else v for v in (call.constant(1), call.constant(2))
+    )
+    return build.diagonal(y, _columns(scale, x), _columns(shift, x))

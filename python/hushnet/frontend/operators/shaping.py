@@ -14,7 +14,7 @@ from ..registry import operator
 
 
 def to_shape(call: Call, build: Builder, x: Value, full: Sequence[int]) -> Value:
-    """x with the given shape, batch included; values never move from one image to another."""
+    """X with the given shape, batch included; values never move from one image to another."""
     full = [int(n) for n in full]
     if not full or full[0] != call.batch or math.prod(full[1:]) != x.size:
         raise Unsupported(
@@ -66,7 +66,9 @@ def squeeze(call: Call, build: Builder) -> Value:
     else:
         axes = {call.axis(a, len(x.shape)) for a in given}
     if any(x.shape[a] != 1 for a in axes):
-        raise Unsupported(f"axes {given} of a tensor of shape {(call.batch, *x.shape)} are not of size 1", "Export the model again.")
+        raise Unsupported(
+            f"axes {given} of a tensor of shape {(call.batch, *x.shape)} are not of size 1", "Export the model again."
+        )
     return build.reshape(x, [n for a, n in enumerate(x.shape) if a not in axes])
 
 
@@ -119,14 +121,18 @@ def blocks(call: Call, build: Builder) -> Value:
         raise Unsupported(f"a tensor with {len(x.shape) + 1} axes", "Give it shape (batch, channels, height, width).")
     c, h, w = x.shape
     b = int(call.attribute("blocksize", 1))
+    mode = call.attribute("mode", "DCR")
+    if mode not in {"DCR", "CRD"}:
+        raise Unsupported(f"the order {mode!r} of depth and columns", "Use mode DCR or CRD.")
     if call.op_type == "SpaceToDepth":
         if h % b or w % b:
             raise Unsupported(f"blocks of {b} in an image of {h} x {w}", "Pad the image.")
-        y = build.transpose(build.reshape(x, (c, h // b, b, w // b, b)), (2, 4, 0, 1, 3))
+        order = (2, 4, 0, 1, 3) if mode == "DCR" else (0, 2, 4, 1, 3)
+        y = build.transpose(build.reshape(x, (c, h // b, b, w // b, b)), order)
         return build.reshape(y, (c * b * b, h // b, w // b))
     if c % (b * b):
         raise Unsupported(f"blocks of {b} from {c} channels", "Export the model again.")
-    if call.attribute("mode", "DCR") == "DCR":
+    if mode == "DCR":
         y = build.transpose(build.reshape(x, (b, b, c // (b * b), h, w)), (2, 3, 0, 4, 1))
     else:
         y = build.transpose(build.reshape(x, (c // (b * b), b, b, h, w)), (0, 3, 1, 4, 2))

@@ -29,7 +29,13 @@ class Windows:
         if len(self.kernel) != 1:
             return self
         return Windows(
-            (1, *self.kernel), (1, *self.stride), (1, *self.dilation), (0, *self.begin), (0, *self.end), (1, *self.output), (0, *self.overhang)
+            (1, *self.kernel),
+            (1, *self.stride),
+            (1, *self.dilation),
+            (0, *self.begin),
+            (0, *self.end),
+            (1, *self.output),
+            (0, *self.overhang),
         )
 
     @property
@@ -41,7 +47,11 @@ class Windows:
         """Begins, then as much at the ends as the last windows reach beyond the input."""
         ends = []
         for axis, size in enumerate(spatial):
-            last = (self.output[axis] - 1) * self.stride[axis] - self.begin[axis] + (self.kernel[axis] - 1) * self.dilation[axis]
+            last = (
+                (self.output[axis] - 1) * self.stride[axis]
+                - self.begin[axis]
+                + (self.kernel[axis] - 1) * self.dilation[axis]
+            )
             ends.append(max(0, last + 1 - size))
         return (*self.begin, *ends)
 
@@ -87,7 +97,8 @@ def windows(call: Call, spatial: Sequence[int], kernel: Sequence[int], *, ceil: 
         span = size + low + high - reach
         if span < 0:
             raise Unsupported(
-                f"a window of {reach} on axis {axis + 2} of size {size} (padded {size + low + high})", "Use a larger input or a smaller window."
+                f"a window of {reach} on axis {axis + 2} of size {size} (padded {size + low + high})",
+                "Use a larger input or a smaller window.",
             )
         count = (-(-span // stride[axis]) if ceil else span // stride[axis]) + 1
         if ceil and (count - 1) * stride[axis] >= size + low:
@@ -96,4 +107,6 @@ def windows(call: Call, spatial: Sequence[int], kernel: Sequence[int], *, ceil: 
         end.append(high)
         output.append(count)
         overhang.append(max(0, (count - 1) * stride[axis] - span))
-    return Windows(tuple(kernel), tuple(stride), tuple(dilation), tuple(begin), tuple(end), tuple(output), tuple(overhang))
+    return Windows(
+        tuple(kernel), tuple(stride), tuple(dilation), tuple(begin), tuple(end), tuple(output), tuple(overhang)
+    )

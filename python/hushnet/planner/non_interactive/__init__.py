@@ -4,4 +4,15 @@ from .activation import Activation, Replacement, parse, replace_activations
 from .network import Network, Run
 from .steps import Add, Linear, Polynomial, Tensor
 
-__all__ = ["Activation", "Add", "Linear", "Network", "Polynomial", "Replacement", "Run", "Tensor", "parse", "replace_activations"]
+__all__ = [
+    "Activation",
+    "Add",
+    "Linear",
+    "Network",
+    "Polynomial",
+    "Replacement",
+    "Run",
+    "Tensor",
+    "parse",
+    "replace_activations",
+]

@@ -103,11 +103,19 @@ class Replacement:
             reach = a.range if math.isfinite(a.range) else 1.0
             text = f"{a.node}: {a.function} became {formula(a.coefficients)}; on [-{reach:g}, {reach:g}] it differs by at most {a.max_error:.3g}, "
             text += f"{a.rms_error:.3g} in the root mean square"
-            said.append(text + ("" if a.outside is None else f"; {100 * a.outside:.3g} % of calibration values lie outside") + ".")
+            said.append(
+                text
+                + ("" if a.outside is None else f"; {100 * a.outside:.3g} % of calibration values lie outside")
+                + "."
+            )
         if self.agreement is not None:
-            said.append(f"With these activations {100 * self.agreement:.2f} % of the calibration images keep their largest output.")
+            said.append(
+                f"With these activations {100 * self.agreement:.2f} % of the calibration images keep their largest output."
+            )
         if self.accuracy_before is not None and self.accuracy_after is not None:
-            said.append(f"Accuracy on the calibration images: {100 * self.accuracy_before:.2f} % before, {100 * self.accuracy_after:.2f} % after.")
+            said.append(
+                f"Accuracy on the calibration images: {100 * self.accuracy_before:.2f} % before, {100 * self.accuracy_after:.2f} % after."
+            )
         return said
 
 
@@ -130,7 +138,9 @@ def parse(text: str) -> Activation:
     if kind != "poly" or fields:
         raise PlanError(f"activation {text!r}; give {FORMS}")
     if degree not in DEGREES or (reach is not None and not 1e-3 <= reach <= 1e6):
-        raise PlanError(f"activation {text!r}: give a degree of {DEGREES[0]} to {DEGREES[-1]} and a range of 0.001 to 1000000")
+        raise PlanError(
+            f"activation {text!r}: give a degree of {DEGREES[0]} to {DEGREES[-1]} and a range of 0.001 to 1000000"
+        )
     return Activation(text, None, degree, reach)
 
 
@@ -147,7 +157,12 @@ def fit(values: Array, points: Array, degree: int, reach: float) -> tuple[float,
 
 
 def replace_activations(
-    graph: Graph, activation: str | Activation, *, calibration: Array | None = None, labels: Array | None = None, safety: float = SAFETY
+    graph: Graph,
+    activation: str | Activation,
+    *,
+    calibration: Array | None = None,
+    labels: Array | None = None,
+    safety: float = SAFETY,
 ) -> Replacement:
     """Replaces every activation between layers (head and tail stay the client's; see :mod:`hushnet.passes.ends`).
 
@@ -166,14 +181,22 @@ def replace_activations(
         nodes = activations(graph)
     except ValueError as error:
         raise PlanError(f"{error}; non-interactive plans have one input and one output") from None
-    before = None if calibration is None else evaluate(graph, {graph.inputs[0]: np.asarray(calibration, dtype=np.float64)}, keep_all=True)
+    before = (
+        None
+        if calibration is None
+        else evaluate(graph, {graph.inputs[0]: np.asarray(calibration, dtype=np.float64)}, keep_all=True)
+    )
     replaced = [_one(node, chosen, None if before is None else before[node.inputs[0]], safety) for node in nodes]
     after = dead_code(rewritten(graph, {r.node: _trimmed(r.coefficients) for r in replaced}))
     if before is None:
         return Replacement(after, replaced)
     name = graph.outputs[0]
     old = before[name].reshape(len(before[name]), -1).argmax(axis=1)
-    new = evaluate(after, {graph.inputs[0]: np.asarray(calibration, dtype=np.float64)})[name].reshape(len(old), -1).argmax(axis=1)
+    new = (
+        evaluate(after, {graph.inputs[0]: np.asarray(calibration, dtype=np.float64)})[name]
+        .reshape(len(old), -1)
+        .argmax(axis=1)
+    )
     scores: list[float | None] = [None, None]
     if labels is not None:
         scores = [float((found == np.asarray(labels)).mean()) for found in (old, new)]
@@ -185,13 +208,17 @@ def _one(node: Op, chosen: Activation, seen: Array | None, safety: float) -> Rep
     reach = chosen.range if chosen.range is not None else (None if not largest else safety * largest)
     if reach is None:
         if chosen.coefficients is None:
-            raise PlanError(f"node {node.name!r}: activation {chosen.name!r} names no range and there is no calibration data; add range=r")
+            raise PlanError(
+                f"node {node.name!r}: activation {chosen.name!r} names no range and there is no calibration data; add range=r"
+            )
         reach = math.inf
     points = np.linspace(-1.0, 1.0, POINTS) * (reach if math.isfinite(reach) else 1.0)
     attrs, slopes = node.attrs, node.attrs.get("slope", [0.0])
     if len(slopes) > 1:
         if chosen.coefficients is None:
-            raise PlanError(f"node {node.name!r}: PRelu with a slope for every channel has no single polynomial; use one slope, or a fixed activation")
+            raise PlanError(
+                f"node {node.name!r}: PRelu with a slope for every channel has no single polynomial; use one slope, or a fixed activation"
+            )
         # errors are those against the mean slope
         attrs = {"slope": [float(np.mean(slopes))]}
     values = OPS[node.op](attrs, [points[None]], points.shape)[0]
@@ -201,7 +228,15 @@ def _one(node: Op, chosen: Activation, seen: Array | None, safety: float) -> Rep
     error = np.abs(poly.polyval(points, coefficients) - values)
     outside = None if seen is None else float((np.abs(seen) > reach).mean())
     return Replaced(
-        node.name, node.op, node.inputs[0], tuple(coefficients), reach, float(error.max()), float(np.sqrt((error**2).mean())), outside, largest
+        node.name,
+        node.op,
+        node.inputs[0],
+        tuple(coefficients),
+        reach,
+        float(error.max()),
+        float(np.sqrt((error**2).mean())),
+        outside,
+        largest,
     )
 
 

@@ -12,14 +12,15 @@ import numpy as np
 
 from ... import _native
 from ...graph import Graph, Op
-from ...plan import VERSION, Plan, PlanError
-from ..validate import validate
+from ...plan import Plan, PlanError
+from ..document import Draft
+from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
 from .network import Network
 from .noise import TAIL
-from .schedule import Cipher, Schedule, Scheduler, Scales, Stage, TooDeep, Weights, weight_bits
+from .schedule import Cipher, Scales, Schedule, Scheduler, Stage, TooDeep, Weights, weight_bits
 from .steps import Array, Linear, Polynomial
 
 SEEN_FACTOR = 1.5
@@ -114,7 +115,9 @@ def _check(settings: Options) -> None:
     if not 0 < settings.precision_bits <= 40:
         raise PlanError(f"precision_bits is {settings.precision_bits}; give 0 to 40 bits below the largest output")
     if settings.weight_bits is not None and not 2 <= settings.weight_bits <= 15:
-        raise PlanError(f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 (integers of 16 bits with their sign)")
+        raise PlanError(
+            f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 (integers of 16 bits with their sign)"
+        )
     if settings.engine not in ("auto", "batch", "packed"):
         raise PlanError(f"engine is {settings.engine!r}; choose 'auto', 'batch' or 'packed'")
     if settings.packing not in PACKINGS:
@@ -145,7 +148,9 @@ class Planner:
         if bits not in self.drifts:
             by_target = dict(bits)
             steps = [
-                replace(s, weights=(q := self.weights.get(s, by_target[s.target])).weights / q.scale) if isinstance(s, Linear) else s
+                replace(s, weights=(q := self.weights.get(s, by_target[s.target])).weights / q.scale)
+                if isinstance(s, Linear)
+                else s
                 for s in self.network.steps
             ]
             rounded = replace(self.network, steps=steps).values(self.samples)[self.network.output]
@@ -209,8 +214,14 @@ class Planner:
         # Narrower primes may be more of them, so that another schedule is cheaper.
         several = self.with_narrow(schedule for *_, schedule in found[:KEEP])
         # Neighbours of several schedules are often the same.
-        near = dict.fromkeys(scales for schedule in sorted(several, key=self.price)[:REFINED] for scales in self.around(schedule.scales))
-        several += self.with_narrow(s for s in map(self.fitted, near) if s is not None and self.secure(s) and s.error[0] + self.drift(s) <= self.target)
+        near = dict.fromkeys(
+            scales for schedule in sorted(several, key=self.price)[:REFINED] for scales in self.around(schedule.scales)
+        )
+        several += self.with_narrow(
+            s
+            for s in map(self.fitted, near)
+            if s is not None and self.secure(s) and s.error[0] + self.drift(s) <= self.target
+        )
         for schedule in [*sorted(several, key=self.price), precise[1], self.narrow(precise[1])]:
             if schedule is not None and (exact := self.exact(schedule)) is not None:
                 return exact
@@ -221,7 +232,9 @@ class Planner:
         for step in (-2.0, -1.0, 0.0, 1.0):
             for fewer in (0, 1, 2) if self.settings.weight_bits is None else (0,):
                 if step or fewer:
-                    yield replace(scales, input_bits=scales.input_bits + step, work_bits=scales.work_bits + step, fewer_bits=fewer)
+                    yield replace(
+                        scales, input_bits=scales.input_bits + step, work_bits=scales.work_bits + step, fewer_bits=fewer
+                    )
 
     def with_narrow(self, schedules: Iterable[Schedule]) -> list[Schedule]:
         """The schedules, and those of them on narrower primes."""
@@ -229,7 +242,8 @@ class Planner:
 
     def narrow(self, schedule: Schedule) -> Schedule | None:
         """The schedule on primes so narrow that every layer's sums of words stay below 2^63; None where that is not 128-bit secure or its primes do
-        not exist. What is dropped in one division by a wide prime takes several narrower ones, so the bits of modulus stay about the same."""
+        not exist. What is dropped in one division by a wide prime takes several narrower ones, so the bits of modulus stay about the same.
+        """
         most = min(self.room(schedule), schedule.scales.most)
         for _ in range(4):
             narrower = self.fitted(replace(schedule.scales, most=most))
@@ -244,7 +258,11 @@ class Planner:
     @staticmethod
     def room(schedule: Schedule) -> float:
         """The widest primes, in whole bits, with which no layer's sums of words leave 63 bits."""
-        rows = [np.abs(s.weights.astype(np.int64)).reshape(len(s.weights), -1).sum(axis=1).max(initial=0) for s in schedule.stages if s.weights is not None]
+        rows = [
+            np.abs(s.weights.astype(np.int64)).reshape(len(s.weights), -1).sum(axis=1).max(initial=0)
+            for s in schedule.stages
+            if s.weights is not None
+        ]
         return math.floor(63 - math.log2(max(rows, default=0) + 1) - 0.01)
 
     def fitted(self, scales: Scales) -> Schedule | None:
@@ -252,7 +270,11 @@ class Planner:
         degree = self.degrees[0]
         schedule = self.at(scales, degree)
         while schedule is not None and not self.secure(schedule):
-            larger = [d for d in self.degrees if d > degree and prime_table.limit_bits(d) >= math.ceil(schedule.total_bits + 0.1)]
+            larger = [
+                d
+                for d in self.degrees
+                if d > degree and prime_table.limit_bits(d) >= math.ceil(schedule.total_bits + 0.1)
+            ]
             if not larger and not self.settings.hide_weights:
                 # What is dropped does not depend on the degree: none is large enough.
                 break
@@ -303,7 +325,8 @@ class Planner:
             return None
         same = [s.kind for s in exact.stages] == [s.kind for s in schedule.stages]
         fits = all(
-            math.log2(t.bound * t.scale) + 1.0 < sum(math.log2(q) for q in exact.data_primes[: t.level]) for t in exact.tensors
+            math.log2(t.bound * t.scale) + 1.0 < sum(math.log2(q) for q in exact.data_primes[: t.level])
+            for t in exact.tensors
         )
         return exact if same and fits and self.sums_fit(exact) else None
 
@@ -324,18 +347,28 @@ class Planner:
         limit = prime_table.limit_bits(largest)
         depth, rows = 0, []
         for step in self.network.steps:
-            levels = 1 if isinstance(step, Linear) and not step.is_sum else step.depth if isinstance(step, Polynomial) else 0
+            levels = (
+                1 if isinstance(step, Linear) and not step.is_sum else step.depth if isinstance(step, Polynomial) else 0
+            )
             depth += levels
             if levels:
                 rows.append(f"{step.name} ({levels})")
         shown = rows if len(rows) <= 24 else [*rows[:12], f"... {len(rows) - 24} more ...", *rows[-12:]]
-        needs = f"at least {shallow:.0f} bits of modulus" if math.isfinite(shallow) else "more than the scales that were tried allow"
+        needs = (
+            f"at least {shallow:.0f} bits of modulus"
+            if math.isfinite(shallow)
+            else "more than the scales that were tried allow"
+        )
         if drifted:
-            needs += " of primes nearer to powers of two than there are (every product doubles how far its scale is off)"
+            needs += (
+                " of primes nearer to powers of two than there are (every product doubles how far its scale is off)"
+            )
         hidden = " (hiding weights costs about 60 bits a product)" if self.settings.hide_weights else ""
         return PlanError(
             f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs {needs}{hidden}, but ring degree {largest} "
-            f"is 128-bit secure up to {limit}: " + ", ".join(shown) + ". Use fewer or shallower activations (--activation square is one level), "
+            f"is 128-bit secure up to {limit}: "
+            + ", ".join(shown)
+            + ". Use fewer or shallower activations (--activation square is one level), "
             "merge layers, or trust 'two-party' or 'client-aided', where depth costs nothing"
         )
 
@@ -349,41 +382,41 @@ def usual_magnitudes(network: Network, samples: Array) -> dict[int, float]:
 class Writer:
     """What the plan documents of both engines share."""
 
-    def __init__(self, graph: Graph, network: Network, name: str, settings: Options, replaced: Replacement | None) -> None:
+    def __init__(
+        self, graph: Graph, network: Network, name: str, settings: Options, replaced: Replacement | None
+    ) -> None:
         self.graph, self.network, self.name = graph, network, name
         self.settings, self.replaced = settings, replaced
-        self.tensors: list[dict[str, Any]] = []
-        self.stages: list[dict[str, Any]] = []
-        self.weights: dict[str, Array] = {}
-        self.taken: set[str] = set()
+        self.out = Draft()
 
-    def head(self) -> tuple[int, list[dict[str, Any]]]:
-        """The client's part before encryption: its result, and the plan's inputs."""
+    def head(self) -> int:
+        """The input and the client's part before encryption: its result."""
         port = self.graph.inputs[0]
-        real = self.real(port, self.network.input_shape)
-        inputs = [{"name": port, "tensor": real}]
-        if self.network.head is not None:
-            real = self.ops("encode", self.network.head, real)
-        return real, inputs
+        real = self.out.tensor(port, self.network.input_shape)
+        self.out.input(port, real)
+        return real if self.network.head is None else self.ops("encode", self.network.head, real)
 
-    def tail(self, encrypted: int) -> int:
-        """Decryption and the client's part after it; returns the plan's output."""
+    def tail(self, encrypted: int) -> None:
+        """Decryption, the client's part after it, and the output."""
         tail = self.network.tail
         shape = self.network.tensors[self.network.output].shape if tail is None else tail.shapes[tail.inputs[0]]
-        opened = self.real(self.graph.outputs[0] if tail is None else tail.inputs[0], shape)
-        self.stages.append({"kind": "decrypt", "name": "decrypt", "in": encrypted, "out": opened})
-        return opened if tail is None else self.ops("decode", tail, opened)
+        opened = self.out.tensor(self.graph.outputs[0] if tail is None else tail.inputs[0], shape)
+        self.out.stage("decrypt", "decrypt", encrypted, opened)
+        self.out.output(self.graph.outputs[0], opened if tail is None else self.ops("decode", tail, opened))
 
-    def unique(self, name: str) -> str:
-        result, number = name, 2
-        while result in self.taken:
-            result, number = f"{name}.{number}", number + 1
-        self.taken.add(result)
-        return result
-
-    def real(self, name: str, shape: tuple[int, ...]) -> int:
-        self.tensors.append({"id": len(self.tensors), "name": self.unique(name), "shape": list(shape), "kind": "real"})
-        return len(self.tensors) - 1
+    def written(self, engine: str, ring_degree: int, part: dict[str, Any], flood: int | None, batch: int) -> Plan:
+        """The plan; ``part``: its own parameters, ``flood``: bits, where weights are hidden."""
+        hidden = {} if flood is None else {"hide_weights": {"flood_bits": flood}}
+        return self.out.plan(
+            "non-interactive",
+            engine,
+            name=self.name,
+            producer=self.settings.producer,
+            ring_degree=ring_degree,
+            part={**part, **hidden},
+            notes=self.notes(flood),
+            predicted={"batch": batch},
+        )
 
     def ops(self, stage: str, part: Graph, first: int) -> int:
         """A head or tail as a client stage; returns its result."""
@@ -393,14 +426,16 @@ class Writer:
             if not isinstance(node, Op):
                 raise PlanError(f"layer {node.name!r} is left to the client; that is a mistake of the planner")
             ins = [at[t] for t in node.inputs]
-            at[node.output] = self.real(node.output, part.shapes[node.output])
+            at[node.output] = self.out.tensor(node.output, part.shapes[node.output])
             ops.append({"op": node.op, "in": ins, "out": at[node.output], **node.attrs})
-        self.stages.append({"kind": "client", "name": stage, "ops": ops})
+        self.out.client(stage, ops)
         return at[part.outputs[0]]
 
     def notes(self, flood: int | None) -> list[str]:
         """Sentences for ``explain``; ``flood``: bits, where weights are hidden."""
-        said = ["Non-interactive: nobody but the server computes, on ciphertexts; it learns shapes and the number of images."]
+        said = [
+            "Non-interactive: nobody but the server computes, on ciphertexts; it learns shapes and the number of images."
+        ]
         if flood is None:
             said.append(
                 "Weights are not private: ciphertexts and their noise tell of them, and whoever asks enough can solve for them. "
@@ -424,86 +459,75 @@ class Writer:
 class _Writer(Writer):
     """Writes the plan document of the batch engine."""
 
-    def __init__(self, graph: Graph, network: Network, schedule: Schedule, name: str, settings: Options, replaced: Replacement | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        network: Network,
+        schedule: Schedule,
+        name: str,
+        settings: Options,
+        replaced: Replacement | None,
+    ) -> None:
         super().__init__(graph, network, name, settings, replaced)
         self.schedule = schedule
         self.ids: dict[int, int] = {}
 
     def plan(self, batch: int) -> Plan:
         s = self.schedule
-        real, inputs = self.head()
+        real = self.head()
         for index, tensor in enumerate(s.tensors):
             self.ids[index] = self.cipher(index, tensor)
-        self.stages.append({"kind": "encrypt", "name": "encrypt", "in": real, "out": self.ids[0]})
+        self.out.stage("encrypt", "encrypt", real, self.ids[0])
         for stage in s.stages:
-            self.stages.append(self.stage(stage))
-        opened = self.tail(self.ids[s.output])
-        document = {
-            "version": VERSION,
-            "name": self.name,
-            "producer": self.settings.producer,
-            "trust": "non-interactive",
-            "engine": "batch",
-            "params": {
-                "ring_degree": s.ring_degree,
-                "security_bits": 128,
-                "insecure": False,
-                "data_primes": s.data_primes,
-                "special_primes": s.special_primes,
-                "digits": len(s.data_primes),
-                "packing": s.packing,
-            },
-            "inputs": inputs,
-            "outputs": [{"name": self.graph.outputs[0], "tensor": opened}],
-            "tensors": self.tensors,
-            "stages": self.stages,
-            "predicted": {"batch": batch},
-            "notes": self.notes(s.flood),
+            self.stage(stage)
+        self.tail(self.ids[s.output])
+        part = {
+            "data_primes": s.data_primes,
+            "special_primes": s.special_primes,
+            "digits": len(s.data_primes),
+            "packing": s.packing,
         }
-        if s.flood is not None:
-            document["hide_weights"] = {"flood_bits": s.flood}
-        return Plan(document, self.weights)
+        return self.written("batch", s.ring_degree, part, s.flood, batch)
 
     def cipher(self, index: int, c: Cipher) -> int:
-        entry = {
-            "id": len(self.tensors),
-            "name": self.unique(c.name),
-            "shape": list(c.shape),
-            "kind": "cipher",
-            "level": c.level,
-            "parts": c.parts,
-            "scale": c.scale,
-            "bound": c.bound,
-        }
-        if index == self.schedule.output:
-            entry["noise_bits"] = 1000
-        self.tensors.append(entry)
-        return entry["id"]
+        noise = {"noise_bits": 1000} if index == self.schedule.output else {}
+        return self.out.tensor(
+            c.name, c.shape, "cipher", level=c.level, parts=c.parts, scale=c.scale, bound=c.bound, **noise
+        )
 
-    def stage(self, s: Stage) -> dict[str, Any]:
+    def stage(self, s: Stage) -> None:
         sources = [self.ids[i] for i in s.sources]
-        entry: dict[str, Any] = {"kind": s.kind, "name": s.name, "in": sources[0], "out": self.ids[s.target]}
+        read: int | list[int] = sources[0]
+        fields: dict[str, Any] = {}
+        weights = self.out.weights
         if s.kind == "linear":
             assert s.layer is not None and s.weights is not None
-            entry |= {"geometry": s.layer.geometry, "weights": f"{s.name}.weight", "bias": f"{s.name}.bias"}
-            self.weights[entry["weights"]] = s.weights
-            self.weights[entry["bias"]] = np.ascontiguousarray(s.layer.bias, dtype=np.float64).reshape(-1)
+            fields = {
+                "method": "ckks",
+                "geometry": s.layer.geometry,
+                "weights": f"{s.name}.weight",
+                "bias": f"{s.name}.bias",
+            }
+            weights[fields["weights"]] = s.weights
+            weights[fields["bias"]] = np.ascontiguousarray(s.layer.bias, dtype=np.float64).reshape(-1)
         elif s.kind == "multiply":
-            entry["in"] = sources
+            read = sources
         elif s.kind == "combine":
-            entry |= {"in": sources, "factors": f"{s.name}.factors", "constant": f"{s.name}.constant"}
-            self.weights[entry["factors"]] = np.array(s.factors, dtype=np.int64)
-            self.weights[entry["constant"]] = np.array([s.constant], dtype=np.float64)
-        return entry
+            read, fields = sources, {"factors": f"{s.name}.factors", "constant": f"{s.name}.constant"}
+            weights[fields["factors"]] = np.array(s.factors, dtype=np.int64)
+            weights[fields["constant"]] = np.array([s.constant], dtype=np.float64)
+        self.out.stage(s.kind, s.name, read, self.ids[s.target], **fields)
 
 
-def _finish(plan: Plan, network: Network, schedule: Schedule, samples: Array | None, settings: Options, batch: int) -> Plan:
+def _finish(
+    plan: Plan, network: Network, schedule: Schedule, samples: Array | None, settings: Options, batch: int
+) -> Plan:
     """What follows exactly from the plan: noise, bytes, operations, memory; and what a rehearsal on calibration data shows."""
     document = plan.document
     for step in network.steps:
         if isinstance(step, Polynomial) and math.isfinite(step.range):
             _note_range(plan, step.name, step.range)
-    facts = json.loads(_native.check_non_interactive(plan.to_bytes()))
+    facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     out = schedule.tensors[schedule.output]
     ciphers = [t for t in document["tensors"] if t["kind"] == "cipher"]
     entry = ciphers[schedule.output]
@@ -531,7 +555,9 @@ def _finish(plan: Plan, network: Network, schedule: Schedule, samples: Array | N
         "setup_bytes_up": traffic["keys"],
         "setup_bytes_down": 0,
         "client_peak_memory_bytes": _client_bytes(document, facts["images"]),
-        "server_peak_memory_bytes": facts["peak_bytes"] + 4 * traffic["keys"] + sum(w.nbytes for w in plan.weights.values()),
+        "server_peak_memory_bytes": facts["peak_bytes"]
+        + 4 * traffic["keys"]
+        + sum(w.nbytes for w in plan.weights.values()),
         "rounds": 1,
         "max_error": min(estimate, noise["worst"] + drift["worst"]),
         "worst_error": noise["worst"] + drift["worst"],
@@ -570,4 +596,4 @@ def _client_bytes(document: dict[str, Any], images: int) -> int:
     return 8 * images * up * 2 + (64 << 20)
 
 
-__all__ = ["Options", "Planner", "compile_batch", "TAIL"]
+__all__ = ["TAIL", "Options", "Planner", "compile_batch"]

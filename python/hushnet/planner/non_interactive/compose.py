@@ -38,7 +38,9 @@ def compose(first: Linear, second: Linear) -> Linear | None:
         if made is None:
             return None
         geometry, weights = made
-    image = add_bias(second.geometry, apply(second.geometry, second.weights, first.bias_image()[None]), np.zeros(len(second.weights)))[0]
+    image = add_bias(
+        second.geometry, apply(second.geometry, second.weights, first.bias_image()[None]), np.zeros(len(second.weights))
+    )[0]
     bias = collapsed(geometry, image.reshape(geometry_shapes(geometry)[1]) + second.bias_image())
     return Linear(second.name, geometry, weights, bias, first.source, second.target)
 
@@ -52,9 +54,15 @@ def collapsed(geometry: Geometry, bias: Array) -> Array:
 
 
 def _dense(first: Linear, second: Linear) -> tuple[Geometry, Array]:
-    given, result, _ = geometry_shapes(first.geometry)
-    weights = second.weights @ first.weights if first.geometry["type"] == "dense" else transposed(first.geometry, first.weights, second.weights)
-    return {"type": "dense", "inputs": math.prod(given), "outputs": len(second.weights)}, weights.reshape(len(second.weights), -1)
+    given, _result, _ = geometry_shapes(first.geometry)
+    weights = (
+        second.weights @ first.weights
+        if first.geometry["type"] == "dense"
+        else transposed(first.geometry, first.weights, second.weights)
+    )
+    return {"type": "dense", "inputs": math.prod(given), "outputs": len(second.weights)}, weights.reshape(
+        len(second.weights), -1
+    )
 
 
 def transposed(geometry: Geometry, weights: Array, rows: Array) -> Array:
@@ -83,7 +91,9 @@ def _conv(first: Linear, second: Linear) -> tuple[Geometry, Array] | None:
     axes = [_axis(a, b, axis) for axis in range(2)]
     if min(axis.end for axis in axes) < 0:
         return None
-    kernel = _kernel(a, b, first.weights, second.weights, [axis.dilation for axis in axes], [axis.kernel for axis in axes])
+    kernel = _kernel(
+        a, b, first.weights, second.weights, [axis.dilation for axis in axes], [axis.kernel for axis in axes]
+    )
     geometry = {
         "type": "conv2d",
         "input": list(a["input"]),

@@ -62,7 +62,9 @@ def predicted_seconds(schedule: Schedule) -> float:
     levels, special = len(schedule.prime_bits), len(schedule.special)
     widest = max(schedule.prime_bits)
     client = schedule.tensors[0]
-    seconds = client.size * (client.level * (transform + 2 * n * unit.sampled_word) + schedule.slots * unit.encoded_slot)
+    seconds = client.size * (
+        client.level * (transform + 2 * n * unit.sampled_word) + schedule.slots * unit.encoded_slot
+    )
     for stage in schedule.stages:
         out, source = schedule.tensors[stage.target], schedule.tensors[stage.sources[0]]
         words = n * out.level * out.parts

@@ -53,10 +53,16 @@ def _merge_one(steps: Steps, rule: str, said: list[str]) -> bool:
     total = steps.multiply_adds()
     for second in steps.linears():
         first = steps.producer(second.source)
-        if not isinstance(first, Linear) or steps.only_reader(second.source) is not second or _too_large(first, second, rule, total):
+        if (
+            not isinstance(first, Linear)
+            or steps.only_reader(second.source) is not second
+            or _too_large(first, second, rule, total)
+        ):
             continue
         merged = compose(first, second)
-        if merged is None or (rule == "auto" and merged.multiply_adds > first.multiply_adds + second.multiply_adds + SHARE * total):
+        if merged is None or (
+            rule == "auto" and merged.multiply_adds > first.multiply_adds + second.multiply_adds + SHARE * total
+        ):
             continue
         steps.steps = [merged if s is second else s for s in steps.steps if s is not first]
         said.append(f"{first.name} merged into {second.name}")
@@ -90,14 +96,23 @@ def linear_polynomials(steps: Steps) -> None:
             shift, scale = step.coefficients
             if len(tensor.shape) == 3:
                 channels, image = tensor.shape[0], list(tensor.shape)
-                geometry = {"type": "conv2d", "input": image, "output": image, "kernel": [1, 1], "stride": [1, 1], "pads": [0] * 4}
+                geometry = {
+                    "type": "conv2d",
+                    "input": image,
+                    "output": image,
+                    "kernel": [1, 1],
+                    "stride": [1, 1],
+                    "pads": [0] * 4,
+                }
                 geometry |= {"dilation": [1, 1], "groups": channels}
                 weights = np.full((channels, 1, 1, 1), scale)
             else:
                 channels = tensor.size
                 geometry = {"type": "dense", "inputs": channels, "outputs": channels}
                 weights = scale * np.eye(channels)
-            steps.steps[index] = Linear(step.name, geometry, weights, np.full(channels, shift), step.source, step.target)
+            steps.steps[index] = Linear(
+                step.name, geometry, weights, np.full(channels, shift), step.source, step.target
+            )
 
 
 def complete_squares(steps: Steps) -> None:
@@ -164,7 +179,8 @@ def _absorb(layer: Linear, constant: float) -> None:
 
 def clamp(steps: Steps, threshold: float) -> int:
     """``0 <= w < threshold`` becomes threshold and ``-threshold < w < 0`` becomes -threshold, as the SEAL/OpenFHE comparison does
-    (section 4.5) so that no plaintext is zero; returns how many weights changed. Layers that only add stay."""
+    (section 4.5) so that no plaintext is zero; returns how many weights changed. Layers that only add stay.
+    """
     changed = 0
     for layer in steps.linears():
         if layer.is_sum:
@@ -180,6 +196,10 @@ def with_scale(layer: Linear, given: float, wanted: float) -> Linear:
     weights = layer.weights * (given / wanted)
     whole = np.rint(weights)
     # a mean that became a sum has exact ones (and zeros; tiny weights are none)
-    if layer.geometry["type"] == "conv2d" and np.all(np.abs(weights - whole) <= 1e-12 * np.abs(whole)) and np.all(np.abs(whole) <= 1):
+    if (
+        layer.geometry["type"] == "conv2d"
+        and np.all(np.abs(weights - whole) <= 1e-12 * np.abs(whole))
+        and np.all(np.abs(whole) <= 1)
+    ):
         weights = whole
     return replace(layer, weights=weights, bias=layer.bias / wanted)

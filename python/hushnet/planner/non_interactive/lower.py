@@ -35,8 +35,9 @@ _ADVICE = {
     "reduce_max": "use a mean (and train the network again with it)",
     "softmax": "only the end of the network may normalise; move it behind the last layer",
     "div": "only divisions by constants are linear; leave it out",
-    "minimum": "comparisons are not polynomial; leave it out",
-    "maximum": "comparisons are not polynomial; leave it out",
+    **dict.fromkeys(("minimum", "maximum", "less", "equal", "top_k"), "comparisons are not polynomial; leave it out"),
+    "matmul": "products of two private matrices are not offered; leave the branch out",
+    "reduce_prod": "products of many private values are not offered; leave it out",
 }
 
 
@@ -69,7 +70,9 @@ def refuse_other_ops(graph: g.Graph) -> None:
     found = [n for n in graph.nodes if isinstance(n, g.Op) and n.op in _ADVICE]
     if found:
         lines = "\n".join(f"  node {n.name!r} ({n.op}): {_ADVICE[n.op]}" for n in found)
-        raise PlanError(f"non-interactive evaluation knows sums, products and polynomials only; it cannot compute\n{lines}")
+        raise PlanError(
+            f"non-interactive evaluation knows sums, products and polynomials only; it cannot compute\n{lines}"
+        )
 
 
 def lower(graph: g.Graph, ranges: dict[str, float]) -> Steps:
@@ -104,10 +107,8 @@ class _Lowering:
                 self.views[node.output] = self.linear(node)
             else:
                 self.views[node.output] = self.op(node)
-        last = self.views[self.graph.outputs[0]]
+        last = self.single(self.views[self.graph.outputs[0]], self.graph.outputs[0])
         place = f"output {self.graph.outputs[0]!r}"
-        if isinstance(last, Parts):
-            raise PlanError(f"{place}: a concatenation cannot be an output of its own; put a layer behind it")
         self.out.output = self.materialise(self.in_order(last, place), self.graph.outputs[0])
         return self.out
 
@@ -117,7 +118,10 @@ class _Lowering:
         source = self.views[node.input]
         shape = self.graph.shapes[node.output]
         if isinstance(source, Parts):
-            parts = [self.one_linear(replace(node, name=f"{node.name}.part{i}"), view, shape) for i, view in enumerate(_pieces(source))]
+            parts = [
+                self.one_linear(replace(node, name=f"{node.name}.part{i}"), view, shape)
+                for i, view in enumerate(_pieces(source))
+            ]
             # every part has all outputs; the bias counts once
             return View(self.add(node.name, node.output, [p.base for p in parts], shape), shape)
         return self.one_linear(node, (source, None), shape)
@@ -131,6 +135,19 @@ class _Lowering:
             geometry, weights = _restricted(node, geometry, weights, where, view.shape)
         if isinstance(node.geometry, g.Dense):
             return self.dense(node.name, node.output, weights, bias, view)
+        if not self.is_image(view, tuple(geometry["input"]), node) and _fits(
+            math.prod(geometry["output"]), math.prod(geometry["input"])
+        ):
+            # as a matrix, a convolution reads elements in any order
+            made = self.dense(
+                node.name,
+                node.output,
+                _matrix(geometry, weights),
+                np.repeat(bias, math.prod(geometry["output"][1:])),
+                view,
+            )
+            self.out.tensors[made.base].shape = shape
+            return View(made.base, shape)
         view = self.as_image(view, tuple(geometry["input"]), node, weights)
         weights = _channels_back(view, geometry, weights)
         base, (shift, scale) = self.affine_of(view)
@@ -155,7 +172,9 @@ class _Lowering:
         geometry = {"type": "dense", "inputs": size, "outputs": len(weights)}
         return View(self.append(name, output, geometry, rows, total, base, (len(weights),)), (len(weights),))
 
-    def append(self, name: str, output: str, geometry: dict, weights: Array, bias: Array, source: int, shape: tuple[int, ...]) -> int:
+    def append(
+        self, name: str, output: str, geometry: dict, weights: Array, bias: Array, source: int, shape: tuple[int, ...]
+    ) -> int:
         target = self.out.tensor(output, shape)
         self.graph_name.setdefault(target, output)
         self.out.steps.append(Linear(name, geometry, weights, np.asarray(bias, dtype=np.float64), source, target))
@@ -203,15 +222,57 @@ class _Lowering:
         self.out.steps.append(Add(name, tuple(parts), target))
         return target
 
+    def single(self, view: View | Parts, name: str) -> View:
+        """One tensor in the place of a concatenation: the sum of layers that put every part at its place."""
+        if isinstance(view, View):
+            return view
+        size = math.prod(view.shape)
+        made = []
+        for number, (part, where) in enumerate(_pieces(view)):
+            _matrix_fits(name, size, len(where))
+            rows = np.zeros((size, len(where)))
+            rows[where, np.arange(len(where))] = 1.0
+            made.append(self.dense(f"{name}.part{number}", f"{name}.part{number}", rows, np.zeros(size), part).base)
+        for tensor in made:
+            self.out.tensors[tensor].shape = view.shape
+        return View(self.add(f"{name}.joined", name, made, view.shape), view.shape)
+
+    def ordered(self, view: View, shape: tuple[int, ...], name: str) -> View:
+        """The elements of a view, weights included, as a tensor of their own: a layer that picks them."""
+        size = math.prod(shape)
+        _matrix_fits(name, size, size)
+        made = self.dense(f"{name}.order", f"{name}.order", np.eye(size), np.zeros(size), view)
+        self.out.tensors[made.base].shape = shape
+        return View(made.base, shape)
+
     # shapes
+
+    def is_image(self, view: View, image: tuple[int, ...], node: g.Linear) -> bool:
+        """Whether a convolution can read the view as it is, or a dense layer in front of it can put it in order."""
+        base, index = self.out.tensors[view.base], view.flat()
+        if view.weight is not None:
+            return False
+        if np.array_equal(index, np.arange(base.size)):
+            return base.shape == image or not self.image_layer(view.base)
+        if base.shape == image and node.geometry.groups == 1 and _channel_order(index, image) is not None:  # type: ignore[union-attr]
+            return True
+        return self.from_dense(view)
+
+    def from_dense(self, view: View) -> bool:
+        """Whether a dense layer makes the view's base, and could make it in the view's order."""
+        step = self.out.producer(view.base)
+        whole = np.array_equal(np.sort(view.flat()), np.arange(self.out.tensors[view.base].size))
+        return isinstance(step, Linear) and step.geometry["type"] == "dense" and whole
 
     def as_image(self, view: View, image: tuple[int, ...], node: g.Linear, weights: Array) -> View:
         """The view with a base of the shape that a convolution reads, in order up to a permutation of channels."""
         if view.weight is not None:
-            raise PlanError(f"layer {node.name!r}: the average pooling in front of it divides by different counts; pool without padding, or count it")
+            return self.ordered(view, image, node.name)
         base = self.out.tensors[view.base]
         index = view.flat()
         if np.array_equal(index, np.arange(base.size)):
+            if base.shape != image and self.image_layer(view.base):
+                return self.ordered(view, image, node.name)
             self.reshape(view.base, image, node.name)
             return View(view.base, image, view.coefficients)
         if base.shape == image and node.geometry.groups == 1 and _channel_order(index, image) is not None:  # type: ignore[union-attr]
@@ -223,11 +284,8 @@ class _Lowering:
         index = view.flat()
         base = self.out.tensors[view.base]
         step = self.out.producer(view.base)
-        if not (isinstance(step, Linear) and step.geometry["type"] == "dense" and np.array_equal(np.sort(index), np.arange(base.size))):
-            raise PlanError(
-                f"{place} reads elements in another order than {base.name!r} has them; only dense layers can reorder what they read or "
-                "make: remove the transposition or slice (export with channels first)"
-            )
+        if not self.from_dense(view) or not isinstance(step, Linear):
+            return self.ordered(view, shape, place)
         name = self.graph_name.get(view.base, base.name)
         made = self.append(step.name, name, step.geometry, step.weights[index], step.bias[index], step.source, shape)
         return View(made, shape, view.coefficients)
@@ -235,15 +293,23 @@ class _Lowering:
     def in_order(self, view: View, place: str) -> View:
         """The view without index and weights, its base shaped like it where that is possible."""
         if view.weight is not None:
-            raise PlanError(f"{place}: an average pooling divides by different counts; pool without padding, or count it")
+            return self.ordered(view, view.shape, place)
         if np.array_equal(view.flat(), np.arange(self.out.tensors[view.base].size)):
             return View(view.base, self.out.tensors[view.base].shape, view.coefficients)
         return self.permuted(view, view.shape, place)
 
-    def reshape(self, tensor: int, shape: tuple[int, ...], place: str) -> None:
-        """Gives a tensor, and all that elementwise steps link to it, another shape."""
-        if self.out.tensors[tensor].shape == shape:
-            return
+    def image_layer(self, tensor: int) -> Linear | None:
+        """A convolution that reads or makes a tensor, or one that elementwise steps link to it."""
+        linked = self.linked(tensor)
+        found = (
+            s
+            for s in self.out.linears()
+            if s.geometry["type"] == "conv2d" and (s.source in linked or s.target in linked)
+        )
+        return next(found, None)
+
+    def linked(self, tensor: int) -> set[int]:
+        """Tensors that elementwise steps link to one; all have its shape."""
         linked, pending = {tensor}, [tensor]
         while pending:
             current = pending.pop()
@@ -252,12 +318,19 @@ class _Lowering:
                 if current in near and not isinstance(step, Linear):
                     pending += near - linked
                     linked |= near
-        for step in self.out.linears():
-            conv = step.geometry["type"] == "conv2d"
-            if conv and (step.source in linked or step.target in linked):
-                old = self.out.tensors[tensor].shape
-                raise PlanError(f"layer {place!r} reads {old} as {shape}, and layer {step.name!r} has it as an image: only dense layers can reshape")
-        for key in linked:
+        return linked
+
+    def reshape(self, tensor: int, shape: tuple[int, ...], place: str) -> None:
+        """Gives a tensor, and all that elementwise steps link to it, another shape."""
+        if self.out.tensors[tensor].shape == shape:
+            return
+        step = self.image_layer(tensor)
+        if step is not None:
+            old = self.out.tensors[tensor].shape
+            raise PlanError(
+                f"layer {place!r} reads {old} as {shape}, and layer {step.name!r} has it as an image: only dense layers can reshape"
+            )
+        for key in self.linked(tensor):
             self.out.tensors[key].shape = shape
 
     # ops
@@ -270,24 +343,33 @@ class _Lowering:
         if any(isinstance(v, Parts) for v in ins):
             if node.op == "reshape" and len(shape) == 1 and isinstance(ins[0], Parts) and ins[0].axis == 0:
                 return Parts(tuple(_moved(v, node.op, {}, (math.prod(v.shape),)) for v in ins[0].views), 0, shape)
-            raise PlanError(f"node {node.name!r} ({node.op}) reads a concatenation; put it before the concatenation, or a layer between")
-        views = [v for v in ins if isinstance(v, View)]
+            if node.op in _ELEMENTWISE and isinstance(ins[0], Parts):
+                return replace(ins[0], views=tuple(self.unary(node, v) for v in ins[0].views))
+        views = [
+            self.single(v, f"{node.output}.in{i}" if len(ins) > 1 else f"{node.output}.in") for i, v in enumerate(ins)
+        ]
         method: Callable[..., View] | None = getattr(self, f"op_{node.op}", None)
         if method is None:
             raise PlanError(f"node {node.name!r} ({node.op}) is neither linear nor a polynomial; leave it out")
         return method(node, shape, *views)
+
+    def unary(self, node: g.Op, view: View) -> View:
+        """An elementwise op of one operand."""
+        return getattr(self, f"op_{node.op}")(node, view.shape, view)
 
     def concat(self, node: g.Op, ins: list[View | Parts], shape: tuple[int, ...]) -> Parts:
         axis = node.attrs["axis"]
         views: list[View] = []
         for view in ins:
             if isinstance(view, Parts) and view.axis != axis:
-                raise PlanError(f"node {node.name!r}: concatenations along different axes; put a layer between them")
+                view = self.single(view, f"{node.output}.in{len(views)}")
             views += view.views if isinstance(view, Parts) else [view]
         return Parts(tuple(views), axis, shape)
 
     def op_affine(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
-        return self.with_polynomial(node, x, poly.polyadd(np.multiply(x.coefficients, node.attrs["mul"]), [node.attrs["add"]]))
+        return self.with_polynomial(
+            node, x, poly.polyadd(np.multiply(x.coefficients, node.attrs["mul"]), [node.attrs["add"]])
+        )
 
     def op_neg(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
         return self.with_polynomial(node, x, -np.asarray(x.coefficients))
@@ -297,17 +379,22 @@ class _Lowering:
 
     def op_mul(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:
         if not _same(x, y):
-            raise PlanError(f"node {node.name!r} multiplies two different private tensors; leave the branch out")
+            raise PlanError(
+                f"node {node.name!r} multiplies two different private tensors, which is not offered; leave the branch out"
+            )
         return self.with_polynomial(node, x, poly.polymul(x.coefficients, y.coefficients))
 
     def with_polynomial(self, node: g.Op, view: View, coefficients: Array) -> View:
         if view.weight is not None:
-            raise PlanError(f"node {node.name!r} ({node.op}) stands behind an average pooling with different counts; pool without padding")
+            view = self.ordered(view, view.shape, node.name)
         trimmed = poly.polytrim(np.asarray(coefficients, dtype=np.float64))
         if view.index is not None and np.any(view.index < 0) and trimmed[0] != 0.0:
-            raise PlanError(f"node {node.name!r} ({node.op}) adds a constant to a padding; pad behind it")
+            # zeros of a padding become elements like all others
+            return self.with_polynomial(node, self.ordered(view, view.shape, node.name), coefficients)
         if len(trimmed) - 1 > MAX_DEGREE:
-            raise PlanError(f"node {node.name!r}: a polynomial of degree {len(trimmed) - 1}, more than {MAX_DEGREE}; use a lower power")
+            raise PlanError(
+                f"node {node.name!r}: a polynomial of degree {len(trimmed) - 1}, more than {MAX_DEGREE}; use a lower power"
+            )
         padded = (*map(float, trimmed), 0.0) if len(trimmed) == 1 else tuple(map(float, trimmed))
         return replace(view, coefficients=padded)
 
@@ -315,7 +402,12 @@ class _Lowering:
         if _same(x, y):
             return self.with_polynomial(node, x, poly.polyadd(x.coefficients, y.coefficients))
         x, y = self.aligned(x, y, node)
-        base = self.add(node.name, node.output, [self.materialise(v, f"{node.output}.term") for v in (x, y)], self.out.tensors[x.base].shape)
+        base = self.add(
+            node.name,
+            node.output,
+            [self.materialise(v, f"{node.output}.term") for v in (x, y)],
+            self.out.tensors[x.base].shape,
+        )
         index = None if self.out.tensors[base].shape == shape else np.arange(math.prod(shape)).reshape(shape)
         return View(base, shape, index=index)
 
@@ -334,21 +426,36 @@ class _Lowering:
         return replace(x, shape=self.out.tensors[x.base].shape), replace(y, shape=self.out.tensors[y.base].shape)
 
     def _move(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
-        if node.op == "pad" and node.attrs["value"] != 0.0:
-            raise PlanError(f"node {node.name!r} pads with {node.attrs['value']}; pad with zeros")
+        value = node.attrs["value"] if node.op == "pad" else 0.0
+        if value != 0.0:
+            below = self.with_polynomial(node, x, poly.polyadd(x.coefficients, [-value]))
+            return self.with_polynomial(
+                node, self._move(replace(node, attrs={**node.attrs, "value": 0.0}), shape, below), [value, 1.0]
+            )
         if node.op == "pad" and (x.coefficients[0] != 0.0):
             # a polynomial with a constant must be computed before zeros come in
-            x = replace(x, base=self.materialise(replace(x, index=None), f"{node.output}.source"), coefficients=IDENTITY)
+            x = replace(
+                x, base=self.materialise(replace(x, index=None), f"{node.output}.source"), coefficients=IDENTITY
+            )
         return _moved(x, node.op, node.attrs, shape)
 
-    op_reshape = op_transpose = op_slice = op_broadcast = op_pad = _move
+    op_reshape = op_transpose = op_slice = op_broadcast = op_pad = op_gather = _move
+
+    def op_interpolate(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        """A layer with the op's weights."""
+        rows, columns = math.prod(shape), math.prod(x.shape)
+        _matrix_fits(node.name, rows, columns)
+        matrix = OPS[node.op](node.attrs, [np.eye(columns).reshape(columns, *x.shape)], shape).reshape(columns, rows).T
+        return _moved(self.dense(node.name, node.output, matrix, np.zeros(rows), x), "reshape", {}, shape)
 
     # means and sums
 
     def op_average_pool(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
         source = self.graph.shapes[node.inputs[0]]
         kernel = node.attrs["kernel"]
-        geometry = g.Conv2d(source, shape, tuple(kernel), tuple(node.attrs["stride"]), tuple(node.attrs["pads"]), (1, 1), source[0])
+        geometry = g.Conv2d(
+            source, shape, tuple(kernel), tuple(node.attrs["stride"]), tuple(node.attrs["pads"]), (1, 1), source[0]
+        )
         ones, zeros = np.ones((source[0], 1, *kernel)), np.zeros(source[0])
         if node.attrs["count_include_pad"]:
             held = np.full(shape, float(math.prod(kernel)))
@@ -373,25 +480,57 @@ class _Lowering:
             image = tuple(1 if a in axes else n for a, n in enumerate(source))
             geometry = g.Conv2d(source, image, tuple(source[a] if a in axes else 1 for a in (1, 2)), groups=source[0])
             weight = np.full((source[0], 1, *geometry.kernel), factor)
-            view = self.one_linear(g.Linear(node.name, node.inputs[0], node.output, geometry, weight, np.zeros(source[0])), (x, None), image)
+            view = self.one_linear(
+                g.Linear(node.name, node.inputs[0], node.output, geometry, weight, np.zeros(source[0])),
+                (x, None),
+                image,
+            )
             return view if shape == image else _moved(view, "reshape", {}, shape)
         rows, columns = math.prod(shape), math.prod(source)
         _matrix_fits(node.name, rows, columns)
-        where = np.zeros(source, dtype=np.int64) + np.arange(rows).reshape([1 if a in axes else n for a, n in enumerate(source)])
+        where = np.zeros(source, dtype=np.int64) + np.arange(rows).reshape(
+            [1 if a in axes else n for a, n in enumerate(source)]
+        )
         matrix = np.zeros((rows, columns))
         matrix[where.reshape(-1), np.arange(columns)] = factor
         view = self.dense(node.name, node.output, matrix, np.zeros(rows), x)
         return _moved(view, "reshape", {}, shape)
 
 
+# ops of one operand that every part of a concatenation goes through by itself
+_ELEMENTWISE = frozenset({"affine", "neg", "square"})
+
+
+def _fits(rows: int, columns: int) -> bool:
+    return rows * columns <= MAX_MATRIX
+
+
+def _matrix(geometry: dict, weights: Array) -> Array:
+    """The matrix of a convolution, (outputs, inputs)."""
+    size = math.prod(geometry["input"])
+    columns = [
+        apply(geometry, weights, part.reshape(-1, *geometry["input"]))
+        for part in np.array_split(np.eye(size), max(1, size // 256))
+    ]
+    return np.concatenate(columns).reshape(size, -1).T
+
+
 def _matrix_fits(name: str, rows: int, columns: int) -> None:
     if rows * columns > MAX_MATRIX:
-        raise PlanError(f"node {name!r} needs a matrix of {rows} x {columns}; reduce over the spatial axes of an image instead")
+        raise PlanError(
+            f"node {name!r} needs a matrix of {rows} x {columns}; use a smaller image, or a layer that keeps the order of elements"
+        )
 
 
 def _same(x: View, y: View) -> bool:
     """Views of the same elements."""
-    return x.base == y.base and x.shape == y.shape and np.array_equal(x.flat(), y.flat()) and x.weight is None and y.weight is None
+    return (
+        x.base == y.base
+        and x.shape == y.shape
+        and np.array_equal(x.flat(), y.flat())
+        and x.weight is None
+        and y.weight is None
+    )
 
 
 def _moved(view: View, op: str, attrs: dict, shape: tuple[int, ...]) -> View:
@@ -446,7 +585,9 @@ def _pieces(parts: Parts) -> list[tuple[View, Array]]:
     return found
 
 
-def _restricted(node: g.Linear, geometry: dict, weights: Array, where: Array, shape: tuple[int, ...]) -> tuple[dict, Array]:
+def _restricted(
+    node: g.Linear, geometry: dict, weights: Array, where: Array, shape: tuple[int, ...]
+) -> tuple[dict, Array]:
     """The layer on a part of its input."""
     if isinstance(node.geometry, g.Dense):
         return {**geometry, "inputs": len(where)}, weights[:, where]
@@ -454,5 +595,7 @@ def _restricted(node: g.Linear, geometry: dict, weights: Array, where: Array, sh
     order = np.unique(where // area)
     whole = len(where) == len(order) * area and len(shape) == 3
     if node.geometry.groups != 1 or not whole:
-        raise PlanError(f"layer {node.name!r} reads a concatenation of {channels} channels in groups, or not by channels; put a layer between")
+        raise PlanError(
+            f"layer {node.name!r} reads a concatenation of {channels} channels in groups, or not by channels; put a layer between"
+        )
     return {**geometry, "input": [len(order), *geometry["input"][1:]]}, weights[:, order]

@@ -95,7 +95,7 @@ class Network:
         merge: str = "auto",
         clamp: float | None = None,
         balance: bool = True,
-    ) -> "Network":
+    ) -> Network:
         """Folds a graph whose activations are polynomials (see :func:`hushnet.planner.non_interactive.replace_activations`).
 
         Args:
@@ -114,7 +114,9 @@ class Network:
         if merge not in MERGE:
             raise PlanError(f"merge is {merge!r}; choose one of {', '.join(MERGE)}")
         if not (math.isfinite(safety) and safety >= 1) or (clamp is not None and not 0 < clamp < 1):
-            raise PlanError(f"safety is {safety} and clamp {clamp}; give a factor of at least 1 and a threshold between 0 and 1")
+            raise PlanError(
+                f"safety is {safety} and clamp {clamp}; give a factor of at least 1 and a threshold between 0 and 1"
+            )
         try:
             ends = split_ends(graph)
         except ValueError as error:
@@ -142,9 +144,21 @@ class Network:
             done = ", ".join(sorted({n.op for n in ends.tail.nodes if not hasattr(n, "geometry")}))
             notes.append(f"The client computes {done} at the end by itself, so it learns {ends.tail.inputs[0]}.")
         if calibration is None:
-            notes.append("Bounds follow from interval arithmetic over the input range: safe, but wide. Calibration data gives better precision.")
+            notes.append(
+                "Bounds follow from interval arithmetic over the input range: safe, but wide. Calibration data gives better precision."
+            )
         tensors = [steps.tensors[key] for key in range(len(steps.tensors))]
-        return cls(graph.name, tensors, steps.steps, steps.output, ends.head, ends.tail, graph.shapes[graph.inputs[0]], notes, clamped)
+        return cls(
+            graph.name,
+            tensors,
+            steps.steps,
+            steps.output,
+            ends.head,
+            ends.tail,
+            graph.shapes[graph.inputs[0]],
+            notes,
+            clamped,
+        )
 
     # running
 
@@ -185,7 +199,11 @@ class Network:
         return values
 
     def _execute(self, values: dict[int, Array], found: dict[str, list[float]], *, keep: bool = False) -> None:
-        last = {t: i for i, step in enumerate(self.steps) for t in (step.sources if isinstance(step, Add) else (step.source,))}
+        last = {
+            t: i
+            for i, step in enumerate(self.steps)
+            for t in (step.sources if isinstance(step, Add) else (step.source,))
+        }
         for index, step in enumerate(self.steps):
             if isinstance(step, Polynomial):
                 x = values[step.source]
@@ -204,7 +222,9 @@ class Network:
     def _images(self, images: Array) -> Array:
         x = np.asarray(images, dtype=np.float64)
         if x.shape[1:] != tuple(self.input_shape):
-            raise PlanError(f"images of shape {x.shape}; the network reads (images, {', '.join(map(str, self.input_shape))})")
+            raise PlanError(
+                f"images of shape {x.shape}; the network reads (images, {', '.join(map(str, self.input_shape))})"
+            )
         return x
 
     # what engines read
@@ -273,7 +293,12 @@ class _Inputs:
     """Calibration images and the declared interval, behind the head."""
 
     def __init__(
-        self, graph: Graph, head: Graph | None, calibration: Array | None, input_range: tuple[float, float] | None, safety: float
+        self,
+        graph: Graph,
+        head: Graph | None,
+        calibration: Array | None,
+        input_range: tuple[float, float] | None,
+        safety: float,
     ) -> None:
         self.safety = safety
         self.samples: Array | None = None
@@ -288,7 +313,9 @@ class _Inputs:
                 reach = safety * max(abs(least), abs(most))
                 low, high = (-reach if least < 0 else 0.0), reach
             elif least < low or most > high:
-                raise PlanError(f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})")
+                raise PlanError(
+                    f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})"
+                )
         pair = (np.full(shape, low), np.full(shape, high))
         if head is not None:
             if self.samples is not None:
@@ -301,7 +328,9 @@ class _Inputs:
     def _checked(calibration: Array, shape: tuple[int, ...]) -> Array:
         samples = np.asarray(calibration, dtype=np.float64)
         if samples.shape[1:] != tuple(shape) or len(samples) == 0 or not np.isfinite(samples).all():
-            raise PlanError(f"calibration data has shape {samples.shape}; give finite numbers of shape (images, {', '.join(map(str, shape))})")
+            raise PlanError(
+                f"calibration data has shape {samples.shape}; give finite numbers of shape (images, {', '.join(map(str, shape))})"
+            )
         return samples
 
     def measure(self, steps: Steps) -> None:
@@ -319,7 +348,9 @@ class _Inputs:
             calibrated = largest.get(key, 0.0)
             tensor.bound = reach if key == steps.input or not calibrated else min(reach, self.safety * calibrated)
             if not math.isfinite(tensor.bound):
-                raise PlanError(f"no finite range for {tensor.name!r} follows from the input range; give calibration data")
+                raise PlanError(
+                    f"no finite range for {tensor.name!r} follows from the input range; give calibration data"
+                )
 
     def _largest(self, steps: Steps) -> dict[int, float]:
         if self.samples is None:
@@ -335,7 +366,9 @@ class _Inputs:
             for key, value in values.items():
                 top = float(np.abs(value).max())
                 if not math.isfinite(top):
-                    raise PlanError(f"the float run over the calibration data leaves binary64 in {steps.tensors[key].name!r}; check the activation's range")
+                    raise PlanError(
+                        f"the float run over the calibration data leaves binary64 in {steps.tensors[key].name!r}; check the activation's range"
+                    )
                 largest[key] = max(largest.get(key, 0.0), top)
         return largest
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-TAIL = 7.631
-ERROR_VARIANCE = 10.5
+from ... import _native
+
+TAIL, ERROR_VARIANCE, STATISTICAL_BITS = _native.ERROR_TAIL, _native.ERROR_VARIANCE, _native.STATISTICAL_BITS
 KEY_SLACK = 14.0
-STATISTICAL_BITS = 40.0
 
 
 @dataclass(frozen=True)
 class Track:
     """Error of a tensor: ``sd`` for any dependence of terms and the worst slot and values, ``likely`` as if terms were independent, in a usual slot
-    and for usual values, ``hidden`` as ``sd`` without what encoding did."""
+    and for usual values, ``hidden`` as ``sd`` without what encoding did.
+    """
 
     sd: float
     likely: float

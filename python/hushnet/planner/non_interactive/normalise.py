@@ -77,7 +77,9 @@ class _Rows:
     def wish(self, terms: dict[int, float], value: float) -> None:
         self.must(terms, value)
         u = self.nearest(np.zeros(self.size))
-        if np.abs(np.array(self.matrix) @ u - np.array(self.right)).max() > CONSISTENT * max(1.0, *map(abs, self.right)):
+        if np.abs(np.array(self.matrix) @ u - np.array(self.right)).max() > CONSISTENT * max(
+            1.0, *map(abs, self.right)
+        ):
             self.matrix.pop()
             self.right.pop()
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import _native
 from ...graph import Graph
-from ...plan import VERSION, Plan, PlanError
-from ..validate import validate
+from ...plan import Plan, PlanError
+from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement
 from .batch import Options, Writer, usual_magnitudes
@@ -21,14 +21,24 @@ from .steps import Array
 INPUT, OUTPUT = "input", "result"
 
 
-def compile_packed(network: Network, graph: Graph, images: Array | None, name: str, batch: int, settings: Options, replaced: Replacement | None) -> Plan:
+def compile_packed(
+    network: Network,
+    graph: Graph,
+    images: Array | None,
+    name: str,
+    batch: int,
+    settings: Options,
+    replaced: Replacement | None,
+) -> Plan:
     """A plan of the packed engine; images are served one after the other.
 
     Raises:
         PlanError: no secure parameters carry the network (with layers and levels), or more memory than allowed.
     """
     if settings.weight_bits is not None or settings.packing != "auto" or not settings.lazy:
-        raise PlanError("weight_bits, packing and lazy are choices of the batch engine; leave them out for one image, or give engine='batch'")
+        raise PlanError(
+            "weight_bits, packing and lazy are choices of the batch engine; leave them out for one image, or give engine='batch'"
+        )
     spec, arrays = specification(network, images)
     options = {
         "precision_bits": math.ceil(settings.precision_bits),
@@ -42,7 +52,11 @@ def compile_packed(network: Network, graph: Graph, images: Array | None, name: s
     except ValueError as error:
         raise PlanError(str(error)) from None
     text, slots, places = circuit.plan()
-    return _finish(_Writer(graph, network, name, settings, replaced).packed(json.loads(text), slots, places, spec, arrays), batch, settings)
+    return _finish(
+        _Writer(graph, network, name, settings, replaced).packed(json.loads(text), slots, places, spec, arrays),
+        batch,
+        settings,
+    )
 
 
 def specification(network: Network, images: Array | None) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -78,46 +92,33 @@ def _pairs(step: dict[str, Any], tensors: list[dict[str, Any]], steps: list[dict
 class _Writer(Writer):
     """Writes the plan document."""
 
-    def packed(self, facts: dict[str, Any], slots: list[Array], places: Array, spec: dict[str, Any], arrays: dict[str, Array]) -> Plan:
-        real, inputs = self.head()
+    def packed(
+        self, facts: dict[str, Any], slots: list[Array], places: Array, spec: dict[str, Any], arrays: dict[str, Array]
+    ) -> Plan:
+        real = self.head()
         first, last = network_ends(self.network)
-        encrypted = self.ciphers(f"{first.name}.encrypted", first.shape, first.bound)
-        self.stages.append({"kind": "encrypt", "name": "encrypt", "in": real, "out": encrypted})
-        result = self.ciphers(f"{last.name}.encrypted", last.shape, last.bound)
-        self.tensors[result]["noise_bits"] = max(0, math.ceil(math.log2(facts["deviation"]) + 1e-9))
-        uploads = []
+        encrypted = self.out.tensor(f"{first.name}.encrypted", first.shape, "cipher", bound=first.bound)
+        self.out.stage("encrypt", "encrypt", real, encrypted)
+        noise = max(0, math.ceil(math.log2(facts["deviation"]) + 1e-9))
+        result = self.out.tensor(f"{last.name}.encrypted", last.shape, "cipher", bound=last.bound, noise_bits=noise)
+        uploads, weights = [], self.out.weights
         for index, (level, array) in enumerate(zip(facts["levels"], slots)):
             key = f"network.{INPUT}{index}"
-            self.weights[key] = array.astype(np.int16) if first.size <= np.iinfo(np.int16).max else array
+            weights[key] = array.astype(np.int16) if first.size <= np.iinfo(np.int16).max else array
             uploads.append({"level": level, "slots": key})
-        self.weights[f"network.{OUTPUT}"] = places
+        weights[f"network.{OUTPUT}"] = places
         for key, array in arrays.items():
-            self.weights[key] = np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
-        stage = {"kind": "packed", "name": "network", "in": encrypted, "out": result, "uploads": uploads, "places": f"network.{OUTPUT}"}
-        stage |= {key: facts[key] for key in ("scale", "rotations", "answer", "answer_level", "answer_scale", "options", "choices")}
-        self.stages.append(stage | {"network": spec})
-        opened = self.tail(result)
-        document = {
-            "version": VERSION,
-            "name": self.name,
-            "producer": self.settings.producer,
-            "trust": "non-interactive",
-            "engine": "packed",
-            "params": facts["params"],
-            "inputs": inputs,
-            "outputs": [{"name": self.graph.outputs[0], "tensor": opened}],
-            "tensors": self.tensors,
-            "stages": self.stages,
-            "predicted": {"batch": 1},
-            "notes": self.notes(facts["flood_bits"]),
+            weights[key] = np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
+        told = {
+            key: facts[key]
+            for key in ("scale", "rotations", "answer", "answer_level", "answer_scale", "options", "choices")
         }
-        if facts["flood_bits"] is not None:
-            document["hide_weights"] = {"flood_bits": facts["flood_bits"]}
-        return Plan(document, self.weights)
-
-    def ciphers(self, name: str, shape: tuple[int, ...], bound: float) -> int:
-        self.tensors.append({"id": len(self.tensors), "name": self.unique(name), "shape": list(shape), "kind": "cipher", "bound": bound})
-        return len(self.tensors) - 1
+        self.out.stage(
+            "packed", "network", encrypted, result, uploads=uploads, places=f"network.{OUTPUT}", **told, network=spec
+        )
+        self.tail(result)
+        params = facts["params"]
+        return self.written("packed", params["ring_degree"], params["non_interactive"], facts["flood_bits"], 1)
 
 
 def network_ends(network: Network) -> tuple[Any, Any]:
@@ -127,7 +128,7 @@ def network_ends(network: Network) -> tuple[Any, Any]:
 
 def _finish(plan: Plan, batch: int, settings: Options) -> Plan:
     """What follows exactly from the plan: bytes, operations, memory, errors."""
-    facts = json.loads(_native.check_non_interactive(plan.to_bytes()))
+    facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     report, traffic, document = facts["packed"], facts["traffic"], plan.document
     bound = next(t for t in document["tensors"] if "noise_bits" in t)["bound"]
     estimate = min(report["error_expected"], report["error_bound"])
@@ -157,6 +158,8 @@ def _finish(plan: Plan, batch: int, settings: Options) -> Plan:
         )
     limit = prime_table.limit_bits(document["params"]["ring_degree"])
     if report["modulus_bits"] > limit:
-        raise PlanError(f"the circuit has {report['modulus_bits']:.0f} bits of modulus, 128-bit security allows {limit}; that is a mistake of the planner")
+        raise PlanError(
+            f"the circuit has {report['modulus_bits']:.0f} bits of modulus, 128-bit security allows {limit}; that is a mistake of the planner"
+        )
     validate(plan)
     return plan

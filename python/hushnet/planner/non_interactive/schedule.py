@@ -194,7 +194,9 @@ class Schedule:
 
         model = NoiseModel(self.ring_degree, self.scales.invariant)
         flood = 0.0 if self.flood is None else math.hypot(model.public, 2.0**self.flood * model.rounding)
-        return TAIL * math.hypot(out.track.likely, flood) / out.scale, TAIL * math.hypot(out.track.sd, flood) / out.scale
+        return TAIL * math.hypot(out.track.likely, flood) / out.scale, TAIL * math.hypot(
+            out.track.sd, flood
+        ) / out.scale
 
 
 class Scheduler:
@@ -226,7 +228,9 @@ class Scheduler:
         first = self.network.tensors[0]
         scale = 2.0**self.scales.input_bits
         track = self.noise.input(first.bound, scale, self.out.complex)
-        self.at[0] = self.tensor(Cipher(f"{first.name}.encrypted", first.shape, first.bound, self.usual[0], scale, 0, 2, track, (0.0, 0.0)))
+        self.at[0] = self.tensor(
+            Cipher(f"{first.name}.encrypted", first.shape, first.bound, self.usual[0], scale, 0, 2, track, (0.0, 0.0))
+        )
         for step in self.network.steps:
             if isinstance(step, Linear):
                 self.at[step.target] = self.linear(step)
@@ -338,12 +342,21 @@ class Scheduler:
             switching = self.noise.switching(self._ratio2(c))
             first = primes[:1]
             track = self.noise.down(c.track, first, 2, switching)  # type: ignore[arg-type]
-            out = replace(c, name=f"{base}.relinearised", parts=2, dropped=c.dropped + len(first), scale=_divide(c.scale, first), track=track)
+            out = replace(
+                c,
+                name=f"{base}.relinearised",
+                parts=2,
+                dropped=c.dropped + len(first),
+                scale=_divide(c.scale, first),
+                track=track,
+            )
             index = self.stage("relinearise", (index,), out)
             c, primes = self.t(index), primes[1:]
         if primes:
             track = self.noise.down(c.track, primes, c.parts)  # type: ignore[arg-type]
-            out = replace(c, name=f"{base}.rescaled", dropped=c.dropped + len(primes), scale=_divide(c.scale, primes), track=track)
+            out = replace(
+                c, name=f"{base}.rescaled", dropped=c.dropped + len(primes), scale=_divide(c.scale, primes), track=track
+            )
             index = self.stage("rescale", (index,), out)
         return index
 
@@ -361,12 +374,22 @@ class Scheduler:
         x, y = self.t(a), self.t(b)
         if x.parts != 2 or y.parts != 2:
             raise AssertionError("operands of a product have two parts")
-        track = self.noise.product(x.track, y.track, (x.bound * x.scale, y.bound * y.scale), (x.usual * x.scale, y.usual * y.scale))
+        track = self.noise.product(
+            x.track, y.track, (x.bound * x.scale, y.bound * y.scale), (x.usual * x.scale, y.usual * y.scale)
+        )
         drift = tuple(
             a * e + b * d + d * e for d, e, a, b in zip(x.drift, y.drift, (x.usual, x.bound), (y.usual, y.bound))
         )
         out = replace(
-            x, name=name, bound=bound, usual=x.usual * y.usual, scale=x.scale * y.scale, dropped=max(x.dropped, y.dropped), parts=3, track=track, drift=(drift[0], drift[1])
+            x,
+            name=name,
+            bound=bound,
+            usual=x.usual * y.usual,
+            scale=x.scale * y.scale,
+            dropped=max(x.dropped, y.dropped),
+            parts=3,
+            track=track,
+            drift=(drift[0], drift[1]),
         )
         index = self.stage("multiply", (a, b), out)
         return index if self.scales.lazy else self.settle(index)
@@ -380,16 +403,25 @@ class Scheduler:
         def power(k: int) -> int:
             if k not in powers:
                 half = k // 2
-                powers[k] = self.product(self.settled(powers, power, k - half), self.settled(powers, power, half), f"{step.name}.{'square' if k == 2 else f'power{k}'}", reach**k)
+                powers[k] = self.product(
+                    self.settled(powers, power, k - half),
+                    self.settled(powers, power, half),
+                    f"{step.name}.{'square' if k == 2 else f'power{k}'}",
+                    reach**k,
+                )
             return powers[k]
 
         terms = [(k, c) for k, c in enumerate(step.coefficients) if k and c != 0.0]
         constant = step.coefficients[0] if step.coefficients else 0.0
         if terms == [(step.degree, 1.0)] and constant == 0.0 and step.degree > 1:
             index = power(step.degree)
-            self.out.tensors[index] = replace(self.t(index), bound=max(target.bound, 1e-6), usual=self.usual[step.target])
+            self.out.tensors[index] = replace(
+                self.t(index), bound=max(target.bound, 1e-6), usual=self.usual[step.target]
+            )
             return index
-        return self.combine([(power(k), c) for k, c in terms], constant, step.name, max(target.bound, 1e-6), self.usual[step.target])
+        return self.combine(
+            [(power(k), c) for k, c in terms], constant, step.name, max(target.bound, 1e-6), self.usual[step.target]
+        )
 
     def settled(self, powers: dict[int, int], power: object, k: int) -> int:
         index = power(k)  # type: ignore[operator]
@@ -398,7 +430,9 @@ class Scheduler:
 
     def add(self, step: Add) -> int:
         target = self.network.tensors[step.target]
-        return self.combine([(self.at[s], 1.0) for s in step.sources], 0.0, step.name, max(target.bound, 1e-6), self.usual[step.target])
+        return self.combine(
+            [(self.at[s], 1.0) for s in step.sources], 0.0, step.name, max(target.bound, 1e-6), self.usual[step.target]
+        )
 
     def combine(self, terms: list[tuple[int, float]], constant: float, name: str, bound: float, usual: float) -> int:
         if not terms:
@@ -487,7 +521,10 @@ def weight_bits(network: Network, scales: Scales) -> dict[int, int]:
     cost = {s.target: word_products(s) for s in network.steps if isinstance(s, Linear)}
     most = max(cost.values(), default=0)
     last = max(cost, default=0)
-    bits = {t: scales.weight_bits if c >= COSTLY * most else min(scales.weight_bits + scales.more_bits, MOST_WEIGHT_BITS) for t, c in cost.items()}
+    bits = {
+        t: scales.weight_bits if c >= COSTLY * most else min(scales.weight_bits + scales.more_bits, MOST_WEIGHT_BITS)
+        for t, c in cost.items()
+    }
     return bits | {last: scales.weight_bits - scales.fewer_bits} if scales.fewer_bits else bits
 
 
@@ -505,8 +542,10 @@ def word_products(layer: Linear) -> int:
     taps = []
     for axis in range(2):
         size, out = g["input"][1 + axis], g["output"][1 + axis]
-        at = np.arange(out)[:, None] * g["stride"][axis] + np.arange(g["kernel"][axis])[None] * g["dilation"][axis] - g["pads"][axis]
+        at = (
+            np.arange(out)[:, None] * g["stride"][axis]
+            + np.arange(g["kernel"][axis])[None] * g["dilation"][axis]
+            - g["pads"][axis]
+        )
         taps.append(int(((at >= 0) & (at < size)).sum()))
     return g["output"][0] * (g["input"][0] // g["groups"]) * taps[0] * taps[1]
-
-

@@ -73,7 +73,11 @@ class Linear:
     def bias_image(self) -> Array:
         """The bias for every output element, of the output's shape."""
         shape = geometry_shapes(self.geometry)[1]
-        return self.bias.reshape(shape) if self.bias.size == math.prod(shape) else np.broadcast_to(self.bias.reshape(-1, 1, 1), shape)
+        return (
+            self.bias.reshape(shape)
+            if self.bias.size == math.prod(shape)
+            else np.broadcast_to(self.bias.reshape(-1, 1, 1), shape)
+        )
 
 
 @dataclass

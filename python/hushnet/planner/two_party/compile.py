@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...graph import Graph, Op
-from ...plan import VERSION, Plan, PlanError, RangeError
+from ...plan import Plan, PlanError, RangeError
 from ...reference.methods import METHODS
 from ..check import check_graph
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from ..read import validate
 from ..rewrite import _prune
-from ..validate import validate
 from . import cost, nonlinear
 from .client import Writer
 from .errors import Propagation
@@ -46,7 +47,7 @@ class Options:
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
         batch: images that come at once: with several, layers for which that is cheaper work on all of them in one ciphertext.
-        method: of all linear layers, "cheetah", "rotation-free", "convfhe", "gala", "gazelle" or "batch"; None for the cheapest of each.
+        method: of all linear layers, a name of `reference.methods.METHODS`; None for the cheapest of each.
         nonlinear: of ReLU, clip, max-pool and argmax, "ot" or "garbled"; None for the cheaper of each.
         queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers are divided by.
         unit_costs: path of a JSON file with unit costs.
@@ -93,7 +94,14 @@ def compile_two_party(
     if settings.reveal == "argmax" and (regions.tail or len(regions.opened) != 1):
         raise PlanError("reveal='argmax' needs one output that is computed on shares; end the network in its scores")
     ranges = _ranges(graph, regions, samples, settings.margin, input_range)
-    planner = _Planner(graph, regions, settings, (name, names), weight_bits, None if activation_bits == "auto" else int(activation_bits))
+    planner = _Planner(
+        graph,
+        regions,
+        settings,
+        (name, names),
+        weight_bits,
+        None if activation_bits == "auto" else int(activation_bits),
+    )
     for _ in range(RANGE_ATTEMPTS):
         plan, names = planner.plan(ranges)
         if samples is None:
@@ -106,8 +114,12 @@ def compile_two_party(
             seen, wider = {}, {error.tensor.removesuffix(".q"): 1.2 * _reach(plan, error.tensor)}
         if not wider:
             return _finish(plan, seen)
-        ranges = replace(ranges, limit={**ranges.limit, **{k: max(v, ranges.limit.get(k, 0.0)) for k, v in wider.items()}})
-    raise PlanError("no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits")
+        ranges = replace(
+            ranges, limit={**ranges.limit, **{k: max(v, ranges.limit.get(k, 0.0)) for k, v in wider.items()}}
+        )
+    raise PlanError(
+        "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
+    )
 
 
 def _reach(plan: Plan, tensor: str) -> float:
@@ -116,7 +128,11 @@ def _reach(plan: Plan, tensor: str) -> float:
 
 
 def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
-    for what, bits in (("weight_bits", weight_bits), ("activation_bits", activation_bits), ("output_bits", settings.output_bits)):
+    for what, bits in (
+        ("weight_bits", weight_bits),
+        ("activation_bits", activation_bits),
+        ("output_bits", settings.output_bits),
+    ):
         if what == "activation_bits" and bits == "auto":
             continue
         if not isinstance(bits, int) or not LEAST_BITS <= bits <= MOST_BITS:
@@ -139,7 +155,9 @@ def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
         raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
 
 
-def _ranges(graph: Graph, regions: Regions, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Ranges:
+def _ranges(
+    graph: Graph, regions: Regions, samples: dict[str, Array] | None, margin: float, declared: InputRanges
+) -> Ranges:
     """Calibrated ranges; or, without data, intervals of what enters (everything else then follows from integer bounds)."""
     if samples is not None:
         return from_calibration(graph, samples, margin, declared)
@@ -149,7 +167,15 @@ def _ranges(graph: Graph, regions: Regions, samples: dict[str, Array] | None, ma
 
 
 class _Planner:
-    def __init__(self, graph: Graph, regions: Regions, settings: Options, names: tuple[str, list[str]], weight_bits: int, activation_bits: int | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        regions: Regions,
+        settings: Options,
+        names: tuple[str, list[str]],
+        weight_bits: int,
+        activation_bits: int | None,
+    ) -> None:
         self.graph, self.regions, self.settings = graph, regions, settings
         self.name, self.outputs = names
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
@@ -157,7 +183,16 @@ class _Planner:
         self.weights = Weights(weight_bits)
         self.unit = cost.unit_costs(settings.unit_costs)
         entering = {t: graph.shapes[t] for t in regions.entering}
-        self.chooser = Chooser(settings.batch, self.steps, entering, self.unit, settings.network, settings.max_memory, settings.method, settings.queries)
+        self.chooser = Chooser(
+            settings.batch,
+            self.steps,
+            entering,
+            self.unit,
+            settings.network,
+            settings.max_memory,
+            settings.method,
+            settings.queries,
+        )
 
     def plan(self, ranges: Ranges) -> tuple[Plan, dict[str, str]]:
         """A plan for the ranges, and the graph tensor of every shared tensor's name."""
@@ -174,7 +209,9 @@ class _Planner:
         else:
             errors = carry(doubts, self.outputs)
         document["predicted"]["output_errors"] = errors
-        return Plan(document, dict(chosen.fixed.weights)), {t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors}
+        return Plan(document, dict(chosen.fixed.weights)), {
+            t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors
+        }
 
     def document(self, ranges: Ranges) -> tuple[dict[str, Any], Chosen]:
         """A plan's document, errors left out, and what it was written from."""
@@ -190,21 +227,21 @@ class _Planner:
             activation_bits=self.activation_bits,
             output_bits=self.settings.output_bits,
         )
-        chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(self.settings.ring_bits, self.settings.ring_degree)
-        writer = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs)
-        document: dict[str, Any] = {
-            "version": VERSION,
-            "name": self.name,
-            "producer": self.settings.producer,
-            "trust": "two-party",
-            "engine": "packed",
-            "params": {"ring_degree": chosen.ring_degree, "security_bits": 128, "insecure": False, "ring_bits": chosen.fixed.ring_bits},
-            "reveal": self.settings.reveal,
-            "ranges": "calibrated" if calibrated else "proven",
-            **writer.run(),
-            "predicted": {},
-            "notes": self.notes(ranges) + self.lighter(chosen.fixed.fewer),
-        }
+        chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(
+            self.settings.ring_bits, self.settings.ring_degree
+        )
+        draft = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs).run()
+        ranged = "calibrated" if calibrated else "proven"
+        plan = draft.plan(
+            "two-party",
+            "packed",
+            name=self.name,
+            producer=self.settings.producer,
+            ring_degree=chosen.ring_degree,
+            part={"ring_bits": chosen.fixed.ring_bits, "reveal": self.settings.reveal, "ranges": ranged},
+            notes=self.notes(ranges) + self.lighter(chosen.fixed.fewer),
+        )
+        document = plan.document
         write_reaches(document)
         for stage in document["stages"]:
             if stage["kind"] == "linear":
@@ -213,7 +250,10 @@ class _Planner:
         batched = [s["name"] for s in document["stages"] if s["kind"] == "linear" and s["method"] == "batch"]
         images = self.chooser.images(chosen.ring_degree) if batched else 1
         told = nonlinear.choose(document, self.unit, self.settings.network, images, self.settings.nonlinear)
-        document["predicted"] = {**cost.predicted(document, weight_bytes, self.unit, self.settings.network, images), "nonlinear": told}
+        document["predicted"] = {
+            **cost.predicted(document, weight_bytes, self.unit, self.settings.network, images),
+            "nonlinear": told,
+        }
         if batched:
             document["notes"].append(
                 f"Layers {', '.join(batched)} work on up to {chosen.ring_degree} images in one ciphertext: figures are for {images} images together, "
@@ -233,21 +273,31 @@ class _Planner:
     @staticmethod
     def beside_prepared(predicted: dict[str, Any]) -> int:
         """Bytes that both parties cannot do without."""
-        return int(predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"] - predicted["server_prepared_weight_bytes"])
+        return int(
+            predicted["client_peak_memory_bytes"]
+            + predicted["server_peak_memory_bytes"]
+            - predicted["server_prepared_weight_bytes"]
+        )
 
     def check_memory(self, document: dict[str, Any]) -> None:
         """Prepared weights beyond the limit are said; what cannot be done without is refused."""
         predicted, most = document["predicted"], self.settings.max_memory
-        client, server, ready = (predicted[f"{k}_bytes"] for k in ("client_peak_memory", "server_peak_memory", "server_prepared_weight"))
+        client, server, ready = (
+            predicted[f"{k}_bytes"] for k in ("client_peak_memory", "server_peak_memory", "server_prepared_weight")
+        )
         if self.beside_prepared(predicted) > most:
             raise PlanError(
                 f"client and server need {client / GIB:.2f} and {(server - ready) / GIB:.2f} GiB beside prepared weights, max_memory is "
                 f"{most / GIB:.2f} GiB; raise max_memory, or use smaller images"
             )
         if client + server > most:
-            document["notes"].append(f"The server's prepared weights take {ready / GIB:.1f} GiB: together more than max_memory ({most / GIB:.1f} GiB).")
+            document["notes"].append(
+                f"The server's prepared weights take {ready / GIB:.1f} GiB: together more than max_memory ({most / GIB:.1f} GiB)."
+            )
 
-    def rehearse(self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges) -> tuple[dict[str, float], dict[str, float]]:
+    def rehearse(
+        self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges
+    ) -> tuple[dict[str, float], dict[str, float]]:
         """A run over the calibration data with units drawn: deviation of every output, and ranges that were too narrow."""
         from ...reference.two_party import rehearse
 
@@ -256,7 +306,9 @@ class _Planner:
         for tensor in plan.tensors:
             if tensor["kind"] == "shared" and largest.get(tensor["id"], 0) > tensor["bound"]:
                 name = names[tensor["name"]]
-                wider[name] = max(wider.get(name, 0.0), 1.05 * ranges.limit.get(name, 0.0) * largest[tensor["id"]] / tensor["bound"])
+                wider[name] = max(
+                    wider.get(name, 0.0), 1.05 * ranges.limit.get(name, 0.0) * largest[tensor["id"]] / tensor["bound"]
+                )
         seen = {}
         if self.settings.reveal == "output":
             floats = dict(zip(self.outputs, (ranges.floats[t] for t in self.graph.outputs)))
@@ -267,15 +319,21 @@ class _Planner:
         """Sentences that a user of the plan must know."""
         said = [
             "Two-party, semi-honest: the server learns shapes only; the client learns what is opened, ring and layer shapes, protocols and fraction "
-            "bits, and of weights norms and bounds of values, rounded up to powers of two.",
+            "bits, and of weights norms and bounds of values, rounded up to powers of two."
         ]
+        if not self.steps:
+            said.append(
+                "The network has no layer with weights: the client computes all of it by itself, and the server learns nothing of its run."
+            )
         if self.settings.reveal == "argmax":
             said.append("Only the index of the largest score is opened.")
         else:
             hidden = [t for t in self.regions.opened if t not in self.graph.outputs]
             if hidden:
                 ops = sorted({n.op for n in self.regions.tail if isinstance(n, Op)})
-                said.append(f"The client computes {', '.join(ops)} at the end by itself, so it learns {', '.join(hidden)}.")
+                said.append(
+                    f"The client computes {', '.join(ops)} at the end by itself, so it learns {', '.join(hidden)}."
+                )
         if ranges.source == "calibration":
             said.append(
                 "Ranges come from calibration data times a margin. Nobody can see a value that leaves its range: the answer to such an "
@@ -291,7 +349,9 @@ def _finish(plan: Plan, seen: dict[str, float] | None) -> Plan:
     for name, entry in errors.items():
         if seen and name in seen:
             entry["seen_error"] = seen[name]
-            entry["max_error"] = min(max(entry["max_error"], SEEN_FACTOR * seen[name]), entry["worst_error"])
+            entry["max_error"] = min(
+                max(entry["max_error"], SEEN_FACTOR * seen[name]), entry.get("worst_error", math.inf)
+            )
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     validate(plan)
     return plan

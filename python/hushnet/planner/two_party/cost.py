@@ -2,7 +2,7 @@
 
 Bytes and rounds are the executor's own prediction, exact; rounds are messages on the longest chain of dependent ones.
 Seconds are the work on the longest chain of dependent work, on one core a party, transfers and one-way delays; unit costs come from
-``hushnet calibrate``, terms from ``docs/two-party.md``.
+``hushnet measure-machine``, terms from ``docs/two-party.md``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ... import _native
-from ...plan import WEIGHTS, PlanError
-from ...reference.methods import COEFFICIENTS, SLOTS, slot_bits, slot_cost
-from ..cost import ENVIRONMENT, UnitCosts, of_package, user_file
-from .methods import KEYS, layer_seconds, slot_seconds
+from ...plan import Plan, PlanError
+from ...reference.methods import SLOTS, slot_bits
+from ..cost import ENVIRONMENT, UnitCosts, of_package, user_file, without_weights
+from .methods import PRIME, ROWS, Asked, layer_seconds
 
 Document = dict[str, Any]
 Stage = dict[str, Any]
@@ -34,7 +34,12 @@ KEY_COPIES = 5
 # what a server keeps of its weights in evaluation form unless told otherwise (``--weight-memory``)
 WEIGHT_BYTES = 2 << 30
 # names of the OT extensions in unit costs; others are taken as the nearest of these
-EXTENSIONS = {"iknp": "softspoken", "softspoken": "softspoken", "silent-tiny": "silent_small", "silent-small": "silent_small"}
+EXTENSIONS = {
+    "iknp": "softspoken",
+    "softspoken": "softspoken",
+    "silent-tiny": "silent_small",
+    "silent-small": "silent_small",
+}
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,15 @@ class Traffic:
 
 @dataclass(frozen=True)
 class StageCost:
-    """One stage: ciphertexts, protocol messages, seconds of computing; ``packing`` of linear stages."""
+    """One stage: ciphertexts, protocol messages, seconds of computing; ``packing`` of linear stages; ``work`` of others, for one image: bits
+    ``compared``, values ``selected`` and ``truncated`` by oblivious transfer.
+    """
 
     he: Traffic
     ot: Traffic
     compute: float
     packing: dict[str, int]
+    work: dict[str, int]
 
 
 def packaged() -> dict[str, Any]:
@@ -63,7 +71,7 @@ def packaged() -> dict[str, Any]:
 
 def unit_costs(path: str | None = None) -> dict[str, Any]:
     """Seconds of one core for one unit of work, and networks by name: the package's figures, replaced by those of ``path``, of the
-    file that ``HUSHNET_UNIT_COSTS`` names, or of the user's (``hushnet calibrate``); figures of other engines are passed over.
+    file that ``HUSHNET_UNIT_COSTS`` names, or of the user's (``hushnet measure-machine``); figures of other engines are passed over.
 
     Raises:
         PlanError: the file cannot be read, or holds what is no unit cost.
@@ -81,8 +89,10 @@ def unit_costs(path: str | None = None) -> dict[str, Any]:
         if any(not 0 <= float(v) < 1e9 for k, v in given.items() if k not in ("machine", "networks")):
             raise ValueError("a cost is no number of seconds")
     except (OSError, TypeError, ValueError) as error:
-        reason = f"unit costs in {chosen} cannot be used ({error}); give a JSON object like the package's network_costs.json"
-        raise PlanError(f"{reason}, or make one with `hushnet calibrate`") from None
+        reason = (
+            f"unit costs in {chosen} cannot be used ({error}); give a JSON object like the package's network_costs.json"
+        )
+        raise PlanError(f"{reason}, or make one with `hushnet measure-machine`") from None
     return {**default, **{k: v for k, v in given.items() if k in default}}
 
 
@@ -102,18 +112,18 @@ def link(network: str, unit: dict[str, Any] | None = None) -> dict[str, Any]:
         return named[network]
     found = _SPEC.fullmatch(network.strip().lower())
     if found is None or float(found[1]) == 0.0:
-        raise PlanError(f"there is no network {network!r}; choose one of {', '.join(named)}, or bandwidth and round trip like '200mbit,5ms'")
-    return {"bits_per_second": float(found[1]) * _RATE[found[2]], "round_trip_seconds": float(found[3]) * _TIME[found[4]]}
+        raise PlanError(
+            f"there is no network {network!r}; choose one of {', '.join(named)}, or bandwidth and round trip like '200mbit,5ms'"
+        )
+    return {
+        "bits_per_second": float(found[1]) * _RATE[found[2]],
+        "round_trip_seconds": float(found[3]) * _TIME[found[4]],
+    }
 
 
 def elements(tensor: dict[str, Any]) -> int:
     """Elements of a tensor."""
     return math.prod(tensor["shape"])
-
-
-def _small(reach: int, ring_bits: int) -> bool:
-    """Whether values below 2^reach are far enough from the ring's ends for a truncation without comparison."""
-    return reach <= ring_bits - 2
 
 
 @dataclass(frozen=True)
@@ -129,42 +139,55 @@ class Account:
     setup_compute: float
 
 
-def account(document: Document, unit: dict[str, Any], images: int = 1) -> Account:
+def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _native.Plan | None = None) -> Account:
     """Costs of so many images together with the OT extension that the run time will choose.
+
+    Args:
+        handle: the plan of the document, where it is checked already.
 
     Raises:
         PlanError: the run time refuses the plan.
     """
-    degree, ring = document["params"]["ring_degree"], document["params"]["ring_bits"]
-    public = [{k: v for k, v in s.items() if k not in WEIGHTS} for s in document["stages"]]
-    try:
-        told = json.loads(_native.two_party_cost(json.dumps({**document, "stages": public}), images))
-    except ValueError as error:
-        raise PlanError(f"the two-party run time refuses the plan: {error}") from None
+    degree, ring = document["params"]["ring_degree"], document["params"]["two_party"]["ring_bits"]
+    handle = handle or _native.Plan.load(without_weights(Plan(document)).to_bytes())
+    told = json.loads(handle.facts(images))["two_party"]
     stages: list[StageCost] = []
-    slotted = [document["tensors"][s["out"]]["reach_bits"] for s in document["stages"] if s["kind"] == "linear" and s["method"] in SLOTS]
+    slotted = [
+        document["tensors"][s["out"]]["reach_bits"]
+        for s in document["stages"]
+        if s["kind"] == "linear" and s["method"] in SLOTS
+    ]
     first = _first_layer(document, unit)
     suffix = EXTENSIONS.get(told["extension"], "silent_medium")
-    for stage, phase, extensions, gates in zip(document["stages"], told["stages"], told["extensions"], told["gates"]):
+    for stage, phase, extensions, gates, work in zip(
+        document["stages"], told["stages"], told["extensions"], told["gates"], told["work"]
+    ):
         linear = stage["kind"] == "linear"
         traffic, packing = _traffic(phase), {}
-        if linear and stage["method"] == "batch":
-            block = min(images, degree)
-            packing = _native.batch_share_layer_cost(json.dumps(stage["geometry"]), degree, ring, stage["weight_l2"], block)
-        elif linear and stage["method"] in COEFFICIENTS:
-            packing = _native.coefficient_layer_cost(stage["method"], json.dumps(stage["geometry"]), ring, stage["weight_l2"])
-        elif linear and stage["method"] in SLOTS:
-            packing = slot_cost(stage["method"], stage["geometry"], slot_bits(slotted))
-        elif linear:
-            packing = _native.packed_layer_cost(json.dumps(stage["geometry"]), degree, ring)
-        compute = _compute(document, stage, packing, unit, images) + passage(traffic, unit)
-        compute += sum(unit[name] * count for name, count in extended(suffix, extensions).items()) + unit["garbled_gate"] * gates
+        if linear:
+            plain = slot_bits(slotted) if slotted else 0
+            packing = ROWS[stage["method"]].figures(
+                Asked(stage["geometry"], degree, ring, stage["weight_l2"], plain, min(images, degree))
+            )
+        compute = _compute(document, stage, packing, work, unit, images) + passage(traffic, unit)
+        compute += (
+            sum(unit[name] * count for name, count in extended(suffix, extensions).items())
+            + unit["garbled_gate"] * gates
+        )
         if linear:
             compute, first = compute + first, 0.0
-        stages.append(StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing))
+        stages.append(
+            StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing, work)
+        )
     setup = _traffic(told["setup"])
     return Account(
-        images, told["extension"], setup, stages, _traffic(told["total"]), told["peak_elements"], _setup(document, stages, unit) + passage(setup, unit)
+        images,
+        told["extension"],
+        setup,
+        stages,
+        _traffic(told["total"]),
+        told["peak_elements"],
+        _setup(document, stages, unit) + passage(setup, unit),
     )
 
 
@@ -181,19 +204,24 @@ def extended(suffix: str, work: dict[str, int]) -> dict[str, int]:
 
 def _keys(document: Document) -> set[str]:
     """Methods, as unit costs name them, for which a session has keys of their own."""
-    return {KEYS[s["method"]] for s in document["stages"] if s["kind"] == "linear" and s["method"] in KEYS}
+    return {keys for s in document["stages"] if s["kind"] == "linear" if (keys := ROWS[s["method"]].keys) is not None}
 
 
 def _first_layer(document: Document, unit: dict[str, Any]) -> float:
     """The server's reading of keys, for which a session's first linear layer waits."""
-    return unit["first_layer"] + sum(max(0.0, unit.get(f"{k}_first_layer", 0.0) - unit["first_layer"]) for k in _keys(document))
+    return unit["first_layer"] + sum(
+        max(0.0, unit.get(f"{k}_first_layer", 0.0) - unit["first_layer"]) for k in _keys(document)
+    )
 
 
 def _setup(document: Document, stages: list[StageCost], unit: dict[str, Any]) -> float:
-    """Seconds of computing of a session's set-up: base OTs, keys, and the set-ups of rotation-free layers."""
+    """Seconds of computing of a session's set-up: base OTs, keys, and what layers do once."""
     seconds = unit["session_keys"] + sum(max(0.0, unit[f"{k}_keys"] - unit["session_keys"]) for k in _keys(document))
-    free = (c.packing["weight_polys"] for s, c in zip(document["stages"], stages) if s.get("method") == "rotation-free")
-    return seconds + unit["rotation_free_weight"] * sum(free)
+    return seconds + sum(
+        ROWS[s["method"]].layer_seconds(c.packing, unit)
+        for s, c in zip(document["stages"], stages)
+        if s["kind"] == "linear"
+    )
 
 
 def has_client(name: str) -> bool:
@@ -205,65 +233,53 @@ def _traffic(phase: dict[str, int]) -> Traffic:
     return Traffic(phase["bytes_up"], phase["bytes_down"], phase["rounds"])
 
 
-def _compute(document: Document, stage: Stage, packing: dict[str, int], unit: dict[str, Any], images: int) -> float:
+def _compute(
+    document: Document, stage: Stage, packing: dict[str, int], work: dict[str, int], unit: dict[str, Any], images: int
+) -> float:
     count = images * elements(document["tensors"][stage["out"]]) if "out" in stage else 0
     if stage["kind"] == "client":
         outs = [op["out"] for op in stage["ops"]]
         return images * sum(elements(document["tensors"][t]) for t in outs) * unit["client_element"]
     seconds = count * unit["local_element"]
-    if packing and stage["method"] in SLOTS:
-        converted = elements(document["tensors"][stage["in"]]) + elements(document["tensors"][stage["out"]])
-        return seconds + images * (slot_seconds(packing, unit) + converted * unit["selected_value"])
     if packing:
-        blocks = -(-images // document["params"]["ring_degree"]) if stage["method"] == "batch" else images
+        row = ROWS[stage["method"]]
+        if row.modulo == PRIME:
+            converted = elements(document["tensors"][stage["in"]]) + elements(document["tensors"][stage["out"]])
+            seconds += images * converted * unit["selected_value"]
+        blocks = -(-images // document["params"]["ring_degree"]) if row.blocks else images
         return seconds + layer_seconds(stage["method"], packing, unit, blocks)
-    compared, selected, truncated = _work(document, stage)
-    work = compared * unit["compared_bit"] + selected * unit["selected_value"] + truncated * unit["truncated_value"]
-    return seconds + images * work
-
-
-def _work(document: Document, stage: Stage) -> tuple[int, int, int]:
-    """Bits that a stage compares, values that it selects, and values that it truncates, by oblivious transfer."""
-    kind, ring = stage["kind"], document["params"]["ring_bits"]
-    if kind not in {"relu", "leaky_relu", "clip", "truncate", "max_pool", "reveal"} or stage.get("protocol") == "garbled":
-        return 0, 0, 0
-    source = document["tensors"][stage["in"]]
-    n = elements(source)
-    if kind == "max_pool":
-        _, _, width = source["shape"]
-        channels, rows, columns = document["tensors"][stage["out"]]["shape"]
-        high, wide = stage["kernel"]
-        n = channels * (source["shape"][1] * min(columns, width) * (wide - 1) + rows * columns * (high - 1))
-    elif kind == "reveal":
-        return (n * _compared(stage, source["reach_bits"], ring), 2 * n, 0) if stage["what"] == "argmax" else (0, 0, 0)
-    elif kind == "truncate":
-        known = stage["sign"] == "non-negative" or _small(source["reach_bits"], ring)
-        return n * ((0 if known else ring) + (stage["bits"] if stage.get("exact") else 0)), 0, n
-    times = 2 if kind == "clip" else 1
-    return n * _compared(stage, source["reach_bits"], ring) * times, n * times, n * (kind == "leaky_relu")
-
-
-def _compared(stage: Stage, reach: int, ring: int) -> int:
-    """Bits that a stage compares of values below 2^reach: of the narrowest ring that holds what is compared."""
-    bits = {"relu": reach + 1, "clip": stage.get("reach_bits", 0) + 1, "max_pool": reach + 2, "reveal": reach + 2}
-    return bits.get(stage["kind"], ring)
+    own = (
+        work["compared"] * unit["compared_bit"]
+        + work["selected"] * unit["selected_value"]
+        + work["truncated"] * unit["truncated_value"]
+    )
+    return seconds + images * own
 
 
 def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
     """Computing, one-way delays, and the transfers of both directions one after the other."""
-    transfer = 0.0 if network["bits_per_second"] is None else 8 * (traffic.up + traffic.down) / network["bits_per_second"]
+    transfer = (
+        0.0 if network["bits_per_second"] is None else 8 * (traffic.up + traffic.down) / network["bits_per_second"]
+    )
     return compute + traffic.rounds * network["round_trip_seconds"] / 2 + transfer
 
 
 def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str, Any]) -> tuple[int, int]:
     """Peak bytes of client and server: the process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one
     stage; keys of slot-packed layers; the client's set-ups of rotation-free layers; the server's weights, as they are and in evaluation form as
-    far as they are kept."""
+    far as they are kept.
+    """
     degree = document["params"]["ring_degree"]
-    values = found.images * max((sum(_work(document, s)[1:]) for s in document["stages"] if s["kind"] != "client"), default=0)
+    values = found.images * max((s.work["selected"] + s.work["truncated"] for s in found.stages), default=0)
     shares = SHARE_BYTES * found.peak_elements * found.images
     most = SILENT_PASS if found.extension.startswith("silent") else OTHER_PASS
-    work = max(min(values, most) * VALUE_BYTES, min(_labels(document, found.images), most * document["params"]["ring_bits"]) * LABEL_BYTES) + EXTENSION_BYTES
+    work = (
+        max(
+            min(values, most) * VALUE_BYTES,
+            min(_labels(document, found.images), most * document["params"]["two_party"]["ring_bits"]) * LABEL_BYTES,
+        )
+        + EXTENSION_BYTES
+    )
     layers = [s for s in found.stages if s.packing]
     polys = max((_ciphertexts(s.packing, degree) for s in layers), default=0)
     wire = max((s.he.up + s.he.down for s in layers), default=0)
@@ -273,21 +289,26 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
 
 
 def set_ups(document: Document, found: Account) -> int:
-    """Bytes of the client's set-ups of rotation-free layers: two polynomials for one of the weights, of the same words."""
-    return sum(c.packing["prepared_bytes"] for s, c in zip(document["stages"], found.stages) if s.get("method") == "rotation-free")
+    """Bytes of what the client keeps of layers: of rotation-free ones two polynomials for one of the weights, of the same words."""
+    linear = ((ROWS[s["method"]], c.packing) for s, c in zip(document["stages"], found.stages) if s["kind"] == "linear")
+    return sum(row.kept_bytes(packing) for row, packing in linear if row.keeps == "set-ups")
 
 
 def _labels(document: Document, images: int) -> int:
     """Most input labels that the client holds for one garbled stage: one a bit of its shares."""
     read = [elements(document["tensors"][s["in"]]) for s in document["stages"] if s.get("protocol") == "garbled"]
-    return images * max(read, default=0) * document["params"]["ring_bits"]
+    return images * max(read, default=0) * document["params"]["two_party"]["ring_bits"]
 
 
 def kept(document: Document, found: Account, room: int = WEIGHT_BYTES) -> int:
     """Bytes of weights that a server keeps in evaluation form: layers of many tiles first, while they fit."""
     bytes_of = SHARE_BYTES * document["params"]["ring_degree"]
     size = lambda p: p.get("prepared_bytes", bytes_of * p["weight_polys"])  # noqa: E731
-    layers = [(-s.packing["tiles"], index, size(s.packing)) for index, s in enumerate(found.stages) if "weight_polys" in s.packing]
+    layers = [
+        (-s.packing["tiles"], index, size(s.packing))
+        for index, s in enumerate(found.stages)
+        if "weight_polys" in s.packing
+    ]
     total = 0
     for _, _, size in sorted(layers):
         if total + size <= room:
@@ -310,7 +331,9 @@ def prepared(document: Document, found: Account) -> int:
     return SHARE_BYTES * degree * polys + others
 
 
-def predicted(document: Document, weight_bytes: int, unit: dict[str, Any], network: str, images: int = 1) -> dict[str, Any]:
+def predicted(
+    document: Document, weight_bytes: int, unit: dict[str, Any], network: str, images: int = 1
+) -> dict[str, Any]:
     """The plan's ``predicted``, errors left out: of ``images`` images that run together.
 
     Raises:

@@ -131,10 +131,14 @@ class Propagation:
         terms = exact[0].size
         square = self.ranges.square.get(layer.input)
         power = top * top / 3.0 if square is None else math.ldexp(square, 2 * source["frac_bits"]) / gain**2
-        fraction = methods.ciphertexts(stage["method"], self.degree, self.fixed.ring_bits, stage["weight_l2"]).unit_fraction
+        fraction = methods.ciphertexts(
+            stage["method"], self.degree, self.fixed.ring_bits, stage["weight_l2"]
+        ).unit_fraction
         absolute = _rows(magnitude) * (top + _peak_all(x.worst))
         rounding = FLOAT32_UNIT * (2 + terms) * absolute
-        worst = _layer(geometry, magnitude, x.worst, shape) + _column(geometry, _rows(off) * top + bias_off + 1 + rounding)
+        worst = _layer(geometry, magnitude, x.worst, shape) + _column(
+            geometry, _rows(off) * top + bias_off + 1 + rounding
+        )
         noise = _rows(off**2) * power + 1 / 12 + fraction + (FLOAT32_UNIT * absolute) ** 2
         variance = _layer(geometry, exact**2, x.variance, shape) + _column(geometry, noise)
         return Doubt(worst, variance)

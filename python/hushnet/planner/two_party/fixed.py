@@ -17,6 +17,7 @@ import numpy as np
 from ...graph import Linear
 from ...plan import PlanError
 from ...reference.two_party import with_errors
+from ..document import Draft
 from ..ranges import plan_geometry
 from .regions import MOVES
 from .steps import Step
@@ -77,12 +78,11 @@ class Request:
 
 
 @dataclass
-class Fixed:
-    """The result.
+class Fixed(Draft):
+    """The result: tensors, stages and weights of the shared region, as the plan has them. Tensors and stages have no name in common.
 
     Attributes:
-        tensors, stages: of the shared region, as the plan has them.
-        weights: integers by plan name; ``layers``: the float layer of every linear stage.
+        layers: the float layer of every linear stage.
         entering, opened: the version of every tensor that enters or is opened.
         names: the graph or step tensor that a plan tensor holds.
         offsets: units that a layer's bias was raised by, so that the truncation behind it rounds to nearest.
@@ -94,10 +94,7 @@ class Fixed:
         fewer: bits of the weights of layers that have fewer than asked for, by name.
     """
 
-    ring_bits: int
-    tensors: list[dict[str, Any]] = field(default_factory=list)
-    stages: list[dict[str, Any]] = field(default_factory=list)
-    weights: dict[str, Array] = field(default_factory=dict)
+    ring_bits: int = 0
     layers: dict[str, Linear] = field(default_factory=dict)
     entering: dict[str, Version] = field(default_factory=dict)
     opened: dict[str, Version] = field(default_factory=dict)
@@ -142,23 +139,26 @@ def groups(steps: list[Step]) -> tuple[Callable[[str], str], dict[str, list[Line
 class Builder:
     """One attempt at a ring width. ``reach`` is that of an earlier attempt without limits."""
 
-    def __init__(self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]) -> None:
+    def __init__(
+        self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]
+    ) -> None:
         self.steps, self.request, self.weights, self.known = steps, request, weights.fork(), reach
         self.limit = (1 << (ring_bits - 1)) - 1
-        self.out = Fixed(ring_bits)
+        names: set[str] = set()
+        self.out = Fixed(ring_bits=ring_bits, tensor_names=names, stage_names=names)
         self.root, self.layers, self.members = groups(steps)
         self.joined = {self.root(s.output) for s in steps if s.kind == "concat"}
         self.readers = [t for s in steps for t in s.inputs] + request.opened
         self.natural: dict[str, Version] = {}
         self.rough: dict[tuple[int, int], Version] = {}
         self.target: dict[str, int] = {}
-        self.names: set[str] = set()
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.room = self.doublings()
 
     def doublings(self) -> dict[str, int]:
         """How often a tensor of unknown sign is doubled before its next bound: sums and differences of two need a bit each, a
-        truncation without known sign one."""
+        truncation without known sign one.
+        """
         room = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
         for step in reversed(self.steps):
             after = room.get(step.output, 0)
@@ -192,26 +192,15 @@ class Builder:
 
     # -- tensors and stages
 
-    def unique(self, name: str) -> str:
-        unique, number = name, 2
-        while unique in self.names:
-            unique, number = f"{name}.{number}", number + 1
-        self.names.add(unique)
-        return unique
-
     def tensor(self, name: str, shape: tuple[int, ...], version: Version, suffix: str = "s") -> Version:
         """A new shared tensor with a version's figures."""
-        index = len(self.out.tensors)
-        entry = {"id": index, "name": self.unique(f"{name}.{suffix}"), "shape": list(shape), "kind": "shared"}
-        self.out.tensors.append(entry | {"frac_bits": version.frac_bits, "bound": version.bound})
+        index = self.out.tensor(f"{name}.{suffix}", shape, "shared", frac_bits=version.frac_bits, bound=version.bound)
         self.shapes[index] = tuple(shape)
         self.out.names[index] = name
         return replace(version, tensor=index)
 
     def stage(self, kind: str, name: str, source: int | list[int], out: int, **fields: Any) -> str:
-        unique = self.unique(name)
-        self.out.stages.append({"kind": kind, "name": unique, "in": source, "out": out, **fields})
-        return unique
+        return self.out.stage(kind, name, source, out, **fields)["name"]
 
     def keep(self, name: str, version: Version) -> None:
         """Records what a graph or step tensor is."""
@@ -381,7 +370,9 @@ class Builder:
         gain = math.ldexp(1.0, max(-weights.frac_bits, 0))
         scaled = np.rint(np.ldexp(np.asarray(layer.bias, dtype=np.float64) / gain, fine))
         if (np.abs(scaled) >= 2.0**62).any():
-            raise PlanError(f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model")
+            raise PlanError(
+                f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model"
+            )
         bias = scaled.astype(np.int64)
         # one unit for the masking of the shares
         bound = max(int(n) * source.bound + abs(int(b)) for n, b in zip(weights.rows, bias)) + 1
@@ -389,8 +380,15 @@ class Builder:
         made = self.tensor(step.output, step.shape, Version(-1, fine, bound, False, gain))
         names = {key: f"{layer.name}.{key}" for key in ("weight", "bias")}
         stage = self.stage(
-            "linear", layer.name, source.tensor, made.tensor, method="cheetah", geometry=plan_geometry(layer.geometry),
-            weights=names["weight"], bias=names["bias"], weight_l2=0,
+            "linear",
+            layer.name,
+            source.tensor,
+            made.tensor,
+            method="cheetah",
+            geometry=plan_geometry(layer.geometry),
+            weights=names["weight"],
+            bias=names["bias"],
+            weight_l2=0,
         )
         self.out.weights[names["weight"]], self.out.weights[names["bias"]] = weights.weight, bias
         if self.weights.of(layer) < self.weights.bits:
@@ -487,7 +485,9 @@ class Builder:
             return version
         if step < 0:
             return self.truncated(name, version, -step)
-        made = self.tensor(name, self.shapes[version.tensor], replace(version, frac_bits=fine, bound=version.bound << step))
+        made = self.tensor(
+            name, self.shapes[version.tensor], replace(version, frac_bits=fine, bound=version.bound << step)
+        )
         self.stage("scale", f"{name}.scale", version.tensor, made.tensor, factor=1 << step)
         return made
 
@@ -533,13 +533,17 @@ class Builder:
         else:
             reach = min(version.bound * version.unit, self.request.limits.get(name, math.inf)) / version.gain
             bits = max(version.frac_bits - fraction(reach, self.request.output_bits), OPENING_BITS)
-            version = self.opening(name, version, max(1, min(bits, version.bound.bit_length() - 2, self.out.ring_bits - 2)))
+            version = self.opening(
+                name, version, max(1, min(bits, version.bound.bit_length() - 2, self.out.ring_bits - 2))
+            )
         self.out.opened[name] = version
 
     def opening(self, name: str, version: Version, bits: int) -> Version:
         """The exact truncation before a value is opened; rounds to nearest where the layer's bias can take the half."""
         made_by = [s for s in self.out.stages if s["out"] == version.tensor]
-        readers = [s for s in self.out.stages if version.tensor in (s["in"] if isinstance(s["in"], list) else [s["in"]])]
+        readers = [
+            s for s in self.out.stages if version.tensor in (s["in"] if isinstance(s["in"], list) else [s["in"]])
+        ]
         half = 1 << (bits - 1)
         if made_by and made_by[0]["kind"] == "linear" and not readers and self.fits(version.bound + half):
             bias = made_by[0]["bias"]

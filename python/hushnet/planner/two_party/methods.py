@@ -1,4 +1,4 @@
-"""Which method computes a linear layer on shares: one image packed in polynomials (three ways) or in slots (two), or one feature of many images in each.
+"""Which method computes a linear layer on shares: one image packed in polynomials or in slots, or one feature of many images in each.
 
 Methods are chosen together, as the cheapest path through the network (:mod:`.paths`): slot-packed layers compute on shares modulo a prime, all else
 on shares modulo 2^l, and the conversions between stand in the sums. A linear layer is followed by a truncation, which needs shares modulo 2^l.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ... import _native
 from ...graph import Linear, Shape
-from ...reference.methods import COEFFICIENTS, METHODS, SLOTS, slot_cost
+from ...reference.methods import SLOTS, slot_cost
 from ..ranges import plan_geometry
 from .paths import Node, Pick, Way, shortest
 from .steps import Step
@@ -28,19 +29,197 @@ CONVERSION_ROUNDS = 2
 ACCURACY = 1.15
 # seconds that a byte counts in the candidates among which a plan is chosen: up to networks where nothing else does
 BYTE_PRICES = (0.0, 3e-10, 1e-9, 3e-9, 1e-8, 3e-8, 1e-7, 1e-6, 1e-3)
-# methods with keys of their own, as in unit costs, and the bytes of a public key at N = 4096
-KEYS = {"batch": "batch", "convfhe": "convfhe", "gala": "slot", "gazelle": "slot"}
-KEY_BYTES = 32 + 25600
-# what methods keep between images: weights in evaluation form at the server, or set-ups at the client
-KEEPS = {"convfhe": "weights", "gala": "weights", "gazelle": "weights", "rotation-free": "set-ups"}
 # bytes of weights in evaluation form that a server keeps of a plan's layers of methods other than cheetah and rotation-free
 MOST_KEPT = 1 << 30
+
+
+def packed_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
+    """Both parties' computing on a packed layer, for one image."""
+    return sum(
+        unit[figure] * layer[what]
+        for figure, what in (("input_poly", "input_polys"), ("output_poly", "output_polys"), ("product", "products"))
+    )
+
+
+def rotation_free_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
+    """Both parties' computing on a layer of method rotation-free, for one image."""
+    size = layer["ring_degree"] / 4096
+    seconds = size * (
+        unit["rotation_free_input"] * layer["input_polys"] + unit["rotation_free_product"] * layer["products"]
+    )
+    return seconds + size * unit["rotation_free_output"] * layer["output_polys"] * (0.2 + 1.0 / layer["spacing"])
+
+
+def convfhe_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
+    """Both parties' computing on a layer of method convfhe, for one image."""
+    size = layer["ring_degree"] / 4096
+    seconds = size * (unit["convfhe_input"] * layer["input_polys"] + unit["convfhe_product"] * layer["products"])
+    return seconds + unit["convfhe_output"] * layer["answers"] + unit["convfhe_rotation"] * layer["rotations"]
+
+
+def slot_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
+    """Both parties' computing on a slot-packed layer, for one image: words of requests and answers, transforms of key switching,
+    multiplications of words by weights and keys.
+    """
+    n, limbs, digits = layer["ring_degree"], layer["primes"], layer["primes"] * layer["digits"]
+    all_limbs = limbs + layer["special"]
+    decompositions, switches = layer["perm"] + layer["dec_perm"], layer["perm"] + layer["hst_perm"]
+    transforms = decompositions * (limbs + digits * all_limbs) + switches * (2 * all_limbs if layer["special"] else 0)
+    products = 2 * limbs * layer["sc_mult"] + 2 * digits * all_limbs * switches
+    return n * (
+        unit["slot_input"] * limbs * layer["ciphers_up"]
+        + unit["slot_output"] * limbs * layer["ciphers_down"]
+        + unit["slot_transform"] * transforms
+        + unit["slot_product"] * products
+    )
+
+
+def batch_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
+    """Both parties' computing on a batch layer, for one block of images."""
+    return sum(
+        unit[figure] * layer[what]
+        for figure, what in (("batch_input", "inputs"), ("batch_output", "outputs"), ("batch_word", "word_products"))
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What figures of a layer depend on.
+
+    Attributes:
+        geometry: of the layer, as in plans.
+        ring_degree: of the plan.
+        ring_bits: of shares.
+        weight_l2: bound of the norm of the weights.
+        plain_bits: of the prime that slot-packed layers share.
+        images: that run together, of one block.
+    """
+
+    geometry: dict[str, Any]
+    ring_degree: int
+    ring_bits: int = TYPICAL_RING
+    weight_l2: float = TYPICAL_NORM
+    plain_bits: int = TYPICAL_PLAIN
+    images: int = 1
+
+    @property
+    def text(self) -> str:
+        """The geometry as the run time reads it."""
+        return json.dumps(self.geometry)
+
+
+def packed_figures(a: Asked) -> dict[str, int]:
+    """Of cheetah."""
+    return _native.packed_layer_cost(a.text, a.ring_degree, a.ring_bits)
+
+
+def batch_figures(a: Asked) -> dict[str, int]:
+    """Of batch, for a block of images."""
+    return _native.batch_share_layer_cost(a.text, a.ring_degree, a.ring_bits, a.weight_l2, a.images)
+
+
+def coefficient_figures(method: str, a: Asked) -> dict[str, int]:
+    """Of rotation-free and convfhe, at ring degrees of their own."""
+    return _native.coefficient_layer_cost(method, a.text, a.ring_bits, a.weight_l2)
+
+
+def slot_figures(method: str, a: Asked) -> dict[str, int]:
+    """Of a slot-packed layer."""
+    return slot_cost(method, a.geometry, a.plain_bits)
+
+
+Figures = Mapping[str, int]
+
+
+def _nothing(_: Figures) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the planner knows of a linear method. Names and figures are the run time's.
+
+    Attributes:
+        figures: of a layer, for one image (``many`` without ``single``: for a block): ``bytes_up``, ``bytes_down``, ``tiles``, and what ``seconds`` and the
+            functions below read.
+        seconds: both parties' computing from figures and unit costs, as if nothing overlapped.
+        single: whether plans for one image may take it.
+        many: whether plans for many images may.
+        modulo: of the shares that it reads and leaves.
+        keys: the name that unit costs have for keys of its own; None for the keys of every session.
+        keeps: what it keeps between images, ``"weights"`` at the server in evaluation form or ``"set-ups"`` at the client; None for neither.
+        kept_bytes: of what it keeps.
+        shared_bytes: of keys that all its layers share: those of the largest.
+        layer_bytes: sent once for a layer.
+        layer_seconds: of work once for a layer, from figures and unit costs.
+    """
+
+    figures: Callable[[Asked], dict[str, int]]
+    seconds: Callable[[Figures, dict[str, Any]], float]
+    single: bool = True
+    many: bool = False
+    modulo: str = RING
+    keys: str | None = None
+    keeps: str | None = None
+    kept_bytes: Callable[[Figures], int] = _nothing
+    shared_bytes: Callable[[Figures], int] = _nothing
+    layer_bytes: Callable[[Figures], int] = _nothing
+    layer_seconds: Callable[[Figures, dict[str, Any]], float] = lambda _figures, _unit: 0.0
+
+    @property
+    def blocks(self) -> bool:
+        """Whether figures are those of a block of images, which share ciphertexts."""
+        return self.many and not self.single
+
+
+def _slots(method: str) -> Row:
+    """A method of the slot family: rows differ in their name only."""
+    return Row(
+        partial(slot_figures, method),
+        slot_seconds,
+        modulo=PRIME,
+        keys="slot",
+        keeps="weights",
+        kept_bytes=lambda f: f["weight_bytes"] + 2 * f["key_bytes"],
+        layer_bytes=lambda f: f["key_bytes"],
+    )
+
+
+# one row a method, in the order of preference where costs are equal; the names are those of `_native.linear_methods`
+ROWS: dict[str, Row] = {
+    "cheetah": Row(packed_figures, packed_seconds, many=True),
+    "rotation-free": Row(
+        # as many words at the client as the weights in evaluation form have: docs/rotation-free.md
+        partial(coefficient_figures, "rotation-free"),
+        rotation_free_seconds,
+        keeps="set-ups",
+        kept_bytes=lambda f: f["prepared_bytes"],
+        layer_bytes=lambda f: f["bytes_setup"],
+        layer_seconds=lambda f, unit: unit["rotation_free_weight"] * f["weight_polys"],
+    ),
+    "convfhe": Row(
+        partial(coefficient_figures, "convfhe"),
+        convfhe_seconds,
+        keys="convfhe",
+        keeps="weights",
+        kept_bytes=lambda f: f["prepared_bytes"],
+        shared_bytes=lambda f: f["bytes_setup"] + f["key_bytes"],
+    ),
+    "batch": Row(batch_figures, batch_seconds, single=False, many=True, keys="batch"),
+    "gala": _slots("gala"),
+    "gazelle": _slots("gazelle"),
+    "diagonal": _slots("diagonal"),
+}
+# what methods keep between images: weights in evaluation form at the server, or set-ups at the client
+KEEPS = {name: row.keeps for name, row in ROWS.items() if row.keeps}
 
 
 def largest_pair(steps: list[Step], entering: Mapping[str, Shape]) -> int:
     """Most elements of one image that a step reads and writes: about what is alive at once."""
     shapes = {**entering, **{s.output: s.shape for s in steps}}
-    return max((math.prod(s.shape) + sum(math.prod(shapes[t]) for t in s.inputs if t in shapes) for s in steps), default=1)
+    return max(
+        (math.prod(s.shape) + sum(math.prod(shapes[t]) for t in s.inputs if t in shapes) for s in steps), default=1
+    )
 
 
 @dataclass(frozen=True)
@@ -85,7 +264,9 @@ class Chooser:
         # bytes of keys that the layers of a method share, by method, and elements that a layer reads and leaves
         self.session: dict[str, int] = {}
         shapes = {**entering, **{s.output: s.shape for s in steps}}
-        self.sizes = {s.name: (*(math.prod(shapes[t]) for t in s.inputs if t in shapes), math.prod(s.shape)) for s in steps}
+        self.sizes = {
+            s.name: (*(math.prod(shapes[t]) for t in s.inputs if t in shapes), math.prod(s.shape)) for s in steps
+        }
 
     def images(self, ring_degree: int) -> int:
         """Images that run through the stages together."""
@@ -116,7 +297,8 @@ class Chooser:
     def picks(self, ring_degree: int) -> dict[str, Pick]:
         """The methods of all layers at a ring degree, by two figures: seconds over the plan's network, and bytes. Candidates are the cheapest paths
         for several prices of a byte, with and without the methods that need keys of their own, and every single method; of those that neither
-        take longer nor send more than any single method the fastest, or the cheapest path by seconds where there is none."""
+        take longer nor send more than any single method the fastest, or the cheapest path by seconds where there is none.
+        """
         if ring_degree not in self.picked:
             ways: dict[str, list[Way]] = {}
             kept: dict[tuple[str, str], Kept] = {}
@@ -133,19 +315,28 @@ class Chooser:
         cheapest = self.fitted(frugal_ways, kept)
         candidates, singles = [cheapest], []
         for without in ((), ("convfhe",), SLOTS, ("convfhe", *SLOTS)):
-            allowed = {layer: [w for w in found if w.name not in without] or found for layer, found in frugal_ways.items()}
+            allowed = {
+                layer: [w for w in found if w.name not in without] or found for layer, found in frugal_ways.items()
+            }
             if without and allowed == frugal_ways:
                 continue
             for price in BYTE_PRICES:
-                priced = {layer: [replace(w, seconds=w.seconds + price * w.bytes) for w in found] for layer, found in allowed.items()}
+                priced = {
+                    layer: [replace(w, seconds=w.seconds + price * w.bytes) for w in found]
+                    for layer, found in allowed.items()
+                }
                 candidates.append(self.fitted(priced, kept))
-        for method in METHODS:
+        for method in ROWS:
             only = {layer: [w for w in found if w.name == method] for layer, found in ways.items()}
-            if ways and all(only.values()) and not any(self.over({n: w[0].name for n, w in only.items()}, kept).values()):
+            if (
+                ways
+                and all(only.values())
+                and not any(self.over({n: w[0].name for n, w in only.items()}, kept).values())
+            ):
                 singles.append(self.path(only))
         restored = lambda picks: {n: replace(p, way=known.get((n, p.way.name), p.way)) for n, p in picks.items()}  # noqa: E731
         told = [(restored(picks), *self.totals(restored(picks), ways)) for picks in [*candidates, *singles]]
-        alone = told[len(candidates):]
+        alone = told[len(candidates) :]
         if alone:
             seconds, sent = min(t for _, t, _ in alone), min(b for _, _, b in alone)
             # sums are made in another order, so that equal plans may differ in their last bits
@@ -165,7 +356,7 @@ class Chooser:
                 sent += sum(sizes) * (TYPICAL_RING + 1) / 8
         for method in {w.name for w in chosen.values()}:
             keys = self.session.get(method, 0) / self.queries
-            figure = KEYS.get(method)
+            figure = ROWS[method].keys
             work = max(0.0, self.unit.get(f"{figure}_keys", 0.0) - self.unit.get("session_keys", 0.0)) / self.queries
             seconds, sent = seconds + work + self.travel(keys), sent + keys
         return seconds, sent
@@ -180,7 +371,8 @@ class Chooser:
 
     def fitted(self, given: Mapping[str, list[Way]], kept: Mapping[tuple[str, str], Kept]) -> dict[str, Pick]:
         """The cheapest path. Layers whose weights and set-ups do not fit the room together give up those ways that save
-        least for their bytes."""
+        least for their bytes.
+        """
         ways = dict(given)
         while True:
             picks = self.path(ways)
@@ -188,7 +380,9 @@ class Chooser:
             over = self.over(names, kept)
             # a layer that has one way only keeps it: the run time transforms weights that do not fit as it needs them
             held = {n: kept[n, m] for n, m in names.items() if (n, m) in kept and any(w.name != m for w in ways[n])}
-            spare = sorted((n for n, k in held.items() if k.bytes and over[k.what]), key=lambda n: picks[n].gap / held[n].bytes)
+            spare = sorted(
+                (n for n, k in held.items() if k.bytes and over[k.what]), key=lambda n: picks[n].gap / held[n].bytes
+            )
             if not spare:
                 return picks
             for name in spare:
@@ -208,7 +402,11 @@ class Chooser:
             shapes[raw] = step.shape
             nodes.append(Node(step.name, tuple(step.inputs), raw, tuple(ways[step.name])))
             nodes.append(Node(f"{step.name} truncated", (raw,), step.output, (Way("truncate", RING, RING, 0.0),)))
-        return shortest(nodes, dict.fromkeys(self.entering, RING), lambda tensor, held, wanted: self.conversion(math.prod(shapes[tensor])))[1]
+        return shortest(
+            nodes,
+            dict.fromkeys(self.entering, RING),
+            lambda tensor, held, wanted: self.conversion(math.prod(shapes[tensor])),
+        )[1]
 
     def conversion(self, elements: int) -> float:
         """Seconds from one encoding to the other: one correlated OT a value with a payload of a share."""
@@ -218,44 +416,29 @@ class Chooser:
 
     def ways(self, layer: Linear, ring_degree: int, kept: dict[tuple[str, str], Kept]) -> list[Way]:
         """All feasible methods of a layer; notes the bytes that they keep between images."""
-        geometry = plan_geometry(layer.geometry)
-        text = json.dumps(geometry)
+        many = self.batch > 1
+        images = min(self.images(ring_degree), ring_degree) if many else 1
+        asked = Asked(plan_geometry(layer.geometry), ring_degree, images=images)
         found: list[Way] = []
-        with suppress(ValueError):
-            packed = _native.packed_layer_cost(text, ring_degree, TYPICAL_RING)
-            found.append(self.way("cheetah", packed, layer_seconds("cheetah", packed, self.unit)))
-        if self.batch > 1:
+        for method, row in ROWS.items():
+            if not (row.many if many else row.single):
+                continue
             with suppress(ValueError):
-                images = min(self.images(ring_degree), ring_degree)
-                batch = _native.batch_share_layer_cost(text, ring_degree, TYPICAL_RING, TYPICAL_NORM, images)
-                if batch["window_bytes"] <= self.memory or not found:
-                    block = self.way("batch", batch, layer_seconds("batch", batch, self.unit))
-                    found.append(replace(block, seconds=block.seconds / images, bytes=block.bytes / images))
-            return found or [Way("cheetah", RING, RING, 0.0)]
-        for method in COEFFICIENTS:
-            with suppress(ValueError):
-                cost = _native.coefficient_layer_cost(method, text, TYPICAL_RING, TYPICAL_NORM)
-                seconds, more = layer_seconds(method, cost, self.unit), 0.0
-                # as many words at the client as the weights in evaluation form have: docs/rotation-free.md
-                kept[layer.name, method] = Kept(KEEPS[method], cost["prepared_bytes"])
-                if method == "rotation-free":
-                    more = cost["bytes_setup"] / self.queries
-                    seconds += self.unit["rotation_free_weight"] * cost["weight_polys"] / self.queries
-                else:
-                    # keys of a session, which all layers share: the largest
-                    self.session[method] = max(self.session.get(method, 0), cost["bytes_setup"] + KEY_BYTES)
-                found.append(self.way(method, cost, seconds, more))
-        for method in SLOTS:
-            with suppress(ValueError):
-                cost = slot_cost(method, geometry, TYPICAL_PLAIN)
-                kept[layer.name, method] = Kept(KEEPS[method], cost["weight_bytes"] + 2 * cost["key_bytes"])
-                found.append(replace(self.way(method, cost, slot_seconds(cost, self.unit), cost["key_bytes"] / self.queries), enters=PRIME, leaves=PRIME))
+                figures = row.figures(asked)
+                if row.blocks and found and figures["window_bytes"] > self.memory:
+                    continue
+                block = images if row.blocks else 1
+                seconds = (
+                    layer_seconds(method, figures, self.unit) / block
+                    + row.layer_seconds(figures, self.unit) / self.queries
+                )
+                if row.keeps is not None:
+                    kept[layer.name, method] = Kept(row.keeps, row.kept_bytes(figures))
+                # keys of a session, which all layers share: the largest
+                self.session[method] = max(self.session.get(method, 0), row.shared_bytes(figures))
+                sent = (figures["bytes_up"] + figures["bytes_down"]) / block + row.layer_bytes(figures) / self.queries
+                found.append(Way(method, row.modulo, row.modulo, seconds + self.travel(sent), sent))
         return found or [Way("cheetah", RING, RING, 0.0)]
-
-    def way(self, method: str, cost: Mapping[str, int], computing: float, more: float = 0.0) -> Way:
-        """A layer's way from seconds of computing and the bytes of its messages and of set-ups (an image's part)."""
-        sent = cost["bytes_up"] + cost["bytes_down"] + more
-        return Way(method, RING, RING, computing + self.travel(sent), sent)
 
     def travel(self, sent: float) -> float:
         """Seconds that bytes take over the plan's network, and both parties to handle them."""
@@ -269,70 +452,28 @@ def frugal(found: list[Way]) -> list[Way]:
     return [replace(w, seconds=ACCURACY * w.seconds * (1 + 1e-9)) if w.name in wasteful else w for w in found]
 
 
-def packed_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
-    """Both parties' computing on a packed layer, for one image."""
-    return sum(unit[figure] * layer[what] for figure, what in (("input_poly", "input_polys"), ("output_poly", "output_polys"), ("product", "products")))
-
-
-def coefficient_seconds(method: str, layer: Mapping[str, int], unit: dict[str, Any]) -> float:
-    """Both parties' computing on a layer of method rotation-free or convfhe, for one image."""
-    figure = method.replace("-", "_")
-    size = layer["ring_degree"] / 4096
-    seconds = size * (unit[f"{figure}_input"] * layer["input_polys"] + unit[f"{figure}_product"] * layer["products"])
-    if method == "convfhe":
-        return seconds + unit["convfhe_output"] * layer["answers"] + unit["convfhe_rotation"] * layer["rotations"]
-    return seconds + size * unit["rotation_free_output"] * layer["output_polys"] * (0.2 + 1.0 / layer["spacing"])
-
-
-def slot_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
-    """Both parties' computing on a layer of method gala or gazelle, for one image: words of requests and answers, transforms of key switching,
-    multiplications of words by weights and keys."""
-    n, limbs, digits = layer["ring_degree"], layer["primes"], layer["primes"] * layer["digits"]
-    all_limbs = limbs + layer["special"]
-    decompositions, switches = layer["perm"] + layer["dec_perm"], layer["perm"] + layer["hst_perm"]
-    transforms = decompositions * (limbs + digits * all_limbs) + switches * (2 * all_limbs if layer["special"] else 0)
-    products = 2 * limbs * layer["sc_mult"] + 2 * digits * all_limbs * switches
-    return n * (
-        unit["slot_input"] * limbs * layer["ciphers_up"]
-        + unit["slot_output"] * limbs * layer["ciphers_down"]
-        + unit["slot_transform"] * transforms
-        + unit["slot_product"] * products
-    )
-
-
-def batch_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
-    """Both parties' computing on a batch layer, for one block of images."""
-    return sum(unit[figure] * layer[what] for figure, what in (("batch_input", "inputs"), ("batch_output", "outputs"), ("batch_word", "word_products")))
-
-
 class _Client(dict[str, Any]):
     """Unit costs of the client's part of linear work; zero where it has none."""
 
     def __init__(self, unit: dict[str, Any]) -> None:
-        super().__init__({name.removesuffix("_client"): value for name, value in unit.items() if name.endswith("_client")})
+        super().__init__(
+            {name.removesuffix("_client"): value for name, value in unit.items() if name.endswith("_client")}
+        )
 
     def __missing__(self, name: str) -> float:
         return 0.0
 
 
-def linear_seconds(method: str, packing: Mapping[str, int], unit: dict[str, Any]) -> float:
-    """Work of one image (`batch`: block of images) of a layer, as if nothing overlapped."""
-    if method == "batch":
-        return batch_seconds(packing, unit)
-    if method in COEFFICIENTS:
-        return coefficient_seconds(method, packing, unit)
-    return packed_seconds(packing, unit)
-
-
 def pipelined(total: float, client: float, tiles: int) -> float:
     """Seconds of a layer whose parties work on equal tiles one after the other: a tile's request, the server's work and the opening follow
-    each other, and while the server has one tile the client has another: the longer part, and of the shorter one what one tile takes."""
+    each other, and while the server has one tile the client has another: the longer part, and of the shorter one what one tile takes.
+    """
     client = min(client, total)
     server = total - client
     return max(client, server) + min(client, server) / max(1, tiles)
 
 
 def layer_seconds(method: str, packing: Mapping[str, int], unit: dict[str, Any], blocks: int = 1) -> float:
-    """Both parties' computing on ``blocks`` images (`batch`: blocks of images) of a layer that is not packed in slots, tiles overlapping."""
-    total, own = (blocks * linear_seconds(method, packing, u) for u in (unit, _Client(unit)))
+    """Both parties' computing on ``blocks`` images (`batch`: blocks of images) of a layer, tiles overlapping."""
+    total, own = (blocks * ROWS[method].seconds(packing, u) for u in (unit, _Client(unit)))
     return pipelined(total, own, blocks * packing["tiles"])

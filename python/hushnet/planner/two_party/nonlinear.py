@@ -52,7 +52,11 @@ def choose(document: Document, unit: dict[str, Any], network: str, images: int, 
     told = {}
     for i, name in zip(stages, names):
         taken, other = (garbled[i], transfer[i]) if i in chosen else (transfer[i], garbled[i])
-        told[name] = {"choice": "cheaper", "runner_up": PROTOCOLS[i not in chosen], "gap_seconds": (other - taken) / images}
+        told[name] = {
+            "choice": "cheaper",
+            "runner_up": PROTOCOLS[i not in chosen],
+            "gap_seconds": (other - taken) / images,
+        }
     return told
 
 
@@ -62,8 +66,13 @@ def _write(document: Document, chosen: set[int]) -> None:
 
 
 def _with(document: Document, chosen: set[int]) -> Document:
-    return {**document, "stages": [{**s, "protocol": "garbled"} if i in chosen else s for i, s in enumerate(document["stages"])]}
+    return {
+        **document,
+        "stages": [{**s, "protocol": "garbled"} if i in chosen else s for i, s in enumerate(document["stages"])],
+    }
 
 
 def _whole(account: cost.Account, link: dict[str, Any]) -> float:
-    return cost.seconds(account.total, sum(s.compute for s in account.stages), link) + cost.seconds(account.setup, account.setup_compute, link)
+    return cost.seconds(account.total, sum(s.compute for s in account.stages), link) + cost.seconds(
+        account.setup, account.setup_compute, link
+    )

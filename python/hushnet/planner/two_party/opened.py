@@ -33,7 +33,9 @@ def strip_for_argmax(graph: Graph) -> Graph:
         if isinstance(node, Linear):
             break
         whole = node.op == "softmax" and math.prod(graph.shapes[tensor]) == graph.shapes[tensor][node.attrs["axis"]]
-        if not (whole or node.op in INCREASING or node.op == "reshape" or (node.op == "affine" and node.attrs["mul"] > 0)):
+        if not (
+            whole or node.op in INCREASING or node.op == "reshape" or (node.op == "affine" and node.attrs["mul"] > 0)
+        ):
             break
         tensor = node.inputs[0]
     return Graph(graph.name, graph.inputs, [tensor], graph.shapes, list(graph.nodes))
@@ -55,7 +57,11 @@ class Tail:
         limit = self.ranges.limit.get(name, math.inf)
         if name in self.fixed.opened:
             version = self.fixed.opened[name]
-            limit = min(limit, version.bound * version.unit) if self.ranges.source == "calibration" else version.bound * version.unit
+            limit = (
+                min(limit, version.bound * version.unit)
+                if self.ranges.source == "calibration"
+                else version.bound * version.unit
+            )
         shape = self.graph.shapes[name]
         return np.full(shape, -limit), np.full(shape, limit)
 
@@ -76,15 +82,27 @@ class Tail:
                 spread[name] = (self.interval(name), *parts)
             return spread[name]
 
-        for node in self.regions.tail:
+        # of a network without layers the client computes everything: a float32 reference rounds in its first op
+        alone = not self.regions.shared
+        for node in self.regions.head if alone else self.regions.tail:
             ins = [known(t) for t in node.inputs]
             shape, rule = self.graph.shapes[node.output], RULES[node.op]
             pairs = [i[0] for i in ins]
-            interval = rule.interval(node.attrs, pairs, shape)
-            error = rule.spread(node.attrs, pairs, [i[1] for i in ins], shape, False) + FLOAT32_UNIT * 4 * magnitude(interval)
-            deviation = rule.spread(node.attrs, pairs, [i[2] for i in ins], shape, True)
+            with np.errstate(all="ignore"):
+                interval = rule.interval(node.attrs, pairs, shape)
+                error = rule.spread(
+                    node.attrs, pairs, [i[1] for i in ins], shape, False
+                ) + FLOAT32_UNIT * 4 * magnitude(interval)
+                deviation = rule.spread(node.attrs, pairs, [i[2] for i in ins], shape, True)
             width = rule.width(node.attrs)
-            spread[node.output] = (interval, np.minimum(error, width), np.minimum(deviation, width))
+            spread[node.output] = (
+                interval,
+                *(np.minimum(np.where(np.isnan(v), np.inf, v), width) for v in (error, deviation)),
+            )
+        if alone:
+            # what has no bound is left out
+            errors = {p: entry(float(known(n)[1].max(initial=0.0)), 0.0) for p, n in zip(names, self.graph.outputs)}
+            return {p: {k: v for k, v in e.items() if math.isfinite(v)} for p, e in errors.items()}
         found = {}
         for port, name in zip(names, self.graph.outputs):
             _, worst, deviation = known(name)
@@ -96,4 +114,7 @@ class Tail:
 
 def carry(doubts: dict[str, Doubt], names: list[str]) -> dict[str, dict[str, float]]:
     """Errors of the scores whose largest is looked for."""
-    return {n: entry(float(d.worst.max(initial=0.0)), float(np.sqrt(d.variance.max(initial=0.0)))) for n, d in zip(names, doubts.values())}
+    return {
+        n: entry(float(d.worst.max(initial=0.0)), float(np.sqrt(d.variance.max(initial=0.0))))
+        for n, d in zip(names, doubts.values())
+    }

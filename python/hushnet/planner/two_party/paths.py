@@ -98,7 +98,9 @@ def shortest(
     return _picked(nodes, layers, reached)
 
 
-def _moves(state: State, node: Node, conversion: Callable[[str, str, str], float], read_later: Callable[[str], bool]) -> list[_Move]:
+def _moves(
+    state: State, node: Node, conversion: Callable[[str, str, str], float], read_later: Callable[[str], bool]
+) -> list[_Move]:
     held = dict(state)
     found = []
     for way in node.ways:
@@ -115,9 +117,11 @@ def _moves(state: State, node: Node, conversion: Callable[[str, str, str], float
     return found
 
 
-def _picked(nodes: Sequence[Node], layers: list[list[_Move]], reached: list[dict[State, float]]) -> tuple[float, dict[str, Pick]]:
+def _picked(
+    nodes: Sequence[Node], layers: list[list[_Move]], reached: list[dict[State, float]]
+) -> tuple[float, dict[str, Pick]]:
     """Backward: what remains from every state, so that every step's other ways are priced with the rest adapted to them."""
-    rest: dict[State, float] = {s: 0.0 for s in reached[-1]}
+    rest: dict[State, float] = dict.fromkeys(reached[-1], 0.0)
     remaining = [rest]
     for moves in reversed(layers):
         earlier: dict[State, float] = {}

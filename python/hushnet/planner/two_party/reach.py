@@ -7,7 +7,7 @@ from typing import Any
 from ... import _native
 from ...plan import PlanError
 from ...reference.methods import SLOTS
-from ...reference.two_party import reach_bits, with_errors
+from ...reference.two_party import with_errors
 
 
 def write_reaches(document: dict[str, Any]) -> None:
@@ -16,18 +16,22 @@ def write_reaches(document: dict[str, Any]) -> None:
     Raises:
         PlanError: the prime of slot-packed results, a little below its power of two, needs a bit that the ring of shares does not have.
     """
-    tensors, ring = document["tensors"], document["params"]["ring_bits"]
+    tensors, ring = document["tensors"], document["params"]["two_party"]["ring_bits"]
     for tensor in tensors:
         if tensor["kind"] == "shared":
-            tensor["reach_bits"] = reach_bits(tensor["bound"])
+            tensor["reach_bits"] = _native.reach_bits(tensor["bound"])
     for stage in document["stages"]:
         if stage["kind"] == "clip":
-            stage["reach_bits"] = reach_bits(tensors[stage["in"]]["bound"] + max(abs(stage["low"]), abs(stage["high"])))
+            stage["reach_bits"] = _native.reach_bits(
+                tensors[stage["in"]]["bound"] + max(abs(stage["low"]), abs(stage["high"]))
+            )
         elif stage["kind"] == "linear" and stage["method"] in SLOTS:
             out = tensors[stage["out"]]
             out["reach_bits"] = converted(stage["name"], out["bound"], out["reach_bits"])
             if out["reach_bits"] >= ring:
-                raise PlanError(f"layer {stage['name']!r}: its results need a ring of {ring + 1} bits in slots; give ring_bits, or use another method")
+                raise PlanError(
+                    f"layer {stage['name']!r}: its results need a ring of {ring + 1} bits in slots; give ring_bits, or use another method"
+                )
 
 
 def converted(layer: str, bound: int, reach: int) -> int:
@@ -40,5 +44,7 @@ def converted(layer: str, bound: int, reach: int) -> int:
         while _native.slot_plain(reach)[1] < with_errors(bound):
             reach += 1
     except ValueError as error:
-        raise PlanError(f"layer {layer!r}: {error}; use fewer weight_bits or activation_bits, or another method") from None
+        raise PlanError(
+            f"layer {layer!r}: {error}; use fewer weight_bits or activation_bits, or another method"
+        ) from None
     return reach

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ...graph import Graph, Linear, Node, Op
 from ...plan import PlanError
 from ..rewrite import consumers
+from .unroll import unrolled
 
 MOVES = frozenset({"reshape", "transpose", "concat", "slice", "pad"})
 REDUCTIONS = frozenset({"reduce_mean", "reduce_sum", "reduce_max"})
@@ -23,20 +24,22 @@ INCREASING = frozenset({"sigmoid", "tanh", "erf", "exp"})
 
 _RELU = "replace it by Relu, LeakyRelu or a clip and train the network again with it"
 _PRODUCT = "products of two private tensors are not offered; leave the branch out"
+_COMPARED = "comparisons and roundings of private values are not offered; write it with Relu, Min, Max or Clip"
+_LAST = "only the end of the network may select; move it behind the last layer"
+_NORMALISED = "only the end of the network may normalise; move it behind the last layer"
 ADVICE = {
-    **dict.fromkeys(("sigmoid", "tanh", "erf", "exp", "hard_sigmoid", "elu", "sqrt"), _RELU),
+    **dict.fromkeys(
+        ("sigmoid", "tanh", "erf", "exp", "log", "sin", "cos", "atan", "hard_sigmoid", "elu", "sqrt"), _RELU
+    ),
     **dict.fromkeys(("silu", "hard_swish", "gelu", "gelu_tanh"), _RELU),
-    **dict.fromkeys(("mul", "div", "square"), _PRODUCT),
-    "abs": "write it as Relu(x) + Relu(-x)",
-    "minimum": "write minimum(a, b) as b - Relu(b - a)",
-    "maximum": "write maximum(a, b) as b + Relu(a - b)",
-    "broadcast": "give both operands of the sum the same shape",
-    "softmax": "only the end of the network may normalise; move it behind the last layer",
-    "prelu": "use one slope from 0 to 1 for all channels",
-    "leaky_relu": "use a slope from 0 to 1",
-    "pad": "pad with zeros",
+    **dict.fromkeys(("mul", "div", "square", "matmul", "reduce_prod"), _PRODUCT),
+    **dict.fromkeys(("less", "equal", "floor", "round"), _COMPARED),
+    "top_k": _LAST,
+    "softmax": _NORMALISED,
+    "gather": "select fewer elements, or evenly spaced ones",
+    "interpolate": "use a smaller input",
     "affine": "remove the multiplication by zero",
-    "pool": "pool over one or two spatial axes, without dilation",
+    "pool": "pool over one to three spatial axes, without dilation",
 }
 
 
@@ -52,7 +55,7 @@ class Regions:
 
 
 def obstacle(graph: Graph, node: Op) -> str | None:
-    """Why shares cannot do an op (a key of :data:`ADVICE`), or None."""
+    """Why shares cannot do an op as it is (a key of :data:`ADVICE`), or None; some can be :func:`unrolled`."""
     op, attrs = node.op, node.attrs
     rank = len(graph.shapes[node.inputs[0]])
     if op in {"relu", "clip", "add", "sub", "neg"} or op in REDUCTIONS or (op in MOVES and op != "pad"):
@@ -85,10 +88,8 @@ def split(graph: Graph) -> Regions:
             head.append(node)
         else:
             rest.append(node)
-    if not any(isinstance(n, Linear) for n in rest):
-        raise PlanError("the network has no layer with weights, so there is nothing to compute with the server")
     tail = _tail(graph, rest)
-    refused = [n for n in rest if n not in tail and isinstance(n, Op) and obstacle(graph, n)]
+    refused = [n for n in rest if n not in tail and isinstance(n, Op) and obstacle(graph, n) and not unrolled(graph, n)]
     if refused:
         raise PlanError(_refusal(graph, refused))
     shared = [n for n in rest if n not in tail]
@@ -113,12 +114,21 @@ def _tail(graph: Graph, rest: list[Node]) -> list[Node]:
         if isinstance(node, Linear) or any(n.output in weighted for n in after):
             weighted.add(node.output)
     for node in rest:
-        if isinstance(node, Op) and node.output not in weighted and (obstacle(graph, node) or any(t in forced for t in node.inputs)):
+        if (
+            isinstance(node, Op)
+            and node.output not in weighted
+            and (obstacle(graph, node) or any(t in forced for t in node.inputs))
+        ):
             forced.add(node.output)
     tail = set(forced)
     for node in reversed(rest):
         after = readers.get(node.output, [])
-        if isinstance(node, Op) and node.op in INVERTIBLE and obstacle(graph, node) is None and all(n.output in tail for n in after):
+        if (
+            isinstance(node, Op)
+            and node.op in INVERTIBLE
+            and obstacle(graph, node) is None
+            and all(n.output in tail for n in after)
+        ):
             tail.add(node.output)
     return [n for n in rest if n.output in tail]
 

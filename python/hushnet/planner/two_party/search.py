@@ -87,7 +87,9 @@ class Search:
         Raises:
             DoesNotFit: a value needs a wider ring.
         """
-        return Builder(self.steps, self.request, self.weights, ring_bits, self.reach if reach is None else reach).run(self.entering)
+        return Builder(self.steps, self.request, self.weights, ring_bits, self.reach if reach is None else reach).run(
+            self.entering
+        )
 
     def run(self, ring_bits: int | None, ring_degree: int | None) -> Chosen:
         """The plan at the narrowest ring, or at the given one.
@@ -126,7 +128,8 @@ class Search:
 
     def capacity(self, degree: int, wanted: int) -> tuple[int, str]:
         """The widest ring that all layers carry, and the layer that carries least; weights that do not let a layer carry the
-        wanted one lose bits."""
+        wanted one lose bits.
+        """
         least = (MOST_RING, "")
         for step in self.steps:
             if step.layer is not None:
@@ -154,14 +157,20 @@ class Search:
             except DoesNotFit as error:
                 blocking = str(error)
                 continue
-            if self.request.activation_bits is not None or ring_bits is not None or fixed.least_bits == MOST_ACTIVATION_BITS:
+            if (
+                self.request.activation_bits is not None
+                or ring_bits is not None
+                or fixed.least_bits == MOST_ACTIVATION_BITS
+            ):
                 found.append(fixed)
                 break
             found.append(fixed)
             if bits >= CHEAP_RING and fixed.least_bits >= GOOD_BITS:
                 break
         good = [f for f in found if f.ring_bits <= DEAR_RING or f.least_bits >= GOOD_BITS] or found
-        return (good[-1] if good and good[-1].least_bits >= self.floor(ring_bits) else None), blocking or self.steps[0].name
+        return (good[-1] if good and good[-1].least_bits >= self.floor(ring_bits) else None), blocking or (
+            self.steps[0].name if self.steps else ""
+        )
 
     def floor(self, ring_bits: int | None) -> int:
         return 0 if ring_bits is not None or self.request.activation_bits is not None else LEAST_GOOD_BITS

@@ -6,6 +6,7 @@ elements), scalar multiplications gains, other affine ops layers. An activation 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +15,8 @@ import numpy as np
 
 from ...graph import Conv2d, Graph, Linear, Op, Shape
 from ...reference.ops import pool_counts
-from .regions import MOVES, REDUCTIONS, Regions
+from .regions import MOVES, REDUCTIONS, Regions, obstacle
+from .unroll import UNROLLED
 
 COMMUTES_WITH_MAXIMUM = frozenset({"relu", "clip", "leaky_relu"})
 
@@ -32,33 +34,45 @@ class Step:
     layer: Linear | None = None
 
 
-class _Steps:
+class Writer:
+    """Writes the steps of a graph's nodes."""
+
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.steps: list[Step] = []
         self.taken = set(graph.shapes)
 
     def fresh(self, name: str) -> str:
+        """A tensor name that nothing has yet."""
         unique, number = name, 2
         while unique in self.taken:
             unique, number = f"{name}.{number}", number + 1
         self.taken.add(unique)
         return unique
 
-    def put(self, kind: str, name: str, source: str | list[str], shape: Shape, output: str | None = None, **attrs: Any) -> str:
+    def put(
+        self, kind: str, name: str, source: str | list[str], shape: Shape, output: str | None = None, **attrs: Any
+    ) -> str:
+        """A step with one result; its tensor."""
         inputs = [source] if isinstance(source, str) else source
         out = output or self.fresh(f"{name}.out")
         self.steps.append(Step(kind, name, inputs, out, tuple(shape), attrs))
         return out
 
+    def layer(self, layer: Linear, shape: Shape) -> None:
+        """A linear step."""
+        self.steps.append(Step("linear", layer.name, [layer.input], layer.output, shape, layer=layer))
+
     def node(self, node: Any) -> None:
+        """The steps of a node."""
         if isinstance(node, Linear):
-            shape = self.graph.shapes[node.output]
-            self.steps.append(Step("linear", node.name, [node.input], node.output, shape, layer=node))
+            self.layer(node, self.graph.shapes[node.output])
             return
         shapes = [self.graph.shapes[t] for t in node.inputs]
         out = self.graph.shapes[node.output]
-        if node.op in MOVES:
+        if obstacle(self.graph, node) is not None:
+            UNROLLED[node.op](self, node, shapes, out)
+        elif node.op in MOVES:
             self.put(node.op, node.name, node.inputs, out, node.output, **node.attrs)
         elif node.op in REDUCTIONS:
             self.reduction(node, shapes[0], out)
@@ -95,9 +109,12 @@ class _Steps:
         else:
             # what max(low, min(x, high)) gives when low > high: high
             low = None if low is None else float(low if high is None else min(low, high))
-            self.put("clip", node.name, node.inputs, out, node.output, low=low, high=None if high is None else float(high))
+            self.put(
+                "clip", node.name, node.inputs, out, node.output, low=low, high=None if high is None else float(high)
+            )
 
     def affine(self, name: str, source: str, shape: Shape, mul: float, add: float, output: str | None) -> str:
+        """``x * mul + add``: a gain, or a layer of one weight."""
         if add == 0 and mul > 0:
             return self.put("gain", name, source, shape, output, factor=float(mul))
         size = math.prod(shape)
@@ -123,21 +140,31 @@ class _Steps:
         source = self.put("reshape", f"{node.name}.rows", source, (rows, 1, count))
         window = {"kernel": [1, count], "stride": [1, count], "pads": [0, 0, 0, 0], "dilation": [1, 1]}
         kind = "max_pool" if node.op == "reduce_max" else "sum_pool"
-        pooled = self.put(kind, f"{node.name}.pool" if kind == "max_pool" else f"{node.name}.sum", source, (rows, 1, 1), **window)
+        pooled = self.put(
+            kind, f"{node.name}.pool" if kind == "max_pool" else f"{node.name}.sum", source, (rows, 1, 1), **window
+        )
         if node.op == "reduce_mean":
             pooled = self.put("gain", f"{node.name}.mean", pooled, (rows, 1, 1), factor=1.0 / count)
         self.put("reshape", node.name, pooled, out, node.output)
 
     def pool(self, node: Op, shape: Shape, out: Shape) -> None:
+        """A pool over one or two axes."""
         attrs = {"dilation": [1] * len(node.attrs["kernel"]), **node.attrs}
         source, image, result = node.inputs[0], shape, out
         if len(shape) == 2:
             image, result = (shape[0], 1, shape[1]), (out[0], 1, out[1])
             source = self.put("reshape", f"{node.name}.rows", source, image)
-            attrs |= {"kernel": [1, *attrs["kernel"]], "stride": [1, *attrs["stride"]], "dilation": [1, *attrs["dilation"]]}
+            attrs |= {
+                "kernel": [1, *attrs["kernel"]],
+                "stride": [1, *attrs["stride"]],
+                "dilation": [1, *attrs["dilation"]],
+            }
             attrs["pads"] = [0, attrs["pads"][0], 0, attrs["pads"][1]]
         window = {k: list(attrs[k]) for k in ("kernel", "stride", "pads", "dilation")}
-        window["pads"] = [*window["pads"][:2], *(self.overhang(window, a, image[1 + a], result[1 + a]) for a in range(2))]
+        window["pads"] = [
+            *window["pads"][:2],
+            *(self.overhang(window, a, image[1 + a], result[1 + a]) for a in range(2)),
+        ]
         last = node.output if len(shape) == 3 else None
         if node.op == "max_pool":
             pooled = self.put("max_pool", node.name, source, result, last, **window)
@@ -163,7 +190,9 @@ class _Steps:
             total *= multiple
             tensor = self.scaled_runs(f"{name}.axis{axis}", tensor, shape, axis, multiple // line)
         # what is left of the counts after both axes took their share
-        common = table[0, 0] * (total // (int(table[:, 0][0]) // _unit(table[:, 0])) // (int(table[0][0]) // _unit(table[0])))
+        common = table[0, 0] * (
+            total // (int(table[:, 0][0]) // _unit(table[:, 0])) // (int(table[0][0]) // _unit(table[0]))
+        )
         return self.put("gain", name, tensor, shape, output, factor=1.0 / float(common))
 
     def scaled_runs(self, name: str, tensor: str, shape: Shape, axis: int, factors: np.ndarray) -> str:
@@ -171,10 +200,17 @@ class _Steps:
         if len(edges) == 2:
             return tensor
         parts = []
-        for number, (start, end) in enumerate(zip(edges, edges[1:])):
+        for number, (start, end) in enumerate(itertools.pairwise(edges)):
             part_shape = tuple(end - start if a == axis + 1 else n for a, n in enumerate(shape))
             part = self.put(
-                "slice", f"{name}.part{number}", tensor, part_shape, starts=[start], ends=[end], steps=[1], axes=[axis + 1]
+                "slice",
+                f"{name}.part{number}",
+                tensor,
+                part_shape,
+                starts=[start],
+                ends=[end],
+                steps=[1],
+                axes=[axis + 1],
             )
             if factors[start] != 1:
                 part = self.put("scale", f"{name}.scale{number}", part, part_shape, factor=int(factors[start]))
@@ -188,7 +224,7 @@ def _unit(line: np.ndarray) -> int:
 
 def to_steps(graph: Graph, regions: Regions) -> list[Step]:
     """Steps of the shared region, maxima before the activations that they commute with."""
-    writer = _Steps(graph)
+    writer = Writer(graph)
     for node in regions.shared:
         writer.node(node)
     return _pool_first(writer.steps, set(regions.opened))
@@ -206,10 +242,17 @@ def _pool_first(steps: list[Step], opened: set[str]) -> list[Step]:
                 readers[tensor] = readers.get(tensor, 0) + 1
         for index, pool in enumerate(steps):
             before = producer.get(pool.inputs[0])
-            if pool.kind not in {"max_pool", "reshape"} or before is None or readers[pool.inputs[0]] != 1 or pool.inputs[0] in opened:
+            if (
+                pool.kind not in {"max_pool", "reshape"}
+                or before is None
+                or readers[pool.inputs[0]] != 1
+                or pool.inputs[0] in opened
+            ):
                 continue
             activation = steps[before]
-            if activation.kind not in COMMUTES_WITH_MAXIMUM or (pool.kind == "reshape" and not _leads_to_maximum(steps, pool, readers)):
+            if activation.kind not in COMMUTES_WITH_MAXIMUM or (
+                pool.kind == "reshape" and not _leads_to_maximum(steps, pool, readers)
+            ):
                 continue
             middle = f"{pool.output}.before.{activation.name}"
             steps[index] = replace(activation, inputs=[middle], output=pool.output, shape=pool.shape)

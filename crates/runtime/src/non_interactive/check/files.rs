@@ -4,14 +4,14 @@ use super::Checker;
 use crate::plan::{PlanError, TensorBytes};
 
 impl<'a> Checker<'a> {
-    pub(super) fn file(&mut self, name: &str) -> Result<&'a TensorBytes<'a>, PlanError> {
-        self.used_files.insert(name.to_owned());
-        self.files
+    pub(super) fn file(&self, name: &str) -> Result<&'a TensorBytes<'a>, PlanError> {
+        self.scope
+            .files
             .get(name)
             .ok_or_else(|| PlanError::Weights { tensor: name.to_owned(), detail: "not in the file".into() })
     }
 
-    pub(super) fn weights(&mut self, name: &str, shape: &[usize]) -> Result<Vec<i16>, PlanError> {
+    pub(super) fn weights(&self, name: &str, shape: &[usize]) -> Result<Vec<i16>, PlanError> {
         let fail = |detail: String| PlanError::Weights { tensor: name.to_owned(), detail };
         let file = self.file(name)?;
         if file.shape != shape {
@@ -25,7 +25,7 @@ impl<'a> Checker<'a> {
     }
 
     pub(super) fn eights(
-        &mut self,
+        &self,
         name: &str,
         dtype: &str,
     ) -> Result<impl Iterator<Item = [u8; 8]> + 'a, PlanError> {
@@ -37,11 +37,11 @@ impl<'a> Checker<'a> {
         Ok(file.data.chunks_exact(8).map(|c| [c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
     }
 
-    pub(super) fn integers(&mut self, name: &str) -> Result<Vec<i64>, PlanError> {
+    pub(super) fn integers(&self, name: &str) -> Result<Vec<i64>, PlanError> {
         Ok(self.eights(name, "I64")?.map(i64::from_le_bytes).collect())
     }
 
-    pub(super) fn reals(&mut self, name: &str) -> Result<Vec<f64>, PlanError> {
+    pub(super) fn reals(&self, name: &str) -> Result<Vec<f64>, PlanError> {
         let values: Vec<f64> = self.eights(name, "F64")?.map(f64::from_le_bytes).collect();
         if values.iter().any(|v| !v.is_finite()) {
             return Err(PlanError::Weights { tensor: name.to_owned(), detail: "not a finite number".into() });

@@ -248,9 +248,10 @@ impl Net {
 
     pub fn json(&self) -> String {
         let (tensors, stages) = self.with_reaches();
-        json!({"version": 1, "name": "net", "producer": "tests", "trust": "two-party", "engine": "packed",
-            "params": {"ring_degree": 2048, "security_bits": 128, "insecure": false, "ring_bits": self.ring_bits},
-            "reveal": self.reveal, "inputs": self.inputs, "outputs": self.outputs, "tensors": tensors, "stages": stages})
+        json!({"version": 2, "name": "net", "producer": "tests", "trust": "two-party", "engine": "packed",
+            "params": {"ring_degree": 2048, "security_bits": 128, "insecure": false,
+                "two_party": {"ring_bits": self.ring_bits, "reveal": self.reveal}},
+            "inputs": self.inputs, "outputs": self.outputs, "tensors": tensors, "stages": stages})
         .to_string()
     }
 }

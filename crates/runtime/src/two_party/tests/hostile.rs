@@ -162,9 +162,7 @@ fn a_client_meets_bad_servers_with_typed_errors() {
             let (near, far) = pipe();
             let result = std::thread::scope(|scope| {
                 let model = &model;
-                scope.spawn(move || {
-                    frames::serve(model, Disturbed::new(Box::new(far), at, how), None, &mut |_| {})
-                });
+                scope.spawn(move || model.session(Disturbed::new(Box::new(far), at, how), &mut |_| {}));
                 infer(Box::new(near), &input)
             });
             match (result, how) {
@@ -189,7 +187,7 @@ fn what_one_session_may_hold_is_counted() {
     let plan = plan_of(&net).unwrap();
     let model = TwoPartyModel::new(&plan, Compute::default()).unwrap();
     let layers = Layers::new(&plan).unwrap();
-    let requests = layers.linear.iter().flatten().map(|l| l.tiles() * l.request_len()).max().unwrap();
+    let requests = layers.shapes().map(|(_, s)| s.tiles() * s.request_len()).max().unwrap();
     assert!(model.queue_bytes() >= (requests * model.largest_group()) as u64);
     assert!(model.session_bytes() > model.queue_bytes() && model.session_bytes() < 4 << 30);
 }

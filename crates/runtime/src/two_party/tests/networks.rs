@@ -361,7 +361,7 @@ fn throttled_networks_take_the_predicted_time() {
     let model = TwoPartyModel::new(&plan, Compute::default()).unwrap();
     let input = Input { name: "image", shape: vec![1, 3, 9, 7], data: InputData::F64(&inputs[0]) };
     let run = |network| {
-        let (_, client, _) = super::super::run_local(
+        let (_, client, _) = crate::local::run_shares(
             &model,
             std::slice::from_ref(&input),
             TwoPartyOptions { ot: Some(OtKind::SoftSpoken), ..TwoPartyOptions::default() },

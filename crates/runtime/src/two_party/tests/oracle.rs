@@ -1,5 +1,6 @@
 //! The stages on plain integers, one image, by definition.
 
+use super::super::methods::find;
 use super::builder::Net;
 use serde_json::Value;
 
@@ -30,7 +31,8 @@ pub fn evaluate(
         "linear" => {
             let (w, b) = &net.weights[stage["weights"].as_str().unwrap()];
             // Slot-packed stages are exact, the others round each party's share by itself.
-            let unit = i64::from(!matches!(stage["method"].as_str(), Some("gala" | "gazelle")));
+            let exact = find(stage["method"].as_str().unwrap()).unwrap().exact();
+            let unit = i64::from(!exact);
             (linear(&stage["geometry"], w, b, a), -unit..=unit)
         }
         "relu" => (each(&|v| v.max(0)), 0..=0),

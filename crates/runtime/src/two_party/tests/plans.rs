@@ -5,7 +5,11 @@ use super::*;
 use serde_json::{json, Value};
 
 fn net() -> Net {
-    let mut net = Net::new(28, 11);
+    seeded_net(11)
+}
+
+fn seeded_net(seed: u64) -> Net {
+    let mut net = Net::new(28, seed);
     let x = net.input("image", &[2, 6, 6], 4, 15);
     let c = net.conv(x, 3, 3, 1, 1, 1, 4);
     let r = net.relu(c);
@@ -67,7 +71,7 @@ fn wrong_plans_are_typed_errors() {
     refused(
         "a reach of the client's tensors",
         |n| n.tensors[1]["reach_bits"] = 5.into(),
-        "only shared tensors",
+        "a fixed tensor in engine Packed has no 'reach_bits'",
     );
     refused("other fractions", |n| n.tensors[4]["frac_bits"] = 3.into(), "fraction bits");
     refused(
@@ -118,9 +122,19 @@ fn raw_linear_results_are_not_opened() {
 
 #[test]
 fn a_norm_below_the_weights_is_refused_by_the_server() {
-    let mut n = net();
-    stage(&mut n, "linear")["weight_l2"] = 2.0.into();
-    let plan = plan_of(&n).unwrap();
+    refused(
+        "a norm below that of one output",
+        |n| stage(n, "linear")["weight_l2"] = 2.0.into(),
+        "of one output",
+    );
+    // Half of what the planner states, where one output's weights keep to it; those that meet in one polynomial do not.
+    let halved = |seed| {
+        let mut n = seeded_net(seed);
+        let planned = stage(&mut n, "linear")["weight_l2"].as_f64().unwrap();
+        stage(&mut n, "linear")["weight_l2"] = (planned / 2.0).into();
+        plan_of(&n).ok()
+    };
+    let plan = (0..100).find_map(halved).unwrap();
     let e = TwoPartyModel::new(&plan, Compute::default()).err().unwrap();
     assert!(e.to_string().contains("below the norm"), "{e}");
     let public = TwoPartyPlan::from_bytes(&plan.public_part().unwrap(), &PlanOptions::default()).unwrap();

@@ -3,7 +3,6 @@
 use super::*;
 use crate::channel::{Channel as Frames, Traffic};
 use crate::error::TransportError;
-use crate::two_party::frames;
 use crate::wire::{Frame, FrameBuilder, Kind};
 use crate::RangeError;
 use hushnet_mpc::OtKind;
@@ -112,7 +111,7 @@ fn session(plan: &TwoPartyPlan, data: &[Vec<f64>], spoil: Option<usize>) -> Seen
         .collect();
     let (outputs, mark) = std::thread::scope(|scope| {
         let model = &model;
-        scope.spawn(move || frames::serve(model, Box::new(recorder), None, &mut |_| {}).0.unwrap());
+        scope.spawn(move || model.session(Box::new(recorder), &mut |_| {}).0.unwrap());
         let options =
             TwoPartyOptions { ot: Some(OtKind::Iknp), group: Some(3), ..TwoPartyOptions::default() };
         let mut client = super::super::connect(Box::new(near), options).unwrap();
@@ -225,7 +224,7 @@ fn inputs_outside_are_refused_before_the_first_message() {
     let recorder = Recorder(far, wire.clone(), None);
     std::thread::scope(|scope| {
         let model = &model;
-        scope.spawn(move || frames::serve(model, Box::new(recorder), None, &mut |_| {}).0.unwrap());
+        scope.spawn(move || model.session(Box::new(recorder), &mut |_| {}).0.unwrap());
         let options = TwoPartyOptions { group: Some(2), ..TwoPartyOptions::default() };
         let mut client = super::super::connect(Box::new(near), options).unwrap();
         let input =

@@ -95,11 +95,71 @@ fn damaged_keys_are_refused() {
     let plan = plan_of(&net).unwrap();
     let layers = Layers::new(&plan).unwrap();
     let (mut a, mut b) = memory_pair();
-    let total = layers.slots.keys_len();
+    // The key of `cheetah` comes first.
+    let [_, slots] = layers.families() else { panic!("two families have keys") };
+    let total = slots.key_len();
     assert!(total > 100_000);
     b.send(&vec![0xff; total]).unwrap();
     b.flush().unwrap();
-    let error = layers.slots.serve(&mut a, &Compute::default()).err().unwrap();
+    let keep = vec![false; plan.stages().len()];
+    let preparing = super::super::methods::Preparing { plan: &plan, keep: &keep, plan_digest: &[0; 32] };
+    let weights = slots.clone().prepare(&preparing).unwrap();
+    let error = weights.accept(&mut a, &Compute::default()).err().unwrap();
     assert!(matches!(error, Error::Protocol(_)), "{error}");
     assert!(error.to_string().contains("a public key"), "{error}");
+}
+
+/// Wider, taller, one output, sizes that are no powers of two: the input is permuted once for every diagonal but the first, so a session has as many keys.
+#[test]
+fn a_network_in_diagonal_order_is_exact_with_a_key_for_every_diagonal_but_the_first() {
+    use hushnet_layers::batch::{Dense, Geometry};
+    use hushnet_layers::slots;
+    let mut net = Net::new(26, 6);
+    let x = net.input("vector", &[21], 4, 15);
+    let a = net.dense(x, 37, 4);
+    let r = net.relu(a);
+    let t = net.truncate_to(r, 4, "non-negative", false, 200);
+    let b = net.dense(t, 11, 4);
+    let u = net.truncate(b, 4, "any", false);
+    let y = net.dense(u, 1, 3);
+    let o = net.truncate(y, 2, "any", true);
+    net.open("out", o);
+    with_methods(&mut net, &["diagonal"]);
+    let plan = plan_of(&net).unwrap();
+    let inputs = random_inputs(&mut net, &plan, 2);
+    let result = run(&plan, &inputs, 2, TwoPartyOptions::default()).unwrap();
+    let (units, results) = verify(&net, &plan, &inputs, 2, &result);
+    assert_eq!((units, results), (0, 2 * (37 + 11 + 1)));
+
+    // One prime for all, that of the largest results.
+    let reach = plan.linear().filter_map(|s| plan.reach(s.stage.output?)).max().unwrap();
+    let (bits, _) = super::super::slot_plain(reach).unwrap();
+    let plain = hushnet_rlwe::bfv::plain_modulus(bits).unwrap();
+    let params = [(21, 37), (37, 11), (11, 1)].map(|(inputs, outputs)| {
+        let geometry = Geometry::dense(Dense { inputs, outputs }).unwrap();
+        slots::choose(&geometry, slots::Method::Diagonal, plain).unwrap()
+    });
+    assert!(params.iter().all(|p| *p == params[0]), "the layers have several sets of keys");
+    let layers = Layers::new(&plan).unwrap();
+    let [_, family] = layers.families() else { panic!("two families have keys") };
+    // 37 inputs or outputs are padded to 64.
+    assert_eq!(family.key_len(), params[0].request_len() + params[0].galois_keys_len(63));
+
+    // Keys that are too few are waited for; a client that leaves instead is an error of the channel, not a panic.
+    let (mut a, mut b) = memory_pair();
+    b.send(&vec![0; family.key_len() - 1]).unwrap();
+    b.flush().unwrap();
+    drop(b);
+    let keep = vec![true; plan.stages().len()];
+    let preparing = super::super::methods::Preparing { plan: &plan, keep: &keep, plan_digest: &[0; 32] };
+    let weights = family.clone().prepare(&preparing).unwrap();
+    assert!(weights.accept(&mut a, &Compute::default()).is_err());
+}
+
+#[test]
+fn a_convolution_in_diagonal_order_is_refused_with_what_to_do() {
+    let mut net = network(7);
+    with_methods(&mut net, &["diagonal"]);
+    let error = plan_of(&net).unwrap_err().to_string();
+    assert!(error.contains("method 'diagonal' computes dense layers only; choose another method"), "{error}");
 }

@@ -68,6 +68,11 @@ fn options(folder: &Path) -> TwoPartyOptions {
     TwoPartyOptions { setups: Some(folder.to_owned()), ..TwoPartyOptions::default() }
 }
 
+/// Bytes of all set-ups on the wire.
+fn sent(layers: &Layers) -> usize {
+    layers.set_ups().map(|(_, s)| s.sent as usize).sum()
+}
+
 /// One session, its results and its traffic checked; bytes of set-ups that were sent.
 fn session(net: &mut Net, model: &TwoPartyModel, folder: Option<&Path>) -> usize {
     let inputs = random_inputs(net, model.plan(), 1);
@@ -75,7 +80,7 @@ fn session(net: &mut Net, model: &TwoPartyModel, folder: Option<&Path>) -> usize
     let result = run_on(model, &inputs, 1, options).unwrap();
     verify(net, model.plan(), &inputs, 1, &result);
     let layers = Layers::new(model.plan()).unwrap();
-    let [_, polys] = layers.coefficients.setup_lens();
+    let polys = sent(&layers);
     let whole = super::super::predict(model.plan(), &layers, cost_kind(model), 1).setup;
     for trace in [&result.client, &result.server] {
         assert_eq!(trace.setup.bytes_down, trace.setup.predicted.bytes_down);
@@ -91,7 +96,7 @@ fn cost_kind(model: &TwoPartyModel) -> hushnet_mpc::OtKind {
 
 /// Bytes of all set-ups, and of each stage's stored form.
 fn whole(model: &TwoPartyModel) -> usize {
-    Layers::new(model.plan()).unwrap().coefficients.setup_lens()[1]
+    sent(&Layers::new(model.plan()).unwrap())
 }
 
 #[test]
@@ -126,7 +131,7 @@ fn set_ups_are_the_same_bytes_for_every_session() {
     let mut net = network(33);
     let model = model_of(&net);
     let inputs = random_inputs(&mut net, model.plan(), 1);
-    let [_, polys] = Layers::new(model.plan()).unwrap().coefficients.setup_lens();
+    let polys = whole(&model);
     let heard: Vec<Vec<u8>> = (0..2)
         .map(|_| {
             let result = run_on(&model, &inputs, 1, TwoPartyOptions::default()).unwrap();
@@ -234,15 +239,21 @@ fn an_interrupted_set_up_goes_on_where_it_ended() {
     assert_eq!(session(&mut net, &model, Some(&folder.0)), 0);
 }
 
+/// Polynomials of a stage's set-up: stored, there is a header of 80 bytes, and each has a tag of 16.
+fn polys_of(set_up: &super::super::methods::SetUpBytes) -> usize {
+    (set_up.stored - 80 - set_up.sent) as usize / 16
+}
+
 /// Bytes of polynomials in the folder that a client claims: all of a stage's, or whole sixteenths.
 fn held(model: &TwoPartyModel, folder: &Temporary) -> usize {
     let layers = Layers::new(model.plan()).unwrap();
     let bytes = |file: PathBuf| {
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
         let stage: usize = name.rsplit('-').next().unwrap().parse().unwrap();
-        let poly = layers.coefficients.setup_poly_len(stage);
+        let set_up = layers.set_ups().find(|s| s.0 == stage).unwrap().1;
+        let poly = set_up.sent as usize / polys_of(&set_up);
         let polys = (std::fs::metadata(file).unwrap().len() as usize).saturating_sub(80) / (poly + 16);
-        let all = layers.coefficients.setups().find(|s| s.0 == stage).unwrap().1.sent as usize / poly;
+        let all = polys_of(&set_up);
         poly * if polys == all { all } else { polys - polys % all.div_ceil(16) }
     };
     folder.files().into_iter().map(bytes).sum()
@@ -308,7 +319,7 @@ fn a_server_gives_no_client_a_name_to_come_back_with() {
     // The plan is the same for all clients of a server, and another for every preparation.
     let public =
         |m: &TwoPartyModel| TwoPartyPlan::from_bytes(m.public_part(), &PlanOptions::default()).unwrap();
-    assert!(public(&model).spec().preparation.is_some());
+    assert!(public(&model).preparation().is_some());
     let again = model_of(&network(38));
     assert!(public(&model).digest().unwrap() != public(&again).digest().unwrap());
     // A client that knows the digest refuses a plan made for it alone.
@@ -322,7 +333,7 @@ fn a_server_gives_no_client_a_name_to_come_back_with() {
     // Plans without rotation-free stages name none.
     let mut cheetah = network(38);
     with_methods(&mut cheetah, &["cheetah"]);
-    assert!(public(&model_of(&cheetah)).spec().preparation.is_none());
+    assert!(public(&model_of(&cheetah)).preparation().is_none());
 }
 
 #[test]
@@ -346,7 +357,7 @@ fn folders_have_a_quota_and_files_an_age() {
     let folder = Temporary::new("quota");
     let model = model_of(&network(41));
     let layers = Layers::new(model.plan()).unwrap();
-    let stored: u64 = layers.coefficients.setups().map(|(_, s)| s.stored).sum();
+    let stored: u64 = layers.set_ups().map(|(_, s)| s.stored).sum();
     let with = |quota: u64| TwoPartyOptions {
         setups_policy: super::super::SetupPolicy { quota, ..Default::default() },
         ..options(&folder.0)
@@ -375,12 +386,16 @@ fn folders_have_a_quota_and_files_an_age() {
     held.lock().unwrap();
     assert!(opened(&other, with(3 * stored)).is_none());
     assert!(files[0].exists() && !files[1].exists() && folder.0.join("notes.txt").exists());
-    // A session that uses files makes them young again.
+    // A session that uses a file makes it young again while it is not yet too old.
     drop(held);
+    let file = std::fs::File::options().write(true).open(&files[0]).unwrap();
+    let lately = std::time::SystemTime::now() - std::time::Duration::from_secs(20 * 24 * 3600);
+    file.set_modified(lately).unwrap();
     assert!(opened(&model, with(3 * stored)).is_none());
+    let used = file.metadata().unwrap().modified().unwrap();
     assert!(
-        std::fs::metadata(&files[0]).unwrap().modified().unwrap()
-            > long_ago + std::time::Duration::from_secs(1)
+        used > lately + std::time::Duration::from_secs(1),
+        "the file that was there is used, and by this session"
     );
 }
 
@@ -400,6 +415,6 @@ fn set_ups_beyond_the_clients_memory_are_refused_before_they_are_sent() {
     assert_eq!((*said, *limit), (need, need - 1));
     assert!(refused.to_string().contains("--max-memory"), "{refused}");
     // Set-ups are in the account with their stages.
-    let setups: u64 = layers.coefficients.setups().map(|(_, s)| s.prepared).sum();
+    let setups: u64 = layers.set_ups().map(|(_, s)| s.prepared).sum();
     assert!(setups > 0 && need > setups);
 }

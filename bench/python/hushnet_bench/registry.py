@@ -1,0 +1,170 @@
+"""The list of benchmarks, and what they share: the machine, pinning, rendering."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hushnet
+from hushnet import _native
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark: ``run(quick=..., threads=..., progress=..., **options) -> rows``; ``plot(result, path)`` where bars do not do."""
+
+    name: str
+    about: str
+    source: str
+    run: Callable[..., list[dict[str, Any]]]
+    plot: Callable[[dict[str, Any], Path], None] | None = None
+
+
+def registry() -> dict[str, Benchmark]:
+    """All benchmarks by name. A new one: a module with ``BENCHMARK``, and a line here."""
+    from hushnet_bench import (
+        cryptonets_relu,
+        cryptonets_relu_two_party,
+        cryptonets_square,
+        gala,
+        mobilenetv2,
+        ngraph_he2,
+        relu,
+        rotation_free,
+        seal_openfhe,
+        two_party,
+        two_party_digits,
+        two_party_layers,
+        two_party_methods,
+        two_party_network,
+    )
+
+    known = [
+        cryptonets_relu.BENCHMARK,
+        cryptonets_relu_two_party.BENCHMARK,
+        cryptonets_square.BENCHMARK,
+        gala.BENCHMARK,
+        mobilenetv2.BENCHMARK,
+        ngraph_he2.BENCHMARK,
+        relu.BENCHMARK,
+        rotation_free.BENCHMARK,
+        seal_openfhe.BENCHMARK,
+        two_party_layers.BENCHMARK,
+        two_party_methods.BENCHMARK,
+        *two_party.BENCHMARKS,
+        two_party_digits.BENCHMARK,
+        two_party_network.BENCHMARK,
+    ]
+    return {b.name: b for b in known}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    model = platform.processor()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    return {"cpu": model, "cores": os.cpu_count(), "simd": _native.simd(), "system": platform.platform()}
+
+
+@contextmanager
+def pinned(threads: int) -> Iterator[None]:
+    """Keeps the whole process (both parties) on ``threads`` cores."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    chosen = set(sorted(before)[-threads:])
+    _pin(chosen)
+    try:
+        yield
+    finally:
+        _pin(before)
+
+
+def _pin(cores: set[int]) -> None:
+    for task in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):  # a thread that has just ended
+            os.sched_setaffinity(int(task), cores)
+
+
+def run(name: str, *, quick: bool = False, threads: int = 1, progress: Any = None, **options: Any) -> dict[str, Any]:
+    """Runs one benchmark; InputError when there is none of that name or it lacks an option."""
+    benchmarks = registry()
+    if name not in benchmarks:
+        raise hushnet.InputError(f"no benchmark {name!r}: choose one of {', '.join(benchmarks)}")
+    benchmark = benchmarks[name]
+    with pinned(threads):
+        try:
+            rows = benchmark.run(quick=quick, threads=threads, progress=progress, **options)
+        except TypeError as error:
+            if "unexpected keyword" in str(error):
+                raise hushnet.InputError(f"{name}: {error}") from error
+            raise
+    return {
+        "name": name,
+        "machine": machine(),
+        "threads": threads,
+        "quick": quick,
+        "source": benchmark.source,
+        "rows": rows,
+    }
+
+
+def render(result: dict[str, Any]) -> Any:
+    """The rows as a table."""
+    from rich.table import Table
+
+    table = Table(
+        title=f"{result['name']} - {result['source']}, {result['threads']} thread(s), {result['machine']['simd']}"
+    )
+    keys: list[str] = []
+    for row in result["rows"]:
+        keys += [k for k, v in row.items() if k not in keys and not isinstance(v, (list, dict))]
+    for key in keys:
+        table.add_column(key.replace("_", " "))
+    for row in result["rows"]:
+        table.add_row(*(_cell(row.get(key)) for key in keys))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def plot(result: dict[str, Any], path: Path, value: str | None = None) -> None:
+    """Bars of images per second (or seconds), or the benchmark's own picture."""
+    own = registry()[result["name"]].plot
+    if own is not None:
+        own(result, path)
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    key = value or ("images_per_second" if any("images_per_second" in r for r in result["rows"]) else "seconds")
+    rows = [r for r in result["rows"] if r.get(key)]
+    labels = [f"{r['case']}\n{r['method']}" for r in rows]
+    figure, axis = pyplot.subplots(figsize=(8, 0.5 * len(rows) + 1.5))
+    axis.barh(labels, [r[key] for r in rows], color="#2a6f97")
+    axis.set_xscale("log")
+    axis.set_xlabel(key.replace("_", " "))
+    axis.invert_yaxis()
+    axis.set_title(f"{result['name']} ({result['threads']} thread(s), {result['machine']['cpu']})")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

@@ -1,0 +1,91 @@
+//! The client's half of a stage: requests, opening.
+
+use super::{part_len, CheetahClient, Coefficients, Shares, TileId};
+use crate::batch::{expect, LayerError};
+use hushnet_ring::{pack, Prg};
+use hushnet_rlwe::packed::{PackedClient, PRIME_BITS};
+use rayon::prelude::*;
+
+/// The request for a tile: every input polynomial of the client's share of the input tensor, encrypted.
+///
+/// # Errors
+/// [`LayerError::Length`] unless `share` is the whole tensor.
+pub(crate) fn encrypt_tile(
+    at: &Coefficients<'_>,
+    key: &PackedClient,
+    (seed, stage, tile): TileId<'_>,
+    share: &[u64],
+) -> Result<Vec<u8>, LayerError> {
+    let (n, blocks) = (at.layout.degree(), at.layout.input_blocks());
+    expect("input share", at.layout.input_len(), share.len())?;
+    let each = pack::packed_len(n, PRIME_BITS);
+    let mut message = vec![0; blocks * each];
+    message.par_chunks_exact_mut(each).enumerate().try_for_each(|(i, bytes)| {
+        let (mut mask, mut poly, mut c0) = (vec![0; n], vec![0; n], vec![0; n]);
+        at.layout.for_each_input(tile, i, |at, e| poly[at] = share[e]);
+        at.context.mask_hat(seed, stage, (tile * blocks + i) as u32, &mut mask)?;
+        key.encrypt_into(at.params, &mask, &poly, &mut Prg::from_os()?, &mut c0)?;
+        pack::pack(&c0, PRIME_BITS, bytes)?;
+        Ok::<(), LayerError>(())
+    })?;
+    Ok(message)
+}
+
+impl CheetahClient {
+    /// Encrypts one tile of the client's share of the input tensor. The pair of `seed` and `stage` must not be used for another encryption.
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] unless `share` is the whole tensor.
+    pub fn request(
+        &self,
+        key: &PackedClient,
+        seed: &[u8; 32],
+        stage: u32,
+        tile: usize,
+        share: &[u64],
+    ) -> Result<Vec<u8>, LayerError> {
+        encrypt_tile(&self.places(), key, (seed, stage, tile), share)
+    }
+
+    /// Reads the client's share of a tile's outputs into its share of the whole output tensor.
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] for an answer of the wrong length or a share of the wrong size.
+    pub fn open(
+        &self,
+        key: &PackedClient,
+        tile: usize,
+        answer: &[u8],
+        share: &mut [u64],
+    ) -> Result<(), LayerError> {
+        let (n, r) = (self.layout.degree(), self.params.response_bits());
+        expect("answer", self.answer_len(tile), answer.len())?;
+        expect("output share", self.layout.output_len(), share.len())?;
+        let mut parts = Vec::with_capacity(self.layout.output_blocks());
+        let mut rest = answer;
+        for j in 0..self.layout.output_blocks() {
+            let (part, after) = rest.split_at(part_len(&self.layout, r, tile, j));
+            parts.push(part);
+            rest = after;
+        }
+        let opened: Vec<Shares> = parts
+            .into_par_iter()
+            .enumerate()
+            .map(|(j, part)| {
+                let (places, elements) = self.layout.output_places(tile, j, 1);
+                let (c1_bytes, c0_bytes) = part.split_at(pack::packed_len(n, r));
+                let (mut c1, mut c0) = (vec![0; n], vec![0; places.len().next_multiple_of(8)]);
+                pack::unpack(c1_bytes, r, &mut c1)?;
+                pack::unpack(c0_bytes, r, &mut c0)?;
+                c0.truncate(places.len());
+                let mut out = vec![0; places.len()];
+                key.open(&self.params, &c1, &c0, &places, &mut out)?;
+                Ok(elements.into_iter().zip(out).collect())
+            })
+            .collect::<Result<_, LayerError>>()?;
+        for (e, value) in opened.into_iter().flatten() {
+            share[e] = value;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! The server's half of a stage: weights, answers.
+
+use super::{answer_len, request_len, CheetahClient, Coefficients, Shares, TileId, DEFAULT_PRICES};
+use crate::batch::{expect, Geometry, LayerError};
+use crate::layout::Layout;
+use hushnet_ring::{pack, Prg};
+use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedServer, PackedSpec, WeightPoly, PRIME_BITS};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// c0 and c1 of a ciphertext in evaluation form.
+pub(crate) type Pair = (Vec<u64>, Vec<u64>);
+
+/// The ciphertexts of a request for a tile, the server's share of the input tensor added.
+///
+/// # Errors
+/// [`LayerError::Length`] for a request of the wrong length, or unless `share` is the whole tensor; [`LayerError::Cipher`] for words that are
+/// not below the modulus.
+pub(crate) fn absorb_tile(
+    at: &Coefficients<'_>,
+    server: &PackedServer,
+    (seed, stage, tile): TileId<'_>,
+    request: &[u8],
+    share: &[u64],
+) -> Result<Vec<Pair>, LayerError> {
+    let (n, blocks) = (at.layout.degree(), at.layout.input_blocks());
+    expect("request", request_len(at.layout), request.len())?;
+    expect("input share", at.layout.input_len(), share.len())?;
+    request
+        .par_chunks_exact(pack::packed_len(n, PRIME_BITS))
+        .enumerate()
+        .map(|(i, bytes)| {
+            let (mut c0, mut c1, mut poly) = (vec![0; n], vec![0; n], vec![0; n]);
+            pack::unpack(bytes, PRIME_BITS, &mut c0)?;
+            at.layout.for_each_input(tile, i, |at, e| poly[at] = share[e]);
+            server.absorb(at.params, &poly, &mut c0)?;
+            at.context.mask_hat(seed, stage, (tile * blocks + i) as u32, &mut c1)?;
+            Ok((c0, c1))
+        })
+        .collect()
+}
+
+/// Server half of a stage: weights in evaluation form. No `Debug`.
+pub struct CheetahLinear {
+    layout: Layout,
+    params: PackedParams,
+    context: PackedContext,
+    weights: Weights,
+    bias: Vec<i64>,
+}
+
+/// Weights as an answer uses them.
+enum Weights {
+    /// Polynomials of output block j: one for every input block of `layout.inputs_of(j)`.
+    Prepared(Vec<Vec<WeightPoly>>),
+    /// As given; transformed for every tile.
+    Streamed(Vec<i16>),
+}
+
+/// Streamed weight polynomials that are transformed and used together, to stay in the caches.
+const STREAM_TERMS: usize = 16;
+
+impl CheetahLinear {
+    /// Prepares a stage. `weights` are (O, C/groups, kh, kw) or (M, K) row-major, `bias` one value an output channel, added modulo 2^l.
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] when there are not as many weights or biases as the geometry says, and what [`Layout::choose_blocks`] and
+    /// [`PackedSpec::choose`] refuse.
+    pub fn new(
+        context: &PackedContext,
+        geometry: &Geometry,
+        weights: &[i16],
+        bias: &[i64],
+        ring_bits: u32,
+    ) -> Result<Self, LayerError> {
+        let mut linear = Self::streamed(context, geometry, weights, bias, ring_bits)?;
+        let polys = (0..linear.layout.output_blocks())
+            .into_par_iter()
+            .map(|j| linear.layout.inputs_of(j).map(|i| linear.weight_poly(weights, i, j)).collect())
+            .collect::<Result<_, LayerError>>()?;
+        linear.weights = Weights::Prepared(polys);
+        Ok(linear)
+    }
+
+    /// As [`Self::new`] without evaluation forms: they are made anew for every tile, one transform a product more. For
+    /// layers whose prepared weights ([`Layout::prepared_bytes`]) do not fit the memory.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn streamed(
+        context: &PackedContext,
+        geometry: &Geometry,
+        weights: &[i16],
+        bias: &[i64],
+        ring_bits: u32,
+    ) -> Result<Self, LayerError> {
+        let n = context.ring_degree();
+        let layout = Layout::choose_blocks(geometry, n, &DEFAULT_PRICES)?;
+        expect("weights", layout.weight_len(), weights.len())?;
+        expect("biases", layout.channels_out(), bias.len())?;
+        let largest = layout.weight_norm2(weights);
+        let params = PackedSpec { ring_degree: n, ring_bits, weight_l2: (largest as f64).sqrt() }.choose()?;
+        let weights = Weights::Streamed(weights.to_vec());
+        Ok(Self { layout, params, context: context.clone(), weights, bias: bias.to_vec() })
+    }
+
+    fn weight_poly(&self, weights: &[i16], i: usize, j: usize) -> Result<WeightPoly, LayerError> {
+        let coefficients = self.layout.weight_poly(weights, i, j);
+        Ok(WeightPoly::new(&self.context, &coefficients)?)
+    }
+
+    /// `sum_i w_ij (c0_i, c1_i)` in evaluation form.
+    fn combine(&self, server: &PackedServer, inputs: &[Pair], j: usize) -> Result<[Vec<u64>; 2], LayerError> {
+        let (n, p) = (self.layout.degree(), self.context.prime());
+        let range = self.layout.inputs_of(j);
+        let dot = |terms: Range<usize>, weights: &[WeightPoly]| -> Result<[Vec<u64>; 2], LayerError> {
+            let c0: Vec<&[u64]> = inputs[terms.clone()].iter().map(|(c0, _)| c0.as_slice()).collect();
+            let c1: Vec<&[u64]> = inputs[terms].iter().map(|(_, c1)| c1.as_slice()).collect();
+            let (mut s0, mut s1) = (vec![0; n], vec![0; n]);
+            server.combine(&c0, &c1, &weights.iter().collect::<Vec<_>>(), &mut s0, &mut s1)?;
+            Ok([s0, s1])
+        };
+        let weights = match &self.weights {
+            Weights::Prepared(polys) => return dot(range, &polys[j]),
+            Weights::Streamed(weights) => weights,
+        };
+        let mut sums = [vec![0; n], vec![0; n]];
+        for first in range.clone().step_by(STREAM_TERMS) {
+            let terms = first..(first + STREAM_TERMS).min(range.end);
+            let polys =
+                terms.clone().map(|i| self.weight_poly(weights, i, j)).collect::<Result<Vec<_>, _>>()?;
+            for (sum, part) in sums.iter_mut().zip(dot(terms, &polys)?) {
+                sum.iter_mut().zip(part).for_each(|(s, t)| {
+                    let total = *s + t;
+                    *s = total.min(total.wrapping_sub(p));
+                });
+            }
+        }
+        Ok(sums)
+    }
+
+    /// What the client needs: no weights.
+    #[must_use]
+    pub fn client(&self) -> CheetahClient {
+        CheetahClient { layout: self.layout.clone(), params: self.params, context: self.context.clone() }
+    }
+
+    /// Bytes that the weights take.
+    #[must_use]
+    pub fn weight_bytes(&self) -> usize {
+        match &self.weights {
+            Weights::Prepared(_) => self.layout.prepared_bytes(),
+            Weights::Streamed(w) => 2 * w.len(),
+        }
+    }
+
+    /// The chosen places.
+    #[must_use]
+    pub fn packing(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The chosen parameters.
+    #[must_use]
+    pub fn params(&self) -> &PackedParams {
+        &self.params
+    }
+
+    /// Answers one tile. `share` is the server's share of the whole input tensor, `own` its share of the whole output tensor, of
+    /// which this tile's elements are written (bias included).
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] for a request of the wrong length or shares of the wrong size; [`LayerError::Cipher`] for words that are not below the modulus.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what a stage, a tile and a session are named by, and two shares"
+    )]
+    pub fn answer(
+        &self,
+        server: &PackedServer,
+        seed: &[u8; 32],
+        stage: u32,
+        tile: usize,
+        request: &[u8],
+        share: &[u64],
+        own: &mut [u64],
+    ) -> Result<Vec<u8>, LayerError> {
+        expect("output share", self.layout.output_len(), own.len())?;
+        let at = Coefficients { context: &self.context, params: &self.params, layout: &self.layout };
+        let inputs = absorb_tile(&at, server, (seed, stage, tile), request, share)?;
+        let answers: Vec<(Vec<u8>, Shares)> = (0..self.layout.output_blocks())
+            .into_par_iter()
+            .map(|j| {
+                let [mut s0, mut s1] = self.combine(server, &inputs, j)?;
+                let (places, elements) = self.layout.output_places(tile, j, 1);
+                let (mut values, mut shares) = (vec![0; places.len()], vec![0; places.len()]);
+                let mut prg = Prg::from_os()?;
+                server.answer(&self.params, &mut prg, &mut s0, &mut s1, &places, &mut values, &mut shares)?;
+                Ok((
+                    encode_answer(&s1, &mut values, self.params.response_bits())?,
+                    elements.into_iter().zip(shares).collect(),
+                ))
+            })
+            .collect::<Result<_, LayerError>>()?;
+        let mask = hushnet_ring::low_mask(self.params.ring_bits());
+        let pixels = self.layout.output_len() / self.layout.channels_out();
+        let mut message = Vec::with_capacity(answer_len(&self.layout, &self.params, tile));
+        for (bytes, shares) in answers {
+            message.extend_from_slice(&bytes);
+            for (e, value) in shares {
+                own[e] = value.wrapping_add(self.bias[e / pixels] as u64) & mask;
+            }
+        }
+        Ok(message)
+    }
+}
+
+/// c1, then the masked coefficients of c0, padded with zeros to a whole number of bytes.
+fn encode_answer(c1: &[u64], c0: &mut Vec<u64>, bits: u32) -> Result<Vec<u8>, LayerError> {
+    c0.resize(c0.len().next_multiple_of(8), 0);
+    let mut bytes = vec![0; pack::packed_len(c1.len(), bits) + pack::packed_len(c0.len(), bits)];
+    let (first, second) = bytes.split_at_mut(pack::packed_len(c1.len(), bits));
+    pack::pack(c1, bits, first)?;
+    pack::pack(c0, bits, second)?;
+    Ok(bytes)
+}

@@ -1,0 +1,62 @@
+//! The client's half of a stage: requests, opening.
+
+use super::{ConvFheClient, RING_DEGREE};
+use crate::batch::{expect, LayerError};
+use crate::cheetah::client::encrypt_tile;
+use hushnet_ring::pack;
+use hushnet_rlwe::one_poly::TallyCounts;
+use hushnet_rlwe::packed::PackedClient;
+
+impl ConvFheClient {
+    /// Encrypts one tile of the client's share; as [`crate::cheetah::CheetahClient::request`].
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] unless `share` is the whole tensor.
+    pub fn request(
+        &self,
+        key: &PackedClient,
+        seed: &[u8; 32],
+        stage: u32,
+        tile: usize,
+        share: &[u64],
+    ) -> Result<Vec<u8>, LayerError> {
+        let message = encrypt_tile(&self.design.places_of(), key, (seed, stage, tile), share)?;
+        let intt = self.design.layout.input_blocks() as u64;
+        self.tally.add(TallyCounts { intt, ..TallyCounts::default() });
+        Ok(message)
+    }
+
+    /// Reads the client's share of a tile's outputs.
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] for an answer of the wrong length or a share of the wrong size.
+    pub fn open(
+        &self,
+        key: &PackedClient,
+        tile: usize,
+        answer: &[u8],
+        share: &mut [u64],
+    ) -> Result<(), LayerError> {
+        let d = &self.design;
+        let r = d.params.response_bits();
+        expect("answer", d.answer_len(tile), answer.len())?;
+        expect("output share", d.layout.output_len(), share.len())?;
+        let mut rest = answer;
+        for g in 0..d.groups() {
+            let (part, after) = rest.split_at(d.part_len(tile, g));
+            rest = after;
+            let (places, elements) = d.places(tile, g);
+            let (c1_bytes, c0_bytes) = part.split_at(pack::packed_len(RING_DEGREE, r));
+            let (mut c1, mut c0) = (vec![0; RING_DEGREE], vec![0; places.len()]);
+            pack::unpack(c1_bytes, r, &mut c1)?;
+            pack::unpack(c0_bytes, r, &mut c0)?;
+            let mut out = vec![0; places.len()];
+            key.open(&d.params, &c1, &c0, &places, &mut out)?;
+            self.tally.add(TallyCounts { intt: 1, ..TallyCounts::default() });
+            for (e, value) in elements.into_iter().zip(out) {
+                share[e] = value;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! What a server needs to know of a trust model: how much a session takes, and how one is served from its greeting to its end.
+
+use super::AnyPlan;
+use crate::channel::{Channel, Traffic};
+use crate::client_aided::{self, ServerPlan};
+use crate::compute::Compute;
+use crate::error::{Error, ProtocolError};
+use crate::non_interactive::NonInteractiveModel;
+use crate::trace::ServerTrace;
+use crate::two_party::server::DEFAULT_WEIGHT_BYTES;
+use crate::two_party::TwoPartyModel;
+use crate::wire::{Frame, Hello, Kind, PROTOCOL};
+use std::sync::Arc;
+
+/// What a session reports as it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// A block (two-party: a group) of images was answered.
+    Block {
+        /// Images in it.
+        images: u64,
+    },
+}
+
+/// What may wait for a session to be read. Beyond either, nothing more is taken from the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Frames; `None`: any number.
+    pub frames: Option<usize>,
+    /// Bytes of frames.
+    pub bytes: u64,
+}
+
+/// A plan prepared for serving, shared by all sessions.
+pub trait Served: Send + Sync {
+    /// Bytes that one session may hold beside the weights.
+    fn session_bytes(&self) -> u64;
+
+    /// Bytes of the largest frame of a session after the Plan.
+    fn largest_frame(&self) -> usize;
+
+    /// What may wait for a session: as much as an honest client has on its way at once, so that it never waits for the server while the
+    /// server waits for it.
+    fn waiting(&self) -> Waiting {
+        Waiting { frames: Some(crate::channel::IN_FLIGHT), bytes: u64::MAX }
+    }
+
+    /// Who learns what, for the operator: a sentence or two without a full stop.
+    fn who_learns_what(&self) -> &'static str;
+
+    /// Whether the parameters are below the security table.
+    fn insecure(&self) -> bool {
+        false
+    }
+
+    /// Serves one connection's life, from the client's Hello to its End; returns what passed, too. An error has been told to the peer, as
+    /// far as the peer may know it.
+    fn session(
+        &self,
+        channel: Box<dyn Channel>,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> (Result<ServerTrace, Error>, Traffic);
+}
+
+/// Receives a client's Hello and answers with the public plan.
+pub(crate) fn welcome(channel: &mut dyn Channel, plan: &Frame) -> Result<(), Error> {
+    let hello: Hello = channel.recv()?.message(Kind::Hello)?;
+    if hello.protocol != PROTOCOL {
+        return Err(ProtocolError::Version { got: hello.protocol, ours: PROTOCOL }.into());
+    }
+    Ok(channel.send(plan.clone())?)
+}
+
+/// A prepared plan, by its trust model. Copies share the weights.
+#[derive(Clone)]
+pub enum AnyModel {
+    /// The client computes the non-linear layers.
+    ClientAided(Arc<ServerPlan>),
+    /// Both parties compute on shares.
+    TwoParty(Arc<TwoPartyModel>),
+    /// The server computes everything, under encryption.
+    NonInteractive(Arc<NonInteractiveModel>),
+}
+
+impl AnyModel {
+    /// Brings the weights of a plan into the form of the kernels. `weight_bytes` is what two-party plans, and client-aided ones for few images, may take for weights in evaluation
+    /// form; without it [`DEFAULT_WEIGHT_BYTES`].
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the plan is a public part or its weights are not as it states; [`Error::Internal`] when a layer cannot be
+    /// prepared.
+    pub fn prepare(plan: &AnyPlan, compute: Compute, weight_bytes: Option<usize>) -> Result<Self, Error> {
+        Ok(match plan {
+            AnyPlan::ClientAided(plan) => {
+                let room = weight_bytes.unwrap_or(client_aided::server::DEFAULT_WEIGHT_BYTES);
+                Self::ClientAided(Arc::new(ServerPlan::with_memory(plan, compute, room)?))
+            }
+            AnyPlan::TwoParty(plan) => {
+                let room = weight_bytes.unwrap_or(DEFAULT_WEIGHT_BYTES);
+                Self::TwoParty(Arc::new(TwoPartyModel::with_memory(plan, compute, room)?))
+            }
+            AnyPlan::NonInteractive(plan) => {
+                Self::NonInteractive(Arc::new(NonInteractiveModel::new(plan, compute)?))
+            }
+        })
+    }
+
+    /// What a server serves.
+    #[must_use]
+    pub fn served(&self) -> Arc<dyn Served> {
+        match self {
+            Self::ClientAided(model) => model.clone(),
+            Self::TwoParty(model) => model.clone(),
+            Self::NonInteractive(model) => model.clone(),
+        }
+    }
+}

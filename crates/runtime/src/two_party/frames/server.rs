@@ -1,0 +1,50 @@
+//! The server's end of a two-party session in frames.
+
+use super::{channel_over, LARGEST_FRAME};
+use crate::channel::{send_failure, Channel as Frames, Traffic};
+use crate::error::Error;
+use crate::session::server::{welcome, Served, SessionEvent, Waiting};
+use crate::trace::ServerTrace;
+use crate::two_party::server::TwoPartyModel;
+use crate::wire::{FrameBuilder, Kind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+impl Served for TwoPartyModel {
+    fn session_bytes(&self) -> u64 {
+        Self::session_bytes(self)
+    }
+
+    fn largest_frame(&self) -> usize {
+        LARGEST_FRAME
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting { frames: None, bytes: self.queue_bytes() }
+    }
+
+    fn who_learns_what(&self) -> &'static str {
+        "two-party: the server learns shapes only; the client learns what the plan reveals"
+    }
+
+    fn session(
+        &self,
+        mut frames: Box<dyn Frames>,
+        on_event: &mut dyn FnMut(SessionEvent),
+    ) -> (Result<ServerTrace, Error>, Traffic) {
+        frames.set_limit(LARGEST_FRAME);
+        let welcomed = FrameBuilder::with_payload(Kind::Plan, self.public_part())
+            .map_err(Error::from)
+            .and_then(|plan| welcome(frames.as_mut(), &plan));
+        if let Err(e) = welcomed {
+            send_failure(frames.as_mut(), &e);
+            return (Err(e), frames.traffic());
+        }
+        let shared = Arc::new(Mutex::new(frames));
+        let result = self.serve(Box::new(channel_over(shared.clone())), on_event);
+        let mut frames = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = &result {
+            send_failure(frames.as_mut(), e);
+        }
+        (result.map(|trace| trace.summary()), frames.traffic())
+    }
+}

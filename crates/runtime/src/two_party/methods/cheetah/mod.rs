@@ -1,0 +1,117 @@
+//! Method `cheetah`: one image packed in coefficients, products of polynomials ([`hushnet_layers::cheetah`]).
+//!
+//! The client's key (seed, then pk0, 50 bits a word) travels in every session, whether a stage uses it or not. Masks are numbered by (seed of the
+//! image, index of the stage, tile and input block).
+
+mod client;
+mod server;
+
+use super::tiles::{self, Tiled};
+use super::{
+    weight_count, ClientHalf, Keeping, LinearMethod, Opening, Parameters, Placed, Places, Preparing,
+    ServerHalf, Shape, Stages, Wanted,
+};
+use crate::error::Error;
+use crate::two_party::plan::TwoPartyPlan;
+use hushnet_layers::batch::Geometry;
+use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
+use hushnet_layers::layout;
+use hushnet_mpc::CostModel;
+use hushnet_ring::pack;
+use hushnet_rlwe::packed::{PackedContext, PackedSpec, PRIME_BITS};
+use std::sync::Arc;
+
+/// The method.
+pub(super) struct Cheetah;
+
+/// Its stages in a plan.
+struct Layout {
+    context: PackedContext,
+    stages: Stages<CheetahClient>,
+}
+
+impl LinearMethod for Cheetah {
+    fn family(&self) -> &'static str {
+        "cheetah"
+    }
+
+    fn check(&self, w: &Wanted<'_>) -> Result<(), String> {
+        let spec = PackedSpec { ring_degree: w.ring_degree, ring_bits: w.ring_bits, weight_l2: w.weight_l2 };
+        spec.choose().map(drop).map_err(|e| e.to_string())
+    }
+
+    fn parameters(&self, ring_degree: usize, ring_bits: u32, weight_l2: f64) -> Result<Parameters, String> {
+        let spec = PackedSpec { ring_degree, ring_bits, weight_l2 };
+        let params = spec.choose().map_err(|e| e.to_string())?;
+        Ok(Parameters {
+            modulus_bits: PRIME_BITS,
+            response_bits: params.response_bits(),
+            noise_bits: spec.noise().log2(),
+            unit_fraction: spec.off_by_one_fraction(),
+        })
+    }
+
+    fn norm(&self, geometry: &Geometry, ring_degree: usize, weights: &[i16]) -> Result<f64, String> {
+        weight_count(geometry, weights)?;
+        let layout = layout::Layout::choose_blocks(geometry, ring_degree, &DEFAULT_PRICES);
+        Ok((layout.map_err(|e| e.to_string())?.weight_norm2(weights) as f64).sqrt())
+    }
+
+    fn places(&self, plan: &TwoPartyPlan, stages: &[Placed<'_>]) -> Result<Option<Arc<dyn Places>>, Error> {
+        let (context, bits) = (PackedContext::new(plan.ring_degree())?, plan.ring().bits());
+        let stages = Stages::new(stages, |s| {
+            Ok(CheetahClient::new(&context, &s.linear.geometry.checked()?, bits, s.linear.weight_l2)?)
+        })?;
+        Ok(Some(Arc::new(Layout { context, stages })))
+    }
+}
+
+impl Places for Layout {
+    fn shape(&self, stage: usize) -> Option<&dyn Shape> {
+        self.stages.shape(stage)
+    }
+
+    fn key_len(&self) -> usize {
+        32 + pack::packed_len(self.context.ring_degree(), PRIME_BITS)
+    }
+
+    fn open(self: Arc<Self>, opening: &mut Opening<'_>) -> Result<Box<dyn ClientHalf>, Error> {
+        client::open(self, opening)
+    }
+
+    fn prepare(self: Arc<Self>, preparing: &Preparing<'_>) -> Result<Arc<dyn ServerHalf>, Error> {
+        server::prepare(self, preparing)
+    }
+}
+
+impl Tiled for CheetahClient {
+    fn elements(&self) -> (usize, usize) {
+        (self.packing().input_len(), self.packing().output_len())
+    }
+
+    fn answer_len(&self, tile: usize) -> usize {
+        self.answer_len(tile)
+    }
+}
+
+impl Shape for CheetahClient {
+    fn tiles(&self) -> usize {
+        self.tiles()
+    }
+
+    fn request_len(&self) -> usize {
+        self.request_len()
+    }
+
+    fn cost(&self, model: &mut CostModel, images: usize) {
+        tiles::cost(self, model, images);
+    }
+
+    fn held_by_client(&self, _: u64) -> u64 {
+        tiles::held_by_client(self)
+    }
+
+    fn keeping(&self) -> Option<Keeping> {
+        Some(Keeping { uses: self.tiles(), bytes: self.packing().prepared_bytes() })
+    }
+}

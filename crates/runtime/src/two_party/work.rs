@@ -1,0 +1,58 @@
+//! How much of each kind of work the non-linear stages of a plan are, of which processor time follows: bits compared, values selected, values
+//! truncated.
+
+use super::plan::{Kind, Stage, TwoPartyPlan};
+use crate::plan::spec::{Protocol, Reveal};
+use hushnet_mpc::{PoolShape, Range, Rounding};
+use serde::Serialize;
+
+/// Work of a stage by oblivious transfer, for one image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// Bits compared: values times the bits of the narrowest ring that holds them.
+    pub compared: u64,
+    /// Values selected by a shared bit.
+    pub selected: u64,
+    /// Values truncated.
+    pub truncated: u64,
+}
+
+/// The work of every stage; garbled, linear and local stages have none of these kinds.
+#[must_use]
+pub fn work(plan: &TwoPartyPlan) -> Vec<Work> {
+    plan.stages().iter().map(|s| of(plan, s)).collect()
+}
+
+/// Maxima taken of one image: along rows first, then along columns of what is left.
+fn maxima(shape: &PoolShape) -> u64 {
+    let Ok((rows, columns)) = shape.output() else { return 0 };
+    let across = shape.height * columns.min(shape.width) * (shape.kernel.1 - 1);
+    let down = rows * columns * (shape.kernel.0 - 1);
+    (shape.channels * (across + down)) as u64
+}
+
+fn of(plan: &TwoPartyPlan, stage: &Stage) -> Work {
+    let values = stage.inputs.first().map_or(0, |&t| plan.tensors()[t].elements as u64);
+    let (bits, ring) = (u64::from(stage.compared.bits()), u64::from(plan.ring().bits()));
+    if stage.protocol == Protocol::Garbled {
+        return Work::default();
+    }
+    let compared = |count: u64, times: u64| Work {
+        compared: count * bits * times,
+        selected: count * times,
+        truncated: 0,
+    };
+    match &stage.kind {
+        Kind::Relu => compared(values, 1),
+        Kind::LeakyRelu { .. } => Work { truncated: values, ..compared(values, 1) },
+        Kind::Clip { .. } => compared(values, 2),
+        Kind::MaxPool(shape) => compared(maxima(shape), 1),
+        Kind::Reveal(Reveal::Argmax) => Work { compared: values * bits, selected: 2 * values, truncated: 0 },
+        Kind::Truncate { bits, range, rounding } => {
+            let sign = if *range == Range::Any { ring } else { 0 };
+            let carry = if *rounding == Rounding::Floor { u64::from(*bits) } else { 0 };
+            Work { compared: values * (sign + carry), selected: 0, truncated: values }
+        }
+        _ => Work::default(),
+    }
+}

@@ -1,0 +1,88 @@
+"""``hushnet check``: a table of trust models, one of what stands in the way, and where the network could be cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from hushnet import InputError
+from hushnet.assess import TRUST, Assessment, Group, assess
+from hushnet.cli.common import out
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The assessments of all trust models that were asked for."""
+
+    assessments: tuple[Assessment, ...]
+
+    @property
+    def compiles(self) -> bool:
+        """Whether some trust model takes the whole network."""
+        return any(a.compiles for a in self.assessments)
+
+    def as_json(self, model: str) -> dict[str, Any]:
+        """The document that ``--json`` prints."""
+        return {"model": model, "supported": self.compiles, "trust": {a.trust: a.as_json() for a in self.assessments}}
+
+    def print(self) -> None:
+        """The tables."""
+        out.print(_costs(self.assessments))
+        for groups, trusts in _same(self.assessments).items():
+            if groups:
+                out.print(_blocking(groups, trusts))
+        for a in self.assessments:
+            if not a.compiles and a.until:
+                out.print(
+                    f"{a.trust}: layers up to {a.until} run encrypted, the rest can run on the client (--until {a.until}).",
+                    highlight=False,
+                )
+            elif not a.compiles:
+                out.print(f"{a.trust}: no cut was found: not even the first layers run encrypted.", highlight=False)
+
+
+def run_check(model: str, trust: str, **options: Any) -> Checked:
+    """Asks one trust model, or all."""
+    if trust not in ("all", *TRUST):
+        raise InputError(f"--trust {trust}: choose one of {', '.join(TRUST)} or all")
+    return Checked(tuple(assess(model, t, **options) for t in (TRUST if trust == "all" else (trust,))))
+
+
+def _costs(assessments: tuple[Assessment, ...]) -> Table:
+    table = Table("trust model", "compiles", "images", "seconds", "MB up", "MB down")
+    for a in assessments:
+        table.add_row(
+            a.trust,
+            "yes" if a.compiles else "no",
+            str(a.batch) if a.compiles else "",
+            *(_number(v) for v in _figures(a)),
+        )
+    return table
+
+
+def _figures(a: Assessment) -> tuple[float | None, ...]:
+    return (a.seconds, *(None if v is None else v / 1e6 for v in (a.bytes_up, a.bytes_down)))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _same(assessments: tuple[Assessment, ...]) -> dict[tuple[Group, ...], list[str]]:
+    """Trust models that fail for the same reasons, together."""
+    found: dict[tuple[Group, ...], list[str]] = {}
+    for a in assessments:
+        found.setdefault(a.groups, []).append(a.trust)
+    return found
+
+
+def _blocking(groups: tuple[Group, ...], trusts: list[str]) -> Table:
+    table = Table(
+        "operator", "nodes", "what is wrong", "what to do", title=f"In the way of {', '.join(trusts)}", show_lines=True
+    )
+    for group in groups:
+        names = ", ".join(group.nodes[:2]) + (f" and {group.count - 2} more" if group.count > 2 else "")
+        table.add_row(group.op_type, f"{group.count}: {names}", group.problem, group.advice)
+    return table

@@ -1,0 +1,97 @@
+"""The table of ONNX's backend suite: ``python -m tests.backend_suite --trust client-aided --json``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from .cases import QUICK, cases
+from .judge import CRASHED, PASSED, REFUSED, VERDICTS, WRONG, Verdict
+from .workers import CASE_SECONDS, judge_all
+
+MINIMUMS = Path(__file__).with_name("minimums.json")
+
+
+def table(verdicts: list[Verdict]) -> str:
+    """Counts by kind, and every case that is wrong or crashed."""
+    lines = [f"{'':20}" + "".join(f"{v:>10}" for v in VERDICTS) + f"{'all':>10}"]
+    for kind in [*dict.fromkeys(v.kind for v in verdicts), "all"]:
+        counts = Counter(v.verdict for v in verdicts if kind in (v.kind, "all"))
+        lines.append(f"{kind:20}" + "".join(f"{counts[v]:10}" for v in VERDICTS) + f"{sum(counts.values()):10}")
+    lines += [
+        f"{v.verdict}: {v.name} ({', '.join(v.operators)}): {v.reason}"
+        for v in verdicts
+        if v.verdict in (WRONG, CRASHED)
+    ]
+    return "\n".join(lines)
+
+
+def below(verdicts: list[Verdict], least: dict[str, int]) -> list[str]:
+    """Kinds of which fewer cases passed than before."""
+    kinds = {v.kind for v in verdicts}
+    passed = Counter(v.kind for v in verdicts if v.verdict == PASSED)
+    return [
+        f"{kind}: {passed[kind]} passed, {count} at least before"
+        for kind, count in least.items()
+        if kind in kinds and passed[kind] < count
+    ]
+
+
+def refusals(verdicts: list[Verdict]) -> str:
+    """Refused cases by operators, most first."""
+    counts = Counter(", ".join(v.operators[:4]) for v in verdicts if v.verdict == REFUSED)
+    return "\n".join(f"{count:6}  {name}" for name, count in counts.most_common())
+
+
+def main() -> int:
+    """Runs the suite; the exit code is 1 where a case is wrong or crashed, or fewer passed than :data:`MINIMUMS` has."""
+    parser = argparse.ArgumentParser(prog="python -m tests.backend_suite", description=__doc__)
+    parser.add_argument("--trust", default="client-aided", choices=["client-aided", "two-party", "non-interactive"])
+    parser.add_argument(
+        "--kinds", default=",".join(QUICK), help="comma-separated; light: whole image networks, hours of work"
+    )
+    parser.add_argument("--match", default="", help="only cases whose name holds this")
+    parser.add_argument("--every", type=int, default=1, help="only every n-th case")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=CASE_SECONDS, help="limit of one case")
+    parser.add_argument("--refused", action="store_true", help="count the refused cases by operator")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = [c for c in cases(tuple(options.kinds.split(","))) if options.match in c.name][:: options.every]
+    started = time.monotonic()
+
+    def progress(done: int, verdict: Verdict) -> None:
+        if done % 50 == 0 or verdict.verdict in (WRONG, CRASHED):
+            print(
+                f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s {verdict.reason[:300]}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    verdicts = judge_all(found, options.trust, processes=options.processes, seconds=options.seconds, progress=progress)
+    counts = Counter(v.verdict for v in verdicts)
+    everything = not options.match and options.every == 1
+    short = below(verdicts, json.loads(MINIMUMS.read_text()).get(options.trust, {})) if everything else []
+    if options.json:
+        document = {"trust": options.trust, "cases": len(verdicts), "seconds": round(time.monotonic() - started, 1)}
+        print(
+            json.dumps(
+                document
+                | {v: counts[v] for v in VERDICTS}
+                | {"below": short, "verdicts": [v.as_json() for v in verdicts]},
+                indent=1,
+            )
+        )
+    else:
+        print("\n".join([table(verdicts), *short]))
+        if options.refused:
+            print(refusals(verdicts))
+    return 1 if counts[WRONG] or counts[CRASHED] or not counts[PASSED] or short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

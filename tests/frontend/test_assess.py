@@ -1,0 +1,147 @@
+"""``hushnet check``: costs, what stands in the way by operator, and cuts that compile."""
+
+from __future__ import annotations
+
+import json
+
+import hushnet
+import numpy as np
+import pytest
+from hushnet import InputError
+from hushnet.assess import TRUST, assess, grouped, last_cut
+from hushnet.cli.common import read_shapes
+from hushnet.cli.main import app
+from hushnet.errors import PlanError
+from hushnet.frontend import Issue, ModelError
+from typer.testing import CliRunner
+
+from .harness import Net
+
+
+def plain():
+    net = Net((3, 8, 8))
+    net.op("Relu", net.op("Conv", "x0", net.weight(4, 3, 3, 3)))
+    return net.model()
+
+
+def blocked():
+    """Two convolutions, then twice an operator of nobody, then another."""
+    net = Net((3, 8, 8))
+    net.op("Relu", net.op("Conv", "x0", net.weight(4, 3, 3, 3)))
+    last = net.op("Conv", net.last, net.weight(4, 4, 3, 3))
+    for _ in range(2):
+        net.op("Wonder", net.last, domain="my.ops")
+    net.op("BitShift", net.last, net.last, direction="LEFT")
+    return net.model(), last
+
+
+def test_a_model_that_compiles_has_costs_in_every_trust_model():
+    found = {trust: assess(plain(), trust) for trust in TRUST[:2]}
+    assert all(a.compiles and a.seconds > 0 and a.bytes_up > 0 and not a.groups for a in found.values())
+    planned = hushnet.compile(plain(), trust="client-aided").plan.document["predicted"]
+    assert (found["client-aided"].seconds, found["client-aided"].bytes_down) == (
+        planned["seconds"],
+        planned["bytes_down"],
+    )
+
+
+def test_nodes_in_the_way_are_grouped_and_the_cut_compiles():
+    model, last = blocked()
+    for trust in TRUST[:2]:
+        found = assess(model, trust)
+        assert not found.compiles and found.seconds is None
+        assert [(g.op_type, g.count) for g in found.groups] == [("my.ops.Wonder", 2), ("BitShift", 1)]
+        assert found.until == last
+        assert assess(model, trust, until=[found.until]).compiles
+
+
+def test_a_planners_refusal_is_one_group_and_has_a_cut():
+    net = Net((3, 8, 8))
+    conv = net.op("Conv", "x0", net.weight(4, 3, 3, 3))
+    net.op("MatMul", net.op("Softmax", conv, axis=1), net.weight(6, 2))
+    assert assess(net.model(), "client-aided").compiles
+    found = assess(net.model(), "two-party")
+    assert not found.compiles and len(found.groups) == 1 and "softmax" in found.groups[0].problem
+    # what is behind the last layer runs on the client: the softmax may be part of the encrypted network
+    assert assess(net.model(), "two-party", until=[found.until]).compiles
+
+
+def test_equal_sentences_are_one_row():
+    issues = [Issue("a", "Log", "p", "x."), Issue("b", "Log", "p", "x."), Issue("c", "Log", "q", "x.")]
+    assert [(g.nodes, g.problem) for g in grouped(issues)] == [(("a", "b"), "p"), (("c",), "q")]
+
+
+@pytest.mark.parametrize("length", range(5))
+def test_the_last_cut_is_found_by_halving(length):
+    def compiles(end):
+        if int(end[0]) >= length:
+            raise PlanError("no")
+
+    assert last_cut([str(i) for i in range(4)], compiles) == (str(min(length, 4) - 1) if length else None)
+
+
+def test_broken_models_are_no_assessment():
+    with pytest.raises(ModelError):
+        assess(b"no model", "client-aided")
+
+
+def test_shapes_on_the_command_line():
+    assert read_shapes(["x=1,3,48,192", "a=b=2"]) == {"x": (1, 3, 48, 192), "a=b": (2,)}
+    for bad in ("x", "x=", "=1", "x=1,a", "x=0,3", "x=-1"):
+        with pytest.raises(InputError, match="--shape"):
+            read_shapes([bad])
+
+
+def test_the_command(tmp_path):
+    model, last = blocked()
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    done = CliRunner().invoke(app, ["check", str(path), "--trust", "client-aided", "--json"])
+    document = json.loads(done.stdout)
+    assert done.exit_code == 1 and not document["supported"]
+    assert (
+        document["trust"]["client-aided"]["groups"][0]["count"] == 2
+        and document["trust"]["client-aided"]["until"] == last
+    )
+    done = CliRunner().invoke(app, ["check", str(path), "--trust", "client-aided"])
+    assert done.exit_code == 1 and f"--until {last}" in done.stdout and "my.ops.Wonder" in done.stdout
+    done = CliRunner().invoke(app, ["check", str(path), "--trust", "client-aided", "--until", last])
+    assert done.exit_code == 0 and "yes" in done.stdout
+
+
+def test_dynamic_axes_take_the_shape_of_the_calibration_data():
+    net = Net((3, "height", "width"))
+    net.op("GlobalAveragePool", net.op("Conv", "x0", net.weight(4, 3, 3, 3)))
+    x = np.random.default_rng(0).random((4, 3, 9, 7)).astype(np.float32)
+    model = hushnet.compile(net.model(), calibration=x, batch=4)
+    assert hushnet.run(model, x).output.shape == (4, 4, 1, 1)
+    with pytest.raises(ModelError, match="--shape x0=1,3,64,64"):
+        hushnet.compile(net.model())
+    assert hushnet.compile(net.model(), shapes={"x0": (1, 3, 9, 7)}, batch=1).plan.document["predicted"]["batch"] == 1
+
+
+def test_one_image_without_the_axis_of_images():
+    net = Net((4,), batch=3)
+    net.op("MatMul", net.op("Softmax", net.op("MatMul", "x0", net.weight(4, 3)), axis=0), net.weight(3, 2))
+    x = np.random.default_rng(0).random((3, 4)).astype(np.float32)
+    model = hushnet.compile(net.model(), calibration=x, batch=1)
+    one = hushnet.run(model, x).output
+    assert one.shape == (1, 3, 2)
+    assert np.array_equal(hushnet.run(model, np.stack([x, x])).output, np.concatenate([one, one]))
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party"])
+def test_private_lookups_run_encrypted(trust):
+    net = Net((3,))
+    table, weight = net.weight(11, 6), net.weight(18, 4)
+    net.op("Relu", net.op("MatMul", net.op("Reshape", net.op("Gather", table, "x0"), net.ints(-1, 18)), weight))
+    model = net.model()
+    model.graph.input[0].type.tensor_type.elem_type = 7
+    x = np.random.default_rng(0).integers(-11, 11, (5, 3))
+    constants = {c.name: hushnet.frontend.model.numpy_helper.to_array(c) for c in model.graph.initializer}
+    want = np.maximum(constants[table][x].reshape(5, 18) @ constants[weight], 0)
+    plan = hushnet.compile(model, trust=trust, calibration=x, batch=5)
+    lookups = [s for s in plan.plan.stages if s["kind"] == "linear"]
+    assert len(lookups) == 2, "the table is a layer, planned like any"
+    errors = plan.plan.document["predicted"]
+    assert np.abs(hushnet.run(plan, x).output - want).max() <= errors["worst_error"] <= 0.5 * np.abs(want).max()

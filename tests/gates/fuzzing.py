@@ -1,0 +1,73 @@
+"""What exists for the fuzz targets alone (``cfg(fuzzing)``) stays where the table says, and no build of the product turns it on.
+
+A hook skips base OTs, which is the end of all privacy where it runs. So it needs a flag of the compiler that only ``fuzz/run.sh`` and the lint of the
+fuzz targets pass, and a call besides.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.gates import rust
+
+# Files of the crates with items that only fuzz builds have.
+HOOKS = {
+    "crates/mpc/src/lib.rs",
+    "crates/mpc/src/session.rs",
+    "crates/mpc/src/ot/ferret.rs",
+    "crates/mpc/src/ot/ledger.rs",
+}
+# Files that may pass the flag to the compiler.
+FLAGS = {"fuzz/run.sh", "Makefile"}
+_CFG = re.compile(r"\bcfg(?:_attr)?!?\s*\([^\n]*\bfuzzing\b")
+_FLAG = re.compile(r"--cfg[ =\"',]+fuzzing|rustc-cfg[:=]+fuzzing")
+# Where flags of a build are found.
+BUILDS = (
+    "Makefile",
+    "pyproject.toml",
+    "Cargo.toml",
+    ".cargo/*",
+    ".ci/**/*",
+    "crates/*/Cargo.toml",
+    "crates/*/build.rs",
+    "fuzz/*.sh",
+    "fuzz/*.toml",
+    "bench/**/*",
+    "python/**/*.py",
+)
+
+
+def problems(root: Path) -> list[str]:
+    """Hooks outside of the table, rows of the table without hooks, and other files that turn them on."""
+    found = []
+    crates = [p.parent.name for p in sorted((root / "crates").glob("*/Cargo.toml"))]
+    hooked = {
+        s.path: s.line(match.start()) for c in crates for s in rust.sources(root, c) if (match := _CFG.search(s.code))
+    }
+    for path in sorted(set(hooked) - HOOKS):
+        found.append(
+            f"{path}:{hooked[path]}: an item of fuzz builds outside of the files that may have them; see tests/gates/fuzzing.py"
+        )
+    found += [
+        f"{path}: no item of fuzz builds is there any more; take its row out of tests/gates/fuzzing.py"
+        for path in sorted(HOOKS - set(hooked))
+    ]
+    flagged = set()
+    for pattern in BUILDS:
+        for path in root.glob(pattern):
+            if path.is_file() and path.suffix != ".lock" and _FLAG.search(path.read_text(errors="replace")):
+                flagged.add(path.relative_to(root).as_posix())
+    found += [
+        f"{path}: passes --cfg fuzzing, which skips base OTs; only fuzz/run.sh and the lint of fuzz targets may"
+        for path in sorted(flagged - FLAGS)
+    ]
+    found += [
+        f"{path}: does not pass --cfg fuzzing, without which the fuzz targets do not compile"
+        for path in sorted(FLAGS - flagged)
+    ]
+    # The product's own recipes pass it nowhere: in the Makefile it stands with the fuzz targets' manifest.
+    for line in (root / "Makefile").read_text().splitlines():
+        if _FLAG.search(line) and "--manifest-path fuzz/Cargo.toml" not in line:
+            found.append(f"Makefile: passes --cfg fuzzing to another build than the fuzz targets': {line.strip()}")
+    return found

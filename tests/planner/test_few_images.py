@@ -1,0 +1,96 @@
+"""Client-aided plans for few images: the same integers as the batch engine's, exact bytes, and the engine that is cheaper."""
+
+import copy
+
+import hushnet
+import numpy as np
+import pytest
+from hushnet import zoo
+from hushnet.plan import Plan, PlanError
+from hushnet.planner import compile
+from hushnet.planner.few_images import bytes_sent, price
+from hushnet.reference.numpy import run as clear
+from hushnet.report import explain, render
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planner_graphs import graphs
+
+
+def random_inputs(plan, images, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = {p["name"]: plan.tensors[p["tensor"]]["shape"] for p in plan.document["inputs"]}
+    return {name: rng.uniform(-0.9, 0.9, (images, *shape)) for name, shape in shapes.items()}
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graph=graphs(), images=st.sampled_from([1, 2, 9]))
+def test_both_engines_give_the_same_answers_and_the_bytes_that_they_predict(graph, images):
+    plans = {engine: compile(graph, input_range=(-1, 1), batch=images, engine=engine) for engine in ("batch", "packed")}
+    inputs = random_inputs(plans["packed"], images)
+    wanted = clear(plans["batch"], inputs)
+    for engine, plan in plans.items():
+        result = hushnet.run(hushnet.Model(plan), inputs, threads=1)
+        for name, value in wanted.items():
+            assert np.array_equal(np.asarray(result.outputs[name]).reshape(value.shape), value), engine
+        trace, predicted = result.trace, plan.predicted
+        assert [trace[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down")] == [
+            predicted[k] for k in ("bytes_up", "bytes_down", "setup_bytes_down")
+        ]
+        assert trace["rounds"] == predicted["rounds"]
+        for stage, seen in zip(plan.stages, trace["stages"]):
+            if stage["kind"] == "linear" and engine == "packed":
+                assert seen["noise_bits"] < stage["predicted"]["noise_bits"]
+
+
+def test_the_engine_follows_from_the_number_of_images():
+    model = zoo.build("cryptonets-relu")
+    chosen = {}
+    for batch in (1, None):
+        plan = hushnet.compile(model, input_range=(0, 1), batch=batch).plan
+        chosen[batch] = plan.document["engine"]
+        other = plan.predicted["runner_up"]
+        assert other["engine"] != plan.document["engine"]
+        forced = hushnet.compile(model, input_range=(0, 1), batch=batch, engine=other["engine"]).plan
+        assert (forced.predicted["seconds"], bytes_sent(forced.predicted)) == (other["seconds"], other["bytes"])
+        assert "runner_up" not in forced.predicted
+        # No engine is left that is ten times better in both.
+        assert price(plan.predicted) <= price(forced.predicted)
+        assert not (
+            10 * other["seconds"] < plan.predicted["seconds"] and 10 * other["bytes"] < bytes_sent(plan.predicted)
+        )
+    assert chosen == {1: "packed", None: "batch"}
+
+
+@given(graph=graphs())
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_explain_reads_plans_and_public_parts(graph):
+    plan = compile(graph, input_range=(-1, 1), batch=1, engine="packed")
+    for known in (plan, plan.public_part()):
+        report = explain(known)
+        assert report["parameters"]["images_per_block"] == 8 and report["engine"] == "packed"
+        layers = [layer for layer in report["layers"] if layer["kind"] == "linear"]
+        assert all(layer["noise_margin_bits"] > 0 and layer["method"] == "coefficients" for layer in layers)
+        assert sum(layer["bytes_down"] for layer in layers) == report["totals"]["bytes_down"]
+        assert render(report) is not None
+    assert not any("weights" in stage for stage in plan.public_part().stages)
+
+
+def test_what_cannot_be_is_refused():
+    graph = zoo.build("cryptonets-relu")
+
+    def compile(model, **options):
+        return hushnet.compile(model, **options).plan
+
+    with pytest.raises(PlanError, match="choose one of auto, batch, packed"):
+        compile(graph, input_range=(0, 1), engine="fast")
+    with pytest.raises(PlanError, match="options of engine 'batch'"):
+        compile(graph, input_range=(0, 1), engine="packed", mask="fresh")
+    with pytest.raises(PlanError, match="few images at a time"):
+        compile(graph, input_range=(0, 1), engine="packed", weight_bits=14, activation_bits=14)
+    plan = compile(graph, input_range=(0, 1), batch=1, engine="packed")
+    for field in ("upload_bits", "body_bits", "mask_bits"):
+        changed = copy.deepcopy(plan)
+        layer = next(s for s in changed.stages if s["kind"] == "linear")
+        layer[field] -= 2
+        with pytest.raises(PlanError, match="does not stay below half of the scale"):
+            Plan(changed.document, plan.weights).handle()

@@ -1,0 +1,87 @@
+"""Operators that two-party plans write with others, each between two encrypted layers, against ONNX Runtime."""
+
+import hushnet
+import numpy as np
+import pytest
+from hushnet.errors import HushnetError
+
+from tests.frontend.harness import Net, expected
+
+OPERATORS = {
+    "Abs": lambda n: n.op("Abs"),
+    "Max": lambda n: n.op("Max", n.last, n.op("Conv", "x0", n.weight(4, 3, 1, 1))),
+    "Min": lambda n: n.op("Min", n.last, n.op("Conv", "x0", n.weight(4, 3, 1, 1))),
+    "PRelu of channels": lambda n: n.op("PRelu", n.last, n.constant(np.reshape([0.1, -0.3, 1.2, 0.5], (4, 1, 1)))),
+    "LeakyRelu of negative slope": lambda n: n.op("LeakyRelu", n.last, alpha=-0.4),
+    "nearest": lambda n: n.op("Resize", n.last, "", n.constant([1, 1, 2, 2]), mode="nearest"),
+    "linear": lambda n: n.op("Resize", n.last, "", n.constant([1, 1, 2, 1.5]), mode="linear"),
+    "cubic": lambda n: n.op("Resize", n.last, "", n.constant([1, 1, 0.5, 2]), mode="cubic"),
+    "Gather": lambda n: n.op("Gather", n.last, n.ints(3, 0, 0, 2), axis=1),
+    "Tile": lambda n: n.op("Tile", n.last, n.ints(1, 1, 2, 1)),
+    "broadcast sum": lambda n: n.op("Add", n.op("GlobalMaxPool", n.last), n.nodes[0].output[0]),
+    "reflection": lambda n: n.op("Pad", n.last, n.ints(0, 0, 2, 1, 0, 0, 1, 2), mode="reflect"),
+    "padding with a value": lambda n: n.op("Pad", n.last, n.ints(0, 0, 2, 1, 0, 0, 1, 2), n.constant(0.5)),
+    "ConvTranspose": lambda n: n.op("ConvTranspose", n.last, n.weight(4, 4, 3, 3), strides=[2, 2]),
+    "CumSum": lambda n: n.op("CumSum", n.last, n.constant(2, np.int64)),
+}
+
+
+def run(net, *, trust="two-party"):
+    """Outputs of an encrypted run, ONNX Runtime's, and the plan's error."""
+    rng = np.random.default_rng(0)
+    x = {f"x{i}": rng.normal(size=(6, *shape)) for i, shape in enumerate(net.shapes)}
+    model = hushnet.compile(net.model(), trust=trust, calibration=x)
+    some = {k: v[:2] for k, v in x.items()}
+    result = hushnet.run(model, some)
+    want = expected(net.model(), {k: v.astype(np.float32) for k, v in some.items()})[0]
+    (name,) = result.outputs
+    return result.output, want, model.plan.document["predicted"]["output_errors"][name]
+
+
+def close(got, want, errors):
+    off = float(np.abs(got - want).max())
+    assert off <= errors["worst_error"] + 1e-4
+    # far from trivial: a wrong operator is off by the size of the outputs
+    assert off <= 0.06 * float(np.abs(want).max())
+
+
+@pytest.mark.parametrize("kind", sorted(OPERATORS))
+def test_operator_between_layers(kind):
+    net = Net((3, 6, 6))
+    net.op("Conv", "x0", net.weight(4, 3, 3, 3), pads=[1, 1, 1, 1])
+    OPERATORS[kind](net)
+    net.op("Conv", net.last, net.weight(2, 4, 1, 1))
+    close(*run(net))
+
+
+def test_three_axes():
+    net = Net((2, 4, 5, 5))
+    net.op("Relu", net.op("Conv", "x0", net.weight(3, 2, 2, 3, 3)))
+    net.op("MaxPool", net.last, kernel_shape=[2, 2, 2])
+    net.op("AveragePool", net.last, kernel_shape=[2, 2, 2], pads=[1, 0, 0, 0, 1, 0], count_include_pad=0)
+    net.op("Conv", net.last, net.weight(2, 3, 1, 1, 1))
+    close(*run(net))
+
+
+def test_one_axis():
+    net = Net((3, 9))
+    net.op("Relu", net.op("Conv", "x0", net.weight(4, 3, 3)))
+    net.op("ConvTranspose", net.op("MaxPool", net.last, kernel_shape=[2]), net.weight(4, 2, 3), strides=[2])
+    close(*run(net))
+
+
+def test_products_of_private_tensors_are_refused_in_one_sentence():
+    net = Net((3, 4))
+    net.op("MatMul", "x0", net.weight(4, 5))
+    net.op("MatMul", net.last, net.op("Transpose", net.last, perm=[0, 2, 1]))
+    net.op("MatMul", net.last, net.weight(3, 2))
+    with pytest.raises(HushnetError, match="products of two private tensors are not offered"):
+        run(net)
+    close(*run(net, trust="client-aided"))
+
+
+def test_networks_without_weights_run():
+    net = Net((3, 4))
+    net.op("Softmax", net.op("Relu", "x0"))
+    got, want, _ = run(net)
+    assert np.abs(got - want).max() < 1e-6
