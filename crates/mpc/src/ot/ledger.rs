@@ -85,6 +85,7 @@ impl SilentSize {
     }
 
     /// The LPN parameters of the small iteration that makes the base of the first main one.
+    #[must_use]
     pub const fn bootstrap(self) -> LpnParams {
         lpn::bootstrap(self.params().base())
     }

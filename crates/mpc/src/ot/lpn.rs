@@ -24,17 +24,17 @@ pub struct LpnParams {
 /// Sets of an iteration: Ferret's construction with regular noise and rows of ten ones, with tables of 2^7 entries a row of a tree. Rows with
 /// ten ones admit attacks that a random code does not; `docs/security/README.md` has the estimates of all attacks that we know, 133 bits or
 /// more, even for an attacker who is handed the best set of positions. Fewer trees would be no safer by much and give fewer OTs an iteration.
-pub const LPN_10: LpnParams = LpnParams { trees: 1400, log_k: 17, depth: 10 };
+pub(super) const LPN_10: LpnParams = LpnParams { trees: 1400, log_k: 17, depth: 10 };
 /// As [`LPN_10`].
-pub const LPN_11: LpnParams = LpnParams { trees: 1600, log_k: 18, depth: 11 };
+pub(super) const LPN_11: LpnParams = LpnParams { trees: 1600, log_k: 18, depth: 11 };
 /// As [`LPN_10`].
-pub const LPN_12: LpnParams = LpnParams { trees: 2048, log_k: 19, depth: 12 };
+pub(super) const LPN_12: LpnParams = LpnParams { trees: 2048, log_k: 19, depth: 12 };
 /// As [`LPN_10`].
-pub const LPN_13: LpnParams = LpnParams { trees: 2400, log_k: 20, depth: 13 };
+pub(super) const LPN_13: LpnParams = LpnParams { trees: 2400, log_k: 20, depth: 13 };
 
 /// The small iteration that makes `ots` correlated OTs, the first base of a larger one: as many trees as that takes, of the depth that sends
 /// less.
-pub const fn bootstrap(ots: u64) -> LpnParams {
+pub(super) const fn bootstrap(ots: u64) -> LpnParams {
     let depth = if ots < 1 << 20 { 9 } else { 10 };
     LpnParams { trees: ots.div_ceil(1 << depth), log_k: depth + 7, depth }
 }
