@@ -33,7 +33,7 @@ pub struct Client {
 #[pyfunction]
 #[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-pub fn connect(
+pub(crate) fn connect(
     py: Python<'_>,
     url: &str,
     ca: Option<PathBuf>,
@@ -98,7 +98,7 @@ fn digest(text: &str) -> PyResult<[u8; 32]> {
 }
 
 /// A duration of at least a millisecond.
-pub fn seconds(value: f64) -> PyResult<Duration> {
+pub(crate) fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .ok()
         .filter(|d| *d >= Duration::from_millis(1))

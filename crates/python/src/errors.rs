@@ -8,7 +8,7 @@ use pyo3::types::{PyList, PyType};
 
 /// Kinds of exceptions, by the names of their classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Base of all.
     Hushnet,
     /// A plan file is refused.
@@ -39,14 +39,14 @@ impl Kind {
     }
 
     /// The exception with a message.
-    pub fn error(self, message: impl std::fmt::Display) -> PyErr {
+    pub(crate) fn error(self, message: impl std::fmt::Display) -> PyErr {
         let message = message.to_string();
         Python::attach(|py| self.class(py).map_or_else(|e| e, |class| PyErr::from_type(class, message)))
     }
 }
 
 /// The exception for an error.
-pub fn raise(e: Error) -> PyErr {
+pub(crate) fn raise(e: Error) -> PyErr {
     let text = e.to_string();
     match e {
         Error::Plan(_) => Kind::Plan.error(text),
@@ -97,6 +97,6 @@ pub fn told(mark: Option<rt::RangeError>, marks: Option<&Bound<'_, PyList>>) -> 
 }
 
 /// Adds the exceptions to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ALL.iter().try_for_each(|(kind, name)| m.add(*name, kind.class(m.py())?))
 }

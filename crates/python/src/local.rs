@@ -18,7 +18,7 @@ use pyo3::types::{PyDict, PyList};
 #[pyfunction]
 #[pyo3(signature = (plan, inputs, threads=None, progress=None, transport="pipe", network=None, group=None, weight_memory=None, marks=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-pub fn run<'py>(
+pub(crate) fn run<'py>(
     py: Python<'py>,
     plan: &Plan,
     inputs: &Bound<'py, PyDict>,

@@ -143,7 +143,7 @@ fn batch() -> (super::tests::Net, Vec<f64>, Vec<f64>) {
     assert!(size(&large) > 1.2 * usual, "{} {usual}", size(&large));
     let small = sorted[..IMAGES].concat();
     let mut net = net(None);
-    net.plan["tensors"][6]["bound"] = ((usual + size(&large)) / 2.0).into();
+    net.plan["tensors"][6]["bound"] = usual.midpoint(size(&large)).into();
     net.plan["tensors"][6]["noise_bits"] = 20.into();
     with_own_inputs(&mut net.plan, 8);
     (net, small, large)
@@ -203,7 +203,7 @@ fn single_images_with_a_value_outside_send_what_others_send() {
     let large = many.chunks(packed::INPUTS).max_by(|a, b| size(a).total_cmp(&size(b))).unwrap();
     let usual_size = small.chunks(packed::INPUTS).map(size).fold(0.0, f64::max);
     assert!(size(large) > 1.2 * usual_size, "{} {usual_size}", size(large));
-    let mut net = packed::bounded(false, (usual_size + size(large)) / 2.0);
+    let mut net = packed::bounded(false, usual_size.midpoint(size(large)));
     with_own_inputs(&mut net.plan, 4);
     let plan = net.read();
     let data = Data::of(small, count, 3);

@@ -31,7 +31,7 @@ pub(super) fn run_loopback(
 ) -> Answer {
     let open = |channel| NonInteractiveClient::open(channel, options);
     let served = std::sync::Arc::new(model);
-    crate::local::run_loopback(served, open, inputs, progress, Default::default())
+    crate::local::run_loopback(served, open, inputs, progress, std::sync::Arc::default())
         .map(|(outputs, trace, _)| (outputs, trace))
 }
 

@@ -290,7 +290,7 @@ impl<'a> Checker<'a> {
                 }
             }
             Reveal::Argmax => {
-                if to.elements != 1 || scale != 1.0 || (bound as u128) + 1 < x.tensor.elements as u128 {
+                if to.elements != 1 || scale != 1.0 || u128::from(bound) + 1 < x.tensor.elements as u128 {
                     return fault(format!(
                         "an index of {} classes needs one element of scale 1 that holds it",
                         x.tensor.elements

@@ -42,7 +42,7 @@ pub trait ClientEngine: Send + Sync {
 
 /// The engine of a plan for a client.
 #[must_use]
-pub fn of(plan: &NonInteractivePlan) -> Box<dyn ClientEngine> {
+pub(crate) fn of(plan: &NonInteractivePlan) -> Box<dyn ClientEngine> {
     match plan.packed() {
         None => Box::new(BatchEngine { plan: plan.clone(), encoder: Encoder::new(plan.params()) }),
         Some(parts) => Box::new(PackedEngine::new(parts)),
