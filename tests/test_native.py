@@ -174,7 +174,7 @@ def test_server_and_clients(model: hushnet.Model, plan: _native.Plan) -> None:
         client.close()
         text = urllib.request.urlopen(f"http://127.0.0.1:{handle.port}/metrics", timeout=10).read().decode()
         assert "hushnet_sessions_total 4" in text
-        assert handle.stats()["blocks"] == 8
+        assert handle.stats()["blocks"] == 9
         assert not handle.join(timeout=0.05)
     assert not handle.running
     with pytest.raises(_native.TransportError):

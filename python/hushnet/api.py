@@ -30,6 +30,7 @@ class Result:
         out_of_range: rows (images) of which a value left the range that the plan was made for, in rising order. The value was clamped to its
             range, and the answer may be wrong. The other rows stand. Which values the client can see depends on the trust model
             (docs/wire-protocol.md, "What errors tell").
+        labelled: the output is the index of the largest score (two-party plans that reveal "argmax").
         range_error: the first such value, with tensor, stage, image, element, value and bound; None where there is none. It is not raised.
     """
 
@@ -37,6 +38,16 @@ class Result:
     trace: dict[str, Any]
     out_of_range: tuple[int, ...] = ()
     range_error: RangeError | None = None
+    labelled: bool = False
+
+    def accuracy(self, labels: np.ndarray) -> float:
+        """Share of rows whose label is the given one: the first output's largest element, or the sign of a single one (one half for probabilities)."""
+        value = next(iter(self.outputs.values()))
+        right = planner.quality.check_labels(labels, len(value))
+        # the output of a plan that opens nothing but the label is the label
+        whole = value.reshape(len(value), -1)
+        label = whole[:, 0].astype(np.int64) if self.labelled else planner.quality.label_of(whole, whole)
+        return float((label == right).mean())
 
     def strict(self) -> dict[str, np.ndarray]:
         """The outputs with NaN in every row that is out of range."""
@@ -96,6 +107,11 @@ class Model:
             network: two-party: "loopback", "lan", "wan", or bandwidth and round trip like "200mbit,5ms".
         """
         return report.explain(self.plan, trace=trace, network=network)
+
+    @property
+    def shortfalls(self) -> list[str]:
+        """What the plan does not reach, a sentence each: the precision asked for, the accuracy of the original network on the calibration data."""
+        return planner.precision.shortfalls(self.plan.document["predicted"])
 
     @property
     def input_names(self) -> list[str]:
@@ -229,13 +245,16 @@ def run(
     if check:
         trace["polynomials"] = _reaches(model.plan, inputs)
         trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
-    return _result(outputs, trace, marks)
+    return _result(model.plan.document, outputs, trace, marks)
 
 
-def _result(outputs: dict[str, np.ndarray], trace: dict[str, Any], marks: list[RangeError]) -> Result:
+def _result(
+    document: Mapping[str, Any], outputs: dict[str, np.ndarray], trace: dict[str, Any], marks: list[RangeError]
+) -> Result:
     """A result with what the run has marked."""
     mark = marks[0] if marks else None
-    return Result(outputs, trace, tuple(mark.affected) if mark is not None else (), mark)
+    labelled = document["params"].get("two_party", {}).get("reveal") == "argmax"
+    return Result(outputs, trace, tuple(mark.affected) if mark is not None else (), mark, labelled)
 
 
 def _link(network: str | None) -> tuple[float, float] | None:
@@ -279,7 +298,7 @@ class Connection:
         named = _named_inputs(self.plan, x)
         marks: list[RangeError] = []
         outputs, text = self._client.infer(named, progress=progress, marks=marks)
-        return _result(outputs, json.loads(text), marks)
+        return _result(self.plan, outputs, json.loads(text), marks)
 
     def close(self) -> None:
         """Ends the session; its keys are gone."""

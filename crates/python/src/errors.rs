@@ -86,7 +86,7 @@ pub(crate) fn raise(e: Error) -> PyErr {
 ///
 /// # Errors
 /// The exception.
-pub fn told(mark: Option<rt::RangeError>, marks: Option<&Bound<'_, PyList>>) -> PyResult<()> {
+pub(crate) fn told(mark: Option<rt::RangeError>, marks: Option<&Bound<'_, PyList>>) -> PyResult<()> {
     let Some(mark) = mark else { return Ok(()) };
     let faulty = mark.answer;
     let error = raise(mark.into());

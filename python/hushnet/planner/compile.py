@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Union
@@ -19,8 +18,8 @@ from .errors import Prediction, predict
 from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .inputs import scale_inputs
-from .precision import CLIENT_AIDED, DEFAULT_BITS, TWO_PARTY, cheapest, check_precision, shortfalls
 from .lower import Lowered, lower
+from .precision import CLIENT_AIDED, DEFAULT_BITS, TWO_PARTY, cheapest, check_precision, state
 from .quality import Quality, measure, said, squashed
 from .quantise import RING_DEGREES, Quantisation, choose
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
@@ -235,7 +234,7 @@ def _two_party(
     plan = two_party.compile_two_party(
         graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings, wanted.labels
     )
-    _precision(plan.document, wanted.precision)
+    state(plan.document, wanted.precision)
     return Plan(_plain(plan.document), plan.weights)
 
 
@@ -401,19 +400,6 @@ def _seen(
     }
 
 
-def _precision(document: dict[str, Any], asked: float | None) -> None:
-    """Writes what precision was asked for and what is reached, where calibration data tells, and says what is not."""
-    predicted = document["predicted"]
-    found = [e for e in predicted.get("output_errors", {}).values() if "output_range" in e]
-    if found:
-        bits = [
-            math.log2(e["output_range"] / e["max_error"]) if e["output_range"] and e["max_error"] else 64.0
-            for e in found
-        ]
-        predicted["precision"] = {"asked": DEFAULT_BITS if asked is None else float(asked), "reached": min(bits)}
-    document["notes"] += shortfalls(predicted)
-
-
 def _finish(plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, asked: float | None) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
@@ -429,7 +415,7 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None,
     plan.predicted["output_errors"] = errors
     if seen:
         plan.predicted.update(said(seen))
-    _precision(plan.document, asked)
+    state(plan.document, asked)
     validate(plan)
     return plan
 

@@ -7,6 +7,7 @@ precise enough is taken. Where none is, the most precise one is, and the plan sa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,6 +63,19 @@ def cheapest(make: Callable[[int, int | str], Plan], rungs: Sequence[tuple[int, 
 def reached(plan: Plan) -> float:
     """Bits of the output's range below which the errors of all outputs stay."""
     return float(plan.predicted.get("precision", {}).get("reached", 0.0))
+
+
+def state(document: dict[str, Any], asked: float | None) -> None:
+    """Writes what precision was asked for and what is reached, where calibration data tells; notes say what is not reached."""
+    predicted = document["predicted"]
+    found = [e for e in predicted.get("output_errors", {}).values() if "output_range" in e]
+    if found:
+        bits = [
+            math.log2(e["output_range"] / e["max_error"]) if e["output_range"] and e["max_error"] else 64.0
+            for e in found
+        ]
+        predicted["precision"] = {"asked": DEFAULT_BITS if asked is None else float(asked), "reached": min(bits)}
+    document["notes"] += shortfalls(predicted)
 
 
 def _falls(plan: Plan) -> bool:

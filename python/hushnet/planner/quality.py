@@ -103,7 +103,8 @@ def measure(planned: Array, exact: Array, labels: Any = None, squash: str | None
 
 def likely(off: Array) -> float:
     """What 999 of 1000 rows stay below, from the largest errors of some rows. Errors are sums of many roundings: near normal in a row, of sizes
-    that differ between rows. The largest of few rows says less than that of many."""
+    that differ between rows. The largest of few rows says less than that of many.
+    """
     largest = float(off.max(initial=0.0))
     return max(
         (FACTOR + MORE / math.sqrt(max(len(off), 1))) * largest, DEVIATIONS * math.sqrt(float(np.square(off).mean()))
@@ -112,7 +113,8 @@ def likely(off: Array) -> float:
 
 def steepest(planned: Array, exact: Array, squash: str) -> Array:
     """The error of every row if its logits' errors came where the function is steepest: a logit's error e moves a probability by at most
-    tanh(e / 4) in a sigmoid, and by tanh(e / 2) in a softmax when no logit is off by more than e."""
+    tanh(e / 4) in a sigmoid, and by tanh(e / 2) in a softmax when no logit is off by more than e.
+    """
     least, most = NO_CHANCE, 1.0 - NO_CHANCE
     a, b = np.clip(planned, least, most), np.clip(exact, least, most)
     if squash == "sigmoid":
@@ -124,7 +126,8 @@ def steepest(planned: Array, exact: Array, squash: str) -> Array:
 
 def label_of(values: Array, exact: Array) -> Array:
     """The index of the largest element of every row; of rows of one element whether it is above one half where the original outputs are probabilities,
-    else above zero."""
+    else above zero.
+    """
     flat = np.asarray(values).reshape(len(values), -1)
     if flat.shape[1] != 1:
         return flat.argmax(axis=1) if flat.shape[1] else np.zeros(len(flat), np.int64)

@@ -15,6 +15,8 @@ from ...graph import Graph, Op
 from ...plan import Plan, PlanError
 from ..document import Draft
 from ..inputs import scale_inputs
+from ..precision import state
+from ..quality import measure, said, squashed
 from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
@@ -29,6 +31,8 @@ WEIGHT_BITS = (7, 8, 9, 10, 12, 14)
 # cheapest schedules that are tried on narrower primes too, and of all these those whose neighbours are tried
 KEEP, REFINED = 12, 24
 USUAL_IMAGES = 128
+# calibration rows that errors against the original network are measured on
+JUDGED = 1024
 # of the wished error, what the search grants: it looks at USUAL_IMAGES images, the prediction at all
 GRANTED = 0.9
 PACKINGS = ("auto", "real", "conjugate-invariant")
@@ -40,7 +44,7 @@ class Options:
 
     Attributes:
         activation: what takes the place of activations that are no polynomials; None: they are refused.
-        labels: the right answers of the calibration images, to tell what the activation costs.
+        labels: the right answers of the calibration images, to tell what the activation and the plan cost.
         hide_weights: results are re-randomised and flooded: 40 bits statistical.
         precision_bits: the error aimed at is 2^-this of the largest output.
         margin: planned range over the largest calibrated value.
@@ -85,6 +89,7 @@ def compile_batch(
         PlanError: what cannot be planned, with the layers and what to do.
     """
     _check(settings)
+    original = graph
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, input_range)
     images = None if samples is None else samples[graph.inputs[0]]
@@ -107,11 +112,39 @@ def compile_batch(
     if packed:
         from .packed import compile_packed  # which uses this module
 
-        return compile_packed(network, graph, images, name, batch, settings, replaced)
+        plan = compile_packed(network, graph, images, name, batch, settings, replaced)
+        return judged(plan, original, samples, settings)
     planner = Planner(network, settings, images, batch)
     schedule = planner.search()
     plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
-    return _finish(plan, network, schedule, images, settings, batch)
+    plan = _finish(plan, network, schedule, images, settings, batch)
+    return judged(plan, original, samples, settings)
+
+
+def judged(plan: Plan, original: Graph, samples: dict[str, Array] | None, settings: Options) -> Plan:
+    """The plan with its errors against the network as it was given, polynomials in the place of activations included.
+
+    ``planned_error`` and ``worst_error`` are of roundings and noise alone.
+    """
+    predicted = plan.document["predicted"]
+    predicted["planned_error"] = predicted["max_error"]
+    if samples is not None:
+        from ...reference.float import evaluate
+        from ...reference.non_interactive import run
+
+        rows = {k: v[:JUDGED] for k, v in samples.items()}
+        labels = None if settings.labels is None else np.asarray(settings.labels)[:JUDGED]
+        planned, exact = run(plan, rows).outputs, evaluate(original, rows)
+        found = {k: measure(v, exact[k], labels, squashed(original).get(k)) for k, v in planned.items() if k in exact}
+        noise = predicted["noise_error"]
+        errors = {k: q.errors(None) for k, q in found.items()}
+        for entry in errors.values():
+            entry["max_error"] += noise
+        predicted["output_errors"] = errors
+        predicted |= next(iter(errors.values())) | said(found)
+    state(plan.document, settings.precision_bits)
+    validate(plan)
+    return plan
 
 
 def _check(settings: Options) -> None:
