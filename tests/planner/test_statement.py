@@ -34,7 +34,16 @@ def networks():
     yield "relu-softmax", graph, uniform(ROWS + 150, 12), ("client-aided", "two-party")
     graph = Builder((9,), seed=6).dense(12).op("relu").dense(1, gain=20.0).op("sigmoid").done()
     yield "sigmoid", graph, uniform(ROWS + 150, 9), ("client-aided", "two-party")
-    graph = Builder((2, 5, 5), seed=5).conv(4).op("relu").pool("max_pool", (2, 2), (1, 1)).dense(6).op("relu").dense(3).done()
+    graph = (
+        Builder((2, 5, 5), seed=5)
+        .conv(4)
+        .op("relu")
+        .pool("max_pool", (2, 2), (1, 1))
+        .dense(6)
+        .op("relu")
+        .dense(3)
+        .done()
+    )
     yield "convolution", graph, uniform(ROWS + 150, 2, 5, 5), ("client-aided", "two-party")
     graph = Builder((10,), seed=7).dense(12).op("silu").dense(12).op("sigmoid").dense(3).done()
     yield "smooth", graph, uniform(ROWS + 150, 10), ("client-aided", "non-interactive")
@@ -121,7 +130,9 @@ def test_labels_give_accuracy_and_a_fall_is_said() -> None:
         assert good.predicted["accuracy"]["float"] == 1.0 and good.predicted["accuracy"]["planned"] >= 0.99
         bad = compile(graph, trust=trust, calibration=x, labels=labels, weight_bits=2, activation_bits=3)
         assert bad.predicted["accuracy"]["planned"] < 0.95
-        assert any(note.startswith("Accuracy on the calibration data falls from 1 to 0.") for note in bad.document["notes"])
+        assert any(
+            note.startswith("Accuracy on the calibration data falls from 1 to 0.") for note in bad.document["notes"]
+        )
         assert not any("falls" in note for note in good.document["notes"])
         for wrong in (labels[:-1], labels.astype(float), np.stack([labels, labels])):
             with pytest.raises(PlanError, match="labels have shape"):
@@ -133,7 +144,9 @@ def test_labels_give_accuracy_and_a_fall_is_said() -> None:
 def test_what_is_known_of_answers_stays_with_a_two_party_server() -> None:
     x = np.random.default_rng(2).uniform(-1, 1, (60, 6))
     graph = Builder((6,), seed=3).dense(20).op("relu").dense(3).done()
-    told = compile(graph, trust="two-party", calibration=x, labels=np.zeros(60, int)).public_part().document["predicted"]
+    told = (
+        compile(graph, trust="two-party", calibration=x, labels=np.zeros(60, int)).public_part().document["predicted"]
+    )
     private = {"agreement", "accuracy", "precision", "expected_error", "max_error", "seen_error", "output_range"}
     assert not private & set(told)
 

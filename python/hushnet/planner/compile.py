@@ -381,6 +381,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         )
     if "affine" in ops:
         said.append("Scalar factors and offsets outside linear layers are public.")
+    if ranges.grown is not None:
+        said.append(ranges.grown.sentence())
     if ranges.source == "intervals":
         said.append(
             "Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision."

@@ -344,6 +344,8 @@ class _Planner:
                 said.append(
                     f"The client computes {', '.join(ops)} at the end by itself, so it learns {', '.join(hidden)}."
                 )
+        if ranges.grown is not None:
+            said.append(ranges.grown.sentence())
         if ranges.source == "calibration":
             said.append(
                 "Ranges come from calibration data times a margin. Nobody can see a value that leaves its range: the answer to such an "
