@@ -1,4 +1,4 @@
-"""What a user is told of answers: rows that left their ranges, accuracy, what a plan does not reach; by the API and the command line."""
+"""What a user is told of answers: rows that left their ranges, accuracy, what a plan does not reach."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def network(weights: list[np.ndarray], biases: list[np.ndarray], activation: str
 
 @pytest.fixture(scope="module")
 def cancer() -> tuple[onnx.ModelProto, np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
-    """A trained classifier of the breast-cancer table with its scaler folded in; calibration and held-out rows; its accuracy on the latter."""
+    """A trained classifier with its scaler folded in; calibration and held-out rows with labels; its accuracy."""
     found = load_breast_cancer()
     order = np.random.default_rng(0).permutation(len(found.data))
     x, y = found.data[order], found.target[order]

@@ -101,8 +101,8 @@ class Client:
 
         Raises:
             InputError: wrong name, shape, dtype, or values that are not finite.
-            RangeError: a value left the planned range; names layer and tensor. Given ``marks``, the error is appended to the list and the
-                outputs are returned (but not where the server is faulty).
+            RangeError: a value left the planned range; names layer and tensor. Given ``marks``, the error is appended to
+                the list and the outputs are returned (but not where the server is faulty).
             ProtocolError, TransportError: the server or the connection failed.
         """
     def close(self) -> None:

@@ -27,11 +27,12 @@ class Result:
     Attributes:
         outputs: output name -> float64 array ``[images, ...]``.
         trace: per-stage seconds, bytes each way, rounds, noise margin and largest value, as JSON-able data.
-        out_of_range: rows (images) of which a value left the range that the plan was made for, in rising order. The value was clamped to its
-            range, and the answer may be wrong. The other rows stand. Which values the client can see depends on the trust model
-            (docs/wire-protocol.md, "What errors tell").
+        out_of_range: rows (images) of which a value left the range that the plan was made for, in rising order. The
+            value was clamped to its range, and the answer may be wrong. The other rows stand. Which values the client
+            can see depends on the trust model (docs/wire-protocol.md, "What errors tell").
         labelled: the output is the index of the largest score (two-party plans that reveal "argmax").
-        range_error: the first such value, with tensor, stage, image, element, value and bound; None where there is none. It is not raised.
+        range_error: the first such value, with tensor, stage, image, element, value and bound; None where there is
+            none. It is not raised.
     """
 
     outputs: dict[str, np.ndarray]
@@ -41,7 +42,11 @@ class Result:
     labelled: bool = False
 
     def accuracy(self, labels: np.ndarray) -> float:
-        """Share of rows whose label is the given one: the first output's largest element, or the sign of a single one (one half for probabilities)."""
+        """Share of rows whose label is the given one.
+
+        The label is the first output's largest element, or of a single element its sign (for probabilities: above
+        one half).
+        """
         value = next(iter(self.outputs.values()))
         right = planner.quality.check_labels(labels, len(value))
         # the output of a plan that opens nothing but the label is the label
@@ -110,7 +115,7 @@ class Model:
 
     @property
     def shortfalls(self) -> list[str]:
-        """What the plan does not reach, a sentence each: the precision asked for, the accuracy of the original network on the calibration data."""
+        """What the plan does not reach, a sentence each: the precision asked for, the original network's accuracy."""
         return planner.precision.shortfalls(self.plan.document["predicted"])
 
     @property

@@ -18,9 +18,10 @@ class PlanError(HushnetError, ValueError):
 class RangeError(HushnetError, ValueError):
     """A value left the range that the plan was made for; the message names the tensor and the stage.
 
-    A value outside is clamped to its range and the run goes on with the same messages: the server cannot tell such a run from any other.
-    ``hushnet.run`` and ``Connection.infer`` raise no such error: ``Result.out_of_range`` has the rows and ``Result.range_error`` the first value.
-    It is raised where the server is faulty (``answer``). The session stays open.
+    A value outside is clamped to its range and the run goes on with the same messages: the server cannot tell such a
+    run from any other. ``hushnet.run`` and ``Connection.infer`` raise no such error: ``Result.out_of_range`` has the
+    rows and ``Result.range_error`` the first value. It is raised where the server is faulty (``answer``). The session
+    stays open.
 
     Attributes:
         tensor: name of the tensor.

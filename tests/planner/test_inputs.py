@@ -1,4 +1,4 @@
-"""Features of an input that differ in size: scales of their own, in every trust model, from the calibration data alone."""
+"""Features of an input that differ in size: scales of their own, from the calibration data alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ TRUST = ["client-aided", "two-party", "non-interactive"]
 
 
 def table(seed: int, rows: int, features: int = 12, off: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A table with features of sizes from 1e-3 to 1e4, their deviations, and their means (``off`` deviations from zero)."""
+    """A table with features of sizes from 1e-3 to 1e4, and their deviations and means (``off`` deviations from
+    zero)."""
     rng = np.random.default_rng(seed)
     deviation = 10.0 ** rng.permutation(np.linspace(-3, 4, features))
     mean = deviation * (rng.uniform(2, 4, features) + off)

@@ -1,4 +1,4 @@
-"""The statement on errors: against the original network, held by 999 rows of 1000, in every trust model; and what is said where it cannot be."""
+"""The statement on errors: against the original network, held by 999 rows of 1000, in every trust model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ ROWS = 10_000
 
 
 def networks():
-    """Networks of every kind of layer and activation that all trust models, or some, take; with rows that are drawn alike."""
+    """Networks with every kind of layer and activation, rows to run them on, and the trust models that take them."""
     rng = np.random.default_rng(11)
-    uniform = lambda *shape: rng.uniform(-1, 1, shape)
+
+    def uniform(*shape: int) -> np.ndarray:
+        return rng.uniform(-1, 1, shape)
+
     x, deviation, mean = table(5, ROWS + 150)
     yield "table", standardised(deviation, mean, 1), x, ("client-aided", "two-party")
     yield "square", standardised(deviation, mean, 1, "square"), x, ("client-aided", "non-interactive")
@@ -137,6 +140,8 @@ def test_labels_give_accuracy_and_a_fall_is_said() -> None:
         for wrong in (labels[:-1], labels.astype(float), np.stack([labels, labels])):
             with pytest.raises(PlanError, match="labels have shape"):
                 compile(graph, trust=trust, calibration=x, labels=wrong)
+    with pytest.raises(PlanError, match="labels are right answers of the calibration data"):
+        compile(graph, labels=labels)
     told = compile(graph, trust="two-party", calibration=x, labels=labels, reveal="argmax")
     assert told.predicted["accuracy"]["planned"] >= 0.99 and told.predicted["agreement"] >= 0.99
 

@@ -3,7 +3,8 @@
 
 use crate::error::InputError;
 use crate::plan::{Plan, Port, Tensor};
-use crate::program::{self, InputData, InputView, RangeError, Slot, Values};
+pub(crate) use crate::program::RangeError;
+use crate::program::{self, InputData, InputView, Slot, Values};
 use std::ops::ControlFlow;
 
 /// A named input, shape `[images, ...]`, row-major.

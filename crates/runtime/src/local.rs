@@ -3,9 +3,8 @@
 use crate::channel::{pipe, Channel};
 use crate::client_aided::{Client, ClientOptions};
 use crate::error::Error;
-use crate::io::{Input, Marked, OnProgress, Output};
+use crate::io::{Input, Marked, OnProgress, Output, RangeError};
 use crate::non_interactive::{NonInteractiveClient, NonInteractiveOptions};
-use crate::program::RangeError;
 use crate::session::{AnyModel, ClientSession, Served};
 use crate::trace::{Report, ServerTrace};
 use crate::transport::{connect, ConnectOptions, Server, ServerOptions};

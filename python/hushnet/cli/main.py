@@ -107,11 +107,13 @@ def compile_(
     until: str | None = Until,
     input_range: tuple[float, float] | None = typer.Option(
         None,
-        help="Least and largest input value (without calibration: 0 1). Values outside are clamped, and their rows are named.",
+        help="Least and largest input value (without calibration: 0 1). Values outside are clamped, and their "
+        "rows are named.",
     ),
     precision: float | None = typer.Option(
         None,
-        help="Bits: 999 rows of 1000 have errors below 2^-this of the output's range (default: 7). The cheapest plan that reaches it is taken.",
+        help="Bits: 999 rows of 1000 have errors below 2^-this of the output's range (default: 7). The cheapest "
+        "plan that reaches it is taken.",
     ),
     labels: Path | None = typer.Option(
         None, help="Right answers of the calibration data (.npy, whole numbers): accuracy of the model and of the plan."
@@ -278,7 +280,8 @@ def _left(result: hushnet.Result) -> str:
     named = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
     first = f" The first is {error.value:.6g} in '{error.tensor}' of row {error.image}." if error else ""
     return (
-        f"{len(rows)} of {result.trace['images']} rows left a planned range and may have wrong answers: {named}.{first} Other rows stand. "
+        f"{len(rows)} of {result.trace['images']} rows left a planned range and may have wrong answers: "
+        f"{named}.{first} Other rows stand. "
         "Compile with calibration data that covers such inputs, or with a larger --margin."
     )
 

@@ -96,11 +96,14 @@ def compile(
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
         input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
             (default: [0, 1]); with calibration data it replaces the margin at the inputs.
-        weight_bits: 2 to 16 (non-interactive: 2 to 15). By default the fewest that reach ``precision``, and 8 without calibration data.
+        weight_bits: 2 to 16 (non-interactive: 2 to 15). By default the fewest that reach ``precision``, and 8
+            without calibration data.
         activation_bits: 2 to 16, or "auto": per layer the most of 8 to 12 that keep the modulus cheap.
-        precision: bits: 999 rows of 1000 have errors below 2^-precision of the output's range, against the original network (default: 7). The cheapest
-            plan that reaches it on the calibration data is taken. Where none does, ``predicted["precision"]`` and a note say so.
-        labels: the right answer of every calibration row, as whole numbers: the plan then says the accuracy of the original network and its own.
+        precision: bits: 999 rows of 1000 have errors below 2^-precision of the output's range, against the original
+            network (default: 7). The cheapest plan that reaches it on the calibration data is taken. Where none does,
+            ``predicted["precision"]`` and a note say so.
+        labels: the right answer of every calibration row, as whole numbers: the plan then says the accuracy of the
+            original network and its own.
         max_memory: bytes for client and server together.
         name: model name; the graph's by default.
         options: fields of :class:`Options`, of :class:`hushnet.planner.two_party.Options`, or of
@@ -115,6 +118,10 @@ def compile(
         own |= {} if precision is None else {"precision_bits": precision}
         return _non_interactive(graph, calibration, input_range, max_memory, name, batch, own)
     check_precision(precision, calibrated=calibration is not None)
+    if labels is not None and calibration is None:
+        raise PlanError(
+            "labels are right answers of the calibration data, and there is none; give calibration data too"
+        )
     asked = Wanted(precision, labels)
     if trust == "two-party":
         options = {**options, "batch": 1 if batch is None else batch}

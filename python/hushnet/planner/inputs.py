@@ -1,12 +1,13 @@
-"""Scales for the features of an input that differ in size: one scale for all would leave the small ones a few steps, or none.
+"""Scales for the features of an input that differ in size.
 
-The client multiplies feature k by a factor f_k before anything is quantised or encrypted (and moves it by a centre c_k where it lies far
-from zero), and the first layers read ``W / f``. That is exact over the reals: ``W x + b = (W / f) (f (x - c)) + (b + W c)``.
+One scale for all leaves small features a few steps, or none. So the client multiplies feature k by a factor f_k
+before anything is quantised or encrypted (and moves it by a centre c_k where it lies far from zero), and the first
+layers read ``W / f``. That is exact over the reals: ``W x + b = (W / f) (f (x - c)) + (b + W c)``.
 
-Factors are powers of two, and follow from the calibration data alone: they leave the smallest features two to four times the room that
-the margin gives the largest. Weights decide one thing, whether an input has factors at all: only where one scale costs a layer its
-precision (:data:`WORTH`). Images, whose pixels are alike, keep one scale, so that a pixel that the calibration data never lit keeps
-the range of the others.
+Factors are powers of two, and follow from the calibration data alone: they leave the smallest features two to four
+times the room that the margin gives the largest. Weights decide one thing, whether an input has factors at all: only
+where one scale costs a layer its precision (:data:`WORTH`). Images, whose pixels are alike, keep one scale, so that a
+pixel that the calibration data never lit keeps the range of the others.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""What a plan's answers are worth: the planned run beside the network as it was given, on the calibration data.
+"""What a plan's answers are worth: the planned run beside the original network, on the calibration data.
 
-Errors are against the original network in binary64: roundings, and polynomials in the place of activations, count. A row is one image.
+Errors are against the network as it was given, in binary64: roundings count, and polynomials in the place of
+activations. A row is one image.
 
 - ``expected_error``: mean over rows of a row's largest error.
 - ``max_error``: what 999 rows of 1000 that keep to their ranges stay below (:func:`likely`).
 
-An output that is a softmax or a sigmoid has small errors wherever the calibration rows are sure of themselves, and large ones where another
-row is not. Such an output's error therefore counts as if every row stood where the function is steepest (:func:`steepest`).
+An output that is a softmax or a sigmoid has small errors wherever the calibration rows are sure of themselves, and
+large ones where another row is not. Such an output's error therefore counts as if every row stood where the function
+is steepest (:func:`steepest`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from ..plan import PlanError
 
 Array = np.ndarray
 
-# max_error: so many times the largest error of n rows, FACTOR + MORE / sqrt(n), and at least so many times their root mean square
+# max_error: so many times the largest error of n rows, FACTOR + MORE / sqrt(n), and at least so many times their
+# root mean square
 FACTOR, MORE, DEVIATIONS = 1.5, 3.0, 4.0
 # probabilities below this are as good as none
 NO_CHANCE = 1e-3
@@ -102,8 +105,10 @@ def measure(planned: Array, exact: Array, labels: Any = None, squash: str | None
 
 
 def likely(off: Array) -> float:
-    """What 999 of 1000 rows stay below, from the largest errors of some rows. Errors are sums of many roundings: near normal in a row, of sizes
-    that differ between rows. The largest of few rows says less than that of many.
+    """What 999 of 1000 rows stay below, from the largest errors of some rows.
+
+    Errors are sums of many roundings: near normal in a row, of sizes that differ between rows. The largest of few rows
+    says less than that of many.
     """
     largest = float(off.max(initial=0.0))
     return max(
@@ -112,8 +117,10 @@ def likely(off: Array) -> float:
 
 
 def steepest(planned: Array, exact: Array, squash: str) -> Array:
-    """The error of every row if its logits' errors came where the function is steepest: a logit's error e moves a probability by at most
-    tanh(e / 4) in a sigmoid, and by tanh(e / 2) in a softmax when no logit is off by more than e.
+    """The error of every row if its logits' errors came where the function is steepest.
+
+    A logit's error e moves a probability by at most tanh(e / 4) in a sigmoid, and by tanh(e / 2) in a softmax when no
+    logit is off by more than e.
     """
     least, most = NO_CHANCE, 1.0 - NO_CHANCE
     a, b = np.clip(planned, least, most), np.clip(exact, least, most)
@@ -125,8 +132,9 @@ def steepest(planned: Array, exact: Array, squash: str) -> Array:
 
 
 def label_of(values: Array, exact: Array) -> Array:
-    """The index of the largest element of every row; of rows of one element whether it is above one half where the original outputs are probabilities,
-    else above zero.
+    """The label of every row: the index of its largest element.
+
+    Of rows of one element: whether it is above one half where the original outputs are probabilities, else above zero.
     """
     flat = np.asarray(values).reshape(len(values), -1)
     if flat.shape[1] != 1:
@@ -144,7 +152,8 @@ def check_labels(labels: Any, rows: int) -> Array:
     found = np.asarray(labels)
     if found.size != rows or found.dtype.kind not in "iub":
         raise PlanError(
-            f"labels have shape {found.shape} and dtype {found.dtype}; give one whole number for each of the {rows} rows"
+            f"labels have shape {found.shape} and dtype {found.dtype}; give one whole number for each of the {rows} "
+            "rows"
         )
     return found.reshape(-1).astype(np.int64)
 

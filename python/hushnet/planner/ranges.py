@@ -42,7 +42,8 @@ class Growth:
     def sentence(self) -> str:
         """What a user should know of it."""
         told = (
-            f"Ranges are {self.margin:g} times the largest values of {self.rows} calibration rows. From the first half of the rows to all of them "
+            f"Ranges are {self.margin:g} times the largest values of {self.rows} calibration rows. From the first "
+            "half of the rows to all of them "
             f"a largest value grew by up to {100 * (self.factor - 1):.0f} % ({self.tensor!r})"
         )
         if self.factor <= self.margin:

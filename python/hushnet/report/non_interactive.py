@@ -28,7 +28,8 @@ HIDDEN_WARNING = "Holds for parties that keep to the protocol (semi-honest)."
 
 
 UNSEEN = (
-    "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The client clamps inputs outside "
+    "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The "
+    "client clamps inputs outside "
     "the planned interval and results beyond their bound, and names their rows."
 )
 

@@ -490,8 +490,10 @@ class Writer:
             said += self.replaced.sentences()
         said += self.network.notes
         said.append(
-            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The client clamps inputs outside "
-            "the planned interval and results beyond the planned bound, and names their rows; `run` shows how far every polynomial's operand went."
+            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be "
+            "wrong. The client clamps inputs outside "
+            "the planned interval and results beyond the planned bound, and names their rows; `run` shows how far "
+            "every polynomial's operand went."
         )
         return said
 

@@ -305,7 +305,7 @@ class _Planner:
     def rehearse(
         self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges, labels: Any
     ) -> tuple[dict[str, Quality], dict[str, float]]:
-        """A run over the calibration data with units drawn: quality of every output, and ranges that were too narrow."""
+        """A run over the calibration data with units drawn: quality of outputs, and ranges that were too narrow."""
         from ...reference.two_party import rehearse
 
         outputs, largest = rehearse(plan, samples, np.random.default_rng(0))
