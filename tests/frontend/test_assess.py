@@ -75,7 +75,8 @@ def test_equal_sentences_are_one_row():
 def test_the_last_cut_is_found_by_halving(length):
     def compiles(end):
         if int(end[0]) >= length:
-            raise PlanError("no")
+            return False
+        return True
 
     assert last_cut([str(i) for i in range(4)], compiles) == (str(min(length, 4) - 1) if length else None)
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from hushnet import InputError
-from hushnet.assess import TRUST, Assessment, Group, assess
+from hushnet.assess import TRUST, Assessment, Group, assess_all
 from hushnet.cli.common import out
 
 
@@ -34,20 +34,26 @@ class Checked:
             if groups:
                 out.print(_blocking(groups, trusts))
         for a in self.assessments:
-            if not a.compiles and a.until:
+            if a.made_up:
                 out.print(
-                    f"{a.trust}: layers up to {a.until} run encrypted, the rest can run on the client (--until {a.until}).",
+                    f"{a.trust}: ranges that hold for all inputs are too wide for this network. Compile it with --calibration; "
+                    "the figures are those of random inputs.",
+                    highlight=False,
+                )
+            elif not a.compiles and a.until:
+                out.print(
+                    f"{a.trust}: layers up to {a.until} run encrypted. The rest can run on the client (--until {a.until}).",
                     highlight=False,
                 )
             elif not a.compiles:
-                out.print(f"{a.trust}: no cut was found: not even the first layers run encrypted.", highlight=False)
+                out.print(f"{a.trust}: no cut was found. Not even the first layers run encrypted.", highlight=False)
 
 
 def run_check(model: str, trust: str, **options: Any) -> Checked:
     """Asks one trust model, or all."""
     if trust not in ("all", *TRUST):
         raise InputError(f"--trust {trust}: choose one of {', '.join(TRUST)} or all")
-    return Checked(tuple(assess(model, t, **options) for t in (TRUST if trust == "all" else (trust,))))
+    return Checked(assess_all(model, TRUST if trust == "all" else (trust,), **options))
 
 
 def _costs(assessments: tuple[Assessment, ...]) -> Table:
@@ -84,5 +90,5 @@ def _blocking(groups: tuple[Group, ...], trusts: list[str]) -> Table:
     )
     for group in groups:
         names = ", ".join(group.nodes[:2]) + (f" and {group.count - 2} more" if group.count > 2 else "")
-        table.add_row(group.op_type, f"{group.count}: {names}", group.problem, group.advice)
+        table.add_row(group.op_type, f"{group.count}: {names}", f"{group.problem.rstrip('.')}.", group.advice)
     return table
