@@ -72,3 +72,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gpt": _row(transformers.gpt, tokens=6, words=30, width=16, heads=2),
     "mlp_mixer": _row(transformers.mlp_mixer, side=32, patch=8, width=16, layers=1, classes=5),
 }
+
+
+def recurrent_with_states(kind: str, both: bool) -> onnx.ModelProto:
+    """A cell whose last states are classified, as ``h[-1]`` or ``torch.cat((h[-2], h[-1]), 1)`` is exported: the batch is no first axis."""
+    return sequences.last_states(kind, both)

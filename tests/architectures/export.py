@@ -373,8 +373,11 @@ class Export:
         region = "" if self.opset >= 13 else self.constant([], np.float32)
         return self.op("Resize", [x, region, scales], size, cubic_coeff_a=-0.75, **how)
 
-    def recurrent(self, kind: str, name: str, x: T, hidden: int, both: bool = False) -> T:
-        """LSTM or GRU over [batch, time, features], batch first as exporters write it; [batch, time, directions * hidden]."""
+    def recurrent(self, kind: str, name: str, x: T, hidden: int, both: bool = False, states: bool = False) -> T:
+        """LSTM or GRU over [batch, time, features], batch first as exporters write it; [batch, time, directions * hidden].
+
+        With ``states`` the last states: [directions, batch, hidden].
+        """
         gates, directions = {"LSTM": 4, "GRU": 3}[kind], 2 if both else 1
         steps, width = x.shape[1], x.shape[2]
         with self.scope(name):
@@ -387,14 +390,16 @@ class Export:
                     (directions, 2 * gates * hidden),
                 )
             ]
-            states = [self._zeros(x, directions, hidden) for _ in range(2 if kind == "LSTM" else 1)]
+            first_states = [self._zeros(x, directions, hidden) for _ in range(2 if kind == "LSTM" else 1)]
             first = self.transpose(x, 1, 0, 2)
             more = {"linear_before_reset": 1} if kind == "GRU" else {}
-            shapes = [(steps, directions, 1, hidden), *[(directions, 1, hidden)] * len(states)]
-            y, *_ = self.op(
-                kind, [first, *names, "", *states], *shapes, hidden_size=hidden,
+            shapes = [(steps, directions, 1, hidden), *[(directions, 1, hidden)] * len(first_states)]
+            y, h, *_ = self.op(
+                kind, [first, *names, "", *first_states], *shapes, hidden_size=hidden,
                 direction="bidirectional" if both else "forward", **more,
             )  # fmt: skip
+            if states:
+                return h
             if both:
                 y = self.transpose(y, 0, 2, 1, 3)
                 shape = (steps, 1, directions * hidden)

@@ -104,3 +104,13 @@ def mlp_batch_norm(opset: int = 11, features: int = 30, width: int = 256, classe
     for number in range(3):
         x = net.act("relu", net.batch_norm(f"{3 * number + 1}", net.linear(f"{3 * number}", x, width)))
     return net.model("mlp_batch_norm", output=net.linear("9", x, classes))
+
+
+def last_states(kind: str, both: bool, steps: int = 4, features: int = 3, hidden: int = 5) -> onnx.ModelProto:
+    """Last states of a cell, those of both directions joined, classified."""
+    net = Export(48, 14)
+    x = net.input("features", steps, features)
+    h = net.recurrent(kind, "rnn", x, hidden, both, states=True)
+    rows = [net.op("Gather", [h, net.constant(-i)], (1, hidden), axis=0) for i in ((2, 1) if both else (1,))]
+    joined = net.concat(rows, 1) if both else rows[0]
+    return net.model("last_states", output=net.linear("fc", joined, 3))

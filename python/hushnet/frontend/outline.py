@@ -47,6 +47,7 @@ class Outline:
                 weighted.update(outputs)
             self.nodes.append(OutlineNode(node.name, node.op_type, tuple(own), outputs))
         self._weighted = weighted
+        self._free = {name: node for node in self.nodes if not set(node.reads) & tables for name in node.outputs}
         self.outputs = [port.name for port in graph.output]
         self.cuts = cuts(prepared)
 
@@ -72,12 +73,30 @@ class Outline:
         """
         lost = self.behind(blocked)
         wanted = {name for node in self.nodes if lost & set(node.outputs) for name in node.reads} | set(self.outputs)
-        return [
+        found = [
             name
             for node in self.nodes
             for name in node.outputs
             if name in wanted and name not in lost and name in self._weighted
         ]
+        # later ones may follow from earlier ones
+        for name in found[::-1]:
+            others = set(found) - {name}
+            if name not in self.outputs and self._follows(name, others):
+                found.remove(name)
+        return found
+
+    def _follows(self, name: str, known: set[str]) -> bool:
+        """Whether a tensor is computed without layers from the known ones and from what no layer has a part in."""
+        pending, seen = [name], set[str]()
+        while pending:
+            node = self._free.get(pending.pop())
+            if node is None:
+                return False
+            more = {t for t in node.reads if t in self._weighted and t not in known} - seen
+            seen |= more
+            pending += more
+        return True
 
     def knows(self, name: str) -> bool:
         """Whether a node has this name."""
