@@ -38,15 +38,15 @@ def _row(build: Callable[..., onnx.ModelProto], options: dict[str, Any] | None =
 _IMAGE = {"side": 32, "width": 0.125, "classes": 5}
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "mobilenet_v1": _row(convolutional.mobilenet_v1, **_IMAGE),
-    "mobilenet_v2": _row(convolutional.mobilenet_v2, **_IMAGE),
-    "mobilenet_v3": _row(convolutional.mobilenet_v3, **_IMAGE),
-    "efficientnet": _row(convolutional.efficientnet, **_IMAGE),
+    "mobilenet_v1": _row(convolutional.mobilenet_v1, **_IMAGE, blocks=4),
+    "mobilenet_v2": _row(convolutional.mobilenet_v2, **_IMAGE, blocks=3),
+    "mobilenet_v3": _row(convolutional.mobilenet_v3, **_IMAGE, blocks=4),
+    "efficientnet": _row(convolutional.efficientnet, **_IMAGE, blocks=3),
     "densenet": _row(convolutional.densenet, side=32, growth=4, layers=(2, 2), classes=5),
     "convnext": _row(convolutional.convnext, side=32, width=0.0625, layers=(1, 1), classes=5),
-    "inception": _row(convolutional.inception, side=48, width=0.0625, classes=5),
+    "inception": _row(convolutional.inception, side=40, width=0.0625, classes=5, blocks=4),
     "squeezenet": _row(convolutional.squeezenet, side=48, width=0.125, classes=5),
-    "shufflenet": _row(convolutional.shufflenet, side=48, width=0.125, classes=5),
+    "shufflenet": _row(convolutional.shufflenet, side=32, width=0.125, classes=5, blocks=1),
     "resnext": _row(convolutional.resnext, side=32, width=0.0625, layers=(1, 1), groups=4, classes=5),
     "se_resnet": _row(convolutional.se_resnet, side=32, width=0.125, layers=(1, 1), classes=5),
     "regnet": _row(convolutional.regnet, side=32, width=0.25, layers=(1, 1, 1), group=4, classes=5),

@@ -17,7 +17,9 @@ def _classifier(net: Export, x: T, classes: int) -> T:
     return net.linear("classifier.1", net.flatten(net.global_pool(x)), classes)
 
 
-def mobilenet_v1(opset: int = 11, side: int = 224, width: float = 1.0, classes: int = 1000) -> onnx.ModelProto:
+def mobilenet_v1(
+    opset: int = 11, side: int = 224, width: float = 1.0, classes: int = 1000, blocks: int = 99
+) -> onnx.ModelProto:
     """Depthwise separable convolutions with BatchNormalization left in."""
     net = Export(1, opset)
 
@@ -28,13 +30,15 @@ def mobilenet_v1(opset: int = 11, side: int = 224, width: float = 1.0, classes: 
 
     x = unit("features.0", net.input("input", 3, side, side), _width(32, width), 3, 2, 1)
     plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
-    for number, (out, stride) in enumerate(plan, 1):
+    for number, (out, stride) in enumerate(plan[:blocks], 1):
         x = unit(f"features.{number}.dw", x, x.shape[1], 3, stride, x.shape[1])
         x = unit(f"features.{number}.pw", x, _width(out, width), 1, 1, 1)
     return net.model("mobilenet_v1", output=_classifier(net, x, classes))
 
 
-def mobilenet_v2(opset: int = 17, side: int = 224, width: float = 1.0, classes: int = 1000) -> onnx.ModelProto:
+def mobilenet_v2(
+    opset: int = 17, side: int = 224, width: float = 1.0, classes: int = 1000, blocks: int = 99
+) -> onnx.ModelProto:
     """Inverted residuals; the mean over the image as ReduceMean."""
     net = Export(2, opset)
 
@@ -50,7 +54,7 @@ def mobilenet_v2(opset: int = 17, side: int = 224, width: float = 1.0, classes: 
     index = 1
     for expand, out, repeat, stride in [
         (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
-    ]:  # fmt: skip
+    ][:blocks]:  # fmt: skip
         for number in range(repeat):
             x = block(f"features.{index}", x, _width(out, width), stride if number == 0 else 1, expand)
             index += 1
@@ -66,7 +70,9 @@ def _excite(net: Export, name: str, x: T, inner: int, middle: str, gate: str) ->
         return net.mul(net.act(gate, net.conv("fc2", y, x.shape[1], 1)), x)
 
 
-def mobilenet_v3(opset: int = 13, side: int = 224, width: float = 1.0, classes: int = 1000) -> onnx.ModelProto:
+def mobilenet_v3(
+    opset: int = 13, side: int = 224, width: float = 1.0, classes: int = 1000, blocks: int = 99
+) -> onnx.ModelProto:
     """MobileNetV3 small: hard swish in its four parts below opset 14, squeeze-and-excite."""
     net = Export(3, opset)
 
@@ -87,7 +93,7 @@ def mobilenet_v3(opset: int = 13, side: int = 224, width: float = 1.0, classes: 
         (5, 120, 48, True, "hardswish", 1), (5, 144, 48, True, "hardswish", 1), (5, 288, 96, True, "hardswish", 2),
         (5, 576, 96, True, "hardswish", 1), (5, 576, 96, True, "hardswish", 1),
     ]  # fmt: skip
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(rows[:blocks], 1):
         x = block(f"features.{number}", x, row)
     x = net.act("hardswish", net.conv("features.12.0", x, _width(576, width), 1))
     x = net.flatten(net.global_pool(x))
@@ -95,7 +101,9 @@ def mobilenet_v3(opset: int = 13, side: int = 224, width: float = 1.0, classes: 
     return net.model("mobilenet_v3", output=net.linear("classifier.3", x, classes))
 
 
-def efficientnet(opset: int = 17, side: int = 224, width: float = 1.0, classes: int = 1000) -> onnx.ModelProto:
+def efficientnet(
+    opset: int = 17, side: int = 224, width: float = 1.0, classes: int = 1000, blocks: int = 99
+) -> onnx.ModelProto:
     """EfficientNet-B0: SiLU as Sigmoid and Mul, squeeze-and-excite, kernels of 3 and 5."""
     net = Export(4, opset)
 
@@ -113,7 +121,7 @@ def efficientnet(opset: int = 17, side: int = 224, width: float = 1.0, classes: 
         (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3), (6, 5, 1, 112, 3), (6, 5, 2, 192, 4),
         (6, 3, 1, 320, 1),
     ]  # fmt: skip
-    for stage, (expand, kernel, stride, out, repeat) in enumerate(rows, 1):
+    for stage, (expand, kernel, stride, out, repeat) in enumerate(rows[:blocks], 1):
         for number in range(repeat):
             step = stride if number == 0 else 1
             x = block(f"features.{stage}.{number}", x, expand, kernel, step, _width(out, width))
@@ -173,7 +181,9 @@ def convnext(
     return net.model("convnext_tiny", output=net.linear("classifier.2", x, classes))
 
 
-def inception(opset: int = 13, side: int = 224, width: float = 1.0, classes: int = 1000) -> onnx.ModelProto:
+def inception(
+    opset: int = 13, side: int = 224, width: float = 1.0, classes: int = 1000, blocks: int = 99
+) -> onnx.ModelProto:
     """GoogLeNet with factorised kernels: four branches a block, pools with a stride of 1, ceil_mode."""
     net = Export(7, opset)
 
@@ -200,7 +210,7 @@ def inception(opset: int = 13, side: int = 224, width: float = 1.0, classes: int
         (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64),
         (256, 160, 320, 32, 128, 128), (), (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128),
     ]  # fmt: skip
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows[:blocks]):
         x = block(f"inception{number}", x, row) if row else net.pool("MaxPool", x, 3, 2, 0, ceil=True)
     return net.model("inception", output=_classifier(net, x, classes))
 
@@ -225,7 +235,9 @@ def squeezenet(opset: int = 11, side: int = 224, width: float = 1.0, classes: in
     return net.model("squeezenet", output=net.flatten(net.global_pool(x)))
 
 
-def shufflenet(opset: int = 13, side: int = 224, width: float = 1.0, classes: int = 1000) -> onnx.ModelProto:
+def shufflenet(
+    opset: int = 13, side: int = 224, width: float = 1.0, classes: int = 1000, blocks: int = 99
+) -> onnx.ModelProto:
     """ShuffleNetV2: channels split in halves, and shuffled by Reshape, Transpose and Reshape with sizes from Shape."""
     net = Export(9, opset)
 
@@ -241,7 +253,7 @@ def shufflenet(opset: int = 13, side: int = 224, width: float = 1.0, classes: in
 
     x = net.act("relu", net.conv("conv1.0", net.input("input", 3, side, side), _width(24, width), 3, 2))
     x = net.pool("MaxPool", x, 3, 2, 1)
-    for stage, (out, count) in enumerate([(116, 4), (232, 8), (464, 4)], 2):
+    for stage, (out, count) in enumerate([(116, 4), (232, 8), (464, 4)][:blocks], 2):
         half = _width(out, width) // 2
         for number in range(count):
             name = f"stage{stage}.{number}"

@@ -69,6 +69,7 @@ def test_check_says_costs_or_every_node_in_the_way_once_and_cuts_that_compile(na
     model = ARCHITECTURES[name].small()
     names = {node.name for node in model.graph.node}
     for found in assess_all(model):
+        assert found.compiles or found.trust != "client-aided" or name in UNSUPPORTED
         if found.compiles:
             assert found.seconds > 0 and found.bytes_up > 0 and not found.groups
             continue
@@ -79,11 +80,5 @@ def test_check_says_costs_or_every_node_in_the_way_once_and_cuts_that_compile(na
             assert group.count == len(group.nodes) and group.problem and ";" not in group.problem
             assert group.advice[:1].isupper() and group.advice.endswith("."), group
         if found.until is not None:
-            plan = hushnet.compile(model, trust=found.trust, until=found.until, **calibrated(model, found))
+            plan = hushnet.compile(model, trust=found.trust, until=found.until)
             assert any(stage["kind"] != "client" for stage in plan.plan.stages)
-    trusted = {found.trust: found for found in assess_all(model, ["client-aided"], cuts=False)}
-    assert trusted["client-aided"].compiles == (name not in UNSUPPORTED)
-
-
-def calibrated(model: onnx.ModelProto, found: Assessment) -> dict[str, object]:
-    return {}
