@@ -19,6 +19,23 @@ TRUST = ("client-aided", "two-party", "non-interactive")
 MADE_UP = 2
 MOST_ENDS = 4
 
+_NORMALISES = (
+    "it normalises by private numbers",
+    "Use BatchNormalization, whose numbers are constants (and train the network again).",
+)
+_REPEATS = (
+    "it computes gates of private numbers in every step",
+    "Use convolutions over the sequence (and train the network again).",
+)
+_LOOKS_UP = ("it looks up private indices", "Look the rows up before, so that they are the network's input.")
+# of ONNX operators that are several ops of a plan: what they do, and what to do about them where one op cannot be planned
+_WHOLE: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("GroupNormalization", "InstanceNormalization", "LayerNormalization", "LRN"), _NORMALISES),
+    **dict.fromkeys(("LpNormalization", "MeanVarianceNormalization", "RMSNormalization"), _NORMALISES),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _REPEATS),
+    **dict.fromkeys(("Gather", "OneHot"), _LOOKS_UP),
+}
+
 
 @dataclass(frozen=True)
 class Group:
@@ -41,8 +58,8 @@ class Assessment:
 
     Attributes:
         seconds, bytes_up, bytes_down: predicted for ``batch`` images; None where the model does not compile.
-        made_up: whether the plan needed calibration data, none was given, and the figures are those of random inputs: ranges that hold for
-            all inputs are too wide for this network.
+        made_up: whether the plan needs calibration data, none was given, and the figures are those of random inputs: ranges that hold for
+            all inputs are too wide for this network. Where the network does not compile, the same of the part up to ``until``.
         groups: what stands in the way, by operator.
         until: tensors, comma-separated, at which the network could end so that it compiles; None where no layer can run encrypted.
     """
@@ -100,6 +117,8 @@ class _Task:
         self.model, self.calibration, self.shapes, self.until = model, calibration, shapes, until
         self._graphs: dict[tuple[str, ...], Graph | frontend.UnsupportedModel] = {}
         self._outline: tuple[frontend.Outline, set[str]] | None = None
+        # whether the last network that could be planned needed made-up data
+        self.made_up_last = False
 
     @property
     def outline(self) -> frontend.Outline:
@@ -170,8 +189,16 @@ class _Task:
         else:
             told = plan.plan.document["predicted"]
             return Assessment(trust, True, images, told["seconds"], told["bytes_up"], told["bytes_down"], made_up)
+        self.made_up_last = False
         end = self.cut(trust, images, issues) if cuts else None
-        return Assessment(trust, False, images, groups=grouped(issues), until=",".join(end) if end else None)
+        return Assessment(
+            trust,
+            False,
+            images,
+            made_up=bool(end) and self.made_up_last,
+            groups=grouped(issues),
+            until=",".join(end) if end else None,
+        )
 
     def refused(self, error: HushnetError) -> list[frontend.Issue]:
         """A planner's refusal, every node of the model once."""
@@ -181,8 +208,10 @@ class _Task:
         for blocked in error.blocked:
             name, kind = self.outline.source(blocked.node)
             label = kind if not kind or kind.lower() == blocked.op.replace("_", "") else f"{kind} ({blocked.op})"
-            issue = frontend.Issue(name, label or blocked.op, blocked.problem, blocked.advice)
-            found.setdefault(name, issue)
+            problem, advice = blocked.problem, blocked.advice
+            if kind in _WHOLE:
+                problem, advice = f"{_WHOLE[kind][0]}, and {problem}", _WHOLE[kind][1]
+            found.setdefault(name, frontend.Issue(name, label or blocked.op, problem, advice))
         return list(found.values())
 
     def _of_planner(self, message: str) -> frontend.Issue:
@@ -224,7 +253,7 @@ class _Task:
             graph = self.graph(tuple(ends))
             if not any(isinstance(node, Linear) for node in graph.nodes):
                 return []
-            self.plan(graph, trust, images)
+            self.made_up_last = self.plan(graph, trust, images)[1]
         except frontend.UnsupportedModel as error:
             return list(error.issues)
         except HushnetError as error:

@@ -34,19 +34,8 @@ class Checked:
             if groups:
                 out.print(_blocking(groups, trusts))
         for a in self.assessments:
-            if a.made_up:
-                out.print(
-                    f"{a.trust}: ranges that hold for all inputs are too wide for this network. Compile it with --calibration; "
-                    "the figures are those of random inputs.",
-                    highlight=False,
-                )
-            elif not a.compiles and a.until:
-                out.print(
-                    f"{a.trust}: layers up to {a.until} run encrypted. The rest can run on the client (--until {a.until}).",
-                    highlight=False,
-                )
-            elif not a.compiles:
-                out.print(f"{a.trust}: no cut was found. Not even the first layers run encrypted.", highlight=False)
+            for line in _remarks(a):
+                out.print(line, highlight=False)
 
 
 def run_check(model: str, trust: str, **options: Any) -> Checked:
@@ -54,6 +43,17 @@ def run_check(model: str, trust: str, **options: Any) -> Checked:
     if trust not in ("all", *TRUST):
         raise InputError(f"--trust {trust}: choose one of {', '.join(TRUST)} or all")
     return Checked(assess_all(model, TRUST if trust == "all" else (trust,), **options))
+
+
+def _remarks(a: Assessment) -> list[str]:
+    """What the tables do not say, as sentences."""
+    calibrated = "Compile it with --calibration: ranges that hold for all inputs are too wide for it."
+    if a.compiles:
+        return [f"{a.trust}: the figures are those of random inputs. {calibrated}"] if a.made_up else []
+    if not a.until:
+        return [f"{a.trust}: no cut was found. Not even the first layers run encrypted."]
+    line = f"{a.trust}: layers up to {a.until} run encrypted. The rest can run on the client (--until {a.until})."
+    return [f"{line} {calibrated}" if a.made_up else line]
 
 
 def _costs(assessments: tuple[Assessment, ...]) -> Table:
