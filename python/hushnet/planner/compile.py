@@ -18,10 +18,11 @@ from .errors import Prediction, predict
 from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .lower import Lowered, lower
-from .quantise import RING_DEGREES, Quantisation, choose
+from .quantise import AUTO_BITS, RING_DEGREES, Quantisation, choose
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from .read import validate
 from .rewrite import equalise_rows, rewrite
+from .tail import carried, tails
 
 Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
@@ -49,6 +50,8 @@ class Options:
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
         tiles: "auto", or "one" tile a layer.
+        most_bits: the most activation bits that "auto" takes, 8 to 16; above 12 errors fall and a plan of engine "packed" sends a little
+            more (its own modulus is then the limit of every layer).
         row_scales: whether output rows get scales of their own (``equalise_rows``).
         unit_costs: path of a file made by ``hushnet measure-machine``.
         producer: what the plan says it was made by.
@@ -61,6 +64,7 @@ class Options:
     mask_memory: int = GIB
     drop: bool = True
     tiles: str = "auto"
+    most_bits: int = AUTO_BITS[0]
     row_scales: bool = True
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
@@ -122,7 +126,9 @@ def compile(
     if samples is None:
         ranges = from_intervals(graph, input_intervals(graph, input_range))
     else:
-        ranges = from_calibration(graph, samples, settings.margin, input_range)
+        behind = tails(graph)
+        sources = {source for tail in behind.values() for source in tail.sources}
+        ranges = from_calibration(graph, samples, settings.margin, input_range, sources)
     planner = _Planner(graph, settings, batch, max_memory, name or graph.name)
     for _ in range(RANGE_ATTEMPTS):
         plan, lowered, prediction = planner.plan(ranges, weight_bits, activation_bits)
@@ -131,7 +137,7 @@ def compile(
             wider = _overflows(plan, lowered, prediction)
         else:
             try:
-                seen = _seen(plan, samples, ranges)
+                seen = _seen(graph, plan, lowered, samples, ranges)
             except RangeError as error:
                 wider = _wider(plan, lowered, error)
         if not wider:
@@ -263,7 +269,16 @@ class _Planner:
 
     def plan(self, ranges: Ranges, weight_bits: int, activation_bits: int | str) -> tuple[Plan, Lowered, Prediction]:
         forms = choose_forms(self.graph, ranges.limit)
-        quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree, ranges.mean)
+        quantisation = choose(
+            self.graph,
+            forms,
+            weight_bits,
+            activation_bits,
+            self.settings.ring_degree,
+            ranges.mean,
+            most_bits=self.settings.most_bits,
+            packed=self.settings.engine == "packed" and self.settings.most_bits > AUTO_BITS[0],
+        )
         lowered = lower(self.graph, forms, quantisation)
         degree = quantisation.ring_degree
         said = notes(self.graph, ranges, lowered)
@@ -331,19 +346,39 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Deviation of an output from the float run on the calibration data: the largest, and the root mean square."""
+    """Deviation of an output from the float run on the calibration data: the largest, and the root mean square.
+
+    ``carried`` is what likely deviations in front of operators that saturate lead to (:mod:`.tail`), 0 without such operators.
+    """
 
     largest: float
     root_mean_square: float
+    carried: float = 0.0
+
+    @property
+    def likely(self) -> float:
+        """What to expect of other inputs."""
+        return max(SEEN_FACTOR * self.largest, SEEN_DEVIATIONS * self.root_mean_square, self.carried)
 
 
-def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> dict[str, _Seen]:
+def _seen(graph: Graph, plan: Plan, lowered: Lowered, samples: dict[str, Array], ranges: Ranges) -> dict[str, _Seen]:
     from ..reference.numpy import run
 
-    found = {}
-    for name, value in run(plan, samples).items():
-        off = np.abs(value - ranges.floats[name])
-        found[name] = _Seen(float(off.max(initial=0.0)), float(np.sqrt(np.square(off).mean())) if off.size else 0.0)
+    def off(value: Array, name: str) -> _Seen:
+        deviation = np.abs(value - ranges.floats[name])
+        root = float(np.sqrt(np.square(deviation).mean())) if deviation.size else 0.0
+        return _Seen(float(deviation.max(initial=0.0)), root)
+
+    behind = tails(graph)
+    wanted = {source for tail in behind.values() for source in tail.sources}
+    results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
+    values = run(plan, samples, also=tuple(results.values()))
+    errors = {
+        name: off(values[plan.tensors[t]["name"]] * plan.tensors[t]["scale"], name).likely for name, t in results.items()
+    }
+    found = {port["name"]: off(values[port["name"]], port["name"]) for port in plan.document["outputs"]}
+    for output, tail in behind.items():
+        found[output] = replace(found[output], carried=carried(graph, tail, output, errors, ranges.limit))
     return found
 
 
@@ -354,8 +389,7 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, _Seen] | None) -
         # what has no bound is left out: JSON has no infinity
         errors[name] = {k: v for k, v in _spreads(spread, worst).items() if np.isfinite(v)}
         if seen is not None:
-            likely = max(SEEN_FACTOR * seen[name].largest, SEEN_DEVIATIONS * seen[name].root_mean_square)
-            errors[name]["max_error"] = min(likely, worst)
+            errors[name]["max_error"] = min(seen[name].likely, worst)
             errors[name]["seen_error"] = seen[name].largest
     if any("worst_error" not in e for e in errors.values()):
         plan.document["notes"].append(_UNBOUNDED)
