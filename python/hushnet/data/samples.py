@@ -64,7 +64,9 @@ _TOPICS = {
 _FILLINGS = ("two", "three", "five", "seven", "ten", "twelve", "twenty", "thirty", "forty", "ninety")
 
 
-def byte_tokens(content: bytes, *, first: int = 1024, last: int = 1024, padding: int = 256, block: int = 4096) -> np.ndarray:
+def byte_tokens(
+    content: bytes, *, first: int = 1024, last: int = 1024, padding: int = 256, block: int = 4096
+) -> np.ndarray:
     """The first and last bytes of a file, white space at its ends left out, as int32 ``[first + last]`` with padding between.
 
     This is how magika reads files (``config.min.json`` of its model).
@@ -111,7 +113,9 @@ def files(count: int, *, seed: int = 0) -> list[tuple[str, bytes]]:
         found += [(paths[turn].name, read_file(paths[turn])) for paths in order.values() if len(paths) > turn]
         turn += 1
     if len(found) < count:
-        raise DataError(f"This machine has {len(found)} files to read, {count} are asked for. Name files, or ask for fewer.")
+        raise DataError(
+            f"This machine has {len(found)} files to read, {count} are asked for. Name files, or ask for fewer."
+        )
     return found[:count]
 
 
@@ -128,7 +132,9 @@ def sentences(count: int, *, seed: int = 0) -> list[tuple[str, str]]:
         for word in (("Fry", "Cook", "Brown", "Slice", "Melt", "Stir", "Peel", "Grate", "Roast", "Heat") if text[0] == "{" else _FILLINGS)
     ]  # fmt: skip
     if count > len(whole):
-        raise DataError(f"{len(whole)} sentences can be made, {count} are asked for. Give a file with sentences, or ask for fewer.")
+        raise DataError(
+            f"{len(whole)} sentences can be made, {count} are asked for. Give a file with sentences, or ask for fewer."
+        )
     return [whole[i] for i in np.random.default_rng(seed).permutation(len(whole))[:count]]
 
 

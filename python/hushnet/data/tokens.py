@@ -35,7 +35,9 @@ class WordPiece:
             model = document["model"]
             vocabulary = {str(token): int(number) for token, number in model["vocab"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path} is no tokenizer.json of WordPiece ({error!r}). Give the model's own file.") from error
+            raise DataError(
+                f"{path} is no tokenizer.json of WordPiece ({error!r}). Give the model's own file."
+            ) from error
         lower = (document.get("normalizer") or {}).get("lowercase", True)
         return cls(vocabulary, prefix=model.get("continuing_subword_prefix", "##"), lower=bool(lower))
 

@@ -142,7 +142,9 @@ def characters(model: Path) -> list[str]:
 def _characters(model: Path) -> tuple[str, ...]:
     stored = {p.key: p.value for p in onnx.load(model, load_external_data=False).metadata_props}
     if "character" not in stored:
-        raise DemoError(f"{model} has no list of characters in its metadata. Give a recogniser of PP-OCR for ONNX Runtime.")
+        raise DemoError(
+            f"{model} has no list of characters in its metadata. Give a recogniser of PP-OCR for ONNX Runtime."
+        )
     return ("", *stored["character"].splitlines(), " ")
 
 
@@ -269,9 +271,7 @@ TASKS: dict[str, Task] = {
             _named(lambda found: _lines(found, LINE)),
             _angle,
         ),
-        Task(
-            "pp-ocr-detector", "where text stands in a picture", _made_pages, _named(_pages), _places, _same_places
-        ),
+        Task("pp-ocr-detector", "where text stands in a picture", _made_pages, _named(_pages), _places, _same_places),
         Task("pp-ocr-recogniser", "what a line says", _made_lines, _named(lambda found: _lines(found, TEXT)), _says),
         Task(
             "magika",

@@ -374,7 +374,8 @@ def _seen(graph: Graph, plan: Plan, lowered: Lowered, samples: dict[str, Array],
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
     values = run(plan, samples, also=tuple(results.values()))
     errors = {
-        name: off(values[plan.tensors[t]["name"]] * plan.tensors[t]["scale"], name).likely for name, t in results.items()
+        name: off(values[plan.tensors[t]["name"]] * plan.tensors[t]["scale"], name).likely
+        for name, t in results.items()
     }
     found = {port["name"]: off(values[port["name"]], port["name"]) for port in plan.document["outputs"]}
     for output, tail in behind.items():

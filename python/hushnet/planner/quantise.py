@@ -178,7 +178,13 @@ def choose(
     degrees = RING_DEGREES if ring_degree is None else (ring_degree,)
     for degree in degrees:
         try:
-            return _at_degree(degree, linears, forms, (weights, corrections), automatic if activation_bits == "auto" else activation_bits)
+            return _at_degree(
+                degree,
+                linears,
+                forms,
+                (weights, corrections),
+                automatic if activation_bits == "auto" else activation_bits,
+            )
         except PlanError:
             if degree == degrees[-1]:
                 raise
@@ -238,6 +244,10 @@ def _at_degree(
     activations = {}
     for root, nodes in members.items():
         limit = forms.limit[root]
+        if root in forms.whole:
+            # whole numbers stand as they are, and the fewest bits that hold them leave the most for sums
+            activations[root] = Activation(1.0, forms.whole[root], forms.whole[root].bit_length() + 1)
+            continue
         chosen = (
             bits
             if not isinstance(bits, _Automatic)

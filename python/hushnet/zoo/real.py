@@ -72,7 +72,9 @@ def real_models(table: str | Path | None = None) -> dict[str, RealModel]:
         try:
             rows = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ZooError(f"{path} cannot be read as a table of models ({error}). Give a JSON list of rows.") from error
+            raise ZooError(
+                f"{path} cannot be read as a table of models ({error}). Give a JSON list of rows."
+            ) from error
         if not isinstance(rows, list):
             raise ZooError(f"{path} holds no JSON list. Give a list of rows like those of {TABLE.name}.")
         found |= {row.name: row for row in (_row(path, entry) for entry in rows)}
@@ -81,7 +83,9 @@ def real_models(table: str | Path | None = None) -> dict[str, RealModel]:
 
 def _row(path: Path, entry: Any) -> RealModel:
     try:
-        files = tuple(PackagedFile(*(str(f[k]) for k in ("package", "version", "path", "sha256"))) for f in entry["files"])
+        files = tuple(
+            PackagedFile(*(str(f[k]) for k in ("package", "version", "path", "sha256"))) for f in entry["files"]
+        )
         shapes = {str(name): tuple(int(n) for n in sizes) for name, sizes in entry.get("shapes", {}).items()}
         row = RealModel(*(str(entry[k]) for k in ("name", "about", "licence", "input")), files=files, shapes=shapes)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -136,11 +140,19 @@ def _download(package: str, version: str, folder: Path) -> Path:
     """The wheel of a package, by the user's pip with the user's settings."""
     place = folder / package
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
-    command += ["--disable-pip-version-check", "--ignore-requires-python", "--dest", str(place), f"{package}=={version}"]
+    command += [
+        "--disable-pip-version-check",
+        "--ignore-requires-python",
+        "--dest",
+        str(place),
+        f"{package}=={version}",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ZooError(f"pip did not fetch {package} {version} ({error}). Check the network, then try again.") from error
+        raise ZooError(
+            f"pip did not fetch {package} {version} ({error}). Check the network, then try again."
+        ) from error
     wheels = sorted(place.glob("*.whl")) if place.is_dir() else []
     if done.returncode or not wheels:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
