@@ -157,8 +157,8 @@ def _csv() -> bytes:
 def _zip() -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("notes.txt", _text())
-        archive.writestr("table.csv", _csv())
+        for name, content in (("notes.txt", _text().encode()), ("table.csv", _csv())):
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     return out.getvalue()
 
 

@@ -93,7 +93,9 @@ def _row(path: Path, entry: Any) -> RealModel:
             f"{path} has a row that cannot be read ({error!r}). A row needs name, about, licence, input and files; "
             "a file needs package, version, path and sha256."
         ) from error
-    if not files or any(Path(row.name).name != row.name or Path(f.name).name != f.name for f in files):
+    if not files or any(
+        name in ("", ".", "..") or Path(name).name != name for name in (row.name, *(f.name for f in files))
+    ):
         raise ZooError(f"{path}: row {row.name!r} names no file, or a name with slashes. Give plain names.")
     return row
 
