@@ -12,7 +12,7 @@ from typing import Any, Union
 import numpy as np
 
 from hushnet import _native, frontend, passes, planner, report
-from hushnet.errors import InputError
+from hushnet.errors import InputError, RangeError
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
 
@@ -27,10 +27,40 @@ class Result:
     Attributes:
         outputs: output name -> float64 array ``[images, ...]``.
         trace: per-stage seconds, bytes each way, rounds, noise margin and largest value, as JSON-able data.
+        out_of_range: rows (images) of which a value left the range that the plan was made for, in rising order. The
+            value was clamped to its range, and the answer may be wrong. The other rows stand. Which values the client
+            can see depends on the trust model (docs/wire-protocol.md, "What errors tell").
+        labelled: the output is the index of the largest score (two-party plans that reveal "argmax").
+        range_error: the first such value, with tensor, stage, image, element, value and bound; None where there is
+            none. It is not raised.
     """
 
     outputs: dict[str, np.ndarray]
     trace: dict[str, Any]
+    out_of_range: tuple[int, ...] = ()
+    range_error: RangeError | None = None
+    labelled: bool = False
+
+    def accuracy(self, labels: np.ndarray) -> float:
+        """Share of rows whose label is the given one.
+
+        The label is the first output's largest element, or of a single element its sign (for probabilities: above
+        one half).
+        """
+        value = next(iter(self.outputs.values()))
+        right = planner.quality.check_labels(labels, len(value))
+        # the output of a plan that opens nothing but the label is the label
+        whole = value.reshape(len(value), -1)
+        label = whole[:, 0].astype(np.int64) if self.labelled else planner.quality.label_of(whole, whole)
+        return float((label == right).mean())
+
+    def strict(self) -> dict[str, np.ndarray]:
+        """The outputs with NaN in every row that is out of range."""
+        rows = list(self.out_of_range)
+        strict = {name: value.copy() for name, value in self.outputs.items()}
+        for value in strict.values():
+            value[rows] = np.nan
+        return strict
 
     @property
     def output(self) -> np.ndarray:
@@ -82,6 +112,11 @@ class Model:
             network: two-party: "loopback", "lan", "wan", or bandwidth and round trip like "200mbit,5ms".
         """
         return report.explain(self.plan, trace=trace, network=network)
+
+    @property
+    def shortfalls(self) -> list[str]:
+        """What the plan does not reach, a sentence each: the precision asked for, the original network's accuracy."""
+        return planner.precision.shortfalls(self.plan.document["predicted"])
 
     @property
     def input_names(self) -> list[str]:
@@ -192,6 +227,11 @@ def run(
     Args:
         check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every polynomial went
             (``polynomials``), and which left the range that the polynomial is planned for (``out_of_range``).
+
+    A value outside of its planned range is clamped, and ``Result.out_of_range`` names its row.
+
+    Raises:
+        RangeError: the server's answer decrypts to what no weights of the plan give: the server is faulty.
     """
     plan, inputs = model.native(allow_insecure=allow_insecure), model.named_inputs(x)
     if check and plan.trust != "non-interactive":
@@ -200,8 +240,9 @@ def run(
         raise InputError(f"network is for two-party plans; this one is {plan.trust}")
     if plan.trust == "two-party":
         transport = "pipe"
+    marks: list[RangeError] = []
     outputs, client, server = _native.run(
-        plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network)
+        plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network), marks=marks
     )
     trace = json.loads(client)
     if server is not None:
@@ -209,7 +250,16 @@ def run(
     if check:
         trace["polynomials"] = _reaches(model.plan, inputs)
         trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
-    return Result(outputs, trace)
+    return _result(model.plan.document, outputs, trace, marks)
+
+
+def _result(
+    document: Mapping[str, Any], outputs: dict[str, np.ndarray], trace: dict[str, Any], marks: list[RangeError]
+) -> Result:
+    """A result with what the run has marked."""
+    mark = marks[0] if marks else None
+    labelled = document["params"].get("two_party", {}).get("reveal") == "argmax"
+    return Result(outputs, trace, tuple(mark.affected) if mark is not None else (), mark, labelled)
 
 
 def _link(network: str | None) -> tuple[float, float] | None:
@@ -251,8 +301,9 @@ class Connection:
     def infer(self, x: Inputs, *, progress: Progress | None = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
         named = _named_inputs(self.plan, x)
-        outputs, text = self._client.infer(named, progress=progress)
-        return Result(outputs, json.loads(text))
+        marks: list[RangeError] = []
+        outputs, text = self._client.infer(named, progress=progress, marks=marks)
+        return _result(self.plan, outputs, json.loads(text), marks)
 
     def close(self) -> None:
         """Ends the session; its keys are gone."""

@@ -71,6 +71,7 @@ class Network:
         input_shape: of an image as the user gives it.
         notes: what was folded, and what users must know.
         clamped: weights that were moved to the threshold.
+        declared: interval that clients clamp the input to: what the caller gave, and without calibration data [0, 1].
     """
 
     name: str
@@ -82,6 +83,7 @@ class Network:
     input_shape: tuple[int, ...]
     notes: list[str] = field(default_factory=list)
     clamped: int = 0
+    declared: tuple[float, float] | None = None
 
     @classmethod
     def from_graph(
@@ -158,6 +160,7 @@ class Network:
             graph.shapes[graph.inputs[0]],
             notes,
             clamped,
+            (0.0, 1.0) if input_range is None and calibration is None else input_range,
         )
 
     # running
@@ -322,6 +325,10 @@ class _Inputs:
                 self.samples = evaluate(head, {head.inputs[0]: self.samples})[head.outputs[0]]
             for node in head.nodes:
                 pair = RULES[node.op].interval(node.attrs, [pair], head.shapes[node.output])  # type: ignore[union-attr]
+            if self.samples is not None and input_range is None:
+                # what is encrypted saturates: features of their own scales need no more than they showed
+                most = safety * float(np.abs(self.samples).max(initial=0.0))
+                pair = (np.clip(pair[0], -most, most), np.clip(pair[1], -most, most))
         self.interval = pair
 
     @staticmethod
