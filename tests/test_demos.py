@@ -1,4 +1,4 @@
-"""Demos of real networks: inputs, answers, and a comparison that sees what is wrong. Small networks stand in for fetched ones."""
+"""Demos of real networks: inputs, answers, a comparison that sees what is wrong. Small networks stand in for them."""
 
 from __future__ import annotations
 

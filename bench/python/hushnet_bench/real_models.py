@@ -1,4 +1,7 @@
-"""Real trained networks out of PyPI packages, unmodified, on inputs of their kind: answers beside ONNX Runtime's, seconds, bytes, memory."""
+"""Real trained networks out of PyPI packages, unmodified, on inputs of their kind.
+
+Answers beside ONNX Runtime's, seconds, bytes, memory.
+"""
 
 from __future__ import annotations
 

@@ -490,7 +490,7 @@ def bench(
 @app.command()
 def demo(
     name: str = typer.Argument("digits", help="digits, or a real trained network: ocr, photo, file-type, embedding."),
-    inputs: list[Path] = typer.Argument(  # noqa: B006
+    inputs: list[Path] = typer.Argument(
         None, help="Files to run on: pictures, any files, or text with a sentence a line (default: inputs are made)."
     ),
     out_dir: Path = typer.Option(Path("hushnet-demo"), "--out", help="Folder for pictures, tables and plans."),
@@ -556,7 +556,10 @@ def zoo_(
     width: float | None = typer.Option(None, help="Width multiplier (mobilenetv2)."),
     as_json: bool = Json,
 ) -> None:
-    """Write one of the papers' architectures as ONNX with seeded weights, or fetch a trained network (`get`); without a name, list all."""
+    """Write an architecture of the papers as ONNX with seeded weights, or fetch a trained network (`get NAME`).
+
+    Without a name, list all.
+    """
     from hushnet.cli import real
 
     if name is None and as_json:

@@ -1,6 +1,7 @@
-"""Pictures for networks: files that a user names, photos that libraries ship, lines and pages of text drawn with matplotlib's fonts.
+"""Pictures for networks: files that a user names, photos that libraries ship, text drawn with matplotlib's fonts.
 
-Everything here is RGB, uint8 ``[rows, columns, 3]``. Pillow and matplotlib are optional: they come with ``pip install 'hushnet[demo]'``.
+Everything here is RGB, uint8 ``[rows, columns, 3]``. Pillow and matplotlib are optional.
+They come with ``pip install 'hushnet[demo]'``.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ SHIPPED = {
 }  # fmt: skip
 # Fonts without Latin letters, or with shapes that no reader of text was trained for.
 _NO_TEXT = ("STIX", "cm", "Display")
-_WORDS = (
-    "account address afternoon airport answer apple autumn balance bank basket bicycle birthday blanket border bottle "
-    "bread breakfast bridge budget button camera candle capital carpet ceiling chapter cheese church circle clinic "
-    "coffee college corner country credit cushion delivery dentist dinner doctor drawer engine evening factory family "
-    "farmer feather festival finger flower forest friend garden glass guitar hammer harbour history holiday hospital "
-    "hotel invoice island jacket journey kitchen ladder language lemon letter library market meadow medicine message "
-    "mirror monday morning mountain museum napkin needle notebook number office orange order paper parcel passport "
-    "patient payment pencil pepper picture pillow planet platform pocket police potato printer problem question "
-    "railway receipt recipe river saturday school season secret shelter shoulder signal silver station stomach "
-    "station street student summer sunday surgery table teacher ticket tomorrow total tunnel umbrella valley village "
-    "visitor wallet water weather wednesday window winter yellow yesterday"
-).split()
+_WORDS = """
+account address afternoon airport answer apple autumn balance bank basket bicycle birthday blanket border bottle
+bread breakfast bridge budget button camera candle capital carpet ceiling chapter cheese church circle clinic
+coffee college corner country credit cushion delivery dentist dinner doctor drawer engine evening factory family
+farmer feather festival finger flower forest friend garden glass guitar hammer harbour history holiday hospital
+hotel invoice island jacket journey kitchen ladder language lemon letter library market meadow medicine message
+mirror monday morning mountain museum napkin needle notebook number office orange order paper parcel passport
+patient payment pencil pepper picture pillow planet platform pocket police potato printer problem question
+railway receipt recipe river saturday school season secret shelter shoulder signal silver station stomach
+station street student summer sunday surgery table teacher ticket tomorrow total tunnel umbrella valley village
+visitor wallet water weather wednesday window winter yellow yesterday
+""".split()
 
 
 def read_picture(path: str | Path) -> np.ndarray:
@@ -53,7 +54,8 @@ def read_picture(path: str | Path) -> np.ndarray:
         with image.open(path) as opened:
             if opened.width * opened.height > MAX_PIXELS:
                 raise DataError(
-                    f"{path} has {opened.width} x {opened.height} pixels. At most {MAX_PIXELS} are read. Give a smaller picture."
+                    f"{path} has {opened.width} x {opened.height} pixels. At most {MAX_PIXELS} are read. "
+                    "Give a smaller picture."
                 )
             return np.asarray(opened.convert("RGB"))
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:

@@ -1,4 +1,4 @@
-"""Inputs that any machine can make: files of many types, read as a network of bytes reads them, and sentences of several topics."""
+"""Inputs that any machine can make: files of many types, as a network of bytes reads them, and sentences."""
 
 from __future__ import annotations
 
@@ -61,15 +61,16 @@ _TOPICS = {
         "The database holds {} million records",
     ),
 }  # fmt: skip
+_VERBS = ("Fry", "Cook", "Brown", "Slice", "Melt", "Stir", "Peel", "Grate", "Roast", "Heat")
 _FILLINGS = ("two", "three", "five", "seven", "ten", "twelve", "twenty", "thirty", "forty", "ninety")
 
 
 def byte_tokens(
     content: bytes, *, first: int = 1024, last: int = 1024, padding: int = 256, block: int = 4096
 ) -> np.ndarray:
-    """The first and last bytes of a file, white space at its ends left out, as int32 ``[first + last]`` with padding between.
+    """The first and last bytes of a file, white space at its ends left out, as int32 ``[first + last]``.
 
-    This is how magika reads files (``config.min.json`` of its model).
+    Padding stands between. This is how magika reads files (``config.min.json`` of its model).
     """
     head, tail = content[:block].lstrip()[:first], content[-block:].rstrip()
     tail = tail[max(0, len(tail) - last) :]
@@ -129,8 +130,8 @@ def sentences(count: int, *, seed: int = 0) -> list[tuple[str, str]]:
         (topic, text.format(word)[0].upper() + text.format(word)[1:])
         for topic, texts in _TOPICS.items()
         for text in texts
-        for word in (("Fry", "Cook", "Brown", "Slice", "Melt", "Stir", "Peel", "Grate", "Roast", "Heat") if text[0] == "{" else _FILLINGS)
-    ]  # fmt: skip
+        for word in (_VERBS if text[0] == "{" else _FILLINGS)
+    ]
     if count > len(whole):
         raise DataError(
             f"{len(whole)} sentences can be made, {count} are asked for. Give a file with sentences, or ask for fewer."

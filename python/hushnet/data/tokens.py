@@ -15,7 +15,7 @@ LONGEST_WORD = 100
 
 
 class WordPiece:
-    """Splits text into the longest pieces that a vocabulary has (Devlin et al., "BERT", 2018), lower case, without accents."""
+    """Splits text into the longest pieces that a vocabulary has, lower case, without accents (BERT, 2018)."""
 
     def __init__(self, vocabulary: dict[str, int], *, prefix: str = "##", lower: bool = True) -> None:
         missing = [t for t in ("[CLS]", "[SEP]", "[PAD]", "[UNK]") if t not in vocabulary]

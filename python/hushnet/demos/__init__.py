@@ -1,4 +1,4 @@
-"""Real trained networks on inputs of their kind: encrypted answers beside ONNX Runtime's (``hushnet demo``, ``hushnet bench real-models``)."""
+"""Real trained networks on inputs of their kind: encrypted answers beside ONNX Runtime's."""
 
 from hushnet.demos.errors import DemoError
 from hushnet.demos.measure import Comparison, compare

@@ -1,4 +1,4 @@
-"""One real network on samples: compiled, run with the real protocol, and compared with ONNX Runtime on the unmodified file."""
+"""One real network on samples: compiled, run with the real protocol, and compared with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hushnet.demos.tasks import TASKS, Samples, Task
 CALIBRATION = 64
 _CALIBRATION_SEED = 1
 _ROUND = 8
-# what keeps answers those of ONNX Runtime: more bits where they cost little, and ranges with room for inputs of other kinds
+# what keeps answers those of ONNX Runtime: more bits where they cost little, and ranges with room for other inputs
 PRECISE: dict[str, dict[str, Any]] = {
     "client-aided": {"weight_bits": 10, "most_bits": 14, "margin": 2.0, "engine": "packed"},
     "two-party": {"weight_bits": 12},
@@ -33,7 +33,8 @@ class Comparison:
         same: for how many samples the encrypted answer is ONNX Runtime's.
         error: the largest deviation of an output from ONNX Runtime's; ``predicted_error`` is what the plan promised.
         over: for how many samples an output deviates by more than the plan promised.
-        seconds: of all samples, set-up of sessions included; ``first_seconds``: those of the first call, which prepares the weights.
+        seconds: of all samples, set-up of sessions included.
+        first_seconds: those of the first call, which prepares the weights.
         bytes_up, bytes_down, setup_bytes_down: of all samples.
         sessions: how many there were; a session has up to eight inputs unless ``batch`` says otherwise.
         out_of_range: inputs with a value outside of what the plan is for, which was clamped.
@@ -183,7 +184,7 @@ def _measured(
 
 
 class Runtime:
-    """ONNX Runtime on the file as it came, one sample at a time: what its quantisation derives from data would differ in a batch."""
+    """ONNX Runtime on the file as it came, one sample at a time: what it quantises by data would differ in a batch."""
 
     def __init__(self, model: Path) -> None:
         try:

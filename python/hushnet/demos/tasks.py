@@ -1,7 +1,7 @@
 """What each real network is asked: how inputs become arrays, and what its outputs answer.
 
-A task is a row of :data:`TASKS`: the model's name in ``hushnet zoo``, a function from inputs to :class:`Samples`, and one from outputs
-to answers. Two answers are equal when a user would be told the same.
+A task is a row of :data:`TASKS`: the model's name in ``hushnet zoo``, a function from inputs to :class:`Samples`, and
+one from outputs to answers. Two answers are equal when a user would be told the same.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ LINE = (48, 192)
 TEXT = (48, 320)
 PAGE = (160, 320)
 TOKENS = 16
-# a map of text: above this a place is text, a region of fewer places is none, and regions that share so much are the same
+# a map of text: above this a place is text, a region of fewer places is none, regions that share so much are the same
 _IS_TEXT, _LEAST, _OVERLAP = 0.3, 24, 0.9
 _CORPUS = 60
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs: a name for each, what the network takes ``[samples, ...]`` by input, and what a picture or table shows of each."""
+    """Inputs: a name for each, what the network takes ``[samples, ...]`` by input, and what is shown of each."""
 
     names: tuple[str, ...]
     arrays: dict[str, np.ndarray]

@@ -85,7 +85,7 @@ def choose_forms(graph: Graph, limit: dict[str, float]) -> Forms:
 
 
 def whole_numbers(graph: Graph) -> dict[str, int]:
-    """Tensors that hold whole numbers whatever the input is, with the largest absolute value: comparisons, and moves and sums of them."""
+    """Tensors that hold whole numbers for every input, with the largest: comparisons, and moves and sums of them."""
     found: dict[str, int] = {}
     for node in graph.nodes:
         if not isinstance(node, Op):

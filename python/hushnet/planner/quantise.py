@@ -159,7 +159,7 @@ def choose(
 
     Args:
         most_bits: the most activation bits that "auto" takes.
-        packed: whether the few-images engine alone will run the plan: its modulus, not the batch engine's, then limits "auto".
+        packed: whether the few-images engine alone will run the plan: its modulus then limits "auto".
 
     Raises:
         PlanError: bits out of range, or a layer that fits at no ring degree.
@@ -198,7 +198,7 @@ def _check_bits(what: str, bits: Any) -> None:
 
 @dataclass(frozen=True)
 class _Automatic:
-    """The most bits that a layer's input can have without a wider modulus: the batch engine's cheap one, or the few-images engine's."""
+    """The most bits that a layer's input can have without a wider modulus than its engine's cheap one."""
 
     most: int
     packed: bool

@@ -1,8 +1,9 @@
 """Errors behind operators that saturate: what calibration saw in front of them counts, not what they hid.
 
-A probability of 0.999 hides an error of its logit that a probability of 0.6 shows a hundred times larger. Calibration data that a
-classifier is sure of therefore says nothing of inputs that it is not sure of. The deviation in front of the last softmax, sigmoid or
-tanh does: it is carried through what follows by the rules of :mod:`.rules`, which hold for every input.
+A probability of 0.999 hides an error of its logit that a probability of 0.6 shows a hundred times larger. Calibration
+data that a classifier is sure of therefore says nothing of inputs that it is not sure of. The deviation in front of the
+last softmax, sigmoid or tanh does. It is carried through what follows by the rules of :mod:`.rules`, which hold for
+every input.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Tail:
 
 
 def tails(graph: Graph) -> dict[str, Tail]:
-    """The tail of every output that a saturating operator stands in front of; outputs that need other tensors have none here."""
+    """The tail of every output behind a saturating operator; outputs that need an input beside layers have none."""
     made = {node.output: node for node in graph.nodes}
     found = {}
     for output in graph.outputs:

