@@ -13,6 +13,7 @@ import numpy as np
 
 from hushnet import _native, frontend, passes, planner, report
 from hushnet.errors import InputError, RangeError
+from hushnet.graph import Graph
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
 
@@ -138,16 +139,32 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def check(
-    model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None
+    model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None, example: Any = None
 ) -> list[frontend.Issue]:
     """All nodes of an ONNX model that the front end cannot read, each with what to do about it; empty when it reads the whole model.
 
     Args:
-        model: a path, the bytes of a file, or a ``ModelProto``.
+        model: a path, the bytes of a file, a ``ModelProto``, or a ``torch.nn.Module``.
         shapes: full shapes of inputs, the batch first, where the model leaves axes open.
         until: tensors or nodes at which the network ends.
+        example: inputs of a ``torch.nn.Module`` (see :func:`from_torch`).
     """
-    return frontend.check(model, shapes, until=_names(until))
+    return frontend.check(read(model, example), shapes, until=_names(until))
+
+
+def read(model: Any, example: Any = None) -> Any:
+    """What the front end reads: a ``torch.nn.Module`` becomes a ``ModelProto``, everything else stays.
+
+    Raises:
+        ModelError: PyTorch is not installed or refuses the module; an example without a module.
+    """
+    if frontend.is_module(model):
+        return frontend.export(model, example)
+    if example is not None:
+        raise frontend.ModelError(
+            f"example is for a torch.nn.Module, and the model is of type {type(model).__name__}. Leave example out."
+        )
+    return model
 
 
 def _names(until: str | Sequence[str] | None) -> Sequence[str]:
@@ -162,9 +179,10 @@ def compile(
     calibration: Inputs | None = None,
     shapes: Shapes | None = None,
     until: str | Sequence[str] | None = None,
+    example: Any = None,
     **options: Any,
 ) -> Model:
-    """Turns an ONNX model (path, bytes or ``ModelProto``) into a plan.
+    """Turns a trained model (path or bytes of ONNX, ``ModelProto``, or ``torch.nn.Module``) into a plan.
 
     Args:
         batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive`` 4096); any number of images can be run.
@@ -175,11 +193,38 @@ def compile(
             not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time, where the
             model does not treat it as a batch.
         until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
+        example: inputs of a ``torch.nn.Module`` (see :func:`from_torch`).
         options: see :func:`hushnet.planner.compile`.
     """
-    graph = passes.default(
-        frontend.load(model, shapes, samples=_sample_shapes(model, calibration), until=_names(until))
-    )
+    graph = lowered(read(model, example), calibration=calibration, shapes=shapes, until=_names(until))
+    return planned(graph, batch=batch, trust=trust, calibration=calibration, **options)
+
+
+def from_torch(module: Any, example: Any, **options: Any) -> Model:
+    """Turns a ``torch.nn.Module`` into a plan: PyTorch's exporter, then :func:`compile`.
+
+    Args:
+        example: inputs that the module takes: a tensor or array, several in a tuple, or a mapping from names of ``forward``. Their
+            first axis is the batch where they share it; any number of images can be run.
+        options: see :func:`compile`.
+
+    Raises:
+        ModelError: PyTorch is not installed, or its exporter refuses the module.
+    """
+    if not frontend.is_module(module):
+        raise frontend.ModelError(
+            f"from_torch takes a torch.nn.Module, and this is of type {type(module).__name__}. Give ONNX models to hushnet.compile."
+        )
+    return compile(module, example=example, **options)
+
+
+def lowered(model: Any, *, calibration: Inputs | None, shapes: Shapes | None, until: Sequence[str]) -> Graph:
+    """The graph that :func:`compile` plans. The arguments are those of :func:`compile`."""
+    return passes.default(frontend.load(model, shapes, samples=sample_shapes(model, calibration), until=until))
+
+
+def planned(graph: Graph, *, batch: int | None, trust: str, calibration: Inputs | None, **options: Any) -> Model:
+    """The plan of a graph. The arguments are those of :func:`compile`."""
     if calibration is not None:
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
         calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
@@ -188,7 +233,7 @@ def compile(
     return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
 
 
-def _sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
+def sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
     """Shapes of the calibration data by input."""
     if calibration is None:
         return {}

@@ -29,7 +29,7 @@ SHIPPED = {
 }  # fmt: skip
 # Fonts without Latin letters, or with shapes that no reader of text was trained for.
 _NO_TEXT = ("STIX", "cm", "Display")
-_WORDS = """
+_TEXT = """
 account address afternoon airport answer apple autumn balance bank basket bicycle birthday blanket border bottle
 bread breakfast bridge budget button camera candle capital carpet ceiling chapter cheese church circle clinic
 coffee college corner country credit cushion delivery dentist dinner doctor drawer engine evening factory family
@@ -40,7 +40,8 @@ patient payment pencil pepper picture pillow planet platform pocket police potat
 railway receipt recipe river saturday school season secret shelter shoulder signal silver station stomach
 station street student summer sunday surgery table teacher ticket tomorrow total tunnel umbrella valley village
 visitor wallet water weather wednesday window winter yellow yesterday
-""".split()
+"""
+_WORDS = tuple(_TEXT.split())
 
 
 def read_picture(path: str | Path) -> np.ndarray:
