@@ -18,8 +18,9 @@ from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
-from .network import Network
+from .network import Images, Network, some
 from .noise import TAIL
+from .outputs import output_errors
 from .schedule import Cipher, Scales, Schedule, Scheduler, Stage, TooDeep, Weights, weight_bits
 from .steps import Array, Linear, Polynomial
 
@@ -82,17 +83,16 @@ def compile_batch(
         PlanError: what cannot be planned, with the layers and what to do.
     """
     _check(settings)
-    images = None if samples is None else samples[graph.inputs[0]]
+    images = samples
     replaced: Replacement | None = None
     if settings.activation is not None:
         replaced = replace_activations(graph, settings.activation, calibration=images, labels=settings.labels)
         graph = replaced.graph
     packed = settings.engine == "packed" or (settings.engine == "auto" and batch == 1)
-    declared = input_range.get(graph.inputs[0]) if isinstance(input_range, dict) else input_range
     network = Network.from_graph(
         graph,
         calibration=images,
-        input_range=None if declared is None else (float(declared[0]), float(declared[1])),
+        input_range=input_range,
         ranges={k: v for k, v in replaced.ranges.items() if math.isfinite(v)} if replaced else None,
         safety=settings.margin,
         # A level less is worth more than the products that merging costs where many features share a ciphertext.
@@ -129,11 +129,11 @@ def _check(settings: Options) -> None:
 class Planner:
     """Searches scales: the cheapest schedule that is precise enough and fits the security table."""
 
-    def __init__(self, network: Network, settings: Options, samples: Array | None = None, batch: int = 4096) -> None:
+    def __init__(self, network: Network, settings: Options, samples: Images | None = None, batch: int = 4096) -> None:
         self.network, self.settings, self.batch = network, settings, batch
         self.weights = Weights()
         self.usual = None if samples is None else usual_magnitudes(network, samples)
-        self.samples = None if samples is None else samples[:USUAL_IMAGES]
+        self.samples = None if samples is None else some(samples, USUAL_IMAGES)
         self.drifts: dict[tuple[tuple[int, int], ...], float] = {}
         if self.samples is not None:
             self.exact_output = network.values(self.samples)[network.output]
@@ -373,9 +373,9 @@ class Planner:
         )
 
 
-def usual_magnitudes(network: Network, samples: Array) -> dict[int, float]:
+def usual_magnitudes(network: Network, samples: Images) -> dict[int, float]:
     """By tensor the largest root mean square of an element over calibration images."""
-    values = network.values(samples[:USUAL_IMAGES])
+    values = network.values(some(samples, USUAL_IMAGES))
     return {key: float(np.sqrt((v**2).mean(axis=0)).max(initial=0.0)) for key, v in values.items()}
 
 
@@ -388,21 +388,29 @@ class Writer:
         self.graph, self.network, self.name = graph, network, name
         self.settings, self.replaced = settings, replaced
         self.out = Draft()
+        self.known: dict[str, int] = {}
 
     def head(self) -> int:
-        """The input and the client's part before encryption: its result."""
-        port = self.graph.inputs[0]
-        real = self.out.tensor(port, self.network.input_shape)
-        self.out.input(port, real)
-        return real if self.network.head is None else self.ops("encode", self.network.head, real)
+        """The inputs and the client's part before encryption: what is encrypted."""
+        at = {name: self.out.tensor(name, shape) for name, shape in self.network.inputs.items()}
+        for name, real in at.items():
+            self.out.input(name, real)
+        if self.network.head is not None:
+            self.ops("encode", self.network.head, at)
+        self.known = {name: at[name] for name in self.network.own}
+        return at[self.network.first]
 
     def tail(self, encrypted: int) -> None:
-        """Decryption, the client's part after it, and the output."""
-        tail = self.network.tail
+        """Decryption, the client's part after it, and the outputs."""
+        tail, names = self.network.tail, self.network.outputs
         shape = self.network.tensors[self.network.output].shape if tail is None else tail.shapes[tail.inputs[0]]
-        opened = self.out.tensor(self.graph.outputs[0] if tail is None else tail.inputs[0], shape)
-        self.out.stage("decrypt", "decrypt", encrypted, opened)
-        self.out.output(self.graph.outputs[0], opened if tail is None else self.ops("decode", tail, opened))
+        first = next(n for n in names if n not in self.known) if tail is None else tail.inputs[0]
+        at = {first: self.out.tensor(first, shape)}
+        self.out.stage("decrypt", "decrypt", encrypted, at[first])
+        if tail is not None:
+            self.ops("decode", tail, at)
+        for name in names:
+            self.out.output(name, self.known[name] if name in self.known else at[name])
 
     def written(self, engine: str, ring_degree: int, part: dict[str, Any], flood: int | None, batch: int) -> Plan:
         """The plan; ``part``: its own parameters, ``flood``: bits, where weights are hidden."""
@@ -418,9 +426,8 @@ class Writer:
             predicted={"batch": batch},
         )
 
-    def ops(self, stage: str, part: Graph, first: int) -> int:
-        """A head or tail as a client stage; returns its result."""
-        at = {part.inputs[0]: first}
+    def ops(self, stage: str, part: Graph, at: dict[str, int]) -> None:
+        """A head or tail as a client stage; its tensors go to those that are there."""
         ops = []
         for node in part.nodes:
             if not isinstance(node, Op):
@@ -428,8 +435,8 @@ class Writer:
             ins = [at[t] for t in node.inputs]
             at[node.output] = self.out.tensor(node.output, part.shapes[node.output])
             ops.append({"op": node.op, "in": ins, "out": at[node.output], **node.attrs})
-        self.out.client(stage, ops)
-        return at[part.outputs[0]]
+        if ops:
+            self.out.client(stage, ops)
 
     def notes(self, flood: int | None) -> list[str]:
         """Sentences for ``explain``; ``flood``: bits, where weights are hidden."""
@@ -520,7 +527,7 @@ class _Writer(Writer):
 
 
 def _finish(
-    plan: Plan, network: Network, schedule: Schedule, samples: Array | None, settings: Options, batch: int
+    plan: Plan, network: Network, schedule: Schedule, samples: Images | None, settings: Options, batch: int
 ) -> Plan:
     """What follows exactly from the plan: noise, bytes, operations, memory; and what a rehearsal on calibration data shows."""
     document = plan.document
@@ -542,8 +549,8 @@ def _finish(
         from ...reference.non_interactive import run
 
         seen = run(plan, samples)
-        reference = network.values(samples)[network.output].reshape(len(samples), -1)
-        off = float(np.abs(seen.opened.reshape(len(samples), -1) - reference).max(initial=0.0))
+        reference = network.values(samples)[network.output]
+        off = float(np.abs(seen.opened.reshape(reference.shape) - reference).max(initial=0.0))
         predicted["seen_error"] = off
         estimate = noise["likely"] + SEEN_FACTOR * off
     blocks = math.ceil(batch / facts["images"])
@@ -566,6 +573,7 @@ def _finish(
         "depth": network.depth,
         "counted": facts["counted"],
     }
+    predicted["output_errors"] = output_errors(network, predicted["max_error"], predicted["worst_error"])
     memory = predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"]
     if memory > settings.max_memory:
         raise PlanError(
