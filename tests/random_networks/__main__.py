@@ -45,7 +45,9 @@ def main() -> int:
         document["coarse"] = sum(v.coarse for v in verdicts)
         print(json.dumps(document | {"verdicts": [v.as_json() for v in verdicts]}, indent=1))
     else:
-        print(f"{options.trust}, seed {options.seed}: {dict(counts)}, {sum(v.coarse for v in verdicts)} coarse, {seconds} s")
+        print(
+            f"{options.trust}, seed {options.seed}: {dict(counts)}, {sum(v.coarse for v in verdicts)} coarse, {seconds} s"
+        )
         for v in verdicts:
             if v.verdict in (WRONG, CRASHED):
                 print(f"{v.verdict}: {v.name} ({', '.join(v.operators)}): {v.reason}")

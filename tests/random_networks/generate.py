@@ -31,7 +31,11 @@ MAXIMA: tuple[Rule, ...] = (
     elements.pair(("Max", "Min")),
 )  # fmt: skip
 POLYNOMIALS: tuple[Rule, ...] = (elements.polynomial, elements.polynomial)
-PRODUCTS: tuple[Rule, ...] = (elements.pair(("Mul",)), elements.product_of_matrices, moves.reduce_(("ReduceSumSquare",)))
+PRODUCTS: tuple[Rule, ...] = (
+    elements.pair(("Mul",)),
+    elements.product_of_matrices,
+    moves.reduce_(("ReduceSumSquare",)),
+)
 SMOOTH: tuple[Rule, ...] = (
     elements.unary("Sigmoid", "Tanh", "Elu", "Gelu", "HardSwish", "HardSigmoid", "Mish"),
     elements.unary("Softplus", "Softsign", "Selu", "Erf", "Exp", "Sin", "Cos", "Celu", "ThresholdedRelu"),
@@ -58,7 +62,20 @@ PROFILES = {
 }
 # squares and products in front of others: every one doubles the degree
 DEEP = {"non-interactive": 2}
-INPUTS = ((4, 6, 6), (2, 7, 5), (3, 5, 6), (1, 8, 8), (6, 4, 3), (3, 9), (4, 12), (2, 3, 4, 4), (1, 4, 5, 3), (5, 6), (10,), (16,))
+INPUTS = (
+    (4, 6, 6),
+    (2, 7, 5),
+    (3, 5, 6),
+    (1, 8, 8),
+    (6, 4, 3),
+    (3, 9),
+    (4, 12),
+    (2, 3, 4, 4),
+    (1, 4, 5, 3),
+    (5, 6),
+    (10,),
+    (16,),
+)
 
 
 def network(trust: str, seed: int, index: int) -> onnx.ModelProto:

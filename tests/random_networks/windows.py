@@ -76,7 +76,9 @@ def _pooled(d: Draft, x: str, kind: str, **more: Any) -> str | None:
     if not 1 <= len(space) <= 3:
         return None
     attributes = _window(d, len(space), dilated=True) | more
-    if any((k - 1) * s + 1 > n for k, s, n in zip(attributes["kernel_shape"], attributes.get("dilations", [1] * 3), space)):
+    if any(
+        (k - 1) * s + 1 > n for k, s, n in zip(attributes["kernel_shape"], attributes.get("dilations", [1] * 3), space)
+    ):
         return None
     if "auto_pad" not in attributes and d.chance(0.3):
         attributes["ceil_mode"] = 1

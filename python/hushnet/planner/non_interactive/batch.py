@@ -404,7 +404,8 @@ class Writer:
         """Decryption, the client's part after it, and the outputs."""
         tail, names = self.network.tail, self.network.outputs
         shape = self.network.tensors[self.network.output].shape if tail is None else tail.shapes[tail.inputs[0]]
-        first = next(n for n in names if n not in self.known) if tail is None else tail.inputs[0]
+        # of a network without layers nothing is wanted from the server
+        first = next((n for n in names if n not in self.known), "returned") if tail is None else tail.inputs[0]
         at = {first: self.out.tensor(first, shape)}
         self.out.stage("decrypt", "decrypt", encrypted, at[first])
         if tail is not None:

@@ -28,6 +28,8 @@ from .views import IDENTITY, Parts, View, channel_order, moved, pieces, same
 
 MAX_DEGREE = 64
 MAX_MATRIX = 1 << 24
+# weights of a dense layer from which a join of channels is a convolution instead
+MANY = 1 << 20
 
 _ACTIVATE = "give --activation square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r (and train the network again with it)"
 _ADVICE = {
@@ -125,7 +127,7 @@ class _Lowering:
             self.out.tensors[made.base].shape = shape
             return View(made.base, shape)
         view = self.as_image(view, tuple(geometry["input"]), node, weights)
-        weights = _channels_back(view, geometry, weights)
+        geometry, weights = _channels_back(view, geometry, weights, self.out.tensors[view.base].shape)
         base, (shift, scale) = self.affine_of(view)
         image = np.asarray(bias, dtype=np.float64)
         if (shift, scale) != IDENTITY:
@@ -205,13 +207,25 @@ class _Lowering:
         size = math.prod(view.shape)
         made = []
         for number, (part, where) in enumerate(pieces(view)):
+            place = f"{name}.part{number}"
+            if view.axis == 0 and len(view.shape) == 3 and size * len(where) > MANY:
+                made.append(self.channels_placed(place, part, where, view.shape))
+                continue
             _matrix_fits(name, size, len(where))
             rows = np.zeros((size, len(where)))
             rows[where, np.arange(len(where))] = 1.0
-            made.append(self.dense(f"{name}.part{number}", f"{name}.part{number}", rows, np.zeros(size), part).base)
+            made.append(self.dense(place, place, rows, np.zeros(size), part).base)
         for tensor in made:
             self.out.tensors[tensor].shape = view.shape
         return View(self.add(f"{name}.joined", name, made, view.shape), view.shape)
+
+    def channels_placed(self, name: str, part: View, where: Array, shape: tuple[int, ...]) -> int:
+        """Channels at their place among others, which are zero: a convolution of one tap."""
+        channels = np.unique(where // math.prod(shape[1:]))
+        weights = np.zeros((shape[0], len(channels), 1, 1))
+        weights[channels, np.arange(len(channels))] = 1.0
+        layer = g.Linear(name, "", name, g.Conv2d(part.shape, shape, (1, 1)), weights, np.zeros(shape[0]))  # type: ignore[arg-type]
+        return self.one_linear(layer, (part, None), shape).base
 
     def ordered(self, view: View, shape: tuple[int, ...], name: str) -> View:
         """The elements of a view, weights included, as a tensor of their own: a layer that picks them."""
@@ -230,7 +244,7 @@ class _Lowering:
             return False
         if np.array_equal(index, np.arange(base.size)):
             return base.shape == image or not self.image_layer(view.base)
-        if base.shape == image and node.geometry.groups == 1 and channel_order(index, image) is not None:  # type: ignore[union-attr]
+        if node.geometry.groups == 1 and channel_order(index, image, base.shape) is not None:  # type: ignore[union-attr]
             return True
         return self.from_dense(view)
 
@@ -251,7 +265,7 @@ class _Lowering:
                 return self.ordered(view, image, node.name)
             self.reshape(view.base, image, node.name)
             return View(view.base, image, view.coefficients)
-        if base.shape == image and node.geometry.groups == 1 and channel_order(index, image) is not None:  # type: ignore[union-attr]
+        if node.geometry.groups == 1 and channel_order(index, image, base.shape) is not None:  # type: ignore[union-attr]
             return View(view.base, image, view.coefficients, index.reshape(image))
         return self.permuted(view, image, f"layer {node.name!r}")
 
@@ -469,9 +483,7 @@ class _Lowering:
             geometry = g.Conv2d(source, image, tuple(source[a] if a in axes else 1 for a in (1, 2)), groups=source[0])
             weight = np.full((source[0], 1, *geometry.kernel), factor)
             view = self.one_linear(
-                g.Linear(node.name, "", node.output, geometry, weight, np.zeros(source[0])),
-                (x, None),
-                image,
+                g.Linear(node.name, "", node.output, geometry, weight, np.zeros(source[0])), (x, None), image
             )
             return view if shape == image else moved(view, "reshape", {}, shape)
         rows, columns = math.prod(shape), math.prod(source)
@@ -510,15 +522,15 @@ def _matrix_fits(name: str, rows: int, columns: int) -> None:
         )
 
 
-def _channels_back(view: View, geometry: dict, weights: Array) -> Array:
-    """Weights for the channels in the order of the base."""
+def _channels_back(view: View, geometry: dict, weights: Array, base: tuple[int, ...]) -> tuple[dict, Array]:
+    """A convolution for the channels in the order of the base, with zeros for those that the view does not have."""
     if view.index is None:
-        return weights
-    order = channel_order(view.index, tuple(geometry["input"]))
+        return geometry, weights
+    order = channel_order(view.index, tuple(geometry["input"]), base)
     assert order is not None
-    moved = np.empty_like(weights)
-    moved[:, order] = weights
-    return moved
+    placed = np.zeros((len(weights), base[0], *weights.shape[2:]))
+    placed[:, order] = weights
+    return {**geometry, "input": list(base)}, placed
 
 
 def _behind_affine(geometry: dict, weights: Array, bias: Array, scale: float, shift: float) -> tuple[Array, Array]:

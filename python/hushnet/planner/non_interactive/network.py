@@ -12,11 +12,12 @@ import numpy as np
 from numpy.polynomial import polynomial as poly
 
 from ...errors import PlanError
-from ...graph import Graph, Op
-from ...passes import split_ends
+from ...graph import Conv2d, Graph, Op
+from ...passes import Ends, split_ends
+from ...passes.edit import copy, fresh
 from ...reference.float import evaluate
 from ...reference.linear import add_bias, apply
-from ..ranges import InputRanges, linear_interval
+from ..ranges import InputRanges, linear_interval, plan_geometry
 from ..rules import RULES
 from . import fold
 from .lower import PRODUCTS, lower
@@ -27,6 +28,10 @@ SAFETY = 1.25
 CHUNK_BYTES = 256 << 20
 MERGE = ("auto", "always", "never")
 MAGNITUDE_IMAGES = 32
+ALONE = (
+    "The network has no layer with weights: the client computes all of it by itself, and the server learns nothing of its run. "
+    "One number travels, so that the plan is like any other."
+)
 # of the one input, or by name
 Images = Union[Array, Mapping[str, Array]]
 
@@ -130,10 +135,13 @@ class Network:
             ends = split_ends(graph)
         except ValueError as error:
             raise PlanError(f"{error}; a plan needs an input and an output that depends on it") from None
+        if not ends.body.nodes:
+            ends = _alone(graph)
         first = ends.body.inputs[0]
         own = [name for name in graph.outputs if ends.head is not None and name in ends.head.outputs[1:]]
         inputs = _Inputs(graph, ends.head, first, calibration, input_range, safety)
         steps = lower(ends.body, dict(ranges or {}), inputs.magnitudes(ends.body))
+        keep_a_step(steps)
         fold.prune(steps)
         inputs.measure(steps)
         for step in steps.steps:
@@ -154,6 +162,8 @@ class Network:
         if ends.tail is not None:
             done = ", ".join(sorted({n.op for n in ends.tail.nodes if not hasattr(n, "geometry")}))
             notes.append(f"The client computes {done} at the end by itself, so it learns {ends.tail.inputs[0]}.")
+        if len(own) == len(graph.outputs):
+            notes.append(ALONE)
         if calibration is None:
             notes.append(
                 "Bounds follow from interval arithmetic over the input range: safe, but wide. Calibration data gives better precision."
@@ -318,6 +328,34 @@ def some(images: Images, count: int) -> Images:
     return {k: v[:count] for k, v in images.items()} if isinstance(images, Mapping) else images[:count]
 
 
+def _alone(graph: Graph) -> Ends:
+    """Ends of a network without layers: the head computes every output; a plan encrypts something, so it encrypts one element of the first
+    input, and the server sends it back.
+    """
+    whole = copy(graph)
+    size = math.prod(whole.shapes[whole.inputs[0]])
+    flat = fresh(whole, f"{whole.inputs[0]}.flat", (size,))
+    sent = fresh(whole, f"{whole.inputs[0]}.first", (1,))
+    one = {"starts": [0], "ends": [1], "axes": [0], "steps": [1]}
+    whole.nodes += [
+        Op(f"{flat}.reshape", "reshape", [whole.inputs[0]], flat),
+        Op(f"{sent}.slice", "slice", [flat], sent, one),
+    ]
+    whole.outputs = [sent, *graph.outputs]
+    return Ends(whole, Graph(graph.name, [sent], [sent], {sent: (1,)}, []), None)
+
+
+def keep_a_step(steps: Steps) -> None:
+    """Where the result is the input (everything else being the client's), a layer of weights 1 between them: engines compute something."""
+    if steps.output != steps.input:
+        return
+    shape = (1, 1, steps.tensors[steps.input].size)
+    geometry = plan_geometry(Conv2d(shape, shape, (1, 1)))
+    steps.tensors[steps.input].shape = shape
+    steps.output = steps.tensor(f"{steps.tensors[steps.input].name}.returned", shape)
+    steps.steps.append(Linear("returned", geometry, np.ones((1, 1, 1, 1)), np.zeros(1), steps.input, steps.output))
+
+
 class _Inputs:
     """Calibration images and the declared interval, behind the head."""
 
@@ -403,6 +441,10 @@ class _Inputs:
                 raise PlanError(
                     f"no finite range for {tensor.name!r} follows from the input range; give calibration data"
                 )
+        # what is always zero gets the bound of the smallest of the others
+        least = min((t.bound for t in tensors.values() if t.bound > 0), default=1.0)
+        for tensor in tensors.values():
+            tensor.bound = tensor.bound or least
 
     def _largest(self, steps: Steps) -> dict[int, float]:
         if self.samples is None:

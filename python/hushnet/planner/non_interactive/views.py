@@ -60,13 +60,15 @@ def moved(view: View, op: str, attrs: dict, shape: tuple[int, ...]) -> View:
     return View(view.base, shape, view.coefficients, index, weight)
 
 
-def channel_order(index: Array, image: tuple[int, ...]) -> Array | None:
-    """The channel of the base that every channel of an image is, where whole channels are permuted."""
+def channel_order(index: Array, image: tuple[int, ...], base: tuple[int, ...]) -> Array | None:
+    """The channel of the base that every channel of an image is, where the image is whole channels of it, each once."""
+    if len(base) != 3 or base[1:] != tuple(image[1:]) or index.min(initial=0) < 0:
+        return None
     rows = index.reshape(image[0], -1)
     area = rows.shape[1]
     order = rows[:, 0] // area
     whole = np.array_equal(rows, order[:, None] * area + np.arange(area))
-    return order if whole and np.array_equal(np.sort(order), np.arange(image[0])) else None
+    return order if whole and len(np.unique(order)) == len(order) else None
 
 
 def pieces(parts: Parts) -> list[tuple[View, Array]]:
