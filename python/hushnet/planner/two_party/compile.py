@@ -17,6 +17,7 @@ from ..read import validate
 from ..rewrite import _prune
 from . import cost, nonlinear
 from .client import Writer
+from .constants import constants_from_inputs
 from .errors import Propagation
 from .fixed import Request
 from .methods import Chooser
@@ -84,7 +85,7 @@ def compile_two_party(
         PlanError: what cannot be planned, with the layer and what to do.
     """
     _check(settings, weight_bits, activation_bits)
-    graph = check_graph(graph)
+    graph = constants_from_inputs(check_graph(graph))
     graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
     names = list(graph.outputs)
     if settings.reveal == "argmax":
