@@ -129,7 +129,10 @@ def resize(d: Draft, x: str) -> str | None:
     if mode == "nearest":
         attributes["nearest_mode"] = d.pick(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
     if d.chance(0.5):
-        return d.one("Resize", x, "", d.constant([1, 1, *(d.pick([0.5, 1, 1.5, 2]) for _ in space)]), **attributes)
+        scales = [d.pick([0.5, 1, 1.5, 2]) for _ in space]
+        # ONNX's reference takes a fraction of an element as part of the length, ONNX Runtime does not
+        if all(n * s == int(n * s) for n, s in zip(space, scales)):
+            return d.one("Resize", x, "", d.constant([1, 1, *scales]), **attributes)
     sizes = d.ints([d.draw(1, 2 * n) for n in space])
     return d.one("Resize", x, "", "", sizes, axes=[a + 2 for a in range(len(space))], **attributes)
 

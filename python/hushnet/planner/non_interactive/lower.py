@@ -192,7 +192,7 @@ class _Lowering:
         size = math.prod(shape)
         _matrix_fits(name, size, size)
         geometry = {"type": "dense", "inputs": size, "outputs": size}
-        return self.append(f"{name}.scale", name, geometry, scale * np.eye(size), np.full(size, shift), base, (size,))
+        return self.append(f"{name}.scale", name, geometry, scale * np.eye(size), np.full(size, shift), base, shape)
 
     def add(self, name: str, output: str, parts: list[int], shape: tuple[int, ...]) -> int:
         target = self.out.tensor(output, shape)
