@@ -1,7 +1,8 @@
 """What the owner of the inputs can do alone: ops before the first layer, and ops behind the last.
 
-- *Head*: with one input and one output the chain of ops of one operand from the input on; with several all ops that depend on inputs
-  only. The client computes them in the clear and encrypts the result.
+- *Head*: with one input and one output the chain of ops of one operand from the input on; with several, or where other ops that depend
+  on inputs only are no sums, products and moves (look-ups: one-hot vectors), all ops that depend on inputs only. The client computes
+  them in the clear and encrypts the result.
 - *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it through ops. The
   client decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that tensor, not only the output.
 
@@ -18,6 +19,13 @@ from dataclasses import dataclass
 from ..graph import Graph, Linear, Node, Op
 from .dead_code import dead_code
 from .edit import Links, copy, fresh, reads
+
+SUMS_PRODUCTS_AND_MOVES = frozenset(
+    {
+        "reshape", "transpose", "slice", "concat", "pad", "broadcast", "gather", "interpolate", "affine", "neg", "square", "add", "sub",
+        "mul", "matmul", "reduce_sum", "reduce_mean", "reduce_prod", "average_pool",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ def split_ends(graph: Graph) -> Ends:
     if not graph.inputs or not graph.outputs:
         raise ValueError(f"the network has inputs {graph.inputs} and outputs {graph.outputs}")
     graph = dead_code(graph)
-    if len(graph.inputs) != 1 or len(graph.outputs) != 1:
+    if len(graph.inputs) != 1 or len(graph.outputs) != 1 or _bends_an_input(graph):
         return _several(graph)
     first, last = _first(graph), _last(graph, graph.outputs[0])
     if first == graph.inputs[0] and last == graph.outputs[0]:
@@ -58,6 +66,29 @@ def split_ends(graph: Graph) -> Ends:
         _part(graph, first, last) or _empty(graph, first),
         _part(graph, last, graph.outputs[0]),
     )
+
+
+def _bends_an_input(graph: Graph) -> bool:
+    """Whether a layer follows on ops that depend on the input only, are no chain, and are not all sums, products and moves."""
+    clear = _clear(graph)
+    chain, tensor = {graph.inputs[0]}, _first(graph)
+    producer = {node.output: node for node in graph.nodes}
+    while tensor not in chain:
+        chain.add(tensor)
+        tensor = reads(producer[tensor])[0]
+    bent = any(
+        isinstance(n, Op) and n.output in clear - chain and n.op not in SUMS_PRODUCTS_AND_MOVES for n in graph.nodes
+    )
+    return bent and graph.outputs[0] not in clear
+
+
+def _clear(graph: Graph) -> set[str]:
+    """Tensors that depend on inputs only, through ops alone."""
+    clear = set(graph.inputs)
+    for node in graph.nodes:
+        if isinstance(node, Op) and all(name in clear for name in node.inputs):
+            clear.add(node.output)
+    return clear
 
 
 def _first(graph: Graph) -> str:
@@ -105,10 +136,7 @@ def _empty(graph: Graph, tensor: str) -> Graph:
 def _several(graph: Graph) -> Ends:
     """The parts of a graph with several inputs or outputs."""
     graph = copy(graph)
-    clear = set(graph.inputs)
-    for node in graph.nodes:
-        if isinstance(node, Op) and all(name in clear for name in node.inputs):
-            clear.add(node.output)
+    clear = _clear(graph)
     own = [name for name in graph.outputs if name in clear]
     ends = {name: _last(graph, name) for name in graph.outputs if name not in clear}
     opened = list(dict.fromkeys(ends.values()))
