@@ -21,12 +21,11 @@ def main() -> int:
     parser.add_argument("--trust", required=True, choices=("client-aided", "two-party", "non-interactive"))
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int, help="the network of one index")
+    parser.add_argument("--first", type=int, default=0, help="index of the first network")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    indices = [options.only] if options.only is not None else range(options.count)
-    found = [Drawn(options.seed, index) for index in indices]
+    found = [Drawn(options.seed, options.first + index) for index in range(options.count)]
     started = time.monotonic()
 
     def progress(done: int, verdict: Verdict) -> None:

@@ -1,8 +1,8 @@
 """One random network through ``compile`` and ``run`` of a trust model, and what came of it.
 
-Right: the results of the real protocol are those of ONNX Runtime up to the error that the plan predicts for each output. A plan that
-predicts more than the output's size says nothing; such networks are counted (``coarse``), and their graph in binary64 must still agree
-with ONNX Runtime. Refused: a ``HushnetError`` that names an operator which ``docs/models.md`` says is refused, or a limit.
+Right: the results of the real protocol are those of ONNX Runtime up to the error that the plan predicts for each output,
+and the graph in binary64 agrees with ONNX Runtime. A plan that predicts more than a fourth of the output's size says
+little; such networks are counted (``coarse``). Refused: a ``HushnetError`` that names an operator or a limit.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "two-party": {"weight_bits": 10, "activation_bits": 14, "method": "cheetah"},
     "non-interactive": {},
 }
+# limits that a refusal may name instead of an operator (docs/models.md, "Limits")
+LIMITS = (
+    "modulus", "ring of", "worst error is not finite", "input_range", "needs a matrix", "bits of modulus", "not finite", "max_memory",
+    "output units", "products of private values", "no range holds", "weight",
+)  # fmt: skip
 ort.set_default_logger_severity(4)
 
 
@@ -191,3 +196,5 @@ def refused(found: Verdict, error: HushnetError) -> None:
             found.verdict = CRASHED
     else:
         found.refused = sorted(set(re.findall(r"node '[^']*' \((\w+)\)", str(error))))
+        if not found.refused and not any(words in str(error) for words in LIMITS):
+            found.verdict, found.reason = CRASHED, f"refused for nothing that is named: {error}"
