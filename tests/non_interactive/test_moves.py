@@ -6,6 +6,7 @@ import pytest
 from hushnet import frontend, passes
 from hushnet.errors import PlanError
 from hushnet.planner.non_interactive import Linear, Network
+from onnx import TensorProto
 
 from tests.frontend.harness import Net, expected
 
@@ -110,6 +111,16 @@ def test_transposed_convolutions_and_three_axes():
     net.op("Conv", "x0", net.weight(3, 2, 2, 2, 2))
     squared(net)
     net.op("Conv", net.last, net.weight(2, 3, 2, 1, 1))
+    run(net)
+
+
+@pytest.mark.parametrize("include", [0, 1])
+def test_means_over_three_axes(include):
+    net = Net((2, 4, 5, 5))
+    squared(net)
+    net.op("AveragePool", net.op("Conv", net.last, net.weight(2, 2, 1, 2, 2)), kernel_shape=[2, 3, 2], strides=[2, 1, 1],
+           pads=[1, 1, 0, 1, 0, 1], count_include_pad=include)  # fmt: skip
+    net.op("Conv", net.last, net.weight(2, 2, 2, 1, 1))
     run(net)
 
 
@@ -218,3 +229,25 @@ def test_a_network_without_layers_is_the_clients():
     model = run_all(net, total, net.op("Round", net.op("Mul", total, "x0")))
     assert any("the client computes all of it by itself" in note for note in model.plan.document["notes"])
     assert all(e["max_error"] == 0 for e in model.plan.predicted["output_errors"].values())
+
+
+def test_private_look_ups():
+    net = Net((3,))
+    rows = net.op("Gather", net.weight(6, 4), "x0")
+    net.op("MatMul", net.op("Mul", rows, rows), net.weight(4, 2))
+    proto = net.model()
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    x = np.random.default_rng(0).integers(0, 6, (8, 3))
+    model = hushnet.compile(proto, trust="non-interactive", calibration=x, batch=1)
+    want = expected(proto, {"x0": x})[0]
+    got = hushnet.run(model, x, transport="pipe").output
+    assert np.abs(got - want).max() <= model.plan.predicted["max_error"] < 0.05 * np.abs(want).max()
+
+
+def test_errors_of_a_quotient_are_those_that_calibration_shows():
+    net = Net((4,))
+    y = net.op("Gemm", "x0", net.weight(4, 3), net.weight(3))
+    net.op("Div", y, net.op("ReduceL2", y, axes=[1]))
+    model = run_all(net)
+    (errors,) = model.plan.predicted["output_errors"].values()
+    assert "worst_error" not in errors and 0 < errors["max_error"] < 1

@@ -18,6 +18,9 @@ def _window(d: Draft, rank: int, *, dilated: bool, most: int = 3) -> dict[str, A
     if d.chance(0.5):
         attributes["strides"] = [d.draw(1, 3) for _ in range(rank)]
     rule = d.pick(["", "", "", "", "VALID", "SAME_UPPER", "SAME_LOWER"])
+    # ONNX does not say what SAME means where a stride skips elements
+    if any(s > k for s, k in zip(attributes.get("strides", ()), attributes["kernel_shape"])):
+        rule = ""
     # what SAME means with dilations is not the same to every runtime
     if dilated and not rule.startswith("SAME") and d.chance(0.35):
         attributes["dilations"] = [d.draw(1, 2) for _ in range(rank)]

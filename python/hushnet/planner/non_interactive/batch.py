@@ -574,7 +574,7 @@ def _finish(
         "depth": network.depth,
         "counted": facts["counted"],
     }
-    predicted["output_errors"] = output_errors(network, predicted["max_error"], predicted["worst_error"])
+    predicted["output_errors"] = output_errors(network, predicted["max_error"], predicted["worst_error"], samples)
     memory = predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"]
     if memory > settings.max_memory:
         raise PlanError(

@@ -450,8 +450,9 @@ class _Lowering:
     # means and sums
 
     def op_average_pool(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
-        source = self.graph.shapes[node.inputs[0]]
-        kernel = node.attrs["kernel"]
+        source, kernel = x.shape, node.attrs["kernel"]
+        if len(kernel) == 3:
+            return self.pool_of_space(node, shape, x)
         geometry = g.Conv2d(
             source, shape, tuple(kernel), tuple(node.attrs["stride"]), tuple(node.attrs["pads"]), (1, 1), source[0]
         )
@@ -464,6 +465,19 @@ class _Lowering:
         layer = g.Linear(node.name, node.inputs[0], node.output, geometry, ones / held.flat[0] if even else ones, zeros)
         view = self.one_linear(layer, (x, None), shape)
         return view if even else replace(view, weight=1.0 / held)
+
+    def pool_of_space(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        """A mean over three axes: over the pixels of every plane, then over the planes (what they divide by is a product, too)."""
+        (channels, depth, *pixels), (_, planes, *made), a = x.shape, shape, node.attrs
+        flat = moved(x, "reshape", {}, (channels * depth, *pixels))
+        image = {k: list(a[k][1:]) for k in ("kernel", "stride")} | {"pads": [*a["pads"][1:3], *a["pads"][4:]]}
+        inner = replace(node, name=f"{node.name}.pixels", output=f"{node.output}.pixels", attrs={**a, **image})
+        done = self.op_average_pool(inner, (channels * depth, *made), flat)
+        area = math.prod(made)
+        columns = moved(done, "reshape", {}, (channels, depth, area))
+        line = {k: [a[k][0], 1] for k in ("kernel", "stride")} | {"pads": [a["pads"][0], 0, a["pads"][3], 0]}
+        outer = self.op_average_pool(replace(node, attrs={**a, **line}), (channels, planes, area), columns)
+        return moved(outer, "reshape", {}, shape)
 
     def op_reduce_mean(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
         count = math.prod(self.graph.shapes[node.inputs[0]][a] for a in node.attrs["axes"])

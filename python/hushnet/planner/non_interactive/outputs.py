@@ -7,15 +7,23 @@ from typing import Any
 import numpy as np
 
 from ...graph import Graph
+from ...reference.float import evaluate
 from ..rules import RULES, Pair
-from .network import Network
+from .network import Images, Network, some
 from .steps import Array
 
+USUAL_IMAGES = 64
 
-def output_errors(network: Network, likely: float, worst: float) -> dict[str, dict[str, float]]:
+DRAWS = 6
+# of what calibration images show, where intervals bound nothing
+SAFE = 2.0
+
+
+def output_errors(network: Network, likely: float, worst: float, samples: Images | None) -> dict[str, dict[str, float]]:
     """``max_error`` and ``worst_error`` by output, from those of every element that is decrypted.
 
-    Outputs that need no layer are the client's own, and exact. What has no bound (a quotient whose divisor may be zero) is left out.
+    Outputs that need no layer are the client's own, and exact. A worst error that has no bound (a quotient whose divisor may be zero) is
+    left out; ``max_error`` is then twice what errors of that size do to calibration images, where there are any.
     """
     found = {name: {"max_error": 0.0, "worst_error": 0.0} for name in network.own}
     last = network.tensors[network.output]
@@ -25,11 +33,30 @@ def output_errors(network: Network, likely: float, worst: float) -> dict[str, di
     shape = network.tail.shapes[first]
     interval = (np.full(shape, -last.bound), np.full(shape, last.bound))
     errors = [_through(network.tail, first, interval, np.full(shape, error)) for error in (likely, worst)]
+    seen = None
     for name in network.tail.outputs:
         most = [float(e[name].max(initial=0.0)) for e in errors]
+        if not np.isfinite(most[0]) and samples is not None:
+            seen = _seen(network, network.tail, likely, samples) if seen is None else seen
+            most[0] = SAFE * seen[name]
         entry: dict[str, Any] = dict(zip(("max_error", "worst_error"), most))
         found[name] = {k: v for k, v in entry.items() if np.isfinite(v)}
     return {name: found[name] for name in network.outputs}
+
+
+def _seen(network: Network, tail: Graph, error: float, samples: Images) -> dict[str, float]:
+    """The largest change of every output of a tail that errors of a size make on calibration images."""
+    first = tail.inputs[0]
+    opened = network.values(some(samples, USUAL_IMAGES))[network.output]
+    opened = opened.reshape(len(opened), *tail.shapes[first])
+    rng = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        exact = evaluate(tail, {first: opened})
+        found = dict.fromkeys(tail.outputs, 0.0)
+        for _ in range(DRAWS):
+            off = evaluate(tail, {first: opened + error * rng.choice([-1.0, 1.0], opened.shape)})
+            found = {n: max(found[n], float(np.abs(off[n] - exact[n]).max(initial=0.0))) for n in found}
+    return found
 
 
 def _through(tail: Graph, first: str, interval: Pair, error: Array) -> dict[str, Array]:

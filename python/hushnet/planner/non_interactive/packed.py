@@ -56,6 +56,7 @@ def compile_packed(
     return _finish(
         _Writer(graph, network, name, settings, replaced).packed(json.loads(text), slots, places, spec, arrays),
         network,
+        images,
         batch,
         settings,
     )
@@ -128,7 +129,7 @@ def network_ends(network: Network) -> tuple[Any, Any]:
     return network.tensors[0], network.tensors[network.output]
 
 
-def _finish(plan: Plan, network: Network, batch: int, settings: Options) -> Plan:
+def _finish(plan: Plan, network: Network, images: Images | None, batch: int, settings: Options) -> Plan:
     """What follows exactly from the plan: bytes, operations, memory, errors."""
     facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     report, traffic, document = facts["packed"], facts["traffic"], plan.document
@@ -151,7 +152,7 @@ def _finish(plan: Plan, network: Network, batch: int, settings: Options) -> Plan
         "precision_bits": math.log2(bound / max(estimate, 1e-300)),
         "depth": report["levels"],
         "counted": facts["counted"],
-        "output_errors": output_errors(network, estimate, report["error_bound"]),
+        "output_errors": output_errors(network, estimate, report["error_bound"], images),
     }
     memory = client + report["memory_bytes"]
     if memory > settings.max_memory:
