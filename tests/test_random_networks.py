@@ -10,7 +10,7 @@ from pathlib import Path
 import hushnet
 import numpy as np
 import pytest
-from hushnet.errors import PlanError
+from hushnet.errors import Blocked, BlockedPlan, PlanError
 
 from tests.random_networks import judge as judging
 from tests.random_networks.generate import PROFILES, network
@@ -86,15 +86,17 @@ def test_slips_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_refusal_that_names_nothing_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     good = drawn()
 
-    def refuse(words: str):
+    def refuse(error: PlanError):
         def compile_(*_: object, **__: object) -> None:
-            raise PlanError(words)
+            raise error
 
         return compile_
 
-    monkeypatch.setattr(hushnet, "compile", refuse("node 'a' (mul): leave it out"))
-    assert judge(good, "client-aided").verdict == REFUSED
-    monkeypatch.setattr(hushnet, "compile", refuse("it does not work"))
+    named = BlockedPlan("no", [Blocked("a", "mul", "it multiplies", "Leave it out.")])
+    monkeypatch.setattr(hushnet, "compile", refuse(named))
+    found = judge(good, "client-aided")
+    assert found.verdict == REFUSED and found.refused == ["mul"]
+    monkeypatch.setattr(hushnet, "compile", refuse(PlanError("it does not work")))
     assert judge(good, "client-aided").verdict == CRASHED
 
 

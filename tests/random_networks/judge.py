@@ -7,7 +7,6 @@ little; such networks are counted (``coarse``). Refused: a ``HushnetError`` that
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from dataclasses import asdict, dataclass, field
@@ -195,6 +194,6 @@ def refused(found: Verdict, error: HushnetError) -> None:
         if not all(issue.advice.strip() for issue in issues):
             found.verdict = CRASHED
     else:
-        found.refused = sorted(set(re.findall(r"node '[^']*' \((\w+)\)", str(error))))
+        found.refused = sorted({b.op for b in getattr(error, "blocked", ())})
         if not found.refused and not any(words in str(error) for words in LIMITS):
             found.verdict, found.reason = CRASHED, f"refused for nothing that is named: {error}"

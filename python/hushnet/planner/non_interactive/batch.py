@@ -14,6 +14,9 @@ from ... import _native
 from ...graph import Graph, Op
 from ...plan import Plan, PlanError
 from ..document import Draft
+from ..inputs import scale_inputs
+from ..precision import state
+from ..quality import measure, said, squashed
 from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
@@ -29,6 +32,8 @@ WEIGHT_BITS = (7, 8, 9, 10, 12, 14)
 # cheapest schedules that are tried on narrower primes too, and of all these those whose neighbours are tried
 KEEP, REFINED = 12, 24
 USUAL_IMAGES = 128
+# calibration rows that errors against the original network are measured on
+JUDGED = 1024
 # of the wished error, what the search grants: it looks at USUAL_IMAGES images, the prediction at all
 GRANTED = 0.9
 PACKINGS = ("auto", "real", "conjugate-invariant")
@@ -40,10 +45,11 @@ class Options:
 
     Attributes:
         activation: what takes the place of activations that are no polynomials; None: they are refused.
-        labels: the right answers of the calibration images, to tell what the activation costs.
+        labels: the right answers of the calibration images, to tell what the activation and the plan cost.
         hide_weights: results are re-randomised and flooded: 40 bits statistical.
         precision_bits: the error aimed at is 2^-this of the largest output.
         margin: planned range over the largest calibrated value.
+        input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`..inputs`).
         ring_degree: None for the smallest that holds.
         weight_bits: None for what is cheapest.
         lazy: rescale before the next product instead of after every layer.
@@ -62,6 +68,7 @@ class Options:
     hide_weights: bool = False
     precision_bits: float = 7.0
     margin: float = 1.25
+    input_scales: bool = True
     ring_degree: int | None = None
     weight_bits: int | None = None
     lazy: bool = True
@@ -83,6 +90,9 @@ def compile_batch(
         PlanError: what cannot be planned, with the layers and what to do.
     """
     _check(settings)
+    original = graph
+    if settings.input_scales:
+        graph = scale_inputs(graph, samples, settings.margin, input_range)
     images = samples
     replaced: Replacement | None = None
     if settings.activation is not None:
@@ -102,11 +112,41 @@ def compile_batch(
     if packed:
         from .packed import compile_packed  # which uses this module
 
-        return compile_packed(network, graph, images, name, batch, settings, replaced)
+        plan = compile_packed(network, graph, images, name, batch, settings, replaced)
+        return judged(plan, network, original, samples, settings)
     planner = Planner(network, settings, images, batch)
     schedule = planner.search()
     plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
-    return _finish(plan, network, schedule, images, settings, batch)
+    plan = _finish(plan, network, schedule, images, settings, batch)
+    return judged(plan, network, original, samples, settings)
+
+
+def judged(plan: Plan, network: Network, original: Graph, samples: dict[str, Array] | None, settings: Options) -> Plan:
+    """The plan with its errors against the network as it was given, polynomials in the place of activations included.
+
+    ``planned_error`` and ``worst_error`` are of roundings and noise alone.
+    """
+    predicted = plan.document["predicted"]
+    predicted["planned_error"] = predicted["max_error"]
+    if samples is not None:
+        from ...reference.float import evaluate
+        from ...reference.non_interactive import run
+
+        rows = {k: v[:JUDGED] for k, v in samples.items()}
+        labels = None if settings.labels is None else np.asarray(settings.labels)[:JUDGED]
+        planned, exact = run(plan, rows).outputs, evaluate(original, rows)
+        found = {k: measure(v, exact[k], labels, squashed(original).get(k)) for k, v in planned.items() if k in exact}
+        noise = predicted["noise_error"]
+        passed = output_errors(network, noise, noise, samples)
+        errors = {k: q.errors(None) for k, q in found.items()}
+        for name, entry in errors.items():
+            entry["max_error"] += passed[name].get("max_error", noise)
+            entry |= {k: v for k, v in predicted["output_errors"][name].items() if k == "worst_error"}
+        predicted["output_errors"] = errors
+        predicted |= next(iter(errors.values())) | said(found)
+    state(plan.document, settings.precision_bits)
+    validate(plan)
+    return plan
 
 
 def _check(settings: Options) -> None:
@@ -395,6 +435,8 @@ class Writer:
         at = {name: self.out.tensor(name, shape) for name, shape in self.network.inputs.items()}
         for name, real in at.items():
             self.out.input(name, real)
+        for name, interval in self.network.declared.items():
+            self.out.limit(name, *interval)
         if self.network.head is not None:
             self.ops("encode", self.network.head, at)
         self.known = {name: at[name] for name in self.network.own}
@@ -458,8 +500,10 @@ class Writer:
             said += self.replaced.sentences()
         said += self.network.notes
         said.append(
-            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The client refuses inputs outside "
-            "the planned interval and results beyond the planned bound; `run` shows how far every polynomial's operand went."
+            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be "
+            "wrong. The client clamps inputs outside "
+            "the planned interval and results beyond the planned bound, and names their rows; `run` shows how far "
+            "every polynomial's operand went."
         )
         return said
 

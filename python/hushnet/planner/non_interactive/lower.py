@@ -9,20 +9,20 @@ transposes, slices and paddings only change the index, which dense layers absorb
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.polynomial import polynomial as poly
 
 from ... import graph as g
-from ...errors import PlanError
+from ...errors import Blocked, BlockedPlan, PlanError
 from ...passes.replace_activations import ACTIVATIONS
 from ...reference.linear import apply
 from ...reference.ops import OPS
 from ..ranges import plan_geometry
 from .compose import collapsed
-from .products import PRODUCTS, MatrixProduct, product, product_of_all
+from .products import MatrixProduct, product, product_of_all
 from .steps import Add, Array, Linear, Polynomial, Steps, sources
 from .views import IDENTITY, Parts, View, channel_order, moved, pieces, same
 
@@ -42,14 +42,28 @@ _ADVICE = {
 }
 
 
-def refuse_other_ops(graph: g.Graph) -> None:
-    """Raises PlanError with every op that no polynomial computes."""
-    found = [n for n in graph.nodes if isinstance(n, g.Op) and n.op in _ADVICE]
-    if found:
-        lines = "\n".join(f"  node {n.name!r} ({n.op}): {_ADVICE[n.op]}" for n in found)
-        raise PlanError(
-            f"non-interactive evaluation knows sums, products and polynomials only; it cannot compute\n{lines}"
-        )
+def refusal(blocked: list[Blocked]) -> BlockedPlan:
+    """The error that says all of them."""
+    lines = "\n".join(
+        f"  node {b.node!r}: {b.problem}; {b.advice[:1].lower()}{b.advice[1:].rstrip('.')}" for b in blocked
+    )
+    return BlockedPlan(
+        f"non-interactive evaluation knows sums, products and polynomials only; it cannot compute\n{lines}", blocked
+    )
+
+
+def other_ops(nodes: Sequence[g.Node]) -> list[Blocked]:
+    """Every op that no polynomial computes, with what to do."""
+    return [
+        Blocked(n.name, n.op, f"{n.op} is neither linear nor a polynomial", f"{a[:1].upper()}{a[1:]}.")
+        for n in nodes
+        if isinstance(n, g.Op) and (a := _advice(n)) is not None
+    ]
+
+
+def _advice(node: g.Op) -> str | None:
+    known = node.op == "concat" or hasattr(_Lowering, f"op_{node.op}")
+    return _ADVICE.get(node.op, None if known else "leave it out")
 
 
 def lower(graph: g.Graph, ranges: dict[str, float], magnitudes: dict[str, float] | None = None) -> Steps:
@@ -61,9 +75,11 @@ def lower(graph: g.Graph, ranges: dict[str, float], magnitudes: dict[str, float]
         magnitudes: largest values of what products of private tensors read, by tensor name, as far as they are known.
 
     Raises:
-        PlanError: the nodes that cannot be lowered, and what to do.
+        BlockedPlan: all nodes that cannot be lowered, and what to do.
     """
-    refuse_other_ops(graph)
+    found = other_ops(graph.nodes)
+    if found:
+        raise refusal(found)
     return _Lowering(graph, ranges, magnitudes or {}).run()
 
 
@@ -80,11 +96,17 @@ class _Lowering:
         self.out.input = self.out.tensor(name, self.graph.shapes[name])
         self.graph_name[self.out.input] = name
         self.views[name] = View(self.out.input, self.graph.shapes[name])
+        blocked = []
         for node in self.graph.nodes:
-            if isinstance(node, g.Linear):
-                self.views[node.output] = self.linear(node)
-            else:
-                self.views[node.output] = self.op(node)
+            try:
+                self.views[node.output] = self.linear(node) if isinstance(node, g.Linear) else self.op(node)
+            except PlanError as error:
+                blocked.append(_told(node, error))
+                # what follows reads a tensor that comes from nowhere, so that it is looked at too
+                shape = self.graph.shapes[node.output]
+                self.views[node.output] = View(self.out.tensor(node.output, shape), shape)
+        if blocked:
+            raise refusal(blocked)
         last = self.single(self.views[self.graph.outputs[0]], self.graph.outputs[0])
         place = f"output {self.graph.outputs[0]!r}"
         self.out.output = self.materialise(self.in_order(last, place), self.graph.outputs[0])
@@ -509,6 +531,15 @@ class _Lowering:
         matrix[where.reshape(-1), np.arange(columns)] = factor
         view = self.dense(node.name, node.output, matrix, np.zeros(rows), x)
         return moved(view, "reshape", {}, shape)
+
+
+def _told(node: g.Node, error: PlanError) -> Blocked:
+    """A refusal of one node as a row: its message is problem and advice in one."""
+    if isinstance(error, BlockedPlan):
+        return error.blocked[0]
+    problem, mark, advice = str(error).partition("; ")
+    op = "linear" if isinstance(node, g.Linear) else node.op
+    return Blocked(node.name, op, problem, f"{advice[:1].upper()}{advice[1:]}." if mark else "")
 
 
 # ops of one operand that every part of a concatenation goes through by itself

@@ -20,8 +20,9 @@ from ...reference.linear import add_bias, apply
 from ..ranges import InputRanges, linear_interval, plan_geometry
 from ..rules import RULES
 from . import fold
-from .lower import PRODUCTS, lower
+from .lower import lower
 from .normalise import normalise
+from .products import PRODUCTS
 from .steps import Add, Array, Linear, Polynomial, Step, Steps, Tensor
 
 SAFETY = 1.25
@@ -81,6 +82,7 @@ class Network:
         own: outputs that need no layer, which the head computes.
         notes: what was folded, and what users must know.
         clamped: weights that were moved to the threshold.
+        declared: intervals that clients clamp inputs to: what the caller gave, and without calibration data [0, 1].
     """
 
     name: str
@@ -94,6 +96,7 @@ class Network:
     own: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     clamped: int = 0
+    declared: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def from_graph(
@@ -181,6 +184,7 @@ class Network:
             own,
             notes,
             clamped,
+            _declared(graph, input_range, calibrated=calibration is not None),
         )
 
     # running
@@ -323,6 +327,14 @@ def _sources(step: Step) -> tuple[int, ...]:
     return step.sources if isinstance(step, Add) else (step.source,)
 
 
+def _declared(graph: Graph, input_range: InputRanges, *, calibrated: bool) -> dict[str, tuple[float, float]]:
+    """Intervals that the caller gave; [0, 1] where nothing else says how far inputs go."""
+    given = {n: input_range.get(n) if isinstance(input_range, Mapping) else input_range for n in graph.inputs}
+    usual = None if calibrated else (0.0, 1.0)
+    found = {n: usual if pair is None else (float(pair[0]), float(pair[1])) for n, pair in given.items()}
+    return {n: pair for n, pair in found.items() if pair is not None}
+
+
 def some(images: Images, count: int) -> Images:
     """The first images."""
     return {k: v[:count] for k, v in images.items()} if isinstance(images, Mapping) else images[:count]
@@ -385,6 +397,10 @@ class _Inputs:
             found = [pairs[name] for name in node.inputs]  # type: ignore[union-attr]
             pairs[node.output] = RULES[node.op].interval(node.attrs, found, head.shapes[node.output])  # type: ignore[union-attr]
         self.interval = pairs[first]
+        if head is not None and self.samples is not None and input_range is None:
+            # what is encrypted saturates: features of their own scales need no more than they showed
+            most = safety * float(np.abs(self.samples).max(initial=0.0))
+            self.interval = (np.clip(self.interval[0], -most, most), np.clip(self.interval[1], -most, most))
 
     def _interval(self, declared: tuple[float, float] | None, samples: Array | None) -> tuple[float, float]:
         low, high = declared if declared is not None else (0.0, 1.0)
@@ -392,9 +408,7 @@ class _Inputs:
             raise PlanError(f"input_range is ({low}, {high}); give finite numbers, the smaller first")
         if samples is None:
             return float(low), float(high)
-        least, most = float(samples.min(initial=0.0)), float(samples.max(initial=0.0))
-        if samples.size:
-            least, most = float(samples.min()), float(samples.max())
+        least, most = float(samples.min()), float(samples.max())
         if declared is None and (least < low or most > high):
             reach = self.safety * max(abs(least), abs(most))
             low, high = (-reach if least < 0 else 0.0), reach
