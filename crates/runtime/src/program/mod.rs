@@ -1,6 +1,6 @@
 //! Interpreter of the client operations (`docs/plan-format.md`, `docs/functions.md`).
 //!
-//! Tensors lie [feature][image]. Elementwise operations run feature by feature, so that of a chain only what is
+//! Tensors lie `[feature][image]`. Elementwise operations run feature by feature, so that of a chain only what is
 //! read later exists as a whole. Arithmetic is IEEE binary64 in a fixed order: results do not depend on the
 //! instruction set or the number of threads.
 
