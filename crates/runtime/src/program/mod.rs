@@ -22,7 +22,7 @@ mod tests;
 pub use marks::RangeError;
 pub use values::InputData;
 
-pub(crate) use compile::{compile, peak_bytes, Segment, SegmentKind, StageProgram};
+pub(crate) use compile::{compile, peak_bytes, RowProgram, Segment, SegmentKind, StageProgram};
 pub(crate) use marks::{places, Marks, Monitor, Overruns, Place};
 pub use moves::Moves;
 pub(crate) use rows::{allocate, interleave, RowRunner};
