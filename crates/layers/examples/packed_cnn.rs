@@ -5,7 +5,7 @@
 //! [channel-wise] [threads=T] [runs=R] [precision=BITS] [degree=N] [keys=MB] [hide]`
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use hushnet_layers::packed::{Circuit, Client, Network, Options, PackedSpec, Packing, Server, Step};
+use hushnet_layers::packed::{Circuit, Client, GraphSpec, Network, Options, Packing, Server, Step};
 use hushnet_ring::Prg;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl Builder {
             self.tensors.join(","),
             self.steps.join(",")
         );
-        PackedSpec::from_json(&json).unwrap().check(&self.arrays).unwrap()
+        GraphSpec::from_json(&json).unwrap().check(&self.arrays).unwrap()
     }
 }
 
@@ -156,6 +156,7 @@ fn cpu(start: Instant) -> f64 {
     ns.map_or_else(|| start.elapsed().as_secs_f64(), |ns| ns * 1e-9)
 }
 
+#[allow(clippy::too_many_lines)] // What options say, then what was measured.
 fn main() {
     let mut options = Options::default();
     let (mut name, mut threads, mut runs) = (String::from("mnist-square"), 1usize, 3usize);

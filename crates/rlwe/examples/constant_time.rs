@@ -91,7 +91,7 @@ fn packed() {
     let public = client.public_key(&[5; 32], &mut prg).unwrap();
     // The public key travels.
     publish(&public.pk0);
-    let server = PackedServer::new(&context, &[5; 32], &public).unwrap();
+    let server = PackedServer::new(&context, &public).unwrap();
     let (mut a, mut c0) = (vec![0; 4096], vec![0; 4096]);
     context.mask_hat(&[5; 32], 3, 0, &mut a).unwrap();
     client.encrypt_into(&p, &a, &secrets(4096, 32), &mut prg, &mut c0).unwrap();
@@ -166,7 +166,7 @@ fn bfv_slots() {
     publish(&public);
     let galois = bfv::GaloisKeys::from_bytes(&p, &turns, &galois).unwrap();
     let server = bfv::Evaluator::new(&p, bfv::PublicKey::from_bytes(&p, &public).unwrap(), galois).unwrap();
-    let bits = 63 - t.leading_zeros();
+    let bits = t.ilog2();
     let request = key.encrypt(&secrets(n, bits), &mut prg).unwrap();
     // The request travels.
     publish(&request);

@@ -1,4 +1,7 @@
-"""The plan document in the making: one place that writes tensors, stages, ports and the header for the planners of all trust models."""
+"""The plan document in the making.
+
+One place that writes tensors, stages, ports and the header for the planners of all trust models.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +86,10 @@ class Draft:
     def input(self, name: str, tensor: int) -> None:
         """Adds an input of the network."""
         self.inputs.append({"name": name, "tensor": tensor})
+
+    def limit(self, name: str, low: float, high: float) -> None:
+        """States the range of an input, to which clients clamp it."""
+        next(port for port in self.inputs if port["name"] == name)["range"] = [float(low), float(high)]
 
     def output(self, name: str, tensor: int) -> None:
         """Adds an output of the network."""

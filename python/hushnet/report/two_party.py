@@ -1,4 +1,7 @@
-"""Explains a two-party plan: who learns what, and per stage ciphertext and protocol bytes, rounds, time, ring and units."""
+"""Explains a two-party plan.
+
+Who learns what, and per stage ciphertext and protocol bytes, rounds, time, ring and units.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from ..plan import Plan
 from ..planner.two_party import cost, nonlinear
 from ..reference import methods
 from ..reference.two_party import off_fraction
+from .answers import answers
 
 Report = Mapping[str, Any]
 
@@ -57,7 +61,8 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     """The plan as a structured dict; with a run's trace, measured figures stand beside the predicted ones.
 
     Args:
-        network: "loopback", "lan", "wan" or bandwidth and round trip like "200mbit,5ms", for all seconds; the plan's own by default.
+        network: "loopback", "lan", "wan" or bandwidth and round trip like "200mbit,5ms", for all seconds; the plan's
+            own by default.
     """
     document, predicted = plan.document, plan.predicted
     unit = cost.unit_costs()
@@ -88,6 +93,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
             "seconds": sum(layer["seconds"] for layer in layers),
             "bytes_per_image": (found.total.up + found.total.down) / images,
         },
+        "answers": answers(predicted),
         "error": {},
         "notes": list(document["notes"]) or [RANGES[plan.part["ranges"]]],
     }
@@ -125,8 +131,11 @@ def _parameters(plan: Plan) -> dict[str, Any]:
 
 
 def statistical(found: cost.Account) -> dict[str, float] | None:
-    """What the floods of slot-packed answers leave: ``answers_per_image`` and ``bits_per_image``, -log2 of the statistical distance of one image's answers from
-    what says nothing of weights, by the union bound; m images of a session leave log2 m fewer. ``None`` where every mask is perfect.
+    """What the floods of slot-packed answers leave.
+
+    ``answers_per_image`` and ``bits_per_image``, -log2 of the statistical distance of one image's answers from what
+    says nothing of weights, by the union bound; m images of a session leave log2 m fewer. ``None`` where every mask is
+    perfect.
     """
     flooded = [s.packing for s in found.stages if "noise_limit_bits" in s.packing]
     if not flooded:
@@ -285,7 +294,7 @@ def _images(report: Report) -> str:
 
 def totals(report: Report, size: Any, seconds: Any) -> Table:
     """Totals for the images that run together."""
-    t, e = report["totals"], report["error"]
+    t = report["totals"]
     table = Table(
         title=f"Totals for {_images(report)}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0)
     )
@@ -299,9 +308,4 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     table.add_row("Rounds", f"{t['rounds']} messages that depend on each other")
     server = f", server {size(t['server_peak_memory_bytes'])}" if "server_peak_memory_bytes" in t else ""
     table.add_row("Memory", f"client {size(t['client_peak_memory_bytes'])}{server}")
-    if not e:
-        return table
-    seen = f", {e['seen_on_calibration']:.3g} seen on calibration data" if "seen_on_calibration" in e else ""
-    most = "" if e["worst_case"] is None else f", at most {e['worst_case']:.3g}"
-    table.add_row("Error", f"about {e['estimate']:.3g}{most}{seen}")
     return table

@@ -1,7 +1,7 @@
 //! Where the elements of a tensor stand: ciphertexts and slots.
 
 /// No element.
-pub const EMPTY: u32 = u32::MAX;
+pub(super) const EMPTY: u32 = u32::MAX;
 
 /// A regular arrangement: blocks of a power of two slots, each with a grid of `cols` columns; a channel's element
 /// (y, x) stands at grid position (y gap + py, x gap + px) of its block for its phase (py, px).
@@ -30,7 +30,7 @@ impl Grid {
 /// Elements in slots. Slots of no element hold zero or a polynomial's constant, never anything unbounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Per ciphertext, the element of each slot or [`EMPTY`].
+    /// Per ciphertext, the element of each slot or `EMPTY`.
     pub cts: Vec<Vec<u32>>,
     /// Per element, its places (ciphertext, slot), at least one.
     pub places: Vec<Vec<(u32, u32)>>,

@@ -1,6 +1,6 @@
 //! The JSON of a plan as it stands in the file (`docs/plan-format.md`): unchecked, and one grammar for every trust model.
 //!
-//! What differs between trust models is data: a part of [`ParamsSpec`] for each, and the tables of [`grammar`], which say which tensors, stages,
+//! What differs between trust models is data: a part of [`ParamsSpec`] for each, and the tables of the module `grammar`, which say which tensors, stages,
 //! engines and methods a trust model allows.
 
 mod grammar;
@@ -212,6 +212,9 @@ pub struct PortSpec {
     pub name: String,
     /// Tensor id.
     pub tensor: u32,
+    /// Of an input: least and largest value that the network is planned for. The client clamps to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
 }
 
 /// Where a tensor is, and its arithmetic.
