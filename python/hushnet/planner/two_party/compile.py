@@ -18,6 +18,7 @@ from ..read import validate
 from ..rewrite import _prune
 from . import cost, nonlinear
 from .client import Writer
+from .constants import constants_from_inputs
 from .errors import Propagation
 from .fixed import Request
 from .methods import Chooser
@@ -92,6 +93,7 @@ def compile_two_party(
     graph = check_graph(graph)
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, input_range)
+    graph = constants_from_inputs(graph)
     graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
     output_names = list(graph.outputs)
     if settings.reveal == "argmax":
