@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import hushnet
@@ -139,7 +140,7 @@ def test_growth_beyond_the_margin_is_told() -> None:
 def test_without_calibration_data_errors_as_large_as_the_answers_are_said(trust: str) -> None:
     rng = np.random.default_rng(1)
     sizes = [20, 60, 60, 60, 3]
-    weights = [rng.normal(size=(a, b)) / np.sqrt(a) for a, b in zip(sizes, sizes[1:])]
+    weights = [rng.normal(size=(a, b)) / np.sqrt(a) for a, b in pairwise(sizes)]
     deep = network(weights, [np.zeros(w.shape[1]) for w in weights])
     coarse = hushnet.compile(deep, trust=trust, input_range=(-1.0, 1.0), weight_bits=4, activation_bits=4)
     assert len(coarse.shortfalls) == 1 and "give calibration data" in coarse.shortfalls[0]
