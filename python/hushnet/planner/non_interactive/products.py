@@ -1,7 +1,8 @@
 """Products of private tensors, as sums, differences and squares: ``x y = (x + y)^2 / 4 - (x - y)^2 / 4``.
 
-Squares are what both engines are made for: one level, no rotation, and no scale of its own. Where one factor is known to be much
-larger than the other, both are brought to one size first, since the squares would otherwise be far larger than their difference.
+Squares are what both engines are made for: one level, no rotation, and no scale of its own. Where one factor is known
+to be much larger than the other, both are brought to one size first, since the squares would otherwise be far larger
+than their difference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a tensor of the graph is while its steps are written: a polynomial of elements of a base tensor, or several behind each other."""
+"""What a tensor of the graph is while its steps are written.
+
+a polynomial of elements of a base tensor, or several behind each other.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ IDENTITY = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class View:
-    """``p(base[index])``; ``weight`` multiplies elementwise (means whose windows hold different numbers of elements)."""
+    """``p(base[index])``.
+
+    ``weight`` multiplies elementwise (means whose windows hold different numbers of elements).
+    """
 
     base: int
     shape: tuple[int, ...]

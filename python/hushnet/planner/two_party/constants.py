@@ -1,4 +1,7 @@
-"""Public constants that a graph makes from one of its tensors (``x * 0 + c``): made from an input instead, so that the client knows them."""
+"""Public constants that a graph makes from one of its tensors (``x * 0 + c``).
+
+Made from an input instead, so that the client knows them.
+"""
 
 from __future__ import annotations
 
