@@ -22,7 +22,7 @@ from .lower import Lowered, lower
 from .precision import CLIENT_AIDED, DEFAULT_BITS, TWO_PARTY, cheapest, check_precision, state
 from .quality import Quality, likely, measure, said, squashed
 from .quantise import AUTO_BITS, RING_DEGREES, Quantisation, choose
-from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
@@ -203,7 +203,8 @@ def _client_aided(
             except RangeError as error:
                 wider = _wider(plan, lowered, error)
         if not wider:
-            return _finish(plan, prediction, seen, wanted.precision)
+            guessed = typical_outputs(graph, ranges.inputs) if seen is None else {}
+            return _finish(plan, prediction, seen, guessed, wanted.precision)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
@@ -438,7 +439,9 @@ def _seen(
     return found
 
 
-def _finish(plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, asked: float | None) -> Plan:
+def _finish(
+    plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, guessed: dict[str, float], asked: float | None
+) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
         spread = prediction.estimate[name]
@@ -446,6 +449,8 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None,
         errors[name] = {k: v for k, v in _spreads(spread, worst).items() if np.isfinite(v)}
         if seen is not None:
             errors[name] |= seen[name].errors(worst)
+        elif name in guessed:
+            errors[name]["random_output_range"] = guessed[name]
     if any("worst_error" not in e for e in errors.values()):
         plan.document["notes"].append(_UNBOUNDED)
     plan.predicted.pop("worst_error", None)
