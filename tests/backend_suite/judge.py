@@ -35,7 +35,9 @@ OPTIONS = {
 
 @dataclass
 class Verdict:
-    """What came of a case. ``private``: the inputs that were encrypted; ``reason``: why it was not passed."""
+    """What came of a case. ``private``: the inputs that were encrypted; ``reason``: why it was not passed; ``real``: whether its outputs, and an
+    input, are real numbers.
+    """
 
     name: str
     kind: str
@@ -44,6 +46,7 @@ class Verdict:
     private: list[str] = field(default_factory=list)
     reason: str = ""
     error: float | None = None
+    real: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """What the table is made of."""
@@ -53,10 +56,11 @@ class Verdict:
 def judge(case: Case, trust: str) -> Verdict:
     """Tries a case until it passes or is wrong."""
     operators = sorted({node.op_type for node in case.model.graph.node})
+    real = any(map(_floating, case.inputs.values())) and all(_floating(np.asarray(v)) for v in case.outputs)
     refusals = []
     for private in _choices(case):
         verdict, reason, error = _attempt(case, trust, private)
-        found = Verdict(case.name, case.kind, verdict, operators, private, reason, error)
+        found = Verdict(case.name, case.kind, verdict, operators, private, reason, error, real)
         if verdict != REFUSED:
             return found
         refusals.append(found)

@@ -240,10 +240,6 @@ REFUSED = {
     "Relu": (lambda n: n.op("Relu", n.last), "t1.*relu.*--activation"),
     "MaxPool": (lambda n: n.op("MaxPool", n.last, kernel_shape=[2, 2]), "max_pool.*average pooling"),
     "Softmax": (lambda n: n.op("Softmax", n.last, axis=1), "softmax.*behind the last layer"),
-    "product": (
-        lambda n: n.op("Mul", n.op("Conv", "t0", n.weight(2, 2, 1, 1)), "t0"),
-        "multiplies two different private tensors",
-    ),
 }
 
 

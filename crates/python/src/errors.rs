@@ -1,9 +1,10 @@
 //! Exceptions: the classes of `hushnet.errors`, so that users catch one family of errors.
 
+use hushnet_runtime as rt;
 use hushnet_runtime::Error;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyList, PyType};
 
 /// Kinds of exceptions, by the names of their classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,7 @@ pub(crate) fn raise(e: Error) -> PyErr {
                     value.setattr("element", range.element)?;
                     value.setattr("value", range.value)?;
                     value.setattr("bound", range.bound)?;
+                    value.setattr("low", range.low.or(range.bound.map(|b| -b)))?;
                     value.setattr("answer", range.answer)?;
                     value.setattr("affected", &range.affected)?;
                     value.setattr("images", range.affected.len())?;
@@ -76,6 +78,21 @@ pub(crate) fn raise(e: Error) -> PyErr {
         Error::Transport(_) => Kind::Transport.error(text),
         Error::Internal(_) | Error::Environment(_) | Error::Store(_) => Kind::Hushnet.error(text),
         Error::Cancelled => PyKeyboardInterrupt::new_err(()),
+    }
+}
+
+/// What a run has marked: an exception in `marks`, where the caller has given a list for it; raised otherwise, and always where the server
+/// is faulty.
+///
+/// # Errors
+/// The exception.
+pub(crate) fn told(mark: Option<rt::RangeError>, marks: Option<&Bound<'_, PyList>>) -> PyResult<()> {
+    let Some(mark) = mark else { return Ok(()) };
+    let faulty = mark.answer;
+    let error = raise(mark.into());
+    match marks {
+        Some(list) if !faulty => list.append(error.into_value(list.py())),
+        _ => Err(error),
     }
 }
 

@@ -44,12 +44,9 @@ pub(super) fn check(
     exact_before_opening(&mut stages)?;
     let peak_elements = liveness(&mut stages, &tensors, &spec)?;
     let mut kept = outputs.clone();
-    kept.extend(
-        stages
-            .iter()
-            .filter(|s| matches!(s.kind, Kind::Share))
-            .flat_map(|s| s.inputs.iter().map(|&tensor| Port { name: tensors[tensor].name.clone(), tensor })),
-    );
+    kept.extend(stages.iter().filter(|s| matches!(s.kind, Kind::Share)).flat_map(|s| {
+        s.inputs.iter().map(|&tensor| Port { name: tensors[tensor].name.clone(), tensor, range: None })
+    }));
     let client = Plan::client_only(spec.header(), tensors.clone(), client_stages, inputs.clone(), kept);
     memory::of_plan((&stages, &tensors, ring), &client, peak_elements, 1).check(&options.limits)?;
     let model = TwoParty { ring, stages, client, peak_elements };

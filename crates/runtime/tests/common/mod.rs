@@ -290,6 +290,7 @@ pub(crate) fn op_with(name: &str, inputs: &[usize], out: usize, attributes: Valu
 }
 
 /// A named batch of reals.
+#[derive(Clone)]
 pub(crate) struct Batch {
     pub name: String,
     pub shape: Vec<usize>,

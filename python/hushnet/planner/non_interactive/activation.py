@@ -9,7 +9,7 @@ function that is replaced by least squares on [-r, r]; without a range it takes 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -160,16 +160,16 @@ def replace_activations(
     graph: Graph,
     activation: str | Activation,
     *,
-    calibration: Array | None = None,
+    calibration: Array | Mapping[str, Array] | None = None,
     labels: Array | None = None,
     safety: float = SAFETY,
 ) -> Replacement:
     """Replaces every activation between layers (head and tail stay the client's; see :mod:`hushnet.passes.ends`).
 
     Args:
-        graph: one input, one output; run :func:`hushnet.passes.default` first.
+        graph: run :func:`hushnet.passes.default` first.
         activation: what ``--activation`` says.
-        calibration: images (B, *shape).
+        calibration: images (B, *shape), by input where there are several.
         labels: the right answers of the calibration images.
         safety: range over the largest calibrated magnitude, where the activation names no range.
 
@@ -180,23 +180,17 @@ def replace_activations(
     try:
         nodes = activations(graph)
     except ValueError as error:
-        raise PlanError(f"{error}; non-interactive plans have one input and one output") from None
-    before = (
-        None
-        if calibration is None
-        else evaluate(graph, {graph.inputs[0]: np.asarray(calibration, dtype=np.float64)}, keep_all=True)
-    )
+        raise PlanError(f"{error}; a plan needs an input and an output that depends on it") from None
+    if calibration is not None and not isinstance(calibration, Mapping):
+        calibration = {graph.inputs[0]: np.asarray(calibration, dtype=np.float64)}
+    before = None if calibration is None else evaluate(graph, calibration, keep_all=True)
     replaced = [_one(node, chosen, None if before is None else before[node.inputs[0]], safety) for node in nodes]
     after = dead_code(rewritten(graph, {r.node: _trimmed(r.coefficients) for r in replaced}))
     if before is None:
         return Replacement(after, replaced)
     name = graph.outputs[0]
     old = before[name].reshape(len(before[name]), -1).argmax(axis=1)
-    new = (
-        evaluate(after, {graph.inputs[0]: np.asarray(calibration, dtype=np.float64)})[name]
-        .reshape(len(old), -1)
-        .argmax(axis=1)
-    )
+    new = evaluate(after, calibration)[name].reshape(len(old), -1).argmax(axis=1)
     scores: list[float | None] = [None, None]
     if labels is not None:
         scores = [float((found == np.asarray(labels)).mean()) for found in (old, new)]
