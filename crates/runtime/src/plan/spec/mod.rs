@@ -172,7 +172,7 @@ pub struct NonInteractiveSpec {
     pub hide_weights: Option<HideSpec>,
 }
 
-/// What slots hold.
+/// What a slot holds: one real value or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Packing {
