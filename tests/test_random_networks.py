@@ -15,6 +15,7 @@ from hushnet.errors import Blocked, BlockedPlan, PlanError
 from tests.random_networks import judge as judging
 from tests.random_networks.generate import PROFILES, network
 from tests.random_networks.judge import COARSE, CRASHED, REFUSED, RIGHT, UNUSABLE, WRONG, Drawn, Verdict, compare, judge
+from tests.random_networks.table import DOCUMENT, refused_by, rows
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, COUNT = 7, 24
@@ -94,10 +95,23 @@ def test_a_refusal_that_names_nothing_is_a_crash(monkeypatch: pytest.MonkeyPatch
 
     named = BlockedPlan("no", [Blocked("a", "mul", "it multiplies", "Leave it out.")])
     monkeypatch.setattr(hushnet, "compile", refuse(named))
-    found = judge(good, "client-aided")
+    found = judging.Verdict("a", RIGHT)
+    judging.refused(found, named, "two-party")
     assert found.verdict == REFUSED and found.refused == ["mul"]
+    judging.refused(found, BlockedPlan("no", [Blocked("a", "add", "it adds", "Leave it out.")]), "two-party")
+    assert found.verdict == CRASHED
     monkeypatch.setattr(hushnet, "compile", refuse(PlanError("it does not work")))
     assert judge(good, "client-aided").verdict == CRASHED
+
+
+def test_the_table_names_every_op_of_plans() -> None:
+    from hushnet.reference.ops import OPS
+
+    names = {name.strip() for row in rows(DOCUMENT.read_text(encoding="utf-8")) for name in row[1].split(",")}
+    # the planner alone writes channel_scale
+    assert names >= set(OPS) - {"channel_scale"}
+    assert {"mul", "sigmoid", "max_pool"} <= refused_by("two-party") and "conv" not in refused_by("two-party")
+    assert {"relu", "div"} <= refused_by("non-interactive") and not refused_by("client-aided")
 
 
 def test_what_onnx_runtime_cannot_run_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
