@@ -25,7 +25,17 @@ LEAST_RIGHT = 18
 @pytest.mark.parametrize("trust", sorted(PROFILES))
 def test_a_sample_is_right_or_refused(trust: str) -> None:
     # a process of its own: workers are forked, which a process whose thread pool has started must not do
-    command = [sys.executable, "-m", "tests.random_networks", "--trust", trust, "--seed", str(SEED), "--count", str(COUNT)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.random_networks",
+        "--trust",
+        trust,
+        "--seed",
+        str(SEED),
+        "--count",
+        str(COUNT),
+    ]
     done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     document = json.loads(done.stdout)
     rest = [v for v in document["verdicts"] if v["verdict"] in (WRONG, CRASHED)]
@@ -52,7 +62,9 @@ def test_networks_have_what_they_are_for() -> None:
         ("ConvTranspose", "output_padding"), ("Conv", "pads"),
     }  # fmt: skip
     assert any(len(model.graph.input) > 1 for model in found) and any(len(model.graph.output) > 1 for model in found)
-    kernels = {len(a.ints) for model in found for n in model.graph.node for a in n.attribute if a.name == "kernel_shape"}
+    kernels = {
+        len(a.ints) for model in found for n in model.graph.node for a in n.attribute if a.name == "kernel_shape"
+    }
     assert kernels == {1, 2, 3}
 
 

@@ -256,7 +256,11 @@ def test_errors_of_a_quotient_are_those_that_calibration_shows():
 def test_an_output_has_the_shape_of_the_graph():
     net = Net((1, 4, 5))
     y = net.op("Reshape", net.op("Conv", "x0", net.weight(4, 1, 2, 2)), net.ints(0, 48, 1))
-    net.op("Mul", net.op("Conv", net.op("Reshape", y, net.ints(0, 4, 12)), net.weight(4, 4, 1)), net.op("Reshape", y, net.ints(0, 4, 12)))
+    net.op(
+        "Mul",
+        net.op("Conv", net.op("Reshape", y, net.ints(0, 4, 12)), net.weight(4, 4, 1)),
+        net.op("Reshape", y, net.ints(0, 4, 12)),
+    )
     net.op("Reshape", net.last, net.ints(0, 48, 1))
     net.op("Mul", net.last, net.op("ReduceMean", y, axes=[1], keepdims=1))
     run_all(net)
