@@ -19,7 +19,8 @@ from .outline import Outline, integers
 from .pytorch import export, is_module
 
 __all__ = [
-    "Issue", "ModelError", "Outline", "UnsupportedModel", "check", "export", "input_names", "is_module", "load", "outline",
+    "Issue", "ModelError", "Outline", "UnsupportedModel", "check", "export", "input_names",
+    "is_module", "load", "outline",
 ]  # fmt: skip
 
 
