@@ -53,12 +53,14 @@ def test_networks_have_what_they_are_for() -> None:
     found = [network(trust, 3, i) for trust in PROFILES for i in range(60)]
     operators = {n.op_type for model in found for n in model.graph.node}
     assert operators >= {
-        "Conv", "ConvTranspose", "AveragePool", "MaxPool", "Pad", "Slice", "Split", "Transpose", "Reshape", "Concat", "Resize", "Add", "Mul",
+        "Conv", "ConvTranspose", "AveragePool", "MaxPool", "Pad", "Slice", "Split", "Transpose", "Reshape", "Concat",
+        "Resize", "Add", "Mul",
         "ReduceMean", "ReduceSum", "Tile", "Expand", "Gather", "Where",
     }  # fmt: skip
     attributes = {(n.op_type, a.name) for model in found for n in model.graph.node for a in n.attribute}
     assert attributes >= {
-        ("Conv", "dilations"), ("Conv", "auto_pad"), ("Conv", "strides"), ("AveragePool", "count_include_pad"), ("MaxPool", "ceil_mode"),
+        ("Conv", "dilations"), ("Conv", "auto_pad"), ("Conv", "strides"), ("AveragePool", "count_include_pad"),
+        ("MaxPool", "ceil_mode"),
         ("ConvTranspose", "output_padding"), ("Conv", "pads"),
     }  # fmt: skip
     assert any(len(model.graph.input) > 1 for model in found) and any(len(model.graph.output) > 1 for model in found)

@@ -35,8 +35,12 @@ OPTIONS = {
 
 @dataclass
 class Verdict:
-    """What came of a case. ``private``: the inputs that were encrypted; ``reason``: why it was not passed; ``real``: whether its outputs, and an
-    input, are real numbers.
+    """What came of a case.
+
+    Attributes:
+        private: the inputs that were encrypted.
+        reason: why it was not passed.
+        real: whether its outputs, and an input, are real numbers.
     """
 
     name: str

@@ -118,8 +118,9 @@ def test_transposed_convolutions_and_three_axes():
 def test_means_over_three_axes(include):
     net = Net((2, 4, 5, 5))
     squared(net)
-    net.op("AveragePool", net.op("Conv", net.last, net.weight(2, 2, 1, 2, 2)), kernel_shape=[2, 3, 2], strides=[2, 1, 1],
-           pads=[1, 1, 0, 1, 0, 1], count_include_pad=include)  # fmt: skip
+    net.op("Conv", net.last, net.weight(2, 2, 1, 2, 2))
+    window = {"kernel_shape": [2, 3, 2], "strides": [2, 1, 1], "pads": [1, 1, 0, 1, 0, 1]}
+    net.op("AveragePool", net.last, count_include_pad=include, **window)
     net.op("Conv", net.last, net.weight(2, 2, 2, 1, 1))
     run(net)
 

@@ -1,9 +1,10 @@
 """One random network through ``compile`` and ``run`` of a trust model, and what came of it.
 
-Right: the results of the real protocol are those of ONNX Runtime up to the error that the plan predicts for each output,
-and the graph in binary64 agrees with ONNX Runtime. Plans predict that one row of 1,000 may be off by more than
-``max_error``; networks with such a row are counted (``beyond``). A plan that predicts more than a fourth of the output's size says
-little; such networks are counted (``coarse``). Refused: a ``HushnetError`` that names an operator or a limit.
+Right: the results of the real protocol are those of ONNX Runtime up to the error that the plan predicts for each
+output, and the graph in binary64 agrees with ONNX Runtime. Plans predict that one row of 1,000 may be off by more than
+``max_error``; networks with such a row are counted (``beyond``). A plan that predicts more than a fourth of the
+output's size says little; such networks are counted (``coarse``). Refused: a ``HushnetError`` that names an operator
+which the table of ``docs/models.md`` names, or a limit.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 # limits that a refusal may name instead of an operator (docs/models.md, "Limits")
 LIMITS = (
-    "modulus", "levels", "ring of", "worst error is not finite", "input_range", "needs a matrix", "bits of modulus", "not finite", "max_memory",
+    "modulus", "levels", "ring of", "worst error is not finite", "input_range", "needs a matrix", "bits of modulus",
+    "not finite", "max_memory",
     "output units", "products of private values", "no range holds", "weight",
 )  # fmt: skip
 ort.set_default_logger_severity(4)
