@@ -109,6 +109,9 @@ impl Drop for Buffer {
 /// Rows that the code is added to at a time: many, so that what a group of the table costs to bring into the cache is shared.
 const PART: usize = 1 << 17;
 
+/// Rows that are made at a time by all threads together: 16 MiB.
+const MOST: usize = 1 << 20;
+
 /// Calls `f(first, rows of trees first.., their level sums)` for parts of `rows`, neighbouring trees of [`PART`] rows at most, on rayon's pool
 /// when more than one thread is allowed. Returns the sums, `depth` per tree.
 fn each_part(
@@ -150,14 +153,14 @@ fn paid_at_once(threads: usize) -> usize {
     }
 }
 
-/// The next trees to draw from: of one iteration, and no more than make a part a thread.
+/// The next trees to draw from: of one iteration, and no more than make a part a thread and [`MOST`] rows in all.
 fn next_trees<T>(
     queue: &mut VecDeque<T>,
     threads: usize,
     p: LpnParams,
     iteration: impl Fn(&T) -> u64,
 ) -> Vec<T> {
-    let most = threads.max(1) * (PART >> p.depth).max(1);
+    let most = (PART.saturating_mul(threads.max(1)).min(MOST) >> p.depth).max(1);
     let first = queue.front().map(&iteration);
     let n = queue.iter().take(most).take_while(|t| Some(iteration(t)) == first).count();
     queue.drain(..n).collect()

@@ -30,7 +30,7 @@ pub enum SilentSize {
 }
 
 impl OtKind {
-    /// Silent, medium table: few bytes. A larger table saves 4 % of the bytes of a ReLU, the small one costs 7 % more and waits less for the cache.
+    /// Silent, medium table: few bytes. A larger table saves 4 % of the bytes of a ReLU, the small one costs 7 % more and reads fewer entries a row.
     pub const SILENT: Self = Self::Silent(SilentSize::Medium);
 
     /// The kind that sends least for `demand[d]` OTs in direction d ([`CostModel::drawn`] counts them).

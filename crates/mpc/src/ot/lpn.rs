@@ -23,7 +23,7 @@ pub struct LpnParams {
 
 /// Sets of an iteration: Ferret's construction with regular noise and partite rows. The two smaller sets have nine ones a row and tables of
 /// 144 entries a row of a tree, for speed; the two larger ones have fourteen and 112, for few bytes. Local rows admit attacks that a random code does
-/// not; `docs/security/README.md` has the estimates of all attacks that we know, 137 bits or more, even for an attacker who is handed the best
+/// not; `docs/security/README.md` has the estimates of all attacks that we know, 138 bits or more, even for an attacker who is handed the best
 /// set of positions. More trees give more OTs an iteration and a bit or two less.
 pub const LPN_10: LpnParams = LpnParams { trees: 1600, ones: 9, log_group: 14, depth: 10 };
 /// As [`LPN_10`].
