@@ -12,7 +12,8 @@ from typing import Any, Union
 import numpy as np
 
 from hushnet import _native, frontend, passes, planner, report
-from hushnet.errors import InputError
+from hushnet.errors import InputError, RangeError
+from hushnet.graph import Graph
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
 
@@ -27,10 +28,40 @@ class Result:
     Attributes:
         outputs: output name -> float64 array ``[images, ...]``.
         trace: per-stage seconds, bytes each way, rounds, noise margin and largest value, as JSON-able data.
+        out_of_range: rows (images) of which a value left the range that the plan was made for, in rising order. The
+            value was clamped to its range, and the answer may be wrong. The other rows stand. Which values the client
+            can see depends on the trust model (docs/wire-protocol.md, "What errors tell").
+        labelled: the output is the index of the largest score (two-party plans that reveal "argmax").
+        range_error: the first such value, with tensor, stage, image, element, value and bound; None where there is
+            none. It is not raised.
     """
 
     outputs: dict[str, np.ndarray]
     trace: dict[str, Any]
+    out_of_range: tuple[int, ...] = ()
+    range_error: RangeError | None = None
+    labelled: bool = False
+
+    def accuracy(self, labels: np.ndarray) -> float:
+        """Share of rows whose label is the given one.
+
+        The label is the first output's largest element, or of a single element its sign (for probabilities: above
+        one half).
+        """
+        value = next(iter(self.outputs.values()))
+        right = planner.quality.check_labels(labels, len(value))
+        # the output of a plan that opens nothing but the label is the label
+        whole = value.reshape(len(value), -1)
+        label = whole[:, 0].astype(np.int64) if self.labelled else planner.quality.label_of(whole, whole)
+        return float((label == right).mean())
+
+    def strict(self) -> dict[str, np.ndarray]:
+        """The outputs with NaN in every row that is out of range."""
+        rows = list(self.out_of_range)
+        strict = {name: value.copy() for name, value in self.outputs.items()}
+        for value in strict.values():
+            value[rows] = np.nan
+        return strict
 
     @property
     def output(self) -> np.ndarray:
@@ -84,6 +115,11 @@ class Model:
         return report.explain(self.plan, trace=trace, network=network)
 
     @property
+    def shortfalls(self) -> list[str]:
+        """What the plan does not reach, a sentence each: the precision asked for, the original network's accuracy."""
+        return planner.precision.shortfalls(self.plan.document["predicted"])
+
+    @property
     def input_names(self) -> list[str]:
         """Names of the inputs, in order."""
         return [i["name"] for i in self.plan.document["inputs"]]
@@ -103,16 +139,32 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def check(
-    model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None
+    model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None, example: Any = None
 ) -> list[frontend.Issue]:
     """All nodes of an ONNX model that the front end cannot read, each with what to do about it; empty when it reads the whole model.
 
     Args:
-        model: a path, the bytes of a file, or a ``ModelProto``.
+        model: a path, the bytes of a file, a ``ModelProto``, or a ``torch.nn.Module``.
         shapes: full shapes of inputs, the batch first, where the model leaves axes open.
         until: tensors or nodes at which the network ends.
+        example: inputs of a ``torch.nn.Module`` (see :func:`from_torch`).
     """
-    return frontend.check(model, shapes, until=_names(until))
+    return frontend.check(read(model, example), shapes, until=_names(until))
+
+
+def read(model: Any, example: Any = None) -> Any:
+    """What the front end reads: a ``torch.nn.Module`` becomes a ``ModelProto``, everything else stays.
+
+    Raises:
+        ModelError: PyTorch is not installed or refuses the module; an example without a module.
+    """
+    if frontend.is_module(model):
+        return frontend.export(model, example)
+    if example is not None:
+        raise frontend.ModelError(
+            f"example is for a torch.nn.Module, and the model is of type {type(model).__name__}. Leave example out."
+        )
+    return model
 
 
 def _names(until: str | Sequence[str] | None) -> Sequence[str]:
@@ -127,9 +179,10 @@ def compile(
     calibration: Inputs | None = None,
     shapes: Shapes | None = None,
     until: str | Sequence[str] | None = None,
+    example: Any = None,
     **options: Any,
 ) -> Model:
-    """Turns an ONNX model (path, bytes or ``ModelProto``) into a plan.
+    """Turns a trained model (path or bytes of ONNX, ``ModelProto``, or ``torch.nn.Module``) into a plan.
 
     Args:
         batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive`` 4096); any number of images can be run.
@@ -140,11 +193,38 @@ def compile(
             not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time, where the
             model does not treat it as a batch.
         until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
+        example: inputs of a ``torch.nn.Module`` (see :func:`from_torch`).
         options: see :func:`hushnet.planner.compile`.
     """
-    graph = passes.default(
-        frontend.load(model, shapes, samples=_sample_shapes(model, calibration), until=_names(until))
-    )
+    graph = lowered(read(model, example), calibration=calibration, shapes=shapes, until=_names(until))
+    return planned(graph, batch=batch, trust=trust, calibration=calibration, **options)
+
+
+def from_torch(module: Any, example: Any, **options: Any) -> Model:
+    """Turns a ``torch.nn.Module`` into a plan: PyTorch's exporter, then :func:`compile`.
+
+    Args:
+        example: inputs that the module takes: a tensor or array, several in a tuple, or a mapping from names of ``forward``. Their
+            first axis is the batch where they share it; any number of images can be run.
+        options: see :func:`compile`.
+
+    Raises:
+        ModelError: PyTorch is not installed, or its exporter refuses the module.
+    """
+    if not frontend.is_module(module):
+        raise frontend.ModelError(
+            f"from_torch takes a torch.nn.Module, and this is of type {type(module).__name__}. Give ONNX models to hushnet.compile."
+        )
+    return compile(module, example=example, **options)
+
+
+def lowered(model: Any, *, calibration: Inputs | None, shapes: Shapes | None, until: Sequence[str]) -> Graph:
+    """The graph that :func:`compile` plans. The arguments are those of :func:`compile`."""
+    return passes.default(frontend.load(model, shapes, samples=sample_shapes(model, calibration), until=until))
+
+
+def planned(graph: Graph, *, batch: int | None, trust: str, calibration: Inputs | None, **options: Any) -> Model:
+    """The plan of a graph. The arguments are those of :func:`compile`."""
     if calibration is not None:
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
         calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
@@ -153,7 +233,7 @@ def compile(
     return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
 
 
-def _sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
+def sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
     """Shapes of the calibration data by input."""
     if calibration is None:
         return {}
@@ -192,6 +272,11 @@ def run(
     Args:
         check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every polynomial went
             (``polynomials``), and which left the range that the polynomial is planned for (``out_of_range``).
+
+    A value outside of its planned range is clamped, and ``Result.out_of_range`` names its row.
+
+    Raises:
+        RangeError: the server's answer decrypts to what no weights of the plan give: the server is faulty.
     """
     plan, inputs = model.native(allow_insecure=allow_insecure), model.named_inputs(x)
     if check and plan.trust != "non-interactive":
@@ -200,8 +285,9 @@ def run(
         raise InputError(f"network is for two-party plans; this one is {plan.trust}")
     if plan.trust == "two-party":
         transport = "pipe"
+    marks: list[RangeError] = []
     outputs, client, server = _native.run(
-        plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network)
+        plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network), marks=marks
     )
     trace = json.loads(client)
     if server is not None:
@@ -209,7 +295,16 @@ def run(
     if check:
         trace["polynomials"] = _reaches(model.plan, inputs)
         trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
-    return Result(outputs, trace)
+    return _result(model.plan.document, outputs, trace, marks)
+
+
+def _result(
+    document: Mapping[str, Any], outputs: dict[str, np.ndarray], trace: dict[str, Any], marks: list[RangeError]
+) -> Result:
+    """A result with what the run has marked."""
+    mark = marks[0] if marks else None
+    labelled = document["params"].get("two_party", {}).get("reveal") == "argmax"
+    return Result(outputs, trace, tuple(mark.affected) if mark is not None else (), mark, labelled)
 
 
 def _link(network: str | None) -> tuple[float, float] | None:
@@ -251,8 +346,9 @@ class Connection:
     def infer(self, x: Inputs, *, progress: Progress | None = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
         named = _named_inputs(self.plan, x)
-        outputs, text = self._client.infer(named, progress=progress)
-        return Result(outputs, json.loads(text))
+        marks: list[RangeError] = []
+        outputs, text = self._client.infer(named, progress=progress, marks=marks)
+        return _result(self.plan, outputs, json.loads(text), marks)
 
     def close(self) -> None:
         """Ends the session; its keys are gone."""

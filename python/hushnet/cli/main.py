@@ -34,6 +34,8 @@ Shape = typer.Option(
     "--shape",
     help="Full shape of an input, the batch first: x=1,3,48,192. Once for each input that leaves axes open.",
 )
+Labels = typer.Option(None, "--labels", help="Right answers of the inputs (.npy, whole numbers): accuracy is printed.")
+StrictRows = typer.Option(False, "--strict-rows", help="NaN for every row of which a value left its planned range.")
 Until = typer.Option(
     None,
     "--until",
@@ -98,16 +100,29 @@ def compile_(
     hide_weights: bool = typer.Option(
         False, "--hide-weights", help="Re-randomise and flood the results.", rich_help_panel=NON_INTERACTIVE
     ),
-    precision: float | None = typer.Option(
-        None, help="Aim at errors of 2^-this of the largest output (default: 7).", rich_help_panel=NON_INTERACTIVE
-    ),
     calibration: Path | None = typer.Option(
         None, help="Sample inputs (.npy/.npz): ranges are taken from them, and axes that the model leaves open."
     ),
     shape: list[str] = Shape,
     until: str | None = Until,
     input_range: tuple[float, float] | None = typer.Option(
-        None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
+        None,
+        help="Least and largest input value (without calibration: 0 1). Values outside are clamped, and their "
+        "rows are named.",
+    ),
+    precision: float | None = typer.Option(
+        None,
+        help="Bits: 999 rows of 1000 have errors below 2^-this of the output's range (default: 7). The cheapest "
+        "plan that reaches it is taken.",
+    ),
+    labels: Path | None = typer.Option(
+        None, help="Right answers of the calibration data (.npy, whole numbers): accuracy of the model and of the plan."
+    ),
+    strict: bool = typer.Option(
+        False, "--strict", help="Exit with status 3 where the precision is not reached or accuracy falls."
+    ),
+    margin: float | None = typer.Option(
+        None, min=1.0, help="Planned range over the largest value of the calibration data (default: 1.25)."
     ),
     weight_bits: int | None = typer.Option(None, min=2, max=16, help="Default: 8; non-interactive: what is cheapest."),
     activation_bits: str = typer.Option("auto", help="'auto' or a number of bits."),
@@ -119,7 +134,7 @@ def compile_(
     options |= {} if weight_bits is None else {"weight_bits": weight_bits}
     if trust != "non-interactive" or activation_bits != "auto":
         options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
-    own = {"activation": activation, "hide_weights": hide_weights or None, "precision_bits": precision}
+    own = {"activation": activation, "hide_weights": hide_weights or None, "precision": precision}
     options |= {k: v for k, v in own.items() if v is not None}
     options |= {
         k: v
@@ -129,11 +144,14 @@ def compile_(
             "method": method,
             "nonlinear": nonlinear,
             "queries": queries,
+            "margin": margin,
         }.items()
         if v is not None
     }
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
+    if labels is not None:
+        options["labels"] = read_arrays(labels)
     samples = read_arrays(calibration) if calibration else None
     compiled = hushnet.compile(
         _onnx(model),
@@ -147,10 +165,14 @@ def compile_(
     compiled.save(output)
     explained = compiled.explain()
     if as_json:
-        emit({"plan": str(output), "explain": explained})
+        emit({"plan": str(output), "shortfalls": compiled.shortfalls, "explain": explained})
     else:
         out.print(report.render(explained))
         out.print(f"Wrote {output} (with weights: it stays on the server).")
+    for sentence in compiled.shortfalls:
+        err.print(f"Warning: {sentence}", style="bold red", markup=False, highlight=False)
+    if strict and compiled.shortfalls:
+        raise typer.Exit(3)
 
 
 @app.command()
@@ -188,13 +210,14 @@ def explain(
     network: str | None = typer.Option(
         None, help=f"What time is predicted for, loopback, {NETWORKS}.", rich_help_panel=TWO_PARTY
     ),
+    verbose: bool = typer.Option(False, "--verbose", help="Rigorous bounds of errors too."),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
     """Per layer: method, parameters, time, bytes, precision, and who learns what."""
     measured = json.loads(trace.read_text()) if trace else None
     explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured, network=network)
-    emit(explained) if as_json else out.print(report.render(explained))
+    emit(explained) if as_json else out.print(report.render(explained, verbose=verbose))
 
 
 def _summary(result: hushnet.Result) -> dict[str, Any]:
@@ -208,18 +231,26 @@ def _summary(result: hushnet.Result) -> dict[str, Any]:
         "bytes_up": trace["bytes_up"],
         "bytes_down": trace["bytes_down"],
         "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
+        "rows_out_of_range": list(result.out_of_range),
     } | checked
 
 
-def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_json: bool) -> None:
+def _finish(
+    result: hushnet.Result, output: Path | None, trace: Path | None, as_json: bool, *, strict: bool, labels: Path | None
+) -> None:
+    outputs = result.strict() if strict else result.outputs
+    accuracy = None if labels is None else result.accuracy(read_arrays(labels))
     if output:
-        write_outputs(output, result.outputs)
+        write_outputs(output, outputs)
     if trace:
         trace.write_text(json.dumps(result.trace, indent=1))
-    summary = _summary(result)
+    summary = _summary(result) | ({} if accuracy is None else {"accuracy": accuracy})
     if as_json:
         if not output:
-            summary["values"] = {name: value.tolist() for name, value in result.outputs.items()}
+            # JSON has no NaN
+            summary["values"] = {
+                name: np.where(np.isnan(value), None, value).tolist() for name, value in outputs.items()
+            }
         emit(summary)
         return
     up, down = (summary[k] / summary["images"] / 1e6 for k in ("bytes_up", "bytes_down"))
@@ -234,9 +265,25 @@ def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_
         )
     if summary.get("out_of_range") == []:
         out.print("Every polynomial's operand kept to its range.")
-    for name, value in result.outputs.items():
+    if accuracy is not None:
+        out.print(f"Accuracy of the encrypted run: {accuracy:.4g}.", highlight=False)
+    if result.out_of_range:
+        out.print(_left(result), highlight=False, markup=False)
+    for name, value in outputs.items():
         first = np.array2string(value[0].ravel()[:10], precision=4)
         out.print(f"{name} {tuple(value.shape)}: first image {first}" + (f" -> {output}" if output else ""))
+
+
+def _left(result: hushnet.Result) -> str:
+    """The rows that left a planned range, in a sentence."""
+    rows, error = result.out_of_range, result.range_error
+    named = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
+    first = f" The first is {error.value:.6g} in '{error.tensor}' of row {error.image}." if error else ""
+    return (
+        f"{len(rows)} of {result.trace['images']} rows left a planned range and may have wrong answers: "
+        f"{named}.{first} Other rows stand. "
+        "Compile with calibration data that covers such inputs, or with a larger --margin."
+    )
 
 
 @app.command()
@@ -255,6 +302,8 @@ def run(
         help="Run the network in the clear too, and tell which polynomials' operands left their ranges.",
         rich_help_panel=NON_INTERACTIVE,
     ),
+    labels: Path | None = Labels,
+    strict_rows: bool = StrictRows,
     trace: Path | None = Trace,
     as_json: bool = Json,
     insecure: bool = Insecure,
@@ -272,7 +321,7 @@ def run(
             check=check,
             allow_insecure=insecure,
         )
-    _finish(result, output, trace, as_json)
+    _finish(result, output, trace, as_json, strict=strict_rows, labels=labels)
 
 
 @app.command()
@@ -364,6 +413,8 @@ def infer(
         None, help="Refuse a public plan of another SHA-256.", rich_help_panel=TWO_PARTY
     ),
     threads: int | None = Threads,
+    labels: Path | None = Labels,
+    strict_rows: bool = StrictRows,
     trace: Path | None = Trace,
     as_json: bool = Json,
 ) -> None:
@@ -386,7 +437,7 @@ def infer(
     with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
-    _finish(result, output, trace, as_json)
+    _finish(result, output, trace, as_json, strict=strict_rows, labels=labels)
 
 
 def _benchmarks() -> Any:

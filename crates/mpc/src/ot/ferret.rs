@@ -206,6 +206,7 @@ impl Drop for Planted {
 
 impl Sender {
     /// On top of a small-field sender.
+    #[must_use]
     pub fn new(source: softspoken::Sender, size: SilentSize, public: Public, roots: Prg) -> Self {
         Self {
             delta: source.delta(),
@@ -407,6 +408,7 @@ pub struct Receiver {
 
 impl Receiver {
     /// On top of a small-field receiver.
+    #[must_use]
     pub fn new(source: softspoken::Receiver, size: SilentSize, public: Public) -> Self {
         Self {
             source,

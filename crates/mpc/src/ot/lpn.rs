@@ -25,38 +25,42 @@ pub struct LpnParams {
 /// 144 entries a row of a tree, for speed; the two larger ones have fourteen and 112, for few bytes. Local rows admit attacks that a random code does
 /// not; `docs/security/README.md` has the estimates of all attacks that we know, 138 bits or more, even for an attacker who is handed the best
 /// set of positions. More trees give more OTs an iteration and a bit or two less.
-pub const LPN_10: LpnParams = LpnParams { trees: 1600, ones: 9, log_group: 14, depth: 10 };
+pub(super) const LPN_10: LpnParams = LpnParams { trees: 1600, ones: 9, log_group: 14, depth: 10 };
 /// As [`LPN_10`].
-pub const LPN_11: LpnParams = LpnParams { trees: 2000, ones: 9, log_group: 15, depth: 11 };
+pub(super) const LPN_11: LpnParams = LpnParams { trees: 2000, ones: 9, log_group: 15, depth: 11 };
 /// As [`LPN_10`].
-pub const LPN_12: LpnParams = LpnParams { trees: 2048, ones: 14, log_group: 15, depth: 12 };
+pub(super) const LPN_12: LpnParams = LpnParams { trees: 2048, ones: 14, log_group: 15, depth: 12 };
 /// As [`LPN_10`].
-pub const LPN_13: LpnParams = LpnParams { trees: 2400, ones: 14, log_group: 16, depth: 13 };
+pub(super) const LPN_13: LpnParams = LpnParams { trees: 2400, ones: 14, log_group: 16, depth: 13 };
 
 /// The small iteration that makes `ots` correlated OTs, the first base of a larger one: as many trees as that takes, of the depth that sends
 /// less.
-pub const fn bootstrap(ots: u64) -> LpnParams {
+pub(super) const fn bootstrap(ots: u64) -> LpnParams {
     let depth = if ots < 1 << 19 { 9 } else { 10 };
     LpnParams { trees: ots.div_ceil(1 << depth), ones: 14, log_group: depth + 3, depth }
 }
 
 impl LpnParams {
     /// k.
+    #[must_use]
     pub const fn k(self) -> u64 {
         self.ones << self.log_group
     }
 
     /// Rows of a tree.
+    #[must_use]
     pub const fn leaves(self) -> u64 {
         1 << self.depth
     }
 
     /// Correlated OTs that an iteration consumes: the table and `depth` per tree.
+    #[must_use]
     pub const fn base(self) -> u64 {
         self.k() + self.trees * self.depth as u64
     }
 
     /// Trees kept back for the next iteration's base.
+    #[must_use]
     pub const fn reserve(self) -> u64 {
         self.base().div_ceil(self.leaves())
     }

@@ -6,11 +6,11 @@ use std::arch::x86_64::*;
 use crate::block::Block;
 
 /// Round keys of AES-128.
-pub type RoundKeys = [Block; 11];
+pub(super) type RoundKeys = [Block; 11];
 
 /// The round keys of a key.
 #[target_feature(enable = "aes,sse2")]
-pub fn expand(key: Block) -> RoundKeys {
+pub(super) fn expand(key: Block) -> RoundKeys {
     let mut k = [0u128; 11];
     k[0] = key;
     let mut prev = from_u128(key);
@@ -38,14 +38,14 @@ pub fn expand(key: Block) -> RoundKeys {
 
 /// The block as a register.
 #[inline]
-pub fn from_u128(x: Block) -> __m128i {
+pub(super) fn from_u128(x: Block) -> __m128i {
     // SAFETY: both are 16 plain bytes, in the same (little-endian) order.
     unsafe { std::mem::transmute(x) }
 }
 
 /// The register as a block.
 #[inline]
-pub fn to_u128(x: __m128i) -> Block {
+pub(super) fn to_u128(x: __m128i) -> Block {
     // SAFETY: as above.
     unsafe { std::mem::transmute(x) }
 }
@@ -55,7 +55,7 @@ pub fn to_u128(x: __m128i) -> Block {
 /// # Safety
 /// There are at least as many offsets as rows, and every offset is a multiple of 16 below the group's bytes.
 #[inline]
-pub unsafe fn add_picks(group: &[Block], offsets: &[u32], rows: &mut [Block]) {
+pub(super) unsafe fn add_picks(group: &[Block], offsets: &[u32], rows: &mut [Block]) {
     let base = group.as_ptr().cast::<u8>();
     for (row, &offset) in rows.iter_mut().zip(offsets) {
         // SAFETY: the offset names a whole entry of the group; blocks are 16-byte aligned.
@@ -67,7 +67,7 @@ pub unsafe fn add_picks(group: &[Block], offsets: &[u32], rows: &mut [Block]) {
 /// The groups of a local code's table with their numbers, each with the group to fetch while it is worked on. That one is empty behind the last
 /// group, and where there are too few rows to read most of a group. The first group is asked for here.
 #[inline]
-pub fn groups(
+pub(super) fn groups(
     table: &[Block],
     log_group: u32,
     rows: usize,
@@ -83,7 +83,7 @@ pub fn groups(
 
 /// Asks the second-level cache for part `i` of `parts` of a group: what all rows will read at random places is then there, and comes in order.
 #[inline]
-pub fn fetch(group: &[Block], i: usize, parts: usize) {
+pub(super) fn fetch(group: &[Block], i: usize, parts: usize) {
     const LINE: usize = 4;
     let step = group.len().div_ceil(parts).next_multiple_of(LINE);
     for at in (i * step..group.len().min((i + 1) * step)).step_by(LINE) {

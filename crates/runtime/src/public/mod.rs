@@ -13,7 +13,7 @@ mod tensors;
 
 pub(crate) use tensors::told_bound;
 
-use crate::plan::spec::{NonInteractiveSpec, OpSpec, ParamsSpec, PlanSpec, Trust, TwoPartySpec};
+use crate::plan::spec::{NonInteractiveSpec, OpSpec, ParamsSpec, PlanSpec, PortSpec, Trust, TwoPartySpec};
 use names::Names;
 use serde_json::{Map, Value};
 
@@ -77,13 +77,23 @@ pub fn told(spec: &PlanSpec) -> PlanSpec {
         trust: *trust,
         engine: *engine,
         params: parameters(params),
-        inputs: inputs.clone(),
-        outputs: outputs.clone(),
+        inputs: ports(inputs),
+        outputs: ports(outputs),
         tensors: tensors.iter().map(|t| tensors::told(t, &ends, &mut of_tensors)).collect(),
         stages: stages.iter().map(|s| stages::told(s, open, &mut of_stages)).collect(),
         predicted: only(all, predicted(*trust)),
         notes: if open { notes.clone() } else { Vec::new() },
     }
+}
+
+/// Inputs and outputs leave whole: users call them by their names, and the client clamps inputs to their ranges, which whoever compiled
+/// has declared.
+fn ports(ports: &[PortSpec]) -> Vec<PortSpec> {
+    let one = |port: &PortSpec| {
+        let PortSpec { name, tensor, range } = port;
+        PortSpec { name: name.clone(), tensor: *tensor, range: *range }
+    };
+    ports.iter().map(one).collect()
 }
 
 /// Parameters leave whole: the client makes keys of them.

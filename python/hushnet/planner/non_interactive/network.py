@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import polynomial as poly
 
-from ...errors import PlanError
+from ...errors import Blocked, BlockedPlan, PlanError
 from ...graph import Graph
+from ...graph import Linear as Layer
 from ...passes import split_ends
 from ...reference.float import evaluate
 from ...reference.linear import add_bias, apply
 from ..ranges import linear_interval
 from ..rules import RULES
 from . import fold
-from .lower import lower
+from .lower import lower, other_ops
 from .normalise import normalise
 from .steps import Add, Array, Linear, Polynomial, Step, Steps, Tensor
 
@@ -57,6 +58,21 @@ class Run:
         return [r for r in self.polynomials if r.outside > 0]
 
 
+def _ends_refused(graph: Graph, problem: str) -> BlockedPlan:
+    """Several inputs or outputs, and with them every op in front of a layer that no polynomial computes."""
+    weighted: set[str] = set()
+    before = []
+    for node in reversed(graph.nodes):
+        if isinstance(node, Layer) or node.output in weighted:
+            weighted.update([node.input] if isinstance(node, Layer) else node.inputs)
+            before.append(node)
+    limit = "non-interactive plans have one input and one output"
+    advice = "Join the inputs, and end the network in one tensor."
+    return BlockedPlan(
+        f"{problem}; {limit}", [Blocked("model", "plan", f"{problem}, and {limit}", advice), *other_ops(before[::-1])]
+    )
+
+
 @dataclass
 class Network:
     """Steps between the client's two ends.
@@ -71,6 +87,7 @@ class Network:
         input_shape: of an image as the user gives it.
         notes: what was folded, and what users must know.
         clamped: weights that were moved to the threshold.
+        declared: interval that clients clamp the input to: what the caller gave, and without calibration data [0, 1].
     """
 
     name: str
@@ -82,6 +99,7 @@ class Network:
     input_shape: tuple[int, ...]
     notes: list[str] = field(default_factory=list)
     clamped: int = 0
+    declared: tuple[float, float] | None = None
 
     @classmethod
     def from_graph(
@@ -120,7 +138,7 @@ class Network:
         try:
             ends = split_ends(graph)
         except ValueError as error:
-            raise PlanError(f"{error}; non-interactive plans have one input and one output") from None
+            raise _ends_refused(graph, str(error)) from None
         steps = lower(ends.body, dict(ranges or {}))
         fold.prune(steps)
         inputs = _Inputs(graph, ends.head, calibration, input_range, safety)
@@ -158,6 +176,7 @@ class Network:
             graph.shapes[graph.inputs[0]],
             notes,
             clamped,
+            (0.0, 1.0) if input_range is None and calibration is None else input_range,
         )
 
     # running
@@ -322,6 +341,10 @@ class _Inputs:
                 self.samples = evaluate(head, {head.inputs[0]: self.samples})[head.outputs[0]]
             for node in head.nodes:
                 pair = RULES[node.op].interval(node.attrs, [pair], head.shapes[node.output])  # type: ignore[union-attr]
+            if self.samples is not None and input_range is None:
+                # what is encrypted saturates: features of their own scales need no more than they showed
+                most = safety * float(np.abs(self.samples).max(initial=0.0))
+                pair = (np.clip(pair[0], -most, most), np.clip(pair[1], -most, most))
         self.interval = pair
 
     @staticmethod

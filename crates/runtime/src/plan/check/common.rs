@@ -89,7 +89,15 @@ impl<'a> Scope<'a> {
                 let wanted = if input { "a real tensor" } else { "a tensor of the client's" };
                 return Err(PlanError::Structure(format!("{place} must be {wanted}, it is {}", held.name())));
             }
-            out.push(Port { name: port.name.clone(), tensor });
+            if let Some([low, high]) = port.range {
+                if !input || !low.is_finite() || !high.is_finite() || low > high {
+                    let problem = "a range is of an input, two finite numbers, the smaller first";
+                    return Err(PlanError::Structure(format!(
+                        "{place} has the range {low} to {high}; {problem}"
+                    )));
+                }
+            }
+            out.push(Port { name: port.name.clone(), tensor, range: port.range });
         }
         if out.is_empty() {
             return Err(PlanError::Structure(format!("the plan has no {kind}s")));
