@@ -1,12 +1,12 @@
 """Run a trained neural network on inputs that the server never sees."""
 
-from hushnet.api import Connection, Model, Result, check, compile, connect, run, serve
+from hushnet.api import Connection, Model, Result, check, compile, connect, from_sklearn, run, serve
 from hushnet.errors import HushnetError, InputError, PlanError, ProtocolError, RangeError, TransportError
 from hushnet.machine import measure_machine
 
 __all__ = [
     "Connection", "HushnetError", "InputError", "Model", "PlanError", "ProtocolError", "RangeError", "Result",
-    "TransportError", "check", "compile", "connect", "measure_machine", "run", "serve",
+    "TransportError", "check", "compile", "connect", "from_sklearn", "measure_machine", "run", "serve",
 ]  # fmt: skip
 
 

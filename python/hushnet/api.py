@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
 import numpy as np
+import onnx
 
 from hushnet import _native, frontend, passes, planner, report
 from hushnet.errors import InputError
+from hushnet.frontend import estimators
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
 
@@ -27,10 +29,12 @@ class Result:
     Attributes:
         outputs: output name -> float64 array ``[images, ...]``.
         trace: per-stage seconds, bytes each way, rounds, noise margin and largest value, as JSON-able data.
+        classes: of classifiers: output name -> how its values speak of classes (``of``) and what these are called (``names``).
     """
 
     outputs: dict[str, np.ndarray]
     trace: dict[str, Any]
+    classes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def output(self) -> np.ndarray:
@@ -41,6 +45,52 @@ class Result:
             )
         return next(iter(self.outputs.values()))
 
+    @property
+    def labels(self) -> dict[str, np.ndarray]:
+        """Of classifiers: by output the class of every image, ``[images]``, where the output tells it."""
+        found = {}
+        for name, classes in self.classes.items():
+            value = self.outputs[name].reshape(len(self.outputs[name]), -1)
+            names = np.asarray(classes["names"])
+            if classes["of"] == "columns":
+                found[name] = names[value.argmax(axis=1)]
+            elif classes["of"] == "sign":
+                found[name] = names[(value[:, 0] > 0).astype(int)]
+            elif classes["of"] == "index":
+                places = np.rint(value).astype(int)
+                found[name] = names[np.clip(places, 0, len(names) - 1)].reshape(len(value), -1).squeeze(1)
+        return found
+
+    @property
+    def label(self) -> np.ndarray:
+        """The class of every image, ``[images]``, of a classifier that has one label."""
+        if len(self.labels) != 1:
+            raise ValueError(
+                f"the network has {len(self.labels)} outputs that tell a class; its outputs are {', '.join(self.outputs)}: use .outputs[name]."
+            )
+        return next(iter(self.labels.values()))
+
+    def by_class(self, output: str | None = None) -> dict[Any, np.ndarray]:
+        """Scores or probabilities by the name of the class, each ``[images]``, as ONNX's ``ZipMap`` gives them by image.
+
+        Args:
+            output: name of the output; the only one with a value for each class by default.
+        """
+        known = [n for n, c in self.classes.items() if c["of"] in ("columns", "values")]
+        name = output if output is not None else (known[0] if len(known) == 1 else "")
+        if name not in known:
+            raise ValueError(f"outputs with a value for each class are {known or 'none'}; {name or 'no name'} was given.")
+        value = self.outputs[name].reshape(len(self.outputs[name]), -1)
+        return {cls: value[:, place] for place, cls in enumerate(self.classes[name]["names"])}
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in self.outputs.items())
+        return f"Result({shapes}; {self.trace.get('seconds', 0.0):.3g} s)"
+
+
+def _classes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {port["name"]: port["classes"] for port in document["outputs"] if port.get("classes")}
+
 
 def _named_inputs(document: Mapping[str, Any], x: Inputs) -> dict[str, np.ndarray]:
     """An array for the only input, or a mapping from names to arrays, as arrays ``[images, ...]`` of float by name."""
@@ -49,7 +99,19 @@ def _named_inputs(document: Mapping[str, Any], x: Inputs) -> dict[str, np.ndarra
         if len(shapes) != 1:
             raise InputError(f"the network has inputs {', '.join(shapes)}: pass a dict with one array each")
         x = {next(iter(shapes)): x}
-    return {name: _stacked(np.asarray(value), shapes.get(name, ())) for name, value in x.items()}
+    missing = {i["name"]: i["missing"] for i in document["inputs"] if i.get("missing")}
+    stacked = {name: _stacked(np.asarray(value), shapes.get(name, ())) for name, value in x.items()}
+    return {name: _filled(value, missing.get(name)) for name, value in stacked.items()}
+
+
+def _filled(x: np.ndarray, missing: Sequence[float] | None) -> np.ndarray:
+    """Images with what the model puts in the place of NaN."""
+    if missing is None or x.dtype.kind != "f" or not np.isnan(x).any():
+        return x
+    values = np.asarray(missing, dtype=x.dtype)
+    if values.size > 1 and values.size != math.prod(x.shape[1:]):
+        return x
+    return np.where(np.isnan(x), values if values.size == 1 else values.reshape(x.shape[1:]), x)
 
 
 class Model:
@@ -127,6 +189,7 @@ def compile(
     calibration: Inputs | None = None,
     shapes: Shapes | None = None,
     until: str | Sequence[str] | None = None,
+    outputs: str | Sequence[str] | None = None,
     **options: Any,
 ) -> Model:
     """Turns an ONNX model (path, bytes or ``ModelProto``) into a plan.
@@ -140,17 +203,39 @@ def compile(
             not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time, where the
             model does not treat it as a batch.
         until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
+        outputs: names of the model's outputs that stay. By default all, without labels of a classifier that follow from the scores of
+            another output: ``Result.labels`` has them all the same.
         options: see :func:`hushnet.planner.compile`.
     """
-    graph = passes.default(
-        frontend.load(model, shapes, samples=_sample_shapes(model, calibration), until=_names(until))
+    graph, ports = frontend.read(
+        model, shapes, samples=_sample_shapes(model, calibration), until=_names(until), outputs=_names(outputs)
     )
+    graph = passes.default(graph)
     if calibration is not None:
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
         calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
+        calibration = {name: _filled(value, ports.missing.get(name)) for name, value in calibration.items()}
     if batch is None:
         batch = {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
-    return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
+    plan = planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options)
+    if ports.describe(plan.document):
+        # what was checked and hashed is the plan without them
+        plan = Plan(plan.document, plan.weights)
+        planner.validate(plan)
+    return Model(plan)
+
+
+def from_sklearn(estimator: Any) -> onnx.ModelProto:
+    """The ONNX model of a fitted scikit-learn estimator or pipeline, for ``compile``; no other package is needed.
+
+    Args:
+        estimator: scalers, imputation, PCA and column selection in front of linear models, linear support vectors or multi-layer perceptrons
+            (docs/models.md has the list).
+
+    Raises:
+        UnsupportedModel: an estimator that cannot be evaluated, with what does.
+    """
+    return estimators.from_sklearn(estimator)
 
 
 def _sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
@@ -209,7 +294,7 @@ def run(
     if check:
         trace["polynomials"] = _reaches(model.plan, inputs)
         trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
-    return Result(outputs, trace)
+    return Result(outputs, trace, _classes(model.plan.document))
 
 
 def _link(network: str | None) -> tuple[float, float] | None:
@@ -252,7 +337,7 @@ class Connection:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
         named = _named_inputs(self.plan, x)
         outputs, text = self._client.infer(named, progress=progress)
-        return Result(outputs, json.loads(text))
+        return Result(outputs, json.loads(text), _classes(self.plan))
 
     def close(self) -> None:
         """Ends the session; its keys are gone."""

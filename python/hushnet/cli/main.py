@@ -39,6 +39,11 @@ Until = typer.Option(
     "--until",
     help="End the network at this tensor or node (several: comma-separated); the rest can run on the client.",
 )
+Outputs = typer.Option(
+    None,
+    "--outputs",
+    help="The model's outputs that stay, comma-separated (default: all, without labels that follow from scores).",
+)
 # Panels of --help: options that one trust model alone has.
 TWO_PARTY = "Two-party plans: both sides private"
 NON_INTERACTIVE = "Non-interactive plans: the server alone computes"
@@ -106,6 +111,7 @@ def compile_(
     ),
     shape: list[str] = Shape,
     until: str | None = Until,
+    outputs: str | None = Outputs,
     input_range: tuple[float, float] | None = typer.Option(
         None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
     ),
@@ -142,6 +148,7 @@ def compile_(
         calibration=samples,
         shapes=read_shapes(shape),
         until=_until(until),
+        outputs=_until(outputs),
         **options,
     )
     compiled.save(output)
@@ -208,7 +215,7 @@ def _summary(result: hushnet.Result) -> dict[str, Any]:
         "bytes_up": trace["bytes_up"],
         "bytes_down": trace["bytes_down"],
         "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
-    } | checked
+    } | checked | ({"labels": {k: v.tolist() for k, v in result.labels.items()}} if result.labels else {})
 
 
 def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_json: bool) -> None:
@@ -237,6 +244,9 @@ def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_
     for name, value in result.outputs.items():
         first = np.array2string(value[0].ravel()[:10], precision=4)
         out.print(f"{name} {tuple(value.shape)}: first image {first}" + (f" -> {output}" if output else ""))
+    for name, value in result.labels.items():
+        listed = ", ".join(str(v) for v in value[:10]) + (", ..." if len(value) > 10 else "")
+        out.print(f"Classes by {name}: {listed}.", highlight=False, markup=False)
 
 
 @app.command()

@@ -15,8 +15,9 @@ from . import model, simplify
 from .errors import Issue, ModelError, UnsupportedModel
 from .lowering import Driver
 from .model import InputShapes, Prepared, Request, Source
+from .ports import Classes, Ports
 
-__all__ = ["Issue", "ModelError", "UnsupportedModel", "check", "cuts", "input_names", "load"]
+__all__ = ["Classes", "Issue", "ModelError", "Ports", "UnsupportedModel", "check", "cuts", "input_names", "load", "read"]
 
 
 def load(
@@ -34,10 +35,30 @@ def load(
         UnsupportedModel: with all :class:`Issue` s of the model.
         ModelError: not a readable, valid ONNX model.
     """
-    graph, issues = _lower(source, Request(shapes or {}, samples or {}, until))
+    return read(source, shapes, samples=samples, until=until)[0]
+
+
+def read(
+    source: Source,
+    shapes: InputShapes | None = None,
+    *,
+    samples: InputShapes | None = None,
+    until: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+) -> tuple[Graph, Ports]:
+    """What :func:`load` gives, and what the model says of its inputs and outputs.
+
+    Args:
+        outputs: names of the model's outputs that stay; by default all, without labels that are the largest column of another output.
+
+    Raises:
+        UnsupportedModel: with all :class:`Issue` s of the model.
+        ModelError: not a readable, valid ONNX model.
+    """
+    graph, issues, ports = _lower(source, Request(shapes or {}, samples or {}, until, outputs))
     if graph is None:
         raise UnsupportedModel(issues)
-    return graph
+    return graph, ports
 
 
 def check(
@@ -69,7 +90,7 @@ def input_names(source: Source) -> list[str]:
     return model.input_names(source)
 
 
-def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue]]:
+def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue], Ports]:
     prepared = model.read(source, request)
     invalid: ModelError | None = None
     try:
@@ -83,10 +104,10 @@ def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue]]
             continue
         graph, issues = _forms(candidate, simplified=candidate is slim)
         if graph is not None:
-            return graph, []
+            return graph, [], prepared.ports
     if not issues:
         raise invalid or ModelError("an output of the model is computed by no node. Export the model again.")
-    return None, issues
+    return None, issues, prepared.ports
 
 
 def _forms(prepared: Prepared, *, simplified: bool) -> tuple[Graph | None, list[Issue]]:

@@ -1,6 +1,7 @@
 """What the owner of the input can do alone: ops before the first layer, and ops behind the last.
 
-- *Head*: the chain of ops of one operand from the input on. The client computes it in the clear and encrypts the result.
+- *Head*: everything up to the tensor that is furthest from the input among those to which ops alone lead and through which everything goes.
+  The client computes it in the clear and encrypts that tensor.
 - *Tail*: everything behind the tensor that is furthest from the output among those that alone lead to it through ops. The client
   decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that tensor, not only the output.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..graph import Graph, Linear
+from ..graph import Graph, Linear, Node
 from .dead_code import dead_code
 from .edit import Links, copy
 
@@ -47,13 +48,21 @@ def split_ends(graph: Graph) -> Ends:
 
 
 def _first(graph: Graph) -> str:
-    links = Links(graph)
-    tensor = graph.inputs[0]
-    while (reader := links.only_reader(tensor)) is not None:
-        if isinstance(reader, Linear) or len(reader.inputs) != 1:
+    """The deepest single tensor to which ops alone lead from the input, and on which everything behind it depends alone."""
+    last = {name: index for index, node in enumerate(graph.nodes) for name in _reads(node)}
+    last |= {name: len(graph.nodes) for name in graph.outputs}
+    best, open_tensors = graph.inputs[0], {graph.inputs[0]}
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Linear):
             break
-        tensor = reader.output
-    return tensor
+        open_tensors = {name for name in open_tensors | {node.output} if last.get(name, -1) > index}
+        if len(open_tensors) == 1:
+            best = next(iter(open_tensors))
+    return best
+
+
+def _reads(node: Node) -> list[str]:
+    return [node.input] if isinstance(node, Linear) else node.inputs
 
 
 def _last(graph: Graph) -> str:

@@ -13,7 +13,7 @@ mod tensors;
 
 pub(crate) use tensors::told_bound;
 
-use crate::plan::spec::{NonInteractiveSpec, OpSpec, ParamsSpec, PlanSpec, Trust, TwoPartySpec};
+use crate::plan::spec::{NonInteractiveSpec, OpSpec, ParamsSpec, PlanSpec, PortSpec, Trust, TwoPartySpec};
 use names::Names;
 use serde_json::{Map, Value};
 
@@ -77,13 +77,19 @@ pub fn told(spec: &PlanSpec) -> PlanSpec {
         trust: *trust,
         engine: *engine,
         params: parameters(params),
-        inputs: inputs.clone(),
-        outputs: outputs.clone(),
+        inputs: inputs.iter().map(port).collect(),
+        outputs: outputs.iter().map(port).collect(),
         tensors: tensors.iter().map(|t| tensors::told(t, &ends, &mut of_tensors)).collect(),
         stages: stages.iter().map(|s| stages::told(s, open, &mut of_stages)).collect(),
         predicted: only(all, predicted(*trust)),
         notes: if open { notes.clone() } else { Vec::new() },
     }
+}
+
+/// Names leave, those of classes too, and what takes the place of missing inputs: the client needs them to ask and to read the answer.
+fn port(port: &PortSpec) -> PortSpec {
+    let PortSpec { name, tensor, classes, missing } = port.clone();
+    PortSpec { name, tensor, classes, missing }
 }
 
 /// Parameters leave whole: the client makes keys of them.

@@ -120,7 +120,9 @@ class Network:
         try:
             ends = split_ends(graph)
         except ValueError as error:
-            raise PlanError(f"{error}; non-interactive plans have one input and one output") from None
+            raise PlanError(
+                f"{error}; non-interactive plans have one input and one output: keep one with outputs (--outputs NAME)."
+            ) from None
         steps = lower(ends.body, dict(ranges or {}))
         fold.prune(steps)
         inputs = _Inputs(graph, ends.head, calibration, input_range, safety)
