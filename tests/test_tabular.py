@@ -181,7 +181,21 @@ def test_what_cannot_be_evaluated_is_refused_by_name(model: Any, words: tuple[st
 
 
 # What skl2onnx 1.20 writes, node by node: (operator, inputs, outputs, attributes); domain ai.onnx.ml unless it is a standard operator.
-STANDARD = {"Cast", "Identity", "ArgMax", "Reshape", "MatMul", "Add", "Mul", "Concat", "Div", "ReduceSum", "Slice", "Softmax", "Relu"}
+STANDARD = {
+    "Cast",
+    "Identity",
+    "ArgMax",
+    "Reshape",
+    "MatMul",
+    "Add",
+    "Mul",
+    "Concat",
+    "Div",
+    "ReduceSum",
+    "Slice",
+    "Softmax",
+    "Relu",
+}
 W = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
 PLACE = np.array([1], np.int64)
 
@@ -378,9 +392,7 @@ def test_what_skl2onnx_writes_gives_what_onnx_runtime_does(name: str) -> None:
     filled = {
         n: np.where(np.isnan(v), ports.missing.get(n, [0.0] * v.shape[1]), v).astype(float) for n, v in feeds.items()
     }
-    got = hushnet.Result(
-        evaluate(passes.default(graph), filled), {}, {k: c.entry() for k, c in ports.classes.items()}
-    )
+    got = hushnet.Result(evaluate(passes.default(graph), filled), {}, {k: c.entry() for k, c in ports.classes.items()})
     assert {k: c.of for k, c in ports.classes.items()} == means
     label = next((v for k, v in reference.items() if "label" in k), None)
     if label is not None:

@@ -79,7 +79,9 @@ class Result:
         known = [n for n, c in self.classes.items() if c["of"] in ("columns", "values")]
         name = output if output is not None else (known[0] if len(known) == 1 else "")
         if name not in known:
-            raise ValueError(f"outputs with a value for each class are {known or 'none'}; {name or 'no name'} was given.")
+            raise ValueError(
+                f"outputs with a value for each class are {known or 'none'}; {name or 'no name'} was given."
+            )
         value = self.outputs[name].reshape(len(self.outputs[name]), -1)
         return {cls: value[:, place] for place, cls in enumerate(self.classes[name]["names"])}
 

@@ -208,14 +208,18 @@ def _summary(result: hushnet.Result) -> dict[str, Any]:
     trace = result.trace
     images = trace["images"]
     checked = {"out_of_range": trace["out_of_range"]} if "out_of_range" in trace else {}
-    return {
-        "images": images,
-        "seconds": trace["seconds"],
-        "images_per_second": images / trace["seconds"] if trace["seconds"] else None,
-        "bytes_up": trace["bytes_up"],
-        "bytes_down": trace["bytes_down"],
-        "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
-    } | checked | ({"labels": {k: v.tolist() for k, v in result.labels.items()}} if result.labels else {})
+    return (
+        {
+            "images": images,
+            "seconds": trace["seconds"],
+            "images_per_second": images / trace["seconds"] if trace["seconds"] else None,
+            "bytes_up": trace["bytes_up"],
+            "bytes_down": trace["bytes_down"],
+            "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
+        }
+        | checked
+        | ({"labels": {k: v.tolist() for k, v in result.labels.items()}} if result.labels else {})
+    )
 
 
 def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_json: bool) -> None:

@@ -17,7 +17,18 @@ from .lowering import Driver
 from .model import InputShapes, Prepared, Request, Source
 from .ports import Classes, Ports
 
-__all__ = ["Classes", "Issue", "ModelError", "Ports", "UnsupportedModel", "check", "cuts", "input_names", "load", "read"]
+__all__ = [
+    "Classes",
+    "Issue",
+    "ModelError",
+    "Ports",
+    "UnsupportedModel",
+    "check",
+    "cuts",
+    "input_names",
+    "load",
+    "read",
+]
 
 
 def load(

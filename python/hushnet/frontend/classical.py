@@ -152,7 +152,9 @@ class Rewriter:
         node = self.producer.get(name)
         if node is None or node.op_type not in ("Identity", "Cast", "Concat", "FeatureVectorizer"):
             return None
-        found = [self.origin(i) for i in (node.input if node.op_type in ("Concat", "FeatureVectorizer") else node.input[:1])]
+        found = [
+            self.origin(i) for i in (node.input if node.op_type in ("Concat", "FeatureVectorizer") else node.input[:1])
+        ]
         return None if any(f is None for f in found) else [name for f in found if f is not None for name in f]
 
 

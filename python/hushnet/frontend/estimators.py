@@ -92,7 +92,9 @@ class _Builder:
     def affine(self, x: str, weight: np.ndarray, bias: Any) -> str:
         """``x W' + b`` with W of shape (outputs, features)."""
         product = self.op("MatMul", x, self.constant(np.atleast_2d(weight).T))
-        return self.op("Add", product, self.constant(np.broadcast_to(np.asarray(bias, np.float64), (len(np.atleast_2d(weight)),))))
+        return self.op(
+            "Add", product, self.constant(np.broadcast_to(np.asarray(bias, np.float64), (len(np.atleast_2d(weight)),)))
+        )
 
     def columns(self, x: str, places: Sequence[int]) -> str:
         """Columns of a tensor."""
@@ -143,14 +145,18 @@ class _Builder:
         attributes = {"classlabels_int64s": names} if numbers else {"classlabels_strings": [str(n) for n in names]}
         # ZipMap is defined on binary32
         single = self.op("Cast", chances or scores, to=TensorProto.FLOAT)
-        self.outputs.append(self.op("ZipMap", single, domain=DOMAIN, name="probabilities" if chances else "scores", **attributes))
+        self.outputs.append(
+            self.op("ZipMap", single, domain=DOMAIN, name="probabilities" if chances else "scores", **attributes)
+        )
         place = places or self.op("ArgMax", chances or scores, axis=1, keepdims=1)
         if numbers:
             listed = self.constant(names, np.int64)
         else:
             listed = f"constant_{len(self.constants)}"
             text = np.asarray([str(n) for n in names], dtype=object)
-            self.constants.append(helper.make_tensor(listed, TensorProto.STRING, [len(names)], [t.encode() for t in text]))
+            self.constants.append(
+                helper.make_tensor(listed, TensorProto.STRING, [len(names)], [t.encode() for t in text])
+            )
         self.outputs.append(self.op("ArrayFeatureExtractor", listed, place, domain=DOMAIN, name="label"))
 
     def scores(self, estimator: Any, x: str) -> tuple[str, str | None, str | None]:
@@ -200,9 +206,17 @@ class _Builder:
         """A multi-layer perceptron."""
         operator = _ACTIVATIONS.get(estimator.activation)
         layers = list(zip(estimator.coefs_, estimator.intercepts_))
-        if operator is None or (hasattr(estimator, "classes_") and estimator.out_activation_ not in ("softmax", "logistic")):
-            raise _refused(estimator, f"activation {estimator.activation!r} is not known", "Fit it with relu, tanh, logistic or identity.")
-        if getattr(estimator, "_label_binarizer", None) is not None and estimator._label_binarizer.y_type_.startswith("multilabel"):
+        if operator is None or (
+            hasattr(estimator, "classes_") and estimator.out_activation_ not in ("softmax", "logistic")
+        ):
+            raise _refused(
+                estimator,
+                f"activation {estimator.activation!r} is not known",
+                "Fit it with relu, tanh, logistic or identity.",
+            )
+        if getattr(estimator, "_label_binarizer", None) is not None and estimator._label_binarizer.y_type_.startswith(
+            "multilabel"
+        ):
             raise _refused(estimator, "it gives several labels a row", "Fit one classifier for each label.")
         for index, (weight, bias) in enumerate(layers):
             if index + 1 == len(layers):
@@ -234,7 +248,11 @@ class _Builder:
         scores = self.op("Concat", *(self.columns(p[0], [1]) for p in parts), axis=1)
         if any(p[1] is None for p in parts):
             return scores, None, None
-        return scores, self.normalised(self.op("Concat", *(self.columns(p[1], [1]) for p in parts if p[1]), axis=1)), None
+        return (
+            scores,
+            self.normalised(self.op("Concat", *(self.columns(p[1], [1]) for p in parts if p[1]), axis=1)),
+            None,
+        )
 
     def one_against_one(self, estimator: Any, x: str) -> tuple[str, str | None, str | None]:
         """Linear support vectors of several classes: pairs vote, and the sums of their scores break ties."""
@@ -252,7 +270,9 @@ class _Builder:
         counted, total = self.op("Concat", *votes, axis=1), self.op("Concat", *sums, axis=1)
         places = self.op("ArgMax", counted, axis=1, keepdims=1)
         if estimator.decision_function_shape == "ovo":
-            raise _refused(estimator, "it gives one score for each pair of classes", "Set decision_function_shape='ovr'.")
+            raise _refused(
+                estimator, "it gives one score for each pair of classes", "Set decision_function_shape='ovr'."
+            )
         size = self.op("Mul", self.op("Add", self.op("Abs", total), self.constant(1.0)), self.constant(3.0))
         scores = self.op("Add", counted, self.op("Div", total, size))
         return scores, None, self.op("ArgMax", scores, axis=1, keepdims=1) if estimator.break_ties else places
@@ -313,8 +333,14 @@ def _normalizer(build: _Builder, e: Any, x: str) -> str:
 
 def _imputer(build: _Builder, e: Any, x: str) -> str:
     values = np.asarray(e.statistics_, dtype=np.float64)
-    if e.add_indicator or not (isinstance(e.missing_values, float) and np.isnan(e.missing_values)) or not np.isfinite(values).all():
-        raise _refused(e, "only NaN is filled in, without indicators", "Set missing_values=np.nan and add_indicator=False.")
+    if (
+        e.add_indicator
+        or not (isinstance(e.missing_values, float) and np.isnan(e.missing_values))
+        or not np.isfinite(values).all()
+    ):
+        raise _refused(
+            e, "only NaN is filled in, without indicators", "Set missing_values=np.nan and add_indicator=False."
+        )
     return build.op("Imputer", x, domain=DOMAIN, imputed_value_floats=[float(v) for v in values])
 
 

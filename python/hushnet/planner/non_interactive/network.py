@@ -17,7 +17,7 @@ from ...passes import split_ends
 from ...reference.float import evaluate
 from ...reference.linear import add_bias, apply
 from ..ranges import linear_interval
-from ..rules import RULES
+from ..rules import RULES, Pair
 from . import fold
 from .lower import lower
 from .normalise import normalise
@@ -322,9 +322,21 @@ class _Inputs:
         if head is not None:
             if self.samples is not None:
                 self.samples = evaluate(head, {head.inputs[0]: self.samples})[head.outputs[0]]
-            for node in head.nodes:
-                pair = RULES[node.op].interval(node.attrs, [pair], head.shapes[node.output])  # type: ignore[union-attr]
+            pair = self._behind(head, pair)
         self.interval = pair
+
+    def _behind(self, head: Graph, pair: Pair) -> Pair:
+        """The interval of what the client encrypts."""
+        pairs = {head.inputs[0]: pair}
+        for node in head.nodes:
+            ins = [pairs[name] for name in node.inputs]  # type: ignore[union-attr]
+            pairs[node.output] = RULES[node.op].interval(node.attrs, ins, head.shapes[node.output])  # type: ignore[union-attr]
+        low, high = pairs[head.outputs[0]]
+        if self.samples is not None and any(len(node.inputs) > 1 for node in head.nodes):  # type: ignore[union-attr]
+            # operands that depend on each other (a row over its norm): intervals know nothing of that, samples do
+            most = self.safety * float(np.abs(self.samples).max())
+            low, high = np.clip(low, -most, most), np.clip(high, -most, most)
+        return low, high
 
     @staticmethod
     def _checked(calibration: Array, shape: tuple[int, ...]) -> Array:
