@@ -2,11 +2,12 @@
 
 from hushnet.api import Connection, Model, Result, check, compile, connect, from_sklearn, run, serve
 from hushnet.errors import HushnetError, InputError, PlanError, ProtocolError, RangeError, TransportError
+from hushnet.frontend import ModelError, UnsupportedModel
 from hushnet.machine import measure_machine
 
 __all__ = [
-    "Connection", "HushnetError", "InputError", "Model", "PlanError", "ProtocolError", "RangeError", "Result",
-    "TransportError", "check", "compile", "connect", "from_sklearn", "measure_machine", "run", "serve",
+    "Connection", "HushnetError", "InputError", "Model", "ModelError", "PlanError", "ProtocolError", "RangeError", "Result",
+    "TransportError", "UnsupportedModel", "check", "compile", "connect", "from_sklearn", "measure_machine", "run", "serve",
 ]  # fmt: skip
 
 

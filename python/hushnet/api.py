@@ -57,8 +57,8 @@ class Result:
             elif classes["of"] == "sign":
                 found[name] = names[(value[:, 0] > 0).astype(int)]
             elif classes["of"] == "index":
-                places = np.rint(value).astype(int)
-                found[name] = names[np.clip(places, 0, len(names) - 1)].reshape(len(value), -1).squeeze(1)
+                places = np.rint(value[:, 0]).astype(int)
+                found[name] = names[np.clip(places, 0, len(names) - 1)] if len(names) else places
         return found
 
     @property
@@ -91,7 +91,13 @@ class Result:
 
 
 def _classes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {port["name"]: port["classes"] for port in document["outputs"] if port.get("classes")}
+    """What outputs say of classes; those that a plan opens as an index have no names where the model gives none."""
+    opened = document["params"].get("two_party", {}).get("reveal") == "argmax"
+    return {
+        port["name"]: port.get("classes") or {"of": "index", "names": []}
+        for port in document["outputs"]
+        if port.get("classes") or opened
+    }
 
 
 def _named_inputs(document: Mapping[str, Any], x: Inputs) -> dict[str, np.ndarray]:
@@ -139,13 +145,19 @@ class Model:
         """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
         return self.plan.public_bytes()
 
-    def explain(self, trace: dict[str, Any] | None = None, *, network: str | None = None) -> dict[str, Any]:
+    def explain(self, trace: dict[str, Any] | None = None, *, network: str | None = None) -> report.Explanation:
         """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace).
+
+        It is a dict; ``print`` shows it as tables.
 
         Args:
             network: two-party: "loopback", "lan", "wan", or bandwidth and round trip like "200mbit,5ms".
         """
-        return report.explain(self.plan, trace=trace, network=network)
+        return report.Explanation(report.explain(self.plan, trace=trace, network=network))
+
+    def __repr__(self) -> str:
+        images = self.plan.predicted.get("batch")
+        return f"Model({self.plan.name}: {self.plan.document['trust']}, inputs {', '.join(self.input_names)}, for {images} images)"
 
     @property
     def input_names(self) -> list[str]:
@@ -260,8 +272,18 @@ def _stacked(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return x
 
 
+def _loaded(model: Model | str | Path, allow_insecure: bool) -> Model:
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, (str, Path)):
+        return Model.load(model, allow_insecure=allow_insecure)
+    raise InputError(
+        f"a {type(model).__name__} is no compiled network; give a Model (hushnet.compile) or the path of a .hush file."
+    )
+
+
 def run(
-    model: Model,
+    model: Model | str | Path,
     x: Inputs,
     *,
     threads: int | None = None,
@@ -277,9 +299,11 @@ def run(
     "200mbit,5ms") slows the connection down to that.
 
     Args:
+        model: a compiled network, or the path of its ``.hush`` file.
         check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every polynomial went
             (``polynomials``), and which left the range that the polynomial is planned for (``out_of_range``).
     """
+    model = _loaded(model, allow_insecure)
     plan, inputs = model.native(allow_insecure=allow_insecure), model.named_inputs(x)
     if check and plan.trust != "non-interactive":
         raise InputError(f"check is for non-interactive plans; this one is {plan.trust}, and run it without check")
@@ -317,13 +341,15 @@ def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     ] + plain.reaches
 
 
-def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> _native.ServerHandle:
+def serve(model: Model | str | Path, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
 
     Args:
+        model: a compiled network, or the path of its ``.hush`` file.
         options: of :func:`hushnet._native.serve`. Traces of two-party sessions: ``handle.traces()``.
     """
-    return _native.serve(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
+    insecure = options.pop("allow_insecure", False)
+    return _native.serve(_loaded(model, insecure).native(allow_insecure=insecure), host, port, **options)
 
 
 class Connection:
@@ -340,6 +366,10 @@ class Connection:
         named = _named_inputs(self.plan, x)
         outputs, text = self._client.infer(named, progress=progress)
         return Result(outputs, json.loads(text), _classes(self.plan))
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(port["name"] for port in self.plan["inputs"])
+        return f"Connection({self.plan['name']}: {self.plan['trust']}, inputs {inputs})"
 
     def close(self) -> None:
         """Ends the session; its keys are gone."""

@@ -11,17 +11,30 @@ from typing import Any
 
 import numpy as np
 import typer
+from rich.text import Text
 
 import hushnet
 from hushnet import _native, report, zoo
-from hushnet.cli.common import emit, err, out, progress_bar, read_arrays, read_shapes, write_outputs
+from hushnet.cli.common import (
+    check_output,
+    emit,
+    err,
+    in_flags,
+    out,
+    progress_bar,
+    read_arrays,
+    read_shapes,
+    write_outputs,
+)
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Run a trained neural network on inputs that the server never sees.",
+    epilog="Exit status: 0: done; 1: an error, or no trust model takes the network (check); 2: the command line is wrong; 130: interrupted.",
 )
+ARRAYS = (".npy", ".npz")
 
 Json = typer.Option(False, "--json", help="Print one JSON document instead of text.")
 Threads = typer.Option(None, "--threads", min=1, help="Worker threads (default: all cores).")
@@ -140,6 +153,7 @@ def compile_(
     }
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
+    check_output(output)
     samples = read_arrays(calibration) if calibration else None
     compiled = hushnet.compile(
         _onnx(model),
@@ -199,9 +213,20 @@ def explain(
     insecure: bool = Insecure,
 ) -> None:
     """Per layer: method, parameters, time, bytes, precision, and who learns what."""
-    measured = json.loads(trace.read_text()) if trace else None
+    measured = _trace(trace) if trace else None
     explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured, network=network)
     emit(explained) if as_json else out.print(report.render(explained))
+
+
+def _trace(path: Path) -> dict[str, Any]:
+    """A trace as ``run`` and ``infer`` write it."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise hushnet.InputError(f"{path} is not a trace: {error}. Give a file that run --trace has written.") from None
+    if not isinstance(found, dict):
+        raise hushnet.InputError(f"{path} is not a trace. Give a file that run --trace has written.")
+    return found
 
 
 def _summary(result: hushnet.Result) -> dict[str, Any]:
@@ -274,11 +299,15 @@ def run(
     insecure: bool = Insecure,
 ) -> None:
     """Both parties on this machine, the real protocol over a loopback socket."""
+    check_output(output, ARRAYS)
+    check_output(trace)
+    inputs = read_arrays(images)
     model = hushnet.Model.load(plan, allow_insecure=insecure)
+    check_output(output, ARRAYS, [port["name"] for port in model.plan.document["outputs"]])
     with progress_bar(as_json) as bar:
         result = hushnet.run(
             model,
-            read_arrays(images),
+            inputs,
             threads=threads,
             progress=bar,
             transport=transport,
@@ -316,6 +345,8 @@ def serve(
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise hushnet.InputError(f"--listen {listen}: give host:port, for example 0.0.0.0:8765")
+    check_output(record)
+    check_output(trace)
     model = hushnet.Model.load(plan, allow_insecure=insecure)
     options: dict[str, Any] = {"max_sessions": max_sessions, "idle_timeout": idle_timeout, "allow_insecure": insecure}
     if record:
@@ -382,6 +413,8 @@ def infer(
     as_json: bool = Json,
 ) -> None:
     """Encrypt inputs, compute with a server, decrypt the outputs."""
+    check_output(output, ARRAYS)
+    check_output(trace)
     x = read_arrays(images)
     count = len(next(iter(x.values())) if isinstance(x, dict) else x)
     options = {
@@ -398,6 +431,7 @@ def infer(
         if gib is not None
     }
     with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
+        check_output(output, ARRAYS, [port["name"] for port in connection.plan["outputs"]])
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
     _finish(result, output, trace, as_json)
@@ -437,7 +471,7 @@ def bench(
             emit(rows)
         else:
             for row in rows:
-                out.print(f"[bold]{row['name']}[/bold]: {row['about']} ({row['source']})")
+                out.print(Text.assemble((row["name"], "bold"), f": {row['about']} ({row['source']})"))
         return
     options = {k: v for k, v in {"threads": threads, "size": size, "batch": batch}.items() if v is not None}
     for key, text in (("cases", cases), ("peers", peers)):
@@ -524,7 +558,7 @@ def _until(names: str | None) -> list[str]:
 
 def _onnx(path: Path) -> str:
     if not path.exists():
-        raise hushnet.InputError(f"{path}: no such file")
+        raise hushnet.InputError(f"{path}: there is no such file. Give the path of an ONNX model.")
     return str(path)
 
 
@@ -534,7 +568,8 @@ def main() -> None:
         app()
     except (hushnet.HushnetError, ValueError, OSError) as error:
         if "--json" in sys.argv:
-            print(json.dumps({"error": {"type": type(error).__name__, "message": str(error)}}))
+            print(json.dumps({"error": {"type": type(error).__name__, "message": in_flags(str(error))}}))
         else:
-            err.print(f"[bold red]{type(error).__name__}:[/bold red] {error}", markup=True, highlight=False)
+            said = Text.assemble((f"{type(error).__name__}:", "bold red"), " ", in_flags(str(error)))
+            err.print(said, highlight=False)
         raise SystemExit(1) from None

@@ -166,6 +166,8 @@ def _open(source: Source) -> tuple[onnx.ModelProto, str]:
             raise ModelError(f"the bytes are not an ONNX model: {error}. Give the content of a .onnx file.") from error
         return _nonempty(model, "what was given"), ""
     path = Path(source)
+    if path.suffix == ".hush":
+        raise ModelError(f"{path} is a plan, which is compiled already. Give the .onnx file of the model.")
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (OSError, DecodeError, ValueError) as error:
