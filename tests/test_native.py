@@ -120,7 +120,11 @@ def test_inputs_are_refused_by_name(plan: _native.Plan) -> None:
         and abs(error.value) > error.bound
         and not error.answer
     )
-    assert error.values >= 1 and "--input-range" in str(error) and "margin" not in str(error)
+    assert error.values >= 1 and "--input-range" in str(error) and "--margin" in str(error)
+    marks: list[hushnet.RangeError] = []
+    outputs, *_ = _native.run(plan, {"x": np.concatenate([good[:1], 1e6 * good[:1]])}, marks=marks)
+    usual, *_ = _native.run(plan, {"x": good[:1]}, marks=marks)
+    assert [str(m) for m in marks] == [str(error)] and np.array_equal(outputs["y"][:1], usual["y"])
     with pytest.raises(ValueError, match="transport"):
         _native.run(plan, {"x": good}, transport="pigeon")
     with pytest.raises(_native.PlanError, match="without weights"):
@@ -170,7 +174,7 @@ def test_server_and_clients(model: hushnet.Model, plan: _native.Plan) -> None:
         client.close()
         text = urllib.request.urlopen(f"http://127.0.0.1:{handle.port}/metrics", timeout=10).read().decode()
         assert "hushnet_sessions_total 4" in text
-        assert handle.stats()["blocks"] == 8
+        assert handle.stats()["blocks"] == 9
         assert not handle.join(timeout=0.05)
     assert not handle.running
     with pytest.raises(_native.TransportError):

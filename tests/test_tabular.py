@@ -1,4 +1,4 @@
-"""scikit-learn's estimators and the ONNX that is written of them: the same answers in the clear, and encrypted in every trust model."""
+"""scikit-learn's estimators and their ONNX: the same answers in the clear, and encrypted in every trust model."""
 
 from __future__ import annotations
 
@@ -180,7 +180,8 @@ def test_what_cannot_be_evaluated_is_refused_by_name(model: Any, words: tuple[st
         hushnet.from_sklearn(LogisticRegression())
 
 
-# What skl2onnx 1.20 writes, node by node: (operator, inputs, outputs, attributes); domain ai.onnx.ml unless it is a standard operator.
+# What skl2onnx 1.20 writes, node by node: (operator, inputs, outputs, attributes); domain ai.onnx.ml unless it is a
+# standard operator.
 STANDARD = {
     "Cast",
     "Identity",
@@ -235,8 +236,9 @@ def linear(transform: str, classes: int = 3, **more: Any) -> tuple[str, list[str
 SCALER = ("Scaler", ["X"], ["S"], {"offset": [5.0, 3.0, 4.0, 1.0], "scale": [1.2, 2.0, 0.5, 1.3]})
 TEXT = {"classlabels_strings": ["a", "b", "c"]}
 SVM = {
-    "classlabels_ints": [0, 1, 2], "coefficients": [1.0, 0.5, -0.7, 0.2, -1.0, 0.4, -0.3, 0.9], "kernel_params": [0.1, 0.0, 3.0],
-    "kernel_type": "LINEAR", "post_transform": "NONE", "rho": [0.3, -0.1, 0.2], "support_vectors": [*W.ravel().tolist(), 1.0, -1.0, 0.5, 0.2],
+    "classlabels_ints": [0, 1, 2], "coefficients": [1.0, 0.5, -0.7, 0.2, -1.0, 0.4, -0.3, 0.9],
+    "kernel_params": [0.1, 0.0, 3.0], "kernel_type": "LINEAR", "post_transform": "NONE", "rho": [0.3, -0.1, 0.2],
+    "support_vectors": [*W.ravel().tolist(), 1.0, -1.0, 0.5, 0.2],
     "vectors_per_class": [1, 2, 1],
 }  # fmt: skip
 SVM2 = SVM | {
@@ -331,8 +333,8 @@ EXPORTS: dict[str, tuple[onnx.ModelProto, dict[str, str]]] = {
             [
                 (
                     "SVMRegressor", ["X"], ["y"],
-                    {"coefficients": [1.0, -0.5, 0.2], "kernel_type": "LINEAR", "kernel_params": [0.1, 0.0, 3.0], "n_supports": 3,
-                     "post_transform": "NONE", "rho": [0.4], "support_vectors": W.ravel().tolist()},
+                    {"coefficients": [1.0, -0.5, 0.2], "kernel_type": "LINEAR", "kernel_params": [0.1, 0.0, 3.0],
+                     "n_supports": 3, "post_transform": "NONE", "rho": [0.4], "support_vectors": W.ravel().tolist()},
                 )
             ],
             ["y"],
@@ -341,7 +343,8 @@ EXPORTS: dict[str, tuple[onnx.ModelProto, dict[str, str]]] = {
     ),
     "several-targets": (
         written(
-            [("LinearRegressor", ["X"], ["y"], {"coefficients": W[:2].ravel().tolist(), "intercepts": [0.2, 0.1], "targets": 2})],
+            [("LinearRegressor", ["X"], ["y"],
+              {"coefficients": W[:2].ravel().tolist(), "intercepts": [0.2, 0.1], "targets": 2})],
             ["y"],
         ),
         {},
@@ -365,7 +368,8 @@ EXPORTS: dict[str, tuple[onnx.ModelProto, dict[str, str]]] = {
         written(
             [
                 ("Concat", ["x0", "x1", "x2"], ["joined"], {"axis": 1}),
-                ("Imputer", ["joined"], ["X"], {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0], "replaced_value_float": float("nan")}),
+                ("Imputer", ["joined"], ["X"],
+                 {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0], "replaced_value_float": float("nan")}),
                 SCALER,
                 linear("SOFTMAX", **TEXT),
                 ("ZipMap", ["raw"], ["p"], TEXT),
@@ -423,7 +427,9 @@ def test_outputs_names_what_stays() -> None:
     ("operator", "attributes", "words"),
     [
         ("TreeEnsembleClassifier", {"classlabels_int64s": [0, 1]}, "Decision trees, forests and boosting"),
-        ("SVMRegressor", {"kernel_type": "RBF", "n_supports": 1, "coefficients": [1.0], "support_vectors": [1.0] * 4}, "linear kernels"),
+        ("SVMRegressor",
+         {"kernel_type": "RBF", "n_supports": 1, "coefficients": [1.0], "support_vectors": [1.0] * 4},
+         "linear kernels"),
         ("OneHotEncoder", {"cats_int64s": [0, 1]}, "Encode categories before inference"),
         ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "PROBIT"}, "post_transform NONE"),
     ],

@@ -149,10 +149,12 @@ def test_the_api_serves_many_batches_and_says_what_is_wrong(folder: Path, images
             with pytest.raises(hushnet.InputError, match=word):
                 connection.infer(bad)
         within_reach(model, images[1][4:5], connection.infer(images[1][4:5]).output)
-        # inputs outside of the planned range do so, too
-        with pytest.raises(hushnet.RangeError) as caught:
-            connection.infer(np.full((1, 1, 28, 28), 1e6))
-        assert caught.value.value == 1e6 and caught.value.affected == [0] and caught.value.bound
+        # inputs outside of the planned range are clamped, and their rows named
+        outside = np.concatenate([images[1][:1], np.full((1, 1, 28, 28), 1e6), images[1][1:2]])
+        result = connection.infer(outside)
+        assert result.out_of_range == (1,) and result.range_error.value == 1e6 and result.range_error.bound
+        within_reach(model, images[1][:2], result.output[[0, 2]])
+        assert np.isnan(result.strict()["logits"][1]).all() and np.isfinite(result.strict()["logits"][[0, 2]]).all()
         within_reach(model, images[1][4:5], connection.infer(images[1][4:5]).output)
         connection.close()
         with pytest.raises(hushnet.TransportError, match="closed"):
@@ -165,7 +167,7 @@ def test_the_api_serves_many_batches_and_says_what_is_wrong(folder: Path, images
                 break
             time.sleep(0.05)
         traces = [json.loads(t) for t in handle.traces()]
-        assert [t["images"] for t in traces] == [6, 1] and handle.traces() == [] and handle.stats()["images"] == 7
+        assert [t["images"] for t in traces] == [9, 1] and handle.traces() == [] and handle.stats()["images"] == 10
 
 
 def test_a_caller_may_stop_in_the_middle(folder: Path, images: tuple) -> None:

@@ -73,6 +73,10 @@ impl Channel for Script {
 pub struct Heard(Arc<Mutex<Vec<Bytes>>>);
 
 impl Heard {
+    /// Every frame that came so far, in order.
+    ///
+    /// # Panics
+    /// When a thread that recorded panicked.
     pub fn frames(&self) -> Vec<Bytes> {
         self.0.lock().expect("nobody panics while recording").clone()
     }

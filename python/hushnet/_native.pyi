@@ -92,14 +92,17 @@ class Client:
         """The server's plan, public part."""
     def plan_digest(self) -> str | None:
         """SHA-256 of a two-party server's public plan in hexadecimal digits: equal for all clients of an honest server. None for other plans."""
-    def infer(self, inputs: Inputs, progress: Progress | None = None) -> tuple[Outputs, str]:
+    def infer(
+        self, inputs: Inputs, progress: Progress | None = None, marks: list[RangeError] | None = None
+    ) -> tuple[Outputs, str]:
         """Runs the network on a batch of any size; returns the outputs and the trace.
 
         InputError leaves the session open, every other error closes it.
 
         Raises:
             InputError: wrong name, shape, dtype, or values that are not finite.
-            RangeError: a value left the planned range; names layer and tensor.
+            RangeError: a value left the planned range; names layer and tensor. Given ``marks``, the error is appended to
+                the list and the outputs are returned (but not where the server is faulty).
             ProtocolError, TransportError: the server or the connection failed.
         """
     def close(self) -> None:
@@ -138,6 +141,7 @@ def run(
     network: tuple[float, float] | None = None,
     group: int | None = None,
     weight_memory: int | None = None,
+    marks: list[RangeError] | None = None,
 ) -> tuple[Outputs, str, str | None]:
     """Both parties in this process, over the real protocol: outputs, the client's trace with the server's figures in it, and the server's own trace
     where its trust model has one (two-party).

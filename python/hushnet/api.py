@@ -13,8 +13,9 @@ import numpy as np
 import onnx
 
 from hushnet import _native, frontend, passes, planner, report
-from hushnet.errors import InputError
+from hushnet.errors import InputError, RangeError
 from hushnet.frontend import estimators
+from hushnet.frontend.labels import plain_name
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
 
@@ -29,12 +30,49 @@ class Result:
     Attributes:
         outputs: output name -> float64 array ``[images, ...]``.
         trace: per-stage seconds, bytes each way, rounds, noise margin and largest value, as JSON-able data.
-        classes: of classifiers: output name -> how its values speak of classes (``of``) and what these are called (``names``).
+        classes: of classifiers, by output: how its values speak of classes (``of``), and what these are called
+            (``names``).
+        out_of_range: rows (images) of which a value left the range that the plan was made for, in rising order. The
+            value was clamped to its range, and the answer may be wrong. The other rows stand. Which values the client
+            can see depends on the trust model (docs/wire-protocol.md, "What errors tell").
+        labelled: the output is the index of the largest score (two-party plans that reveal "argmax").
+        range_error: the first such value, with tensor, stage, image, element, value and bound; None where there is
+            none. It is not raised.
     """
 
     outputs: dict[str, np.ndarray]
     trace: dict[str, Any]
     classes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    out_of_range: tuple[int, ...] = ()
+    range_error: RangeError | None = None
+    labelled: bool = False
+
+    def accuracy(self, labels: np.ndarray) -> float:
+        """Share of rows whose label is the given one.
+
+        The label is the first output's largest element, or of a single element its sign (for probabilities: above
+        one half).
+        """
+        value = next(iter(self.outputs.values()))
+        if self.labels and any(entry["names"] for entry in self.classes.values()):
+            given = np.asarray(labels).reshape(-1)
+            if len(given) != len(value):
+                raise InputError(f"{len(given)} labels are given for {len(value)} rows; give one for each row.")
+            found = [str(name) for name in next(iter(self.labels.values())).tolist()]
+            return float(np.mean([a == str(plain_name(b)) for a, b in zip(found, given.tolist())]))
+        right = planner.quality.check_labels(labels, len(value))
+        # the output of a plan that opens nothing but the label is the label
+        whole = value.reshape(len(value), -1)
+        label = whole[:, 0].astype(np.int64) if self.labelled else planner.quality.label_of(whole, whole)
+        return float((label == right).mean())
+
+    def strict(self) -> dict[str, np.ndarray]:
+        """The outputs with NaN in every row that is out of range."""
+        rows = list(self.out_of_range)
+        strict = {name: value.copy() for name, value in self.outputs.items()}
+        for value in strict.values():
+            value[rows] = np.nan
+        return strict
 
     @property
     def output(self) -> np.ndarray:
@@ -66,12 +104,13 @@ class Result:
         """The class of every image, ``[images]``, of a classifier that has one label."""
         if len(self.labels) != 1:
             raise ValueError(
-                f"the network has {len(self.labels)} outputs that tell a class; its outputs are {', '.join(self.outputs)}: use .outputs[name]."
+                f"the network has {len(self.labels)} outputs that tell a class; its outputs are "
+                f"{', '.join(self.outputs)}: use .outputs[name]."
             )
         return next(iter(self.labels.values()))
 
     def by_class(self, output: str | None = None) -> dict[Any, np.ndarray]:
-        """Scores or probabilities by the name of the class, each ``[images]``, as ONNX's ``ZipMap`` gives them by image.
+        """Scores or probabilities by the name of the class, each ``[images]``, as ONNX's ``ZipMap`` names them.
 
         Args:
             output: name of the output; the only one with a value for each class by default.
@@ -157,7 +196,13 @@ class Model:
 
     def __repr__(self) -> str:
         images = self.plan.predicted.get("batch")
-        return f"Model({self.plan.name}: {self.plan.document['trust']}, inputs {', '.join(self.input_names)}, for {images} images)"
+        inputs = ", ".join(self.input_names)
+        return f"Model({self.plan.name}: {self.plan.document['trust']}, inputs {inputs}, for {images} images)"
+
+    @property
+    def shortfalls(self) -> list[str]:
+        """What the plan does not reach, a sentence each: the precision asked for, the original network's accuracy."""
+        return planner.precision.shortfalls(self.plan.document["predicted"])
 
     @property
     def input_names(self) -> list[str]:
@@ -217,8 +262,8 @@ def compile(
             not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time, where the
             model does not treat it as a batch.
         until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
-        outputs: names of the model's outputs that stay. By default all, without labels of a classifier that follow from the scores of
-            another output: ``Result.labels`` has them all the same.
+        outputs: names of the model's outputs that stay. By default all, without labels of a classifier that follow
+            from the scores of another output: ``Result.labels`` has them all the same.
         options: see :func:`hushnet.planner.compile`.
     """
     graph, ports = frontend.read(
@@ -231,6 +276,8 @@ def compile(
         calibration = {name: _filled(value, ports.missing.get(name)) for name, value in calibration.items()}
     if batch is None:
         batch = {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
+    if options.get("labels") is not None:
+        options["labels"] = _places(options["labels"], ports.classes.get(graph.outputs[0]))
     plan = planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options)
     if ports.describe(plan.document):
         # what was checked and hashed is the plan without them
@@ -243,13 +290,25 @@ def from_sklearn(estimator: Any) -> onnx.ModelProto:
     """The ONNX model of a fitted scikit-learn estimator or pipeline, for ``compile``; no other package is needed.
 
     Args:
-        estimator: scalers, imputation, PCA and column selection in front of linear models, linear support vectors or multi-layer perceptrons
-            (docs/models.md has the list).
+        estimator: scalers, imputation, PCA and column selection in front of linear models, linear support vectors or
+            multi-layer perceptrons (docs/models.md has the list).
 
     Raises:
         UnsupportedModel: an estimator that cannot be evaluated, with what does.
     """
     return estimators.from_sklearn(estimator)
+
+
+def _places(labels: Any, classes: frontend.Classes | None) -> Any:
+    """Names of classes as their places, where the model names them."""
+    if classes is None:
+        return labels
+    places = {str(name): place for place, name in enumerate(classes.names)}
+    given = [str(plain_name(v)) for v in np.asarray(labels).reshape(-1).tolist()]
+    unknown = [v for v in given if v not in places]
+    if unknown:
+        raise InputError(f"the label {unknown[0]!r} is no class of the model; its classes are {', '.join(places)}.")
+    return np.asarray([places[v] for v in given], np.int64)
 
 
 def _sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
@@ -302,6 +361,11 @@ def run(
         model: a compiled network, or the path of its ``.hush`` file.
         check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every polynomial went
             (``polynomials``), and which left the range that the polynomial is planned for (``out_of_range``).
+
+    A value outside of its planned range is clamped, and ``Result.out_of_range`` names its row.
+
+    Raises:
+        RangeError: the server's answer decrypts to what no weights of the plan give: the server is faulty.
     """
     model = _loaded(model, allow_insecure)
     plan, inputs = model.native(allow_insecure=allow_insecure), model.named_inputs(x)
@@ -311,8 +375,9 @@ def run(
         raise InputError(f"network is for two-party plans; this one is {plan.trust}")
     if plan.trust == "two-party":
         transport = "pipe"
+    marks: list[RangeError] = []
     outputs, client, server = _native.run(
-        plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network)
+        plan, inputs, threads=threads, progress=progress, transport=transport, network=_link(network), marks=marks
     )
     trace = json.loads(client)
     if server is not None:
@@ -320,7 +385,17 @@ def run(
     if check:
         trace["polynomials"] = _reaches(model.plan, inputs)
         trace["out_of_range"] = [p for p in trace["polynomials"] if p["outside"]]
-    return Result(outputs, trace, _classes(model.plan.document))
+    return _result(model.plan.document, outputs, trace, marks)
+
+
+def _result(
+    document: Mapping[str, Any], outputs: dict[str, np.ndarray], trace: dict[str, Any], marks: list[RangeError]
+) -> Result:
+    """A result with what the run has marked."""
+    mark = marks[0] if marks else None
+    labelled = document["params"].get("two_party", {}).get("reveal") == "argmax"
+    affected = tuple(mark.affected) if mark is not None else ()
+    return Result(outputs, trace, _classes(document), affected, mark, labelled)
 
 
 def _link(network: str | None) -> tuple[float, float] | None:
@@ -364,8 +439,9 @@ class Connection:
     def infer(self, x: Inputs, *, progress: Progress | None = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
         named = _named_inputs(self.plan, x)
-        outputs, text = self._client.infer(named, progress=progress)
-        return Result(outputs, json.loads(text), _classes(self.plan))
+        marks: list[RangeError] = []
+        outputs, text = self._client.infer(named, progress=progress, marks=marks)
+        return _result(self.plan, outputs, json.loads(text), marks)
 
     def __repr__(self) -> str:
         inputs = ", ".join(port["name"] for port in self.plan["inputs"])

@@ -18,8 +18,10 @@ class PlanError(HushnetError, ValueError):
 class RangeError(HushnetError, ValueError):
     """A value left the range that the plan was made for; the message names the tensor and the stage.
 
-    Inputs outside of their range are refused before anything is sent. A later value outside saturates, the run goes on with the same
-    messages, and the error comes at its end: the server cannot tell such a run from any other. The session stays open.
+    A value outside is clamped to its range and the run goes on with the same messages: the server cannot tell such a
+    run from any other. ``hushnet.run`` and ``Connection.infer`` raise no such error: ``Result.out_of_range`` has the
+    rows and ``Result.range_error`` the first value. It is raised where the server is faulty (``answer``). The session
+    stays open.
 
     Attributes:
         tensor: name of the tensor.
@@ -27,7 +29,8 @@ class RangeError(HushnetError, ValueError):
         stage: name of the stage that computed the first value outside.
         image, element: where that value stands: the image in the whole input, the position in the tensor, row-major.
         value: what it was.
-        bound: the largest absolute value planned; None for a real tensor, which takes every finite number.
+        bound: the largest value planned; None for a real tensor, which takes every finite number.
+        low: the least value planned.
         answer: True when the server's answer decrypts to a value that no weights of the plan give; the server is faulty.
         images: how many images have a value outside; ``affected``: which. 0 when nobody counted.
         values: how many values are outside, those that follow from earlier ones included.
@@ -40,6 +43,7 @@ class RangeError(HushnetError, ValueError):
         self.element: int | None = None
         self.value: float | None = None
         self.bound: float | None = None
+        self.low: float | None = None
         self.answer = False
         self.affected: list[int] = []
         self.images = self.values = 0

@@ -213,7 +213,7 @@ class Plan:
 
 
 def _is_onnx(data: bytes) -> str:
-    """What to say of bytes that are an ONNX model; "" of others. A model's first field is its version, as a small number."""
+    """What to say of bytes that are an ONNX model; "" of others. A model's first field is its version."""
     if data[:1] != b"\x08":
         return ""
     import onnx

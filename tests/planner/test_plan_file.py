@@ -37,7 +37,7 @@ def test_the_file_is_safetensors_with_the_documented_digest(plan, tmp_path):
     plan.save(path)
     with safe_open(path, framework="numpy") as f:
         metadata = f.metadata()
-        arrays = {name: f.get_tensor(name) for name in f}
+        arrays = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
     assert metadata["format"] == "hushnet-plan" and metadata["version"] == "2"
     h = hashlib.sha256(metadata["plan"].encode())
     names = {"int8": "I8", "int16": "I16", "int64": "I64"}

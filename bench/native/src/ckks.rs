@@ -306,7 +306,7 @@ impl Ckks {
 ///
 /// # Errors
 /// What Python raises.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Ckks>()?;
     m.add_class::<Ciphertext>()?;
     m.add_class::<Plaintext>()

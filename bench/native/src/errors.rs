@@ -5,7 +5,7 @@ use pyo3::types::PyType;
 
 /// Kinds of exceptions that measurements raise.
 #[derive(Clone, Copy)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Base of all: a party failed.
     Hushnet,
     /// The connection failed.
@@ -24,7 +24,7 @@ impl Kind {
     }
 
     /// The exception with a message.
-    pub fn error(self, message: impl std::fmt::Display) -> PyErr {
+    pub(crate) fn error(self, message: impl std::fmt::Display) -> PyErr {
         let message = message.to_string();
         Python::attach(|py| {
             let class = py.import("hushnet.errors").and_then(|m| m.getattr(self.name()));

@@ -12,7 +12,7 @@ use hushnet_rlwe::one_poly::{Averaging, OnePolyContext, OnePolyServer, OnePolySp
 #[must_use]
 pub fn midrange_attack(samples: &[i64]) -> f64 {
     let (low, high) = samples.iter().fold((i64::MAX, i64::MIN), |(l, h), s| (l.min(*s), h.max(*s)));
-    (low as f64 + high as f64) / 2.0 - f64::from(WEIGHT_SCALE - 1).exp2()
+    f64::midpoint(low as f64, high as f64) - f64::from(WEIGHT_SCALE - 1).exp2()
 }
 
 /// Carries the attack out on 64 random weights in [-1, 1] of a small layer: after 1, 4, 16, ... up to `setups` set-ups, the root mean square

@@ -1,7 +1,9 @@
-"""scikit-learn's bundled tables, fitted by scikit-learn, on held-out rows: accuracy in floats and encrypted in every trust model, Concrete ML beside.
+"""scikit-learn's bundled tables on held-out rows: accuracy in floats and in every trust model, Concrete ML beside.
 
-Tables come raw, and with a ``StandardScaler`` in the pipeline (rows are sent as they are in the table). Every plan is compiled from
-``hushnet.from_sklearn`` with default options and the training rows as calibration. A row that a trust model refuses says why.
+Tables come raw, and with a ``StandardScaler`` in the pipeline (rows are sent as they are in the table). Every plan is
+compiled from
+``hushnet.from_sklearn`` with default options and the training rows as calibration. A row that a trust model refuses
+says why.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ SAMPLES = 256
 MOST_LOSS = 0.005
 # rows with values outside of their range are left out, and the others are run again, so often
 ATTEMPTS = 8
-# rows that Concrete ML runs encrypted: its linear models in milliseconds, its networks in minutes, so of one table alone
+# rows that Concrete ML runs encrypted: its linear models in milliseconds, its networks in minutes, so of one table
+# alone
 LINEAR_ROWS, NETWORK_ROWS, NETWORK_TABLE = 10, 1, "iris"
 
 
@@ -111,7 +114,8 @@ def rows(
     wanted = list(fitted(cases, quick=quick))
     if not wanted:
         raise hushnet.InputError(
-            f"no case has a word of {', '.join(cases or [])}: give {', '.join(TABLES)}, {', '.join(MODELS)}, raw or scaled."
+            f"no case has a word of {', '.join(cases or [])}: give {', '.join(TABLES)}, {', '.join(MODELS)}, raw or "
+            "scaled."
         )
     found = []
     for index, one in enumerate(wanted):
@@ -230,7 +234,7 @@ def concrete(wanted: Sequence[Fitted], *, quick: bool) -> list[dict[str, Any]]:
 
 BENCHMARK = Benchmark(
     name="tabular",
-    about="scikit-learn's tables and models on held-out rows: accuracy beside floats in every trust model, seconds and bytes a row",
+    about="scikit-learn's tables and models in every trust model: accuracy beside floats, seconds and bytes a row",
     source="scikit-learn's iris, wine, breast cancer and digits; Concrete ML in the same run (make peers)",
     run=rows,
 )

@@ -156,6 +156,7 @@ fn cpu(start: Instant) -> f64 {
     ns.map_or_else(|| start.elapsed().as_secs_f64(), |ns| ns * 1e-9)
 }
 
+#[allow(clippy::too_many_lines)] // What options say, then what was measured.
 fn main() {
     let mut options = Options::default();
     let (mut name, mut threads, mut runs) = (String::from("mnist-square"), 1usize, 3usize);

@@ -10,6 +10,7 @@ use hushnet_rlwe::one_poly::{OnePolySpec, Profile};
 use hushnet_rlwe::packed::{PackedSpec, PRIME_BITS};
 use hushnet_rlwe::security::TABLE_128;
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
 /// Secrets are uniform ternary; a rotation-free set-up is a sample whose secret is an error polynomial.
 const TERNARY: &str = "ternary";
@@ -71,7 +72,7 @@ fn sets() -> String {
     }
     let mut out = String::from("construction,ring_degree,log2_q,secret,error_variance\n");
     for (name, n, bits, secret) in rows {
-        out += &format!("\"{name}\",{n},{bits},{secret},{ERROR_VARIANCE}\n");
+        let _ = writeln!(out, "\"{name}\",{n},{bits},{secret},{ERROR_VARIANCE}");
     }
     out
 }

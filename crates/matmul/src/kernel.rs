@@ -134,9 +134,8 @@ impl Kernel {
         match isa.usable() {
             Isa::Portable => Kernel::Portable,
             Isa::Avx2 => Kernel::Avx2,
-            Isa::Avx512 => Kernel::Mullo,
             Isa::Ifma | Isa::Vnni | Isa::Amx if modulus_bits <= 52 => Kernel::Ifma,
-            Isa::Ifma | Isa::Vnni | Isa::Amx => Kernel::Mullo,
+            Isa::Avx512 | Isa::Ifma | Isa::Vnni | Isa::Amx => Kernel::Mullo,
         }
     }
 
@@ -163,7 +162,7 @@ impl Kernel {
             Kernel::Portable => 20.0 * m * k,
             Kernel::Avx2 => 8.0 * m * k,
             Kernel::Madd => {
-                let digits = modulus_bits.div_ceil(16).max(2) as f64;
+                let digits = f64::from(modulus_bits.div_ceil(16).max(2));
                 digits * m * k + DIGITS * k + 6.0 * digits * m
             }
             Kernel::Mullo | Kernel::Ifma => {

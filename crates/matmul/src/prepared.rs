@@ -223,7 +223,7 @@ impl Prepared {
             Panel::Words(p) => match self.kernel {
                 Kernel::Avx2 => crate::kernels::avx2::multiply(p, outputs, rows, start, mask, out, scratch),
                 Kernel::Mullo => {
-                    crate::kernels::avx512::mullo::multiply(p, outputs, rows, start, mask, out, scratch)
+                    crate::kernels::avx512::mullo::multiply(p, outputs, rows, start, mask, out, scratch);
                 }
                 _ => crate::kernels::avx512::ifma::multiply(p, outputs, rows, start, mask, out, scratch),
             },

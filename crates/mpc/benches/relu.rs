@@ -34,7 +34,7 @@ fn layers(c: &mut Criterion) {
     for bits in [64, 37, 16] {
         let ring = Ring::new(bits).unwrap();
         g.bench_function(format!("relu {bits} bits"), |b| {
-            b.iter_custom(|times| both(n, ring, times, |s, x| drop(relu(s, x, ring).unwrap())))
+            b.iter_custom(|times| both(n, ring, times, |s, x| drop(relu(s, x, ring).unwrap())));
         });
     }
     let p = Modulus::Odd(OddModulus::new(1_032_193).unwrap());
@@ -43,15 +43,15 @@ fn layers(c: &mut Criterion) {
             let below = Ring::new(19).unwrap();
             b.iter_custom(|times| {
                 both(n, below, times, |s, x| drop(garble::relu(s, x, m, Party::Zero).unwrap()))
-            })
+            });
         });
     }
     let ring = Ring::new(37).unwrap();
     g.bench_function("relu 37 bits, 12 dropped", |b| {
-        b.iter_custom(|times| both(n, ring, times, |s, x| drop(relu_dropping(s, x, ring, 12).unwrap())))
+        b.iter_custom(|times| both(n, ring, times, |s, x| drop(relu_dropping(s, x, ring, 12).unwrap())));
     });
     g.bench_function("maximum 37 bits", |b| {
-        b.iter_custom(|times| both(n, ring, times, |s, x| drop(maximum(s, x, x, ring, ring).unwrap())))
+        b.iter_custom(|times| both(n, ring, times, |s, x| drop(maximum(s, x, x, ring, ring).unwrap())));
     });
     for (name, range, rounding) in [
         ("exact", Range::Any, Rounding::Floor),
@@ -61,7 +61,7 @@ fn layers(c: &mut Criterion) {
         g.bench_function(format!("truncate by 12 of 37 bits, {name}"), |b| {
             b.iter_custom(|times| {
                 both(n, ring, times, |s, x| drop(truncate(s, x, 12, ring, range, rounding).unwrap()))
-            })
+            });
         });
     }
     let p = OddModulus::new(1_032_193).unwrap();

@@ -247,22 +247,22 @@ mod probe {
     use super::{Factor, OddModulus};
 
     #[inline(never)]
-    pub fn reduce_wide(words: &[u64], p: OddModulus, _: Factor) -> u64 {
+    pub(crate) fn reduce_wide(words: &[u64], p: OddModulus, _: Factor) -> u64 {
         words.chunks_exact(2).fold(0, |s, w| s ^ p.reduce_wide(u128::from(w[0]) << 64 | u128::from(w[1])))
     }
 
     #[inline(never)]
-    pub fn reduce(words: &[u64], p: OddModulus, _: Factor) -> u64 {
+    pub(crate) fn reduce(words: &[u64], p: OddModulus, _: Factor) -> u64 {
         words.iter().fold(0, |s, &w| s ^ p.reduce(w))
     }
 
     #[inline(never)]
-    pub fn multiply(words: &[u64], p: OddModulus, factor: Factor) -> u64 {
+    pub(crate) fn multiply(words: &[u64], p: OddModulus, factor: Factor) -> u64 {
         words.iter().fold(0, |s, &w| s ^ p.mul(w, factor))
     }
 
     #[inline(never)]
-    pub fn planted_division(words: &[u64], p: OddModulus, _: Factor) -> u64 {
+    pub(crate) fn planted_division(words: &[u64], p: OddModulus, _: Factor) -> u64 {
         let wide = |w: &[u64]| (u128::from(w[0]) << 64 | u128::from(w[1])) % u128::from(p.value());
         words.chunks_exact(2).fold(0, |s, w| s ^ wide(w) as u64)
     }

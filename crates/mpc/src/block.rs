@@ -21,6 +21,7 @@ pub struct Prg {
 
 impl Prg {
     /// Seeded with 128 bits.
+    #[must_use]
     pub fn new(mut seed: Block) -> Self {
         let stream = Stream::new(ledger::GENERATOR, &seed.to_le_bytes());
         let prg = Self { aes: aes::Aes128::new(&seed.to_le_bytes().into()), counter: 0, stream };

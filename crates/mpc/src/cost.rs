@@ -22,6 +22,7 @@ pub struct Cost {
 
 impl Cost {
     /// Bytes in both directions.
+    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes_sent_by_0 + self.bytes_sent_by_1
     }
@@ -58,6 +59,7 @@ pub struct Extended {
 
 impl CostModel {
     /// A model of a session from before its set-up.
+    #[must_use]
     pub fn new(kind: OtKind) -> Self {
         Self {
             bytes: [0; 2],
@@ -74,17 +76,20 @@ impl CostModel {
     }
 
     /// A model that counts the protocols' own messages only, as if correlated OTs cost nothing.
+    #[must_use]
     pub fn online(chunk: usize) -> Self {
         Self { stock: None, chunk, ..Self::new(OtKind::Iknp) }
     }
 
     /// With another chunk length (values per pass), as `Session::set_chunk`.
+    #[must_use]
     pub fn with_chunk(mut self, chunk: usize) -> Self {
         self.chunk = chunk.max(64).next_multiple_of(64);
         self
     }
 
     /// What has been counted so far.
+    #[must_use]
     pub fn cost(&self) -> Cost {
         Cost {
             bytes_sent_by_0: self.bytes[0],
@@ -95,16 +100,19 @@ impl CostModel {
     }
 
     /// Correlated OTs drawn in each direction.
+    #[must_use]
     pub fn drawn(&self) -> [u64; 2] {
         self.drawn
     }
 
     /// Work of the OT extensions so far.
+    #[must_use]
     pub fn extended(&self) -> Extended {
         self.extended
     }
 
     /// AND gates garbled so far.
+    #[must_use]
     pub fn gates(&self) -> u64 {
         self.gates
     }

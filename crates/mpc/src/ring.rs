@@ -22,37 +22,44 @@ impl Ring {
     }
 
     /// l.
+    #[must_use]
     pub const fn bits(self) -> u32 {
         self.bits
     }
 
     /// 2^l - 1.
+    #[must_use]
     pub const fn mask(self) -> u64 {
         self.mask
     }
 
     /// v mod 2^l.
+    #[must_use]
     pub const fn reduce(self, v: u64) -> u64 {
         v & self.mask
     }
 
     /// a + b mod 2^l.
+    #[must_use]
     pub const fn add(self, a: u64, b: u64) -> u64 {
         a.wrapping_add(b) & self.mask
     }
 
     /// a - b mod 2^l.
+    #[must_use]
     pub const fn sub(self, a: u64, b: u64) -> u64 {
         a.wrapping_sub(b) & self.mask
     }
 
     /// The representative of v mod 2^l in [-2^(l-1), 2^(l-1)).
+    #[must_use]
     pub const fn signed(self, v: u64) -> i64 {
         let s = 64 - self.bits;
         ((v << s) as i64) >> s
     }
 
     /// v mod 2^l of a signed integer.
+    #[must_use]
     pub const fn encode(self, v: i64) -> u64 {
         (v as u64) & self.mask
     }

@@ -24,11 +24,13 @@ pub enum Party {
 
 impl Party {
     /// 0 or 1.
+    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
     /// The peer.
+    #[must_use]
     pub const fn other(self) -> Self {
         match self {
             Self::Zero => Self::One,
@@ -195,16 +197,19 @@ impl Session {
     }
 
     /// Which party this is.
+    #[must_use]
     pub fn party(&self) -> Party {
         self.party
     }
 
     /// True for party 0, who holds public constants.
+    #[must_use]
     pub fn is_first(&self) -> bool {
         self.party == Party::Zero
     }
 
     /// The channel's counters.
+    #[must_use]
     pub fn stats(&self) -> Stats {
         self.channel.stats()
     }
@@ -227,6 +232,7 @@ impl Session {
     }
 
     /// Values per pass.
+    #[must_use]
     pub fn chunk(&self) -> usize {
         self.chunk
     }

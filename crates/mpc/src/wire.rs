@@ -5,7 +5,7 @@ use crate::channel::Channel;
 use crate::error::Result;
 
 /// Sends n bits.
-pub fn send_plane(ch: &mut dyn Channel, plane: &[u64], n: usize) -> Result<()> {
+pub(crate) fn send_plane(ch: &mut dyn Channel, plane: &[u64], n: usize) -> Result<()> {
     let mut buf = [0u8; 1024];
     let mut left = bytes(n);
     for chunk in plane[..words(n)].chunks(128) {
@@ -20,7 +20,7 @@ pub fn send_plane(ch: &mut dyn Channel, plane: &[u64], n: usize) -> Result<()> {
 }
 
 /// Receives n bits.
-pub fn recv_plane(ch: &mut dyn Channel, n: usize) -> Result<Vec<u64>> {
+pub(crate) fn recv_plane(ch: &mut dyn Channel, n: usize) -> Result<Vec<u64>> {
     let mut plane = vec![0u64; words(n)];
     let mut buf = [0u8; 1024];
     let mut left = bytes(n);
@@ -39,7 +39,7 @@ pub fn recv_plane(ch: &mut dyn Channel, n: usize) -> Result<Vec<u64>> {
 }
 
 /// Sends values of l bits.
-pub fn send_packed(ch: &mut dyn Channel, values: &[u64], l: u32) -> Result<()> {
+pub(crate) fn send_packed(ch: &mut dyn Channel, values: &[u64], l: u32) -> Result<()> {
     let mut buf = Vec::with_capacity(bytes(1024 * l as usize));
     for chunk in values.chunks(1024) {
         buf.clear();
@@ -50,7 +50,7 @@ pub fn send_packed(ch: &mut dyn Channel, values: &[u64], l: u32) -> Result<()> {
 }
 
 /// Receives values of l bits.
-pub fn recv_packed(ch: &mut dyn Channel, n: usize, l: u32) -> Result<Vec<u64>> {
+pub(crate) fn recv_packed(ch: &mut dyn Channel, n: usize, l: u32) -> Result<Vec<u64>> {
     let mut out = vec![0; n];
     let mut buf = vec![0u8; bytes(1024 * l as usize)];
     for chunk in out.chunks_mut(1024) {
@@ -62,6 +62,6 @@ pub fn recv_packed(ch: &mut dyn Channel, n: usize, l: u32) -> Result<Vec<u64>> {
 }
 
 /// Bytes of [`send_packed`] (1024 values of l bits fill whole bytes, so chunking adds nothing).
-pub const fn packed_bytes(n: usize, l: u32) -> u64 {
+pub(crate) const fn packed_bytes(n: usize, l: u32) -> u64 {
     bytes(n * l as usize) as u64
 }

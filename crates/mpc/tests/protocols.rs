@@ -240,7 +240,7 @@ fn division() {
                 );
                 for (&x, got) in x.iter().zip(got) {
                     let error = ring.signed(ring.sub(got, ring.encode(ring.signed(x).div_euclid(d as i64))));
-                    let allowed = if quotient == Quotient::Floor { 0 } else { 1 };
+                    let allowed = i64::from(quotient != Quotient::Floor);
                     assert!(error.abs() <= allowed, "l {l} d {d} {range:?} {quotient:?} x {x} error {error}");
                 }
             }

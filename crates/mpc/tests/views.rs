@@ -104,7 +104,7 @@ fn transcript_is_pinned() {
         let shares = share(&values(500, ring, 1), ring, 2);
         let (a, b) = memory_pair();
         let party = |ch: MemoryChannel, p: Party, seed| {
-            let mut h = Recorder { inner: ch, hash: Default::default() };
+            let mut h = Recorder { inner: ch, hash: std::sync::Arc::default() };
             let hash = h.hash.clone();
             h.flush().unwrap();
             let mut s = Session::new_deterministic(Box::new(h), p, kind, seed).unwrap();

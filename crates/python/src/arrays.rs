@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 /// A borrowed (or, where it is not contiguous, copied) input.
-pub struct Array<'py> {
+pub(crate) struct Array<'py> {
     name: String,
     shape: Vec<usize>,
     values: Values<'py>,
@@ -21,7 +21,7 @@ enum Values<'py> {
 }
 
 /// Reads `{name: float32 or float64 array}`.
-pub fn read<'py>(inputs: &Bound<'py, PyDict>) -> PyResult<Vec<Array<'py>>> {
+pub(crate) fn read<'py>(inputs: &Bound<'py, PyDict>) -> PyResult<Vec<Array<'py>>> {
     inputs.iter().map(|(name, value)| Array::new(name.extract()?, &value)).collect()
 }
 
@@ -53,7 +53,7 @@ impl<'py> Array<'py> {
     }
 
     /// For the run time.
-    pub fn input(&self) -> Input<'_> {
+    pub(crate) fn input(&self) -> Input<'_> {
         let data = match &self.values {
             Values::F32(a) => InputData::F32(a.as_slice().unwrap_or_default()),
             Values::F64(a) => InputData::F64(a.as_slice().unwrap_or_default()),
@@ -65,7 +65,7 @@ impl<'py> Array<'py> {
 }
 
 /// Makes `{name: float64 array}`.
-pub fn write<'py>(py: Python<'py>, outputs: Vec<Output>) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn write<'py>(py: Python<'py>, outputs: Vec<Output>) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for output in outputs {
         let array: Bound<'py, PyArrayDyn<f64>> =

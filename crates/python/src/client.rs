@@ -1,7 +1,7 @@
 //! Being a client, in any trust model.
 
 use crate::arrays;
-use crate::errors::{raise, Kind};
+use crate::errors::{raise, told, Kind};
 use crate::guard::{compute, Guard};
 use crate::plan::{options, Plan};
 use hushnet_runtime as rt;
@@ -10,7 +10,7 @@ use hushnet_runtime::two_party::{SetupPolicy, TwoPartyOptions};
 use hushnet_runtime::{AnyClient, AnyPlan};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ pub struct Client {
 #[pyfunction]
 #[pyo3(signature = (url, ca=None, insecure_tls=false, allow_insecure=false, threads=None, connect_timeout=20.0, idle_timeout=600.0, memory_limit=None, expected_images=None, setups=None, setups_quota=None, setups_age=None, plan_digest=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-pub fn connect(
+pub(crate) fn connect(
     py: Python<'_>,
     url: &str,
     ca: Option<PathBuf>,
@@ -98,7 +98,7 @@ fn digest(text: &str) -> PyResult<[u8; 32]> {
 }
 
 /// A duration of at least a millisecond.
-pub fn seconds(value: f64) -> PyResult<Duration> {
+pub(crate) fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .ok()
         .filter(|d| *d >= Duration::from_millis(1))
@@ -132,12 +132,14 @@ impl Client {
     }
 
     /// Runs the network on any number of images: `(outputs, the client's trace as JSON)`.
-    #[pyo3(signature = (inputs, progress=None))]
+    /// Values outside of their ranges: see [`told`].
+    #[pyo3(signature = (inputs, progress=None, marks=None))]
     fn infer<'py>(
         &self,
         py: Python<'py>,
         inputs: &Bound<'py, PyDict>,
         progress: Option<Py<PyAny>>,
+        marks: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Answer<'py>> {
         let arrays = arrays::read(inputs)?;
         let inputs: Vec<rt::Input<'_>> = arrays.iter().map(arrays::Array::input).collect();
@@ -147,11 +149,12 @@ impl Client {
             .detach(|| self.take())
             .ok_or_else(|| Kind::Transport.error("the session is closed, or in use by another thread"))?;
         let tell = &mut |p: &rt::Progress<'_>| guard.progress(progress.as_ref(), p);
-        let result = guard.run(py, || client.infer(&inputs, tell));
+        let result = guard.run(py, || client.infer_marked(&inputs, tell));
         if client.is_open() {
             *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
         }
-        let (outputs, trace) = result?;
+        let (outputs, trace, mark) = result?;
+        told(mark, marks)?;
         Ok((arrays::write(py, outputs)?, trace.to_json()))
     }
 

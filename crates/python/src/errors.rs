@@ -1,13 +1,14 @@
 //! Exceptions: the classes of `hushnet.errors`, so that users catch one family of errors.
 
+use hushnet_runtime as rt;
 use hushnet_runtime::Error;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyList, PyType};
 
 /// Kinds of exceptions, by the names of their classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Base of all.
     Hushnet,
     /// A plan file is refused.
@@ -38,14 +39,14 @@ impl Kind {
     }
 
     /// The exception with a message.
-    pub fn error(self, message: impl std::fmt::Display) -> PyErr {
+    pub(crate) fn error(self, message: impl std::fmt::Display) -> PyErr {
         let message = message.to_string();
         Python::attach(|py| self.class(py).map_or_else(|e| e, |class| PyErr::from_type(class, message)))
     }
 }
 
 /// The exception for an error.
-pub fn raise(e: Error) -> PyErr {
+pub(crate) fn raise(e: Error) -> PyErr {
     let text = e.to_string();
     match e {
         Error::Plan(_) => Kind::Plan.error(text),
@@ -61,6 +62,7 @@ pub fn raise(e: Error) -> PyErr {
                     value.setattr("element", range.element)?;
                     value.setattr("value", range.value)?;
                     value.setattr("bound", range.bound)?;
+                    value.setattr("low", range.low.or(range.bound.map(|b| -b)))?;
                     value.setattr("answer", range.answer)?;
                     value.setattr("affected", &range.affected)?;
                     value.setattr("images", range.affected.len())?;
@@ -79,7 +81,22 @@ pub fn raise(e: Error) -> PyErr {
     }
 }
 
+/// What a run has marked: an exception in `marks`, where the caller has given a list for it; raised otherwise, and always where the server
+/// is faulty.
+///
+/// # Errors
+/// The exception.
+pub(crate) fn told(mark: Option<rt::RangeError>, marks: Option<&Bound<'_, PyList>>) -> PyResult<()> {
+    let Some(mark) = mark else { return Ok(()) };
+    let faulty = mark.answer;
+    let error = raise(mark.into());
+    match marks {
+        Some(list) if !faulty => list.append(error.into_value(list.py())),
+        _ => Err(error),
+    }
+}
+
 /// Adds the exceptions to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ALL.iter().try_for_each(|(kind, name)| m.add(*name, kind.class(m.py())?))
 }

@@ -53,7 +53,7 @@ fn few_images_layer<'py>(
     Ok(out)
 }
 
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("PACKED_PRIME_BITS", hushnet_rlwe::packed::PRIME_BITS)?;
     m.add("IMAGES_TOGETHER", hushnet_runtime::plan::IMAGES_TOGETHER)?;
     m.add("DEFAULT_WEIGHT_BYTES", hushnet_runtime::client_aided::server::DEFAULT_WEIGHT_BYTES)?;

@@ -10,21 +10,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often signals are looked at.
-pub const POLL: Duration = Duration::from_millis(100);
+pub(crate) const POLL: Duration = Duration::from_millis(100);
 
 /// The pool of calls that do not name a number of threads.
 static DEFAULT: Mutex<Option<Compute>> = Mutex::new(None);
 
 /// Threads of all later calls that do not name a number themselves; 0: one for every processor.
 #[pyfunction]
-pub fn set_threads(threads: usize) -> PyResult<()> {
+pub(crate) fn set_threads(threads: usize) -> PyResult<()> {
     let compute = Compute::with_threads(threads).map_err(raise)?;
     *DEFAULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(compute);
     Ok(())
 }
 
 /// A pool of so many threads; None: the one of [`set_threads`].
-pub fn compute(threads: Option<usize>) -> Result<Compute, Error> {
+pub(crate) fn compute(threads: Option<usize>) -> Result<Compute, Error> {
     let Some(threads) = threads else {
         let default = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner);
         return Ok(default.clone().unwrap_or_default());
@@ -34,7 +34,7 @@ pub fn compute(threads: Option<usize>) -> Result<Compute, Error> {
 
 /// What stops a call: a signal, or an exception in the progress callback.
 #[derive(Default)]
-pub struct Guard {
+pub(crate) struct Guard {
     /// Read by the call.
     pub cancel: Arc<AtomicBool>,
     exception: Mutex<Option<PyErr>>,
@@ -42,7 +42,7 @@ pub struct Guard {
 
 impl Guard {
     /// With a flag that something else reads too.
-    pub fn with(cancel: Arc<AtomicBool>) -> Self {
+    pub(crate) fn with(cancel: Arc<AtomicBool>) -> Self {
         Self { cancel, exception: Mutex::default() }
     }
 
@@ -52,7 +52,7 @@ impl Guard {
     }
 
     /// Runs `call` on another thread and waits for it, looking at signals.
-    pub fn run<R: Send>(
+    pub(crate) fn run<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce() -> Result<R, Error> + Send,
@@ -67,7 +67,7 @@ impl Guard {
                     result
                 });
                 while finished.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
-                    if let Err(e) = Python::attach(|py| py.check_signals()) {
+                    if let Err(e) = Python::attach(|py: Python<'_>| py.check_signals()) {
                         self.fail(e);
                     }
                 }
@@ -82,7 +82,7 @@ impl Guard {
     }
 
     /// Hands progress to a Python callable as `(stage name, tiles done, tiles)`; with several blocks, the name says which.
-    pub fn progress(&self, callback: Option<&Py<PyAny>>, p: &Progress<'_>) -> ControlFlow<()> {
+    pub(crate) fn progress(&self, callback: Option<&Py<PyAny>>, p: &Progress<'_>) -> ControlFlow<()> {
         if let Some(callback) = callback {
             let name = if p.blocks > 1 {
                 format!("[{}/{}] {}", p.block + 1, p.blocks, p.name)

@@ -8,13 +8,13 @@ use pyo3::prelude::*;
 
 /// Largest log2 q at 128-bit security for ring degree `n`, or None.
 #[pyfunction]
-pub fn max_modulus_bits(ring_degree: usize) -> Option<u32> {
+pub(crate) fn max_modulus_bits(ring_degree: usize) -> Option<u32> {
     security::max_modulus_bits(ring_degree)
 }
 
 /// `(modulus_bits, delta_bits, drop_bits, mask_drop_bits, noise_bits)` of a batch linear stage; ValueError when none is secure.
 #[pyfunction]
-pub fn batch_stage_parameters(
+pub(crate) fn batch_stage_parameters(
     ring_degree: usize,
     weight_l2: f64,
     output_bound: u64,
@@ -28,13 +28,13 @@ pub fn batch_stage_parameters(
 
 /// `(name, what one unit is)` of every kind of work whose cost can be measured.
 #[pyfunction]
-pub fn cost_units() -> Vec<(&'static str, &'static str)> {
+pub(crate) fn cost_units() -> Vec<(&'static str, &'static str)> {
     UNITS.iter().map(|u| (u.name, u.about)).collect()
 }
 
 /// Seconds of one thread for one unit, measured for about `seconds`; ValueError for an unknown name.
 #[pyfunction]
-pub fn measure_unit(py: Python<'_>, name: &str, seconds: f64) -> PyResult<f64> {
+pub(crate) fn measure_unit(py: Python<'_>, name: &str, seconds: f64) -> PyResult<f64> {
     let unit = UNITS
         .iter()
         .find(|u| u.name == name)

@@ -27,13 +27,13 @@ struct Prepared {
 }
 
 #[derive(FromPyObject)]
-pub enum Source {
+pub(crate) enum Source {
     Bytes(PyBackedBytes),
     Path(PathBuf),
 }
 
 /// How strictly plans are read.
-pub fn options(allow_insecure: bool, memory_limit: Option<u64>) -> rt::PlanOptions {
+pub(crate) fn options(allow_insecure: bool, memory_limit: Option<u64>) -> rt::PlanOptions {
     let mut options = rt::PlanOptions { allow_insecure, ..rt::PlanOptions::default() };
     if let Some(bytes) = memory_limit {
         options.limits.memory_bytes = bytes;

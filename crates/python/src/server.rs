@@ -37,7 +37,7 @@ impl Drop for ServerHandle {
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
                     idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-pub fn serve(
+pub(crate) fn serve(
     py: Python<'_>,
     plan: &Plan,
     host: &str,

@@ -36,10 +36,10 @@ fn transforms(c: &mut Criterion) {
                 Ring::ConjugateInvariant => format!("conjugate-invariant, {}", isa.name()),
             };
             group.bench_function(BenchmarkId::new("forward", &name), |b| {
-                b.iter(|| ntt.forward(&mut a).unwrap())
+                b.iter(|| ntt.forward(&mut a).unwrap());
             });
             group.bench_function(BenchmarkId::new("inverse", &name), |b| {
-                b.iter(|| ntt.inverse(&mut a).unwrap())
+                b.iter(|| ntt.inverse(&mut a).unwrap());
             });
         }
         let rival = tfhe_ntt::prime64::Plan::try_new(n, p).unwrap();

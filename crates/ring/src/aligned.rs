@@ -26,6 +26,7 @@ impl AlignedWords {
             // Nothing to allocate, or more than there can be, which `Vec` reports.
             return Self { lines: vec![Line([0; 8]); count], len };
         };
+        #[allow(clippy::cast_ptr_alignment, clippy::same_length_and_capacity)] // as the layout says
         // SAFETY: the layout has a size. Zeroed memory is valid lines, and it comes from the allocator that `Vec` frees it with, under the
         // layout of an array of `count` lines. Fresh pages are zero already and are not written twice.
         let lines = unsafe {

@@ -119,7 +119,7 @@ impl ExactMultiplier {
         // 9 p^2 / (4 N 2^(2k)) >= 81 ln 2, the prime being p.
         let log_p = (p as f64).log2();
         let needed = (81.0 * std::f64::consts::LN_2 * 4.0 / 9.0).log2();
-        let single_part_bits = (log_p - (needed + (n as f64).log2()) / 2.0).floor() as u32;
+        let single_part_bits = (log_p - f64::midpoint(needed, (n as f64).log2())).floor() as u32;
         Ok(Self { ntt, single_part_bits })
     }
 

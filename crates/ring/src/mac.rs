@@ -193,7 +193,7 @@ mod ifma {
     /// # Safety
     /// AVX-512 IFMA; all slices at least as long as `out`, whose length is a multiple of 32.
     #[target_feature(enable = "avx512f,avx512ifma,avx512dq")]
-    pub unsafe fn dot(m: &DotModulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64]) {
+    pub(super) unsafe fn dot(m: &DotModulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64]) {
         for j in (0..out.len()).step_by(32) {
             let zero = _mm512_setzero_si512();
             let (mut lo, mut hi) = ([zero; 4], [zero; 4]);
@@ -221,7 +221,7 @@ mod ifma {
     /// # Safety
     /// AVX-512 IFMA; factors have `run` times the length of `out`, which is a multiple of 32.
     #[target_feature(enable = "avx512f,avx512ifma,avx512dq")]
-    pub unsafe fn dot_folded(m: &DotModulus, pairs: &[(&[u64], &[u64])], run: usize, out: &mut [u64]) {
+    pub(super) unsafe fn dot_folded(m: &DotModulus, pairs: &[(&[u64], &[u64])], run: usize, out: &mut [u64]) {
         let zero = _mm512_setzero_si512();
         for (block, out) in out.chunks_exact_mut(32).enumerate() {
             let (mut lo, mut hi) = ([zero; 4], [zero; 4]);
@@ -252,7 +252,7 @@ mod ifma {
     /// # Safety
     /// AVX-512 IFMA; `x` laid out as [`super::LeftPairs`] says, right factors and sums of its length.
     #[target_feature(enable = "avx512f,avx512ifma,avx512dq")]
-    pub unsafe fn dot_pairs(m: &DotModulus, x: &[u64], w: &[&[u64]], out: [&mut [u64]; 2]) {
+    pub(super) unsafe fn dot_pairs(m: &DotModulus, x: &[u64], w: &[&[u64]], out: [&mut [u64]; 2]) {
         let (zero, terms) = (_mm512_setzero_si512(), w.len());
         for j in (0..out[0].len()).step_by(super::PAIR_COLUMNS) {
             // part 0, then part 1, each two vectors

@@ -129,7 +129,7 @@ mod tests {
                 let mut prg = Prg::from_seed_with([5; 16], isa);
                 centred_binomial_add(&mut prg, &mut b);
                 for (x, y) in a.iter().zip(&b) {
-                    assert_eq!(u64::MAX.wrapping_add(*x as i64 as u64), *y, "{isa:?}");
+                    assert_eq!(u64::MAX.wrapping_add(i64::from(*x) as u64), *y, "{isa:?}");
                 }
                 // The stream goes on at the same place.
                 let mut word = [0];

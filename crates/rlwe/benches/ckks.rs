@@ -60,7 +60,7 @@ fn primitives(c: &mut Criterion) {
             .sample_size(15);
         g.bench_function("encode", |b| b.iter(|| encoder.encode(black_box(&values), at).unwrap()));
         g.bench_function("encode scalar", |b| {
-            b.iter(|| encoder.encode_scalar(black_box(0.77), at.level, at.scale).unwrap())
+            b.iter(|| encoder.encode_scalar(black_box(0.77), at.level, at.scale).unwrap());
         });
         g.bench_function("decode", |b| b.iter(|| encoder.decode(black_box(&plain)).unwrap()));
         g.bench_function("encrypt secret", |b| b.iter(|| secret.encrypt(&plain, &mut prg).unwrap()));
@@ -68,36 +68,36 @@ fn primitives(c: &mut Criterion) {
         g.bench_function("decrypt", |b| b.iter(|| secret.decrypt(black_box(&ct)).unwrap()));
         g.bench_function("add", |b| b.iter(|| e.add(black_box(&ct), &ct).unwrap()));
         g.bench_function("add assign", |b| {
-            b.iter_batched_ref(|| ct.clone(), |a| e.add_assign(a, &ct).unwrap(), BatchSize::SmallInput)
+            b.iter_batched_ref(|| ct.clone(), |a| e.add_assign(a, &ct).unwrap(), BatchSize::SmallInput);
         });
         g.bench_function("add plain", |b| b.iter(|| e.add_plain(black_box(&ct), &plain).unwrap()));
         g.bench_function("add scalar", |b| b.iter(|| e.add_scalar(black_box(&ct), &scalar).unwrap()));
         g.bench_function("multiply plain", |b| b.iter(|| e.mul_plain(black_box(&ct), &plain).unwrap()));
         g.bench_function("multiply scalar", |b| b.iter(|| e.mul_scalar(black_box(&ct), &scalar).unwrap()));
         g.bench_function("scalar mac, 32 terms", |b| {
-            b.iter(|| e.scalar_mac(black_box(&refs), &weights, Terms::Independent).unwrap())
+            b.iter(|| e.scalar_mac(black_box(&refs), &weights, Terms::Independent).unwrap());
         });
         g.bench_function("multiply", |b| b.iter(|| e.mul(black_box(&ct), &ct).unwrap()));
         g.bench_function("square", |b| b.iter(|| e.square(black_box(&ct)).unwrap()));
         g.bench_function("relinearise", |b| b.iter(|| e.relinearise(black_box(&product), &relin).unwrap()));
         g.bench_function("rescale", |b| b.iter(|| e.rescale(black_box(&scaled)).unwrap()));
         g.bench_function("relinearise+rescale", |b| {
-            b.iter(|| e.relinearise_rescale(black_box(&product), &relin).unwrap())
+            b.iter(|| e.relinearise_rescale(black_box(&product), &relin).unwrap());
         });
         g.bench_function("rotate", |b| b.iter(|| e.rotate(black_box(&ct), 1, &galois).unwrap()));
         g.bench_function("rotate, hoisted", |b| {
-            b.iter(|| e.apply_hoisted(black_box(&ct), &digits, Galois::Rotate(1), &galois).unwrap())
+            b.iter(|| e.apply_hoisted(black_box(&ct), &digits, Galois::Rotate(1), &galois).unwrap());
         });
         let raised = encoder.encode_raised(&values, EncodeAt { scale: 2f64.powi(20), ..at }).unwrap();
         let sum = vec![(Galois::Rotate(1), &raised); 8];
         g.bench_function("hoisted sum of 8 rotations", |b| {
-            b.iter(|| e.hoisted_sum(black_box(&ct), &digits, &sum, &galois).unwrap())
+            b.iter(|| e.hoisted_sum(black_box(&ct), &digits, &sum, &galois).unwrap());
         });
         g.bench_function("relinearisation key", |b| b.iter(|| keys.relin_key(&secret, &mut prg).unwrap()));
         g.bench_function("conjugate", |b| b.iter(|| e.conjugate(black_box(&ct), &galois).unwrap()));
         g.bench_function("to bytes", |b| b.iter(|| black_box(&ct).to_bytes().unwrap()));
         g.bench_function("from bytes", |b| {
-            b.iter(|| Ciphertext::from_bytes(&params, black_box(&bytes)).unwrap())
+            b.iter(|| Ciphertext::from_bytes(&params, black_box(&bytes)).unwrap());
         });
         g.finish();
     }

@@ -166,7 +166,7 @@ fn bfv_slots() {
     publish(&public);
     let galois = bfv::GaloisKeys::from_bytes(&p, &turns, &galois).unwrap();
     let server = bfv::Evaluator::new(&p, bfv::PublicKey::from_bytes(&p, &public).unwrap(), galois).unwrap();
-    let bits = 63 - t.leading_zeros();
+    let bits = t.ilog2();
     let request = key.encrypt(&secrets(n, bits), &mut prg).unwrap();
     // The request travels.
     publish(&request);

@@ -118,7 +118,7 @@ fn main() {
     if let Some(name) = &o.synthetic {
         let file = std::env::temp_dir().join(format!("hushnet-{name}-{}.hush", std::process::id()));
         std::fs::write(&file, synthetic::plan(name)).unwrap();
-        o.plan = file.to_str().unwrap().to_owned();
+        o.plan = String::from(file.to_str().unwrap());
     }
     let mut args: Vec<String> =
         vec!["--serve".into(), "--plan".into(), o.plan.clone(), "--threads".into(), o.threads.to_string()];

@@ -1,11 +1,10 @@
 //! What goes into an inference and what comes out, in every trust model: inputs, outputs, progress, marks of values outside of their
 //! ranges.
 
-use crate::compute::Compute;
-use crate::error::{Error, InputError};
-use crate::plan::{OpKind, Plan, Port, Stage, Tensor, TensorKind};
-use crate::program::{self, InputData, InputView, RangeError, Slot, Values};
-use rayon::prelude::*;
+use crate::error::InputError;
+use crate::plan::{Plan, Port, Tensor};
+pub(crate) use crate::program::RangeError;
+use crate::program::{self, InputData, InputView, Slot, Values};
 use std::ops::ControlFlow;
 
 /// A named input, shape `[images, ...]`, row-major.
@@ -58,18 +57,9 @@ pub type Marked<T> = (Vec<Output>, T, Option<RangeError>);
 /// Inputs in the order of a plan, and the number of images.
 pub(crate) type Admitted<'a, 'b> = (Vec<&'b Input<'a>>, usize);
 
-/// Takes in inputs: refuses all that can be refused before anything is sent. `encrypted` are ranges that a plan states beside those of
-/// quantised inputs.
-pub(crate) fn admit<'a, 'b>(
-    plan: &Plan,
-    inputs: &'b [Input<'a>],
-    encrypted: Vec<Declared<'_>>,
-    compute: &Compute,
-) -> Result<Admitted<'a, 'b>, Error> {
-    let (inputs, images) = check(plan, inputs)?;
-    let ranges: Vec<_> = declared(plan).into_iter().chain(encrypted).collect();
-    compute.run(|| check_ranges(&inputs, images, &ranges))?;
-    Ok((inputs, images))
+/// Takes in inputs: refuses all that can be refused before anything is sent.
+pub(crate) fn admit<'a, 'b>(plan: &Plan, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, InputError> {
+    check(plan, inputs)
 }
 
 /// Room for the outputs of so many images.
@@ -158,89 +148,90 @@ fn check_finite(input: &Input<'_>, elements: usize) -> Result<(), InputError> {
     }
 }
 
-/// A range that the plan states of an input itself: `|x|`, or `|round_half_even(x / scale)|`, is at most `bound`.
-pub(crate) struct Declared<'a> {
-    /// Stage that quantises or encrypts the input.
-    pub stage: &'a str,
-    /// Tensor that is named.
-    pub tensor: &'a str,
-    /// Index of the input in the plan.
-    pub input: usize,
-    /// Of the fixed tensor, if it is one.
-    pub scale: Option<f64>,
-    /// Largest absolute value, in units of `scale`.
-    pub bound: f64,
+/// Inputs clamped to the ranges that the plan states of them. Every value is compared and clamped in the same steps, whatever it is; what was
+/// outside is looked at when the run is over.
+pub(crate) struct Limited {
+    /// By input in the order of the plan; `None` where the plan states no range.
+    data: Vec<Option<Vec<f64>>>,
+    outside: Vec<Outside>,
 }
 
-/// Which input a tensor is, element by element: inputs themselves and reshaped ones.
-pub(crate) fn aliases(plan: &Plan) -> Vec<Option<usize>> {
-    let mut alias = vec![None; plan.tensors().len()];
-    plan.inputs().iter().enumerate().for_each(|(i, p)| alias[p.tensor] = Some(i));
-    for op in plan.stages().iter().flat_map(Stage::ops) {
-        if matches!(op.kind, OpKind::Reshape {}) {
-            alias[op.output] = alias[op.inputs[0]];
-        }
+/// Values of an input that were outside of its range.
+struct Outside {
+    name: String,
+    range: [f64; 2],
+    elements: usize,
+    /// By image.
+    counts: Vec<u32>,
+    /// Position and value of the first; the largest number: none.
+    first: (usize, f64),
+}
+
+impl Limited {
+    /// Of inputs in the order of the plan.
+    pub(crate) fn of(plan: &Plan, inputs: &[&Input<'_>], images: usize) -> Self {
+        let mut outside = Vec::new();
+        let data = plan.inputs().iter().zip(inputs).map(|(port, input)| {
+            let range = port.range?;
+            let mut values = match input.data {
+                InputData::F32(v) => v.iter().map(|x| f64::from(*x)).collect(),
+                InputData::F64(v) => v.to_vec(),
+            };
+            outside.push(Outside::clamp(&port.name, range, &mut values, images));
+            Some(values)
+        });
+        let data = data.collect();
+        Self { data, outside }
     }
-    alias
+
+    /// The inputs to run on: of the clamped values, or as they were given.
+    pub(crate) fn inputs<'a>(&'a self, given: &[&Input<'a>]) -> Vec<Input<'a>> {
+        let one = |(input, data): (&&Input<'a>, &'a Option<Vec<f64>>)| Input {
+            data: data.as_ref().map_or(input.data, |v| InputData::F64(v)),
+            ..Input::clone(input)
+        };
+        given.iter().zip(&self.data).map(one).collect()
+    }
+
+    /// The first value outside, and all images that have any.
+    pub(crate) fn mark(&self) -> Option<RangeError> {
+        self.outside.iter().fold(None, |all, o| RangeError::join(all, o.mark()))
+    }
 }
 
-/// Ranges of inputs that are quantised as they are.
-fn declared(plan: &Plan) -> Vec<Declared<'_>> {
-    let alias = aliases(plan);
-    let mut out = Vec::new();
-    for stage in plan.stages() {
-        for op in stage.ops() {
-            let tensor = &plan.tensors()[op.output];
-            if let (OpKind::Quantize {}, Some(input), TensorKind::Fixed { scale, bound }) =
-                (&op.kind, alias[op.inputs[0]], tensor.kind)
-            {
-                let (stage, scale) = (stage.name(), Some(scale));
-                out.push(Declared { stage, tensor: &tensor.name, input, scale, bound: bound as f64 });
+impl Outside {
+    /// Clamps the values of all images.
+    fn clamp(name: &str, range: [f64; 2], values: &mut [f64], images: usize) -> Self {
+        let [low, high] = range;
+        let elements = (values.len() / images.max(1)).max(1);
+        let mut counts = vec![0u32; images];
+        let mut first = (usize::MAX, 0.0);
+        for (image, (row, count)) in values.chunks_mut(elements).zip(&mut counts).enumerate() {
+            for (element, x) in row.iter_mut().enumerate() {
+                let outside = (*x < low) | (*x > high);
+                *count = count.saturating_add(u32::from(outside));
+                first =
+                    if outside & (first.0 == usize::MAX) { (image * elements + element, *x) } else { first };
+                *x = x.max(low).min(high);
             }
         }
+        Self { name: name.to_owned(), range, elements, counts, first }
     }
-    out
-}
 
-/// Refuses inputs outside of a range that the plan states of them, all blocks before the first message of an inference: who waits for
-/// the client learns that it has not begun, and nothing else. Only inputs as they are count here. What client operations make of
-/// them saturates later: operations are the server's choice, and its plan could ask for any function of the inputs.
-///
-/// # Errors
-/// [`RangeError`] for the first range that inputs leave, with all images that leave any.
-fn check_ranges(inputs: &[&Input<'_>], images: usize, ranges: &[Declared<'_>]) -> Result<(), RangeError> {
-    let mut first: Option<RangeError> = None;
-    let (mut affected, mut values) = (vec![false; images], 0);
-    for range in ranges {
-        let data = inputs[range.input].data;
-        let elements = data.len() / images;
-        let inverse = range.scale.map(|s| 1.0 / s);
-        let outside = |i: usize| {
-            let x = data.get(i);
-            let v = inverse.map_or(x, |inverse| (x * inverse).round_ties_even());
-            v.is_nan() || v.abs() > range.bound
-        };
-        let counts: Vec<u64> = (0..images)
-            .into_par_iter()
-            .map(|image| (image * elements..(image + 1) * elements).map(|i| u64::from(outside(i))).sum())
-            .collect();
-        affected.iter_mut().zip(&counts).for_each(|(a, c)| *a |= *c > 0);
-        values += counts.iter().sum::<u64>();
-        let Some(image) = counts.iter().position(|c| *c > 0).filter(|_| first.is_none()) else { continue };
-        let element = (0..elements).find(|e| outside(image * elements + e)).unwrap_or(0);
-        first = Some(RangeError {
-            stage: range.stage.to_owned(),
-            tensor: range.tensor.to_owned(),
-            image,
-            element,
-            value: data.get(image * elements + element),
-            bound: Some(range.bound * range.scale.unwrap_or(1.0)),
+    fn mark(&self) -> Option<RangeError> {
+        let (at, value) = self.first;
+        let affected = self.counts.iter().enumerate().filter(|(_, c)| **c > 0).map(|(image, _)| image);
+        (at != usize::MAX).then(|| RangeError {
+            stage: "input".to_owned(),
+            tensor: self.name.clone(),
+            image: at / self.elements,
+            element: at % self.elements,
+            value,
+            bound: Some(self.range[1]),
+            low: Some(self.range[0]),
             answer: false,
-            affected: Vec::new(),
-            values: 0,
-        });
+            affected: affected.collect(),
+            values: self.counts.iter().fold(0, |a, b| a.saturating_add(*b)),
+        })
     }
-    let affected = affected.iter().enumerate().filter(|(_, a)| **a).map(|(image, _)| image).collect();
-    let values = u32::try_from(values).unwrap_or(u32::MAX);
-    first.map_or(Ok(()), |e| Err(RangeError { affected, values, ..e }))
 }

@@ -3,7 +3,7 @@
 use crate::channel::{pipe, Channel};
 use crate::client_aided::{Client, ClientOptions};
 use crate::error::Error;
-use crate::io::{Input, OnProgress, Output};
+use crate::io::{Input, Marked, OnProgress, Output, RangeError};
 use crate::non_interactive::{NonInteractiveClient, NonInteractiveOptions};
 use crate::session::{AnyModel, ClientSession, Served};
 use crate::trace::{Report, ServerTrace};
@@ -28,6 +28,14 @@ pub enum Link {
 
 /// What a run gives: outputs, the client's trace with the server's figures in it, and the server's own.
 pub type Both<T> = (Vec<Output>, T, ServerTrace);
+
+/// What a run gives, and what left its range on the way.
+pub type MarkedBoth<T> = (Both<T>, Option<RangeError>);
+
+/// A run without marks.
+fn raised<T>((result, mark): (T, Option<RangeError>)) -> Result<T, Error> {
+    mark.map_or(Ok(result), |e| Err(e.into()))
+}
 
 /// Runs the parties on a thread each. Where both fail, the error is that of the party that was the cause.
 fn both<C, S: Send>(
@@ -54,8 +62,8 @@ fn infer<C: ClientSession>(
     mut client: C,
     inputs: &[Input<'_>],
     progress: &mut OnProgress<'_>,
-) -> Result<(Vec<Output>, C::Trace), Error> {
-    let result = client.infer(inputs, progress)?;
+) -> Result<Marked<C::Trace>, Error> {
+    let result = client.infer_marked(inputs, progress)?;
     client.close()?;
     Ok(result)
 }
@@ -71,12 +79,21 @@ pub fn run_pipe<C: ClientSession>(
     inputs: &[Input<'_>],
     progress: &mut OnProgress<'_>,
 ) -> Result<Both<C::Trace>, Error> {
+    raised(pipe_marked(served, open, inputs, progress)?)
+}
+
+fn pipe_marked<C: ClientSession>(
+    served: &dyn Served,
+    open: impl FnOnce(Box<dyn Channel>) -> Result<C, Error>,
+    inputs: &[Input<'_>],
+    progress: &mut OnProgress<'_>,
+) -> Result<MarkedBoth<C::Trace>, Error> {
     let (near, far) = pipe();
     let serve = move || served.session(Box::new(far), &mut |_| {}).0;
-    let ((outputs, mut trace), server) =
+    let ((outputs, mut trace, mark), server) =
         both(serve, || open(Box::new(near)).and_then(|client| infer(client, inputs, progress)))?;
     trace.add_server(&server);
-    Ok((outputs, trace, server))
+    Ok(((outputs, trace, server), mark))
 }
 
 /// Runs images over a socket on the loopback interface. `open` opens the client's session, `cancel` ends its waiting.
@@ -90,6 +107,16 @@ pub fn run_loopback<C: ClientSession>(
     progress: &mut OnProgress<'_>,
     cancel: Arc<AtomicBool>,
 ) -> Result<Both<C::Trace>, Error> {
+    raised(loopback_marked(served, open, inputs, progress, cancel)?)
+}
+
+fn loopback_marked<C: ClientSession>(
+    served: Arc<dyn Served>,
+    open: impl FnOnce(Box<dyn Channel>) -> Result<C, Error>,
+    inputs: &[Input<'_>],
+    progress: &mut OnProgress<'_>,
+    cancel: Arc<AtomicBool>,
+) -> Result<MarkedBoth<C::Trace>, Error> {
     let (sender, measured) = sync_channel(1);
     // Nobody receives any more when the client has failed.
     let on_session = move |t: &ServerTrace| drop(sender.try_send(t.clone()));
@@ -97,7 +124,7 @@ pub fn run_loopback<C: ClientSession>(
     let server = Server::start_shared(served, &options)?;
     let connect_options = ConnectOptions { cancel, ..ConnectOptions::default() };
     let connection = connect(&format!("hush://{}", server.address()), &connect_options)?;
-    let (outputs, mut trace) = infer(open(Box::new(connection))?, inputs, progress)?;
+    let (outputs, mut trace, mark) = infer(open(Box::new(connection))?, inputs, progress)?;
     // The client has said End; the server's session ends at once, or its part of the trace stays out.
     let measured = measured.recv_timeout(Duration::from_secs(5)).ok();
     if let Some(measured) = &measured {
@@ -105,7 +132,7 @@ pub fn run_loopback<C: ClientSession>(
     }
     server.stop();
     server.join()?;
-    Ok((outputs, trace, measured.unwrap_or_default()))
+    Ok(((outputs, trace, measured.unwrap_or_default()), mark))
 }
 
 /// Runs images of a two-party plan over memory, or over a throttled connection when `network` is given. Returns the outputs and the traces
@@ -120,6 +147,19 @@ pub fn run_shares(
     network: Option<Network>,
     progress: &mut OnProgress<'_>,
 ) -> Result<(Vec<Output>, TwoPartyTrace, TwoPartyTrace), Error> {
+    raised(shares_marked(model, inputs, options, network, progress)?)
+}
+
+/// Outputs and traces of both parties, and what left its range.
+type MarkedShares = ((Vec<Output>, TwoPartyTrace, TwoPartyTrace), Option<RangeError>);
+
+fn shares_marked(
+    model: &TwoPartyModel,
+    inputs: &[Input<'_>],
+    options: TwoPartyOptions,
+    network: Option<Network>,
+    progress: &mut OnProgress<'_>,
+) -> Result<MarkedShares, Error> {
     let (far, near): (Box<dyn hushnet_mpc::Channel>, Box<dyn hushnet_mpc::Channel>) = match network {
         None => {
             let (a, b) = hushnet_mpc::memory_pair();
@@ -130,14 +170,15 @@ pub fn run_shares(
             (Box::new(a), Box::new(b))
         }
     };
-    let ((outputs, client), server) = both(
+    let ((outputs, client, mark), server) = both(
         || model.serve_plain(far, &mut |_| {}),
         || TwoPartyClient::open(near, options).and_then(|client| infer(client, inputs, progress)),
     )?;
-    Ok((outputs, client, server))
+    Ok(((outputs, client, server), mark))
 }
 
-/// Runs images of a plan of any trust model. `batch` and `two_party` say how a client of each is worked.
+/// Runs images of a plan of any trust model. `batch` and `two_party` say how a client of each is worked. Values outside of their ranges are
+/// told beside the outputs.
 ///
 /// # Errors
 /// As [`run_pipe`] and [`run_loopback`]; [`Error::Internal`] for a throttled link and a plan that is not two-party.
@@ -147,7 +188,7 @@ pub fn run(
     (batch, two_party): (ClientOptions, TwoPartyOptions),
     link: Link,
     progress: &mut OnProgress<'_>,
-) -> Result<Both<Box<dyn Report>>, Error> {
+) -> Result<MarkedBoth<Box<dyn Report>>, Error> {
     match model {
         AnyModel::ClientAided(_) => {
             over(model, |channel| Client::open(channel, batch), inputs, link, progress)
@@ -165,10 +206,11 @@ pub fn run(
                     return over(model, open, inputs, link, progress);
                 }
             };
-            let (outputs, mut client, server) = run_shares(shares, inputs, two_party, network, progress)?;
+            let ((outputs, mut client, server), mark) =
+                shares_marked(shares, inputs, two_party, network, progress)?;
             let server = server.summary();
             client.add_server(&server);
-            Ok((outputs, Box::new(client), server))
+            Ok(((outputs, Box::new(client), server), mark))
         }
     }
 }
@@ -180,14 +222,14 @@ fn over<C: ClientSession>(
     inputs: &[Input<'_>],
     link: Link,
     progress: &mut OnProgress<'_>,
-) -> Result<Both<Box<dyn Report>>, Error> {
-    let (outputs, trace, server) = match link {
-        Link::Memory => run_pipe(model.served().as_ref(), open, inputs, progress)?,
-        Link::Loopback(cancel) => run_loopback(model.served(), open, inputs, progress, cancel)?,
+) -> Result<MarkedBoth<Box<dyn Report>>, Error> {
+    let ((outputs, trace, server), mark) = match link {
+        Link::Memory => pipe_marked(model.served().as_ref(), open, inputs, progress)?,
+        Link::Loopback(cancel) => loopback_marked(model.served(), open, inputs, progress, cancel)?,
         Link::Throttled(_) => {
             let detail = "only a two-party run can be slowed down to a network; leave the network out";
             return Err(Error::Internal(detail.into()));
         }
     };
-    Ok((outputs, Box::new(trace), server))
+    Ok(((outputs, Box::new(trace), server), mark))
 }

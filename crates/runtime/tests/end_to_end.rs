@@ -21,7 +21,7 @@ fn a_small_network_is_exact() {
 fn fresh_masks_several_blocks_tiles_of_one_row_and_wide_weights() {
     for (i, mask) in ["shared", "fresh", "sent"].into_iter().enumerate() {
         for (band, weight_bits, dtype) in [(1, 4, "I8"), (2, 7, "I16"), (usize::MAX, 8, "I8")] {
-            let o = Linear { mask, band, weight_bits, dtype };
+            let o = Linear { mask, weight_bits, band, dtype };
             let b = small_net(2048, 7 + i as u64, &o);
             let trace = run_and_compare(&b, 2 * 2048 + 3, 1.2, 3);
             assert_eq!((trace.blocks, trace.rounds), (3, 6));

@@ -217,7 +217,7 @@ proptest! {
             b.client(vec![op("matmul", &[x, other], y)]);
             y
         } else if pick == 1 {
-            let indices: Vec<usize> = (0..1 + rng.below(6)).map(|_| rng.below(shape[axis])).collect();
+            let indices: Vec<usize> = (0..=rng.below(6)).map(|_| rng.below(shape[axis])).collect();
             let y = b.real(&along(indices.len()));
             b.client(vec![op_with("gather", &[x], y, json!({"axis": axis, "indices": indices}))]);
             y

@@ -139,6 +139,7 @@ fn variant(e: &PlanError) -> String {
 }
 
 /// Stages of the net: 0 quantize, 1 conv (t1 -> t2), 2 relu, 3 dense (t5 -> t6), 4 dequantize (t7).
+#[allow(clippy::too_many_lines)] // One row a mutation.
 fn mutations() -> Vec<(&'static str, Mutation)> {
     vec![
         ("Version", set("/version", json!(1))),

@@ -3,16 +3,16 @@
 
 mod common;
 
-use common::{inputs, op, Batch, Builder, Linear, Rng};
+use common::{inputs, load, op, Batch, Builder, Linear, Rng};
 use hushnet_ring::pack;
 use hushnet_runtime::channel::{pipe, Channel, Pipe, Traffic};
-use hushnet_runtime::plan::Plan;
+use hushnet_runtime::plan::{Plan, PlanError};
 use hushnet_runtime::wire::{Frame, FrameBuilder, Kind};
 use hushnet_runtime::ClientSession;
 use hushnet_runtime::{
     Client, ClientOptions, Compute, Error, Output, RangeError, ServerPlan, TransportError,
 };
-use serde_json::json;
+use serde_json::{json, Value};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
@@ -223,37 +223,61 @@ fn a_server_that_scales_ciphertexts_reads_nothing_from_the_wire() {
     }
 }
 
-#[test]
-fn inputs_outside_are_refused_before_the_first_message_whatever_their_block() {
+/// A network that quantises its input as it is.
+fn plain_input(change: impl FnOnce(&mut Value)) -> Result<Plan, PlanError> {
     let mut b = Builder::new(N, 8);
     let x = b.input("image", &[2, 3]);
     let (flat, q) = (b.real(&[6]), b.fixed(&[6], 0.01, 127));
     b.client(vec![op("reshape", &[x], flat), op("quantize", &[flat], q)]);
-    let acc = b.linear(q, json!({"type": "dense", "inputs": 6, "outputs": 3}), &Linear::default());
-    let y = b.real(&[3]);
+    let acc = b.linear(q, json!({"type": "dense", "inputs": 6, "outputs": 4}), &Linear::default());
+    let y = b.real(&[4]);
     b.client(vec![op("dequantize", &[acc], y)]);
     b.output("y", y);
-    let plan = b.plan();
-    let server = ServerPlan::new(&plan, Compute::default()).unwrap();
-    let (near, far) = pipe();
-    let wire = Arc::new(Mutex::new(Wire::new()));
-    let mut recorder = Recorder(far, wire.clone(), &honest);
-    std::thread::scope(|scope| {
-        scope.spawn(move || server.serve(&mut recorder, &mut |_| {}).unwrap());
-        let mut client = Client::open(Box::new(near), ClientOptions::default()).unwrap();
-        let good = Batch::random(&plan, IMAGES, &mut Rng(5), 0.5);
-        let mut bad = Batch::random(&plan, IMAGES, &mut Rng(5), 0.5);
-        bad[0].data[MARKED[1] * 6 + 2] = 1.3;
-        let result = client.infer_marked(&inputs(&bad), &mut |_| ControlFlow::Continue(()));
-        let Err(Error::Range(e)) = result.map(|_| ()) else { panic!("1.3 was accepted") };
-        assert_eq!((e.image, e.element, e.value, e.bound), (MARKED[1], 2, 1.3, Some(1.27)));
-        assert_eq!((e.affected, e.values), (vec![MARKED[1]], 1));
-        // The session serves the next inference.
-        assert!(client.is_open());
-        client.infer(&inputs(&good), &mut |_| ControlFlow::Continue(())).unwrap();
-        client.close().unwrap();
-    });
-    let wire = wire.lock().unwrap();
-    let heard = |kind| wire.iter().filter(|f| f.0 == '<' && f.1 == kind).count();
-    assert_eq!((heard(Kind::Block), heard(Kind::Setup), heard(Kind::Error), heard(Kind::End)), (2, 1, 0, 1));
+    let mut json = b.json();
+    change(&mut json);
+    load(&json.to_string(), &b.files)
+}
+
+#[test]
+fn inputs_outside_saturate_in_whatever_block_and_the_wire_stays_the_same() {
+    let ranged = |json: &mut Value| json["inputs"][0]["range"] = json!([-0.25, 1.0]);
+    for (plan, value, clamped, place) in [
+        (plain_input(|_| {}), 1.3, 1.27, ("client0", Some(1.27), None)),
+        (plain_input(ranged), 1.3, 1.0, ("input", Some(1.0), Some(-0.25))),
+        (plain_input(ranged), -0.5, -0.25, ("input", Some(1.0), Some(-0.25))),
+    ] {
+        let plan = plan.unwrap();
+        let mut good = Batch::random(&plan, IMAGES, &mut Rng(5), 0.5);
+        good[0].data.iter_mut().for_each(|x| *x = x.max(-0.25));
+        let usual = session(&plan, &good, &honest);
+        assert!(usual.mark.is_none() && usual.raised.is_none());
+        let (mut bad, mut held) = (good.clone(), good.clone());
+        for image in MARKED {
+            bad[0].data[image * 6 + 2] = value;
+            held[0].data[image * 6 + 2] = clamped;
+        }
+        let (seen, held) = (session(&plan, &bad, &honest), session(&plan, &held, &honest));
+        assert_eq!(seen.wire, usual.wire, "{value}");
+        // As if the value at the end of the range had been given.
+        assert_eq!(seen.outputs, held.outputs, "{value}");
+        assert!(held.mark.is_none());
+        let (mark, raised) = (seen.mark.unwrap(), seen.raised.unwrap());
+        assert_eq!(mark, raised);
+        assert_eq!((mark.stage.as_str(), mark.bound, mark.low), place, "{mark}");
+        assert_eq!((mark.image, mark.element, mark.value), (MARKED[0], 2, value));
+        assert_eq!((mark.affected.as_slice(), mark.values, mark.answer), (&MARKED[..], 2, false));
+    }
+}
+
+#[test]
+fn ranges_of_ports_are_checked() {
+    for (port, range) in [
+        ("inputs", json!([1.0, -1.0])),
+        ("outputs", json!([0.0, 1.0])),
+        ("inputs", json!([0.0])),
+        ("inputs", json!([0.0, null])),
+    ] {
+        let plan = plain_input(|json| json[port][0]["range"] = range.clone());
+        assert!(plan.is_err(), "{port} {range}");
+    }
 }

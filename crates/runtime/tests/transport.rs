@@ -229,6 +229,7 @@ fn a_misbehaving_client_gets_an_error_and_the_server_lives_on() {
     }
 }
 
+#[allow(clippy::too_many_lines)] // One list of misbehaviours.
 fn misbehave_over(carrier: &str) {
     let server = start(ServerOptions::default());
     let bare = carrier == "hush";
@@ -282,10 +283,10 @@ fn misbehave_over(carrier: &str) {
         s.send(&bytes);
     });
     check("version in the greeting", protocol, &mut |s| {
-        s.control(Kind::Hello, &Hello { protocol: 2, producer: String::new() })
+        s.control(Kind::Hello, &Hello { protocol: 2, producer: String::new() });
     });
     check("greeting that is no message", protocol, &mut |s| {
-        s.send(FrameBuilder::with_payload(Kind::Hello, &[0xff; 9]).unwrap().bytes())
+        s.send(FrameBuilder::with_payload(Kind::Hello, &[0xff; 9]).unwrap().bytes());
     });
     check("no greeting", protocol, &mut |s| s.control(Kind::Begin, &Begin { seed: vec![1; 32], images: 0 }));
     check("short seed", protocol, &mut |s| {

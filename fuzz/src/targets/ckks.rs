@@ -59,7 +59,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 fn run(data: &[u8]) {
     let (params, world) = (params(), world());
     let same = |bytes: Result<Vec<u8>, _>| {
-        assert!(bytes.is_ok_and(|b: Vec<u8>| b == data), "what was read is written as it came")
+        assert!(bytes.is_ok_and(|b: Vec<u8>| b == data), "what was read is written as it came");
     };
     if let Ok(c) = Ciphertext::from_bytes(params, data) {
         same(c.to_bytes());

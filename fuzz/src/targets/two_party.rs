@@ -34,7 +34,7 @@ struct World {
 }
 
 /// A byte stream from a peer that hears nothing.
-pub struct Script(pub Vec<u8>, pub usize);
+pub(super) struct Script(pub Vec<u8>, pub usize);
 
 impl Channel for Script {
     fn send(&mut self, _: &[u8]) -> Result<()> {
@@ -68,7 +68,7 @@ fn changed(script: &[u8], messages: &[Vec<u8>], kind_at: usize) -> Box<dyn Chann
 }
 
 /// What one end reads, read by read.
-pub struct Recorder<C>(pub C, pub Arc<Mutex<Vec<Vec<u8>>>>);
+pub(super) struct Recorder<C>(pub C, pub Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl<C: Channel> Channel for Recorder<C> {
     fn send(&mut self, data: &[u8]) -> Result<()> {

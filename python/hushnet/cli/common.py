@@ -122,7 +122,8 @@ def check_output(path: Path | None, suffixes: tuple[str, ...] = (), outputs: Seq
         raise InputError(f"{path} cannot hold the outputs: give a file name that ends in {' or '.join(suffixes)}.")
     if path.suffix == ".npy" and suffixes and len(outputs) > 1:
         raise InputError(
-            f"{path} holds one array, and the network has {len(outputs)} outputs ({', '.join(outputs)}): give a .npz file."
+            f"{path} holds one array, and the network has {len(outputs)} outputs ({', '.join(outputs)}): "
+            "give a .npz file."
         )
     folder = path.absolute().parent
     if path.is_dir():

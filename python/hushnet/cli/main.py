@@ -1,4 +1,4 @@
-"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, measure-machine, zoo."""
+"""``hushnet``: compile, check, compare, explain, run, serve, infer, bench, demo, measure-machine, zoo."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Run a trained neural network on inputs that the server never sees.",
-    epilog="Exit status: 0: done; 1: an error, or no trust model takes the network (check); 2: the command line is wrong; 130: interrupted.",
+    epilog=(
+        "Exit status: 0: done; 1: an error, or no trust model takes the network (check, compare); 2: the command line is "
+        "wrong; 3: a plan that falls short (compile --strict); 130: interrupted."
+    ),
 )
 ARRAYS = (".npy", ".npz")
 
@@ -47,6 +50,8 @@ Shape = typer.Option(
     "--shape",
     help="Full shape of an input, the batch first: x=1,3,48,192. Once for each input that leaves axes open.",
 )
+Labels = typer.Option(None, "--labels", help="Right answers of the inputs (.npy, whole numbers): accuracy is printed.")
+StrictRows = typer.Option(False, "--strict-rows", help="NaN for every row of which a value left its planned range.")
 Until = typer.Option(
     None,
     "--until",
@@ -116,9 +121,6 @@ def compile_(
     hide_weights: bool = typer.Option(
         False, "--hide-weights", help="Re-randomise and flood the results.", rich_help_panel=NON_INTERACTIVE
     ),
-    precision: float | None = typer.Option(
-        None, help="Aim at errors of 2^-this of the largest output (default: 7).", rich_help_panel=NON_INTERACTIVE
-    ),
     calibration: Path | None = typer.Option(
         None, help="Sample inputs (.npy/.npz): ranges are taken from them, and axes that the model leaves open."
     ),
@@ -126,7 +128,23 @@ def compile_(
     until: str | None = Until,
     outputs: str | None = Outputs,
     input_range: tuple[float, float] | None = typer.Option(
-        None, help="Least and largest input value (without calibration: 0 1). Values outside are refused."
+        None,
+        help="Least and largest input value (without calibration: 0 1). Values outside are clamped, and their "
+        "rows are named.",
+    ),
+    precision: float | None = typer.Option(
+        None,
+        help="Bits: 999 rows of 1000 have errors below 2^-this of the output's range (default: 7). The cheapest "
+        "plan that reaches it is taken.",
+    ),
+    labels: Path | None = typer.Option(
+        None, help="Right answers of the calibration data (.npy, whole numbers): accuracy of the model and of the plan."
+    ),
+    strict: bool = typer.Option(
+        False, "--strict", help="Exit with status 3 where the precision is not reached or accuracy falls."
+    ),
+    margin: float | None = typer.Option(
+        None, min=1.0, help="Planned range over the largest value of the calibration data (default: 1.25)."
     ),
     weight_bits: int | None = typer.Option(None, min=2, max=16, help="Default: 8; non-interactive: what is cheapest."),
     activation_bits: str = typer.Option("auto", help="'auto' or a number of bits."),
@@ -138,7 +156,7 @@ def compile_(
     options |= {} if weight_bits is None else {"weight_bits": weight_bits}
     if trust != "non-interactive" or activation_bits != "auto":
         options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
-    own = {"activation": activation, "hide_weights": hide_weights or None, "precision_bits": precision}
+    own = {"activation": activation, "hide_weights": hide_weights or None, "precision": precision}
     options |= {k: v for k, v in own.items() if v is not None}
     options |= {
         k: v
@@ -148,12 +166,15 @@ def compile_(
             "method": method,
             "nonlinear": nonlinear,
             "queries": queries,
+            "margin": margin,
         }.items()
         if v is not None
     }
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
     check_output(output)
+    if labels is not None:
+        options["labels"] = read_arrays(labels)
     samples = read_arrays(calibration) if calibration else None
     compiled = hushnet.compile(
         _onnx(model),
@@ -168,10 +189,14 @@ def compile_(
     compiled.save(output)
     explained = compiled.explain()
     if as_json:
-        emit({"plan": str(output), "explain": explained})
+        emit({"plan": str(output), "shortfalls": compiled.shortfalls, "explain": explained})
     else:
         out.print(report.render(explained))
         out.print(f"Wrote {output} (with weights: it stays on the server).")
+    for sentence in compiled.shortfalls:
+        err.print(f"Warning: {sentence}", style="bold red", markup=False, highlight=False)
+    if strict and compiled.shortfalls:
+        raise typer.Exit(3)
 
 
 @app.command()
@@ -203,19 +228,50 @@ def check(
 
 
 @app.command()
+def compare(
+    model: Path = typer.Argument(..., help="ONNX file."),
+    calibration: Path = typer.Option(..., help="Sample inputs (.npy/.npz): ranges, errors and agreement."),
+    labels: Path | None = typer.Option(None, help="Right answers of the calibration data (.npy): accuracy."),
+    batch: int = typer.Option(1, min=1, help="Images sent at once, the same for all ways."),
+    methods: bool = typer.Option(False, "--methods", help="Single methods and engines too."),
+    shape: list[str] = Shape,
+    until: str | None = Until,
+    outputs: str | None = Outputs,
+    as_json: bool = Json,
+) -> None:
+    """All trust models side by side: who learns what, accuracy, error, cost, and a recommendation."""
+    from hushnet.cli.compare import show
+
+    found = hushnet.compare(
+        _onnx(model),
+        calibration=read_arrays(calibration),
+        labels=None if labels is None else read_arrays(labels),
+        batch=batch,
+        methods=methods,
+        shapes=read_shapes(shape),
+        until=_until(until),
+        outputs=_until(outputs),
+    )
+    emit(found.as_json()) if as_json else show(found)
+    if all(row.refused for row in found.rows):
+        raise typer.Exit(1)
+
+
+@app.command()
 def explain(
     plan: Path,
     trace: Path | None = typer.Option(None, help="A trace written by run or infer: measured beside predicted."),
     network: str | None = typer.Option(
         None, help=f"What time is predicted for, loopback, {NETWORKS}.", rich_help_panel=TWO_PARTY
     ),
+    verbose: bool = typer.Option(False, "--verbose", help="Rigorous bounds of errors too."),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
     """Per layer: method, parameters, time, bytes, precision, and who learns what."""
     measured = _trace(trace) if trace else None
     explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured, network=network)
-    emit(explained) if as_json else out.print(report.render(explained))
+    emit(explained) if as_json else out.print(report.render(explained, verbose=verbose))
 
 
 def _trace(path: Path) -> dict[str, Any]:
@@ -241,21 +297,29 @@ def _summary(result: hushnet.Result) -> dict[str, Any]:
             "bytes_up": trace["bytes_up"],
             "bytes_down": trace["bytes_down"],
             "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
+            "rows_out_of_range": list(result.out_of_range),
         }
         | checked
         | ({"labels": {k: v.tolist() for k, v in result.labels.items()}} if result.labels else {})
     )
 
 
-def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_json: bool) -> None:
+def _finish(
+    result: hushnet.Result, output: Path | None, trace: Path | None, as_json: bool, *, strict: bool, labels: Path | None
+) -> None:
+    outputs = result.strict() if strict else result.outputs
+    accuracy = None if labels is None else result.accuracy(read_arrays(labels))
     if output:
-        write_outputs(output, result.outputs)
+        write_outputs(output, outputs)
     if trace:
         trace.write_text(json.dumps(result.trace, indent=1))
-    summary = _summary(result)
+    summary = _summary(result) | ({} if accuracy is None else {"accuracy": accuracy})
     if as_json:
         if not output:
-            summary["values"] = {name: value.tolist() for name, value in result.outputs.items()}
+            # JSON has no NaN
+            summary["values"] = {
+                name: np.where(np.isnan(value), None, value).tolist() for name, value in outputs.items()
+            }
         emit(summary)
         return
     up, down = (summary[k] / summary["images"] / 1e6 for k in ("bytes_up", "bytes_down"))
@@ -270,12 +334,28 @@ def _finish(result: hushnet.Result, output: Path | None, trace: Path | None, as_
         )
     if summary.get("out_of_range") == []:
         out.print("Every polynomial's operand kept to its range.")
-    for name, value in result.outputs.items():
+    if accuracy is not None:
+        out.print(f"Accuracy of the encrypted run: {accuracy:.4g}.", highlight=False)
+    if result.out_of_range:
+        out.print(_left(result), highlight=False, markup=False)
+    for name, value in outputs.items():
         first = np.array2string(value[0].ravel()[:10], precision=4)
         out.print(f"{name} {tuple(value.shape)}: first image {first}" + (f" -> {output}" if output else ""))
     for name, value in result.labels.items():
         listed = ", ".join(str(v) for v in value[:10]) + (", ..." if len(value) > 10 else "")
         out.print(f"Classes by {name}: {listed}.", highlight=False, markup=False)
+
+
+def _left(result: hushnet.Result) -> str:
+    """The rows that left a planned range, in a sentence."""
+    rows, error = result.out_of_range, result.range_error
+    named = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
+    first = f" The first is {error.value:.6g} in '{error.tensor}' of row {error.image}." if error else ""
+    return (
+        f"{len(rows)} of {result.trace['images']} rows left a planned range and may have wrong answers: "
+        f"{named}.{first} Other rows stand. "
+        "Compile with calibration data that covers such inputs, or with a larger --margin."
+    )
 
 
 @app.command()
@@ -294,6 +374,8 @@ def run(
         help="Run the network in the clear too, and tell which polynomials' operands left their ranges.",
         rich_help_panel=NON_INTERACTIVE,
     ),
+    labels: Path | None = Labels,
+    strict_rows: bool = StrictRows,
     trace: Path | None = Trace,
     as_json: bool = Json,
     insecure: bool = Insecure,
@@ -315,7 +397,7 @@ def run(
             check=check,
             allow_insecure=insecure,
         )
-    _finish(result, output, trace, as_json)
+    _finish(result, output, trace, as_json, strict=strict_rows, labels=labels)
 
 
 @app.command()
@@ -409,6 +491,8 @@ def infer(
         None, help="Refuse a public plan of another SHA-256.", rich_help_panel=TWO_PARTY
     ),
     threads: int | None = Threads,
+    labels: Path | None = Labels,
+    strict_rows: bool = StrictRows,
     trace: Path | None = Trace,
     as_json: bool = Json,
 ) -> None:
@@ -434,7 +518,7 @@ def infer(
         check_output(output, ARRAYS, [port["name"] for port in connection.plan["outputs"]])
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
-    _finish(result, output, trace, as_json)
+    _finish(result, output, trace, as_json, strict=strict_rows, labels=labels)
 
 
 def _benchmarks() -> Any:

@@ -60,7 +60,8 @@ def read(
     """What :func:`load` gives, and what the model says of its inputs and outputs.
 
     Args:
-        outputs: names of the model's outputs that stay; by default all, without labels that are the largest column of another output.
+        outputs: names of the model's outputs that stay; by default all, without labels that are the largest column of
+            another output.
 
     Raises:
         UnsupportedModel: with all :class:`Issue` s of the model.

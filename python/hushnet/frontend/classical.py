@@ -1,7 +1,9 @@
-"""Operators of the domain ai.onnx.ml rewritten to standard ones, node by node: scalers, normalizers, linear models, linear support vectors.
+"""Operators of the domain ai.onnx.ml rewritten to standard ones: scalers, linear models, linear support vectors.
 
-What skl2onnx writes for a fitted estimator are such nodes between standard ones. Their constants become initializers, their scores
-matrix products, their labels the place of the largest score. ``ZipMap`` and look-ups of labels say what outputs mean: ``labels.py`` reads
+What skl2onnx writes for a fitted estimator are such nodes between standard ones. Their constants become initializers,
+their scores
+matrix products, their labels the place of the largest score. ``ZipMap`` and look-ups of labels say what outputs mean:
+``labels.py`` reads
 them. Nodes that stay as they are cannot be lowered; :data:`REFUSED` says why.
 """
 
@@ -22,13 +24,15 @@ OPSET = 17
 TINY = 1e-30
 
 _TREES = (
-    "Decision trees, forests and boosting compare single features with thresholds, which no trust model here computes: Concrete ML evaluates them "
-    "under fully homomorphic encryption, and Hushnet takes linear models and neural networks."
+    "Decision trees, forests and boosting compare single features with thresholds, which no trust model here "
+    "computes: Concrete ML evaluates them under fully homomorphic encryption, and Hushnet takes linear models and "
+    "neural networks."
 )
 _KERNELS = (
-    "Only linear kernels are evaluated, and probabilities of two classes at most: fit LinearSVC, SVC(kernel='linear') without probabilities, "
-    "or a kernel approximation in front of a linear model."
+    "Only linear kernels are evaluated, and probabilities of two classes at most: fit LinearSVC, "
+    "SVC(kernel='linear') without probabilities, or a kernel approximation in front of a linear model."
 )
+_CATEGORIES = "Encode categories before inference: the client can do it with the fitted encoder, and send numbers."
 # what to do about nodes of the domain that have no standard form
 REFUSED = {
     "TreeEnsembleClassifier": _TREES,
@@ -36,12 +40,17 @@ REFUSED = {
     "TreeEnsemble": _TREES,
     "SVMClassifier": _KERNELS,
     "SVMRegressor": _KERNELS,
-    "OneHotEncoder": "Encode categories before inference: the client can do it with the fitted encoder, and send numbers.",
+    "OneHotEncoder": _CATEGORIES,
     "CategoryMapper": "Encode categories before inference: the client can do it, and send numbers.",
     "DictVectorizer": "Give the model one array of numbers: the client can make it from its dictionary.",
-    "LabelEncoder": "Encode categories before inference: the client can do it with the fitted encoder, and send numbers.",
-    "Imputer": "Missing values are filled in by the client, so an Imputer must read the model's inputs: put it first in the pipeline.",
-    "LinearClassifier": "Export it with post_transform NONE, LOGISTIC or SOFTMAX, so that the scores are plain sums or probabilities.",
+    "LabelEncoder": _CATEGORIES,
+    "Imputer": (
+        "Missing values are filled in by the client, so an Imputer must read the model's inputs: put it first in the "
+        "pipeline."
+    ),
+    "LinearClassifier": (
+        "Export it with post_transform NONE, LOGISTIC or SOFTMAX, so that the scores are plain sums or probabilities."
+    ),
     "LinearRegressor": "Export it with post_transform NONE, so that the results are plain sums.",
 }
 
@@ -116,7 +125,7 @@ class Rewriter:
         return hint
 
     def reduced(self, kind: str, x: str, output: str = "") -> str:
-        """A reduction over the last axis, which stays as one of 1; its axes are an attribute or an input, by the opset."""
+        """A reduction over the last axis, which stays as one of 1. Axes are an attribute or an input, by the opset."""
         since = 13 if kind == "ReduceSum" else 18
         if self.opset >= since:
             axes = self.constant(f"{x}.axes", [1], np.int64)

@@ -1,7 +1,9 @@
 """Fitted scikit-learn estimators as ONNX models, without another package: ``from_sklearn``.
 
-What is read are the fitted attributes (``coef_``, ``mean_`` ...), by the name of the class; scikit-learn itself is not imported. The models have
-what the estimator's methods give: regressors ``predict``, classifiers ``probabilities`` (``predict_proba``) or, where they have none,
+What is read are the fitted attributes (``coef_``, ``mean_`` ...), by the name of the class; scikit-learn itself is not
+imported. The models have
+what the estimator's methods give: regressors ``predict``, classifiers ``probabilities`` (``predict_proba``) or, where
+they have none,
 ``scores`` (``decision_function``, one column a class), and ``label`` (``predict``). Weights are binary64.
 """
 
@@ -20,9 +22,18 @@ from .errors import Issue, UnsupportedModel
 from .labels import plain_name
 
 INPUT = "features"
-_TREES = "decision trees, forests and boosting compare single features with thresholds; Concrete ML evaluates them under fully homomorphic encryption"
-_NEIGHBOURS = "nearest neighbours compare distances to all training rows; Concrete ML evaluates small ones under fully homomorphic encryption"
-_KERNELS = "of kernel methods only linear kernels are evaluated; fit LinearSVC, LinearSVR, kernel='linear' or a multi-layer perceptron"
+_TREES = (
+    "decision trees, forests and boosting compare single features with thresholds; Concrete ML evaluates them under "
+    "fully homomorphic encryption"
+)
+_NEIGHBOURS = (
+    "nearest neighbours compare distances to all training rows; Concrete ML evaluates small ones under fully "
+    "homomorphic encryption"
+)
+_KERNELS = (
+    "of kernel methods only linear kernels are evaluated; fit LinearSVC, LinearSVR, kernel='linear' or a multi-layer "
+    "perceptron"
+)
 # parts of class names -> why they are not evaluated, and what does
 _REFUSED = (
     (("Tree", "Forest", "Boost", "GBM", "XGB", "IsolationForest"), _TREES),
@@ -34,8 +45,10 @@ _REFUSED = (
 def from_sklearn(estimator: Any) -> onnx.ModelProto:
     """The ONNX model of a fitted scikit-learn estimator or pipeline, for ``compile``.
 
-    Scalers, MinMaxScaler, Normalizer, SimpleImputer, PCA, column selection, ColumnTransformer of such; linear and logistic regression, ridge,
-    lasso and their kin, linear support vectors, linear discriminants, multi-layer perceptrons, one-vs-rest and multi-output of such.
+    Scalers, MinMaxScaler, Normalizer, SimpleImputer, PCA, column selection, ColumnTransformer of such; linear and
+    logistic regression, ridge,
+    lasso and their kin, linear support vectors, linear discriminants, multi-layer perceptrons, one-vs-rest and multi-
+    output of such.
 
     Args:
         estimator: fitted; the last step of a pipeline decides what the outputs are.
@@ -160,7 +173,10 @@ class _Builder:
         self.outputs.append(self.op("ArrayFeatureExtractor", listed, place, domain=DOMAIN, name="label"))
 
     def scores(self, estimator: Any, x: str) -> tuple[str, str | None, str | None]:
-        """Scores of the last step; of classifiers one column a class, their probabilities, and the places of labels where the largest score is not it."""
+        """Scores of the last step, of classifiers one column a class.
+
+        Also probabilities where there are any, and places of labels where they are not those of the largest score.
+        """
         kind = _kind(estimator)
         if kind.startswith("MLP"):
             return self.perceptron(estimator, x)
@@ -284,11 +300,8 @@ def _unknown(estimator: Any) -> UnsupportedModel:
         if any(part in kind for part in parts):
             problem, _, advice = reason.partition("; ")
             return _refused(estimator, problem, f"{advice[:1].upper()}{advice[1:]}.")
-    return _refused(
-        estimator,
-        "this estimator is not known",
-        f"These are: {', '.join(sorted({*_LINEAR, *_TRANSFORMS, *_WRAPPERS, 'MLPClassifier', 'MLPRegressor', 'Pipeline'}))}.",
-    )
+    known = {*_LINEAR, *_TRANSFORMS, *_WRAPPERS, *_OTHERS}
+    return _refused(estimator, "this estimator is not known", f"These are: {', '.join(sorted(known))}.")
 
 
 def _dense(value: Any) -> np.ndarray:
@@ -404,10 +417,12 @@ _TRANSFORMS: dict[str, Callable[[_Builder, Any, str], str]] = {
     "TruncatedSVD": _pca,
     "VarianceThreshold": _selected,
 }
+_OTHERS = ("MLPClassifier", "MLPRegressor", "MultiOutputRegressor", "OneVsRestClassifier", "Pipeline")
 _LINEAR = {
-    "ARDRegression", "BayesianRidge", "ElasticNet", "ElasticNetCV", "HuberRegressor", "Lars", "LarsCV", "Lasso", "LassoCV", "LassoLars", "LassoLarsCV",
-    "LassoLarsIC", "LinearDiscriminantAnalysis", "LinearRegression", "LinearSVC", "LinearSVR", "LogisticRegression", "LogisticRegressionCV",
-    "MultiTaskElasticNet", "MultiTaskLasso", "NuSVC", "NuSVR", "OrthogonalMatchingPursuit", "PassiveAggressiveClassifier",
-    "PassiveAggressiveRegressor", "Perceptron", "Ridge", "RidgeCV", "RidgeClassifier", "RidgeClassifierCV", "SGDClassifier", "SGDRegressor", "SVC",
-    "SVR", "TheilSenRegressor",
+    "ARDRegression", "BayesianRidge", "ElasticNet", "ElasticNetCV", "HuberRegressor", "Lars", "LarsCV", "Lasso",
+    "LassoCV", "LassoLars", "LassoLarsCV", "LassoLarsIC", "LinearDiscriminantAnalysis", "LinearRegression",
+    "LinearSVC", "LinearSVR", "LogisticRegression", "LogisticRegressionCV", "MultiTaskElasticNet",
+    "MultiTaskLasso", "NuSVC", "NuSVR", "OrthogonalMatchingPursuit", "PassiveAggressiveClassifier",
+    "PassiveAggressiveRegressor", "Perceptron", "Ridge", "RidgeCV", "RidgeClassifier", "RidgeClassifierCV",
+    "SGDClassifier", "SGDRegressor", "SVC", "SVR", "TheilSenRegressor",
 }  # fmt: skip

@@ -1,7 +1,9 @@
 """What the outputs of a classifier mean: places of classes, or one value for each class.
 
-A label is the place of the largest score, looked up in the list of classes. The look-up is the client's: the plan's output is the place,
-and the port names the classes. Where another output has the scores that the label is taken from, or increasing functions of them, the
+A label is the place of the largest score, looked up in the list of classes. The look-up is the client's: the plan's
+output is the place,
+and the port names the classes. Where another output has the scores that the label is taken from, or increasing
+functions of them, the
 label needs no output of its own: it is the largest column.
 """
 
@@ -51,7 +53,8 @@ def _chosen(graph: onnx.GraphProto, wanted: Sequence[str]) -> set[str]:
     unknown = [name for name in wanted if name not in names]
     if unknown:
         raise ModelError(
-            f"the model has no output {unknown[0]!r}. Its outputs are {', '.join(names)}: give some of them, or end the network elsewhere with until."
+            f"the model has no output {unknown[0]!r}. Its outputs are {', '.join(names)}: give some of them, or end "
+            "the network elsewhere with until."
         )
     return set(wanted or names)
 
@@ -128,7 +131,7 @@ class _Reader:
         return ()
 
     def label(self, name: str) -> tuple[str, tuple[Name, ...]] | None:
-        """The tensor of places, and the names of the classes, where an output is a look-up of a label; None where it is something else."""
+        """The tensor of places and the names of the classes, where an output is a look-up of a label; else None."""
         names: tuple[Name, ...] | None = None
         while (node := self.build.producer.get(name)) is not None:
             if name in self.build.names:
@@ -145,7 +148,7 @@ class _Reader:
         return None
 
     def follows(self, output: str, place: str, names: Sequence[Name]) -> str:
-        """How the place follows from an output: its largest column ("columns") or its sign ("sign"); "" where it does not."""
+        """How the place follows from an output: by its largest column ("columns"), its sign ("sign"), or not ("")."""
         given = self.zipped(output)
         if given and tuple(given) != tuple(names):
             return ""
@@ -164,7 +167,7 @@ class _Reader:
         return "sign" if places is not None and numpy_helper.to_array(places).tolist() == [1] else ""
 
     def increasing(self, name: str) -> list[str]:
-        """A tensor, and those of which each of its elements is an increasing function, back to the first that is something else."""
+        """A tensor, and those of which its elements are increasing functions, back to the first that is none."""
         found = [name]
         while (node := self.made.get(name)) is not None:
             if node.op_type in _INCREASING or (node.op_type == "Div" and self.positive(node.input[1], node.input[0])):

@@ -1,11 +1,11 @@
-"""What a model says of its inputs and outputs beside their tensors: classes, and what takes the place of missing values."""
+"""What a model says of its inputs and outputs beside their tensors: classes, and what stands for missing values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
-Name = Union[int, str]
+Name = int | str
 
 
 @dataclass(frozen=True)
@@ -13,8 +13,10 @@ class Classes:
     """Classes of a classifier, in the order of its scores.
 
     Attributes:
-        of: "index": the output is the place of a class in the list; "columns": the output has one value for each class, the largest for the
-            answer; "values": the same, and the largest need not be the answer's; "sign": above zero the answer is the second class of two.
+        of: "index": the output is the place of a class in the list; "columns": the output has one value for each class,
+            the largest for the
+            answer; "values": the same, and the largest need not be the answer's; "sign": above zero the answer is the
+            second class of two.
         names: what users call them.
     """
 
@@ -28,7 +30,12 @@ class Classes:
 
 @dataclass
 class Ports:
-    """By name of an output its classes; by name of an input what the client puts in the place of NaN, one number for all elements or for each."""
+    """What is known of ports.
+
+    Attributes:
+        classes: by name of an output.
+        missing: by name of an input what the client puts in the place of NaN, one number for all elements or for each.
+    """
 
     classes: dict[str, Classes] = field(default_factory=dict)
     missing: dict[str, tuple[float, ...]] = field(default_factory=dict)

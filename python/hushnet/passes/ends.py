@@ -1,7 +1,7 @@
 """What the owner of the input can do alone: ops before the first layer, and ops behind the last.
 
-- *Head*: everything up to the tensor that is furthest from the input among those to which ops alone lead and through which everything goes.
-  The client computes it in the clear and encrypts that tensor.
+- *Head*: everything up to the tensor that is furthest from the input among those to which ops alone lead and through
+  which everything goes. The client computes it in the clear and encrypts that tensor.
 - *Tail*: everything behind the tensor that is furthest from the output among those that alone lead to it through ops. The client
   decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that tensor, not only the output.
 """
@@ -48,7 +48,7 @@ def split_ends(graph: Graph) -> Ends:
 
 
 def _first(graph: Graph) -> str:
-    """The deepest single tensor to which ops alone lead from the input, and on which everything behind it depends alone."""
+    """The deepest single tensor to which ops alone lead, and on which everything behind it depends alone."""
     last = {name: index for index, node in enumerate(graph.nodes) for name in _reads(node)}
     last |= {name: len(graph.nodes) for name in graph.outputs}
     best, open_tensors = graph.inputs[0], {graph.inputs[0]}

@@ -19,7 +19,10 @@ from .cost import UnitCosts
 from .errors import Prediction, predict
 from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
+from .inputs import scale_inputs
 from .lower import Lowered, lower
+from .precision import CLIENT_AIDED, DEFAULT_BITS, TWO_PARTY, cheapest, check_precision, state
+from .quality import Quality, measure, said, squashed
 from .quantise import RING_DEGREES, Quantisation, choose
 from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from .read import validate
@@ -31,10 +34,6 @@ Calibration = Union[Array, Mapping[str, Array], None]
 TRUST = ("non-interactive", "client-aided", "two-party")
 ENGINES = ("auto", "batch", "packed")
 GIB = 1 << 30
-# max_error of a calibrated plan (docs/parameters.md): so many times the largest deviation that calibration showed, and at least so
-# many times the root of its mean square
-SEEN_FACTOR = 2.0
-SEEN_DEVIATIONS = 6.0
 RANGE_ATTEMPTS = 12
 
 
@@ -52,6 +51,7 @@ class Options:
         drop: whether low bits of results are dropped before they travel.
         tiles: "auto", or "one" tile a layer.
         row_scales: whether output rows get scales of their own (``equalise_rows``).
+        input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`.inputs`).
         unit_costs: path of a file made by ``hushnet measure-machine``.
         producer: what the plan says it was made by.
     """
@@ -64,6 +64,7 @@ class Options:
     drop: bool = True
     tiles: str = "auto"
     row_scales: bool = True
+    input_scales: bool = True
     unit_costs: str | None = None
     producer: str = "hushnet 0.1.0"
 
@@ -81,6 +82,8 @@ def compile(
     input_range: InputRanges = None,
     weight_bits: int | None = None,
     activation_bits: int | str = "auto",
+    precision: float | None = None,
+    labels: Any = None,
     max_memory: int = 8 * GIB,
     name: str | None = None,
     **options: Any,
@@ -95,8 +98,14 @@ def compile(
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
         input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
             (default: [0, 1]); with calibration data it replaces the margin at the inputs.
-        weight_bits: 2 to 16 (default: 8; non-interactive: 2 to 15, by default what is cheapest).
+        weight_bits: 2 to 16 (non-interactive: 2 to 15). By default the fewest that reach ``precision``, and 8
+            without calibration data.
         activation_bits: 2 to 16, or "auto": per layer the most of 8 to 12 that keep the modulus cheap.
+        precision: bits: 999 rows of 1000 have errors below 2^-precision of the output's range, against the original
+            network (default: 7). The cheapest plan that reaches it on the calibration data is taken. Where none does,
+            ``predicted["precision"]`` and a note say so.
+        labels: the right answer of every calibration row, as whole numbers: the plan then says the accuracy of the
+            original network and its own.
         max_memory: bytes for client and server together.
         name: model name; the graph's by default.
         options: fields of :class:`Options`, of :class:`hushnet.planner.two_party.Options`, or of
@@ -107,20 +116,73 @@ def compile(
     """
     if trust == "non-interactive":
         batch = 4096 if batch is None else batch
-        return _non_interactive(
-            graph, calibration, input_range, max_memory, name, batch, {**options, "weight_bits": weight_bits}
+        own = {**options, "weight_bits": weight_bits, "labels": labels}
+        own |= {} if precision is None else {"precision_bits": precision}
+        return _non_interactive(graph, calibration, input_range, max_memory, name, batch, own)
+    check_precision(precision, calibrated=calibration is not None)
+    if labels is not None and calibration is None:
+        raise PlanError(
+            "labels are right answers of the calibration data, and there is none; give calibration data too"
         )
-    weight_bits = 8 if weight_bits is None else weight_bits
+    asked = Wanted(precision, labels)
     if trust == "two-party":
         options = {**options, "batch": 1 if batch is None else batch}
-        return _two_party(graph, calibration, input_range, weight_bits, activation_bits, max_memory, name, options)
-    batch = 2048 if batch is None else batch
+
+        def make(bits: int, coarse: int | str) -> Plan:
+            return _two_party(graph, calibration, input_range, bits, coarse, max_memory, name, asked, options)
+
+        rungs = TWO_PARTY
+    else:
+
+        def make(bits: int, coarse: int | str) -> Plan:
+            images = 2048 if batch is None else batch
+            return _client_aided(
+                graph, images, trust, calibration, input_range, bits, coarse, max_memory, name, asked, options
+            )
+
+        rungs = CLIENT_AIDED
+    if weight_bits is not None or calibration is None:
+        return make(8 if weight_bits is None else weight_bits, activation_bits)
+    if activation_bits != "auto":
+        rungs = tuple(dict.fromkeys((bits, activation_bits) for bits, _ in rungs))
+    return cheapest(make, rungs, DEFAULT_BITS if precision is None else precision)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller asks of a plan's answers.
+
+    Attributes:
+        precision: bits; None for the default.
+        labels: right answers of the calibration rows.
+    """
+
+    precision: float | None = None
+    labels: Any = None
+
+
+def _client_aided(
+    graph: Graph,
+    batch: int,
+    trust: str,
+    calibration: Calibration,
+    input_range: InputRanges,
+    weight_bits: int,
+    activation_bits: int | str,
+    max_memory: int,
+    name: str | None,
+    wanted: Wanted,
+    options: dict[str, Any],
+) -> Plan:
     settings = _options(options, Options)
     _check_request(batch, trust, settings)
-    graph = rewrite(check_graph(graph))
+    graph = check_graph(graph)
+    samples = _samples(graph, calibration)
+    if settings.input_scales:
+        graph = scale_inputs(graph, samples, settings.margin, input_range)
+    graph = rewrite(graph)
     if settings.row_scales:
         graph = equalise_rows(graph)
-    samples = _samples(graph, calibration)
     if samples is None:
         ranges = from_intervals(graph, input_intervals(graph, input_range))
     else:
@@ -133,11 +195,11 @@ def compile(
             wider = _overflows(plan, lowered, prediction)
         else:
             try:
-                seen = _seen(plan, samples, ranges)
+                seen = _seen(plan, samples, ranges, wanted.labels, squashed(graph))
             except RangeError as error:
                 wider = _wider(plan, lowered, error)
         if not wider:
-            return _finish(plan, prediction, seen)
+            return _finish(plan, prediction, seen, wanted.precision)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
@@ -171,6 +233,7 @@ def _two_party(
     activation_bits: int | str,
     max_memory: int,
     name: str | None,
+    wanted: Wanted,
     options: dict[str, Any],
 ) -> Plan:
     from . import two_party
@@ -178,8 +241,9 @@ def _two_party(
     settings = _options({**options, "max_memory": max_memory}, two_party.Options)
     samples = _samples(check_graph(graph), calibration)
     plan = two_party.compile_two_party(
-        graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings
+        graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings, wanted.labels
     )
+    state(plan.document, wanted.precision)
     return Plan(_plain(plan.document), plan.weights)
 
 
@@ -277,6 +341,8 @@ class _Planner:
         quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree, ranges.mean)
         lowered = lower(self.graph, forms, quantisation)
         degree = quantisation.ring_degree
+        for port, (low, high) in ranges.declared.items():
+            lowered.limit(port, low, high)
         said = notes(self.graph, ranges, lowered)
         drafted = lowered.plan(
             "client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said
@@ -333,6 +399,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         )
     if "affine" in ops:
         said.append("Scalar factors and offsets outside linear layers are public.")
+    if ranges.grown is not None:
+        said.append(ranges.grown.sentence())
     if ranges.source == "intervals":
         said.append(
             "Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision."
@@ -340,39 +408,34 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
     return said
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """Deviation of an output from the float run on the calibration data: the largest, and the root mean square."""
-
-    largest: float
-    root_mean_square: float
-
-
-def _seen(plan: Plan, samples: dict[str, Array], ranges: Ranges) -> dict[str, _Seen]:
+def _seen(
+    plan: Plan, samples: dict[str, Array], ranges: Ranges, labels: Any, squash: Mapping[str, str]
+) -> dict[str, Quality]:
+    """The quality of every output on the calibration data."""
     from ..reference.numpy import run
 
-    found = {}
-    for name, value in run(plan, samples).items():
-        off = np.abs(value - ranges.floats[name])
-        found[name] = _Seen(float(off.max(initial=0.0)), float(np.sqrt(np.square(off).mean())) if off.size else 0.0)
-    return found
+    return {
+        name: measure(value, ranges.floats[name], labels, squash.get(name))
+        for name, value in run(plan, samples).items()
+    }
 
 
-def _finish(plan: Plan, prediction: Prediction, seen: dict[str, _Seen] | None) -> Plan:
+def _finish(plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, asked: float | None) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
         spread = prediction.estimate[name]
         # what has no bound is left out: JSON has no infinity
         errors[name] = {k: v for k, v in _spreads(spread, worst).items() if np.isfinite(v)}
         if seen is not None:
-            likely = max(SEEN_FACTOR * seen[name].largest, SEEN_DEVIATIONS * seen[name].root_mean_square)
-            errors[name]["max_error"] = min(likely, worst)
-            errors[name]["seen_error"] = seen[name].largest
+            errors[name] |= seen[name].errors(worst)
     if any("worst_error" not in e for e in errors.values()):
         plan.document["notes"].append(_UNBOUNDED)
     plan.predicted.pop("worst_error", None)
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
+    if seen:
+        plan.predicted.update(said(seen))
+    state(plan.document, asked)
     validate(plan)
     return plan
 

@@ -84,6 +84,10 @@ class Draft:
         """Adds an input of the network."""
         self.inputs.append({"name": name, "tensor": tensor})
 
+    def limit(self, name: str, low: float, high: float) -> None:
+        """States the range of an input, to which clients clamp it."""
+        next(port for port in self.inputs if port["name"] == name)["range"] = [float(low), float(high)]
+
     def output(self, name: str, tensor: int) -> None:
         """Adds an output of the network."""
         self.outputs.append({"name": name, "tensor": tensor})

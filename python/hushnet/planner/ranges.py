@@ -23,6 +23,34 @@ CALIBRATION_BYTES = 256 << 20
 _SATURATING = frozenset({"clip", "sigmoid", "tanh", "hard_sigmoid"})
 
 
+@dataclass(frozen=True)
+class Growth:
+    """How far calibration data has shown its largest values.
+
+    Attributes:
+        rows: images in all.
+        factor: largest value of all images over that of the first half of them, of the tensor that grew most.
+        tensor: that tensor.
+        margin: planned range over the largest value.
+    """
+
+    rows: int
+    factor: float
+    tensor: str
+    margin: float
+
+    def sentence(self) -> str:
+        """What a user should know of it."""
+        told = (
+            f"Ranges are {self.margin:g} times the largest values of {self.rows} calibration rows. From the first "
+            "half of the rows to all of them "
+            f"a largest value grew by up to {100 * (self.factor - 1):.0f} % ({self.tensor!r})"
+        )
+        if self.factor <= self.margin:
+            return told + "."
+        return told + ", which is more than the margin: give more calibration data, or a larger margin."
+
+
 @dataclass
 class Ranges:
     """Planned range of every tensor.
@@ -32,6 +60,8 @@ class Ranges:
         square: mean of x^2, by tensor (known with calibration only).
         mean: elementwise mean over the images, by input tensor of a linear layer (known with calibration only).
         inputs: interval of every graph input.
+        grown: how the largest values grew with samples (known with calibration only).
+        declared: intervals that clients clamp inputs to: those that the caller gave, and without calibration data all.
         source: "calibration" or "intervals".
         floats: outputs of the float execution on the calibration data, by name.
     """
@@ -42,6 +72,8 @@ class Ranges:
     square: dict[str, float] = field(default_factory=dict)
     mean: dict[str, Array] = field(default_factory=dict)
     floats: dict[str, Array] = field(default_factory=dict)
+    declared: dict[str, Range] = field(default_factory=dict)
+    grown: Growth | None = None
 
 
 def plan_geometry(geometry: Geometry) -> dict[str, Any]:
@@ -121,7 +153,7 @@ def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
             uses[tensor] -= 1
             if uses[tensor] == 0:
                 values.pop(tensor, None)
-    return Ranges(limit, inputs, "intervals")
+    return Ranges(limit, inputs, "intervals", declared=dict(inputs))
 
 
 def _shaped(node: Linear, pair: Pair) -> Pair:
@@ -151,6 +183,7 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
         raise PlanError("the calibration data has no images; give at least one, better some hundred")
     step = max(1, CALIBRATION_BYTES // max(1, 8 * sum(math.prod(s) for s in graph.shapes.values())))
     largest: dict[str, float] = {}
+    half: dict[str, float] = {}
     square: dict[str, float] = {}
     mean: dict[str, Array] = {n.input: np.zeros(graph.shapes[n.input]) for n in graph.nodes if isinstance(n, Linear)}
     floats: dict[str, list[Array]] = {name: [] for name in graph.outputs}
@@ -163,6 +196,9 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
                     f"the float run over the calibration data gives a value that is not finite in {name!r}; check the model and the data"
                 )
             largest[name] = max(largest.get(name, 0.0), top)
+            if start < count // 2:
+                early = np.abs(value[: count // 2 - start]).max(initial=0.0)
+                half[name] = max(half.get(name, 0.0), float(early))
             square[name] = (
                 square.get(name, 0.0) + float(np.square(value).mean()) * next(iter(part.values())).shape[0] / count
             )
@@ -189,4 +225,6 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
             )
         limit[name], inputs[name] = max(abs(low), abs(high)), (low, high)
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
-    return Ranges(limit, inputs, "calibration", square, mean, outputs)
+    grown = max(((largest[n] / v, n) for n, v in half.items() if v > 0), default=None)
+    growth = None if grown is None else Growth(count, grown[0], grown[1], margin)
+    return Ranges(limit, inputs, "calibration", square, mean, outputs, declared, growth)

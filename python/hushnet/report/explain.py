@@ -14,6 +14,7 @@ from ..planner.few_images import METHOD, WORD_BYTES
 from ..planner.memory import client_stage, kept, server_stage
 from ..planner.tiles import layout
 from . import non_interactive, two_party
+from .answers import answers
 
 TRUST = {
     "client-aided": {
@@ -60,6 +61,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
             "bytes_per_image": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"],
             "kept_masks_bytes": sum(_kept(plan, s, count) for _, s in plan.linear_stages()),
         },
+        "answers": answers(predicted),
         "error": {"estimate": predicted["max_error"], "worst_case": predicted.get("worst_error")},
         "notes": list(document["notes"]),
     }

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from .. import _native
 from ..plan import Plan
+from .answers import answers
 
 Report = Mapping[str, Any]
 
@@ -27,8 +28,9 @@ HIDDEN_WARNING = "Holds for parties that keep to the protocol (semi-honest)."
 
 
 UNSEEN = (
-    "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The client refuses inputs outside "
-    "the planned interval and results beyond their bound."
+    "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The "
+    "client clamps inputs outside "
+    "the planned interval and results beyond their bound, and names their rows."
 )
 
 
@@ -71,6 +73,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None) -> dict[str, Any
             "blocks": blocks,
             "bytes_per_image": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"],
         },
+        "answers": answers(predicted),
         "error": {},
         "notes": list(document["notes"]) or [UNSEEN],
     }
@@ -255,7 +258,7 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
 
 def totals(report: Report, size: Any, seconds: Any) -> Table:
     """Totals of the batch."""
-    t, e = report["totals"], report["error"]
+    t = report["totals"]
     table = Table(title="Totals", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("Batch", f"{t['batch']} images, {t['blocks']} blocks, one message each way")
     if "seconds" in t:
@@ -279,12 +282,4 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
         "Operations",
         f"{linear}, {counted['products']} products, {counted['relinearisations']} relinearisations, {counted['rescalings']} rescalings a block",
     )
-    if not e:
-        return table
-    table.add_row(
-        "Error at the output",
-        f"{e['estimate']:.3g} expected at most ({e['of_it_noise']:.2g} noise), {e['worst_case']:.3g} in the worst case",
-    )
-    if "seen_on_calibration" in e:
-        table.add_row("", f"{e['seen_on_calibration']:.3g} from rounding weights, seen on the calibration data")
     return table

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..plan import Plan
-from . import non_interactive, two_party
+from . import answers, non_interactive, two_party
 from .explain import TRUST
 
 Report = Mapping[str, Any]
@@ -34,11 +34,13 @@ def seconds(value: float) -> str:
     raise AssertionError("unreachable: the last unit always returns")
 
 
-def render(report: Report) -> Group:
-    """A printable of :func:`hushnet.report.explain`'s dict."""
+def render(report: Report, *, verbose: bool = False) -> Group:
+    """A printable of :func:`hushnet.report.explain`'s dict; ``verbose`` adds rigorous bounds of errors."""
+    first = [answers.table(report, verbose=verbose)] if report["answers"] else []
     if report["trust"]["mode"] == "two-party":
         return Group(
             _trust(report),
+            *first,
             two_party.tables(report, size, seconds),
             two_party.totals(report, size, seconds),
             _notes(report),
@@ -46,11 +48,12 @@ def render(report: Report) -> Group:
     if report["trust"]["mode"] == "non-interactive":
         return Group(
             _trust(report),
+            *first,
             non_interactive.tables(report, size, seconds),
             non_interactive.totals(report, size, seconds),
             _notes(report),
         )
-    parts: list[Any] = [_trust(report), _parameters(report), _layers(report)]
+    parts: list[Any] = [_trust(report), *first, _parameters(report), _layers(report)]
     if any("measured" in layer for layer in report["layers"]):
         parts.append(_measured(report))
     parts += [_totals(report), _notes(report)]
@@ -177,7 +180,7 @@ def _measured(report: Report) -> Table:
 
 
 def _totals(report: Report) -> Table:
-    t, e = report["totals"], report["error"]
+    t = report["totals"]
     table = Table(title="Totals", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("Batch", f"{t['batch']} images, {t['blocks']} blocks, {t['rounds']} rounds")
     table.add_row(
@@ -198,10 +201,6 @@ def _totals(report: Report) -> Table:
     table.add_row(
         "Peak memory", f"client {size(t['client_peak_memory_bytes'])}, server {size(t['server_peak_memory_bytes'])}"
     )
-    worst = "no worst case is known" if e["worst_case"] is None else f"{e['worst_case']:.3g} in the worst case"
-    table.add_row("Error at the output", f"{e['estimate']:.3g} expected at most, {worst}")
-    if "seen_on_calibration" in e:
-        table.add_row("", f"{e['seen_on_calibration']:.3g} seen on the calibration data")
     return table
 
 

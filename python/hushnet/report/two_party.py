@@ -14,6 +14,7 @@ from ..plan import Plan
 from ..planner.two_party import cost, nonlinear
 from ..reference import methods
 from ..reference.two_party import off_fraction
+from .answers import answers
 
 Report = Mapping[str, Any]
 
@@ -88,6 +89,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
             "seconds": sum(layer["seconds"] for layer in layers),
             "bytes_per_image": (found.total.up + found.total.down) / images,
         },
+        "answers": answers(predicted),
         "error": {},
         "notes": list(document["notes"]) or [RANGES[plan.part["ranges"]]],
     }
@@ -285,7 +287,7 @@ def _images(report: Report) -> str:
 
 def totals(report: Report, size: Any, seconds: Any) -> Table:
     """Totals for the images that run together."""
-    t, e = report["totals"], report["error"]
+    t = report["totals"]
     table = Table(
         title=f"Totals for {_images(report)}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0)
     )
@@ -299,9 +301,4 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     table.add_row("Rounds", f"{t['rounds']} messages that depend on each other")
     server = f", server {size(t['server_peak_memory_bytes'])}" if "server_peak_memory_bytes" in t else ""
     table.add_row("Memory", f"client {size(t['client_peak_memory_bytes'])}{server}")
-    if not e:
-        return table
-    seen = f", {e['seen_on_calibration']:.3g} seen on calibration data" if "seen_on_calibration" in e else ""
-    most = "" if e["worst_case"] is None else f", at most {e['worst_case']:.3g}"
-    table.add_row("Error", f"about {e['estimate']:.3g}{most}{seen}")
     return table

@@ -185,7 +185,7 @@ fn server(channel: &mut TcpChannel, job: &Job, inputs: &Inputs) -> Result<serde_
 /// whether the joint result is the exact one to within one unit; party 1 (the client) has the bytes.
 #[pyfunction]
 #[pyo3(signature = (address=None, announce=None, *, geometry, ring_bits, repeat=3))]
-pub fn measure_layer(
+pub(super) fn measure_layer(
     py: Python<'_>,
     address: Option<&str>,
     announce: Option<Py<PyAny>>,

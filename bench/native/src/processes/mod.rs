@@ -80,7 +80,7 @@ fn processor_seconds() -> f64 {
 }
 
 /// Adds the functions to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(relu::measure_relu, m)?)?;
     m.add_function(wrap_pyfunction!(layer::measure_layer, m)?)
 }

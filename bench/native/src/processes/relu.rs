@@ -206,7 +206,7 @@ fn party(
 #[pyfunction]
 #[pyo3(signature = (address=None, announce=None, *, values=0, ring_bits=64, drop_bits=0, pool=None, ot="silent-small", repeat=3, garbled=false, prime=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-pub fn measure_relu(
+pub(super) fn measure_relu(
     py: Python<'_>,
     address: Option<&str>,
     announce: Option<Py<PyAny>>,

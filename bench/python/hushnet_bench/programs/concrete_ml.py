@@ -1,7 +1,9 @@
 """Concrete ML on fitted models: ``concrete_ml.py FOLDER...``, one JSON object a folder on standard output.
 
-A folder has ``case.json`` (``case``, ``kind``: linear or mlp, ``activation``, ``execute``: rows that are run encrypted) and ``arrays.npz``
-(weights ``w0``, ``b0`` ..., ``calibration``, ``x``, ``y``, ``classes``). All rows are judged by Concrete ML's own simulation, which computes what the
+A folder has ``case.json`` (``case``, ``kind``: linear or mlp, ``activation``, ``execute``: rows that are run encrypted)
+and ``arrays.npz``
+(weights ``w0``, ``b0`` ..., ``calibration``, ``x``, ``y``, ``classes``). All rows are judged by Concrete ML's own
+simulation, which computes what the
 encrypted run does; ``execute`` rows are run encrypted and timed. Runs in an environment of its own: ``make peers``.
 """
 

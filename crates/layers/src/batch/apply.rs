@@ -200,7 +200,7 @@ impl PreparedLinear {
         let layouts = self.groups.first().map_or(&[][..], |p| p.layouts());
         let position = match self.storage {
             Storage::Limbs => {
-                let block: usize = layouts.iter().map(|l| l.block_lanes()).sum();
+                let block: usize = layouts.iter().map(hushnet_matmul::Layout::block_lanes).sum();
                 RANGE_LANES / block.max(1) * BLOCK
             }
             Storage::Words => RANGE_WORDS / self.groups.first().map_or(1, Prepared::columns),

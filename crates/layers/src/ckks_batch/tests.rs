@@ -343,7 +343,7 @@ fn two_values_a_slot_with_biases_and_constants_for_both() {
     let encoder = Encoder::new(&keys.params);
     let at = EncodeAt { level: keys.params.level(2).unwrap(), scale: 2f64.powi(30), bound: 1.0 };
     let values: Vec<Vec<f64>> =
-        (0..18).map(|e| (0..64).map(|i| ((e * 31 + i * 17) % 41) as f64 / 20.5 - 1.0).collect()).collect();
+        (0..18).map(|e| (0..64).map(|i| f64::from((e * 31 + i * 17) % 41) / 20.5 - 1.0).collect()).collect();
     let inputs = values
         .iter()
         .map(|v| {

@@ -57,9 +57,10 @@ impl Client {
     pub fn keys(&self, prg: &mut Prg) -> Result<EvaluationKeys, PackedError> {
         let generator = KeyGenerator::new(self.circuit.params());
         let wanted: Vec<_> = self.circuit.rotations().iter().map(|(s, l)| (Galois::Rotate(*s), *l)).collect();
-        let public = match self.circuit.options.hide_weights {
-            true => Some(generator.public_key(&self.secret, prg)?),
-            false => None,
+        let public = if self.circuit.options.hide_weights {
+            Some(generator.public_key(&self.secret, prg)?)
+        } else {
+            None
         };
         Ok(EvaluationKeys {
             relinearise: generator.relin_key(&self.secret, prg)?,

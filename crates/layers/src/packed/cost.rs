@@ -45,7 +45,7 @@ const ENCRYPTION: f64 = 0.018;
 
 /// Costs at one level.
 #[derive(Clone, Copy, Debug)]
-pub struct LevelCost {
+pub(super) struct LevelCost {
     /// Ring degree.
     pub n: usize,
     /// Primes of the level.
@@ -72,52 +72,52 @@ impl LevelCost {
 
     /// Cutting into digits.
     #[must_use]
-    pub fn hoist(&self) -> f64 {
+    pub(super) fn hoist(&self) -> f64 {
         let (d, all) = self.raised();
         self.transforms(d * all)
     }
 
     /// A rotation of a hoisted ciphertext.
     #[must_use]
-    pub fn baby(&self) -> f64 {
+    pub(super) fn baby(&self) -> f64 {
         let (d, all) = self.raised();
         self.passes(2 * d * all + 6 * self.level) + self.transforms(2 * all)
     }
 
     /// A rotation whose division by P is shared.
     #[must_use]
-    pub fn giant(&self) -> f64 {
+    pub(super) fn giant(&self) -> f64 {
         let (d, all) = self.raised();
         self.hoist() + self.passes(2 * d * all + 4 * all)
     }
 
     /// A rotation on its own.
     #[must_use]
-    pub fn rotation(&self) -> f64 {
+    pub(super) fn rotation(&self) -> f64 {
         self.hoist() + self.baby()
     }
 
     /// A plaintext product.
     #[must_use]
-    pub fn product(&self) -> f64 {
+    pub(super) fn product(&self) -> f64 {
         self.passes(2 * self.level)
     }
 
     /// Relinearisation and rescaling.
     #[must_use]
-    pub fn relinearise(&self) -> f64 {
+    pub(super) fn relinearise(&self) -> f64 {
         self.rotation()
     }
 
     /// Encoding and encrypting a ciphertext.
     #[must_use]
-    pub fn encryption(&self) -> f64 {
+    pub(super) fn encryption(&self) -> f64 {
         self.transforms(2 * self.level) + self.n as f64 * ENCRYPTION + self.passes(4 * self.level)
     }
 
     /// A whole linear map from this level.
     #[must_use]
-    pub fn linear(&self, work: &Work, key_price: f64) -> f64 {
+    pub(super) fn linear(&self, work: &Work, key_price: f64) -> f64 {
         let below = Self { level: self.level.saturating_sub(1).max(1), ..*self };
         let (_, all) = self.raised();
         work.hoists as f64 * self.hoist()

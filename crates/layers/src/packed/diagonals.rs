@@ -52,11 +52,11 @@ impl Form {
 }
 
 /// A diagonal: input ciphertext and `(r + offset) mod slots`.
-pub type Diagonal = (u32, u32);
+pub(super) type Diagonal = (u32, u32);
 
 /// Calls `each(diagonal, output slot, weight)` for every product of output ciphertext `ct`. The rotation of a diagonal
 /// is its second number less `offset`; among copies of an input the smallest second number is taken.
-pub fn visit(
+pub(super) fn visit(
     map: &Linear,
     input: &Layout,
     form: &Form,
@@ -113,7 +113,7 @@ fn visit_below(
 
 /// The non-zero diagonals of every output ciphertext; one of zeros where there is none, as where all windows lie in the padding.
 #[must_use]
-pub fn diagonals(map: &Linear, input: &Layout, form: &Form, offset: usize) -> Vec<BTreeSet<Diagonal>> {
+pub(super) fn diagonals(map: &Linear, input: &Layout, form: &Form, offset: usize) -> Vec<BTreeSet<Diagonal>> {
     let (slots, count) = (input.slots(), input.cts.len());
     // From there on everything repeats: the outputs, and the copies of the inputs.
     let end = match form {

@@ -1,7 +1,7 @@
 //! Where the elements of a tensor stand: ciphertexts and slots.
 
 /// No element.
-pub const EMPTY: u32 = u32::MAX;
+pub(super) const EMPTY: u32 = u32::MAX;
 
 /// A regular arrangement: blocks of a power of two slots, each with a grid of `cols` columns; a channel's element
 /// (y, x) stands at grid position (y gap + py, x gap + px) of its block for its phase (py, px).

@@ -64,13 +64,13 @@ pub(super) fn assign_levels(program: &mut Program) -> Vec<(String, usize)> {
 
 /// Levels of the longest path of a network.
 #[must_use]
-pub fn network_depth(net: &Network) -> usize {
+pub(super) fn network_depth(net: &Network) -> usize {
     levels(net)[net.input].saturating_sub(1)
 }
 
 /// Steps on the longest path and the levels that each spends.
 #[must_use]
-pub fn network_levels(net: &Network) -> Vec<(String, usize)> {
+pub(super) fn network_levels(net: &Network) -> Vec<(String, usize)> {
     let need = levels(net);
     let mut tensor = net.input;
     let mut out = Vec::new();

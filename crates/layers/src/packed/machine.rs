@@ -5,7 +5,7 @@ use super::circuit::{LinearOp, Op, Program};
 use super::PackedError;
 
 /// What a circuit needs of its ciphertexts. A level is as many data primes as the program's width says.
-pub trait Machine {
+pub(super) trait Machine {
     /// A ciphertext.
     type C: Clone;
     /// What a rescaling to `level` divides by.
@@ -43,7 +43,7 @@ pub trait Machine {
 
 /// The depth of a polynomial as [`polynomial`] evaluates it.
 #[must_use]
-pub fn depth(coefficients: &[f64]) -> usize {
+pub(super) fn depth(coefficients: &[f64]) -> usize {
     match coefficients {
         [] | [_] | [_, _] => 0,
         [_, _, _] => 1,
@@ -54,7 +54,7 @@ pub fn depth(coefficients: &[f64]) -> usize {
 
 /// Whether the result's scale is the one asked for (else it is what the degree makes of the input's).
 #[must_use]
-pub fn meets_scale(coefficients: &[f64]) -> bool {
+pub(super) fn meets_scale(coefficients: &[f64]) -> bool {
     !matches!(coefficients.len(), 0..=3 | 5)
 }
 
@@ -132,7 +132,7 @@ impl<M: Machine> Powers<'_, M> {
 /// `sum over members of p(x)` at `level`, from inputs at `level + depth`. Degrees 1, 2 and 4 take 0, 1 and 2 levels: the
 /// second highest coefficient is removed by a shift of x (an addition), the highest becomes part of the scale; others
 /// are evaluated by division by powers of two of x, with every constant encoded at the scale that is missing.
-pub fn polynomial<M: Machine>(
+pub(super) fn polynomial<M: Machine>(
     m: &mut M,
     members: &[M::C],
     c: &[f64],
@@ -217,7 +217,11 @@ fn member<M: Machine>(
 }
 
 /// Runs a program on its uploads; the result is the output's ciphertexts.
-pub fn run<M: Machine>(m: &mut M, program: &Program, uploads: Vec<M::C>) -> Result<Vec<M::C>, PackedError> {
+pub(super) fn run<M: Machine>(
+    m: &mut M,
+    program: &Program,
+    uploads: Vec<M::C>,
+) -> Result<Vec<M::C>, PackedError> {
     let mut values: Vec<Vec<M::C>> = vec![Vec::new(); program.values.len()];
     let mut left: Vec<usize> = program.values.iter().map(|v| v.uses).collect();
     for (i, upload) in uploads.into_iter().enumerate() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// What is chosen before layouts.
 #[derive(Clone, Copy, Debug)]
-pub struct Choice {
+pub(super) struct Choice {
     /// Slots of a ciphertext.
     pub slots: usize,
     /// Special primes, and primes of a digit.
@@ -222,7 +222,7 @@ impl Planner<'_> {
         }
         if from_client && !self.choice.channel_wise {
             let limit = best.as_ref().map_or(f64::INFINITY, |b| b.0);
-            if self.replicated(step, limit)? {
+            if self.replicated(step, limit) {
                 return Ok(());
             }
         }
@@ -269,14 +269,14 @@ impl Planner<'_> {
     }
 
     /// The first layer on copies that the client makes, if that costs less than `limit`.
-    fn replicated(&mut self, step: usize, limit: f64) -> Result<bool, PackedError> {
-        let Step::Linear { input, output, map } = &self.net.steps[step] else { return Ok(false) };
+    fn replicated(&mut self, step: usize, limit: f64) -> bool {
+        let Step::Linear { input, output, map } = &self.net.steps[step] else { return false };
         let (slots, level) = (self.choice.slots, self.need[*input]);
         let pooling = self.pooling.clone().filter(|p| p.first == step);
         let layouts = match &pooling {
             None => self.layouts(step, None),
             Some(p) => {
-                let Step::Polynomial { output, .. } = &self.net.steps[p.polynomial] else { return Ok(false) };
+                let Step::Polynomial { output, .. } = &self.net.steps[p.polynomial] else { return false };
                 let chw = self.net.tensors[*output].chw();
                 Layout::on_grid(slots, chw, Grid::compact(chw[1], chw[2], 0)).into_iter().collect()
             }
@@ -307,7 +307,7 @@ impl Planner<'_> {
                 copies *= 2;
             }
         }
-        let Some((_, cost, made, layout)) = best else { return Ok(false) };
+        let Some((_, cost, made, layout)) = best else { return false };
         self.cost += cost;
         let value = self.value(*input, made.uploads.len());
         let target = self.value(*output, made.outputs.len());
@@ -325,7 +325,7 @@ impl Planner<'_> {
             folds,
             ..LinearOp::new(map.clone())
         })));
-        Ok(true)
+        true
     }
 
     /// The value and layout of a tensor that is not a linear step's input; the client sends the input as it is.
@@ -435,13 +435,13 @@ impl Planner<'_> {
 }
 
 /// A program, its predicted microseconds, and the levels that every step spends.
-pub type Planned = (Program, f64, Vec<(String, usize)>);
+pub(super) type Planned = (Program, f64, Vec<(String, usize)>);
 
 /// A program for a network.
 ///
 /// # Errors
 /// [`PackedError::Step`] when no layout fits.
-pub fn plan(net: &Network, choice: Choice, scale: f64) -> Result<Planned, PackedError> {
+pub(super) fn plan(net: &Network, choice: Choice, scale: f64) -> Result<Planned, PackedError> {
     if choice.channel_wise {
         return plan_one(net, None, choice, scale);
     }

@@ -13,7 +13,7 @@ const SIGMAS: f64 = 6.0;
 
 /// What is known of a ciphertext before there is one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shadow {
+pub(super) struct Shadow {
     /// Level.
     pub level: usize,
     /// Scale.
@@ -59,7 +59,7 @@ pub struct Outcome {
 }
 
 /// Predicts.
-pub struct Simulator<'a> {
+pub(super) struct Simulator<'a> {
     params: &'a CkksParams,
     width: usize,
     /// Operations so far.
@@ -79,7 +79,7 @@ pub struct Simulator<'a> {
 impl<'a> Simulator<'a> {
     /// For parameters that need not be secure.
     #[must_use]
-    pub fn new(params: &'a CkksParams, width: usize) -> Self {
+    pub(super) fn new(params: &'a CkksParams, width: usize) -> Self {
         Self {
             params,
             width,
@@ -94,7 +94,7 @@ impl<'a> Simulator<'a> {
 
     /// A fresh encryption.
     #[must_use]
-    pub fn fresh(&mut self, level: usize, scale: f64, (bound, usual): (f64, f64)) -> Shadow {
+    pub(super) fn fresh(&mut self, level: usize, scale: f64, (bound, usual): (f64, f64)) -> Shadow {
         self.counts.encryptions += 1;
         let level = level * self.width;
         let noise = self.params.noise();

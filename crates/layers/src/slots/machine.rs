@@ -142,7 +142,7 @@ impl Machine for Clear {
         self.tally.note(Counts { dec_perm: 1, ..Counts::default() });
         Ok(())
     }
-    fn hst_perm(&self, c: &Vec<u64>, _: &(), turn: Turn) -> Result<Vec<u64>, SlotError> {
+    fn hst_perm(&self, c: &Vec<u64>, (): &(), turn: Turn) -> Result<Vec<u64>, SlotError> {
         self.tally.note(Counts { hst_perm: u64::from(!turn.is_identity()), ..Counts::default() });
         Ok(turn.apply(c))
     }

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 /// Images of three blocks.
 const IMAGES: usize = 2 * 2048 + 8;
 
-pub fn plan(mask: &'static str) -> Plan {
+pub(crate) fn plan(mask: &'static str) -> Plan {
     small_net(2048, 7, &Linear { mask, band: 2, ..Linear::default() }).plan()
 }
 
@@ -25,7 +25,7 @@ fn equal(plan: &Plan, images: usize) -> Vec<Batch> {
 }
 
 /// One session with these numbers of images one after the other; the frames that server and client have sent.
-pub fn session(plan: &Plan, calls: &[usize]) -> [Vec<wire::Sent>; 2] {
+pub(crate) fn session(plan: &Plan, calls: &[usize]) -> [Vec<wire::Sent>; 2] {
     let server = ServerPlan::new(plan, Compute::default()).unwrap();
     let (near, mut far, frames) = wire::tapped();
     std::thread::scope(|scope| {

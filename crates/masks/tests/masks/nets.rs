@@ -9,7 +9,7 @@ use hushnet_runtime::two_party::TwoPartyPlan;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
-pub fn two_party_plan(net: &Net) -> TwoPartyPlan {
+pub(crate) fn two_party_plan(net: &Net) -> TwoPartyPlan {
     checked(net).unwrap()
 }
 
@@ -40,7 +40,7 @@ fn with_methods(net: &mut Net, methods: &[&str], protocol: &str) {
 }
 
 /// Convolution, ReLU, truncation, max-pool, dense layer, truncation.
-pub fn classifier(methods: &[&str], protocol: &str) -> Net {
+pub(crate) fn classifier(methods: &[&str], protocol: &str) -> Net {
     let mut net = Net::new(26, 5);
     let x = net.input("image", &[2, 10, 8], 5, 31);
     let c = net.conv(x, 4, 3, 1, 1, 2, 5);
@@ -55,7 +55,7 @@ pub fn classifier(methods: &[&str], protocol: &str) -> Net {
 }
 
 /// The classifier by one method, or two dense layers where the method is for dense layers only.
-pub fn of_method(method: &str, protocol: &str) -> Net {
+pub(crate) fn of_method(method: &str, protocol: &str) -> Net {
     let net = classifier(&[method], protocol);
     match checked(&net) {
         Err(e) if e.to_string().contains("dense layers only") => perceptron(method, protocol),
@@ -78,7 +78,7 @@ fn perceptron(method: &str, protocol: &str) -> Net {
 }
 
 /// Layers that take several tiles and several weight polynomials: a convolution of more values than a ring has coefficients, a dense layer.
-pub fn tiled(method: &str) -> Net {
+pub(crate) fn tiled(method: &str) -> Net {
     let mut net = Net::new(26, 7);
     let x = net.input("image", &[4, 26, 26], 4, 15);
     let c = net.conv(x, 4, 3, 2, 1, 1, 4);
@@ -91,7 +91,7 @@ pub fn tiled(method: &str) -> Net {
 }
 
 /// One dense layer on batches.
-pub fn dense_batch() -> Net {
+pub(crate) fn dense_batch() -> Net {
     let mut net = Net::new(24, 6);
     let x = net.input("image", &[6], 4, 15);
     let d = net.dense(x, 3, 4);
@@ -102,7 +102,7 @@ pub fn dense_batch() -> Net {
 }
 
 /// Forty 1-of-16 transfers.
-pub fn one_of_n() {
+pub(crate) fn one_of_n() {
     let (a, b) = memory_pair();
     let messages: Vec<u64> = (0..40 * 16).collect();
     let choices: Vec<u8> = (0..40).map(|i| (i * 7 % 16) as u8).collect();
@@ -118,7 +118,7 @@ pub fn one_of_n() {
     });
 }
 
-pub fn insecure() -> PlanOptions {
+pub(crate) fn insecure() -> PlanOptions {
     PlanOptions { allow_insecure: true, ..PlanOptions::default() }
 }
 
@@ -135,7 +135,7 @@ fn reals(v: &[f64]) -> Vec<u8> {
 }
 
 /// Name, plan, whether weights are hidden.
-pub fn non_interactive() -> Vec<(&'static str, NonInteractivePlan, bool)> {
+pub(crate) fn non_interactive() -> Vec<(&'static str, NonInteractivePlan, bool)> {
     vec![
         ("batch", read_batch(None), false),
         ("batch, weights hidden", read_batch(Some(hidden_bits())), true),

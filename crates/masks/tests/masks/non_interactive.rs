@@ -10,7 +10,7 @@ use hushnet_runtime::{ClientSession, Compute, Input, InputData};
 use std::ops::ControlFlow;
 
 /// One session with these numbers of images one after the other; the frames that server and client have sent.
-pub fn session(plan: &NonInteractivePlan, calls: &[usize]) -> [Vec<wire::Sent>; 2] {
+pub(crate) fn session(plan: &NonInteractivePlan, calls: &[usize]) -> [Vec<wire::Sent>; 2] {
     let server = NonInteractiveModel::new(plan, Compute::default()).unwrap();
     let (near, mut far, frames) = wire::tapped();
     std::thread::scope(|scope| {

@@ -15,7 +15,7 @@ fn this_build_records() {
 fn a_recorder_that_records_nothing_fails() {
     let ((), report) = recorded(|| ());
     assert_eq!(lacking(&report, &[(GENERATOR, 1), (ENTROPY, 1)]).len(), 2);
-    let (_, report) = recorded(|| Prg::from_os().unwrap().fill_bytes(&mut [0; 16]));
+    let ((), report) = recorded(|| Prg::from_os().unwrap().fill_bytes(&mut [0; 16]));
     assert!(lacking(&report, &[(GENERATOR, 1), (ENTROPY, 1)]).is_empty());
     assert_eq!(lacking(&report, &[(GENERATOR, 1), (TEST, 1)]).len(), 1);
 }
@@ -25,7 +25,7 @@ fn a_recorder_that_records_nothing_fails() {
 fn a_generator_that_is_reset_is_found() {
     let mut words = [0; 100];
     let mut long = [0i8; 300];
-    let (_, report) = recorded(|| {
+    let ((), report) = recorded(|| {
         let mut first = Prg::from_seed([1; 16]);
         first.fill_words(&mut words);
         sample::ternary(&mut first, &mut long);
@@ -34,18 +34,18 @@ fn a_generator_that_is_reset_is_found() {
     });
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     for again in [1, 100] {
-        let (_, report) = recorded(|| {
+        let ((), report) = recorded(|| {
             Prg::from_seed([1; 16]).fill_words(&mut words);
             Prg::from_seed([1; 16]).fill_words(&mut words[..again]);
         });
         assert_found("the same seed", &report, &[GENERATOR]);
     }
-    let (_, report) = recorded(|| {
+    let ((), report) = recorded(|| {
         Prg::from_seed([3; 16]).fill_words(&mut words);
         hushnet_mpc::Prg::new(u128::from_le_bytes([3; 16])).words(&mut words[..2]);
     });
     assert_found("a seed in two crates", &report, &[GENERATOR]);
-    let (_, report) =
+    let ((), report) =
         recorded(|| (0..2).for_each(|_| Prg::from_seed([4; 16]).untracked().fill_words(&mut words)));
     assert!(report.findings.is_empty() && report.uses.is_empty());
 }
@@ -60,7 +60,7 @@ fn counters_of_one_key_must_not_overlap() {
         (&[(0, 0), (0, 1)], true),
     ] {
         let ((), report) = recorded(|| {
-            ranges.iter().for_each(|(first, n)| ledger::Stream::new(TEST, &[7]).take(*first, *n))
+            ranges.iter().for_each(|(first, n)| ledger::Stream::new(TEST, &[7]).take(*first, *n));
         });
         assert_eq!(report.findings.is_empty(), good, "{ranges:?}: {:?}", report.findings);
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 /// What one end has sent.
 #[derive(Clone, Default)]
-pub struct Sent(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Sent(Arc<Mutex<Vec<u8>>>);
 
 struct Probe(MemoryChannel, Sent);
 
@@ -34,7 +34,11 @@ impl Channel for Probe {
 
 /// One session in which these numbers of images are inferred one after the other; what the server and the client have sent, and
 /// the opened values of the last.
-pub fn session(model: &TwoPartyModel, calls: &[usize], options: TwoPartyOptions) -> ([Vec<u8>; 2], Vec<f64>) {
+pub(crate) fn session(
+    model: &TwoPartyModel,
+    calls: &[usize],
+    options: TwoPartyOptions,
+) -> ([Vec<u8>; 2], Vec<f64>) {
     let (a, b) = memory_pair();
     let sent = [Sent::default(), Sent::default()];
     let (far, near) = (Probe(a, sent[0].clone()), Probe(b, sent[1].clone()));
@@ -57,11 +61,11 @@ pub fn session(model: &TwoPartyModel, calls: &[usize], options: TwoPartyOptions)
     (sent.map(|s| std::mem::take(&mut *s.0.lock().unwrap())), opened)
 }
 
-pub fn model(net: &Net) -> TwoPartyModel {
+pub(crate) fn model(net: &Net) -> TwoPartyModel {
     TwoPartyModel::new(&nets::two_party_plan(net), Compute::default()).unwrap()
 }
 
-pub fn options(kind: OtKind, group: usize) -> TwoPartyOptions {
+pub(crate) fn options(kind: OtKind, group: usize) -> TwoPartyOptions {
     TwoPartyOptions { ot: Some(kind), group: Some(group), ..TwoPartyOptions::default() }
 }
 

@@ -26,11 +26,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 /// A frame as it was sent.
-pub type Sent = (Kind, Vec<u8>);
+pub(crate) type Sent = (Kind, Vec<u8>);
 type Log = Arc<Mutex<Vec<Sent>>>;
 
 /// One end of a pipe whose frames are kept.
-pub struct Tap(Pipe, Log);
+pub(crate) struct Tap(Pipe, Log);
 
 impl Channel for Tap {
     fn send(&mut self, frame: Frame) -> Result<(), TransportError> {
@@ -49,13 +49,13 @@ impl Channel for Tap {
 }
 
 /// Client's end, server's end, and what server and client send.
-pub fn tapped() -> (Tap, Tap, [Log; 2]) {
+pub(crate) fn tapped() -> (Tap, Tap, [Log; 2]) {
     let (near, far) = pipe();
     let logs = [Log::default(), Log::default()];
     (Tap(near, logs[1].clone()), Tap(far, logs[0].clone()), logs)
 }
 
-pub fn taken(log: Log) -> Vec<Sent> {
+pub(crate) fn taken(log: Log) -> Vec<Sent> {
     std::mem::take(&mut *log.lock().unwrap())
 }
 

@@ -5,7 +5,7 @@ use hushnet_matmul::Kernel;
 use std::sync::OnceLock;
 
 /// Element products a second (bytes for byte-product kernels, words otherwise); `None` without a SIMD loop.
-pub fn products_per_second(kernel: Kernel) -> Option<f64> {
+pub(crate) fn products_per_second(kernel: Kernel) -> Option<f64> {
     static VNNI: OnceLock<f64> = OnceLock::new();
     static IFMA: OnceLock<f64> = OnceLock::new();
     static MULLO: OnceLock<f64> = OnceLock::new();
@@ -42,7 +42,7 @@ mod x86 {
         ($name:ident, $features:literal, $step:expr) => {
             /// `16 n` instructions on sixteen independent registers.
             #[target_feature(enable = $features)]
-            pub fn $name(n: usize) {
+            pub(crate) fn $name(n: usize) {
                 let x = black_box(_mm512_set1_epi32(0x0102_0304));
                 let w = black_box(_mm512_set1_epi32(0x7F80_0101));
                 let mut acc = [black_box(_mm512_setzero_si512()); 16];

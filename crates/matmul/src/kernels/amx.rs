@@ -50,7 +50,7 @@ impl TileOps for Hardware {
     fn begin(&mut self) {
         // SAFETY: `Hardware` exists only where tiles do; the configuration is valid for palette 1.
         unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &raw const CONFIG, options(nostack, preserves_flags, readonly))
+            asm!("ldtilecfg [{}]", in(reg) &raw const CONFIG, options(nostack, preserves_flags, readonly));
         };
     }
     fn end(&mut self) {

@@ -432,7 +432,7 @@ impl Strip<'_> {
                         pick::<CUT>(block.rows, self.panel.digits),
                         &places,
                         (!whole).then_some(self.count),
-                    )
+                    );
                 };
             }
             first = end;

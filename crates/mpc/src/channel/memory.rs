@@ -17,12 +17,14 @@ pub struct MemoryLink {
 
 impl MemoryChannel {
     /// Messages on the longest chain of dependent messages that ends here.
+    #[must_use]
     pub fn clock(&self) -> u64 {
         self.link().clock
     }
 }
 
 /// A connected pair.
+#[must_use]
 pub fn memory_pair() -> (MemoryChannel, MemoryChannel) {
     let (a_out, b_in) = mpsc::channel();
     let (b_out, a_in) = mpsc::channel();

@@ -80,6 +80,7 @@ impl Counter {
     }
 
     /// The counters.
+    #[must_use]
     pub fn stats(&self) -> Stats {
         self.stats
     }

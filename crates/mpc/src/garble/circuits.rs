@@ -6,11 +6,11 @@ use super::modulus::Modulus;
 use super::words::{add, at_least, not, public, select, to_wires, wires, xor, Bit, Word};
 
 /// b + k for the garbler's residue k, as [`addend`] gives it: bits - 1 ANDs for 2^l; 3 bits - 1 for p.
-pub struct Addend;
+pub(super) struct Addend;
 
 impl Addend {
     /// Widths of the garbler's words.
-    pub fn widths(m: Modulus) -> Vec<u32> {
+    pub(super) fn widths(m: Modulus) -> Vec<u32> {
         match m {
             Modulus::PowerOfTwo(r) => vec![r.bits()],
             Modulus::Odd(p) => vec![p.bits(); 3],
@@ -18,7 +18,7 @@ impl Addend {
     }
 
     /// The garbler's words: k; modulo p also k - p modulo 2^bits, and p - k, from which on b + k exceeds p.
-    pub fn words(m: Modulus, k: u64) -> Vec<u64> {
+    pub(super) fn words(m: Modulus, k: u64) -> Vec<u64> {
         match m {
             Modulus::PowerOfTwo(_) => vec![k],
             Modulus::Odd(p) => {
@@ -41,11 +41,11 @@ impl Addend {
 }
 
 /// [x >= 0] of x = a + b.
-pub struct Sign(pub Modulus);
+pub(super) struct Sign(pub Modulus);
 
 impl Sign {
     /// Widths of the garbler's words.
-    pub fn widths(m: Modulus) -> Vec<u32> {
+    pub(super) fn widths(m: Modulus) -> Vec<u32> {
         match m {
             Modulus::PowerOfTwo(r) => vec![r.bits()],
             Modulus::Odd(p) => vec![p.bits(), p.bits(), 1],
@@ -54,7 +54,7 @@ impl Sign {
 
     /// For 2^l: a. For p: x >= 0 exactly where b lies in the cyclic interval of (p+1)/2 residues from low = -a on; the words are
     /// low, its last residue plus one, and whether it wraps around.
-    pub fn words(m: Modulus, a: u64) -> Vec<u64> {
+    pub(super) fn words(m: Modulus, a: u64) -> Vec<u64> {
         match m {
             Modulus::PowerOfTwo(_) => vec![a],
             Modulus::Odd(p) => {
@@ -100,7 +100,7 @@ impl Circuit for Sign {
 }
 
 /// max(x, 0) - r: x >= 0 ? b + (a - r) : -r. Garbler's words: those of [`Sign`] for a, of [`Addend`] for a - r, then -r.
-pub struct Relu(pub Modulus);
+pub(super) struct Relu(pub Modulus);
 
 impl Circuit for Relu {
     fn garbler(&self) -> Vec<u32> {
@@ -128,14 +128,14 @@ impl Circuit for Relu {
 /// min(max(x, low), high) - r. Shares are of x + offset, so that signed order is that of residues; `low` and `high` too.
 /// Both ends are the garbler's words, so gates and tables are the same for all of them; a `low` of zero is public where `from_zero` says so,
 /// and then costs no word and no comparison modulo 2^l. Garbler's words: [`Addend`] for a, `low` unless it is public, `high`, and [`Addend`] for -(offset + r).
-pub struct Clip {
+pub(super) struct Clip {
     pub modulus: Modulus,
     pub from_zero: bool,
 }
 
 impl Clip {
     /// The garbler's words for the ends, residues of end + offset.
-    pub fn ends(&self, low: u64, high: u64) -> Vec<u64> {
+    pub(super) fn ends(&self, low: u64, high: u64) -> Vec<u64> {
         if self.from_zero {
             vec![high]
         } else {
@@ -176,7 +176,7 @@ impl Circuit for Clip {
 
 /// The largest of k values minus r, or its index (the first of equals) minus r modulo 2^index_bits. Shares as in [`Clip`].
 /// Garbler's words: [`Addend`] for every value, then for -(offset + r), or the index's -r.
-pub struct Largest {
+pub(super) struct Largest {
     pub modulus: Modulus,
     pub values: usize,
     /// Bits of the index, where the index is asked for.

@@ -1,7 +1,7 @@
 //! A circuit is written once, over any [`Gates`]: garbler, evaluator, plain bits, or a counter.
 
 /// What a circuit is run on.
-pub trait Gates {
+pub(super) trait Gates {
     /// What passes along a wire.
     type Wire: Clone;
 
@@ -19,7 +19,7 @@ pub trait Gates {
 }
 
 /// A boolean function of the garbler's and the evaluator's words, bits of a word least significant first.
-pub trait Circuit: Sync {
+pub(super) trait Circuit: Sync {
     /// Widths of the garbler's words.
     fn garbler(&self) -> Vec<u32>;
 
@@ -39,13 +39,13 @@ pub trait Circuit: Sync {
 }
 
 /// Bits of a list of words.
-pub fn total(widths: &[u32]) -> usize {
+pub(super) fn total(widths: &[u32]) -> usize {
     widths.iter().map(|&w| w as usize).sum()
 }
 
 /// Counts AND gates.
 #[derive(Default)]
-pub struct Count(pub u64);
+pub(super) struct Count(pub u64);
 
 impl Gates for Count {
     type Wire = ();
@@ -58,7 +58,7 @@ impl Gates for Count {
 }
 
 /// AND gates of a circuit.
-pub fn and_gates<C: Circuit>(c: &C) -> u64 {
+pub(super) fn and_gates<C: Circuit>(c: &C) -> u64 {
     let words = |widths: Vec<u32>| widths.into_iter().map(|w| vec![(); w as usize]).collect::<Vec<_>>();
     let mut count = Count::default();
     c.run(&mut count, &words(c.garbler()), &words(c.evaluator()));

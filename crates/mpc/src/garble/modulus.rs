@@ -44,21 +44,25 @@ impl OddModulus {
     }
 
     /// p.
+    #[must_use]
     pub const fn value(self) -> u64 {
         self.by.value()
     }
 
     /// ceil(log2 p).
+    #[must_use]
     pub const fn bits(self) -> u32 {
         64 - self.value().leading_zeros()
     }
 
     /// (p - 1)/2, the largest value.
+    #[must_use]
     pub const fn half(self) -> u64 {
         self.value() / 2
     }
 
     /// v mod p, in constant time.
+    #[must_use]
     pub const fn reduce(self, v: u64) -> u64 {
         self.by.divide(v).1
     }
@@ -70,11 +74,13 @@ impl OddModulus {
     }
 
     /// a + b mod p of a, b < p, without branches.
+    #[must_use]
     pub const fn add(self, a: u64, b: u64) -> u64 {
         Self::below(a + b, self.value())
     }
 
     /// a - b mod p of a, b < p, without branches.
+    #[must_use]
     pub const fn sub(self, a: u64, b: u64) -> u64 {
         let d = a.wrapping_sub(b);
         d.wrapping_add(self.value() & ((d as i64 >> 63) as u64))
@@ -99,18 +105,21 @@ impl OddModulus {
     }
 
     /// The representative in [-(p-1)/2, (p-1)/2].
+    #[must_use]
     pub const fn signed(self, v: u64) -> i64 {
         let above = self.half().wrapping_sub(v) as i64 >> 63;
         v as i64 - (self.value() as i64 & above)
     }
 
     /// v mod p of a signed integer.
+    #[must_use]
     pub const fn encode(self, v: i64) -> u64 {
         // The word of a negative v is v + 2^64.
         self.sub(self.reduce(v as u64), self.high.w & (v >> 63) as u64)
     }
 
     /// A 128-bit uniform string modulo p: off uniform by p/2^128. In constant time.
+    #[must_use]
     pub const fn reduce_wide(self, v: u128) -> u64 {
         let high = Self::below(self.mul_lazy((v >> 64) as u64, self.high), self.value());
         self.add(high, self.reduce(v as u64))
@@ -139,6 +148,7 @@ pub enum Modulus {
 
 impl Modulus {
     /// Bits of a share.
+    #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
             Self::PowerOfTwo(r) => r.bits(),
@@ -147,6 +157,7 @@ impl Modulus {
     }
 
     /// a + b of reduced a, b.
+    #[must_use]
     pub const fn add(self, a: u64, b: u64) -> u64 {
         match self {
             Self::PowerOfTwo(r) => r.add(a, b),
@@ -155,6 +166,7 @@ impl Modulus {
     }
 
     /// a - b of reduced a, b.
+    #[must_use]
     pub const fn sub(self, a: u64, b: u64) -> u64 {
         match self {
             Self::PowerOfTwo(r) => r.sub(a, b),
@@ -163,6 +175,7 @@ impl Modulus {
     }
 
     /// The signed representative.
+    #[must_use]
     pub const fn signed(self, v: u64) -> i64 {
         match self {
             Self::PowerOfTwo(r) => r.signed(v),
@@ -171,6 +184,7 @@ impl Modulus {
     }
 
     /// The residue of a signed integer.
+    #[must_use]
     pub const fn encode(self, v: i64) -> u64 {
         match self {
             Self::PowerOfTwo(r) => r.encode(v),

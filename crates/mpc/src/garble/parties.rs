@@ -5,10 +5,10 @@ use crate::block::Block;
 use crate::simd::FixedKey;
 
 /// Instances side by side.
-pub const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// The labels of one wire: zero labels for the garbler, active ones for the evaluator.
-pub type Labels = [Block; LANES];
+pub(super) type Labels = [Block; LANES];
 
 /// All ones where bit 0 of `b` is set.
 fn mask(b: Block) -> Block {
@@ -20,7 +20,7 @@ fn map(a: &Labels, b: &Labels, f: impl Fn(Block, Block) -> Block) -> Labels {
 }
 
 /// Keeps zero labels and writes tables.
-pub struct Garbler<'a> {
+pub(super) struct Garbler<'a> {
     pub key: &'a FixedKey,
     /// Label of one = label of zero ^ delta; bit 0 is set.
     pub delta: Block,
@@ -70,7 +70,7 @@ impl Gates for Garbler<'_> {
 }
 
 /// Keeps active labels and reads tables.
-pub struct Evaluator<'a> {
+pub(super) struct Evaluator<'a> {
     pub key: &'a FixedKey,
     pub tweak: u64,
     pub lanes: usize,

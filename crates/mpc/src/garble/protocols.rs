@@ -80,6 +80,7 @@ pub fn relu_cost(model: &mut CostModel, n: usize, m: Modulus, garbler: Party) {
 }
 
 /// AND gates of one [`relu`].
+#[must_use]
 pub fn relu_gates(m: Modulus) -> u64 {
     and_gates(&Relu(m))
 }

@@ -15,7 +15,7 @@ use crate::{uses, Party, Session};
 
 /// What becomes of the outputs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Outputs {
+pub(super) enum Outputs {
     /// XOR shares.
     Shared,
     /// The evaluator learns them, the garbler gets zeros.
@@ -24,7 +24,7 @@ pub enum Outputs {
 
 /// The circuit on n instances. `mine` holds this party's words, one vector of n values each, in the circuit's order.
 /// Returns this party's part of every output word. Two messages for every `Session::chunk` instances.
-pub fn execute<C: Circuit>(
+pub(super) fn execute<C: Circuit>(
     s: &mut Session,
     circuit: &C,
     garbler: Party,
@@ -52,7 +52,7 @@ pub fn execute<C: Circuit>(
 }
 
 /// Cost of [`execute`].
-pub fn cost<C: Circuit>(m: &mut CostModel, circuit: &C, garbler: Party, n: usize, outputs: Outputs) {
+pub(super) fn cost<C: Circuit>(m: &mut CostModel, circuit: &C, garbler: Party, n: usize, outputs: Outputs) {
     let ands = and_gates(circuit);
     let (choices, results) = (total(&circuit.evaluator()), total(&circuit.outputs()));
     for (_, n) in chunks(n, m.chunk) {

@@ -8,7 +8,7 @@ use hushnet_ring::ledger::{Kind, Stream};
 const PERIOD: u64 = 1 << 24;
 
 /// Counts through the session, the same in both parties.
-pub struct Tweaks {
+pub(crate) struct Tweaks {
     seed: Block,
     epoch: u64,
     pub key: FixedKey,
@@ -17,13 +17,13 @@ pub struct Tweaks {
 }
 
 impl Tweaks {
-    pub fn new(seed: Block) -> Self {
+    pub(crate) fn new(seed: Block) -> Self {
         Self { seed, epoch: 0, key: FixedKey::new(seed), tweak: 0 }
     }
 
     /// Called before each group of gates: changes the key when many tweaks have been used. A group is far shorter than the
     /// 2^64 tweaks of a key.
-    pub fn renew(&mut self) {
+    pub(crate) fn renew(&mut self) {
         if self.tweak >= PERIOD {
             self.epoch += 1;
             self.tweak = 0;
@@ -32,7 +32,7 @@ impl Tweaks {
     }
 
     /// Called after each group of gates, with the tweak that follows its last one.
-    pub fn advance(&mut self, kind: Kind, next: u64) {
+    pub(crate) fn advance(&mut self, kind: Kind, next: u64) {
         let key = self.seed ^ Block::from(self.epoch);
         Stream::new(kind, &key.to_le_bytes()).take(self.tweak.into(), next.wrapping_sub(self.tweak));
         self.tweak = next;

@@ -4,26 +4,26 @@ use super::gates::Gates;
 
 /// A bit that is public, or on a wire.
 #[derive(Clone)]
-pub enum Bit<W> {
+pub(super) enum Bit<W> {
     Public(bool),
     Wire(W),
 }
 
 /// A word.
-pub type Word<W> = Vec<Bit<W>>;
+pub(super) type Word<W> = Vec<Bit<W>>;
 
 /// Wires as a word.
-pub fn wires<W: Clone>(w: &[W]) -> Word<W> {
+pub(super) fn wires<W: Clone>(w: &[W]) -> Word<W> {
     w.iter().cloned().map(Bit::Wire).collect()
 }
 
 /// A public number as a word of `bits` bits.
-pub fn public<W>(v: u64, bits: usize) -> Word<W> {
+pub(super) fn public<W>(v: u64, bits: usize) -> Word<W> {
     (0..bits).map(|i| Bit::Public((v >> i) & 1 == 1)).collect()
 }
 
 /// The word on wires.
-pub fn to_wires<G: Gates>(g: &mut G, word: Word<G::Wire>) -> Vec<G::Wire> {
+pub(super) fn to_wires<G: Gates>(g: &mut G, word: Word<G::Wire>) -> Vec<G::Wire> {
     let mut out = Vec::with_capacity(word.len());
     for b in word {
         let w = match b {
@@ -43,7 +43,7 @@ pub fn to_wires<G: Gates>(g: &mut G, word: Word<G::Wire>) -> Vec<G::Wire> {
 }
 
 /// Not a.
-pub fn not<G: Gates>(g: &mut G, a: &Bit<G::Wire>) -> Bit<G::Wire> {
+pub(super) fn not<G: Gates>(g: &mut G, a: &Bit<G::Wire>) -> Bit<G::Wire> {
     match a {
         Bit::Public(v) => Bit::Public(!v),
         Bit::Wire(w) => Bit::Wire(g.not(w)),
@@ -51,7 +51,7 @@ pub fn not<G: Gates>(g: &mut G, a: &Bit<G::Wire>) -> Bit<G::Wire> {
 }
 
 /// a xor b.
-pub fn xor<G: Gates>(g: &mut G, a: &Bit<G::Wire>, b: &Bit<G::Wire>) -> Bit<G::Wire> {
+pub(super) fn xor<G: Gates>(g: &mut G, a: &Bit<G::Wire>, b: &Bit<G::Wire>) -> Bit<G::Wire> {
     match (a, b) {
         (Bit::Wire(a), Bit::Wire(b)) => Bit::Wire(g.xor(a, b)),
         (Bit::Public(true), other) | (other, Bit::Public(true)) => not(g, other),
@@ -60,7 +60,7 @@ pub fn xor<G: Gates>(g: &mut G, a: &Bit<G::Wire>, b: &Bit<G::Wire>) -> Bit<G::Wi
 }
 
 /// a and b.
-pub fn and<G: Gates>(g: &mut G, a: &Bit<G::Wire>, b: &Bit<G::Wire>) -> Bit<G::Wire> {
+pub(super) fn and<G: Gates>(g: &mut G, a: &Bit<G::Wire>, b: &Bit<G::Wire>) -> Bit<G::Wire> {
     match (a, b) {
         (Bit::Wire(a), Bit::Wire(b)) => Bit::Wire(g.and(a, b)),
         (Bit::Public(true), other) | (other, Bit::Public(true)) => other.clone(),
@@ -88,7 +88,7 @@ fn majority<G: Gates>(g: &mut G, a: &Bit<G::Wire>, b: &Bit<G::Wire>, c: &Bit<G::
 }
 
 /// a + b modulo 2^bits: bits - 1 ANDs.
-pub fn add<G: Gates>(g: &mut G, a: &Word<G::Wire>, b: &Word<G::Wire>) -> Word<G::Wire> {
+pub(super) fn add<G: Gates>(g: &mut G, a: &Word<G::Wire>, b: &Word<G::Wire>) -> Word<G::Wire> {
     let mut carry = Bit::Public(false);
     let mut out = Vec::with_capacity(a.len());
     for (i, (a, b)) in a.iter().zip(b).enumerate() {
@@ -102,7 +102,7 @@ pub fn add<G: Gates>(g: &mut G, a: &Word<G::Wire>, b: &Word<G::Wire>) -> Word<G:
 }
 
 /// [a >= b], unsigned: the carry out of a + not b + 1, bits ANDs.
-pub fn at_least<G: Gates>(g: &mut G, a: &Word<G::Wire>, b: &Word<G::Wire>) -> Bit<G::Wire> {
+pub(super) fn at_least<G: Gates>(g: &mut G, a: &Word<G::Wire>, b: &Word<G::Wire>) -> Bit<G::Wire> {
     let mut carry = Bit::Public(true);
     for (a, b) in a.iter().zip(b) {
         let b = not(g, b);
@@ -112,7 +112,7 @@ pub fn at_least<G: Gates>(g: &mut G, a: &Word<G::Wire>, b: &Word<G::Wire>) -> Bi
 }
 
 /// yes where the bit is set, no elsewhere: bits ANDs.
-pub fn select<G: Gates>(
+pub(super) fn select<G: Gates>(
     g: &mut G,
     bit: &Bit<G::Wire>,
     yes: &Word<G::Wire>,

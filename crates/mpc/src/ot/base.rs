@@ -105,6 +105,7 @@ impl Receiver {
     }
 
     /// What goes to the sender.
+    #[must_use]
     pub fn message(&self) -> &[u8] {
         &self.message
     }
@@ -136,6 +137,7 @@ impl Sender {
     }
 
     /// What goes to the receiver.
+    #[must_use]
     pub fn message(&self) -> &[u8; SENDER_BYTES] {
         &self.message
     }

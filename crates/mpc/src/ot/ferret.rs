@@ -169,6 +169,7 @@ impl Drop for Planted {
 
 impl Sender {
     /// On top of a small-field sender.
+    #[must_use]
     pub fn new(source: softspoken::Sender, size: SilentSize, public: Public, roots: Prg) -> Self {
         Self {
             delta: source.delta(),
@@ -361,6 +362,7 @@ pub struct Receiver {
 
 impl Receiver {
     /// On top of a small-field receiver.
+    #[must_use]
     pub fn new(source: softspoken::Receiver, size: SilentSize, public: Public) -> Self {
         Self {
             source,

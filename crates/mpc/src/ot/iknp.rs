@@ -49,6 +49,7 @@ pub struct Sender {
 
 impl Sender {
     /// `delta` has bit 0 set; `keys[i]` is the base OT's key for bit i of it.
+    #[must_use]
     pub fn new(delta: Block, keys: Vec<Block>) -> Self {
         debug_assert!(delta & 1 == 1 && keys.len() == COLUMNS);
         let columns = keys.into_iter().map(|k| Prg::new(k).shared_as(uses::IKNP_SENDER)).collect();
@@ -116,6 +117,7 @@ pub struct Receiver {
 
 impl Receiver {
     /// `keys` are the base OT's pairs; `choices` the source of the choice bits.
+    #[must_use]
     pub fn new(keys: Vec<[Block; 2]>, choices: Prg) -> Self {
         debug_assert!(keys.len() == COLUMNS);
         let columns =

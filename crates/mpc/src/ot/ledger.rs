@@ -34,6 +34,7 @@ impl OtKind {
     pub const SILENT: Self = Self::Silent(SilentSize::Medium);
 
     /// The kind that sends least for `demand[d]` OTs in direction d ([`CostModel::drawn`] counts them).
+    #[must_use]
     pub fn for_demand(demand: [u64; 2]) -> Self {
         let bytes = |kind| {
             let mut m = CostModel::new(kind);
@@ -52,11 +53,12 @@ impl OtKind {
         match self {
             Self::Iknp => 1,
             Self::SoftSpoken => 2,
-            Self::Silent(s) => 0x10 + s.params().depth as u64,
+            Self::Silent(s) => 0x10 + u64::from(s.params().depth),
         }
     }
 
     /// Values that go through the protocols in one pass.
+    #[must_use]
     pub fn default_chunk(self) -> usize {
         match self {
             Self::Iknp | Self::SoftSpoken => 1 << 14,
@@ -72,6 +74,7 @@ impl OtKind {
 
 impl SilentSize {
     /// The LPN parameters of the main iterations.
+    #[must_use]
     pub const fn params(self) -> LpnParams {
         match self {
             Self::Tiny => LPN_10,
@@ -82,6 +85,7 @@ impl SilentSize {
     }
 
     /// The LPN parameters of the small iteration that makes the base of the first main one.
+    #[must_use]
     pub const fn bootstrap(self) -> LpnParams {
         lpn::bootstrap(self.params().base())
     }
@@ -128,6 +132,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Nothing in stock.
+    #[must_use]
     pub fn new(kind: OtKind) -> Self {
         Self { kind, started: 0, used: 0, free: 0 }
     }
@@ -139,6 +144,7 @@ impl Ledger {
     }
 
     /// OTs in stock.
+    #[must_use]
     pub fn available(&self) -> u64 {
         self.free
     }

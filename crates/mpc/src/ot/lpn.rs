@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::simd::FixedKey;
 
 /// Ones per row of the code.
-pub const WEIGHT: usize = 10;
+pub(super) const WEIGHT: usize = 10;
 
 /// (t, k, depth): t noise blocks of 2^depth rows over a table of k = 2^log_k.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,38 +24,42 @@ pub struct LpnParams {
 /// Sets of an iteration: Ferret's construction with regular noise and rows of ten ones, with tables of 2^7 entries a row of a tree. Rows with
 /// ten ones admit attacks that a random code does not; `docs/security/README.md` has the estimates of all attacks that we know, 133 bits or
 /// more, even for an attacker who is handed the best set of positions. Fewer trees would be no safer by much and give fewer OTs an iteration.
-pub const LPN_10: LpnParams = LpnParams { trees: 1400, log_k: 17, depth: 10 };
+pub(super) const LPN_10: LpnParams = LpnParams { trees: 1400, log_k: 17, depth: 10 };
 /// As [`LPN_10`].
-pub const LPN_11: LpnParams = LpnParams { trees: 1600, log_k: 18, depth: 11 };
+pub(super) const LPN_11: LpnParams = LpnParams { trees: 1600, log_k: 18, depth: 11 };
 /// As [`LPN_10`].
-pub const LPN_12: LpnParams = LpnParams { trees: 2048, log_k: 19, depth: 12 };
+pub(super) const LPN_12: LpnParams = LpnParams { trees: 2048, log_k: 19, depth: 12 };
 /// As [`LPN_10`].
-pub const LPN_13: LpnParams = LpnParams { trees: 2400, log_k: 20, depth: 13 };
+pub(super) const LPN_13: LpnParams = LpnParams { trees: 2400, log_k: 20, depth: 13 };
 
 /// The small iteration that makes `ots` correlated OTs, the first base of a larger one: as many trees as that takes, of the depth that sends
 /// less.
-pub const fn bootstrap(ots: u64) -> LpnParams {
+pub(super) const fn bootstrap(ots: u64) -> LpnParams {
     let depth = if ots < 1 << 20 { 9 } else { 10 };
     LpnParams { trees: ots.div_ceil(1 << depth), log_k: depth + 7, depth }
 }
 
 impl LpnParams {
     /// k.
+    #[must_use]
     pub const fn k(self) -> u64 {
         1 << self.log_k
     }
 
     /// Rows of a tree.
+    #[must_use]
     pub const fn leaves(self) -> u64 {
         1 << self.depth
     }
 
     /// Correlated OTs that an iteration consumes: the table and `depth` per tree.
+    #[must_use]
     pub const fn base(self) -> u64 {
         self.k() + self.trees * self.depth as u64
     }
 
     /// Trees kept back for the next iteration's base.
+    #[must_use]
     pub const fn reserve(self) -> u64 {
         self.base().div_ceil(self.leaves())
     }

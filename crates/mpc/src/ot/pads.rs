@@ -19,12 +19,12 @@ pub(crate) struct Pads {
 }
 
 impl Pads {
-    pub fn new(seed: Block) -> Self {
+    pub(crate) fn new(seed: Block) -> Self {
         Self { seed, epoch: 0, used: 0, key: FixedKey::new(seed) }
     }
 
     /// Notes a draw of `n` OTs.
-    pub fn advance(&mut self, n: usize) {
+    pub(crate) fn advance(&mut self, n: usize) {
         if self.used >= PERIOD {
             self.epoch += 1;
             self.used = 0;

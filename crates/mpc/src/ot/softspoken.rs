@@ -34,6 +34,7 @@ const BATCH: usize = 16;
 
 /// Bytes for the first `rows` OTs (a multiple of 64), all sent by the receiver of the extension: two corrections per level of
 /// each tree, and one bit per group and OT.
+#[must_use]
 pub const fn bytes(rows: u64) -> u64 {
     (128 * 2 * 16) + rows / 8 * GROUPS as u64
 }

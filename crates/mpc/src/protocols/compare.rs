@@ -23,32 +23,38 @@ impl Bits {
     }
 
     /// Shares from one bit (0 or 1) per value.
+    #[must_use]
     pub fn from_values(values: &[u64]) -> Self {
         Self::new(to_planes(values, 1).swap_remove(0), values.len())
     }
 
     /// Number of bits.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.n
     }
 
     /// Whether there are none.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
     /// This party's share of bit i.
+    #[must_use]
     pub fn get(&self, i: usize) -> u64 {
         bits::bit(&self.plane, i)
     }
 
     /// Shares of the XOR.
+    #[must_use]
     pub fn xor(mut self, other: &Self) -> Self {
         self.plane.iter_mut().zip(&other.plane).for_each(|(a, b)| *a ^= b);
         self
     }
 
     /// Shares of the negation.
+    #[must_use]
     pub fn not(mut self, s: &Session) -> Self {
         if s.is_first() {
             self.plane.iter_mut().for_each(|a| *a = !*a);

@@ -18,23 +18,23 @@ use crate::wire::{recv_plane, send_plane};
 use crate::{Block, Party, Session};
 
 /// XOR shares of lt and, where needed, eq; planes of n bits.
-pub struct Digit {
+pub(super) struct Digit {
     pub lt: Vec<u64>,
     pub eq: Option<Vec<u64>>,
 }
 
 /// Widths of the digits that cover m bits, least significant first: twos, and a one on top when m is odd.
-pub fn widths(m: usize) -> impl Iterator<Item = usize> {
+pub(super) fn widths(m: usize) -> impl Iterator<Item = usize> {
     (0..m.div_ceil(2)).map(move |i| (m - 2 * i).min(2))
 }
 
 /// Correlated OTs that the leaves take (party 0 sends).
-pub fn demand(m: usize, n: usize) -> u64 {
+pub(super) fn demand(m: usize, n: usize) -> u64 {
     (m * words(n) * GROUP) as u64
 }
 
 /// Messages of [`leaves`].
-pub fn cost(model: &mut CostModel, m: usize, n: usize, lowest_eq: bool) {
+pub(super) fn cost(model: &mut CostModel, m: usize, n: usize, lowest_eq: bool) {
     let plane = bytes(n) as u64;
     for w in widths(m) {
         model.depart_late(Party::One, w as u64 * plane);
@@ -55,7 +55,7 @@ pub fn cost(model: &mut CostModel, m: usize, n: usize, lowest_eq: bool) {
 
 /// Compares m-bit numbers digit by digit; `input` holds this party's planes, least significant first. The lowest
 /// digit gets an eq only when `lowest_eq`. The correlated OTs have been ensured: [`demand`].
-pub fn leaves(s: &mut Session, input: &[Vec<u64>], n: usize, lowest_eq: bool) -> Result<Vec<Digit>> {
+pub(super) fn leaves(s: &mut Session, input: &[Vec<u64>], n: usize, lowest_eq: bool) -> Result<Vec<Digit>> {
     match s.party {
         Party::Zero => send_leaves(s, input, n, lowest_eq),
         Party::One => recv_leaves(s, input, n, lowest_eq),

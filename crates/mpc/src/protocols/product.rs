@@ -13,7 +13,7 @@ use crate::{Block, Party, Session};
 const STEP: usize = 1024;
 
 /// Which products are wanted, from one party's point of view.
-pub struct Job<'a> {
+pub(crate) struct Job<'a> {
     /// Instances.
     pub n: usize,
     /// This party's elements, one slice of n per payload, if it sends.
@@ -25,13 +25,13 @@ pub struct Job<'a> {
 }
 
 /// In which directions elements flow: `[d]` says whether party d holds elements.
-pub type Directions = [bool; 2];
+pub(crate) type Directions = [bool; 2];
 
 /// Both ways.
-pub const BOTH: Directions = [true, true];
+pub(crate) const BOTH: Directions = [true, true];
 
 /// Messages of [`products`].
-pub fn cost(m: &mut CostModel, n: usize, directions: Directions, rings: &[Ring]) {
+pub(crate) fn cost(m: &mut CostModel, n: usize, directions: Directions, rings: &[Ring]) {
     for (_, n) in chunks(n, m.chunk) {
         m.take(directions.map(|d| if d { n as u64 } else { 0 }));
         let plane = bytes(n) as u64;
@@ -44,12 +44,12 @@ pub fn cost(m: &mut CostModel, n: usize, directions: Directions, rings: &[Ring])
 }
 
 /// (start, length) of passes over n values.
-pub fn chunks(n: usize, chunk: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(crate) fn chunks(n: usize, chunk: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..n).step_by(chunk.max(1)).map(move |at| (at, chunk.min(n - at)))
 }
 
 /// Shares of bit*element for every instance, one vector per payload, both directions added up.
-pub fn products(s: &mut Session, job: &Job<'_>) -> Result<Vec<Vec<u64>>> {
+pub(crate) fn products(s: &mut Session, job: &Job<'_>) -> Result<Vec<Vec<u64>>> {
     for f in job.send.iter().flat_map(|f| f.iter()) {
         check_len("payload", job.n, f.len())?;
     }
@@ -144,7 +144,7 @@ fn send_pads(s: &mut Session, n: usize, p0: &mut [Vec<u64>], p1: &mut [Vec<u64>]
 }
 
 /// Shares of the product of party 0's elements with party 1's bits.
-pub fn one_way(s: &mut Session, n: usize, mine: OneWay<'_>, rings: &[Ring]) -> Result<Vec<Vec<u64>>> {
+pub(crate) fn one_way(s: &mut Session, n: usize, mine: OneWay<'_>, rings: &[Ring]) -> Result<Vec<Vec<u64>>> {
     let (send, recv) = match (s.party, mine) {
         (Party::Zero, OneWay { elements, .. }) => (Some(elements), None),
         (Party::One, OneWay { bits, .. }) => (None, Some(bits)),
@@ -153,7 +153,7 @@ pub fn one_way(s: &mut Session, n: usize, mine: OneWay<'_>, rings: &[Ring]) -> R
 }
 
 /// Inputs of [`one_way`]: party 0's elements, party 1's bits; the other field is ignored.
-pub struct OneWay<'a> {
+pub(crate) struct OneWay<'a> {
     pub elements: &'a [&'a [u64]],
     pub bits: &'a [u64],
 }

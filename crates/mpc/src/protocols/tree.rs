@@ -14,12 +14,12 @@ use crate::wire::{recv_plane, send_plane};
 use crate::Session;
 
 /// Correlated OTs that joining `digits` digits takes, in each direction.
-pub fn demand(digits: usize, n: usize) -> u64 {
+pub(super) fn demand(digits: usize, n: usize) -> u64 {
     (digits.saturating_sub(1) * words(n) * GROUP) as u64
 }
 
 /// Messages of [`join`].
-pub fn cost(model: &mut CostModel, mut digits: usize, n: usize, lowest_eq: bool) {
+pub(super) fn cost(model: &mut CostModel, mut digits: usize, n: usize, lowest_eq: bool) {
     while digits > 1 {
         let nodes = digits / 2;
         let planes = 3 * nodes - usize::from(!lowest_eq);
@@ -60,7 +60,7 @@ fn triple(s: &mut Session, n: usize) -> Result<Triple> {
 
 /// Joins the digits, least significant first, into one comparison. All but the lowest have an eq; the result has
 /// one if the lowest has. The correlated OTs have been ensured: [`demand`].
-pub fn join(s: &mut Session, mut digits: Vec<Digit>, n: usize) -> Result<Digit> {
+pub(super) fn join(s: &mut Session, mut digits: Vec<Digit>, n: usize) -> Result<Digit> {
     while digits.len() > 1 {
         let mut triples = Vec::with_capacity(digits.len() / 2);
         for _ in 0..digits.len() / 2 {

@@ -94,7 +94,7 @@ fn column<const TOP: bool>(x: [__m256i; 8]) -> __m256i {
 }
 
 /// Transposes 64x64 bits in place where the machine has AVX2; says whether it did.
-pub fn transpose64(m: &mut [u64; 64]) -> bool {
+pub(super) fn transpose64(m: &mut [u64; 64]) -> bool {
     if !is_x86_feature_detected!("avx2") {
         return false;
     }
@@ -157,7 +157,7 @@ fn transpose_words(x: [__m256i; 8]) -> [__m256i; 8] {
 macro_rules! kernels {
     ($(#[$doc:meta])* $module:ident, $n:literal, $encrypt:ident, $features:tt, $detected:expr) => {
         $(#[$doc])*
-        pub mod $module {
+        pub(super) mod $module {
             use super::*;
 
             /// Registers and blocks worked on at a time.
@@ -166,11 +166,11 @@ macro_rules! kernels {
 
             /// AES-128 round keys; holding one proves that the features are there.
             #[derive(Clone)]
-            pub struct Key(RoundKeys);
+            pub(in crate::simd) struct Key(RoundKeys);
 
             impl Key {
                 /// None where the machine lacks a feature.
-                pub fn new(key: Block) -> Option<Self> {
+                pub(in crate::simd) fn new(key: Block) -> Option<Self> {
                     // SAFETY: the features were detected.
                     $detected.then(|| Self(unsafe { expand(key) }))
                 }
@@ -217,7 +217,7 @@ macro_rules! kernels {
             }
 
             /// See `FixedKey::hash`.
-            pub fn hash(k: &Key, input: &[Block], offset: Block, out: &mut [Block]) {
+            pub(in crate::simd) fn hash(k: &Key, input: &[Block], offset: Block, out: &mut [Block]) {
                 // SAFETY: a `Key` exists only where the features do.
                 unsafe { hash_inner(k, input, offset, out) }
             }
@@ -240,7 +240,7 @@ macro_rules! kernels {
             }
 
             /// See `FixedKey::tweaked`.
-            pub fn tweaked(k: &Key, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
+            pub(in crate::simd) fn tweaked(k: &Key, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
                 // SAFETY: a `Key` exists only where the features do.
                 unsafe { tweaked_inner(k, input, offset, first, out) }
             }
@@ -266,13 +266,13 @@ macro_rules! kernels {
             }
 
             /// See `FixedKey::grow`.
-            pub fn grow(k: &Key, nodes: &mut [Block], w: usize) -> Block {
+            pub(in crate::simd) fn grow(k: &Key, nodes: &mut [Block], w: usize) -> Block {
                 // SAFETY: a `Key` exists only where the features do.
                 unsafe { grow_inner::<false>(k, nodes, w, 0, 0) }
             }
 
             /// See `FixedKey::grow_patched`.
-            pub fn grow_patched(k: &Key, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
+            pub(in crate::simd) fn grow_patched(k: &Key, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
                 // SAFETY: a `Key` exists only where the features do.
                 unsafe { grow_inner::<true>(k, nodes, w, at, value) }
             }
@@ -339,7 +339,7 @@ macro_rules! kernels {
             }
 
             /// See `FixedKey::planes`: the top bits of both halves of the blocks, then the bits below.
-            pub fn planes<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Block) -> [u64; P] {
+            pub(in crate::simd) fn planes<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Block) -> [u64; P] {
                 // SAFETY: a `Key` exists only where the features do.
                 unsafe { planes_inner(k, blocks, offset) }
             }
@@ -368,7 +368,7 @@ macro_rules! kernels {
             }
 
             /// See `FixedKey::choices`.
-            pub fn choices(_: &Key, blocks: &[Block; 64]) -> u64 {
+            pub(in crate::simd) fn choices(_: &Key, blocks: &[Block; 64]) -> u64 {
                 // SAFETY: a `Key` exists only where the features do.
                 unsafe { choices_inner(blocks) }
             }
@@ -389,7 +389,7 @@ macro_rules! kernels {
             }
 
             /// See `FixedKey::encode`.
-            pub fn encode(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
+            pub(in crate::simd) fn encode(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
                 assert!(table.len().is_power_of_two() && table.len() <= 1 << 28);
                 // SAFETY: a `Key` exists only where the features do.
                 unsafe { encode_inner(k, first, table, rows) }

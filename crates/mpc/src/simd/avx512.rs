@@ -10,7 +10,7 @@ use crate::select::equal_mask;
 
 /// AES-128 round keys; holding one proves that the features below are there.
 #[derive(Clone)]
-pub struct Key(RoundKeys);
+pub(super) struct Key(RoundKeys);
 
 fn detected() -> bool {
     is_x86_feature_detected!("avx512f")
@@ -25,7 +25,7 @@ fn detected() -> bool {
 
 impl Key {
     /// None where the machine lacks a feature.
-    pub fn new(key: Block) -> Option<Self> {
+    pub(super) fn new(key: Block) -> Option<Self> {
         // SAFETY: the features were detected.
         detected().then(|| Self(unsafe { expand(key) }))
     }
@@ -79,7 +79,7 @@ fn mmo<const N: usize>(k: &Key, x: [__m512i; N]) -> [__m512i; N] {
     e
 }
 
-pub fn tweaked(k: &Key, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
+pub(super) fn tweaked(k: &Key, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
     assert_eq!(input.len(), out.len());
     // SAFETY: a `Key` exists only where the features do.
     unsafe { tweaked_inner(k, input, offset, first, out) }
@@ -121,7 +121,7 @@ fn head(n: usize) -> u8 {
     ((1u16 << (2 * n.min(4))) - 1) as u8
 }
 
-pub fn hash(k: &Key, input: &[Block], offset: Block, out: &mut [Block]) {
+pub(super) fn hash(k: &Key, input: &[Block], offset: Block, out: &mut [Block]) {
     assert_eq!(input.len(), out.len());
     // SAFETY: a `Key` exists only where the features do.
     unsafe { hash_inner(k, input, offset, out) }
@@ -157,14 +157,14 @@ unsafe fn hash_inner(k: &Key, input: &[Block], offset: Block, out: &mut [Block])
     }
 }
 
-pub fn grow(k: &Key, nodes: &mut [Block], w: usize) -> Block {
+pub(super) fn grow(k: &Key, nodes: &mut [Block], w: usize) -> Block {
     assert!(nodes.len() >= 2 * w);
     // SAFETY: a `Key` exists only where the features do.
     unsafe { grow_inner::<false>(k, nodes, w, 0, 0) }
 }
 
 /// See `FixedKey::grow_patched`.
-pub fn grow_patched(k: &Key, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
+pub(super) fn grow_patched(k: &Key, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
     assert!(nodes.len() >= 2 * w);
     // SAFETY: a `Key` exists only where the features do.
     unsafe { grow_inner::<true>(k, nodes, w, at, value) }
@@ -249,7 +249,7 @@ unsafe fn extract_inner(blocks: &[Block; 64], position: u32) -> u64 {
     out
 }
 
-pub fn transpose64(m: &mut [u64; 64]) -> bool {
+pub(super) fn transpose64(m: &mut [u64; 64]) -> bool {
     if !detected() {
         return false;
     }
@@ -296,7 +296,7 @@ fn reverse_bytes(x: __m512i) -> __m512i {
 }
 
 /// See `FixedKey::encode`.
-pub fn encode(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
+pub(super) fn encode(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
     assert!(table.len().is_power_of_two() && table.len() <= 1 << 28);
     // SAFETY: a `Key` exists only where the features do.
     unsafe { encode_inner(k, first, table, rows) }
@@ -329,7 +329,7 @@ unsafe fn encode_inner(k: &Key, first: u64, table: &[Block], rows: &mut [Block])
 }
 
 /// See `FixedKey::planes`: masks of the 64-bit lanes' top bits, then of the bits below.
-pub fn planes<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Block) -> [u64; P] {
+pub(super) fn planes<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Block) -> [u64; P] {
     // SAFETY: a `Key` exists only where the features do.
     unsafe { planes_inner(k, blocks, offset) }
 }
@@ -361,7 +361,7 @@ unsafe fn planes_inner<const P: usize>(k: &Key, blocks: &[Block; 64], offset: Bl
 }
 
 /// See `FixedKey::choices`.
-pub fn choices(_: &Key, blocks: &[Block; 64]) -> u64 {
+pub(super) fn choices(_: &Key, blocks: &[Block; 64]) -> u64 {
     // SAFETY: a `Key` exists only where the features do.
     unsafe { extract_inner(blocks, 0) }
 }

@@ -75,49 +75,49 @@ macro_rules! on {
 }
 
 impl FixedKey {
-    pub fn new(key: Block) -> Self {
+    pub(crate) fn new(key: Block) -> Self {
         Self(Keyed::fast(key).next().unwrap_or_else(|| Keyed::portable(key)))
     }
 
     /// out[i] = H(input[i] ^ offset).
-    pub fn hash(&self, input: &[Block], offset: Block, out: &mut [Block]) {
+    pub(crate) fn hash(&self, input: &[Block], offset: Block, out: &mut [Block]) {
         debug_assert_eq!(input.len(), out.len());
         on!(self, hash(input, offset, out));
     }
 
     /// out[i] = H(input[i] ^ offset, first + 2 i) with the tweakable hash H(x, j) = pi(pi(x) ^ j) ^ pi(x): tweakable circular
     /// correlation robust when pi is modelled as a random permutation (Guo, Katz, Wang, Yu 2020, section 7.4).
-    pub fn tweaked(&self, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
+    pub(crate) fn tweaked(&self, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
         debug_assert_eq!(input.len(), out.len());
         on!(self, tweaked(input, offset, first, out));
     }
 
     /// One level of a correlated GGM tree: for i < w, left = H(nodes[i]), right = nodes[i] ^ left;
     /// nodes[i] = left, nodes[w+i] = right. Returns the XOR of the left children.
-    pub fn grow(&self, nodes: &mut [Block], w: usize) -> Block {
+    pub(crate) fn grow(&self, nodes: &mut [Block], w: usize) -> Block {
         on!(self, grow(nodes, w))
     }
 
     /// [`Self::grow`] after XORing `value` into node `at`, which is secret (none where `at` is w or more): every node is read and
     /// written alike.
-    pub fn grow_patched(&self, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
+    pub(crate) fn grow_patched(&self, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
         on!(self, grow_patched(nodes, w, at, value))
     }
 
     /// Up to four bit planes of H(blocks ^ offset): plane 0 bit 127, 1 bit 63, 2 bit 126, 3 bit 62.
-    pub fn planes<const P: usize>(&self, blocks: &[Block; GROUP], offset: Block) -> [u64; P] {
+    pub(crate) fn planes<const P: usize>(&self, blocks: &[Block; GROUP], offset: Block) -> [u64; P] {
         on!(self, planes::<P>(blocks, offset))
     }
 
     /// Bit 0 of 64 blocks: the choice bits of correlated OTs.
-    pub fn choices(&self, blocks: &[Block; GROUP]) -> u64 {
+    pub(crate) fn choices(&self, blocks: &[Block; GROUP]) -> u64 {
         on!(self, choices(blocks))
     }
 
     /// Rows of a sparse code: XORs into row i the ten entries of `table` (a power of two long) that the 32-bit words
     /// 10i..10i+10 of the stream pi(first), pi(first + 1), ... name: word >> 4 modulo the table's length.
     /// `rows` is a multiple of 32 long.
-    pub fn encode(&self, first: u64, table: &[Block], rows: &mut [Block]) {
+    pub(crate) fn encode(&self, first: u64, table: &[Block], rows: &mut [Block]) {
         debug_assert!(table.len().is_power_of_two() && rows.len().is_multiple_of(32));
         on!(self, encode(first, table, rows));
     }

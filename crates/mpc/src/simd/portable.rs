@@ -5,7 +5,7 @@ use aes::cipher::BlockEncrypt;
 use crate::block::Block;
 use crate::select::equal_mask;
 
-pub fn sigma(x: Block) -> Block {
+pub(super) fn sigma(x: Block) -> Block {
     (x << 64 ^ (x >> 64 << 64)) | (x >> 64)
 }
 
@@ -23,7 +23,7 @@ fn encrypt(aes: &aes::Aes128, v: &mut [Block]) {
     }
 }
 
-pub fn hash(aes: &aes::Aes128, input: &[Block], offset: Block, out: &mut [Block]) {
+pub(super) fn hash(aes: &aes::Aes128, input: &[Block], offset: Block, out: &mut [Block]) {
     for (o, &x) in out.iter_mut().zip(input) {
         *o = sigma(x ^ offset);
     }
@@ -33,7 +33,7 @@ pub fn hash(aes: &aes::Aes128, input: &[Block], offset: Block, out: &mut [Block]
     }
 }
 
-pub fn tweaked(aes: &aes::Aes128, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
+pub(super) fn tweaked(aes: &aes::Aes128, input: &[Block], offset: Block, first: u64, out: &mut [Block]) {
     let mut inner = [0; 32];
     for (c, (x, o)) in input.chunks(32).zip(out.chunks_mut(32)).enumerate() {
         let inner = &mut inner[..x.len()];
@@ -47,7 +47,7 @@ pub fn tweaked(aes: &aes::Aes128, input: &[Block], offset: Block, first: u64, ou
     }
 }
 
-pub fn grow(aes: &aes::Aes128, nodes: &mut [Block], w: usize) -> Block {
+pub(super) fn grow(aes: &aes::Aes128, nodes: &mut [Block], w: usize) -> Block {
     let (low, high) = nodes.split_at_mut(w);
     let high = &mut high[..w];
     hash(aes, low, 0, high);
@@ -62,14 +62,14 @@ pub fn grow(aes: &aes::Aes128, nodes: &mut [Block], w: usize) -> Block {
 }
 
 /// See `FixedKey::grow_patched`.
-pub fn grow_patched(aes: &aes::Aes128, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
+pub(super) fn grow_patched(aes: &aes::Aes128, nodes: &mut [Block], w: usize, at: u64, value: Block) -> Block {
     for (i, node) in nodes[..w].iter_mut().enumerate() {
         *node ^= value & equal_mask(i as u64, at);
     }
     grow(aes, nodes, w)
 }
 
-pub fn counter(aes: &aes::Aes128, start: u128, out: &mut [Block]) {
+pub(super) fn counter(aes: &aes::Aes128, start: u128, out: &mut [Block]) {
     for (i, o) in out.iter_mut().enumerate() {
         *o = start.wrapping_add(i as u128);
     }
@@ -77,14 +77,14 @@ pub fn counter(aes: &aes::Aes128, start: u128, out: &mut [Block]) {
 }
 
 /// See `FixedKey::planes`.
-pub fn planes<const P: usize>(aes: &aes::Aes128, blocks: &[Block; 64], offset: Block) -> [u64; P] {
+pub(super) fn planes<const P: usize>(aes: &aes::Aes128, blocks: &[Block; 64], offset: Block) -> [u64; P] {
     let mut h = [0; 64];
     hash(aes, blocks, offset, &mut h);
     std::array::from_fn(|j| extract(&h, if j % 2 == 0 { 127 } else { 63 } - (j as u32) / 2))
 }
 
 /// See `FixedKey::choices`.
-pub fn choices(_: &aes::Aes128, blocks: &[Block; 64]) -> u64 {
+pub(super) fn choices(_: &aes::Aes128, blocks: &[Block; 64]) -> u64 {
     extract(blocks, 0)
 }
 
@@ -93,7 +93,7 @@ fn extract(blocks: &[Block; 64], position: u32) -> u64 {
 }
 
 /// Recursive block swap (Warren, Hacker's Delight, section 7-3).
-pub fn transpose64(m: &mut [u64; 64]) {
+pub(super) fn transpose64(m: &mut [u64; 64]) {
     let mut j = 32;
     let mut mask = 0x0000_0000_ffff_ffffu64;
     while j != 0 {
@@ -109,7 +109,7 @@ pub fn transpose64(m: &mut [u64; 64]) {
     }
 }
 
-pub fn encode(aes: &aes::Aes128, first: u64, table: &[Block], rows: &mut [Block]) {
+pub(super) fn encode(aes: &aes::Aes128, first: u64, table: &[Block], rows: &mut [Block]) {
     let mask = table.len() - 1;
     let mut stream = [0; 80];
     for (g, chunk) in rows.chunks_mut(32).enumerate() {

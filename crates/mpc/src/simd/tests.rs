@@ -52,7 +52,7 @@ fn fixed_key_permutation_is_aes() {
     let cipher =
         [0x69, 0xc4, 0xe0, 0xd8, 0x6a, 0x7b, 0x04, 0x30, 0xd8, 0xcd, 0xb7, 0x80, 0x70, 0xb4, 0xc5, 0x5a];
     // The x whose s(x) is the plaintext.
-    let x = (plain << 64) | (plain ^ plain >> 64) as u64 as u128;
+    let x = (plain << 64) | u128::from((plain ^ plain >> 64) as u64);
     for k in paths(key) {
         let mut out = [0; 1];
         k.hash(&[x ^ 9], 9, &mut out);

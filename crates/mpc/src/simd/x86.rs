@@ -6,11 +6,11 @@ use std::arch::x86_64::*;
 use crate::block::Block;
 
 /// Round keys of AES-128.
-pub type RoundKeys = [Block; 11];
+pub(super) type RoundKeys = [Block; 11];
 
 /// The round keys of a key.
 #[target_feature(enable = "aes,sse2")]
-pub fn expand(key: Block) -> RoundKeys {
+pub(super) fn expand(key: Block) -> RoundKeys {
     let mut k = [0u128; 11];
     k[0] = key;
     let mut prev = from_u128(key);
@@ -38,30 +38,30 @@ pub fn expand(key: Block) -> RoundKeys {
 
 /// The block as a register.
 #[inline]
-pub fn from_u128(x: Block) -> __m128i {
+pub(super) fn from_u128(x: Block) -> __m128i {
     // SAFETY: both are 16 plain bytes, in the same (little-endian) order.
     unsafe { std::mem::transmute(x) }
 }
 
 /// The register as a block.
 #[inline]
-pub fn to_u128(x: __m128i) -> Block {
+pub(super) fn to_u128(x: __m128i) -> Block {
     // SAFETY: as above.
     unsafe { std::mem::transmute(x) }
 }
 
 /// Rows of the sparse code per batch.
-pub const ROWS: usize = 32;
+pub(super) const ROWS: usize = 32;
 
 /// Blocks of randomness that name the entries of a batch.
-pub const PICKS: usize = ROWS * 10 / 4;
+pub(super) const PICKS: usize = ROWS * 10 / 4;
 
 /// XORs into row i the table's entries at the byte offsets 10 i..10 i + 10.
 ///
 /// # Safety
 /// Every offset is a multiple of 16 below the table's bytes.
 #[inline]
-pub unsafe fn add_rows(table: &[Block], offsets: &[u32; 4 * PICKS], rows: &mut [Block]) {
+pub(super) unsafe fn add_rows(table: &[Block], offsets: &[u32; 4 * PICKS], rows: &mut [Block]) {
     let base = table.as_ptr().cast::<u8>();
     for (o, p) in rows.iter_mut().zip(offsets.chunks_exact(10)) {
         // SAFETY: every offset names a whole entry inside the table; blocks are 16-byte aligned.

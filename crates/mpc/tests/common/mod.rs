@@ -9,7 +9,7 @@ use hushnet_mpc::{
     Session, Stats,
 };
 
-pub struct Probe {
+pub(crate) struct Probe {
     inner: MemoryChannel,
     clock: Arc<AtomicU64>,
     stats: Arc<Mutex<Stats>>,
@@ -38,14 +38,14 @@ impl Channel for Probe {
 }
 
 /// Results of both parties, what passed in all, and what each party received.
-pub struct Run<R> {
+pub(crate) struct Run<R> {
     pub out: [R; 2],
     pub cost: Cost,
     pub heard: [Vec<u8>; 2],
 }
 
 /// Runs `f` in both parties after set-up.
-pub fn run<R: Send>(kind: OtKind, chunk: usize, f: impl Fn(&mut Session) -> R + Sync) -> Run<R> {
+pub(crate) fn run<R: Send>(kind: OtKind, chunk: usize, f: impl Fn(&mut Session) -> R + Sync) -> Run<R> {
     let (a, b) = memory_pair();
     let probe = |inner| {
         let (clock, stats, heard) = <(Arc<AtomicU64>, Arc<Mutex<Stats>>, Arc<Mutex<Vec<u8>>>)>::default();
@@ -81,7 +81,7 @@ pub fn run<R: Send>(kind: OtKind, chunk: usize, f: impl Fn(&mut Session) -> R + 
 }
 
 /// The predicted cost of set-up and `f`.
-pub fn predict(kind: OtKind, chunk: usize, f: impl Fn(&mut CostModel)) -> Cost {
+pub(crate) fn predict(kind: OtKind, chunk: usize, f: impl Fn(&mut CostModel)) -> Cost {
     let mut m = CostModel::new(kind).with_chunk(chunk);
     setup_cost(&mut m);
     f(&mut m);
@@ -89,7 +89,7 @@ pub fn predict(kind: OtKind, chunk: usize, f: impl Fn(&mut CostModel)) -> Cost {
 }
 
 /// Values that matter, then random ones.
-pub fn values(n: usize, ring: Ring, seed: u128) -> Vec<u64> {
+pub(crate) fn values(n: usize, ring: Ring, seed: u128) -> Vec<u64> {
     let half = 1u64 << (ring.bits() - 1);
     let edge = [
         0,
@@ -113,7 +113,7 @@ pub fn values(n: usize, ring: Ring, seed: u128) -> Vec<u64> {
 }
 
 /// Shares of the values: mostly random, with edge cases of the share itself mixed in.
-pub fn share(x: &[u64], ring: Ring, seed: u128) -> [Vec<u64>; 2] {
+pub(crate) fn share(x: &[u64], ring: Ring, seed: u128) -> [Vec<u64>; 2] {
     let mut r = vec![0; x.len()];
     Prg::new(seed).words(&mut r);
     for (i, r) in r.iter_mut().enumerate() {
@@ -130,6 +130,6 @@ pub fn share(x: &[u64], ring: Ring, seed: u128) -> [Vec<u64>; 2] {
     [r, other]
 }
 
-pub fn add(ring: Ring, out: &[Vec<u64>; 2]) -> Vec<u64> {
+pub(crate) fn add(ring: Ring, out: &[Vec<u64>; 2]) -> Vec<u64> {
     out[0].iter().zip(&out[1]).map(|(&a, &b)| ring.add(a, b)).collect()
 }

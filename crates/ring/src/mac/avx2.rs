@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 /// Columns in work at once: four vectors.
-pub const COLUMNS: usize = 16;
+pub(super) const COLUMNS: usize = 16;
 const VECTORS: usize = COLUMNS / 4;
 /// Bits of the lower half.
 const SPLIT: u32 = 51;
@@ -20,7 +20,7 @@ const MIDDLE: f64 = 1.5 * MAGIC;
 
 /// A modulus `p < 2^50` in double precision.
 #[derive(Clone, Copy, Debug)]
-pub struct Modulus {
+pub(super) struct Modulus {
     p: f64,
     inverse: f64,
     /// `2^102 mod p` and `2^51 mod p`, centred, each with its quotient by p.
@@ -28,7 +28,7 @@ pub struct Modulus {
 }
 
 impl Modulus {
-    pub fn new(p: u64) -> Self {
+    pub(super) fn new(p: u64) -> Self {
         let power = |bits: u32| {
             let c = ((1u128 << bits) % u128::from(p)) as u64;
             let centred = if c > p / 2 { c as i64 - p as i64 } else { c as i64 } as f64;
@@ -84,7 +84,7 @@ unsafe fn add_products(sums: &mut Sums, a: *const u64, b: *const u64) {
 /// # Safety
 /// AVX2 and FMA; a multiple of four words.
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn to_real_words(words: &mut [u64]) {
+pub(super) unsafe fn to_real_words(words: &mut [u64]) {
     for four in words.chunks_exact_mut(4) {
         let at: *mut __m256i = four.as_mut_ptr().cast();
         // SAFETY: four words.
@@ -97,7 +97,7 @@ pub unsafe fn to_real_words(words: &mut [u64]) {
 /// # Safety
 /// AVX2 and FMA; `x` laid out as [`super::LeftPairs`] says, right factors and sums of its length; words below 2^50.
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn dot_pairs(m: &Modulus, x: &[u64], w: &[&[u64]], out: [&mut [u64]; 2]) {
+pub(super) unsafe fn dot_pairs(m: &Modulus, x: &[u64], w: &[&[u64]], out: [&mut [u64]; 2]) {
     const HALF: usize = super::PAIR_COLUMNS / 2;
     /// Words that right factors are asked for ahead: they come from memory, one line of each in turn, which processors do not foresee.
     const AHEAD: usize = 4 * HALF;
@@ -199,7 +199,7 @@ unsafe fn store(m: &Modulus, sums: &Sums, terms: usize, out: [*mut u64; VECTORS]
 /// # Safety
 /// AVX2 and FMA; all slices at least as long as `out`, whose length is a multiple of 16; words below 2^50.
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn dot(m: &Modulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64]) {
+pub(super) unsafe fn dot(m: &Modulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64]) {
     for j in (0..out.len()).step_by(COLUMNS) {
         let mut sums = zero();
         for (a, b) in x.iter().zip(w) {
@@ -214,7 +214,7 @@ pub unsafe fn dot(m: &Modulus, x: &[&[u64]], w: &[&[u64]], out: &mut [u64]) {
 /// # Safety
 /// AVX2 and FMA; factors have `run` times the length of `out`, a multiple of 32; words below 2^50.
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn dot_folded(m: &Modulus, pairs: &[(&[u64], &[u64])], run: usize, out: &mut [u64]) {
+pub(super) unsafe fn dot_folded(m: &Modulus, pairs: &[(&[u64], &[u64])], run: usize, out: &mut [u64]) {
     const ROW: usize = super::FOLD_COLUMNS;
     for (block, out) in out.chunks_exact_mut(ROW).enumerate() {
         for half in (0..ROW).step_by(COLUMNS) {

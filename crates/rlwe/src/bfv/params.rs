@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Widest plaintext modulus.
 pub const MAX_PLAIN_BITS: u32 = 30;
 /// Most data primes.
-pub const MAX_DATA_PRIMES: usize = 16;
+pub(super) const MAX_DATA_PRIMES: usize = 16;
 
 /// What parameters are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -370,7 +370,7 @@ fn fractions(data: &[Modulus]) -> Vec<Fraction> {
             let others = data.iter().enumerate().filter(|(k, _)| *k != i);
             let inverse = m.inv(others.fold(1, |p, (_, o)| m.mul(p, o.value() % m.value())));
             let q = m.value();
-            let shift = 63 - q.leading_zeros();
+            let shift = q.ilog2();
             Fraction {
                 q,
                 inverse: (inverse, ((u128::from(inverse) << 64) / u128::from(q)) as u64),

@@ -54,8 +54,8 @@ impl Parties {
     fn check_noise(&self, c: &Cipher, slots: &[u64]) {
         let (largest, norm) = self.key.noise(c, slots).unwrap();
         let b = c.noise_bound();
-        assert!(largest <= b.bound(), "{largest} of {:?}", b);
-        assert!(norm <= b.norm_bound(slots.len()), "{norm} of {:?}", b);
+        assert!(largest <= b.bound(), "{largest} of {b:?}");
+        assert!(norm <= b.norm_bound(slots.len()), "{norm} of {b:?}");
         assert!(norm > b.l2 / 16.0, "the bound is suspiciously wide: {norm} of {b:?}");
     }
 }

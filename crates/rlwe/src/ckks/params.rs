@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Ring degrees of 128-bit parameters. (`Insecure` ones may go down to 16.)
-pub const RING_DEGREES: (usize, usize) = (1 << 11, 1 << 16);
+pub(super) const RING_DEGREES: (usize, usize) = (1 << 11, 1 << 16);
 /// Most primes of one kind.
-pub const MAX_PRIMES: usize = 64;
+pub(super) const MAX_PRIMES: usize = 64;
 
 /// How a prime is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

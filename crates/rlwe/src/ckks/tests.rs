@@ -52,7 +52,7 @@ pub(super) fn specs(ring_degree: usize) -> Vec<CkksSpec> {
 }
 
 impl World {
-    pub fn new(spec: &CkksSpec, isa: Isa, seed: u8) -> Self {
+    pub(super) fn new(spec: &CkksSpec, isa: Isa, seed: u8) -> Self {
         let params = spec.check_insecure_with(Insecure, isa).unwrap();
         let mut prg = Prg::from_seed([seed; 16]);
         let keys = KeyGenerator::new(&params);
@@ -71,29 +71,29 @@ impl World {
         }
     }
 
-    pub fn at(&self, level: usize, bound: f64) -> EncodeAt {
+    pub(super) fn at(&self, level: usize, bound: f64) -> EncodeAt {
         EncodeAt { level: self.params.level(level).unwrap(), scale: self.params.scale(), bound }
     }
 
     /// Uniform complex numbers with both parts within the bound over sqrt 2.
-    pub fn values(&mut self, bound: f64) -> Vec<Complex> {
+    pub(super) fn values(&mut self, bound: f64) -> Vec<Complex> {
         let mut words = vec![0; 2 * self.params.slots()];
         self.prg.fill_words(&mut words);
         let real = |w: u64| (w as f64 / 2f64.powi(63) - 1.0) * bound / 1.4143;
         words.chunks(2).map(|p| Complex { re: real(p[0]), im: real(p[1]) }).collect()
     }
 
-    pub fn encrypt(&mut self, values: &[Complex], level: usize, bound: f64) -> Ciphertext {
+    pub(super) fn encrypt(&mut self, values: &[Complex], level: usize, bound: f64) -> Ciphertext {
         let plain = self.encoder.encode_complex(values, self.at(level, bound)).unwrap();
         self.secret.encrypt(&plain, &mut self.prg).unwrap()
     }
 
-    pub fn decrypt(&self, c: &Ciphertext) -> Vec<Complex> {
+    pub(super) fn decrypt(&self, c: &Ciphertext) -> Vec<Complex> {
         self.encoder.decode_complex(&self.secret.decrypt(c).unwrap()).unwrap()
     }
 
     /// Largest error of a part of a slot over the predicted bound; also checks the message bound.
-    pub fn error_ratio(&self, c: &Ciphertext, expected: &[Complex]) -> f64 {
+    pub(super) fn error_ratio(&self, c: &Ciphertext, expected: &[Complex]) -> f64 {
         let got = self.decrypt(c);
         let bound = self.secret.decrypt(c).unwrap().error_bound();
         let worst = got
@@ -106,7 +106,7 @@ impl World {
         worst / bound
     }
 
-    pub fn assert_close(&self, what: &str, c: &Ciphertext, expected: &[Complex]) {
+    pub(super) fn assert_close(&self, what: &str, c: &Ciphertext, expected: &[Complex]) {
         let ratio = self.error_ratio(c, expected);
         assert!(ratio <= 1.0, "{what}: error is {ratio} of its bound {}", c.error_bound());
     }

@@ -135,7 +135,7 @@ impl OnePolyServer {
         match self.fault {
             Some(Fault::SameRho) => *rho = flooding(&mut prg, rho.len(), self.params.rho_bits()),
             Some(Fault::NarrowRho) => {
-                rho.iter_mut().for_each(|r| *r >>= self.params.rho_bits() - self.params.beta_bits() - 8)
+                rho.iter_mut().for_each(|r| *r >>= self.params.rho_bits() - self.params.beta_bits() - 8);
             }
             _ => {}
         }

@@ -286,7 +286,7 @@ impl OnePolyContext {
             let wide = Wide::new(limb.p - inverse, constant, limb.p);
             let q = self.inner.modulus;
             out.extend(shares.iter().map(|x| {
-                let x = super::scale::centred(*x, ring_bits) as i128 as u128;
+                let x = i128::from(super::scale::centred(*x, ring_bits)) as u128;
                 wide.apply(q.wrapping_mul(x).wrapping_add(half) & ((1 << d) - 1))
             }));
         }

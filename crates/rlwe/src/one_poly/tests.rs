@@ -34,6 +34,7 @@ fn random(prg: &mut Prg, n: usize, mask: u64) -> Vec<u64> {
 }
 
 /// One stage with `terms` products of `count` weights each.
+#[allow(clippy::too_many_lines)] // The protocol from set-up to shares.
 fn stage(profile: Profile, n: usize, ring_bits: u32, terms: usize, stride: usize, count: usize) -> Run {
     let mut prg = Prg::from_seed([n as u8 ^ stride as u8; 16]);
     let mask = low_mask(ring_bits);

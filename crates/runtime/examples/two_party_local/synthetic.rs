@@ -10,7 +10,7 @@ const BITS: u32 = 6;
 const ACTIVATION: u64 = 127;
 
 /// A plan file.
-pub fn plan(name: &str) -> Vec<u8> {
+pub(crate) fn plan(name: &str) -> Vec<u8> {
     let net = match name {
         "plain20" => plain20(),
         "resnet50" => resnet50(),

@@ -15,7 +15,7 @@ const PIECE: usize = 1 << 15;
 
 /// Seconds that this thread has run, where the system tells (Linux), else wall-clock seconds.
 #[cfg(target_os = "linux")]
-pub fn thread_seconds() -> f64 {
+pub(super) fn thread_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
@@ -29,11 +29,11 @@ pub fn thread_seconds() -> f64 {
 
 /// A party's clock: how many nanoseconds it is ahead of its thread's processor time. Read on that thread.
 #[derive(Clone, Default)]
-pub struct PartyClock(Arc<AtomicI64>);
+pub(super) struct PartyClock(Arc<AtomicI64>);
 
 impl PartyClock {
     /// Seconds since the start.
-    pub fn now(&self) -> f64 {
+    pub(super) fn now(&self) -> f64 {
         thread_seconds() + self.0.load(Ordering::Relaxed) as f64 * 1e-9
     }
 
@@ -43,16 +43,16 @@ impl PartyClock {
     }
 
     /// Begins at `seconds`.
-    pub fn set(&self, seconds: f64) {
+    pub(super) fn set(&self, seconds: f64) {
         self.0.store(((seconds - thread_seconds()) * 1e9) as i64, Ordering::Relaxed);
     }
 }
 
 /// One end of a channel within the process whose messages carry the time of their arrival.
-pub type ClockedChannel = Buffered<ClockedLink>;
+pub(super) type ClockedChannel = Buffered<ClockedLink>;
 
 /// Messages handed to another thread with the time at which they arrive.
-pub struct ClockedLink {
+pub(super) struct ClockedLink {
     out: mpsc::Sender<(f64, Vec<u8>)>,
     inc: mpsc::Receiver<(f64, Vec<u8>)>,
     inbox: Inbox<Vec<u8>>,
@@ -63,7 +63,7 @@ pub struct ClockedLink {
 }
 
 /// A connected pair with the clocks of its parties, over a link without delay and limit or over a network.
-pub fn clocked_pair(network: Option<Network>) -> [(ClockedChannel, PartyClock); 2] {
+pub(super) fn clocked_pair(network: Option<Network>) -> [(ClockedChannel, PartyClock); 2] {
     let (a_out, b_in) = mpsc::channel();
     let (b_out, a_in) = mpsc::channel();
     let end = |out, inc| {

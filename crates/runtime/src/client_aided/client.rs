@@ -6,7 +6,7 @@ use super::tiles::{mask_id, Sink, TileContext, Worker};
 use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::{Compute, Shelf};
 use crate::error::{Error, ProtocolError};
-use crate::io::{self, Admitted, Input, Marked, OnProgress, Progress};
+use crate::io::{self, Input, Marked, OnProgress, Progress};
 use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Stage, TensorKind};
 use crate::program::{
     self, interleave, Data, Monitor, Overruns, RowRunner, SegmentKind, StageProgram, Storage, Values,
@@ -407,8 +407,8 @@ impl Client {
 impl Half for Client {
     type Trace = Trace;
 
-    fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
-        io::admit(&self.plan, inputs, Vec::new(), &self.options.compute)
+    fn interface(&self) -> &Plan {
+        &self.plan
     }
 
     fn run(

@@ -5,7 +5,7 @@ use super::layer::Layer;
 use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::Compute;
 use crate::error::{check_environment, Error, ProtocolError};
-use crate::plan::{GeometrySpec, LinearStage, MaskMode, Plan, Stage};
+use crate::plan::{CoefficientLayer, GeometrySpec, LinearStage, MaskMode, Plan, Stage};
 use crate::session::server::{welcome, Served, SessionEvent};
 use crate::tally;
 use crate::trace::{shared_stages, since, ServerTrace};
@@ -320,7 +320,7 @@ impl Served for ServerPlan {
             }
         }
         let packed = self.plan.stages().iter().filter_map(Stage::coefficients);
-        frames = packed.map(|s| s.message_bytes()).fold(frames, u64::max);
+        frames = packed.map(CoefficientLayer::message_bytes).fold(frames, u64::max);
         let kept = all.min(KEPT_BYTES as u64);
         largest.saturating_add(kept).saturating_add(frames).saturating_add(1 << 20)
     }

@@ -64,7 +64,11 @@ pub(super) fn check(
     let checked = checker.finish()?;
     check_results(&spec, &params, &checked)?;
     let mut kept = outputs.clone();
-    kept.extend(checked.uploads.iter().map(|l| Port { name: tensors[l.real].name.clone(), tensor: l.real }));
+    kept.extend(checked.uploads.iter().map(|l| Port {
+        name: tensors[l.real].name.clone(),
+        tensor: l.real,
+        range: None,
+    }));
     let stages = checked.client.into_iter().map(plan::Stage::Client).collect();
     let client = Plan::client_only(spec.header(), tensors.clone(), stages, inputs.clone(), kept);
     let model = NonInteractive {

@@ -9,8 +9,8 @@ use super::trace::NonInteractiveTrace;
 use crate::channel::{send_failure, Channel, Traffic};
 use crate::compute::Compute;
 use crate::error::{Error, TransportError};
-use crate::io::{self, Admitted, Declared, Input, Marked, OnProgress, Progress};
-use crate::plan::{self, PlanOptions};
+use crate::io::{self, Input, Marked, OnProgress, Progress};
+use crate::plan::{self, Plan, PlanOptions};
 use crate::program::{self, Data, Monitor, Overruns, Place, Slot, Values};
 use crate::session::client::half::Half;
 use crate::session::client::{receive_plan, ClientSession};
@@ -268,14 +268,8 @@ impl NonInteractiveClient {
 impl Half for NonInteractiveClient {
     type Trace = NonInteractiveTrace;
 
-    fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
-        let plan = &self.plan;
-        let alias = io::aliases(plan.client());
-        let encrypted = plan.uploads().iter().filter_map(|link| {
-            let (stage, tensor) = (link.stage.as_str(), plan.tensors()[link.real].name.as_str());
-            Some(Declared { stage, tensor, input: alias[link.real]?, scale: None, bound: link.bound })
-        });
-        io::admit(plan.client(), inputs, encrypted.collect(), &self.compute)
+    fn interface(&self) -> &Plan {
+        self.plan.client()
     }
 
     fn run(

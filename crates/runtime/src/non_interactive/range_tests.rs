@@ -143,7 +143,7 @@ fn batch() -> (super::tests::Net, Vec<f64>, Vec<f64>) {
     assert!(size(&large) > 1.2 * usual, "{} {usual}", size(&large));
     let small = sorted[..IMAGES].concat();
     let mut net = net(None);
-    net.plan["tensors"][6]["bound"] = ((usual + size(&large)) / 2.0).into();
+    net.plan["tensors"][6]["bound"] = usual.midpoint(size(&large)).into();
     net.plan["tensors"][6]["noise_bits"] = 20.into();
     with_own_inputs(&mut net.plan, 8);
     (net, small, large)
@@ -203,7 +203,7 @@ fn single_images_with_a_value_outside_send_what_others_send() {
     let large = many.chunks(packed::INPUTS).max_by(|a, b| size(a).total_cmp(&size(b))).unwrap();
     let usual_size = small.chunks(packed::INPUTS).map(size).fold(0.0, f64::max);
     assert!(size(large) > 1.2 * usual_size, "{} {usual_size}", size(large));
-    let mut net = packed::bounded(false, (usual_size + size(large)) / 2.0);
+    let mut net = packed::bounded(false, usual_size.midpoint(size(large)));
     with_own_inputs(&mut net.plan, 4);
     let plan = net.read();
     let data = Data::of(small, count, 3);
@@ -228,27 +228,52 @@ fn single_images_with_a_value_outside_send_what_others_send() {
 }
 
 #[test]
-fn inputs_of_later_blocks_are_refused_before_the_first_message() {
-    let plan = net(None).read().unwrap();
-    let model = NonInteractiveModel::new(&plan, Compute::default()).unwrap();
-    let (near, far) = pipe();
-    let wire = Arc::new(Mutex::new(Wire::new()));
-    let mut recorder = Recorder(far, wire.clone());
-    std::thread::scope(|scope| {
-        scope.spawn(move || model.serve(&mut recorder, &mut |_| {}).unwrap());
-        let mut client = NonInteractiveClient::open(Box::new(near), client()).unwrap();
-        let good = images(IMAGES);
-        let mut bad = good.clone();
-        bad[MARKED[1] * 16 + 3] = -1.5;
-        let input =
-            |data| [Input { name: "image", shape: vec![IMAGES, 1, 4, 4], data: InputData::F64(data) }];
-        let result = client.infer_marked(&input(&bad), &mut |_| ControlFlow::Continue(()));
-        let Err(Error::Range(e)) = result.map(|_| ()) else { panic!("-1.5 was accepted") };
-        assert_eq!((e.image, e.element, e.value, e.bound), (MARKED[1], 3, -1.5, Some(1.0)));
-        client.infer(&input(&good), &mut |_| ControlFlow::Continue(())).unwrap();
-        client.close().unwrap();
-    });
-    let wire = wire.lock().unwrap();
-    let heard = |kind| wire.iter().filter(|f| f.0 == '<' && f.1 == kind).count();
-    assert_eq!((heard(Kind::Block), heard(Kind::Error), heard(Kind::End)), (2, 0, 1));
+fn inputs_outside_saturate_in_whatever_block_and_the_wire_stays_the_same() {
+    for range in [None, Some([-0.5, 1.0])] {
+        let mut net = net(None);
+        if let Some(range) = range {
+            net.plan["inputs"][0]["range"] = json!(range);
+        }
+        let plan = net.read().unwrap();
+        let model = NonInteractiveModel::new(&plan, Compute::default()).unwrap();
+        let (near, far) = pipe();
+        let wire = Arc::new(Mutex::new(Wire::new()));
+        let mut recorder = Recorder(far, wire.clone());
+        std::thread::scope(|scope| {
+            scope.spawn(move || model.serve(&mut recorder, &mut |_| {}).unwrap());
+            let mut client = NonInteractiveClient::open(Box::new(near), client()).unwrap();
+            let good: Vec<f64> = images(IMAGES).iter().map(|x| x.max(-0.5)).collect();
+            let mut bad = good.clone();
+            MARKED.iter().for_each(|image| bad[image * 16 + 3] = -1.5);
+            let input =
+                |data| [Input { name: "image", shape: vec![IMAGES, 1, 4, 4], data: InputData::F64(data) }];
+            let low = range.map(|r| r[0]);
+            for (data, marked) in [(&good, false), (&bad, true)] {
+                let (outputs, _, mark) =
+                    client.infer_marked(&input(data), &mut |_| ControlFlow::Continue(())).unwrap();
+                assert!(outputs[0].data.iter().all(|v| v.is_finite()));
+                assert_eq!(mark.is_some(), marked);
+                if let Some(e) = mark {
+                    assert_eq!((e.image, e.element, e.value, e.bound), (MARKED[0], 3, -1.5, Some(1.0)));
+                    assert_eq!((e.low, e.affected.as_slice()), (low, &MARKED[..]));
+                    // Other images stand.
+                    for (image, x) in good.chunks(16).enumerate().filter(|(i, _)| !MARKED.contains(i)) {
+                        let near = outputs[0].data[image * 2..]
+                            .iter()
+                            .zip(plain(x))
+                            .all(|(a, b)| (a - b).abs() < 0.05);
+                        assert!(near, "image {image}");
+                    }
+                }
+            }
+            client.close().unwrap();
+        });
+        let wire = wire.lock().unwrap();
+        let frames: Vec<_> =
+            wire.iter().filter(|f| f.0 == '<' && [Kind::Block, Kind::Request].contains(&f.1)).collect();
+        let (first, second) = frames.split_at(frames.len() / 2);
+        let sizes =
+            |f: &[&(char, Kind, u32, u32, usize)]| f.iter().map(|f| (f.1, f.2, f.4)).collect::<Vec<_>>();
+        assert_eq!(sizes(first), sizes(second));
+    }
 }

@@ -31,7 +31,7 @@ pub(super) fn run_loopback(
 ) -> Answer {
     let open = |channel| NonInteractiveClient::open(channel, options);
     let served = std::sync::Arc::new(model);
-    crate::local::run_loopback(served, open, inputs, progress, Default::default())
+    crate::local::run_loopback(served, open, inputs, progress, std::sync::Arc::default())
         .map(|(outputs, trace, _)| (outputs, trace))
 }
 
@@ -202,7 +202,7 @@ fn whole_and_partial_batches_equal_numbers_over_pipe_and_socket_and_all_counts_a
 }
 
 #[test]
-fn clients_refuse_inputs_and_results_outside_of_what_was_planned() {
+fn clients_name_inputs_and_results_outside_of_what_was_planned() {
     let run = |net: &Net, data: &[f64]| {
         let model = NonInteractiveModel::new(&net.read().unwrap(), Compute::default()).unwrap();
         run_pipe(&model, &[input(data)], client(), &mut |_| ControlFlow::Continue(()))

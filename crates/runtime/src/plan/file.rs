@@ -119,7 +119,7 @@ pub(crate) fn open<R>(
     let get = |key: &'static str| metadata.get(key).ok_or(PlanError::Format { key, found: "missing".into() });
     let format = get("format")?;
     if format != FORMAT {
-        return Err(PlanError::Format { key: "format", found: format!("{:.40?}", format) });
+        return Err(PlanError::Format { key: "format", found: format!("{format:.40?}") });
     }
     let version = get("version")?;
     if version != &VERSION.to_string() {

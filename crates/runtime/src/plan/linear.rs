@@ -26,9 +26,10 @@ impl Context<'_> {
 
     /// Everything that weights have no part in; returns the bounds of input and output.
     pub(super) fn check_shape(&self) -> Result<(u64, u64), PlanError> {
-        let (in_bound, out_bound) = match (self.input.1.kind, self.output.1.kind) {
-            (TensorKind::Fixed { bound: i, .. }, TensorKind::Fixed { bound: o, .. }) => (i, o),
-            _ => return Err(self.fail("input and output must be fixed tensors")),
+        let (TensorKind::Fixed { bound: in_bound, .. }, TensorKind::Fixed { bound: out_bound, .. }) =
+            (self.input.1.kind, self.output.1.kind)
+        else {
+            return Err(self.fail("input and output must be fixed tensors"));
         };
         if in_bound > i32::MAX as u64 {
             return Err(self.fail(format!("inputs up to {in_bound} do not fit 32 bits")));

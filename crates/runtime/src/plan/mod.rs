@@ -67,12 +67,14 @@ pub struct Tensor {
 }
 
 /// A named input or output; `tensor` is an index into [`Plan::tensors`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Port {
     /// Name for users.
     pub name: String,
     /// Tensor index.
     pub tensor: usize,
+    /// Of an input: least and largest value that the network is planned for, where the plan states them.
+    pub range: Option<[f64; 2]>,
 }
 
 /// A checked client operation; tensors are indices into [`Plan::tensors`].
@@ -314,13 +316,6 @@ impl Stage {
             Self::Client(_) => 0,
             Self::Linear(s) => s.tiles.len(),
             Self::Coefficients(s) => s.tiles() * images,
-        }
-    }
-    /// The client's operations; none of a linear stage.
-    pub(crate) fn ops(&self) -> &[Op] {
-        match self {
-            Self::Client(s) => &s.ops,
-            Self::Linear(_) | Self::Coefficients(_) => &[],
         }
     }
 }

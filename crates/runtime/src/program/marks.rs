@@ -24,8 +24,10 @@ pub struct RangeError {
     pub element: usize,
     /// The value, before rounding.
     pub value: f64,
-    /// Largest absolute value planned; `None` for NaN and infinity in a real tensor.
+    /// Largest absolute value planned (of an input with a range: largest value); `None` for NaN and infinity in a real tensor.
     pub bound: Option<f64>,
+    /// Least value planned, where that is not `-bound`.
+    pub low: Option<f64>,
     /// Whether the value is a decrypted answer outside of the bound that follows from the weights: no honest server sends one.
     pub answer: bool,
     /// All images with a value outside, in rising order. Outputs of the others are right.
@@ -36,9 +38,26 @@ pub struct RangeError {
 
 impl std::error::Error for RangeError {}
 
+impl RangeError {
+    /// What was marked first, with the images and the values of both.
+    #[must_use]
+    pub fn join(first: Option<Self>, second: Option<Self>) -> Option<Self> {
+        let (Some(mut first), Some(second)) = (first.clone(), second.clone()) else {
+            return first.or(second);
+        };
+        first.affected.extend(second.affected);
+        first.affected.sort_unstable();
+        first.affected.dedup();
+        first.values = first.values.saturating_add(second.values);
+        // A faulty server is the graver news.
+        first.answer |= second.answer;
+        Some(first)
+    }
+}
+
 impl std::fmt::Display for RangeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { stage, tensor, image, element, value, bound, answer, affected, values } = self;
+        let Self { stage, tensor, image, element, value, bound, low, answer, affected, values } = self;
         write!(f, "layer '{stage}', tensor '{tensor}': image {image}, element {element} is {value}, ")?;
         match bound {
             Some(bound) if *answer => write!(
@@ -48,8 +67,9 @@ impl std::fmt::Display for RangeError {
             )?,
             Some(bound) => write!(
                 f,
-                "outside the planned range of -{bound} to {bound}; compile with calibration samples that cover such inputs, \
-                 or with --input-range alone, from which ranges of all layers follow"
+                "outside the planned range of {} to {bound}; it was clamped to the range. Compile with calibration samples that cover \
+                 such inputs, with a larger --margin, or with --input-range alone, from which ranges of all layers follow",
+                low.unwrap_or(-bound)
             )?,
             None => write!(f, "not a finite number; check the input and the layers before (division by zero, root of a negative number, overflow)")?,
         }
@@ -261,6 +281,7 @@ impl Overruns {
             element,
             value,
             bound: place.bound.or(own),
+            low: None,
             answer: place.answer,
             affected: Vec::new(),
             values: 0,

@@ -108,7 +108,7 @@ impl<'a> RowRunner<'a> {
                     scratch.fixed[r][..count].copy_from_slice(&given[start..start + count]);
                 }
                 (Slot::Data(Data::Real(v)), Register::Real(r)) => {
-                    scratch.real[r][..count].copy_from_slice(&v[at..at + count])
+                    scratch.real[r][..count].copy_from_slice(&v[at..at + count]);
                 }
                 (Slot::Data(data), Register::Fixed(r)) => data.read_fixed(at, &mut scratch.fixed[r][..count]),
                 (Slot::Input(_), Register::Real(r)) => {
@@ -204,7 +204,7 @@ fn elementwise(kind: &OpKind, x: &[f64], y: &[f64], channel: usize, out: &mut [f
         OpKind::Prelu { slope } => kernels::prelu(x, of_channel(slope, channel), out),
         OpKind::ChannelScale { factor } => kernels::times(x, of_channel(factor, channel), out),
         OpKind::Clip { min, max } => {
-            kernels::clip(x, min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY), out)
+            kernels::clip(x, min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY), out);
         }
         OpKind::Abs {} => kernels::abs(x, out),
         OpKind::Neg {} => kernels::neg(x, out),

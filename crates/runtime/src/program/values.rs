@@ -25,8 +25,8 @@ impl Storage {
     pub(crate) fn of(tensor: &Tensor) -> Self {
         match tensor.kind {
             TensorKind::Real => Self::Real,
-            TensorKind::Fixed { bound, .. } if bound <= i16::MAX as u64 => Self::I16,
-            TensorKind::Fixed { bound, .. } if bound <= i32::MAX as u64 => Self::I32,
+            TensorKind::Fixed { bound, .. } if i16::try_from(bound).is_ok() => Self::I16,
+            TensorKind::Fixed { bound, .. } if i32::try_from(bound).is_ok() => Self::I32,
             TensorKind::Fixed { .. } => Self::I64,
         }
     }
@@ -199,7 +199,7 @@ pub(crate) struct Values<'a> {
     pub slots: Vec<Slot<'a>>,
 }
 
-impl<'a> Values<'a> {
+impl Values<'_> {
     pub(crate) fn new(tensors: usize, images: usize) -> Self {
         Self { images, slots: std::iter::repeat_with(|| Slot::Empty).take(tensors).collect() }
     }

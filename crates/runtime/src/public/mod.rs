@@ -77,8 +77,8 @@ pub fn told(spec: &PlanSpec) -> PlanSpec {
         trust: *trust,
         engine: *engine,
         params: parameters(params),
-        inputs: inputs.iter().map(port).collect(),
-        outputs: outputs.iter().map(port).collect(),
+        inputs: ports(inputs),
+        outputs: ports(outputs),
         tensors: tensors.iter().map(|t| tensors::told(t, &ends, &mut of_tensors)).collect(),
         stages: stages.iter().map(|s| stages::told(s, open, &mut of_stages)).collect(),
         predicted: only(all, predicted(*trust)),
@@ -86,10 +86,14 @@ pub fn told(spec: &PlanSpec) -> PlanSpec {
     }
 }
 
-/// Names leave, those of classes too, and what takes the place of missing inputs: the client needs them to ask and to read the answer.
-fn port(port: &PortSpec) -> PortSpec {
-    let PortSpec { name, tensor, classes, missing } = port.clone();
-    PortSpec { name, tensor, classes, missing }
+/// Inputs and outputs leave whole: users call them by their names and their classes by theirs, and the client clamps inputs to their ranges and
+/// fills in what is missing, as whoever compiled has declared.
+fn ports(ports: &[PortSpec]) -> Vec<PortSpec> {
+    let one = |port: &PortSpec| {
+        let PortSpec { name, tensor, range, classes, missing } = port.clone();
+        PortSpec { name, tensor, range, classes, missing }
+    };
+    ports.iter().map(one).collect()
 }
 
 /// Parameters leave whole: the client makes keys of them.

@@ -1,7 +1,7 @@
 //! Tensors as clients are told them.
 
 use super::names::{of_ports, Names};
-use crate::plan::spec::{HideSpec, KindSpec, PlanSpec, StageKind, TensorSpec, Trust};
+use crate::plan::spec::{HideSpec, KindSpec, PlanSpec, StageKind, StageSpec, TensorSpec, Trust};
 use serde_json::Number;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(super) struct Ends<'a> {
 
 impl<'a> Ends<'a> {
     pub(super) fn of(spec: &'a PlanSpec) -> Self {
-        let ops = spec.stages.iter().flat_map(|s| s.ops());
+        let ops = spec.stages.iter().flat_map(StageSpec::ops);
         let ports = of_ports(spec.inputs.iter().chain(&spec.outputs), ops);
         let mut ends = Self { spec, encrypted: BTreeSet::new(), decrypted: BTreeSet::new(), ports };
         for stage in &spec.stages {

@@ -4,7 +4,7 @@ use super::AnyPlan;
 use crate::channel::{send_failure, Channel};
 use crate::client_aided::{Client, ClientOptions};
 use crate::error::{check_environment, Error, TransportError};
-use crate::io::{Input, Marked, OnProgress, Output};
+use crate::io::{self, Input, Marked, OnProgress, Output, RangeError};
 use crate::non_interactive::{NonInteractiveClient, NonInteractiveOptions};
 use crate::plan::{Limits, PlanError, PlanOptions};
 use crate::trace::Report;
@@ -14,17 +14,18 @@ use crate::wire::{Frame, FrameBuilder, Hello, Kind, PROTOCOL};
 /// What [`ClientSession`] is made of; each trust model has its own.
 pub(crate) mod half {
     use crate::error::Error;
-    use crate::io::{Admitted, Input, Marked, OnProgress};
+    use crate::io::{Input, Marked, OnProgress};
+    use crate::plan::Plan;
     use crate::trace::Report;
 
     pub trait Half: Send {
         /// What a run measures.
         type Trace: Report + 'static;
 
-        /// Inputs in the order of the plan; refuses what can be refused before anything is sent.
-        fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error>;
+        /// The plan as the client's interpreter has it: its inputs are what users give.
+        fn interface(&self) -> &Plan;
 
-        /// Runs the network on admitted inputs; an error has closed the session.
+        /// Runs the network on inputs in the order of the plan; an error has closed the session.
         fn run(
             &mut self,
             inputs: &[&Input<'_>],
@@ -45,17 +46,14 @@ pub trait ClientSession: half::Half {
     /// Runs the network on any number of images. Outputs come in the order of the plan.
     ///
     /// # Errors
-    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. Inputs outside of the range that
-    /// the plan states of them are refused before anything is sent; a later value outside is told when the run is over.
+    /// [`Error::Input`] and [`Error::Range`] leave the session open, every other error closes it. A value outside of its range, inputs
+    /// among them, is told when the run is over.
     fn infer(
         &mut self,
         inputs: &[Input<'_>],
         progress: &mut OnProgress<'_>,
     ) -> Result<(Vec<Output>, Self::Trace), Error> {
-        match self.infer_marked(inputs, progress)? {
-            (outputs, trace, None) => Ok((outputs, trace)),
-            (.., Some(e)) => Err(e.into()),
-        }
+        raised(self.infer_marked(inputs, progress)?)
     }
 
     /// [`Self::infer`], but values outside of their ranges are no error: they are clamped to the range (what is no number becomes
@@ -67,7 +65,7 @@ pub trait ClientSession: half::Half {
     /// is in them is a share, masked or encrypted.
     ///
     /// # Errors
-    /// As [`Self::infer`]; [`Error::Range`] only for inputs, before anything is sent.
+    /// As [`Self::infer`], but never [`Error::Range`].
     fn infer_marked(
         &mut self,
         inputs: &[Input<'_>],
@@ -76,8 +74,11 @@ pub trait ClientSession: half::Half {
         if !self.is_open() {
             return Err(TransportError::Closed.into());
         }
-        let (inputs, images) = self.admit(inputs)?;
-        self.run(&inputs, images, progress)
+        let (inputs, images) = io::admit(self.interface(), inputs)?;
+        let limited = io::Limited::of(self.interface(), &inputs, images);
+        let clamped = limited.inputs(&inputs);
+        let (outputs, trace, mark) = self.run(&clamped.iter().collect::<Vec<_>>(), images, progress)?;
+        Ok((outputs, trace, RangeError::join(limited.mark(), mark)))
     }
 
     /// Closes the session.
@@ -90,6 +91,14 @@ pub trait ClientSession: half::Half {
     {
         self.end()
     }
+}
+
+/// Outputs and trace of a run without marks.
+///
+/// # Errors
+/// [`Error::Range`] for the first mark.
+pub(crate) fn raised<T>((outputs, trace, mark): Marked<T>) -> Result<(Vec<Output>, T), Error> {
+    mark.map_or(Ok((outputs, trace)), |e| Err(e.into()))
 }
 
 /// An open session, by the trust model of the server's plan.
@@ -139,7 +148,22 @@ impl AnyClient {
         inputs: &[Input<'_>],
         progress: &mut OnProgress<'_>,
     ) -> Result<(Vec<Output>, Box<dyn Report>), Error> {
-        each!(self, c => c.infer(inputs, progress).map(|(outputs, trace)| (outputs, Box::new(trace) as _)))
+        raised(self.infer_marked(inputs, progress)?)
+    }
+
+    /// [`Self::infer`] with values outside of their ranges beside the outputs.
+    ///
+    /// # Errors
+    /// As [`ClientSession::infer_marked`].
+    pub fn infer_marked(
+        &mut self,
+        inputs: &[Input<'_>],
+        progress: &mut OnProgress<'_>,
+    ) -> Result<Marked<Box<dyn Report>>, Error> {
+        each!(self, c => {
+            let (outputs, trace, mark) = c.infer_marked(inputs, progress)?;
+            Ok((outputs, Box::new(trace) as _, mark))
+        })
     }
 }
 

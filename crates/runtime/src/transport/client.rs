@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tungstenite::http::uri::PathAndQuery;
 use tungstenite::http::Uri;
 
 /// Port of `hush://` and `hushs://` where none is given.
@@ -155,7 +156,7 @@ pub fn connect(url: &str, options: &ConnectOptions) -> Result<Connection, Error>
     };
     let host = uri.host().filter(|h| !h.is_empty()).ok_or_else(|| address("no host"))?;
     let name = host.trim_start_matches('[').trim_end_matches(']');
-    let path = uri.path_and_query().map(|p| p.as_str()).filter(|p| *p != "/");
+    let path = uri.path_and_query().map(PathAndQuery::as_str).filter(|p| *p != "/");
     if raw && path.is_some() {
         return Err(address("hush:// takes no path").into());
     }

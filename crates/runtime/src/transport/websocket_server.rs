@@ -56,12 +56,11 @@ fn failure(e: axum::Error) -> Error {
             size,
             max_size,
         })) => ProtocolError::Oversize { got: *size as u64, limit: *max_size as u64 }.into(),
-        Some(tungstenite::Error::Protocol(
-            tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
-        ))
-        | Some(tungstenite::Error::Io(_) | tungstenite::Error::ConnectionClosed) => {
-            TransportError::Closed.into()
-        }
+        Some(
+            tungstenite::Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake)
+            | tungstenite::Error::Io(_)
+            | tungstenite::Error::ConnectionClosed,
+        ) => TransportError::Closed.into(),
         Some(tungstenite::Error::Protocol(_) | tungstenite::Error::Utf8(_)) => {
             ProtocolError::NotAFrame("not WebSocket data").into()
         }

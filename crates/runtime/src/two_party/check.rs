@@ -44,12 +44,9 @@ pub(super) fn check(
     exact_before_opening(&mut stages)?;
     let peak_elements = liveness(&mut stages, &tensors, &spec)?;
     let mut kept = outputs.clone();
-    kept.extend(
-        stages
-            .iter()
-            .filter(|s| matches!(s.kind, Kind::Share))
-            .flat_map(|s| s.inputs.iter().map(|&tensor| Port { name: tensors[tensor].name.clone(), tensor })),
-    );
+    kept.extend(stages.iter().filter(|s| matches!(s.kind, Kind::Share)).flat_map(|s| {
+        s.inputs.iter().map(|&tensor| Port { name: tensors[tensor].name.clone(), tensor, range: None })
+    }));
     let client = Plan::client_only(spec.header(), tensors.clone(), client_stages, inputs.clone(), kept);
     memory::of_plan((&stages, &tensors, ring), &client, peak_elements, 1).check(&options.limits)?;
     let model = TwoParty { ring, stages, client, peak_elements };
@@ -293,7 +290,7 @@ impl<'a> Checker<'a> {
                 }
             }
             Reveal::Argmax => {
-                if to.elements != 1 || scale != 1.0 || (bound as u128) + 1 < x.tensor.elements as u128 {
+                if to.elements != 1 || scale != 1.0 || u128::from(bound) + 1 < x.tensor.elements as u128 {
                     return fault(format!(
                         "an index of {} classes needs one element of scale 1 that holds it",
                         x.tensor.elements

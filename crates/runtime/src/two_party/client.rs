@@ -12,9 +12,9 @@ use super::stored::{Folder, Policy};
 use super::trace::{Gauge, Phase, TwoPartyTrace};
 use crate::compute::Compute;
 use crate::error::{Error, StoreError, TransportError};
-use crate::io::{self, Admitted, Input, Marked, OnProgress, Progress};
+use crate::io::{self, Input, Marked, OnProgress, Progress};
 use crate::plan::spec::Reveal;
-use crate::plan::{self, PlanError, PlanOptions, TensorKind};
+use crate::plan::{self, Plan, PlanError, PlanOptions, TensorKind};
 use crate::program::{self, Data, Monitor, Overruns, Place, RowMut, Storage, Values};
 use crate::session::client::half::Half;
 use crate::session::client::ClientSession;
@@ -241,8 +241,8 @@ impl TwoPartyClient {
 impl Half for TwoPartyClient {
     type Trace = TwoPartyTrace;
 
-    fn admit<'a, 'b>(&self, inputs: &'b [Input<'a>]) -> Result<Admitted<'a, 'b>, Error> {
-        io::admit(self.plan.client(), inputs, Vec::new(), &self.options.compute)
+    fn interface(&self) -> &Plan {
+        self.plan.client()
     }
 
     fn run(

@@ -74,9 +74,9 @@ impl TwoPartyTrace {
         };
         let stages = plan.stages().iter().enumerate().map(stage);
         let mut trace = Self::of(plan.name(), threads, plan.ring_degree(), &plan.spec().predicted, stages);
-        trace.party = if party == Party::Zero { "server" } else { "client" }.to_owned();
+        trace.party = String::from(if party == Party::Zero { "server" } else { "client" });
         trace.ring_bits = plan.ring().bits();
-        trace.ot = kind_name(kind).to_owned();
+        trace.ot = String::from(kind_name(kind));
         trace
     }
 

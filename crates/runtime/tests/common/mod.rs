@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "every test program uses a part")]
 #![allow(clippy::unwrap_used)]
 
-pub mod oracle;
-pub mod products;
+pub(crate) mod oracle;
+pub(crate) mod products;
 
 use hushnet_layers::coefficients;
 use hushnet_rlwe::BatchStageSpec;
@@ -14,38 +14,38 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 /// splitmix64.
-pub struct Rng(pub u64);
+pub(crate) struct Rng(pub u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
-    pub fn range(&mut self, lo: i64, hi: i64) -> i64 {
+    pub(crate) fn range(&mut self, lo: i64, hi: i64) -> i64 {
         lo + (self.next() % (hi - lo + 1) as u64) as i64
     }
-    pub fn real(&mut self, amplitude: f64) -> f64 {
+    pub(crate) fn real(&mut self, amplitude: f64) -> f64 {
         ((self.next() >> 11) as f64 / (1_u64 << 53) as f64 * 2.0 - 1.0) * amplitude
     }
-    pub fn reals(&mut self, n: usize, amplitude: f64) -> Vec<f64> {
+    pub(crate) fn reals(&mut self, n: usize, amplitude: f64) -> Vec<f64> {
         (0..n).map(|_| self.real(amplitude)).collect()
     }
 }
 
-pub struct FileTensor {
+pub(crate) struct FileTensor {
     pub dtype: &'static str,
     pub shape: Vec<usize>,
     pub values: Vec<i64>,
 }
 
 impl FileTensor {
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let width = match self.dtype {
             "I8" => 1,
             "I16" => 2,
@@ -56,7 +56,7 @@ impl FileTensor {
 }
 
 /// A plan in the making.
-pub struct Builder {
+pub(crate) struct Builder {
     pub n: usize,
     pub rng: Rng,
     pub inputs: Vec<Value>,
@@ -69,7 +69,7 @@ pub struct Builder {
 
 /// Options of a linear stage.
 #[derive(Clone)]
-pub struct Linear {
+pub(crate) struct Linear {
     pub mask: &'static str,
     pub weight_bits: u32,
     pub band: usize,
@@ -83,7 +83,7 @@ impl Default for Linear {
 }
 
 impl Builder {
-    pub fn new(n: usize, seed: u64) -> Self {
+    pub(crate) fn new(n: usize, seed: u64) -> Self {
         let (inputs, outputs, tensors, stages) = (vec![], vec![], vec![], vec![]);
         Self { n, rng: Rng(seed), inputs, outputs, tensors, stages, files: BTreeMap::new(), insecure: false }
     }
@@ -95,30 +95,30 @@ impl Builder {
         self.tensors.push(t);
         id
     }
-    pub fn real(&mut self, shape: &[usize]) -> usize {
+    pub(crate) fn real(&mut self, shape: &[usize]) -> usize {
         self.tensor(json!({"shape": shape, "kind": "real"}))
     }
-    pub fn fixed(&mut self, shape: &[usize], scale: f64, bound: u64) -> usize {
+    pub(crate) fn fixed(&mut self, shape: &[usize], scale: f64, bound: u64) -> usize {
         self.tensor(json!({"shape": shape, "kind": "fixed", "scale": scale, "bound": bound}))
     }
-    pub fn shape(&self, id: usize) -> Vec<usize> {
+    pub(crate) fn shape(&self, id: usize) -> Vec<usize> {
         serde_json::from_value(self.tensors[id]["shape"].clone()).unwrap()
     }
-    pub fn input(&mut self, name: &str, shape: &[usize]) -> usize {
+    pub(crate) fn input(&mut self, name: &str, shape: &[usize]) -> usize {
         let id = self.real(shape);
         self.inputs.push(json!({"name": name, "tensor": id}));
         id
     }
-    pub fn output(&mut self, name: &str, tensor: usize) {
+    pub(crate) fn output(&mut self, name: &str, tensor: usize) {
         self.outputs.push(json!({"name": name, "tensor": tensor}));
     }
-    pub fn client(&mut self, ops: Vec<Value>) {
+    pub(crate) fn client(&mut self, ops: Vec<Value>) {
         let name = format!("client{}", self.stages.len());
         self.stages.push(json!({"kind": "client", "name": name, "ops": ops}));
     }
 
     /// Adds a linear stage with seeded weights; returns its output.
-    pub fn linear(&mut self, input: usize, geometry: Value, o: &Linear) -> usize {
+    pub(crate) fn linear(&mut self, input: usize, geometry: Value, o: &Linear) -> usize {
         let get = |k: &str| -> Vec<usize> { serde_json::from_value(geometry[k].clone()).unwrap_or_default() };
         let dense = geometry["type"] == "dense";
         let (rows, terms, wshape, oshape) = if dense {
@@ -167,7 +167,7 @@ impl Builder {
         output
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "version": 2, "name": "test", "producer": "test", "trust": "client-aided", "engine": "batch",
             "params": {"ring_degree": self.n, "security_bits": 128, "insecure": self.insecure},
@@ -176,12 +176,12 @@ impl Builder {
         })
     }
 
-    pub fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> Plan {
         load(&self.json().to_string(), &self.files).unwrap()
     }
 
     /// The same network for few images: every linear stage coefficient-packed.
-    pub fn few_images_json(&self) -> Value {
+    pub(crate) fn few_images_json(&self) -> Value {
         let mut json = self.json();
         json["engine"] = "packed".into();
         for stage in json["stages"].as_array_mut().unwrap().iter_mut().filter(|s| s["kind"] == "linear") {
@@ -204,17 +204,20 @@ impl Builder {
         json
     }
 
-    pub fn few_images(&self) -> Plan {
+    pub(crate) fn few_images(&self) -> Plan {
         load(&self.few_images_json().to_string(), &self.files).unwrap()
     }
 }
 
 /// Checks a plan from its parts.
-pub fn load(json: &str, files: &BTreeMap<String, FileTensor>) -> Result<Plan, hushnet_runtime::PlanError> {
+pub(crate) fn load(
+    json: &str,
+    files: &BTreeMap<String, FileTensor>,
+) -> Result<Plan, hushnet_runtime::PlanError> {
     load_with(json, files, &PlanOptions::default())
 }
 
-pub fn load_with(
+pub(crate) fn load_with(
     json: &str,
     files: &BTreeMap<String, FileTensor>,
     options: &PlanOptions,
@@ -258,7 +261,7 @@ fn conv_tiles(g: &Value, band: usize) -> Vec<Value> {
     tiles
 }
 
-pub fn conv(
+pub(crate) fn conv(
     input: [usize; 3],
     o: usize,
     kernel: [usize; 2],
@@ -274,11 +277,11 @@ pub fn conv(
            "pads": pads, "dilation": dilation, "groups": groups})
 }
 
-pub fn op(name: &str, inputs: &[usize], out: usize) -> Value {
+pub(crate) fn op(name: &str, inputs: &[usize], out: usize) -> Value {
     json!({"op": name, "in": inputs, "out": out})
 }
 
-pub fn op_with(name: &str, inputs: &[usize], out: usize, attributes: Value) -> Value {
+pub(crate) fn op_with(name: &str, inputs: &[usize], out: usize, attributes: Value) -> Value {
     let mut v = op(name, inputs, out);
     for (k, a) in attributes.as_object().unwrap() {
         v[k] = a.clone();
@@ -287,14 +290,15 @@ pub fn op_with(name: &str, inputs: &[usize], out: usize, attributes: Value) -> V
 }
 
 /// A named batch of reals.
-pub struct Batch {
+#[derive(Clone)]
+pub(crate) struct Batch {
     pub name: String,
     pub shape: Vec<usize>,
     pub data: Vec<f64>,
 }
 
 impl Batch {
-    pub fn random(plan: &Plan, images: usize, rng: &mut Rng, amplitude: f64) -> Vec<Self> {
+    pub(crate) fn random(plan: &Plan, images: usize, rng: &mut Rng, amplitude: f64) -> Vec<Self> {
         let batch = |p: &hushnet_runtime::plan::Port| {
             let shape = [&[images], plan.tensors()[p.tensor].shape.as_slice()].concat();
             let data = rng.reals(shape.iter().product(), amplitude);
@@ -304,7 +308,7 @@ impl Batch {
     }
 }
 
-pub fn inputs(batches: &[Batch]) -> Vec<Input<'_>> {
+pub(crate) fn inputs(batches: &[Batch]) -> Vec<Input<'_>> {
     batches
         .iter()
         .map(|b| Input { name: &b.name, shape: b.shape.clone(), data: InputData::F64(&b.data) })
@@ -312,7 +316,7 @@ pub fn inputs(batches: &[Batch]) -> Vec<Input<'_>> {
 }
 
 /// Runs both parties over a pipe.
-pub fn run(plan: &Plan, batches: &[Batch]) -> Result<(Vec<Output>, Trace), hushnet_runtime::Error> {
+pub(crate) fn run(plan: &Plan, batches: &[Batch]) -> Result<(Vec<Output>, Trace), hushnet_runtime::Error> {
     let server = ServerPlan::new(plan, Compute::default())?;
     let open = |channel| Client::open(channel, ClientOptions::default());
     let ran =
@@ -321,7 +325,7 @@ pub fn run(plan: &Plan, batches: &[Batch]) -> Result<(Vec<Output>, Trace), hushn
 }
 
 /// Runs both parties and demands exactly what the oracle computes.
-pub fn run_and_compare(builder: &Builder, images: usize, amplitude: f64, seed: u64) -> Trace {
+pub(crate) fn run_and_compare(builder: &Builder, images: usize, amplitude: f64, seed: u64) -> Trace {
     let plan = builder.plan();
     let batches = Batch::random(&plan, images, &mut Rng(seed), amplitude);
     let (outputs, trace) = run(&plan, &batches).unwrap();
@@ -329,7 +333,7 @@ pub fn run_and_compare(builder: &Builder, images: usize, amplitude: f64, seed: u
     trace
 }
 
-pub fn compare(builder: &Builder, batches: &[Batch], images: usize, outputs: &[Output]) {
+pub(crate) fn compare(builder: &Builder, batches: &[Batch], images: usize, outputs: &[Output]) {
     let wanted = oracle::evaluate(builder, batches, images);
     assert_eq!(outputs.len(), wanted.len());
     for (got, (name, want)) in outputs.iter().zip(wanted) {
@@ -342,7 +346,7 @@ pub fn compare(builder: &Builder, batches: &[Batch], images: usize, outputs: &[O
 }
 
 /// conv - relu - dense - relu - dense, odd sizes.
-pub fn small_net(n: usize, seed: u64, o: &Linear) -> Builder {
+pub(crate) fn small_net(n: usize, seed: u64, o: &Linear) -> Builder {
     let mut b = Builder::new(n, seed);
     let image = b.input("image", &[2, 7, 5]);
     let q = b.fixed(&[2, 7, 5], 0.01, 127);

@@ -7,13 +7,13 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 #[derive(Clone, Debug)]
-pub enum Values {
+pub(crate) enum Values {
     Real(Vec<f64>),
     Fixed(Vec<i64>),
 }
 
 impl Values {
-    pub fn real(&self) -> &[f64] {
+    pub(crate) fn real(&self) -> &[f64] {
         match self {
             Values::Real(v) => v,
             Values::Fixed(_) => panic!("real expected"),
@@ -28,7 +28,7 @@ impl Values {
 }
 
 /// Outputs by name, image after image.
-pub fn evaluate(builder: &Builder, batches: &[Batch], images: usize) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn evaluate(builder: &Builder, batches: &[Batch], images: usize) -> Vec<(String, Vec<f64>)> {
     let ports = |v: &[Value]| -> Vec<(String, usize)> {
         v.iter()
             .map(|p| (p["name"].as_str().unwrap().to_owned(), p["tensor"].as_u64().unwrap() as usize))
@@ -67,7 +67,7 @@ pub fn evaluate(builder: &Builder, batches: &[Batch], images: usize) -> Vec<(Str
     out
 }
 
-pub fn list(v: &Value) -> Vec<usize> {
+pub(crate) fn list(v: &Value) -> Vec<usize> {
     v.as_array().unwrap().iter().map(|x| x.as_u64().unwrap() as usize).collect()
 }
 
@@ -119,7 +119,7 @@ fn linear(builder: &Builder, stage: &Value, t: &HashMap<usize, Values>) -> Vec<i
 }
 
 /// All coordinates of a shape, row-major.
-pub fn grid(shape: &[usize]) -> Vec<Vec<usize>> {
+pub(crate) fn grid(shape: &[usize]) -> Vec<Vec<usize>> {
     let mut out = vec![vec![]];
     for &n in shape {
         out = out
@@ -130,7 +130,7 @@ pub fn grid(shape: &[usize]) -> Vec<Vec<usize>> {
     out
 }
 
-pub fn flat(shape: &[usize], at: &[usize]) -> usize {
+pub(crate) fn flat(shape: &[usize], at: &[usize]) -> usize {
     shape.iter().zip(at).fold(0, |f, (n, i)| f * n + i)
 }
 
@@ -159,6 +159,7 @@ fn windows(op: &Value, ishape: &[usize], at: &[usize]) -> (Vec<usize>, usize) {
     (elements, inside)
 }
 
+#[allow(clippy::too_many_lines)] // One arm an operation.
 fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Values {
     let ids = list(&op["in"]);
     let out = op["out"].as_u64().unwrap() as usize;

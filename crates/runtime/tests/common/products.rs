@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// One of `matmul`, `interpolate`, `gather` and `top_k` on one image.
-pub fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Vec<f64> {
+pub(crate) fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> Vec<f64> {
     let ids = list(&op["in"]);
     let out = op["out"].as_u64().unwrap() as usize;
     let (ishape, oshape) = (builder.shape(ids[0]), builder.shape(out));
@@ -52,7 +52,7 @@ pub fn operation(builder: &Builder, op: &Value, t: &HashMap<usize, Values>) -> V
 }
 
 /// `log`, `sin`, `cos` and `atan` in the order of docs/functions.md.
-pub fn function(name: &str, x: f64) -> f64 {
+pub(crate) fn function(name: &str, x: f64) -> f64 {
     let factorial = |n: u32| (1..=n).map(f64::from).product::<f64>();
     match name {
         "log" => {

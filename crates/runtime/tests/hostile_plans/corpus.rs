@@ -12,10 +12,10 @@ use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
 /// Tensors of a plan file: type, shape, bytes.
-pub type Files = BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)>;
+pub(crate) type Files = BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)>;
 
 /// A plan to change.
-pub struct Case {
+pub(crate) struct Case {
     pub name: String,
     pub trust: &'static str,
     pub json: String,
@@ -122,7 +122,7 @@ fn layers_behind(method: &str, first: impl Fn(&mut Net, usize) -> usize) -> Net 
     net
 }
 
-pub fn two_party() -> Vec<Case> {
+pub(crate) fn two_party() -> Vec<Case> {
     let mut cases = two_party_case("fixture", include_bytes!("../fixtures/two_party.hush"));
     cases.extend(two_party_case("every stage", &file_of(&stages())));
     // The fixture has layers of `cheetah`.
@@ -181,7 +181,7 @@ fn operations() -> Builder {
     b
 }
 
-pub fn client_aided() -> Vec<Case> {
+pub(crate) fn client_aided() -> Vec<Case> {
     let of = |name: &str, plan: Plan| {
         let full = plan.to_bytes().unwrap();
         both(
@@ -198,7 +198,7 @@ pub fn client_aided() -> Vec<Case> {
     cases
 }
 
-pub fn non_interactive() -> Vec<Case> {
+pub(crate) fn non_interactive() -> Vec<Case> {
     let of = |name: &str, full: &[u8]| {
         let plan = NonInteractivePlan::from_bytes(full, &PlanOptions::default()).unwrap();
         both(name, "non-interactive", full, &plan.public_part().unwrap())
@@ -252,7 +252,7 @@ fn pool(kind: &str, kernel: [usize; 2], pads: [usize; 4]) -> Value {
 }
 
 /// Plans whose numbers agree with each other, and what their refusal says.
-pub fn greedy() -> Vec<(Case, &'static str)> {
+pub(crate) fn greedy() -> Vec<(Case, &'static str)> {
     let mut cases = Vec::new();
     // Two elements, windows and paddings of 10^8, 2^36 and 2^40.
     for k in [100_000_000, 1 << 36, 1 << 40_usize] {

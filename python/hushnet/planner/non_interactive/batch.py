@@ -14,6 +14,9 @@ from ... import _native
 from ...graph import Graph, Op
 from ...plan import Plan, PlanError
 from ..document import Draft
+from ..inputs import scale_inputs
+from ..precision import state
+from ..quality import measure, said, squashed
 from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
@@ -28,6 +31,8 @@ WEIGHT_BITS = (7, 8, 9, 10, 12, 14)
 # cheapest schedules that are tried on narrower primes too, and of all these those whose neighbours are tried
 KEEP, REFINED = 12, 24
 USUAL_IMAGES = 128
+# calibration rows that errors against the original network are measured on
+JUDGED = 1024
 # of the wished error, what the search grants: it looks at USUAL_IMAGES images, the prediction at all
 GRANTED = 0.9
 PACKINGS = ("auto", "real", "conjugate-invariant")
@@ -39,10 +44,11 @@ class Options:
 
     Attributes:
         activation: what takes the place of activations that are no polynomials; None: they are refused.
-        labels: the right answers of the calibration images, to tell what the activation costs.
+        labels: the right answers of the calibration images, to tell what the activation and the plan cost.
         hide_weights: results are re-randomised and flooded: 40 bits statistical.
         precision_bits: the error aimed at is 2^-this of the largest output.
         margin: planned range over the largest calibrated value.
+        input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`..inputs`).
         ring_degree: None for the smallest that holds.
         weight_bits: None for what is cheapest.
         lazy: rescale before the next product instead of after every layer.
@@ -61,6 +67,7 @@ class Options:
     hide_weights: bool = False
     precision_bits: float = 7.0
     margin: float = 1.25
+    input_scales: bool = True
     ring_degree: int | None = None
     weight_bits: int | None = None
     lazy: bool = True
@@ -82,6 +89,9 @@ def compile_batch(
         PlanError: what cannot be planned, with the layers and what to do.
     """
     _check(settings)
+    original = graph
+    if settings.input_scales:
+        graph = scale_inputs(graph, samples, settings.margin, input_range)
     images = None if samples is None else samples[graph.inputs[0]]
     replaced: Replacement | None = None
     if settings.activation is not None:
@@ -102,11 +112,39 @@ def compile_batch(
     if packed:
         from .packed import compile_packed  # which uses this module
 
-        return compile_packed(network, graph, images, name, batch, settings, replaced)
+        plan = compile_packed(network, graph, images, name, batch, settings, replaced)
+        return judged(plan, original, samples, settings)
     planner = Planner(network, settings, images, batch)
     schedule = planner.search()
     plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
-    return _finish(plan, network, schedule, images, settings, batch)
+    plan = _finish(plan, network, schedule, images, settings, batch)
+    return judged(plan, original, samples, settings)
+
+
+def judged(plan: Plan, original: Graph, samples: dict[str, Array] | None, settings: Options) -> Plan:
+    """The plan with its errors against the network as it was given, polynomials in the place of activations included.
+
+    ``planned_error`` and ``worst_error`` are of roundings and noise alone.
+    """
+    predicted = plan.document["predicted"]
+    predicted["planned_error"] = predicted["max_error"]
+    if samples is not None:
+        from ...reference.float import evaluate
+        from ...reference.non_interactive import run
+
+        rows = {k: v[:JUDGED] for k, v in samples.items()}
+        labels = None if settings.labels is None else np.asarray(settings.labels)[:JUDGED]
+        planned, exact = run(plan, rows).outputs, evaluate(original, rows)
+        found = {k: measure(v, exact[k], labels, squashed(original).get(k)) for k, v in planned.items() if k in exact}
+        noise = predicted["noise_error"]
+        errors = {k: q.errors(None) for k, q in found.items()}
+        for entry in errors.values():
+            entry["max_error"] += noise
+        predicted["output_errors"] = errors
+        predicted |= next(iter(errors.values())) | said(found)
+    state(plan.document, settings.precision_bits)
+    validate(plan)
+    return plan
 
 
 def _check(settings: Options) -> None:
@@ -394,6 +432,8 @@ class Writer:
         port = self.graph.inputs[0]
         real = self.out.tensor(port, self.network.input_shape)
         self.out.input(port, real)
+        if self.network.declared is not None:
+            self.out.limit(port, *self.network.declared)
         return real if self.network.head is None else self.ops("encode", self.network.head, real)
 
     def tail(self, encrypted: int) -> None:
@@ -450,8 +490,10 @@ class Writer:
             said += self.replaced.sentences()
         said += self.network.notes
         said.append(
-            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be wrong. The client refuses inputs outside "
-            "the planned interval and results beyond the planned bound; `run` shows how far every polynomial's operand went."
+            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be "
+            "wrong. The client clamps inputs outside "
+            "the planned interval and results beyond the planned bound, and names their rows; `run` shows how far "
+            "every polynomial's operand went."
         )
         return said
 

@@ -71,6 +71,7 @@ class Network:
         input_shape: of an image as the user gives it.
         notes: what was folded, and what users must know.
         clamped: weights that were moved to the threshold.
+        declared: interval that clients clamp the input to: what the caller gave, and without calibration data [0, 1].
     """
 
     name: str
@@ -82,6 +83,7 @@ class Network:
     input_shape: tuple[int, ...]
     notes: list[str] = field(default_factory=list)
     clamped: int = 0
+    declared: tuple[float, float] | None = None
 
     @classmethod
     def from_graph(
@@ -120,9 +122,9 @@ class Network:
         try:
             ends = split_ends(graph)
         except ValueError as error:
-            raise PlanError(
-                f"{error}; non-interactive plans have one input and one output: keep one with outputs (--outputs NAME)."
-            ) from None
+            several = len(graph.inputs) > 1
+            todo = "export the model with one input [N, F]" if several else "keep one with outputs (--outputs NAME)"
+            raise PlanError(f"{error}; non-interactive plans have one input and one output: {todo}.") from None
         steps = lower(ends.body, dict(ranges or {}))
         fold.prune(steps)
         inputs = _Inputs(graph, ends.head, calibration, input_range, safety)
@@ -160,6 +162,7 @@ class Network:
             graph.shapes[graph.inputs[0]],
             notes,
             clamped,
+            (0.0, 1.0) if input_range is None and calibration is None else input_range,
         )
 
     # running
@@ -323,6 +326,10 @@ class _Inputs:
             if self.samples is not None:
                 self.samples = evaluate(head, {head.inputs[0]: self.samples})[head.outputs[0]]
             pair = self._behind(head, pair)
+            if self.samples is not None and input_range is None:
+                # what is encrypted saturates: features of their own scales need no more than they showed
+                most = safety * float(np.abs(self.samples).max(initial=0.0))
+                pair = (np.clip(pair[0], -most, most), np.clip(pair[1], -most, most))
         self.interval = pair
 
     def _behind(self, head: Graph, pair: Pair) -> Pair:
@@ -330,13 +337,9 @@ class _Inputs:
         pairs = {head.inputs[0]: pair}
         for node in head.nodes:
             ins = [pairs[name] for name in node.inputs]  # type: ignore[union-attr]
-            pairs[node.output] = RULES[node.op].interval(node.attrs, ins, head.shapes[node.output])  # type: ignore[union-attr]
-        low, high = pairs[head.outputs[0]]
-        if self.samples is not None and any(len(node.inputs) > 1 for node in head.nodes):  # type: ignore[union-attr]
-            # operands that depend on each other (a row over its norm): intervals know nothing of that, samples do
-            most = self.safety * float(np.abs(self.samples).max())
-            low, high = np.clip(low, -most, most), np.clip(high, -most, most)
-        return low, high
+            rule = RULES[node.op]  # type: ignore[union-attr]
+            pairs[node.output] = rule.interval(node.attrs, ins, head.shapes[node.output])  # type: ignore[union-attr]
+        return pairs[head.outputs[0]]
 
     @staticmethod
     def _checked(calibration: Array, shape: tuple[int, ...]) -> Array:

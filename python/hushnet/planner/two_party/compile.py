@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +11,8 @@ from ...graph import Graph, Op
 from ...plan import Plan, PlanError, RangeError
 from ...reference.methods import METHODS
 from ..check import check_graph
+from ..inputs import scale_inputs
+from ..quality import Quality, measure, said, squashed
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
 from ..read import validate
 from ..rewrite import _prune
@@ -28,7 +29,6 @@ from .steps import Step, to_steps
 from .weights import Weights
 
 Array = np.ndarray
-SEEN_FACTOR = 1.5
 RANGE_ATTEMPTS = 12
 GIB = 1 << 30
 LEAST_BITS, MOST_BITS = 2, 16
@@ -42,6 +42,7 @@ class Options:
         reveal: "output", or "argmax": the client learns nothing but the index of the largest element.
         network: "loopback", "lan" or "wan": what ``predicted`` seconds are for.
         margin: planned range over the largest calibrated value.
+        input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`..inputs`).
         ring_bits: width of the shares; None for the narrowest that holds.
         ring_degree: 2048 or 4096; None for the smallest that holds.
         output_bits: bits of opened values.
@@ -57,6 +58,7 @@ class Options:
     reveal: str = "output"
     network: str = "loopback"
     margin: float = 1.25
+    input_scales: bool = True
     ring_bits: int | None = None
     ring_degree: int | None = None
     output_bits: int = 16
@@ -77,6 +79,7 @@ def compile_two_party(
     activation_bits: int | str,
     name: str,
     settings: Options,
+    labels: Any = None,
 ) -> Plan:
     """See :func:`hushnet.planner.compile`; ``samples`` are checked calibration inputs by name.
 
@@ -85,6 +88,8 @@ def compile_two_party(
     """
     _check(settings, weight_bits, activation_bits)
     graph = check_graph(graph)
+    if settings.input_scales:
+        graph = scale_inputs(graph, samples, settings.margin, input_range)
     graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
     names = list(graph.outputs)
     if settings.reveal == "argmax":
@@ -107,7 +112,7 @@ def compile_two_party(
         if samples is None:
             return _finish(plan, None)
         try:
-            seen, wider = planner.rehearse(plan, names, samples, ranges)
+            seen, wider = planner.rehearse(plan, names, samples, ranges, labels)
         except RangeError as error:
             if not error.finite:
                 raise PlanError(f"the planned run over the calibration data fails: {error}") from None
@@ -231,6 +236,8 @@ class _Planner:
             self.settings.ring_bits, self.settings.ring_degree
         )
         draft = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs).run()
+        for port, (low, high) in ranges.declared.items():
+            draft.limit(port, low, high)
         ranged = "calibrated" if calibrated else "proven"
         plan = draft.plan(
             "two-party",
@@ -296,9 +303,9 @@ class _Planner:
             )
 
     def rehearse(
-        self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        """A run over the calibration data with units drawn: deviation of every output, and ranges that were too narrow."""
+        self, plan: Plan, names: dict[str, str], samples: dict[str, Array], ranges: Ranges, labels: Any
+    ) -> tuple[dict[str, Quality], dict[str, float]]:
+        """A run over the calibration data with units drawn: quality of outputs, and ranges that were too narrow."""
         from ...reference.two_party import rehearse
 
         outputs, largest = rehearse(plan, samples, np.random.default_rng(0))
@@ -309,11 +316,14 @@ class _Planner:
                 wider[name] = max(
                     wider.get(name, 0.0), 1.05 * ranges.limit.get(name, 0.0) * largest[tensor["id"]] / tensor["bound"]
                 )
-        seen = {}
-        if self.settings.reveal == "output":
-            floats = dict(zip(self.outputs, (ranges.floats[t] for t in self.graph.outputs)))
-            seen = {k: float(np.abs(v - floats[k]).max(initial=0.0)) for k, v in outputs.items()}
-        return seen, wider
+        floats = dict(zip(self.outputs, (ranges.floats[t] for t in self.graph.outputs)))
+        if self.settings.reveal == "argmax":
+            # an index in the place of the scores: what is measured is whether it is the right one
+            scores = {k: np.eye(floats[k][0].size)[v.reshape(-1).astype(np.int64)] for k, v in outputs.items()}
+            return {k: measure(v, floats[k], labels) for k, v in scores.items()}, wider
+        kinds = squashed(self.graph)
+        squash = {k: kinds.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
+        return {k: measure(v, floats[k], labels, squash[k]) for k, v in outputs.items()}, wider
 
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""
@@ -334,6 +344,8 @@ class _Planner:
                 said.append(
                     f"The client computes {', '.join(ops)} at the end by itself, so it learns {', '.join(hidden)}."
                 )
+        if ranges.grown is not None:
+            said.append(ranges.grown.sentence())
         if ranges.source == "calibration":
             said.append(
                 "Ranges come from calibration data times a margin. Nobody can see a value that leaves its range: the answer to such an "
@@ -344,14 +356,15 @@ class _Planner:
         return said
 
 
-def _finish(plan: Plan, seen: dict[str, float] | None) -> Plan:
+def _finish(plan: Plan, seen: dict[str, Quality] | None) -> Plan:
     errors = plan.predicted["output_errors"]
     for name, entry in errors.items():
-        if seen and name in seen:
-            entry["seen_error"] = seen[name]
-            entry["max_error"] = min(
-                max(entry["max_error"], SEEN_FACTOR * seen[name]), entry.get("worst_error", math.inf)
-            )
+        # scores whose index alone is opened have no errors that anyone could see
+        if seen and name in seen and plan.part["reveal"] == "output":
+            entry["propagated_error"] = entry["max_error"]
+            entry |= seen[name].errors(entry.get("worst_error"))
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
+    if seen:
+        plan.predicted.update(said(seen))
     validate(plan)
     return plan

@@ -47,7 +47,7 @@ impl TileClient {
         let layer =
             |(i, s): (usize, &CoefficientLayer)| (i, CoefficientClient::new(&context, s.stage.clone()));
         let layers = stages(plan).map(layer).collect();
-        Ok(Some(Self { layers, context, seed }))
+        Ok(Some(Self { context, seed, layers }))
     }
 
     /// Fresh secrets for a block of so many images.

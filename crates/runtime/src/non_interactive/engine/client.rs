@@ -11,6 +11,7 @@ use hushnet_rlwe::ckks::{Ciphertext, EncodeAt, Encoder, Level};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// What a client does by an engine.
 pub trait ClientEngine: Send + Sync {
@@ -41,7 +42,7 @@ pub trait ClientEngine: Send + Sync {
 
 /// The engine of a plan for a client.
 #[must_use]
-pub fn of(plan: &NonInteractivePlan) -> Box<dyn ClientEngine> {
+pub(crate) fn of(plan: &NonInteractivePlan) -> Box<dyn ClientEngine> {
     match plan.packed() {
         None => Box::new(BatchEngine { plan: plan.clone(), encoder: Encoder::new(plan.params()) }),
         Some(parts) => Box::new(PackedEngine::new(parts)),
@@ -78,7 +79,16 @@ impl ClientEngine for BatchEngine {
     ) -> Result<Vec<Ciphertext>, Error> {
         let mut prg = Prg::from_seed(seed);
         let at = EncodeAt { level: self.level(link)?, scale: link.scale, bound: link.bound };
-        let row = |e: usize| &values[e * images..(e + 1) * images];
+        // Places that no image has repeat the last one: zeros need not be inputs that the network's bounds hold for, and what wraps in one
+        // place wraps in all.
+        let places = self.plan.block_images();
+        let row = |e: usize| {
+            let mut row = Zeroizing::new(Vec::with_capacity(places));
+            row.extend_from_slice(&values[e * images..(e + 1) * images]);
+            let last = row.last().copied().unwrap_or(0.0);
+            row.resize(places.max(images), last);
+            row
+        };
         let features: Vec<usize> = which.collect();
         let small = 2.0 * link.bound * link.scale < SMALL;
         let mut out = Vec::with_capacity(features.len());
@@ -87,20 +97,20 @@ impl ClientEngine for BatchEngine {
             if complex {
                 for &e in pair {
                     out.push(if small {
-                        secret.encrypt_small(self.encoder.encode_packed_small(row(e), at)?, &mut prg)?
+                        secret.encrypt_small(self.encoder.encode_packed_small(&row(e), at)?, &mut prg)?
                     } else {
-                        secret.encrypt(&self.encoder.encode_packed(row(e), at)?, &mut prg)?
+                        secret.encrypt(&self.encoder.encode_packed(&row(e), at)?, &mut prg)?
                     });
                 }
             } else if small {
-                let second = pair.get(1).map_or(&[][..], |e| row(*e));
-                let plains = self.encoder.encode_pair(row(pair[0]), second, at)?;
+                let second = pair.get(1).map(|e| row(*e)).unwrap_or_default();
+                let plains = self.encoder.encode_pair(&row(pair[0]), &second, at)?;
                 for p in plains.into_iter().take(pair.len()) {
                     out.push(secret.encrypt_small(p, &mut prg)?);
                 }
             } else {
                 for &e in pair {
-                    out.push(secret.encrypt(&self.encoder.encode(row(e), at)?, &mut prg)?);
+                    out.push(secret.encrypt(&self.encoder.encode(&row(e), at)?, &mut prg)?);
                 }
             }
         }

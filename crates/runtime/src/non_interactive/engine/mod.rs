@@ -4,8 +4,8 @@
 //! the server computes is the engine's. Each engine has a half for the client and one for the server, in files of their own: the server's
 //! names no secret key.
 
-pub mod client;
-pub mod server;
+pub(super) mod client;
+pub(super) mod server;
 
 use super::plan::NonInteractivePlan;
 use crate::error::Error;

@@ -40,7 +40,7 @@ pub trait ServerEngine: Send + Sync {
 ///
 /// # Errors
 /// [`Error`] when they cannot be.
-pub fn of(plan: &NonInteractivePlan) -> Result<Box<dyn ServerEngine>, Error> {
+pub(crate) fn of(plan: &NonInteractivePlan) -> Result<Box<dyn ServerEngine>, Error> {
     Ok(match plan.packed() {
         None => Box::new(BatchEngine { plan: plan.clone() }),
         Some(parts) => Box::new(PackedEngine::new(parts)?),

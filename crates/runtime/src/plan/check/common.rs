@@ -91,7 +91,15 @@ impl<'a> Scope<'a> {
             }
             about_values(port, input, self.tensors[tensor].shape.iter().product())
                 .map_err(|wrong| PlanError::Structure(format!("{place}: {wrong}")))?;
-            out.push(Port { name: port.name.clone(), tensor });
+            if let Some([low, high]) = port.range {
+                if !input || !low.is_finite() || !high.is_finite() || low > high {
+                    let problem = "a range is of an input, two finite numbers, the smaller first";
+                    return Err(PlanError::Structure(format!(
+                        "{place} has the range {low} to {high}; {problem}"
+                    )));
+                }
+            }
+            out.push(Port { name: port.name.clone(), tensor, range: port.range });
         }
         if out.is_empty() {
             return Err(PlanError::Structure(format!("the plan has no {kind}s")));
@@ -287,7 +295,7 @@ impl<'a> Scope<'a> {
 /// # Errors
 /// A sentence without the port's name.
 fn about_values(port: &PortSpec, input: bool, elements: usize) -> Result<(), String> {
-    let PortSpec { name: _, tensor: _, classes, missing } = port;
+    let (classes, missing) = (&port.classes, &port.missing);
     if let Some(classes) = classes {
         let count = classes.names.len();
         if input || count == 0 {

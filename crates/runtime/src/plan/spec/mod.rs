@@ -212,6 +212,9 @@ pub struct PortSpec {
     pub name: String,
     /// Tensor id.
     pub tensor: u32,
+    /// Of an input: least and largest value that the network is planned for. The client clamps to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
     /// Of an output: the classes that its values are about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassesSpec>,

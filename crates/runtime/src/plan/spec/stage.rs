@@ -132,6 +132,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    #[allow(clippy::trivially_copy_pass_by_ref)] // Serde's predicate
     fn is_ot(&self) -> bool {
         *self == Self::Ot
     }

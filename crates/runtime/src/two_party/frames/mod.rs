@@ -1,7 +1,7 @@
 //! The byte stream of a two-party session in frames of the wire protocol, so that it can travel where client-aided
 //! sessions do: Hello and Plan as there, then frames of kind Bytes. The parties' halves stand in [`client`] and [`server`].
 
-pub mod client;
+pub(crate) mod client;
 mod server;
 
 pub use client::connect;

@@ -98,7 +98,7 @@ pub(super) struct Coming<'a> {
 
 impl<'a> Coming<'a> {
     /// Waits for the message.
-    pub fn read(self) -> Result<&'a [u8], Error> {
+    pub(super) fn read(self) -> Result<&'a [u8], Error> {
         self.channel.recv(self.bytes)?;
         Ok(self.bytes)
     }

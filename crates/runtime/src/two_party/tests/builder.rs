@@ -1,5 +1,5 @@
 //! Small two-party plans with seeded weights; used by the tests and by the example's synthetic networks.
-#![allow(dead_code, reason = "every user takes a part")]
+#![allow(dead_code, unreachable_pub, reason = "every user takes a part, and that of `fuzz` hands it on")]
 
 use serde_json::{json, Value};
 use std::collections::BTreeMap;

@@ -33,8 +33,8 @@ struct Disturbed {
 }
 
 impl Disturbed {
-    fn new(inner: Box<dyn Frames>, at: usize, how: How) -> Box<Self> {
-        Box::new(Self { inner: Some(inner), at, how, sent: 0 })
+    fn new(inner: Box<dyn Frames>, at: usize, how: How) -> Self {
+        Self { inner: Some(inner), at, how, sent: 0 }
     }
 
     fn replaced(&mut self, frame: &Frame) -> Option<Frame> {
@@ -133,7 +133,7 @@ fn a_server_outlives_clients_that_break_off_or_lie() {
     };
     for at in AT {
         for how in ALL {
-            match (infer(Disturbed::new(dial(), at, how), &input), how) {
+            match (infer(Box::new(Disturbed::new(dial(), at, how)), &input), how) {
                 // Noise in shares is only a wrong answer.
                 (Ok(_), How::Noise)
                 | (Err(Error::Transport(_) | Error::Protocol(_) | Error::Range(_)), _) => {}
@@ -162,7 +162,9 @@ fn a_client_meets_bad_servers_with_typed_errors() {
             let (near, far) = pipe();
             let result = std::thread::scope(|scope| {
                 let model = &model;
-                scope.spawn(move || model.session(Disturbed::new(Box::new(far), at, how), &mut |_| {}));
+                scope.spawn(move || {
+                    model.session(Box::new(Disturbed::new(Box::new(far), at, how)), &mut |_| {})
+                });
                 infer(Box::new(near), &input)
             });
             match (result, how) {

@@ -4,7 +4,7 @@ use super::super::methods::find;
 use super::builder::Net;
 use serde_json::Value;
 
-pub fn ids(v: &Value) -> Vec<usize> {
+pub(super) fn ids(v: &Value) -> Vec<usize> {
     match v {
         Value::Array(a) => a.iter().map(|v| v.as_u64().unwrap() as usize).collect(),
         v => vec![v.as_u64().unwrap() as usize],
@@ -16,7 +16,7 @@ fn list(v: &Value) -> Vec<i64> {
 }
 
 /// Result of a shared stage from its operands, and how many units it may lie above and below.
-pub fn evaluate(
+pub(super) fn evaluate(
     net: &Net,
     stage: &Value,
     x: &[&[i64]],
@@ -182,7 +182,7 @@ fn moved(net: &Net, stage: &Value, inputs: &[usize], to: &[usize], x: &[&[i64]])
 }
 
 /// How far an output may lie from the planned value when every operand lies up to `x` away: one unit a linear or truncating stage.
-pub fn spread(net: &Net, stage: &Value, x: &[i64], exact: bool) -> i64 {
+pub(super) fn spread(net: &Net, stage: &Value, x: &[i64], exact: bool) -> i64 {
     match stage["kind"].as_str().unwrap() {
         "linear" => {
             let (w, b) = &net.weights[stage["weights"].as_str().unwrap()];

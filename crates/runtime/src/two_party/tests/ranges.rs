@@ -211,32 +211,14 @@ fn a_server_that_spoils_its_messages_reads_nothing_from_the_wire() {
 }
 
 #[test]
-fn inputs_outside_are_refused_before_the_first_message() {
-    let mut net = super::networks::classifier(28, 35);
-    let plan = plan_of(&net).unwrap();
-    let good = random_inputs(&mut net, &plan, IMAGES);
-    let mut bad = good.clone();
-    bad[0][4 * 189 + 5] = 1.1;
-    let model = TwoPartyModel::new(&plan, Compute::default()).unwrap();
-    let (a, b) = (channel(), channel());
-    let (near, far) = (End(a.0, b.1), End(b.0, a.1));
-    let wire = Arc::new(Mutex::new(Wire::new()));
-    let recorder = Recorder(far, wire.clone(), None);
-    std::thread::scope(|scope| {
-        let model = &model;
-        scope.spawn(move || model.session(Box::new(recorder), &mut |_| {}).0.unwrap());
-        let options = TwoPartyOptions { group: Some(2), ..TwoPartyOptions::default() };
-        let mut client = super::super::connect(Box::new(near), options).unwrap();
-        let input =
-            |data| [Input { name: "image", shape: vec![IMAGES, 3, 9, 7], data: InputData::F64(data) }];
-        client.infer(&input(&good[0]), &mut |_| ControlFlow::Continue(())).unwrap();
-        let before = wire.lock().unwrap().len();
-        let result = client.infer_marked(&input(&bad[0]), &mut |_| ControlFlow::Continue(()));
-        let Err(Error::Range(e)) = result.map(|_| ()) else { panic!("1.1 was accepted") };
-        assert_eq!((e.image, e.element, e.value), (4, 5, 1.1));
-        assert_eq!(wire.lock().unwrap().len(), before);
-        client.infer(&input(&good[0]), &mut |_| ControlFlow::Continue(())).unwrap();
-        client.close().unwrap();
-    });
-    assert!(wire.lock().unwrap().iter().all(|f| f.1 != Kind::Error));
+fn inputs_outside_saturate_and_the_wire_stays_the_same() {
+    let plan = plan_of(&net(1 << 20)).unwrap();
+    let usual = session(&plan, &data(0.1), None);
+    let mut bad = data(0.1);
+    MARKED.iter().for_each(|&i| bad[1][i * 6 + 5] = -1.1e9);
+    let seen = session(&plan, &bad, None);
+    assert_eq!(seen.wire, usual.wire);
+    let mark = seen.mark.unwrap();
+    assert_eq!((mark.image, mark.element, mark.value), (MARKED[0], 5, -1.1e9));
+    assert_eq!(mark.affected, MARKED);
 }

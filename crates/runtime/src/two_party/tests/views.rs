@@ -45,7 +45,9 @@ fn byte(share: u64, plan: &TwoPartyPlan) -> u8 {
 fn the_planners_public_parts_are_equal_and_its_plans_are_not() {
     for files in [PLANNED, PLANNED_SLOTS] {
         let plans = files.map(planned);
-        let exact = |p: &TwoPartyPlan| p.spec().tensors.iter().map(|t| t.integer_bound()).collect::<Vec<_>>();
+        let exact = |p: &TwoPartyPlan| {
+            p.spec().tensors.iter().map(crate::plan::spec::TensorSpec::integer_bound).collect::<Vec<_>>()
+        };
         for other in &plans[1..] {
             assert!(exact(other) != exact(&plans[0]), "weights of one norm would show nothing");
             assert_eq!(other.public_part().unwrap(), plans[0].public_part().unwrap());

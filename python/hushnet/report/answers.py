@@ -1,0 +1,66 @@
+"""What a plan's answers are worth: agreement, accuracy, errors and precision, for every trust model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+Report = Mapping[str, Any]
+
+# of ``predicted``, what is said of answers; a public part has none of it, but that of client-aided plans
+FIELDS = ("agreement", "accuracy", "calibration_rows", "precision")
+
+
+def answers(predicted: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an explanation that tells what the plan's answers are worth; empty where nothing is known."""
+    found = {key: predicted[key] for key in FIELDS if key in predicted}
+    if "max_error" in predicted:
+        found["error"] = {
+            "expected": predicted.get("expected_error"),
+            "likely": predicted["max_error"],
+            "seen": predicted.get("seen_error"),
+            "rigorous": predicted.get("worst_error"),
+            "output_range": predicted.get("output_range"),
+            "rounding_and_noise": predicted.get("planned_error"),
+        }
+    return found
+
+
+def table(report: Report, *, verbose: bool) -> Table:
+    """The answers' table; ``verbose`` adds the rigorous error."""
+    found = report["answers"]
+    rows = Table(title="Answers", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    count = found.get("calibration_rows")
+    if "agreement" in found:
+        rows.add_row(
+            "Agreement",
+            f"{100 * found['agreement']:.4g} % of {count} calibration rows have the original network's label",
+        )
+    if "accuracy" in found:
+        accuracy = found["accuracy"]
+        rows.add_row(
+            "Accuracy",
+            f"{accuracy['planned']:.4g} on the calibration data; the original network has {accuracy['float']:.4g}",
+        )
+    error = found.get("error")
+    if error is None:
+        return rows
+    if error["expected"] is not None:
+        reach = "" if error["output_range"] is None else f" (outputs reach {error['output_range']:.3g})"
+        rows.add_row(
+            "Error", f"{error['expected']:.3g} in a usual row, at most {error['likely']:.3g} in 999 rows of 1000{reach}"
+        )
+        rows.add_row("", "against the original network, for rows that keep to their ranges")
+    else:
+        rows.add_row("Error", f"about {error['likely']:.3g}, propagated; calibration data would tell")
+    if "precision" in found:
+        precision = found["precision"]
+        rows.add_row("Precision", f"{precision['reached']:.3g} bits; {precision['asked']:g} were asked for")
+    if verbose:
+        if error["rounding_and_noise"] is not None:
+            rows.add_row("Of it", f"{error['rounding_and_noise']:.3g} from roundings and noise")
+        rigorous = "none is known" if error["rigorous"] is None else f"{error['rigorous']:.3g}"
+        rows.add_row("Rigorous bound", f"{rigorous}, of roundings and noise, for every input within the ranges")
+    return rows

@@ -1,0 +1,119 @@
+"""Features of an input that differ in size: scales of their own, from the calibration data alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hushnet import PlanError
+from hushnet import run as run_encrypted
+from hushnet.api import Model
+from hushnet.graph import Conv2d, Dense, Graph, Linear, Op
+from hushnet.planner import compile
+from hushnet.planner.inputs import scale_inputs
+from hushnet.reference.float import evaluate
+
+from tests.planner.planner_graphs import Builder
+
+TRUST = ["client-aided", "two-party", "non-interactive"]
+
+
+def table(seed: int, rows: int, features: int = 12, off: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A table with features of sizes from 1e-3 to 1e4, and their deviations and means (``off`` deviations from
+    zero)."""
+    rng = np.random.default_rng(seed)
+    deviation = 10.0 ** rng.permutation(np.linspace(-3, 4, features))
+    mean = deviation * (rng.uniform(2, 4, features) + off)
+    return mean + deviation * rng.uniform(-1.7, 1.7, (rows, features)), deviation, mean
+
+
+def standardised(deviation: np.ndarray, mean: np.ndarray, seed: int, activation: str = "relu") -> Graph:
+    """A network on standardised features, with the standardisation folded into its first layer."""
+    graph = Builder((len(mean),), seed=seed).dense(10).op(activation).dense(3).done()
+    first = next(n for n in graph.nodes if isinstance(n, Linear))
+    first.weight = first.weight / deviation
+    first.bias = first.bias - first.weight @ mean
+    return graph
+
+
+def share(graph: Graph, x: np.ndarray, got: np.ndarray) -> float:
+    """Largest error over the spread of the outputs."""
+    want = evaluate(graph, {"x": x})[graph.outputs[0]]
+    return float(np.abs(got - want).max() / np.ptp(want))
+
+
+@pytest.mark.parametrize("off", [0.0, 60.0])
+@pytest.mark.parametrize("trust", TRUST)
+def test_features_of_different_size_keep_their_precision_under_encryption(trust: str, off: float) -> None:
+    x, deviation, mean = table(3, 120, off=off)
+    graph = standardised(deviation, mean, 5, "square" if trust == "non-interactive" else "relu")
+    plan = compile(graph, trust=trust, calibration=x[:80], batch=40)
+    outputs = run_encrypted(Model(plan), x[80:], transport="pipe").output
+    assert share(graph, x[80:], outputs) < 0.02
+    try:
+        without = compile(graph, trust=trust, calibration=x[:80], batch=40, input_scales=False)
+    except PlanError:
+        return  # errors so large that no range holds them
+    assert without.predicted["seen_error"] > 0.1 * np.ptp(evaluate(graph, {"x": x})[graph.outputs[0]])
+
+
+def test_the_rewritten_network_computes_the_same() -> None:
+    for off in (0.0, 60.0):
+        x, deviation, mean = table(1, 50, off=off)
+        graph = standardised(deviation, mean, 2)
+        scaled = scale_inputs(graph, {"x": x}, 1.25, None)
+        assert [n.op for n in scaled.nodes if isinstance(n, Op)][:1] == (["pad"] if off else ["channel_scale"])
+        want, got = (evaluate(g, {"x": x})[graph.outputs[0]] for g in (graph, scaled))
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+def test_images_keep_one_scale_and_so_do_declared_ranges() -> None:
+    rng = np.random.default_rng(0)
+    graph = Builder((64,), seed=1).dense(8).op("relu").dense(3).done()
+    # corners of pictures that are dark in all samples, or nearly
+    x = rng.uniform(0, 16, (60, 64)) * np.where(np.arange(64) % 8 == 0, 1 / 16, 1.0)
+    x[:, 7::8] = 0
+    assert scale_inputs(graph, {"x": x}, 1.25, None).nodes == graph.nodes
+    table_, deviation, mean = table(1, 50)
+    graph = standardised(deviation, mean, 2)
+    assert scale_inputs(graph, {"x": table_}, 1.25, (-1e5, 1e5)).nodes == graph.nodes
+    assert scale_inputs(graph, None, 1.25, None) is graph
+
+
+def test_channels_of_an_image_and_flattened_tables_have_scales_too() -> None:
+    rng = np.random.default_rng(4)
+    size = np.array([1e-3, 1.0, 500.0]).reshape(3, 1, 1)
+    weight = rng.normal(size=(4, 3, 3, 3)) / size.reshape(1, 3, 1, 1)
+    for pads in ((1, 1, 1, 1), (0, 0, 0, 0)):
+        out = 6 if any(pads) else 4
+        node = Linear("conv", "x", "y", Conv2d((3, 6, 6), (4, out, out), (3, 3), pads=pads), weight, np.zeros(4))
+        graph = Graph("channels", ["x"], ["y"], {"x": (3, 6, 6), "y": (4, out, out)}, [node])
+        x = size * rng.uniform(-1, 1, (40, 3, 6, 6))
+        scaled = scale_inputs(graph, {"x": x}, 1.25, None)
+        assert len(scaled.nodes) == 2
+        np.testing.assert_allclose(evaluate(scaled, {"x": x})["y"], evaluate(graph, {"x": x})["y"], rtol=1e-9)
+    wide = (size.reshape(3, 1) * np.ones((1, 2))).reshape(-1)
+    flat = Linear("dense", "flat", "y", Dense(6, 5), rng.normal(size=(5, 6)) / wide, np.zeros(5))
+    nodes = [Op("flatten", "reshape", ["x"], "flat"), flat]
+    graph = Graph("table", ["x"], ["y"], {"x": (3, 2), "flat": (6,), "y": (5,)}, nodes)
+    x = size.reshape(3, 1) * rng.uniform(-1, 1, (40, 3, 2))
+    for trust in TRUST:
+        plan = compile(graph, trust=trust, calibration=x, batch=40)
+        assert plan.predicted["seen_error"] < 0.02 * np.ptp(evaluate(graph, {"x": x})["y"]), trust
+
+
+def test_what_a_client_is_told_of_features_follows_from_the_data_alone() -> None:
+    x, deviation, mean = table(7, 60, off=40.0)
+    told = set()
+    for seed in range(4):
+        plan = compile(standardised(deviation, mean, seed), trust="two-party", calibration=x)
+        (head,) = [s for s in plan.public_part().document["stages"] if s["kind"] == "client"][:1]
+        told.add(
+            json.dumps([{k: v for k, v in op.items() if k in ("op", "pads", "value", "weights")} for op in head["ops"]])
+        )
+        factors, shifts = next(op["weights"] for op in head["ops"] if op["op"] == "interpolate")
+        assert all(np.log2(f) == round(np.log2(f)) for f in factors)
+        # and centres have few bits: multiples of a power of two near the feature's size
+        assert any(shifts) and all(np.frexp(s)[0] * 2**10 % 1 == 0 for s in shifts)
+    assert len(told) == 1
