@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hushnet
 import numpy as np
+from hushnet import frontend
 import pytest
 from hushnet.compare import Compared, Way, recommendation
 from sklearn.datasets import load_iris
@@ -25,7 +26,7 @@ NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
 @pytest.fixture(scope="module")
 def linear() -> bytes:
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[::2], NAMES[::2])
-    return hushnet.from_sklearn(model).SerializeToString()
+    return frontend.sklearn_model(model).SerializeToString()
 
 
 def test_all_trust_models_stand_side_by_side(linear: bytes, tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_all_trust_models_stand_side_by_side(linear: bytes, tmp_path: Path) -> N
 
 def test_what_a_trust_model_refuses_is_told_and_the_others_stand() -> None:
     model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5)).fit(X, Y)
-    found = hushnet.compare(hushnet.from_sklearn(model), calibration=X)
+    found = hushnet.compare(frontend.sklearn_model(model), calibration=X)
     refused = {row.way.name: row.refused for row in found.rows}
     assert "polynomials" in refused["non-interactive"] and not refused["client-aided"] and not refused["two-party"]
 
@@ -87,7 +88,7 @@ def test_labels_are_names_of_classes(linear: bytes, tmp_path: Path) -> None:
         result.accuracy(NAMES[:2])
     # numbers that are no places
     numbers = np.array([3, 5, 9])[Y]
-    model = hushnet.from_sklearn(make_pipeline(StandardScaler(), LogisticRegression()).fit(X, numbers))
+    model = frontend.sklearn_model(make_pipeline(StandardScaler(), LogisticRegression()).fit(X, numbers))
     compiled = hushnet.compile(model, calibration=X, labels=numbers.astype(float), batch=8)
     assert compiled.plan.predicted["accuracy"]["planned"] > 0.9
     assert hushnet.run(compiled, X).accuracy(numbers) > 0.9

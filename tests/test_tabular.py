@@ -100,7 +100,7 @@ CLASSIFIERS = {
 def test_a_classifier_gives_what_scikit_learn_does(name: str) -> None:
     model = fitted(*CLASSIFIERS[name])
     x = CLASSIFIERS[name][1][1::2]
-    got = in_the_clear(hushnet.from_sklearn(model), x)
+    got = in_the_clear(frontend.sklearn_model(model), x)
     np.testing.assert_array_equal(got.label, model.predict(x))
     if "probabilities" in got.outputs:
         want = model.predict_proba(x)
@@ -127,7 +127,7 @@ def test_a_regressor_gives_what_scikit_learn_does(name: str) -> None:
     model, y = REGRESSORS[name]
     model = fitted(model, IRIS_X, y)
     want = model.predict(IRIS_X[1::2])
-    got = in_the_clear(hushnet.from_sklearn(model), IRIS_X[1::2]).output
+    got = in_the_clear(frontend.sklearn_model(model), IRIS_X[1::2]).output
     np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-9, atol=1e-9)
 
 
@@ -140,7 +140,7 @@ def test_encrypted_answers_are_the_classes(trust: str, reveal: bool, tmp_path: P
     x = HOLES[1:30:2] if trust == "two-party" else HOLES[1::2]
     options = {"reveal": "argmax"} if reveal else {}
     plan = hushnet.compile(
-        hushnet.from_sklearn(model), trust=trust, calibration=HOLES[::2], batch=len(x) if not reveal else 1, **options
+        frontend.sklearn_model(model), trust=trust, calibration=HOLES[::2], batch=len(x) if not reveal else 1, **options
     )
     plan.save(tmp_path / "model.hush")
     plan = hushnet.Model.load(tmp_path / "model.hush")
@@ -411,6 +411,18 @@ def test_what_skl2onnx_writes_gives_what_onnx_runtime_does(name: str) -> None:
         np.testing.assert_allclose(value.reshape(want.shape), want, rtol=2e-4, atol=5e-4 if "chances" in name else 2e-5)
 
 
+def test_an_estimator_compiles_as_any_other_model() -> None:
+    model = fitted(make_pipeline(StandardScaler(), LogisticRegression()), IRIS_X, NAMES)
+    plans = [
+        hushnet.from_sklearn(model, calibration=IRIS_X, batch=8),
+        hushnet.compile(model, calibration=IRIS_X, batch=8),
+        hushnet.compile(frontend.sklearn_model(model), calibration=IRIS_X, batch=8),
+    ]
+    assert len({plan.plan.digest for plan in plans}) == 1
+    assert hushnet.check(model) == []
+    assert not hushnet.compare(model, calibration=IRIS_X).rows[0].refused
+
+
 def test_outputs_names_what_stays() -> None:
     model, _ = EXPORTS["multinomial"]
     _, ports = frontend.read(model, outputs=["output_label"])
@@ -419,6 +431,9 @@ def test_outputs_names_what_stays() -> None:
     result = hushnet.run(compiled, IRIS_X[:4].astype(np.float32))
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     np.testing.assert_array_equal(result.label, session.run(["output_label"], {"X": IRIS_X[:4].astype(np.float32)})[0])
+    kept_both = EXPORTS["support-vectors"][0]
+    with pytest.raises(hushnet.PlanError, match="Keep one output with --outputs"):
+        hushnet.compile(kept_both, trust="non-interactive", calibration=IRIS_X)
     with pytest.raises(hushnet.HushnetError, match=r"no output 'elsewhere'.*output_label, output_probability"):
         hushnet.compile(model, outputs="elsewhere")
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Union
 
 import numpy as np
-import onnx
 
 from hushnet import _native, frontend, passes, planner, report
 from hushnet.errors import InputError, RangeError
-from hushnet.frontend import estimators
 from hushnet.frontend.labels import plain_name
+from hushnet.graph import Graph
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
 
@@ -224,16 +223,32 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def check(
-    model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None
+    model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None, example: Any = None
 ) -> list[frontend.Issue]:
     """All nodes of an ONNX model that the front end cannot read, each with what to do about it; empty when it reads the whole model.
 
     Args:
-        model: a path, the bytes of a file, or a ``ModelProto``.
+        model: a path, the bytes of a file, a ``ModelProto``, or a ``torch.nn.Module``.
         shapes: full shapes of inputs, the batch first, where the model leaves axes open.
         until: tensors or nodes at which the network ends.
+        example: inputs of a ``torch.nn.Module`` (see :func:`from_torch`).
     """
-    return frontend.check(model, shapes, until=_names(until))
+    return frontend.check(read(model, example), shapes, until=_names(until))
+
+
+def read(model: Any, example: Any = None) -> Any:
+    """What the front end reads: modules of PyTorch and estimators of scikit-learn become a ``ModelProto``, all else stays.
+
+    Raises:
+        ModelError: PyTorch is not installed or refuses the module; an example without a module.
+    """
+    if frontend.is_module(model):
+        return frontend.export(model, example)
+    if example is not None:
+        raise frontend.ModelError(
+            f"example is for a torch.nn.Module, and the model is of type {type(model).__name__}. Leave example out."
+        )
+    return frontend.sklearn_model(model) if frontend.is_estimator(model) else model
 
 
 def _names(until: str | Sequence[str] | None) -> Sequence[str]:
@@ -249,9 +264,10 @@ def compile(
     shapes: Shapes | None = None,
     until: str | Sequence[str] | None = None,
     outputs: str | Sequence[str] | None = None,
+    example: Any = None,
     **options: Any,
 ) -> Model:
-    """Turns an ONNX model (path, bytes or ``ModelProto``) into a plan.
+    """Turns a trained model into a plan: path or bytes of ONNX, ``ModelProto``, PyTorch module, scikit-learn estimator.
 
     Args:
         batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive`` 4096); any number of images can be run.
@@ -264,12 +280,62 @@ def compile(
         until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
         outputs: names of the model's outputs that stay. By default all, without labels of a classifier that follow
             from the scores of another output: ``Result.labels`` has them all the same.
+        example: inputs of a ``torch.nn.Module`` (see :func:`from_torch`).
         options: see :func:`hushnet.planner.compile`.
     """
-    graph, ports = frontend.read(
-        model, shapes, samples=_sample_shapes(model, calibration), until=_names(until), outputs=_names(outputs)
+    graph, ports = lowered(
+        read(model, example), calibration=calibration, shapes=shapes, until=_names(until), outputs=_names(outputs)
     )
-    graph = passes.default(graph)
+    return planned(graph, ports, batch=batch, trust=trust, calibration=calibration, **options)
+
+
+def from_torch(module: Any, example: Any, **options: Any) -> Model:
+    """Turns a ``torch.nn.Module`` into a plan: PyTorch's exporter, then :func:`compile`.
+
+    Args:
+        example: inputs that the module takes: a tensor or array, several in a tuple, or a mapping from names of ``forward``. Their
+            first axis is the batch where they share it; any number of images can be run.
+        options: see :func:`compile`.
+
+    Raises:
+        ModelError: PyTorch is not installed, or its exporter refuses the module.
+    """
+    if not frontend.is_module(module):
+        raise frontend.ModelError(
+            f"from_torch takes a torch.nn.Module, and this is of type {type(module).__name__}. Give ONNX models to hushnet.compile."
+        )
+    return compile(module, example=example, **options)
+
+
+def from_sklearn(estimator: Any, **options: Any) -> Model:
+    """Turns a fitted scikit-learn estimator or pipeline into a plan: its ONNX model, then :func:`compile`.
+
+    No other package is needed. ``hushnet.frontend.sklearn_model`` gives the ONNX model itself.
+
+    Args:
+        estimator: scalers, imputation, PCA and column selection in front of linear models, linear support vectors or
+            multi-layer perceptrons (docs/models.md has the list).
+        options: see :func:`compile`; give training rows as ``calibration``.
+
+    Raises:
+        UnsupportedModel: an estimator that cannot be evaluated, with what does.
+    """
+    return compile(frontend.sklearn_model(estimator), **options)
+
+
+def lowered(
+    model: Any, *, calibration: Inputs | None, shapes: Shapes | None, until: Sequence[str], outputs: Sequence[str] = ()
+) -> tuple[Graph, frontend.Ports]:
+    """The graph that :func:`compile` plans, and what is known of its ports. The arguments are those of :func:`compile`."""
+    samples = sample_shapes(model, calibration)
+    graph, ports = frontend.read(model, shapes, samples=samples, until=until, outputs=outputs)
+    return passes.default(graph), ports
+
+
+def planned(
+    graph: Graph, ports: frontend.Ports, *, batch: int | None, trust: str, calibration: Inputs | None, **options: Any
+) -> Model:
+    """The plan of a graph. The arguments are those of :func:`compile`."""
     if calibration is not None:
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
         calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
@@ -286,19 +352,6 @@ def compile(
     return Model(plan)
 
 
-def from_sklearn(estimator: Any) -> onnx.ModelProto:
-    """The ONNX model of a fitted scikit-learn estimator or pipeline, for ``compile``; no other package is needed.
-
-    Args:
-        estimator: scalers, imputation, PCA and column selection in front of linear models, linear support vectors or
-            multi-layer perceptrons (docs/models.md has the list).
-
-    Raises:
-        UnsupportedModel: an estimator that cannot be evaluated, with what does.
-    """
-    return estimators.from_sklearn(estimator)
-
-
 def _places(labels: Any, classes: frontend.Classes | None) -> Any:
     """Names of classes as their places, where the model names them."""
     if classes is None:
@@ -311,7 +364,7 @@ def _places(labels: Any, classes: frontend.Classes | None) -> Any:
     return np.asarray([places[v] for v in given], np.int64)
 
 
-def _sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
+def sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
     """Shapes of the calibration data by input."""
     if calibration is None:
         return {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hushnet import _native, frontend
-from hushnet.api import Inputs, Shapes, compile
+from hushnet.api import Inputs, Shapes, compile, read
 from hushnet.errors import HushnetError
 
 
@@ -105,7 +105,7 @@ def compare(
     """Compiles a model in every way.
 
     Args:
-        model: as :func:`hushnet.compile` takes it.
+        model: as :func:`hushnet.compile` takes it, but for modules of PyTorch.
         calibration: sample inputs: ranges, errors and agreement come from them.
         labels: right answers of the calibration rows, for accuracy.
         batch: images sent at once; the same for all, so that figures of one image compare.
@@ -114,7 +114,7 @@ def compare(
     Raises:
         ModelError: not a readable, valid ONNX model.
     """
-    rows = []
+    model, rows = read(model), []
     for way in ways(methods):
         asked = dict(way.options) | ({} if labels is None else {"labels": labels})
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 
 class HushnetError(Exception):
     """Base of all."""
@@ -13,6 +16,31 @@ class InputError(HushnetError, ValueError):
 
 class PlanError(HushnetError, ValueError):
     """A plan cannot be made, or a plan file is not what it must be."""
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """One node that a trust model cannot take.
+
+    Attributes:
+        node: name of the graph's node; of the model itself "model".
+        op: what it computes.
+        problem: what is wrong, without a full stop.
+        advice: what to do about it, as sentences.
+    """
+
+    node: str
+    op: str
+    problem: str
+    advice: str
+
+
+class BlockedPlan(PlanError):
+    """A network with nodes that a trust model cannot take; ``blocked`` lists all of them."""
+
+    def __init__(self, message: str, blocked: Sequence[Blocked]) -> None:
+        super().__init__(message)
+        self.blocked = tuple(blocked)
 
 
 class RangeError(HushnetError, ValueError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import hushnet
 import numpy as np
 import pytest
 from hushnet import InputError
-from hushnet.assess import TRUST, assess, grouped, last_cut
+from hushnet.assess import TRUST, assess, assess_all, grouped, last_cut
 from hushnet.cli.common import read_shapes
 from hushnet.cli.main import app
 from hushnet.errors import PlanError
@@ -75,7 +77,8 @@ def test_equal_sentences_are_one_row():
 def test_the_last_cut_is_found_by_halving(length):
     def compiles(end):
         if int(end[0]) >= length:
-            raise PlanError("no")
+            return False
+        return True
 
     assert last_cut([str(i) for i in range(4)], compiles) == (str(min(length, 4) - 1) if length else None)
 
@@ -145,3 +148,97 @@ def test_private_lookups_run_encrypted(trust):
     assert len(lookups) == 2, "the table is a layer, planned like any"
     errors = plan.plan.document["predicted"]
     assert np.abs(hushnet.run(plan, x).output - want).max() <= errors["worst_error"] <= 0.5 * np.abs(want).max()
+
+
+def two_branches():
+    """Two layers, a branch with a product of private tensors, a smooth activation, and layers behind both."""
+    net = Net((3, 8, 8))
+    first = net.op("Relu", net.op("Conv", "x0", net.weight(4, 3, 3, 3)))
+    second = net.op("Conv", first, net.weight(4, 4, 1, 1))
+    gate = net.op("Sigmoid", net.op("Conv", first, net.weight(4, 4, 1, 1)))
+    product = net.op("Mul", second, gate)
+    net.op("Conv", net.op("Tanh", product), net.weight(2, 4, 1, 1))
+    names = {node.op_type: node for node in net.nodes}
+    return net.model(), [names[kind].output[0] for kind in ("Sigmoid", "Mul", "Tanh")], second
+
+
+@pytest.mark.parametrize("trust", ["two-party", "non-interactive"])
+def test_planners_name_every_node_in_the_way_once(trust):
+    model, blocking, _ = two_branches()
+    found = assess(model, trust)
+    nodes = {n.name or f"{n.op_type}_{i}": n.output[0] for i, n in enumerate(model.graph.node)}
+    listed = [nodes[name] for group in found.groups for name in group.nodes]
+    relu = ["t1"] if trust == "non-interactive" else []
+    assert sorted(listed) == sorted([*blocking, *relu])
+    assert [g.op_type for g in found.groups if g.op_type != "Relu"] == ["Sigmoid", "Mul", "Tanh"]
+    assert all(group.advice.endswith(".") and ";" not in group.problem for group in found.groups)
+
+
+def test_a_cut_may_open_a_few_tensors_and_no_layer_of_it_is_in_the_way():
+    model, _, second = two_branches()
+    found = assess(model, "two-party")
+    ends = found.until.split(",")
+    assert len(ends) == 2 and second in ends
+    plan = hushnet.compile(model, trust="two-party", until=found.until).plan
+    assert [o["name"] for o in plan.document["outputs"]] == ends
+    assert sum(stage["kind"] == "linear" for stage in plan.stages) == 3
+    # one output at most: in front of the ReLU
+    assert assess(model, "non-interactive").until == "t0"
+
+
+def test_what_follows_from_an_opened_tensor_is_not_opened_too():
+    net = Net((3, 8, 8))
+    conv = net.op("Conv", "x0", net.weight(4, 3, 3, 3))
+    gate = net.op("Clip", net.op("Add", conv, net.constant(3.0)), net.constant(0.0), net.constant(6.0))
+    net.op("Conv", net.op("Mul", conv, net.op("Div", gate, net.constant(6.0))), net.weight(4, 4, 1, 1))
+    found = assess(net.model(), "two-party")
+    assert [g.op_type for g in found.groups] == ["Mul (hard_swish)"] and found.until == conv
+
+
+def test_nodes_that_planners_refuse_in_front_of_a_cut_are_listed_with_the_front_ends():
+    net = Net((3, 8, 8))
+    conv = net.op("Conv", "x0", net.weight(4, 3, 3, 3))
+    net.op("Conv", net.op("Sigmoid", conv), net.weight(4, 4, 3, 3))
+    net.op("Wonder", net.op("Conv", net.last, net.weight(4, 4, 1, 1)), domain="my.ops")
+    found = assess(net.model(), "two-party")
+    assert [(g.op_type, g.count) for g in found.groups] == [("my.ops.Wonder", 1), ("Sigmoid", 1)]
+    assert found.until == conv
+
+
+def test_networks_without_finite_ranges_are_tried_with_random_inputs():
+    net = Net((4,))
+    divided = net.op("Div", net.op("MatMul", "x0", net.weight(4, 4)), net.op("MatMul", "x0", net.weight(4, 4)))
+    net.op("MatMul", divided, net.weight(4, 2))
+    x = np.random.default_rng(0).random((4, 4)).astype(np.float32)
+    with pytest.raises(PlanError):
+        hushnet.compile(net.model())
+    found = assess(net.model(), "client-aided")
+    assert found.compiles and found.made_up and found.seconds > 0
+    assert not assess(net.model(), "client-aided", calibration=x).made_up
+    text = CliRunner().invoke(app, ["check", save(net), "--trust", "client-aided"])
+    assert text.exit_code == 0 and "Compile it with --calibration" in " ".join(text.stdout.split())
+
+
+def save(net):
+    path = Path(tempfile.mkdtemp()) / "net.onnx"
+    path.write_bytes(net.model().SerializeToString())
+    return str(path)
+
+
+def test_operators_of_several_ops_are_one_row_with_advice_for_them():
+    net = Net((4, 6))
+    net.op("LayerNormalization", net.op("MatMul", "x0", net.weight(6, 6)), net.weight(6), net.weight(6), axis=-1)
+    net.op("MatMul", net.last, net.weight(6, 2))
+    for trust in ("two-party", "non-interactive"):
+        (group,) = assess(net.model(), trust).groups
+        assert group.count == 1 and group.op_type.startswith("LayerNormalization")
+        assert group.problem.startswith("it normalises by private numbers") and "BatchNormalization" in group.advice
+
+
+def test_a_model_is_read_once_for_all_trust_models(monkeypatch):
+    read = []
+    load = hushnet.frontend.load
+    monkeypatch.setattr(hushnet.frontend, "load", lambda *a, **k: (read.append(k["until"]), load(*a, **k))[1])
+    model, _, _ = two_branches()
+    assess_all(model)
+    assert len(read) == len(set(read)) == 3, "the whole network, and one for each of two cuts"

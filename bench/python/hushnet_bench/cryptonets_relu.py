@@ -23,7 +23,10 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int = 16384) -> lis
     onnx_model = zoo.trained("cryptonets-relu")
 
     def build(**options: Any) -> hushnet.Model:
-        return hushnet.compile(onnx_model, batch=batch, calibration=train_x[:256], name="cryptonets-relu", **options)
+        # the bits of the published row, whatever precision they give
+        return hushnet.compile(
+            onnx_model, batch=batch, calibration=train_x[:256], weight_bits=8, name="cryptonets-relu", **options
+        )
 
     full = build()
     reference = _float(onnx_model, x[: len(test_x)])

@@ -31,7 +31,13 @@ def rows(*, quick: bool, threads: int, progress: Any, size: int = 96, batch: int
     # one block: shared masks would only move work and bytes into a set-up that nothing else uses
     mask = "fresh" if batch <= 2048 else "auto"
     model = hushnet.compile(
-        onnx_model, batch=batch, calibration=calibration, margin=2.0, mask=mask, name=f"mobilenetv2-0.35-{size}"
+        onnx_model,
+        batch=batch,
+        calibration=calibration,
+        margin=2.0,
+        mask=mask,
+        weight_bits=8,
+        name=f"mobilenetv2-0.35-{size}",
     )
     reference = _float(onnx_model, x[:32])
     row = measure(model, x, threads=threads, runs=1, reference=reference)

@@ -19,6 +19,7 @@ from typing import Any
 
 import hushnet
 import numpy as np
+from hushnet import frontend
 
 from hushnet_bench import peers as rivals
 from hushnet_bench.registry import Benchmark
@@ -134,7 +135,7 @@ def ours(one: Fitted, trust: str, count: int | None, threads: int) -> dict[str, 
     row["accuracy_float"] = float((one.model.predict(x) == y).mean())
     start = time.perf_counter()
     try:
-        compiled = hushnet.compile(hushnet.from_sklearn(one.model), trust=trust, calibration=one.train[:SAMPLES])
+        compiled = hushnet.compile(frontend.sklearn_model(one.model), trust=trust, calibration=one.train[:SAMPLES])
     except hushnet.HushnetError as error:
         return row | {"refused": said(error)}
     row["compile_seconds"] = time.perf_counter() - start

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from hushnet import InputError
-from hushnet.assess import TRUST, Assessment, Group, assess
+from hushnet.assess import TRUST, Assessment, Group, assess_all
 from hushnet.cli.common import out
 
 
@@ -34,20 +34,26 @@ class Checked:
             if groups:
                 out.print(_blocking(groups, trusts))
         for a in self.assessments:
-            if not a.compiles and a.until:
-                out.print(
-                    f"{a.trust}: layers up to {a.until} run encrypted, the rest can run on the client (--until {a.until}).",
-                    highlight=False,
-                )
-            elif not a.compiles:
-                out.print(f"{a.trust}: no cut was found: not even the first layers run encrypted.", highlight=False)
+            for line in _remarks(a):
+                out.print(line, highlight=False)
 
 
 def run_check(model: str, trust: str, **options: Any) -> Checked:
     """Asks one trust model, or all."""
     if trust not in ("all", *TRUST):
         raise InputError(f"--trust {trust}: choose one of {', '.join(TRUST)} or all")
-    return Checked(tuple(assess(model, t, **options) for t in (TRUST if trust == "all" else (trust,))))
+    return Checked(assess_all(model, TRUST if trust == "all" else (trust,), **options))
+
+
+def _remarks(a: Assessment) -> list[str]:
+    """What the tables do not say, as sentences."""
+    calibrated = "Compile it with --calibration: ranges that hold for all inputs are too wide for it."
+    if a.compiles:
+        return [f"{a.trust}: the figures are those of random inputs. {calibrated}"] if a.made_up else []
+    if not a.until:
+        return [f"{a.trust}: no cut was found. Not even the first layers run encrypted."]
+    line = f"{a.trust}: layers up to {a.until} run encrypted. The rest can run on the client (--until {a.until})."
+    return [f"{line} {calibrated}" if a.made_up else line]
 
 
 def _costs(assessments: tuple[Assessment, ...]) -> Table:
@@ -84,5 +90,5 @@ def _blocking(groups: tuple[Group, ...], trusts: list[str]) -> Table:
     )
     for group in groups:
         names = ", ".join(group.nodes[:2]) + (f" and {group.count - 2} more" if group.count > 2 else "")
-        table.add_row(group.op_type, f"{group.count}: {names}", group.problem, group.advice)
+        table.add_row(group.op_type, f"{group.count}: {names}", f"{group.problem.rstrip('.')}.", group.advice)
     return table

@@ -15,20 +15,15 @@ from . import model, simplify
 from .errors import Issue, ModelError, UnsupportedModel
 from .lowering import Driver
 from .model import InputShapes, Prepared, Request, Source
+from .estimators import is_estimator, sklearn_model
+from .outline import Outline, integers
 from .ports import Classes, Ports
+from .pytorch import export, is_module
 
 __all__ = [
-    "Classes",
-    "Issue",
-    "ModelError",
-    "Ports",
-    "UnsupportedModel",
-    "check",
-    "cuts",
-    "input_names",
-    "load",
-    "read",
-]
+    "Classes", "Issue", "ModelError", "Outline", "Ports", "UnsupportedModel", "check", "export", "input_names", "is_estimator",
+    "is_module", "load", "outline", "read", "sklearn_model",
+]  # fmt: skip
 
 
 def load(
@@ -84,13 +79,16 @@ def check(
     return _lower(source, Request(shapes or {}, samples or {}, until))[1]
 
 
-def cuts(source: Source, shapes: InputShapes | None = None, *, until: Sequence[str] = ()) -> list[str]:
-    """Tensors at which the network could end, first to last: everything that its outputs need goes through each of them.
+def outline(
+    source: Source, shapes: InputShapes | None = None, *, samples: InputShapes | None = None, until: Sequence[str] = ()
+) -> tuple[Outline, set[str]]:
+    """The nodes of a model and what goes between them, and names of the inputs that hold integers.
 
     Raises:
         ModelError: not a readable, valid ONNX model.
     """
-    return model.cuts(model.read(source, Request(shapes or {}, {}, until)))
+    prepared = model.read(source, Request(shapes or {}, samples or {}, until))
+    return Outline(prepared), integers(prepared)
 
 
 def input_names(source: Source) -> list[str]:

@@ -140,13 +140,13 @@ class Call:
         given = self.attribute(attribute) if attribute else None
         return None if given is None else [int(v) for v in given]
 
-    def axis(self, axis: int, rank: int) -> int:
+    def axis(self, axis: int, rank: int, batch_axis: int = 0) -> int:
         """An ONNX axis (batch included, ``rank`` per-image axes) as a per-image axis; the batch axis is refused."""
         full = axis + rank + 1 if axis < 0 else axis
         if not 0 <= full <= rank:
             raise Unsupported(f"axis {axis} of a tensor with {rank + 1} axes", "Export the model again.")
-        if full == 0:
+        if full == batch_axis:
             raise Unsupported(
                 "it works along the batch axis, which would mix images", "Keep every operation inside one image."
             )
-        return full - 1
+        return full - (full > batch_axis)

@@ -1,4 +1,4 @@
-"""Fitted scikit-learn estimators as ONNX models, without another package: ``from_sklearn``.
+"""Fitted scikit-learn estimators as ONNX models, without another package: ``sklearn_model``.
 
 What is read are the fitted attributes (``coef_``, ``mean_`` ...), by the name of the class; scikit-learn itself is not
 imported. The models have
@@ -42,7 +42,12 @@ _REFUSED = (
 )
 
 
-def from_sklearn(estimator: Any) -> onnx.ModelProto:
+def is_estimator(source: object) -> bool:
+    """Whether something is an estimator of scikit-learn: it can be fitted, and tells its parameters."""
+    return callable(getattr(source, "fit", None)) and callable(getattr(source, "get_params", None))
+
+
+def sklearn_model(estimator: Any) -> onnx.ModelProto:
     """The ONNX model of a fitted scikit-learn estimator or pipeline, for ``compile``.
 
     Scalers, MinMaxScaler, Normalizer, SimpleImputer, PCA, column selection, ColumnTransformer of such; linear and

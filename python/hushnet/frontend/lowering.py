@@ -213,7 +213,7 @@ class Driver:
             self.prepared.opset,
             self.batch,
             fixed_batch=self.whole or self.prepared.fixed_batch,
-            batch_anywhere=entry.batch_anywhere,
+            batch_anywhere=entry.batch_anywhere and lower is entry.lower,
             whole=self.whole,
             exact=node.output[0] not in self.read_as_floats,
         )

@@ -129,9 +129,9 @@ def cuts(prepared: Prepared) -> list[str]:
     last: dict[str, int] = {}
     nodes = [node for node in graph.node if node.op_type not in ("Shape", "Size")]
     for index, node in enumerate(nodes):
-        for name in set(_reads(node)) & private:
+        for name in set(reads(node)) & private:
             last[name] = index
-        if private & set(_reads(node)):
+        if private & set(reads(node)):
             private |= {name for name in node.output if name}
     for port in graph.output:
         last[port.name] = len(nodes)
@@ -286,7 +286,7 @@ def _cut(proto: onnx.ModelProto, until: Sequence[str]) -> None:
     for node in reversed(graph.node):
         if needed & set(node.output):
             kept.append(node)
-            needed |= set(_reads(node))
+            needed |= set(reads(node))
     ports = {port.name: port for port in graph.output}
     outputs = [ports.get(name, onnx.ValueInfoProto(name=name)) for name in dict.fromkeys(chosen)]
     del graph.node[:], graph.output[:]
@@ -297,13 +297,13 @@ def _cut(proto: onnx.ModelProto, until: Sequence[str]) -> None:
     graph.input.extend(inputs)
 
 
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
+def reads(node: onnx.NodeProto) -> Iterator[str]:
     """Tensors that a node reads, those inside of its subgraphs too."""
     yield from node.input
     for attribute in node.attribute:
         for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
             for child in inner.node:
-                yield from _reads(child)
+                yield from reads(child)
             yield from (port.name for port in inner.output)
 
 

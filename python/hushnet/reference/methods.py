@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,15 @@ def norm(method: str, geometry: dict[str, Any], ring_degree: int, weights: np.nd
     return _native.linear_norm(method, json.dumps(geometry), ring_degree, flat)
 
 
+@lru_cache(maxsize=4096)
+def _slot_row(geometry: str, method: str, plain_bits: int) -> str:
+    """Asked once for all layers of a geometry, at all ring degrees of a plan: counting permutations takes a while."""
+    return _native.slot_layer_cost(geometry, method, plain_bits)
+
+
 def slot_cost(method: str, geometry: dict[str, Any], plain_bits: int) -> dict[str, Any]:
     """A slot-packed layer's row: operations, bytes, ciphertexts, ``weight_words`` and parameters, flat; ValueError when no parameters hold its noise."""
-    row = json.loads(_native.slot_layer_cost(json.dumps(geometry), method, plain_bits))
+    row = json.loads(_slot_row(json.dumps(geometry), method, plain_bits))
     parameters = row["parameters"]
     return {
         **row["counts"],

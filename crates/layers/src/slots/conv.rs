@@ -314,12 +314,27 @@ impl ConvLayout {
         first * ipg / self.per_cipher..((last + 1) * ipg - 1) / self.per_cipher + 1
     }
 
+    /// The channel block to which step d brings block b: the inverse of [`Self::source`].
+    fn target(&self, block: usize, step: usize) -> usize {
+        let swapped = (block / self.per_row) ^ (step / self.per_row);
+        swapped * self.per_row + (block % self.per_row + self.per_row - step % self.per_row) % self.per_row
+    }
+
     /// Bit set of the kernel offsets in use between channel blocks `output`, `input` of a step.
+    ///
+    /// Pairs of channels are named by the ciphertext that holds fewer: small images leave most of a ciphertext empty.
     fn offsets_of(&self, output: usize, input: usize, step: usize) -> Vec<usize> {
         let (phases, mut used) = (self.phases.len(), vec![false; self.offsets.len()]);
-        for block in 0..self.per_cipher {
-            let (o, v) =
-                (output * self.per_cipher + block, input * self.per_cipher + self.source(block, step));
+        let held =
+            |all: usize, block: usize| all.saturating_sub(block * self.per_cipher).min(self.per_cipher);
+        let (outputs, inputs) = (held(self.conv.output[0], output), held(self.channels(), input));
+        for block in 0..outputs.min(inputs) {
+            let (to, from) = if inputs < outputs {
+                (self.target(block, step), block)
+            } else {
+                (block, self.source(block, step))
+            };
+            let (o, v) = (output * self.per_cipher + to, input * self.per_cipher + from);
             if o >= self.conv.output[0] || v >= self.channels() {
                 continue;
             }

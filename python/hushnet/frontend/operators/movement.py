@@ -11,12 +11,17 @@ from ..registry import operator
 from . import pieces
 
 
-@operator("Concat")
+@operator("Concat", batch_anywhere=True)
 def concat(call: Call, build: Builder) -> Value:
     """Constant parts stay on the server: their place is padded with zeros, and a layer adds them."""
     parts: list[Value] = [call.tensor(i) for i in range(len(call.inputs)) if not call.is_constant(i)]
-    rank = len(parts[0].shape)
-    axis = call.axis(int(call.attribute("axis", 0)), rank)
+    rank, batch_axis = len(parts[0].shape), parts[0].batch_axis
+    if any(p.batch_axis != batch_axis for p in parts) or (batch_axis and len(parts) < len(call.inputs)):
+        raise Unsupported(
+            f"the batch is axis {', '.join(str(p.batch_axis) for p in parts)} of its inputs",
+            "Keep the batch axis in front (drop the Transpose that moves it).",
+        )
+    axis = call.axis(int(call.attribute("axis", 0)), rank, batch_axis)
     if len(parts) == len(call.inputs):
         return _join(build, parts, axis)
     pieces: list[Value] = []
@@ -77,7 +82,7 @@ def _join(build: Builder, parts: list[Value], axis: int) -> Value:
     return build.client("concat", *parts, shape=tuple(shape), axis=axis)
 
 
-@operator("Slice")
+@operator("Slice", batch_anywhere=True)
 def slice_(call: Call, build: Builder) -> Value:
     """Starts and ends clamped as ONNX has it; a slice of the whole batch axis is allowed."""
     x = call.tensor(0)
@@ -90,9 +95,9 @@ def slice_(call: Call, build: Builder) -> Value:
         full = axis + rank + 1 if axis < 0 else axis
         if step == 0:
             raise Unsupported("a step of 0", "Export the model again.")
-        size = call.batch if full == 0 else x.shape[call.axis(axis, rank)]
+        size = call.batch if full == x.batch_axis else x.shape[call.axis(axis, rank, x.batch_axis)]
         taken = range(*slice(*_clamped(start, end, step, size)).indices(size))
-        if full == 0:
+        if full == x.batch_axis:
             if len(taken) != call.batch or step < 0:
                 raise Unsupported("it takes some images of the batch", "Slice inside the image only.")
             if not call.fixed_batch and (start != 0 or end < np.iinfo(np.int32).max):
@@ -100,7 +105,7 @@ def slice_(call: Call, build: Builder) -> Value:
             continue
         if not taken:
             raise Unsupported(f"an empty slice of axis {full}", "Export the model again.")
-        x = build.slice(x, full - 1, taken[0], len(taken), step)
+        x = build.slice(x, call.axis(axis, rank, x.batch_axis), taken[0], len(taken), step)
     return x
 
 
@@ -114,11 +119,11 @@ def _clamped(start: int, end: int, step: int, size: int) -> tuple[int, int | Non
     return min(max(start, 0), size - 1), None if low < 0 else low, step
 
 
-@operator("Split")
+@operator("Split", batch_anywhere=True)
 def split(call: Call, build: Builder) -> list[Value]:
     """Sizes given, or equal parts with a smaller last one."""
     x = call.tensor(0)
-    axis = call.axis(int(call.attribute("axis", 0)), len(x.shape))
+    axis = call.axis(int(call.attribute("axis", 0)), len(x.shape), x.batch_axis)
     size, count = x.shape[axis], len(call.outputs)
     sizes = call.integers(1)
     if sizes is None:
@@ -189,16 +194,17 @@ def _positions(indices: np.ndarray, size: int) -> np.ndarray:
     return found
 
 
-@operator("Gather")
+@operator("Gather", batch_anywhere=True)
 def gather(call: Call, build: Builder) -> Value:
     """Constant indices: one slice where they are evenly spaced, otherwise a selection."""
     x = call.tensor(0)
     rank = len(x.shape)
-    axis = call.axis(int(call.attribute("axis", 0)), rank)
+    axis = call.axis(int(call.attribute("axis", 0)), rank, x.batch_axis)
     indices = call.constant(1)
     flat = _positions(indices, x.shape[axis]).reshape(-1).tolist()
     y = pieces.gather(build, x, axis, flat)
-    return build.reshape(y, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+    y = build.reshape(y, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+    return Value(y.name, y.shape, x.batch_axis + (indices.ndim - 1 if axis < x.batch_axis else 0))
 
 
 def _same_for_all(call: Call, indices: np.ndarray) -> np.ndarray:

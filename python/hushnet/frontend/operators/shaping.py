@@ -24,12 +24,13 @@ def to_shape(call: Call, build: Builder, x: Value, full: Sequence[int]) -> Value
     return build.reshape(x, full[1:])
 
 
-@operator("Reshape")
+@operator("Reshape", batch_anywhere=True)
 def reshape(call: Call, build: Builder) -> Value:
     """-1 and 0 as ONNX has them."""
     x = call.tensor(0)
-    old = (call.batch, *x.shape)
-    new = call.integers(1) or []
+    old = _full(call, x)
+    given = call.integers(1) or []
+    new = list(given)
     if not call.attribute("allowzero", 0):
         if any(n == 0 and a >= len(old) for a, n in enumerate(new)):
             raise Unsupported(f"a 0 in shape {new} beyond the {len(old)} axes of the input", "Export the model again.")
@@ -39,7 +40,34 @@ def reshape(call: Call, build: Builder) -> Value:
         if known == 0 or math.prod(old) % known:
             raise Unsupported(f"shape {new} for {math.prod(old)} elements", "Export the model again.")
         new[new.index(-1)] = math.prod(old) // known
+    if x.batch_axis:
+        return _behind(call, build, x, given, new)
     return to_shape(call, build, x, new)
+
+
+def _full(call: Call, x: Value) -> tuple[int, ...]:
+    """The ONNX shape, batch included."""
+    return (*x.shape[: x.batch_axis], call.batch, *x.shape[x.batch_axis :])
+
+
+def _behind(call: Call, build: Builder, x: Value, given: Sequence[int], new: Sequence[int]) -> Value:
+    """A reshape of a tensor whose batch is not in front: as many elements must stay before it, and behind it."""
+    before = math.prod(x.shape[: x.batch_axis])
+    found = [
+        a
+        for a, n in enumerate(new)
+        if n == call.batch and math.prod(new[:a]) == before and math.prod(new) == x.size * call.batch
+    ]
+    # of several axes of that size the one that the model copies
+    copied = [a for a in found if given[a] in (0, -1)]
+    chosen = x.batch_axis if x.batch_axis in found else (copied or found or [None])[0]
+    if chosen is None:
+        raise Unsupported(
+            f"a reshape from {_full(call, x)} to {tuple(new)} moves values across the batch, which is axis {x.batch_axis}",
+            "Keep the batch axis in front (drop the Transpose that moves it).",
+        )
+    y = build.reshape(x, [n for a, n in enumerate(new) if a != chosen])
+    return Value(y.name, y.shape, chosen)
 
 
 @operator("Flatten")
@@ -54,7 +82,7 @@ def flatten(call: Call, build: Builder) -> Value:
     return to_shape(call, build, x, (math.prod(full[:axis]), math.prod(full[axis:])))
 
 
-@operator("Squeeze")
+@operator("Squeeze", batch_anywhere=True)
 def squeeze(call: Call, build: Builder) -> Value:
     """Axes of size 1 dropped, the batch never."""
     x = call.tensor(0)
@@ -64,23 +92,32 @@ def squeeze(call: Call, build: Builder) -> Value:
             raise Unsupported("it drops every axis of size 1, the batch too", "Name the axes, without 0.")
         axes = {a for a, n in enumerate(x.shape) if n == 1}
     else:
-        axes = {call.axis(a, len(x.shape)) for a in given}
+        axes = {call.axis(a, len(x.shape), x.batch_axis) for a in given}
     if any(x.shape[a] != 1 for a in axes):
         raise Unsupported(
-            f"axes {given} of a tensor of shape {(call.batch, *x.shape)} are not of size 1", "Export the model again."
+            f"axes {given} of a tensor of shape {_full(call, x)} are not of size 1", "Export the model again."
         )
-    return build.reshape(x, [n for a, n in enumerate(x.shape) if a not in axes])
+    y = build.reshape(x, [n for a, n in enumerate(x.shape) if a not in axes])
+    return Value(y.name, y.shape, x.batch_axis - sum(a < x.batch_axis for a in axes))
 
 
-@operator("Unsqueeze")
+@operator("Unsqueeze", batch_anywhere=True)
 def unsqueeze(call: Call, build: Builder) -> Value:
-    """Axes of size 1 inserted behind the batch."""
+    """Axes of size 1 inserted; behind the batch where that is the first axis."""
     x = call.tensor(0)
     given = call.integers(1, "axes") or []
     rank = len(x.shape) + len(given)
-    axes = {call.axis(a, rank) for a in given}
+    full = {a + rank + 1 if a < 0 else a for a in given}
+    if not x.batch_axis:
+        full = {call.axis(a, rank) + 1 for a in given}
+    kept = [a for a in range(rank + 1) if a not in full]
+    if len(kept) != len(x.shape) + 1:
+        raise Unsupported(f"axes {given} inserted in a tensor of shape {_full(call, x)}", "Export the model again.")
+    batch = kept[x.batch_axis]
     sizes = iter(x.shape)
-    return build.reshape(x, [1 if a in axes else next(sizes) for a in range(rank)])
+    shape = [1 if a in full else next(sizes) for a in range(rank + 1) if a != batch]
+    y = build.reshape(x, shape)
+    return Value(y.name, y.shape, batch)
 
 
 @operator("Transpose", batch_anywhere=True)

@@ -9,14 +9,14 @@ transposes, slices and paddings only change the index, which dense layers absorb
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.polynomial import polynomial as poly
 
 from ... import graph as g
-from ...errors import PlanError
+from ...errors import Blocked, BlockedPlan, PlanError
 from ...passes.replace_activations import ACTIVATIONS
 from ...reference.linear import apply
 from ...reference.ops import OPS
@@ -29,6 +29,7 @@ MAX_DEGREE = 64
 MAX_MATRIX = 1 << 24
 
 _ACTIVATE = "give --activation square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r (and train the network again with it)"
+_PRODUCT = "products of two different private tensors are not offered; leave the branch out"
 _ADVICE = {
     **dict.fromkeys(ACTIVATIONS, _ACTIVATE),
     "max_pool": "use average pooling (and train the network again with it)",
@@ -65,14 +66,37 @@ class Parts:
     shape: tuple[int, ...]
 
 
-def refuse_other_ops(graph: g.Graph) -> None:
-    """Raises PlanError with every op that no polynomial computes."""
-    found = [n for n in graph.nodes if isinstance(n, g.Op) and n.op in _ADVICE]
-    if found:
-        lines = "\n".join(f"  node {n.name!r} ({n.op}): {_ADVICE[n.op]}" for n in found)
-        raise PlanError(
-            f"non-interactive evaluation knows sums, products and polynomials only; it cannot compute\n{lines}"
-        )
+def refusal(blocked: list[Blocked]) -> BlockedPlan:
+    """The error that says all of them."""
+    lines = "\n".join(
+        f"  node {b.node!r}: {b.problem}; {b.advice[:1].lower()}{b.advice[1:].rstrip('.')}" for b in blocked
+    )
+    return BlockedPlan(
+        f"non-interactive evaluation knows sums, products and polynomials only; it cannot compute\n{lines}", blocked
+    )
+
+
+def other_ops(nodes: Sequence[g.Node]) -> list[Blocked]:
+    """Every op that no polynomial computes, and every product of different tensors, with what to do."""
+    roots: dict[str, str] = {}
+    found = []
+    for node in nodes:
+        if isinstance(node, g.Linear):
+            continue
+        # tensors that elementwise polynomials make of one tensor have one root
+        sources = {roots.get(t, t) for t in node.inputs}
+        if node.op in (*_ELEMENTWISE, "add", "sub", "mul") and len(sources) == 1:
+            roots[node.output] = sources.pop()
+        elif node.op == "mul":
+            found.append(_blocked(node, _PRODUCT))
+        if node.op in _ADVICE or (node.op != "concat" and not hasattr(_Lowering, f"op_{node.op}")):
+            found.append(_blocked(node, _ADVICE.get(node.op, "leave it out")))
+    return found
+
+
+def _blocked(node: g.Op, advice: str) -> Blocked:
+    what = "multiplies two different private tensors" if node.op == "mul" else "is neither linear nor a polynomial"
+    return Blocked(node.name, node.op, f"{node.op} {what}", f"{advice[:1].upper()}{advice[1:]}.")
 
 
 def lower(graph: g.Graph, ranges: dict[str, float]) -> Steps:
@@ -83,9 +107,11 @@ def lower(graph: g.Graph, ranges: dict[str, float]) -> Steps:
         ranges: planned range of pre-activations, by tensor name; infinite where none is given.
 
     Raises:
-        PlanError: the nodes that cannot be lowered, and what to do.
+        BlockedPlan: all nodes that cannot be lowered, and what to do.
     """
-    refuse_other_ops(graph)
+    found = other_ops(graph.nodes)
+    if found:
+        raise refusal(found)
     return _Lowering(graph, ranges).run()
 
 
@@ -102,11 +128,17 @@ class _Lowering:
         self.out.input = self.out.tensor(name, self.graph.shapes[name])
         self.graph_name[self.out.input] = name
         self.views[name] = View(self.out.input, self.graph.shapes[name])
+        blocked = []
         for node in self.graph.nodes:
-            if isinstance(node, g.Linear):
-                self.views[node.output] = self.linear(node)
-            else:
-                self.views[node.output] = self.op(node)
+            try:
+                self.views[node.output] = self.linear(node) if isinstance(node, g.Linear) else self.op(node)
+            except PlanError as error:
+                blocked.append(_told(node, error))
+                # what follows reads a tensor that comes from nowhere, so that it is looked at too
+                shape = self.graph.shapes[node.output]
+                self.views[node.output] = View(self.out.tensor(node.output, shape), shape)
+        if blocked:
+            raise refusal(blocked)
         last = self.single(self.views[self.graph.outputs[0]], self.graph.outputs[0])
         place = f"output {self.graph.outputs[0]!r}"
         self.out.output = self.materialise(self.in_order(last, place), self.graph.outputs[0])
@@ -495,6 +527,15 @@ class _Lowering:
         matrix[where.reshape(-1), np.arange(columns)] = factor
         view = self.dense(node.name, node.output, matrix, np.zeros(rows), x)
         return _moved(view, "reshape", {}, shape)
+
+
+def _told(node: g.Node, error: PlanError) -> Blocked:
+    """A refusal of one node as a row: its message is problem and advice in one."""
+    if isinstance(error, BlockedPlan):
+        return error.blocked[0]
+    problem, mark, advice = str(error).partition("; ")
+    op = "linear" if isinstance(node, g.Linear) else node.op
+    return Blocked(node.name, op, problem, f"{advice[:1].upper()}{advice[1:]}." if mark else "")
 
 
 # ops of one operand that every part of a concatenation goes through by itself

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import polynomial as poly
 
-from ...errors import PlanError
+from ...errors import Blocked, BlockedPlan, PlanError
 from ...graph import Graph
+from ...graph import Linear as Layer
 from ...passes import split_ends
 from ...reference.float import evaluate
 from ...reference.linear import add_bias, apply
 from ..ranges import linear_interval
 from ..rules import RULES, Pair
 from . import fold
-from .lower import lower
+from .lower import lower, other_ops
 from .normalise import normalise
 from .steps import Add, Array, Linear, Polynomial, Step, Steps, Tensor
 
@@ -55,6 +56,27 @@ class Run:
     def outside(self) -> list[Reach]:
         """Polynomials with operands outside their planned interval."""
         return [r for r in self.polynomials if r.outside > 0]
+
+
+def _ends_refused(graph: Graph, problem: str) -> BlockedPlan:
+    """Several inputs or outputs, and with them every op in front of a layer that no polynomial computes."""
+    weighted: set[str] = set()
+    before = []
+    for node in reversed(graph.nodes):
+        if isinstance(node, Layer) or node.output in weighted:
+            weighted.update([node.input] if isinstance(node, Layer) else node.inputs)
+            before.append(node)
+    limit = "non-interactive plans have one input and one output"
+    several = len(graph.inputs) > 1
+    advice = (
+        "Join the inputs, and end the network in one tensor."
+        if several
+        else "Keep one output with --outputs (outputs=), or end the network in one tensor."
+    )
+    return BlockedPlan(
+        f"{problem}; {limit}. {advice}",
+        [Blocked("model", "plan", f"{problem}, and {limit}", advice), *other_ops(before[::-1])],
+    )
 
 
 @dataclass
@@ -122,9 +144,7 @@ class Network:
         try:
             ends = split_ends(graph)
         except ValueError as error:
-            several = len(graph.inputs) > 1
-            todo = "export the model with one input [N, F]" if several else "keep one with outputs (--outputs NAME)"
-            raise PlanError(f"{error}; non-interactive plans have one input and one output: {todo}.") from None
+            raise _ends_refused(graph, str(error)) from None
         steps = lower(ends.body, dict(ranges or {}))
         fold.prune(steps)
         inputs = _Inputs(graph, ends.head, calibration, input_range, safety)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import Blocked, BlockedPlan
 from ...graph import Graph, Linear, Node, Op
-from ...plan import PlanError
 from ..rewrite import consumers
 from .unroll import unrolled
 
@@ -77,7 +77,7 @@ def split(graph: Graph) -> Regions:
     """The regions of a graph.
 
     Raises:
-        PlanError: ops before a layer that shares cannot do; all of them, each with what to do.
+        BlockedPlan: ops before a layer that shares cannot do; all of them, each with what to do.
     """
     known = set(graph.inputs)
     head: list[Op] = []
@@ -91,7 +91,7 @@ def split(graph: Graph) -> Regions:
     tail = _tail(graph, rest)
     refused = [n for n in rest if n not in tail and isinstance(n, Op) and obstacle(graph, n) and not unrolled(graph, n)]
     if refused:
-        raise PlanError(_refusal(graph, refused))
+        raise _refusal(graph, refused)
     shared = [n for n in rest if n not in tail]
     made = {n.output for n in shared}
     opened = list(dict.fromkeys(t for n in tail for t in n.inputs if t in made))
@@ -133,10 +133,21 @@ def _tail(graph: Graph, rest: list[Node]) -> list[Node]:
     return [n for n in rest if n.output in tail]
 
 
-def _refusal(graph: Graph, nodes: list[Op]) -> str:
-    lines = [f"- node {n.name!r} ({n.op}): {ADVICE.get(obstacle(graph, n) or '', _RELU)}" for n in nodes]
-    return (
+def _refusal(graph: Graph, nodes: list[Op]) -> BlockedPlan:
+    advice = {n.name: ADVICE.get(obstacle(graph, n) or "", _RELU) for n in nodes}
+    other = "use trust='client-aided', where the client computes them in the clear (and can learn the weights)."
+    lines = [f"- node {n.name!r} ({n.op}): {advice[n.name]}" for n in nodes]
+    return BlockedPlan(
         f"{len(nodes)} operator(s) before the last layer cannot run on secret shares:\n"
         + "\n".join(lines)
-        + "\nOr use trust='client-aided', where the client computes them in the clear (and can learn the weights)."
+        + f"\nOr {other}",
+        [
+            Blocked(
+                n.name,
+                n.op,
+                f"{n.op} before the last layer cannot run on secret shares",
+                f"{advice[n.name][:1].upper()}{advice[n.name][1:]}. Or {other}",
+            )
+            for n in nodes
+        ],
     )
