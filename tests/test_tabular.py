@@ -419,6 +419,8 @@ def test_an_estimator_compiles_as_any_other_model() -> None:
         hushnet.compile(frontend.sklearn_model(model), calibration=IRIS_X, batch=8),
     ]
     assert len({plan.plan.digest for plan in plans}) == 1
+    with pytest.raises(hushnet.ModelError, match="a Model is no trained model"):
+        hushnet.compile(plans[0])
     assert hushnet.check(model) == []
     assert not hushnet.compare(model, calibration=IRIS_X).rows[0].refused
 

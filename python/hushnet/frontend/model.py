@@ -165,6 +165,11 @@ def _open(source: Source) -> tuple[onnx.ModelProto, str]:
         except DecodeError as error:
             raise ModelError(f"the bytes are not an ONNX model: {error}. Give the content of a .onnx file.") from error
         return _nonempty(model, "what was given"), ""
+    if not isinstance(source, (str, os.PathLike)):
+        raise ModelError(
+            f"a {type(source).__name__} is no trained model. Give the path or the bytes of an ONNX file, a ModelProto, a "
+            "PyTorch module or a fitted scikit-learn estimator."
+        )
     path = Path(source)
     if path.suffix == ".hush":
         raise ModelError(f"{path} is a plan, which is compiled already. Give the .onnx file of the model.")
