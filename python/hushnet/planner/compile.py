@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
@@ -273,8 +275,17 @@ def _options(options: dict[str, Any], kind: Any) -> Any:
     try:
         return kind(**options)
     except TypeError:
-        known = sorted(kind.__dataclass_fields__)
-        raise PlanError(f"unknown options {sorted(set(options) - set(known))}; there are {known}") from None
+        known = {*kind.__dataclass_fields__, *inspect.signature(compile).parameters} - {"graph", "options"}
+        raise PlanError(_unknown(sorted(set(options) - known), sorted(known))) from None
+
+
+def _unknown(given: Sequence[str], known: Sequence[str]) -> str:
+    """A sentence for every option that does not exist, with the one that was probably meant."""
+    said = []
+    for name in given:
+        near = difflib.get_close_matches(name, known, n=1)
+        said.append(f"There is no option {name!r}{f': did you mean {near[0]!r}?' if near else '.'}")
+    return f"{' '.join(said)} The options are {', '.join(known)}."
 
 
 def _check_request(batch: int, trust: str, settings: Options) -> None:
