@@ -359,7 +359,7 @@ def lpn_rows() -> list[dict[str, str]]:
     """Figures of every set of lpn-sets.csv."""
     out = []
     for r in read("lpn-sets.csv"):
-        figures = lpn.row(lpn.Lpn(int(r["trees"]), int(r["log_k"]), int(r["depth"])))
+        figures = lpn.row(lpn.Lpn(*(int(r[k]) for k in ("trees", "ones", "log_group", "depth"))))
         out.append({"set": r["set"], **{k: str(v) for k, v in figures.items()}})
     return out
 

@@ -37,9 +37,12 @@ OPTIONS = {
 
 @dataclass
 class Verdict:
-    """What came of a case. ``private``: the inputs that were encrypted; ``reason``: why it was not passed.
+    """What came of a case.
 
-    ``real``: whether its outputs, and an input, are real numbers.
+    Attributes:
+        private: the inputs that were encrypted.
+        reason: why it was not passed.
+        real: whether its outputs, and an input, are real numbers.
     """
 
     name: str

@@ -15,7 +15,7 @@ from hushnet_bench.registry import Benchmark
 OPEN_CHEETAH = "OpenCheetah on such a machine, 37 bits, 12 dropped: 5.9 s, 43 bytes"
 SPU = "SPU-Cheetah on such a machine, 64 bits: 24.7 s, 112 bytes"
 BYTES_PER_AND = 32  # two halves of 16 bytes; what else travels is stated apart
-# the table of its code stays in the second-level cache of most machines
+# what sessions take: a group of its code's table fits the second-level cache of most machines
 OT = "silent-small"
 # case -> (ring bits, dropped bits, what stands beside)
 RELUS = {

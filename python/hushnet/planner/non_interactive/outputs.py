@@ -23,8 +23,8 @@ def output_errors(network: Network, likely: float, worst: float, samples: Images
     """``max_error`` and ``worst_error`` by output, from those of every element that is decrypted.
 
     Outputs that need no layer are the client's own, and exact. A worst error that has no bound (a quotient whose
-    divisor may be zero) is left out; ``max_error`` is then twice what errors of that size do to calibration images,
-    where there are any.
+    divisor may be zero) is
+    left out; ``max_error`` is then twice what errors of that size do to calibration images, where there are any.
     """
     found = {name: {"max_error": 0.0, "worst_error": 0.0} for name in network.own}
     last = network.tensors[network.output]
