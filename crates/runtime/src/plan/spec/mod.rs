@@ -251,9 +251,9 @@ pub enum ClassesOf {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ClassName {
-    /// An integer.
+    /// A class that is called by an integer.
     Number(i64),
-    /// Text.
+    /// A class that is called by a text.
     Text(String),
 }
 
