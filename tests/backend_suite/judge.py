@@ -1,8 +1,9 @@
 """One case through ``compile`` and ``run`` of a trust model, and what came of it.
 
-A case of the suite gives as inputs what a network has as weights, shapes and indices. A case is therefore tried with all of its
-inputs private first, then with some of them bound to the case's data (as initializers): all but those of real numbers, then all but
-one. It has passed when one of these networks gives the expected result and none gives a wrong one.
+A case of the suite gives as inputs what a network has as weights, shapes and indices. A case is therefore tried with
+all of its inputs private first, then with some of them bound to the case's data (as initializers): all but those of
+real numbers, then all but one. It has passed when one of these networks gives the expected result and none gives a
+wrong one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ VERDICTS = (PASSED, REFUSED, WRONG, CRASHED)
 # a result may be off by so much of the largest expected value (1 at least), and by no more than the plan predicts
 PRECISION = 0.05
 ROUNDING = 1e-3
-# two-party with one method for all layers: the planner's choice among them is tested elsewhere, and takes most of the time
+# two-party with one method for all layers: the planner's choice among them is tested elsewhere, and takes most of the
+# time
 OPTIONS = {
     "client-aided": {"weight_bits": 12, "activation_bits": 12},
     "two-party": {"weight_bits": 10, "activation_bits": 14, "method": "cheetah"},

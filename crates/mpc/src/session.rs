@@ -23,13 +23,13 @@ pub enum Party {
 }
 
 impl Party {
-    /// 0 or 1.
+    /// The index of the party: 0 or 1.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The peer.
+    /// The other party of the session.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -39,7 +39,7 @@ impl Party {
     }
 }
 
-const MAGIC: u64 = 0x0002_4350_4d4e_4853; // "SHNMPC", version 2: LPN sets with tables of 2^7 entries a leaf
+const MAGIC: u64 = 0x0003_4350_4d4e_4853; // "SHNMPC", version 3: partite rows of the silent OT's code
 const GREETING: usize = 8 + 8 + 8 + 16;
 
 /// One party's half of a two-party computation. Dropping it wipes its secrets.
@@ -196,7 +196,7 @@ impl Session {
         })
     }
 
-    /// Which party this is.
+    /// Which of the two parties this session belongs to.
     #[must_use]
     pub fn party(&self) -> Party {
         self.party
@@ -208,7 +208,7 @@ impl Session {
         self.party == Party::Zero
     }
 
-    /// The channel's counters.
+    /// The counters of the channel: bytes and turns.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.channel.stats()
@@ -231,7 +231,7 @@ impl Session {
         self.recv.set_threads(threads);
     }
 
-    /// Values per pass.
+    /// The number of values that a pass works on.
     #[must_use]
     pub fn chunk(&self) -> usize {
         self.chunk

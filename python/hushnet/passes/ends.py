@@ -1,6 +1,7 @@
 """What the owner of the inputs can do alone: ops before the first layer, and ops behind the last.
 
-- *Head*: with one input and one output the chain of ops of one operand from the input on. With several, or where other
+- *Head*: with one input and one output everything up to the tensor that is furthest from the input among those to which
+  ops alone lead and through which everything goes. With several, or where other
   ops that depend on inputs only are no sums, products and moves (look-ups: one-hot vectors), all ops that depend on
   inputs only. The client computes them in the clear and encrypts the result.
 - *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it
@@ -72,13 +73,15 @@ def split_ends(graph: Graph) -> Ends:
 
 
 def _bends_an_input(graph: Graph) -> bool:
-    """Whether a layer follows on ops of the input alone that are no chain, and not all sums, products and moves."""
+    """Whether ops of the input alone stand beside the head, and not all are sums, products and moves."""
     clear = _clear(graph)
-    chain, tensor = {graph.inputs[0]}, _first(graph)
     producer = {node.output: node for node in graph.nodes}
-    while tensor not in chain:
-        chain.add(tensor)
-        tensor = reads(producer[tensor])[0]
+    chain, pending = {graph.inputs[0]}, [_first(graph)]
+    while pending:
+        tensor = pending.pop()
+        if tensor not in chain:
+            chain.add(tensor)
+            pending += reads(producer[tensor])
     bent = any(
         isinstance(n, Op) and n.output in clear - chain and n.op not in SUMS_PRODUCTS_AND_MOVES for n in graph.nodes
     )
@@ -95,13 +98,17 @@ def _clear(graph: Graph) -> set[str]:
 
 
 def _first(graph: Graph) -> str:
-    links = Links(graph)
-    tensor = graph.inputs[0]
-    while (reader := links.only_reader(tensor)) is not None:
-        if isinstance(reader, Linear) or len(reader.inputs) != 1:
+    """The deepest single tensor to which ops alone lead, and on which everything behind it depends alone."""
+    last = {name: index for index, node in enumerate(graph.nodes) for name in reads(node)}
+    last |= {name: len(graph.nodes) for name in graph.outputs}
+    best, open_tensors = graph.inputs[0], {graph.inputs[0]}
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Linear):
             break
-        tensor = reader.output
-    return tensor
+        open_tensors = {name for name in open_tensors | {node.output} if last.get(name, -1) > index}
+        if len(open_tensors) == 1:
+            best = next(iter(open_tensors))
+    return best
 
 
 def _last(graph: Graph, output: str) -> str:

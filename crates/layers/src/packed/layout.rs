@@ -134,7 +134,7 @@ impl Layout {
         }
     }
 
-    /// Slots of a ciphertext.
+    /// The number of slots of a ciphertext, N/2.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.cts.first().map_or(0, Vec::len)

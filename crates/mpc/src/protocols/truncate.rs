@@ -145,7 +145,7 @@ pub(crate) fn wrap_of_small(s: &mut Session, x: &[u64], ring: Ring, rings: &[Rin
     Ok(wraps)
 }
 
-/// Cost of [`truncate`].
+/// Adds the exact traffic and rounds of [`truncate`] to the model, both directions.
 pub fn truncate_cost(m: &mut CostModel, n: usize, shift: u32, ring: Ring, range: Range, rounding: Rounding) {
     let Ok(low) = Ring::new(shift) else { return };
     for (_, n) in chunks(n, m.chunk) {

@@ -167,7 +167,7 @@ impl Ntt {
         })
     }
 
-    /// The ring.
+    /// The ring whose elements these are: negacyclic or of real slots.
     #[must_use]
     pub fn ring(&self) -> Ring {
         if self.fold.is_some() {
@@ -177,13 +177,13 @@ impl Ntt {
         }
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn degree(&self) -> usize {
         self.n
     }
 
-    /// The prime p.
+    /// The prime p that coefficients are modulo.
     #[must_use]
     pub fn modulus(&self) -> u64 {
         self.p

@@ -104,7 +104,7 @@ impl PackedSpec {
 }
 
 impl PackedParams {
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.spec.ring_degree
@@ -153,13 +153,13 @@ impl PackedContext {
         Ok(Self { inner: Arc::new(Tables { dot, exact: ExactMultiplier::new(ring_degree)?, ntt, modulus }) })
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.inner.ntt.degree()
     }
 
-    /// The ciphertext prime.
+    /// The prime p that ciphertexts are modulo.
     #[must_use]
     pub fn prime(&self) -> u64 {
         self.inner.ntt.modulus()

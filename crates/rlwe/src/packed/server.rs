@@ -56,7 +56,7 @@ impl WeightPoly {
         Ok(Self(hat))
     }
 
-    /// Slot values.
+    /// The slot values, N words below the prime.
     #[must_use]
     pub fn slots(&self) -> &[u64] {
         &self.0

@@ -21,7 +21,7 @@ use hushnet_rlwe::{uses, BatchContext, ClientKey, Masks};
 use rayon::prelude::*;
 use std::time::Instant;
 
-/// How a client works.
+/// How a client works: how strictly it reads plans, and where it computes.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// How strictly the server's plan is read.
@@ -125,7 +125,7 @@ impl Client {
         Ok((context, seed))
     }
 
-    /// The server's plan.
+    /// The checked plan that the server of this session sent.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan

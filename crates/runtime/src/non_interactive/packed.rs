@@ -22,7 +22,7 @@ struct PublicFile {
     data: Vec<u8>,
 }
 
-/// A checked packed stage.
+/// A packed stage of a plan, checked, with what both parties need.
 pub struct PackedParts {
     pub(super) interface: Arc<Interface>,
     pub(super) circuit: Option<Arc<Circuit>>,
@@ -151,7 +151,7 @@ impl PackedParts {
         Ok(Self { interface, circuit, files: reader.public })
     }
 
-    /// The public half.
+    /// The public half of the circuit, which clients work from.
     #[must_use]
     pub fn interface(&self) -> &Arc<Interface> {
         &self.interface

@@ -30,7 +30,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods, in the order of the table.
     pub fn all() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|r| r.method)
     }

@@ -407,7 +407,7 @@ pub fn saturating_spline(
     spline(s, (&clipped, ring), shape, pieces, holder, out)
 }
 
-/// Cost of [`saturating_spline`].
+/// Cost of [`saturating_spline`] of n elements: its OTs, messages and rounds, exactly.
 pub fn saturating_spline_cost(
     m: &mut CostModel,
     n: usize,

@@ -43,7 +43,7 @@ impl Fields {
         Self { bits, tops, mask: u64::MAX >> (64 - at) }
     }
 
-    /// Bits of a word.
+    /// Bits of a word: all coefficients of a segment, packed.
     pub fn total(&self) -> u32 {
         self.bits.iter().sum()
     }

@@ -235,7 +235,7 @@ pub struct SetUpBytes {
     pub stored: u64,
 }
 
-/// What [`Places::open`] works with.
+/// What [`Places::open`] works with: channel, randomness, folder of set-ups.
 pub struct Opening<'a> {
     /// To the server.
     pub channel: &'a mut dyn Channel,
@@ -249,7 +249,7 @@ pub struct Opening<'a> {
     pub folder: Option<&'a Folder>,
 }
 
-/// What [`Places::prepare`] works with.
+/// What [`Places::prepare`] works with: plan, weights to keep, digest.
 pub struct Preparing<'a> {
     /// The plan with weights.
     pub plan: &'a TwoPartyPlan,
