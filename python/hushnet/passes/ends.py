@@ -4,8 +4,8 @@
   ops alone lead and through which everything goes. With several, or where other
   ops that depend on inputs only are no sums, products and moves (look-ups: one-hot vectors), all ops that depend on
   inputs only. The client computes them in the clear and encrypts the result.
-- *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it through
-  ops. The client decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that
+- *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it
+  through ops. The client decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that
   tensor, not only the output.
 
 The body between them always has one input and one output. Where several tensors cross, they cross as one: behind each
