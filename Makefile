@@ -70,6 +70,7 @@ lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
 	cargo clippy -p hushnet-masks --all-targets --profile $(PROFILE) --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushnet-masks --no-deps --profile $(PROFILE) --locked
 	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
 	@$(BIN)/pip install -q --disable-pip-version-check "ruff==0.17.*" "mypy==2.*"
 	$(BIN)/ruff format --check .

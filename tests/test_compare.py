@@ -8,8 +8,8 @@ from pathlib import Path
 
 import hushnet
 import numpy as np
-from hushnet import frontend
 import pytest
+from hushnet import frontend
 from hushnet.compare import Compared, Way, recommendation
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression

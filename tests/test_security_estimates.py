@@ -1,4 +1,7 @@
-"""docs/security: the estimates cover what the code uses, the script reproduces them, and it agrees with published figures."""
+"""docs/security.
+
+The estimates cover what the code uses, the script reproduces them, and it agrees with published figures.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ def test_every_lpn_set_has_128_bits_by_every_estimate() -> None:
 
 
 def densest(rows: list[list[int]], k: int) -> float:
-    """The smallest fraction of positions that greedy search finds with as many rows as positions: the position of fewest rows is given up again and again."""
+    """The smallest fraction of positions that greedy search finds with as many rows as positions.
+
+    The position of fewest rows is given up again and again.
+    """
     columns: list[list[int]] = [[] for _ in range(k)]
     for i, row in enumerate(rows):
         for position in row:
@@ -89,8 +95,10 @@ def densest(rows: list[list[int]], k: int) -> float:
 
 
 def test_no_search_finds_a_smaller_set_of_positions_than_the_bound() -> None:
-    """Greedy search comes between the random sets of ``minor`` and the bound of ``dense``: a bound that is wrong, or a search that no longer beats
-    random sets, shows."""
+    """Greedy search comes between the random sets of ``minor`` and the bound of ``dense``.
+
+    a bound that is wrong, or a search that no longer beats random sets, shows.
+    """
     random.seed(5)
     for s in (Blocks(512, 16, 512), Blocks(384, 32, 512)):
         rows = [random.sample(range(s.k), lpn.WEIGHT) for _ in range(s.samples)]
@@ -100,7 +108,10 @@ def test_no_search_finds_a_smaller_set_of_positions_than_the_bound() -> None:
 
 
 def test_the_edge_of_the_table_is_where_the_guidelines_put_it() -> None:
-    """Bossuat and others (2024), table of ternary secrets: the least attack has 128 bits at the edge, and less one bit of modulus further."""
+    """Bossuat and others (2024), table of ternary secrets.
+
+    The least attack has 128 bits at the edge, and less one bit of modulus further.
+    """
     rows = [r for r in estimate.read("sets.csv") if r["construction"] == "limit of the table"]
     assert len(rows) == 7
     for row in rows:
@@ -110,7 +121,8 @@ def test_the_edge_of_the_table_is_where_the_guidelines_put_it() -> None:
         assert min(at, primal) >= 128.0 > min(beyond, further), (n, bits, at, primal, beyond, further)
 
 
-# Outputs that the Lattice Estimator's own documentation states (its README and its page on the Homomorphic Encryption Standard), cost model MATZOV.
+# Outputs that the Lattice Estimator's own documentation states (its README and its page on the Homomorphic Encryption
+# Standard), cost model MATZOV.
 PUBLISHED: list[tuple[Any, estimate.Lwe, float, float]] = [
     (
         lambda p: estimate.usvp(p, "matzov")[0],
@@ -149,8 +161,11 @@ def test_the_script_agrees_with_published_outputs(
 
 
 def test_lpn_formulas_agree_with_published_outputs() -> None:
-    """RegularISD-Enum for (n, k, w), as TII's CryptographicEstimators print it: with an elimination of (n - k + w)^2, list entries of cost 1, and a
-    factor n. They take the larger of two costs where we add them."""
+    """RegularISD-Enum for (n, k, w), as TII's CryptographicEstimators print it.
+
+    With an elimination of (n - k + w)^2, list entries of cost 1, and a factor n. They take the larger of two costs
+    where we add them.
+    """
     for (n, k, w), bits in (((954, 582, 106), 114.8), ((2320, 1210, 40), 57.4)):
         problem = Blocks(w, n // w, k)
         found, _, _ = lpn.enumerated(problem, k - w, 2 * math.log2(n - k + w), entry=0.0)
@@ -166,8 +181,10 @@ class Blocks:
 
 
 def solved(rows: list[tuple[int, int]], unknowns: int) -> int | None:
-    """A solution of sums modulo 2 (mask, value), or ``None`` where they contradict one another. Rows of even weight say nothing of the sum with all ones,
-    so one unknown stays open."""
+    """A solution of sums modulo 2 (mask, value), or ``None`` where they contradict one another.
+
+    Rows of even weight say nothing of the sum with all ones, so one unknown stays open.
+    """
     pivots: dict[int, tuple[int, int]] = {}
     for mask, value in rows:
         while mask:
@@ -189,7 +206,10 @@ def solved(rows: list[tuple[int, int]], unknowns: int) -> int | None:
 
 
 def test_the_attack_on_sparse_rows_works_as_often_as_stated() -> None:
-    """A small instance, ten ones a row, solved from the rows within random sets of positions: the fraction of sets that do is the formula's."""
+    """A small instance, ten ones a row, solved from the rows within random sets of positions.
+
+    The fraction of sets that do is the formula's.
+    """
     random.seed(3)
     k, trees, block = 96, 12, 192
     secret = random.getrandbits(k)

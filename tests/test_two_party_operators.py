@@ -85,3 +85,12 @@ def test_networks_without_weights_run():
     net.op("Softmax", net.op("Relu", "x0"))
     got, want, _ = run(net)
     assert np.abs(got - want).max() < 1e-6
+
+
+def test_masks_and_constants():
+    net = Net((3, 4, 4))
+    net.op("Relu", net.op("Conv", "x0", net.weight(2, 3, 1, 1)))
+    mask = net.constant(np.random.default_rng(2).random((1, 2, 4, 4)) < 0.5, np.bool_)
+    net.op("Where", mask, net.last, net.constant(0.25))
+    net.op("Conv", net.last, net.weight(2, 2, 2, 2))
+    close(*run(net))

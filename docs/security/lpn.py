@@ -1,25 +1,38 @@
-"""Cost of attacks on the silent OT's LPN with regular noise: N = t 2^h samples, k secret bits, one error in each of t blocks of 2^h samples.
-All figures are log2 of bit operations. Standard library only.
+"""Cost of attacks on the silent OT's LPN with regular noise.
+
+N = t 2^h samples, k secret bits, one error in each of t blocks of 2^h samples. All figures are log2 of bit operations.
+Standard library only.
 
 On a uniformly random code:
-  gauss      guess k - t error-free samples, evenly over the blocks, each block's sum being known; solve in k^2.8 (pooled Gauss of Esser, Kuebler,
-             May, CRYPTO 2017, as Liu, Wang, Yang, Yu, ePrint 2022/712, count it; regular noise as RegularISD-Perm of Esser and Santini, ePrint 2023/1568)
-  isd        the same with p errors among k - t + l positions found by a meet in the middle (RegularISD-Enum of Esser and Santini, section 3, with
+  gauss      guess k - t error-free samples, evenly over the blocks, each block's sum being known; solve in k^2.8
+  (pooled Gauss of Esser, Kuebler,
+             May, CRYPTO 2017, as Liu, Wang, Yang, Yu, ePrint 2022/712, count it; regular noise as RegularISD-Perm of
+             Esser and Santini, ePrint 2023/1568)
+  isd        the same with p errors among k - t + l positions found by a meet in the middle (RegularISD-Enum of Esser
+  and Santini, section 3, with
              k^2.8 for the elimination)
-  statistical  parity checks of k / 2 samples from an elimination, their bias under regular noise (low-weight parity checks of Boyle, Couteau, Gilboa, Ishai,
+  statistical  parity checks of k / 2 samples from an elimination, their bias under regular noise (low-weight parity
+  checks of Boyle, Couteau, Gilboa, Ishai,
              CCS 2018, section 5.1, over two elements)
-  algebraic  guess g error-free samples, then linearise the t C(2^h - g/t, 2) products of two samples of one block at degree 2, or degree 3
+  algebraic  guess g error-free samples, then linearise the t C(2^h - g/t, 2) products of two samples of one block at
+  degree 2, or degree 3
              with semi-regular growth (Briaud and Oygarden, EUROCRYPT 2023), elimination with exponent 2.8
 On the code that is used, ten ones a row (the sources above do not count its sparseness):
-  minor      take the rows whose ten positions lie in a random set of x k positions: N x^10 rows in x k unknowns, as many as are needed already
-             at x = (k/N)^(1/9). Guess that p of them are in error (meet in the middle), solve by Wiedemann in 3 * 10 (x k)^2. Repeat with other sets.
-             The set of positions is the domain reduction of Chen, Shu and Zhou (Algorithms for Sparse LPN and LSPN Against Low-noise, arXiv 2407.19215),
-             whose exponent, noise rate * k^((1 + delta) / 2) with N = k^(1 + (w / 2 - 1)(1 - delta)), is the expected number of errors among x k rows.
-             Regular noise, the enumeration and the constants are our own.
-  dense      `minor` for an attacker who is handed, for every try, the smallest set of positions that holds as many rows as positions. No set can be
-             smaller: at this x the expected number of such sets is 1 (first moment). How to find such sets is not known; greedy search
-             comes between (`docs/security/README.md`). So this is a bound on all attacks that choose positions, not an attack.
-  sparse     `algebraic` at degrees 2 to 4 by Wiedemann: a product of two rows has at most 121 monomials, times one or two positions as many
+  minor      take the rows whose ten positions lie in a random set of x k positions: N x^10 rows in x k unknowns, as
+  many as are needed already
+             at x = (k/N)^(1/9). Guess that p of them are in error (meet in the middle), solve by Wiedemann in 3 * 10 (x
+             k)^2. Repeat with other sets. The set of positions is the domain reduction of Chen, Shu and Zhou
+             (Algorithms for Sparse LPN and LSPN Against Low-noise, arXiv 2407.19215), whose exponent, noise rate *
+             k^((1 + delta) / 2) with N = k^(1 + (w / 2 - 1)(1 - delta)), is the expected number of errors among x k
+             rows. Regular noise, the enumeration and the constants are our own.
+  dense      `minor` for an attacker who is handed, for every try, the smallest set of positions that holds as many rows
+  as positions. No set can be
+             smaller: at this x the expected number of such sets is 1 (first moment). How to find such sets is not
+                 known; greedy search
+             comes between (`docs/security/README.md`). So this is a bound on all attacks that choose positions, not an
+             attack.
+  sparse     `algebraic` at degrees 2 to 4 by Wiedemann: a product of two rows has at most 121 monomials, times one or
+  two positions as many
 """
 
 from __future__ import annotations
@@ -63,7 +76,10 @@ def gauss(s: Lpn) -> float:
 
 
 def enumerated(s: Lpn, rows: float, elimination: float, entry: float | None = None) -> tuple[float, int, int]:
-    """(cost, p, l): p errors, half in each half of the blocks, among `rows` + l rows spread evenly. `entry`: cost of a list's entry, else log2 l."""
+    """(cost, p, l): p errors, half in each half of the blocks, among `rows` + l rows spread evenly.
+
+    `entry`: cost of a list's entry, else log2 l.
+    """
     half, best = s.trees // 2, (math.inf, 0, 0)
     for p in range(0, 17, 2):
         for ell in [0] if p == 0 else range(4, 120, 2):
@@ -103,7 +119,10 @@ def algebraic(s: Lpn) -> tuple[float, int, int]:
 
 
 def sparse(s: Lpn) -> tuple[float, int, int]:
-    """(cost, degree, guessed samples). Nothing is substituted: a guessed sample gives one sparse equation with each monomial of one degree less."""
+    """(cost, degree, guessed samples).
+
+    Nothing is substituted: a guessed sample gives one sparse equation with each monomial of one degree less.
+    """
     best = (math.inf, 0, 0)
     for degree in (2, 3, 4):
         monomials = 2.0 ** log2_choose(s.k, degree)
@@ -136,8 +155,9 @@ def divergence(q: float, p: float) -> float:
 
 
 def dense_fraction(s: Lpn, weight: int = WEIGHT) -> float:
-    """The least x at which any set of x k positions may hold as many whole rows as positions: there are exp(k H(x)) sets, and a set holds so many
-    rows with probability exp(-N D(x k / N, x^weight)).
+    """The least x at which any set of x k positions may hold as many whole rows as positions.
+
+    There are exp(k H(x)) sets, and a set holds so many rows with probability exp(-N D(x k / N, x^weight)).
     """
     low, high = 0.0, (s.k / s.samples) ** (1 / (weight - 1))
     for _ in range(50):

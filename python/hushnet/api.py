@@ -293,8 +293,8 @@ def from_torch(module: Any, example: Any, **options: Any) -> Model:
     """Turns a ``torch.nn.Module`` into a plan: PyTorch's exporter, then :func:`compile`.
 
     Args:
-        example: inputs that the module takes: a tensor or array, several in a tuple, or a mapping from names of ``forward``. Their
-            first axis is the batch where they share it; any number of images can be run.
+        example: inputs that the module takes: a tensor or array, several in a tuple, or a mapping from names of
+            ``forward``. Their first axis is the batch where they share it; any number of images can be run.
         options: see :func:`compile`.
 
     Raises:
@@ -302,7 +302,8 @@ def from_torch(module: Any, example: Any, **options: Any) -> Model:
     """
     if not frontend.is_module(module):
         raise frontend.ModelError(
-            f"from_torch takes a torch.nn.Module, and this is of type {type(module).__name__}. Give ONNX models to hushnet.compile."
+            f"from_torch takes a torch.nn.Module, and this is of type {type(module).__name__}. "
+            "Give ONNX models to hushnet.compile."
         )
     return compile(module, example=example, **options)
 

@@ -75,5 +75,5 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def recurrent_with_states(kind: str, both: bool) -> onnx.ModelProto:
-    """A cell whose last states are classified, as ``h[-1]`` or ``torch.cat((h[-2], h[-1]), 1)`` is exported: the batch is no first axis."""
+    """A cell whose last states are classified, as ``h[-1]`` or ``torch.cat((h[-2], h[-1]), 1)`` is exported."""
     return sequences.last_states(kind, both)

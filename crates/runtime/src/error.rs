@@ -1,4 +1,4 @@
-//! Errors of running a plan. None carries a secret; what a peer is told is only [`ProtocolError::code`].
+//! Errors of running a plan. None carries a secret; what a peer is told is only the code of a [`ProtocolError`].
 
 use crate::plan::PlanError;
 use crate::program::RangeError;

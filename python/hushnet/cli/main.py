@@ -570,14 +570,26 @@ def bench(
 
 @app.command()
 def demo(
-    out_dir: Path = typer.Option(Path("hushnet-demo"), "--out", help="Folder for the picture and the plan."),
+    name: str = typer.Argument("digits", help="digits, or a real trained network: ocr, photo, file-type, embedding."),
+    inputs: list[Path] = typer.Argument(
+        None, help="Files to run on: pictures, any files, or text with a sentence a line (default: inputs are made)."
+    ),
+    out_dir: Path = typer.Option(Path("hushnet-demo"), "--out", help="Folder for pictures, tables and plans."),
     images: int = typer.Option(360, min=1, help="Held-out digits to classify."),
+    count: int = typer.Option(8, min=1, max=1000, help="Inputs to make for a real network."),
+    trust: str = typer.Option("client-aided", help="client-aided or two-party (real networks)."),
+    threads: int | None = Threads,
     as_json: bool = Json,
 ) -> None:
-    """The whole story in a minute on real handwritten digits."""
-    from hushnet.cli.demo import run_demo
+    """Encrypted answers beside those in the clear: handwritten digits, or a real network that `zoo get` fetches."""
+    if name == "digits":
+        from hushnet.cli.demo import run_demo
 
-    result = run_demo(out_dir, images, quiet=as_json)
+        result = run_demo(out_dir, images, quiet=as_json)
+    else:
+        from hushnet.cli import real
+
+        result = real.run_demo(name, list(inputs or []), out_dir, count, trust, threads, quiet=as_json)
     if as_json:
         emit(result)
 
@@ -616,17 +628,33 @@ def measure_machine(
 
 @app.command("zoo")
 def zoo_(
-    name: str | None = typer.Argument(None),
-    output: Path | None = typer.Option(None, "-o", "--output"),
+    name: str | None = typer.Argument(None, help="An architecture, or `get`."),
+    real_name: str | None = typer.Argument(None, metavar="[MODEL]", help="After `get`: the trained network to fetch."),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the ONNX file."),
+    table: Path | None = typer.Option(None, help="A JSON table with further networks for `get` (docs/models.md)."),
     seed: int = 0,
     size: int | None = typer.Option(None, help="Image side (mobilenetv2)."),
     width: float | None = typer.Option(None, help="Width multiplier (mobilenetv2)."),
     as_json: bool = Json,
 ) -> None:
-    """Write one of the papers' architectures as ONNX with seeded weights; without a name, list them."""
-    if name is None:
-        emit(list(zoo.names())) if as_json else out.print("\n".join(zoo.names()))
+    """Write an architecture of the papers as ONNX with seeded weights, or fetch a trained network (`get NAME`).
+
+    Without a name, list all.
+    """
+    from hushnet.cli import real
+
+    if name is None and as_json:
+        emit([*zoo.names(), *zoo.real_models(table)])
+    elif name is None:
+        out.print("\n".join(zoo.names()))
+        out.print(real.listing(table))
+    if name == "get":
+        found = real.get(real_name, output, table)
+        emit(found) if as_json else real.print_got(found)
+    if name in (None, "get"):
         return
+    if name in zoo.real_models(table):
+        raise hushnet.InputError(f"{name} is a trained network. `hushnet zoo get {name}` fetches it.")
     if name not in zoo.names():
         raise hushnet.InputError(f"no architecture {name!r}: choose one of {', '.join(zoo.names())}")
     options = {k: v for k, v in {"size": size, "width": width}.items() if v is not None}

@@ -13,16 +13,16 @@ from dataclasses import replace
 from ..graph import Graph
 from . import model, simplify
 from .errors import Issue, ModelError, UnsupportedModel
+from .estimators import is_estimator, sklearn_model
 from .lowering import Driver
 from .model import InputShapes, Prepared, Request, Source
-from .estimators import is_estimator, sklearn_model
 from .outline import Outline, integers
 from .ports import Classes, Ports
 from .pytorch import export, is_module
 
 __all__ = [
-    "Classes", "Issue", "ModelError", "Outline", "Ports", "UnsupportedModel", "check", "export", "input_names", "is_estimator",
-    "is_module", "load", "outline", "read", "sklearn_model",
+    "Classes", "Issue", "ModelError", "Outline", "Ports", "UnsupportedModel", "check", "export", "input_names",
+    "is_estimator", "is_module", "load", "outline", "read", "sklearn_model",
 ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -63,7 +63,7 @@ class Ranges:
         grown: how the largest values grew with samples (known with calibration only).
         declared: intervals that clients clamp inputs to: those that the caller gave, and without calibration data all.
         source: "calibration" or "intervals".
-        floats: outputs of the float execution on the calibration data, by name.
+        floats: outputs (and what else was asked for) of the float execution on the calibration data, by name.
     """
 
     limit: dict[str, float]
@@ -170,8 +170,12 @@ def _uses(graph: Graph) -> dict[str, int]:
     return uses
 
 
-def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, input_range: InputRanges) -> Ranges:
+def from_calibration(
+    graph: Graph, samples: dict[str, Array], margin: float, input_range: InputRanges, also: Iterable[str] = ()
+) -> Ranges:
     """Ranges from a float run over sample inputs, times ``margin``; declared input ranges are kept as they are.
+
+    ``also`` names tensors beside the outputs whose values are kept in ``floats``.
 
     Raises:
         PlanError: no samples, or a value that is not finite.
@@ -186,7 +190,7 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
     half: dict[str, float] = {}
     square: dict[str, float] = {}
     mean: dict[str, Array] = {n.input: np.zeros(graph.shapes[n.input]) for n in graph.nodes if isinstance(n, Linear)}
-    floats: dict[str, list[Array]] = {name: [] for name in graph.outputs}
+    floats: dict[str, list[Array]] = {name: [] for name in (*graph.outputs, *also)}
     for start in range(0, count, step):
         part = {k: v[start : start + step] for k, v in samples.items()}
         for name, value in evaluate(graph, part, keep_all=True).items():

@@ -25,7 +25,7 @@ use hushnet_ring::pack;
 use hushnet_ring::prime::primes_near;
 use hushnet_rlwe::one_poly::{Tally, TallyCounts};
 use hushnet_rlwe::pack_lwe::{merge_offset, merge_steps, merge_variance, MergeContext};
-use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedSpec, PRIME_BITS};
+use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedPublicKey, PackedSpec, PRIME_BITS};
 
 /// Ring degree: two 50-bit primes need 4096.
 pub const RING_DEGREE: usize = 4096;
@@ -93,7 +93,7 @@ impl ConvFheDesign {
     /// Bytes of the client's public key ahead of the merging keys: seed and pk0.
     #[must_use]
     pub fn public_key_len() -> usize {
-        32 + pack::packed_len(RING_DEGREE, PRIME_BITS)
+        PackedPublicKey::byte_len(RING_DEGREE)
     }
 
     /// That a layer has parameters, without making tables.

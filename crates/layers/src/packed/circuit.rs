@@ -9,7 +9,7 @@ use super::spec::Linear;
 pub struct Upload {
     /// Value that it is part of.
     pub value: usize,
-    /// Input element of every slot, or [`super::layout::EMPTY`].
+    /// Input element of every slot, or `layout::EMPTY`.
     pub slots: Vec<u32>,
 }
 
@@ -22,7 +22,7 @@ pub struct Value {
     pub bound: f64,
     /// Usual magnitude.
     pub usual: f64,
-    /// Level; set by [`super::plan`].
+    /// Level; set by the planner (`plan`).
     pub level: usize,
     /// Operations that read it.
     pub uses: usize,

@@ -30,7 +30,7 @@ impl Grid {
 /// Elements in slots. Slots of no element hold zero or a polynomial's constant, never anything unbounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Per ciphertext, the element of each slot or [`EMPTY`].
+    /// Per ciphertext, the element of each slot or `EMPTY`.
     pub cts: Vec<Vec<u32>>,
     /// Per element, its places (ciphertext, slot), at least one.
     pub places: Vec<Vec<(u32, u32)>>,

@@ -80,7 +80,7 @@ pub enum StepSpec {
 /// A network as it comes from a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PackedSpec {
+pub struct GraphSpec {
     /// Tensor that the client sends.
     pub input: usize,
     /// Tensor that the client gets.
@@ -412,7 +412,7 @@ impl Checker<'_> {
     }
 }
 
-impl PackedSpec {
+impl GraphSpec {
     /// Reads JSON.
     ///
     /// # Errors

@@ -163,7 +163,7 @@ impl RotationFreeLinear {
             }
     }
 
-    /// What opens a [`Setup`].
+    /// What opens a [`Setup`](super::Setup).
     #[must_use]
     pub fn setup_header(&self) -> Vec<u8> {
         self.design.setup_header(&self.seed)

@@ -25,10 +25,10 @@ use invariant::Fold;
 /// Which ring polynomials belong to; N integers each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ring {
-    /// Z[X]/(X^N + 1): coefficients of 1, X, ..., X^(N-1).
+    /// `Z[X]/(X^N + 1)`: coefficients of 1, X, ..., X^(N-1).
     #[default]
     Cyclotomic,
-    /// The elements of Z[X]/(X^2N + 1) that X -> X^-1 leaves alone: coefficients of 1 and of X^t + X^-t, t = 1 .. N-1. All N embeddings are
+    /// The elements of `Z[X]/(X^2N + 1)` that X -> X^-1 leaves alone: coefficients of 1 and of X^t + X^-t, t = 1 .. N-1. All N embeddings are
     /// real. Primes are 1 mod 4N.
     ConjugateInvariant,
 }

@@ -16,9 +16,11 @@
 //! variance proxy `(10.5 + 1) |W|^2 + 2 * 10.5 N`, |W| the Euclidean norm of all weights in the polynomials that meet in one output polynomial.
 
 mod client;
+mod key;
 mod server;
 
-pub use client::{PackedClient, PackedPublicKey};
+pub use client::PackedClient;
+pub use key::PackedPublicKey;
 pub(crate) use server::Switch;
 pub use server::{PackedServer, WeightPoly};
 

@@ -1,6 +1,6 @@
 //! The plan: what is run, checked once and immutable afterwards.
 //!
-//! [`PlanSpec`](spec::PlanSpec) is the JSON as it stands in the file, of every trust model; [`Checked`] is what executors accept, and can only be
+//! [`PlanSpec`] is the JSON as it stands in the file, of every trust model; [`Checked`] is what executors accept, and can only be
 //! made by checking. It has a part for its trust model: [`Plan`] is the client-aided one.
 
 mod check;

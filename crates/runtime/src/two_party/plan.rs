@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// What a stage computes.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// Operations of the client in the clear: index of the stage in [`TwoPartyPlan::client`].
+    /// Operations of the client in the clear: index of the stage in `TwoPartyPlan::client`.
     Client(usize),
     /// The client's integers become shares.
     Share,

@@ -1,6 +1,6 @@
 //! The JSON of a plan as it stands in the file (`docs/plan-format.md`): unchecked, and one grammar for every trust model.
 //!
-//! What differs between trust models is data: a part of [`ParamsSpec`] for each, and the tables of [`grammar`], which say which tensors, stages,
+//! What differs between trust models is data: a part of [`ParamsSpec`] for each, and the tables of the module `grammar`, which say which tensors, stages,
 //! engines and methods a trust model allows.
 
 mod grammar;

@@ -2,13 +2,15 @@
 //!
 //! A method is a folder: `mod.rs` has what both parties derive from the public part of a plan ([`LinearMethod`], [`Places`], [`Shape`]),
 //! `client.rs` the client's half ([`ClientHalf`]), `server.rs` the server's half ([`ServerHalf`], [`ServerSession`]). The run loops, the cost
-//! and the account of memory ask these traits and know no method by name. `docs/add-a-linear-method.md` adds one step by step.
+//! and the account of memory ask these traits and know no method by name. `docs/add-a-linear-method.md` adds one step by step. The folder
+//! `coefficients` is no method: it has what `cheetah` and `convfhe` share.
 //!
 //! A session opens the methods of a plan in the order of [`METHODS`]; this order is the order of their keys on the wire. Dispatch is dynamic once a
 //! stage, never inside of a kernel.
 
 mod batch;
 mod cheetah;
+mod coefficients;
 mod convfhe;
 mod rotation_free;
 mod slots;
