@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hushnet import _native
 
-from tests.gates import documents, fuzzing, imports, licences, modules, secrets, truths, wheel
+from tests.gates import descriptions, documents, fuzzing, imports, licences, modules, secrets, truths, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = shutil.ignore_patterns(
@@ -47,8 +47,42 @@ def only(problems: list[str], *parts: str) -> None:
 
 
 def test_this_tree_has_no_violation() -> None:
-    for gate in (modules, imports, secrets, documents, wheel, fuzzing):
+    for gate in (modules, imports, secrets, documents, descriptions, wheel, fuzzing):
         assert gate.problems(ROOT) == []
+
+
+# Descriptions of public items
+
+
+@pytest.mark.parametrize(
+    ("planted", "name"),
+    [
+        ("/// Some shape.\npub fn planted() {}\n", "planted"),
+        ("/// Some shape.\n#[must_use]\npub const fn planted() -> u8 {\n    0\n}\n", "planted"),
+        ("/// Some shape.\npub struct Planted;\n", "Planted"),
+        (
+            "/// What a planted type of this test has to offer.\npub trait T {\n    /// It.\n    fn planted();\n}\n",
+            "planted",
+        ),
+        ("/// Some number.\npub const PLANTED: u8 = 1;\n", "PLANTED"),
+    ],
+)
+def test_a_short_description_is_reported(tree: Path, planted: str, name: str) -> None:
+    append(tree, "crates/ring/src/prime.rs", planted)
+    only(descriptions.problems(tree), "ring/src/prime.rs", f"{name} is described in", "say what it is")
+
+
+def test_short_fields_and_variants_may_not_grow_in_number(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = sum(item.part and item.words <= descriptions.WORDS for item in descriptions.items(tree))
+    monkeypatch.setattr(descriptions, "CEILING", now)
+    assert descriptions.problems(tree) == []
+    described = "/// A type of this test that has a part.\npub "
+    append(tree, "crates/ring/src/prime.rs", described + "struct P {\n    /// A.\n    pub a: u8,\n}\n")
+    only(descriptions.problems(tree), f"{now + 1} public fields", f"there may be {now}")
+    append(tree, "crates/ring/src/prime.rs", described + "enum E {\n    /// A.\n    A,\n    /// B.\n    B(u8),\n}\n")
+    only(descriptions.problems(tree), f"{now + 3} public fields")
+    monkeypatch.setattr(descriptions, "CEILING", now + 4 + descriptions.SLACK)
+    only(descriptions.problems(tree), "lower CEILING")
 
 
 # Items of fuzz builds
@@ -634,6 +668,7 @@ def test_lint_reads_every_crate_and_runs_the_gates() -> None:
     )
     assert any("-p hushnet-masks --all-targets" in c and "-D warnings" in c for c in clippy)
     assert any("fuzz/Cargo.toml" in c and "-D warnings" in c for c in clippy)
+    assert re.search(r"RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --exclude hushnet-masks --no-deps", lint)
     assert "-m tests.gates" in lint
     workspace = (ROOT / "Cargo.toml").read_text()
     assert (

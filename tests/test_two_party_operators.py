@@ -30,7 +30,7 @@ def run(net, *, trust="two-party"):
     """Outputs of an encrypted run, ONNX Runtime's, and the plan's error."""
     rng = np.random.default_rng(0)
     x = {f"x{i}": rng.normal(size=(6, *shape)) for i, shape in enumerate(net.shapes)}
-    model = hushnet.compile(net.model(), trust=trust, calibration=x)
+    model = hushnet.compile(net.model(), trust=trust, calibration=x, weight_bits=8)
     some = {k: v[:2] for k, v in x.items()}
     result = hushnet.run(model, some)
     want = expected(net.model(), {k: v.astype(np.float32) for k, v in some.items()})[0]
@@ -85,3 +85,12 @@ def test_networks_without_weights_run():
     net.op("Softmax", net.op("Relu", "x0"))
     got, want, _ = run(net)
     assert np.abs(got - want).max() < 1e-6
+
+
+def test_masks_and_constants():
+    net = Net((3, 4, 4))
+    net.op("Relu", net.op("Conv", "x0", net.weight(2, 3, 1, 1)))
+    mask = net.constant(np.random.default_rng(2).random((1, 2, 4, 4)) < 0.5, np.bool_)
+    net.op("Where", mask, net.last, net.constant(0.25))
+    net.op("Conv", net.last, net.weight(2, 2, 2, 2))
+    close(*run(net))

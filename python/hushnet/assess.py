@@ -1,4 +1,4 @@
-"""What each trust model makes of a model: the predicted cost, or all that stands in the way and where the network could be cut."""
+"""What each trust model makes of a model: the predicted cost, or all that stands in the way and where to cut."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REPEATS = (
     "Use convolutions over the sequence (and train the network again).",
 )
 _LOOKS_UP = ("it looks up private indices", "Look the rows up before, so that they are the network's input.")
-# of ONNX operators that are several ops of a plan: what they do, and what to do about them where one op cannot be planned
+# of ONNX operators that are several ops of a plan: what they do, and what to do where one op cannot be planned
 _WHOLE: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("GroupNormalization", "InstanceNormalization", "LayerNormalization", "LRN"), _NORMALISES),
     **dict.fromkeys(("LpNormalization", "MeanVarianceNormalization", "RMSNormalization"), _NORMALISES),
@@ -58,10 +58,12 @@ class Assessment:
 
     Attributes:
         seconds, bytes_up, bytes_down: predicted for ``batch`` images; None where the model does not compile.
-        made_up: whether the plan needs calibration data, none was given, and the figures are those of random inputs: ranges that hold for
-            all inputs are too wide for this network. Where the network does not compile, the same of the part up to ``until``.
+        made_up: whether the plan needs calibration data, none was given, and the figures are those of random inputs:
+            ranges that hold for all inputs are too wide for this network. Where the network does not compile, the
+            same of the part up to ``until``.
         groups: what stands in the way, by operator.
-        until: tensors, comma-separated, at which the network could end so that it compiles; None where no layer can run encrypted.
+        until: tensors, comma-separated, at which the network could end so that it compiles; None where no layer can
+            run encrypted.
     """
 
     trust: str
@@ -116,6 +118,7 @@ class _Task:
     def __init__(self, model: Any, calibration: Inputs | None, shapes: Shapes | None, until: tuple[str, ...]) -> None:
         self.model, self.calibration, self.shapes, self.until = model, calibration, shapes, until
         self._graphs: dict[tuple[str, ...], Graph | frontend.UnsupportedModel] = {}
+        self._ports: dict[tuple[str, ...], frontend.Ports] = {}
         self._outline: tuple[frontend.Outline, set[str]] | None = None
         # whether the last network that could be planned needed made-up data
         self.made_up_last = False
@@ -141,7 +144,9 @@ class _Task:
         """
         if until not in self._graphs:
             try:
-                found = lowered(self.model, calibration=self.calibration, shapes=self.shapes, until=until)
+                found, self._ports[until] = lowered(
+                    self.model, calibration=self.calibration, shapes=self.shapes, until=until
+                )
                 self._graphs[until] = found
             except frontend.UnsupportedModel as error:
                 self._graphs[until] = error
@@ -156,14 +161,17 @@ class _Task:
         Raises:
             HushnetError: it cannot be planned.
         """
+        ports = next((p for end, p in self._ports.items() if self._graphs[end] is graph), frontend.Ports())
         try:
-            return planned(graph, batch=batch, trust=trust, calibration=self.calibration), False
+            return planned(graph, ports, batch=batch, trust=trust, calibration=self.calibration), False
         except BlockedPlan:
             raise
         except HushnetError:
             if self.calibration is not None:
                 raise
-        return planned(graph, batch=batch, trust=trust, calibration=self.made_up(graph)), True
+        # random inputs tell nothing of the bits that the network needs
+        bits = {} if trust == "non-interactive" else {"weight_bits": 8}
+        return planned(graph, ports, batch=batch, trust=trust, calibration=self.made_up(graph), **bits), True
 
     def made_up(self, graph: Graph) -> dict[str, np.ndarray]:
         """Random inputs: numbers from 0 to 1, integers 0 and 1."""
@@ -226,8 +234,8 @@ class _Task:
     def cut(self, trust: str, images: int, issues: list[frontend.Issue]) -> list[str] | None:
         """Where the network could end. What else stands in the way of that part is added to the issues.
 
-        First right in front of all nodes in the way, as long as these are few tensors; else at the last tensor through which everything
-        goes.
+        First right in front of all nodes in the way, as long as these are few tensors; else at the last tensor
+        through which everything goes.
         """
         blocked: set[str] = set()
         new = {issue.node for issue in issues}

@@ -51,13 +51,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "se_resnet": _row(convolutional.se_resnet, side=32, width=0.125, layers=(1, 1), classes=5),
     "regnet": _row(convolutional.regnet, side=32, width=0.25, layers=(1, 1, 1), group=4, classes=5),
     "unet": _row(dense.unet, side=16, width=4, depth=2),
-    "yolo_head": _row(dense.yolo_head, side=64, width=0.125, classes=3),
-    "ssd_head": _row(dense.ssd_head, side=64, width=0.125, classes=3),
-    "ssd_nms": _row(dense.ssd_head, {"select": True}, side=64, width=0.125, classes=3),
+    "yolo_head": _row(dense.yolo_head, side=32, width=0.125, classes=3),
+    "ssd_head": _row(dense.ssd_head, side=32, width=0.125, classes=3),
+    "ssd_nms": _row(dense.ssd_head, {"select": True}, side=32, width=0.125, classes=3),
     "autoencoder": _row(dense.autoencoder, side=16, width=4, code=8),
     "super_resolution": _row(dense.super_resolution, side=12, width=8),
     "siamese": _row(dense.siamese, side=21, width=4, code=16),
-    "several_outputs": _row(dense.several_outputs, side=64, width=0.125, classes=4),
+    "several_outputs": _row(dense.several_outputs, side=32, width=0.125, classes=4),
     "lstm_tagger": _row(sequences.lstm_tagger, steps=5, words=30, width=6, hidden=8, tags=4),
     "bidirectional_lstm": _row(sequences.bidirectional_lstm, steps=4, features=6, hidden=5, layers=2, classes=3),
     "gru": _row(sequences.gru, steps=5, features=4, hidden=6, classes=3),
@@ -75,5 +75,5 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def recurrent_with_states(kind: str, both: bool) -> onnx.ModelProto:
-    """A cell whose last states are classified, as ``h[-1]`` or ``torch.cat((h[-2], h[-1]), 1)`` is exported: the batch is no first axis."""
+    """A cell whose last states are classified, as ``h[-1]`` or ``torch.cat((h[-2], h[-1]), 1)`` is exported."""
     return sequences.last_states(kind, both)

@@ -1,4 +1,4 @@
-"""``python -m tests.architectures``: what `hushnet check` says of every architecture in full size, and how long it takes to say it."""
+"""``python -m tests.architectures``: what `hushnet check` says of each in full size, and how long it takes."""
 
 from __future__ import annotations
 

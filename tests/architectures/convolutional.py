@@ -1,4 +1,4 @@
-"""Image classifiers: chains, residual and concatenated branches, depthwise and grouped convolutions, squeeze-and-excite."""
+"""Image classifiers: chains, residual and joined branches, depthwise and grouped convolutions."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def _double(net: Export, name: str, x: T, out: int) -> T:
 
 
 def unet(opset: int = 13, side: int = 256, width: int = 64, depth: int = 4, classes: int = 2) -> onnx.ModelProto:
-    """U-Net: bilinear upsampling at odd levels, transposed convolutions at even ones, concatenations with the way down."""
+    """U-Net: bilinear upsampling at odd levels, transposed convolutions at even ones, joined with the way down."""
     net = Export(20, opset, 1)
     x = _double(net, "inc", net.input("input", 3, side, side), width)
     down = [x]

@@ -1,4 +1,4 @@
-"""Writes ONNX graphs as PyTorch's exporter does: its names, Constant nodes, chains of shape arithmetic, forms of the chosen opset.
+"""Writes ONNX graphs as PyTorch's exporter does: its names, Constants, shape arithmetic, forms of the opset.
 
 Weights are seeded. Shapes are tracked with a batch of 1; the model's own batch is symbolic or fixed.
 """
@@ -126,7 +126,7 @@ class Export:
         gain: float = 1.0,
         bias: bool = True,
     ) -> T:
-        """Convolution over all spatial axes; batch normalisation is folded in where there was one. Pads default to half the kernel."""
+        """Convolution over all spatial axes; pads default to half the kernel."""
         spatial = len(x.shape) - 2
         kernels = _list(kernel, spatial)
         strides = _list(stride, spatial)
@@ -205,7 +205,7 @@ class Export:
     # -- activations
 
     def act(self, kind: str, x: T) -> T:
-        """An activation as the opset has it: relu, relu6, hardswish, hardsigmoid, silu, gelu, tanh, sigmoid, leaky, softmax."""
+        """An activation as the opset has it: the methods below, without their underscore."""
         return getattr(self, f"_{kind}")(x)
 
     def _relu(self, x: T) -> T:
@@ -315,7 +315,7 @@ class Export:
         return self.op("Concat", parts, shape, axis=axis)
 
     def view(self, x: T, *sizes: int | None) -> T:
-        """``x.view(x.size(0), ...)``: None takes that axis from the tensor's own Shape, as tracing writes it; -1 is what remains."""
+        """``x.view(x.size(0), ...)``: None takes that axis from the tensor's Shape, -1 is what remains."""
         taken = [x.shape[i] if n is None else n for i, n in enumerate(sizes)]
         rest = math.prod(x.shape) // math.prod(n for n in taken if n != -1)
         shape = [rest if n == -1 else n for n in taken]
@@ -374,7 +374,7 @@ class Export:
         return self.op("Resize", [x, region, scales], size, cubic_coeff_a=-0.75, **how)
 
     def recurrent(self, kind: str, name: str, x: T, hidden: int, both: bool = False, states: bool = False) -> T:
-        """LSTM or GRU over [batch, time, features], batch first as exporters write it; [batch, time, directions * hidden].
+        """LSTM or GRU over [batch, time, features]; [batch, time, directions * hidden].
 
         With ``states`` the last states: [directions, batch, hidden].
         """

@@ -85,7 +85,7 @@ def swin(
     layers: tuple[int, ...] = (2, 2, 6, 2),
     classes: int = 1000,
 ) -> onnx.ModelProto:
-    """Swin tiny: windows by Reshape and Transpose, shifts by Slice and Concat, masks, patch merging by strided slices."""
+    """Swin tiny: windows by Reshape and Transpose, shifts by Slice and Concat, masks, patch merging."""
     net = Export(61, opset)
 
     def rolled(x: T, shift: int) -> T:

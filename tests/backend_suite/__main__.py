@@ -11,8 +11,10 @@ from pathlib import Path
 
 from .cases import QUICK, cases
 from .judge import CRASHED, PASSED, REFUSED, VERDICTS, WRONG, Verdict
+from .listed import unexplained, unused
 from .workers import CASE_SECONDS, judge_all
 
+LISTING = "tests/backend_suite/listed.py"
 MINIMUMS = Path(__file__).with_name("minimums.json")
 
 
@@ -76,6 +78,12 @@ def main() -> int:
     counts = Counter(v.verdict for v in verdicts)
     everything = not options.match and options.every == 1
     short = below(verdicts, json.loads(MINIMUMS.read_text()).get(options.trust, {})) if everything else []
+    if options.trust == "client-aided":
+        short += [
+            f"{v.name}: refused, and {LISTING} does not name it ({v.reason[:200]})" for v in unexplained(verdicts)
+        ]
+        complete = everything and set(options.kinds.split(",")) >= set(QUICK)
+        short += [f"{pattern}: {LISTING} names it, and all its cases pass" for pattern in unused(verdicts) if complete]
     if options.json:
         document = {"trust": options.trust, "cases": len(verdicts), "seconds": round(time.monotonic() - started, 1)}
         print(

@@ -1,8 +1,9 @@
 """One case through ``compile`` and ``run`` of a trust model, and what came of it.
 
-A case of the suite gives as inputs what a network has as weights, shapes and indices. A case is therefore tried with all of its
-inputs private first, then with some of them bound to the case's data (as initializers): all but those of real numbers, then all but
-one. It has passed when one of these networks gives the expected result and none gives a wrong one.
+A case of the suite gives as inputs what a network has as weights, shapes and indices. A case is therefore tried with
+all of its inputs private first, then with some of them bound to the case's data (as initializers): all but those of
+real numbers, then all but one. It has passed when one of these networks gives the expected result and none gives a
+wrong one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ VERDICTS = (PASSED, REFUSED, WRONG, CRASHED)
 # a result may be off by so much of the largest expected value (1 at least), and by no more than the plan predicts
 PRECISION = 0.05
 ROUNDING = 1e-3
-# two-party with one method for all layers: the planner's choice among them is tested elsewhere, and takes most of the time
+# two-party with one method for all layers: the planner's choice among them is tested elsewhere, and takes most of the
+# time
 OPTIONS = {
     "client-aided": {"weight_bits": 12, "activation_bits": 12},
     "two-party": {"weight_bits": 10, "activation_bits": 14, "method": "cheetah"},
@@ -35,7 +37,13 @@ OPTIONS = {
 
 @dataclass
 class Verdict:
-    """What came of a case. ``private``: the inputs that were encrypted; ``reason``: why it was not passed."""
+    """What came of a case.
+
+    Attributes:
+        private: the inputs that were encrypted.
+        reason: why it was not passed.
+        real: whether its outputs, and an input, are real numbers.
+    """
 
     name: str
     kind: str
@@ -44,6 +52,7 @@ class Verdict:
     private: list[str] = field(default_factory=list)
     reason: str = ""
     error: float | None = None
+    real: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """What the table is made of."""
@@ -53,10 +62,11 @@ class Verdict:
 def judge(case: Case, trust: str) -> Verdict:
     """Tries a case until it passes or is wrong."""
     operators = sorted({node.op_type for node in case.model.graph.node})
+    real = any(map(_floating, case.inputs.values())) and all(_floating(np.asarray(v)) for v in case.outputs)
     refusals = []
     for private in _choices(case):
         verdict, reason, error = _attempt(case, trust, private)
-        found = Verdict(case.name, case.kind, verdict, operators, private, reason, error)
+        found = Verdict(case.name, case.kind, verdict, operators, private, reason, error, real)
         if verdict != REFUSED:
             return found
         refusals.append(found)

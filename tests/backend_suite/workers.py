@@ -8,17 +8,16 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from .cases import Case
 from .judge import CRASHED, Verdict, judge
 
 CASE_SECONDS = 300.0
 
 
 class _Worker:
-    def __init__(self, found: Sequence[Case], trust: str):
+    def __init__(self, found: Sequence[Any], trust: str, judge_one: Callable[[Any, str], Any]):
         context = mp.get_context("fork")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(found, trust, theirs), daemon=True)
+        self.process = context.Process(target=_work, args=(found, trust, theirs, judge_one), daemon=True)
         self.process.start()
         theirs.close()
         self.index: int | None = None
@@ -34,29 +33,31 @@ class _Worker:
         self.pipe.close()
 
 
-def _work(found: Sequence[Case], trust: str, pipe: Connection) -> None:
+def _work(found: Sequence[Any], trust: str, pipe: Connection, judge_one: Callable[[Any, str], Any]) -> None:
     while True:
         try:
             index = pipe.recv()
         except EOFError:
             return
-        pipe.send(judge(found[index], trust))
+        pipe.send(judge_one(found[index], trust))
 
 
 def judge_all(
-    found: Sequence[Case],
+    found: Sequence[Any],
     trust: str,
     *,
     processes: int = 2,
     seconds: float = CASE_SECONDS,
-    progress: Callable[[int, Verdict], Any] | None = None,
-) -> list[Verdict]:
-    """The verdicts of all cases, in their order."""
+    progress: Callable[[int, Any], Any] | None = None,
+    judge_one: Callable[[Any, str], Any] | None = None,
+) -> list[Any]:
+    """The verdicts of all cases (what has ``name`` and ``kind``), in their order, by the suite's own judge or another."""
+    judge_one = judge_one or judge
     waiting = list(range(len(found)))[::-1]
-    verdicts: dict[int, Verdict] = {}
-    workers = [_Worker(found, trust) for _ in range(min(processes, len(found)))]
+    verdicts: dict[int, Any] = {}
+    workers = [_Worker(found, trust, judge_one) for _ in range(min(processes, len(found)))]
 
-    def keep(index: int, verdict: Verdict) -> None:
+    def keep(index: int, verdict: Any) -> None:
         verdicts[index] = verdict
         if progress:
             progress(len(verdicts), verdict)
@@ -82,7 +83,7 @@ def judge_all(
             if late:
                 keep(worker.index, Verdict(case.name, case.kind, CRASHED, reason=reason))
                 worker.end()
-                workers[place] = _Worker(found, trust)
+                workers[place] = _Worker(found, trust, judge_one)
     for worker in workers:
         worker.end()
     return [verdicts[i] for i in range(len(found))]

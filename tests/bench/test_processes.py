@@ -22,6 +22,12 @@ def test_relu_between_two_processes(options: dict) -> None:
     assert first["correct"] and first["bytes_as_predicted"] and len(first["runs"]) == len(second["runs"]) == 2
 
 
+@pytest.mark.parametrize("function", ["sigmoid", "product"])
+def test_functions_between_two_processes(function: str) -> None:
+    first, second = measure("measure_smooth", function=function, values=300, repeat=2)
+    assert first["correct"] and first["bytes_as_predicted"] and len(first["runs"]) == len(second["runs"]) == 2
+
+
 def test_layers_between_two_processes() -> None:
     for geometry in (
         {"type": "dense", "inputs": 30, "outputs": 7},

@@ -76,9 +76,7 @@ def test_equal_sentences_are_one_row():
 @pytest.mark.parametrize("length", range(5))
 def test_the_last_cut_is_found_by_halving(length):
     def compiles(end):
-        if int(end[0]) >= length:
-            return False
-        return True
+        return int(end[0]) < length
 
     assert last_cut([str(i) for i in range(4)], compiles) == (str(min(length, 4) - 1) if length else None)
 

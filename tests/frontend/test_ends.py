@@ -75,11 +75,53 @@ def test_branches_of_the_input_have_no_head() -> None:
     assert ends.head is None and ends.tail is None and len(ends.body.nodes) == 2
 
 
-def test_several_inputs_are_refused() -> None:
+def several(graph, inputs):
+    """Outputs by name through the three parts."""
+    ends = split_ends(graph)
+    (first,) = ends.body.inputs
+    (last,) = ends.body.outputs
+    values = dict(inputs) if ends.head is None else {**inputs, **evaluate(ends.head, inputs)}
+    values |= evaluate(ends.body, {first: values[first]})
+    if ends.tail is not None:
+        values |= evaluate(ends.tail, {last: values[last]})
+    return ends, values
+
+
+@pytest.mark.parametrize("second", [(4, 3, 3), (2, 3, 3), (5,)])
+def test_several_tensors_cross_as_one(second: tuple[int, ...]) -> None:
+    net = Net((4, 3, 3), second)
+    left = net.op("Conv", net.op("Relu", "x0"), net.weight(2, 4, 1, 1))
+    size = int(np.prod(second))
+    right = net.op("Gemm", net.op("Flatten", "x1"), net.weight(size, 6))
+    end = net.op("Sigmoid", net.op("Add", net.op("Flatten", left), net.op("Gemm", right, net.weight(6, 18))))
+    own = net.op("Tanh", "x1")
+    graph = load(net.model(end, own, net.op("Softmax", right)))
+    rng = np.random.default_rng(3)
+    inputs = {"x0": rng.standard_normal((2, 4, 3, 3)), "x1": rng.standard_normal((2, *second))}
+    ends, got = several(graph, inputs)
+    want = evaluate(graph, inputs)
+    for name in graph.outputs:
+        assert np.allclose(got[name], want[name])
+    assert ends.head is not None and ends.head.outputs[1:] == [own]
+    assert ends.tail is not None and {n.op for n in ends.tail.nodes} >= {"sigmoid", "softmax", "slice"}
+    assert ends.body.shapes[ends.body.inputs[0]] == (36 + size,)
+
+
+def test_images_of_one_size_cross_as_channels() -> None:
+    net = Net((4, 3, 3), (2, 3, 3))
+    ends = [net.op("Conv", f"x{i}", net.weight(2, c, 1, 1)) for i, c in enumerate((4, 2))]
+    graph = load(net.model(*ends))
+    body = split_ends(graph).body
+    assert body.shapes[body.inputs[0]] == (6, 3, 3) and body.shapes[body.outputs[0]] == (4, 3, 3)
+
+
+def test_several_outputs_of_ops_alone_are_the_clients() -> None:
     net = Net((4,), (4,))
-    net.op("Add", "x0", "x1")
-    with pytest.raises(ValueError, match="inputs"):
-        split_ends(load(net.model()))
+    total = net.op("Add", "x0", "x1")
+    graph = load(net.model(total, net.op("Mul", total, "x0")))
+    ends, got = several(graph, {"x0": np.ones((1, 4)), "x1": np.full((1, 4), 2.0)})
+    assert not ends.body.nodes and ends.tail is None
+    assert [float(got[n][0, 0]) for n in graph.outputs] == [3.0, 3.0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""PyTorch modules, with a PyTorch that is made up here: what its exporter is asked, and that what it writes is compiled."""
+"""PyTorch modules, with a PyTorch that is made up here: what its exporter is asked, what it writes."""
 
 from __future__ import annotations
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.gates import documents, fuzzing, imports, modules, secrets, truths, wheel
+from tests.gates import descriptions, documents, fuzzing, imports, modules, secrets, truths, wheel
 
 GATES = {
     "crates and modules": modules,
     "Python imports": imports,
     "secrets": secrets,
     "documents": documents,
+    "descriptions": descriptions,
     "second truths": truths,
     "wheel": wheel,
     "items of fuzz builds": fuzzing,

@@ -25,16 +25,43 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"_native", "errors", "plan", "planner", "reference"},
     "api": {"_native", "errors", "frontend", "graph", "passes", "plan", "planner", "reference", "report"},
     "assess": {"api", "errors", "frontend", "graph"},
+    "compare": {"_native", "api", "errors", "frontend"},
+    "demos": {"__init__", "data", "errors", "zoo"},
     "machine": {"_native", "api", "planner", "reference"},
-    "__init__": {"api", "errors", "machine"},
-    "cli": {"__init__", "_native", "assess", "data", "frontend", "machine", "passes", "reference", "report", "zoo"},
+    "__init__": {"api", "compare", "errors", "frontend", "machine"},
+    "cli": {
+        "__init__",
+        "_native",
+        "assess",
+        "compare",
+        "data",
+        "demos",
+        "frontend",
+        "machine",
+        "passes",
+        "reference",
+        "report",
+        "zoo",
+    },
     "__main__": {"cli"},
 }
 # Keys, ciphers and randomness for them are Rust's.
 CRYPTOGRAPHY = {"Crypto", "Cryptodome", "cryptography", "hmac", "nacl", "openfhe", "seal", "secrets", "ssl", "tenseal"}
 # The benchmarks' package, the modules of the product that it may import, and the one that may import it.
 BENCHMARKS = "hushnet_bench"
-BENCHMARKED = {"__init__", "_native", "data", "frontend", "graph", "machine", "passes", "planner", "reference", "zoo"}
+BENCHMARKED = {
+    "__init__",
+    "_native",
+    "data",
+    "demos",
+    "frontend",
+    "graph",
+    "machine",
+    "passes",
+    "planner",
+    "reference",
+    "zoo",
+}
 BENCHMARKS_FROM = "cli"
 # Other libraries run in processes of their own, to compare with.
 RIVALS = f"bench/python/{BENCHMARKS}/programs/"

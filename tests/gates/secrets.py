@@ -69,7 +69,7 @@ PUBLIC: dict[str, set[str]] = {
     "rlwe/src/ckks/ciphertext.rs": {"PublicKey"},
     "rlwe/src/ckks/switching.rs": {"GaloisKey", "GaloisKeys", "RelinKey", "SwitchingKey"},
     "rlwe/src/pack_lwe.rs": {"MergeKeys"},
-    "rlwe/src/packed/client.rs": {"PackedPublicKey"},
+    "rlwe/src/packed/key.rs": {"PackedPublicKey"},
     "mpc/src/simd/avx2.rs": {"Key"},
     "mpc/src/simd/avx512.rs": {"Key"},
     "mpc/src/simd/mod.rs": {"FixedKey", "Keyed"},

@@ -1,4 +1,7 @@
-"""Folding changes no value: networks against ONNX Runtime, trained ones against their accuracy; what is refused and reported."""
+"""Folding changes no value: networks against ONNX Runtime, trained ones against their accuracy.
+
+What is refused and reported.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +226,10 @@ def test_uncounted_padding_of_means() -> None:
 
 
 def test_constants_behind_a_padded_layer_stay_exact() -> None:
-    """Batch norm between an activation and a padded layer: the border sees no offset, so the bias depends on the position."""
+    """Batch norm between an activation and a padded layer.
+
+    The border sees no offset, so the bias depends on the position.
+    """
     net = Random((2, 6, 6), 9)
     net.conv(3, (3, 3), (1, 1), (1, 1, 1, 1), 1)
     net.activation("deg2")
@@ -240,10 +246,6 @@ REFUSED = {
     "Relu": (lambda n: n.op("Relu", n.last), "t1.*relu.*--activation"),
     "MaxPool": (lambda n: n.op("MaxPool", n.last, kernel_shape=[2, 2]), "max_pool.*average pooling"),
     "Softmax": (lambda n: n.op("Softmax", n.last, axis=1), "softmax.*behind the last layer"),
-    "product": (
-        lambda n: n.op("Mul", n.op("Conv", "t0", n.weight(2, 2, 1, 1)), "t0"),
-        "multiplies two different private tensors",
-    ),
 }
 
 

@@ -123,6 +123,16 @@ def test_a_precision_out_of_reach_is_said_with_what_is_reached(trust: str) -> No
         compile(graph, trust=trust, precision=5)
 
 
+def test_a_few_rows_say_too_little_of_units_that_are_drawn_anew() -> None:
+    x = np.random.default_rng(1).uniform(-1, 1, (100, 8))
+    b = Builder((8,), seed=1)
+    for _ in range(8):
+        b.dense(30, gain=6.0).op("relu")
+    graph = b.dense(2).done()
+    few, many = (compile(graph, trust="two-party", calibration=x[:n], weight_bits=8).predicted for n in (2, 100))
+    assert few["max_error"] == few["propagated_error"] and many["max_error"] < many["propagated_error"]
+
+
 def test_labels_give_accuracy_and_a_fall_is_said() -> None:
     rng = np.random.default_rng(2)
     graph = Builder((6,), seed=3).dense(20).op("relu").dense(3).done()
@@ -169,6 +179,13 @@ def test_softmax_and_sigmoid_count_as_if_every_row_stood_at_the_steepest_place()
         assert (np.abs(planned_ - exact).max(axis=1) <= most + 1e-12).all()
         assert most.max() <= np.tanh(0.1 / (4 if squash == "sigmoid" else 2)) + 1e-9
         assert measure(planned_, exact, squash=squash).likely >= measure(planned_, exact).likely
+    # rows that are sure of themselves, and one that is not, with logits as far off
+    sure = np.array([[4.0, -1.0]] * 300 + [[0.1, 0.0]])
+    off = np.array([0.2, -0.2])
+    exact, planned_ = (np.exp(v) / np.exp(v).sum(axis=1, keepdims=True) for v in (sure, sure + off))
+    unsure = np.abs(planned_ - exact)[-1].max()
+    assert measure(planned_[:-1], exact[:-1]).likely < unsure
+    assert unsure < measure(planned_[:-1], exact[:-1], squash="softmax").likely
     b = Builder((3,), seed=1).dense(2).op("softmax", axis=0)
     assert squashed(b.done()) == {b.at: "softmax"}
     assert isinstance(b.graph.nodes[-1], Op) and squashed(Builder((3,)).dense(2).done()) == {}

@@ -8,7 +8,6 @@ mod processes;
 mod rotation_free;
 mod slots;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// As in `crates/python/src/lib.rs`: nothing is measured with the ledger of masks.
@@ -19,10 +18,11 @@ const _: () = assert!(
      leave hushnet-masks out of this build"
 );
 
-/// A ValueError with an error's text.
-fn refused(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
+// What both extensions read from Python and write for it.
+#[path = "../../../crates/python/src/json.rs"]
+mod json;
+
+use json::refused;
 
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {

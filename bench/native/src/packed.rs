@@ -1,12 +1,11 @@
 //! One image under CKKS with rotations, both parties in one process.
 
-use crate::refused;
-use hushnet_layers::packed::{Circuit, Client, EvaluationKeys, Network, Options, PackedSpec, Server, Step};
+use crate::json::{named_arrays, refused};
+use hushnet_layers::packed::{Circuit, Client, EvaluationKeys, GraphSpec, Network, Options, Server, Step};
 use hushnet_ring::Prg;
-use numpy::{PyArray1, PyReadonlyArray1, PyReadonlyArrayDyn};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -109,19 +108,12 @@ impl PackedRun {
         tensors: &Bound<'_, PyDict>,
         options_json: &str,
     ) -> PyResult<Self> {
-        let mut arrays = BTreeMap::new();
-        for (name, value) in tensors.iter() {
-            let name: String = name.extract()?;
-            let array: PyReadonlyArrayDyn<'_, f64> = value
-                .extract()
-                .map_err(|_| refused(format!("array '{name}' is not a NumPy array of float64")))?;
-            arrays.insert(name, array.as_array().iter().copied().collect());
-        }
+        let arrays = named_arrays(tensors)?;
         let options: Options =
             serde_json::from_str(options_json).map_err(|e| refused(format!("options: {e}")))?;
         let (network, circuit) = py
             .detach(|| {
-                let network = PackedSpec::from_json(spec_json)?.check(&arrays)?;
+                let network = GraphSpec::from_json(spec_json)?.check(&arrays)?;
                 let circuit = Circuit::compile(&network, &options)?;
                 Ok((network, circuit))
             })

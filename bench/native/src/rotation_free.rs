@@ -166,7 +166,7 @@ impl Case<'_> {
         let (layout, weights, bias) = self.weights(&mut prg)?;
         let context = PackedContext::new(2048)?;
         let key = PackedClient::generate(&context, &mut prg)?;
-        let server = PackedServer::new(&context, &[1; 32], &key.public_key(&[1; 32], &mut prg)?)?;
+        let server = PackedServer::new(&context, &key.public_key(&[1; 32], &mut prg)?)?;
         let (linear, prepare) =
             clock.time(|| CheetahLinear::new(&context, self.geometry, &weights, &bias, self.ring_bits))?;
         let client = linear.client();
@@ -211,7 +211,7 @@ impl Case<'_> {
         let spacing = linear.design().layout().spacing();
         let (keys, made) =
             clock.time(|| Ok(MergeKeys::for_client(context.merge(), &key, spacing, &[2; 32], &mut prg)?))?;
-        let server = PackedServer::new(context.packed(), &[1; 32], &key.public_key(&[1; 32], &mut prg)?)?;
+        let server = PackedServer::new(context.packed(), &key.public_key(&[1; 32], &mut prg)?)?;
         let session = ConvFheSession::new(server, keys);
         let client = linear.client();
         let mask = low_mask(self.ring_bits);

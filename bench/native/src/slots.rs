@@ -1,7 +1,7 @@
 //! Slot-packed layers, and Cheetah's beside them: operations counted and layers run. Geometries come as JSON, as in `docs/plan-format.md`; results
 //! are JSON.
 
-use crate::refused;
+use crate::json::{counts, geometry, refused, slot_method, slot_params};
 use hushnet_layers::batch::Geometry;
 use hushnet_layers::cheetah::CheetahLinear;
 use hushnet_layers::slots::{
@@ -19,16 +19,6 @@ use serde_json::{json, Value};
 /// Prepared weights of a measured layer at most; above, they are streamed and their encoding is timed apart.
 const PREPARED_BYTES: usize = 1 << 30;
 
-fn geometry(json: &str) -> PyResult<Geometry> {
-    serde_json::from_str(json).map_err(|e| refused(format!("geometry: {e}")))
-}
-
-fn method(name: &str) -> PyResult<Method> {
-    let names: Vec<&str> = Method::all().map(Method::name).collect();
-    Method::from_name(name)
-        .ok_or_else(|| refused(format!("no method {name:?}: choose one of {}", names.join(", "))))
-}
-
 /// Processor time of this thread in nanoseconds: measured rows stay comparable on a busy machine.
 fn thread_time() -> u64 {
     Python::attach(|py| py.import("time")?.call_method0("thread_time_ns")?.extract()).unwrap_or(0)
@@ -36,19 +26,6 @@ fn thread_time() -> u64 {
 
 fn seconds_since(start: u64) -> f64 {
     thread_time().saturating_sub(start) as f64 * 1e-9
-}
-
-fn counts_json(c: Counts) -> Value {
-    json!({"perm": c.perm, "dec_perm": c.dec_perm, "hst_perm": c.hst_perm, "sc_mult": c.sc_mult, "add": c.add})
-}
-
-fn params_json(p: &BfvParams) -> Value {
-    let s = p.spec();
-    json!({
-        "ring_degree": s.ring_degree, "plain_modulus": s.plain_modulus, "primes": s.primes, "prime_bits": s.prime_bits,
-        "special_bits": s.special_bits, "digit_bits": s.digit_bits, "modulus_bits": p.modulus_bits(),
-        "response_bits": p.response_bits(), "secure": p.is_secure(),
-    })
 }
 
 /// Operations of a layer with `slots` slots a ciphertext: `formula`, and `counted` by running the kernels without values; also
@@ -60,7 +37,7 @@ fn slot_layer_counts(
     method_name: &str,
     slots: usize,
 ) -> PyResult<String> {
-    let (shape, how) = (geometry(geometry_json)?, method(method_name)?);
+    let (shape, how) = (geometry(geometry_json)?, slot_method(method_name)?);
     if !(8..=65536).contains(&slots) || !slots.is_power_of_two() {
         return Err(refused(format!("{slots} slots: must be a power of two from 8 to 65536")));
     }
@@ -75,7 +52,7 @@ fn slot_layer_counts(
             Layout::Dense(_) => 1,
         };
         Ok(json!({
-            "formula": counts_json(layout.counts()), "counted": counts_json(machine.counts()),
+            "formula": counts(layout.counts()), "counted": counts(machine.counts()),
             "channels_per_cipher": packed, "inputs": layout.inputs(), "outputs": layout.outputs(),
             "tiles": layout.tiles(), "keys": layout.turns().len(),
         })
@@ -256,8 +233,8 @@ fn measure(w: &Wanted) -> Result<Value, SlotError> {
     let correct = own.iter().zip(&got).zip(&want).all(|((a, b), v)| (a + b) % t == *v);
     let noise = if w.noise { measured_noise(&linear, &server, &key, &x, &weights)? } else { Value::Null };
     Ok(json!({
-        "method": w.how.name(), "parameters": params_json(&params), "correct": correct, "prepared": prepared,
-        "counted": counts_json(counted), "formula": counts_json(layout.counts()),
+        "method": w.how.name(), "parameters": slot_params(&params), "correct": correct, "prepared": prepared,
+        "counted": counts(counted), "formula": counts(layout.counts()),
         "setup_seconds": setup, "prepare_seconds": prepare, "receive_seconds": best.receive,
         "linear_seconds": best.linear - best.encode, "encode_seconds": best.encode,
         "product_seconds": best.products, "switching_seconds": best.switching, "answer_seconds": best.answer,
@@ -284,11 +261,11 @@ fn slot_layer_measure(
     parameters_for: Option<&str>,
     insecure_ring_degree: Option<usize>,
 ) -> PyResult<String> {
-    let how = method(method_name)?;
+    let how = slot_method(method_name)?;
     let wanted = Wanted {
         shape: geometry(geometry_json)?,
         how,
-        parameters_for: parameters_for.map_or(Ok(how), method)?,
+        parameters_for: parameters_for.map_or(Ok(how), slot_method)?,
         plain_bits,
         repeats,
         noise,
@@ -330,8 +307,8 @@ fn cheetah(shape: &Geometry, ring_bits: u32, repeats: usize) -> Result<Value, Sl
     let client = linear.client();
     let key = PackedClient::generate(&context, &mut prg).map_err(cipher)?;
     let seed = [1; 32];
-    let server = PackedServer::new(&context, &seed, &key.public_key(&seed, &mut prg).map_err(cipher)?)
-        .map_err(cipher)?;
+    let server =
+        PackedServer::new(&context, &key.public_key(&seed, &mut prg).map_err(cipher)?).map_err(cipher)?;
     let (len, out) = (client.packing().input_len(), client.packing().output_len());
     let bound = 1 << ring_bits;
     let (mine, theirs) = (random(&mut prg, len, bound), random(&mut prg, len, bound));

@@ -21,9 +21,9 @@ use hushnet_rlwe::one_poly::{Folded, OnePolyContext, Tally, TallyCounts};
 
 /// Sizes of the primes: Q', then the divisor.
 pub const PRIME_BITS: [u32; 3] = [28, 27, 49];
-/// log2 Q'.
+/// The base-2 logarithm of Q', the modulus of answers.
 pub const RESULT_BITS: u32 = 55;
-/// log2 Delta.
+/// The base-2 logarithm of Delta, the scale of weights.
 pub const WEIGHT_SCALE: u32 = 49;
 /// log2 of the activations' scale.
 pub const ACTIVATION_SCALE: u32 = 40;
@@ -48,7 +48,7 @@ pub struct InsecureLinear {
     tally: Tally,
 }
 
-/// The client's half.
+/// The client's half of the published, insecure protocol.
 pub struct InsecureClient {
     design: InsecureDesign,
     b: Folded,
@@ -56,7 +56,7 @@ pub struct InsecureClient {
     tally: Tally,
 }
 
-/// A query in work.
+/// A query that waits for its answer.
 pub struct InsecureQuery {
     v: Vec<Folded>,
     i: Vec<Folded>,
@@ -76,7 +76,7 @@ impl InsecureDesign {
         Ok(Self { layout, context })
     }
 
-    /// Places.
+    /// Where the elements of inputs and results lie in ciphertexts.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -250,7 +250,7 @@ impl InsecureLinear {
         Ok(out)
     }
 
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()
@@ -335,7 +335,7 @@ impl InsecureLinear {
 }
 
 impl InsecureClient {
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()

@@ -64,7 +64,7 @@ impl InsecureCheetah {
         Ok(Self { layout, context, weights, secret, tally: Tally::default() })
     }
 
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()
@@ -176,7 +176,7 @@ impl InsecureConvFhe {
         Ok(Self { layout, basis, divider, weights, keys, secret, tally: Tally::default() })
     }
 
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()

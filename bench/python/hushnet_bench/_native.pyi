@@ -1,6 +1,6 @@
 """What the benchmarks measure in Rust. No part of the product: stand-ins of published protocols are insecure, and parties share a process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -140,6 +140,19 @@ def rotation_free_layer(
 def rotation_free_attack(setups: int, profile: str = "published") -> list[tuple[int, float]]:
     """The averaging attack on k = 1, 4, 16, ... repeated set-ups. ``published``: ``(k, error)``, root mean square over 64 weights in
     [-1, 1]; ``compact``, ``flooded``: ``(k, correlation)`` with the weights, in deviations of what no relation gives."""
+
+def measure_smooth(
+    address: str | None = None,
+    announce: Callable[[int], Any] | None = None,
+    *,
+    function: str,
+    values: int,
+    interval: Sequence[float] = (-8.0, 8.0),
+    error: float = 2**-10,
+    repeat: int = 3,
+) -> str:
+    """One party of a measurement of a function of one variable on shares (37 bits, 12 of them fractional), of ``product`` or ``square`` (16 bits): JSON.
+    Party 0 has no ``address``, and calls ``announce(port)``."""
 
 def relu_bytes(values: int, ring_bits: int) -> int:
     """Bytes of exact ReLU on so many shares in one new session, its set-up included."""

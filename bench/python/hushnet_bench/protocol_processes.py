@@ -18,7 +18,7 @@ CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
 PATIENCE = 600.0
 
 
-def measure(function: str, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def measure(function: str, /, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Runs ``hushnet_bench._native.FUNCTION(**options)`` as party 0 and as party 1; what each of them says."""
     first = _start(function, options, None, 0)
     try:

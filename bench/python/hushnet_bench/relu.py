@@ -1,4 +1,7 @@
-"""Exact ReLU and max-pool on shares between two processes: by oblivious transfer, SPU's Cheetah protocol beside, and by garbled circuits."""
+"""Exact ReLU and max-pool on shares between two processes.
+
+By oblivious transfer, SPU's Cheetah protocol beside, and by garbled circuits.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ RELUS = {
     "20-bit": (20, 0, SPU),
     "37-bit, 12 low bits dropped": (37, 12, OPEN_CHEETAH),
 }
-# case -> ring bits or a prime, and the case of the OT protocol that it stands beside. The prime is GALA's: 20 bits, with slots at every ring degree.
+# case -> ring bits or a prime, and the case of the OT protocol that it stands beside. The prime is GALA's: 20 bits,
+# with slots at every ring degree.
 GARBLED = {
     "garbled, 37-bit": ({"ring_bits": 37}, "37-bit"),
     "garbled, 20-bit": ({"ring_bits": 20}, "20-bit"),

@@ -38,7 +38,7 @@ fn main() {
     let context = PackedContext::new(2048).unwrap();
     let mut prg = Prg::from_os().unwrap();
     let key = PackedClient::generate(&context, &mut prg).unwrap();
-    let server = PackedServer::new(&context, &[1; 32], &key.public_key(&[1; 32], &mut prg).unwrap()).unwrap();
+    let server = PackedServer::new(&context, &key.public_key(&[1; 32], &mut prg).unwrap()).unwrap();
     for (name, geometry) in rows {
         let ring_bits = 26;
         let mut random = |len: usize, mask: u64| -> Vec<u64> {

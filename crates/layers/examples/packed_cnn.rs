@@ -5,7 +5,7 @@
 //! [channel-wise] [threads=T] [runs=R] [precision=BITS] [degree=N] [keys=MB] [hide]`
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use hushnet_layers::packed::{Circuit, Client, Network, Options, PackedSpec, Packing, Server, Step};
+use hushnet_layers::packed::{Circuit, Client, GraphSpec, Network, Options, Packing, Server, Step};
 use hushnet_ring::Prg;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl Builder {
             self.tensors.join(","),
             self.steps.join(",")
         );
-        PackedSpec::from_json(&json).unwrap().check(&self.arrays).unwrap()
+        GraphSpec::from_json(&json).unwrap().check(&self.arrays).unwrap()
     }
 }
 

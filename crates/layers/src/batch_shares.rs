@@ -131,13 +131,13 @@ impl BatchShareClient {
         Ok(Self { tiling, params, context: context.clone() })
     }
 
-    /// The parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &BatchShareParams {
         &self.params
     }
 
-    /// The shapes.
+    /// The shapes of the layer that it computes.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         self.tiling.geometry()
@@ -149,7 +149,7 @@ impl BatchShareClient {
         self.params.ring_degree()
     }
 
-    /// Tiles of a block.
+    /// The number of tiles of a block of images.
     #[must_use]
     pub fn tiles(&self) -> usize {
         self.tiling.tiles().len()

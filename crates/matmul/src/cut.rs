@@ -21,19 +21,19 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Empty.
+    /// Empty scratch memory, which grows with its first use.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Rows.
+    /// Number of rows that were cut into limbs.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Words of a row.
+    /// Number of words of a row.
     #[must_use]
     pub fn words(&self) -> usize {
         self.words

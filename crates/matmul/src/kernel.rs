@@ -26,7 +26,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// All of them.
+    /// All kernels, on every machine whether it runs them or not.
     pub const ALL: [Kernel; 8] = [
         Kernel::Portable,
         Kernel::Avx2,
@@ -38,7 +38,7 @@ impl Kernel {
         Kernel::EmulatedAmx,
     ];
 
-    /// Its name.
+    /// The name by which options and reports know it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

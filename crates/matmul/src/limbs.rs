@@ -10,7 +10,7 @@
 use crate::MatmulError;
 use hushnet_ring::Isa;
 
-/// Words in a block.
+/// Number of words that a block of limbs has.
 pub const BLOCK: usize = 16;
 /// Quads that a tile kernel reads at once.
 pub(crate) const TILE_QUADS: usize = 16;
@@ -21,7 +21,7 @@ pub(crate) const TILE_QUADS: usize = 16;
 pub struct Lane(pub [u8; 64]);
 
 impl Lane {
-    /// All bytes zero.
+    /// A lane whose bytes are all zero.
     pub const ZERO: Lane = Lane([0; 64]);
 }
 
@@ -53,13 +53,13 @@ impl Layout {
         Ok(Self { limbs: limbs_for(modulus_bits), quads: rows.div_ceil(4) })
     }
 
-    /// Limbs of a word.
+    /// Number of 8-bit limbs that a word is cut into.
     #[must_use]
     pub fn limbs(&self) -> usize {
         self.limbs
     }
 
-    /// Quads of a segment.
+    /// Number of groups of four rows that a segment has.
     #[must_use]
     pub fn quads(&self) -> usize {
         self.quads

@@ -34,7 +34,7 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// Positions.
+    /// Number of positions that are gathered.
     #[must_use]
     pub fn positions(&self) -> usize {
         #[cfg(target_arch = "x86_64")]
@@ -129,25 +129,25 @@ impl Prepared {
         Ok(Self { kernel, isa, modulus_bits, m: w.rows(), k, weight_limbs, segments, layouts, panel })
     }
 
-    /// Rows M: outputs.
+    /// Number M of rows of weights, one for every output.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.m
     }
 
-    /// Columns K: inputs.
+    /// Number K of columns of weights, one for every input.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.k
     }
 
-    /// The kernel.
+    /// The kernel that the weights were laid out for.
     #[must_use]
     pub fn kernel(&self) -> Kernel {
         self.kernel
     }
 
-    /// k, with modulus 2^k.
+    /// The number k of bits of the modulus 2^k.
     #[must_use]
     pub fn modulus_bits(&self) -> u32 {
         self.modulus_bits

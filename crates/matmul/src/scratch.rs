@@ -20,7 +20,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Empty.
+    /// Empty scratch memory, which grows with its first use.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -28,19 +28,19 @@ impl Weights {
         Ok(Self { m, k, values: values.to_vec(), limbs })
     }
 
-    /// Rows M: outputs.
+    /// Number M of rows of weights, one for every output.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.m
     }
 
-    /// Columns K: inputs.
+    /// Number K of columns of weights, one for every input.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.k
     }
 
-    /// All values, row-major.
+    /// All weights, row-major: outputs times inputs.
     #[must_use]
     pub fn values(&self) -> &[i16] {
         &self.values

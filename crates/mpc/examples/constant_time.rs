@@ -13,9 +13,10 @@ use hushnet_mpc::garble::{self, Factor, Modulus, OddModulus};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::{
     argmax, average_pool, bit_to_arithmetic, clip, divide, drelu, leaky_relu, less_than, max_pool, maximum,
-    memory_pair, mux, mux_odd, open, relu, relu_dropping, relu_within, reveal, to_odd, to_odd_small, to_ring,
-    to_ring_small, truncate, Channel, MemoryChannel, OtKind, Party, PoolShape, Prg, Quotient, Range, Result,
-    Ring, Rounding, Session, SilentSize, Slope, Stats,
+    memory_pair, multiply, mux, mux_odd, open, power, relu, relu_dropping, relu_within, reveal, softmax,
+    spline, square, to_odd, to_odd_small, to_ring, to_ring_small, truncate, Channel, Factor, Function,
+    Interval, MemoryChannel, OtKind, Party, PoolShape, Power, Prg, Quotient, Range, Result, Ring, Rounding,
+    Session, SilentSize, Slope, Softmax, Spline, Stats,
 };
 use hushnet_ring::secret::{errors, poison, publish, watched};
 
@@ -191,6 +192,38 @@ const PROTOCOLS: &[Case] = &[
     }),
 ];
 
+/// Products of shared values, functions of one variable, softmax. What is fitted is public.
+const FUNCTIONS: &[Case] = &[
+    ("products", |s| {
+        for range in [Range::Any, Range::NonNegative, Range::Small] {
+            let (a, b) = (Factor::new(Ring::new(12)?, range)?, Factor::new(Ring::new(16)?, range)?);
+            drop(multiply(s, (&shares(s, N, 12), a), (&shares(s, N, 16), b), Ring::new(20)?)?);
+            drop(square(s, &shares(s, N, 16), b, Ring::new(20)?)?);
+        }
+        Ok(())
+    }),
+    ("functions", |s| {
+        let at = Interval::between(-4.0, 4.0, 12)?;
+        // Of every degree, held by either party.
+        for (degree, error) in [(1, 0.02), (2, 0.004), (3, 0.0005)] {
+            let fit = Spline::fit(&|x| Function::Tanh.at(x), (at, ring()), 14, error)?;
+            let holder = if degree == 2 { Party::One } else { Party::Zero };
+            let pieces = (s.party() == holder).then_some(&fit.pieces);
+            drop(spline(s, (&shares(s, N, 37), ring()), &fit.shape, pieces, holder, ring())?);
+        }
+        Ok(())
+    }),
+    ("inverse root", |s| {
+        let at = Interval { low: 1 << 10, high: 1 << 16, scale: 12 };
+        let fit = Power::fit(Function::InverseRoot, (at, ring()), 12, 0.001)?;
+        power(s, (&shares(s, N, 37), ring()), &fit, ring()).map(drop)
+    }),
+    ("softmax", |s| {
+        let fit = Softmax::fit(5, (ring(), Ring::new(18)?, 12), 12, 0.001)?;
+        softmax(s, &shares(s, N, 37), &fit, ring()).map(drop)
+    }),
+];
+
 /// Protocols modulo an odd p, and garbled circuits.
 const OTHERS: &[Case] = &[
     ("multiplexer modulo p", |s| {
@@ -337,7 +370,7 @@ fn main() {
     } else {
         reports += run(OtKind::Iknp, "IKNP", TRANSFERS);
         reports += run(OtKind::SoftSpoken, "SoftSpoken", TRANSFERS);
-        let cases = [TRANSFERS, PROTOCOLS, OTHERS].concat();
+        let cases = [TRANSFERS, PROTOCOLS, FUNCTIONS, OTHERS].concat();
         reports += run(OtKind::Silent(SilentSize::Tiny), "silent", &cases);
     }
     println!("{reports} reports of branches or addresses that depend on secrets");

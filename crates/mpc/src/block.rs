@@ -20,7 +20,7 @@ pub struct Prg {
 }
 
 impl Prg {
-    /// Seeded with 128 bits.
+    /// Makes a generator from a seed of 128 bits.
     #[must_use]
     pub fn new(mut seed: Block) -> Self {
         let stream = Stream::new(ledger::GENERATOR, &seed.to_le_bytes());
@@ -49,7 +49,7 @@ impl Prg {
         Ok(prg)
     }
 
-    /// Fresh blocks.
+    /// Fills a slice with fresh blocks of the stream.
     pub fn blocks(&mut self, out: &mut [Block]) {
         const BATCH: usize = 8;
         self.stream.take(self.counter, out.len() as u64);
@@ -67,14 +67,14 @@ impl Prg {
         }
     }
 
-    /// One fresh block.
+    /// The next block of the stream.
     pub fn block(&mut self) -> Block {
         let mut b = [0];
         self.blocks(&mut b);
         b[0]
     }
 
-    /// Fresh words.
+    /// Fills a slice with fresh words of the stream.
     pub fn words(&mut self, out: &mut [u64]) {
         let mut buf = [0u128; 8];
         for chunk in out.chunks_mut(16) {

@@ -21,7 +21,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Bytes in both directions.
+    /// The number of bytes in both directions together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes_sent_by_0 + self.bytes_sent_by_1

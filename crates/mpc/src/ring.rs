@@ -21,19 +21,19 @@ impl Ring {
         Ok(Self { bits, mask: u64::MAX >> (64 - bits) })
     }
 
-    /// l.
+    /// The number l of bits of the ring 2^l.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.bits
     }
 
-    /// 2^l - 1.
+    /// The mask of l bits, 2^l - 1.
     #[must_use]
     pub const fn mask(self) -> u64 {
         self.mask
     }
 
-    /// v mod 2^l.
+    /// The value modulo 2^l, as a word.
     #[must_use]
     pub const fn reduce(self, v: u64) -> u64 {
         v & self.mask

@@ -23,13 +23,13 @@ pub enum Party {
 }
 
 impl Party {
-    /// 0 or 1.
+    /// The index of the party: 0 or 1.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The peer.
+    /// The other party of the session.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -196,7 +196,7 @@ impl Session {
         })
     }
 
-    /// Which party this is.
+    /// Which of the two parties this session belongs to.
     #[must_use]
     pub fn party(&self) -> Party {
         self.party
@@ -208,7 +208,7 @@ impl Session {
         self.party == Party::Zero
     }
 
-    /// The channel's counters.
+    /// The counters of the channel: bytes and turns.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.channel.stats()
@@ -231,7 +231,7 @@ impl Session {
         self.recv.set_threads(threads);
     }
 
-    /// Values per pass.
+    /// The number of values that a pass works on.
     #[must_use]
     pub fn chunk(&self) -> usize {
         self.chunk

@@ -18,7 +18,7 @@ pub const IKNP_RECEIVER: Kind = Kind("IKNP column of the receiver");
 pub const SOFT_SENDER: Kind = Kind("SoftSpoken leaf of the sender");
 /// Leaf streams of SoftSpoken, holder of the choice bits.
 pub const SOFT_RECEIVER: Kind = Kind("SoftSpoken leaf of the receiver");
-/// Roots of Ferret's trees.
+/// The roots of the trees of silent OT.
 pub const FERRET_ROOT: Kind = Kind("root of a silent-OT tree");
 /// Iteration and number of a tree that the sender has paid for: its key, its base OTs, its rows of the code.
 pub const FERRET_SENT_TREE: Kind = Kind("silent-OT tree of the sender");

@@ -84,6 +84,33 @@ fn received_bytes_are_uniform_whatever_the_input() {
 }
 
 #[test]
+fn received_bytes_of_products_are_uniform_whatever_the_input() {
+    let (ring, wide) = (Ring::new(12).unwrap(), Ring::new(15).unwrap());
+    let factor = Factor::new(ring, Range::Small).unwrap();
+    for x in [values(N, ring, 5), vec![0; N]] {
+        inspect(OtKind::SILENT, ring, &x, |s, x| multiply(s, (x, factor), (x, factor), wide).unwrap());
+        inspect(OtKind::SILENT, ring, &x, |s, x| square(s, x, factor, wide).unwrap());
+    }
+}
+
+#[test]
+fn received_bytes_of_functions_are_uniform_whatever_the_input() {
+    let ring = Ring::new(16).unwrap();
+    let at = Interval::between(-8.0, 8.0, 10).unwrap();
+    let fit = Spline::fit(&|x| Function::Sigmoid.at(x), (at, ring), 12, 1.0 / 512.0).unwrap();
+    let random = values(N, Ring::new(13).unwrap(), 5);
+    for x in [random, vec![0; N], (0..N as u64).collect()] {
+        let out = inspect(OtKind::SILENT, ring, &x, |s, x| {
+            spline(s, (x, ring), &fit.shape, Some(&fit.pieces), Party::Zero, ring).unwrap()
+        });
+        for share in out {
+            let bytes: Vec<u8> = share.iter().map(|&v| v as u8).collect();
+            assert!(deviation(&bytes) < 7.0);
+        }
+    }
+}
+
+#[test]
 fn output_shares_are_uniform() {
     let ring = Ring::new(8).unwrap();
     let x: Vec<u64> = vec![5; 1 << 16];

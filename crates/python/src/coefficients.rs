@@ -1,20 +1,12 @@
 //! What the two-party planner asks about the methods `rotation-free` and `convfhe`. Geometries come as JSON.
 
+use crate::json::{geometry, refused};
 use hushnet_layers::batch::{Geometry, LayerError};
 use hushnet_layers::convfhe::{ConvFheContext, ConvFheDesign};
 use hushnet_layers::layout::Layout;
 use hushnet_layers::rotation_free::{Design, MethodCost, Profile, WeightBounds};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-
-fn refused(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
-
-fn geometry(json: &str) -> PyResult<Geometry> {
-    serde_json::from_str(json).map_err(|e| refused(format!("geometry: {e}")))
-}
 
 fn unknown(method: &str) -> PyErr {
     refused(format!("no method {method:?}: rotation-free or convfhe"))

@@ -1,15 +1,11 @@
 //! What the client-aided planner asks about layers of plans for few images. Geometries come as JSON.
 
+use crate::json::refused;
 use hushnet_layers::batch::Geometry;
 use hushnet_layers::coefficients;
 use numpy::PyReadonlyArray1;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-
-fn refused(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
 
 /// The parameters with the fewest bytes, sizes and work of a coefficient-packed layer of one image; ValueError when there are none. `weights` are (O, C/groups,
 /// kh, kw) or (M, K) row-major.
@@ -21,7 +17,7 @@ fn few_images_layer<'py>(
     weights: PyReadonlyArray1<'py, i16>,
     output_bound: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let shape: Geometry = serde_json::from_str(geometry).map_err(|e| refused(format!("geometry: {e}")))?;
+    let shape: Geometry = crate::json::geometry(geometry)?;
     let weights = weights.as_slice()?;
     let chosen = py.detach(|| coefficients::choose(&shape, ring_degree, weights, output_bound));
     let (stage, spec) = chosen.map_err(refused)?;

@@ -8,6 +8,7 @@ mod coefficients;
 mod errors;
 mod few_images;
 mod guard;
+mod json;
 mod local;
 mod packed;
 mod parameters;

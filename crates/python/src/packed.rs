@@ -1,15 +1,10 @@
 //! One image under CKKS with rotations: what the planner makes of a network.
 
-use hushnet_layers::packed::{Circuit, Options, PackedSpec};
-use numpy::{PyArray2, PyReadonlyArrayDyn};
-use pyo3::exceptions::PyValueError;
+use crate::json::{named_arrays, refused};
+use hushnet_layers::packed::{Circuit, GraphSpec, Options};
+use numpy::PyArray2;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::collections::BTreeMap;
-
-fn refused(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
 
 /// A compiled network.
 #[pyclass(frozen, module = "hushnet._native")]
@@ -25,17 +20,10 @@ impl PackedCircuit {
         tensors: &Bound<'_, PyDict>,
         options_json: &str,
     ) -> PyResult<Self> {
-        let mut arrays = BTreeMap::new();
-        for (name, value) in tensors.iter() {
-            let name: String = name.extract()?;
-            let array: PyReadonlyArrayDyn<'_, f64> = value
-                .extract()
-                .map_err(|_| refused(format!("array '{name}' is not a NumPy array of float64")))?;
-            arrays.insert(name, array.as_array().iter().copied().collect());
-        }
+        let arrays = named_arrays(tensors)?;
         let options: Options =
             serde_json::from_str(options_json).map_err(|e| refused(format!("options: {e}")))?;
-        py.detach(|| Circuit::compile(&PackedSpec::from_json(spec_json)?.check(&arrays)?, &options))
+        py.detach(|| Circuit::compile(&GraphSpec::from_json(spec_json)?.check(&arrays)?, &options))
             .map(Self)
             .map_err(|e: hushnet_layers::packed::PackedError| refused(e))
     }

@@ -1,38 +1,10 @@
 //! What the planner asks about slot-packed layers. Geometries come as JSON, as in `docs/plan-format.md`; results are JSON.
 
-use hushnet_layers::batch::Geometry;
-use hushnet_layers::slots::{choose, cost, Method, SlotError};
-use hushnet_rlwe::bfv::{plain_modulus, BfvParams, Counts};
-use pyo3::exceptions::PyValueError;
+use crate::json::{counts, geometry, refused, slot_method, slot_params};
+use hushnet_layers::slots::{choose, cost, SlotError};
+use hushnet_rlwe::bfv::plain_modulus;
 use pyo3::prelude::*;
-use serde_json::{json, Value};
-
-fn refused(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
-
-fn geometry(json: &str) -> PyResult<Geometry> {
-    serde_json::from_str(json).map_err(|e| refused(format!("geometry: {e}")))
-}
-
-fn method(name: &str) -> PyResult<Method> {
-    let names: Vec<&str> = Method::all().map(Method::name).collect();
-    Method::from_name(name)
-        .ok_or_else(|| refused(format!("no method {name:?}: choose one of {}", names.join(", "))))
-}
-
-fn counts_json(c: Counts) -> Value {
-    json!({"perm": c.perm, "dec_perm": c.dec_perm, "hst_perm": c.hst_perm, "sc_mult": c.sc_mult, "add": c.add})
-}
-
-fn params_json(p: &BfvParams) -> Value {
-    let s = p.spec();
-    json!({
-        "ring_degree": s.ring_degree, "plain_modulus": s.plain_modulus, "primes": s.primes, "prime_bits": s.prime_bits,
-        "special_bits": s.special_bits, "digit_bits": s.digit_bits, "modulus_bits": p.modulus_bits(),
-        "response_bits": p.response_bits(), "secure": p.is_secure(),
-    })
-}
+use serde_json::json;
 
 /// The planner's row of a method under the cheapest 128-bit parameters that hold its noise; ValueError when there are none.
 #[pyfunction]
@@ -43,12 +15,12 @@ fn slot_layer_cost(
     method_name: &str,
     plain_bits: u32,
 ) -> PyResult<String> {
-    let (shape, how) = (geometry(geometry_json)?, method(method_name)?);
+    let (shape, how) = (geometry(geometry_json)?, slot_method(method_name)?);
     py.detach(|| {
         let params = choose(&shape, how, plain_modulus(plain_bits)?)?;
         let c = cost(&shape, how, &params)?;
         Ok(json!({
-            "method": how.name(), "parameters": params_json(&params), "counts": counts_json(c.counts),
+            "method": how.name(), "parameters": slot_params(&params), "counts": counts(c.counts),
             "ciphers_up": c.ciphers.0, "ciphers_down": c.ciphers.1, "bytes_up": c.bytes_up, "bytes_down": c.bytes_down,
             "rounds": c.rounds, "keys": c.keys.0, "key_bytes": c.keys.1, "weight_bytes": c.weight_bytes,
             "working_bytes": c.working_bytes, "noise_bits": c.noise_bits.0, "noise_limit_bits": c.noise_bits.1,

@@ -1,7 +1,7 @@
 //! What the two-party planner asks of the Rust side: packings of linear layers and their parameters. Geometries come as JSON,
 //! written as in `docs/plan-format.md`.
 
-use hushnet_layers::batch::Geometry;
+use crate::json::{geometry, refused};
 use hushnet_layers::batch_shares::BatchShareClient;
 use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
 use hushnet_layers::layout::Layout;
@@ -9,17 +9,8 @@ use hushnet_rlwe::packed::PackedContext;
 use hushnet_rlwe::BatchContext;
 use hushnet_runtime::two_party::{linear_method, Method, LINEAR_METHODS};
 use numpy::PyReadonlyArray1;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-
-fn refused(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
-
-fn geometry(json: &str) -> PyResult<Geometry> {
-    serde_json::from_str(json).map_err(|e| refused(format!("geometry: {e}")))
-}
 
 fn method(name: &str) -> PyResult<&'static Method> {
     let names = || LINEAR_METHODS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");

@@ -17,7 +17,7 @@ pub struct AlignedWords {
 }
 
 impl AlignedWords {
-    /// `len` zero words.
+    /// Makes `len` words that are zero, aligned to cache lines.
     #[must_use]
     pub fn new(len: usize) -> Self {
         let count = len.div_ceil(8);

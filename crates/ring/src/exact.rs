@@ -60,7 +60,7 @@ pub struct WordsHat {
 }
 
 impl WordsHat {
-    /// k.
+    /// The number k of bits of the modulus 2^k.
     #[must_use]
     pub fn modulus_bits(&self) -> u32 {
         self.modulus_bits
@@ -123,7 +123,7 @@ impl ExactMultiplier {
         Ok(Self { ntt, single_part_bits })
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn degree(&self) -> usize {
         self.ntt.degree()

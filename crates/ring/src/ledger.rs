@@ -21,7 +21,7 @@ pub use off::*;
 #[cfg(feature = "ledger")]
 pub use on::*;
 
-/// Whether this build records.
+/// Whether this build records uses; only the tests of masks do.
 pub const ON: bool = cfg!(feature = "ledger");
 
 /// What an identity is used for; identities of different kinds do not collide.

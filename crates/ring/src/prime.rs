@@ -47,7 +47,7 @@ impl Products {
     }
 }
 
-/// `a^e mod p`.
+/// The power `a^e mod p` by repeated squaring.
 #[must_use]
 pub fn pow_mod(a: u64, mut e: u64, p: u64) -> u64 {
     let mut base = a % p;

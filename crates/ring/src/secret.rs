@@ -49,7 +49,7 @@ pub fn errors() -> usize {
     request(Request::CountErrors, 0, 0)
 }
 
-/// Marks values as secret.
+/// Marks values as secret for the check of constant time.
 pub fn poison<T: Copy>(values: &mut [T]) {
     request(Request::MakeUndefined, values.as_mut_ptr() as usize, size_of_val(values));
 }

@@ -91,7 +91,7 @@ fn packed() {
     let public = client.public_key(&[5; 32], &mut prg).unwrap();
     // The public key travels.
     publish(&public.pk0);
-    let server = PackedServer::new(&context, &[5; 32], &public).unwrap();
+    let server = PackedServer::new(&context, &public).unwrap();
     let (mut a, mut c0) = (vec![0; 4096], vec![0; 4096]);
     context.mask_hat(&[5; 32], 3, 0, &mut a).unwrap();
     client.encrypt_into(&p, &a, &secrets(4096, 32), &mut prg, &mut c0).unwrap();

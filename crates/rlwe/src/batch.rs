@@ -181,12 +181,12 @@ impl BatchStageSpec {
 }
 
 impl BatchStageParams {
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.ring_degree
     }
-    /// k, with modulus 2^k.
+    /// The number k of bits of the modulus 2^k.
     #[must_use]
     pub fn modulus_bits(&self) -> u32 {
         self.modulus_bits

@@ -107,13 +107,13 @@ impl BatchContext {
         Ok(Self { multiplier: Arc::new(ExactMultiplier::with_isa(ring_degree, isa)?) })
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.multiplier.degree()
     }
 
-    /// Multiplies masks by secrets.
+    /// The exact multiplier of masks by secrets.
     #[must_use]
     pub fn multiplier(&self) -> &ExactMultiplier {
         &self.multiplier

@@ -35,15 +35,15 @@ pub const ONE_POLY_SETUP: Kind = Kind("noise of a rotation-free set-up");
 pub const SLOT_MASK: Kind = Kind("a of a slot ciphertext or key");
 /// Slots: u of an answer.
 pub const SLOT_RERANDOMISER: Kind = Kind("re-randomiser of a slot answer");
-/// Slots: R.
+/// The mask R of an answer in slots.
 pub const SLOT_R: Kind = Kind("R of a slot answer");
-/// Slots: flooding noise.
+/// The noise that floods an answer in slots.
 pub const SLOT_FLOOD: Kind = Kind("flood of a slot answer");
 /// CKKS: limbs of `a` of ciphertexts and keys.
 pub const CKKS_MASK: Kind = Kind("a of a CKKS ciphertext or key");
 /// CKKS: u of an encryption under the public key, of zero where weights are hidden.
 pub const CKKS_RERANDOMISER: Kind = Kind("re-randomiser of a CKKS answer");
-/// CKKS: flooding noise.
+/// The noise that floods a CKKS answer.
 pub const CKKS_FLOOD: Kind = Kind("flood of a CKKS answer");
 
 /// Every limb of a public polynomial serves once: ciphertexts of fewer primes have limbs of the same derivation.

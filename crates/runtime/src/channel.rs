@@ -32,7 +32,7 @@ pub trait Channel: Send {
     /// or above the limit.
     fn recv(&mut self) -> Result<Frame, Error>;
 
-    /// Bytes so far.
+    /// Bytes that were sent and received so far.
     fn traffic(&self) -> Traffic;
 
     /// Largest frame that is accepted from now on, header included.
@@ -70,7 +70,7 @@ pub struct Pipe {
     limit: usize,
 }
 
-/// Two connected ends.
+/// Makes two connected ends of a channel in memory.
 #[must_use]
 pub fn pipe() -> (Pipe, Pipe) {
     let (a, b) = (sync_channel(DEPTH), sync_channel(DEPTH));

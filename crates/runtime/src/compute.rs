@@ -45,7 +45,7 @@ impl Compute {
         }
     }
 
-    /// Threads of the pool.
+    /// The number of threads of the pool.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.0.as_ref().map_or_else(rayon::current_num_threads, |p| p.current_num_threads())

@@ -1,9 +1,9 @@
-//! Errors of running a plan. None carries a secret; what a peer is told is only [`ProtocolError::code`].
+//! Errors of running a plan. None carries a secret; what a peer is told is only the code of a [`ProtocolError`].
 
 use crate::plan::PlanError;
 use crate::program::RangeError;
 
-/// Why a run failed.
+/// Why a run failed; no variant carries a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan is refused.
@@ -226,15 +226,15 @@ pub enum ProtocolError {
 pub mod code {
     /// The peer broke the protocol.
     pub const PROTOCOL: u32 = 1;
-    /// Too many sessions.
+    /// The server has as many sessions as it grants.
     pub const BUSY: u32 = 2;
-    /// A failure inside.
+    /// Something failed inside of the peer.
     pub const INTERNAL: u32 = 3;
     /// The client gave up (range error, cancelled, ...).
     pub const ABORTED: u32 = 4;
     /// Nothing was heard for too long.
     pub const TIMEOUT: u32 = 5;
-    /// The plan was refused.
+    /// The plan that was sent was refused.
     pub const PLAN: u32 = 6;
     /// The server is being shut down.
     pub const SHUTDOWN: u32 = 7;
@@ -263,7 +263,7 @@ impl Error {
     }
 }
 
-/// How a connection failed.
+/// How a connection failed, on either side.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The peer closed the connection, or vanished.

@@ -135,7 +135,7 @@ impl Merge for BatchMeasures {
 
 /// A trace of any trust model.
 pub trait Report: Send {
-    /// The trace as JSON.
+    /// The whole trace as one JSON object.
     fn to_json(&self) -> String;
 
     /// Adds what the server measured, where it ran in this process: seconds of its stages, the names that its plan has for them, and the
@@ -188,7 +188,7 @@ impl<M: Default, O: Default> Trace<M, O> {
 }
 
 impl<M: Serialize, O: Serialize> Trace<M, O> {
-    /// The trace as JSON.
+    /// The whole trace as one JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a frame's header.
 pub const HEADER: usize = 16;
-/// Version of the protocol.
+/// Version of the wire protocol; peers of another are refused.
 pub const PROTOCOL: u32 = 1;
 /// First bytes of every frame; no HTTP method begins with them.
 pub(crate) const MAGIC: [u8; 2] = *b"HN";
 
-/// What a frame carries.
+/// What a frame carries, as its header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -55,7 +55,7 @@ impl Kind {
         Self::Bytes,
     ];
 
-    /// Name in messages.
+    /// The name of the kind, as messages of errors have it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -103,27 +103,27 @@ impl Frame {
         u32::from_le_bytes([b[0], b[1], b[2], b[3]])
     }
 
-    /// Kind.
+    /// What the frame carries, by its header.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
-    /// Stage index.
+    /// The index of the stage that it belongs to.
     #[must_use]
     pub fn stage(&self) -> u32 {
         self.word(4)
     }
-    /// Tile index.
+    /// The index of the tile that it belongs to.
     #[must_use]
     pub fn tile(&self) -> u32 {
         self.word(8)
     }
-    /// Everything behind the header.
+    /// All bytes of the frame that stand behind its header.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.bytes[HEADER..]
     }
-    /// Header and payload.
+    /// The whole frame: header and payload.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -305,12 +305,12 @@ impl FrameBuilder {
         Self::with_payload(kind, &message.encode_to_vec())
     }
 
-    /// Everything behind the header.
+    /// All bytes of the frame that stand behind its header.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[HEADER..]
     }
 
-    /// The finished frame.
+    /// The finished frame, which can be sent.
     #[must_use]
     pub fn finish(self) -> Frame {
         Frame { bytes: self.bytes.into(), kind: self.kind }
@@ -328,7 +328,7 @@ pub struct Hello {
     pub producer: String,
 }
 
-/// Opens a session.
+/// The message with which a client opens a session.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Begin {
     /// Seed of the public masks, 32 bytes.
@@ -350,11 +350,11 @@ pub struct Block {
     pub images: u32,
 }
 
-/// Closes a session.
+/// The message with which a client closes a session.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct End {}
 
-/// Why a party stops.
+/// The message in which a party says why it stops.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Failure {
     /// One of [`crate::error::code`].

@@ -45,7 +45,7 @@ fn made() -> Result<World, CipherError> {
     let params = PackedSpec { ring_degree: 4096, ring_bits: 20, weight_l2: 16.0 }.choose()?;
     let client = PackedClient::generate(&packed, &mut prg)?;
     let public = client.public_key(&[1; 32], &mut prg)?;
-    let server = PackedServer::new(&packed, &[1; 32], &public)?;
+    let server = PackedServer::new(&packed, &public)?;
     let (mut mask, mut request) = (vec![0; DEGREE], vec![0; DEGREE]);
     packed.mask_hat(&[2; 32], 0, 0, &mut mask)?;
     client.encrypt_into(&params, &mask, &[9; DEGREE], &mut prg, &mut request)?;
@@ -99,10 +99,7 @@ fn keyed(message: &[u8], count: usize, bits: u32) -> Result<([u8; 32], Vec<u64>)
 
 fn read(w: &World, which: usize, message: &[u8]) -> Result<(), CipherError> {
     match which {
-        0 => {
-            let (seed, pk0) = keyed(message, DEGREE, PRIME_BITS)?;
-            PackedServer::new(&w.packed, &seed, &PackedPublicKey { pk0 }).map(drop)
-        }
+        0 => PackedServer::new(&w.packed, &PackedPublicKey::from_bytes(&w.packed, message)?).map(drop),
         1 => {
             let mut c0 = unpacked(message, DEGREE, PRIME_BITS)?;
             w.server.absorb(&w.params, &[7; DEGREE], &mut c0)

@@ -20,20 +20,19 @@ from .registry import operator
 def one_hot(build: Builder, x: Value, depth: int) -> Value:
     """A last axis of ``depth``: 1 where it equals x, else 0; negative x count from the end. x holds integers.
 
-    ``relu(1 - |x - v|)`` for v from ``-depth`` to ``depth - 1``, both halves added.
+    The comparison gives exact zeros and ones, which the planner knows: such a tensor takes two bits, without rounding.
     """
-    places = _counting(build, x, 2 * depth)
-    shape = (*x.shape, 2 * depth)
-    off = build.client("sub", build.broadcast(build.reshape(x, (*x.shape, 1)), shape), build.broadcast(places, shape))
-    hit = build.client("relu", build.affine(build.client("abs", off), -1.0, 1.0))
-    rank = len(x.shape)
-    return build.client("add", build.slice(hit, rank, 0, depth), build.slice(hit, rank, depth, depth))
+    negative = build.client("less", x, build.affine(x, 0.0, 0.0))
+    place = build.client("add", x, build.affine(negative, float(depth), 0.0))
+    shape = (*x.shape, depth)
+    places = build.broadcast(_counting(build, x, depth), shape)
+    return build.client("equal", build.broadcast(build.reshape(place, (*x.shape, 1)), shape), places)
 
 
 def _counting(build: Builder, x: Value, count: int) -> Value:
-    """``-count / 2, ..., count / 2 - 1``: a zero of x's, doubled with as much added until it is long enough."""
+    """``0, ..., count - 1``: a zero of x's, doubled with as much added until it is long enough."""
     flat = build.reshape(x, (x.size,))
-    numbers = build.affine(build.slice(flat, 0, 0, 1), 0.0, -float(count // 2))
+    numbers = build.affine(build.slice(flat, 0, 0, 1), 0.0, 0.0)
     while (have := numbers.shape[0]) < count:
         numbers = build.client("concat", numbers, build.affine(numbers, 1.0, float(have)), shape=(2 * have,), axis=0)
     return build.slice(numbers, 0, 0, count)

@@ -1,4 +1,4 @@
-"""The nodes of an ONNX graph and what goes from one to another: where a network can end in front of nodes that stand in the way."""
+"""The nodes of an ONNX graph and what goes from one to another: where a network can end in front of some of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Outline:
         self.cuts = cuts(prepared)
 
     def source(self, name: str) -> tuple[str, str]:
-        """Name and operator of the ONNX node that a node of the lowered graph came from; the name itself and "" where none is known."""
+        """Name and operator of the ONNX node that a lowered node came from; its own name and "" where none is known."""
         parts = name
         while parts and parts not in self._labels:
             parts = parts.rpartition(".")[0]

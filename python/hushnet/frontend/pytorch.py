@@ -31,14 +31,16 @@ def export(module: Any, example: Any) -> onnx.ModelProto:
     """A module as an ONNX model, in evaluation mode, the first axis of inputs that share it left open.
 
     Args:
-        example: inputs that the module takes: a tensor or array, several in a tuple, or a mapping from names of ``forward``.
+        example: inputs that the module takes: a tensor or array, several in a tuple, or a mapping from names
+            of ``forward``.
 
     Raises:
         ModelError: no example, PyTorch is not installed, or its exporter refuses the module.
     """
     if example is None:
         raise ModelError(
-            "a PyTorch module is exported by running it once, and no example was given. Give example=, an input of the shape that you will use."
+            "a PyTorch module is exported by running it once, and no example was given. "
+            "Give example=, an input of the shape that you will use."
         )
     try:
         import torch
@@ -72,7 +74,8 @@ def _exported(torch: Any, module: Any, names: list[str], tensors: tuple[Any, ...
         except Exception as error:
             problems.append(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
     raise ModelError(
-        f"PyTorch's exporter refuses the module ({'; '.join(dict.fromkeys(problems))}). Export it with torch.onnx.export yourself and give the file."
+        f"PyTorch's exporter refuses the module ({'; '.join(dict.fromkeys(problems))}). "
+        "Export it with torch.onnx.export yourself and give the file."
     )
 
 
@@ -86,7 +89,8 @@ def _arguments(module: Any, example: Any) -> tuple[list[str], list[Any]]:
         missing = [name for name in left_out if name not in example]
         if wrong or missing or not example:
             raise ModelError(
-                f"the example names {sorted(example)}, and forward takes {known}. Give the first of these by name, without gaps."
+                f"the example names {sorted(example)}, and forward takes {known}. "
+                "Give the first of these by name, without gaps."
             )
         return left_out, [_checked(name, example[name]) for name in left_out]
     values = list(example) if isinstance(example, Sequence) else [example]

@@ -1,22 +1,46 @@
-"""What the owner of the input can do alone: ops before the first layer, and ops behind the last.
+"""What the owner of the inputs can do alone: ops before the first layer, and ops behind the last.
 
-- *Head*: the chain of ops of one operand from the input on. The client computes it in the clear and encrypts the result.
-- *Tail*: everything behind the tensor that is furthest from the output among those that alone lead to it through ops. The client
-  decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that tensor, not only the output.
+- *Head*: with one input and one output everything up to the tensor that is furthest from the input among those to which
+  ops alone lead and through which everything goes. With several, or where other
+  ops that depend on inputs only are no sums, products and moves (look-ups: one-hot vectors), all ops that depend on
+  inputs only. The client computes them in the clear and encrypts the result.
+- *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it through
+  ops. The client decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that
+  tensor, not only the output.
+
+The body between them always has one input and one output. Where several tensors cross, they cross as one: behind each
+other along the first axis where their other axes agree, element behind element otherwise. Ops of the head join them,
+ops of the body take them apart, and the same the other way round at the end.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from ..graph import Graph, Linear
+from ..graph import Graph, Linear, Node, Op
 from .dead_code import dead_code
-from .edit import Links, copy
+from .edit import Links, copy, fresh, reads
+
+SUMS_PRODUCTS_AND_MOVES = frozenset(
+    {
+        "reshape", "transpose", "slice", "concat", "pad", "broadcast", "gather", "interpolate", "affine", "neg",
+        "square", "add", "sub",
+        "mul", "matmul", "reduce_sum", "reduce_mean", "reduce_prod", "average_pool",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Ends:
-    """The three parts of a graph with one input and one output; ``head`` and ``tail`` are None where there are no ops."""
+    """The three parts of a graph; ``head`` and ``tail`` are None where there are no ops.
+
+    Attributes:
+        head: from the graph's inputs to the input of the body; of a graph with several outputs also to those that
+        need no layer.
+        body: one input, one output; without nodes where they are the same.
+        tail: from the output of the body to the graph's outputs that the head does not have.
+    """
 
     head: Graph | None
     body: Graph
@@ -24,15 +48,17 @@ class Ends:
 
 
 def split_ends(graph: Graph) -> Ends:
-    """Cuts a graph with one input and one output in head, body and tail.
+    """Cuts a graph in head, body and tail.
 
     Raises:
-        ValueError: several inputs or outputs.
+        ValueError: the graph has no output, or none that depends on an input.
     """
-    if len(graph.inputs) != 1 or len(graph.outputs) != 1:
+    if not graph.inputs or not graph.outputs:
         raise ValueError(f"the network has inputs {graph.inputs} and outputs {graph.outputs}")
     graph = dead_code(graph)
-    first, last = _first(graph), _last(graph)
+    if len(graph.inputs) != 1 or len(graph.outputs) != 1 or _bends_an_input(graph):
+        return _several(graph)
+    first, last = _first(graph), _last(graph, graph.outputs[0])
     if first == graph.inputs[0] and last == graph.outputs[0]:
         return Ends(None, graph, None)
     order = [graph.inputs[0], *(node.output for node in graph.nodes)]
@@ -46,21 +72,50 @@ def split_ends(graph: Graph) -> Ends:
     )
 
 
+def _bends_an_input(graph: Graph) -> bool:
+    """Whether ops of the input alone stand beside the head, and not all are sums, products and moves."""
+    clear = _clear(graph)
+    producer = {node.output: node for node in graph.nodes}
+    chain, pending = {graph.inputs[0]}, [_first(graph)]
+    while pending:
+        tensor = pending.pop()
+        if tensor not in chain:
+            chain.add(tensor)
+            pending += reads(producer[tensor])
+    bent = any(
+        isinstance(n, Op) and n.output in clear - chain and n.op not in SUMS_PRODUCTS_AND_MOVES for n in graph.nodes
+    )
+    return bent and graph.outputs[0] not in clear
+
+
+def _clear(graph: Graph) -> set[str]:
+    """Tensors that depend on inputs only, through ops alone."""
+    clear = set(graph.inputs)
+    for node in graph.nodes:
+        if isinstance(node, Op) and all(name in clear for name in node.inputs):
+            clear.add(node.output)
+    return clear
+
+
 def _first(graph: Graph) -> str:
-    links = Links(graph)
-    tensor = graph.inputs[0]
-    while (reader := links.only_reader(tensor)) is not None:
-        if isinstance(reader, Linear) or len(reader.inputs) != 1:
+    """The deepest single tensor to which ops alone lead, and on which everything behind it depends alone."""
+    last = {name: index for index, node in enumerate(graph.nodes) for name in reads(node)}
+    last |= {name: len(graph.nodes) for name in graph.outputs}
+    best, open_tensors = graph.inputs[0], {graph.inputs[0]}
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Linear):
             break
-        tensor = reader.output
-    return tensor
+        open_tensors = {name for name in open_tensors | {node.output} if last.get(name, -1) > index}
+        if len(open_tensors) == 1:
+            best = next(iter(open_tensors))
+    return best
 
 
-def _last(graph: Graph) -> str:
-    """The deepest single tensor from which ops alone lead to the output."""
+def _last(graph: Graph, output: str) -> str:
+    """The deepest single tensor from which ops alone lead to an output."""
     producer = Links(graph).producer
     position = {node.output: index for index, node in enumerate(graph.nodes)}
-    best, front = graph.outputs[0], {graph.outputs[0]}
+    best, front = output, {output}
     while front:
         tensor = max(front, key=lambda name: position.get(name, -1))
         node = producer.get(tensor)
@@ -86,3 +141,76 @@ def _part(graph: Graph, first: str, last: str) -> Graph | None:
 
 def _empty(graph: Graph, tensor: str) -> Graph:
     return Graph(graph.name, [tensor], [tensor], {tensor: graph.shapes[tensor]}, [])
+
+
+def _several(graph: Graph) -> Ends:
+    """The parts of a graph with several inputs or outputs."""
+    graph = copy(graph)
+    clear = _clear(graph)
+    own = [name for name in graph.outputs if name in clear]
+    ends = {name: _last(graph, name) for name in graph.outputs if name not in clear}
+    opened = list(dict.fromkeys(ends.values()))
+    if not opened:
+        # no layer at all
+        return Ends(_between(graph, graph.inputs, graph.outputs), _empty(graph, graph.inputs[0]), None)
+    body = _between(graph, sorted(clear), opened)
+    read = {name for node in body.nodes for name in reads(node)}
+    entering = [name for name in [*graph.inputs, *(n.output for n in graph.nodes)] if name in clear & read]
+    body.inputs = entering
+    head = _between(graph, graph.inputs, [*entering, *own])
+    tail = _between(graph, opened, list(ends))
+    first, last = entering[0], opened[0]
+    if len(entering) > 1:
+        first = _joined(graph, head, entering, "inputs")
+        body.nodes[:0] = _taken_apart(graph, first, entering)
+    if len(opened) > 1:
+        last = _joined(graph, body, opened, "outputs")
+        tail.nodes[:0] = _taken_apart(graph, last, opened)
+    head.outputs, body.inputs, body.outputs, tail.inputs = [first, *own], [first], [last], [last]
+    plain = not head.nodes and head.inputs == head.outputs
+    alone = not tail.nodes and tail.inputs == tail.outputs
+    return Ends(None if plain else dead_code(head), dead_code(body), None if alone else dead_code(tail))
+
+
+def _between(graph: Graph, first: list[str], last: list[str]) -> Graph:
+    """The nodes that lead to some tensors from others."""
+    needed, kept, stop = set(last), list[Node](), set(first)
+    for node in reversed(graph.nodes):
+        if node.output in needed and node.output not in stop:
+            kept.append(node)
+            needed.update(reads(node))
+    return Graph(graph.name, list(first), list(last), graph.shapes, kept[::-1])
+
+
+def _joined(graph: Graph, part: Graph, names: list[str], what: str) -> str:
+    """One tensor of several; its ops go to the end of a part."""
+    shapes = [graph.shapes[name] for name in names]
+    if len({(len(s), *s[1:]) for s in shapes}) == 1 and len(shapes[0]) > 0:
+        whole = (sum(s[0] for s in shapes), *shapes[0][1:])
+        pieces = names
+    else:
+        pieces = [fresh(graph, f"{name}.flat", (math.prod(graph.shapes[name]),)) for name in names]
+        part.nodes += [Op(f"{f}.reshape", "reshape", [n], f) for n, f in zip(names, pieces)]
+        whole = (sum(map(math.prod, shapes)),)
+    joined = fresh(graph, f"{graph.name}.{what}", whole)
+    part.nodes.append(Op(joined, "concat", list(pieces), joined, {"axis": 0}))
+    return joined
+
+
+def _taken_apart(graph: Graph, joined: str, names: list[str]) -> list[Node]:
+    """The tensors that :func:`_joined` joined."""
+    made: list[Node] = []
+    rows = math.prod(graph.shapes[joined][1:])
+    start = 0
+    for name in names:
+        shape = graph.shapes[name]
+        end = start + math.prod(shape) // rows
+        attrs = {"starts": [start], "ends": [end], "axes": [0], "steps": [1]}
+        piece = (end - start, *graph.shapes[joined][1:])
+        same = piece == shape
+        part = name if same else fresh(graph, f"{name}.part", piece)
+        made.append(Op(f"{name}.slice", "slice", [joined], part, attrs))
+        if not same:
+            made.append(Op(f"{name}.reshape", "reshape", [part], name))
+        start = end
+    return made

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
@@ -20,11 +22,12 @@ from .forms import choose_forms
 from .inputs import scale_inputs
 from .lower import Lowered, lower
 from .precision import CLIENT_AIDED, DEFAULT_BITS, TWO_PARTY, cheapest, check_precision, state
-from .quality import Quality, measure, said, squashed
-from .quantise import RING_DEGREES, Quantisation, choose
-from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from .quality import Quality, likely, measure, said, squashed
+from .quantise import AUTO_BITS, RING_DEGREES, Quantisation, choose
+from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
+from .tail import carried, tails
 
 Array = np.ndarray
 Calibration = Union[Array, Mapping[str, Array], None]
@@ -48,6 +51,8 @@ class Options:
         mask_memory: bytes that a client may keep for shared masks.
         drop: whether low bits of results are dropped before they travel.
         tiles: "auto", or "one" tile a layer.
+        most_bits: the most activation bits that "auto" takes, 8 to 16. Above 12, errors fall and a plan of engine
+            "packed" sends a little more: its own modulus is then the limit of every layer.
         row_scales: whether output rows get scales of their own (``equalise_rows``).
         input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`.inputs`).
         unit_costs: path of a file made by ``hushnet measure-machine``.
@@ -61,6 +66,7 @@ class Options:
     mask_memory: int = GIB
     drop: bool = True
     tiles: str = "auto"
+    most_bits: int = AUTO_BITS[0]
     row_scales: bool = True
     input_scales: bool = True
     unit_costs: str | None = None
@@ -184,7 +190,9 @@ def _client_aided(
     if samples is None:
         ranges = from_intervals(graph, input_intervals(graph, input_range))
     else:
-        ranges = from_calibration(graph, samples, settings.margin, input_range)
+        behind = tails(graph)
+        sources = {source for tail in behind.values() for source in tail.sources}
+        ranges = from_calibration(graph, samples, settings.margin, input_range, sources)
     planner = _Planner(graph, settings, batch, max_memory, name or graph.name)
     for _ in range(RANGE_ATTEMPTS):
         plan, lowered, prediction = planner.plan(ranges, weight_bits, activation_bits)
@@ -193,11 +201,12 @@ def _client_aided(
             wider = _overflows(plan, lowered, prediction)
         else:
             try:
-                seen = _seen(plan, samples, ranges, wanted.labels, squashed(graph))
+                seen = _seen(graph, plan, lowered, samples, ranges, wanted.labels)
             except RangeError as error:
                 wider = _wider(plan, lowered, error)
         if not wider:
-            return _finish(plan, prediction, seen, wanted.precision)
+            guessed = typical_outputs(graph, ranges.inputs) if seen is None else {}
+            return _finish(plan, prediction, seen, guessed, wanted.precision)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
@@ -266,8 +275,17 @@ def _options(options: dict[str, Any], kind: Any) -> Any:
     try:
         return kind(**options)
     except TypeError:
-        known = sorted(kind.__dataclass_fields__)
-        raise PlanError(f"unknown options {sorted(set(options) - set(known))}; there are {known}") from None
+        known = {*kind.__dataclass_fields__, *inspect.signature(compile).parameters} - {"graph", "options"}
+        raise PlanError(_unknown(sorted(set(options) - known), sorted(known))) from None
+
+
+def _unknown(given: Sequence[str], known: Sequence[str]) -> str:
+    """A sentence for every option that does not exist, with the one that was probably meant."""
+    said = []
+    for name in given:
+        near = difflib.get_close_matches(name, known, n=1)
+        said.append(f"There is no option {name!r}{f': did you mean {near[0]!r}?' if near else '.'}")
+    return f"{' '.join(said)} The options are {', '.join(known)}."
 
 
 def _check_request(batch: int, trust: str, settings: Options) -> None:
@@ -327,7 +345,16 @@ class _Planner:
 
     def plan(self, ranges: Ranges, weight_bits: int, activation_bits: int | str) -> tuple[Plan, Lowered, Prediction]:
         forms = choose_forms(self.graph, ranges.limit)
-        quantisation = choose(self.graph, forms, weight_bits, activation_bits, self.settings.ring_degree, ranges.mean)
+        quantisation = choose(
+            self.graph,
+            forms,
+            weight_bits,
+            activation_bits,
+            self.settings.ring_degree,
+            ranges.mean,
+            most_bits=self.settings.most_bits,
+            packed=self.settings.engine == "packed" and self.settings.most_bits > AUTO_BITS[0],
+        )
         lowered = lower(self.graph, forms, quantisation)
         degree = quantisation.ring_degree
         for port, (low, high) in ranges.declared.items():
@@ -398,18 +425,34 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
 
 
 def _seen(
-    plan: Plan, samples: dict[str, Array], ranges: Ranges, labels: Any, squash: Mapping[str, str]
+    graph: Graph, plan: Plan, lowered: Lowered, samples: dict[str, Array], ranges: Ranges, labels: Any
 ) -> dict[str, Quality]:
-    """The quality of every output on the calibration data."""
+    """The quality of every output on the calibration data; behind operators that saturate, :mod:`.tail` has a say."""
     from ..reference.numpy import run
 
-    return {
-        name: measure(value, ranges.floats[name], labels, squash.get(name))
-        for name, value in run(plan, samples).items()
-    }
+    behind = tails(graph)
+    wanted = {source for tail in behind.values() for source in tail.sources}
+    results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
+    values = run(plan, samples, also=tuple(results.values()))
+    squash = squashed(graph)
+    found = {}
+    for port in plan.document["outputs"]:
+        name = port["name"]
+        found[name] = measure(values[name], ranges.floats[name], labels, squash.get(name))
+    errors = {}
+    for name, tensor in results.items():
+        entry = plan.tensors[tensor]
+        off = np.abs(values[entry["name"]] * entry["scale"] - ranges.floats[name])
+        errors[name] = likely(off.reshape(len(off), -1).max(axis=1, initial=0.0))
+    for output, tail in behind.items():
+        most = carried(graph, tail, output, errors, ranges.limit)
+        found[output] = replace(found[output], likely=max(found[output].likely, most))
+    return found
 
 
-def _finish(plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, asked: float | None) -> Plan:
+def _finish(
+    plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, guessed: dict[str, float], asked: float | None
+) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
         spread = prediction.estimate[name]
@@ -417,6 +460,8 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None,
         errors[name] = {k: v for k, v in _spreads(spread, worst).items() if np.isfinite(v)}
         if seen is not None:
             errors[name] |= seen[name].errors(worst)
+        elif name in guessed:
+            errors[name]["random_output_range"] = guessed[name]
     if any("worst_error" not in e for e in errors.values()):
         plan.document["notes"].append(_UNBOUNDED)
     plan.predicted.pop("worst_error", None)

@@ -13,6 +13,12 @@ from ..reference.ops import FIXED_OPS
 
 # an op that drops elements keeps the scale only while its input's range is not much wider than its output's
 MAX_RANGE_GROWTH = 2.0
+# the largest whole numbers that stand as they are
+MOST_WHOLE = 127
+_COMPARISONS = frozenset({"equal", "less"})
+_SAME_VALUES = frozenset(
+    {"reshape", "transpose", "slice", "broadcast", "concat", "gather", "neg", "abs", "relu", "maximum", "minimum"}
+)
 
 
 @dataclass
@@ -25,6 +31,7 @@ class Forms:
         moved: outputs of the ops that run on fixed tensors.
         group: representative of the tensors that share a scale with each fixed tensor.
         limit: planned range of every group.
+        whole: groups that hold whole numbers of known size (zeros and ones of comparisons), with the largest.
     """
 
     source: dict[str, str] = field(default_factory=dict)
@@ -32,6 +39,7 @@ class Forms:
     moved: set[str] = field(default_factory=set)
     group: dict[str, str] = field(default_factory=dict)
     limit: dict[str, float] = field(default_factory=dict)
+    whole: dict[str, int] = field(default_factory=dict)
 
     def root(self, tensor: str) -> str:
         """Representative of the tensor's group."""
@@ -68,7 +76,32 @@ def choose_forms(graph: Graph, limit: dict[str, float]) -> Forms:
     for tensor in forms.fixed:
         root = forms.root(tensor)
         forms.limit[root] = max(forms.limit.get(root, 0.0), limit[tensor])
+    numbers = whole_numbers(graph)
+    for root in forms.limit:
+        sizes = [numbers.get(tensor, 0) for tensor in forms.fixed if forms.root(tensor) == root]
+        if min(sizes) > 0 and max(sizes) <= MOST_WHOLE:
+            forms.whole[root] = max(sizes)
     return forms
+
+
+def whole_numbers(graph: Graph) -> dict[str, int]:
+    """Tensors that hold whole numbers for every input, with the largest: comparisons, and moves and sums of them."""
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        if not isinstance(node, Op):
+            continue
+        sizes = [found.get(name, 0) for name in node.inputs]
+        if node.op in _COMPARISONS:
+            found[node.output] = 1
+        elif not sizes or min(sizes) == 0:
+            continue
+        elif node.op in _SAME_VALUES or (node.op == "pad" and node.attrs.get("value", 0) == 0):
+            found[node.output] = max(sizes)
+        elif node.op in ("add", "sub"):
+            found[node.output] = sum(sizes)
+        elif node.op == "mul":
+            found[node.output] = sizes[0] * sizes[1]
+    return found
 
 
 def _before_reshapes(producers: dict[str, Op | Linear], tensor: str) -> str:

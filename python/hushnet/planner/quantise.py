@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -150,8 +151,15 @@ def choose(
     activation_bits: int | str,
     ring_degree: int | None,
     mean: Mapping[str, Array] | None = None,
+    *,
+    most_bits: int = AUTO_BITS[0],
+    packed: bool = False,
 ) -> Quantisation:
     """Weights, scales, bits and the ring degree of the whole plan; biases are corrected where ``mean`` has a layer's input.
+
+    Args:
+        most_bits: the most activation bits that "auto" takes.
+        packed: whether the few-images engine alone will run the plan: its modulus then limits "auto".
 
     Raises:
         PlanError: bits out of range, or a layer that fits at no ring degree.
@@ -165,10 +173,18 @@ def choose(
     corrections = {
         n.output: bias_correction(n, weights[n.output], mean[n.input]) if n.input in mean else 0.0 for n in linears
     }
+    _check_bits("most_bits", most_bits)
+    automatic = _Automatic(most_bits, packed)
     degrees = RING_DEGREES if ring_degree is None else (ring_degree,)
     for degree in degrees:
         try:
-            return _at_degree(degree, linears, forms, (weights, corrections), activation_bits)
+            return _at_degree(
+                degree,
+                linears,
+                forms,
+                (weights, corrections),
+                automatic if activation_bits == "auto" else activation_bits,
+            )
         except PlanError:
             if degree == degrees[-1]:
                 raise
@@ -178,6 +194,34 @@ def choose(
 def _check_bits(what: str, bits: Any) -> None:
     if not isinstance(bits, int) or not LEAST_BITS <= bits <= MOST_BITS:
         raise PlanError(f"{what} is {bits!r}; give a whole number from {LEAST_BITS} to {MOST_BITS}")
+
+
+@dataclass(frozen=True)
+class _Automatic:
+    """The most bits that a layer's input can have without a wider modulus than its engine's cheap one."""
+
+    most: int
+    packed: bool
+
+    def bits(self, degree: int, node: Linear, weights: Weights, correction: Array | float, limit: float) -> int:
+        for bits in range(self.most, min(AUTO_BITS), -1):
+            _, bound = _layer(node, weights, correction, activation(limit, bits))
+            if self._fits(degree, node, weights, bound):
+                return bits
+        return min(AUTO_BITS)
+
+    def _fits(self, degree: int, node: Linear, weights: Weights, bound: int) -> bool:
+        try:
+            if not self.packed:
+                parameters = stage_parameters(node.name, degree, weights.l2, bound, True)
+                return parameters.modulus_bits <= cheap_modulus_bits(degree)
+            if bound >= 1 << 63:
+                return False
+            flat = np.ascontiguousarray(weights.weight, dtype=np.int16).reshape(-1)
+            _native.few_images_layer(json.dumps(plan_geometry(node.geometry)), degree, flat, bound)
+        except (PlanError, ValueError):
+            return False
+        return True
 
 
 def _layer(node: Linear, weights: Weights, correction: Array | float, form: Activation) -> tuple[Array, int]:
@@ -191,7 +235,7 @@ def _at_degree(
     linears: list[Linear],
     forms: Forms,
     layers: tuple[dict[str, Weights], dict[str, Array | float]],
-    bits: int | str,
+    bits: int | _Automatic,
 ) -> Quantisation:
     weights, corrections = layers
     members: dict[str, list[Linear]] = {root: [] for root in forms.limit}
@@ -200,11 +244,15 @@ def _at_degree(
     activations = {}
     for root, nodes in members.items():
         limit = forms.limit[root]
+        if root in forms.whole:
+            # whole numbers stand as they are, and the fewest bits that hold them leave the most for sums
+            activations[root] = Activation(1.0, forms.whole[root], forms.whole[root].bit_length() + 1)
+            continue
         chosen = (
             bits
-            if bits != "auto"
+            if not isinstance(bits, _Automatic)
             else min(
-                (_auto_bits(degree, n, weights[n.output], corrections[n.output], limit) for n in nodes),
+                (bits.bits(degree, n, weights[n.output], corrections[n.output], limit) for n in nodes),
                 default=min(AUTO_BITS),
             )
         )
@@ -215,15 +263,3 @@ def _at_degree(
         biases[node.output], bounds[node.output] = _layer(node, weights[node.output], corrections[node.output], form)
         stage_parameters(node.name, degree, weights[node.output].l2, bounds[node.output], True)
     return Quantisation(degree, weights, biases, bounds, activations)
-
-
-def _auto_bits(degree: int, node: Linear, weights: Weights, correction: Array | float, limit: float) -> int:
-    cheap = cheap_modulus_bits(degree)
-    for bits in AUTO_BITS:
-        _, bound = _layer(node, weights, correction, activation(limit, bits))
-        try:
-            if stage_parameters(node.name, degree, weights.l2, bound, True).modulus_bits <= cheap:
-                return bits
-        except PlanError:
-            continue
-    return min(AUTO_BITS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -19,6 +19,9 @@ Range = tuple[float, float]
 InputRanges = Union[Range, Mapping[str, Range], None]
 
 CALIBRATION_BYTES = 256 << 20
+# random inputs of which outputs are looked at where there is no calibration data; one of a network with more
+# elements than this
+RANDOM_ROWS, MANY_ELEMENTS = 4, 1_000_000
 # ops whose results stay in an interval of their own, whatever comes in: no margin is needed beyond it
 _SATURATING = frozenset({"clip", "sigmoid", "tanh", "hard_sigmoid"})
 
@@ -63,7 +66,7 @@ class Ranges:
         grown: how the largest values grew with samples (known with calibration only).
         declared: intervals that clients clamp inputs to: those that the caller gave, and without calibration data all.
         source: "calibration" or "intervals".
-        floats: outputs of the float execution on the calibration data, by name.
+        floats: outputs (and what else was asked for) of the float execution on the calibration data, by name.
     """
 
     limit: dict[str, float]
@@ -156,6 +159,22 @@ def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
     return Ranges(limit, inputs, "intervals", declared=dict(inputs))
 
 
+def typical_outputs(graph: Graph, inputs: Mapping[str, Range]) -> dict[str, float]:
+    """Largest outputs by name on random inputs of the declared ranges: how large outputs usually are, where no data
+    tells.
+
+    Interval arithmetic only tells how large they could be. Outputs that are not finite are left out.
+    """
+    from ..reference.float import evaluate
+
+    rng = np.random.default_rng(0)
+    count = RANDOM_ROWS if sum(math.prod(s) for s in graph.shapes.values()) < MANY_ELEMENTS else 1
+    rows = {name: rng.uniform(low, high, (count, *graph.shapes[name])) for name, (low, high) in inputs.items()}
+    with np.errstate(all="ignore"):
+        tops = {name: float(np.abs(value).max(initial=0.0)) for name, value in evaluate(graph, rows).items()}
+    return {name: top for name, top in tops.items() if math.isfinite(top)}
+
+
 def _shaped(node: Linear, pair: Pair) -> Pair:
     if isinstance(node.geometry, Conv2d):
         return pair
@@ -170,8 +189,12 @@ def _uses(graph: Graph) -> dict[str, int]:
     return uses
 
 
-def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, input_range: InputRanges) -> Ranges:
+def from_calibration(
+    graph: Graph, samples: dict[str, Array], margin: float, input_range: InputRanges, also: Iterable[str] = ()
+) -> Ranges:
     """Ranges from a float run over sample inputs, times ``margin``; declared input ranges are kept as they are.
+
+    ``also`` names tensors beside the outputs whose values are kept in ``floats``.
 
     Raises:
         PlanError: no samples, or a value that is not finite.
@@ -186,7 +209,7 @@ def from_calibration(graph: Graph, samples: dict[str, Array], margin: float, inp
     half: dict[str, float] = {}
     square: dict[str, float] = {}
     mean: dict[str, Array] = {n.input: np.zeros(graph.shapes[n.input]) for n in graph.nodes if isinstance(n, Linear)}
-    floats: dict[str, list[Array]] = {name: [] for name in graph.outputs}
+    floats: dict[str, list[Array]] = {name: [] for name in (*graph.outputs, *also)}
     for start in range(0, count, step):
         part = {k: v[start : start + step] for k, v in samples.items()}
         for name, value in evaluate(graph, part, keep_all=True).items():

@@ -7,6 +7,7 @@ above); client ops are those of :mod:`hushnet.reference.ops`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,12 @@ EXACT_IN_BINARY64 = 1 << 53
 
 
 def run(
-    plan: Plan, inputs: Array | dict[str, Array], *, keep_all: bool = False, chunk: int | None = None
+    plan: Plan,
+    inputs: Array | dict[str, Array],
+    *,
+    keep_all: bool = False,
+    chunk: int | None = None,
+    also: Sequence[int] = (),
 ) -> dict[str, Array]:
     """Outputs of the plan for a batch of images, by name.
 
@@ -32,6 +38,7 @@ def run(
         inputs: arrays of shape (B, *per-image shape) by input name; the array alone when there is one input.
         keep_all: also return every intermediate tensor, by its name in the plan.
         chunk: images at a time; by default as many as fit 256 MiB.
+        also: tensors of the plan that are returned beside the outputs, by their names in the plan.
 
     Raises:
         RangeError: a value left its planned range.
@@ -44,7 +51,7 @@ def run(
     batch = next(iter(arrays.values())).shape[0]
     step = chunk or max(1, LIVE_BYTES // _live_bytes(plan, keep_all))
     parts = [
-        _run_chunk(plan, {k: v[i : i + step] for k, v in arrays.items()}, keep_all)
+        _run_chunk(plan, {k: v[i : i + step] for k, v in arrays.items()}, keep_all, also)
         for i in range(0, max(batch, 1), step)
     ]
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
@@ -86,9 +93,9 @@ def _live_bytes(plan: Plan, keep_all: bool) -> int:
     return max(1, sum(sizes) if keep_all else 4 * max(sizes, default=1))
 
 
-def _run_chunk(plan: Plan, inputs: dict[str, Array], keep_all: bool) -> dict[str, Array]:
+def _run_chunk(plan: Plan, inputs: dict[str, Array], keep_all: bool, also: Sequence[int]) -> dict[str, Array]:
     values: dict[int, Array] = {i["tensor"]: inputs[i["name"]] for i in plan.document["inputs"]}
-    last = _last_uses(plan)
+    last = _last_uses(plan) | dict.fromkeys(also, len(plan.stages))
     for index, stage in enumerate(plan.stages):
         if stage["kind"] == "linear":
             values[stage["out"]] = linear(plan, stage, values[stage["in"]])
@@ -99,7 +106,8 @@ def _run_chunk(plan: Plan, inputs: dict[str, Array], keep_all: bool) -> dict[str
                 del values[tensor]
     if keep_all:
         return {plan.tensors[t]["name"]: v for t, v in values.items()}
-    return {o["name"]: values[o["tensor"]] for o in plan.document["outputs"]}
+    kept = {plan.tensors[t]["name"]: values[t] for t in also}
+    return kept | {o["name"]: values[o["tensor"]] for o in plan.document["outputs"]}
 
 
 def _last_uses(plan: Plan) -> dict[int, int]:

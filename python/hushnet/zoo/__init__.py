@@ -1,13 +1,15 @@
-"""The architectures of the papers as ONNX with seeded weights, and the small networks trained on handwritten digits."""
+"""Architectures of the papers with seeded weights, networks trained on digits, real networks out of PyPI packages."""
 
 from hushnet.zoo import classic, residual, small
 from hushnet.zoo.builder import ACTIVATIONS, Net, Tensor
 from hushnet.zoo.describe import Description, Layer, describe
 from hushnet.zoo.errors import ZooError
+from hushnet.zoo.real import PackagedFile, RealModel, cache_folder, cached, fetch, real_models
 from hushnet.zoo.registry import Architecture, architecture, build, get, names
 from hushnet.zoo.trained import trained, trained_names
 
 __all__ = [
-    "ACTIVATIONS", "Architecture", "Description", "Layer", "Net", "Tensor", "ZooError", "architecture", "build",
-    "classic", "describe", "get", "names", "residual", "small", "trained", "trained_names",
+    "ACTIVATIONS", "Architecture", "Description", "Layer", "Net", "PackagedFile", "RealModel", "Tensor", "ZooError",
+    "architecture", "build", "cache_folder", "cached", "classic", "describe", "fetch", "get", "names", "real_models",
+    "residual", "small", "trained", "trained_names",
 ]  # fmt: skip

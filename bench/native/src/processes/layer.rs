@@ -5,8 +5,8 @@ use crate::errors::Kind;
 use hushnet_layers::batch::Geometry;
 use hushnet_layers::cheetah::{CheetahClient, CheetahLinear};
 use hushnet_mpc::{Channel, Party, TcpChannel};
-use hushnet_ring::{pack, Prg};
-use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedPublicKey, PackedServer, PRIME_BITS};
+use hushnet_ring::Prg;
+use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedPublicKey, PackedServer};
 use hushnet_runtime::plan::GeometrySpec;
 use hushnet_runtime::Compute;
 use pyo3::prelude::*;
@@ -92,10 +92,7 @@ fn client(channel: &mut TcpChannel, job: &Job, inputs: &Inputs) -> Result<serde_
     let context = PackedContext::new(DEGREE)?;
     let mut prg = Prg::from_os()?;
     let key = PackedClient::generate(&context, &mut prg)?;
-    let pk0 = key.public_key(&[1; 32], &mut prg)?.pk0;
-    let mut packed = vec![0; pack::packed_len(DEGREE, PRIME_BITS)];
-    pack::pack(&pk0, PRIME_BITS, &mut packed)?;
-    channel.send(&packed)?;
+    channel.send(&key.public_key(&[1; 32], &mut prg)?.to_bytes()?)?;
     let norm = f64::from_bits(recv_words(channel, 1)?[0]);
     let layer = CheetahClient::new(&context, &job.geometry, job.ring_bits, norm)?;
     let mut runs = Vec::new();
@@ -135,11 +132,9 @@ fn client(channel: &mut TcpChannel, job: &Job, inputs: &Inputs) -> Result<serde_
 
 fn server(channel: &mut TcpChannel, job: &Job, inputs: &Inputs) -> Result<serde_json::Value, Failure> {
     let context = PackedContext::new(DEGREE)?;
-    let mut packed = vec![0; pack::packed_len(DEGREE, PRIME_BITS)];
-    channel.recv(&mut packed)?;
-    let mut pk0 = vec![0; DEGREE];
-    pack::unpack(&packed, PRIME_BITS, &mut pk0)?;
-    let server = PackedServer::new(&context, &[1; 32], &PackedPublicKey { pk0 })?;
+    let mut message = vec![0; PackedPublicKey::byte_len(DEGREE)];
+    channel.recv(&mut message)?;
+    let server = PackedServer::new(&context, &PackedPublicKey::from_bytes(&context, &message)?)?;
     let watch = Watch::start();
     let bias = vec![0; job.geometry.biases()];
     let layer = CheetahLinear::new(&context, &job.geometry, &inputs.weights, &bias, job.ring_bits)?;

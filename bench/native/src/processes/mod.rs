@@ -3,6 +3,7 @@
 
 mod layer;
 mod relu;
+mod smooth;
 
 use crate::errors::Kind;
 use hushnet_mpc::{Channel, MpcError, Party, TcpChannel};
@@ -82,5 +83,6 @@ fn processor_seconds() -> f64 {
 /// Adds the functions to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(relu::measure_relu, m)?)?;
+    m.add_function(wrap_pyfunction!(smooth::measure_smooth, m)?)?;
     m.add_function(wrap_pyfunction!(layer::measure_layer, m)?)
 }

@@ -133,19 +133,19 @@ impl BatchLinear {
 }
 
 impl PreparedLinear {
-    /// The layer.
+    /// The layer whose weights were prepared.
     #[must_use]
     pub fn layer(&self) -> &BatchLinear {
         &self.layer
     }
 
-    /// k, with modulus 2^k.
+    /// The number k of bits of the modulus 2^k.
     #[must_use]
     pub fn modulus_bits(&self) -> u32 {
         self.modulus_bits
     }
 
-    /// The kernel that multiplies.
+    /// The kernel that multiplies weights by ciphertext words.
     #[must_use]
     pub fn kernel(&self) -> Kernel {
         self.groups.first().map_or(Kernel::Portable, Prepared::kernel)

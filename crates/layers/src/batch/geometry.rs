@@ -258,7 +258,7 @@ impl Geometry {
         }
     }
 
-    /// Number of weights.
+    /// Number of weights that a layer of these shapes has.
     #[must_use]
     pub fn weights(&self) -> usize {
         match self {

@@ -62,7 +62,7 @@ impl BatchLinear {
         Self::new(geometry, &wide, bias)
     }
 
-    /// The shapes.
+    /// The shapes of the layer that it computes.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

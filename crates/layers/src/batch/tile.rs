@@ -15,13 +15,13 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// Input rows.
+    /// Rows of the input that the tile reads.
     #[must_use]
     pub fn input_rows(&self) -> Range<usize> {
         self.inputs[0]..self.inputs[1]
     }
 
-    /// Output rows.
+    /// Rows of the output that the tile computes.
     #[must_use]
     pub fn output_rows(&self) -> Range<usize> {
         self.outputs[0]..self.outputs[1]
@@ -68,13 +68,13 @@ impl Tiling {
         Ok(Self { geometry, tiles: tiles.to_vec() })
     }
 
-    /// The geometry they tile.
+    /// The shapes of the layer that the tiles cover.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The tiles.
+    /// The tiles of the layer, in order.
     #[must_use]
     pub fn tiles(&self) -> &[Tile] {
         &self.tiles

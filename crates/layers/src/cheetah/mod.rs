@@ -60,19 +60,19 @@ impl CheetahClient {
         Ok(Self { layout, params, context: context.clone() })
     }
 
-    /// Tiles of the stage.
+    /// Number of tiles, which are asked for and answered one by one.
     #[must_use]
     pub fn tiles(&self) -> usize {
         self.layout.tiles()
     }
 
-    /// The chosen places.
+    /// Where the elements of inputs and results lie in ciphertexts.
     #[must_use]
     pub fn packing(&self) -> &Layout {
         &self.layout
     }
 
-    /// Bytes of every request.
+    /// Number of bytes of the request for a tile, the same for all.
     #[must_use]
     pub fn request_len(&self) -> usize {
         request_len(&self.layout)

@@ -154,13 +154,13 @@ impl CheetahLinear {
         }
     }
 
-    /// The chosen places.
+    /// Where the elements of inputs and results lie in ciphertexts.
     #[must_use]
     pub fn packing(&self) -> &Layout {
         &self.layout
     }
 
-    /// The chosen parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &PackedParams {
         &self.params

@@ -23,12 +23,9 @@ fn check(geometry: &Geometry, ring_bits: u32) {
     let linear = CheetahLinear::new(&context, geometry, &weights, &bias, ring_bits).unwrap();
     let client = CheetahClient::new(&context, geometry, ring_bits, linear.params().spec().weight_l2).unwrap();
     let key = PackedClient::generate(&context, &mut Prg::from_os().unwrap()).unwrap();
-    let server = PackedServer::new(
-        &context,
-        &[1; 32],
-        &key.public_key(&[1; 32], &mut Prg::from_os().unwrap()).unwrap(),
-    )
-    .unwrap();
+    let server =
+        PackedServer::new(&context, &key.public_key(&[1; 32], &mut Prg::from_os().unwrap()).unwrap())
+            .unwrap();
     let (mut own, mut got) = (vec![0; packing.output_len()], vec![0; packing.output_len()]);
     // Every other tile with streamed weights.
     let streamed = CheetahLinear::streamed(&context, geometry, &weights, &bias, ring_bits).unwrap();

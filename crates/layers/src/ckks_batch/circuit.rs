@@ -32,7 +32,7 @@ pub struct LinearSpec {
     pub weights: Option<(Vec<i16>, Vec<f64>)>,
 }
 
-/// What a stage computes.
+/// What a stage of a circuit computes.
 #[derive(Clone, Debug)]
 pub enum StageKind {
     /// `out = W in + b`, W of integers: the ratio of scales tells what one unit of a weight is worth.
@@ -64,7 +64,7 @@ pub struct StageSpec {
     pub kind: StageKind,
 }
 
-/// An unchecked circuit.
+/// A circuit as it is described, before any check.
 #[derive(Clone, Debug)]
 pub struct CircuitSpec {
     /// Tensors.
@@ -179,12 +179,12 @@ impl Circuit {
         super::check::check(params, spec).map(|inner| Self(Arc::new(inner)))
     }
 
-    /// Parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &CkksParams {
         &self.0.params
     }
-    /// Tensors.
+    /// The shapes of all tensors, by id.
     #[must_use]
     pub fn tensors(&self) -> &[TensorSpec] {
         &self.0.tensors
@@ -214,7 +214,7 @@ impl Circuit {
     pub fn tracks(&self) -> Option<&[Track]> {
         self.0.tracks.as_deref()
     }
-    /// Names of the stages.
+    /// The names of all stages, in order.
     pub fn stage_names(&self) -> impl Iterator<Item = &str> {
         self.0.stages.iter().map(|s| s.name.as_str())
     }

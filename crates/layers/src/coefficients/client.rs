@@ -22,7 +22,7 @@ impl CoefficientClient {
         Self { stage, context: context.clone(), sums: Vec::new() }
     }
 
-    /// What both parties know.
+    /// The public part of the stage, which both parties know.
     #[must_use]
     pub fn stage(&self) -> &CoefficientStage {
         &self.stage

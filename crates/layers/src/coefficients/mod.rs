@@ -99,13 +99,13 @@ impl CoefficientStage {
         Ok(Self { layout, params })
     }
 
-    /// The places.
+    /// Where the elements of inputs and results lie in ciphertexts.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &CoefficientParams {
         &self.params
@@ -117,7 +117,7 @@ impl CoefficientStage {
         self.layout.tiles()
     }
 
-    /// Bytes of every request.
+    /// Number of bytes of the request for a tile, the same for all.
     #[must_use]
     pub fn request_len(&self) -> usize {
         self.layout.input_blocks().saturating_mul(self.poly_len(self.params.bits().upload))
@@ -141,7 +141,7 @@ impl CoefficientStage {
         (self.layout.output_blocks() as u64).saturating_mul(8 * self.layout.degree() as u64)
     }
 
-    /// Results of a tile.
+    /// The number of results that a tile has.
     #[must_use]
     pub fn values(&self, tile: usize) -> usize {
         (0..self.layout.output_blocks()).map(|j| self.layout.output_count(tile, j)).sum()

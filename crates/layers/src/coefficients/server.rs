@@ -59,7 +59,7 @@ impl CoefficientLinear {
         Ok(linear)
     }
 
-    /// What both parties know.
+    /// The public part of the stage, which both parties know.
     #[must_use]
     pub fn stage(&self) -> &CoefficientStage {
         &self.stage

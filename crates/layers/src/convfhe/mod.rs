@@ -25,7 +25,7 @@ use hushnet_ring::pack;
 use hushnet_ring::prime::primes_near;
 use hushnet_rlwe::one_poly::{Tally, TallyCounts};
 use hushnet_rlwe::pack_lwe::{merge_offset, merge_steps, merge_variance, MergeContext};
-use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedSpec, PRIME_BITS};
+use hushnet_rlwe::packed::{PackedContext, PackedParams, PackedPublicKey, PackedSpec, PRIME_BITS};
 
 /// Ring degree: two 50-bit primes need 4096.
 pub const RING_DEGREE: usize = 4096;
@@ -54,13 +54,13 @@ impl ConvFheContext {
         Ok(Self { packed, merge })
     }
 
-    /// Tables of encryption.
+    /// The tables of encryption, of one prime.
     #[must_use]
     pub fn packed(&self) -> &PackedContext {
         &self.packed
     }
 
-    /// Tables of merging.
+    /// The tables of merging, of two primes.
     #[must_use]
     pub fn merge(&self) -> &MergeContext {
         &self.merge
@@ -93,7 +93,7 @@ impl ConvFheDesign {
     /// Bytes of the client's public key ahead of the merging keys: seed and pk0.
     #[must_use]
     pub fn public_key_len() -> usize {
-        32 + pack::packed_len(RING_DEGREE, PRIME_BITS)
+        PackedPublicKey::byte_len(RING_DEGREE)
     }
 
     /// That a layer has parameters, without making tables.
@@ -135,13 +135,13 @@ impl ConvFheDesign {
         Self::spec(TYPICAL_SPACING, ring_bits, weight_l2)
     }
 
-    /// Places.
+    /// Where the elements of inputs and results lie in ciphertexts.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &PackedParams {
         &self.params
@@ -158,7 +158,7 @@ impl ConvFheDesign {
         Coefficients { context: &self.context.packed, params: &self.params, layout: &self.layout }
     }
 
-    /// Tiles of the stage.
+    /// Number of tiles, which are asked for and answered one by one.
     #[must_use]
     pub fn tiles(&self) -> usize {
         self.layout.tiles()
@@ -195,7 +195,7 @@ impl ConvFheDesign {
         pack::packed_len(RING_DEGREE, r) + pack::packed_len(count, r)
     }
 
-    /// Bytes of a request.
+    /// Number of bytes of the request for a tile.
     #[must_use]
     pub fn request_len(&self) -> usize {
         self.layout.input_blocks() * pack::packed_len(RING_DEGREE, PRIME_BITS)
@@ -254,7 +254,7 @@ impl ConvFheClient {
         &self.design
     }
 
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()

@@ -33,7 +33,7 @@ pub struct ConvFheSession {
 }
 
 impl ConvFheSession {
-    /// With both keys, checked.
+    /// Both public keys of a client, checked, for answers of this session.
     #[must_use]
     pub fn new(server: PackedServer, keys: MergeKeys) -> Self {
         Self { server, keys }
@@ -119,7 +119,7 @@ impl ConvFheLinear {
         }
     }
 
-    /// The client's half.
+    /// The public half of the layer, from which clients work.
     #[must_use]
     pub fn client(&self) -> ConvFheClient {
         ConvFheClient { design: self.design.clone(), tally: std::sync::Arc::default() }

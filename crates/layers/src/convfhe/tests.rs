@@ -12,7 +12,7 @@ fn shares_of_merged_layers_with_exact_costs() {
     let key = PackedClient::generate(&context.packed, &mut prg).unwrap();
     let public = key.public_key(&[1; 32], &mut prg).unwrap();
     let keys = MergeKeys::for_client(&context.merge, &key, 2048, &[2; 32], &mut prg).unwrap();
-    let server = PackedServer::new(&context.packed, &[1; 32], &public).unwrap();
+    let server = PackedServer::new(&context.packed, &public).unwrap();
     let session = ConvFheSession::new(server, keys);
     for (number, geometry) in [
         conv(16, 16, 16, 3, 1, 1, 1),

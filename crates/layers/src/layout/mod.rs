@@ -250,7 +250,7 @@ impl Layout {
         ((self.tile.0 + self.extent.0 - 1) * wt, wt)
     }
 
-    /// Ring degree.
+    /// The ring degree N of the polynomials.
     #[must_use]
     pub fn degree(&self) -> usize {
         self.n
@@ -262,7 +262,7 @@ impl Layout {
         self.spacing
     }
 
-    /// Spatial tiles.
+    /// Number of spatial tiles, which are computed one by one.
     #[must_use]
     pub fn tiles(&self) -> usize {
         self.output.0.div_ceil(self.tile.0) * self.output.1.div_ceil(self.tile.1)
@@ -298,7 +298,7 @@ impl Layout {
         self.shape.1
     }
 
-    /// Weights of the layer.
+    /// The number of weights that the layer has.
     #[must_use]
     pub fn weight_len(&self) -> usize {
         self.shape.1 * (self.shape.0 / self.shape.2) * self.kernel.0 * self.kernel.1

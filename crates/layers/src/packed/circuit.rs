@@ -9,7 +9,7 @@ use super::spec::Linear;
 pub struct Upload {
     /// Value that it is part of.
     pub value: usize,
-    /// Input element of every slot, or [`super::layout::EMPTY`].
+    /// Input element of every slot, or `layout::EMPTY`.
     pub slots: Vec<u32>,
 }
 
@@ -22,7 +22,7 @@ pub struct Value {
     pub bound: f64,
     /// Usual magnitude.
     pub usual: f64,
-    /// Level; set by [`super::plan`].
+    /// Level; set by the planner (`plan`).
     pub level: usize,
     /// Operations that read it.
     pub uses: usize,
@@ -53,7 +53,7 @@ pub enum Method {
     },
 }
 
-/// A linear operation.
+/// A linear operation of a circuit: method, rotations, terms.
 #[derive(Clone)]
 pub struct LinearOp {
     /// Position of the step's name.
@@ -117,7 +117,7 @@ impl LinearOp {
     }
 }
 
-/// An operation.
+/// An operation of a circuit on encrypted values.
 #[derive(Clone)]
 pub enum Op {
     /// `W x + b`.
@@ -147,7 +147,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Value written.
+    /// The id of the value that it writes.
     #[must_use]
     pub fn output(&self) -> usize {
         match self {
@@ -156,7 +156,7 @@ impl Op {
         }
     }
 
-    /// Values read.
+    /// The ids of the values that it reads.
     #[must_use]
     pub fn inputs(&self) -> Vec<usize> {
         match self {
@@ -166,7 +166,7 @@ impl Op {
         }
     }
 
-    /// Name of the step.
+    /// The name of the step that it belongs to.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -176,7 +176,7 @@ impl Op {
     }
 }
 
-/// A circuit without parameters.
+/// The operations of a circuit, before parameters are chosen.
 #[derive(Clone)]
 pub struct Program {
     /// Values.

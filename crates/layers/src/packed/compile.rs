@@ -27,7 +27,7 @@ pub enum Packing {
     ChannelWise,
 }
 
-/// Options of a compilation.
+/// Options of a compilation; what is absent is chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
@@ -371,7 +371,7 @@ pub(super) fn key_bytes(params: &CkksParams, rotations: &[Level], hide: bool) ->
 }
 
 impl Program {
-    /// Data primes less one.
+    /// The depth: the number of data primes less one.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.values.iter().map(|v| v.level).max().unwrap_or(1) - 1
@@ -552,7 +552,7 @@ impl Circuit {
         &self.options
     }
 
-    /// What every operation gives.
+    /// What is predicted of the result of every operation.
     #[must_use]
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes

@@ -30,7 +30,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All rotations.
+    /// The number of rotations in all: hoisted, giant and of folds.
     #[must_use]
     pub fn rotations(&self) -> usize {
         self.hoisted_rotations + self.giant_rotations + self.fold_rotations

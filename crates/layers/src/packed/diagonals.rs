@@ -220,7 +220,7 @@ impl Rotations {
         Self { inputs, outputs }
     }
 
-    /// Its operations.
+    /// The operations of these rotations, with `folds` of every output behind them.
     #[must_use]
     pub fn work(&self, folds: &[i64]) -> Work {
         let hoisted: BTreeSet<u32> = self.inputs.iter().filter(|(_, b)| *b != 0).map(|(i, _)| *i).collect();

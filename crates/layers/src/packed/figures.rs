@@ -13,13 +13,13 @@ impl Circuit {
         last.flood_bits
     }
 
-    /// Parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &CkksParams {
         &self.params
     }
 
-    /// Predicted operations.
+    /// The predicted numbers of homomorphic operations.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -113,7 +113,7 @@ impl Circuit {
         &self.spent
     }
 
-    /// The program.
+    /// The operations and values of the circuit.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program

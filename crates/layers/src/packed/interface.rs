@@ -51,7 +51,7 @@ pub struct InterfaceSpec {
     pub places: Vec<(u32, u32)>,
 }
 
-/// A checked public half.
+/// The public half of a circuit, checked: what a client needs.
 #[derive(Clone)]
 pub struct Interface {
     spec: InterfaceSpec,
@@ -116,7 +116,7 @@ impl Interface {
         &self.spec
     }
 
-    /// Parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &CkksParams {
         &self.params

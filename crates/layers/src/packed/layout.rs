@@ -30,7 +30,7 @@ impl Grid {
 /// Elements in slots. Slots of no element hold zero or a polynomial's constant, never anything unbounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Per ciphertext, the element of each slot or [`EMPTY`].
+    /// Per ciphertext, the element of each slot or `EMPTY`.
     pub cts: Vec<Vec<u32>>,
     /// Per element, its places (ciphertext, slot), at least one.
     pub places: Vec<Vec<(u32, u32)>>,
@@ -134,7 +134,7 @@ impl Layout {
         }
     }
 
-    /// Slots of a ciphertext.
+    /// The number of slots of a ciphertext, N/2.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.cts.first().map_or(0, Vec::len)

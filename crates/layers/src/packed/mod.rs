@@ -1,6 +1,6 @@
 //! One image under RNS-CKKS with rotations: polynomial networks without interaction (`docs/packed.md`).
 //!
-//! [`PackedSpec`] -> [`Network`] -> [`Circuit`] (ring degree, primes, layouts, methods, rotation keys, predicted operations and
+//! [`GraphSpec`] -> [`Network`] -> [`Circuit`] (ring degree, primes, layouts, methods, rotation keys, predicted operations and
 //! errors). A [`Client`] makes keys, encrypts an image and decrypts the result; a [`Server`] encodes the weights once and
 //! evaluates. Papers: Zhu et al. (SEAL against OpenFHE), Juvekar et al. (hybrid diagonals), Halevi and Shoup (CRYPTO
 //! 2018: baby and giant steps, hoisting), Lee et al. (ICML 2022: several channels a ciphertext, gaps after strides).
@@ -36,7 +36,7 @@ pub use layout::{Grid, Layout};
 pub use report::{Report, StepReport};
 pub use server::{KeyRefs, Server, StepTrace, Trace};
 pub use simulate::Outcome;
-pub use spec::{horner, Linear, Network, PackedSpec, Step, StepSpec, Tensor, TensorSpec, MAX_DEGREE};
+pub use spec::{horner, GraphSpec, Linear, Network, Step, StepSpec, Tensor, TensorSpec, MAX_DEGREE};
 
 #[cfg(test)]
 mod tests;

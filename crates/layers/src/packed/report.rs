@@ -103,7 +103,7 @@ impl Circuit {
         self.program.ops.iter().zip(&self.outcomes).map(of).collect()
     }
 
-    /// What it is.
+    /// A report of the circuit for planners and users.
     #[must_use]
     pub fn report(&self) -> Report {
         let p = &self.params;

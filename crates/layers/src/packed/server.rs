@@ -25,7 +25,7 @@ struct Prepared {
     input_scale: f64,
 }
 
-/// Keys for an evaluation.
+/// References to the keys that an evaluation needs.
 #[derive(Clone, Copy)]
 pub struct KeyRefs<'a> {
     /// For products of ciphertexts.
@@ -49,7 +49,7 @@ pub struct StepTrace {
     pub error_bound: f64,
 }
 
-/// What an evaluation did.
+/// What an evaluation measured: every step, and operations in all.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Trace {
     /// Per step.
@@ -97,7 +97,7 @@ impl Server {
         self.prepared.values().flat_map(|p| &p.rows).map(|r| r.bytes() as u64).sum()
     }
 
-    /// The circuit.
+    /// The circuit that this server evaluates.
     #[must_use]
     pub fn circuit(&self) -> &Arc<Circuit> {
         &self.circuit

@@ -80,7 +80,7 @@ pub enum StepSpec {
 /// A network as it comes from a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PackedSpec {
+pub struct GraphSpec {
     /// Tensor that the client sends.
     pub input: usize,
     /// Tensor that the client gets.
@@ -91,7 +91,7 @@ pub struct PackedSpec {
     pub steps: Vec<StepSpec>,
 }
 
-/// A checked linear step.
+/// A linear step whose shapes were checked.
 #[derive(Clone)]
 pub struct Linear {
     /// Shape.
@@ -137,7 +137,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Input tensors.
+    /// The ids of its input tensors.
     #[must_use]
     pub fn inputs(&self) -> Vec<usize> {
         match self {
@@ -146,7 +146,7 @@ impl Step {
         }
     }
 
-    /// Output tensor.
+    /// The id of its output tensor.
     #[must_use]
     pub fn output(&self) -> usize {
         match self {
@@ -171,7 +171,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Number of elements.
+    /// The number of elements of the tensor.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shape.iter().product()
@@ -191,7 +191,7 @@ impl Tensor {
     }
 }
 
-/// A checked, immutable network.
+/// A network that was checked; it does not change.
 #[derive(Clone)]
 pub struct Network {
     /// Tensors.
@@ -265,7 +265,7 @@ impl Linear {
         self.geometry.terms()
     }
 
-    /// Bias of output `f`.
+    /// The bias of output `f`, zero where there is none.
     #[must_use]
     pub fn bias_of(&self, f: usize) -> f64 {
         let outputs = self.sizes().1;
@@ -287,7 +287,7 @@ impl Linear {
         })
     }
 
-    /// The exact result.
+    /// The exact result of the step in doubles.
     #[must_use]
     pub fn apply(&self, x: &[f64]) -> Vec<f64> {
         (0..self.sizes().1)
@@ -300,7 +300,7 @@ impl Linear {
     }
 }
 
-/// `sum_k c_k x^k`.
+/// The polynomial `sum_k c_k x^k` by Horner's rule.
 #[must_use]
 pub fn horner(coefficients: &[f64], x: f64) -> f64 {
     coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c)
@@ -412,8 +412,8 @@ impl Checker<'_> {
     }
 }
 
-impl PackedSpec {
-    /// Reads JSON.
+impl GraphSpec {
+    /// Reads the JSON of a plan; nothing is checked but its form.
     ///
     /// # Errors
     /// [`PackedError::Spec`].

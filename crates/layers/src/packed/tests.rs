@@ -21,7 +21,7 @@ impl Numbers {
 }
 
 struct Builder {
-    spec: PackedSpec,
+    spec: GraphSpec,
     arrays: BTreeMap<String, Vec<f64>>,
     numbers: Numbers,
     /// Image that bounds are measured with.
@@ -34,7 +34,7 @@ impl Builder {
         let image = numbers.list(shape.iter().product(), 1.0);
         let tensor =
             TensorSpec { id: 0, name: "image".into(), shape: shape.to_vec(), bound: 1.0, usual: None };
-        let spec = PackedSpec { input: 0, output: 0, tensors: vec![tensor], steps: Vec::new() };
+        let spec = GraphSpec { input: 0, output: 0, tensors: vec![tensor], steps: Vec::new() };
         Self { spec, arrays: BTreeMap::new(), numbers, image }
     }
 
@@ -441,7 +441,7 @@ fn inputs_and_specifications_are_checked() {
     let server = Server::new(&circuit).unwrap();
     assert!(matches!(server.evaluate(vec![], &keys, &mut prg), Err(PackedError::Message { .. })));
 
-    let broken = |change: &dyn Fn(&mut PackedSpec)| {
+    let broken = |change: &dyn Fn(&mut GraphSpec)| {
         let mut spec = b.spec.clone();
         change(&mut spec);
         spec.check(&b.arrays).is_err()
@@ -455,8 +455,8 @@ fn inputs_and_specifications_are_checked() {
     assert!(broken(&|s| s.steps.push(s.steps[0].clone())));
     assert!(broken(&|s| s.steps.clear()));
     let json = serde_json::to_string(&b.spec).unwrap();
-    assert_eq!(PackedSpec::from_json(&json).unwrap(), b.spec);
-    assert!(PackedSpec::from_json(&json.replace("\"kind\":\"linear\"", "\"kind\":\"other\"")).is_err());
+    assert_eq!(GraphSpec::from_json(&json).unwrap(), b.spec);
+    assert!(GraphSpec::from_json(&json.replace("\"kind\":\"linear\"", "\"kind\":\"other\"")).is_err());
 }
 
 #[test]

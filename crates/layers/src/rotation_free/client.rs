@@ -57,7 +57,7 @@ impl RotationFreeClient {
         &self.design
     }
 
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()

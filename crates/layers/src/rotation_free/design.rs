@@ -10,7 +10,7 @@ use hushnet_rlwe::CipherError;
 /// Measured on one core for both parties together, with the set-up spread over a hundred queries; only ratios matter.
 pub const DEFAULT_PRICES: LayoutPrices =
     LayoutPrices { input: 260e-6, output: 10e-9, output_poly: 2e-6, product: 12e-6, weight: 8e-6 };
-/// Ring degrees worth trying.
+/// The ring degrees that a search of parameters tries.
 pub const DEGREES: [usize; 3] = [4096, 8192, 16384];
 
 /// Layout and parameters of a layer: all that both parties need to agree on. Public.
@@ -146,19 +146,19 @@ impl Design {
         Err(refused.unwrap_or_else(|| insecure.into()))
     }
 
-    /// Places.
+    /// Where the elements of inputs and results lie in ciphertexts.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &OnePolyParams {
         &self.params
     }
 
-    /// The layer.
+    /// The shapes of the layer that it computes.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -147,7 +147,7 @@ impl RotationFreeLinear {
         &self.design
     }
 
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn tally(&self) -> TallyCounts {
         self.tally.counts()
@@ -163,7 +163,7 @@ impl RotationFreeLinear {
             }
     }
 
-    /// What opens a [`Setup`].
+    /// The bytes that open a [`Setup`](super::Setup): sizes and the seed.
     #[must_use]
     pub fn setup_header(&self) -> Vec<u8> {
         self.design.setup_header(&self.seed)

@@ -100,7 +100,7 @@ impl Setup {
         rest.first_chunk().unwrap_or(&[0; 32])
     }
 
-    /// Weight polynomials in all.
+    /// The number of weight polynomials of a whole set-up.
     #[must_use]
     pub fn expected(&self) -> usize {
         self.polys

@@ -43,7 +43,7 @@ struct Tap {
     kernel: usize,
 }
 
-/// Places of a convolution.
+/// Where the elements of a convolution lie in slots.
 #[derive(Clone, Debug)]
 pub struct ConvLayout {
     conv: CheckedConv2d,
@@ -204,7 +204,7 @@ impl ConvLayout {
         self.per_cipher
     }
 
-    /// Output channels.
+    /// The number of output channels of the convolution.
     #[must_use]
     pub fn channels_out(&self) -> usize {
         self.conv.output[0]
@@ -222,7 +222,7 @@ impl ConvLayout {
         self.conv.output.iter().product()
     }
 
-    /// Spatial tiles.
+    /// Number of spatial tiles, which are computed one by one.
     #[must_use]
     pub fn tiles(&self) -> usize {
         self.conv.output[1].div_ceil(self.tile.0) * self.conv.output[2].div_ceil(self.tile.1)

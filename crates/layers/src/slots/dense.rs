@@ -52,7 +52,7 @@ impl DenseLayout {
         self.n / 2
     }
 
-    /// Input ciphertexts.
+    /// The number of ciphertexts that the input takes.
     #[must_use]
     pub fn input_blocks(&self) -> usize {
         self.inputs.div_ceil(self.n)
@@ -64,7 +64,7 @@ impl DenseLayout {
         self.outputs.div_ceil(self.n)
     }
 
-    /// Output ciphertexts.
+    /// The number of ciphertexts that the output takes.
     #[must_use]
     pub fn answers(&self) -> usize {
         if self.order.spread == Spread::Rows {

@@ -18,7 +18,7 @@ pub struct SlotLinear {
     prepared: Option<HashMap<Term, Weight>>,
 }
 
-/// Client half: shapes only.
+/// The client's half of a layer: public shapes, no secret.
 #[derive(Clone)]
 pub struct SlotClient {
     layout: Layout,
@@ -76,7 +76,7 @@ impl SlotLinear {
         Ok(())
     }
 
-    /// Bytes that [`Self::prepare`] takes.
+    /// Number of bytes that the weights take after [`Self::prepare`].
     #[must_use]
     pub fn prepared_bytes(&self) -> usize {
         self.layout.terms().len() * self.params.weight_bytes()
@@ -94,7 +94,7 @@ impl SlotLinear {
         SlotClient { layout: self.layout.clone(), params: self.params.clone() }
     }
 
-    /// The places.
+    /// Where the elements of inputs and results lie in ciphertexts.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -199,13 +199,13 @@ impl SlotClient {
         Ok(Self { layout: Layout::new(geometry, method, params.ring_degree())?, params: params.clone() })
     }
 
-    /// The places.
+    /// Where the elements of inputs and results lie in ciphertexts.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Tiles of the layer.
+    /// Number of tiles, which are asked for and answered one by one.
     #[must_use]
     pub fn tiles(&self) -> usize {
         self.layout.tiles()

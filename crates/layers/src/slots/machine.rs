@@ -98,13 +98,13 @@ pub struct Clear {
 }
 
 impl Clear {
-    /// Modulo t, below 2^31.
+    /// Arithmetic in the clear modulo t, below 2^31.
     #[must_use]
     pub fn new(t: u64) -> Self {
         Self { t, tally: Tally::default() }
     }
 
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.tally.read()
@@ -157,12 +157,12 @@ impl Machine for Clear {
     }
 }
 
-/// No values, only counters.
+/// A machine that counts operations and computes no values.
 #[derive(Default)]
 pub struct Counting(Tally);
 
 impl Counting {
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.read()

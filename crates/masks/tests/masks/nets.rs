@@ -1,7 +1,7 @@
 //! Small networks for every trust model.
 
 use super::builder::Net;
-use hushnet_layers::packed::{Circuit, Options, PackedSpec};
+use hushnet_layers::packed::{Circuit, GraphSpec, Options};
 use hushnet_mpc::{memory_pair, ot::one_of_n, OtKind, Party, Session};
 use hushnet_runtime::non_interactive::NonInteractivePlan;
 use hushnet_runtime::plan::{PlanError, PlanOptions, TensorBytes};
@@ -220,7 +220,7 @@ fn packed(hide: bool) -> NonInteractivePlan {
         {"kind": "polynomial", "name": "act", "in": 1, "out": 2, "coefficients": [0.24, 0.5, 0.3], "range": 6.0},
         {"kind": "linear", "name": "dense", "in": 2, "out": 3, "weights": "c", "bias": "d", "geometry": {"type": "dense", "inputs": 32, "outputs": 3}},
     ]});
-    let spec: PackedSpec = serde_json::from_value(spec).unwrap();
+    let spec: GraphSpec = serde_json::from_value(spec).unwrap();
     let arrays = BTreeMap::from([
         ("a".to_owned(), numbers(36, 1)),
         ("b".to_owned(), numbers(2, 2)),

@@ -23,7 +23,7 @@ impl MemoryChannel {
     }
 }
 
-/// A connected pair.
+/// Makes two connected ends of a channel in memory.
 #[must_use]
 pub fn memory_pair() -> (MemoryChannel, MemoryChannel) {
     let (a_out, b_in) = mpsc::channel();

@@ -48,7 +48,7 @@ pub trait Channel: Send {
     /// When the connection is gone.
     fn flush(&mut self) -> Result<()>;
 
-    /// Counters since the start.
+    /// The counters of bytes and turns since the start.
     fn stats(&self) -> Stats;
 }
 
@@ -60,7 +60,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Counts a send.
+    /// Counts the bytes of a message that was sent.
     pub fn sent(&mut self, bytes: usize) {
         if bytes > 0 {
             self.stats.bytes_sent += bytes as u64;
@@ -68,7 +68,7 @@ impl Counter {
         }
     }
 
-    /// Counts a receive.
+    /// Counts the bytes of a message that was received, and a turn after a message that was sent.
     pub fn received(&mut self, bytes: usize) {
         if bytes > 0 {
             self.stats.bytes_received += bytes as u64;
@@ -79,7 +79,7 @@ impl Counter {
         }
     }
 
-    /// The counters.
+    /// The counters of bytes and turns since the start.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.stats

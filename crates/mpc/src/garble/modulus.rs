@@ -43,13 +43,13 @@ impl OddModulus {
         Ok(Self { by: Divisor::new(p), high })
     }
 
-    /// p.
+    /// The modulus p itself, an odd number.
     #[must_use]
     pub const fn value(self) -> u64 {
         self.by.value()
     }
 
-    /// ceil(log2 p).
+    /// The number of bits of a residue, ceil(log2 p).
     #[must_use]
     pub const fn bits(self) -> u32 {
         64 - self.value().leading_zeros()
@@ -147,7 +147,7 @@ pub enum Modulus {
 }
 
 impl Modulus {
-    /// Bits of a share.
+    /// The number of bits that a share has.
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -174,7 +174,7 @@ impl Modulus {
         }
     }
 
-    /// The signed representative.
+    /// The signed representative of a residue, around zero.
     #[must_use]
     pub const fn signed(self, v: u64) -> i64 {
         match self {

@@ -52,7 +52,7 @@ pub fn drelu(s: &mut Session, x: &[u64], m: Modulus, garbler: Party) -> Result<B
     Ok(Bits::from_values(&out[0]))
 }
 
-/// Cost of [`drelu`].
+/// Adds the exact traffic and rounds of [`drelu`] to the model, both directions.
 pub fn drelu_cost(model: &mut CostModel, n: usize, m: Modulus, garbler: Party) {
     cost(model, &Sign(m), garbler, n, Outputs::Shared);
 }
@@ -74,7 +74,7 @@ pub fn relu(s: &mut Session, x: &[u64], m: Modulus, garbler: Party) -> Result<Ve
     })
 }
 
-/// Cost of [`relu`].
+/// Adds the exact traffic and rounds of [`relu`] to the model, both directions.
 pub fn relu_cost(model: &mut CostModel, n: usize, m: Modulus, garbler: Party) {
     cost(model, &Relu(m), garbler, n, Outputs::Open);
 }
@@ -126,7 +126,7 @@ pub fn clip(
     })
 }
 
-/// Cost of [`clip`].
+/// Adds the exact traffic and rounds of [`clip`] to the model, both directions.
 pub fn clip_cost(model: &mut CostModel, n: usize, m: Modulus, from_zero: bool, garbler: Party) {
     cost(model, &Clip { modulus: m, from_zero }, garbler, n, Outputs::Open);
 }

@@ -30,7 +30,7 @@ struct Field {
 /// values, whose differences are below 2^(w-1), w the bits of `narrow`, where they are compared. Open them to one party with [`super::reveal`]: it learns the label only.
 ///
 /// # Errors
-/// `Length` when x is not a whole number of rows; otherwise as [`drelu`].
+/// `Length` when x is not a whole number of rows; otherwise as [`drelu`](super::drelu).
 pub fn argmax(s: &mut Session, x: &[u64], classes: usize, ring: Ring, narrow: Ring) -> Result<Vec<u64>> {
     let small = index_ring(classes)?;
     if !x.len().is_multiple_of(classes) {

@@ -28,13 +28,13 @@ impl Bits {
         Self::new(to_planes(values, 1).swap_remove(0), values.len())
     }
 
-    /// Number of bits.
+    /// The number of bits that are shared.
     #[must_use]
     pub fn len(&self) -> usize {
         self.n
     }
 
-    /// Whether there are none.
+    /// Whether no bits are shared.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.n == 0
@@ -46,14 +46,14 @@ impl Bits {
         bits::bit(&self.plane, i)
     }
 
-    /// Shares of the XOR.
+    /// Shares of the XOR of two vectors of bits; local.
     #[must_use]
     pub fn xor(mut self, other: &Self) -> Self {
         self.plane.iter_mut().zip(&other.plane).for_each(|(a, b)| *a ^= b);
         self
     }
 
-    /// Shares of the negation.
+    /// Shares of the negated bits; local.
     #[must_use]
     pub fn not(mut self, s: &Session) -> Self {
         if s.is_first() {
@@ -127,7 +127,7 @@ pub fn less_than(s: &mut Session, mine: &[u64], bits: u32) -> Result<Bits> {
     Ok(Bits::new(plane, mine.len()))
 }
 
-/// Cost of [`less_than`].
+/// Adds the exact traffic and rounds of [`less_than`] to the model, both directions.
 pub fn less_than_cost(m: &mut CostModel, n: usize, bits: u32) {
     for (_, n) in chunks(n, m.chunk) {
         compare_planes_cost(m, bits as usize, n);
@@ -143,7 +143,7 @@ pub fn drelu(s: &mut Session, x: &[u64], ring: Ring) -> Result<Bits> {
     drelu_dropping(s, x, ring, 0)
 }
 
-/// Cost of [`drelu`].
+/// Adds the exact traffic and rounds of [`drelu`] to the model, both directions.
 pub fn drelu_cost(m: &mut CostModel, n: usize, ring: Ring) {
     drelu_dropping_cost(m, n, ring, 0);
 }
@@ -178,7 +178,7 @@ pub fn drelu_dropping(s: &mut Session, x: &[u64], ring: Ring, drop: u32) -> Resu
     Ok(Bits::new(plane, x.len()))
 }
 
-/// Cost of [`drelu_dropping`].
+/// Adds the exact traffic and rounds of [`drelu_dropping`] to the model, both directions.
 pub fn drelu_dropping_cost(m: &mut CostModel, n: usize, ring: Ring, drop: u32) {
     less_than_cost(m, n, ring.bits() - 1 - drop);
 }

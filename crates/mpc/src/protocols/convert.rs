@@ -22,7 +22,7 @@ pub fn bit_to_arithmetic(s: &mut Session, b: &Bits, ring: Ring) -> Result<Vec<u6
     Ok(mine.iter().zip(product).map(|(b, p)| ring.reduce(b.wrapping_sub(2 * p))).collect())
 }
 
-/// Cost of [`bit_to_arithmetic`].
+/// Adds the exact traffic and rounds of [`bit_to_arithmetic`] to the model, both directions.
 pub fn bit_to_arithmetic_cost(m: &mut CostModel, n: usize, ring: Ring) {
     if let Ok(half) = Ring::new(ring.bits() - 1) {
         product::cost(m, n, [true, false], &[half]);
@@ -38,7 +38,7 @@ pub fn mux(s: &mut Session, b: &Bits, x: &[u64], ring: Ring) -> Result<Vec<u64>>
     Ok(mux_many(s, b, &[x], &[ring])?.swap_remove(0))
 }
 
-/// Cost of [`mux`].
+/// Adds the exact traffic and rounds of [`mux`] to the model, both directions.
 pub fn mux_cost(m: &mut CostModel, n: usize, ring: Ring) {
     product::cost(m, n, BOTH, &[ring]);
 }
@@ -73,7 +73,7 @@ pub fn open(s: &mut Session, x: &[u64], ring: Ring) -> Result<Vec<u64>> {
     Ok(x.iter().zip(theirs).map(|(&a, b)| ring.add(a, b)).collect())
 }
 
-/// Cost of [`open`].
+/// Adds the exact traffic and rounds of [`open`] to the model, both directions.
 pub fn open_cost(m: &mut CostModel, n: usize, ring: Ring) {
     let by = packed_bytes(n, ring.bits());
     m.exchange(by, by);
@@ -93,7 +93,7 @@ pub fn reveal(s: &mut Session, x: &[u64], ring: Ring, to: Party) -> Result<Optio
     Ok(None)
 }
 
-/// Cost of [`reveal`].
+/// Adds the exact traffic and rounds of [`reveal`] to the model, both directions.
 pub fn reveal_cost(m: &mut CostModel, n: usize, ring: Ring, to: Party) {
     m.message(to.other(), packed_bytes(n, ring.bits()));
 }

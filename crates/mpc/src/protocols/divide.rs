@@ -116,7 +116,7 @@ fn pass(s: &mut Session, x: &[u64], div: &Division, ring: Ring, quotient: Quotie
     Ok(q)
 }
 
-/// Cost of [`divide`].
+/// Adds the exact traffic and rounds of [`divide`] to the model, both directions.
 pub fn divide_cost(m: &mut CostModel, n: usize, d: u64, ring: Ring, range: Range, quotient: Quotient) {
     let Ok(div) = Division::new(d, ring, range) else { return };
     for (_, n) in chunks(n, m.chunk) {

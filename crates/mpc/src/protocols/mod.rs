@@ -3,13 +3,19 @@
 mod argmax;
 mod compare;
 mod convert;
+pub(crate) mod cross;
 mod divide;
 mod leaf;
 mod maximum;
+mod multiply;
 mod odd;
 mod pool;
+mod power;
 pub(crate) mod product;
 mod relu;
+mod rescale;
+mod softmax;
+mod spline;
 mod tree;
 mod truncate;
 
@@ -20,13 +26,21 @@ pub use convert::{
 };
 pub use divide::{divide, divide_cost, Quotient};
 pub use maximum::{max_many, max_many_cost, maximum, maximum_cost};
+pub use multiply::{multiply, multiply_cost, square, square_cost, Factor};
 pub use odd::{
     mux_odd, mux_odd_cost, small_odd, to_odd, to_odd_cost, to_odd_small, to_odd_small_cost, to_ring,
     to_ring_cost, to_ring_small, to_ring_small_cost,
 };
 pub use pool::{average_pool, average_pool_cost, max_pool, max_pool_cost, PoolShape, MAX_AXIS};
+pub use power::{power, power_cost, Power};
 pub use relu::{
     clip, clip_cost, leaky_relu, leaky_relu_cost, relu, relu_cost, relu_dropping, relu_dropping_cost,
     relu_within, relu_within_cost, Slope,
+};
+pub use rescale::{rescale, rescale_cost};
+pub use softmax::{softmax, softmax_cost, Softmax};
+pub use spline::{
+    saturating_spline, saturating_spline_cost, spline, spline_cost, BasisSpec, Function, Interval, Pieces,
+    Shape, ShapeSpec, Spline,
 };
 pub use truncate::{truncate, truncate_cost, Range, Rounding};

@@ -132,7 +132,7 @@ pub fn mux_odd(s: &mut Session, b: &Bits, x: &[u64], p: OddModulus) -> Result<Ve
     Ok((0..x.len()).map(|i| p.add(out[i], x[i] & all(b.get(i)))).collect())
 }
 
-/// Cost of [`mux_odd`].
+/// Adds the exact traffic and rounds of [`mux_odd`] to the model, both directions.
 pub fn mux_odd_cost(m: &mut CostModel, n: usize, p: OddModulus) {
     products_cost(m, n, BOTH, p);
 }
@@ -154,7 +154,7 @@ pub fn to_ring(s: &mut Session, x: &[u64], p: OddModulus, ring: Ring) -> Result<
     Ok(shifted.iter().zip(&wraps).map(|x| ring.reduce(value(x))).collect())
 }
 
-/// Cost of [`to_ring`].
+/// Adds the exact traffic and rounds of [`to_ring`] to the model, both directions.
 pub fn to_ring_cost(m: &mut CostModel, n: usize, p: OddModulus, ring: Ring) {
     less_than_cost(m, n, p.bits());
     bit_to_arithmetic_cost(m, n, ring);
@@ -187,7 +187,7 @@ pub fn to_odd(s: &mut Session, x: &[u64], ring: Ring, p: OddModulus) -> Result<V
         .collect())
 }
 
-/// Cost of [`to_odd`].
+/// Adds the exact traffic and rounds of [`to_odd`] to the model, both directions.
 pub fn to_odd_cost(m: &mut CostModel, n: usize, ring: Ring, p: OddModulus) {
     less_than_cost(m, n, ring.bits());
     products_cost(m, n, [true, false], p);
@@ -213,7 +213,7 @@ pub fn to_ring_small(s: &mut Session, x: &[u64], p: OddModulus, ring: Ring) -> R
     Ok(shifted.iter().zip(&tops).zip(&both).map(value).collect())
 }
 
-/// Cost of [`to_ring_small`].
+/// Adds the exact traffic and rounds of [`to_ring_small`] to the model, both directions.
 pub fn to_ring_small_cost(m: &mut CostModel, n: usize, ring: Ring) {
     product::cost(m, n, [true, false], &[ring]);
 }
@@ -246,7 +246,7 @@ pub fn to_odd_small(s: &mut Session, x: &[u64], ring: Ring, p: OddModulus) -> Re
     Ok((0..n).map(value).collect())
 }
 
-/// Cost of [`to_odd_small`].
+/// Adds the exact traffic and rounds of [`to_odd_small`] to the model, both directions.
 pub fn to_odd_small_cost(m: &mut CostModel, n: usize, p: OddModulus) {
     products_cost(m, n, [true, false], p);
 }

@@ -187,7 +187,7 @@ pub fn max_pool(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring, shape: Poo
     max_many(s, down, ring, narrow)
 }
 
-/// Cost of [`max_pool`].
+/// Adds the exact traffic and rounds of [`max_pool`] to the model, both directions.
 pub fn max_pool_cost(m: &mut CostModel, ring: Ring, narrow: Ring, shape: PoolShape) {
     let Ok((v, h)) = shape.axes() else { return };
     max_many_cost(m, h.longest(), shape.channels * shape.height * h.len(), ring, narrow);
@@ -234,7 +234,7 @@ pub fn average_pool(
     divide(s, &sums, count, ring, range, quotient)
 }
 
-/// Cost of [`average_pool`].
+/// Adds the exact traffic and rounds of [`average_pool`] to the model, both directions.
 pub fn average_pool_cost(
     m: &mut CostModel,
     ring: Ring,

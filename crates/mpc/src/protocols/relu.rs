@@ -16,7 +16,7 @@ pub fn relu(s: &mut Session, x: &[u64], ring: Ring) -> Result<Vec<u64>> {
     relu_dropping(s, x, ring, 0)
 }
 
-/// Cost of [`relu`].
+/// Adds the exact traffic and rounds of [`relu`] to the model, both directions.
 pub fn relu_cost(m: &mut CostModel, n: usize, ring: Ring) {
     relu_dropping_cost(m, n, ring, 0);
 }
@@ -41,7 +41,7 @@ pub(super) fn drelu_within(s: &mut Session, x: &[u64], ring: Ring, narrow: Ring)
     drelu(s, &low, narrow)
 }
 
-/// Cost of [`relu_within`].
+/// Adds the exact traffic and rounds of [`relu_within`] to the model, both directions.
 pub fn relu_within_cost(m: &mut CostModel, n: usize, ring: Ring, narrow: Ring) {
     drelu_cost(m, n, narrow);
     mux_cost(m, n, ring);
@@ -57,7 +57,7 @@ pub fn relu_dropping(s: &mut Session, x: &[u64], ring: Ring, drop: u32) -> Resul
     mux(s, &positive, x, ring)
 }
 
-/// Cost of [`relu_dropping`].
+/// Adds the exact traffic and rounds of [`relu_dropping`] to the model, both directions.
 pub fn relu_dropping_cost(m: &mut CostModel, n: usize, ring: Ring, drop: u32) {
     drelu_dropping_cost(m, n, ring, drop);
     mux_cost(m, n, ring);
@@ -123,7 +123,7 @@ pub fn leaky_relu(
     truncate(s, &scaled, slope.log_denominator, ring, range, rounding)
 }
 
-/// Cost of [`leaky_relu`].
+/// Adds the exact traffic and rounds of [`leaky_relu`] to the model, both directions.
 pub fn leaky_relu_cost(
     m: &mut CostModel,
     n: usize,
@@ -180,7 +180,7 @@ pub fn clip(
         .collect())
 }
 
-/// Cost of [`clip`].
+/// Adds the exact traffic and rounds of [`clip`] to the model, both directions.
 pub fn clip_cost(m: &mut CostModel, n: usize, ring: Ring, narrow: Ring) {
     relu_within_cost(m, 2 * n, ring, narrow);
 }

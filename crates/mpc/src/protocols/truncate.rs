@@ -33,7 +33,7 @@ pub enum Rounding {
     Faithful,
 }
 
-fn offset(range: Range, ring: Ring) -> u64 {
+pub(super) fn offset(range: Range, ring: Ring) -> u64 {
     match range {
         Range::Any => 1 << (ring.bits() - 1),
         Range::NonNegative => 0,
@@ -114,7 +114,7 @@ fn pass(
 }
 
 /// Planes whose comparison gives the carry out of the low bits: party 0 complements.
-fn carry_planes(s: &Session, x: &[u64], bits: u32) -> Vec<Vec<u64>> {
+pub(super) fn carry_planes(s: &Session, x: &[u64], bits: u32) -> Vec<Vec<u64>> {
     let mut planes = to_planes(x, bits);
     if s.is_first() {
         planes.iter_mut().flatten().for_each(|w| *w = !*w);
@@ -145,7 +145,7 @@ pub(crate) fn wrap_of_small(s: &mut Session, x: &[u64], ring: Ring, rings: &[Rin
     Ok(wraps)
 }
 
-/// Cost of [`truncate`].
+/// Adds the exact traffic and rounds of [`truncate`] to the model, both directions.
 pub fn truncate_cost(m: &mut CostModel, n: usize, shift: u32, ring: Ring, range: Range, rounding: Rounding) {
     let Ok(low) = Ring::new(shift) else { return };
     for (_, n) in chunks(n, m.chunk) {

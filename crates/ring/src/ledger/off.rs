@@ -7,7 +7,7 @@ use super::Kind;
 pub struct Tag(());
 
 impl Tag {
-    /// Of all words.
+    /// The tag of all words of a slice.
     #[inline(always)]
     #[must_use]
     pub fn words(_: &[u64]) -> Self {
@@ -21,28 +21,28 @@ impl Tag {
         Self(())
     }
 
-    /// Of small coefficients.
+    /// The tag of small coefficients, such as secrets and errors.
     #[inline(always)]
     #[must_use]
     pub fn small(_: &[i8]) -> Self {
         Self(())
     }
 
-    /// Of integers.
+    /// The tag of signed integers of a slice.
     #[inline(always)]
     #[must_use]
     pub fn integers(_: &[i64]) -> Self {
         Self(())
     }
 
-    /// Of bytes.
+    /// The tag of all bytes of a slice.
     #[inline(always)]
     #[must_use]
     pub fn bytes(_: &[u8]) -> Self {
         Self(())
     }
 
-    /// Of a number.
+    /// The tag of a number, such as a counter.
     #[inline(always)]
     #[must_use]
     pub fn number(_: u64) -> Self {
@@ -55,7 +55,7 @@ impl Tag {
 pub struct Stream;
 
 impl Stream {
-    /// The generator of `seed`.
+    /// The stream of words that a generator of this kind makes of `seed`.
     #[inline(always)]
     #[must_use]
     pub fn new(_: Kind, _: &[u8]) -> Self {

@@ -38,7 +38,7 @@ fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Id {
 pub struct Tag(Id);
 
 impl Tag {
-    /// Of all words.
+    /// The tag of all words of a slice.
     #[must_use]
     pub fn words(v: &[u64]) -> Self {
         Self(digest(v.iter().map(|w| w.to_le_bytes())))
@@ -50,25 +50,25 @@ impl Tag {
         Self(digest(v.iter().map(|w| [*w as u8])))
     }
 
-    /// Of small coefficients.
+    /// The tag of small coefficients, such as secrets and errors.
     #[must_use]
     pub fn small(v: &[i8]) -> Self {
         Self(digest(v.iter().map(|w| w.to_le_bytes())))
     }
 
-    /// Of integers.
+    /// The tag of signed integers of a slice.
     #[must_use]
     pub fn integers(v: &[i64]) -> Self {
         Self(digest(v.iter().map(|w| w.to_le_bytes())))
     }
 
-    /// Of bytes.
+    /// The tag of all bytes of a slice.
     #[must_use]
     pub fn bytes(v: &[u8]) -> Self {
         Self(digest([v]))
     }
 
-    /// Of a number.
+    /// The tag of a number, such as a counter.
     #[must_use]
     pub fn number(v: u64) -> Self {
         Self(v.into())
@@ -83,7 +83,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The generator of `seed`.
+    /// The stream of words that a generator of this kind makes of `seed`.
     #[must_use]
     pub fn new(kind: Kind, seed: &[u8]) -> Self {
         Self { key: digest([seed]), kind: Some(kind) }
@@ -173,7 +173,7 @@ pub fn small(kind: Kind, values: &mut [i8]) {
     });
 }
 
-/// What was used twice.
+/// A value that was used twice, and where it was used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What it was used for.
@@ -306,7 +306,7 @@ pub struct Recording {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// What a [`Recording`] saw.
+/// What a [`Recording`] saw: uses by kind, and what was used twice.
 pub struct Report {
     /// Records by kind.
     pub uses: BTreeMap<Kind, u64>,
@@ -332,7 +332,7 @@ impl Recording {
         self
     }
 
-    /// Ends the recording.
+    /// Ends the recording and reports what it saw.
     #[must_use]
     pub fn finish(self) -> Report {
         ACTIVE.store(false, Ordering::Release);

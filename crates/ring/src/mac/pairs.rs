@@ -6,7 +6,7 @@ use crate::aligned::AlignedWords;
 use crate::error::expect_len;
 use crate::{Isa, RingError};
 
-/// Columns of a block.
+/// Number of columns of a block of pairs.
 pub const PAIR_COLUMNS: usize = 16;
 
 /// Left factors of [`LeftPairs::dot`]: pair t, part h, column j of a block of 16 stand at word `((block * terms + t) * 2 + h) * 16 + j`.
@@ -18,7 +18,7 @@ pub struct LeftPairs {
 }
 
 impl LeftPairs {
-    /// Room for nothing yet.
+    /// Makes an empty buffer for the kernels of `isa`.
     #[must_use]
     pub fn new(isa: Isa) -> Self {
         Self { isa: isa.usable(), words: AlignedWords::new(0), terms: 0, len: 0 }

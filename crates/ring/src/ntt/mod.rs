@@ -25,10 +25,10 @@ use invariant::Fold;
 /// Which ring polynomials belong to; N integers each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ring {
-    /// Z[X]/(X^N + 1): coefficients of 1, X, ..., X^(N-1).
+    /// `Z[X]/(X^N + 1)`: coefficients of 1, X, ..., X^(N-1).
     #[default]
     Cyclotomic,
-    /// The elements of Z[X]/(X^2N + 1) that X -> X^-1 leaves alone: coefficients of 1 and of X^t + X^-t, t = 1 .. N-1. All N embeddings are
+    /// The elements of `Z[X]/(X^2N + 1)` that X -> X^-1 leaves alone: coefficients of 1 and of X^t + X^-t, t = 1 .. N-1. All N embeddings are
     /// real. Primes are 1 mod 4N.
     ConjugateInvariant,
 }
@@ -167,7 +167,7 @@ impl Ntt {
         })
     }
 
-    /// The ring.
+    /// The ring whose elements these are: negacyclic or of real slots.
     #[must_use]
     pub fn ring(&self) -> Ring {
         if self.fold.is_some() {
@@ -177,13 +177,13 @@ impl Ntt {
         }
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn degree(&self) -> usize {
         self.n
     }
 
-    /// The prime p.
+    /// The prime p that coefficients are modulo.
     #[must_use]
     pub fn modulus(&self) -> u64 {
         self.p

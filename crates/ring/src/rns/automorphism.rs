@@ -41,7 +41,7 @@ impl Automorphism {
         Ok(Self { exponent: g, slots, source: source.into() })
     }
 
-    /// g.
+    /// The exponent g of the automorphism X -> X^g.
     #[must_use]
     pub fn exponent(&self) -> usize {
         self.exponent

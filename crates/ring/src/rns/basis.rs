@@ -47,13 +47,13 @@ impl RnsBasis {
         Ok(Self { n, ring, isa: isa.usable(), moduli, transforms })
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn degree(&self) -> usize {
         self.n
     }
 
-    /// The ring.
+    /// The ring whose elements these are: negacyclic or of real slots.
     #[must_use]
     pub fn ring(&self) -> Ring {
         self.ring

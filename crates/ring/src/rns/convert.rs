@@ -66,13 +66,13 @@ impl BaseConverter {
         })
     }
 
-    /// Source positions.
+    /// Positions of the primes that are converted from.
     #[must_use]
     pub fn from(&self) -> &[usize] {
         &self.from
     }
 
-    /// Target positions.
+    /// Positions of the primes that are converted to.
     #[must_use]
     pub fn to(&self) -> &[usize] {
         &self.to

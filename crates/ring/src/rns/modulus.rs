@@ -31,7 +31,7 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// The constant itself.
+    /// The constant itself, below the modulus.
     #[must_use]
     pub fn value(self) -> u64 {
         self.w
@@ -60,7 +60,7 @@ impl Modulus {
         Ok(m)
     }
 
-    /// The prime.
+    /// The prime itself, which residues are below.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.q
@@ -102,7 +102,7 @@ impl Modulus {
         inv_mod(a % self.q, self.q)
     }
 
-    /// `a^e mod q`.
+    /// The power `a^e mod q` by repeated squaring.
     #[must_use]
     pub fn pow(&self, a: u64, e: u64) -> u64 {
         pow_mod(a, e, self.q)

@@ -19,7 +19,7 @@ use super::{Eval, Modulus, RnsBasis, RnsError, RnsPoly};
 use crate::Isa;
 use std::ops::Range;
 
-/// Words of a tile.
+/// Number of words that a tile of sums has.
 pub const TILE: usize = 32;
 
 /// What a sum of products needs of a vector unit: [`Lanes`], or a unit for some primes only.
@@ -161,7 +161,7 @@ impl PlainTerms {
         &self.sums
     }
 
-    /// The primes.
+    /// Positions of the primes that the sums cover.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.range.clone()

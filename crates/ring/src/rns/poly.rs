@@ -8,7 +8,7 @@ use zeroize::Zeroize;
 /// How limbs represent a polynomial.
 pub trait Form: Clone + Copy + Send + Sync + 'static {}
 
-/// Limbs hold coefficients.
+/// Marks polynomials whose limbs hold coefficients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coef;
 /// Limbs hold values at the transform's slots.
@@ -43,7 +43,7 @@ impl<F: Form> RnsPoly<F> {
         RnsPoly { n: self.n, range: self.range, words: self.words, form: PhantomData }
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn degree(&self) -> usize {
         self.n

@@ -124,7 +124,7 @@ impl BatchShareSpec {
 }
 
 impl BatchShareParams {
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.spec.ring_degree

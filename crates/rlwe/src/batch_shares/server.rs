@@ -58,7 +58,7 @@ impl ShareServer {
 }
 
 impl ShareServerStage {
-    /// The stage's parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &BatchShareParams {
         &self.params

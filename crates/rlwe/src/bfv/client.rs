@@ -57,7 +57,7 @@ impl SecretKey {
         Ok(Self { params: params.clone(), s: lift(params, &s, params.all())?, small })
     }
 
-    /// Its parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &BfvParams {
         &self.params

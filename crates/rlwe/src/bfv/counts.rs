@@ -70,7 +70,7 @@ impl Sum for Counts {
     }
 }
 
-/// Counters that threads share.
+/// Counters of operations that threads share.
 #[derive(Debug, Default)]
 pub struct Tally([AtomicU64; 5]);
 

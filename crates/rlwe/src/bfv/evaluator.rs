@@ -87,7 +87,7 @@ fn same_inputs(a: &[(&Cipher, &Weight)], b: &[(&Cipher, &Weight)]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|((a, _), (b, _))| std::ptr::eq(*a, *b))
 }
 
-/// Nanoseconds since some moment.
+/// A clock: nanoseconds since some fixed moment.
 pub type Clock = fn() -> u64;
 
 fn wall_clock() -> u64 {
@@ -127,7 +127,7 @@ impl Evaluator {
         })
     }
 
-    /// Its parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &BfvParams {
         &self.params
@@ -140,13 +140,13 @@ impl Evaluator {
         self
     }
 
-    /// Nanoseconds of the clock.
+    /// Nanoseconds that the clock of this evaluator shows.
     #[must_use]
     pub fn now(&self) -> u64 {
         (self.clock)()
     }
 
-    /// Operations so far.
+    /// Numbers of operations that were counted so far, by kind.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.tally.read()

@@ -38,7 +38,7 @@ impl Turn {
         Self { swap: self.swap != other.swap, left: (self.left + other.left) % row }
     }
 
-    /// Whether nothing moves.
+    /// Whether the permutation leaves all slots in place.
     #[must_use]
     pub fn is_identity(&self) -> bool {
         !self.swap && self.left == 0
@@ -63,7 +63,7 @@ impl Turn {
         }
     }
 
-    /// The inverse permutation.
+    /// The permutation that undoes this one, for rows of `row` slots.
     #[must_use]
     pub fn inverse(self, row: usize) -> Self {
         Self { swap: self.swap, left: (row - self.left % row) % row }
@@ -224,7 +224,7 @@ pub struct GaloisKeys {
 }
 
 impl GaloisKeys {
-    /// No keys at all.
+    /// A set of keys that has none, for layers that permute nothing.
     #[must_use]
     pub fn none(params: &BfvParams) -> Self {
         Self { params: params.clone(), seed: [0; 32], keys: BTreeMap::new() }
@@ -275,7 +275,7 @@ impl GaloisKeys {
         Ok(Self { params: params.clone(), seed, keys })
     }
 
-    /// Number of keys.
+    /// Number of key-switching keys in this set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
@@ -291,7 +291,7 @@ impl GaloisKeys {
         self.keys.get(&turn).ok_or_else(|| BfvError::MissingKey(format!("{turn:?}")))
     }
 
-    /// Bytes that travel: [`Self::to_bytes`].
+    /// Number of bytes that travel, as [`Self::to_bytes`] writes them.
     #[must_use]
     pub fn byte_len(&self) -> usize {
         self.params.galois_keys_len(self.len())

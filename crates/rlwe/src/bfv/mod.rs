@@ -1,7 +1,7 @@
 //! BFV with slots: exact arithmetic modulo a prime `t = 1 mod 2N` on encrypted vectors, for linear layers on shares
 //! (`docs/bfv.md`). Brakerski (CRYPTO 2012), Fan and Vercauteren (2012), in residue form.
 //!
-//! Slots are two rows of N/2. [`BfvSpec`] -> [`BfvParams`] fixes ring, primes and the gadget of key switching, [`plan`] chooses
+//! Slots are two rows of N/2. [`BfvSpec`] -> [`BfvParams`] fixes ring, primes and the gadget of key switching, the module `plan` chooses
 //! them by the noise bound; [`client`] holds what only the data's owner has, an [`Evaluator`] computes, counts every operation
 //! ([`Counts`]) and bounds the noise of every ciphertext. What leaves the server goes through [`Evaluator::answer`]: re-randomised,
 //! masked modulo t, flooded.

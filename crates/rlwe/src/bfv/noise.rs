@@ -59,7 +59,7 @@ impl Noise {
         Self { sd: self.sd * terms.sqrt(), l2: self.l2 * terms.sqrt(), folds: self.folds }
     }
 
-    /// Of a permuted ciphertext.
+    /// The noise after a permutation, key switching included.
     #[must_use]
     pub fn permuted(self, spec: &BfvSpec) -> Self {
         self.plus(Self::flat(spec.ring_degree, switching_sd(spec)))

@@ -11,7 +11,7 @@ use hushnet_ring::{simd, ExactMultiplier, Isa, Ntt};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Widest plaintext modulus.
+/// Bits of the widest plaintext modulus that parameters may have.
 pub const MAX_PLAIN_BITS: u32 = 30;
 /// Most data primes.
 pub(super) const MAX_DATA_PRIMES: usize = 16;
@@ -40,7 +40,7 @@ impl BfvSpec {
         self.special_bits > 0 || self.digit_bits > 0
     }
 
-    /// Digits of one residue.
+    /// Number of digits that a residue is decomposed into.
     #[must_use]
     pub fn digits_per_prime(&self) -> usize {
         if self.digit_bits == 0 {
@@ -223,7 +223,7 @@ impl BfvParams {
         self.0.secure
     }
 
-    /// N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.0.spec.ring_degree
@@ -235,7 +235,7 @@ impl BfvParams {
         self.0.spec.ring_degree / 2
     }
 
-    /// t.
+    /// The plaintext modulus t, a prime with slots.
     #[must_use]
     pub fn plain_modulus(&self) -> u64 {
         self.0.spec.plain_modulus

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// Version of the byte format.
 pub const FORMAT_VERSION: u16 = 1;
 const MAGIC: [u8; 4] = *b"HNCK";
-/// Bytes of the header.
+/// Number of bytes of the header of serialised objects.
 pub const HEADER_BYTES: usize = 48;
 /// Level u16, parts u8, seeded u8, scale, bound, sd f64.
 const CIPHERTEXT_FIELDS: usize = 28;
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Ciphertext {
-    /// Bytes of [`Self::to_bytes`].
+    /// Number of bytes that [`Self::to_bytes`] writes.
     #[must_use]
     pub fn byte_len(&self) -> usize {
         let one = poly_bytes(&self.params, self.params.data_range(self.level));
@@ -359,7 +359,7 @@ impl RelinKey {
 }
 
 impl GaloisKeys {
-    /// Bytes of [`Self::to_bytes`].
+    /// Number of bytes that [`Self::to_bytes`] writes.
     #[must_use]
     pub fn byte_len(&self) -> usize {
         let levels: Vec<Level> = self.keys.values().map(|k| k.key.level).collect();

@@ -15,7 +15,7 @@ use zeroize::Zeroize;
 /// below (2^-52 an operation); the error that a difference makes is added to the noise estimate.
 pub const SCALE_TOLERANCE: f64 = 9.094_947_017_729_282e-13; // 2^-40
 
-/// Widest flood of [`PublicKey::hide`].
+/// Bits of the widest flood that [`PublicKey::hide`] adds.
 pub const MAX_FLOOD_BITS: u32 = 120;
 /// Bits of the lower of the two parts that a wide flood is drawn in.
 const LOW_BITS: u32 = 60;
@@ -104,12 +104,12 @@ impl Ciphertext {
     pub fn params(&self) -> &CkksParams {
         &self.params
     }
-    /// Its level.
+    /// The level: how many data primes the value still has.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
     }
-    /// Its scale.
+    /// The scale: encoded values are multiples of its inverse.
     #[must_use]
     pub fn scale(&self) -> f64 {
         self.scale
@@ -140,7 +140,7 @@ impl Ciphertext {
     pub fn parts(&self) -> &[RnsPoly<Eval>] {
         &self.parts
     }
-    /// The polynomials themselves.
+    /// The polynomials c0, c1 and so on, in evaluation form.
     #[must_use]
     pub fn into_parts(self) -> Vec<RnsPoly<Eval>> {
         self.parts

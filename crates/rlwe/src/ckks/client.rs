@@ -62,7 +62,7 @@ pub(super) fn small_error(
 }
 
 impl SecretKey {
-    /// Its parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &CkksParams {
         &self.params
@@ -160,7 +160,7 @@ pub struct KeyGenerator {
 }
 
 impl KeyGenerator {
-    /// For `params`.
+    /// Makes the tables that these parameters need.
     #[must_use]
     pub fn new(params: &CkksParams) -> Self {
         Self { params: params.clone(), fft: SpecialFft::new(params.embedding(), params.basis().isa()) }

@@ -8,7 +8,7 @@ use hushnet_ring::Ring;
 use std::ops::Range;
 use zeroize::Zeroize;
 
-/// A complex number.
+/// A complex number of two doubles.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Complex {
     /// Real part.
@@ -47,17 +47,17 @@ impl Drop for Plaintext {
 }
 
 impl Plaintext {
-    /// Its level.
+    /// The level: how many data primes the value still has.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
     }
-    /// Its scale.
+    /// The scale: encoded values are multiples of its inverse.
     #[must_use]
     pub fn scale(&self) -> f64 {
         self.scale
     }
-    /// Declared bound of |value|.
+    /// The declared bound of the absolute value of any slot.
     #[must_use]
     pub fn bound(&self) -> f64 {
         self.bound
@@ -136,12 +136,12 @@ impl Drop for ScalarPlaintext {
 }
 
 impl ScalarPlaintext {
-    /// Its level.
+    /// The level: how many data primes the value still has.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
     }
-    /// Its scale.
+    /// The scale: encoded values are multiples of its inverse.
     #[must_use]
     pub fn scale(&self) -> f64 {
         self.scale
@@ -171,13 +171,13 @@ fn rounded_word(x: f64) -> u64 {
 }
 
 impl Encoder {
-    /// Tables for `params`.
+    /// Makes the tables that these parameters need.
     #[must_use]
     pub fn new(params: &CkksParams) -> Self {
         Self { params: params.clone(), fft: SpecialFft::new(params.embedding(), params.basis().isa()) }
     }
 
-    /// The parameters.
+    /// The checked parameters that this encodes for.
     #[must_use]
     pub fn params(&self) -> &CkksParams {
         &self.params

@@ -25,13 +25,13 @@ pub(super) fn missing(what: &'static str, got: Level, needed: Level) -> CkksErro
 }
 
 impl Evaluator {
-    /// For `params`.
+    /// Makes the tables that these parameters need.
     #[must_use]
     pub fn new(params: &CkksParams) -> Self {
         Self { params: params.clone() }
     }
 
-    /// The parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &CkksParams {
         &self.params
@@ -163,7 +163,7 @@ impl Evaluator {
         Ok(())
     }
 
-    /// `-a`.
+    /// The negated ciphertext `-a`, under the same scale and level.
     ///
     /// # Errors
     /// [`CkksError::ForeignParams`].

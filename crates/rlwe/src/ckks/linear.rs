@@ -62,13 +62,13 @@ impl PlainRows {
         encoder.encode(values, super::EncodeAt { level: self.level, scale: self.scale, bound })
     }
 
-    /// The level.
+    /// The level that plaintexts are encoded at.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Number of plaintexts.
+    /// Number of plaintexts that the sum has.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.terms.terms()

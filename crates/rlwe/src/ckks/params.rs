@@ -115,7 +115,7 @@ pub struct Insecure;
 pub struct Level(pub(crate) usize);
 
 impl Level {
-    /// The number of primes.
+    /// The number of data primes that this level keeps.
     #[must_use]
     pub fn get(self) -> usize {
         self.0
@@ -342,13 +342,13 @@ impl CkksParams {
         &self.0.spec
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.0.spec.ring_degree
     }
 
-    /// The ring.
+    /// The ring whose elements these are: negacyclic or of real slots.
     #[must_use]
     pub fn ring(&self) -> Ring {
         self.0.spec.ring
@@ -413,13 +413,13 @@ impl CkksParams {
         self.0.basis.moduli()[self.0.special + i].value()
     }
 
-    /// Special primes.
+    /// The primes that key switching adds to the data primes.
     #[must_use]
     pub fn special_primes(&self) -> Vec<u64> {
         self.0.basis.moduli()[..self.0.special].iter().map(hushnet_ring::rns::Modulus::value).collect()
     }
 
-    /// The default scale.
+    /// The scale of encodings where none is given.
     #[must_use]
     pub fn scale(&self) -> f64 {
         f64::from(self.0.spec.scale_bits).exp2()
@@ -461,7 +461,7 @@ impl CkksParams {
         0..self.0.special + level.0
     }
 
-    /// The noise formulas.
+    /// The formulas by which noise is predicted for these parameters.
     #[must_use]
     pub fn noise(&self) -> NoiseModel {
         NoiseModel::new(self.ring(), self.ring_degree())

@@ -98,7 +98,7 @@ impl GaloisKeys {
         self.keys.get(&element.exponent(&self.params)).map(|k| k.key.level)
     }
 
-    /// No keys.
+    /// A set of keys that has none.
     #[must_use]
     pub fn none(params: &CkksParams) -> Self {
         Self { params: params.clone(), keys: BTreeMap::new() }
@@ -116,7 +116,7 @@ impl GaloisKeys {
         Ok(())
     }
 
-    /// Number of keys.
+    /// Number of key-switching keys in this set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()

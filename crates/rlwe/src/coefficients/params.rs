@@ -144,7 +144,7 @@ fn scale(output_bound: u64) -> u64 {
 }
 
 impl CoefficientParams {
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.ring_degree
@@ -159,7 +159,7 @@ impl CoefficientParams {
     pub fn output_bound(&self) -> u64 {
         self.output_bound
     }
-    /// Bits of what travels.
+    /// Bits of every part of a message.
     #[must_use]
     pub fn bits(&self) -> &CoefficientBits {
         &self.bits

@@ -26,7 +26,7 @@ impl Drop for Blind {
 }
 
 impl Blind {
-    /// The factor of p1.
+    /// The secret v that is the factor of p1.
     #[must_use]
     pub fn secret(&self) -> &Folded {
         &self.v
@@ -61,7 +61,7 @@ impl OnePolyClient {
         Ok(Self { context: context.clone(), params: params.clone(), b: context.uniform(seed, stage)? })
     }
 
-    /// The tables.
+    /// The tables of the ring that the client works with.
     #[must_use]
     pub fn context(&self) -> &OnePolyContext {
         &self.context

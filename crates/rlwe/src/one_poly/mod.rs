@@ -1,7 +1,7 @@
 //! Two-party linear layers with one polynomial up and only the useful coefficients down, no rotation and no key switching
 //! (Akherati, Zhang, "Efficient homomorphically encrypted CNN without rotation"; `docs/rotation-free.md`), made sound.
 //!
-//! Notation: R_Q = Z_Q[X]/(X^N+1), t = 2^l, x = x_C + x_S mod t shares (taken in [-t/2, t/2)), F integer weights, b public and
+//! Notation: `R_Q = Z_Q[X]/(X^N+1)`, t = 2^l, x = x_C + x_S mod t shares (taken in [-t/2, t/2)), F integer weights, b public and
 //! uniform (from a seed), chi the centred binomial of variance 10.5, f = beta F, beta a power of two. A share travels as
 //! `i = round(Q x / (t beta))`, so that `i f = (Q/t) x F + beta delta F` with |delta| <= 1/2, and wraps of x modulo t vanish modulo Q.
 //!

@@ -174,17 +174,17 @@ impl OnePolyParams {
     pub fn spec(&self) -> &OnePolySpec {
         &self.spec
     }
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.spec.ring_degree
     }
-    /// l.
+    /// The number l of bits of the shares' ring 2^l.
     #[must_use]
     pub fn ring_bits(&self) -> u32 {
         self.spec.ring_bits
     }
-    /// log2 beta.
+    /// The base-2 logarithm of the scale beta of weights.
     #[must_use]
     pub fn beta_bits(&self) -> u32 {
         self.beta_bits

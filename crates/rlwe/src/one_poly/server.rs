@@ -29,7 +29,7 @@ impl Drop for WeightKey {
 }
 
 impl WeightKey {
-    /// The factor of c0.
+    /// The mask rho that is the factor of c0.
     #[must_use]
     pub fn rho(&self) -> &Folded {
         &self.rho

@@ -57,7 +57,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// So far.
+    /// Numbers of operations that were counted so far.
     #[must_use]
     pub fn counts(&self) -> TallyCounts {
         let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl Tally {
         }
     }
 
-    /// Adds to all counters.
+    /// Adds these numbers to all counters.
     pub fn add(&self, c: TallyCounts) {
         for (a, v) in [
             (&self.ntt, c.ntt),
@@ -178,7 +178,7 @@ impl OnePolyContext {
         Ok(Self { inner: Arc::new(Tables { n, fold, limbs, modulus }) })
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn degree(&self) -> usize {
         self.inner.n
@@ -196,7 +196,7 @@ impl OnePolyContext {
         self.inner.n / self.inner.fold
     }
 
-    /// The primes of Q.
+    /// The primes whose product is Q.
     #[must_use]
     pub fn primes(&self) -> Vec<u64> {
         self.inner.limbs.iter().map(|l| l.p).collect()

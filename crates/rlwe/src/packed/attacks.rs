@@ -40,7 +40,7 @@ impl World {
         let mut prg = Prg::from_seed([9; 16]);
         let client = PackedClient::generate(&context, &mut prg).unwrap();
         let key = client.public_key(&[5; 32], &mut prg).unwrap();
-        let server = PackedServer::new(&context, &[5; 32], &key).unwrap();
+        let server = PackedServer::new(&context, &key).unwrap();
         let mut poly = vec![0; N];
         PLACES.iter().zip(kernel).for_each(|(at, w)| poly[*at] = w);
         let weights = WeightPoly::new(&context, &poly).unwrap();

@@ -1,6 +1,6 @@
 //! The client of a packed stage: encrypts its shares, reads its shares of the answers.
 
-use super::{add_mod, round_to_share, signed_mod, sub_mod, PackedContext, PackedParams};
+use super::{add_mod, round_to_share, signed_mod, sub_mod, PackedContext, PackedParams, PackedPublicKey};
 use crate::{uses, CipherError};
 use hushnet_ring::ledger::{self, Tag};
 use hushnet_ring::{low_mask, sample, Prg, RingError, SmallHat};
@@ -12,13 +12,6 @@ pub struct PackedClient {
     /// s in evaluation form modulo the prime, and as the exact multiplier wants it.
     secret_hat: Zeroizing<Vec<u64>>,
     pub(super) secret: SmallHat,
-}
-
-/// `pk0 = -(pk1 s) + e` in coefficient form; pk1 comes from the seed. What the server re-randomises with.
-#[derive(Clone)]
-pub struct PackedPublicKey {
-    /// N words below the prime.
-    pub pk0: Vec<u64>,
 }
 
 /// Stage number under which the public key's mask is derived; plans have fewer stages.
@@ -69,7 +62,7 @@ impl PackedClient {
         Ok(())
     }
 
-    /// The key that the server re-randomises answers with.
+    /// The key that the server re-randomises answers with; `seed` must be fresh.
     ///
     /// # Errors
     /// [`CipherError::Ring`] when the ring refuses an operand.
@@ -78,7 +71,7 @@ impl PackedClient {
         let (mut mask, mut pk0) = (vec![0; n], vec![0; n]);
         self.context.mask_hat(seed, PUBLIC_KEY_STAGE, 0, &mut mask)?;
         self.encrypt_message(&mask, prg, |_| 0, &mut pk0)?;
-        Ok(PackedPublicKey { pk0 })
+        Ok(PackedPublicKey { seed: *seed, pk0 })
     }
 
     /// c0 (N words below the prime) of an encryption of `share`, N values modulo 2^l; `mask` is the evaluation form of c1.

@@ -16,9 +16,11 @@
 //! variance proxy `(10.5 + 1) |W|^2 + 2 * 10.5 N`, |W| the Euclidean norm of all weights in the polynomials that meet in one output polynomial.
 
 mod client;
+mod key;
 mod server;
 
-pub use client::{PackedClient, PackedPublicKey};
+pub use client::PackedClient;
+pub use key::PackedPublicKey;
 pub(crate) use server::Switch;
 pub use server::{PackedServer, WeightPoly};
 
@@ -102,7 +104,7 @@ impl PackedSpec {
 }
 
 impl PackedParams {
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.spec.ring_degree
@@ -151,13 +153,13 @@ impl PackedContext {
         Ok(Self { inner: Arc::new(Tables { dot, exact: ExactMultiplier::new(ring_degree)?, ntt, modulus }) })
     }
 
-    /// Ring degree N.
+    /// The ring degree N, a power of two.
     #[must_use]
     pub fn ring_degree(&self) -> usize {
         self.inner.ntt.degree()
     }
 
-    /// The ciphertext prime.
+    /// The prime p that ciphertexts are modulo.
     #[must_use]
     pub fn prime(&self) -> u64 {
         self.inner.ntt.modulus()

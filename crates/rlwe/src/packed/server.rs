@@ -56,7 +56,7 @@ impl WeightPoly {
         Ok(Self(hat))
     }
 
-    /// Slot values.
+    /// The slot values, N words below the prime.
     #[must_use]
     pub fn slots(&self) -> &[u64] {
         &self.0
@@ -68,12 +68,12 @@ impl PackedServer {
     ///
     /// # Errors
     /// [`CipherError::Ring`] unless it has N words; [`CipherError::NotReduced`] when one is not below the prime.
-    pub fn new(context: &PackedContext, seed: &[u8; 32], key: &PackedPublicKey) -> Result<Self, CipherError> {
+    pub fn new(context: &PackedContext, key: &PackedPublicKey) -> Result<Self, CipherError> {
         let mut pk0 = key.pk0.clone();
         check_reduced(&pk0, context.prime())?;
         context.ntt().forward(&mut pk0)?;
         let mut pk1 = vec![0; context.ring_degree()];
-        context.mask_hat(seed, PUBLIC_KEY_STAGE, 0, &mut pk1)?;
+        context.mask_hat(&key.seed, PUBLIC_KEY_STAGE, 0, &mut pk1)?;
         Ok(Self { context: context.clone(), pk0, pk1 })
     }
 

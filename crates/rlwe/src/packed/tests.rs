@@ -35,8 +35,7 @@ fn stage(n: usize, ring_bits: u32, terms: usize, seed: u8, weight: i64) -> (Vec<
 
     let client = PackedClient::generate(&context, &mut prg).unwrap();
     let session = [7; 32];
-    let server =
-        PackedServer::new(&context, &session, &client.public_key(&session, &mut prg).unwrap()).unwrap();
+    let server = PackedServer::new(&context, &client.public_key(&session, &mut prg).unwrap()).unwrap();
     let (mut c0s, mut c1s, mut ws) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..terms {
         let (mut a, mut c0) = (vec![0; n], vec![0; n]);
@@ -108,7 +107,32 @@ fn too_wide_rings_and_foreign_words_are_refused() {
         Err(CipherError::Insecure { .. })
     ));
     let context = PackedContext::new(2048).unwrap();
-    let key = PackedPublicKey { pk0: vec![context.prime(); 2048] };
-    assert!(matches!(PackedServer::new(&context, &[0; 32], &key), Err(CipherError::NotReduced)));
-    assert!(PackedServer::new(&context, &[0; 32], &PackedPublicKey { pk0: vec![0; 5] }).is_err());
+    let key = PackedPublicKey { seed: [0; 32], pk0: vec![context.prime(); 2048] };
+    assert!(matches!(PackedServer::new(&context, &key), Err(CipherError::NotReduced)));
+    assert!(PackedServer::new(&context, &PackedPublicKey { seed: [0; 32], pk0: vec![0; 5] }).is_err());
+}
+
+#[test]
+fn a_public_key_is_read_as_it_was_written_and_other_lengths_are_refused() {
+    let context = PackedContext::new(2048).unwrap();
+    let mut prg = Prg::from_seed([3; 16]);
+    let client = PackedClient::generate(&context, &mut prg).unwrap();
+    let key = client.public_key(&[9; 32], &mut prg).unwrap();
+    let message = key.to_bytes().unwrap();
+    // The seed, then N words of 50 bits.
+    assert_eq!(message.len(), 32 + 2048 * 50 / 8);
+    assert_eq!(message.len(), PackedPublicKey::byte_len(2048));
+    assert_eq!(message[..32], [9; 32]);
+    let first = u64::from_le_bytes(message[32..40].try_into().unwrap()) & low_mask(50);
+    assert_eq!(first, key.pk0[0]);
+    let read = PackedPublicKey::from_bytes(&context, &message).unwrap();
+    assert!(read.seed == key.seed && read.pk0 == key.pk0);
+    for length in [0, 31, 32, message.len() - 1, message.len() + 1] {
+        let mut other = message.clone();
+        other.resize(length, 0);
+        assert!(matches!(
+            PackedPublicKey::from_bytes(&context, &other),
+            Err(CipherError::Ring(RingError::Length { got, .. })) if got == length
+        ));
+    }
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Ring degree that words are measured at.
 const N: usize = 2048;
 
-/// A kind of work.
+/// A kind of work whose cost on this machine is measured.
 pub struct Unit {
     /// Name in files of unit costs.
     pub name: &'static str,

@@ -1,6 +1,6 @@
 //! Samples of what two parties' protocols cost: of protocols on shares, and of whole plans stage by stage.
 //!
-//! Seconds are of the longest chain of dependent work ([`super::clock`]), a core a party, messages free of charge unless a network is
+//! Seconds are of the longest chain of dependent work (the module `clock`), a core a party, messages free of charge unless a network is
 //! given. The planner fits its unit costs to them.
 
 use super::clock::{clocked_pair, ClockedChannel, PartyClock};

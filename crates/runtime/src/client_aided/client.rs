@@ -9,7 +9,8 @@ use crate::error::{Error, ProtocolError};
 use crate::io::{self, Input, Marked, OnProgress, Progress};
 use crate::plan::{Limits, LinearStage, MaskMode, Plan, PlanOptions, Stage, TensorKind};
 use crate::program::{
-    self, interleave, Data, Monitor, Overruns, RowRunner, SegmentKind, StageProgram, Storage, Values,
+    self, interleave, Data, Monitor, Overruns, RowProgram, RowRunner, SegmentKind, StageProgram, Storage,
+    Values,
 };
 use crate::session::client::half::Half;
 use crate::session::client::{receive_plan, ClientSession};
@@ -20,7 +21,7 @@ use hushnet_rlwe::{uses, BatchContext, ClientKey, Masks};
 use rayon::prelude::*;
 use std::time::Instant;
 
-/// How a client works.
+/// How a client works: how strictly it reads plans, and where it computes.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// How strictly the server's plan is read.
@@ -124,7 +125,7 @@ impl Client {
         Ok((context, seed))
     }
 
-    /// The server's plan.
+    /// The checked plan that the server of this session sent.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -328,11 +329,7 @@ impl Client {
         });
         let images = run.values.images;
         let output = &plan.tensors()[output_index];
-        let mut stored: Vec<Data> =
-            rows.map(|r| program::allocate(r, plan.tensors(), images)).unwrap_or_default();
-        if *keep {
-            stored.push(Data::new(Storage::of(output), output.elements * images));
-        }
+        let mut stored = room(plan, rows, keep.then_some(output_index), images);
         let per_feature = stored.len();
         let Some(input) = run.values.data(input) else {
             return Err(Error::Internal(format!("stage '{}' has no input", stage.name())));
@@ -390,14 +387,9 @@ impl Client {
         if let Some(next) = trace.stages.get_mut(index + 1) {
             next.seconds.program += measured;
         }
-        if *keep {
-            if let Some(data) = stored.pop() {
-                run.values.put(output_index, data);
-            }
-        }
-        if let Some(rows) = rows {
-            rows.stores.iter().zip(stored).for_each(|((t, _), data)| run.values.put(*t, data));
-        }
+        let stores = rows.map(|r| r.stores.as_slice()).unwrap_or_default();
+        let kept = stores.iter().map(|(t, _)| *t).chain(keep.then_some(output_index));
+        kept.zip(stored).for_each(|(t, data)| run.values.put(t, data));
         let freed = segment.map(|s| s.free.as_slice()).unwrap_or_default();
         free.iter().chain(freed).for_each(|&t| run.values.free(t));
         Ok(usize::from(segment.is_some()))
@@ -460,6 +452,14 @@ fn tell_set_up(
         return Err(Error::Cancelled);
     }
     Ok(())
+}
+
+/// Room for what a linear stage leaves: what the rows store that run with it, then its own output where that is `kept`.
+fn room(plan: &Plan, rows: Option<&RowProgram>, kept: Option<usize>, images: usize) -> Vec<Data> {
+    let mut stored = rows.map(|r| program::allocate(r, plan.tensors(), images)).unwrap_or_default();
+    let own = kept.map(|t| &plan.tensors()[t]);
+    stored.extend(own.map(|t| Data::new(Storage::of(t), t.elements * images)));
+    stored
 }
 
 /// Unpacks and transforms the mask sums of one tile.

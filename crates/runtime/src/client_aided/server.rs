@@ -119,7 +119,7 @@ impl ServerPlan {
         Ok(Self { plan: plan.clone(), layers, coefficients, public, compute })
     }
 
-    /// The plan.
+    /// The checked plan that is served, with its weights.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan

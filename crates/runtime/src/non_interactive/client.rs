@@ -23,7 +23,7 @@ use rayon::prelude::*;
 use std::time::Instant;
 use zeroize::Zeroize;
 
-/// How a client works.
+/// How a client works: how strictly it reads plans, and where it computes.
 #[derive(Clone, Debug, Default)]
 pub struct NonInteractiveOptions {
     /// How strictly the server's plan is read.
@@ -100,7 +100,7 @@ impl NonInteractiveClient {
         Ok(secret)
     }
 
-    /// The server's plan.
+    /// The checked plan that the server of this session sent.
     #[must_use]
     pub fn plan(&self) -> &NonInteractivePlan {
         &self.plan

@@ -7,7 +7,7 @@
 use crate::plan::spec::NetworkSpec;
 use crate::plan::{Files, PlanError, TensorBytes};
 use hushnet_layers::packed::{
-    Circuit, Interface, InterfaceSpec, Network, Op, PackedError, PackedSpec, StepSpec, UploadSpec,
+    Circuit, GraphSpec, Interface, InterfaceSpec, Network, Op, PackedError, StepSpec, UploadSpec,
 };
 use hushnet_rlwe::batch::TAIL;
 use hushnet_rlwe::ckks::CkksParams;
@@ -22,7 +22,7 @@ struct PublicFile {
     data: Vec<u8>,
 }
 
-/// A checked packed stage.
+/// A packed stage of a plan, checked, with what both parties need.
 pub struct PackedParts {
     pub(super) interface: Arc<Interface>,
     pub(super) circuit: Option<Arc<Circuit>>,
@@ -30,7 +30,7 @@ pub struct PackedParts {
 }
 
 /// Names of the arrays that a network reads.
-pub(super) fn arrays(network: &PackedSpec) -> Vec<String> {
+pub(super) fn arrays(network: &GraphSpec) -> Vec<String> {
     let of = |s: &StepSpec| match s {
         StepSpec::Linear { weights, bias, .. } => {
             std::iter::once(weights.clone()).chain(bias.clone()).collect()
@@ -151,7 +151,7 @@ impl PackedParts {
         Ok(Self { interface, circuit, files: reader.public })
     }
 
-    /// The public half.
+    /// The public half of the circuit, which clients work from.
     #[must_use]
     pub fn interface(&self) -> &Arc<Interface> {
         &self.interface

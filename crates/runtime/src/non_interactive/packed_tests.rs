@@ -6,7 +6,7 @@ use super::*;
 use crate::plan::TensorBytes;
 use crate::wire::{Frame, FrameBuilder, Kind};
 use crate::{Compute, Error, Input, InputData, PlanError, PlanOptions};
-use hushnet_layers::packed::{Circuit, Network, Options, PackedSpec};
+use hushnet_layers::packed::{Circuit, GraphSpec, Network, Options};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -31,7 +31,7 @@ pub(super) fn numbers(count: usize, seed: usize) -> Vec<f64> {
 }
 
 /// A strided convolution of 5x4 to 3x2, degree 2, a residual sum with a 1x1 convolution, degree 3, dense to three values.
-fn network(bound: f64) -> (PackedSpec, BTreeMap<String, Vec<f64>>) {
+fn network(bound: f64) -> (GraphSpec, BTreeMap<String, Vec<f64>>) {
     let conv = |input: [usize; 3], output: [usize; 3], kernel: usize, stride: usize, pad: usize| json!({"type": "conv2d", "input": input, "output": output, "kernel": [kernel, kernel], "stride": [stride, stride], "pads": [pad, pad, pad, pad], "dilation": [1, 1], "groups": 1});
     let tensor = |id: usize, shape: Value, bound: f64| json!({"id": id, "name": format!("t{id}"), "shape": shape, "bound": bound});
     let spec = json!({"input": 0, "output": 6, "tensors": [

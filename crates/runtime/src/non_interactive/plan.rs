@@ -82,7 +82,7 @@ impl Model for NonInteractive {
 }
 
 impl NonInteractivePlan {
-    /// CKKS parameters.
+    /// The checked parameters that this was made for.
     #[must_use]
     pub fn params(&self) -> &CkksParams {
         &self.model().params
@@ -129,12 +129,12 @@ impl NonInteractivePlan {
     pub fn block_images(&self) -> usize {
         self.circuit().map_or(1, Circuit::images)
     }
-    /// What the client encrypts.
+    /// The tensors that the client encrypts, in order.
     #[must_use]
     pub fn uploads(&self) -> &[Link] {
         &self.model().uploads
     }
-    /// What the client decrypts.
+    /// The tensors that the client decrypts, in order.
     #[must_use]
     pub fn downloads(&self) -> &[Link] {
         &self.model().downloads

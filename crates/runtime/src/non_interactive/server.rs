@@ -93,7 +93,7 @@ impl NonInteractiveModel {
         Ok(Self { public, plan: plan.clone(), engine, compute })
     }
 
-    /// The plan.
+    /// The checked plan that is served, with its weights.
     #[must_use]
     pub fn plan(&self) -> &NonInteractivePlan {
         &self.plan

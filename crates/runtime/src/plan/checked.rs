@@ -142,12 +142,12 @@ impl<M> Checked<M> {
     pub fn json(&self) -> &str {
         &self.0.json
     }
-    /// The plan as written.
+    /// The plan as it is written in its file.
     #[must_use]
     pub fn spec(&self) -> &PlanSpec {
         &self.0.spec
     }
-    /// Name of the network.
+    /// Name of the network, for messages and reports.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.spec.name
@@ -167,12 +167,12 @@ impl<M> Checked<M> {
     pub fn tensors(&self) -> &[Tensor] {
         &self.0.tensors
     }
-    /// Inputs of the network.
+    /// The inputs of the network, in the order of the plan.
     #[must_use]
     pub fn inputs(&self) -> &[Port] {
         &self.0.inputs
     }
-    /// Outputs of the network.
+    /// The outputs of the network, in the order of the plan.
     #[must_use]
     pub fn outputs(&self) -> &[Port] {
         &self.0.outputs

@@ -221,7 +221,7 @@ impl LinearWeights {
         })
     }
 
-    /// `max_o ||W_o||_2`.
+    /// The largest Euclidean norm of the weights of one output, `max_o ||W_o||_2`.
     #[must_use]
     pub fn largest_norm(&self) -> f64 {
         let square = self.fold_rows(0_u128, |max, row, _| {

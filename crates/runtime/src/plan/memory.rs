@@ -25,7 +25,7 @@ impl Need {
         }
     }
 
-    /// Bytes in all.
+    /// The number of bytes in all, saturating.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.total

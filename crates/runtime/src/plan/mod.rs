@@ -1,6 +1,6 @@
 //! The plan: what is run, checked once and immutable afterwards.
 //!
-//! [`PlanSpec`](spec::PlanSpec) is the JSON as it stands in the file, of every trust model; [`Checked`] is what executors accept, and can only be
+//! [`PlanSpec`] is the JSON as it stands in the file, of every trust model; [`Checked`] is what executors accept, and can only be
 //! made by checking. It has a part for its trust model: [`Plan`] is the client-aided one.
 
 mod check;
@@ -37,7 +37,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Arithmetic of a tensor.
+/// How the numbers of a tensor are held: real or fixed point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TensorKind {
     /// IEEE binary64.
@@ -112,7 +112,7 @@ impl std::fmt::Debug for LinearWeights {
     }
 }
 
-/// Integer weights.
+/// Integer weights, of one byte or two each.
 #[derive(Clone, PartialEq, Eq)]
 pub enum WeightData {
     /// One byte each.
@@ -122,7 +122,7 @@ pub enum WeightData {
 }
 
 impl WeightData {
-    /// Number of weights.
+    /// The number of weights, in whichever width.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -130,12 +130,12 @@ impl WeightData {
             Self::I16(w) => w.len(),
         }
     }
-    /// Whether there are none.
+    /// Whether the number of elements is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// All in two bytes.
+    /// All weights in two bytes; borrowed where they are.
     #[must_use]
     pub fn to_i16(&self) -> Cow<'_, [i16]> {
         match self {
@@ -145,7 +145,7 @@ impl WeightData {
     }
 }
 
-/// An encrypted linear layer.
+/// A linear layer on batches of encrypted images.
 #[derive(Clone, Debug)]
 pub struct LinearStage {
     /// Name for messages.
@@ -261,7 +261,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Name for messages.
+    /// The name of the stage, for messages.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -344,7 +344,7 @@ pub(crate) fn block_images(spec: &PlanSpec) -> usize {
 pub type Plan = Checked<ClientAided>;
 
 impl Plan {
-    /// Stages in order.
+    /// All stages, in the order in which they run.
     #[must_use]
     pub fn stages(&self) -> &[Stage] {
         &self.model().stages

@@ -1,6 +1,6 @@
 //! Interpreter of the client operations (`docs/plan-format.md`, `docs/functions.md`).
 //!
-//! Tensors lie [feature][image]. Elementwise operations run feature by feature, so that of a chain only what is
+//! Tensors lie `[feature][image]`. Elementwise operations run feature by feature, so that of a chain only what is
 //! read later exists as a whole. Arithmetic is IEEE binary64 in a fixed order: results do not depend on the
 //! instruction set or the number of threads.
 
@@ -22,7 +22,7 @@ mod tests;
 pub use marks::RangeError;
 pub use values::InputData;
 
-pub(crate) use compile::{compile, peak_bytes, Segment, SegmentKind, StageProgram};
+pub(crate) use compile::{compile, peak_bytes, RowProgram, Segment, SegmentKind, StageProgram};
 pub(crate) use marks::{places, Marks, Monitor, Overruns, Place};
 pub use moves::Moves;
 pub(crate) use rows::{allocate, interleave, RowRunner};

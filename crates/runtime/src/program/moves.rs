@@ -193,7 +193,7 @@ impl Moves {
         Ok(Self { map, shape: output.shape.clone(), elements: output.elements })
     }
 
-    /// Elements of the result.
+    /// The number of elements of the result.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.elements

@@ -131,7 +131,7 @@ pub enum InputData<'a> {
 }
 
 impl InputData<'_> {
-    /// Numbers in all.
+    /// The number of elements, of whichever type.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -140,7 +140,7 @@ impl InputData<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the number of elements is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -123,7 +123,7 @@ macro_rules! each {
 }
 
 impl AnyClient {
-    /// The server's plan.
+    /// The checked plan that the server of this session sent.
     #[must_use]
     pub fn plan(&self) -> AnyPlan {
         match self {

@@ -52,7 +52,7 @@ impl AnyPlan {
         Self::from_bytes(&std::fs::read(path)?, options)
     }
 
-    /// The trust model.
+    /// The trust model of the plan.
     #[must_use]
     pub fn trust(&self) -> Trust {
         match self {
@@ -72,7 +72,7 @@ impl AnyPlan {
         }
     }
 
-    /// Name of the network.
+    /// Name of the network, for messages and reports.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -102,7 +102,7 @@ impl AnyPlan {
         }
     }
 
-    /// Number of stages.
+    /// The number of stages of the plan.
     #[must_use]
     pub fn stages(&self) -> usize {
         match self {

@@ -105,7 +105,7 @@ impl AnyModel {
         })
     }
 
-    /// What a server serves.
+    /// The model as what a server serves.
     #[must_use]
     pub fn served(&self) -> Arc<dyn Served> {
         match self {

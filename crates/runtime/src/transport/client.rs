@@ -23,7 +23,7 @@ const PORT: u16 = 8765;
 /// How often a waiting client looks whether it is to stop.
 const POLL: Duration = Duration::from_millis(200);
 
-/// How a client connects.
+/// How a client connects: certificates, time limits, how waiting is cancelled.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// PEM file of the authorities to trust; without it those of the system.

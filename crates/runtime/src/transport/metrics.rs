@@ -19,7 +19,7 @@ pub(super) struct Metrics {
     pub internal_errors: AtomicU64,
 }
 
-/// Counters at one moment.
+/// The counters of a server at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Stats {
     /// Sessions begun.

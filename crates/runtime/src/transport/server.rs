@@ -39,7 +39,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// What a server grants.
+/// What a server grants: sessions, memory, time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Sessions at once.
@@ -69,7 +69,7 @@ impl Default for ServerLimits {
 /// Called with the measurements of every session that ended well.
 pub type OnSession = Arc<dyn Fn(&ServerTrace) + Send + Sync>;
 
-/// How a server runs.
+/// How a server runs: address, certificate, limits, what it reports and records.
 #[derive(Clone, Default)]
 pub struct ServerOptions {
     /// Name or address to listen on.
@@ -172,13 +172,13 @@ impl Server {
         Ok(Self { shared, address, handle, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The address in use.
+    /// The address that the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Counters.
+    /// The counters of the server at this moment.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.metrics.stats()

@@ -26,10 +26,10 @@ use zeroize::Zeroizing;
 
 /// Elements of the largest tensor of a group, from which more images at once save no rounds worth having.
 const GROUP_ELEMENTS: usize = 1 << 19;
-/// Most images at once.
+/// The largest number of images that run at once.
 pub const MAX_GROUP: usize = 1 << 12;
 
-/// How a client works.
+/// How a client works: how strictly it reads plans, the OT extension, groups of images, where it computes.
 #[derive(Clone, Debug, Default)]
 pub struct TwoPartyOptions {
     /// How strictly the server's plan is read.
@@ -131,13 +131,13 @@ impl TwoPartyClient {
         Ok(Self { session, waited, plan, options, layers, keys, account, kind, setup })
     }
 
-    /// The server's plan.
+    /// The checked plan that the server of this session sent.
     #[must_use]
     pub fn plan(&self) -> &TwoPartyPlan {
         &self.plan
     }
 
-    /// The OT extension.
+    /// The OT extension that this session uses.
     #[must_use]
     pub fn ot(&self) -> OtKind {
         self.kind

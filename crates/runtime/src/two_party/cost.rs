@@ -35,7 +35,7 @@ impl Traffic {
         }
     }
 
-    /// Bytes both ways.
+    /// The number of bytes in both directions.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes_up + self.bytes_down

@@ -22,9 +22,9 @@ pub struct Network {
 }
 
 impl Network {
-    /// 3 Gbit/s, 0.3 ms.
+    /// A local network: 3 Gbit/s, round trips of 0.3 ms.
     pub const LAN: Self = Self { bits_per_second: 3e9, round_trip_seconds: 0.3e-3 };
-    /// 100 Mbit/s, 40 ms.
+    /// A wide-area network: 100 Mbit/s, round trips of 40 ms.
     pub const WAN: Self = Self { bits_per_second: 1e8, round_trip_seconds: 40e-3 };
 
     /// By name: `lan` or `wan`; `None` for `loopback` and unknown names.

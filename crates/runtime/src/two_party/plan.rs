@@ -7,10 +7,10 @@ use crate::program::Moves;
 use hushnet_mpc::{PoolShape, Range, Ring, Rounding, Slope};
 use std::sync::Arc;
 
-/// What a stage computes.
+/// What a stage of a two-party plan computes.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// Operations of the client in the clear: index of the stage in [`TwoPartyPlan::client`].
+    /// Operations of the client in the clear: index of the stage in `TwoPartyPlan::client`.
     Client(usize),
     /// The client's integers become shares.
     Share,
@@ -57,7 +57,7 @@ pub enum Kind {
     Reveal(Reveal),
 }
 
-/// A linear layer.
+/// A linear layer of a two-party plan, with its method.
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// How it is computed.
@@ -85,7 +85,7 @@ pub struct Window {
     pub pads: [usize; 2],
 }
 
-/// A checked stage.
+/// A stage of a two-party plan, checked.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// Name for messages.
@@ -164,7 +164,7 @@ impl TwoPartyPlan {
     pub fn frac_bits(&self, tensor: usize) -> Option<i32> {
         self.spec().tensors.get(tensor)?.frac_bits
     }
-    /// Stages in order.
+    /// All stages, in the order in which they run.
     #[must_use]
     pub fn stages(&self) -> &[Stage] {
         &self.model().stages

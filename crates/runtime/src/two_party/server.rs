@@ -73,7 +73,7 @@ impl TwoPartyModel {
         Ok(Self { plan: plan.clone(), layers, weights, public, digest, compute })
     }
 
-    /// The plan.
+    /// The checked plan that is served, with its weights.
     #[must_use]
     pub fn plan(&self) -> &TwoPartyPlan {
         &self.plan

@@ -49,10 +49,18 @@ class Filter:
 
 
 def coordinate(axis: Axis, transform: str, index: int) -> float:
-    """Where an output position lies on the input's axis."""
+    """Where an output position lies on the input's axis, in binary32.
+
+    Runtimes compute it so: between two elements as near as each other a rounding decides which one "nearest" is.
+    """
+    return float(_coordinate(axis, transform, index))
+
+
+def _coordinate(axis: Axis, transform: str, at: int) -> float | np.float32:
+    one = np.float32
     # the length that the scale asks for may have a fraction
-    size, scale, length = axis.size, axis.scale, axis.scale * axis.size
-    middle = (index + 0.5) / scale - 0.5
+    size, scale, length, index = one(axis.size), one(axis.scale), one(axis.scale * axis.size), one(at)
+    middle = (index + one(0.5)) / scale - one(0.5)
     if transform == "half_pixel":
         return middle
     if transform == "pytorch_half_pixel":

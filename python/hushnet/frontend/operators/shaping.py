@@ -63,7 +63,8 @@ def _behind(call: Call, build: Builder, x: Value, given: Sequence[int], new: Seq
     chosen = x.batch_axis if x.batch_axis in found else (copied or found or [None])[0]
     if chosen is None:
         raise Unsupported(
-            f"a reshape from {_full(call, x)} to {tuple(new)} moves values across the batch, which is axis {x.batch_axis}",
+            f"a reshape from {_full(call, x)} to {tuple(new)} moves values across the batch, "
+            f"which is axis {x.batch_axis}",
             "Keep the batch axis in front (drop the Transpose that moves it).",
         )
     y = build.reshape(x, [n for a, n in enumerate(new) if a != chosen])

@@ -21,8 +21,9 @@ from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
-from .network import Network
+from .network import Images, Network, some
 from .noise import TAIL
+from .outputs import output_errors
 from .schedule import Cipher, Scales, Schedule, Scheduler, Stage, TooDeep, Weights, weight_bits
 from .steps import Array, Linear, Polynomial
 
@@ -92,17 +93,16 @@ def compile_batch(
     original = graph
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, input_range)
-    images = None if samples is None else samples[graph.inputs[0]]
+    images = samples
     replaced: Replacement | None = None
     if settings.activation is not None:
         replaced = replace_activations(graph, settings.activation, calibration=images, labels=settings.labels)
         graph = replaced.graph
     packed = settings.engine == "packed" or (settings.engine == "auto" and batch == 1)
-    declared = input_range.get(graph.inputs[0]) if isinstance(input_range, dict) else input_range
     network = Network.from_graph(
         graph,
         calibration=images,
-        input_range=None if declared is None else (float(declared[0]), float(declared[1])),
+        input_range=input_range,
         ranges={k: v for k, v in replaced.ranges.items() if math.isfinite(v)} if replaced else None,
         safety=settings.margin,
         # A level less is worth more than the products that merging costs where many features share a ciphertext.
@@ -113,15 +113,15 @@ def compile_batch(
         from .packed import compile_packed  # which uses this module
 
         plan = compile_packed(network, graph, images, name, batch, settings, replaced)
-        return judged(plan, original, samples, settings)
+        return judged(plan, network, original, samples, settings)
     planner = Planner(network, settings, images, batch)
     schedule = planner.search()
     plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
     plan = _finish(plan, network, schedule, images, settings, batch)
-    return judged(plan, original, samples, settings)
+    return judged(plan, network, original, samples, settings)
 
 
-def judged(plan: Plan, original: Graph, samples: dict[str, Array] | None, settings: Options) -> Plan:
+def judged(plan: Plan, network: Network, original: Graph, samples: dict[str, Array] | None, settings: Options) -> Plan:
     """The plan with its errors against the network as it was given, polynomials in the place of activations included.
 
     ``planned_error`` and ``worst_error`` are of roundings and noise alone.
@@ -137,9 +137,11 @@ def judged(plan: Plan, original: Graph, samples: dict[str, Array] | None, settin
         planned, exact = run(plan, rows).outputs, evaluate(original, rows)
         found = {k: measure(v, exact[k], labels, squashed(original).get(k)) for k, v in planned.items() if k in exact}
         noise = predicted["noise_error"]
+        passed = output_errors(network, noise, noise, samples)
         errors = {k: q.errors(None) for k, q in found.items()}
-        for entry in errors.values():
-            entry["max_error"] += noise
+        for name, entry in errors.items():
+            entry["max_error"] += passed[name].get("max_error", noise)
+            entry |= {k: v for k, v in predicted["output_errors"][name].items() if k == "worst_error"}
         predicted["output_errors"] = errors
         predicted |= next(iter(errors.values())) | said(found)
     state(plan.document, settings.precision_bits)
@@ -167,11 +169,11 @@ def _check(settings: Options) -> None:
 class Planner:
     """Searches scales: the cheapest schedule that is precise enough and fits the security table."""
 
-    def __init__(self, network: Network, settings: Options, samples: Array | None = None, batch: int = 4096) -> None:
+    def __init__(self, network: Network, settings: Options, samples: Images | None = None, batch: int = 4096) -> None:
         self.network, self.settings, self.batch = network, settings, batch
         self.weights = Weights()
         self.usual = None if samples is None else usual_magnitudes(network, samples)
-        self.samples = None if samples is None else samples[:USUAL_IMAGES]
+        self.samples = None if samples is None else some(samples, USUAL_IMAGES)
         self.drifts: dict[tuple[tuple[int, int], ...], float] = {}
         if self.samples is not None:
             self.exact_output = network.values(self.samples)[network.output]
@@ -411,9 +413,9 @@ class Planner:
         )
 
 
-def usual_magnitudes(network: Network, samples: Array) -> dict[int, float]:
+def usual_magnitudes(network: Network, samples: Images) -> dict[int, float]:
     """By tensor the largest root mean square of an element over calibration images."""
-    values = network.values(samples[:USUAL_IMAGES])
+    values = network.values(some(samples, USUAL_IMAGES))
     return {key: float(np.sqrt((v**2).mean(axis=0)).max(initial=0.0)) for key, v in values.items()}
 
 
@@ -426,23 +428,33 @@ class Writer:
         self.graph, self.network, self.name = graph, network, name
         self.settings, self.replaced = settings, replaced
         self.out = Draft()
+        self.known: dict[str, int] = {}
 
     def head(self) -> int:
-        """The input and the client's part before encryption: its result."""
-        port = self.graph.inputs[0]
-        real = self.out.tensor(port, self.network.input_shape)
-        self.out.input(port, real)
-        if self.network.declared is not None:
-            self.out.limit(port, *self.network.declared)
-        return real if self.network.head is None else self.ops("encode", self.network.head, real)
+        """The inputs and the client's part before encryption: what is encrypted."""
+        at = {name: self.out.tensor(name, shape) for name, shape in self.network.inputs.items()}
+        for name, real in at.items():
+            self.out.input(name, real)
+        for name, interval in self.network.declared.items():
+            self.out.limit(name, *interval)
+        if self.network.head is not None:
+            self.ops("encode", self.network.head, at)
+        self.known = {name: at[name] for name in self.network.own}
+        return at[self.network.first]
 
     def tail(self, encrypted: int) -> None:
-        """Decryption, the client's part after it, and the output."""
-        tail = self.network.tail
-        shape = self.network.tensors[self.network.output].shape if tail is None else tail.shapes[tail.inputs[0]]
-        opened = self.out.tensor(self.graph.outputs[0] if tail is None else tail.inputs[0], shape)
-        self.out.stage("decrypt", "decrypt", encrypted, opened)
-        self.out.output(self.graph.outputs[0], opened if tail is None else self.ops("decode", tail, opened))
+        """Decryption, the client's part after it, and the outputs."""
+        tail, names = self.network.tail, self.network.outputs
+        # of a network without layers nothing is wanted from the server
+        first = next((n for n in names if n not in self.known), "returned") if tail is None else tail.inputs[0]
+        # steps may have it in another shape than the graph
+        shapes = self.graph.shapes if tail is None else tail.shapes
+        at = {first: self.out.tensor(first, shapes.get(first, self.network.tensors[self.network.output].shape))}
+        self.out.stage("decrypt", "decrypt", encrypted, at[first])
+        if tail is not None:
+            self.ops("decode", tail, at)
+        for name in names:
+            self.out.output(name, self.known[name] if name in self.known else at[name])
 
     def written(self, engine: str, ring_degree: int, part: dict[str, Any], flood: int | None, batch: int) -> Plan:
         """The plan; ``part``: its own parameters, ``flood``: bits, where weights are hidden."""
@@ -458,9 +470,8 @@ class Writer:
             predicted={"batch": batch},
         )
 
-    def ops(self, stage: str, part: Graph, first: int) -> int:
-        """A head or tail as a client stage; returns its result."""
-        at = {part.inputs[0]: first}
+    def ops(self, stage: str, part: Graph, at: dict[str, int]) -> None:
+        """A head or tail as a client stage; its tensors go to those that are there."""
         ops = []
         for node in part.nodes:
             if not isinstance(node, Op):
@@ -468,8 +479,8 @@ class Writer:
             ins = [at[t] for t in node.inputs]
             at[node.output] = self.out.tensor(node.output, part.shapes[node.output])
             ops.append({"op": node.op, "in": ins, "out": at[node.output], **node.attrs})
-        self.out.client(stage, ops)
-        return at[part.outputs[0]]
+        if ops:
+            self.out.client(stage, ops)
 
     def notes(self, flood: int | None) -> list[str]:
         """Sentences for ``explain``; ``flood``: bits, where weights are hidden."""
@@ -562,7 +573,7 @@ class _Writer(Writer):
 
 
 def _finish(
-    plan: Plan, network: Network, schedule: Schedule, samples: Array | None, settings: Options, batch: int
+    plan: Plan, network: Network, schedule: Schedule, samples: Images | None, settings: Options, batch: int
 ) -> Plan:
     """What follows exactly from the plan: noise, bytes, operations, memory; and what a rehearsal on calibration data shows."""
     document = plan.document
@@ -584,8 +595,8 @@ def _finish(
         from ...reference.non_interactive import run
 
         seen = run(plan, samples)
-        reference = network.values(samples)[network.output].reshape(len(samples), -1)
-        off = float(np.abs(seen.opened.reshape(len(samples), -1) - reference).max(initial=0.0))
+        reference = network.values(samples)[network.output]
+        off = float(np.abs(seen.opened.reshape(reference.shape) - reference).max(initial=0.0))
         predicted["seen_error"] = off
         estimate = noise["likely"] + SEEN_FACTOR * off
     blocks = math.ceil(batch / facts["images"])
@@ -608,6 +619,7 @@ def _finish(
         "depth": network.depth,
         "counted": facts["counted"],
     }
+    predicted["output_errors"] = output_errors(network, predicted["max_error"], predicted["worst_error"], samples)
     memory = predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"]
     if memory > settings.max_memory:
         raise PlanError(

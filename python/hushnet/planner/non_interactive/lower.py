@@ -1,16 +1,17 @@
 """A graph whose activations are polynomials as steps: what every tensor is, as a polynomial of elements of another.
 
-Every tensor of the graph is followed as a *view*: ``p(base[index])`` with one polynomial p for all elements, a base tensor that some
-step makes, and the element of it that stands at every place (-1: a constant zero). Elementwise arithmetic on views of one base is
-arithmetic on polynomials, so that squares, Horner's rule and sums of powers all become one step with its coefficients; reshapes,
-transposes, slices and paddings only change the index, which dense layers absorb in their weights.
+Every tensor of the graph is followed as a *view*: ``p(base[index])`` with one polynomial p for all elements, a base
+tensor that some step makes, and the element of it that stands at every place (-1: a constant zero). Elementwise
+arithmetic on views of one base is arithmetic on polynomials, so that squares, Horner's rule and sums of powers all
+become one step with its coefficients; reshapes, transposes, slices and paddings only change the index, which dense
+layers absorb in their weights.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.polynomial import polynomial as poly
@@ -22,14 +23,16 @@ from ...reference.linear import apply
 from ...reference.ops import OPS
 from ..ranges import plan_geometry
 from .compose import collapsed
+from .products import MatrixProduct, product, product_of_all
 from .steps import Add, Array, Linear, Polynomial, Steps, sources
+from .views import IDENTITY, Parts, View, channel_order, moved, pieces, same
 
-IDENTITY = (0.0, 1.0)
 MAX_DEGREE = 64
 MAX_MATRIX = 1 << 24
+# weights of a dense layer from which a join of channels is a convolution instead
+MANY = 1 << 20
 
 _ACTIVATE = "give --activation square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r (and train the network again with it)"
-_PRODUCT = "products of two different private tensors are not offered; leave the branch out"
 _ADVICE = {
     **dict.fromkeys(ACTIVATIONS, _ACTIVATE),
     "max_pool": "use average pooling (and train the network again with it)",
@@ -37,33 +40,7 @@ _ADVICE = {
     "softmax": "only the end of the network may normalise; move it behind the last layer",
     "div": "only divisions by constants are linear; leave it out",
     **dict.fromkeys(("minimum", "maximum", "less", "equal", "top_k"), "comparisons are not polynomial; leave it out"),
-    "matmul": "products of two private matrices are not offered; leave the branch out",
-    "reduce_prod": "products of many private values are not offered; leave it out",
 }
-
-
-@dataclass(frozen=True)
-class View:
-    """``p(base[index])``; ``weight`` multiplies elementwise (means whose windows hold different numbers of elements)."""
-
-    base: int
-    shape: tuple[int, ...]
-    coefficients: tuple[float, ...] = IDENTITY
-    index: Array | None = None
-    weight: Array | None = None
-
-    def flat(self) -> Array:
-        """The element of the base at every place."""
-        return np.arange(math.prod(self.shape)) if self.index is None else self.index.reshape(-1)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Views behind each other along one axis."""
-
-    views: tuple[View, ...]
-    axis: int
-    shape: tuple[int, ...]
 
 
 def refusal(blocked: list[Blocked]) -> BlockedPlan:
@@ -77,34 +54,26 @@ def refusal(blocked: list[Blocked]) -> BlockedPlan:
 
 
 def other_ops(nodes: Sequence[g.Node]) -> list[Blocked]:
-    """Every op that no polynomial computes, and every product of different tensors, with what to do."""
-    roots: dict[str, str] = {}
-    found = []
-    for node in nodes:
-        if isinstance(node, g.Linear):
-            continue
-        # tensors that elementwise polynomials make of one tensor have one root
-        sources = {roots.get(t, t) for t in node.inputs}
-        if node.op in (*_ELEMENTWISE, "add", "sub", "mul") and len(sources) == 1:
-            roots[node.output] = sources.pop()
-        elif node.op == "mul":
-            found.append(_blocked(node, _PRODUCT))
-        if node.op in _ADVICE or (node.op != "concat" and not hasattr(_Lowering, f"op_{node.op}")):
-            found.append(_blocked(node, _ADVICE.get(node.op, "leave it out")))
-    return found
+    """Every op that no polynomial computes, with what to do."""
+    return [
+        Blocked(n.name, n.op, f"{n.op} is neither linear nor a polynomial", f"{a[:1].upper()}{a[1:]}.")
+        for n in nodes
+        if isinstance(n, g.Op) and (a := _advice(n)) is not None
+    ]
 
 
-def _blocked(node: g.Op, advice: str) -> Blocked:
-    what = "multiplies two different private tensors" if node.op == "mul" else "is neither linear nor a polynomial"
-    return Blocked(node.name, node.op, f"{node.op} {what}", f"{advice[:1].upper()}{advice[1:]}.")
+def _advice(node: g.Op) -> str | None:
+    known = node.op == "concat" or hasattr(_Lowering, f"op_{node.op}")
+    return _ADVICE.get(node.op, None if known else "leave it out")
 
 
-def lower(graph: g.Graph, ranges: dict[str, float]) -> Steps:
+def lower(graph: g.Graph, ranges: dict[str, float], magnitudes: dict[str, float] | None = None) -> Steps:
     """Steps of a graph with one input and one output.
 
     Args:
         graph: the part between head and tail (:func:`hushnet.passes.split_ends`).
         ranges: planned range of pre-activations, by tensor name; infinite where none is given.
+        magnitudes: largest values of what products of private tensors read, by tensor name, as far as they are known.
 
     Raises:
         BlockedPlan: all nodes that cannot be lowered, and what to do.
@@ -112,12 +81,12 @@ def lower(graph: g.Graph, ranges: dict[str, float]) -> Steps:
     found = other_ops(graph.nodes)
     if found:
         raise refusal(found)
-    return _Lowering(graph, ranges).run()
+    return _Lowering(graph, ranges, magnitudes or {}).run()
 
 
 class _Lowering:
-    def __init__(self, graph: g.Graph, ranges: dict[str, float]) -> None:
-        self.graph, self.ranges = graph, ranges
+    def __init__(self, graph: g.Graph, ranges: dict[str, float], magnitudes: dict[str, float]) -> None:
+        self.graph, self.ranges, self.magnitudes = graph, ranges, magnitudes
         self.out = Steps()
         self.views: dict[str, View | Parts] = {}
         self.made: dict[tuple[int, tuple[float, ...]], int] = {}
@@ -149,14 +118,14 @@ class _Lowering:
     def linear(self, node: g.Linear) -> View:
         source = self.views[node.input]
         shape = self.graph.shapes[node.output]
-        if isinstance(source, Parts):
+        if isinstance(source, Parts) and all(_restricts(node, where, view.shape) for view, where in pieces(source)):
             parts = [
                 self.one_linear(replace(node, name=f"{node.name}.part{i}"), view, shape)
-                for i, view in enumerate(_pieces(source))
+                for i, view in enumerate(pieces(source))
             ]
             # every part has all outputs; the bias counts once
             return View(self.add(node.name, node.output, [p.base for p in parts], shape), shape)
-        return self.one_linear(node, (source, None), shape)
+        return self.one_linear(node, (self.single(source, f"{node.name}.in"), None), shape)
 
     def one_linear(self, node: g.Linear, piece: tuple[View, Array | None], shape: tuple[int, ...]) -> View:
         view, where = piece
@@ -164,7 +133,7 @@ class _Lowering:
         geometry = plan_geometry(node.geometry)
         weights = np.asarray(node.weight, dtype=np.float64)
         if where is not None:
-            geometry, weights = _restricted(node, geometry, weights, where, view.shape)
+            geometry, weights = _restricted(node, geometry, weights, where)
         if isinstance(node.geometry, g.Dense):
             return self.dense(node.name, node.output, weights, bias, view)
         if not self.is_image(view, tuple(geometry["input"]), node) and _fits(
@@ -181,7 +150,7 @@ class _Lowering:
             self.out.tensors[made.base].shape = shape
             return View(made.base, shape)
         view = self.as_image(view, tuple(geometry["input"]), node, weights)
-        weights = _channels_back(view, geometry, weights)
+        geometry, weights = _channels_back(view, geometry, weights, self.out.tensors[view.base].shape)
         base, (shift, scale) = self.affine_of(view)
         image = np.asarray(bias, dtype=np.float64)
         if (shift, scale) != IDENTITY:
@@ -246,7 +215,7 @@ class _Lowering:
         size = math.prod(shape)
         _matrix_fits(name, size, size)
         geometry = {"type": "dense", "inputs": size, "outputs": size}
-        return self.append(f"{name}.scale", name, geometry, scale * np.eye(size), np.full(size, shift), base, (size,))
+        return self.append(f"{name}.scale", name, geometry, scale * np.eye(size), np.full(size, shift), base, shape)
 
     def add(self, name: str, output: str, parts: list[int], shape: tuple[int, ...]) -> int:
         target = self.out.tensor(output, shape)
@@ -260,14 +229,26 @@ class _Lowering:
             return view
         size = math.prod(view.shape)
         made = []
-        for number, (part, where) in enumerate(_pieces(view)):
+        for number, (part, where) in enumerate(pieces(view)):
+            place = f"{name}.part{number}"
+            if view.axis == 0 and len(view.shape) == 3 and size * len(where) > MANY:
+                made.append(self.channels_placed(place, part, where, view.shape))
+                continue
             _matrix_fits(name, size, len(where))
             rows = np.zeros((size, len(where)))
             rows[where, np.arange(len(where))] = 1.0
-            made.append(self.dense(f"{name}.part{number}", f"{name}.part{number}", rows, np.zeros(size), part).base)
+            made.append(self.dense(place, place, rows, np.zeros(size), part).base)
         for tensor in made:
             self.out.tensors[tensor].shape = view.shape
         return View(self.add(f"{name}.joined", name, made, view.shape), view.shape)
+
+    def channels_placed(self, name: str, part: View, where: Array, shape: tuple[int, ...]) -> int:
+        """Channels at their place among others, which are zero: a convolution of one tap."""
+        channels = np.unique(where // math.prod(shape[1:]))
+        weights = np.zeros((shape[0], len(channels), 1, 1))
+        weights[channels, np.arange(len(channels))] = 1.0
+        layer = g.Linear(name, "", name, g.Conv2d(part.shape, shape, (1, 1)), weights, np.zeros(shape[0]))  # type: ignore[arg-type]
+        return self.one_linear(layer, (part, None), shape).base
 
     def ordered(self, view: View, shape: tuple[int, ...], name: str) -> View:
         """The elements of a view, weights included, as a tensor of their own: a layer that picks them."""
@@ -286,7 +267,7 @@ class _Lowering:
             return False
         if np.array_equal(index, np.arange(base.size)):
             return base.shape == image or not self.image_layer(view.base)
-        if base.shape == image and node.geometry.groups == 1 and _channel_order(index, image) is not None:  # type: ignore[union-attr]
+        if node.geometry.groups == 1 and channel_order(index, image, base.shape) is not None:  # type: ignore[union-attr]
             return True
         return self.from_dense(view)
 
@@ -307,7 +288,7 @@ class _Lowering:
                 return self.ordered(view, image, node.name)
             self.reshape(view.base, image, node.name)
             return View(view.base, image, view.coefficients)
-        if base.shape == image and node.geometry.groups == 1 and _channel_order(index, image) is not None:  # type: ignore[union-attr]
+        if node.geometry.groups == 1 and channel_order(index, image, base.shape) is not None:  # type: ignore[union-attr]
             return View(view.base, image, view.coefficients, index.reshape(image))
         return self.permuted(view, image, f"layer {node.name!r}")
 
@@ -374,7 +355,7 @@ class _Lowering:
             return self.concat(node, ins, shape)
         if any(isinstance(v, Parts) for v in ins):
             if node.op == "reshape" and len(shape) == 1 and isinstance(ins[0], Parts) and ins[0].axis == 0:
-                return Parts(tuple(_moved(v, node.op, {}, (math.prod(v.shape),)) for v in ins[0].views), 0, shape)
+                return Parts(tuple(moved(v, node.op, {}, (math.prod(v.shape),)) for v in ins[0].views), 0, shape)
             if node.op in _ELEMENTWISE and isinstance(ins[0], Parts):
                 return replace(ins[0], views=tuple(self.unary(node, v) for v in ins[0].views))
         views = [
@@ -410,11 +391,13 @@ class _Lowering:
         return self.with_polynomial(node, x, poly.polymul(x.coefficients, x.coefficients))
 
     def op_mul(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:
-        if not _same(x, y):
-            raise PlanError(
-                f"node {node.name!r} multiplies two different private tensors, which is not offered; leave the branch out"
-            )
-        return self.with_polynomial(node, x, poly.polymul(x.coefficients, y.coefficients))
+        return product(self, node, shape, x, y)
+
+    def op_matmul(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:
+        return MatrixProduct(self, node, shape).run(x, y)
+
+    def op_reduce_prod(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        return product_of_all(self, node, shape, x)
 
     def with_polynomial(self, node: g.Op, view: View, coefficients: Array) -> View:
         if view.weight is not None:
@@ -431,7 +414,7 @@ class _Lowering:
         return replace(view, coefficients=padded)
 
     def op_add(self, node: g.Op, shape: tuple[int, ...], x: View, y: View) -> View:
-        if _same(x, y):
+        if same(x, y):
             return self.with_polynomial(node, x, poly.polyadd(x.coefficients, y.coefficients))
         x, y = self.aligned(x, y, node)
         base = self.add(
@@ -451,11 +434,18 @@ class _Lowering:
         place = f"node {node.name!r} ({node.op})"
         x, y = self.in_order(x, place), self.in_order(y, place)
         if x.shape != y.shape:
-            try:
-                self.reshape(y.base, x.shape, node.name)
-            except PlanError:
-                self.reshape(x.base, y.shape, node.name)
+            x, y = self.one_shape(x, y, node)
         return replace(x, shape=self.out.tensors[x.base].shape), replace(y, shape=self.out.tensors[y.base].shape)
+
+    def one_shape(self, x: View, y: View, node: g.Op) -> tuple[View, View]:
+        """Two views in order, the base of one of them given the shape of the other's."""
+        for tensor, shape in ((y.base, x.shape), (x.base, y.shape)):
+            try:
+                self.reshape(tensor, shape, node.name)
+                return x, y
+            except PlanError:
+                continue
+        return x, self.ordered(y, x.shape, f"{node.name}.order")
 
     def _move(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
         value = node.attrs["value"] if node.op == "pad" else 0.0
@@ -469,7 +459,7 @@ class _Lowering:
             x = replace(
                 x, base=self.materialise(replace(x, index=None), f"{node.output}.source"), coefficients=IDENTITY
             )
-        return _moved(x, node.op, node.attrs, shape)
+        return moved(x, node.op, node.attrs, shape)
 
     op_reshape = op_transpose = op_slice = op_broadcast = op_pad = op_gather = _move
 
@@ -478,13 +468,14 @@ class _Lowering:
         rows, columns = math.prod(shape), math.prod(x.shape)
         _matrix_fits(node.name, rows, columns)
         matrix = OPS[node.op](node.attrs, [np.eye(columns).reshape(columns, *x.shape)], shape).reshape(columns, rows).T
-        return _moved(self.dense(node.name, node.output, matrix, np.zeros(rows), x), "reshape", {}, shape)
+        return moved(self.dense(node.name, node.output, matrix, np.zeros(rows), x), "reshape", {}, shape)
 
     # means and sums
 
     def op_average_pool(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
-        source = self.graph.shapes[node.inputs[0]]
-        kernel = node.attrs["kernel"]
+        source, kernel = x.shape, node.attrs["kernel"]
+        if len(kernel) == 3:
+            return self.pool_of_space(node, shape, x)
         geometry = g.Conv2d(
             source, shape, tuple(kernel), tuple(node.attrs["stride"]), tuple(node.attrs["pads"]), (1, 1), source[0]
         )
@@ -498,6 +489,22 @@ class _Lowering:
         view = self.one_linear(layer, (x, None), shape)
         return view if even else replace(view, weight=1.0 / held)
 
+    def pool_of_space(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
+        """A mean over three axes.
+
+        Over the pixels of every plane, then over the planes (what they divide by is a product, too).
+        """
+        (channels, depth, *pixels), (_, planes, *made), a = x.shape, shape, node.attrs
+        flat = moved(x, "reshape", {}, (channels * depth, *pixels))
+        image = {k: list(a[k][1:]) for k in ("kernel", "stride")} | {"pads": [*a["pads"][1:3], *a["pads"][4:]]}
+        inner = replace(node, name=f"{node.name}.pixels", output=f"{node.output}.pixels", attrs={**a, **image})
+        done = self.op_average_pool(inner, (channels * depth, *made), flat)
+        area = math.prod(made)
+        columns = moved(done, "reshape", {}, (channels, depth, area))
+        line = {k: [a[k][0], 1] for k in ("kernel", "stride")} | {"pads": [a["pads"][0], 0, a["pads"][3], 0]}
+        outer = self.op_average_pool(replace(node, attrs={**a, **line}), (channels, planes, area), columns)
+        return moved(outer, "reshape", {}, shape)
+
     def op_reduce_mean(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
         count = math.prod(self.graph.shapes[node.inputs[0]][a] for a in node.attrs["axes"])
         return self.reduced(node, shape, x, 1.0 / count)
@@ -506,18 +513,19 @@ class _Lowering:
         return self.reduced(node, shape, x, 1.0)
 
     def reduced(self, node: g.Op, shape: tuple[int, ...], x: View, factor: float) -> View:
-        source = self.graph.shapes[node.inputs[0]]
-        axes = sorted(node.attrs["axes"])
+        return self.summed(node, shape, x, tuple(node.attrs["axes"]), factor)
+
+    def summed(self, node: g.Op, shape: tuple[int, ...], x: View, over: tuple[int, ...], factor: float) -> View:
+        """Sums over some axes, times a factor."""
+        source, axes = x.shape, sorted(over)
         if len(source) == 3 and axes in ([1, 2], [1], [2]):
             image = tuple(1 if a in axes else n for a, n in enumerate(source))
             geometry = g.Conv2d(source, image, tuple(source[a] if a in axes else 1 for a in (1, 2)), groups=source[0])
             weight = np.full((source[0], 1, *geometry.kernel), factor)
             view = self.one_linear(
-                g.Linear(node.name, node.inputs[0], node.output, geometry, weight, np.zeros(source[0])),
-                (x, None),
-                image,
+                g.Linear(node.name, "", node.output, geometry, weight, np.zeros(source[0])), (x, None), image
             )
-            return view if shape == image else _moved(view, "reshape", {}, shape)
+            return view if shape == image else moved(view, "reshape", {}, shape)
         rows, columns = math.prod(shape), math.prod(source)
         _matrix_fits(node.name, rows, columns)
         where = np.zeros(source, dtype=np.int64) + np.arange(rows).reshape(
@@ -526,7 +534,7 @@ class _Lowering:
         matrix = np.zeros((rows, columns))
         matrix[where.reshape(-1), np.arange(columns)] = factor
         view = self.dense(node.name, node.output, matrix, np.zeros(rows), x)
-        return _moved(view, "reshape", {}, shape)
+        return moved(view, "reshape", {}, shape)
 
 
 def _told(node: g.Node, error: PlanError) -> Blocked:
@@ -563,47 +571,15 @@ def _matrix_fits(name: str, rows: int, columns: int) -> None:
         )
 
 
-def _same(x: View, y: View) -> bool:
-    """Views of the same elements."""
-    return (
-        x.base == y.base
-        and x.shape == y.shape
-        and np.array_equal(x.flat(), y.flat())
-        and x.weight is None
-        and y.weight is None
-    )
-
-
-def _moved(view: View, op: str, attrs: dict, shape: tuple[int, ...]) -> View:
-    """A view through an op that only moves elements; what a padding adds is element -1."""
-
-    def through(values: Array, fill: float) -> Array:
-        extra = {"value": fill} if op == "pad" else {}
-        return OPS[op]({**attrs, **extra}, [values.reshape(1, *view.shape)], shape)[0].reshape(shape)
-
-    index = np.rint(through(view.flat().astype(np.float64), -1.0)).astype(np.int64)
-    weight = None if view.weight is None else through(view.weight, 1.0)
-    return View(view.base, shape, view.coefficients, index, weight)
-
-
-def _channel_order(index: Array, image: tuple[int, ...]) -> Array | None:
-    """The channel of the base that every channel of an image is, where whole channels are permuted."""
-    rows = index.reshape(image[0], -1)
-    area = rows.shape[1]
-    order = rows[:, 0] // area
-    whole = np.array_equal(rows, order[:, None] * area + np.arange(area))
-    return order if whole and np.array_equal(np.sort(order), np.arange(image[0])) else None
-
-
-def _channels_back(view: View, geometry: dict, weights: Array) -> Array:
-    """Weights for the channels in the order of the base."""
+def _channels_back(view: View, geometry: dict, weights: Array, base: tuple[int, ...]) -> tuple[dict, Array]:
+    """A convolution for the channels in the order of the base, with zeros for those that the view does not have."""
     if view.index is None:
-        return weights
-    order = _channel_order(view.index, tuple(geometry["input"]))
+        return geometry, weights
+    order = channel_order(view.index, tuple(geometry["input"]), base)
     assert order is not None
-    moved = np.empty_like(weights)
-    moved[:, order] = weights
-    return moved
+    placed = np.zeros((len(weights), base[0], *weights.shape[2:]))
+    placed[:, order] = weights
+    return {**geometry, "input": list(base)}, placed
 
 
 def _behind_affine(geometry: dict, weights: Array, bias: Array, scale: float, shift: float) -> tuple[Array, Array]:
@@ -615,28 +591,21 @@ def _behind_affine(geometry: dict, weights: Array, bias: Array, scale: float, sh
     return weights * scale, collapsed(geometry, image)
 
 
-def _pieces(parts: Parts) -> list[tuple[View, Array]]:
-    """Every view with the flat positions that it has in the concatenation."""
-    found, start = [], 0
-    where = np.arange(math.prod(parts.shape)).reshape(parts.shape)
-    for view in parts.views:
-        size = view.shape[parts.axis]
-        found.append((view, where.take(np.arange(start, start + size), axis=parts.axis).reshape(-1)))
-        start += size
-    return found
+def _restricts(node: g.Linear, where: Array, shape: tuple[int, ...]) -> bool:
+    """Whether a layer can read a part of its input alone.
+
+    Any elements of a dense one, whole channels of a convolution without groups.
+    """
+    if isinstance(node.geometry, g.Dense):
+        return True
+    area = math.prod(node.geometry.input[1:])
+    whole = len(where) == len(np.unique(where // area)) * area and len(shape) == 3
+    return node.geometry.groups == 1 and whole
 
 
-def _restricted(
-    node: g.Linear, geometry: dict, weights: Array, where: Array, shape: tuple[int, ...]
-) -> tuple[dict, Array]:
+def _restricted(node: g.Linear, geometry: dict, weights: Array, where: Array) -> tuple[dict, Array]:
     """The layer on a part of its input."""
     if isinstance(node.geometry, g.Dense):
         return {**geometry, "inputs": len(where)}, weights[:, where]
-    channels, area = node.geometry.input[0], math.prod(node.geometry.input[1:])
-    order = np.unique(where // area)
-    whole = len(where) == len(order) * area and len(shape) == 3
-    if node.geometry.groups != 1 or not whole:
-        raise PlanError(
-            f"layer {node.name!r} reads a concatenation of {channels} channels in groups, or not by channels; put a layer between"
-        )
+    order = np.unique(where // math.prod(node.geometry.input[1:]))
     return {**geometry, "input": [len(order), *geometry["input"][1:]]}, weights[:, order]

@@ -6,27 +6,35 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 from numpy.polynomial import polynomial as poly
 
-from ...errors import Blocked, BlockedPlan, PlanError
-from ...graph import Graph
-from ...graph import Linear as Layer
-from ...passes import split_ends
+from ...errors import PlanError
+from ...graph import Conv2d, Graph, Op
+from ...passes import Ends, split_ends
+from ...passes.edit import copy, fresh
 from ...reference.float import evaluate
 from ...reference.linear import add_bias, apply
-from ..ranges import linear_interval
+from ..ranges import InputRanges, linear_interval, plan_geometry
 from ..rules import RULES
 from . import fold
-from .lower import lower, other_ops
+from .lower import lower
 from .normalise import normalise
+from .products import PRODUCTS
 from .steps import Add, Array, Linear, Polynomial, Step, Steps, Tensor
 
 SAFETY = 1.25
 CHUNK_BYTES = 256 << 20
 MERGE = ("auto", "always", "never")
+MAGNITUDE_IMAGES = 32
+ALONE = (
+    "The network has no layer with weights: the client computes all of it by itself, and the server learns nothing of its run. "
+    "One number travels, so that the plan is like any other."
+)
+# of the one input, or by name
+Images = Union[Array, Mapping[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -58,21 +66,6 @@ class Run:
         return [r for r in self.polynomials if r.outside > 0]
 
 
-def _ends_refused(graph: Graph, problem: str) -> BlockedPlan:
-    """Several inputs or outputs, and with them every op in front of a layer that no polynomial computes."""
-    weighted: set[str] = set()
-    before = []
-    for node in reversed(graph.nodes):
-        if isinstance(node, Layer) or node.output in weighted:
-            weighted.update([node.input] if isinstance(node, Layer) else node.inputs)
-            before.append(node)
-    limit = "non-interactive plans have one input and one output"
-    advice = "Join the inputs, and end the network in one tensor."
-    return BlockedPlan(
-        f"{problem}; {limit}", [Blocked("model", "plan", f"{problem}, and {limit}", advice), *other_ops(before[::-1])]
-    )
-
-
 @dataclass
 class Network:
     """Steps between the client's two ends.
@@ -84,10 +77,12 @@ class Network:
         output: id of the output tensor.
         head: what the client computes before encryption (a graph of client ops), or None.
         tail: what the client computes after decryption, or None.
-        input_shape: of an image as the user gives it.
+        inputs: shapes of an image as the user gives it, by input.
+        outputs: of the graph: by name either from what the client decrypts, or (``own``) from what it has.
+        own: outputs that need no layer, which the head computes.
         notes: what was folded, and what users must know.
         clamped: weights that were moved to the threshold.
-        declared: interval that clients clamp the input to: what the caller gave, and without calibration data [0, 1].
+        declared: intervals that clients clamp inputs to: what the caller gave, and without calibration data [0, 1].
     """
 
     name: str
@@ -96,18 +91,20 @@ class Network:
     output: int
     head: Graph | None
     tail: Graph | None
-    input_shape: tuple[int, ...]
+    inputs: dict[str, tuple[int, ...]]
+    outputs: list[str]
+    own: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     clamped: int = 0
-    declared: tuple[float, float] | None = None
+    declared: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def from_graph(
         cls,
         graph: Graph,
         *,
-        calibration: Array | None = None,
-        input_range: tuple[float, float] | None = None,
+        calibration: Images | None = None,
+        input_range: InputRanges = None,
         ranges: Mapping[str, float] | None = None,
         safety: float = SAFETY,
         merge: str = "auto",
@@ -117,9 +114,11 @@ class Network:
         """Folds a graph whose activations are polynomials (see :func:`hushnet.planner.non_interactive.replace_activations`).
 
         Args:
-            graph: one input, one output.
-            calibration: images (B, *shape) from which bounds are taken; without them bounds are those of interval arithmetic.
-            input_range: (low, high) of the input (default: [0, 1], or what calibration shows times ``safety`` where it leaves that).
+            graph: several inputs are encrypted as one tensor, several outputs decrypted as one (:mod:`hushnet.passes.ends`).
+            calibration: images (B, *shape), by input where there are several, from which bounds are taken; without them bounds are
+                those of interval arithmetic.
+            input_range: (low, high) of the inputs, for all or by name (default: [0, 1], or what calibration shows times ``safety``
+                where it leaves that).
             ranges: planned range of pre-activations by tensor name; the calibrated bound where none is given.
             safety: bound over the largest calibrated magnitude.
             merge: "auto", "always" or "never": which pairs of linear layers become one (:func:`fold.merge`).
@@ -127,7 +126,7 @@ class Network:
             balance: choose units in which every tensor's bound is near 1.
 
         Raises:
-            PlanError: the nodes that are not polynomial, with what to do; several inputs or outputs; a bad option.
+            PlanError: the nodes that are not polynomial, with what to do; a bad option.
         """
         if merge not in MERGE:
             raise PlanError(f"merge is {merge!r}; choose one of {', '.join(MERGE)}")
@@ -138,10 +137,15 @@ class Network:
         try:
             ends = split_ends(graph)
         except ValueError as error:
-            raise _ends_refused(graph, str(error)) from None
-        steps = lower(ends.body, dict(ranges or {}))
+            raise PlanError(f"{error}; a plan needs an input and an output that depends on it") from None
+        if not ends.body.nodes:
+            ends = _alone(graph)
+        first = ends.body.inputs[0]
+        own = [name for name in graph.outputs if ends.head is not None and name in ends.head.outputs[1:]]
+        inputs = _Inputs(graph, ends.head, first, calibration, input_range, safety)
+        steps = lower(ends.body, dict(ranges or {}), inputs.magnitudes(ends.body))
+        keep_a_step(steps)
         fold.prune(steps)
-        inputs = _Inputs(graph, ends.head, calibration, input_range, safety)
         inputs.measure(steps)
         for step in steps.steps:
             if isinstance(step, Polynomial) and not math.isfinite(step.range):
@@ -161,6 +165,8 @@ class Network:
         if ends.tail is not None:
             done = ", ".join(sorted({n.op for n in ends.tail.nodes if not hasattr(n, "geometry")}))
             notes.append(f"The client computes {done} at the end by itself, so it learns {ends.tail.inputs[0]}.")
+        if len(own) == len(graph.outputs):
+            notes.append(ALONE)
         if calibration is None:
             notes.append(
                 "Bounds follow from interval arithmetic over the input range: safe, but wide. Calibration data gives better precision."
@@ -173,29 +179,40 @@ class Network:
             steps.output,
             ends.head,
             ends.tail,
-            graph.shapes[graph.inputs[0]],
+            {name: tuple(graph.shapes[name]) for name in graph.inputs},
+            list(graph.outputs),
+            own,
             notes,
             clamped,
-            (0.0, 1.0) if input_range is None and calibration is None else input_range,
+            _declared(graph, input_range, calibrated=calibration is not None),
         )
 
     # running
 
-    def encrypted_input(self, images: Array) -> Array:
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of an image of the first input."""
+        return next(iter(self.inputs.values()))
+
+    @property
+    def first(self) -> str:
+        """The tensor of the graph (or of the head) that is encrypted."""
+        return next(iter(self.inputs)) if self.head is None else self.head.outputs[0]
+
+    def encrypted_input(self, images: Images) -> Array:
         """What the client encrypts: the head's result, of the input tensor's shape."""
         x = self._images(images)
-        if self.head is not None:
-            x = evaluate(self.head, {self.head.inputs[0]: x})[self.head.outputs[0]]
-        return x.reshape(len(x), *self.tensors[0].shape)
+        y = x[self.first] if self.head is None else evaluate(self.head, x)[self.first]
+        return y.reshape(len(y), *self.tensors[0].shape)
 
     def opened(self, y: Array) -> Array:
-        """The graph's output from what the client decrypts (B, elements of the output tensor)."""
+        """The first output that is not the client's own, from what the client decrypts (B, elements of the output tensor)."""
         if self.tail is None:
             return y.reshape(len(y), *self.tensors[self.output].shape)
         name = self.tail.inputs[0]
         return evaluate(self.tail, {name: y.reshape(len(y), *self.tail.shapes[name])})[self.tail.outputs[0]]
 
-    def run(self, images: Array) -> Run:
+    def run(self, images: Images) -> Run:
         """The network in binary64 on images (B, *input shape)."""
         x = self.encrypted_input(images)
         found: dict[str, list[float]] = {}
@@ -211,7 +228,7 @@ class Network:
         ]
         return Run(self.opened(np.concatenate(parts)), reaches)
 
-    def values(self, images: Array) -> dict[int, Array]:
+    def values(self, images: Images) -> dict[int, Array]:
         """Every tensor's values in binary64, by id."""
         values = {0: self.encrypted_input(images)}
         self._execute(values, {}, keep=True)
@@ -238,13 +255,15 @@ class Network:
     def _chunk(self) -> int:
         return max(1, CHUNK_BYTES // max(1, 8 * sum(t.size for t in self.tensors)))
 
-    def _images(self, images: Array) -> Array:
-        x = np.asarray(images, dtype=np.float64)
-        if x.shape[1:] != tuple(self.input_shape):
-            raise PlanError(
-                f"images of shape {x.shape}; the network reads (images, {', '.join(map(str, self.input_shape))})"
-            )
-        return x
+    def _images(self, images: Images) -> dict[str, Array]:
+        given = images if isinstance(images, Mapping) else {next(iter(self.inputs)): images}
+        found = {name: np.asarray(given[name], dtype=np.float64) for name in self.inputs if name in given}
+        for name, shape in self.inputs.items():
+            if name not in found or found[name].shape[1:] != shape:
+                raise PlanError(
+                    f"input {name!r}: images of shape {np.shape(given.get(name))}; the network reads (images, {', '.join(map(str, shape))})"
+                )
+        return found
 
     # what engines read
 
@@ -308,6 +327,47 @@ def _sources(step: Step) -> tuple[int, ...]:
     return step.sources if isinstance(step, Add) else (step.source,)
 
 
+def _declared(graph: Graph, input_range: InputRanges, *, calibrated: bool) -> dict[str, tuple[float, float]]:
+    """Intervals that the caller gave; [0, 1] where nothing else says how far inputs go."""
+    given = {n: input_range.get(n) if isinstance(input_range, Mapping) else input_range for n in graph.inputs}
+    usual = None if calibrated else (0.0, 1.0)
+    found = {n: usual if pair is None else (float(pair[0]), float(pair[1])) for n, pair in given.items()}
+    return {n: pair for n, pair in found.items() if pair is not None}
+
+
+def some(images: Images, count: int) -> Images:
+    """The first images."""
+    return {k: v[:count] for k, v in images.items()} if isinstance(images, Mapping) else images[:count]
+
+
+def _alone(graph: Graph) -> Ends:
+    """Ends of a network without layers: the head computes every output; a plan encrypts something, so it encrypts one element of the first
+    input, and the server sends it back.
+    """
+    whole = copy(graph)
+    size = math.prod(whole.shapes[whole.inputs[0]])
+    flat = fresh(whole, f"{whole.inputs[0]}.flat", (size,))
+    sent = fresh(whole, f"{whole.inputs[0]}.first", (1,))
+    one = {"starts": [0], "ends": [1], "axes": [0], "steps": [1]}
+    whole.nodes += [
+        Op(f"{flat}.reshape", "reshape", [whole.inputs[0]], flat),
+        Op(f"{sent}.slice", "slice", [flat], sent, one),
+    ]
+    whole.outputs = [sent, *graph.outputs]
+    return Ends(whole, Graph(graph.name, [sent], [sent], {sent: (1,)}, []), None)
+
+
+def keep_a_step(steps: Steps) -> None:
+    """Where the result is the input (everything else being the client's), a layer of weights 1 between them: engines compute something."""
+    if steps.output != steps.input:
+        return
+    shape = (1, 1, steps.tensors[steps.input].size)
+    geometry = plan_geometry(Conv2d(shape, shape, (1, 1)))
+    steps.tensors[steps.input].shape = shape
+    steps.output = steps.tensor(f"{steps.tensors[steps.input].name}.returned", shape)
+    steps.steps.append(Linear("returned", geometry, np.ones((1, 1, 1, 1)), np.zeros(1), steps.input, steps.output))
+
+
 class _Inputs:
     """Calibration images and the declared interval, behind the head."""
 
@@ -315,46 +375,67 @@ class _Inputs:
         self,
         graph: Graph,
         head: Graph | None,
-        calibration: Array | None,
-        input_range: tuple[float, float] | None,
+        first: str,
+        calibration: Images | None,
+        input_range: InputRanges,
         safety: float,
     ) -> None:
         self.safety = safety
         self.samples: Array | None = None
-        shape = graph.shapes[graph.inputs[0]]
-        low, high = input_range if input_range is not None else (0.0, 1.0)
+        samples: dict[str, Array] = {}
+        if calibration is not None:
+            given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
+            samples = {name: self._checked(given.get(name, ()), graph.shapes[name]) for name in graph.inputs}
+        pairs = {}
+        for name in graph.inputs:
+            declared = input_range.get(name) if isinstance(input_range, Mapping) else input_range
+            low, high = self._interval(declared, samples.get(name))
+            pairs[name] = (np.full(graph.shapes[name], low), np.full(graph.shapes[name], high))
+        if samples:
+            self.samples = samples[first] if head is None else evaluate(head, samples)[first]
+        for node in [] if head is None else head.nodes:
+            found = [pairs[name] for name in node.inputs]  # type: ignore[union-attr]
+            pairs[node.output] = RULES[node.op].interval(node.attrs, found, head.shapes[node.output])  # type: ignore[union-attr]
+        self.interval = pairs[first]
+        if head is not None and self.samples is not None and input_range is None:
+            # what is encrypted saturates: features of their own scales need no more than they showed
+            most = safety * float(np.abs(self.samples).max(initial=0.0))
+            self.interval = (np.clip(self.interval[0], -most, most), np.clip(self.interval[1], -most, most))
+
+    def _interval(self, declared: tuple[float, float] | None, samples: Array | None) -> tuple[float, float]:
+        low, high = declared if declared is not None else (0.0, 1.0)
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise PlanError(f"input_range is ({low}, {high}); give finite numbers, the smaller first")
-        if calibration is not None:
-            self.samples = self._checked(calibration, shape)
-            least, most = float(self.samples.min()), float(self.samples.max())
-            if input_range is None and (least < low or most > high):
-                reach = safety * max(abs(least), abs(most))
-                low, high = (-reach if least < 0 else 0.0), reach
-            elif least < low or most > high:
-                raise PlanError(
-                    f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})"
-                )
-        pair = (np.full(shape, low), np.full(shape, high))
-        if head is not None:
-            if self.samples is not None:
-                self.samples = evaluate(head, {head.inputs[0]: self.samples})[head.outputs[0]]
-            for node in head.nodes:
-                pair = RULES[node.op].interval(node.attrs, [pair], head.shapes[node.output])  # type: ignore[union-attr]
-            if self.samples is not None and input_range is None:
-                # what is encrypted saturates: features of their own scales need no more than they showed
-                most = safety * float(np.abs(self.samples).max(initial=0.0))
-                pair = (np.clip(pair[0], -most, most), np.clip(pair[1], -most, most))
-        self.interval = pair
+        if samples is None:
+            return float(low), float(high)
+        least, most = float(samples.min()), float(samples.max())
+        if declared is None and (least < low or most > high):
+            reach = self.safety * max(abs(least), abs(most))
+            low, high = (-reach if least < 0 else 0.0), reach
+        elif least < low or most > high:
+            raise PlanError(
+                f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})"
+            )
+        return float(low), float(high)
 
     @staticmethod
-    def _checked(calibration: Array, shape: tuple[int, ...]) -> Array:
+    def _checked(calibration: Any, shape: tuple[int, ...]) -> Array:
         samples = np.asarray(calibration, dtype=np.float64)
         if samples.shape[1:] != tuple(shape) or len(samples) == 0 or not np.isfinite(samples).all():
             raise PlanError(
                 f"calibration data has shape {samples.shape}; give finite numbers of shape (images, {', '.join(map(str, shape))})"
             )
         return samples
+
+    def magnitudes(self, body: Graph) -> dict[str, float]:
+        """Calibrated largest values of what private products read, by tensor; empty without calibration data."""
+        factors = {t for n in body.nodes if isinstance(n, Op) and n.op in PRODUCTS for t in n.inputs}
+        if self.samples is None or not factors:
+            return {}
+        first = body.inputs[0]
+        few = self.samples[:MAGNITUDE_IMAGES]
+        values = evaluate(body, {first: few.reshape(len(few), *body.shapes[first])}, keep_all=True)
+        return {name: float(np.abs(values[name]).max(initial=0.0)) for name in factors}
 
     def measure(self, steps: Steps) -> None:
         """Sets bounds and intervals of all tensors."""
@@ -374,6 +455,10 @@ class _Inputs:
                 raise PlanError(
                     f"no finite range for {tensor.name!r} follows from the input range; give calibration data"
                 )
+        # what is always zero gets the bound of the smallest of the others
+        least = min((t.bound for t in tensors.values() if t.bound > 0), default=1.0)
+        for tensor in tensors.values():
+            tensor.bound = tensor.bound or least
 
     def _largest(self, steps: Steps) -> dict[int, float]:
         if self.samples is None:

@@ -15,7 +15,8 @@ from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement
 from .batch import Options, Writer, usual_magnitudes
-from .network import Network
+from .network import Images, Network
+from .outputs import output_errors
 from .steps import Array
 
 INPUT, OUTPUT = "input", "result"
@@ -24,7 +25,7 @@ INPUT, OUTPUT = "input", "result"
 def compile_packed(
     network: Network,
     graph: Graph,
-    images: Array | None,
+    images: Images | None,
     name: str,
     batch: int,
     settings: Options,
@@ -54,12 +55,14 @@ def compile_packed(
     text, slots, places = circuit.plan()
     return _finish(
         _Writer(graph, network, name, settings, replaced).packed(json.loads(text), slots, places, spec, arrays),
+        network,
+        images,
         batch,
         settings,
     )
 
 
-def specification(network: Network, images: Array | None) -> tuple[dict[str, Any], dict[str, Array]]:
+def specification(network: Network, images: Images | None) -> tuple[dict[str, Any], dict[str, Array]]:
     """What the engine takes: sums of two, and usual magnitudes where calibration images tell them."""
     spec, arrays = network.spec()
     if images is not None:
@@ -126,7 +129,7 @@ def network_ends(network: Network) -> tuple[Any, Any]:
     return network.tensors[0], network.tensors[network.output]
 
 
-def _finish(plan: Plan, batch: int, settings: Options) -> Plan:
+def _finish(plan: Plan, network: Network, images: Images | None, batch: int, settings: Options) -> Plan:
     """What follows exactly from the plan: bytes, operations, memory, errors."""
     facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     report, traffic, document = facts["packed"], facts["traffic"], plan.document
@@ -149,6 +152,7 @@ def _finish(plan: Plan, batch: int, settings: Options) -> Plan:
         "precision_bits": math.log2(bound / max(estimate, 1e-300)),
         "depth": report["levels"],
         "counted": facts["counted"],
+        "output_errors": output_errors(network, estimate, report["error_bound"], images),
     }
     memory = client + report["memory_bytes"]
     if memory > settings.max_memory:

@@ -1,7 +1,7 @@
 //! The methods of the family: one row each, with what it is for dense layers and for convolutions; `None` where it is for the other kind only.
 //!
 //! A method that orders products or permutations in another way is a file here with its papers' operation counts, and a row. Layouts and kernels
-//! of the family run it as [`super::order`] describes it.
+//! of the family run it as the module `order` describes it.
 
 pub mod gala;
 pub mod gazelle;
@@ -30,7 +30,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods, in the order of the table.
     pub fn all() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|r| r.method)
     }

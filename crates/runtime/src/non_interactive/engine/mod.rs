@@ -49,7 +49,7 @@ pub struct KeysNeeded {
 }
 
 impl KeysNeeded {
-    /// Of a plan.
+    /// The evaluation keys that the stages of a plan need.
     #[must_use]
     pub fn of(plan: &NonInteractivePlan) -> Self {
         let public = plan.flood_bits().is_some();

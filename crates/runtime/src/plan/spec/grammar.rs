@@ -58,7 +58,7 @@ impl Operands {
     }
 }
 
-/// A kind of stage.
+/// A kind of stage, and what the grammar demands of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageRule {
     /// Its name in the plan.
@@ -89,7 +89,7 @@ const LAYER: (Option<KindSpec>, Option<KindSpec>) = (None, None);
 const ON_SHARES: (Option<KindSpec>, Option<KindSpec>) = (Some(KindSpec::Shared), Some(KindSpec::Shared));
 const ON_CIPHERS: (Option<KindSpec>, Option<KindSpec>) = (Some(KindSpec::Cipher), Some(KindSpec::Cipher));
 
-/// All kinds of stages.
+/// The kinds of stages of all trust models.
 pub const STAGES: [StageRule; 24] = [
     row("client", Operands::None, ALL, LAYER),
     row("linear", Operands::One, ALL, LAYER),
@@ -200,7 +200,7 @@ impl Grammar {
     }
 }
 
-/// All trust models.
+/// The grammars of all trust models: which stages each allows.
 pub const GRAMMARS: [Grammar; 3] = [
     Grammar {
         trust: Trust::ClientAided,

@@ -2,7 +2,7 @@
 
 use super::grammar::{rule, Operands};
 use super::{LinearSpec, OpSpec};
-use hushnet_layers::packed::{Choices, Options, PackedSpec};
+use hushnet_layers::packed::{Choices, GraphSpec, Options};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -185,7 +185,7 @@ pub struct NetworkSpec {
     pub places: String,
     /// The steps, which name their weights; server only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<PackedSpec>,
+    pub network: Option<GraphSpec>,
     /// How it was compiled; server only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Options>,

@@ -2,13 +2,15 @@
 //!
 //! A method is a folder: `mod.rs` has what both parties derive from the public part of a plan ([`LinearMethod`], [`Places`], [`Shape`]),
 //! `client.rs` the client's half ([`ClientHalf`]), `server.rs` the server's half ([`ServerHalf`], [`ServerSession`]). The run loops, the cost
-//! and the account of memory ask these traits and know no method by name. `docs/add-a-linear-method.md` adds one step by step.
+//! and the account of memory ask these traits and know no method by name. `docs/add-a-linear-method.md` adds one step by step. The folder
+//! `coefficients` is no method: it has what `cheetah` and `convfhe` share.
 //!
 //! A session opens the methods of a plan in the order of [`METHODS`]; this order is the order of their keys on the wire. Dispatch is dynamic once a
 //! stage, never inside of a kernel.
 
 mod batch;
 mod cheetah;
+mod coefficients;
 mod convfhe;
 mod rotation_free;
 mod slots;
@@ -233,7 +235,7 @@ pub struct SetUpBytes {
     pub stored: u64,
 }
 
-/// What [`Places::open`] works with.
+/// What [`Places::open`] works with: channel, randomness, folder of set-ups.
 pub struct Opening<'a> {
     /// To the server.
     pub channel: &'a mut dyn Channel,
@@ -247,7 +249,7 @@ pub struct Opening<'a> {
     pub folder: Option<&'a Folder>,
 }
 
-/// What [`Places::prepare`] works with.
+/// What [`Places::prepare`] works with: plan, weights to keep, digest.
 pub struct Preparing<'a> {
     /// The plan with weights.
     pub plan: &'a TwoPartyPlan,

@@ -34,7 +34,7 @@ pub(in crate::two_party) fn group(plan: &TwoPartyPlan) -> usize {
     largest_batch(plan.ring_degree(), plan.peak_elements())
 }
 
-/// [`group`] of a plan of so many shared elements of an image at once.
+/// What `group` says of a plan of so many shared elements of an image at once.
 #[must_use]
 pub fn largest_batch(ring_degree: usize, peak_elements: usize) -> usize {
     crate::two_party::server::largest_group(peak_elements).min(ring_degree)

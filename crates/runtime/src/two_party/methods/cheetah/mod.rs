@@ -1,11 +1,11 @@
 //! Method `cheetah`: one image packed in coefficients, products of polynomials ([`hushnet_layers::cheetah`]).
 //!
-//! The client's key (seed, then pk0, 50 bits a word) travels in every session, whether a stage uses it or not. Masks are numbered by (seed of the
-//! image, index of the stage, tile and input block).
+//! The client's key ([`PackedPublicKey`]) travels in every session, whether a stage uses it or not.
 
 mod client;
 mod server;
 
+use super::coefficients::{self, Staged};
 use super::tiles::{self, Tiled};
 use super::{
     weight_count, ClientHalf, Keeping, LinearMethod, Opening, Parameters, Placed, Places, Preparing,
@@ -17,8 +17,7 @@ use hushnet_layers::batch::Geometry;
 use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
 use hushnet_layers::layout;
 use hushnet_mpc::CostModel;
-use hushnet_ring::pack;
-use hushnet_rlwe::packed::{PackedContext, PackedSpec, PRIME_BITS};
+use hushnet_rlwe::packed::{PackedContext, PackedPublicKey, PackedSpec};
 use std::sync::Arc;
 
 /// The method.
@@ -41,14 +40,7 @@ impl LinearMethod for Cheetah {
     }
 
     fn parameters(&self, ring_degree: usize, ring_bits: u32, weight_l2: f64) -> Result<Parameters, String> {
-        let spec = PackedSpec { ring_degree, ring_bits, weight_l2 };
-        let params = spec.choose().map_err(|e| e.to_string())?;
-        Ok(Parameters {
-            modulus_bits: PRIME_BITS,
-            response_bits: params.response_bits(),
-            noise_bits: spec.noise().log2(),
-            unit_fraction: spec.off_by_one_fraction(),
-        })
+        coefficients::parameters(&PackedSpec { ring_degree, ring_bits, weight_l2 })
     }
 
     fn norm(&self, geometry: &Geometry, ring_degree: usize, weights: &[i16]) -> Result<f64, String> {
@@ -72,7 +64,7 @@ impl Places for Layout {
     }
 
     fn key_len(&self) -> usize {
-        32 + pack::packed_len(self.context.ring_degree(), PRIME_BITS)
+        PackedPublicKey::byte_len(self.context.ring_degree())
     }
 
     fn open(self: Arc<Self>, opening: &mut Opening<'_>) -> Result<Box<dyn ClientHalf>, Error> {
@@ -81,6 +73,14 @@ impl Places for Layout {
 
     fn prepare(self: Arc<Self>, preparing: &Preparing<'_>) -> Result<Arc<dyn ServerHalf>, Error> {
         server::prepare(self, preparing)
+    }
+}
+
+impl Staged for Layout {
+    type Stage = CheetahClient;
+
+    fn stages(&self) -> &Stages<CheetahClient> {
+        &self.stages
     }
 }
 

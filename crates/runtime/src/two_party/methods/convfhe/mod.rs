@@ -1,10 +1,11 @@
 //! Method `convfhe`: one image packed in coefficients, output channels merged at the server ([`hushnet_layers::convfhe`]).
 //!
-//! The client sends seed and pk0 at N = 4096, then merging keys for the largest spacing of a stage. Masks are numbered as those of `cheetah`.
+//! The client sends its public key at N = 4096, then merging keys for the largest spacing of a stage.
 
 mod client;
 mod server;
 
+use super::coefficients::{self, Staged};
 use super::tiles::{self, Tiled};
 use super::{
     weight_count, ClientHalf, Keeping, LinearMethod, Opening, Parameters, Placed, Places, Preparing,
@@ -16,7 +17,6 @@ use hushnet_layers::batch::Geometry;
 use hushnet_layers::convfhe::{ConvFheClient, ConvFheContext, ConvFheDesign, DEFAULT_PRICES, RING_DEGREE};
 use hushnet_layers::layout;
 use hushnet_mpc::CostModel;
-use hushnet_rlwe::packed::PRIME_BITS;
 use std::sync::Arc;
 
 /// The method.
@@ -41,13 +41,7 @@ impl LinearMethod for ConvFhe {
 
     fn parameters(&self, _: usize, ring_bits: u32, weight_l2: f64) -> Result<Parameters, String> {
         let spec = ConvFheDesign::typical(ring_bits, weight_l2).map_err(|e| e.to_string())?;
-        let params = spec.choose().map_err(|e| e.to_string())?;
-        Ok(Parameters {
-            modulus_bits: PRIME_BITS,
-            response_bits: params.response_bits(),
-            noise_bits: spec.noise().log2(),
-            unit_fraction: spec.off_by_one_fraction(),
-        })
+        coefficients::parameters(&spec)
     }
 
     fn norm(&self, geometry: &Geometry, _: usize, weights: &[i16]) -> Result<f64, String> {
@@ -85,6 +79,14 @@ impl Places for Layout {
 
     fn prepare(self: Arc<Self>, preparing: &Preparing<'_>) -> Result<Arc<dyn ServerHalf>, Error> {
         server::prepare(self, preparing)
+    }
+}
+
+impl Staged for Layout {
+    type Stage = ConvFheClient;
+
+    fn stages(&self) -> &Stages<ConvFheClient> {
+        &self.stages
     }
 }
 

@@ -1,0 +1,104 @@
+//! The server's half of stages packed in coefficients: a client's key, answers.
+
+use super::super::{tiles, Job, ServerHalf, ServerSession, Stages};
+use super::Staged;
+use crate::error::Error;
+use crate::two_party::{layer_error, peer_words};
+use hushnet_layers::batch::LayerError;
+use hushnet_mpc::{Channel, Session};
+use hushnet_rlwe::packed::{PackedContext, PackedPublicKey, PackedServer};
+use std::sync::Arc;
+
+/// A stage with its weights, which answers tile by tile.
+pub(in super::super) trait Answering: Send + Sync {
+    /// What a server holds of a client's keys.
+    type Keys: Send + Sync;
+
+    /// The answer to a tile of an image; `share` is the server's share of the image, `own` receives its results. `seed` is the image's, `number`
+    /// the stage's index in the plan.
+    ///
+    /// # Errors
+    /// What the layer refuses.
+    #[allow(clippy::too_many_arguments)] // The image's part, the tile's part and both shares.
+    fn answer(
+        &self,
+        keys: &Self::Keys,
+        seed: &[u8; 32],
+        number: u32,
+        tile: usize,
+        request: &[u8],
+        share: &[u64],
+        own: &mut [u64],
+    ) -> Result<Vec<u8>, LayerError>;
+
+    /// Bytes that the weights take, as they are and in evaluation form.
+    fn weight_bytes(&self) -> usize;
+}
+
+/// The weights of all stages. No `Debug`.
+pub(in super::super) struct CoefficientWeights<L, W> {
+    pub(in super::super) layout: Arc<L>,
+    pub(in super::super) stages: Stages<W>,
+}
+
+/// A client's public keys beside the weights.
+struct CoefficientServed<L, W: Answering> {
+    weights: Arc<CoefficientWeights<L, W>>,
+    keys: W::Keys,
+}
+
+/// Layouts that say how a client's keys are read.
+pub(in super::super) trait Accepting<K>: Staged {
+    /// Reads and checks the client's message of [`super::super::Places::key_len`] bytes.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for what is no key.
+    fn accept(&self, message: &[u8]) -> Result<K, Error>;
+}
+
+/// Reads and checks a client's public key.
+///
+/// # Errors
+/// [`Error::Protocol`] for what is no key.
+pub(in super::super) fn read_key(context: &PackedContext, message: &[u8]) -> Result<PackedServer, Error> {
+    let key = PackedPublicKey::from_bytes(context, message);
+    key.and_then(|key| PackedServer::new(context, &key)).map_err(|e| peer_words(&e))
+}
+
+impl<L, W> ServerHalf for CoefficientWeights<L, W>
+where
+    L: Accepting<W::Keys>,
+    W: Answering<Keys: 'static> + 'static,
+{
+    fn weight_bytes(&self) -> usize {
+        self.stages.values().map(W::weight_bytes).sum()
+    }
+
+    fn accept(
+        self: Arc<Self>,
+        channel: &mut dyn Channel,
+        _: &crate::compute::Compute,
+    ) -> Result<Box<dyn ServerSession>, Error> {
+        let mut message = vec![0; self.layout.key_len()];
+        channel.recv(&mut message)?;
+        let keys = self.layout.accept(&message)?;
+        Ok(Box::new(CoefficientServed { weights: self, keys }))
+    }
+}
+
+impl<L: Staged, W: Answering> ServerSession for CoefficientServed<L, W> {
+    fn answer(&self, session: &mut Session, job: &Job<'_>) -> Result<Vec<u64>, Error> {
+        let layer = self.weights.stages.get(job.stage)?;
+        tiles::answer(
+            self.weights.layout.stages().get(job.stage)?,
+            session.channel(),
+            job,
+            |(image, tile), request, share, own| {
+                let request = request.read()?;
+                let (seed, number) = (&job.seeds[image], job.stage as u32);
+                let make = || layer.answer(&self.keys, seed, number, tile, request, share, own);
+                job.compute.run(make).map_err(layer_error)
+            },
+        )
+    }
+}

@@ -1,0 +1,73 @@
+"""Predicted errors of a network's outputs: those of what the client decrypts, through what it computes from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...graph import Graph
+from ...reference.float import evaluate
+from ..rules import RULES, Pair
+from .network import Images, Network, some
+from .steps import Array
+
+USUAL_IMAGES = 64
+
+DRAWS = 6
+# of what calibration images show, where intervals bound nothing
+SAFE = 2.0
+
+
+def output_errors(network: Network, likely: float, worst: float, samples: Images | None) -> dict[str, dict[str, float]]:
+    """``max_error`` and ``worst_error`` by output, from those of every element that is decrypted.
+
+    Outputs that need no layer are the client's own, and exact. A worst error that has no bound (a quotient whose
+    divisor may be zero) is
+    left out; ``max_error`` is then twice what errors of that size do to calibration images, where there are any.
+    """
+    found = {name: {"max_error": 0.0, "worst_error": 0.0} for name in network.own}
+    last = network.tensors[network.output]
+    if network.tail is None:
+        return found | {n: {"max_error": likely, "worst_error": worst} for n in network.outputs if n not in found}
+    first = network.tail.inputs[0]
+    shape = network.tail.shapes[first]
+    interval = (np.full(shape, -last.bound), np.full(shape, last.bound))
+    errors = [_through(network.tail, first, interval, np.full(shape, error)) for error in (likely, worst)]
+    seen = None
+    for name in network.tail.outputs:
+        most = [float(e[name].max(initial=0.0)) for e in errors]
+        if not np.isfinite(most[0]) and samples is not None:
+            seen = _seen(network, network.tail, likely, samples) if seen is None else seen
+            most[0] = SAFE * seen[name]
+        entry: dict[str, Any] = dict(zip(("max_error", "worst_error"), most))
+        found[name] = {k: v for k, v in entry.items() if np.isfinite(v)}
+    return {name: found[name] for name in network.outputs}
+
+
+def _seen(network: Network, tail: Graph, error: float, samples: Images) -> dict[str, float]:
+    """The largest change of every output of a tail that errors of a size make on calibration images."""
+    first = tail.inputs[0]
+    opened = network.values(some(samples, USUAL_IMAGES))[network.output]
+    opened = opened.reshape(len(opened), *tail.shapes[first])
+    rng = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        exact = evaluate(tail, {first: opened})
+        found = dict.fromkeys(tail.outputs, 0.0)
+        for _ in range(DRAWS):
+            off = evaluate(tail, {first: opened + error * rng.choice([-1.0, 1.0], opened.shape)})
+            found = {n: max(found[n], float(np.abs(off[n] - exact[n]).max(initial=0.0))) for n in found}
+    return found
+
+
+def _through(tail: Graph, first: str, interval: Pair, error: Array) -> dict[str, Array]:
+    """Errors of all tensors of a tail."""
+    intervals, errors = {first: interval}, {first: error}
+    for node in tail.nodes:
+        rule, shape = RULES[node.op], tail.shapes[node.output]  # type: ignore[union-attr]
+        pairs, given = [intervals[t] for t in node.inputs], [errors[t] for t in node.inputs]  # type: ignore[union-attr]
+        with np.errstate(all="ignore"):
+            intervals[node.output] = rule.interval(node.attrs, pairs, shape)  # type: ignore[union-attr]
+            passed = rule.spread(node.attrs, pairs, given, shape, False)  # type: ignore[union-attr]
+        errors[node.output] = np.minimum(np.where(np.isnan(passed), np.inf, passed), rule.width(node.attrs))  # type: ignore[union-attr]
+    return errors

@@ -1,0 +1,106 @@
+"""Errors behind operators that saturate, bits of the few-images engine, and whole numbers that stand as they are."""
+
+from __future__ import annotations
+
+import hushnet
+import numpy as np
+import pytest
+from hushnet import frontend, passes
+from hushnet.planner import compile
+from hushnet.planner.tail import tails
+from hushnet.reference.float import evaluate
+from hushnet.reference.numpy import run
+from onnx import TensorProto, helper, numpy_helper
+from planner_graphs import Builder
+
+
+def model(nodes, weights, inputs, output, kind=TensorProto.FLOAT):
+    return helper.make_model(
+        helper.make_graph(
+            nodes,
+            "net",
+            [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(value, name) for name, value in weights.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+
+
+def classifier(end):
+    rng = np.random.default_rng(5)
+    weights = {
+        "w": rng.normal(0, 0.4, (24, 32)).astype(np.float32),
+        "v": rng.normal(0, 0.4, (32, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["z"]),
+        helper.make_node(end, ["z"], ["y"]),
+    ]
+    return model(nodes, weights, {"x": ["n", 24]}, "y")
+
+
+@pytest.mark.parametrize("end", ["Softmax", "Sigmoid"])
+def test_calibration_that_a_classifier_is_sure_of_says_what_others_get(end):
+    graph = passes.default(frontend.load(classifier(end)))
+    x = np.random.default_rng(2).normal(0, 3, (6000, 24))
+    y = evaluate(graph, {"x": x})["y"]
+    doubt = np.abs(y - 0.5).min(axis=1)
+    order = np.argsort(doubt)
+    sure, unsure = x[order[-200:]], x[order[:200]]
+    plan = compile(graph, calibration=sure, margin=2.0)
+    off = np.abs(run(plan, unsure)["y"] - y[order[:200]]).max()
+    assert off <= plan.predicted["max_error"] <= plan.predicted["worst_error"]
+    # what the probabilities themselves showed would have been a false statement
+    assert off > 5 * plan.predicted["seen_error"]
+
+
+def test_only_saturating_outputs_of_layers_have_a_tail():
+    softmax = passes.default(frontend.load(classifier("Softmax")))
+    (tail,) = tails(softmax).values()
+    assert len(tail.sources) == 1 and any(n.op == "softmax" for n in tail.nodes)
+    assert not tails(passes.default(frontend.load(classifier("Relu"))))
+    added = classifier("Softmax")
+    added.graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "last"))
+    added.graph.node.append(helper.make_node("ReduceSum", ["x", "last"], ["s"], keepdims=1))
+    added.graph.node.append(helper.make_node("Mul", ["s", "y"], ["q"]))
+    added.graph.output[0].name = "q"
+    assert not tails(passes.default(frontend.load(added))), "an input beside the layers is no tail"
+
+
+def test_more_bits_for_few_images_where_the_modulus_has_room():
+    graph = Builder((3, 8, 8), seed=1).conv(8).op("relu").conv(8).op("relu").dense(5).done()
+    x = np.random.default_rng(3).uniform(-1, 1, (32, 3, 8, 8))
+    want = evaluate(graph, {graph.inputs[0]: x})[graph.outputs[0]]
+    found = {}
+    for most in (12, 14):
+        plan = compile(graph, calibration=x, weight_bits=12, engine="packed", batch=1, most_bits=most)
+        found[most] = max(t["bound"].bit_length() + 1 for t in plan.tensors if "bound" in t and ".acc" not in t["name"])
+        result = hushnet.run(hushnet.Model(plan), x[:2], threads=1).outputs[graph.outputs[0]]
+        off = np.abs(result.reshape(2, -1) - want[:2].reshape(2, -1)).max()
+        assert off <= plan.predicted["max_error"]
+        found[most, "seen"] = plan.predicted["seen_error"]
+    assert found[12] <= 12 and found[14] == 14
+    assert found[14, "seen"] < found[12, "seen"]
+    with pytest.raises(hushnet.PlanError, match="most_bits"):
+        compile(graph, calibration=x, engine="packed", most_bits=17)
+
+
+def test_a_look_up_is_zeros_and_ones_of_two_bits():
+    rng = np.random.default_rng(7)
+    table = rng.normal(0, 1, (300, 6)).astype(np.float32)
+    net = model([helper.make_node("Gather", ["t", "i"], ["y"])], {"t": table}, {"i": ["n", 4]}, "y", TensorProto.INT64)
+    ids = rng.integers(-300, 300, (40, 4))
+    ids[0] = (0, 299, -300, -1)
+    plan = hushnet.compile(net, calibration=ids, batch=1, weight_bits=12).plan
+    (stage,) = [s for s in plan.stages if s["kind"] == "linear"]
+    source = plan.tensors[stage["in"]]
+    assert (source["bound"], source["scale"]) == (1, 1.0)
+    seen = hushnet.run(hushnet.Model(plan), ids[:3], threads=1).output
+    rounding = np.abs(table).max(axis=0) / (2**11 - 1)
+    assert (np.abs(seen - table[ids[:3]]) <= rounding).all()
+    outside = run(plan, {"i": np.array([[300, -301, 5, 10_000]], dtype=float)})["y"]
+    assert not outside[0, [0, 1, 3]].any() and outside[0, 2].any()

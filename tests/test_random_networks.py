@@ -1,0 +1,154 @@
+"""A sample of the random networks of every trust model, and their judge: planted slips are found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import hushnet
+import numpy as np
+import pytest
+from hushnet.errors import Blocked, BlockedPlan, PlanError
+
+from tests.random_networks import judge as judging
+from tests.random_networks.generate import PROFILES, network
+from tests.random_networks.judge import COARSE, CRASHED, REFUSED, RIGHT, UNUSABLE, WRONG, Drawn, Verdict, compare, judge
+from tests.random_networks.table import DOCUMENT, refused_by, rows
+
+ROOT = Path(__file__).resolve().parents[1]
+SEED, COUNT = 7, 24
+LEAST_RIGHT = 18
+
+
+@pytest.mark.parametrize("trust", sorted(PROFILES))
+def test_a_sample_is_right_or_refused(trust: str) -> None:
+    # a process of its own: workers are forked, which a process whose thread pool has started must not do
+    command = [
+        sys.executable,
+        "-m",
+        "tests.random_networks",
+        "--trust",
+        trust,
+        "--seed",
+        str(SEED),
+        "--count",
+        str(COUNT),
+    ]
+    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
+    document = json.loads(done.stdout)
+    rest = [v for v in document["verdicts"] if v["verdict"] in (WRONG, CRASHED)]
+    assert document[WRONG] == document[CRASHED] == 0, rest
+    assert document[RIGHT] >= LEAST_RIGHT
+    assert document["coarse"] <= 2
+
+
+def test_networks_follow_from_their_numbers() -> None:
+    one, again, other = (network("client-aided", 3, i).SerializeToString() for i in (5, 5, 6))
+    assert one == again != other
+
+
+def test_networks_have_what_they_are_for() -> None:
+    found = [network(trust, 3, i) for trust in PROFILES for i in range(60)]
+    operators = {n.op_type for model in found for n in model.graph.node}
+    assert operators >= {
+        "Conv", "ConvTranspose", "AveragePool", "MaxPool", "Pad", "Slice", "Split", "Transpose", "Reshape", "Concat",
+        "Resize", "Add", "Mul",
+        "ReduceMean", "ReduceSum", "Tile", "Expand", "Gather", "Where",
+    }  # fmt: skip
+    attributes = {(n.op_type, a.name) for model in found for n in model.graph.node for a in n.attribute}
+    assert attributes >= {
+        ("Conv", "dilations"), ("Conv", "auto_pad"), ("Conv", "strides"), ("AveragePool", "count_include_pad"),
+        ("MaxPool", "ceil_mode"),
+        ("ConvTranspose", "output_padding"), ("Conv", "pads"),
+    }  # fmt: skip
+    assert any(len(model.graph.input) > 1 for model in found) and any(len(model.graph.output) > 1 for model in found)
+    kernels = {
+        len(a.ints) for model in found for n in model.graph.node for a in n.attribute if a.name == "kernel_shape"
+    }
+    assert kernels == {1, 2, 3}
+
+
+def drawn() -> Drawn:
+    """A network that is right."""
+    for index in range(20):
+        if judge(Drawn(SEED, index), "client-aided").verdict == RIGHT:
+            return Drawn(SEED, index)
+    raise AssertionError("none of 20 networks is right")
+
+
+def test_slips_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = drawn()
+    real = hushnet.run
+
+    def slipped(*given: object, **options: object) -> hushnet.Result:
+        result = real(*given, **options)
+        name = next(iter(result.outputs))
+        result.outputs[name] = result.outputs[name] + 10 * (1 + np.abs(result.outputs[name]).max())
+        return result
+
+    monkeypatch.setattr(hushnet, "run", slipped)
+    assert judge(good, "client-aided").verdict == WRONG
+    monkeypatch.setattr(hushnet, "run", lambda *_, **__: 1 / 0)
+    assert judge(good, "client-aided").verdict == CRASHED
+    evaluate = judging.evaluate
+    monkeypatch.setattr(judging, "evaluate", lambda *a: {k: v + 0.1 for k, v in evaluate(*a).items()})
+    found = judge(good, "client-aided")
+    assert found.verdict == WRONG and "the graph's" in found.reason
+
+
+def test_a_refusal_that_names_nothing_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = drawn()
+
+    def refuse(error: PlanError):
+        def compile_(*_: object, **__: object) -> None:
+            raise error
+
+        return compile_
+
+    named = BlockedPlan("no", [Blocked("a", "mul", "it multiplies", "Leave it out.")])
+    monkeypatch.setattr(hushnet, "compile", refuse(named))
+    found = judging.Verdict("a", RIGHT)
+    judging.refused(found, named, "two-party")
+    assert found.verdict == REFUSED and found.refused == ["mul"]
+    judging.refused(found, BlockedPlan("no", [Blocked("a", "add", "it adds", "Leave it out.")]), "two-party")
+    assert found.verdict == CRASHED
+    monkeypatch.setattr(hushnet, "compile", refuse(PlanError("it does not work")))
+    assert judge(good, "client-aided").verdict == CRASHED
+
+
+def test_the_table_names_every_op_of_plans() -> None:
+    from hushnet.reference.ops import OPS
+
+    names = {name.strip() for row in rows(DOCUMENT.read_text(encoding="utf-8")) for name in row[1].split(",")}
+    # the planner alone writes channel_scale
+    assert names >= set(OPS) - {"channel_scale"}
+    assert {"mul", "sigmoid", "max_pool"} <= refused_by("two-party") and "conv" not in refused_by("two-party")
+    assert {"relu", "div"} <= refused_by("non-interactive") and not refused_by("client-aided")
+
+
+def test_what_onnx_runtime_cannot_run_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "expected", lambda *_: 1 / 0)
+    assert judge(drawn_index(), "client-aided").verdict == UNUSABLE
+
+
+def drawn_index() -> Drawn:
+    return Drawn(SEED, 0)
+
+
+def test_a_prediction_that_says_nothing_is_counted() -> None:
+    class Plan:
+        def __init__(self, error: float) -> None:
+            self.document = {"predicted": {"output_errors": {"y": {"max_error": error}}}}
+
+    class Model:
+        def __init__(self, error: float) -> None:
+            self.plan = Plan(error)
+
+    want = {"y": np.ones((3, 2))}
+    got = {"y": np.ones((2, 2))}
+    for error, coarse in ((0.5 * COARSE, False), (2 * COARSE, True)):
+        found = Verdict("a", RIGHT)
+        compare(Model(error), want, got, found)  # type: ignore[arg-type]
+        assert found.coarse is coarse and found.verdict == RIGHT
