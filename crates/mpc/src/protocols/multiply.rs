@@ -171,7 +171,7 @@ fn wrap_cost(m: &mut CostModel, n: usize, of: Factor, out: Ring) {
     mux_cost(m, n, ring);
 }
 
-/// Cost of [`multiply`].
+/// Adds the exact traffic and rounds of [`multiply`] to the model, both directions.
 pub fn multiply_cost(m: &mut CostModel, n: usize, x: Factor, y: Factor, out: Ring) {
     if check(x, y, out).is_err() {
         return;
@@ -241,7 +241,7 @@ fn twice_excess(of: Factor, out: Ring) -> Option<Ring> {
     of.excess(out).and_then(|r| Ring::new(r.bits() - 1).ok())
 }
 
-/// Cost of [`square`].
+/// Adds the exact traffic and rounds of [`square`] to the model, both directions.
 pub fn square_cost(m: &mut CostModel, n: usize, of: Factor, out: Ring) {
     let (Ok(()), Ok(terms), Ok(one)) = (check(of, of, out), square_terms(of, out), Ring::new(1)) else {
         return;

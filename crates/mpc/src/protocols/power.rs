@@ -182,7 +182,7 @@ pub fn power(s: &mut Session, (x, ring): (&[u64], Ring), power: &Power, out: Rin
     rescale(s, &products, (power.product, power.shift), out)
 }
 
-/// Cost of [`power`].
+/// Adds the exact traffic and rounds of [`power`] to the model, both directions.
 pub fn power_cost(m: &mut CostModel, n: usize, power: &Power, out: Ring) {
     let Ok([normalise, scale]) = power.multipliers() else { return };
     if power.octaves() > 0 {

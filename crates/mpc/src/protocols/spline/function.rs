@@ -30,7 +30,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// All of them.
+    /// All functions that a spline may stand for.
     pub const ALL: [Self; 12] = [
         Self::Sigmoid,
         Self::Tanh,

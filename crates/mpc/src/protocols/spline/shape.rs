@@ -51,7 +51,7 @@ pub struct ShapeSpec {
     pub basis: Vec<BasisSpec>,
 }
 
-/// A checked [`ShapeSpec`].
+/// A [`ShapeSpec`] that was checked, with the rings it leads to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shape {
     spec: ShapeSpec,

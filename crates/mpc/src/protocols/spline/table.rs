@@ -43,7 +43,7 @@ impl Fields {
         Self { bits, tops, mask: u64::MAX >> (64 - at) }
     }
 
-    /// Bits of a word.
+    /// The number of bits of a whole word.
     pub fn total(&self) -> u32 {
         self.bits.iter().sum()
     }
