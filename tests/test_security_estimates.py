@@ -1,7 +1,5 @@
-"""docs/security.
-
-The estimates cover what the code uses, the script reproduces them, and it agrees with published figures.
-"""
+"""docs/security: the estimates cover what the code uses, the script reproduces them, and it agrees with published
+figures."""
 
 from __future__ import annotations
 
@@ -75,7 +73,8 @@ def test_every_lpn_set_has_130_bits_by_every_estimate() -> None:
         code_as_it_is = [float(row[attack]) for attack in ("isd", "minor", "dense", "checks", "sparse")]
         assert min(*code_as_it_is, *(float(row[a]) for a in ("gauss", "statistical", "algebraic"))) >= lpn.LEAST_BITS
         assert float(row["least"]) == min(code_as_it_is), row["set"]
-        # No two rows are equal, nor do few rows cancel: no word of the dual code has so few ones that noise leaves it a bias.
+        # No two rows are equal, nor do few rows cancel: no word of the dual code has so few ones that noise leaves it
+        # a bias.
         assert float(row["pairs"]) < -80 and float(row["lightest"]) > 2 ** int(row["depth"])
     # planted: the sets of before; tables of half the length; fewer ones a row
     assert all(lpn.least(s) < 82 for s in OLD_SETS)
@@ -86,7 +85,8 @@ def test_every_lpn_set_has_130_bits_by_every_estimate() -> None:
 
 
 def test_groups_of_unequal_shares_are_worse_for_an_attacker() -> None:
-    """What carries the bound `dense` over to partite rows: of all sets with shares of one mean, equal ones hold most rows and are most."""
+    """What carries the bound `dense` over to partite rows: of all sets with shares of one mean, equal ones hold most
+    rows and are most."""
     random.seed(6)
     for _ in range(200):
         shares = [random.uniform(0.05, 1) for _ in range(random.randrange(2, 16))]
@@ -128,10 +128,8 @@ def test_words_of_the_dual_code_are_as_many_as_stated() -> None:
 
 
 def densest(rows: list[list[int]], k: int) -> float:
-    """The smallest fraction of positions that greedy search finds with as many rows as positions.
-
-    The position of fewest rows is given up again and again.
-    """
+    """The smallest fraction of positions that greedy search finds with as many rows as positions: the position of
+    fewest rows is given up again and again."""
     columns: list[list[int]] = [[] for _ in range(k)]
     for i, row in enumerate(rows):
         for position in row:
@@ -156,10 +154,9 @@ def densest(rows: list[list[int]], k: int) -> float:
 
 
 def test_no_search_finds_a_smaller_set_of_positions_than_the_bound() -> None:
-    """Greedy search comes between the random sets of ``minor`` and the bound of ``dense``.
-
-    a bound that is wrong, or a search that no longer beats random sets, shows.
-    """
+    """Greedy search comes between the random sets of ``minor`` and the bound of ``dense``: a bound that is wrong, or
+    a search that no longer beats
+    random sets, shows."""
     random.seed(5)
     for s in (Blocks(512, 16, 540, 9), Blocks(384, 32, 510, 10), Blocks(384, 32, 504, 14)):
         found = densest(s.rows(), s.k)
@@ -168,10 +165,8 @@ def test_no_search_finds_a_smaller_set_of_positions_than_the_bound() -> None:
 
 
 def test_the_edge_of_the_table_is_where_the_guidelines_put_it() -> None:
-    """Bossuat and others (2024), table of ternary secrets.
-
-    The least attack has 128 bits at the edge, and less one bit of modulus further.
-    """
+    """Bossuat and others (2024), table of ternary secrets: the least attack has 128 bits at the edge, and less one
+    bit of modulus further."""
     rows = [r for r in estimate.read("sets.csv") if r["construction"] == "limit of the table"]
     assert len(rows) == 7
     for row in rows:
@@ -221,11 +216,9 @@ def test_the_script_agrees_with_published_outputs(
 
 
 def test_lpn_formulas_agree_with_published_outputs() -> None:
-    """RegularISD-Enum for (n, k, w), as TII's CryptographicEstimators print it.
-
-    With an elimination of (n - k + w)^2, list entries of cost 1, and a factor n. They take the larger of two costs
-    where we add them.
-    """
+    """RegularISD-Enum for (n, k, w), as TII's CryptographicEstimators print it: with an elimination of (n - k + w)^2,
+    list entries of cost 1, and a
+    factor n. They take the larger of two costs where we add them."""
     for (n, k, w), bits in (((954, 582, 106), 114.8), ((2320, 1210, 40), 57.4)):
         problem = Blocks(w, n // w, k)
         found, _, _ = lpn.enumerated(problem, k - w, 2 * math.log2(n - k + w), entry=0.0)
@@ -233,7 +226,8 @@ def test_lpn_formulas_agree_with_published_outputs() -> None:
 
 
 def solved(rows: list[tuple[int, int]], known: int) -> int | None:
-    """A solution of sums modulo 2 (mask, value), or ``None`` where they contradict one another or fewer than ``known`` are independent."""
+    """A solution of sums modulo 2 (mask, value), or ``None`` where they contradict one another or fewer than
+    ``known`` are independent."""
     pivots: dict[int, tuple[int, int]] = {}
     for mask, value in rows:
         while mask:
@@ -255,7 +249,8 @@ def solved(rows: list[tuple[int, int]], known: int) -> int | None:
 
 
 def test_the_attack_on_sparse_rows_works_as_often_as_stated() -> None:
-    """A small instance with partite rows, solved from the rows within random sets of positions: the fraction of sets that do is the formula's. Rows say
+    """A small instance with partite rows, solved from the rows within random sets of positions: the fraction of sets
+    that do is the formula's. Rows say
     nothing of the sums over two whole groups, so one unknown of each group but one stays open."""
     random.seed(3)
     s, inside_group = Blocks(12, 192, 96, 8), 9

@@ -1,35 +1,49 @@
-"""Cost of attacks on the silent OT's LPN with regular noise and partite rows: N = t 2^h samples, k = w g secret bits in w groups of g, a one of each
-sample in each group, one error in each of t blocks of 2^h samples. All figures are log2 of bit operations. Standard library only.
+"""Cost of attacks on the silent OT's LPN with regular noise and partite rows.
+
+N = t 2^h samples, k = w g secret bits in w groups of g, a one of each
+sample in each group, one error in each of t blocks of 2^h samples. All figures are log2 of bit operations. Standard
+library only.
 
 On a uniformly random code:
   gauss      guess k - t error-free samples, evenly over the blocks, each block's sum being known; solve in k^2.8
-  (pooled Gauss of Esser, Kuebler,
+             (pooled Gauss of Esser, Kuebler,
              May, CRYPTO 2017, as Liu, Wang, Yang, Yu, ePrint 2022/712, count it; regular noise as RegularISD-Perm of
              Esser and Santini, ePrint 2023/1568)
   isd        the same with p errors among k - t + l positions found by a meet in the middle (RegularISD-Enum of Esser
-  and Santini, section 3, with
+             and Santini, section 3, with
              k^2.8 for the elimination)
   statistical  parity checks of k / 2 samples from an elimination, their bias under regular noise (low-weight parity
-  checks of Boyle, Couteau, Gilboa, Ishai,
+               checks of Boyle, Couteau, Gilboa, Ishai,
              CCS 2018, section 5.1, over two elements)
   algebraic  guess g error-free samples, then linearise the t C(2^h - g/t, 2) products of two samples of one block at
-  degree 2, or degree 3
+             degree 2, or degree 3
              with semi-regular growth (Briaud and Oygarden, EUROCRYPT 2023), elimination with exponent 2.8
 On the code that is used, one position from each of w groups a row (the sources above do not count its sparseness):
-  minor      take the rows whose positions lie in a random set of x g positions of each group: N x^w rows in x k unknowns, as many as are needed already
-             at x = (k/N)^(1/(w-1)). Guess that p of them are in error (meet in the middle), solve by Wiedemann in 3 w (x k)^2. Repeat with other sets.
-             Equal shares of all groups are best: a row is inside with probability prod x_j <= x^w for shares x_j of mean x.
-             The set of positions is the domain reduction of Chen, Shu and Zhou (Algorithms for Sparse LPN and LSPN Against Low-noise, arXiv 2407.19215),
-             whose exponent, noise rate * k^((1 + delta) / 2) with N = k^(1 + (w / 2 - 1)(1 - delta)), is the expected number of errors among x k rows.
+  minor      take the rows whose positions lie in a random set of x g positions of each group: N x^w rows in x k
+             unknowns, as many as are needed already
+             at x = (k/N)^(1/(w-1)). Guess that p of them are in error (meet in the middle), solve by Wiedemann in 3 w
+             (x k)^2. Repeat with other sets.
+             Equal shares of all groups are best: a row is inside with probability prod x_j <= x^w for shares x_j of
+             mean x.
+             The set of positions is the domain reduction of Chen, Shu and Zhou (Algorithms for Sparse LPN and LSPN
+             Against Low-noise, arXiv 2407.19215),
+             whose exponent, noise rate * k^((1 + delta) / 2) with N = k^(1 + (w / 2 - 1)(1 - delta)), is the expected
+             number of errors among x k rows.
              Regular noise, the enumeration and the constants are our own.
-  dense      `minor` for an attacker who is handed, for every try, the smallest set of positions that holds as many rows as positions. No set can be
-             smaller: at this x the expected number of such sets is 1 (first moment). How to find such sets is not known; greedy search
-             comes between (`docs/security/README.md`). So this is a bound on all attacks that choose positions, not an attack.
-  checks     `statistical` for that attacker: parity checks of x k / 2 samples on average from an elimination among the rows of the smallest set
-  sparse     `algebraic` at degrees 2 to 4 by Wiedemann: a product of two rows has at most (w + 1)^2 monomials, times one or two positions as many
+  dense      `minor` for an attacker who is handed, for every try, the smallest set of positions that holds as many
+             rows as positions. No set can be
+             smaller: at this x the expected number of such sets is 1 (first moment). How to find such sets is not
+             known; greedy search
+             comes between (`docs/security/README.md`). So this is a bound on all attacks that choose positions, not
+             an attack.
+  checks     `statistical` for that attacker: parity checks of x k / 2 samples on average from an elimination among
+             the rows of the smallest set
+  sparse     `algebraic` at degrees 2 to 4 by Wiedemann: a product of two rows has at most (w + 1)^2 monomials, times
+             one or two positions as many
 Not an attack, but what partite rows change:
   pairs      log2 of the expected number of pairs of equal rows, the most frequent words of few ones in the dual code
-  lightest   fewest ones that any word of the dual code is expected to have: below, the expected number of words is below 1
+  lightest   fewest ones that any word of the dual code is expected to have: below, the expected number of words is
+             below 1
 """
 
 from __future__ import annotations
@@ -53,33 +67,40 @@ class Lpn:
 
     @property
     def samples(self) -> int:
+        """N."""
         return self.trees << self.depth
 
     @property
     def k(self) -> int:
+        """Secret bits."""
         return self.ones << self.log_group
 
     @property
     def log_k(self) -> float:
+        """log2 of the secret bits."""
         return math.log2(self.k)
 
 
 def log2_choose(n: float, k: float) -> float:
+    """log2 of a binomial coefficient."""
     return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
 def add(a: float, b: float) -> float:
+    """log2 of a sum of two numbers that are given by log2."""
     return max(a, b) + math.log2(1 + 2.0 ** (min(a, b) - max(a, b)))
 
 
 def gauss(s: Lpn) -> float:
+    """Guesses of error-free samples on a random code."""
     return OMEGA * s.log_k - s.trees * math.log2(1 - (s.k - s.trees) / s.samples)
 
 
 def enumerated(s: Lpn, rows: float, elimination: float, entry: float | None = None) -> tuple[float, int, int]:
-    """(cost, p, l): p errors, half in each half of the blocks, among `rows` + l rows spread evenly.
+    """(cost, p, l).
 
-    `entry`: cost of a list's entry, else log2 l.
+    P errors, half in each half of the blocks, among `rows` + l rows spread evenly. `entry`: cost of a list's entry,
+    else log2 l.
     """
     half, best = s.trees // 2, (math.inf, 0, 0)
     for p in range(0, 17, 2):
@@ -95,10 +116,12 @@ def enumerated(s: Lpn, rows: float, elimination: float, entry: float | None = No
 
 
 def isd(s: Lpn) -> tuple[float, int, int]:
+    """(cost, p, l) on a random code."""
     return enumerated(s, s.k - s.trees, OMEGA * s.log_k)
 
 
 def statistical(s: Lpn) -> float:
+    """Parity checks of k / 2 samples on a random code."""
     checks = -2 * s.trees * math.log2(1 - 2 * (s.k / 2) / s.samples)
     return checks + s.log_k
 
@@ -156,8 +179,11 @@ def divergence(q: float, p: float) -> float:
 
 
 def dense_fraction(s: Lpn) -> float:
-    """The least x at which any set of x k positions may hold as many whole rows as positions: there are exp(k H(x)) sets, and a set holds so many
-    rows with probability exp(-N D(x k / N, x^ones)) at most. A set with unequal shares x_j of the groups is no exception: there are
+    """The least x at which any set of x k positions may hold as many whole rows as positions.
+
+    There are exp(k H(x)) sets, and a set holds so many
+    rows with probability exp(-N D(x k / N, x^ones)) at most. A set with unequal shares x_j of the groups is no
+    exception: there are
     exp(g sum H(x_j)) <= exp(k H(x)) of them, H being concave, and a row is inside with probability prod x_j <= x^ones.
     """
     low, high = 0.0, (s.k / s.samples) ** (1 / (s.ones - 1))
@@ -181,8 +207,12 @@ def checks(s: Lpn, x: float) -> float:
 
 
 def log2_even(picks: int, bins: float) -> float:
-    """log2 of an upper bound of the probability that so many uniform picks fall into each bin an even number of times: it is picks! times the coefficient
-    of z^picks in cosh(z / bins)^bins, which is at most cosh(z / bins)^bins / z^picks for any z > 0. The z taken makes it least."""
+    """log2 of an upper bound of the probability that so many uniform picks fall into each bin an even number of times.
+
+    It is picks! times the coefficient
+    of z^picks in cosh(z / bins)^bins, which is at most cosh(z / bins)^bins / z^picks for any z > 0. The z taken makes
+    it least.
+    """
     low, high = 0.0, picks / bins + 2.0
     for _ in range(60):
         y = (low + high) / 2
@@ -192,17 +222,23 @@ def log2_even(picks: int, bins: float) -> float:
 
 
 def log2_words(s: Lpn, ones: int) -> float:
-    """log2 of (a bound of) the expected number of words with so many ones, an even number, in the dual code: sets of rows that name each position an even
-    number of times."""
+    """log2 of (a bound of) the expected number of words with so many ones, an even number, in the dual code.
+
+    They are sets of rows that name each position an even number of times.
+    """
     return log2_choose(s.samples, ones) + s.ones * min(0.0, log2_even(ones, s.k / s.ones))
 
 
 def pairs(s: Lpn) -> float:
+    """log2 of the expected number of pairs of equal rows."""
     return log2_choose(s.samples, 2) - s.ones * math.log2(s.k / s.ones)
 
 
 def lightest(s: Lpn) -> int:
-    """The least even number of ones, to one in a hundred, from which on words are expected. The expected number falls from two ones on, and then rises."""
+    """The least even number of ones, to one in a hundred, from which on words are expected.
+
+    The expected number falls from two ones on, and then rises.
+    """
     ones = 2
     while log2_words(s, ones) < 0:
         ones += max(2, ones // 200 * 2)

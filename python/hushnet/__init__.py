@@ -7,8 +7,8 @@ from hushnet.frontend import ModelError, UnsupportedModel
 from hushnet.machine import measure_machine
 
 __all__ = [
-    "Connection", "HushnetError", "InputError", "Model", "ModelError", "PlanError", "ProtocolError", "RangeError", "Result",
-    "TransportError", "UnsupportedModel", "check", "compare", "compile", "connect", "from_sklearn", "from_torch",
+    "Connection", "HushnetError", "InputError", "Model", "ModelError", "PlanError", "ProtocolError", "RangeError",
+    "Result", "TransportError", "UnsupportedModel", "check", "compare", "compile", "connect", "from_sklearn", "from_torch",
     "measure_machine", "run", "serve",
 ]  # fmt: skip
 

@@ -1,16 +1,14 @@
 """What the owner of the inputs can do alone: ops before the first layer, and ops behind the last.
 
-- *Head*: with one input and one output everything up to the tensor that is furthest from the input among those to which
-  ops alone lead and through which everything goes. With several, or where other
-  ops that depend on inputs only are no sums, products and moves (look-ups: one-hot vectors), all ops that depend on
-  inputs only. The client computes them in the clear and encrypts the result.
-- *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it through
-  ops. The client decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that
-  tensor, not only the output.
+- *Head*: with one input and one output the chain of ops of one operand from the input on; with several, or where other ops that depend
+  on inputs only are no sums, products and moves (look-ups: one-hot vectors), all ops that depend on inputs only. The client computes
+  them in the clear and encrypts the result.
+- *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it through ops. The
+  client decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that tensor, not only the output.
 
-The body between them always has one input and one output. Where several tensors cross, they cross as one: behind each
-other along the first axis where their other axes agree, element behind element otherwise. Ops of the head join them,
-ops of the body take them apart, and the same the other way round at the end.
+The body between them always has one input and one output. Where several tensors cross, they cross as one: behind each other along the
+first axis where their other axes agree, element behind element otherwise. Ops of the head join them, ops of the body take them apart,
+and the same the other way round at the end.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ from .edit import Links, copy, fresh, reads
 
 SUMS_PRODUCTS_AND_MOVES = frozenset(
     {
-        "reshape", "transpose", "slice", "concat", "pad", "broadcast", "gather", "interpolate", "affine", "neg",
-        "square", "add", "sub",
+        "reshape", "transpose", "slice", "concat", "pad", "broadcast", "gather", "interpolate", "affine", "neg", "square", "add", "sub",
         "mul", "matmul", "reduce_sum", "reduce_mean", "reduce_prod", "average_pool",
     }
 )  # fmt: skip
@@ -36,8 +33,7 @@ class Ends:
     """The three parts of a graph; ``head`` and ``tail`` are None where there are no ops.
 
     Attributes:
-        head: from the graph's inputs to the input of the body; of a graph with several outputs also to those that
-        need no layer.
+        head: from the graph's inputs to the input of the body; of a graph with several outputs also to those that need no layer.
         body: one input, one output; without nodes where they are the same.
         tail: from the output of the body to the graph's outputs that the head does not have.
     """
@@ -73,15 +69,13 @@ def split_ends(graph: Graph) -> Ends:
 
 
 def _bends_an_input(graph: Graph) -> bool:
-    """Whether ops of the input alone stand beside the head, and not all are sums, products and moves."""
+    """Whether a layer follows on ops that depend on the input only, are no chain, and are not all sums, products and moves."""
     clear = _clear(graph)
+    chain, tensor = {graph.inputs[0]}, _first(graph)
     producer = {node.output: node for node in graph.nodes}
-    chain, pending = {graph.inputs[0]}, [_first(graph)]
-    while pending:
-        tensor = pending.pop()
-        if tensor not in chain:
-            chain.add(tensor)
-            pending += reads(producer[tensor])
+    while tensor not in chain:
+        chain.add(tensor)
+        tensor = reads(producer[tensor])[0]
     bent = any(
         isinstance(n, Op) and n.output in clear - chain and n.op not in SUMS_PRODUCTS_AND_MOVES for n in graph.nodes
     )
@@ -98,17 +92,13 @@ def _clear(graph: Graph) -> set[str]:
 
 
 def _first(graph: Graph) -> str:
-    """The deepest single tensor to which ops alone lead, and on which everything behind it depends alone."""
-    last = {name: index for index, node in enumerate(graph.nodes) for name in reads(node)}
-    last |= {name: len(graph.nodes) for name in graph.outputs}
-    best, open_tensors = graph.inputs[0], {graph.inputs[0]}
-    for index, node in enumerate(graph.nodes):
-        if isinstance(node, Linear):
+    links = Links(graph)
+    tensor = graph.inputs[0]
+    while (reader := links.only_reader(tensor)) is not None:
+        if isinstance(reader, Linear) or len(reader.inputs) != 1:
             break
-        open_tensors = {name for name in open_tensors | {node.output} if last.get(name, -1) > index}
-        if len(open_tensors) == 1:
-            best = next(iter(open_tensors))
-    return best
+        tensor = reader.output
+    return tensor
 
 
 def _last(graph: Graph, output: str) -> str:

@@ -83,6 +83,8 @@ impl Base {
 struct Buffer {
     rows: Vec<Block>,
     next: usize,
+    /// Rows made so far.
+    made: usize,
 }
 
 impl Buffer {
@@ -90,6 +92,7 @@ impl Buffer {
     fn renew(&mut self, rows: usize) {
         self.rows.resize(rows, 0);
         self.next = 0;
+        self.made = self.made.saturating_add(rows);
     }
 
     fn take(&mut self, out: &mut [Block]) -> usize {
@@ -111,6 +114,9 @@ const PART: usize = 1 << 17;
 
 /// Rows that are made at a time by all threads together: 16 MiB.
 const MOST: usize = 1 << 20;
+
+/// Rows that are made at a time in the beginning. No more are made than were made before, so that a session of few OTs waits for few.
+const FIRST: usize = 1 << 12;
 
 /// Calls `f(first, rows of trees first.., their level sums)` for parts of `rows`, neighbouring trees of [`PART`] rows at most, on rayon's pool
 /// when more than one thread is allowed. Returns the sums, `depth` per tree.
@@ -153,14 +159,16 @@ fn paid_at_once(threads: usize) -> usize {
     }
 }
 
-/// The next trees to draw from: of one iteration, and no more than make a part a thread and [`MOST`] rows in all.
+/// The next trees to draw from: of one iteration, and no more than make a part a thread, [`MOST`] rows in all, and as many as were
+/// made before.
 fn next_trees<T>(
     queue: &mut VecDeque<T>,
     threads: usize,
     p: LpnParams,
+    made: usize,
     iteration: impl Fn(&T) -> u64,
 ) -> Vec<T> {
-    let most = (PART.saturating_mul(threads.max(1)).min(MOST) >> p.depth).max(1);
+    let most = (PART.saturating_mul(threads.max(1)).min(MOST).min(made.max(FIRST)) >> p.depth).max(1);
     let first = queue.front().map(&iteration);
     let n = queue.iter().take(most).take_while(|t| Some(iteration(t)) == first).count();
     queue.drain(..n).collect()
@@ -332,7 +340,7 @@ impl CotSender for Sender {
                 return Ok(());
             }
             let p = self.params;
-            let next = next_trees(&mut self.queue, self.threads, p, |t| t.base.iteration);
+            let next = next_trees(&mut self.queue, self.threads, p, self.buffer.made, |t| t.base.iteration);
             let Some(Planted { base, tree: first, .. }) = next.first() else {
                 return Err(MpcError::Exhausted { missing: out.len() as u64 });
             };
@@ -503,7 +511,7 @@ impl CotReceiver for Receiver {
                 return Ok(());
             }
             let p = self.params;
-            let next = next_trees(&mut self.queue, self.threads, p, |t| t.base.iteration);
+            let next = next_trees(&mut self.queue, self.threads, p, self.buffer.made, |t| t.base.iteration);
             if next.is_empty() {
                 return Err(MpcError::Exhausted { missing: out.len() as u64 });
             }

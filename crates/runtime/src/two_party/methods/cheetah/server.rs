@@ -1,6 +1,6 @@
 //! The server's side of `cheetah` stages: weights, answers.
 
-use super::super::coefficients::server::{read_key, Accepting, Answering, CoefficientWeights};
+use super::super::coefficients::server::{read_key, Answering, CoefficientWeights};
 use super::super::{Preparing, ServerHalf};
 use super::Layout;
 use crate::error::Error;
@@ -19,21 +19,18 @@ pub(super) fn prepare(layout: Arc<Layout>, preparing: &Preparing<'_>) -> Result<
         preparing.keeps_norm(index, made.params().spec().weight_l2, "the weights")?;
         Ok(made)
     })?;
-    Ok(Arc::new(CoefficientWeights { layout, stages }))
+    Ok(Arc::new(CoefficientWeights { layout, stages, accept }))
 }
 
-impl Accepting<PackedServer> for Layout {
-    fn accept(&self, message: &[u8]) -> Result<PackedServer, Error> {
-        read_key(&self.context, message)
-    }
+/// Reads and checks a client's message.
+fn accept(layout: &Layout, message: &[u8]) -> Result<PackedServer, Error> {
+    read_key(&layout.context, message)
 }
 
-impl Answering for CheetahLinear {
-    type Keys = PackedServer;
-
+impl Answering<PackedServer> for CheetahLinear {
     fn answer(
         &self,
-        keys: &Self::Keys,
+        keys: &PackedServer,
         seed: &[u8; 32],
         number: u32,
         tile: usize,

@@ -9,11 +9,8 @@ use hushnet_mpc::{Channel, Session};
 use hushnet_rlwe::packed::{PackedContext, PackedPublicKey, PackedServer};
 use std::sync::Arc;
 
-/// A stage with its weights, which answers tile by tile.
-pub(in super::super) trait Answering: Send + Sync {
-    /// What a server holds of a client's keys.
-    type Keys: Send + Sync;
-
+/// A stage with its weights, which answers tile by tile under a client's keys.
+pub(in super::super) trait Answering<K>: Send + Sync {
     /// The answer to a tile of an image; `share` is the server's share of the image, `own` receives its results. `seed` is the image's, `number`
     /// the stage's index in the plan.
     ///
@@ -22,7 +19,7 @@ pub(in super::super) trait Answering: Send + Sync {
     #[allow(clippy::too_many_arguments)] // The image's part, the tile's part and both shares.
     fn answer(
         &self,
-        keys: &Self::Keys,
+        keys: &K,
         seed: &[u8; 32],
         number: u32,
         tile: usize,
@@ -36,24 +33,17 @@ pub(in super::super) trait Answering: Send + Sync {
 }
 
 /// The weights of all stages. No `Debug`.
-pub(in super::super) struct CoefficientWeights<L, W> {
+pub(in super::super) struct CoefficientWeights<L, W, K> {
     pub(in super::super) layout: Arc<L>,
     pub(in super::super) stages: Stages<W>,
+    /// Reads and checks the client's message of [`super::super::Places::key_len`] bytes.
+    pub(in super::super) accept: fn(&L, &[u8]) -> Result<K, Error>,
 }
 
 /// A client's public keys beside the weights.
-struct CoefficientServed<L, W: Answering> {
-    weights: Arc<CoefficientWeights<L, W>>,
-    keys: W::Keys,
-}
-
-/// Layouts that say how a client's keys are read.
-pub(in super::super) trait Accepting<K>: Staged {
-    /// Reads and checks the client's message of [`super::super::Places::key_len`] bytes.
-    ///
-    /// # Errors
-    /// [`Error::Protocol`] for what is no key.
-    fn accept(&self, message: &[u8]) -> Result<K, Error>;
+struct CoefficientServed<L, W, K> {
+    weights: Arc<CoefficientWeights<L, W, K>>,
+    keys: K,
 }
 
 /// Reads and checks a client's public key.
@@ -65,10 +55,11 @@ pub(in super::super) fn read_key(context: &PackedContext, message: &[u8]) -> Res
     key.and_then(|key| PackedServer::new(context, &key)).map_err(|e| peer_words(&e))
 }
 
-impl<L, W> ServerHalf for CoefficientWeights<L, W>
+impl<L, W, K> ServerHalf for CoefficientWeights<L, W, K>
 where
-    L: Accepting<W::Keys>,
-    W: Answering<Keys: 'static> + 'static,
+    L: Staged,
+    W: Answering<K> + 'static,
+    K: Send + Sync + 'static,
 {
     fn weight_bytes(&self) -> usize {
         self.stages.values().map(W::weight_bytes).sum()
@@ -81,12 +72,12 @@ where
     ) -> Result<Box<dyn ServerSession>, Error> {
         let mut message = vec![0; self.layout.key_len()];
         channel.recv(&mut message)?;
-        let keys = self.layout.accept(&message)?;
+        let keys = (self.accept)(&self.layout, &message)?;
         Ok(Box::new(CoefficientServed { weights: self, keys }))
     }
 }
 
-impl<L: Staged, W: Answering> ServerSession for CoefficientServed<L, W> {
+impl<L: Staged, W: Answering<K>, K: Send + Sync> ServerSession for CoefficientServed<L, W, K> {
     fn answer(&self, session: &mut Session, job: &Job<'_>) -> Result<Vec<u64>, Error> {
         let layer = self.weights.stages.get(job.stage)?;
         tiles::answer(

@@ -1,6 +1,6 @@
 //! The server's side of `convfhe` stages: weights, answers.
 
-use super::super::coefficients::server::{read_key, Accepting, Answering, CoefficientWeights};
+use super::super::coefficients::server::{read_key, Answering, CoefficientWeights};
 use super::super::{Preparing, ServerHalf};
 use super::Layout;
 use crate::error::Error;
@@ -20,25 +20,22 @@ pub(super) fn prepare(layout: Arc<Layout>, preparing: &Preparing<'_>) -> Result<
         let make = if preparing.keep[index] { ConvFheLinear::new } else { ConvFheLinear::streamed };
         Ok(make(&layout.context, &linear.geometry.checked()?, words, &weights.bias, bits)?)
     })?;
-    Ok(Arc::new(CoefficientWeights { layout, stages }))
+    Ok(Arc::new(CoefficientWeights { layout, stages, accept }))
 }
 
-impl Accepting<ConvFheSession> for Layout {
-    fn accept(&self, message: &[u8]) -> Result<ConvFheSession, Error> {
-        let (key, rest) = message.split_at(ConvFheDesign::public_key_len());
-        let server = read_key(self.context.packed(), key)?;
-        let keys =
-            MergeKeys::from_bytes(self.context.merge(), self.spacing, rest).map_err(|e| peer_words(&e))?;
-        Ok(ConvFheSession::new(server, keys))
-    }
+/// Reads and checks a client's message.
+fn accept(layout: &Layout, message: &[u8]) -> Result<ConvFheSession, Error> {
+    let (key, rest) = message.split_at(ConvFheDesign::public_key_len());
+    let server = read_key(layout.context.packed(), key)?;
+    let keys =
+        MergeKeys::from_bytes(layout.context.merge(), layout.spacing, rest).map_err(|e| peer_words(&e))?;
+    Ok(ConvFheSession::new(server, keys))
 }
 
-impl Answering for ConvFheLinear {
-    type Keys = ConvFheSession;
-
+impl Answering<ConvFheSession> for ConvFheLinear {
     fn answer(
         &self,
-        keys: &Self::Keys,
+        keys: &ConvFheSession,
         seed: &[u8; 32],
         number: u32,
         tile: usize,
