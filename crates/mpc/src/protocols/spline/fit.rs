@@ -152,14 +152,14 @@ impl Piecewise {
             this.values = (this.values.0.min(end), this.values.1.max(end));
         }
         for piece in 0..1usize << segments {
-            let at = |y: f64, t: f64| piece as f64 + y + (t + 1.0) / 2.0;
+            let at = |y: f64, t: f64| piece as f64 + y + f64::midpoint(t, 1.0);
             if point(at(0.0, -1.0)) > high || point(at(1.0, 1.0)) < low {
                 this.pieces.push((0..=degree).map(|m| vec![0.0; degree + 3 - m.min(1)]).collect());
                 continue;
             }
             let coefficient = |m: usize, y: f64| interpolate(degree, |t| f(point(at(y, t))))[m];
             let polynomials: Vec<Vec<f64>> = (0..=degree)
-                .map(|m| powers(&interpolate(degree + 2 - m.min(1), |t| coefficient(m, (t + 1.0) / 2.0))))
+                .map(|m| powers(&interpolate(degree + 2 - m.min(1), |t| coefficient(m, f64::midpoint(t, 1.0)))))
                 .collect();
             for i in 0..=SAMPLES.0 {
                 let y = i as f64 / SAMPLES.0 as f64;

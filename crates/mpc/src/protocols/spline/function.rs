@@ -47,6 +47,7 @@ impl Function {
     ];
 
     /// The value at x, in floating point.
+    #[must_use] 
     pub fn at(self, x: f64) -> f64 {
         match self {
             Self::Sigmoid => sigmoid(x),
