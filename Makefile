@@ -111,12 +111,21 @@ fuzz-corpus:
 
 # Rivals from PyPI for the benchmarks, each in an environment of its own (bench/python/hushnet_bench/programs).
 PEERS ?= $(or $(HUSHNET_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hushnet-peers)
-peers: $(PEERS)/spu/.installed $(PEERS)/seal/.installed $(PEERS)/openfhe/.installed
+peers: $(PEERS)/spu/.installed $(PEERS)/seal/.installed $(PEERS)/openfhe/.installed $(PEERS)/concrete-ml/.installed
 
 $(PEERS)/spu/.installed:
 	@command -v python3.11 >/dev/null || { echo "SPU has wheels for Python 3.11 only"; exit 1; }
 	@echo "== SPU 0.9.5 in $(@D)"
 	@python3.11 -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check spu==0.9.5
+	@touch $@
+
+# Concrete ML has wheels for Python 3.8 to 3.12.
+CONCRETE_PYTHON ?= $(shell for v in python3.11 python3.12 python3.10 $(wildcard $(HOME)/.pyenv/versions/3.1[012].*/bin/python); do \
+	$$v -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$v && break; done)
+$(PEERS)/concrete-ml/.installed:
+	@test -n "$(CONCRETE_PYTHON)" || { echo "Python 3.10 to 3.12 is needed: name it in CONCRETE_PYTHON"; exit 1; }
+	@echo "== Concrete ML 1.9.0 in $(@D)"
+	@$(CONCRETE_PYTHON) -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check concrete-ml==1.9.0
 	@touch $@
 
 # The openfhe wheel holds CPython 3.10 binaries.

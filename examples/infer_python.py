@@ -2,8 +2,9 @@
 
     python examples/infer_python.py
 
-First both parties in this process, then a server and a client that meet at a URL. With trust ``client-aided`` the server
-learns nothing but shapes, and the client sees every layer's outputs, from which weights can be solved for: the plan says so.
+First both parties in this process, then a server and a client that meet at a URL. With trust ``client-aided`` the
+server learns nothing but shapes, and the client sees every layer's outputs, from which weights can be solved for: the
+plan says so.
 """
 
 from __future__ import annotations

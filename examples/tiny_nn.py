@@ -144,7 +144,9 @@ class BatchNorm(Layer):
 
 
 class Activation(Layer):
-    """``relu``, ``square``, or a polynomial of ``hushnet.zoo.ACTIVATIONS``. Remembers the largest |input|; inputs beyond ``limit`` are pulled back while training.
+    """``relu``, ``square``, or a polynomial of ``hushnet.zoo.ACTIVATIONS``. Remembers the largest |input|.
+
+    Inputs beyond ``limit`` are pulled back while training.
 
     The pull is the gradient of ``strength * sum(max(|x| - limit, 0)^2) / 2`` over an image: networks for encrypted
     evaluation need small ranges, and x^2 would otherwise let them grow.

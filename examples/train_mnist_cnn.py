@@ -1,4 +1,6 @@
-"""Trains the MNIST CNN of the SEAL/OpenFHE comparison on handwritten digits, in NumPy: ReLU, square, and both polynomials.
+"""Trains the MNIST CNN of the SEAL/OpenFHE comparison on handwritten digits, in NumPy.
+
+ReLU, square, and both polynomials.
 
     pip install hushnet[demo]
     python examples/train_mnist_cnn.py

@@ -1,8 +1,11 @@
-"""`make constant-time`: no branch, no address and no division of the compiled code depends on a secret (docs/mpc.md, "Constant time").
+"""`make constant-time`.
 
-Runs the programs `constant_time` of hushnet-mpc and hushnet-rlwe under valgrind's memcheck, whose marks for undefined memory stand for secrets; looks for
-divisions in the disassembled reductions; compares times of reductions of fixed and of random words. Leaks that are planted on purpose
-must be found by each of the three, or the check fails: it could not have seen a real one.
+No branch, no address and no division of the compiled code depends on a secret (docs/mpc.md, "Constant time").
+
+Runs the programs `constant_time` of hushnet-mpc and hushnet-rlwe under valgrind's memcheck, whose marks for undefined
+memory stand for secrets; looks for divisions in the disassembled reductions; compares times of reductions of fixed and
+of random words. Leaks that are planted on purpose must be found by each of the three, or the check fails: it could not
+have seen a real one.
 """
 
 from __future__ import annotations

@@ -208,7 +208,10 @@ def single_operators() -> dict[str, onnx.ModelProto]:
 
 
 def random_network(seed: int) -> tuple[onnx.ModelProto, tuple[int, ...]]:
-    """A small network: convolutions, activations, pools, a residual or a concat branch, a dense head; from the seed alone."""
+    """A small network: convolutions, activations, pools, a residual or a concat branch, a dense head.
+
+    From the seed alone.
+    """
     rng = np.random.default_rng(seed)
     c, h, w = int(rng.integers(1, 5)), int(rng.integers(6, 12)), int(rng.integers(6, 12))
     net = Net((c, h, w), seed=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import hushnet
@@ -133,3 +134,15 @@ def test_growth_beyond_the_margin_is_told() -> None:
     x[30] *= 4
     grown = linear("client-aided", calibration=x).plan.document["notes"]
     assert any("more than the margin" in n for n in grown)
+
+
+@pytest.mark.parametrize("trust", TRUST[:2])
+def test_without_calibration_data_errors_as_large_as_the_answers_are_said(trust: str) -> None:
+    rng = np.random.default_rng(1)
+    sizes = [20, 60, 60, 60, 3]
+    weights = [rng.normal(size=(a, b)) / np.sqrt(a) for a, b in pairwise(sizes)]
+    deep = network(weights, [np.zeros(w.shape[1]) for w in weights])
+    coarse = hushnet.compile(deep, trust=trust, input_range=(-1.0, 1.0), weight_bits=4, activation_bits=4)
+    assert len(coarse.shortfalls) == 1 and "give calibration data" in coarse.shortfalls[0]
+    fine = hushnet.compile(deep, trust=trust, calibration=rng.uniform(-1, 1, (100, 20)))
+    assert fine.shortfalls == []

@@ -141,6 +141,10 @@ def test_errors_are_one_line_and_name_the_remedy(folder: Path, tmp_path: Path) -
         ["serve", folder / "model.hush", "--listen", "nowhere"],
         ["bench", "no-such-bench"],
         ["zoo", "no-such-net"],
+        ["zoo", "open-nsfw"],
+        ["zoo", "get"],
+        ["zoo", "get", "no-such-net"],
+        ["demo", "no-such-demo"],
     ):
         done = hush(*arguments, check=False)
         assert done.returncode != 0 and "Traceback" not in done.stderr, (arguments, done.stderr)
@@ -152,7 +156,7 @@ def test_bench_and_zoo_are_listed() -> None:
         "cryptonets-relu",
         "mobilenetv2",
     }
-    assert "resnet50-224" in json.loads(hush("zoo", "--json").stdout)
+    assert {"resnet50-224", "open-nsfw", "minilm"} <= set(json.loads(hush("zoo", "--json").stdout))
 
 
 def test_benchmarks_that_are_not_installed_are_a_sentence_with_the_remedy(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""ONNX in, encrypted answer out: exactly the planned fixed-point result, and ONNX Runtime within the predicted error."""
+"""ONNX in, encrypted answer out.
+
+Exactly the planned fixed-point result, and ONNX Runtime within the predicted error.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What a plan costs before the first image: every command reads, hashes and checks it once, and prepares its weights once.
+"""What a plan costs before the first image.
 
-The counts are the run time's (``_native.tally``). Beside the file there is its public part, which the server writes and the client, who trusts nobody,
-reads and checks. Python computes no digest and writes no file.
+Every command reads, hashes and checks it once, and prepares its weights once.
+
+The counts are the run time's (``_native.tally``). Beside the file there is its public part, which the server writes and
+the client, who trusts nobody, reads and checks. Python computes no digest and writes no file.
 """
 
 from __future__ import annotations

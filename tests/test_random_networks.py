@@ -15,6 +15,7 @@ from hushnet.errors import Blocked, BlockedPlan, PlanError
 from tests.random_networks import judge as judging
 from tests.random_networks.generate import PROFILES, network
 from tests.random_networks.judge import COARSE, CRASHED, REFUSED, RIGHT, UNUSABLE, WRONG, Drawn, Verdict, compare, judge
+from tests.random_networks.table import DOCUMENT, refused_by, rows
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, COUNT = 7, 24
@@ -24,7 +25,17 @@ LEAST_RIGHT = 18
 @pytest.mark.parametrize("trust", sorted(PROFILES))
 def test_a_sample_is_right_or_refused(trust: str) -> None:
     # a process of its own: workers are forked, which a process whose thread pool has started must not do
-    command = [sys.executable, "-m", "tests.random_networks", "--trust", trust, "--seed", str(SEED), "--count", str(COUNT)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.random_networks",
+        "--trust",
+        trust,
+        "--seed",
+        str(SEED),
+        "--count",
+        str(COUNT),
+    ]
     done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     document = json.loads(done.stdout)
     rest = [v for v in document["verdicts"] if v["verdict"] in (WRONG, CRASHED)]
@@ -42,16 +53,20 @@ def test_networks_have_what_they_are_for() -> None:
     found = [network(trust, 3, i) for trust in PROFILES for i in range(60)]
     operators = {n.op_type for model in found for n in model.graph.node}
     assert operators >= {
-        "Conv", "ConvTranspose", "AveragePool", "MaxPool", "Pad", "Slice", "Split", "Transpose", "Reshape", "Concat", "Resize", "Add", "Mul",
+        "Conv", "ConvTranspose", "AveragePool", "MaxPool", "Pad", "Slice", "Split", "Transpose", "Reshape", "Concat",
+        "Resize", "Add", "Mul",
         "ReduceMean", "ReduceSum", "Tile", "Expand", "Gather", "Where",
     }  # fmt: skip
     attributes = {(n.op_type, a.name) for model in found for n in model.graph.node for a in n.attribute}
     assert attributes >= {
-        ("Conv", "dilations"), ("Conv", "auto_pad"), ("Conv", "strides"), ("AveragePool", "count_include_pad"), ("MaxPool", "ceil_mode"),
+        ("Conv", "dilations"), ("Conv", "auto_pad"), ("Conv", "strides"), ("AveragePool", "count_include_pad"),
+        ("MaxPool", "ceil_mode"),
         ("ConvTranspose", "output_padding"), ("Conv", "pads"),
     }  # fmt: skip
     assert any(len(model.graph.input) > 1 for model in found) and any(len(model.graph.output) > 1 for model in found)
-    kernels = {len(a.ints) for model in found for n in model.graph.node for a in n.attribute if a.name == "kernel_shape"}
+    kernels = {
+        len(a.ints) for model in found for n in model.graph.node for a in n.attribute if a.name == "kernel_shape"
+    }
     assert kernels == {1, 2, 3}
 
 
@@ -94,10 +109,23 @@ def test_a_refusal_that_names_nothing_is_a_crash(monkeypatch: pytest.MonkeyPatch
 
     named = BlockedPlan("no", [Blocked("a", "mul", "it multiplies", "Leave it out.")])
     monkeypatch.setattr(hushnet, "compile", refuse(named))
-    found = judge(good, "client-aided")
+    found = judging.Verdict("a", RIGHT)
+    judging.refused(found, named, "two-party")
     assert found.verdict == REFUSED and found.refused == ["mul"]
+    judging.refused(found, BlockedPlan("no", [Blocked("a", "add", "it adds", "Leave it out.")]), "two-party")
+    assert found.verdict == CRASHED
     monkeypatch.setattr(hushnet, "compile", refuse(PlanError("it does not work")))
     assert judge(good, "client-aided").verdict == CRASHED
+
+
+def test_the_table_names_every_op_of_plans() -> None:
+    from hushnet.reference.ops import OPS
+
+    names = {name.strip() for row in rows(DOCUMENT.read_text(encoding="utf-8")) for name in row[1].split(",")}
+    # the planner alone writes channel_scale
+    assert names >= set(OPS) - {"channel_scale"}
+    assert {"mul", "sigmoid", "max_pool"} <= refused_by("two-party") and "conv" not in refused_by("two-party")
+    assert {"relu", "div"} <= refused_by("non-interactive") and not refused_by("client-aided")
 
 
 def test_what_onnx_runtime_cannot_run_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""Both sides private, from ONNX to the answer: within the stated units of the planned run, and the same labels on real digits."""
+"""Both sides private, from ONNX to the answer.
+
+Within the stated units of the planned run, and the same labels on real digits.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ TRIES = 3
 @pytest.fixture(scope="module", params=["mlp-784-128-128-10", "cifar10-cnn"])
 def network(request: pytest.FixtureRequest) -> tuple[hushnet.Model, np.ndarray]:
     shape = (3, 32, 32) if request.param == "cifar10-cnn" else (1, 28, 28)
-    model = hushnet.compile(zoo.build(request.param), trust="two-party", calibration=data.synthetic(shape, 8, seed=1))
+    samples = data.synthetic(shape, 8, seed=1)
+    model = hushnet.compile(zoo.build(request.param), trust="two-party", calibration=samples, weight_bits=8)
     return model, data.synthetic(shape, 1, seed=2).astype(np.float32)
 
 

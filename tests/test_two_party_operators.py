@@ -30,7 +30,7 @@ def run(net, *, trust="two-party"):
     """Outputs of an encrypted run, ONNX Runtime's, and the plan's error."""
     rng = np.random.default_rng(0)
     x = {f"x{i}": rng.normal(size=(6, *shape)) for i, shape in enumerate(net.shapes)}
-    model = hushnet.compile(net.model(), trust=trust, calibration=x)
+    model = hushnet.compile(net.model(), trust=trust, calibration=x, weight_bits=8)
     some = {k: v[:2] for k, v in x.items()}
     result = hushnet.run(model, some)
     want = expected(net.model(), {k: v.astype(np.float32) for k, v in some.items()})[0]

@@ -384,7 +384,8 @@ def test_set_ups_are_kept_between_sessions(folder: Path, images: tuple, tmp_path
         assert {f: f.stat().st_size for f in kept.iterdir()} == size
         with pytest.raises(hushnet.HushnetError, match="set-ups cannot be kept in"):
             hushnet.connect(server.url, setups=tmp_path / "x.npy")
-        # A quota that the set-ups do not fit, a limit of memory, a plan that is not the one expected: refused, with the option that says so.
+        # A quota that the set-ups do not fit, a limit of memory, a plan that is not the one expected: refused, with the
+        # option that says so.
         elsewhere = tmp_path / "elsewhere"
         with pytest.raises(hushnet.HushnetError, match="--setups-quota"):
             hushnet.connect(server.url, setups=elsewhere, setups_quota=1000)

@@ -1,21 +1,28 @@
-"""Cost of the known attacks on ring-LWE (as LWE of dimension N), by published formulas. Standard library only; seconds for all rows.
+"""Cost of the known attacks on ring-LWE (as LWE of dimension N), by published formulas. Standard library only.
+
+Seconds for all rows.
 
     python docs/security/estimate.py            # recomputes lwe.csv and lpn.csv, prints differences
     python docs/security/estimate.py --write    # and writes them
 
 Attacks (all figures are log2 of operations, number of samples unlimited):
-  usvp   primal by embedding: success condition of ADPS16 section 6.3, embedding of small secrets by Bai and Galbraith (ACISP 2014), geometric
+  usvp   primal by embedding: success condition of ADPS16 section 6.3, embedding of small secrets by Bai and Galbraith
+  (ACISP 2014), geometric
          series assumption with the q-vectors that lattice reduction leaves (the flat start of a q-ary profile)
   bdd    primal with one larger call at the end (Liu and Nguyen, CT-RSA 2013; dimension eta by the Gaussian heuristic)
-  hybrid bdd after guessing zeta coordinates of the secret to be zero, with few exceptions (Howgrave-Graham, CRYPTO 2007; Albrecht,
+  hybrid bdd after guessing zeta coordinates of the secret to be zero, with few exceptions (Howgrave-Graham, CRYPTO
+  2007; Albrecht,
          Curtis, Wunderer, SAC 2019, without meet in the middle)
-  dual   dual with enumeration and Fourier transform (MATZOV 2022, theorem 7.6; sieve on the first block by Guo and Johansson, ASIACRYPT 2021),
+  dual   dual with enumeration and Fourier transform (MATZOV 2022, theorem 7.6; sieve on the first block by Guo and
+  Johansson, ASIACRYPT 2021),
          independence heuristic taken as true, which favours the attacker
 Cost of BKZ with block size beta in dimension d:
   core     2^(0.292 beta)                                                  (ADPS16)
   bdgl16   8 d 2^(0.292 beta + 16.4)                                       (Becker, Ducas, Gama, Laarhoven, SODA 2016)
-  matzov   5.46^2 (d - beta) 2^(0.29613500308205365 b + 20.387885985467914), b = beta - beta ln(4/3) / ln(beta / (2 pi e))
-           (circuits of Albrecht, Gheorghiu, Postlethwaite, Schanck, ASIACRYPT 2020, corrected and improved by MATZOV 2022)
+  matzov   5.46^2 (d - beta) 2^(0.29613500308205365 b + 20.387885985467914), b = beta - beta ln(4/3) / ln(beta / (2 pi
+  e))
+           (circuits of Albrecht, Gheorghiu, Postlethwaite, Schanck, ASIACRYPT 2020, corrected and improved by MATZOV
+           2022)
 The security guidelines of 2024 (Bossuat and others, ePrint 2024/463) are by the Lattice Estimator under `matzov`.
 """
 
@@ -95,7 +102,10 @@ def bkz_cost(model: str, beta: int, d: int) -> float:
 
 
 def profile(lwe: Lwe, d: int, beta: int, i: int, guessed: int = 0, tail: bool = False) -> float:
-    """Ln |b_i*| of the reduced lattice of dimension d (b_0 first); with `tail`, ln of the volume of the projection from i on."""
+    """Ln |b_i*| of the reduced lattice of dimension d (b_0 first).
+
+    With `tail`, ln of the volume of the projection from i on.
+    """
     s = ln_delta(beta)
     columns = lwe.n - guessed
     volume = (d - columns) * lwe.ln_q + columns * math.log(lwe.scale)
@@ -157,7 +167,10 @@ def ln_ball(n: int) -> float:
 
 
 def final_dimension(lwe: Lwe, beta: int, d: int, guessed: int) -> int:
-    """Least dimension eta of a last SVP call in which the error, with the embedding's coordinate, is shortest; d + 1 where there is none."""
+    """Least dimension eta of a last SVP call in which the error, with the embedding's coordinate, is shortest.
+
+    d + 1 where there is none.
+    """
 
     def shortest(eta: int) -> bool:
         volume = profile(lwe, d, beta, d - eta, guessed, tail=True) + math.log(lwe.error)
@@ -226,7 +239,10 @@ def entropy(sigma: float) -> float:
 
 
 def dual(lwe: Lwe, model: str) -> tuple[float, int, int, int, int]:
-    """(cost, beta, p, enumerated, transformed) of MATZOV's attack, with n samples. Under `core`, sieves in dimension beta cost 2^(0.292 beta)."""
+    """(cost, beta, p, enumerated, transformed) of MATZOV's attack, with n samples.
+
+    Under `core`, sieves in dimension beta cost 2^(0.292 beta).
+    """
     x = math.pi**2 * lwe.secret**2
     branch = 2 * math.exp(8 * x * math.exp(-2 * x) * math.tanh(x)) / math.sqrt(math.e)
     coefficient = math.log2(1 / (1 - math.exp(-1 / (2 * lwe.secret**2))))
@@ -343,7 +359,7 @@ def lpn_rows() -> list[dict[str, str]]:
     """Figures of every set of lpn-sets.csv."""
     out = []
     for r in read("lpn-sets.csv"):
-        figures = lpn.row(lpn.Lpn(int(r["trees"]), int(r["log_k"]), int(r["depth"])))
+        figures = lpn.row(lpn.Lpn(*(int(r[k]) for k in ("trees", "ones", "log_group", "depth"))))
         out.append({"set": r["set"], **{k: str(v) for k, v in figures.items()}})
     return out
 

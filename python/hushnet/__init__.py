@@ -1,12 +1,15 @@
 """Run a trained neural network on inputs that the server never sees."""
 
-from hushnet.api import Connection, Model, Result, check, compile, connect, from_torch, run, serve
+from hushnet.api import Connection, Model, Result, check, compile, connect, from_sklearn, from_torch, run, serve
+from hushnet.compare import compare
 from hushnet.errors import HushnetError, InputError, PlanError, ProtocolError, RangeError, TransportError
+from hushnet.frontend import ModelError, UnsupportedModel
 from hushnet.machine import measure_machine
 
 __all__ = [
-    "Connection", "HushnetError", "InputError", "Model", "PlanError", "ProtocolError", "RangeError", "Result",
-    "TransportError", "check", "compile", "connect", "from_torch", "measure_machine", "run", "serve",
+    "Connection", "HushnetError", "InputError", "Model", "ModelError", "PlanError", "ProtocolError", "RangeError",
+    "Result", "TransportError", "UnsupportedModel", "check", "compare", "compile", "connect", "from_sklearn", "from_torch",
+    "measure_machine", "run", "serve",
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from hushnet import _native, frontend, passes, planner, report
 from hushnet.errors import InputError, RangeError
+from hushnet.frontend.labels import plain_name
 from hushnet.graph import Graph
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
@@ -28,6 +29,8 @@ class Result:
     Attributes:
         outputs: output name -> float64 array ``[images, ...]``.
         trace: per-stage seconds, bytes each way, rounds, noise margin and largest value, as JSON-able data.
+        classes: of classifiers, by output: how its values speak of classes (``of``), and what these are called
+            (``names``).
         out_of_range: rows (images) of which a value left the range that the plan was made for, in rising order. The
             value was clamped to its range, and the answer may be wrong. The other rows stand. Which values the client
             can see depends on the trust model (docs/wire-protocol.md, "What errors tell").
@@ -38,6 +41,7 @@ class Result:
 
     outputs: dict[str, np.ndarray]
     trace: dict[str, Any]
+    classes: dict[str, dict[str, Any]] = field(default_factory=dict)
     out_of_range: tuple[int, ...] = ()
     range_error: RangeError | None = None
     labelled: bool = False
@@ -49,6 +53,12 @@ class Result:
         one half).
         """
         value = next(iter(self.outputs.values()))
+        if self.labels and any(entry["names"] for entry in self.classes.values()):
+            given = np.asarray(labels).reshape(-1)
+            if len(given) != len(value):
+                raise InputError(f"{len(given)} labels are given for {len(value)} rows; give one for each row.")
+            found = [str(name) for name in next(iter(self.labels.values())).tolist()]
+            return float(np.mean([a == str(plain_name(b)) for a, b in zip(found, given.tolist())]))
         right = planner.quality.check_labels(labels, len(value))
         # the output of a plan that opens nothing but the label is the label
         whole = value.reshape(len(value), -1)
@@ -72,6 +82,61 @@ class Result:
             )
         return next(iter(self.outputs.values()))
 
+    @property
+    def labels(self) -> dict[str, np.ndarray]:
+        """Of classifiers: by output the class of every image, ``[images]``, where the output tells it."""
+        found = {}
+        for name, classes in self.classes.items():
+            value = self.outputs[name].reshape(len(self.outputs[name]), -1)
+            names = np.asarray(classes["names"])
+            if classes["of"] == "columns":
+                found[name] = names[value.argmax(axis=1)]
+            elif classes["of"] == "sign":
+                found[name] = names[(value[:, 0] > 0).astype(int)]
+            elif classes["of"] == "index":
+                places = np.rint(value[:, 0]).astype(int)
+                found[name] = names[np.clip(places, 0, len(names) - 1)] if len(names) else places
+        return found
+
+    @property
+    def label(self) -> np.ndarray:
+        """The class of every image, ``[images]``, of a classifier that has one label."""
+        if len(self.labels) != 1:
+            raise ValueError(
+                f"the network has {len(self.labels)} outputs that tell a class; its outputs are "
+                f"{', '.join(self.outputs)}: use .outputs[name]."
+            )
+        return next(iter(self.labels.values()))
+
+    def by_class(self, output: str | None = None) -> dict[Any, np.ndarray]:
+        """Scores or probabilities by the name of the class, each ``[images]``, as ONNX's ``ZipMap`` names them.
+
+        Args:
+            output: name of the output; the only one with a value for each class by default.
+        """
+        known = [n for n, c in self.classes.items() if c["of"] in ("columns", "values")]
+        name = output if output is not None else (known[0] if len(known) == 1 else "")
+        if name not in known:
+            raise ValueError(
+                f"outputs with a value for each class are {known or 'none'}; {name or 'no name'} was given."
+            )
+        value = self.outputs[name].reshape(len(self.outputs[name]), -1)
+        return {cls: value[:, place] for place, cls in enumerate(self.classes[name]["names"])}
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in self.outputs.items())
+        return f"Result({shapes}; {self.trace.get('seconds', 0.0):.3g} s)"
+
+
+def _classes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What outputs say of classes; those that a plan opens as an index have no names where the model gives none."""
+    opened = document["params"].get("two_party", {}).get("reveal") == "argmax"
+    return {
+        port["name"]: port.get("classes") or {"of": "index", "names": []}
+        for port in document["outputs"]
+        if port.get("classes") or opened
+    }
+
 
 def _named_inputs(document: Mapping[str, Any], x: Inputs) -> dict[str, np.ndarray]:
     """An array for the only input, or a mapping from names to arrays, as arrays ``[images, ...]`` of float by name."""
@@ -80,7 +145,19 @@ def _named_inputs(document: Mapping[str, Any], x: Inputs) -> dict[str, np.ndarra
         if len(shapes) != 1:
             raise InputError(f"the network has inputs {', '.join(shapes)}: pass a dict with one array each")
         x = {next(iter(shapes)): x}
-    return {name: _stacked(np.asarray(value), shapes.get(name, ())) for name, value in x.items()}
+    missing = {i["name"]: i["missing"] for i in document["inputs"] if i.get("missing")}
+    stacked = {name: _stacked(np.asarray(value), shapes.get(name, ())) for name, value in x.items()}
+    return {name: _filled(value, missing.get(name)) for name, value in stacked.items()}
+
+
+def _filled(x: np.ndarray, missing: Sequence[float] | None) -> np.ndarray:
+    """Images with what the model puts in the place of NaN."""
+    if missing is None or x.dtype.kind != "f" or not np.isnan(x).any():
+        return x
+    values = np.asarray(missing, dtype=x.dtype)
+    if values.size > 1 and values.size != math.prod(x.shape[1:]):
+        return x
+    return np.where(np.isnan(x), values if values.size == 1 else values.reshape(x.shape[1:]), x)
 
 
 class Model:
@@ -106,13 +183,20 @@ class Model:
         """The bytes that a client receives: shapes, parameters, protocol steps, no weights."""
         return self.plan.public_bytes()
 
-    def explain(self, trace: dict[str, Any] | None = None, *, network: str | None = None) -> dict[str, Any]:
+    def explain(self, trace: dict[str, Any] | None = None, *, network: str | None = None) -> report.Explanation:
         """Who learns what, parameters, and the predicted cost of every stage (beside the measured, given a trace).
+
+        It is a dict; ``print`` shows it as tables.
 
         Args:
             network: two-party: "loopback", "lan", "wan", or bandwidth and round trip like "200mbit,5ms".
         """
-        return report.explain(self.plan, trace=trace, network=network)
+        return report.Explanation(report.explain(self.plan, trace=trace, network=network))
+
+    def __repr__(self) -> str:
+        images = self.plan.predicted.get("batch")
+        inputs = ", ".join(self.input_names)
+        return f"Model({self.plan.name}: {self.plan.document['trust']}, inputs {inputs}, for {images} images)"
 
     @property
     def shortfalls(self) -> list[str]:
@@ -153,7 +237,7 @@ def check(
 
 
 def read(model: Any, example: Any = None) -> Any:
-    """What the front end reads: a ``torch.nn.Module`` becomes a ``ModelProto``, everything else stays.
+    """What the front end reads: modules of PyTorch and estimators of scikit-learn become a ``ModelProto``, all else stays.
 
     Raises:
         ModelError: PyTorch is not installed or refuses the module; an example without a module.
@@ -164,7 +248,7 @@ def read(model: Any, example: Any = None) -> Any:
         raise frontend.ModelError(
             f"example is for a torch.nn.Module, and the model is of type {type(model).__name__}. Leave example out."
         )
-    return model
+    return frontend.sklearn_model(model) if frontend.is_estimator(model) else model
 
 
 def _names(until: str | Sequence[str] | None) -> Sequence[str]:
@@ -179,10 +263,11 @@ def compile(
     calibration: Inputs | None = None,
     shapes: Shapes | None = None,
     until: str | Sequence[str] | None = None,
+    outputs: str | Sequence[str] | None = None,
     example: Any = None,
     **options: Any,
 ) -> Model:
-    """Turns a trained model (path or bytes of ONNX, ``ModelProto``, or ``torch.nn.Module``) into a plan.
+    """Turns a trained model into a plan: path or bytes of ONNX, ``ModelProto``, PyTorch module, scikit-learn estimator.
 
     Args:
         batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive`` 4096); any number of images can be run.
@@ -193,11 +278,15 @@ def compile(
             not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time, where the
             model does not treat it as a batch.
         until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
+        outputs: names of the model's outputs that stay. By default all, without labels of a classifier that follow
+            from the scores of another output: ``Result.labels`` has them all the same.
         example: inputs of a ``torch.nn.Module`` (see :func:`from_torch`).
         options: see :func:`hushnet.planner.compile`.
     """
-    graph = lowered(read(model, example), calibration=calibration, shapes=shapes, until=_names(until))
-    return planned(graph, batch=batch, trust=trust, calibration=calibration, **options)
+    graph, ports = lowered(
+        read(model, example), calibration=calibration, shapes=shapes, until=_names(until), outputs=_names(outputs)
+    )
+    return planned(graph, ports, batch=batch, trust=trust, calibration=calibration, **options)
 
 
 def from_torch(module: Any, example: Any, **options: Any) -> Model:
@@ -219,19 +308,61 @@ def from_torch(module: Any, example: Any, **options: Any) -> Model:
     return compile(module, example=example, **options)
 
 
-def lowered(model: Any, *, calibration: Inputs | None, shapes: Shapes | None, until: Sequence[str]) -> Graph:
-    """The graph that :func:`compile` plans. The arguments are those of :func:`compile`."""
-    return passes.default(frontend.load(model, shapes, samples=sample_shapes(model, calibration), until=until))
+def from_sklearn(estimator: Any, **options: Any) -> Model:
+    """Turns a fitted scikit-learn estimator or pipeline into a plan: its ONNX model, then :func:`compile`.
+
+    No other package is needed. ``hushnet.frontend.sklearn_model`` gives the ONNX model itself.
+
+    Args:
+        estimator: scalers, imputation, PCA and column selection in front of linear models, linear support vectors or
+            multi-layer perceptrons (docs/models.md has the list).
+        options: see :func:`compile`; give training rows as ``calibration``.
+
+    Raises:
+        UnsupportedModel: an estimator that cannot be evaluated, with what does.
+    """
+    return compile(frontend.sklearn_model(estimator), **options)
 
 
-def planned(graph: Graph, *, batch: int | None, trust: str, calibration: Inputs | None, **options: Any) -> Model:
+def lowered(
+    model: Any, *, calibration: Inputs | None, shapes: Shapes | None, until: Sequence[str], outputs: Sequence[str] = ()
+) -> tuple[Graph, frontend.Ports]:
+    """The graph that :func:`compile` plans, and what is known of its ports. The arguments are those of :func:`compile`."""
+    samples = sample_shapes(model, calibration)
+    graph, ports = frontend.read(model, shapes, samples=samples, until=until, outputs=outputs)
+    return passes.default(graph), ports
+
+
+def planned(
+    graph: Graph, ports: frontend.Ports, *, batch: int | None, trust: str, calibration: Inputs | None, **options: Any
+) -> Model:
     """The plan of a graph. The arguments are those of :func:`compile`."""
     if calibration is not None:
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
         calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
+        calibration = {name: _filled(value, ports.missing.get(name)) for name, value in calibration.items()}
     if batch is None:
         batch = {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
-    return Model(planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options))
+    if options.get("labels") is not None:
+        options["labels"] = _places(options["labels"], ports.classes.get(graph.outputs[0]))
+    plan = planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options)
+    if ports.describe(plan.document):
+        # what was checked and hashed is the plan without them
+        plan = Plan(plan.document, plan.weights)
+        planner.validate(plan)
+    return Model(plan)
+
+
+def _places(labels: Any, classes: frontend.Classes | None) -> Any:
+    """Names of classes as their places, where the model names them."""
+    if classes is None:
+        return labels
+    places = {str(name): place for place, name in enumerate(classes.names)}
+    given = [str(plain_name(v)) for v in np.asarray(labels).reshape(-1).tolist()]
+    unknown = [v for v in given if v not in places]
+    if unknown:
+        raise InputError(f"the label {unknown[0]!r} is no class of the model; its classes are {', '.join(places)}.")
+    return np.asarray([places[v] for v in given], np.int64)
 
 
 def sample_shapes(model: Any, calibration: Inputs | None) -> dict[str, tuple[int, ...]]:
@@ -254,8 +385,18 @@ def _stacked(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return x
 
 
+def _loaded(model: Model | str | Path, allow_insecure: bool) -> Model:
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, (str, Path)):
+        return Model.load(model, allow_insecure=allow_insecure)
+    raise InputError(
+        f"a {type(model).__name__} is no compiled network; give a Model (hushnet.compile) or the path of a .hush file."
+    )
+
+
 def run(
-    model: Model,
+    model: Model | str | Path,
     x: Inputs,
     *,
     threads: int | None = None,
@@ -271,6 +412,7 @@ def run(
     "200mbit,5ms") slows the connection down to that.
 
     Args:
+        model: a compiled network, or the path of its ``.hush`` file.
         check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every polynomial went
             (``polynomials``), and which left the range that the polynomial is planned for (``out_of_range``).
 
@@ -279,6 +421,7 @@ def run(
     Raises:
         RangeError: the server's answer decrypts to what no weights of the plan give: the server is faulty.
     """
+    model = _loaded(model, allow_insecure)
     plan, inputs = model.native(allow_insecure=allow_insecure), model.named_inputs(x)
     if check and plan.trust != "non-interactive":
         raise InputError(f"check is for non-interactive plans; this one is {plan.trust}, and run it without check")
@@ -305,7 +448,8 @@ def _result(
     """A result with what the run has marked."""
     mark = marks[0] if marks else None
     labelled = document["params"].get("two_party", {}).get("reveal") == "argmax"
-    return Result(outputs, trace, tuple(mark.affected) if mark is not None else (), mark, labelled)
+    affected = tuple(mark.affected) if mark is not None else ()
+    return Result(outputs, trace, _classes(document), affected, mark, labelled)
 
 
 def _link(network: str | None) -> tuple[float, float] | None:
@@ -326,13 +470,15 @@ def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     ] + plain.reaches
 
 
-def serve(model: Model, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> _native.ServerHandle:
+def serve(model: Model | str | Path, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
 
     Args:
+        model: a compiled network, or the path of its ``.hush`` file.
         options: of :func:`hushnet._native.serve`. Traces of two-party sessions: ``handle.traces()``.
     """
-    return _native.serve(model.native(allow_insecure=options.pop("allow_insecure", False)), host, port, **options)
+    insecure = options.pop("allow_insecure", False)
+    return _native.serve(_loaded(model, insecure).native(allow_insecure=insecure), host, port, **options)
 
 
 class Connection:
@@ -350,6 +496,10 @@ class Connection:
         marks: list[RangeError] = []
         outputs, text = self._client.infer(named, progress=progress, marks=marks)
         return _result(self.plan, outputs, json.loads(text), marks)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(port["name"] for port in self.plan["inputs"])
+        return f"Connection({self.plan['name']}: {self.plan['trust']}, inputs {inputs})"
 
     def close(self) -> None:
         """Ends the session; its keys are gone."""

@@ -118,6 +118,7 @@ class _Task:
     def __init__(self, model: Any, calibration: Inputs | None, shapes: Shapes | None, until: tuple[str, ...]) -> None:
         self.model, self.calibration, self.shapes, self.until = model, calibration, shapes, until
         self._graphs: dict[tuple[str, ...], Graph | frontend.UnsupportedModel] = {}
+        self._ports: dict[tuple[str, ...], frontend.Ports] = {}
         self._outline: tuple[frontend.Outline, set[str]] | None = None
         # whether the last network that could be planned needed made-up data
         self.made_up_last = False
@@ -143,7 +144,9 @@ class _Task:
         """
         if until not in self._graphs:
             try:
-                found = lowered(self.model, calibration=self.calibration, shapes=self.shapes, until=until)
+                found, self._ports[until] = lowered(
+                    self.model, calibration=self.calibration, shapes=self.shapes, until=until
+                )
                 self._graphs[until] = found
             except frontend.UnsupportedModel as error:
                 self._graphs[until] = error
@@ -158,8 +161,9 @@ class _Task:
         Raises:
             HushnetError: it cannot be planned.
         """
+        ports = next((p for end, p in self._ports.items() if self._graphs[end] is graph), frontend.Ports())
         try:
-            return planned(graph, batch=batch, trust=trust, calibration=self.calibration), False
+            return planned(graph, ports, batch=batch, trust=trust, calibration=self.calibration), False
         except BlockedPlan:
             raise
         except HushnetError:
@@ -167,7 +171,7 @@ class _Task:
                 raise
         # random inputs tell nothing of the bits that the network needs
         bits = {} if trust == "non-interactive" else {"weight_bits": 8}
-        return planned(graph, batch=batch, trust=trust, calibration=self.made_up(graph), **bits), True
+        return planned(graph, ports, batch=batch, trust=trust, calibration=self.made_up(graph), **bits), True
 
     def made_up(self, graph: Graph) -> dict[str, np.ndarray]:
         """Random inputs: numbers from 0 to 1, integers 0 and 1."""

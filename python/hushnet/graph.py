@@ -24,7 +24,10 @@ class Dense:
 
 @dataclass(frozen=True)
 class Conv2d:
-    """Cross-correlation as ONNX Conv has it; W of shape (O, C/groups, kh, kw), zero padding (top, left, bottom, right)."""
+    """Cross-correlation as ONNX Conv has it.
+
+    W of shape (O, C/groups, kh, kw), zero padding (top, left, bottom, right).
+    """
 
     input: tuple[int, int, int]
     output: tuple[int, int, int]

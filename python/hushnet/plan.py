@@ -45,6 +45,12 @@ class Plan:
         """A copy is a plan of its own, for others to change."""
         return {"document": self.document, "weights": self.weights, "_handle": None, "_digest": None}
 
+    def __repr__(self) -> str:
+        kind = "public part" if self.is_public else "plan"
+        return (
+            f"Plan({self.name}: {self.document['trust']} {kind}, {len(self.stages)} stages, {len(self.weights)} arrays)"
+        )
+
     def handle(self) -> _native.Plan:
         """The plan as the run time holds it: checked, with its weights prepared when they are first needed, both once.
 
@@ -163,7 +169,7 @@ class Plan:
         try:
             handle = _native.Plan.load(data, allow_insecure=allow_insecure)
         except PlanError as error:
-            raise PlanError(f"{path}: {error}") from None
+            raise PlanError(f"{path}: {_is_onnx(data) or error}") from None
         plan, _, plan_digest = cls._open(data)
         plan._handle, plan._digest = handle, plan_digest
         return plan
@@ -204,6 +210,21 @@ class Plan:
         except ValueError as error:
             raise PlanError(f"the plan's JSON cannot be read ({error}); compile the model again") from None
         return cls(document, weights), text, metadata.get("digest")
+
+
+def _is_onnx(data: bytes) -> str:
+    """What to say of bytes that are an ONNX model; "" of others. A model's first field is its version."""
+    if data[:1] != b"\x08":
+        return ""
+    import onnx
+
+    try:
+        model = onnx.ModelProto.FromString(data)
+    except Exception:
+        return ""
+    if not model.HasField("graph"):
+        return ""
+    return "this is an ONNX model, not a plan. Compile it first: hushnet compile MODEL.onnx -o PLAN.hush."
 
 
 def _other_version(found: str) -> str:

@@ -79,7 +79,9 @@ def main() -> int:
     everything = not options.match and options.every == 1
     short = below(verdicts, json.loads(MINIMUMS.read_text()).get(options.trust, {})) if everything else []
     if options.trust == "client-aided":
-        short += [f"{v.name}: refused, and {LISTING} does not name it ({v.reason[:200]})" for v in unexplained(verdicts)]
+        short += [
+            f"{v.name}: refused, and {LISTING} does not name it ({v.reason[:200]})" for v in unexplained(verdicts)
+        ]
         complete = everything and set(options.kinds.split(",")) >= set(QUICK)
         short += [f"{pattern}: {LISTING} names it, and all its cases pass" for pattern in unused(verdicts) if complete]
     if options.json:

@@ -65,7 +65,10 @@ class Case:
 
     @property
     def numeric(self) -> bool:
-        """Whether inputs and outputs are tensors of numbers: no sequences, optional values, strings, complex numbers."""
+        """Whether inputs and outputs are tensors of numbers.
+
+        No sequences, optional values, strings, complex numbers.
+        """
         return bool(self._data[0]) and all(_number(value) for value in [*self.inputs.values(), *self.outputs])
 
 

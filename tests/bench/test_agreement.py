@@ -1,9 +1,10 @@
 """The same operations and the same circuit, with the same parameters and message, on our CKKS, on SEAL and on OpenFHE.
 
-Each result may be away from the exact one by its library's error. Ours is predicted (``error_bound``, fails with probability 2^-40). SEAL
-with the same primes and one digit a prime has the same noise, operation by operation, but for the mean of its digits (``uncentred``), so
-the same bound and that hold for it; two results may therefore differ by twice the bound. OpenFHE chooses primes and digits of its own (larger special primes: less noise),
-and FIXEDMANUAL takes every prime for 2^bits: that is wrong by |q / 2^bits - 1| < 2^-12 a rescaling, of the value.
+Each result may be away from the exact one by its library's error. Ours is predicted (``error_bound``, fails with
+probability 2^-40). SEAL with the same primes and one digit a prime has the same noise, operation by operation, but for
+the mean of its digits (``uncentred``), so the same bound and that hold for it; two results may therefore differ by
+twice the bound. OpenFHE chooses primes and digits of its own (larger special primes: less noise), and FIXEDMANUAL takes
+every prime for 2^bits: that is wrong by |q / 2^bits - 1| < 2^-12 a rescaling, of the value.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ FIXED_SCALE = 2.0**-12
 
 
 def uncentred(primes: list[int]) -> float:
-    """What SEAL's key switching may add to ours in a slot: its digits are residues in [0, q), not centred ones. Their mean q/2 on
-    all coefficients is, in the slot nearest to X = 1, (q/2) * 2/|1 - zeta| = q N/pi, times a key error (at most
-    6 * 3.2 * sqrt(N) there) over the special prime, for every digit."""
+    """What SEAL's key switching may add to ours in a slot: its digits are residues in [0, q), not centred ones.
+
+    Their mean q/2 on all coefficients is, in the slot nearest to X = 1, (q/2) * 2/|1 - zeta| = q N/pi, times a key
+    error (at most 6 * 3.2 * sqrt(N) there) over the special prime, for every digit.
+    """
     *digits, special = primes
     key_error = 6 * 3.2 * DEGREE**0.5
     return sum(q * DEGREE / np.pi * key_error / special for q in digits) / 2.0**PARAMETERS.scale_bits

@@ -1,4 +1,7 @@
-"""The channel-wise circuit without any library: slots as vectors of numbers, levels counted, against the float network."""
+"""The channel-wise circuit without any library.
+
+Slots as vectors of numbers, levels counted, against the float network.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,10 @@ def test_trained_networks(name: str) -> None:
 
 
 def test_mnist_needs_the_operations_that_the_papers_code_needs() -> None:
-    """6,385 plaintext products, as counted in the paper's own program (which rotates 323 times: its last sums are over all slots)."""
+    """6,385 plaintext products, as counted in the paper's own program (which rotates 323 times.
+
+    Its last sums are over all slots).
+    """
     train, _, _, _ = data.digits()
     network = Network.from_graph(passes.default(frontend.load(zoo.trained("mnist-cnn-square"))), calibration=train[:50])
     counts, _ = Circuit(*network.spec(), 8192).plan()

@@ -53,7 +53,8 @@ def test_gala_needs_fewer_permutations_and_less_noise() -> None:
     assert rows["gala"]["counted"]["perm"] < rows["gazelle"]["counted"]["perm"]
     assert all(r["noise"]["within"] for r in rows.values())
     assert rows["gala"]["noise"]["predicted_norm_bits"] < rows["gazelle"]["noise"]["predicted_norm_bits"]
-    # what is seen varies by some hundredths of a bit from run to run; where keys add little beside products that is the whole difference
+    # what is seen varies by some hundredths of a bit from run to run; where keys add little beside products that is the
+    # whole difference
     assert rows["gala"]["noise"]["norm_bits"] < rows["gazelle"]["noise"]["norm_bits"] + 0.25
 
 

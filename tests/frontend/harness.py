@@ -116,7 +116,10 @@ def agree(model: onnx.ModelProto, want: Sequence[np.ndarray] | None = None) -> G
 
 
 def consistent(graph: Graph) -> None:
-    """Asserts the graph's own rules: topological order, one producer a tensor, shapes of all, unique names of layers."""
+    """Asserts the graph's own rules.
+
+    Topological order, one producer a tensor, shapes of all, unique names of layers.
+    """
     known = set(graph.inputs)
     for node in graph.nodes:
         for name in [node.input] if isinstance(node, Linear) else node.inputs:

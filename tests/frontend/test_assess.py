@@ -166,9 +166,12 @@ def test_planners_name_every_node_in_the_way_once(trust):
     found = assess(model, trust)
     nodes = {n.name or f"{n.op_type}_{i}": n.output[0] for i, n in enumerate(model.graph.node)}
     listed = [nodes[name] for group in found.groups for name in group.nodes]
-    relu = ["t1"] if trust == "non-interactive" else []
-    assert sorted(listed) == sorted([*blocking, *relu])
-    assert [g.op_type for g in found.groups if g.op_type != "Relu"] == ["Sigmoid", "Mul", "Tanh"]
+    if trust == "non-interactive":
+        # products are its own, and ReLU is in the way
+        blocking = ["t1", *(name for name in blocking if name != "t5")]
+    assert sorted(listed) == sorted(blocking)
+    wanted = ["Relu", "Sigmoid", "Tanh"] if trust == "non-interactive" else ["Sigmoid", "Mul", "Tanh"]
+    assert [g.op_type for g in found.groups] == wanted
     assert all(group.advice.endswith(".") and ";" not in group.problem for group in found.groups)
 
 

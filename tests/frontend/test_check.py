@@ -1,4 +1,7 @@
-"""What is said about models that cannot be compiled: every node once, by name, with a rewrite; and about broken files."""
+"""What is said about models that cannot be compiled: every node once, by name, with a rewrite.
+
+And about broken files.
+"""
 
 import numpy as np
 import onnx

@@ -31,7 +31,10 @@ def network(nodes, inputs, outputs, constants=(), *, opset=17, kind=TensorProto.
 
 
 def results(graph, feeds):
-    """The graph's outputs on one ONNX tensor an input, as ONNX has them: without the axis of images where the tensor is the image."""
+    """The graph's outputs on one ONNX tensor an input, as ONNX has them.
+
+    Without the axis of images where the tensor is the image.
+    """
     images = {n: x if x.ndim == len(graph.shapes[n]) + 1 else x[None] for n, x in feeds.items()}
     return evaluate(graph, {n: x.astype(np.float64) for n, x in images.items()})
 

@@ -1,4 +1,7 @@
-"""Conv, Gemm, MatMul, arithmetic with constants, BatchNormalization: random attributes and odd shapes against ONNX Runtime."""
+"""Conv, Gemm, MatMul, arithmetic with constants, BatchNormalization.
+
+Random attributes and odd shapes against ONNX Runtime.
+"""
 
 import numpy as np
 import pytest

@@ -182,7 +182,8 @@ def test_normalisations(kind, attributes, shape, opset):
     net.op(kind, "x0", *(net.weight(*s) for s in sizes.get(kind, [])), **attributes)
     model = net.model()
     model.ir_version = 10
-    # of norms of order 1 the reference implementation adds signed numbers; ONNX Runtime has no RMSNormalization everywhere
+    # of norms of order 1 the reference implementation adds signed numbers; ONNX Runtime has no RMSNormalization
+    # everywhere
     agree(model, onnx.reference.ReferenceEvaluator(model).run(None, images(model)) if opset > 20 else None)
 
 
@@ -211,7 +212,10 @@ def quantised_layer(per_channel):
 
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_quantised_convolutions_are_read_as_float_layers(per_channel):
-    """No rounding is left between the integers: the network that they stand for, within a step of every quantisation."""
+    """No rounding is left between the integers.
+
+    The network that they stand for, within a step of every quantisation.
+    """
     net = quantised_layer(per_channel)
     model = net.model()
     feeds = images(model)

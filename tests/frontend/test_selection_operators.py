@@ -1,4 +1,7 @@
-"""Comparisons, logic, selections, running sums, reductions and functions of one operand: drawn attributes against ONNX Runtime."""
+"""Comparisons, logic, selections, running sums, reductions and functions of one operand.
+
+Drawn attributes against ONNX Runtime.
+"""
 
 import numpy as np
 import onnx

@@ -1,4 +1,7 @@
-"""Convolutions, their transposes and poolings over one to three axes, and Resize: drawn geometries against the reference."""
+"""Convolutions, their transposes and poolings over one to three axes, and Resize.
+
+Drawn geometries against the reference.
+"""
 
 import onnx.reference
 import pytest

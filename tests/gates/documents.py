@@ -1,4 +1,7 @@
-"""Documents and comments cite only what is in the repository: files, folders, headings, anchors, the numbered facts of docs/two-party.md."""
+"""Documents and comments cite only what is in the repository.
+
+Files, folders, headings, anchors, the numbered facts of docs/two-party.md.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""What the wheel needs at run time is installed here and carries a permissive licence: ``python -m tests.gates.licences``.
+"""What the wheel needs at run time is installed here and carries a permissive licence.
 
-The list is not typed: it is pyproject's dependencies, with those of the extra `demo`, those of the benchmarks' package, and all that they need in turn. pip-licenses reads
-what a package's metadata says; a package that it does not list has failed, because it lists only what is installed and says nothing of the rest.
+``python -m tests.gates.licences``.
+
+The list is not typed: it is pyproject's dependencies, with those of the extra `demo`, those of the benchmarks' package,
+and all that they need in turn. pip-licenses reads what a package's metadata says; a package that it does not list has
+failed, because it lists only what is installed and says nothing of the rest.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "slots": {"batch", "phases"},
     },
     "runtime": {
-        # The plan and the client program that it compiles into are one circle; so are channel and wire; so are plans and what leaves of them.
+        # The plan and the client program that it compiles into are one circle; so are channel and wire; so are plans
+        # and what leaves of them.
         "plan": {"program", "public", "tally", "wire"},
         "public": {"plan"},
         "program": {"error", "plan"},
@@ -82,7 +83,8 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "trace": {"plan"},
         "channel": {"error", "wire"},
         "wire": {"channel", "error"},
-        # A trust model uses no other one. `session` has the traits that each of them implements, and names them all; `transport` knows the traits only.
+        # A trust model uses no other one. `session` has the traits that each of them implements, and names them all;
+        # `transport` knows the traits only.
         "client_aided": {"channel", "compute", "error", "io", "plan", "program", "session", "tally", "trace", "wire"},
         "two_party": {
             "channel",

@@ -29,7 +29,10 @@ def folder(crate: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """A file: ``path`` below the root, ``module`` below its crate, ``code`` without comments, strings and test items (same lines)."""
+    """A file.
+
+    ``path`` below the root, ``module`` below its crate, ``code`` without comments, strings and test items (same lines).
+    """
 
     path: str
     module: tuple[str, ...]
@@ -47,7 +50,10 @@ def blank(text: str) -> str:
 
 @cache
 def strip(text: str) -> str:
-    """Code without comments, string and character literals, and without items under ``#[cfg(test)]``; lines and offsets stay."""
+    """Code without comments, string and character literals, and without items under ``#[cfg(test)]``.
+
+    Lines and offsets stay.
+    """
     text = _TOKENS.sub(lambda m: blank(m.group()), text)
     start = 0
     while match := _TEST.search(text, start):

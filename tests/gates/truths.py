@@ -1,4 +1,7 @@
-"""What the run time decides stands in Rust once: Python reads constants of noise, keys, frames and the plan format from ``_native``."""
+"""What the run time decides stands in Rust once.
+
+Python reads constants of noise, keys, frames and the plan format from ``_native``.
+"""
 
 from __future__ import annotations
 

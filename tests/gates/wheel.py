@@ -1,6 +1,9 @@
-"""The wheel that users install holds the product alone: no benchmark, no rival, no stand-in of an insecure protocol (bench/).
+"""The wheel that users install holds the product alone.
 
-``problems(root)`` reads the sources; ``python -m tests.gates.wheel FILE.whl`` reads a wheel that was built (`make wheel`).
+No benchmark, no rival, no stand-in of an insecure protocol (bench/).
+
+``problems(root)`` reads the sources; ``python -m tests.gates.wheel FILE.whl`` reads a wheel that was built (`make
+wheel`).
 """
 
 from __future__ import annotations

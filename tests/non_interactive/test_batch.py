@@ -1,4 +1,7 @@
-"""Plans of the non-interactive batch engine from ONNX to the answer: errors within what was predicted, exact counts, refusals, reports."""
+"""Plans of the non-interactive batch engine from ONNX to the answer.
+
+Errors within what was predicted, exact counts, refusals, reports.
+"""
 
 from __future__ import annotations
 

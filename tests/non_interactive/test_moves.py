@@ -118,8 +118,9 @@ def test_transposed_convolutions_and_three_axes():
 def test_means_over_three_axes(include):
     net = Net((2, 4, 5, 5))
     squared(net)
-    net.op("AveragePool", net.op("Conv", net.last, net.weight(2, 2, 1, 2, 2)), kernel_shape=[2, 3, 2], strides=[2, 1, 1],
-           pads=[1, 1, 0, 1, 0, 1], count_include_pad=include)  # fmt: skip
+    net.op("Conv", net.last, net.weight(2, 2, 1, 2, 2))
+    window = {"kernel_shape": [2, 3, 2], "strides": [2, 1, 1], "pads": [1, 1, 0, 1, 0, 1]}
+    net.op("AveragePool", net.last, count_include_pad=include, **window)
     net.op("Conv", net.last, net.weight(2, 2, 2, 1, 1))
     run(net)
 
@@ -251,3 +252,16 @@ def test_errors_of_a_quotient_are_those_that_calibration_shows():
     model = run_all(net)
     (errors,) = model.plan.predicted["output_errors"].values()
     assert "worst_error" not in errors and 0 < errors["max_error"] < 1
+
+
+def test_an_output_has_the_shape_of_the_graph():
+    net = Net((1, 4, 5))
+    y = net.op("Reshape", net.op("Conv", "x0", net.weight(4, 1, 2, 2)), net.ints(0, 48, 1))
+    net.op(
+        "Mul",
+        net.op("Conv", net.op("Reshape", y, net.ints(0, 4, 12)), net.weight(4, 4, 1)),
+        net.op("Reshape", y, net.ints(0, 4, 12)),
+    )
+    net.op("Reshape", net.last, net.ints(0, 48, 1))
+    net.op("Mul", net.last, net.op("ReduceMean", y, axes=[1], keepdims=1))
+    run_all(net)

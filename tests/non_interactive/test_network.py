@@ -1,4 +1,7 @@
-"""Folding changes no value: networks against ONNX Runtime, trained ones against their accuracy; what is refused and reported."""
+"""Folding changes no value: networks against ONNX Runtime, trained ones against their accuracy.
+
+What is refused and reported.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +226,10 @@ def test_uncounted_padding_of_means() -> None:
 
 
 def test_constants_behind_a_padded_layer_stay_exact() -> None:
-    """Batch norm between an activation and a padded layer: the border sees no offset, so the bias depends on the position."""
+    """Batch norm between an activation and a padded layer.
+
+    The border sees no offset, so the bias depends on the position.
+    """
     net = Random((2, 6, 6), 9)
     net.conv(3, (3, 3), (1, 1), (1, 1, 1, 1), 1)
     net.activation("deg2")

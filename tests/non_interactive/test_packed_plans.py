@@ -1,4 +1,7 @@
-"""Plans of the packed engine from ONNX to the answer: arbitrary chains against ONNX Runtime, sockets, public parts, refusals, the command line."""
+"""Plans of the packed engine from ONNX to the answer.
+
+Arbitrary chains against ONNX Runtime, sockets, public parts, refusals, the command line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the planner weighs in batches: unit costs by instruction set, widths of words, blocks of the batch, narrowed primes."""
+"""What the planner weighs in batches.
+
+Unit costs by instruction set, widths of words, blocks of the batch, narrowed primes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What calibration data is good for: ranges that fit, biases without drift, an error estimate that holds on other images."""
+"""What calibration data is good for.
+
+Ranges that fit, biases without drift, an error estimate that holds on other images.
+"""
 
 from __future__ import annotations
 

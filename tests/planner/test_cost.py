@@ -345,7 +345,7 @@ def test_explanation_says_everything_and_renders():
         "128",
         "conv1",
         "Predicted / measured",
-        "worst case",
+        "Answers",
         "310.00 ms",
     ):
         assert needle in text

@@ -129,6 +129,6 @@ def test_rows_of_their_own_scale_are_more_precise() -> None:
     want = float_run(graph, x)["y"]
     errors = []
     for row_scales in (False, True):
-        plan = compile(graph, calibration=x, row_scales=row_scales, activation_bits=16)
+        plan = compile(graph, calibration=x, row_scales=row_scales, weight_bits=8, activation_bits=16)
         errors.append(np.abs(run(plan, x)["y"] - want).max(axis=(0, 2, 3)))
     assert (errors[1][1:] < errors[0][1:] / 2).all(), errors

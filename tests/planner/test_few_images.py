@@ -1,4 +1,7 @@
-"""Client-aided plans for few images: the same integers as the batch engine's, exact bytes, and the engine that is cheaper."""
+"""Client-aided plans for few images.
+
+The same integers as the batch engine's, exact bytes, and the engine that is cheaper.
+"""
 
 import copy
 

@@ -1,4 +1,7 @@
-"""Every row of the op table: the op against its textbook definition, its interval and its error rule against samples."""
+"""Every row of the op table.
+
+The op against its textbook definition, its interval and its error rule against samples.
+"""
 
 import numpy as np
 import pytest

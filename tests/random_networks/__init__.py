@@ -1,1 +1,1 @@
-"""Random ONNX networks through ``compile`` and ``run`` of a trust model: ``python -m tests.random_networks --trust X --count 1000``."""
+"""Random ONNX networks through ``compile`` and ``run``: ``python -m tests.random_networks --trust two-party``."""

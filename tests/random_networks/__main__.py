@@ -13,10 +13,12 @@ from tests.backend_suite.workers import judge_all
 from .judge import CRASHED, REFUSED, RIGHT, VERDICTS, WRONG, Drawn, Verdict, judge
 
 SECONDS = 120.0
+# share of networks of which a row may be off by more than max_error
+BEYOND = 0.01
 
 
 def main() -> int:
-    """Judges ``--count`` networks of a seed; fails when one is wrong or crashed."""
+    """Judges networks of a seed; fails when one is wrong or crashed, or too many are off by more than max_error."""
     parser = argparse.ArgumentParser(prog="python -m tests.random_networks", description=__doc__)
     parser.add_argument("--trust", required=True, choices=("client-aided", "two-party", "non-interactive"))
     parser.add_argument("--count", type=int, default=1000)
@@ -30,29 +32,30 @@ def main() -> int:
 
     def progress(done: int, verdict: Verdict) -> None:
         if done % 100 == 0 or verdict.verdict in (WRONG, CRASHED):
-            text = f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s {verdict.reason[:300]}"
+            seconds = time.monotonic() - started
+            text = f"{done}/{len(found)} {verdict.name} {verdict.verdict} {seconds:.0f} s {verdict.reason[:300]}"
             print(text, file=sys.stderr, flush=True)
 
     verdicts = judge_all(
         found, options.trust, processes=options.processes, seconds=SECONDS, progress=progress, judge_one=judge
     )
     counts = Counter(v.verdict for v in verdicts)
+    beyond, coarse = sum(v.beyond for v in verdicts), sum(v.coarse for v in verdicts)
     seconds = round(time.monotonic() - started, 1)
     if options.json:
         document = {"trust": options.trust, "seed": options.seed, "networks": len(verdicts), "seconds": seconds}
         document |= {v: counts[v] for v in VERDICTS}
-        document["coarse"] = sum(v.coarse for v in verdicts)
+        document |= {"coarse": coarse, "beyond": beyond}
         print(json.dumps(document | {"verdicts": [v.as_json() for v in verdicts]}, indent=1))
     else:
-        print(
-            f"{options.trust}, seed {options.seed}: {dict(counts)}, {sum(v.coarse for v in verdicts)} coarse, {seconds} s"
-        )
+        print(f"{options.trust}, seed {options.seed}: {dict(counts)}, {coarse} coarse, {beyond} beyond, {seconds} s")
         for v in verdicts:
             if v.verdict in (WRONG, CRASHED):
                 print(f"{v.verdict}: {v.name} ({', '.join(v.operators)}): {v.reason}")
         reasons = Counter(", ".join(v.refused) or v.reason[:80] for v in verdicts if v.verdict == REFUSED)
         print("\n".join(f"refused {count:4}: {reason}" for reason, count in reasons.most_common()))
-    return 1 if counts[WRONG] or counts[CRASHED] or not counts[RIGHT] else 0
+    failed = counts[WRONG] or counts[CRASHED] or not counts[RIGHT] or beyond > BEYOND * counts[RIGHT] + 1
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

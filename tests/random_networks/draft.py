@@ -1,4 +1,4 @@
-"""A network that grows node by node: shapes of all tensors are known, and a node that ONNX's shape inference refuses is not added."""
+"""A network that grows node by node, with known shapes; what ONNX's shape inference refuses is not added."""
 
 from __future__ import annotations
 

@@ -14,19 +14,23 @@ from .draft import Draft
 Rule = Callable[[Draft, str], "str | None"]
 
 LAYERS: tuple[Rule, ...] = (windows.conv,) * 4 + (
-    windows.conv_transpose, windows.conv_transpose, windows.gemm, windows.matmul, windows.matmul, elements.residual, elements.residual,
+    windows.conv_transpose, windows.conv_transpose, windows.gemm, windows.matmul, windows.matmul, elements.residual,
+    elements.residual,
     windows.batch_norm,
 )  # fmt: skip
 MOVES: tuple[Rule, ...] = (
-    moves.pad, moves.slice_, moves.transpose, moves.reshape, moves.split, moves.gather, moves.tile, moves.expand, moves.blocks,
+    moves.pad, moves.slice_, moves.transpose, moves.reshape, moves.split, moves.gather, moves.tile, moves.expand,
+    moves.blocks,
     moves.unsqueeze, moves.resize, elements.join, elements.join, moves.where,
 )  # fmt: skip
 SUMS: tuple[Rule, ...] = (
-    windows.average_pool, windows.average_pool, windows.global_average, moves.reduce_(("ReduceMean", "ReduceSum")), moves.cumsum,
+    windows.average_pool, windows.average_pool, windows.global_average, moves.reduce_(("ReduceMean", "ReduceSum")),
+    moves.cumsum,
     elements.with_constant, elements.with_constant, elements.pair(("Add", "Sub", "Sum", "Mean")),
 )  # fmt: skip
 MAXIMA: tuple[Rule, ...] = (
-    windows.max_pool, windows.max_pool, windows.global_max, moves.reduce_(("ReduceMax", "ReduceMin")), elements.slopes, elements.clip,
+    windows.max_pool, windows.max_pool, windows.global_max, moves.reduce_(("ReduceMax", "ReduceMin")),
+    elements.slopes, elements.clip,
     elements.unary("Relu"), elements.unary("Relu"), elements.unary("Relu", "Abs"), elements.extremum_with_constant,
     elements.pair(("Max", "Min")),
 )  # fmt: skip

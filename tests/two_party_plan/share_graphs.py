@@ -19,7 +19,10 @@ ACTIVATIONS = [
 
 @st.composite
 def graphs(draw):
-    """A few layers with activations, pools of all kinds, residuals, joins, cuts and moves between; perhaps a softmax at the end."""
+    """A few layers with activations, pools of all kinds, residuals, joins, cuts and moves between.
+
+    Perhaps a softmax at the end.
+    """
     c, h, w = draw(st.integers(1, 3)), draw(st.integers(4, 8)), draw(st.integers(4, 8))
     b = Builder((c, h, w), seed=draw(st.integers(0, 2**16)))
     b.conv(draw(st.integers(1, 4)), gain=draw(st.sampled_from([0.02, 1.0, 300.0])))

@@ -18,7 +18,10 @@ from tests.two_party_plan.test_runs import check
 
 
 def network():
-    """Every non-linear layer: relu, clip on both sides, overlapping maxima of uneven windows with padding; a leaky one has no circuit."""
+    """Every non-linear layer: relu, clip on both sides, overlapping maxima of uneven windows with padding.
+
+    a leaky one has no circuit.
+    """
     b = Builder((2, 7, 9), seed=3)
     b.conv(5, stride=(1, 2)).op("relu").conv(4).op("clip", min=-0.5, max=1.5)
     b.pool("max_pool", (3, 2), (2, 1), (1, 1, 0, 0)).conv(3).op("leaky_relu", alpha=0.2)

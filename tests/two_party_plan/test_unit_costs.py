@@ -49,7 +49,10 @@ def test_fit_finds_the_costs_that_samples_are_made_of() -> None:
 @given(st.floats(1e-4, 1.0), st.floats(1e-4, 1.0), st.integers(1, 40))
 @settings(max_examples=80, deadline=None)
 def test_tiles_overlap_as_two_machines_one_after_the_other(client: float, server: float, tiles: int) -> None:
-    """Against the schedule itself, the client's work at its requests: each tile waits for its request and for the tile before."""
+    """Against the schedule itself, the client's work at its requests.
+
+    Each tile waits for its request and for the tile before.
+    """
     sent = done = 0.0
     for _ in range(tiles):
         sent += client / tiles

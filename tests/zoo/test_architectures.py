@@ -11,8 +11,8 @@ import pytest
 from hushnet import data, zoo
 from hushnet.zoo.residual import by_eight
 
-# (name, options, image, classes, parameters, MACs): counted by hand where the sum is written out, else the published figures
-# (parameters exactly, MACs to the digits that are usually given).
+# (name, options, image, classes, parameters, MACs): counted by hand where the sum is written out, else the published
+# figures (parameters exactly, MACs to the digits that are usually given).
 KNOWN = [
     ("cryptonets-relu", {}, (1, 28, 28), 10, 25 * 5 + 5 + 845 * 100 + 100 + 1010, 169 * 5 * 25 + 84_500 + 1_000),
     ("cryptonets-square", {}, (1, 28, 28), 10, 25 * 5 + 845 * 100 + 1000, 169 * 5 * 25 + 84_500 + 1_000),

@@ -2,7 +2,8 @@
 
 ``{"name", "machine", "threads", "rows": [{"case", "method", "seconds", ...}]}``; a row has, where it applies,
 ``images_per_second``, ``bytes_up``, ``bytes_down``, ``rounds``, ``peak_memory_bytes``, ``max_error``,
-``predicted_error``, ``agreement``, ``published`` (the paper's figure for the same row) and ``ratio`` (ours to it, above 1 is better).
+``predicted_error``, ``agreement``, ``published`` (the paper's figure for the same row) and ``ratio`` (ours to it, above
+1 is better).
 """
 
 from hushnet_bench.registry import Benchmark, plot, registry, render, run

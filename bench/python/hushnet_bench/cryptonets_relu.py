@@ -1,4 +1,7 @@
-"""CryptoNets-ReLU in batches, client-aided: nGraph-HE2, Tables 6 and 7, and our optimisations switched off one by one."""
+"""CryptoNets-ReLU in batches, client-aided.
+
+nGraph-HE2, Tables 6 and 7, and our optimisations switched off one by one.
+"""
 
 from __future__ import annotations
 

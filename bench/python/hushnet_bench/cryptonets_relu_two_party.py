@@ -18,7 +18,10 @@ PUBLISHED = 694.0  # images/s, one thread, pre-activations shown to the client
 
 
 def rows(*, quick: bool, threads: int, progress: Any, batch: int = 4096) -> list[dict[str, Any]]:
-    """One row: both parties on the cores of the run (one by default), the session's set-up apart; held-out digits against the planned run."""
+    """One row: both parties on the cores of the run (one by default), the session's set-up apart.
+
+    Held-out digits against the planned run.
+    """
     images = 64 if quick else batch
     train_x, _, x, labels = data.digits()
     model = hushnet.compile(

@@ -1,5 +1,7 @@
-"""CryptoNets with squares, nobody but the server computing, at N = 8,192, both parties on the given cores: 8,192 images a block, one in every slot of
-the conjugate-invariant ring, and the published 4,096, for which half as many complex slots do.
+"""CryptoNets with squares, nobody but the server computing, at N = 8,192, both parties on the given cores.
+
+8,192 images a block, one in every slot of the conjugate-invariant ring, and the published 4,096, for which half as many
+complex slots do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """GALA (NDSS 2021): operation counts of Tables II, III, V, VII and IX, measured rows of Tables VI, VIII, X and XI.
 
-Counts: ``published`` beside ``formula`` (ours, by closed formula) and ``counted`` (the same kernels run, counters read); where they
-differ, ``why`` says so. Measured rows: :mod:`.gala_measured`; the planner's choices rest on unit costs measured at the start of the run.
-``--cases`` runs parts: counts, counters, noise, VI, VIII, networks, or networks by name.
+Counts: ``published`` beside ``formula`` (ours, by closed formula) and ``counted`` (the same kernels run, counters
+read); where they differ, ``why`` says so. Measured rows: :mod:`.gala_measured`; the planner's choices rest on unit
+costs measured at the start of the run. ``--cases`` runs parts: counts, counters, noise, VI, VIII, networks, or networks
+by name.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _compare(table: str, case: str, method: str, published: Row, formula: Row, c
     return row | ({} if match else {"why": why or "see docs/slots.md"})
 
 
-# --- Tables II, III, V: formulas -------------------------------------------------------------------------------------------------
+# --- Tables II, III, V: formulas --------------------------------------------------------------------------------------
 
 _LOG = math.log2
 
@@ -157,7 +158,7 @@ def _counter_rows(quick: bool) -> list[Row]:
     return rows
 
 
-# --- Table IX: whole networks ----------------------------------------------------------------------------------------------------
+# --- Table IX: whole networks -----------------------------------------------------------------------------------------
 
 # name -> zoo name, GAZELLE, GALA: Perm, DecPerm, HstPerm, ScMult, Add (MLP: Perm with hoisted ones, ScMult, Add).
 _TABLE_9 = {

@@ -1,7 +1,8 @@
 """What the planner takes for a layer of the gala benchmark, beside every single method measured in the same run.
 
-Methods are compared by what the planner predicts: processor seconds on the longest chain of both parties' work, as the run time orders it
-(``planner.two_party.methods.pipelined``; a client's own rotation-free products run while the server answers).
+Methods are compared by what the planner predicts: processor seconds on the longest chain of both parties' work, as the
+run time orders it (``planner.two_party.methods.pipelined``; a client's own rotation-free products run while the server
+answers).
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def choice(geometry: str, measured: dict[str, float], slack: float = 0.05, unit:
     """The planner's method and its measured seconds beside the best of all.
 
     Args:
-        measured: seconds of the longest chain by method, conversions of slot-packed methods not included: those are predicted.
+        measured: seconds of the longest chain by method, conversions of slot-packed methods not included: those are
+            predicted.
         unit: unit costs; by default those that the planner uses.
     """
     planner = chooser(geometry, unit)
@@ -75,7 +77,10 @@ def choice(geometry: str, measured: dict[str, float], slack: float = 0.05, unit:
 
 
 def coefficients(geometry: str, repeats: int, ring_bits: int = 20, unit: Row | None = None) -> dict[str, float]:
-    """Seconds of the longest chain of one query of rotation-free and convfhe; those that refuse the layer, or keep too much, are left out."""
+    """Seconds of the longest chain of one query of rotation-free and convfhe.
+
+    Those that refuse the layer, or keep too much, are left out.
+    """
     found, planner = {}, chooser(geometry, unit)
     for name, native in (("rotation-free", "compact"), ("convfhe", "convfhe")):
         try:

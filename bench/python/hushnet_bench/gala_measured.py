@@ -1,8 +1,10 @@
 """Measured rows of the gala benchmark: Tables IV, VI, VIII, X and XI.
 
-Random 20-bit shares and 8-bit weights at 128-bit parameters, each method under those with the least work (:func:`fastest`); both parties on one thread, processor time of that
-thread, every result compared with the layer computed in the clear. ``linear_seconds`` is the server's work between ciphertexts, for GALA with both parties'
-rotate-and-sum on shares, as the paper counts it; weights' evaluation forms are made ahead, or apart where they would not fit (``weights``).
+Random 20-bit shares and 8-bit weights at 128-bit parameters, each method under those with the least work
+(:func:`fastest`); both parties on one thread, processor time of that thread, every result compared with the layer
+computed in the clear. ``linear_seconds`` is the server's work between ciphertexts, for GALA with both parties'
+rotate-and-sum on shares, as the paper counts it; weights' evaluation forms are made ahead, or apart where they would
+not fit (``weights``).
 """
 
 from __future__ import annotations
@@ -119,7 +121,10 @@ def _cheetah(geometry: str, repeats: int) -> Row:
 
 
 def _published_slots(table: str, case: str, geometry: str, published: float) -> Row:
-    """The paper's own comparison: as many slots as it has. Below 128 bits, so it says what the method gains, not what it costs."""
+    """The paper's own comparison: as many slots as it has.
+
+    Below 128 bits, so it says what the method gains, not what it costs.
+    """
     runs = {m: measure(geometry, m, repeats=3, insecure_ring_degree=SLOTS) for m in ("gazelle", "gala")}
     return {
         "table": table, "case": case, "method": f"gala over gazelle at {SLOTS} slots", "insecure": True, **ratios(runs["gazelle"], runs["gala"], published),

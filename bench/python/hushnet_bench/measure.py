@@ -20,7 +20,9 @@ SIMD = ("portable", "avx2", "avx512", "ifma", "vnni", "amx")
 
 
 def usable(path: str, best: str | None = None) -> bool:
-    """Whether a process here can be told to use an instruction set: this machine has it, and `HUSHNET_SIMD` does not forbid it.
+    """Whether a process here can be told to use an instruction set.
+
+    This machine has it, and `HUSHNET_SIMD` does not forbid it.
 
     Args:
         best: the most that there is; by default what this process runs on.

@@ -1,4 +1,7 @@
-"""Tables 2 to 6 of nGraph-HE2 with our switches: what each optimisation replaces, measured in the same run, the published ratio beside."""
+"""Tables 2 to 6 of nGraph-HE2 with our switches.
+
+What each optimisation replaces, measured in the same run, the published ratio beside.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +147,10 @@ _MEMORY = 0.7
 
 
 def _bound(seconds: tuple[float, float], published: float | None, portable: float, words: int) -> str:
-    """Why a ratio may be smaller than the published one: how fast both operations move words beside a plain sum of as many, all measured now."""
+    """Why a ratio may be smaller than the published one.
+
+    How fast both operations move words beside a plain sum of as many, all measured now.
+    """
     general, scalar = seconds
     text = f"portable kernels: {portable:.1f}x"
     if published is None or general / scalar >= published:

@@ -1,7 +1,7 @@
 """Rivals from PyPI, measured in the same run: each in an environment of its own that ``make peers`` sets up.
 
-An environment is ``NAME`` under ``$HUSHNET_PEERS``, or under ``hushnet-peers`` in the user's cache; the programs that run there
-are in ``programs/``. A benchmark whose rival is absent says so in its rows.
+An environment is ``NAME`` under ``$HUSHNET_PEERS``, or under ``hushnet-peers`` in the user's cache; the programs that
+run there are in ``programs/``. A benchmark whose rival is absent says so in its rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def folder() -> Path:
 
 
 def measure(name: str, script: str, arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Runs a rival's script; its rows by case. A row with ``error`` where a case failed; under ``""`` when there is no rival."""
+    """Runs a rival's script; its rows by case. A row with ``error`` where a case failed.
+
+    Under ``""`` when there is no rival.
+    """
     python, path = folder() / name / "bin" / "python", PROGRAMS / script
     if not python.exists():
         return {"": {"error": f"{name} is not installed: make peers"}}
@@ -41,8 +44,9 @@ def measure(name: str, script: str, arguments: Sequence[str]) -> dict[str, dict[
 
 
 def beside(rows: dict[str, dict[str, Any]], case: str, ours: dict[str, Any]) -> dict[str, Any]:
-    """Columns of a rival's case beside our row: its figures and how many times faster we are (medians, best runs, processor), or why
-    there are none.
+    """Columns of a rival's case beside our row.
+
+    Its figures and how many times faster we are (medians, best runs, processor), or why there are none.
     """
     row = rows.get(case) or rows.get("") or {"error": "not measured"}
     if "error" in row:

@@ -1,4 +1,7 @@
-"""Exact ReLU and max-pool on shares between two processes: by oblivious transfer, SPU's Cheetah protocol beside, and by garbled circuits."""
+"""Exact ReLU and max-pool on shares between two processes.
+
+By oblivious transfer, SPU's Cheetah protocol beside, and by garbled circuits.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from hushnet_bench.registry import Benchmark
 OPEN_CHEETAH = "OpenCheetah on such a machine, 37 bits, 12 dropped: 5.9 s, 43 bytes"
 SPU = "SPU-Cheetah on such a machine, 64 bits: 24.7 s, 112 bytes"
 BYTES_PER_AND = 32  # two halves of 16 bytes; what else travels is stated apart
-# the table of its code stays in the second-level cache of most machines
+# what sessions take: a group of its code's table fits the second-level cache of most machines
 OT = "silent-small"
 # case -> (ring bits, dropped bits, what stands beside)
 RELUS = {
@@ -21,7 +24,8 @@ RELUS = {
     "20-bit": (20, 0, SPU),
     "37-bit, 12 low bits dropped": (37, 12, OPEN_CHEETAH),
 }
-# case -> ring bits or a prime, and the case of the OT protocol that it stands beside. The prime is GALA's: 20 bits, with slots at every ring degree.
+# case -> ring bits or a prime, and the case of the OT protocol that it stands beside. The prime is GALA's: 20 bits,
+# with slots at every ring degree.
 GARBLED = {
     "garbled, 37-bit": ({"ring_bits": 37}, "37-bit"),
     "garbled, 20-bit": ({"ring_bits": 20}, "20-bit"),

@@ -1,8 +1,10 @@
-"""Single linear layers and whole networks' linear layers by every coefficient-packed method: Tables I to IV and Figure 7 of the
-rotation-free paper. Rows with ``insecure`` run the paper's own parameters, which leak weights; they are here to compare only.
+"""Single linear layers and whole networks' linear layers by every coefficient-packed method.
 
-Seconds are processor time of one thread, least of several runs, both parties without the network between them. ``--cases`` names parts:
-``figure-7``, ``table-2``, ``table-3``, ``attack``, and the networks of Table IV.
+Tables I to IV and Figure 7 of the rotation-free paper. Rows with ``insecure`` run the paper's own parameters, which
+leak weights; they are here to compare only.
+
+Seconds are processor time of one thread, least of several runs, both parties without the network between them.
+``--cases`` names parts: ``figure-7``, ``table-2``, ``table-3``, ``attack``, and the networks of Table IV.
 """
 
 from __future__ import annotations
@@ -119,7 +121,10 @@ def traffic(
 
 
 def _gazelle(case: str, geometry: dict[str, Any]) -> dict[str, Any]:
-    """GAZELLE by our own slot-packed code at secure parameters: seconds of the server and operations by run-time counters."""
+    """GAZELLE by our own slot-packed code at secure parameters.
+
+    Seconds of the server and operations by run-time counters.
+    """
     try:
         f = json.loads(measuring.slot_layer_measure(json.dumps(geometry), "gazelle", repeats=1))
     except ValueError as error:
@@ -143,7 +148,10 @@ def _gazelle(case: str, geometry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _figure_7(quick: bool) -> list[dict[str, Any]]:
-    """Latency over c_i = c_o at c w^2 = N: the methods that pack coefficients at the paper's parameters; GAZELLE at secure ones."""
+    """Latency over c_i = c_o at c w^2 = N: the methods that pack coefficients at the paper's parameters.
+
+    GAZELLE at secure ones.
+    """
     out = []
     degree, channels = (8192, [2, 8, 32]) if quick else (65536, [4, 16, 64, 256])
     for c in channels:
@@ -152,7 +160,8 @@ def _figure_7(quick: bool) -> list[dict[str, Any]]:
             figures = _measure(_conv(c, side, c, kernel), PAPER, ring_degree=degree, runs=3 if quick or c > 16 else 5)
             case = f"Figure 7: c = {c}, {side}x{side}, f = {kernel}, N = {degree}"
             ours = figures["published"]["seconds"]["server"]
-            # with what the server does with its own share before the query arrives; the two rivals have no share of their own
+            # with what the server does with its own share before the query arrives; the two rivals have no share of
+            # their own
             whole = ours + figures["published"]["seconds"]["server_offline"]
             for method, f in figures.items():
                 ratio = f["seconds"]["server"] / ours if ours else None
@@ -252,8 +261,10 @@ def _paper_degree(geometry: dict[str, Any]) -> int:
 
 
 def _flooded(geometry: dict[str, Any], runs: int) -> dict[str, Any]:
-    """The flooded profile, whose set-up of a layer of many weight polynomials would not fit the memory: then on a part of the output
-    channels, times the number of parts (the inputs' transforms are counted with each; requests once).
+    """The flooded profile, whose set-up of a layer of many weight polynomials would not fit the memory.
+
+    Then on a part of the output channels, times the number of parts (the inputs' transforms are counted with each;
+    requests once).
     """
     polys = _native.coefficient_layer_cost("rotation-free", json.dumps(geometry), RING_BITS, 1024.0)["weight_polys"]
     parts = -(-polys // MOST_POLYS)
@@ -318,8 +329,9 @@ def _network(name: str, quick: bool, progress: Any) -> list[dict[str, Any]]:
 
 
 def _attack(quick: bool) -> list[dict[str, Any]]:
-    """The averaging attack: on the published parameters the error of the weights found, which are in [-1, 1]; on the sound ones the
-    correlation with the weights, in deviations of what no relation gives.
+    """The averaging attack: on the published parameters the error of the weights found, which are in [-1, 1].
+
+    On the sound ones the correlation with the weights, in deviations of what no relation gives.
     """
     most = 256 if quick else 4096
     curve = measuring.rotation_free_attack(most)

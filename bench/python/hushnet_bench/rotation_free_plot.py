@@ -22,7 +22,9 @@ LINES = {
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """A panel for every kernel of Figure 7, and two for the attack, as far as the result has them. SVG or PNG, by the name.
+    """A panel for every kernel of Figure 7, and two for the attack, as far as the result has them.
+
+    SVG or PNG, by the name.
 
     Raises:
         hushnet.InputError: the result has rows of neither.

@@ -1,8 +1,11 @@
-"""CNNs on one encrypted image: ours beside Microsoft SEAL and OpenFHE running the channel-wise circuit of Zhu et al., Tables 6-10.
+"""CNNs on one encrypted image.
 
-Everything runs on one core, pinned; seconds are processor seconds of the evaluating thread, so that other load disturbs little.
-SEAL and OpenFHE run in processes of their own (``make peers``), as does ours, whose peak memory is then its own. For them the encoding
-of weights is taken out of the time (their code encodes all weights beforehand, which costs 16 GB; ours is encoded beforehand as well).
+Ours beside Microsoft SEAL and OpenFHE running the channel-wise circuit of Zhu et al., Tables 6-10.
+
+Everything runs on one core, pinned; seconds are processor seconds of the evaluating thread, so that other load disturbs
+little. SEAL and OpenFHE run in processes of their own (``make peers``), as does ours, whose peak memory is then its
+own. For them the encoding of weights is taken out of the time (their code encodes all weights beforehand, which costs
+16 GB; ours is encoded beforehand as well).
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ SCALED = "mnist-square"  # where an estimate from a sample is compared with the 
 
 @dataclass(frozen=True)
 class Bars:
-    """What ours is to keep on one core: seconds an image, bytes of memory and keys, and how many times faster than each peer in the same run."""
+    """What ours is to keep on one core.
+
+    Seconds an image, bytes of memory and keys, and how many times faster than each peer in the same run.
+    """
 
     seconds: float
     memory_bytes: int
@@ -147,8 +153,10 @@ def _available(peers: Sequence[str] | None, *, quick: bool) -> list[str]:
 
 
 def network(name: str, merge: str = "auto") -> tuple[Network, np.ndarray, np.ndarray | None]:
-    """The folded network of a case, images, and their labels where there are any. Ours takes pools merged into the convolutions that follow
-    (a level less each); for the channel-wise circuit of the peers that would be four times the products.
+    """The folded network of a case, images, and their labels where there are any.
+
+    Ours takes pools merged into the convolutions that follow (a level less each); for the channel-wise circuit of the
+    peers that would be four times the products.
     """
     case = CASES[name]
     if case.trained:
@@ -398,7 +406,10 @@ def _primitive_rows(degree: int, depth: int, table: dict[str, dict[str, float]])
 
 
 def own_primitives(degree: int, depth: int, *, seconds: float) -> dict[str, float]:
-    """Median microseconds of our operations: primes of 45, ``depth`` x 30 and 45 bits, a digit a prime, as SEAL does it."""
+    """Median microseconds of our operations.
+
+    Primes of 45, ``depth`` x 30 and 45 bits, a digit a prime, as SEAL does it.
+    """
     c = measuring.Ckks(degree, [45] + [30] * depth, [45], 30, [1])
     vector = np.random.default_rng(1).standard_normal(degree // 2)
     plain = c.encode(vector, 6.0)

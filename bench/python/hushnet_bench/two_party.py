@@ -1,6 +1,9 @@
-"""Whole networks with both sides private: trust two-party, one image, server and client in processes of their own, a core each.
+"""Whole networks with both sides private.
 
-The result is checked against the planned fixed-point run, and both parties' bytes, rounds and memory stand beside what was predicted.
+Trust two-party, one image, server and client in processes of their own, a core each.
+
+The result is checked against the planned fixed-point run, and both parties' bytes, rounds and memory stand beside what
+was predicted.
 """
 
 from __future__ import annotations
@@ -63,7 +66,10 @@ NETWORKS = {
 def rows(
     bench: str, *, quick: bool, threads: int, progress: Any, batch: int = 1, size: int | None = None
 ) -> list[dict[str, Any]]:
-    """One row: seconds of a private inference after the session's set-up, bytes, rounds, memory, and the check of the result."""
+    """One row.
+
+    Seconds of a private inference after the session's set-up, bytes, rounds, memory, and the check of the result.
+    """
     network = NETWORKS[bench]
     options = dict(network.quick) if quick and size is None else {}
     if size is not None:
@@ -128,8 +134,10 @@ def _predicted(model: hushnet.Model, batch: int) -> dict[str, Any]:
 
 
 def checked(model: hushnet.Model, x: np.ndarray, got: np.ndarray) -> dict[str, Any]:
-    """A result against the planned fixed-point run: elements within the error that the planned units come to, and equal labels wherever
-    the two largest planned values are further apart than that.
+    """A result against the planned fixed-point run.
+
+    Elements within the error that the planned units come to, and equal labels wherever the two largest planned values
+    are further apart than that.
 
     Raises:
         HushnetError: they are not.

@@ -1,4 +1,6 @@
-"""Trained networks on held-out handwritten digits with both sides private: accuracy in floats, of the planned fixed-point run, and encrypted.
+"""Trained networks on held-out handwritten digits with both sides private.
+
+Accuracy in floats, of the planned fixed-point run, and encrypted.
 
 GALA's Table XIII loses at most 0.5 % by fixed point: ``loss_percent`` is what the encrypted run loses against floats.
 """

@@ -45,7 +45,10 @@ SPU_CASES = list(LAYERS)[:3]
 
 
 def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
-    """A row a layer: from the client's first request to both parties' shares; bytes; the joint result against plaintext."""
+    """A row a layer: from the client's first request to both parties' shares; bytes.
+
+    The joint result against plaintext.
+    """
     rival: dict[str, dict[str, Any]] = {"": {"error": "left out of --quick"}}
     layers = (
         {"4x4@8, 3x3@8": (_conv(8, 4, 8, 3), None), "FC 64->10": ({"type": "dense", "inputs": 64, "outputs": 10}, None)}

@@ -1,10 +1,11 @@
 """Whole networks with both sides private, the planner free to choose a method for every layer against each single method: two processes, one
 image, seconds and bytes after the set-up of a session and with it.
 
-The planner's own choice stands twice: for sessions of one image, whose set-up counts in full, and for many images behind a set-up
-(``queries``), where it hardly counts. The first is compared with all single methods by figures with the set-up, the second without. What units of
-work cost here is calibrated at the start of the run. A choice that is one of the single methods is measured once, for both. ``--cases`` names
-networks, or a network and a method: ``plain20``, ``resnet50:cheetah``, ``plain20:free``.
+The planner's own choice stands twice: for sessions of one image, whose set-up counts in full, and for many images
+behind a set-up (``queries``), where it hardly counts. The first is compared with all single methods by figures with the
+set-up, the second without. What units of work cost here is calibrated at the start of the run. A choice that is one of
+the single methods is measured once, for both. ``--cases`` names networks, or a network and a method: ``plain20``,
+``resnet50:cheetah``, ``plain20:free``.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ FIGURES = {
     FREE: ("clocked_linear_seconds_with_setup", "megabytes_with_setup"),
     STORED: ("clocked_linear_seconds", "megabytes"),
 }
-# inferences that are clocked in a session, the first of which warms up; fewer of methods whose inference takes longer than so many seconds
+# inferences that are clocked in a session, the first of which warms up; fewer of methods whose inference takes longer
+# than so many seconds
 CLOCKED, LONGER = 3, {15.0: 2, 100.0: 1}
-# plans within such a factor of the best, by either figure, are clocked again, plan after plan, until no figure has fallen by FALL of it over
-# STEADY rounds
+# plans within such a factor of the best, by either figure, are clocked again, plan after plan, until no figure has
+# fallen by FALL of it over STEADY rounds
 CLOSE, FALL, STEADY, MOST_ROUNDS = 2.5, 0.02, 8, 40
 # two runs of the same plan differ by so much
 NOISE = 1.05
@@ -143,7 +145,10 @@ def settle(clocks: Sequence[Clock]) -> int:
 
 
 def _same(model: hushnet.Model) -> str:
-    """What two models that compute the same share: parameters, stages without what was predicted of them, and weights."""
+    """What two models that compute the same share.
+
+    Parameters, stages without what was predicted of them, and weights.
+    """
     stages = [{k: v for k, v in s.items() if k != "predicted"} for s in model.plan.stages]
     weights = {name: hashlib.sha256(np.ascontiguousarray(w)).hexdigest() for name, w in model.plan.weights.items()}
     return json.dumps([model.plan.document["params"], stages, weights], sort_keys=True)

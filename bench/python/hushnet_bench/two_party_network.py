@@ -1,8 +1,9 @@
 """Both sides private over networks with latency and limited bandwidth: measured time beside the predicted one.
 
-Measured three times: by clocks of processor time that messages carry (what a machine with nothing else to do takes), by the wall clock with
-both parties in one process over a throttled connection, and, where the machine allows it, with two processes in two network namespaces; always the first image of a new session, its set-up apart. Predicted: what ``explain --network`` says, from the plan and
-unit costs alone, which are calibrated at the start of the same run.
+Measured three times: by clocks of processor time that messages carry (what a machine with nothing else to do takes), by
+the wall clock with both parties in one process over a throttled connection, and, where the machine allows it, with two
+processes in two network namespaces; always the first image of a new session, its set-up apart. Predicted: what
+``explain --network`` says, from the plan and unit costs alone, which are calibrated at the start of the same run.
 """
 
 from __future__ import annotations
@@ -101,7 +102,10 @@ def predicted(model: hushnet.Model, link: str, unit: dict[str, Any]) -> float:
 
 
 def _clocked(case: str, model: hushnet.Model, x: np.ndarray, unit: dict[str, Any], link: str) -> dict[str, Any]:
-    """The real protocol by the clocks of ``docs/two-party.md``, to which sockets and wake-ups are unknown: nor are they predicted here."""
+    """The real protocol by the clocks of ``docs/two-party.md``, to which sockets and wake-ups are unknown.
+
+    Nor are they predicted here.
+    """
     far = cost.link(link, unit)
     pair = (far["bits_per_second"], far["round_trip_seconds"])
     runs = [

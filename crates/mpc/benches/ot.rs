@@ -29,10 +29,10 @@ fn extensions(c: &mut Criterion) {
     for (name, kind) in [
         ("iknp", OtKind::Iknp),
         ("softspoken", OtKind::SoftSpoken),
-        ("silent 2^16", OtKind::Silent(SilentSize::Tiny)),
-        ("silent 2^17", OtKind::Silent(SilentSize::Small)),
-        ("silent 2^18", OtKind::Silent(SilentSize::Medium)),
-        ("silent 2^19", OtKind::Silent(SilentSize::Large)),
+        ("silent tiny", OtKind::Silent(SilentSize::Tiny)),
+        ("silent small", OtKind::Silent(SilentSize::Small)),
+        ("silent medium", OtKind::Silent(SilentSize::Medium)),
+        ("silent large", OtKind::Silent(SilentSize::Large)),
     ] {
         g.bench_function(name, |b| b.iter_custom(|times| both(kind, n, times)));
     }

@@ -39,7 +39,7 @@ impl Party {
     }
 }
 
-const MAGIC: u64 = 0x0002_4350_4d4e_4853; // "SHNMPC", version 2: LPN sets with tables of 2^7 entries a leaf
+const MAGIC: u64 = 0x0003_4350_4d4e_4853; // "SHNMPC", version 3: partite rows of the silent OT's code
 const GREETING: usize = 8 + 8 + 8 + 16;
 
 /// One party's half of a two-party computation. Dropping it wipes its secrets.

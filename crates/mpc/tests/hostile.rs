@@ -99,7 +99,7 @@ fn functions_and_products_with_a_peer_that_sends_noise() {
     let rows = Softmax::fit(4, (ring, Ring::new(16).unwrap(), 8), 10, 0.002).unwrap();
     let factor = Factor::new(ring, Range::Any).unwrap();
     let all = |s: &mut Session| -> Result<Vec<u64>> {
-        let x: Vec<u64> = (0..100).map(|v| v * 10_007 & 0xf_ffff).collect();
+        let x: Vec<u64> = (0..100).map(|v| (v * 10_007) & 0xf_ffff).collect();
         let mut out = multiply(s, (&x, factor), (&x, factor), ring)?;
         for holder in [Party::Zero, Party::One] {
             out.extend(spline(s, (&x, ring), &fit.shape, Some(&fit.pieces), holder, ring)?);

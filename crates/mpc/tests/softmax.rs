@@ -120,7 +120,6 @@ fn softmax_of_rows() {
                 );
             }
         }
-        println!("softmax {classes} {error:.6} worst {worst:.6} bound {:.6}", fit.error);
         // The bound takes all exponentials of a row to be wrong alike; what comes is near the error of one.
         assert!(worst < 3.0 * error + 2f64.powi(1 - scale as i32), "{classes}: {worst}");
     }

@@ -263,6 +263,19 @@ fn mutations() -> Vec<(&'static str, Mutation)> {
             }),
         ),
         ("Bound", file("linear1.w", |f| f.values.iter_mut().for_each(|v| *v = 127))),
+        ("Structure", set("/inputs/0/classes", json!({"of": "index", "names": ["a"]}))),
+        ("Structure", set("/outputs/0/classes", json!({"of": "index", "names": []}))),
+        (
+            "Structure",
+            set("/outputs/0/classes", json!({"of": "columns", "names": ["a", "b", 3, 4, 5, 6, 7]})),
+        ),
+        ("Structure", set("/outputs/0/classes", json!({"of": "sign", "names": ["a", "b"]}))),
+        ("Structure", set("/outputs/0/classes", json!({"of": "values", "names": ["a"]}))),
+        ("Json", set("/outputs/0/classes", json!({"of": "rows", "names": ["a"]}))),
+        ("Json", set("/outputs/0/classes", json!({"of": "index", "names": [0.5]}))),
+        ("Structure", set("/outputs/0/missing", json!([0.0]))),
+        ("Structure", set("/inputs/0/missing", json!([]))),
+        ("Structure", set("/inputs/0/missing", json!([0.0, 1.0]))),
     ]
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,25 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hushnet import InputError, data
 
-out = Console(width=None if Console().is_terminal else 120)
-err = Console(stderr=True, soft_wrap=True)
+# names, paths and messages are printed as they are: brackets are no markup, and :1234 is no emoji
+out = Console(width=None if Console().is_terminal else 120, markup=False, emoji=False)
+err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
+# names of Python's options in messages of the planner -> those of the command line
+FLAGS = {
+    "activation_bits": "--activation-bits",
+    "hide_weights": "--hide-weights",
+    "input_range": "--input-range",
+    "max_memory": "--max-memory",
+    "precision_bits": "--precision",
+    "setups_days": "--setups-days",
+    "setups_quota": "--setups-quota",
+    "weight_bits": "--weight-bits",
+}
+
+
+def in_flags(message: str) -> str:
+    """A message for the command line: names of options as they are written there."""
+    return re.sub(r"(?<![\w-])(" + "|".join(FLAGS) + r")\b(?!['\"(])", lambda found: FLAGS[found[1]], message)
 
 
 def emit(value: Any) -> None:
@@ -40,7 +59,7 @@ def progress_bar(quiet: bool) -> Iterator[Any | None]:
         yield None
         return
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed}/{task.total}"),
         TimeElapsedColumn(),
@@ -85,6 +104,34 @@ def read_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
             )
         shapes[name] = tuple(int(part) for part in parts)
     return shapes
+
+
+def check_output(path: Path | None, suffixes: tuple[str, ...] = (), outputs: Sequence[str] = ()) -> None:
+    """Whether a file can be written, before anything is computed or sent.
+
+    Args:
+        suffixes: what the name must end in.
+        outputs: names of the network's outputs, where they are known: a ``.npy`` file holds one array.
+
+    Raises:
+        InputError: the path, what is wrong with it and what to give.
+    """
+    if path is None:
+        return
+    if suffixes and path.suffix not in suffixes:
+        raise InputError(f"{path} cannot hold the outputs: give a file name that ends in {' or '.join(suffixes)}.")
+    if path.suffix == ".npy" and suffixes and len(outputs) > 1:
+        raise InputError(
+            f"{path} holds one array, and the network has {len(outputs)} outputs ({', '.join(outputs)}): "
+            "give a .npz file."
+        )
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: give the name of a file in it.")
+    if not folder.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {folder}. Make it first.")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"{path} cannot be written: you may not write there. Give another place.")
 
 
 def write_outputs(path: Path, outputs: dict[str, np.ndarray]) -> None:

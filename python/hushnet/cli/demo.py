@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hushnet.reference import numpy as fixed_point
 
 def run_demo(folder: Path, count: int, *, quiet: bool) -> dict[str, Any]:
     """Compiles, serves, infers, compares, draws; returns what it printed."""
-    say = (lambda *_: None) if quiet else out.print
+    say = (lambda *_: None) if quiet else partial(out.print, markup=True)
     folder.mkdir(parents=True, exist_ok=True)
     train_x, _, test_x, test_y = data.digits()
     test_x, test_y = test_x[:count], test_y[:count]

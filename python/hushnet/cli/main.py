@@ -1,4 +1,4 @@
-"""``hushnet``: compile, check, explain, run, serve, infer, bench, demo, measure-machine, zoo."""
+"""``hushnet``: compile, check, compare, explain, run, serve, infer, bench, demo, measure-machine, zoo."""
 
 from __future__ import annotations
 
@@ -11,17 +11,33 @@ from typing import Any
 
 import numpy as np
 import typer
+from rich.text import Text
 
 import hushnet
 from hushnet import _native, report, zoo
-from hushnet.cli.common import emit, err, out, progress_bar, read_arrays, read_shapes, write_outputs
+from hushnet.cli.common import (
+    check_output,
+    emit,
+    err,
+    in_flags,
+    out,
+    progress_bar,
+    read_arrays,
+    read_shapes,
+    write_outputs,
+)
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Run a trained neural network on inputs that the server never sees.",
+    epilog=(
+        "Exit status: 0: done; 1: an error, or no trust model takes the network (check, compare); 2: the command line is "
+        "wrong; 3: a plan that falls short (compile --strict); 130: interrupted."
+    ),
 )
+ARRAYS = (".npy", ".npz")
 
 Json = typer.Option(False, "--json", help="Print one JSON document instead of text.")
 Threads = typer.Option(None, "--threads", min=1, help="Worker threads (default: all cores).")
@@ -40,6 +56,11 @@ Until = typer.Option(
     None,
     "--until",
     help="End the network at this tensor or node (several: comma-separated); the rest can run on the client.",
+)
+Outputs = typer.Option(
+    None,
+    "--outputs",
+    help="The model's outputs that stay, comma-separated (default: all, without labels that follow from scores).",
 )
 # Panels of --help: options that one trust model alone has.
 TWO_PARTY = "Two-party plans: both sides private"
@@ -105,6 +126,7 @@ def compile_(
     ),
     shape: list[str] = Shape,
     until: str | None = Until,
+    outputs: str | None = Outputs,
     input_range: tuple[float, float] | None = typer.Option(
         None,
         help="Least and largest input value (without calibration: 0 1). Values outside are clamped, and their "
@@ -150,6 +172,7 @@ def compile_(
     }
     if max_memory is not None:
         options["max_memory"] = int(max_memory * 2**30)
+    check_output(output)
     if labels is not None:
         options["labels"] = read_arrays(labels)
     samples = read_arrays(calibration) if calibration else None
@@ -160,6 +183,7 @@ def compile_(
         calibration=samples,
         shapes=read_shapes(shape),
         until=_until(until),
+        outputs=_until(outputs),
         **options,
     )
     compiled.save(output)
@@ -204,6 +228,36 @@ def check(
 
 
 @app.command()
+def compare(
+    model: Path = typer.Argument(..., help="ONNX file."),
+    calibration: Path = typer.Option(..., help="Sample inputs (.npy/.npz): ranges, errors and agreement."),
+    labels: Path | None = typer.Option(None, help="Right answers of the calibration data (.npy): accuracy."),
+    batch: int = typer.Option(1, min=1, help="Images sent at once, the same for all ways."),
+    methods: bool = typer.Option(False, "--methods", help="Single methods and engines too."),
+    shape: list[str] = Shape,
+    until: str | None = Until,
+    outputs: str | None = Outputs,
+    as_json: bool = Json,
+) -> None:
+    """All trust models side by side: who learns what, accuracy, error, cost, and a recommendation."""
+    from hushnet.cli.compare import show
+
+    found = hushnet.compare(
+        _onnx(model),
+        calibration=read_arrays(calibration),
+        labels=None if labels is None else read_arrays(labels),
+        batch=batch,
+        methods=methods,
+        shapes=read_shapes(shape),
+        until=_until(until),
+        outputs=_until(outputs),
+    )
+    emit(found.as_json()) if as_json else show(found)
+    if all(row.refused for row in found.rows):
+        raise typer.Exit(1)
+
+
+@app.command()
 def explain(
     plan: Path,
     trace: Path | None = typer.Option(None, help="A trace written by run or infer: measured beside predicted."),
@@ -215,24 +269,39 @@ def explain(
     insecure: bool = Insecure,
 ) -> None:
     """Per layer: method, parameters, time, bytes, precision, and who learns what."""
-    measured = json.loads(trace.read_text()) if trace else None
+    measured = _trace(trace) if trace else None
     explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured, network=network)
     emit(explained) if as_json else out.print(report.render(explained, verbose=verbose))
+
+
+def _trace(path: Path) -> dict[str, Any]:
+    """A trace as ``run`` and ``infer`` write it."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise hushnet.InputError(f"{path} is not a trace: {error}. Give a file that run --trace has written.") from None
+    if not isinstance(found, dict):
+        raise hushnet.InputError(f"{path} is not a trace. Give a file that run --trace has written.")
+    return found
 
 
 def _summary(result: hushnet.Result) -> dict[str, Any]:
     trace = result.trace
     images = trace["images"]
     checked = {"out_of_range": trace["out_of_range"]} if "out_of_range" in trace else {}
-    return {
-        "images": images,
-        "seconds": trace["seconds"],
-        "images_per_second": images / trace["seconds"] if trace["seconds"] else None,
-        "bytes_up": trace["bytes_up"],
-        "bytes_down": trace["bytes_down"],
-        "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
-        "rows_out_of_range": list(result.out_of_range),
-    } | checked
+    return (
+        {
+            "images": images,
+            "seconds": trace["seconds"],
+            "images_per_second": images / trace["seconds"] if trace["seconds"] else None,
+            "bytes_up": trace["bytes_up"],
+            "bytes_down": trace["bytes_down"],
+            "outputs": {name: list(value.shape) for name, value in result.outputs.items()},
+            "rows_out_of_range": list(result.out_of_range),
+        }
+        | checked
+        | ({"labels": {k: v.tolist() for k, v in result.labels.items()}} if result.labels else {})
+    )
 
 
 def _finish(
@@ -272,6 +341,9 @@ def _finish(
     for name, value in outputs.items():
         first = np.array2string(value[0].ravel()[:10], precision=4)
         out.print(f"{name} {tuple(value.shape)}: first image {first}" + (f" -> {output}" if output else ""))
+    for name, value in result.labels.items():
+        listed = ", ".join(str(v) for v in value[:10]) + (", ..." if len(value) > 10 else "")
+        out.print(f"Classes by {name}: {listed}.", highlight=False, markup=False)
 
 
 def _left(result: hushnet.Result) -> str:
@@ -309,11 +381,15 @@ def run(
     insecure: bool = Insecure,
 ) -> None:
     """Both parties on this machine, the real protocol over a loopback socket."""
+    check_output(output, ARRAYS)
+    check_output(trace)
+    inputs = read_arrays(images)
     model = hushnet.Model.load(plan, allow_insecure=insecure)
+    check_output(output, ARRAYS, [port["name"] for port in model.plan.document["outputs"]])
     with progress_bar(as_json) as bar:
         result = hushnet.run(
             model,
-            read_arrays(images),
+            inputs,
             threads=threads,
             progress=bar,
             transport=transport,
@@ -351,6 +427,8 @@ def serve(
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise hushnet.InputError(f"--listen {listen}: give host:port, for example 0.0.0.0:8765")
+    check_output(record)
+    check_output(trace)
     model = hushnet.Model.load(plan, allow_insecure=insecure)
     options: dict[str, Any] = {"max_sessions": max_sessions, "idle_timeout": idle_timeout, "allow_insecure": insecure}
     if record:
@@ -419,6 +497,8 @@ def infer(
     as_json: bool = Json,
 ) -> None:
     """Encrypt inputs, compute with a server, decrypt the outputs."""
+    check_output(output, ARRAYS)
+    check_output(trace)
     x = read_arrays(images)
     count = len(next(iter(x.values())) if isinstance(x, dict) else x)
     options = {
@@ -435,6 +515,7 @@ def infer(
         if gib is not None
     }
     with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
+        check_output(output, ARRAYS, [port["name"] for port in connection.plan["outputs"]])
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
     _finish(result, output, trace, as_json, strict=strict_rows, labels=labels)
@@ -474,7 +555,7 @@ def bench(
             emit(rows)
         else:
             for row in rows:
-                out.print(f"[bold]{row['name']}[/bold]: {row['about']} ({row['source']})")
+                out.print(Text.assemble((row["name"], "bold"), f": {row['about']} ({row['source']})"))
         return
     options = {k: v for k, v in {"threads": threads, "size": size, "batch": batch}.items() if v is not None}
     for key, text in (("cases", cases), ("peers", peers)):
@@ -589,7 +670,7 @@ def _until(names: str | None) -> list[str]:
 
 def _onnx(path: Path) -> str:
     if not path.exists():
-        raise hushnet.InputError(f"{path}: no such file")
+        raise hushnet.InputError(f"{path}: there is no such file. Give the path of an ONNX model.")
     return str(path)
 
 
@@ -599,7 +680,8 @@ def main() -> None:
         app()
     except (hushnet.HushnetError, ValueError, OSError) as error:
         if "--json" in sys.argv:
-            print(json.dumps({"error": {"type": type(error).__name__, "message": str(error)}}))
+            print(json.dumps({"error": {"type": type(error).__name__, "message": in_flags(str(error))}}))
         else:
-            err.print(f"[bold red]{type(error).__name__}:[/bold red] {error}", markup=True, highlight=False)
+            said = Text.assemble((f"{type(error).__name__}:", "bold red"), " ", in_flags(str(error)))
+            err.print(said, highlight=False)
         raise SystemExit(1) from None

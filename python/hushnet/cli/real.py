@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
 
 from hushnet import InputError, demos, zoo
@@ -91,7 +90,7 @@ def _answers(found: demos.Comparison) -> list[dict[str, Any]]:
 def _print(found: demos.Comparison, row: dict[str, Any]) -> None:
     shown = Table("input", "encrypted", "ONNX Runtime", "same", title=f"{found.model}: {row['question']}")
     for answer in row["answers"][:_SHOWN]:
-        texts = [escape(str(answer[k])) for k in ("input", "encrypted", "onnx_runtime")]
+        texts = [str(answer[k]) for k in ("input", "encrypted", "onnx_runtime")]
         shown.add_row(*texts, "yes" if answer["same"] else "no")
     out.print(shown)
     left_out = len(found.samples) - _SHOWN

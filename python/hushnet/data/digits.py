@@ -39,8 +39,9 @@ def digits(
 def enlarge(images: np.ndarray, size: int) -> np.ndarray:
     """Bilinear interpolation of square images ``[n, s, s]`` to ``[n, size, size]``.
 
-    Output pixel i has its centre at ``u = (i + 1/2) s / size - 1/2`` of the input, clamped to [0, s - 1], and along each
-    axis the value ``(1 - f) v[floor(u)] + f v[floor(u) + 1]`` with ``f = u - floor(u)``: the range of values is kept.
+    Output pixel i has its centre at ``u = (i + 1/2) s / size - 1/2`` of the input, clamped to [0, s - 1], and along
+    each axis the value ``(1 - f) v[floor(u)] + f v[floor(u) + 1]`` with ``f = u - floor(u)``: the range of values is
+    kept.
 
     Raises:
         DataError: images that are not ``[n, s, s]``, or a size below 1.

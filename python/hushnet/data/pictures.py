@@ -28,7 +28,7 @@ SHIPPED = {
     ),
 }  # fmt: skip
 # Fonts without Latin letters, or with shapes that no reader of text was trained for.
-_NO_TEXT = ("STIX", "cm", "Display")
+_NO_TEXT = ("STIX", "cm", "Display", "LastResort")
 _TEXT = """
 account address afternoon airport answer apple autumn balance bank basket bicycle birthday blanket border bottle
 bread breakfast bridge budget button camera candle capital carpet ceiling chapter cheese church circle clinic

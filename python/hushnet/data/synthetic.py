@@ -12,7 +12,10 @@ _CELLS = 4
 
 
 def words(count: int, seed: int, label: str) -> np.ndarray:
-    """``count`` uniform 64-bit words of PCG64, a stream of its own for every ``(seed, label)``; stable across NumPy versions."""
+    """``count`` uniform 64-bit words of PCG64, a stream of its own for every ``(seed, label)``.
+
+    Stable across NumPy versions.
+    """
     if seed < 0:
         raise DataError(f"seed is {seed}: choose 0 or more")
     return np.random.PCG64([seed, zlib.crc32(label.encode())]).random_raw(count)
@@ -26,8 +29,8 @@ def uniform_bytes(count: int, seed: int, label: str) -> np.ndarray:
 def synthetic(shape: tuple[int, ...], n: int, seed: int) -> np.ndarray:
     """``n`` inputs of a shape, float32 in [0, 1], multiples of 1/1024.
 
-    An image ``[c, h, w]`` is three parts a coarse pattern (4x4 cells of uniform brightness, of each channel) and one part
-    uniform noise of every pixel, so that images differ in what deep layers see. Other shapes are uniform noise.
+    An image ``[c, h, w]`` is three parts a coarse pattern (4x4 cells of uniform brightness, of each channel) and one
+    part uniform noise of every pixel, so that images differ in what deep layers see. Other shapes are uniform noise.
 
     Args:
         shape: of one input, without the batch axis.

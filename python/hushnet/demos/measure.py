@@ -121,7 +121,7 @@ def compare(
         calibration=calibration,
         batch=batch or 1,
         name=name,
-        **(PRECISE.get(trust, {}) | options),
+        **(PRECISE.get(trust, {}) | dict(task.options.get(trust, {})) | options),
     )
     compiled = time.perf_counter() - started
     return _measured(task, files, model, samples, plain, batch or _ROUND, compiled, threads, progress)

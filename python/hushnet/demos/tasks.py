@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -55,6 +55,7 @@ class Task:
         read: ``(paths, files of the model)``: inputs that a user names.
         answers: ``(outputs, samples, files of the model, plain run of the model)``: one answer a sample.
         same: whether two answers are the same.
+        options: of :func:`hushnet.compile`, by trust model, where the common ones are not the best.
     """
 
     model: str
@@ -63,6 +64,7 @@ class Task:
     read: Callable[[Sequence[Path], Sequence[Path]], Samples]
     answers: Callable[[Outputs, Samples, Sequence[Path], Plain], list[str]]
     same: Callable[[str, str], bool] = str.__eq__
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def _only(outputs: Outputs) -> np.ndarray:
@@ -280,7 +282,15 @@ TASKS: dict[str, Task] = {
             lambda paths, files: _bytes([(path.name, data.read_file(path)) for path in paths]),
             _type,
         ),
-        Task("minilm", "which sentence of a list means nearly the same", _made_sentences, _read_sentences, _closest),
+        Task(
+            "minilm",
+            "which sentence of a list means nearly the same",
+            _made_sentences,
+            _read_sentences,
+            _closest,
+            # some features of every layer's input are forty times larger than the others: bits of activations count most
+            options={"client-aided": {"weight_bits": 9, "most_bits": 16, "margin": 1.5}},
+        ),
     )
 }
 # what `hushnet demo NAME` runs

@@ -13,14 +13,16 @@ from dataclasses import replace
 from ..graph import Graph
 from . import model, simplify
 from .errors import Issue, ModelError, UnsupportedModel
+from .estimators import is_estimator, sklearn_model
 from .lowering import Driver
 from .model import InputShapes, Prepared, Request, Source
 from .outline import Outline, integers
+from .ports import Classes, Ports
 from .pytorch import export, is_module
 
 __all__ = [
-    "Issue", "ModelError", "Outline", "UnsupportedModel", "check", "export", "input_names",
-    "is_module", "load", "outline",
+    "Classes", "Issue", "ModelError", "Outline", "Ports", "UnsupportedModel", "check", "export", "input_names",
+    "is_estimator", "is_module", "load", "outline", "read", "sklearn_model",
 ]  # fmt: skip
 
 
@@ -39,10 +41,31 @@ def load(
         UnsupportedModel: with all :class:`Issue` s of the model.
         ModelError: not a readable, valid ONNX model.
     """
-    graph, issues = _lower(source, Request(shapes or {}, samples or {}, until))
+    return read(source, shapes, samples=samples, until=until)[0]
+
+
+def read(
+    source: Source,
+    shapes: InputShapes | None = None,
+    *,
+    samples: InputShapes | None = None,
+    until: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+) -> tuple[Graph, Ports]:
+    """What :func:`load` gives, and what the model says of its inputs and outputs.
+
+    Args:
+        outputs: names of the model's outputs that stay; by default all, without labels that are the largest column of
+            another output.
+
+    Raises:
+        UnsupportedModel: with all :class:`Issue` s of the model.
+        ModelError: not a readable, valid ONNX model.
+    """
+    graph, issues, ports = _lower(source, Request(shapes or {}, samples or {}, until, outputs))
     if graph is None:
         raise UnsupportedModel(issues)
-    return graph
+    return graph, ports
 
 
 def check(
@@ -77,7 +100,7 @@ def input_names(source: Source) -> list[str]:
     return model.input_names(source)
 
 
-def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue]]:
+def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue], Ports]:
     prepared = model.read(source, request)
     invalid: ModelError | None = None
     try:
@@ -91,10 +114,10 @@ def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue]]
             continue
         graph, issues = _forms(candidate, simplified=candidate is slim)
         if graph is not None:
-            return graph, []
+            return graph, [], prepared.ports
     if not issues:
         raise invalid or ModelError("an output of the model is computed by no node. Export the model again.")
-    return None, issues
+    return None, issues, prepared.ports
 
 
 def _forms(prepared: Prepared, *, simplified: bool) -> tuple[Graph | None, list[Issue]]:

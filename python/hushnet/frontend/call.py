@@ -134,7 +134,10 @@ class Call:
         return float(value.reshape(()))
 
     def integers(self, index: int, attribute: str | None = None) -> list[int] | None:
-        """A list of integers from a constant input or from the attribute that older opsets have; None where neither is given."""
+        """A list of integers from a constant input or from the attribute that older opsets have.
+
+        None where neither is given.
+        """
         if self.has(index):
             return [int(v) for v in self.constant(index).reshape(-1)]
         given = self.attribute(attribute) if attribute else None

@@ -1,7 +1,9 @@
-"""Nodes that stand for others: control flow with known conditions, and operators that ONNX defines as functions of others.
+"""Nodes that stand for others.
 
-``If`` becomes the branch that is taken, ``Loop`` and ``Scan`` as many copies of their bodies as there are steps. Tensors of a copy get
-names of their own; what a body reads from around it keeps its name.
+Control flow with known conditions, and operators that ONNX defines as functions of others.
+
+``If`` becomes the branch that is taken, ``Loop`` and ``Scan`` as many copies of their bodies as there are steps.
+Tensors of a copy get names of their own; what a body reads from around it keeps its name.
 """
 
 from __future__ import annotations

@@ -157,8 +157,10 @@ def keeps(node: onnx.NodeProto, kind: int) -> bool:
 
 
 def to_truth(node: onnx.NodeProto, kind: int) -> bool:
-    """Whether a ``Cast`` asks which integers are not zero."""
-    return kind in INTEGERS and next((a.i for a in node.attribute if a.name == "to"), 0) == TensorProto.BOOL
+    """Whether a ``Cast`` asks which numbers are not zero."""
+    return (kind in INTEGERS or kind in FLOATS) and next(
+        (a.i for a in node.attribute if a.name == "to"), 0
+    ) == TensorProto.BOOL
 
 
 def _check_cast(node: onnx.NodeProto, kind: int) -> None:

@@ -174,9 +174,13 @@ class Driver:
             return self._function(node, known, error)
 
     def _truth(self, node: onnx.NodeProto, x: Value) -> list[Result]:
-        """Whether integers are not zero: ``min(|x|, 1)``."""
+        """Whether numbers are not zero: of integers ``min(|x|, 1)``."""
         self.builder.begin(node.name, node.output[0])
-        found = self.builder.client("clip", self.builder.client("abs", x), min=None, max=1.0)
+        if self._kind(node.input[0]) in kinds.FLOATS:
+            zero = self.builder.client("equal", x, self.builder.affine(x, 0.0, 0.0))
+            found = self.builder.affine(zero, -1.0, 1.0)
+        else:
+            found = self.builder.client("clip", self.builder.client("abs", x), min=None, max=1.0)
         return list(self.builder.finish([Value(found.name, found.shape, x.batch_axis)], list(node.output)))
 
     def _operator(self, node: onnx.NodeProto, inputs: Sequence[Input]) -> list[Result]:

@@ -19,9 +19,10 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
-from . import kinds, upgrade, verify
+from . import kinds, labels, upgrade, verify
 from .constants import MAX_ELEMENTS
 from .errors import Issue, ModelError
+from .ports import Ports
 
 Source = Union[str, bytes, "os.PathLike[str]", onnx.ModelProto]
 InputShapes = Mapping[str, Sequence[int]]
@@ -43,6 +44,7 @@ class Prepared:
         fixed_batch: whether the model fixes it.
         whole: whether an image may be what the model takes at once: no input leaves its first axis open, or the caller has given it.
         problems: what cannot be read of inputs, opset or old forms.
+        ports: what the model says of its inputs and outputs beside their tensors.
     """
 
     proto: onnx.ModelProto
@@ -54,6 +56,7 @@ class Prepared:
     whole: bool = True
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     problems: list[Issue] = field(default_factory=list)
+    ports: Ports = field(default_factory=Ports)
 
     @property
     def name(self) -> str:
@@ -69,11 +72,13 @@ class Request:
         shapes: full shapes of inputs, the batch included.
         samples: shapes of calibration data (images, ...), from which open axes are taken.
         until: tensors (or nodes) that become the outputs; empty for the model's own.
+        outputs: outputs that stay; empty for all, without labels that follow from the scores of another one.
     """
 
     shapes: InputShapes = field(default_factory=dict)
     samples: InputShapes = field(default_factory=dict)
     until: Sequence[str] = ()
+    outputs: Sequence[str] = ()
 
 
 def read(source: Source, request: Request = Request()) -> Prepared:
@@ -83,6 +88,7 @@ def read(source: Source, request: Request = Request()) -> Prepared:
         ModelError: no such file, not ONNX, external data missing or outside the model's folder.
     """
     model, folder = _open(source)
+    model, ports = labels.standard(model, request.outputs)
     try:
         proto, weights = _lift(model, folder)
     except (ValueError, TypeError, OSError, onnx.checker.ValidationError) as error:
@@ -97,7 +103,7 @@ def read(source: Source, request: Request = Request()) -> Prepared:
     _name_nodes(proto)
     if request.until:
         _cut(proto, request.until)
-    prepared = Prepared(proto, weights)
+    prepared = Prepared(proto, weights, ports=ports)
     _check_opset(prepared)
     _fix_inputs(prepared, request)
     if 0 < prepared.opset < upgrade.CANONICAL_OPSET:
@@ -159,7 +165,14 @@ def _open(source: Source) -> tuple[onnx.ModelProto, str]:
         except DecodeError as error:
             raise ModelError(f"the bytes are not an ONNX model: {error}. Give the content of a .onnx file.") from error
         return _nonempty(model, "what was given"), ""
+    if not isinstance(source, (str, os.PathLike)):
+        raise ModelError(
+            f"a {type(source).__name__} is no trained model. Give the path or the bytes of an ONNX file, a ModelProto, a "
+            "PyTorch module or a fitted scikit-learn estimator."
+        )
     path = Path(source)
+    if path.suffix == ".hush":
+        raise ModelError(f"{path} is a plan, which is compiled already. Give the .onnx file of the model.")
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (OSError, DecodeError, ValueError) as error:

@@ -7,17 +7,19 @@ To add an operator, write one function in a module of ``operators/``::
         x = call.tensor(0)
         return build.client("div", x, build.affine(build.client("abs", x), 1.0, 1.0))
 
-It returns the value (or a list of values) of the node's outputs and raises :class:`~hushnet.frontend.errors.Unsupported`
-for what it cannot do. Nodes whose inputs are all constant never get here: the driver folds them.
+It returns the value (or a list of values) of the node's outputs and raises
+:class:`~hushnet.frontend.errors.Unsupported` for what it cannot do. Nodes whose inputs are all constant never get here:
+the driver folds them.
 
-A lowering declares the attributes and inputs that it knows by asking for them (``call.attribute``, ``call.tensor``, ``call.constant``,
-``call.has`` ...). An attribute that a node has, that differs from ONNX's default and that the lowering did not ask for is refused, so is
-an input: a newer version of the operator may have brought it. :data:`INERT` names those that say nothing about inference. Versions of
-operators newer than :data:`NEWEST_OPSET` are refused.
+A lowering declares the attributes and inputs that it knows by asking for them (``call.attribute``, ``call.tensor``,
+``call.constant``, ``call.has`` ...). An attribute that a node has, that differs from ONNX's default and that the
+lowering did not ask for is refused, so is an input: a newer version of the operator may have brought it. :data:`INERT`
+names those that say nothing about inference. Versions of operators newer than :data:`NEWEST_OPSET` are refused.
 
-Shapes and axes are per image. Where a graph treats its first axis as any other (``frontend/whole.py``), an image is the whole ONNX
-tensor: nodes are rewritten, so that lowerings see a batch of 1 in front of it. An operator that ``whole.py`` does not name is lowered
-image by image.
+Shapes and axes are per image. Where a graph treats its first axis as any other (``frontend/whole.py``), an image is the
+whole ONNX
+tensor: nodes are rewritten, so that lowerings see a batch of 1 in front of it. An operator that ``whole.py`` does not
+name is lowered image by image.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 
 Lowering = Callable[["Call", "Builder"], Union["Value", list["Value"]]]
 
-# the operators of this opset have been read; one that a later opset changed is refused until its lowering has been read again
+# the operators of this opset have been read; one that a later opset changed is refused until its lowering has been read
+# again
 NEWEST_OPSET = 28
 
 # attributes by name and inputs by index that say nothing about inference

@@ -1,8 +1,8 @@
 """onnxslim in front of the lowering, guarded: within a time limit, and only a result that computes what the model does.
 
-The lowering folds constants itself. What onnxslim adds is merging of repeated nodes and shape arithmetic that it knows patterns for.
-Fusions stay off: they re-round weights and hide the node names that a user knows. Random numbers are left alone: they would become
-constants.
+The lowering folds constants itself. What onnxslim adds is merging of repeated nodes and shape arithmetic that it knows
+patterns for. Fusions stay off: they re-round weights and hide the node names that a user knows. Random numbers are left
+alone: they would become constants.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ SECONDS = 60.0
 
 
 def simplify(prepared: Prepared, *, seconds: float = SECONDS) -> Prepared | None:
-    """The simplified model; None where onnxslim fails, takes too long, changes the interface or what the model computes."""
+    """The simplified model.
+
+    None where onnxslim fails, takes too long, changes the interface or what the model computes.
+    """
     graph = prepared.proto.graph
     if any(node.op_type in RANDOM for node in graph.node) or prepared.problems:
         return None

@@ -1,9 +1,10 @@
 """Old forms of operators rewritten to those of opset 13, node by node.
 
-Between opset 1 and 13 attributes became inputs (``Slice``, ``Pad``, ``Clip``, ``Squeeze``, ``Split`` ...), broadcasts became implicit
-(``Add`` with ``axis``), ``Softmax`` stopped to flatten its input and ``Upsample`` became ``Resize``. From opset 13 on the lowerings read
-every version themselves. ``onnx.version_converter`` is asked where a form is none of these: it gives up on whole models for one node that
-it does not know, and does not enter the branches of control flow.
+Between opset 1 and 13 attributes became inputs (``Slice``, ``Pad``, ``Clip``, ``Squeeze``, ``Split`` ...), broadcasts
+became implicit (``Add`` with ``axis``), ``Softmax`` stopped to flatten its input and ``Upsample`` became ``Resize``.
+From opset 13 on the lowerings read every version themselves. ``onnx.version_converter`` is asked where a form is none
+of these: it gives up on whole models for one node that it does not know, and does not enter the branches of control
+flow.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _INERT = {"consumed_inputs", "output_sequence"}
 
 
 class Untold(Exception):
-    """An old form that this module does not know; ``onnx.version_converter`` may, unless it says something that has no new form."""
+    """An old form that this module does not know.
+
+    ``onnx.version_converter`` may, unless it says something that has no new form.
+    """
 
     def __init__(self, reason: str, *, convertible: bool = True):
         super().__init__(reason)

@@ -78,7 +78,10 @@ def sample(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]], seed: 
 
 
 def execute(proto: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
-    """Results by ONNX Runtime where it is installed and takes the model, otherwise by ONNX's reference; None where neither does."""
+    """Results by ONNX Runtime where it is installed and takes the model, otherwise by ONNX's reference.
+
+    None where neither does.
+    """
     feeds = {port.name: values[port.name] for port in proto.graph.input if port.name in values}
     if importlib.util.find_spec("onnxruntime") is not None:
         try:

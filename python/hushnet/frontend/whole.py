@@ -1,9 +1,10 @@
 """Graphs that treat their first axis as any other: an image is then the whole ONNX tensor.
 
-A tensor of ONNX shape S is a value of per-image shape S, as if every tensor of the model had a batch of 1 in front. Nodes are rewritten to
-mean the same on tensors of shape (1, *S): axes count from the end, shapes get a 1 in front, operands of a broadcast as many axes as the
-largest. The lowerings stay what they are. Operators that work image by image (``Conv``, pools ...), and those that this module does not
-name, see a first axis of 1 as the batch; of a longer first axis they are given one slice after the other.
+A tensor of ONNX shape S is a value of per-image shape S, as if every tensor of the model had a batch of 1 in front.
+Nodes are rewritten to mean the same on tensors of shape (1, *S): axes count from the end, shapes get a 1 in front,
+operands of a broadcast as many axes as the largest. The lowerings stay what they are. Operators that work image by
+image (``Conv``, pools ...), and those that this module does not name, see a first axis of 1 as the batch; of a longer
+first axis they are given one slice after the other.
 """
 
 from __future__ import annotations

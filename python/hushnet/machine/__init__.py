@@ -1,8 +1,9 @@
 """Measures what one unit of each kind of work costs on this machine, for the planner's predicted seconds.
 
-One row a unit cost, one function that measures it: linear algebra, encryption and sockets natively (``crates/runtime/src/calibrate``),
-client ops by a small network. Unit costs of two-party plans are fitted together to samples of their protocols (:mod:`.two_party`) and stand
-in the same file. Methods to come add rows; readers of the file take the rows that they know.
+One row a unit cost, one function that measures it: linear algebra, encryption and sockets natively
+(``crates/runtime/src/calibrate``), client ops by a small network. Unit costs of two-party plans are fitted together to
+samples of their protocols (:mod:`.two_party`) and stand in the same file. Methods to come add rows; readers of the file
+take the rows that they know.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def rows() -> list[Row]:
 def measure_machine(
     path: str | Path | None = None, *, seconds: float = 0.3, progress: Callable[[str], None] | None = None
 ) -> tuple[dict[str, float | str], Path]:
-    """Measures every unit cost for about ``seconds`` each and writes the file: ``path``, or the user's, which the planner then reads.
+    """Measures every unit cost for about ``seconds`` each and writes the file.
+
+    ``path``, or the user's, which the planner then reads.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,9 +1,10 @@
 """Measures what protocols of two parties cost on this machine, and fits the two-party planner's unit costs.
 
-Samples are seconds on the longest chain of both parties' work by clocks of processor time (``crates/runtime/src/calibrate``): of protocols on
-shares with every OT extension that the run time chooses, and of plans with one linear layer of every method. Unit costs are the
-non-negative ones whose sums come nearest to the samples, each sample weighted by its own size. Only the overhead of a message is taken by
-the wall clock: what a served session over a loopback socket takes beyond the clocks.
+Samples are seconds on the longest chain of both parties' work by clocks of processor time
+(``crates/runtime/src/calibrate``): of protocols on shares with every OT extension that the run time chooses, and of
+plans with one linear layer of every method. Unit costs are the non-negative ones whose sums come nearest to the
+samples, each sample weighted by its own size. Only the overhead of a message is taken by the wall clock: what a served
+session over a loopback socket takes beyond the clocks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from hushnet.planner.two_party.methods import PRIME, ROWS
 
 Row = dict[str, float]
 Array = np.ndarray
-# inputs (channels, rows, columns), outputs, kernel; no kernel: fully connected. Weights of the largest do not stay in a cache
+# inputs (channels, rows, columns), outputs, kernel; no kernel: fully connected. Weights of the largest do not stay in a
+# cache
 LAYERS: dict[str, list[tuple[tuple[int, ...], int, int | None]]] = {
     "cheetah": [
         ((784,), 128, None),
@@ -90,7 +92,8 @@ def measure(seconds: float, progress: Callable[[str], None] | None = None) -> di
 
 def fit(samples: Iterable[tuple[Row, float]], prior: Row | None = None) -> Row:
     """Non-negative costs x that minimise the sum of squares of (a x - b)/b over samples (a, b), and, with ``PRIOR`` the weight of a sample, of
-    (x - p)/p: what the samples do not tell apart stays in the proportions of the ``prior`` costs p, scaled to the samples' size.
+    (x - p)/p: what the samples do not tell apart stays in the proportions of the ``prior`` costs p, scaled to the
+    samples' size.
     """
     rows = [(row, b) for row, b in samples if b > 0.0]
     names = sorted({name for row, _ in rows for name in row})
@@ -191,8 +194,9 @@ def plan(
 
 
 def clocked(model: api.Model, x: Array, runs: int = 3) -> tuple[float, Array, Array]:
-    """Seconds of the set-up, then of every stage and the client's part of it: of the first inference, and the least of the later ones,
-    or of the only one.
+    """Seconds of the set-up, then of every stage and the client's part of it.
+
+    Of the first inference, and the least of the later ones, or of the only one.
     """
     seen = json.loads(_native.clocked_two_party(model.plan.to_bytes(), model.named_inputs(x), runs=runs))
     found = np.array(seen["runs"])
@@ -218,13 +222,19 @@ def counted(method: str, packing: dict[str, int]) -> Row:
 
 
 def server_seconds(chain: float, client: float, tiles: int) -> float:
-    """What the server computes, when both parties' work on equal tiles, one after the other, takes ``chain``: see ``methods.pipelined``."""
+    """What the server computes, when both parties' work on equal tiles, one after the other, takes ``chain``.
+
+    See ``methods.pipelined``.
+    """
     server = chain - client / tiles
     return server if server >= client else max(0.0, (chain - client) * tiles)
 
 
 def layers(method: str, seconds: float) -> Row:
-    """Costs of a method's layers, and the client's part of them; of `cheetah` also what sessions and client stages cost."""
+    """Costs of a method's layers, and the client's part of them.
+
+    Of `cheetah` also what sessions and client stages cost.
+    """
     images = BATCH if ROWS[method].blocks else 1
     total, own, late, setups, encoded = [], [], [], [], []
     usual = cost.packaged()
@@ -282,7 +292,10 @@ def local(seconds: float) -> float:
 
 
 def messages(seconds: float, unit: Row) -> float:
-    """What a message of a served session takes beyond both parties' work: the least over runs of a small network with many messages."""
+    """What a message of a served session takes beyond both parties' work.
+
+    The least over runs of a small network with many messages.
+    """
     model, x = plan((64,), 32, None, "cheetah", extra="Relu")
     _, _, least = clocked(model, x, 5)
     runs, limit = [], time.monotonic() + max(seconds, 0.1)

@@ -1,7 +1,7 @@
 """Rewrites of :class:`hushnet.graph.Graph`, one a file, each Graph -> Graph and exact over the reals.
 
-A layer costs an upload, a product and a download, a client op nearly nothing: the passes exist to have few layers and few steps
-between them. None writes to the graph it is given. Outputs keep their names.
+A layer costs an upload, a product and a download, a client op nearly nothing: the passes exist to have few layers and
+few steps between them. None writes to the graph it is given. Outputs keep their names.
 """
 
 from __future__ import annotations

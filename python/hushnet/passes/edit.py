@@ -102,7 +102,10 @@ def output_scaled(node: Linear, scale: np.ndarray, shift: np.ndarray) -> Linear:
 
 
 def input_scaled(node: Linear, scale: np.ndarray, shift: np.ndarray) -> Linear | None:
-    """The layer behind ``x * scale + shift`` per input channel or feature; None where zero padding makes that inexact."""
+    """The layer behind ``x * scale + shift`` per input channel or feature.
+
+    None where zero padding makes that inexact.
+    """
     if isinstance(node.geometry, Dense):
         return replace(node, weight=node.weight * scale, bias=node.bias + node.weight @ shift)
     g = node.geometry
@@ -120,7 +123,10 @@ def replace_node(graph: Graph, old: Node, new: Node) -> None:
 
 
 def bypass(graph: Graph, links: Links, node: Node) -> bool:
-    """Takes out a node whose result equals its only input, of the same shape; False where it is a copy that must stay."""
+    """Takes out a node whose result equals its only input, of the same shape.
+
+    False where it is a copy that must stay.
+    """
     source, result = reads(node)[0], node.output
     if result not in graph.outputs:
         for reader in links.readers.get(result, []):

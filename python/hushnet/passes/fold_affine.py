@@ -1,8 +1,8 @@
 """Scalar affine ops into the layer before or behind them, and affine after affine into one.
 
-Exact over the reals: ``m (W x + b) + a = (m W) x + (m b + a)`` and ``W (m x + a) + b = (m W) x + (b + a sum W)``, the latter where
-no zero padding takes the place of ``a``. Ops that commute with ``m x + a`` may stand between: moves, means and, for m > 0, maxima.
-Fewer public constants, and fewer steps for the client.
+Exact over the reals: ``m (W x + b) + a = (m W) x + (m b + a)`` and ``W (m x + a) + b = (m W) x + (b + a sum W)``, the
+latter where no zero padding takes the place of ``a``. Ops that commute with ``m x + a`` may stand between: moves, means
+and, for m > 0, maxima. Fewer public constants, and fewer steps for the client.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """Diagonal layers (BatchNormalization, per-channel and per-element constants) into the layer before or behind them.
 
-Exact over the reals; in binary64 it moves a rounding of 2^-53. BatchNormalization arrives here as a diagonal layer, so this
-is the folding of batch norms too; nothing is done on the ONNX model, whose weights are float32.
+Exact over the reals; in binary64 it moves a rounding of 2^-53. BatchNormalization arrives here as a diagonal layer, so
+this is the folding of batch norms too; nothing is done on the ONNX model, whose weights are float32.
 
-- Before: ``s (W x + b) + c = (s W) x + (s b + c)``, where the layer's result has no other reader and ``s`` and ``c`` do not vary
+- Before: ``s (W x + b) + c = (s W) x + (s b + c)``, where the layer's result has no other reader and ``s`` and ``c`` do
+  not vary
   inside one of its channels.
-- Behind: ``W (s x + c) + b = (W s) x + (W c + b)``, where the diagonal's result has no other reader, ``s`` and ``c`` do not vary
+- Behind: ``W (s x + c) + b = (W s) x + (W c + b)``, where the diagonal's result has no other reader, ``s`` and ``c`` do
+  not vary
   inside an input channel, and no zero padding takes the place of ``c``.
 
-Reshapes and transposes may stand between the two; before the diagonal also slices and means over elements of one channel, and maxima
-over them where every ``s`` is positive.
+Reshapes and transposes may stand between the two; before the diagonal also slices and means over elements of one
+channel, and maxima over them where every ``s`` is positive.
 """
 
 from __future__ import annotations
@@ -81,7 +83,10 @@ def _keeps_channels(op: Op, *, positive: bool) -> bool:
 
 
 def _channels(graph: Graph, where: np.ndarray, chain: Sequence[Op]) -> np.ndarray | None:
-    """Channel of the layer that every element comes from, behind the chain; None where an element comes from several."""
+    """Channel of the layer that every element comes from, behind the chain.
+
+    None where an element comes from several.
+    """
     for op in chain:
         shape = graph.shapes[op.output]
         if moves(op):

@@ -1,7 +1,7 @@
 """Activations that exporters write as several nodes become one client op: silu, hard_swish, gelu.
 
-One op has tighter intervals than the product that it replaces, and fewer steps. Exact over the reals up to the float32 rounding of
-the constants in the model (1/sqrt 2, 1/6), which must agree within 1e-6.
+One op has tighter intervals than the product that it replaces, and fewer steps. Exact over the reals up to the float32
+rounding of the constants in the model (1/sqrt 2, 1/6), which must agree within 1e-6.
 
 - ``x sigmoid(x)`` -> silu; ``x hard_sigmoid(x; 1/6, 1/2)`` -> hard_swish.
 - ``x clip(x + 3; 0, 6) / 6`` in any order of the factors -> hard_swish.

@@ -1,6 +1,7 @@
 """Reshapes and transposes joined, dropped, and moved behind elementwise ops. Bit-exact: values are only renumbered.
 
-- Reshape after reshape and transpose after transpose become one; one that changes nothing goes; a transpose that only moves axes
+- Reshape after reshape and transpose after transpose become one; one that changes nothing goes; a transpose that only
+  moves axes
   of size 1 is a reshape; a reshape in front of a dense layer goes, which reads any shape.
 - Elementwise ops run before moves, so that they stay streamable with the layer in front and moves meet and cancel.
 """

@@ -1,8 +1,8 @@
 """Activations become polynomials, written with client ops that every interpreter knows.
 
-``x^2`` is one square; ``a_d x^d + ... + a_0`` is Horner's rule, ``(((a_d x + a_{d-1}) x + a_{d-2}) x + ...)``: d - 1 products and d
-affine ops. The non-interactive planner reads the coefficients back and evaluates them in depth ceil(log2 d). Not exact, of course:
-``planner/non_interactive/activation.py`` measures what it costs.
+``x^2`` is one square; ``a_d x^d + ... + a_0`` is Horner's rule, ``(((a_d x + a_{d-1}) x + a_{d-2}) x + ...)``: d - 1
+products and d affine ops. The non-interactive planner reads the coefficients back and evaluates them in depth ceil(log2
+d). Not exact, of course: ``planner/non_interactive/activation.py`` measures what it costs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ ACTIVATIONS = frozenset(
 
 
 def activations(graph: Graph) -> list[Op]:
-    """The activations that stand between layers, in order; those of head and tail (see :mod:`ends`) stay with the client.
+    """The activations that stand between layers, in order.
+
+    Those of head and tail (see :mod:`ends`) stay with the client.
 
     Raises:
         ValueError: several inputs or outputs.

@@ -1,4 +1,7 @@
-"""Completes a lowered plan: parameters, masks and tiles of every linear stage within the memory limit, and predicted cost."""
+"""Completes a lowered plan.
+
+Parameters, masks and tiles of every linear stage within the memory limit, and predicted cost.
+"""
 
 from __future__ import annotations
 

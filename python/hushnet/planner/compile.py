@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
@@ -22,7 +24,7 @@ from .lower import Lowered, lower
 from .precision import CLIENT_AIDED, DEFAULT_BITS, TWO_PARTY, cheapest, check_precision, state
 from .quality import Quality, likely, measure, said, squashed
 from .quantise import AUTO_BITS, RING_DEGREES, Quantisation, choose
-from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
@@ -203,7 +205,8 @@ def _client_aided(
             except RangeError as error:
                 wider = _wider(plan, lowered, error)
         if not wider:
-            return _finish(plan, prediction, seen, wanted.precision)
+            guessed = typical_outputs(graph, ranges.inputs) if seen is None else {}
+            return _finish(plan, prediction, seen, guessed, wanted.precision)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
@@ -272,8 +275,17 @@ def _options(options: dict[str, Any], kind: Any) -> Any:
     try:
         return kind(**options)
     except TypeError:
-        known = sorted(kind.__dataclass_fields__)
-        raise PlanError(f"unknown options {sorted(set(options) - set(known))}; there are {known}") from None
+        known = {*kind.__dataclass_fields__, *inspect.signature(compile).parameters} - {"graph", "options"}
+        raise PlanError(_unknown(sorted(set(options) - known), sorted(known))) from None
+
+
+def _unknown(given: Sequence[str], known: Sequence[str]) -> str:
+    """A sentence for every option that does not exist, with the one that was probably meant."""
+    said = []
+    for name in given:
+        near = difflib.get_close_matches(name, known, n=1)
+        said.append(f"There is no option {name!r}{f': did you mean {near[0]!r}?' if near else '.'}")
+    return f"{' '.join(said)} The options are {', '.join(known)}."
 
 
 def _check_request(batch: int, trust: str, settings: Options) -> None:
@@ -438,7 +450,9 @@ def _seen(
     return found
 
 
-def _finish(plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, asked: float | None) -> Plan:
+def _finish(
+    plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, guessed: dict[str, float], asked: float | None
+) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
         spread = prediction.estimate[name]
@@ -446,6 +460,8 @@ def _finish(plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None,
         errors[name] = {k: v for k, v in _spreads(spread, worst).items() if np.isfinite(v)}
         if seen is not None:
             errors[name] |= seen[name].errors(worst)
+        elif name in guessed:
+            errors[name]["random_output_range"] = guessed[name]
     if any("worst_error" not in e for e in errors.values()):
         plan.document["notes"].append(_UNBOUNDED)
     plan.predicted.pop("worst_error", None)

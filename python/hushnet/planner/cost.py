@@ -18,7 +18,10 @@ ENVIRONMENT = "HUSHNET_UNIT_COSTS"
 
 
 def instruction_set() -> str:
-    """Of the two whose unit costs the package has, which is nearer to this machine's: ``avx512``, or ``avx2`` for anything less."""
+    """Of the two whose unit costs the package has, which is nearer to this machine's.
+
+    ``avx512``, or ``avx2`` for anything less.
+    """
     return "avx2" if _native.simd() in ("avx2", "portable") else "avx512"
 
 
@@ -30,7 +33,9 @@ def of_package(package: str, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """Seconds of one thread for one unit of work. ``hushnet measure-machine`` measures them; files may hold more rows, for other methods.
+    """Seconds of one thread for one unit of work. ``hushnet measure-machine`` measures them.
+
+    Files may hold more rows, for other methods.
 
     Attributes:
         word_product: one ciphertext word times one weight, in a layer with many outputs a group.
@@ -69,7 +74,9 @@ class UnitCosts:
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> UnitCosts:
-        """The given file; else the one that ``HUSHNET_UNIT_COSTS`` names, else the user's (:func:`user_file`), else the package's figures.
+        """The given file.
+
+        Else the one that ``HUSHNET_UNIT_COSTS`` names, else the user's (:func:`user_file`), else the package's figures.
 
         Raises:
             PlanError: the file cannot be read as unit costs.
@@ -107,8 +114,10 @@ def blocks(batch: int, ring_degree: int) -> int:
 
 
 def sent(plan: Plan, images: int) -> dict[str, Any]:
-    """What a session of a plan sends for so many images, exactly: ``setup``, ``stages``, ``stage_setups`` and ``total``, each with ``bytes_up``,
-    ``bytes_down`` and ``rounds``. Weights are not needed.
+    """What a session of a plan sends for so many images, exactly.
+
+    ``setup``, ``stages``, ``stage_setups`` and ``total``, each with ``bytes_up``, ``bytes_down`` and ``rounds``.
+    Weights are not needed.
 
     Raises:
         PlanError: the run time refuses the plan.
@@ -200,7 +209,10 @@ def client_seconds(
     unit: UnitCosts,
     element: float | None = None,
 ) -> float:
-    """Seconds of a client stage for ``count`` blocks of so many images, by elements written (or read, when more); ``element`` is what one of them costs."""
+    """Seconds of a client stage for ``count`` blocks of so many images, by elements written (or read, when more).
+
+    ``element`` is what one of them costs.
+    """
     elements = 0
     for op in stage["ops"]:
         sizes = [_elements(tensors[t]) for t in [*op["in"], op["out"]]]

@@ -1,4 +1,7 @@
-"""The plan document in the making: one place that writes tensors, stages, ports and the header for the planners of all trust models."""
+"""The plan document in the making.
+
+One place that writes tensors, stages, ports and the header for the planners of all trust models.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Error of a plan's outputs against the float network: a rigorous worst case and a statistical estimate.
 
-Every tensor carries, elementwise, the interval that its planned value lies in, an absolute error and a standard deviation.
-With ``W'`` the quantised and ``W`` the float weights, ``y' - y = W (x' - x) + (W' - W) x' + (b' - b)``, so a linear layer adds
-``|W| e + |W' - W| max|x'| + |b' - b|``; quantisation adds half a unit. Deviations take the roundings as independent: a
-quantisation adds scale^2/12, a layer ``sum W^2 v + sum (W' - W)^2 E[x^2]``. Both include the rounding of a float32 reference.
+Every tensor carries, elementwise, the interval that its planned value lies in, an absolute error and a standard
+deviation. With ``W'`` the quantised and ``W`` the float weights, ``y' - y = W (x' - x) + (W' - W) x' + (b' - b)``, so a
+linear layer adds ``|W| e + |W' - W| max|x'| + |b' - b|``; quantisation adds half a unit. Deviations take the roundings
+as independent: a quantisation adds scale^2/12, a layer ``sum W^2 v + sum (W' - W)^2 E[x^2]``. Both include the rounding
+of a float32 reference.
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ class Prediction:
 def predict(
     document: dict[str, Any], origin: dict[int, Linear], quantisation: Quantisation, ranges: Ranges
 ) -> Prediction:
-    """Propagates errors through a plan's stages. With calibrated ranges a worst case may be infinite: a divisor that is never zero on
-    the calibration data, and of which nothing else is known.
+    """Propagates errors through a plan's stages.
+
+    With calibrated ranges a worst case may be infinite: a divisor that is never zero on the calibration data, and of
+    which nothing else is known.
 
     Raises:
         PlanError: the worst case of an output is not finite, and ranges follow from intervals.

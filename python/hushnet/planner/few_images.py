@@ -1,4 +1,7 @@
-"""Client-aided plans for few images: coefficient-packed linear layers (docs/client-aided-image.md), their parameters and what they cost."""
+"""Client-aided plans for few images.
+
+Coefficient-packed linear layers (docs/client-aided-image.md), their parameters and what they cost.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,10 @@ class FewImages:
             raise PlanError(f"layer {name!r}, few images at a time: {error}") from None
 
     def predict(self) -> None:
-        """The ``predicted`` objects of the linear stages and of the plan. Bytes are exact; seconds are of one thread on each side."""
+        """The ``predicted`` objects of the linear stages and of the plan. Bytes are exact.
+
+        Seconds are of one thread on each side.
+        """
         unit, batch = self.request.unit, self.request.batch
         streamed = self.streamed()
         exact = cost.sent(self.plan, batch)
@@ -110,7 +116,10 @@ class FewImages:
         }
 
     def streamed(self) -> set[int]:
-        """Layers whose weights do not fit the room for evaluation forms, as the server chooses them: layers of many tiles first."""
+        """Layers whose weights do not fit the room for evaluation forms, as the server chooses them.
+
+        Layers of many tiles first.
+        """
         room, out = WEIGHT_ROOM, set()
         for index in sorted(self.layers, key=lambda i: (-self.sizes[i]["tiles"], i)):
             need = self.sizes[index]["prepared_bytes"]
@@ -121,7 +130,10 @@ class FewImages:
         return out
 
     def peaks(self) -> tuple[int, int]:
-        """Peak bytes of client and server: stored tensors, keys, kept sums of masks, messages; weights, and their evaluation forms."""
+        """Peak bytes of client and server: stored tensors, keys, kept sums of masks, messages.
+
+        Weights, and their evaluation forms.
+        """
         images = together(self.request.batch)
         stored = memory.stored_bytes(self.document, images)
         tensors = self.document["tensors"]

@@ -1,8 +1,8 @@
 """Lowers a graph to stages: linear layers in graph order, and between them the client ops that became possible.
 
-Stored between stages are only fixed tensors, graph outputs, and results of ops that cannot be streamed. Cheap elementwise
-values are computed again where they are needed. Client work after a layer is split in an elementwise stage, which
-executors run tile by tile as results arrive, and a stage for the rest.
+Stored between stages are only fixed tensors, graph outputs, and results of ops that cannot be streamed. Cheap
+elementwise values are computed again where they are needed. Client work after a layer is split in an elementwise stage,
+which executors run tile by tile as results arrive, and a stage for the rest.
 """
 
 from __future__ import annotations

@@ -29,7 +29,10 @@ def by_rows(op: str) -> bool:
 
 
 def segments(document: Document) -> list[list[list[dict[str, Any]]]]:
-    """Client ops of every stage in the groups that executors run: elementwise runs of one size, single ops otherwise."""
+    """Client ops of every stage in the groups that executors run.
+
+    Elementwise runs of one size, single ops otherwise.
+    """
     found = []
     for stage in document["stages"]:
         groups: list[list[dict[str, Any]]] = []
@@ -78,9 +81,9 @@ def _loads(group: list[dict[str, Any]]) -> set[int]:
 def stored_bytes(document: Document, images: int) -> list[int]:
     """Most bytes of the client's stored tensors in every stage, for blocks of ``images``.
 
-    Of a run of elementwise ops only what is read later is stored. A linear stage's result that the next stage's first run
-    reads is handed over feature by feature, and stored only when something later reads it as well; that run's results are
-    stored while the linear stage runs.
+    Of a run of elementwise ops only what is read later is stored. A linear stage's result that the next stage's first
+    run reads is handed over feature by feature, and stored only when something later reads it as well; that run's
+    results are stored while the linear stage runs.
     """
     groups = segments(document)
     last = _last_reads(document, groups)

@@ -17,6 +17,8 @@ from .quality import ACCURACY_FALL, AGREEMENT_FALL
 
 DEFAULT_BITS = 7.0
 MOST_BITS = 40.0
+# without calibration data: an error that is this share of outputs of random inputs is told
+COARSE = 0.5
 
 # bits of weights and of activations, cheap first
 CLIENT_AIDED: tuple[tuple[int, int | str], ...] = ((8, "auto"), (10, "auto"), (12, 12), (14, 14), (16, 16))
@@ -101,6 +103,15 @@ def _falls(plan: Plan) -> bool:
 def shortfalls(predicted: dict[str, Any]) -> list[str]:
     """Sentences on what a plan does not reach; empty for a plan that does."""
     found = []
+    for name, error in predicted.get("output_errors", {}).items():
+        size = error.get("random_output_range")
+        if size is not None and error["max_error"] > size * COARSE:
+            found.append(
+                f"Errors of output {name!r} may be {error['max_error']:.3g}, and random inputs give outputs of at "
+                f"most {size:.3g}: "
+                "answers may be wrong. Ranges follow from interval arithmetic, which is too wide for this network; "
+                "give calibration data."
+            )
     precision, accuracy = predicted.get("precision", {}), predicted.get("accuracy")
     if "asked" in precision and precision["reached"] < precision["asked"]:
         found.append(

@@ -19,6 +19,9 @@ Range = tuple[float, float]
 InputRanges = Union[Range, Mapping[str, Range], None]
 
 CALIBRATION_BYTES = 256 << 20
+# random inputs of which outputs are looked at where there is no calibration data; one of a network with more
+# elements than this
+RANDOM_ROWS, MANY_ELEMENTS = 4, 1_000_000
 # ops whose results stay in an interval of their own, whatever comes in: no margin is needed beyond it
 _SATURATING = frozenset({"clip", "sigmoid", "tanh", "hard_sigmoid"})
 
@@ -154,6 +157,22 @@ def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
             if uses[tensor] == 0:
                 values.pop(tensor, None)
     return Ranges(limit, inputs, "intervals", declared=dict(inputs))
+
+
+def typical_outputs(graph: Graph, inputs: Mapping[str, Range]) -> dict[str, float]:
+    """Largest outputs by name on random inputs of the declared ranges: how large outputs usually are, where no data
+    tells.
+
+    Interval arithmetic only tells how large they could be. Outputs that are not finite are left out.
+    """
+    from ..reference.float import evaluate
+
+    rng = np.random.default_rng(0)
+    count = RANDOM_ROWS if sum(math.prod(s) for s in graph.shapes.values()) < MANY_ELEMENTS else 1
+    rows = {name: rng.uniform(low, high, (count, *graph.shapes[name])) for name, (low, high) in inputs.items()}
+    with np.errstate(all="ignore"):
+        tops = {name: float(np.abs(value).max(initial=0.0)) for name, value in evaluate(graph, rows).items()}
+    return {name: top for name, top in tops.items() if math.isfinite(top)}
 
 
 def _shaped(node: Linear, pair: Pair) -> Pair:

@@ -29,8 +29,9 @@ def load(path: str | os.PathLike[str], *, allow_insecure: bool = False) -> Plan:
 
 
 def validate(plan: Plan) -> None:
-    """Checks everything that a run relies on: structure, shapes, ranges, parameters, tiles, weights. Plans that are marked insecure are checked for
-    correctness only; :func:`load` refuses them unless allowed.
+    """Checks everything that a run relies on: structure, shapes, ranges, parameters, tiles, weights.
+
+    Plans that are marked insecure are checked for correctness only; :func:`load` refuses them unless allowed.
 
     Raises:
         PlanError: the first thing that does not hold, with its stage or tensor.

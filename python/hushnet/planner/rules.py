@@ -1,9 +1,9 @@
 """One row per client op: output shape, interval, and how errors and deviations pass through.
 
-Intervals are elementwise pairs (low, high) of arrays with the tensor's per-image shape. ``spread`` maps absolute errors of
-the inputs to one of the output. With ``quad=False`` it is rigorous: ``|f(x') - f(x)| <= spread`` when ``|x' - x| <= error``
-and x' lies in the interval. With ``quad=True`` it passes standard deviations, added as roots of squares where errors of
-different tensors meet; within one tensor (pooling, reductions) deviations are taken as fully correlated.
+Intervals are elementwise pairs (low, high) of arrays with the tensor's per-image shape. ``spread`` maps absolute errors
+of the inputs to one of the output. With ``quad=False`` it is rigorous: ``|f(x') - f(x)| <= spread`` when ``|x' - x| <=
+error`` and x' lies in the interval. With ``quad=True`` it passes standard deviations, added as roots of squares where
+errors of different tensors meet; within one tensor (pooling, reductions) deviations are taken as fully correlated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Per-image output shapes of client ops, from attributes and input shapes; used to check graphs and plans.
 
-A rule takes (attributes, input shapes, declared output shape) and returns the shape that must be, or raises ``ValueError``
-(KeyError, TypeError and IndexError of wrong attributes included) when the op cannot be.
+A rule takes (attributes, input shapes, declared output shape) and returns the shape that must be, or raises
+``ValueError`` (KeyError, TypeError and IndexError of wrong attributes included) when the op cannot be.
 """
 
 from __future__ import annotations

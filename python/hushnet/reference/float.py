@@ -1,4 +1,7 @@
-"""The network in binary64: a graph executed on batches of images, for calibration and as the answer that others approximate."""
+"""The network in binary64.
+
+a graph executed on batches of images, for calibration and as the answer that others approximate.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ def evaluate(graph: Graph, inputs: Mapping[str, Array], *, keep_all: bool = Fals
     """Runs the graph on inputs of shape (B, *per-image shape).
 
     Args:
-        keep_all: return every tensor (inputs included), not only the outputs; otherwise tensors are freed after their last use.
+        keep_all: return every tensor (inputs included), not only the outputs; otherwise tensors are freed after their
+            last use.
 
     Raises:
         ValueError: an input is missing or has another shape, or the numbers of images differ.

@@ -1,7 +1,7 @@
 """The elementary functions of ``docs/functions.md`` on binary64 arrays, operation by operation.
 
-Every executor evaluates the same additions, multiplications, divisions and comparisons in the same order, so that NumPy,
-Rust and wasm agree bit for bit; ``np.exp`` and friends are therefore not used.
+Every executor evaluates the same additions, multiplications, divisions and comparisons in the same order, so that
+NumPy, Rust and wasm agree bit for bit; ``np.exp`` and friends are therefore not used.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ def _convolve(geometry: Geometry, weight: Array, x: Array) -> Array:
     rows = weight.reshape(groups, out_c // groups, -1).astype(dtype)
     for start in range(0, batch, chunk):
         part = padded[start : start + chunk]
-        columns = np.stack([_tap(geometry, part, i, j) for i in range(kh) for j in range(kw)], axis=2)
+        taps = [_tap(geometry, part, i, j) for i in range(kh) for j in range(kw)]
+        columns = taps[0] if len(taps) == 1 else np.stack(taps, axis=2)
         columns = columns.astype(dtype, copy=False).reshape(part.shape[0], groups, -1, out_h * out_w)
         out[start : start + chunk] = np.matmul(rows, columns).reshape(-1, out_c, out_h, out_w)
     return out

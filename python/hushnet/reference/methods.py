@@ -1,7 +1,9 @@
-"""What a linear stage's method means for its ciphertexts: parameters, the norm they rest on, the fraction of results a unit off.
+"""What a linear stage's method means for its ciphertexts.
 
-``cheetah``, ``rotation-free`` and ``convfhe`` pack one image in polynomials; ``batch`` has one feature of many images in one; those of
-:data:`SLOTS` pack one image in slots and compute on shares modulo a prime, exactly.
+Parameters, the norm they rest on, the fraction of results a unit off.
+
+``cheetah``, ``rotation-free`` and ``convfhe`` pack one image in polynomials; ``batch`` has one feature of many images
+in one; those of :data:`SLOTS` pack one image in slots and compute on shares modulo a prime, exactly.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from .. import _native
 
 # the registry of the run time (`crates/runtime/src/two_party/methods`), which says what each is
 METHODS = tuple(name for name, _ in _native.linear_methods())
-# exact ones, whose shares go through a prime: one image in slots; parameters follow from geometry and the prime, not from weights
+# exact ones, whose shares go through a prime: one image in slots; parameters follow from geometry and the prime, not
+# from weights
 SLOTS = tuple(name for name, exact in _native.linear_methods() if exact)
 
 
@@ -44,8 +47,10 @@ def ciphertexts(method: str, ring_degree: int, ring_bits: int, weight_l2: float)
 
 
 def norm(method: str, geometry: dict[str, Any], ring_degree: int, weights: np.ndarray) -> float:
-    """Euclidean norm of the weights that the noise of one answer rests on: all that meet in a polynomial, or those of one output; 1 for slots, whose
-    parameters hold for all weights, so that nothing of them is told.
+    """Euclidean norm of the weights that the noise of one answer rests on.
+
+    All that meet in a polynomial, or those of one output; 1 for slots, whose parameters hold for all weights, so that
+    nothing of them is told.
     """
     flat = np.ascontiguousarray(weights.reshape(-1).astype(np.int16))
     return _native.linear_norm(method, json.dumps(geometry), ring_degree, flat)
@@ -58,7 +63,10 @@ def _slot_row(geometry: str, method: str, plain_bits: int) -> str:
 
 
 def slot_cost(method: str, geometry: dict[str, Any], plain_bits: int) -> dict[str, Any]:
-    """A slot-packed layer's row: operations, bytes, ciphertexts, ``weight_words`` and parameters, flat; ValueError when no parameters hold its noise."""
+    """A slot-packed layer's row: operations, bytes, ciphertexts, ``weight_words`` and parameters, flat.
+
+    ValueError when no parameters hold its noise.
+    """
     row = json.loads(_slot_row(json.dumps(geometry), method, plain_bits))
     parameters = row["parameters"]
     return {

@@ -1,4 +1,7 @@
-"""The float run of a non-interactive plan: its integer weights, no encryption. What the answer should be, but for noise."""
+"""The float run of a non-interactive plan: its integer weights, no encryption.
+
+What the answer should be, but for noise.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ class Run:
         opened: the (last) decrypted tensor.
         largest: tensor id -> largest magnitude.
         outside: tensor id -> values beyond the range of the polynomial that reads it.
-        reaches: within packed stages, by polynomial the name of its operand, its ``largest`` magnitude, the planned ``range``, and how many values were
+        reaches: within packed stages, by polynomial the name of its operand, its ``largest`` magnitude, the planned
+            ``range``, and how many values were
             ``outside``.
     """
 

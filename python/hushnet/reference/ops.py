@@ -1,7 +1,8 @@
 """Client ops of ``docs/plan-format.md`` on arrays with a leading batch axis, bit-exact with the Rust interpreter.
 
-``OPS[name](attrs, inputs, shape)`` takes arrays of shape (B, *per-image shape) and the per-image output shape. Real tensors
-are float64; the ops marked in ``FIXED_OPS`` take int64 as well. Sums run strictly in row-major order of the reduced elements.
+``OPS[name](attrs, inputs, shape)`` takes arrays of shape (B, *per-image shape) and the per-image output shape. Real
+tensors are float64; the ops marked in ``FIXED_OPS`` take int64 as well. Sums run strictly in row-major order of the
+reduced elements.
 """
 
 from __future__ import annotations
@@ -164,7 +165,10 @@ def _gather(attrs: Attrs, xs: list[Array], _shape: Shape) -> Array:
 
 
 def tap_weights(attrs: Attrs, rank: int) -> Iterator[tuple[Array, Array]]:
-    """Indices and weights of every tap of ``interpolate``; the weights broadcast over a per-image tensor of ``rank`` axes."""
+    """Indices and weights of every tap of ``interpolate``.
+
+    The weights broadcast over a per-image tensor of ``rank`` axes.
+    """
     for taken, factors in zip(attrs["indices"], attrs["weights"]):
         weights = np.asarray(factors, dtype=np.float64).reshape((-1,) + (1,) * (rank - 1 - attrs["axis"]))
         yield np.asarray(taken, dtype=np.int64), weights

@@ -1,10 +1,10 @@
 """Runs a two-party plan on NumPy in exact integers: no shares, no ciphertexts, no units of masking and truncation.
 
-``run`` is the answer that the protocols come near to: truncations that are not exact round to nearest there (what a real run
-gives is the floor or the next integer, on average the quotient; a run that took floors would be half a unit low everywhere, and
-such half units add up over layers). With ``units`` a generator draws the units as a real run does (a linear output is off by one
-in the stated fraction, a truncation rounds up with the probability of the remainder). ``unit_reach`` bounds, for
-every tensor, how far any such units can move it.
+``run`` is the answer that the protocols come near to: truncations that are not exact round to nearest there (what a
+real run gives is the floor or the next integer, on average the quotient; a run that took floors would be half a unit
+low everywhere, and such half units add up over layers). With ``units`` a generator draws the units as a real run does
+(a linear output is off by one in the stated fraction, a truncation rounds up with the probability of the remainder).
+``unit_reach`` bounds, for every tensor, how far any such units can move it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def run(
         chunk: images at a time.
 
     Raises:
-        PlanError: the plan has no weights. RangeError: an input outside of its planned range. InputError: not the plan's inputs.
+        PlanError: the plan has no weights. RangeError: an input outside of its planned range. InputError: not the
+            plan's inputs.
     """
     if plan.is_public:
         raise PlanError("this is the public part of a plan, it has no weights; run the server's plan file")
@@ -68,12 +69,18 @@ def run(
 
 
 def with_errors(bound: int) -> int:
-    """Largest absolute value in a run of a tensor that is planned up to ``bound``: units of other stages' errors beside it."""
+    """Largest absolute value in a run of a tensor that is planned up to ``bound``.
+
+    Units of other stages' errors beside it.
+    """
     return bound + (bound >> 8) + 2
 
 
 def reach_bits(bound: int) -> int:
-    """The least k such that values up to ``bound``, units of errors included, are below ``2^k``: what clients are told of a bound."""
+    """The least k such that values up to ``bound``, units of errors included, are below ``2^k``.
+
+    What clients are told of a bound.
+    """
     return with_errors(bound).bit_length()
 
 
@@ -176,7 +183,8 @@ class Stated:
 
     Attributes:
         planned: the output, (B, ...).
-        error: for every image, how far a real run's elements are from it: ``SIGMAS`` standard deviations, and a unit of the opened value.
+        error: for every image, how far a real run's elements are from it: ``SIGMAS`` standard deviations, and a unit of
+            the opened value.
         scale: that unit.
     """
 
@@ -185,7 +193,10 @@ class Stated:
     scale: float
 
     def beyond(self, got: Array) -> float:
-        """The largest distance of a run's elements from the planned ones, in stated errors: at most 1 for a right one."""
+        """The largest distance of a run's elements from the planned ones, in stated errors.
+
+        At most 1 for a right one.
+        """
         distance = np.abs(got - self.planned).reshape(len(got), -1).max(axis=1, initial=0.0)
         return float((distance / self.error).max(initial=0.0))
 
@@ -203,8 +214,9 @@ def stated(
     """The planned run of a plan's first output and the error that its units come to, from ``draws`` runs with units drawn (two at
     least, none after ``seconds`` of them).
 
-    ``unit_reach`` bounds the same for all inputs and the worst units at once, which after some layers says nothing: units of many
-    elements do not conspire. Here their variance goes through the network as it is, activations' masks and correlations included.
+    ``unit_reach`` bounds the same for all inputs and the worst units at once, which after some layers says nothing:
+    units of many elements do not conspire. Here their variance goes through the network as it is, activations' masks
+    and correlations included.
     """
     name = plan.document["outputs"][0]["name"]
     planned = run(plan, inputs)[name]

@@ -1,4 +1,7 @@
-"""Explains a non-interactive plan: who learns what; N, primes and key switching; per stage level, scale, room and error."""
+"""Explains a non-interactive plan: who learns what; N, primes and key switching.
+
+Per stage level, scale, room and error.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,9 @@ def _who_learns_what(trust: Mapping[str, str]) -> Text:
 
 def _trust(report: Report) -> Panel:
     return Panel(
-        _who_learns_what(report["trust"]), title=f"{report['name']}: {report['trust']['mode']}", title_align="left"
+        _who_learns_what(report["trust"]),
+        title=Text(f"{report['name']}: {report['trust']['mode']}"),
+        title_align="left",
     )
 
 

@@ -1,4 +1,7 @@
-"""Explains a two-party plan: who learns what, and per stage ciphertext and protocol bytes, rounds, time, ring and units."""
+"""Explains a two-party plan.
+
+Who learns what, and per stage ciphertext and protocol bytes, rounds, time, ring and units.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,8 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     """The plan as a structured dict; with a run's trace, measured figures stand beside the predicted ones.
 
     Args:
-        network: "loopback", "lan", "wan" or bandwidth and round trip like "200mbit,5ms", for all seconds; the plan's own by default.
+        network: "loopback", "lan", "wan" or bandwidth and round trip like "200mbit,5ms", for all seconds; the plan's
+            own by default.
     """
     document, predicted = plan.document, plan.predicted
     unit = cost.unit_costs()
@@ -127,8 +131,11 @@ def _parameters(plan: Plan) -> dict[str, Any]:
 
 
 def statistical(found: cost.Account) -> dict[str, float] | None:
-    """What the floods of slot-packed answers leave: ``answers_per_image`` and ``bits_per_image``, -log2 of the statistical distance of one image's answers from
-    what says nothing of weights, by the union bound; m images of a session leave log2 m fewer. ``None`` where every mask is perfect.
+    """What the floods of slot-packed answers leave.
+
+    ``answers_per_image`` and ``bits_per_image``, -log2 of the statistical distance of one image's answers from what
+    says nothing of weights, by the union bound; m images of a session leave log2 m fewer. ``None`` where every mask is
+    perfect.
     """
     flooded = [s.packing for s in found.stages if "noise_limit_bits" in s.packing]
     if not flooded:

@@ -1,11 +1,11 @@
 """Layer calls that write an ONNX graph (opset 17, symbolic batch) with seeded weights.
 
 Weights are drawn as He initialisation has it (deviation sqrt(2 / fan-in)), every parameter from a stream of its own
-named by (seed, parameter). While the graph is written, a few synthetic images pass through it (:mod:`.exact`), and each layer
-is normalised by what they show: a BatchNormalization takes its running mean and variance from them; a layer with a bias
-and no normalisation after it is scaled to unit deviation and its bias takes the mean away (the last one: deviation 2). So
-activations keep their size through any depth and the outputs of different inputs differ. Given weights are used as they
-are, and nothing is computed.
+named by (seed, parameter). While the graph is written, a few synthetic images pass through it (:mod:`.exact`), and each
+layer is normalised by what they show: a BatchNormalization takes its running mean and variance from them; a layer with
+a bias and no normalisation after it is scaled to unit deviation and its bias takes the mean away (the last one:
+deviation 2). So activations keep their size through any depth and the outputs of different inputs differ. Given weights
+are used as they are, and nothing is computed.
 """
 
 from __future__ import annotations
@@ -106,8 +106,9 @@ class Net:
     ) -> Tensor:
         """Convolution; ``pad`` for all sides or (top, left, bottom, right).
 
-        The output is normalised to ``deviation`` around ``shift``; None leaves the weights as drawn, for :meth:`batch_norm` to follow.
-        ``smooth`` (0 to 1) is the part of the weights' variance that all taps of a kernel share.
+        The output is normalised to ``deviation`` around ``shift``; None leaves the weights as drawn, for
+        :meth:`batch_norm` to follow. ``smooth`` (0 to 1) is the part of the weights' variance that all taps of a kernel
+        share.
         """
         channels, h, w = x.shape
         pads = (pad,) * 4 if isinstance(pad, int) else pad
@@ -256,8 +257,9 @@ class Net:
         return exact.bell(uniform_bytes(4 * math.prod(shape), self.seed, name), shape, deviation)
 
     def _drawn(self, name: str, shape: tuple[int, ...], smooth: float = 0.0) -> np.ndarray:
-        """The weight of a layer as drawn, before normalisation (nothing when weights are given). ``smooth``: the part of the
-        variance that all taps of a kernel share.
+        """The weight of a layer as drawn, before normalisation (nothing when weights are given).
+
+        ``smooth``: the part of the variance that all taps of a kernel share.
         """
         if self.weights is not None:
             return np.zeros(shape)
@@ -277,7 +279,10 @@ class Net:
         deviation: float | None,
         shift: float = 0.0,
     ) -> tuple[list[str], np.ndarray | None]:
-        """Normalises weight and bias to the deviation (None: leaves them), stores them; their names and the new output."""
+        """Normalises weight and bias to the deviation (None: leaves them), stores them.
+
+        Their names and the new output.
+        """
         offset = np.zeros(len(weight))
         if value is not None and deviation is not None:
             mean, variance = exact.moments(exact.snap(value))

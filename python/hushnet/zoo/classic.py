@@ -8,9 +8,10 @@ from hushnet.zoo.builder import Net, Tensor
 from hushnet.zoo.errors import ZooError
 from hushnet.zoo.registry import architecture
 
-# Of deep networks without shortcuts. Around 0, a normalised ReLU layer with random weights magnifies small differences by 1.21
-# (the root of P(z > 0) / Var(max(z, 0)), z normal), so twenty of them turn a rounding into another answer, which trained
-# networks do not do. Around 1 the factor is 1.06; kernels with a common part keep what whole images differ in.
+# Of deep networks without shortcuts. Around 0, a normalised ReLU layer with random weights magnifies small differences
+# by 1.21 (the root of P(z > 0) / Var(max(z, 0)), z normal), so twenty of them turn a rounding into another answer,
+# which trained networks do not do. Around 1 the factor is 1.06; kernels with a common part keep what whole images
+# differ in.
 _CALM: dict[str, Any] = {"shift": 1.0, "smooth": 0.3}
 _VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 

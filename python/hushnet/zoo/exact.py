@@ -1,8 +1,10 @@
-"""The forward pass with which the builder normalises its weights: exact, so that a seed gives the same bytes everywhere.
+"""The forward pass with which the builder normalises its weights.
 
-Activations are multiples of 2^-8 and weights short integers times a scale of four significant bits, so every product and
-every sum of a layer fits the 53 bits of binary64: the order in which a BLAS adds, its threads and the CPU do not matter.
-Arrays are float64 ``[n, c, h, w]`` or ``[n, features]``.
+Exact, so that a seed gives the same bytes everywhere.
+
+Activations are multiples of 2^-8 and weights short integers times a scale of four significant bits, so every product
+and every sum of a layer fits the 53 bits of binary64: the order in which a BLAS adds, its threads and the CPU do not
+matter. Arrays are float64 ``[n, c, h, w]`` or ``[n, features]``.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ def short(x: float) -> float:
 
 
 def bell(raw: np.ndarray, shape: tuple[int, ...], deviation: float) -> np.ndarray:
-    """Nearly normal weights: (sum of four bytes - 510) times a short scale; ``raw`` holds four bytes for every weight."""
+    """Nearly normal weights: (sum of four bytes - 510) times a short scale.
+
+    ``raw`` holds four bytes for every weight.
+    """
     total = raw.reshape(4, -1).sum(axis=0, dtype=np.int16) - np.int16(510)
     return (total.astype(np.float64) * short(deviation / _SPREAD)).reshape(shape)
 

@@ -32,7 +32,10 @@ ARCHITECTURES: dict[str, Architecture] = {}
 
 
 def architecture(name: str, about: str, **fixed: Any) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Enters a function into the table; ``fixed`` arguments make a variant of it (several rows may share a function)."""
+    """Enters a function into the table.
+
+    ``fixed`` arguments make a variant of it (several rows may share a function).
+    """
 
     def enter(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def write(net: Net, **options: Any) -> Tensor:
@@ -65,7 +68,9 @@ def get(name: str) -> Architecture:
 def build(
     name: str, seed: int = 0, *, weights: Mapping[str, np.ndarray] | None = None, **options: Any
 ) -> onnx.ModelProto:
-    """Writes an architecture as ONNX (opset 17): input ``image`` ``[N, ...]``, output ``logits`` ``[N, classes]``, float32.
+    """Writes an architecture as ONNX (opset 17).
+
+    Input ``image`` ``[N, ...]``, output ``logits`` ``[N, classes]``, float32.
 
     Args:
         name: one of :func:`names`.

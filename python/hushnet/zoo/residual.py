@@ -9,8 +9,9 @@ from hushnet.zoo.registry import architecture
 _MAPS = (64, 128, 256, 512)
 _NARROW = (16, 32, 64, 128)
 _BRANCH_GAIN = 0.25  # of what is added to a shortcut: keeps deep trunks in range and far from chaos
-# Mean of what enters a ReLU6. Around 0 every normalised ReLU layer with random weights makes a small difference 1.2 times larger
-# (half of the variance is cut off, nearly all of a difference passes); around 1 it is 1.06 times, as in trained networks.
+# Mean of what enters a ReLU6. Around 0 every normalised ReLU layer with random weights makes a small difference 1.2
+# times larger (half of the variance is cut off, nearly all of a difference passes); around 1 it is 1.06 times, as in
+# trained networks.
 _RELU6_CENTRE = 1.0
 
 

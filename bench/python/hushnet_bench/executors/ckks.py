@@ -1,5 +1,7 @@
-"""Our own CKKS as a backend of the channel-wise circuit (``programs/circuit.py``): the same operations in the same order as on SEAL and
-OpenFHE, so that only the library differs. Not the product: that is ``layers::packed``, which does much less work.
+"""Our own CKKS as a backend of the channel-wise circuit (``programs/circuit.py``).
+
+The same operations in the same order as on SEAL and OpenFHE, so that only the library differs. Not the product: that is
+``layers::packed``, which does much less work.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ Array = np.ndarray
 
 
 class Own(Counter):
-    """All keys in one object; level l of the circuit has l + 1 primes here, and scale S_(l-1) = S_l^2 / q_l as on SEAL."""
+    """All keys in one object.
+
+    Level l of the circuit has l + 1 primes here, and scale S_(l-1) = S_l^2 / q_l as on SEAL.
+    """
 
     def __init__(
         self,
@@ -129,7 +134,9 @@ def run(
     ring_degree: int,
     scale_bits: int,
 ) -> tuple[Array, float, Circuit]:
-    """The circuit on one image: output, largest predicted error of the ciphertexts, and the circuit with times and counts.
+    """The circuit on one image.
+
+    Output, largest predicted error of the ciphertexts, and the circuit with times and counts.
 
     Args:
         spec: ``Network.spec()``.

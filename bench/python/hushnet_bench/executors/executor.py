@@ -1,6 +1,9 @@
-"""Other libraries as executors of non-interactive networks: programs in interpreters of their own, requests as JSON lines.
+"""Other libraries as executors of non-interactive networks.
 
-The programs are in ``hushnet_bench/programs``; ``make peers`` installs the libraries, each in an environment of its own.
+Programs in interpreters of their own, requests as JSON lines.
+
+The programs are in ``hushnet_bench/programs``; ``make peers`` installs the libraries, each in an environment of its
+own.
 """
 
 from __future__ import annotations
@@ -98,7 +101,8 @@ class Executor:
 
         Args:
             spec: ``Network.spec()``.
-            sample: compute so many channels of every layer only and scale the times up (an estimate; there is no output).
+            sample: compute so many channels of every layer only and scale the times up (an estimate; there is no
+                output).
         """
         document, arrays = spec
         path = self._path("network.npz")
@@ -115,8 +119,10 @@ class Executor:
     def operations(
         self, vectors: Mapping[str, Array], depth: int, rotations: Sequence[int], scalar: float
     ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Single operations on slot vectors x, y, w (w and a scalar in the clear) and on x + iy, decrypted, by name; and the parameters.
-        Sums of rotations take the first two steps, with the weights w and y. Complex results are all real parts, then all imaginary ones.
+        """Single operations on slot vectors x, y, w (w and a scalar in the clear) and on x + iy, decrypted, by name.
+
+        And the parameters. Sums of rotations take the first two steps, with the weights w and y. Complex results are
+        all real parts, then all imaginary ones.
         """
         given, result = self._path("vectors.npz"), self._path("results.npz")
         np.savez(given, **vectors)

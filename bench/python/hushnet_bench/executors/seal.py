@@ -1,4 +1,7 @@
-"""Microsoft SEAL as an executor: the channel-wise circuit of the SEAL/OpenFHE comparison (``programs/circuit.py``), exact scales."""
+"""Microsoft SEAL as an executor.
+
+The channel-wise circuit of the SEAL/OpenFHE comparison (``programs/circuit.py``), exact scales.
+"""
 
 from __future__ import annotations
 

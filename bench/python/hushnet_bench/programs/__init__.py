@@ -1,1 +1,4 @@
-"""Programs for other interpreters: they import NumPy, one library, and each other by file name; hushnet is not installed there."""
+"""Programs for other interpreters: they import NumPy, one library, and each other by file name.
+
+Hushnet is not installed there.
+"""

@@ -1,12 +1,16 @@
-"""The circuit of the SEAL/OpenFHE comparison (Zhu et al., section 4; Ishiyama et al.): channel-wise packing, on any CKKS library.
+"""The circuit of the SEAL/OpenFHE comparison (Zhu et al., section 4.
 
-One ciphertext holds one channel, element (y, x) of it in slot ``y sy pitch + x sx``: strides and means leave gaps instead of moving
-elements. A convolution rotates every input channel once for every tap, multiplies by plaintexts that hold the tap's weight where the
-output is valid and the tap inside the image (zero elsewhere), adds, and rescales once for every output channel. Rotations: C (k^2 - 1);
-plaintext products: O C k^2. A fully connected layer first puts all channels into one ciphertext (C - 1 rotations), then needs one
-product and ceil(log2 span) rotations for every output. A mean whose factor was folded away is rotations and additions.
+Ishiyama et al.): channel-wise packing, on any CKKS library.
 
-The class :class:`Circuit` knows no library; a backend has the methods of :class:`Counter`, which computes nothing and counts.
+One ciphertext holds one channel, element (y, x) of it in slot ``y sy pitch + x sx``: strides and means leave gaps
+instead of moving elements. A convolution rotates every input channel once for every tap, multiplies by plaintexts that
+hold the tap's weight where the output is valid and the tap inside the image (zero elsewhere), adds, and rescales once
+for every output channel. Rotations: C (k^2 - 1); plaintext products: O C k^2. A fully connected layer first puts all
+channels into one ciphertext (C - 1 rotations), then needs one product and ceil(log2 span) rotations for every output. A
+mean whose factor was folded away is rotations and additions.
+
+The class :class:`Circuit` knows no library; a backend has the methods of :class:`Counter`, which computes nothing and
+counts.
 """
 
 import math
@@ -62,7 +66,10 @@ class Counter:
         return 0
 
     def multiply_plain(self, a, values, level):
-        """``a * values`` with the plaintext's scale such that rescaling gives the scale of ``level - 1``; values: array or number."""
+        """``a * values`` with the plaintext's scale such that rescaling gives the scale of ``level - 1``.
+
+        Values: array or number.
+        """
         self.count("multiply_plain")
         return 0
 
@@ -111,7 +118,10 @@ class Circuit:
     # layouts
 
     def _layouts(self):
-        """Every tensor's layout; a vector is so many channels of one element, except as the input, where it is one row."""
+        """Every tensor's layout.
+
+        a vector is so many channels of one element, except as the input, where it is one row.
+        """
         strides, clean = {}, {}
         for tensor in [self.spec["input"]]:
             strides[tensor], clean[tensor] = (1, 1), True
@@ -213,7 +223,10 @@ class Circuit:
 
     @contextmanager
     def timed(self, name, factor=1.0):
-        """Processor seconds (without encoding of plaintexts, which could be done before), and counts; times ``factor`` for a part of the work."""
+        """Processor seconds (without encoding of plaintexts, which could be done before), and counts.
+
+        Times ``factor`` for a part of the work.
+        """
         b = self.backend
         before, encode, start = dict(b.counts), b.encode_seconds, time.thread_time()
         yield

@@ -1,4 +1,7 @@
-"""OpenFHE (``openfhe``) as a backend of :mod:`circuit`; FIXEDMANUAL rescales where the circuit says, FLEXIBLEAUTO where OpenFHE does."""
+"""OpenFHE (``openfhe``) as a backend of :mod:`circuit`.
+
+FIXEDMANUAL rescales where the circuit says, FLEXIBLEAUTO where OpenFHE does.
+"""
 
 import os
 

@@ -9,7 +9,10 @@ from worker import pin, serve
 
 
 class Seal(Counter):
-    """Scales are exact: level l has scale S_l with S_top = 2^scale_bits and S_(l-1) = S_l^2 / q_l, so that squares and layers meet."""
+    """Scales are exact.
+
+    Level l has scale S_l with S_top = 2^scale_bits and S_(l-1) = S_l^2 / q_l, so that squares and layers meet.
+    """
 
     def __init__(self, request):
         super().__init__(request["ring_degree"] // 2)

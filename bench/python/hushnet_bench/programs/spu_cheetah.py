@@ -73,7 +73,10 @@ def publish(path: Path, data: object) -> None:
 
 
 def party(rank: int, case: str, runs: int, ports: list[int], folder: Path) -> None:
-    """One party: takes its shares from the folder, runs the program ``runs`` times after a warm-up, leaves its output there."""
+    """One party.
+
+    Takes its shares from the folder, runs the program ``runs`` times after a warm-up, leaves its output there.
+    """
     import numpy as np
     import spu
     import spu.utils.frontend as frontend

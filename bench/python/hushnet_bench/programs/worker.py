@@ -1,4 +1,7 @@
-"""What the workers share: requests as JSON lines on standard input, answers as ``JSON {...}`` lines on standard output."""
+"""What the workers share.
+
+Requests as JSON lines on standard input, answers as ``JSON {...}`` lines on standard output.
+"""
 
 import json
 import os
@@ -102,8 +105,8 @@ def operations(state, request, make):
     for s, turned in zip(steps, many):
         found[f"rotate {s}"] = b.decrypt(b.rotate(cx, s))
         found[f"hoisted rotate {s}"] = b.decrypt(turned)
-    # Complex slots: real and imaginary parts, one after the other. (OpenFHE adds noise to real slots when it decodes, more than a fresh
-    # encryption with the secret key has.)
+    # Complex slots: real and imaginary parts, one after the other. (OpenFHE adds noise to real slots when it decodes,
+    # more than a fresh encryption with the secret key has.)
     b = make({**request, "steps": [], "complex": True})
     z, cz = x + 1j * y, b.encrypt_complex(x + 1j * y)
     complexes = {

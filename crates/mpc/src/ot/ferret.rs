@@ -5,7 +5,7 @@
 //! authenticated); the others, `depth` per tree, puncture t trees at positions given by their own random choice
 //! bits, so the receiver sends nothing. Row i: table entries named by the code ^ leaf i; the receiver's bit 0 is
 //! then the LPN sample u*A ^ e, pseudo-random to the sender. Trees are paid for (corrections sent) when OTs are
-//! ensured and expanded when they are drawn, so memory does not grow with the number of OTs. The last trees of
+//! ensured and expanded when they are drawn, 2^17 rows at a time, so memory does not grow with the number of OTs. The last trees of
 //! an iteration give the base of the next; the first base comes from a
 //! small-field extension through one small iteration.
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use zeroize::Zeroize;
 
-use super::lpn::{self, LpnParams};
+use super::lpn::LpnParams;
 use super::{ggm, recv_blocks, send_blocks, softspoken, CotReceiver, CotSender, Ledger, OtKind, Step};
 use crate::block::{Block, Prg};
 use crate::channel::Channel;
@@ -78,14 +78,23 @@ impl Base {
     }
 }
 
-/// Outputs of the tree being drawn from.
+/// Outputs of the trees being drawn from.
 #[derive(Default)]
 struct Buffer {
     rows: Vec<Block>,
     next: usize,
+    /// Rows made so far.
+    made: usize,
 }
 
 impl Buffer {
+    /// Room for so many rows.
+    fn renew(&mut self, rows: usize) {
+        self.rows.resize(rows, 0);
+        self.next = 0;
+        self.made = self.made.saturating_add(rows);
+    }
+
     fn take(&mut self, out: &mut [Block]) -> usize {
         let n = out.len().min(self.rows.len() - self.next);
         out[..n].copy_from_slice(&self.rows[self.next..self.next + n]);
@@ -100,33 +109,69 @@ impl Drop for Buffer {
     }
 }
 
-/// Calls `f(i, rows of tree i, its level sums)` for every tree of `rows`, on rayon's pool when more than one thread
-/// is allowed. Returns the sums, `depth` per tree.
-fn each_tree(
+/// Rows that the code is added to at a time: many, so that what a group of the table costs to bring into the cache is shared.
+const PART: usize = 1 << 17;
+
+/// Rows that are made at a time by all threads together: 16 MiB.
+const MOST: usize = 1 << 20;
+
+/// Rows that are made at a time in the beginning. No more are made than were made before, so that a session of few OTs waits for few.
+const FIRST: usize = 1 << 12;
+
+/// Calls `f(first, rows of trees first.., their level sums)` for parts of `rows`, neighbouring trees of [`PART`] rows at most, on rayon's pool
+/// when more than one thread is allowed. Returns the sums, `depth` per tree.
+fn each_part(
     threads: usize,
     p: LpnParams,
     rows: &mut [Block],
     f: impl Fn(usize, &mut [Block], &mut [Block]) + Sync,
 ) -> Vec<Block> {
     let (leaves, depth) = (p.leaves() as usize, p.depth as usize);
-    let mut sums = vec![0; rows.len() / leaves * depth];
+    let trees = rows.len() / leaves;
+    let part = (PART / leaves).min(trees.div_ceil(threads.max(1))).max(1);
+    let mut sums = vec![0; trees * depth];
     if threads > 1 {
-        let trees = rows.par_chunks_exact_mut(leaves).zip(sums.par_chunks_exact_mut(depth));
-        trees.enumerate().for_each(|(i, (rows, sums))| f(i, rows, sums));
+        let parts = rows.par_chunks_mut(part * leaves).zip(sums.par_chunks_mut(part * depth));
+        parts.enumerate().for_each(|(i, (rows, sums))| f(i * part, rows, sums));
     } else {
-        let trees = rows.chunks_exact_mut(leaves).zip(sums.chunks_exact_mut(depth));
-        trees.enumerate().for_each(|(i, (rows, sums))| f(i, rows, sums));
+        let parts = rows.chunks_mut(part * leaves).zip(sums.chunks_mut(part * depth));
+        parts.enumerate().for_each(|(i, (rows, sums))| f(i * part, rows, sums));
     }
     sums
 }
 
-/// Trees expanded at a time.
-fn batch(threads: usize) -> usize {
+/// The rows and level sums of each tree of a part.
+fn trees<'a>(
+    p: LpnParams,
+    rows: &'a mut [Block],
+    sums: &'a mut [Block],
+) -> impl Iterator<Item = (usize, (&'a mut [Block], &'a mut [Block]))> {
+    let rows = rows.chunks_exact_mut(p.leaves() as usize);
+    rows.zip(sums.chunks_exact_mut(p.depth as usize)).enumerate()
+}
+
+/// Trees that the sender pays for at a time.
+fn paid_at_once(threads: usize) -> usize {
     if threads > 1 {
         2 * threads
     } else {
         1
     }
+}
+
+/// The next trees to draw from: of one iteration, and no more than make a part a thread, [`MOST`] rows in all, and as many as were
+/// made before.
+fn next_trees<T>(
+    queue: &mut VecDeque<T>,
+    threads: usize,
+    p: LpnParams,
+    made: usize,
+    iteration: impl Fn(&T) -> u64,
+) -> Vec<T> {
+    let most = (PART.saturating_mul(threads.max(1)).min(MOST).min(made.max(FIRST)) >> p.depth).max(1);
+    let first = queue.front().map(&iteration);
+    let n = queue.iter().take(most).take_while(|t| Some(iteration(t)) == first).count();
+    queue.drain(..n).collect()
 }
 
 fn check_stock(ledger: &mut Ledger, n: usize) -> Result<()> {
@@ -201,13 +246,16 @@ impl Sender {
         self.roots.blocks(&mut roots);
         ledger::blocks(uses::FERRET_ROOT, &mut roots);
         let (public, delta, base) = (&self.public, self.delta, &self.base);
-        let sums = each_tree(self.threads, p, rows, |i, rows, sums| {
-            let tree = first + i as u64;
-            public.used(uses::FERRET_SENT_TREE, base.iteration, tree);
-            ggm::expand(&public.tree(base.iteration, tree), roots[i], delta, rows, sums);
-            sums.iter_mut().zip(base.of_tree(p, tree)).for_each(|(s, b)| *s ^= b);
+        let sums = each_part(self.threads, p, rows, |at, rows, sums| {
+            let first = first + at as u64;
+            for (i, (rows, sums)) in trees(p, rows, sums) {
+                let tree = first + i as u64;
+                public.used(uses::FERRET_SENT_TREE, base.iteration, tree);
+                ggm::expand(&public.tree(base.iteration, tree), roots[at + i], delta, rows, sums);
+                sums.iter_mut().zip(base.of_tree(p, tree)).for_each(|(s, b)| *s ^= b);
+            }
             if whole {
-                lpn::encode(&public.code, tree, base.table(p), rows);
+                p.encode(&public.code, first, base.table(p), rows);
             }
         });
         send_blocks(ch, &sums)?;
@@ -243,11 +291,11 @@ impl Sender {
                 self.paid = 0;
             }
             Step::Trees { trees } => {
-                let mut rows = vec![0; batch(self.threads) << p.depth];
+                let mut rows = vec![0; paid_at_once(self.threads) << p.depth];
                 let last = self.paid + trees;
                 let mut first = self.paid;
                 while first < last {
-                    let n = (last - first).min(batch(self.threads) as u64);
+                    let n = (last - first).min(paid_at_once(self.threads) as u64);
                     let mut roots = self.pay(ch, p, first, &mut rows[..(n << p.depth) as usize], false)?;
                     let planted =
                         |(i, &root)| Planted { base: self.base.clone(), tree: first + i as u64, root };
@@ -292,18 +340,18 @@ impl CotSender for Sender {
                 return Ok(());
             }
             let p = self.params;
-            let n = batch(self.threads).min(self.queue.len());
-            if n == 0 {
+            let next = next_trees(&mut self.queue, self.threads, p, self.buffer.made, |t| t.base.iteration);
+            let Some(Planted { base, tree: first, .. }) = next.first() else {
                 return Err(MpcError::Exhausted { missing: out.len() as u64 });
-            }
-            let next: Vec<Planted> = self.queue.drain(..n).collect();
-            self.buffer.rows.resize(n << p.depth, 0);
-            self.buffer.next = 0;
+            };
+            self.buffer.renew(next.len() << p.depth);
             let (public, delta) = (&self.public, self.delta);
-            each_tree(self.threads, p, &mut self.buffer.rows, |i, rows, sums| {
-                let t = &next[i];
-                ggm::expand(&public.tree(t.base.iteration, t.tree), t.root, delta, rows, sums);
-                lpn::encode(&public.code, t.tree, t.base.table(p), rows);
+            each_part(self.threads, p, &mut self.buffer.rows, |at, rows, sums| {
+                for (i, (rows, sums)) in trees(p, rows, sums) {
+                    let t = &next[at + i];
+                    ggm::expand(&public.tree(base.iteration, t.tree), t.root, delta, rows, sums);
+                }
+                p.encode(&public.code, first + at as u64, base.table(p), rows);
             });
         }
     }
@@ -339,10 +387,16 @@ impl Drop for Punctured {
 }
 
 impl Punctured {
-    fn rows(&self, public: &Public, p: LpnParams, rows: &mut [Block]) {
-        let key = public.tree(self.base.iteration, self.tree);
-        ggm::expand_punctured(&key, self.sides, &self.sums, rows);
-        lpn::encode(&public.code, self.tree, self.base.table(p), rows);
+    /// The rows of trees that follow one another in an iteration.
+    fn rows(of: &[Self], public: &Public, p: LpnParams, threads: usize, rows: &mut [Block]) {
+        let Some(Self { base, tree: first, .. }) = of.first() else { return };
+        each_part(threads, p, rows, |at, rows, sums| {
+            for (i, (rows, _)) in trees(p, rows, sums) {
+                let t = &of[at + i];
+                ggm::expand_punctured(&public.tree(base.iteration, t.tree), t.sides, &t.sums, rows);
+            }
+            p.encode(&public.code, first + at as u64, base.table(p), rows);
+        });
     }
 }
 
@@ -403,7 +457,7 @@ impl Receiver {
             punctured.push(self.collect(ch, p, tree)?);
         }
         let mut out = vec![0; (trees * p.leaves()) as usize];
-        each_tree(self.threads, p, &mut out, |i, rows, _| punctured[i].rows(&self.public, p, rows));
+        Punctured::rows(&punctured, &self.public, p, self.threads, &mut out);
         Ok(out)
     }
 
@@ -457,15 +511,12 @@ impl CotReceiver for Receiver {
                 return Ok(());
             }
             let p = self.params;
-            let n = batch(self.threads).min(self.queue.len());
-            if n == 0 {
+            let next = next_trees(&mut self.queue, self.threads, p, self.buffer.made, |t| t.base.iteration);
+            if next.is_empty() {
                 return Err(MpcError::Exhausted { missing: out.len() as u64 });
             }
-            let next: Vec<Punctured> = self.queue.drain(..n).collect();
-            self.buffer.rows.resize(n << p.depth, 0);
-            self.buffer.next = 0;
-            let public = &self.public;
-            each_tree(self.threads, p, &mut self.buffer.rows, |i, rows, _| next[i].rows(public, p, rows));
+            self.buffer.renew(next.len() << p.depth);
+            Punctured::rows(&next, &self.public, p, self.threads, &mut self.buffer.rows);
         }
     }
 
@@ -483,8 +534,9 @@ impl CotReceiver for Receiver {
 mod few {
     use super::*;
 
-    const MAIN: LpnParams = LpnParams { trees: 16, log_k: 6, depth: 5 };
-    const BOOT: LpnParams = LpnParams { trees: MAIN.base().div_ceil(1 << 5), log_k: 5, depth: 5 };
+    const MAIN: LpnParams = LpnParams { trees: 16, ones: 9, log_group: 3, depth: 5 };
+    const BOOT: LpnParams =
+        LpnParams { trees: MAIN.base().div_ceil(1 << 5), ones: 14, log_group: 2, depth: 5 };
     const SIZE: SilentSize = SilentSize::Tiny;
 
     fn public() -> Public {

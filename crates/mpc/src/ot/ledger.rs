@@ -19,18 +19,18 @@ pub enum OtKind {
 /// Size of the silent extension's code: a larger one sends less per OT and needs a larger table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SilentSize {
-    /// 2^17 table (2 MiB), 1.39 bits per OT, its share of the next base counted.
+    /// Table of 9 groups of 256 KiB, 1.39 bits per OT, its share of the next base counted.
     Tiny,
-    /// 2^18 table (4 MiB), 0.75 bits per OT.
+    /// 9 groups of 512 KiB, 0.75 bits per OT.
     Small,
-    /// 2^19 table (8 MiB), 0.40 bits per OT.
+    /// 14 groups of 512 KiB, 0.40 bits per OT.
     Medium,
-    /// 2^20 table (16 MiB), 0.21 bits per OT.
+    /// 14 groups of 1 MiB, 0.21 bits per OT.
     Large,
 }
 
 impl OtKind {
-    /// Silent, medium table: few bytes. A larger table saves 4 % of the bytes of a ReLU, the small one costs 7 % more and waits less for the cache.
+    /// Silent, medium table: few bytes. A larger table saves 4 % of the bytes of a ReLU, the small one costs 7 % more and reads fewer entries a row.
     pub const SILENT: Self = Self::Silent(SilentSize::Medium);
 
     /// The kind that sends least for `demand[d]` OTs in direction d ([`CostModel::drawn`] counts them).

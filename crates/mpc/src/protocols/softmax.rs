@@ -24,6 +24,8 @@ pub struct Softmax {
     depth: i64,
     clips: bool,
     exponential: Spline,
+    /// What all exponentials of a row are raised by, taken off their sum.
+    raised: u64,
     inverse: Power,
     /// Of the exponentials, which are below two, and of their sum.
     one: Ring,
@@ -73,19 +75,22 @@ impl Softmax {
         let top = (count * (1.0 + error) * 2f64.powi(bits as i32)).ceil() as i64;
         let sum = Ring::new(64 - (top as u64).leading_zeros() + 4)?;
         let inner = scale + 2;
-        let at = Interval { low: 1 << bits, high: top, scale: bits };
+        let raised = (count * fitted * 2f64.powi(bits as i32)).round();
+        let low = ((1 << bits) - raised as i64 - 1).max(1);
+        let at = Interval { low, high: top, scale: bits };
         let inverse = Power::fit(Function::Reciprocal, (at, sum), inner, 2f64.powi(-(scale as i32) - 2))?;
         let unit = 2f64.powi(-(scale as i32));
         let most = (1.0 + error) * (1.0 + inverse.relative) + inverse.absolute;
-        let error = (error + count * error) / (1.0 - count * error)
-            + most * (inverse.relative + inverse.absolute)
-            + unit;
+        // The sum has lost what its exponentials were raised by.
+        let of_sum = count * error * 9.0 / 16.0 + 2f64.powi(-(bits as i32));
+        let error = (error + of_sum) / (1.0 - of_sum) + most * (inverse.relative + inverse.absolute) + unit;
         Ok(Self {
             classes,
             narrow,
             depth,
             clips: depth < widest,
             exponential,
+            raised: raised as u64,
             inverse,
             one: Ring::new(bits + 2)?,
             sum,
@@ -129,7 +134,8 @@ pub fn softmax(s: &mut Session, x: &[u64], softmax: &Softmax, out: Ring) -> Resu
     let (fit, holder) = (&softmax.exponential, Party::Zero);
     let pieces = (s.party() == holder).then_some(&fit.pieces);
     let exponentials = spline(s, (&below, ring), &fit.shape, pieces, holder, softmax.sum)?;
-    let total = |row: &[u64]| softmax.sum.reduce(row.iter().fold(0, |a: u64, &b| a.wrapping_add(b)));
+    let raised = if s.is_first() { softmax.raised } else { 0 };
+    let total = |row: &[u64]| softmax.sum.sub(row.iter().fold(0, |a: u64, &b| a.wrapping_add(b)), raised);
     let sums: Vec<u64> = exponentials.chunks(classes).map(total).collect();
     let inverses = power(s, (&sums, softmax.sum), &softmax.inverse, softmax.product)?;
     let each: Vec<u64> = (0..x.len()).map(|i| inverses[i / classes]).collect();

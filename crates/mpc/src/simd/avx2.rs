@@ -6,8 +6,8 @@
 
 use std::arch::x86_64::*;
 
-use super::spread;
-use super::x86::{add_rows, expand, from_u128, to_u128, RoundKeys, PICKS, ROWS};
+use super::x86::{add_picks, expand, fetch, from_u128, groups, to_u128, RoundKeys};
+use super::{check_code, spread};
 use crate::block::Block;
 use crate::select::equal_mask;
 
@@ -389,21 +389,26 @@ macro_rules! kernels {
             }
 
             /// See `FixedKey::encode`.
-            pub(in crate::simd) fn encode(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
-                assert!(table.len().is_power_of_two() && table.len() <= 1 << 28);
+            pub(in crate::simd) fn encode(k: &Key, first: u64, table: &[Block], log_group: u32, rows: &mut [Block]) {
+                check_code(first, table, log_group);
                 // SAFETY: a `Key` exists only where the features do.
-                unsafe { encode_inner(k, first, table, rows) }
+                unsafe { encode_inner(k, first, table, log_group, rows) }
             }
 
+            /// Picks that are made at a time, eight a block.
+            const PICKS: usize = 8 * BLOCKS;
+
             #[target_feature(enable = $features)]
-            fn encode_inner(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
-                // Byte offsets into the table: 16 times the entry.
-                let mask = _mm256_set1_epi32(((table.len() - 1) << 4) as i32);
-                let mut offsets = [0u32; 4 * PICKS];
-                for at in (0..rows.len()).step_by(ROWS) {
-                    let start = first.wrapping_add((at / ROWS * PICKS) as u64);
-                    let mut count = _mm256_set_epi64x(0, start.wrapping_add(1) as i64, 0, start as i64);
-                    for batch in offsets.as_chunks_mut::<{ 8 * N }>().0 {
+            fn encode_inner(k: &Key, first: u64, table: &[Block], log_group: u32, rows: &mut [Block]) {
+                let mask = _mm256_set1_epi16(((1u32 << log_group) - 1) as i16);
+                let mut offsets = [0u32; PICKS];
+                let parts = rows.len().div_ceil(PICKS);
+                for (j, group, next) in groups(table, log_group, rows.len()) {
+                    for part in 0..parts {
+                        fetch(next, part, parts);
+                        let start = (first / 8).wrapping_add((part * BLOCKS) as u64);
+                        let mut count =
+                            _mm256_set_epi64x(j as i64, start.wrapping_add(1) as i64, j as i64, start as i64);
                         let mut x = [count; N];
                         for i in 0..N {
                             x[i] = count;
@@ -411,15 +416,24 @@ macro_rules! kernels {
                         }
                         let words = $encrypt(&k.0, x);
                         for i in 0..N {
-                            let entries = _mm256_and_si256(words[i], mask);
-                            // SAFETY: eight words of the batch.
-                            unsafe { _mm256_storeu_si256(batch.as_mut_ptr().add(8 * i).cast(), entries) };
+                            let words = _mm256_and_si256(words[i], mask);
+                            let halves =
+                                [_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words)];
+                            for half in 0..2 {
+                                // Byte offsets into the group: 16 times the entry.
+                                let bytes = _mm256_slli_epi32::<4>(_mm256_cvtepu16_epi32(halves[half]));
+                                // SAFETY: eight of the PICKS words.
+                                unsafe {
+                                    let to = offsets.as_mut_ptr().add(16 * i + 8 * half);
+                                    _mm256_storeu_si256(to.cast(), bytes);
+                                }
+                            }
                         }
+                        let end = rows.len().min((part + 1) * PICKS);
+                        let chunk = &mut rows[part * PICKS..end];
+                        // SAFETY: the mask leaves whole entries inside the group; a chunk has at most PICKS rows.
+                        unsafe { add_picks(group, &offsets, chunk) };
                     }
-                    let end = rows.len().min(at + ROWS);
-                    let chunk = &mut rows[at..end];
-                    // SAFETY: the mask leaves whole entries inside the table.
-                    unsafe { add_rows(table, &offsets, chunk) };
                 }
             }
         }

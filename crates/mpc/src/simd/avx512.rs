@@ -3,8 +3,8 @@
 
 use std::arch::x86_64::*;
 
-use super::spread;
-use super::x86::{add_rows, expand, from_u128, RoundKeys, PICKS, ROWS};
+use super::x86::{add_picks, expand, fetch, from_u128, groups, RoundKeys};
+use super::{check_code, spread};
 use crate::block::Block;
 use crate::select::equal_mask;
 
@@ -296,35 +296,45 @@ fn reverse_bytes(x: __m512i) -> __m512i {
 }
 
 /// See `FixedKey::encode`.
-pub(super) fn encode(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
-    assert!(table.len().is_power_of_two() && table.len() <= 1 << 28);
+pub(super) fn encode(k: &Key, first: u64, table: &[Block], log_group: u32, rows: &mut [Block]) {
+    check_code(first, table, log_group);
     // SAFETY: a `Key` exists only where the features do.
-    unsafe { encode_inner(k, first, table, rows) }
+    unsafe { encode_inner(k, first, table, log_group, rows) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,vaes")]
-unsafe fn encode_inner(k: &Key, first: u64, table: &[Block], rows: &mut [Block]) {
-    const N: usize = 10;
-    // Byte offsets into the table: 16 times the entry.
-    let mask = _mm512_set1_epi32(((table.len() - 1) << 4) as i32);
-    let mut offsets = [0u32; 4 * PICKS];
-    for (g, chunk) in rows.chunks_mut(ROWS).enumerate() {
-        let start = first.wrapping_add((g * PICKS) as u64) as i64;
-        let mut count =
-            _mm512_add_epi64(_mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0), _mm512_maskz_set1_epi64(0x55, start));
-        for batch in offsets.chunks_exact_mut(16 * N) {
+unsafe fn encode_inner(k: &Key, first: u64, table: &[Block], log_group: u32, rows: &mut [Block]) {
+    /// Registers of eight picks a block, and the picks in them.
+    const N: usize = 4;
+    const PICKS: usize = 32 * N;
+    let mask = _mm512_set1_epi16(((1u32 << log_group) - 1) as i16);
+    let mut offsets = [0u32; PICKS];
+    let parts = rows.len().div_ceil(PICKS);
+    for (j, group, next) in groups(table, log_group, rows.len()) {
+        let group_words = _mm512_maskz_set1_epi64(0xaa, j as i64);
+        for (c, chunk) in rows.chunks_mut(PICKS).enumerate() {
+            fetch(next, c, parts);
+            let start = (first / 8).wrapping_add((c * PICKS / 8) as u64) as i64;
+            let start = _mm512_mask_set1_epi64(group_words, 0x55, start);
+            let mut count = _mm512_add_epi64(start, _mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0));
             let mut x = [_mm512_setzero_si512(); N];
             for v in &mut x {
                 *v = count;
                 count = _mm512_add_epi64(count, _mm512_maskz_set1_epi64(0x55, 4));
             }
-            for (v, o) in encrypt(k, x).into_iter().zip(batch.chunks_exact_mut(16)) {
-                // SAFETY: 16 words of room.
-                unsafe { _mm512_storeu_si512(o.as_mut_ptr().cast(), _mm512_and_si512(v, mask)) };
+            for (v, o) in encrypt(k, x).into_iter().zip(offsets.as_chunks_mut::<32>().0) {
+                let words = _mm512_and_si512(v, mask);
+                let halves = [_mm512_castsi512_si256(words), _mm512_extracti64x4_epi64::<1>(words)];
+                for (half, o) in halves.into_iter().zip(o.as_chunks_mut::<16>().0) {
+                    // Byte offsets into the group: 16 times the entry.
+                    let bytes = _mm512_slli_epi32::<4>(_mm512_cvtepu16_epi32(half));
+                    // SAFETY: 16 words of room.
+                    unsafe { _mm512_storeu_si512(o.as_mut_ptr().cast(), bytes) };
+                }
             }
+            // SAFETY: the mask leaves whole entries inside the group; a chunk has at most PICKS rows.
+            unsafe { add_picks(group, &offsets, chunk) };
         }
-        // SAFETY: the mask leaves whole entries inside the table.
-        unsafe { add_rows(table, &offsets, chunk) };
     }
 }
 

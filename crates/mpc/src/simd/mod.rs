@@ -114,13 +114,20 @@ impl FixedKey {
         on!(self, choices(blocks))
     }
 
-    /// Rows of a sparse code: XORs into row i the ten entries of `table` (a power of two long) that the 32-bit words
-    /// 10i..10i+10 of the stream pi(first), pi(first + 1), ... name: word >> 4 modulo the table's length.
-    /// `rows` is a multiple of 32 long.
-    pub(crate) fn encode(&self, first: u64, table: &[Block], rows: &mut [Block]) {
-        debug_assert!(table.len().is_power_of_two() && rows.len().is_multiple_of(32));
-        on!(self, encode(first, table, rows));
+    /// Rows of a local code whose table falls into groups of 2^log_group entries, 16 at most: XORs one entry of each group into each row. Row
+    /// `first` + i takes from group j the entry that the 16-bit word i % 8 of pi((first + i) / 8 + 2^64 j) names, modulo the group's length.
+    /// `first` is a multiple of 8. The work goes group by group, so that many rows should come at a time: a group is then read from a near cache.
+    ///
+    /// # Panics
+    /// When the groups do not divide the table, or are longer than 2^16.
+    pub(crate) fn encode(&self, first: u64, table: &[Block], log_group: u32, rows: &mut [Block]) {
+        on!(self, encode(first, table, log_group, rows));
     }
+}
+
+/// What the kernels of [`FixedKey::encode`] rely on.
+fn check_code(first: u64, table: &[Block], log_group: u32) {
+    assert!(log_group <= 16 && table.len().trailing_zeros() >= log_group && first.is_multiple_of(8));
 }
 
 /// `value` at place `at` modulo N among zeros, by masks.

@@ -109,15 +109,17 @@ pub(super) fn transpose64(m: &mut [u64; 64]) {
     }
 }
 
-pub(super) fn encode(aes: &aes::Aes128, first: u64, table: &[Block], rows: &mut [Block]) {
-    let mask = table.len() - 1;
-    let mut stream = [0; 80];
-    for (g, chunk) in rows.chunks_mut(32).enumerate() {
-        counter(aes, first.wrapping_add(80 * g as u64).into(), &mut stream);
-        let words =
-            stream.iter().flat_map(|b| [*b as u32, (b >> 32) as u32, (b >> 64) as u32, (b >> 96) as u32]);
-        for (j, w) in words.take(10 * chunk.len()).enumerate() {
-            chunk[j / 10] ^= table[(w >> 4) as usize & mask];
+/// See `FixedKey::encode`.
+pub(super) fn encode(aes: &aes::Aes128, first: u64, table: &[Block], log_group: u32, rows: &mut [Block]) {
+    let mut stream = [0; 32];
+    for (j, group) in table.chunks_exact(1 << log_group).enumerate() {
+        for (c, chunk) in rows.chunks_mut(8 * stream.len()).enumerate() {
+            let start = first / 8 + (stream.len() * c) as u64;
+            counter(aes, Block::from(start) | (j as Block) << 64, &mut stream);
+            for (i, row) in chunk.iter_mut().enumerate() {
+                let word = (stream[i / 8] >> (16 * (i % 8))) as u16;
+                *row ^= group[word as usize & (group.len() - 1)];
+            }
         }
     }
 }

@@ -134,21 +134,35 @@ fn transposes_agree() {
 
 #[test]
 fn codes_agree() {
-    let table = random(1 << 9, 4);
-    let stream: Vec<u32> = {
-        let Keyed::Portable(aes) = Keyed::portable(31) else { unreachable!("made portable") };
-        let mut stream = vec![0; 240];
-        portable::counter(&aes, 12345, &mut stream);
-        stream.iter().flat_map(|b| [0, 32, 64, 96].map(|s| (b >> s) as u32)).collect()
-    };
-    for k in paths(31) {
-        let mut rows = random(96, 6);
-        k.encode(12345, &table, &mut rows);
-        // Rows are those of the definition.
-        for (i, (row, start)) in rows.iter().zip(random(96, 6)).enumerate() {
-            let sum =
-                stream[10 * i..10 * i + 10].iter().fold(start, |s, w| s ^ table[(w >> 4) as usize % 512]);
-            assert_eq!(*row, sum);
+    let Keyed::Portable(aes) = Keyed::portable(31) else { unreachable!("made portable") };
+    // Odd and even numbers of groups, the longest groups, rows that fill no register, a first row that is not the first.
+    for (groups, log_group, rows, first) in
+        [(1, 3, 8, 0), (2, 9, 136, 1 << 20), (5, 16, 32, 8), (9, 4, 1048, 1 << 40)]
+    {
+        let table = random(groups << log_group, 4);
+        let start = random(rows, 6);
+        let expected: Vec<Block> = (0..rows)
+            .map(|i| {
+                let of_group = |j: usize| {
+                    let row = first + i as u64;
+                    let mut block = [0];
+                    portable::counter(&aes, Block::from(row / 8) | (j as Block) << 64, &mut block);
+                    let word = (block[0] >> (16 * (row % 8))) as u16 as usize;
+                    table[(j << log_group) + word % (1 << log_group)]
+                };
+                (0..groups).map(of_group).fold(start[i], |s, entry| s ^ entry)
+            })
+            .collect();
+        for k in paths(31) {
+            let mut got = start.clone();
+            k.encode(first, &table, log_group, &mut got);
+            assert_eq!(got, expected, "{groups} groups of 2^{log_group}, {rows} rows from {first}");
+            // Rows do not depend on how many come at a time.
+            let mut parts = start.clone();
+            for (c, part) in parts.chunks_mut(24).enumerate() {
+                k.encode(first + 24 * c as u64, &table, log_group, part);
+            }
+            assert_eq!(parts, expected, "{groups} groups of 2^{log_group}, in parts");
         }
     }
 }

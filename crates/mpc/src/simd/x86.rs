@@ -1,4 +1,4 @@
-//! What the paths of x86-64 share: the AES key schedule, casts, the sums of the sparse code.
+//! What the paths of x86-64 share: the AES key schedule, casts, the sums of the local code.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -50,27 +50,44 @@ pub(super) fn to_u128(x: __m128i) -> Block {
     unsafe { std::mem::transmute(x) }
 }
 
-/// Rows of the sparse code per batch.
-pub(super) const ROWS: usize = 32;
-
-/// Blocks of randomness that name the entries of a batch.
-pub(super) const PICKS: usize = ROWS * 10 / 4;
-
-/// XORs into row i the table's entries at the byte offsets 10 i..10 i + 10.
+/// XORs into row i the group's entry at the byte offset `offsets[i]`.
 ///
 /// # Safety
-/// Every offset is a multiple of 16 below the table's bytes.
+/// There are at least as many offsets as rows, and every offset is a multiple of 16 below the group's bytes.
 #[inline]
-pub(super) unsafe fn add_rows(table: &[Block], offsets: &[u32; 4 * PICKS], rows: &mut [Block]) {
-    let base = table.as_ptr().cast::<u8>();
-    for (o, p) in rows.iter_mut().zip(offsets.chunks_exact(10)) {
-        // SAFETY: every offset names a whole entry inside the table; blocks are 16-byte aligned.
-        unsafe {
-            let at = |i: usize| _mm_load_si128(base.add(p[i] as usize).cast());
-            let a = _mm_xor_si128(_mm_xor_si128(at(0), at(1)), _mm_xor_si128(at(2), at(3)));
-            let b = _mm_xor_si128(_mm_xor_si128(at(4), at(5)), _mm_xor_si128(at(6), at(7)));
-            let c = _mm_xor_si128(_mm_xor_si128(at(8), at(9)), from_u128(*o));
-            *o = to_u128(_mm_xor_si128(_mm_xor_si128(a, b), c));
-        }
+pub(super) unsafe fn add_picks(group: &[Block], offsets: &[u32], rows: &mut [Block]) {
+    let base = group.as_ptr().cast::<u8>();
+    for (row, &offset) in rows.iter_mut().zip(offsets) {
+        // SAFETY: the offset names a whole entry of the group; blocks are 16-byte aligned.
+        let entry = unsafe { _mm_load_si128(base.add(offset as usize).cast()) };
+        *row = to_u128(_mm_xor_si128(from_u128(*row), entry));
+    }
+}
+
+/// The groups of a local code's table with their numbers, each with the group to fetch while it is worked on. That one is empty behind the last
+/// group, and where there are too few rows to read most of a group. The first group is asked for here.
+#[inline]
+pub(super) fn groups(
+    table: &[Block],
+    log_group: u32,
+    rows: usize,
+) -> impl Iterator<Item = (u64, &[Block], &[Block])> {
+    let many = rows >= 1 << log_group;
+    let next = table.chunks_exact(1 << log_group).skip(1).chain([&[][..]]);
+    if many {
+        fetch(&table[..1 << log_group], 0, 1);
+    }
+    let both = table.chunks_exact(1 << log_group).zip(next);
+    both.enumerate().map(move |(j, (group, next))| (j as u64, group, if many { next } else { &[] }))
+}
+
+/// Asks the second-level cache for part `i` of `parts` of a group: what all rows will read at random places is then there, and comes in order.
+#[inline]
+pub(super) fn fetch(group: &[Block], i: usize, parts: usize) {
+    const LINE: usize = 4;
+    let step = group.len().div_ceil(parts).next_multiple_of(LINE);
+    for at in (i * step..group.len().min((i + 1) * step)).step_by(LINE) {
+        // SAFETY: a block of the group; nothing is read.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(group.as_ptr().add(at).cast()) };
     }
 }

@@ -86,12 +86,12 @@ pub fn told(spec: &PlanSpec) -> PlanSpec {
     }
 }
 
-/// Inputs and outputs leave whole: users call them by their names, and the client clamps inputs to their ranges, which whoever compiled
-/// has declared.
+/// Inputs and outputs leave whole: users call them by their names and their classes by theirs, and the client clamps inputs to their ranges and
+/// fills in what is missing, as whoever compiled has declared.
 fn ports(ports: &[PortSpec]) -> Vec<PortSpec> {
     let one = |port: &PortSpec| {
-        let PortSpec { name, tensor, range } = port;
-        PortSpec { name: name.clone(), tensor: *tensor, range: *range }
+        let PortSpec { name, tensor, range, classes, missing } = port.clone();
+        PortSpec { name, tensor, range, classes, missing }
     };
     ports.iter().map(one).collect()
 }

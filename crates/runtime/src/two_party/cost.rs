@@ -129,7 +129,7 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
 }
 
 /// The OT extension that sends less for a session of one group of `images` images: SoftSpoken for small ones, silent for others. The silent
-/// one has the small table: it sends some per cent more than the medium one, whose rows wait for the cache.
+/// one has the small table: it sends some per cent more than the medium one, and reads nine entries a row where that one reads fourteen.
 #[must_use]
 pub fn choose(plan: &TwoPartyPlan, layers: &Layers, images: usize) -> OtKind {
     let bytes = |kind: &OtKind| {

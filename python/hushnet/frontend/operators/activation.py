@@ -128,7 +128,10 @@ def clip(call: Call, build: Builder) -> Value:
 
 @operator("PRelu")
 def prelu(call: Call, build: Builder) -> Value:
-    """``x < 0 ? slope x : x``; one slope or one a channel are public, others go to the server: relu(x) - slope relu(-x)."""
+    """``x < 0 ? slope x : x``.
+
+    One slope or one a channel are public, others go to the server: relu(x) - slope relu(-x).
+    """
     x = call.tensor()
     if not call.is_constant(1):
         slope = call.tensor(1)
@@ -146,7 +149,10 @@ def prelu(call: Call, build: Builder) -> Value:
 
 @operator("Pow", batch_anywhere=True)
 def power(call: Call, build: Builder) -> Value:
-    """Scalar exponents: halves by square roots, integers up to 64 by repeated squaring, negative ones by division; others by e^(y log x)."""
+    """Scalar exponents: halves by square roots, integers up to 64 by repeated squaring, negative ones by division.
+
+    Others by e^(y log x).
+    """
     if call.is_constant(1) and not call.is_constant(0):
         exponents = call.constant(1)
         if exponents.size == 1:

@@ -1,4 +1,7 @@
-"""Add, Sub, Mul, Div, Min, Max: with a constant (scalar: public affine, tensor: a layer of the server) or of two activations."""
+"""Add, Sub, Mul, Div, Min, Max.
+
+With a constant (scalar: public affine, tensor: a layer of the server) or of two activations.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ Pair = Callable[[Builder, Value, Value], Value]
 
 
 def per_image(call: Call, index: int, x: Value) -> np.ndarray:
-    """A constant operand as it broadcasts against one image of x; constants that differ from image to image are refused."""
+    """A constant operand as it broadcasts against one image of x.
+
+    Constants that differ from image to image are refused.
+    """
     constant = call.constant(index).astype(np.float64)
     return strip_batch(constant, x, call.batch)
 

@@ -73,7 +73,10 @@ def _blocked(call: Call, x: Value, past: int) -> np.ndarray:
 
 
 def _mask(call: Call, build: Builder, x: Value, past: int) -> Value | None:
-    """What is added to the scores: the mask, causality and window, with large negative numbers in the place of minus infinity."""
+    """What is added to the scores.
+
+    The mask, causality and window, with large negative numbers in the place of minus infinity.
+    """
     keys, blocked = x.shape[-1], _blocked(call, x, past)
     fixed = np.where(blocked, pieces.MASKED, 0.0)
     if not call.has(3):

@@ -74,7 +74,10 @@ def _geometry(image: tuple[int, ...], outputs: int, w: Windows, groups: int) -> 
 
 
 def _volume(build: Builder, x: Value, layer: tuple[np.ndarray, np.ndarray | None], w: Windows, groups: int) -> Value:
-    """Depth joins the channels: plane d of channel c meets plane o of output m with tap t where ``d = o stride - pad + t dilation``."""
+    """Depth joins the channels.
+
+    Plane d of channel c meets plane o of output m with tap t where ``d = o stride - pad + t dilation``.
+    """
     weight, bias = layer
     outputs, inside, taps = weight.shape[:3]
     depth, planes = x.shape[1], w.output[0]
@@ -105,7 +108,8 @@ def _volume(build: Builder, x: Value, layer: tuple[np.ndarray, np.ndarray | None
 def conv_transpose(call: Call, build: Builder) -> Value:
     """A convolution without strides for every remainder of output positions by the stride, and their results interleaved.
 
-    Output position ``o = q stride + r - pad`` sums ``x[q - j] w[k]`` over the taps k with ``k dilation = r + j stride``.
+    Output position ``o = q stride + r - pad`` sums ``x[q - j] w[k]`` over the taps k with ``k dilation = r + j
+    stride``.
     """
     x = call.tensor(0)
     weight = call.constant(1)

@@ -59,7 +59,10 @@ def negation(call: Call, build: Builder) -> Value:
 
 @operator("Where")
 def where(call: Call, build: Builder) -> Value:
-    """A constant condition selects elements; a private one multiplies by 0 and 1. Infinite constants become very large numbers."""
+    """A constant condition selects elements; a private one multiplies by 0 and 1.
+
+    Infinite constants become very large numbers.
+    """
     private = [call.tensor(i) for i in range(3) if not call.is_constant(i)]
     parts: list[Value | np.ndarray] = [
         _finite(call, i, private[0]) if call.is_constant(i) else call.tensor(i) for i in range(3)

@@ -18,7 +18,8 @@ from .arithmetic import pair, scaled, strip_batch
 def contract(build: Builder, x: Value, weight: np.ndarray, lead: int, axis: int) -> Value:
     """Contracts ``axis`` of x with weights of shape (G, K, M); the first ``lead`` axes of x are the G groups.
 
-    The result has M in the place of K. All other axes are columns: a 1x1 convolution on (G K, columns, 1), or a dense layer.
+    The result has M in the place of K. All other axes are columns: a 1x1 convolution on (G K, columns, 1), or a dense
+    layer.
     """
     groups, inputs, outputs = weight.shape
     x = build.move_axis(x, axis, lead)
@@ -36,7 +37,10 @@ def contract(build: Builder, x: Value, weight: np.ndarray, lead: int, axis: int)
 
 @operator("MatMul", batch_anywhere=True)
 def matmul(call: Call, build: Builder) -> Value:
-    """NumPy's matmul; axes in front of the matrices become columns, or groups where the constant has them too. Of two activations: on the client."""
+    """NumPy's matmul; axes in front of the matrices become columns, or groups where the constant has them too.
+
+    Of two activations: on the client.
+    """
     if not call.is_constant(0) and not call.is_constant(1):
         return two_activations(call, build, call.tensor(0), call.tensor(1))
     left = call.is_constant(0)

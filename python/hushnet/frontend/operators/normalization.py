@@ -1,4 +1,7 @@
-"""Normalisations: BatchNormalization is a diagonal layer (passes fold it into its neighbour); others are computed by the client."""
+"""Normalisations: BatchNormalization is a diagonal layer (passes fold it into its neighbour).
+
+Others are computed by the client.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ def _normalised(build: Builder, x: Value, axes: list[int], epsilon: float) -> Va
 
 
 def _scaled(call: Call, build: Builder, y: Value) -> Value:
-    """Scaled and shifted by inputs 1 and 2 over the last axes: by the server where they are constant, by the client otherwise."""
+    """Scaled and shifted by inputs 1 and 2 over the last axes.
+
+    By the server where they are constant, by the client otherwise.
+    """
     if call.is_constant(1) and (not call.has(2) or call.is_constant(2)):
         scale = np.broadcast_to(_trailing(call.constant(1), y), y.shape)
         shift = np.broadcast_to(_trailing(call.constant(2), y), y.shape) if call.has(2) else np.zeros(y.shape)

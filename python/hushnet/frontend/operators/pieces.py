@@ -1,4 +1,7 @@
-"""What several lowerings are made of: public constants, selections of elements, comparisons, products of two activations."""
+"""What several lowerings are made of.
+
+Public constants, selections of elements, comparisons, products of two activations.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from ..errors import Unsupported
 PUBLIC_ELEMENTS = 1 << 22
 # largest exponent that is computed by repeated squaring
 LARGEST_POWER = 64
-# what takes the place of minus infinity in masks: beside scores of networks its exponential is zero, and rounding it costs little
+# what takes the place of minus infinity in masks: beside scores of networks its exponential is zero, and rounding it
+# costs little
 MASKED = -32768.0
 
 
@@ -44,7 +48,10 @@ def public(build: Builder, like: Value, array: np.ndarray) -> Value:
 
 
 def gather(build: Builder, x: Value, axis: int, indices: Sequence[int]) -> Value:
-    """Elements of an axis by their (public) positions: a slice where they are evenly spaced, an enlargement where each is repeated."""
+    """Elements of an axis by their (public) positions.
+
+    a slice where they are evenly spaced, an enlargement where each is repeated.
+    """
     indices = [int(i) for i in indices]
     steps = set(np.diff(indices).tolist())
     if len(indices) == 1 or (len(steps) == 1 and 0 not in steps):
@@ -136,7 +143,10 @@ def reduce(build: Builder, op: str, x: Value, axes: Sequence[int], *, keep: bool
 
 
 def product(build: Builder, a: Value, b: Value) -> Value:
-    """NumPy's matmul of two activations, on the client: their leading axes broadcast, vectors become matrices and back."""
+    """NumPy's matmul of two activations, on the client.
+
+    Their leading axes broadcast, vectors become matrices and back.
+    """
     left, right = len(a.shape) == 1, len(b.shape) == 1
     a = build.reshape(a, (1, *a.shape)) if left else a
     b = build.reshape(b, (*b.shape, 1)) if right else b
@@ -153,7 +163,10 @@ def product(build: Builder, a: Value, b: Value) -> Value:
 
 
 def power(build: Builder, x: Value, exponent: float) -> Value:
-    """``x ** exponent``: multiples of one half up to 64 by squares and roots, others as ``e^(exponent log x)`` of positive x."""
+    """``x ** exponent``.
+
+    Multiples of one half up to 64 by squares and roots, others as ``e^(exponent log x)`` of positive x.
+    """
     if 2 * exponent != int(2 * exponent) or abs(exponent) > LARGEST_POWER:
         return build.client("exp", build.affine(build.client("log", x), exponent, 0.0))
     whole = int(abs(exponent))

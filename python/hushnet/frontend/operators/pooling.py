@@ -1,4 +1,7 @@
-"""Poolings over one to three axes; one spatial axis becomes a row of height 1, and ceiling mode becomes padding at the end."""
+"""Poolings over one to three axes.
+
+One spatial axis becomes a row of height 1, and ceiling mode becomes padding at the end.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Quantised networks, read as the float networks that they stand for.
 
-A quantised tensor is carried as the (real) integers before their rounding, clamped as they are: what reads it sees the float network with
-the model's integer weights. Where anything but a quantised operator reads a quantised tensor, or it is an output of the network, it is
-rounded on the client.
+A quantised tensor is carried as the (real) integers before their rounding, clamped as they are: what reads it sees the
+float network with the model's integer weights. Where anything but a quantised operator reads a quantised tensor, or it
+is an output of the network, it is rounded on the client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _RANGES = {
 }
 
 
-# what reads a quantised tensor as the real numbers that it stands for, and what only moves or clamps it on the way there
+# what reads a quantised tensor as the real numbers that it stands for, and what only moves or clamps it on the way
+# there
 _READERS = frozenset({"DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"})
 _CARRIERS = frozenset(
     [
@@ -94,7 +95,10 @@ def _limits(call: Call, index: int) -> tuple[float, float]:
 
 
 def _parameters(call: Call, x: Value, scale: int, zero: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and zero point as they broadcast against an image: one, one along ``axis``, or one a block of ``block_size``."""
+    """Scale and zero point as they broadcast against an image.
+
+    One, one along ``axis``, or one a block of ``block_size``.
+    """
     step = call.constant(scale).astype(np.float64)
     offset = call.constant(zero, np.zeros(step.shape)).astype(np.float64)
     if step.size == 1:
@@ -140,7 +144,10 @@ def dequantize(call: Call, build: Builder) -> Value:
 
 @operator("DynamicQuantizeLinear")
 def dynamic(call: Call, build: Builder) -> list[Value]:
-    """The tensor itself, with scale 1 and zero point 0: what reads the three sees the float network. As outputs: as ONNX has them."""
+    """The tensor itself, with scale 1 and zero point 0: what reads the three sees the float network.
+
+    As outputs: as ONNX has them.
+    """
     x = call.tensor(0)
     if not call.exact:
         return [x, np.ones((), dtype=np.float32), np.zeros((), dtype=np.uint8)]  # type: ignore[list-item]

@@ -1,6 +1,9 @@
-"""LSTM, GRU and RNN over a fixed length: one layer for all inputs, and for every step one layer of the state and the gates on the client.
+"""LSTM, GRU and RNN over a fixed length.
 
-States have shape (features, columns): columns are the images that ONNX has inside of the tensor, one where the batch is in front.
+One layer for all inputs, and for every step one layer of the state and the gates on the client.
+
+States have shape (features, columns): columns are the images that ONNX has inside of the tensor, one where the batch is
+in front.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ _PLAIN = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One direction: weights of inputs and states, bias of both, peepholes, activations and the bound of what they read."""
+    """One direction.
+
+    Weights of inputs and states, bias of both, peepholes, activations and the bound of what they read.
+    """
 
     kind: str
     hidden: int
@@ -209,7 +215,10 @@ def _direction(
 def _initial(
     call: Call, build: Builder, index: int, like: Value, shape: tuple[int, int, int], *, inside: bool
 ) -> list[Value | None]:
-    """First states of every direction as (features, columns); None for zeros. ``shape`` is (directions, columns, features)."""
+    """First states of every direction as (features, columns); None for zeros.
+
+    ``shape`` is (directions, columns, features).
+    """
     directions, columns, hidden = shape
     if not call.has(index):
         return [None] * directions

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx
 
+from ..classical import DOMAIN, REFUSED
+
 
 class Skipped(Exception):
     """A node whose inputs are unknown because of an earlier issue."""
@@ -28,6 +30,8 @@ ADVICE: dict[str, str] = {
 
 def advice(node: onnx.NodeProto) -> str:
     """What to do about a node whose operator is not supported."""
+    if node.domain == DOMAIN and node.op_type in REFUSED:
+        return REFUSED[node.op_type]
     if node.domain not in ("", "ai.onnx"):
         return f"Export with standard ONNX operators only; {node.domain} has its own, which no two tools read alike."
     return ADVICE.get(

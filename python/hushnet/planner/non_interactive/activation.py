@@ -1,9 +1,10 @@
 """``--activation``: which polynomial takes the place of ReLU, SiLU, ..., and what that costs.
 
-``square`` is x^2 (CryptoNets). ``swish-rg5-deg2`` and ``swish-rg7-deg4`` are the approximations of swish that the SEAL/OpenFHE
-comparison takes from Ishiyama et al. (its Table 3): ``0.1 x^2 + 0.5 x + 0.24`` on [-5, 5] and ``-0.001328 x^4 + 0.128 x^2 + 0.5 x + 0.1773``
-on [-7, 7]. These three replace any activation; a network must have been trained with them. ``poly:degree=d,range=r`` fits the
-function that is replaced by least squares on [-r, r]; without a range it takes the calibrated one of each activation.
+``square`` is x^2 (CryptoNets). ``swish-rg5-deg2`` and ``swish-rg7-deg4`` are the approximations of swish that the
+SEAL/OpenFHE comparison takes from Ishiyama et al. (its Table 3): ``0.1 x^2 + 0.5 x + 0.24`` on [-5, 5] and ``-0.001328
+x^4 + 0.128 x^2 + 0.5 x + 0.1773`` on [-7, 7]. These three replace any activation; a network must have been trained with
+them. ``poly:degree=d,range=r`` fits the function that is replaced by least squares on [-r, r]; without a range it takes
+the calibrated one of each activation.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ FORMS = "square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r"
 
 @dataclass(frozen=True)
 class Activation:
-    """A choice of ``--activation``: fixed coefficients, or a degree to fit with; ``range`` None where calibration decides."""
+    """A choice of ``--activation``: fixed coefficients, or a degree to fit with.
+
+    ``range`` None where calibration decides.
+    """
 
     name: str
     coefficients: tuple[float, ...] | None
@@ -55,7 +59,8 @@ class Replaced:
         function: the op that it was.
         tensor: its operand, whose range is ``range``.
         coefficients: lowest first.
-        range: [-range, range] is what the polynomial is for; infinite where neither the activation nor calibration data says.
+        range: [-range, range] is what the polynomial is for; infinite where neither the activation nor calibration data
+            says.
         max_error: largest |polynomial - function| on the range, on [-1, 1] where it is infinite.
         rms_error: root of the mean square of it.
         outside: share of calibration values outside the range; None without calibration data.
@@ -145,7 +150,10 @@ def parse(text: str) -> Activation:
 
 
 def fit(values: Array, points: Array, degree: int, reach: float) -> tuple[float, ...]:
-    """Least squares on [-reach, reach] from samples there (in the Legendre basis, which stays well conditioned); lowest coefficient first."""
+    """Least squares on [-reach, reach] from samples there (in the Legendre basis, which stays well conditioned).
+
+    Lowest coefficient first.
+    """
     basis = legendre.legvander(points / reach, degree)
     scaled = np.linalg.lstsq(basis, values, rcond=None)[0]
     # odd or even functions leave rounding noise in the other half

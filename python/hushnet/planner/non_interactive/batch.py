@@ -445,10 +445,11 @@ class Writer:
     def tail(self, encrypted: int) -> None:
         """Decryption, the client's part after it, and the outputs."""
         tail, names = self.network.tail, self.network.outputs
-        shape = self.network.tensors[self.network.output].shape if tail is None else tail.shapes[tail.inputs[0]]
         # of a network without layers nothing is wanted from the server
         first = next((n for n in names if n not in self.known), "returned") if tail is None else tail.inputs[0]
-        at = {first: self.out.tensor(first, shape)}
+        # steps may have it in another shape than the graph
+        shapes = self.graph.shapes if tail is None else tail.shapes
+        at = {first: self.out.tensor(first, shapes.get(first, self.network.tensors[self.network.output].shape))}
         self.out.stage("decrypt", "decrypt", encrypted, at[first])
         if tail is not None:
             self.ops("decode", tail, at)

@@ -23,10 +23,13 @@ class _Axis:
 
 
 def compose(first: Linear, second: Linear) -> Linear | None:
-    """``second(first(x))`` as one step from the source of the first to the target of the second; None where none is exact.
+    """``second(first(x))`` as one step from the source of the first to the target of the second.
+
+    None where none is exact.
 
     - dense after anything: ``W2 M1``, with M1 the matrix of the first;
-    - conv after conv: the kernels convolved, stride the product; exact unless the second's zero padding takes the place of values that
+    - conv after conv: the kernels convolved, stride the product; exact unless the second's zero padding takes the place
+      of values that
       the first would have computed from its input. Groups: both dense (groups 1), or one of them depthwise.
     """
     if second.geometry["type"] == "dense":

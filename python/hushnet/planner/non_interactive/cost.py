@@ -21,7 +21,8 @@ class Units:
 
     Attributes:
         word_product: one word of a ciphertext times a weight: sums below 2^52, and wider ones.
-        digit_products: the same for words of two, three and four digits, where kernels multiply digits; None: they multiply words.
+        digit_products: the same for words of two, three and four digits, where kernels multiply digits; None: they
+            multiply words.
         cipher_product_word: one word of a product of ciphertexts.
         combined_word: one word of a sum of tensors.
         butterfly: one butterfly of a transform.
@@ -44,8 +45,8 @@ class Units:
         return self.word_product[math.log2(l1 + 1) + widest >= 51]
 
 
-# Zen 5 with AVX-512 IFMA; Zen 3, whose AVX2 kernels multiply digits: from stage times of `cryptonets-square`, in which nothing is combined (that
-# figure, and what a slot costs to encode, are in proportion)
+# Zen 5 with AVX-512 IFMA; Zen 3, whose AVX2 kernels multiply digits: from stage times of `cryptonets-square`, in which
+# nothing is combined (that figure, and what a slot costs to encode, are in proportion)
 WIDE = Units((0.04e-9, 0.08e-9), None, 1.2e-9, 0.5e-9, 0.20e-9, 2.6e-9, 9e-9)
 NARROW = Units((0.0, 0.0), (0.075e-9, 0.15e-9, 0.225e-9), 2.1e-9, 1.0e-9, 0.75e-9, 8.8e-9, 15e-9)
 

@@ -2,8 +2,8 @@
 
 - Linear after linear becomes one (:mod:`compose`), by the rule of :func:`merge`.
 - A polynomial's constant moves into the biases of the layers that read it; a square is completed,
-  ``a x^2 + b x + c = a (x + b/2a)^2 + (c - b^2/4a)``, with the shift in the bias of the layer before, so that a polynomial of degree
-  2 is one square (:mod:`normalise` then takes the ``a`` out).
+  ``a x^2 + b x + c = a (x + b/2a)^2 + (c - b^2/4a)``, with the shift in the bias of the layer before, so that a
+  polynomial of degree 2 is one square (:mod:`normalise` then takes the ``a`` out).
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ def merge(steps: Steps, rule: str) -> list[str]:
     """Merges pairs of layers; returns sentences that say which.
 
     Args:
-        rule: "auto" merges where the products do not grow, or by at most 5 % of all products (a diagonal layer, a mean in front of
-            a small dense layer; not a mean in front of a large convolution, which would read k^2 times as many taps); "always"
-            wherever it is exact; "never".
+        rule: "auto" merges where the products do not grow, or by at most 5 % of all products (a diagonal layer, a mean
+            in front of
+            a small dense layer; not a mean in front of a large convolution, which would read k^2 times as many taps);
+            "always" wherever it is exact; "never".
     """
     said: list[str] = []
     while rule != "never" and _merge_one(steps, rule, said):

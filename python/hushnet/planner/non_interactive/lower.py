@@ -1,9 +1,10 @@
 """A graph whose activations are polynomials as steps: what every tensor is, as a polynomial of elements of another.
 
-Every tensor of the graph is followed as a *view*: ``p(base[index])`` with one polynomial p for all elements, a base tensor that some
-step makes, and the element of it that stands at every place (-1: a constant zero). Elementwise arithmetic on views of one base is
-arithmetic on polynomials, so that squares, Horner's rule and sums of powers all become one step with its coefficients; reshapes,
-transposes, slices and paddings only change the index, which dense layers absorb in their weights.
+Every tensor of the graph is followed as a *view*: ``p(base[index])`` with one polynomial p for all elements, a base
+tensor that some step makes, and the element of it that stands at every place (-1: a constant zero). Elementwise
+arithmetic on views of one base is arithmetic on polynomials, so that squares, Horner's rule and sums of powers all
+become one step with its coefficients; reshapes, transposes, slices and paddings only change the index, which dense
+layers absorb in their weights.
 """
 
 from __future__ import annotations
@@ -489,7 +490,10 @@ class _Lowering:
         return view if even else replace(view, weight=1.0 / held)
 
     def pool_of_space(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
-        """A mean over three axes: over the pixels of every plane, then over the planes (what they divide by is a product, too)."""
+        """A mean over three axes.
+
+        Over the pixels of every plane, then over the planes (what they divide by is a product, too).
+        """
         (channels, depth, *pixels), (_, planes, *made), a = x.shape, shape, node.attrs
         flat = moved(x, "reshape", {}, (channels * depth, *pixels))
         image = {k: list(a[k][1:]) for k in ("kernel", "stride")} | {"pads": [*a["pads"][1:3], *a["pads"][4:]]}
@@ -588,7 +592,10 @@ def _behind_affine(geometry: dict, weights: Array, bias: Array, scale: float, sh
 
 
 def _restricts(node: g.Linear, where: Array, shape: tuple[int, ...]) -> bool:
-    """Whether a layer can read a part of its input alone: any elements of a dense one, whole channels of a convolution without groups."""
+    """Whether a layer can read a part of its input alone.
+
+    Any elements of a dense one, whole channels of a convolution without groups.
+    """
     if isinstance(node.geometry, g.Dense):
         return True
     area = math.prod(node.geometry.input[1:])

@@ -30,8 +30,8 @@ CHUNK_BYTES = 256 << 20
 MERGE = ("auto", "always", "never")
 MAGNITUDE_IMAGES = 32
 ALONE = (
-    "The network has no layer with weights: the client computes all of it by itself, and the server learns nothing of its run. "
-    "One number travels, so that the plan is like any other."
+    "The network has no layer with weights: the client computes all of it by itself, and the server learns nothing "
+    "of its run. One number travels, so that the plan is like any other."
 )
 # of the one input, or by name
 Images = Union[Array, Mapping[str, Array]]
@@ -341,8 +341,9 @@ def some(images: Images, count: int) -> Images:
 
 
 def _alone(graph: Graph) -> Ends:
-    """Ends of a network without layers: the head computes every output; a plan encrypts something, so it encrypts one element of the first
-    input, and the server sends it back.
+    """Ends of a network without layers: the head computes every output.
+
+    A plan encrypts something, so it encrypts one element of the first input, and the server sends it back.
     """
     whole = copy(graph)
     size = math.prod(whole.shapes[whole.inputs[0]])
@@ -358,7 +359,7 @@ def _alone(graph: Graph) -> Ends:
 
 
 def keep_a_step(steps: Steps) -> None:
-    """Where the result is the input (everything else being the client's), a layer of weights 1 between them: engines compute something."""
+    """Where the result is the input, a layer of weights 1 between them: engines compute something."""
     if steps.output != steps.input:
         return
     shape = (1, 1, steps.tensors[steps.input].size)

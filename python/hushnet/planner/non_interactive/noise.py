@@ -13,8 +13,10 @@ KEY_SLACK = 14.0
 
 @dataclass(frozen=True)
 class Track:
-    """Error of a tensor: ``sd`` for any dependence of terms and the worst slot and values, ``likely`` as if terms were independent, in a usual slot
-    and for usual values, ``hidden`` as ``sd`` without what encoding did.
+    """Error of a tensor.
+
+    ``sd`` for any dependence of terms and the worst slot and values, ``likely`` as if terms were independent, in a
+    usual slot and for usual values, ``hidden`` as ``sd`` without what encoding did.
     """
 
     sd: float
@@ -33,8 +35,9 @@ class NoiseModel:
         spread = 2 * n if invariant else n / 2
         extreme = math.log(2 * n if invariant else n / 2) + KEY_SLACK
         self.secret_norm2 = 2 * spread * 2 / 3 * extreme
-        # |s(zeta)|^2 is 2N/3 in the mean; twice that, with the tail of 7.6 deviations, covers all slots but for the odd one. Real slots of the
-        # conjugate-invariant ring, 4N/3 in the mean, vary more: four times that has as light a tail.
+        # |s(zeta)|^2 is 2N/3 in the mean; twice that, with the tail of 7.6 deviations, covers all slots but for the odd
+        # one. Real slots of the conjugate-invariant ring, 4N/3 in the mean, vary more: four times that has as light a
+        # tail.
         self.usual_norm2 = n * 4 / 3 * 4 if invariant else n * 2 / 3 * 2
         self.key_error_norm2 = 2 * spread * ERROR_VARIANCE * extreme
         self.fresh = math.sqrt(ERROR_VARIANCE * spread)

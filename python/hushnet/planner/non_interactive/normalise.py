@@ -1,4 +1,7 @@
-"""Units: every tensor t is kept as value / s_t, with the s_t chosen so that polynomials and means need no multiplication of their own.
+"""Units.
+
+Every tensor t is kept as value / s_t, with the s_t chosen so that polynomials and means need no multiplication of their
+own.
 
 With u = log s the wishes are linear equations:
 
@@ -7,9 +10,10 @@ With u = log s the wishes are linear equations:
 - a polynomial of degree d has leading coefficient +-1: c_d s_in^d / s_out = +-1, so u_out - d u_in = log |c_d|;
 - a mean over n elements becomes a sum with weights 1 (no product, no level): u_out - u_in = -log n.
 
-Wishes that contradict what is already there are dropped, later polynomials and means first. Of all solutions the one nearest (least
-squares) to u = log bound is taken, so that every tensor's planned magnitude is near 1. Layers absorb the units of both sides in their
-weights. This is the folding of activation coefficients of the SEAL/OpenFHE comparison (section 4.5) for any graph, residual sums included.
+Wishes that contradict what is already there are dropped, later polynomials and means first. Of all solutions the one
+nearest (least squares) to u = log bound is taken, so that every tensor's planned magnitude is near 1. Layers absorb the
+units of both sides in their weights. This is the folding of activation coefficients of the SEAL/OpenFHE comparison
+(section 4.5) for any graph, residual sums included.
 """
 
 from __future__ import annotations
@@ -26,7 +30,10 @@ CONSISTENT = 1e-9
 
 
 def normalise(steps: Steps, *, balance: bool = True) -> None:
-    """Rescales tensors, layers and polynomials in place; ``balance=False`` takes the solution nearest to the graph's own units."""
+    """Rescales tensors, layers and polynomials in place.
+
+    ``balance=False`` takes the solution nearest to the graph's own units.
+    """
     position = {key: index for index, key in enumerate(steps.tensors)}
     start = np.zeros(len(position))
     if balance:

@@ -22,7 +22,8 @@ SAFE = 2.0
 def output_errors(network: Network, likely: float, worst: float, samples: Images | None) -> dict[str, dict[str, float]]:
     """``max_error`` and ``worst_error`` by output, from those of every element that is decrypted.
 
-    Outputs that need no layer are the client's own, and exact. A worst error that has no bound (a quotient whose divisor may be zero) is
+    Outputs that need no layer are the client's own, and exact. A worst error that has no bound (a quotient whose
+    divisor may be zero) is
     left out; ``max_error`` is then twice what errors of that size do to calibration images, where there are any.
     """
     found = {name: {"max_error": 0.0, "worst_error": 0.0} for name in network.own}

@@ -9,7 +9,8 @@ from ... import _native
 
 RING_DEGREES = (2048, 4096, 8192, 16384, 32768)
 MOST_BITS = 50
-# Words are multiplied by weights in digits of so many bits where there is no wider product; a prime above 2^32 would take three of them.
+# Words are multiplied by weights in digits of so many bits where there is no wider product; a prime above 2^32 would
+# take three of them.
 DIGIT_BITS = 16
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 

@@ -1,7 +1,9 @@
 """Products of private tensors, as sums, differences and squares: ``x y = (x + y)^2 / 4 - (x - y)^2 / 4``.
 
-Squares are what both engines are made for: one level, no rotation, and no scale of its own. Where one factor is known to be much
-larger than the other, both are brought to one size first, since the squares would otherwise be far larger than their difference.
+Squares are what both engines are made for: one level, no rotation, and no scale of its own. Where one factor is known
+to be much
+larger than the other, both are brought to one size first, since the squares would otherwise be far larger than their
+difference.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ class MatrixProduct:
         every = (*self.shape, terms)
         if math.prod(every) > MOST_PRODUCTS:
             raise PlanError(
-                f"node {node.name!r} (matmul) makes {math.prod(every)} products of private values, and non-interactive plans take {MOST_PRODUCTS} "
-                "at most. Use smaller matrices, or trust='client-aided'."
+                f"node {node.name!r} (matmul) makes {math.prod(every)} products of private values, and non-interactive "
+                f"plans take {MOST_PRODUCTS} at most; use smaller matrices, or trust='client-aided'"
             )
         rows = _spread(x, every, lambda v: v[..., :, None, :])
         columns = _spread(y, every, lambda v: np.swapaxes(v, -1, -2)[..., None, :, :])

@@ -1,9 +1,9 @@
 """From a network to levels and scales: which stages run where, and what primes they need.
 
-Everything is lazy. A product keeps its three parts, and its scale, through the layers that follow; only before the next product is it
-relinearised and, where that brings the scale down by enough to be worth a prime, rescaled. So the primes follow from the scales and not
-the other way round: the first pass tells how many bits are dropped at every point, the second repeats the decisions with true
-primes and gives the exact scales.
+Everything is lazy. A product keeps its three parts, and its scale, through the layers that follow; only before the next
+product is it relinearised and, where that brings the scale down by enough to be worth a prime, rescaled. So the primes
+follow from the scales and not the other way round: the first pass tells how many bits are dropped at every point, the
+second repeats the decisions with true primes and gives the exact scales.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Scales:
         work_bits: log2 of the scale that rescaling aims at.
         lazy: rescale before the next product (and never at the end) instead of after every layer and product.
         most: bits of the widest data prime.
-        fewer_bits: bits that the last layer has fewer: nothing rescales what it makes, so the modulus holds all of them to the end.
+        fewer_bits: bits that the last layer has fewer: nothing rescales what it makes, so the modulus holds all of them
+            to the end.
         invariant: in the conjugate-invariant ring: twice the images, more noise.
     """
 
@@ -302,7 +303,10 @@ class Scheduler:
         return index if self.scales.lazy else self.settle(index)
 
     def wanted(self, c: Cipher) -> list[float]:
-        """Bits of the primes to drop from a tensor so that its scale comes near the working scale; none where it is not worth it."""
+        """Bits of the primes to drop from a tensor so that its scale comes near the working scale.
+
+        None where it is not worth it.
+        """
         rest, out = math.log2(c.scale) - self.scales.work_bits, []
         dropped = c.dropped
         while dropped < len(self._drops()) and rest >= self._drops()[dropped] - 6:

@@ -23,7 +23,8 @@ class Tensor:
         id: its number; ids are dense from 0, the input is the first.
         name: the graph's name for it (or one derived from it).
         shape: per image, channels first.
-        bound: planned largest magnitude: calibrated times the safety factor, or what interval arithmetic gives where that is less.
+        bound: planned largest magnitude: calibrated times the safety factor, or what interval arithmetic gives where
+            that is less.
         interval: smallest and largest value that interval arithmetic over the declared inputs allows.
         factor: value in the graph + shift = factor * value here (see :mod:`normalise`).
         shift: what completing a square added; only operands of polynomials have one.
@@ -47,9 +48,9 @@ class Tensor:
 class Linear:
     """``target = W source + b``.
 
-    ``geometry`` is that of ``docs/plan-format.md`` and ``weights`` of its weight shape; a conv2d reads a tensor of exactly its input
-    shape, a dense layer one of any shape with its number of elements. ``bias`` has one value per output row (M,) or channel (O,), or,
-    where folding made it depend on the position, the shape of the output.
+    ``geometry`` is that of ``docs/plan-format.md`` and ``weights`` of its weight shape; a conv2d reads a tensor of
+    exactly its input shape, a dense layer one of any shape with its number of elements. ``bias`` has one value per
+    output row (M,) or channel (O,), or, where folding made it depend on the position, the shape of the output.
     """
 
     name: str
@@ -102,7 +103,10 @@ class Polynomial:
 
     @property
     def depth(self) -> int:
-        """Levels: ceil(log2 degree), one more where the leading coefficient is not +-1 and no lower level is left to absorb it."""
+        """Levels.
+
+        Ceil(log2 degree), one more where the leading coefficient is not +-1 and no lower level is left to absorb it.
+        """
         levels = (self.degree - 1).bit_length()
         exact = self.degree == 1 << levels
         return levels + (exact and abs(self.coefficients[-1]) != 1.0)

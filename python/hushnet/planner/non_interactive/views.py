@@ -1,4 +1,4 @@
-"""What a tensor of the graph is while its steps are written: a polynomial of elements of a base tensor, or several behind each other."""
+"""Tensors of the graph while steps are written: polynomials of elements of a base, or several behind each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IDENTITY = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class View:
-    """``p(base[index])``; ``weight`` multiplies elementwise (means whose windows hold different numbers of elements)."""
+    """``p(base[index])``; ``weight`` multiplies every element (means whose windows hold different numbers)."""
 
     base: int
     shape: tuple[int, ...]

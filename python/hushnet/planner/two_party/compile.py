@@ -13,7 +13,7 @@ from ...reference.methods import METHODS
 from ..check import check_graph
 from ..inputs import scale_inputs
 from ..quality import Quality, measure, said, squashed
-from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals
+from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
 from ..read import validate
 from ..rewrite import _prune
 from . import cost, nonlinear
@@ -95,7 +95,7 @@ def compile_two_party(
         graph = scale_inputs(graph, samples, settings.margin, input_range)
     graph = constants_from_inputs(graph)
     graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
-    names = list(graph.outputs)
+    output_names = list(graph.outputs)
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
     _prune(graph)
@@ -107,13 +107,18 @@ def compile_two_party(
         graph,
         regions,
         settings,
-        (name, names),
+        (name, output_names),
         weight_bits,
         None if activation_bits == "auto" else int(activation_bits),
     )
     for _ in range(RANGE_ATTEMPTS):
         plan, names = planner.plan(ranges)
         if samples is None:
+            if settings.reveal == "output":
+                guessed = typical_outputs(graph, input_intervals(graph, input_range))
+                for port, tensor in zip(output_names, graph.outputs):
+                    if tensor in guessed:
+                        plan.predicted["output_errors"][port]["random_output_range"] = guessed[tensor]
             return _finish(plan, None)
         try:
             seen, wider = planner.rehearse(plan, names, samples, ranges, labels)

@@ -1,4 +1,4 @@
-"""Public constants that a graph makes from one of its tensors (``x * 0 + c``): made from an input instead, so that the client knows them."""
+"""Public constants (``x * 0 + c`` in a graph) are made from an input, so that the client knows them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Predicted bytes, rounds, seconds and memory of a two-party plan, for the images that run together first in a new session.
 
 Bytes and rounds are the executor's own prediction, exact; rounds are messages on the longest chain of dependent ones.
-Seconds are the work on the longest chain of dependent work, on one core a party, transfers and one-way delays; unit costs come from
-``hushnet measure-machine``, terms from ``docs/two-party.md``.
+Seconds are the work on the longest chain of dependent work, on one core a party, transfers and one-way delays; unit
+costs come from ``hushnet measure-machine``, terms from ``docs/two-party.md``.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ class Traffic:
 
 @dataclass(frozen=True)
 class StageCost:
-    """One stage: ciphertexts, protocol messages, seconds of computing; ``packing`` of linear stages; ``work`` of others, for one image: bits
-    ``compared``, values ``selected`` and ``truncated`` by oblivious transfer.
+    """One stage: ciphertexts, protocol messages, seconds of computing; ``packing`` of linear stages.
+
+    ``work`` of others, for one image: bits ``compared``, values ``selected`` and ``truncated`` by oblivious transfer.
     """
 
     he: Traffic
@@ -65,13 +66,18 @@ class StageCost:
 
 
 def packaged() -> dict[str, Any]:
-    """The package's unit costs for this machine's instruction set: measured on one machine, and what they are in proportion to each other on most."""
+    """The package's unit costs for this machine's instruction set.
+
+    Measured on one machine, and what they are in proportion to each other on most.
+    """
     return of_package(__package__, "network_costs.json")
 
 
 def unit_costs(path: str | None = None) -> dict[str, Any]:
-    """Seconds of one core for one unit of work, and networks by name: the package's figures, replaced by those of ``path``, of the
-    file that ``HUSHNET_UNIT_COSTS`` names, or of the user's (``hushnet measure-machine``); figures of other engines are passed over.
+    """Seconds of one core for one unit of work, and networks by name.
+
+    The package's figures, replaced by those of ``path``, of the file that ``HUSHNET_UNIT_COSTS`` names, or of the
+    user's (``hushnet measure-machine``); figures of other engines are passed over.
 
     Raises:
         PlanError: the file cannot be read, or holds what is no unit cost.
@@ -192,12 +198,18 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
 
 
 def passage(traffic: Traffic, unit: dict[str, Any]) -> float:
-    """What messages cost beside transfers and delays: work of every round, sockets and threads, and both ends' handling of bytes."""
+    """What messages cost beside transfers and delays.
+
+    Work of every round, sockets and threads, and both ends' handling of bytes.
+    """
     return traffic.rounds * (unit["message"] + unit["round"]) + (traffic.up + traffic.down) * unit["byte"]
 
 
 def extended(suffix: str, work: dict[str, int]) -> dict[str, int]:
-    """How often each unit cost of an OT extension counts: starts, steps, and OTs when they are made, or drawn (silent)."""
+    """How often each unit cost of an OT extension counts.
+
+    Starts, steps, and OTs when they are made, or drawn (silent).
+    """
     ots = work["drawn" if suffix.startswith("silent") else "made"]
     return {f"ot_start_{suffix}": work["starts"], f"ot_step_{suffix}": work["steps"], f"ot_{suffix}": ots}
 
@@ -265,8 +277,10 @@ def seconds(traffic: Traffic, compute: float, network: dict[str, Any]) -> float:
 
 
 def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str, Any]) -> tuple[int, int]:
-    """Peak bytes of client and server: the process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one
-    stage; keys of slot-packed layers; the client's set-ups of rotation-free layers; the server's weights, as they are and in evaluation form as
+    """Peak bytes of client and server.
+
+    The process itself, shares, one pass of a protocol, the OT extension, ciphertexts of one stage; keys of slot-packed
+    layers; the client's set-ups of rotation-free layers; the server's weights, as they are and in evaluation form as
     far as they are kept.
     """
     degree = document["params"]["ring_degree"]
@@ -289,7 +303,10 @@ def memory(document: Document, found: Account, weight_bytes: int, unit: dict[str
 
 
 def set_ups(document: Document, found: Account) -> int:
-    """Bytes of what the client keeps of layers: of rotation-free ones two polynomials for one of the weights, of the same words."""
+    """Bytes of what the client keeps of layers.
+
+    Of rotation-free ones two polynomials for one of the weights, of the same words.
+    """
     linear = ((ROWS[s["method"]], c.packing) for s, c in zip(document["stages"], found.stages) if s["kind"] == "linear")
     return sum(row.kept_bytes(packing) for row, packing in linear if row.keeps == "set-ups")
 

@@ -1,9 +1,9 @@
 """Error of the opened values against the float network: a rigorous worst case and a statistical estimate.
 
-Every shared tensor carries an error bound and a variance, in units of its integers. Arrays have the tensor's axes, with size 1
-where all elements along an axis share a value. A layer adds ``|W' - W| max|x'| + |b' - b|`` and a unit of masking (in a stated
-fraction of elements), a truncation at most a unit: it rounds up with the probability of the remainder, so its error has mean zero and
-a variance of a sixth at most.
+Every shared tensor carries an error bound and a variance, in units of its integers. Arrays have the tensor's axes, with
+size 1 where all elements along an axis share a value. A layer adds ``|W' - W| max|x'| + |b' - b|`` and a unit of
+masking (in a stated fraction of elements), a truncation at most a unit: it rounds up with the probability of the
+remainder, so its error has mean zero and a variance of a sixth at most.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Fixed point for the steps: frac_bits, bounds and stages for one ring width and one rule for activation bits.
 
-A *version* of a tensor is a plan tensor v with ``value = v * 2^-frac_bits * gain``. Values stay as fine as they come out of a layer
-through activations, pools and sums (all exact), and are truncated once, right before layers read them. ``bound`` is rigorous,
-given that the tensors with a calibrated range stay inside of it; units of masking and truncation are counted.
+A *version* of a tensor is a plan tensor v with ``value = v * 2^-frac_bits * gain``. Values stay as fine as they come
+out of a layer through activations, pools and sums (all exact), and are truncated once, right before layers read them.
+``bound`` is rigorous, given that the tensors with a calibrated range stay inside of it; units of masking and truncation
+are counted.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Request:
 
 @dataclass
 class Fixed(Draft):
-    """The result: tensors, stages and weights of the shared region, as the plan has them. Tensors and stages have no name in common.
+    """The result: tensors, stages and weights of the shared region, as the plan has them.
+
+    Tensors and stages have no name in common.
 
     Attributes:
         layers: the float layer of every linear stage.
@@ -156,8 +159,9 @@ class Builder:
         self.room = self.doublings()
 
     def doublings(self) -> dict[str, int]:
-        """How often a tensor of unknown sign is doubled before its next bound: sums and differences of two need a bit each, a
-        truncation without known sign one.
+        """How often a tensor of unknown sign is doubled before its next bound.
+
+        Sums and differences of two need a bit each, a truncation without known sign one.
         """
         room = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
         for step in reversed(self.steps):
@@ -271,7 +275,10 @@ class Builder:
         return self.target.get(group)
 
     def fraction(self, layers: list[Linear], gain: float, reach: float, bits: int) -> int:
-        """frac_bits of inputs of so many bits; fewer where inputs are so small that biases alone would fill the ring."""
+        """frac_bits of inputs of so many bits.
+
+        Fewer where inputs are so small that biases alone would fill the ring.
+        """
         fine = fraction(reach, bits)
         for layer in layers:
             bias = float(np.abs(layer.bias).max(initial=0.0))
@@ -441,7 +448,10 @@ class Builder:
         self.emit(step, source, replace(source, bound=source.bound * factor, gain=source.gain), factor=factor)
 
     def gain(self, step: Step) -> None:
-        """The same integers mean something else; a local stage where they keep their old meaning too, or came from a layer."""
+        """The same integers mean something else.
+
+        a local stage where they keep their old meaning too, or came from a layer.
+        """
         name = step.inputs[0]
         source = self.natural[name]
         gain = source.gain * step.attrs["factor"]

@@ -1,7 +1,10 @@
-"""Which method computes a linear layer on shares: one image packed in polynomials or in slots, or one feature of many images in each.
+"""Which method computes a linear layer on shares.
 
-Methods are chosen together, as the cheapest path through the network (:mod:`.paths`): slot-packed layers compute on shares modulo a prime, all else
-on shares modulo 2^l, and the conversions between stand in the sums. A linear layer is followed by a truncation, which needs shares modulo 2^l.
+One image packed in polynomials or in slots, or one feature of many images in each.
+
+Methods are chosen together, as the cheapest path through the network (:mod:`.paths`): slot-packed layers compute on
+shares modulo a prime, all else on shares modulo 2^l, and the conversions between stand in the sums. A linear layer is
+followed by a truncation, which needs shares modulo 2^l.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ CONVERSION_ROUNDS = 2
 ACCURACY = 1.15
 # seconds that a byte counts in the candidates among which a plan is chosen: up to networks where nothing else does
 BYTE_PRICES = (0.0, 3e-10, 1e-9, 3e-9, 1e-8, 3e-8, 1e-7, 1e-6, 1e-3)
-# bytes of weights in evaluation form that a server keeps of a plan's layers of methods other than cheetah and rotation-free
+# bytes of weights in evaluation form that a server keeps of a plan's layers of methods other than cheetah and
+# rotation-free
 MOST_KEPT = 1 << 30
 
 
@@ -58,8 +62,9 @@ def convfhe_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
 
 
 def slot_seconds(layer: Mapping[str, int], unit: dict[str, Any]) -> float:
-    """Both parties' computing on a slot-packed layer, for one image: words of requests and answers, transforms of key switching,
-    multiplications of words by weights and keys.
+    """Both parties' computing on a slot-packed layer, for one image.
+
+    Words of requests and answers, transforms of key switching, multiplications of words by weights and keys.
     """
     n, limbs, digits = layer["ring_degree"], layer["primes"], layer["primes"] * layer["digits"]
     all_limbs = limbs + layer["special"]
@@ -140,14 +145,16 @@ class Row:
     """What the planner knows of a linear method. Names and figures are the run time's.
 
     Attributes:
-        figures: of a layer, for one image (``many`` without ``single``: for a block): ``bytes_up``, ``bytes_down``, ``tiles``, and what ``seconds`` and the
+        figures: of a layer, for one image (``many`` without ``single``: for a block): ``bytes_up``, ``bytes_down``,
+            ``tiles``, and what ``seconds`` and the
             functions below read.
         seconds: both parties' computing from figures and unit costs, as if nothing overlapped.
         single: whether plans for one image may take it.
         many: whether plans for many images may.
         modulo: of the shares that it reads and leaves.
         keys: the name that unit costs have for keys of its own; None for the keys of every session.
-        keeps: what it keeps between images, ``"weights"`` at the server in evaluation form or ``"set-ups"`` at the client; None for neither.
+        keeps: what it keeps between images, ``"weights"`` at the server in evaluation form or ``"set-ups"`` at the
+            client; None for neither.
         kept_bytes: of what it keeps.
         shared_bytes: of keys that all its layers share: those of the largest.
         layer_bytes: sent once for a layer.
@@ -238,7 +245,8 @@ class Chooser:
         steps: the network's steps on shares.
         entering: shapes of the tensors that come from outside.
         memory: bytes for both parties: a quarter for a layer's ciphertexts at the server.
-        rooms: bytes for what layers keep: weights, and set-ups, which may have all that a plan leaves (:meth:`give_up`).
+        rooms: bytes for what layers keep: weights, and set-ups, which may have all that a plan leaves
+            (:meth:`give_up`).
         forced: the method of all layers; None for the cheapest of each.
         queries: images that one set-up serves: set-ups of rotation-free layers count for so much less.
     """
@@ -278,7 +286,10 @@ class Chooser:
         return self.picks(ring_degree)[layer.name].way.name
 
     def give_up(self, held: int, over: int) -> bool:
-        """Makes the room of set-ups, of which a plan holds ``held`` bytes, smaller by the bytes that it needs too many; False where it cannot be."""
+        """Makes the room of set-ups, of which a plan holds ``held`` bytes, smaller by the bytes that it needs too many.
+
+        False where it cannot be.
+        """
         room = max(0, held - over)
         if self.forced is not None or room >= min(held, self.rooms["set-ups"]):
             return False
@@ -287,7 +298,10 @@ class Chooser:
         return True
 
     def told(self, name: str, ring_degree: int) -> dict[str, Any]:
-        """What a layer's choice rests on: seconds an image, the best other method, and the seconds that the whole network would take longer with it."""
+        """What a layer's choice rests on.
+
+        Seconds an image, the best other method, and the seconds that the whole network would take longer with it.
+        """
         if self.forced is not None:
             return {"choice": "forced"}
         pick = self.picks(ring_degree)[name]
@@ -295,9 +309,11 @@ class Chooser:
         return told if pick.runner_up is None else told | {"runner_up": pick.runner_up, "gap_seconds": pick.gap}
 
     def picks(self, ring_degree: int) -> dict[str, Pick]:
-        """The methods of all layers at a ring degree, by two figures: seconds over the plan's network, and bytes. Candidates are the cheapest paths
-        for several prices of a byte, with and without the methods that need keys of their own, and every single method; of those that neither
-        take longer nor send more than any single method the fastest, or the cheapest path by seconds where there is none.
+        """The methods of all layers at a ring degree, by two figures: seconds over the plan's network, and bytes.
+
+        Candidates are the cheapest paths for several prices of a byte, with and without the methods that need keys of
+        their own, and every single method; of those that neither take longer nor send more than any single method the
+        fastest, or the cheapest path by seconds where there is none.
         """
         if ring_degree not in self.picked:
             ways: dict[str, list[Way]] = {}
@@ -465,8 +481,10 @@ class _Client(dict[str, Any]):
 
 
 def pipelined(total: float, client: float, tiles: int) -> float:
-    """Seconds of a layer whose parties work on equal tiles one after the other: a tile's request, the server's work and the opening follow
-    each other, and while the server has one tile the client has another: the longer part, and of the shorter one what one tile takes.
+    """Seconds of a layer whose parties work on equal tiles one after the other.
+
+    a tile's request, the server's work and the opening follow each other, and while the server has one tile the client
+    has another: the longer part, and of the shorter one what one tile takes.
     """
     client = min(client, total)
     server = total - client

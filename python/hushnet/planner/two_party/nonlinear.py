@@ -1,8 +1,9 @@
 """Which protocol computes a non-linear layer on shares: oblivious transfer, or a garbled circuit.
 
-Both are exact and read and leave shares modulo 2^l, so there is nothing to convert and every layer is chosen by itself: seconds of its work, of
-its messages one after the other, and of its bytes over the plan's network. A comparison by oblivious transfer sends some tens of bytes a value in
-about ten messages; a garbled circuit 32 bytes an AND gate, about 3 l gates a value, in two. Small layers on networks of long delay are garbled.
+Both are exact and read and leave shares modulo 2^l, so there is nothing to convert and every layer is chosen by itself:
+seconds of its work, of its messages one after the other, and of its bytes over the plan's network. A comparison by
+oblivious transfer sends some tens of bytes a value in about ten messages; a garbled circuit 32 bytes an AND gate, about
+3 l gates a value, in two. Small layers on networks of long delay are garbled.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from .methods import ACCURACY
 
 PROTOCOLS = ("ot", "garbled")
 KINDS = frozenset({"relu", "clip", "max_pool"})
-# bits a second, where the network has no limit of its own: a plan for loopback would give any number of bytes for a microsecond
+# bits a second, where the network has no limit of its own: a plan for loopback would give any number of bytes for a
+# microsecond
 UNKNOWN_BANDWIDTH = 1e9
 Document = dict[str, Any]
 
@@ -25,9 +27,12 @@ def garbles(stage: dict[str, Any]) -> bool:
 
 
 def choose(document: Document, unit: dict[str, Any], network: str, images: int, forced: str | None) -> dict[str, Any]:
-    """Writes ``protocol`` into the document's garbled stages; returns what the choice of every non-linear stage rests on, by name.
+    """Writes ``protocol`` into the document's garbled stages.
 
-    A garbled circuit is taken where it saves more than unit costs can be wrong by, and where the whole, set-up included, gains by it.
+    Returns what the choice of every non-linear stage rests on, by name.
+
+    A garbled circuit is taken where it saves more than unit costs can be wrong by, and where the whole, set-up
+    included, gains by it.
 
     Args:
         network: a name, or bandwidth and round trip like ``"200mbit,5ms"``.

@@ -1,9 +1,10 @@
 """The cheapest way through a network whose steps can run in several ways, and whose values can be encoded in several ways.
 
-A tensor of shares is held in an encoding (modulo 2^l, modulo a prime); a way of running a step reads one and leaves one, and
-between them stand conversions. The cheapest way of every step by itself need not be the cheapest way through the network: two neighbours that
-stay in one encoding save what lies between them. :func:`shortest` is exact: dynamic programming over the steps in order, where a state says
-in which encodings each tensor that is still read is at hand (a tensor that was converted is at hand in both).
+A tensor of shares is held in an encoding (modulo 2^l, modulo a prime); a way of running a step reads one and leaves
+one, and between them stand conversions. The cheapest way of every step by itself need not be the cheapest way through
+the network: two neighbours that stay in one encoding save what lies between them. :func:`shortest` is exact: dynamic
+programming over the steps in order, where a state says in which encodings each tensor that is still read is at hand (a
+tensor that was converted is at hand in both).
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 State = tuple[tuple[str, frozenset[str]], ...]
-# states kept after a step: networks have a few tensors alive at once, so this is never met but by nets of very many branches
+# states kept after a step: networks have a few tensors alive at once, so this is never met but by nets of very many
+# branches
 MOST_STATES = 4096
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a step may run: what it is called, the encoding that it reads and leaves, its seconds, and the bytes that it sends."""
+    """How a step may run.
+
+    What it is called, the encoding that it reads and leaves, its seconds, and the bytes that it sends.
+    """
 
     name: str
     enters: str
@@ -71,7 +76,8 @@ def shortest(
 
     Args:
         entering: encoding of every tensor that comes from outside.
-        conversion: seconds from one encoding of a tensor to another: ``conversion(tensor, held, wanted)``; infinite where there is none.
+        conversion: seconds from one encoding of a tensor to another: ``conversion(tensor, held, wanted)``; infinite
+            where there is none.
 
     Raises:
         NoPath: a step without ways, or none that its inputs can reach.
@@ -120,7 +126,10 @@ def _moves(
 def _picked(
     nodes: Sequence[Node], layers: list[list[_Move]], reached: list[dict[State, float]]
 ) -> tuple[float, dict[str, Pick]]:
-    """Backward: what remains from every state, so that every step's other ways are priced with the rest adapted to them."""
+    """Backward.
+
+    What remains from every state, so that every step's other ways are priced with the rest adapted to them.
+    """
     rest: dict[State, float] = dict.fromkeys(reached[-1], 0.0)
     remaining = [rest]
     for moves in reversed(layers):

@@ -1,4 +1,7 @@
-"""Bounds rounded up to powers of two: what both parties derive rings of comparisons, truncations and conversions from."""
+"""Bounds rounded up to powers of two.
+
+What both parties derive rings of comparisons, truncations and conversions from.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ def write_reaches(document: dict[str, Any]) -> None:
     """Writes ``reach_bits`` of every shared tensor and clip from exact bounds, methods being chosen.
 
     Raises:
-        PlanError: the prime of slot-packed results, a little below its power of two, needs a bit that the ring of shares does not have.
+        PlanError: the prime of slot-packed results, a little below its power of two, needs a bit that the ring of
+            shares does not have.
     """
     tensors, ring = document["tensors"], document["params"]["two_party"]["ring_bits"]
     for tensor in tensors:
@@ -35,7 +39,9 @@ def write_reaches(document: dict[str, Any]) -> None:
 
 
 def converted(layer: str, bound: int, reach: int) -> int:
-    """The reach at which a prime converts results up to a bound: one bit more where they come between the prime and its power of two.
+    """The reach at which a prime converts results up to a bound.
+
+    One bit more where they come between the prime and its power of two.
 
     Raises:
         PlanError: no prime is wide enough.

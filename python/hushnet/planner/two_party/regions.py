@@ -1,7 +1,8 @@
 """Who computes what: the client alone before the first layer, both on shares, the client alone on what is opened.
 
 - *Head*: ops that depend on inputs only; the client computes them on its own data.
-- *Tail*: ops behind the last layer that shares cannot do (softmax, sigmoid, ...), all that follows from them, and ops that can be undone
+- *Tail*: ops behind the last layer that shares cannot do (softmax, sigmoid, ...), all that follows from them, and ops
+  that can be undone
   (reshape, transpose, affine, neg) right before an output. What they read is opened to the client.
 - Everything else runs on shares.
 """

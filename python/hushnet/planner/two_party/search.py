@@ -106,7 +106,9 @@ class Search:
         raise PlanError(problem)
 
     def run_at(self, degree: int, ring_bits: int | None) -> Chosen:
-        """The plan at a ring degree. A layer whose weights are too heavy for its ring loses bits of them, and all is tried again.
+        """The plan at a ring degree.
+
+        A layer whose weights are too heavy for its ring loses bits of them, and all is tried again.
 
         Raises:
             PlanError: nothing fits.
@@ -127,8 +129,9 @@ class Search:
                 self.weights.lower(error.layer)
 
     def capacity(self, degree: int, wanted: int) -> tuple[int, str]:
-        """The widest ring that all layers carry, and the layer that carries least; weights that do not let a layer carry the
-        wanted one lose bits.
+        """The widest ring that all layers carry, and the layer that carries least.
+
+        Weights that do not let a layer carry the wanted one lose bits.
         """
         least = (MOST_RING, "")
         for step in self.steps:

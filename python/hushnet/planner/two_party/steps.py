@@ -1,7 +1,10 @@
-"""The shared part of a graph as steps that shares can do: kinds of ``docs/two-party.md``, and *gain*, a public factor that costs nothing.
+"""The shared part of a graph as steps that shares can do.
 
-Reductions become pools over one axis, averages sums with a gain (and local scalings where windows at the edge count fewer
-elements), scalar multiplications gains, other affine ops layers. An activation that commutes with a maximum moves behind it.
+Kinds of ``docs/two-party.md``, and *gain*, a public factor that costs nothing.
+
+Reductions become pools over one axis, averages sums with a gain (and local scalings where windows at the edge count
+fewer elements), scalar multiplications gains, other affine ops layers. An activation that commutes with a maximum moves
+behind it.
 """
 
 from __future__ import annotations
@@ -181,7 +184,10 @@ class Writer:
         return max(0, (positions - 1) * window["stride"][axis] + reach - size - window["pads"][axis])
 
     def averaged(self, name: str, tensor: str, counts: np.ndarray, shape: Shape, output: str | None) -> str:
-        """Sums over counts (an outer product of one vector an axis): every run of equal counts is scaled to the common multiple."""
+        """Sums over counts (an outer product of one vector an axis).
+
+        Every run of equal counts is scaled to the common multiple.
+        """
         total = 1
         table = counts.reshape(shape[1:]).astype(int)
         for axis in range(2):

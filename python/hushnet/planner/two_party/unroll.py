@@ -1,4 +1,6 @@
-"""Ops that shares can do as several others: selections as slices, broadcasts as copies, interpolations as layers, extrema by ReLU.
+"""Ops that shares can do as several others.
+
+Selections as slices, broadcasts as copies, interpolations as layers, extrema by ReLU.
 
 Every function writes steps for one op of a graph; the last step has the op's output.
 """
@@ -89,7 +91,10 @@ def broadcast(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
 
 
 def interpolate(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
-    """A layer whose matrix holds the (public) weights: the axis as channels of a 1x1 convolution, everything else as its pixels."""
+    """A layer whose matrix holds the (public) weights.
+
+    The axis as channels of a 1x1 convolution, everything else as its pixels.
+    """
     axis, (shape,) = node.attrs["axis"], shapes
     matrix = np.zeros((out[axis], shape[axis]))
     for taken, weights in zip(node.attrs["indices"], node.attrs["weights"]):

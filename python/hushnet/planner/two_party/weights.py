@@ -27,7 +27,10 @@ class Quantised:
 
 
 class Weights:
-    """Quantised weights by layer and gain, kept between attempts. ``fewer`` holds layers with fewer bits than asked for."""
+    """Quantised weights by layer and gain, kept between attempts.
+
+    ``fewer`` holds layers with fewer bits than asked for.
+    """
 
     def __init__(self, bits: int) -> None:
         self.bits = bits

@@ -8,11 +8,11 @@ use crate::ring::Ring;
 /// Where a function is evaluated: integers from `low` to `high`, in units of 2^-scale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interval {
-    /// Least argument.
+    /// Least argument, in units of 2^-scale.
     pub low: i64,
-    /// Greatest argument.
+    /// Greatest argument, in units of 2^-scale.
     pub high: i64,
-    /// Fractional bits.
+    /// Fractional bits of arguments, at most 40.
     pub scale: u32,
 }
 
@@ -41,9 +41,9 @@ impl Interval {
 /// A function in the form that [`super::spline`] evaluates.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spline {
-    /// What both parties know.
+    /// What both parties know: interval, segments, rings.
     pub shape: Shape,
-    /// What the holder knows.
+    /// What only the holder knows: the coefficients.
     pub pieces: Pieces,
     /// Bound of |result - f(x)| over the interval and all shares.
     pub error: f64,
@@ -159,7 +159,9 @@ impl Piecewise {
             }
             let coefficient = |m: usize, y: f64| interpolate(degree, |t| f(point(at(y, t))))[m];
             let polynomials: Vec<Vec<f64>> = (0..=degree)
-                .map(|m| powers(&interpolate(degree + 2 - m.min(1), |t| coefficient(m, f64::midpoint(t, 1.0)))))
+                .map(|m| {
+                    powers(&interpolate(degree + 2 - m.min(1), |t| coefficient(m, f64::midpoint(t, 1.0))))
+                })
                 .collect();
             for i in 0..=SAMPLES.0 {
                 let y = i as f64 / SAMPLES.0 as f64;

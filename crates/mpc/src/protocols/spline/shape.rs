@@ -151,7 +151,7 @@ impl Shape {
     }
 
     /// What it was made of.
-    #[must_use] 
+    #[must_use]
     pub fn spec(&self) -> &ShapeSpec {
         &self.spec
     }

@@ -3,7 +3,7 @@
 use super::super::checked::Files;
 use super::super::ops;
 use crate::plan::spec::{
-    KindSpec, LayerFields, LinearSpec, OpSpec, PlanSpec, PortSpec, StageKind, StageSpec, STAGES,
+    ClassesOf, KindSpec, LayerFields, LinearSpec, OpSpec, PlanSpec, PortSpec, StageKind, StageSpec, STAGES,
 };
 use crate::plan::{GeometrySpec, Limits, Op, PlanError, PlanOptions, Port, Tensor};
 use std::collections::BTreeSet;
@@ -89,6 +89,8 @@ impl<'a> Scope<'a> {
                 let wanted = if input { "a real tensor" } else { "a tensor of the client's" };
                 return Err(PlanError::Structure(format!("{place} must be {wanted}, it is {}", held.name())));
             }
+            about_values(port, input, self.tensors[tensor].shape.iter().product())
+                .map_err(|wrong| PlanError::Structure(format!("{place}: {wrong}")))?;
             if let Some([low, high]) = port.range {
                 if !input || !low.is_finite() || !high.is_finite() || low > high {
                     let problem = "a range is of an input, two finite numbers, the smaller first";
@@ -286,4 +288,38 @@ impl<'a> Scope<'a> {
         }
         Ok((with, all))
     }
+}
+
+/// What a port says of its values beside its name: classes of an output, what takes the place of missing values of an input.
+///
+/// # Errors
+/// A sentence without the port's name.
+fn about_values(port: &PortSpec, input: bool, elements: usize) -> Result<(), String> {
+    let (classes, missing) = (&port.classes, &port.missing);
+    if let Some(classes) = classes {
+        let count = classes.names.len();
+        if input || count == 0 {
+            return Err("only an output has classes, and then at least one".into());
+        }
+        let fits = match classes.of {
+            ClassesOf::Index => true,
+            ClassesOf::Columns | ClassesOf::Values => count == elements,
+            ClassesOf::Sign => count == 2 && elements == 1,
+        };
+        if !fits {
+            return Err(format!("{count} classes are named for {elements} values"));
+        }
+    }
+    if let Some(missing) = missing {
+        if !input {
+            return Err("only an input has values for missing ones".into());
+        }
+        if ![1, elements].contains(&missing.len()) || missing.iter().any(|v| !v.is_finite()) {
+            return Err(format!(
+                "{} values stand for missing ones of {elements} elements; there must be one finite number for all, or one for each",
+                missing.len()
+            ));
+        }
+    }
+    Ok(())
 }

@@ -215,6 +215,46 @@ pub struct PortSpec {
     /// Of an input: least and largest value that the network is planned for. The client clamps to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<[f64; 2]>,
+    /// Of an output: the classes that its values are about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ClassesSpec>,
+    /// Of an input: what the client puts in the place of missing values (NaN), one for all elements or one for each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Vec<f64>>,
+}
+
+/// Classes of a classifier, in the order of its scores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassesSpec {
+    /// What an output's values say of them.
+    pub of: ClassesOf,
+    /// What users call them.
+    pub names: Vec<ClassName>,
+}
+
+/// How an output speaks of classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClassesOf {
+    /// The output is the place of a class in the list.
+    Index,
+    /// The output has one value for each class; the largest is that of the answer.
+    Columns,
+    /// The output has one value for each class, and the largest need not be that of the answer.
+    Values,
+    /// The output is one value: above zero the answer is the second of two classes, else the first.
+    Sign,
+}
+
+/// What users call a class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ClassName {
+    /// A class that is called by an integer.
+    Number(i64),
+    /// A class that is called by a text.
+    Text(String),
 }
 
 /// Where a tensor is, and its arithmetic.

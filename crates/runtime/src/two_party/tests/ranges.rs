@@ -219,6 +219,7 @@ fn inputs_outside_saturate_and_the_wire_stays_the_same() {
     let seen = session(&plan, &bad, None);
     assert_eq!(seen.wire, usual.wire);
     let mark = seen.mark.unwrap();
-    assert_eq!((mark.image, mark.element, mark.value), (MARKED[0], 5, -1.1e9));
+    assert_eq!((mark.image, mark.element), (MARKED[0], 5));
+    assert!((mark.value + 1.1e9).abs() < 1.0, "{mark}");
     assert_eq!(mark.affected, MARKED);
 }

@@ -1,0 +1,97 @@
+"""Concrete ML on fitted models: ``concrete_ml.py FOLDER...``, one JSON object a folder on standard output.
+
+A folder has ``case.json`` (``case``, ``kind``: linear or mlp, ``activation``, ``execute``: rows that are run encrypted)
+and ``arrays.npz``
+(weights ``w0``, ``b0`` ..., ``calibration``, ``x``, ``y``, ``classes``). All rows are judged by Concrete ML's own
+simulation, which computes what the
+encrypted run does; ``execute`` rows are run encrypted and timed. Runs in an environment of its own: ``make peers``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+# Concrete ML's own default for linear models, and what its guide takes for networks
+LINEAR_BITS, NETWORK_BITS = 8, 6
+
+
+def linear(given, arrays):
+    """A linear classifier; its keys are small, so that rows can be run encrypted."""
+    from concrete.ml.sklearn import LogisticRegression
+    from sklearn.linear_model import LogisticRegression as Plain
+
+    model = Plain()
+    model.classes_, model.n_iter_ = arrays["classes"], np.array([1])
+    model.coef_, model.intercept_ = arrays["w0"], arrays["b0"]
+    model.n_features_in_ = arrays["w0"].shape[1]
+    made = LogisticRegression.from_sklearn_model(model, arrays["calibration"], n_bits=LINEAR_BITS)
+    made.compile(arrays["calibration"])
+    return made.fhe_circuit, lambda x, how: made.predict(x, fhe=how)
+
+
+def network(given, arrays):
+    """A multi-layer perceptron, quantised after training."""
+    import torch
+    from concrete.ml.torch.compile import compile_torch_model
+
+    activation = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh, "logistic": torch.nn.Sigmoid}[given["activation"]]
+    layers = []
+    while f"w{len(layers) // 2}" in arrays:
+        index = len(layers) // 2
+        weight, bias = arrays[f"w{index}"], arrays[f"b{index}"]
+        layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
+        layer.weight.data, layer.bias.data = torch.tensor(weight).float(), torch.tensor(bias).float()
+        layers += [layer, activation()]
+    samples = arrays["calibration"].astype(np.float32)
+    made = compile_torch_model(
+        torch.nn.Sequential(*layers[:-1]), samples, n_bits=NETWORK_BITS, rounding_threshold_bits=NETWORK_BITS
+    )
+
+    def predict(x, how):
+        scores = made.forward(x.astype(np.float32), fhe=how)
+        return arrays["classes"][scores.argmax(1)]
+
+    return made.fhe_circuit, predict
+
+
+def measured(folder):
+    """The row of a folder."""
+    given = json.loads((folder / "case.json").read_text())
+    arrays = dict(np.load(folder / "arrays.npz"))
+    circuit, predict = (linear if given["kind"] == "linear" else network)(given, arrays)
+    row = {"case": given["case"], "peer": "Concrete ML"}
+    row["accuracy"] = float((predict(arrays["x"], "simulate") == arrays["y"]).mean())
+    count = given["execute"]
+    if count:
+        start = time.perf_counter()
+        circuit.keygen()
+        row["setup_seconds"] = time.perf_counter() - start
+        start = time.perf_counter()
+        found = predict(arrays["x"][:count], "execute")
+        row["seconds_per_row"] = (time.perf_counter() - start) / count
+        row["rows"], row["accuracy_encrypted"] = count, float((found == arrays["y"][:count]).mean())
+        row["bytes_per_row"] = circuit.size_of_inputs + circuit.size_of_outputs
+        row["key_bytes"] = circuit.size_of_bootstrap_keys + circuit.size_of_keyswitch_keys
+    return row
+
+
+def main():
+    """All folders, each in its turn."""
+    for name in sys.argv[1:]:
+        try:
+            row = measured(Path(name))
+        except Exception as error:
+            case = json.loads((Path(name) / "case.json").read_text())["case"]
+            said = (str(error).strip() or traceback.format_exc()).splitlines()[0][:300]
+            row = {"case": case, "error": f"{type(error).__name__}: {said}"}
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""``hushnet compare``: a table of all ways to run a model, who learns what, and a recommendation."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from hushnet.cli.common import out
+from hushnet.compare import Compared, Comparison
+from hushnet.report.render import seconds, size
+
+
+def show(found: Comparison) -> None:
+    """The tables."""
+    made = [row for row in found.rows if not row.refused]
+    if made:
+        table = Table("way", "weights", "accuracy", "agreement", "error", "seconds", "bytes", "memory", "rounds")
+        table.title = f"An image, of {made[0].batch} sent at once (set-up counts)"
+        for row in made:
+            table.add_row(*_cells(row))
+        out.print(table)
+        learns = Table("way", "the server learns", "the client learns", show_lines=True)
+        for trust in dict.fromkeys(row.way.trust for row in made):
+            learns.add_row(trust, *next(row.learns for row in made if row.way.trust == trust))
+        out.print(learns)
+    for row in found.rows:
+        if row.refused:
+            out.print(f"{row.way.name}: {row.refused}", highlight=False)
+        for sentence in row.shortfalls:
+            out.print(f"{row.way.name}: {sentence}", highlight=False)
+    out.print(found.recommendation, highlight=False, style="bold")
+
+
+def _cells(row: Compared) -> tuple[str, ...]:
+    return (
+        row.way.name,
+        "private" if row.way.weights_private else "can be solved for",
+        "" if row.accuracy is None else f"{row.accuracy:.4g}",
+        "" if row.agreement is None else f"{100 * row.agreement:.4g} %",
+        "" if row.error is None else f"{row.error:.3g}",
+        seconds(row.seconds or 0.0),
+        size(row.bytes or 0.0),
+        size(row.memory_bytes or 0),
+        str(row.rounds if row.rounds is not None else ""),
+    )

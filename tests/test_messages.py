@@ -1,0 +1,203 @@
+"""What a user reads: messages with brackets and colons, files of the wrong kind, paths, options, texts of objects."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import hushnet
+import numpy as np
+import pytest
+import typer
+from hushnet.cli.common import FLAGS, in_flags
+from hushnet.cli.main import app, main
+from onnx import TensorProto, helper, numpy_helper
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def hush(*arguments: object) -> Done:
+    """The command line in this process."""
+    stdout, stderr, before, code = io.StringIO(), io.StringIO(), sys.argv, 0
+    sys.argv = ["hushnet", *map(str, arguments)]
+    try:
+        with redirect_stdout(stdout), redirect_stderr(stderr):
+            main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv = before
+    return Done(code, stdout.getvalue(), stderr.getvalue())
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def layer(name: str = "net", outputs: int = 3) -> bytes:
+    weight = numpy_helper.from_array(np.eye(outputs, 4, dtype=np.float32).T.copy(), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="[red]m")],
+        name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", outputs])],
+        [weight],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("messages")
+    (path / "model.onnx").write_bytes(layer("[bold]net[/bold] :1234: [x]"))
+    np.save(path / "x.npy", np.linspace(0, 1, 20, dtype=np.float32).reshape(5, 4))
+    np.save(path / "wide.npy", np.zeros((5, 13), np.float32))
+    hushnet.compile(path / "model.onnx", batch=4).save(path / "model.hush")
+    hushnet.compile(path / "model.onnx", trust="two-party", reveal="argmax").save(path / "argmax.hush")
+    return path
+
+
+def test_brackets_and_colons_are_printed_as_they_are(folder: Path) -> None:
+    done = hush("run", folder / "model.hush", folder / "wide.npy")
+    assert done.returncode == 1 and "[5, 13]" in done.stderr and "[images, 4]" in done.stderr, done.stderr
+    for name in ("[/b].npy", "[red]a.npy", ":smile:.npy", "x:1234:.npy"):
+        done = hush("run", folder / "model.hush", folder / name)
+        assert done.returncode == 1 and name in done.stderr and "Traceback" not in done.stderr, done.stderr
+    # names of networks and of files stand in tables and titles
+    said = words(hush("explain", folder / "model.hush").stdout)
+    assert "[bold]net[/bold] :1234: [x]" in said and "[red]m" in said
+
+
+@pytest.mark.parametrize("command", ["explain", "serve", "run"])
+def test_an_onnx_file_where_a_plan_is_wanted(folder: Path, command: str) -> None:
+    more = [folder / "x.npy"] if command == "run" else []
+    done = hush(command, folder / "model.onnx", *more)
+    assert done.returncode == 1
+    assert "an ONNX model, not a plan" in words(done.stderr) and "hushnet compile" in words(done.stderr), done.stderr
+
+
+def test_a_plan_where_an_onnx_file_is_wanted(folder: Path, tmp_path: Path) -> None:
+    for arguments in (["compile", folder / "model.hush", "-o", tmp_path / "o.hush"], ["check", folder / "model.hush"]):
+        done = hush(*arguments)
+        assert done.returncode == 1 and "a plan, which is compiled already" in words(done.stderr), done.stderr
+
+
+def test_paths_are_checked_before_anything_is_computed_or_sent(folder: Path, tmp_path: Path) -> None:
+    nobody = "hush://127.0.0.1:1"
+    absent = tmp_path / "absent" / "y.npy"
+    for arguments, said in (
+        (["infer", nobody, folder / "x.npy", "-o", absent], "there is no folder"),
+        (["infer", nobody, folder / "x.npy", "-o", tmp_path], "cannot hold the outputs"),
+        (["infer", nobody, folder / "x.npy", "--trace", tmp_path], "is a folder"),
+        (["infer", nobody, folder / "x.npy", "-o", tmp_path / "y.txt"], ".npy or .npz"),
+        (["run", folder / "model.hush", folder / "x.npy", "-o", absent], "there is no folder"),
+        (["compile", folder / "model.onnx", "-o", tmp_path / "absent" / "m.hush"], "there is no folder"),
+        (["explain", folder / "model.hush", "--trace", folder / "x.npy"], "is not a trace"),
+    ):
+        done = hush(*arguments)
+        assert done.returncode == 1 and said in words(done.stderr), (arguments, done.stderr)
+        assert "Traceback" not in done.stderr and "refused" not in done.stderr, done.stderr
+
+
+def test_messages_name_options_as_the_command_line_writes_them() -> None:
+    message = "use fewer activation_bits or weight_bits, give --weight-bits; 'weight_bits' stays"
+    assert in_flags(message) == (
+        "use fewer --activation-bits or --weight-bits, give --weight-bits; 'weight_bits' stays"
+    )
+    known = {name for c in typer.main.get_command(app).commands.values() for p in c.params for name in p.opts}
+    assert set(FLAGS.values()) <= known
+
+
+def test_a_refusal_on_the_command_line_has_its_names(folder: Path, tmp_path: Path) -> None:
+    done = hush(
+        "compile", folder / "model.onnx", "-o", tmp_path / "o.hush", "--input-range", "1", "0", "--trust",
+        "non-interactive",
+    )  # fmt: skip
+    assert done.returncode == 1 and "--input-range" in done.stderr and "input_range" not in done.stderr, done.stderr
+
+
+def test_typing_errors_in_options_are_met_with_a_suggestion(folder: Path) -> None:
+    for trust in ("client-aided", "two-party", "non-interactive"):
+        with pytest.raises(hushnet.PlanError, match="no option 'weight_bit': did you mean 'weight_bits'"):
+            hushnet.compile(folder / "model.onnx", trust=trust, weight_bit=8)
+    with pytest.raises(hushnet.PlanError, match="no option 'colour'. The options are "):
+        hushnet.compile(folder / "model.onnx", colour=8)
+
+
+def test_run_takes_a_path_and_says_what_it_cannot_take(folder: Path) -> None:
+    x = np.load(folder / "x.npy")
+    want = hushnet.run(hushnet.Model.load(folder / "model.hush"), x).output
+    np.testing.assert_array_equal(hushnet.run(folder / "model.hush", x).output, want)
+    np.testing.assert_array_equal(hushnet.run(str(folder / "model.hush"), x).output, want)
+    with pytest.raises(hushnet.InputError, match="ndarray is no compiled network"):
+        hushnet.run(x, x)
+    server = hushnet.serve(folder / "model.hush")
+    try:
+        with hushnet.connect(f"hush://127.0.0.1:{server.port}") as client:
+            np.testing.assert_array_equal(client.infer(x).output, want)
+            assert repr(client) == "Connection([bold]net[/bold] :1234: [x]: client-aided, inputs x)"
+    finally:
+        server.stop()
+
+
+def test_an_index_is_printed_as_a_class(folder: Path) -> None:
+    x = np.load(folder / "x.npy")
+    assert hushnet.run(folder / "argmax.hush", x).label.tolist() == x[:, :3].argmax(axis=1).tolist()
+    done = hush("run", folder / "argmax.hush", folder / "x.npy")
+    assert "Classes by y: 2, 2, 2, 2, 2." in words(done.stdout), done.stdout
+    assert json.loads(hush("run", folder / "argmax.hush", folder / "x.npy", "--json").stdout)["labels"] == {
+        "y": [2] * 5
+    }
+
+
+def test_explanations_print_as_tables(folder: Path) -> None:
+    explained = hushnet.Model.load(folder / "model.hush").explain()
+    assert "The server learns" in str(explained) and "Ring degree N" in str(explained)
+    html = explained._repr_html_()
+    assert html.startswith("<pre>") and "The server learns" in html and "<span" in html
+    assert repr(explained) == "Explanation([bold]net[/bold] :1234: [x]: client-aided, 3 layers, for 4 images)"
+    assert json.loads(json.dumps(explained)) == dict(explained)
+    for trust in ("two-party", "non-interactive"):
+        other = hushnet.compile(folder / "model.onnx", trust=trust, batch=4).explain()
+        assert "The server learns" in str(other) and trust in repr(other)
+
+
+def test_texts_of_objects_are_short(folder: Path) -> None:
+    model = hushnet.Model.load(folder / "model.hush")
+    assert repr(model) == "Model([bold]net[/bold] :1234: [x]: client-aided, inputs x, for 4 images)"
+    assert repr(model.plan) == "Plan([bold]net[/bold] :1234: [x]: client-aided plan, 3 stages, 2 arrays)"
+    assert repr(model.plan.public_part()).endswith("client-aided public part, 3 stages, 0 arrays)")
+    assert repr(hushnet.run(model, np.load(folder / "x.npy"))).startswith("Result(y (5, 3); ")
+
+
+def test_errors_stand_at_the_top_with_their_fields(folder: Path) -> None:
+    with pytest.raises(hushnet.UnsupportedModel) as caught:
+        hushnet.compile(helper.make_model(helper.make_graph(
+            [helper.make_node("NonMaxSuppression", ["x", "x"], ["y"], name="nms")], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 4])],
+            [helper.make_empty_tensor_value_info("y")],
+        )))  # fmt: skip
+    assert isinstance(caught.value, hushnet.ModelError) and caught.value.issues
+    x = np.load(folder / "x.npy")[:3]
+    x[1, 2] = 9.0
+    outside = hushnet.run(folder / "model.hush", x).range_error
+    assert isinstance(outside, hushnet.RangeError) and outside.affected == [1]
+    assert (outside.image, outside.element, outside.value, outside.bound) == (1, 2, 9.0, 1.0)
+
+
+def test_the_help_and_the_readme_tell_exit_codes() -> None:
+    said = words(hush("--help").stdout)
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    for code in ("0", "1", "2", "3", "130"):
+        assert f"{code}:" in said
+        assert f"| {code} |" in readme
+    assert hush("run").returncode == 2
