@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use hushnet_mpc::garble::{self, Factor, Modulus, OddModulus};
+use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::{
     argmax, average_pool, bit_to_arithmetic, clip, divide, drelu, leaky_relu, less_than, max_pool, maximum,
@@ -280,7 +280,8 @@ fn planted(kind: &str) -> Case {
 
 /// Reductions of secrets, not inlined: timed here, and disassembled by `tests/constant_time.py`.
 mod probe {
-    use super::{Factor, OddModulus};
+    use super::garble::Factor;
+    use super::OddModulus;
 
     #[inline(never)]
     pub(crate) fn reduce_wide(words: &[u64], p: OddModulus, _: Factor) -> u64 {
@@ -305,7 +306,7 @@ mod probe {
 }
 
 /// A probe.
-type Reduction = fn(&[u64], OddModulus, Factor) -> u64;
+type Reduction = fn(&[u64], OddModulus, garble::Factor) -> u64;
 
 /// Welch's t of the times of `f` on fixed and on random words (Reparaz, Balasch, Verbauwhede, "Dude, is my code constant time?",
 /// DATE 2017): the classes are mixed at random, the slowest tenth of all is left out, since it waited for something else.

@@ -154,7 +154,7 @@ fn outside_of_the_interval_the_function_stands_still() {
             .unwrap()
     });
     let cost = predict(KIND, 256, |m| {
-        saturating_spline_cost(m, 900, (ring(30), wide), &fit.shape, Party::Zero, ring(24))
+        saturating_spline_cost(m, 900, (ring(30), wide), &fit.shape, Party::Zero, ring(24));
     });
     assert_eq!(r.cost, cost);
     for (x, got) in x.iter().zip(add(ring(24), &r.out)) {
