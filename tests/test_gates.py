@@ -185,7 +185,8 @@ def test_a_module_that_uses_one_above_it_is_reported(tree: Path, planted: str) -
 @pytest.mark.parametrize(
     ("file", "planted", "target"),
     [
-        # Transport knows the traits of sessions, and no trust model; a trust model knows no other one, and no connection.
+        # Transport knows the traits of sessions, and no trust model; a trust model knows no other one, and no
+        # connection.
         ("transport/server.rs", "use crate::two_party::TwoPartyModel;\n", "two_party"),
         ("transport/bridge.rs", "use crate::ServerPlan;\n", "client_aided"),
         ("two_party/client.rs", "use crate::client_aided::Client as _;\n", "client_aided"),
@@ -659,8 +660,8 @@ def test_bench_quick_fails_when_there_is_no_list_or_a_benchmark_fails(tmp_path: 
 def test_lint_reads_every_crate_and_runs_the_gates() -> None:
     makefile = (ROOT / "Makefile").read_text()
     lint = makefile.split("\nlint:", 1)[1].split("\n\n", 1)[0]
-    # Examples, benches and tests of all members, the Python extension included; the workspace excludes fuzz only, and the masks are apart,
-    # because nothing of the product is built with their ledger.
+    # Examples, benches and tests of all members, the Python extension included; the workspace excludes fuzz only, and
+    # the masks are apart, because nothing of the product is built with their ledger.
     clippy = re.findall(r"cargo clippy (.*)", lint)
     assert any(
         "--workspace --exclude hushnet-masks --all-targets" in c and "-D warnings" in c and c.count("--exclude") == 1

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = "hushnet"
-# Every module of python/hushnet with those that it may import; `__init__` is the package itself, `_native` the compiled extension.
+# Every module of python/hushnet with those that it may import; `__init__` is the package itself, `_native` the compiled
+# extension.
 ALLOWED: dict[str, set[str]] = {
     "_native": set(),
     "errors": set(),
@@ -127,14 +128,20 @@ def _foreign(name: tuple[str, ...], where: str, line: int) -> list[str]:
 
 
 def _target(name: tuple[str, ...], modules: set[str]) -> str | None:
-    """The module of the package that an import reaches, `__init__` for the package and what it exports; ``None`` for other packages."""
+    """The module of the package that an import reaches, `__init__` for the package and what it exports.
+
+    ``None`` for other packages.
+    """
     if name[0] != PACKAGE:
         return None
     return name[1] if len(name) > 1 and name[1] in modules else "__init__"
 
 
 def _imports(text: str, module: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Absolute names that a module imports, with lines: relative imports resolved, and `importlib.import_module("...")`."""
+    """Absolute names that a module imports, with lines.
+
+    Relative imports resolved, and `importlib.import_module("...")`.
+    """
     # The package that relative names start from: a package's own `__init__` counts as inside of it.
     package = module[:-1]
     for node in ast.walk(ast.parse(text)):

@@ -1,4 +1,7 @@
-"""Non-interactive networks whose operators move elements anywhere: each through an encrypted run, within the predicted error."""
+"""Non-interactive networks whose operators move elements anywhere.
+
+Each through an encrypted run, within the predicted error.
+"""
 
 import hushnet
 import numpy as np

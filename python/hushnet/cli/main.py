@@ -211,7 +211,10 @@ def check(
     ),
     as_json: bool = Json,
 ) -> None:
-    """For each trust model: the predicted cost, or every node that stands in the way with what to do, and where to cut the network."""
+    """For each trust model.
+
+    The predicted cost, or every node that stands in the way with what to do, and where to cut the network.
+    """
     from hushnet.cli.check import run_check
 
     found = run_check(
@@ -522,7 +525,10 @@ def infer(
 
 
 def _benchmarks() -> Any:
-    """The package of the benchmarks: it stands apart, so that users' wheels hold no rivals and no insecure stand-ins."""
+    """The package of the benchmarks.
+
+    It stands apart, so that users' wheels hold no rivals and no insecure stand-ins.
+    """
     try:
         return importlib.import_module("hushnet_bench")
     except ModuleNotFoundError as missing:

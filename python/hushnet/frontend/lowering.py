@@ -1,4 +1,7 @@
-"""The driver: walks the ONNX nodes in order, folds constants, takes control flow apart, calls the lowerings, collects all issues."""
+"""The driver.
+
+Walks the ONNX nodes in order, folds constants, takes control flow apart, calls the lowerings, collects all issues.
+"""
 
 from __future__ import annotations
 
@@ -227,7 +230,10 @@ class Driver:
         return results if isinstance(results, list) else [results]
 
     def _function(self, node: onnx.NodeProto, inputs: Sequence[Input], refusal: Unsupported) -> list[Result]:
-        """A node by ONNX's definition of its operator as a function of others; raises the refusal where there is none."""
+        """A node by ONNX's definition of its operator as a function of others.
+
+        Raises the refusal where there is none.
+        """
         if node.domain not in ("", "ai.onnx"):
             raise refusal
         expansion = expand.function(

@@ -1,7 +1,7 @@
 """Reading an ONNX model: old forms upgraded, input shapes fixed, weights lifted out, shapes inferred.
 
-Float constants are replaced by typed graph inputs before any tool runs, so that no tool re-rounds a weight and none meets
-the 2 GiB limit of protobuf. Integer constants stay: they are shapes, axes and indices.
+Float constants are replaced by typed graph inputs before any tool runs, so that no tool re-rounds a weight and none
+meets the 2 GiB limit of protobuf. Integer constants stay: they are shapes, axes and indices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Prepared:
         stackable: whether all inputs have a first axis of one size: it may be a batch.
         batch: that size.
         fixed_batch: whether the model fixes it.
-        whole: whether an image may be what the model takes at once: no input leaves its first axis open, or the caller has given it.
+        whole: whether an image may be what the model takes at once: no input leaves its first axis open, or the caller
+            has given it.
         problems: what cannot be read of inputs, opset or old forms.
         ports: what the model says of its inputs and outputs beside their tensors.
     """
@@ -122,7 +123,8 @@ def read(source: Source, request: Request = Request()) -> Prepared:
 def cuts(prepared: Prepared) -> list[str]:
     """Tensors behind the inputs through which everything goes that the outputs need, in the order of the graph.
 
-    A tensor is one when no edge from a node up to it leads to a node behind it, or to an output, but from itself. Constants do not count.
+    A tensor is one when no edge from a node up to it leads to a node behind it, or to an output, but from itself.
+    Constants do not count.
     """
     graph = prepared.proto.graph
     private = {port.name for port in graph.input if port.name not in prepared.weights}
@@ -417,7 +419,10 @@ def _given(name: str, given: list[int], sizes: list[int] | None) -> tuple[int, .
 
 
 def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the shapes that ONNX's inference finds (data propagation included); as it is where inference refuses it."""
+    """The model with the shapes that ONNX's inference finds (data propagation included).
+
+    As it is where inference refuses it.
+    """
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except Exception:

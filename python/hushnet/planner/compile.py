@@ -45,7 +45,8 @@ class Options:
     Attributes:
         margin: planned range over the largest calibrated value.
         ring_degree: 2048 or 4096; None for the smallest that fits.
-        engine: "batch" (one feature of many images in a ciphertext), "packed" (many features of one image), or "auto": whichever is
+        engine: "batch" (one feature of many images in a ciphertext), "packed" (many features of one image), or "auto":
+            whichever is
             predicted to be faster for ``batch`` images. mask, drop and tiles are of "batch" only, and choose it.
         mask: "auto", "shared", "fresh" or "sent" (docs/plan-format.md).
         mask_memory: bytes that a client may keep for shared masks.
@@ -95,12 +96,14 @@ def compile(
     """A plan that runs ``graph`` on encrypted batches.
 
     Args:
-        batch: images that the plan is for (any number runs): cost is predicted for them, and client-aided plans take the engine that is cheaper
+        batch: images that the plan is for (any number runs): cost is predicted for them, and client-aided plans take
+            the engine that is cheaper
             for them; 2048 by default, with "two-party" 1.
         trust: "client-aided", "two-party" (with a batch of several images, layers may work on all of them at once), or
             "non-interactive".
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
-        input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
+        input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow
+            from
             (default: [0, 1]); with calibration data it replaces the margin at the inputs.
         weight_bits: 2 to 16 (non-interactive: 2 to 15). By default the fewest that reach ``precision``, and 8
             without calibration data.

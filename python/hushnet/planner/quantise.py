@@ -104,10 +104,12 @@ def activation(limit: float, bits: int) -> Activation:
 
 
 def bias_correction(node: Linear, weights: Weights, mean: Array) -> Array:
-    """What rounded weights do to the mean of every output, taken away: ``(W - W') E[x]``, averaged over output positions.
+    """What rounded weights do to the mean of every output, taken away.
 
-    Where inputs have a mean (behind a ReLU), much of the weights' rounding error is this constant; a bias removes it for nothing
-    (Nagel et al., Data-Free Quantization, ICCV 2019, section 4.2, with means from calibration).
+    ``(W - W') E[x]``, averaged over output positions.
+
+    Where inputs have a mean (behind a ReLU), much of the weights' rounding error is this constant; a bias removes it
+    for nothing (Nagel et al., Data-Free Quantization, ICCV 2019, section 4.2, with means from calibration).
     """
     off = np.asarray(node.weight, dtype=np.float64) - weights.weight.astype(np.float64) * weights.scale
     shifted = apply(plan_geometry(node.geometry), off, mean[None])[0]
@@ -155,7 +157,9 @@ def choose(
     most_bits: int = AUTO_BITS[0],
     packed: bool = False,
 ) -> Quantisation:
-    """Weights, scales, bits and the ring degree of the whole plan; biases are corrected where ``mean`` has a layer's input.
+    """Weights, scales, bits and the ring degree of the whole plan.
+
+    Biases are corrected where ``mean`` has a layer's input.
 
     Args:
         most_bits: the most activation bits that "auto" takes.

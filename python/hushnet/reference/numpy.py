@@ -1,7 +1,7 @@
 """Runs a plan on NumPy in exact integers and ordered binary64: the answer that every executor must give, bit for bit.
 
-Nothing is encrypted here. Linear stages are exact integer sums (binary64 matrix products while sums stay below 2^53, int64
-above); client ops are those of :mod:`hushnet.reference.ops`.
+Nothing is encrypted here. Linear stages are exact integer sums (binary64 matrix products while sums stay below 2^53,
+int64 above); client ops are those of :mod:`hushnet.reference.ops`.
 """
 
 from __future__ import annotations

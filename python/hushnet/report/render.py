@@ -113,7 +113,10 @@ def _parameters(report: Report) -> Table:
 
 
 def _layers(report: Report) -> Group:
-    """Two tables that fit a narrow terminal: what every layer costs, and with which parameters and precision it runs."""
+    """Two tables that fit a narrow terminal.
+
+    What every layer costs, and with which parameters and precision it runs.
+    """
     costs = Table(title="Layers, for the whole batch", title_justify="left", header_style="bold")
     for column in ("layer", "what", "up", "down", "client", "server", "tiles"):
         costs.add_column(column, justify="left" if column in ("layer", "what") else "right")

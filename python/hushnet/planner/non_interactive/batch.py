@@ -53,12 +53,15 @@ class Options:
         ring_degree: None for the smallest that holds.
         weight_bits: None for what is cheapest.
         lazy: rescale before the next product instead of after every layer.
-        packing: "auto": two values a slot where no two ciphertexts are multiplied, else one, in the conjugate-invariant ring where it holds more of the
+        packing: "auto": two values a slot where no two ciphertexts are multiplied, else one, in the conjugate-invariant
+            ring where it holds more of the
             batch at once; "real": one, in the cyclotomic ring; "conjugate-invariant".
-        merge: which pairs of linear layers become one ("auto", "always", "never"); packed plans take "auto" for "always".
+        merge: which pairs of linear layers become one ("auto", "always", "never"); packed plans take "auto" for
+            "always".
         clamp: threshold to which smaller weights are moved.
         max_memory: bytes for both parties.
-        engine: "batch" (a feature of many images a ciphertext), "packed" (many features of one image), or "auto": packed for a batch of 1.
+        engine: "batch" (a feature of many images a ciphertext), "packed" (many features of one image), or "auto":
+            packed for a batch of 1.
         key_bytes: largest evaluation keys of the packed engine.
         producer: what the plan says it was made by.
     """
@@ -181,7 +184,10 @@ class Planner:
         self.degrees = prime_table.RING_DEGREES if settings.ring_degree is None else (settings.ring_degree,)
 
     def drift(self, schedule: Schedule) -> float:
-        """What rounding weights does to the output: measured on calibration images where there are any, else estimated."""
+        """What rounding weights does to the output.
+
+        Measured on calibration images where there are any, else estimated.
+        """
         if self.samples is None:
             return SEEN_FACTOR * schedule.tensors[schedule.output].drift[0]
         bits = tuple(sorted(weight_bits(self.network, schedule.scales).items()))
@@ -198,7 +204,10 @@ class Planner:
         return self.drifts[bits]
 
     def rings(self, scales: Scales) -> Iterator[Schedule]:
-        """The schedules of scales that the security table allows: in the cyclotomic ring, and in the other one where that does more images at once."""
+        """The schedules of scales that the security table allows.
+
+        In the cyclotomic ring, and in the other one where that does more images at once.
+        """
         other = replace(scales, invariant=True)
         if self.settings.packing == "conjugate-invariant":
             found = [self.fitted(other)]
@@ -268,7 +277,10 @@ class Planner:
         raise self.too_deep(shallow, drifted=True)
 
     def around(self, scales: Scales) -> Iterator[Scales]:
-        """Scales between those of the grid, and fewer bits for the last layer: a bit or two decide how many digits words have."""
+        """Scales between those of the grid, and fewer bits for the last layer.
+
+        a bit or two decide how many digits words have.
+        """
         for step in (-2.0, -1.0, 0.0, 1.0):
             for fewer in (0, 1, 2) if self.settings.weight_bits is None else (0,):
                 if step or fewer:
@@ -281,8 +293,10 @@ class Planner:
         return [c for schedule in schedules for c in (schedule, self.narrow(schedule)) if c is not None]
 
     def narrow(self, schedule: Schedule) -> Schedule | None:
-        """The schedule on primes so narrow that every layer's sums of words stay below 2^63; None where that is not 128-bit secure or its primes do
-        not exist. What is dropped in one division by a wide prime takes several narrower ones, so the bits of modulus stay about the same.
+        """The schedule on primes so narrow that every layer's sums of words stay below 2^63.
+
+        None where that is not 128-bit secure or its primes do not exist. What is dropped in one division by a wide
+        prime takes several narrower ones, so the bits of modulus stay about the same.
         """
         most = min(self.room(schedule), schedule.scales.most)
         for _ in range(4):
@@ -575,7 +589,10 @@ class _Writer(Writer):
 def _finish(
     plan: Plan, network: Network, schedule: Schedule, samples: Images | None, settings: Options, batch: int
 ) -> Plan:
-    """What follows exactly from the plan: noise, bytes, operations, memory; and what a rehearsal on calibration data shows."""
+    """What follows exactly from the plan: noise, bytes, operations, memory.
+
+    And what a rehearsal on calibration data shows.
+    """
     document = plan.document
     for step in network.steps:
         if isinstance(step, Polynomial) and math.isfinite(step.range):

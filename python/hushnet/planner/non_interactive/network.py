@@ -1,4 +1,7 @@
-"""A network as encrypted evaluation sees it: folded steps over real numbers, its float reference, and what the engines read."""
+"""A network as encrypted evaluation sees it.
+
+Folded steps over real numbers, its float reference, and what the engines read.
+"""
 
 from __future__ import annotations
 
@@ -114,10 +117,13 @@ class Network:
         """Folds a graph whose activations are polynomials (see :func:`hushnet.planner.non_interactive.replace_activations`).
 
         Args:
-            graph: several inputs are encrypted as one tensor, several outputs decrypted as one (:mod:`hushnet.passes.ends`).
-            calibration: images (B, *shape), by input where there are several, from which bounds are taken; without them bounds are
+            graph: several inputs are encrypted as one tensor, several outputs decrypted as one
+                (:mod:`hushnet.passes.ends`).
+            calibration: images (B, *shape), by input where there are several, from which bounds are taken; without them
+                bounds are
                 those of interval arithmetic.
-            input_range: (low, high) of the inputs, for all or by name (default: [0, 1], or what calibration shows times ``safety``
+            input_range: (low, high) of the inputs, for all or by name (default: [0, 1], or what calibration shows times
+                ``safety``
                 where it leaves that).
             ranges: planned range of pre-activations by tensor name; the calibrated bound where none is given.
             safety: bound over the largest calibrated magnitude.
@@ -269,7 +275,10 @@ class Network:
 
     @property
     def depth(self) -> int:
-        """Levels on the longest path: 1 a layer that multiplies, 0 a sum, ceil(log2 degree) a polynomial with leading coefficient +-1."""
+        """Levels on the longest path.
+
+        1 a layer that multiplies, 0 a sum, ceil(log2 degree) a polynomial with leading coefficient +-1.
+        """
         level = {0: 0}
         for step in self.steps:
             level[step.target] = max(level[t] for t in _sources(step)) + step_depth(step)
@@ -280,8 +289,10 @@ class Network:
 
         ``{"input": id, "output": id, "tensors": [{"id", "name", "shape", "bound"}], "steps": [...]}`` with steps
 
-        - ``{"kind": "linear", "name", "in", "out", "geometry", "weights": NAME, "bias": NAME}``; a bias has one value per output row or
-          channel, or one per output element (then it has the output's shape); where all weights are 1 no multiplication is needed;
+        - ``{"kind": "linear", "name", "in", "out", "geometry", "weights": NAME, "bias": NAME}``; a bias has one value
+          per output row or
+          channel, or one per output element (then it has the output's shape); where all weights are 1 no multiplication
+          is needed;
         - ``{"kind": "polynomial", "name", "in", "out", "coefficients": [lowest first], "range": r}``;
         - ``{"kind": "add", "name", "in": [ids], "out"}``.
 
@@ -501,7 +512,9 @@ def _read_as(step: Linear, value: Array) -> Array:
 
 
 def sign_changes(coefficients: Array, low: float, high: float) -> list[float]:
-    """Where a polynomial changes its sign in (low, high): between the sign changes of its slope it is monotone, so that halving finds them.
+    """Where a polynomial changes its sign in (low, high).
+
+    Between the sign changes of its slope it is monotone, so that halving finds them.
 
     Companion matrices would lose them where a leading coefficient is tiny beside the others.
     """

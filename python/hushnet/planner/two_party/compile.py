@@ -50,10 +50,12 @@ class Options:
         ring_degree: 2048 or 4096; None for the smallest that holds.
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
-        batch: images that come at once: with several, layers for which that is cheaper work on all of them in one ciphertext.
+        batch: images that come at once: with several, layers for which that is cheaper work on all of them in one
+            ciphertext.
         method: of all linear layers, a name of `reference.methods.METHODS`; None for the cheapest of each.
         nonlinear: of ReLU, clip, max-pool and argmax, "ot" or "garbled"; None for the cheaper of each.
-        queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers are divided by.
+        queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers
+            are divided by.
         unit_costs: path of a JSON file with unit costs.
         producer: what the plan says it was made by.
     """
@@ -172,7 +174,10 @@ def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
 def _ranges(
     graph: Graph, regions: Regions, samples: dict[str, Array] | None, margin: float, declared: InputRanges
 ) -> Ranges:
-    """Calibrated ranges; or, without data, intervals of what enters (everything else then follows from integer bounds)."""
+    """Calibrated ranges.
+
+    Or, without data, intervals of what enters (everything else then follows from integer bounds).
+    """
     if samples is not None:
         return from_calibration(graph, samples, margin, declared)
     inputs = input_intervals(graph, declared)
