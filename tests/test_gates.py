@@ -201,7 +201,10 @@ def test_a_transport_that_names_a_trust_model_and_trust_models_that_name_others_
 
 
 def test_modules_in_comments_strings_and_tests_are_none(tree: Path) -> None:
-    planted = '// crate::one_poly\n/* crate::one_poly */\nconst P: &str = "crate::one_poly::X";\n#[cfg(test)]\nmod more { use crate::one_poly::OnePolySpec; }\n'
+    planted = (
+        '// crate::one_poly\n/* crate::one_poly */\nconst P: &str = "crate::one_poly::X";\n#[cfg(test)]\nmod more { '
+        "use crate::one_poly::OnePolySpec; }\n"
+    )
     append(tree, "crates/rlwe/src/security.rs", planted)
     assert modules.problems(tree) == []
 
@@ -382,7 +385,8 @@ def test_every_secret_of_a_client_is_reported_where_a_server_names_it(tree: Path
         ("rlwe/src/bfv/noise.rs", "pub struct NovelKey(Vec<u64>);\n", "whose secret NovelKey is"),
         (
             "runtime/src/compute.rs",
-            "struct Wiped(Vec<u8>);\nimpl Drop for Wiped {\n    fn drop(&mut self) {\n        self.0.zeroize();\n    }\n}\n",
+            "struct Wiped(Vec<u8>);\nimpl Drop for Wiped {\n    fn drop(&mut self) {\n       "
+            " self.0.zeroize();\n    }\n}\n",
             "whose secret Wiped is",
         ),
         ("mpc/src/ring.rs", "#[derive(Clone, ZeroizeOnDrop)]\npub struct Wiped(Vec<u8>);\n", "whose secret Wiped is"),
@@ -636,7 +640,8 @@ def test_every_dependency_of_the_package_is_judged_and_an_absent_one_is_reported
         ("#!/bin/sh\nexit 3\n", ""),
         ("#!/bin/sh\necho []\n", "names no benchmark"),
         (
-            '#!/bin/sh\ncase "$*" in *--list*) echo \'[{"name": "a"}, {"name": "b"}]\';; *a*) exit 0;; *) exit 4;; esac\n',
+            '#!/bin/sh\ncase "$*" in *--list*) echo \'[{"name": "a"}, {"name": "b"}]\';; '
+            "*a*) exit 0;; *) exit 4;; esac\n",
             "== bench b --quick",
         ),
     ],

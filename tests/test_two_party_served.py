@@ -193,7 +193,10 @@ class Peer:
     def __init__(self, port: int):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
         key = base64.b64encode(os.urandom(16)).decode()
-        head = f"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        head = (
+            "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "
+            f"{key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
         self.socket.sendall(head.encode())
         self.file = self.socket.makefile("rb")
         while self.file.readline() not in (b"\r\n", b""):

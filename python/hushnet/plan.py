@@ -190,7 +190,8 @@ class Plan:
         plan, text, stated = cls._open(data)
         if _digest(text.encode("utf-8"), plan.weights) != stated:
             raise PlanError(
-                "the plan's digest does not match its contents: the file was damaged or edited; copy or compile it again"
+                "the plan's digest does not match its contents: the file was damaged or "
+                "edited; copy or compile it again"
             )
         return plan
 
@@ -235,7 +236,10 @@ def _is_onnx(data: bytes) -> str:
 
 def _other_version(found: str) -> str:
     age = "another" if not found.isdecimal() else "an older" if int(found) < VERSION else "a newer"
-    return f"the plan was compiled by {age} version of this program (plan format {found}, this one reads {VERSION}); compile the model again"
+    return (
+        f"the plan was compiled by {age} version of this program (plan format {found}, this one reads {VERSION}); "
+        "compile the model again"
+    )
 
 
 def _encode(document: dict[str, Any]) -> bytes:

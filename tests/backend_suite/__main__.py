@@ -72,7 +72,8 @@ def main() -> int:
     def progress(done: int, verdict: Verdict) -> None:
         if done % 50 == 0 or verdict.verdict in (WRONG, CRASHED):
             print(
-                f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s {verdict.reason[:300]}",
+                f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s "
+                f"{verdict.reason[:300]}",
                 file=sys.stderr,
                 flush=True,
             )

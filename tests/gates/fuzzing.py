@@ -47,7 +47,8 @@ def problems(root: Path) -> list[str]:
     }
     for path in sorted(set(hooked) - HOOKS):
         found.append(
-            f"{path}:{hooked[path]}: an item of fuzz builds outside of the files that may have them; see tests/gates/fuzzing.py"
+            f"{path}:{hooked[path]}: an item of fuzz builds outside of the files that may have them; see "
+            "tests/gates/fuzzing.py"
         )
     found += [
         f"{path}: no item of fuzz builds is there any more; take its row out of tests/gates/fuzzing.py"

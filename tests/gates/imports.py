@@ -94,12 +94,14 @@ def problems(root: Path) -> list[str]:
                 out += _foreign(name, where, line)
                 if name[0] == BENCHMARKS and parts[0] != BENCHMARKS_FROM:
                     out.append(
-                        f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {BENCHMARKS}, which is no part of the product"
+                        f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {BENCHMARKS}, "
+                        "which is no part of the product"
                     )
             elif parts[0] in ALLOWED and target != parts[0] and target not in ALLOWED[parts[0]] | told:
                 told.add(target)
                 out.append(
-                    f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {PACKAGE if target == '__init__' else f'{PACKAGE}.{target}'}"
+                    f"{where}:{line}: {PACKAGE}.{parts[0]} must not import "
+                    f"{PACKAGE if target == '__init__' else f'{PACKAGE}.{target}'}"
                 )
     return out + _benchmarks(root, modules)
 
@@ -116,7 +118,8 @@ def _benchmarks(root: Path, modules: set[str]) -> list[str]:
             out += _foreign(name, where, line)
             if target is not None and (target not in BENCHMARKED or where.startswith(RIVALS)):
                 out.append(
-                    f"{where}:{line}: {BENCHMARKS} must not import {PACKAGE}{'' if target == '__init__' else f'.{target}'} here"
+                    f"{where}:{line}: {BENCHMARKS} must not import "
+                    f"{PACKAGE}{'' if target == '__init__' else f'.{target}'} here"
                 )
     return sorted(set(out))
 

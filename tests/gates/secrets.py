@@ -251,7 +251,9 @@ def _missing(sources: dict[str, Source]) -> Iterator[str]:
             yield f"crates/{name}: the table of tests/gates/secrets.py names this file, and there is none"
             continue
         for kind in sorted(set().union(*(table.get(name, set()) for table in tables)) - set(rust.types(sources[name]))):
-            yield f"crates/{name}: the table of tests/gates/secrets.py names type {kind}, and there is none in this file"
+            yield (
+                f"crates/{name}: the table of tests/gates/secrets.py names type {kind}, and there is none in this file"
+            )
     for name in sorted(set(sources) - listed - by_path - NEITHER):
         if re.search(r"(^|[/_])(client|server)(\.rs|/)", name):
             yield f"crates/{name}: tests/gates/secrets.py does not say which side this file belongs to"
@@ -269,7 +271,10 @@ def _unclassified(sources: dict[str, Source]) -> Iterator[str]:
         } | set(re.findall(r"ZeroizeOnDrop[^;{]*?\bstruct\s+(\w+)", source.code))
         for kind, start in rust.types(source).items():
             if (_SUSPECT.search(kind) or kind in wiped) and kind not in known:
-                yield f"crates/{name}:{source.line(start)}: tests/gates/secrets.py does not say whose secret {kind} is, or that it is public"
+                yield (
+                    f"crates/{name}:{source.line(start)}: tests/gates/secrets.py does not say whose secret {kind} is, "
+                    "or that it is public"
+                )
 
 
 def _named(

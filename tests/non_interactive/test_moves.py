@@ -73,7 +73,8 @@ def activated_concatenation(net):
 
 
 MOVES = [
-    transposed, sliced, pooled_behind_concatenation, uneven_means, sum_of_orders, enlarged, reflected, padded_with_a_value, gathered,
+    transposed, sliced, pooled_behind_concatenation, uneven_means, sum_of_orders, enlarged, reflected,
+    padded_with_a_value, gathered,
     activated_concatenation,
 ]  # fmt: skip
 

@@ -116,7 +116,8 @@ def rows(
     unknown = sorted(set(chosen) - {*CASES, "primitives"}) + sorted(set(peers or ()) - set(PEERS))
     if unknown:
         raise hushnet.InputError(
-            f"no case or peer {', '.join(unknown)}: cases are {', '.join(CASES)}, primitives; peers are {', '.join(PEERS)}"
+            f"no case or peer {', '.join(unknown)}: cases are {', '.join(CASES)}, primitives; peers are "
+            f"{', '.join(PEERS)}"
         )
     wanted = _available(peers, quick=quick)
     out: list[dict[str, Any]] = []
@@ -331,8 +332,10 @@ def run_peer(peer: str, net: Network, x: np.ndarray, truth: np.ndarray, *, sampl
     }
     if sample is not None:
         row["estimate"] = (
-            f"{sample} input and {sample} output channels of every layer were computed; seconds of rotations are multiplied by inputs/{sample}, of products by "
-            f"inputs x outputs/{sample}^2, of rescalings and activations by channels/{sample}, of dense rows by rows/{sample}. "
+            f"{sample} input and {sample} output channels of every layer were computed; seconds of rotations are "
+            f"multiplied by inputs/{sample}, of products by "
+            f"inputs x outputs/{sample}^2, of rescalings and activations by channels/{sample}, of dense rows by "
+            f"rows/{sample}. "
             "The whole circuit's weights as plaintexts do not fit in memory"
         )
     if outputs is not None:
@@ -477,8 +480,10 @@ def plot(result: dict[str, Any], path: Path) -> None:
 
 BENCHMARK = Benchmark(
     name="seal-openfhe",
-    about="CNNs on one encrypted image beside SEAL and OpenFHE on the channel-wise circuit (make peers); primitives; memory over time",
-    source="SEAL/OpenFHE comparison, Tables 6-10 (1 thread): MNIST 11-15 s and 23-29 s, CIFAR-10 200-250 s and 374-477 s",
+    about="CNNs on one encrypted image beside SEAL and OpenFHE on the channel-wise circuit (make peers); primitives; "
+    "memory over time",
+    source="SEAL/OpenFHE comparison, Tables 6-10 (1 thread): MNIST 11-15 s and 23-29 s, "
+    "CIFAR-10 200-250 s and 374-477 s",
     run=rows,
     plot=plot,
 )

@@ -298,7 +298,8 @@ def rows(*, quick: bool, threads: int, progress: Any, cases: Sequence[str] | Non
 
 BENCHMARK = Benchmark(
     name="two-party-methods",
-    about="whole networks with both sides private, the planner free against every single method; --cases plain20, resnet50:cheetah, ...",
+    about="whole networks with both sides private, the planner free against every single method; --cases plain20, "
+    "resnet50:cheetah, ...",
     source="rotation-free CNN, Table IV: Cheetah 1258 s and 10970 MB, rotation-free 292 + 295 s and 641 MB (ResNet-50)",
     run=rows,
 )

@@ -33,7 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Run a trained neural network on inputs that the server never sees.",
     epilog=(
-        "Exit status: 0: done; 1: an error, or no trust model takes the network (check, compare); 2: the command line is "
+        "Exit status: 0: done; 1: an error, or no trust model takes the network (check, "
+        "compare); 2: the command line is "
         "wrong; 3: a plan that falls short (compile --strict); 130: interrupted."
     ),
 )
@@ -102,7 +103,8 @@ def compile_(
     ),
     method: str | None = typer.Option(
         None,
-        help=f"One for all layers: {', '.join(name for name, _ in _native.linear_methods())} (default: the cheapest of each).",
+        help=f"One for all layers: {', '.join(name for name, _ in _native.linear_methods())} "
+        "(default: the cheapest of each).",
         rich_help_panel=TWO_PARTY,
     ),
     nonlinear: str | None = typer.Option(
@@ -115,7 +117,8 @@ def compile_(
     ),
     activation: str | None = typer.Option(
         None,
-        help="What takes the place of other activations: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r.",
+        help="What takes the place of other activations: square, swish-rg5-deg2, swish-rg7-deg4 or "
+        "poly:degree=d,range=r.",
         rich_help_panel=NON_INTERACTIVE,
     ),
     hide_weights: bool = typer.Option(
@@ -332,7 +335,8 @@ def _finish(
     )
     for reach in summary.get("out_of_range", []):
         out.print(
-            f"The operand of the polynomial at '{reach['tensor']}' reaches {reach['largest']:.4g}, beyond its range of {reach['range']:.4g}, "
+            f"The operand of the polynomial at '{reach['tensor']}' reaches {reach['largest']:.4g}, beyond its range of "
+            f"{reach['range']:.4g}, "
             f"in {reach['outside']} values: the answers of these images may be wrong."
         )
     if summary.get("out_of_range") == []:
@@ -604,7 +608,8 @@ def demo(
 def _calibrate() -> None:
     """The former name of measure-machine."""
     raise hushnet.InputError(
-        "`hushnet calibrate` is now `hushnet measure-machine`: it measures unit costs, while --calibration names sample inputs."
+        "`hushnet calibrate` is now `hushnet measure-machine`: it measures unit costs, while --calibration names "
+        "sample inputs."
     )
 
 

@@ -137,7 +137,8 @@ def _read_exactly(stream: BinaryIO, count: int, path: Path, limit: int) -> bytes
     """The rest of the stream, which must be ``count`` bytes; memory grows with what is there, not with ``count``."""
     if count > limit:
         raise DataError(
-            f"{path}: announces {count} bytes, more than the limit of {limit}: the header is damaged, or raise max_bytes"
+            f"{path}: announces {count} bytes, more than the limit of {limit}: the header "
+            "is damaged, or raise max_bytes"
         )
     body = _gather(stream, count + 1, path)
     if len(body) < count:

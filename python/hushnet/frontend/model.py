@@ -169,7 +169,8 @@ def _open(source: Source) -> tuple[onnx.ModelProto, str]:
         return _nonempty(model, "what was given"), ""
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(
-            f"a {type(source).__name__} is no trained model. Give the path or the bytes of an ONNX file, a ModelProto, a "
+            f"a {type(source).__name__} is no trained model. Give the path or the bytes of "
+            "an ONNX file, a ModelProto, a "
             "PyTorch module or a fitted scikit-learn estimator."
         )
     path = Path(source)
@@ -232,7 +233,8 @@ def _dense(sparse: onnx.SparseTensorProto, folder: str) -> np.ndarray:
     values, indices, shape = _array(sparse.values, folder), _array(sparse.indices, folder), tuple(sparse.dims)
     if math.prod(shape) > MAX_ELEMENTS:
         raise ValueError(
-            f"the sparse initializer {sparse.values.name!r} has {math.prod(shape)} elements, {MAX_ELEMENTS} at most are taken"
+            f"the sparse initializer {sparse.values.name!r} has {math.prod(shape)} elements, "
+            f"{MAX_ELEMENTS} at most are taken"
         )
     flat = np.ravel_multi_index(tuple(indices.T), shape) if indices.ndim == 2 else indices
     dense = np.zeros(math.prod(shape), dtype=values.dtype)
@@ -385,7 +387,8 @@ def _input_dims(prepared: Prepared, port: onnx.ValueInfoProto, request: Request)
         return _given(port.name, [int(n) for n in given], [d for d, _ in dims] if has_shape else None)
     example = ",".join(["1", *(str(d) if d else "64" for d, _ in dims[1:])]) if has_shape else "1,3,224,224"
     advice = (
-        f"Give --shape {port.name}={example} (in Python shapes={{{port.name!r}: ({example.replace(',', ', ')})}}) with the sizes that "
+        f"Give --shape {port.name}={example} (in Python shapes={{{port.name!r}: ({example.replace(',', ', ')})}}) with "
+        "the sizes that "
         "you will use, or calibration data of that shape."
     )
     if not has_shape:
@@ -411,7 +414,8 @@ def _given(name: str, given: list[int], sizes: list[int] | None) -> tuple[int, .
         raise ModelError(f"shape {tuple(given)} for input {name!r} does not fit. Give {count}.")
     if sizes is not None and any(d > 0 and d != g for d, g in zip(sizes, given)):
         raise ModelError(
-            f"shape {tuple(given)} for input {name!r} does not fit: the model says {[d or '?' for d in sizes]}. Give these sizes."
+            f"shape {tuple(given)} for input {name!r} does not fit: the model says {[d or '?' for d in sizes]}. Give "
+            "these sizes."
         )
     if given and given[0] == 1 and (sizes is None or sizes[0] == 0):
         return (0, *given[1:])

@@ -25,7 +25,8 @@ from .edit import Links, copy, fresh, reads
 
 SUMS_PRODUCTS_AND_MOVES = frozenset(
     {
-        "reshape", "transpose", "slice", "concat", "pad", "broadcast", "gather", "interpolate", "affine", "neg", "square", "add", "sub",
+        "reshape", "transpose", "slice", "concat", "pad", "broadcast", "gather", "interpolate", "affine", "neg",
+        "square", "add", "sub",
         "mul", "matmul", "reduce_sum", "reduce_mean", "reduce_prod", "average_pool",
     }
 )  # fmt: skip

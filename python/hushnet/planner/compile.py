@@ -404,7 +404,8 @@ class _Planner:
 def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
     """Sentences that a user of the plan must know."""
     said = [
-        "Client-aided: the client sees every linear layer's result in the clear and can solve for the weights; weights are not private.",
+        "Client-aided: the client sees every linear layer's result in the clear and can solve for the weights; weights "
+        "are not private.",
         "The server learns shapes only: neither inputs nor results.",
     ]
     ops = {op["op"] for s in lowered.stages if s["kind"] == "client" for op in s["ops"]}
@@ -414,7 +415,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         said.append("PRelu slopes are public: they are part of what every client receives.")
     if ops & {"interpolate", "gather"}:
         said.append(
-            "Positions and weights of selections, interpolations and masks (Resize, Gather, Where, Attention) are public."
+            "Positions and weights of selections, interpolations and masks (Resize, "
+            "Gather, Where, Attention) are public."
         )
     if "affine" in ops:
         said.append("Scalar factors and offsets outside linear layers are public.")
@@ -422,7 +424,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         said.append(ranges.grown.sentence())
     if ranges.source == "intervals":
         said.append(
-            "Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision."
+            "Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. "
+            "Calibration data gives better precision."
         )
     return said
 
@@ -478,7 +481,8 @@ def _finish(
 
 
 _UNBOUNDED = (
-    "The model divides, or takes a root or logarithm, of values that could be zero: no worst error follows from the ranges. "
+    "The model divides, or takes a root or logarithm, of values that could be zero: no worst "
+    "error follows from the ranges. "
     "The likely error is that of the calibration data."
 )
 

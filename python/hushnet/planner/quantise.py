@@ -121,7 +121,8 @@ def quantise_bias(node: Linear, scale: float, correction: Array | float = 0.0) -
     v = np.rint((np.asarray(node.bias, dtype=np.float64) + correction) / scale)
     if (np.abs(v) >= 2.0**62).any():
         raise PlanError(
-            f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model"
+            f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to "
+            "zero, check the model"
         )
     return v.astype(np.int64)
 
@@ -134,7 +135,8 @@ def stage_parameters(layer: str, ring_degree: int, l2: float, bound: int, shared
     """
     if bound >= 1 << 63:
         raise PlanError(
-            f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits"
+            f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or "
+            "activation bits"
         )
     try:
         # a layer of zeros has a result too: one bit

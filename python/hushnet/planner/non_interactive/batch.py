@@ -159,7 +159,8 @@ def _check(settings: Options) -> None:
         raise PlanError(f"precision_bits is {settings.precision_bits}; give 0 to 40 bits below the largest output")
     if settings.weight_bits is not None and not 2 <= settings.weight_bits <= 15:
         raise PlanError(
-            f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 (integers of 16 bits with their sign)"
+            f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 "
+            "(integers of 16 bits with their sign)"
         )
     if settings.engine not in ("auto", "batch", "packed"):
         raise PlanError(f"engine is {settings.engine!r}; choose 'auto', 'batch' or 'packed'")
@@ -419,7 +420,8 @@ class Planner:
             )
         hidden = " (hiding weights costs about 60 bits a product)" if self.settings.hide_weights else ""
         return PlanError(
-            f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs {needs}{hidden}, but ring degree {largest} "
+            f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs "
+            f"{needs}{hidden}, but ring degree {largest} "
             f"is 128-bit secure up to {limit}: "
             + ", ".join(shown)
             + ". Use fewer or shallower activations (--activation square is one level), "
@@ -499,17 +501,21 @@ class Writer:
     def notes(self, flood: int | None) -> list[str]:
         """Sentences for ``explain``; ``flood``: bits, where weights are hidden."""
         said = [
-            "Non-interactive: nobody but the server computes, on ciphertexts; it learns shapes and the number of images."
+            "Non-interactive: nobody but the server computes, on ciphertexts; it learns "
+            "shapes and the number of images."
         ]
         if flood is None:
             said.append(
-                "Weights are not private: ciphertexts and their noise tell of them, and whoever asks enough can solve for them. "
+                "Weights are not private: ciphertexts and their noise tell of them, and whoever "
+                "asks enough can solve for them. "
                 "Compile with hide_weights to re-randomise and flood the results."
             )
         else:
             said.append(
-                f"Results are re-randomised and flooded with {flood} bits: beyond its results, layer shapes, scales and predicted errors "
-                "the client learns nothing but with probability 2^-40 a ciphertext (against a client that encrypts as it should)."
+                f"Results are re-randomised and flooded with {flood} bits: beyond its results, layer shapes, scales "
+                "and predicted errors "
+                "the client learns nothing but with probability 2^-40 a ciphertext (against a "
+                "client that encrypts as it should)."
             )
         if self.replaced is not None:
             said += self.replaced.sentences()
@@ -640,12 +646,14 @@ def _finish(
     memory = predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"]
     if memory > settings.max_memory:
         raise PlanError(
-            f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; raise max_memory, "
+            f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; "
+            "raise max_memory, "
             "or use a smaller ring degree or smaller images"
         )
     if estimate > 2.0**-settings.precision_bits * out.bound * 1.01:
         document["notes"].append(
-            f"The predicted error is {estimate:.3g} of outputs up to {out.bound:.3g}: more than the {settings.precision_bits:g} bits that were asked for."
+            f"The predicted error is {estimate:.3g} of outputs up to {out.bound:.3g}: more than the "
+            f"{settings.precision_bits:g} bits that were asked for."
         )
     validate(plan)
     return plan

@@ -175,7 +175,8 @@ class Network:
             notes.append(ALONE)
         if calibration is None:
             notes.append(
-                "Bounds follow from interval arithmetic over the input range: safe, but wide. Calibration data gives better precision."
+                "Bounds follow from interval arithmetic over the input range: safe, but wide. Calibration data gives "
+                "better precision."
             )
         tensors = [steps.tensors[key] for key in range(len(steps.tensors))]
         return cls(
@@ -267,7 +268,8 @@ class Network:
         for name, shape in self.inputs.items():
             if name not in found or found[name].shape[1:] != shape:
                 raise PlanError(
-                    f"input {name!r}: images of shape {np.shape(given.get(name))}; the network reads (images, {', '.join(map(str, shape))})"
+                    f"input {name!r}: images of shape {np.shape(given.get(name))}; the network reads (images, "
+                    f"{', '.join(map(str, shape))})"
                 )
         return found
 
@@ -426,7 +428,8 @@ class _Inputs:
             low, high = (-reach if least < 0 else 0.0), reach
         elif least < low or most > high:
             raise PlanError(
-                f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})"
+                f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the "
+                f"declared input_range ({low}, {high})"
             )
         return float(low), float(high)
 
@@ -435,7 +438,8 @@ class _Inputs:
         samples = np.asarray(calibration, dtype=np.float64)
         if samples.shape[1:] != tuple(shape) or len(samples) == 0 or not np.isfinite(samples).all():
             raise PlanError(
-                f"calibration data has shape {samples.shape}; give finite numbers of shape (images, {', '.join(map(str, shape))})"
+                f"calibration data has shape {samples.shape}; give finite numbers of shape (images, "
+                f"{', '.join(map(str, shape))})"
             )
         return samples
 
@@ -487,7 +491,8 @@ class _Inputs:
                 top = float(np.abs(value).max())
                 if not math.isfinite(top):
                     raise PlanError(
-                        f"the float run over the calibration data leaves binary64 in {steps.tensors[key].name!r}; check the activation's range"
+                        f"the float run over the calibration data leaves binary64 in {steps.tensors[key].name!r}; "
+                        "check the activation's range"
                     )
                 largest[key] = max(largest.get(key, 0.0), top)
         return largest

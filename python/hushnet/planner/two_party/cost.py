@@ -119,7 +119,8 @@ def link(network: str, unit: dict[str, Any] | None = None) -> dict[str, Any]:
     found = _SPEC.fullmatch(network.strip().lower())
     if found is None or float(found[1]) == 0.0:
         raise PlanError(
-            f"there is no network {network!r}; choose one of {', '.join(named)}, or bandwidth and round trip like '200mbit,5ms'"
+            f"there is no network {network!r}; choose one of {', '.join(named)}, or bandwidth and round trip like "
+            "'200mbit,5ms'"
         )
     return {
         "bits_per_second": float(found[1]) * _RATE[found[2]],

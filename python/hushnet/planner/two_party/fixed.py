@@ -378,7 +378,8 @@ class Builder:
         scaled = np.rint(np.ldexp(np.asarray(layer.bias, dtype=np.float64) / gain, fine))
         if (np.abs(scaled) >= 2.0**62).any():
             raise PlanError(
-                f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model"
+                f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close "
+                "to zero, check the model"
             )
         bias = scaled.astype(np.int64)
         # one unit for the masking of the shares

@@ -118,8 +118,10 @@ class Search:
             fixed, blocking = self.at_degree(most, ring_bits)
             if fixed is None:
                 raise PlanError(
-                    f"the values of {blocking!r} do not fit a ring of {ring_bits or most} bits (layer {layer!r} carries {most} at ring degree "
-                    f"{degree}); use fewer activation_bits or weight_bits, give calibration data, or scale the network's weights down"
+                    f"the values of {blocking!r} do not fit a ring of {ring_bits or most} bits (layer {layer!r} "
+                    f"carries {most} at ring degree "
+                    f"{degree}); use fewer activation_bits or weight_bits, give calibration data, or scale the "
+                    "network's weights down"
                 )
             try:
                 return Chosen(self.normed(fixed, degree), degree)
