@@ -354,9 +354,9 @@ def test_connections_that_break_in_any_layer_end_in_typed_errors(
     server: Server, images: tuple, folder: Path, down: bool, after: int, spoil: bool
 ) -> None:
     proxy = Proxy(server.port, after, down=down, spoil=spoil)
-    with pytest.raises((hushnet.TransportError, hushnet.ProtocolError, hushnet.PlanError)):
-        with hushnet.connect(f"ws://127.0.0.1:{proxy.port}") as connection:
-            connection.infer(np.concatenate([images[1]] * 2))
+    ends = (hushnet.TransportError, hushnet.ProtocolError, hushnet.PlanError)
+    with pytest.raises(ends), hushnet.connect(f"ws://127.0.0.1:{proxy.port}") as connection:
+        connection.infer(np.concatenate([images[1]] * 2))
     if spoil and down and after == 120_000:
         with hushnet.connect(server.url) as connection:
             within_reach(

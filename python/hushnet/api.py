@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from hushnet.graph import Graph
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
 
-Inputs = Union[np.ndarray, Mapping[str, np.ndarray]]
+Inputs = np.ndarray | Mapping[str, np.ndarray]
 Progress = Callable[[str, int, int], None]
 
 

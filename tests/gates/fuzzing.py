@@ -1,4 +1,6 @@
-"""What exists for the fuzz targets alone (``cfg(fuzzing)``) stays where the table says, and no build of the product turns it on.
+"""What exists for the fuzz targets alone (``cfg(fuzzing)``) stays where the table says.
+
+No build of the product turns it on.
 
 A hook skips base OTs, which is the end of all privacy where it runs. So it needs a flag of the compiler that only
 ``fuzz/run.sh`` and the lint of the fuzz targets pass, and a call besides.

@@ -1,4 +1,6 @@
-"""Python modules import downward only (docs/architecture.md), wherever in a file the import stands, and hold no cryptography.
+"""Python modules import downward only (docs/architecture.md) and hold no cryptography.
+
+An import counts wherever in a file it stands.
 
 The product is one package, the benchmarks are another; only the command line of the product names the benchmarks.
 """

@@ -1,4 +1,4 @@
-"""The server's side cannot name what holds a client's secret, nor the client's side what holds the server's (SECURITY.md).
+"""The server's side cannot name what holds a client's secret, nor the client's side the server's (SECURITY.md).
 
 A side is a list of files, or, where both halves of a method stand in one file, the types of that side: their
 definitions and `impl` blocks. Every type whose name or `Drop` says that it may hold a secret is classified here; one

@@ -9,6 +9,7 @@ not fit (``weights``).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -51,16 +52,16 @@ def measure(geometry: str, method: str, **options: Any) -> Row:
 
 
 def fastest(geometry: str, method: str, rival: str, **options: Any) -> Row:
-    """A layer by a method under the parameters with the least counted work and, where they differ and hold its noise, those of another method: the faster run,
-    so that a comparison does not hang on how well parameters were predicted.
+    """The faster run of a layer by a method, under the method's own parameters and under those of its rival.
+
+    The method's own parameters have the least counted work. The rival's run only where they differ and hold the
+    noise, so that a comparison does not hang on how well parameters were predicted.
     """
     chosen = {m: json.loads(_native.slot_layer_cost(geometry, m))["parameters"] for m in (method, rival)}
     runs = [measure(geometry, method, **options)]
     if chosen[method] != chosen[rival]:
-        try:
+        with contextlib.suppress(ValueError):  # noise that those parameters do not hold
             runs.append(measure(geometry, method, parameters_for=rival, **options))
-        except ValueError:  # noise that those parameters do not hold
-            pass
     return min(runs, key=linear)
 
 
@@ -98,7 +99,10 @@ def slot_row(table: str, case: str, method: str, r: Row) -> Row:
 
 
 def ratios(gazelle: Row, gala: Row, published: float) -> Row:
-    """GALA over GAZELLE, bare and with what both add to hide weights, and what the time goes to where that is below the published ratio."""
+    """GALA over GAZELLE, bare and with what both add to hide weights.
+
+    The row says what the time goes to where the ratio is below the published one.
+    """
     ratio = linear(gazelle) / linear(gala)
     protected = (linear(gazelle) + gazelle["answer_seconds"]) / (linear(gala) + gala["answer_seconds"])
     row: Row = {"ratio": ratio, "ratio_protected": protected, "published": published, "reached": ratio >= published}

@@ -54,7 +54,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Case:
-    """A network of the paper's, with its published seconds (1 thread) and accuracies (%) for SEAL and OpenFHE (Table 6)."""
+    """A network of the paper's with its published seconds (1 thread) and accuracies (%) for SEAL and OpenFHE."""
 
     network: str
     activation: str
@@ -230,7 +230,10 @@ def against_bars(bars: Bars, mine: dict[str, Any], faster: dict[str, float]) -> 
 
 
 def scaling(net: Network, x: np.ndarray, whole: dict[str, Any]) -> dict[str, Any]:
-    """How far the estimate from a sample of channels, which the CIFAR-10 rows of the peers are, is from a whole run of the same peer on a network that fits."""
+    """How far the estimate from a sample of channels is from a whole run of the same peer on a network that fits.
+
+    The CIFAR-10 rows of the peers are such estimates.
+    """
     if "seconds" not in whole:
         return {"method": "SEAL, scaled up from a sample", "error": "no whole run to compare with"}
     row = run_peer("seal", net, x, np.empty(0), sample=SAMPLE)

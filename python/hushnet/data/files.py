@@ -11,13 +11,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Union, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 
 from hushnet.data.errors import DataError
 
-PathLike = Union[str, Path]
+PathLike = str | Path
 
 MAX_BYTES = 4 << 30
 _PIECE = 1 << 20

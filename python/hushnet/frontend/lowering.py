@@ -6,7 +6,6 @@ Walks the ONNX nodes in order, folds constants, takes control flow apart, calls 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
 
 import numpy as np
 import onnx
@@ -27,8 +26,8 @@ class Unknown:
     """The result of a node that could not be lowered; nodes that read it are checked by name only."""
 
 
-Known = Union[Value, np.ndarray]
-Result = Union[Known, Unknown]
+Known = Value | np.ndarray
+Result = Known | Unknown
 
 _COMPARISONS = {
     "Equal",
@@ -313,7 +312,10 @@ class Driver:
         return tuple(full)
 
     def _compare(self, name: str, value: Value, *, rounded_up: bool) -> None:
-        """Our shape against ONNX's inference, which is wrong behind a pooling whose last window would start in the padding."""
+        """Compares our shape with ONNX's inference.
+
+        The inference is wrong behind a pooling whose last window would start in the padding.
+        """
         expected, full = self.inferred.get(name), self._full(value)
         if any(n < 1 for n in full):
             raise Unsupported(f"the result has an empty axis: {full}", "Use a larger input or a smaller window.")

@@ -74,7 +74,10 @@ def split_ends(graph: Graph) -> Ends:
 
 
 def _bends_an_input(graph: Graph) -> bool:
-    """Whether a layer follows on ops that depend on the input only, are no chain, and are not all sums, products and moves."""
+    """Whether a layer follows on ops that depend on the input only, are no chain, and are more than linear.
+
+    Linear here are sums, products and moves.
+    """
     clear = _clear(graph)
     chain, tensor = {graph.inputs[0]}, _first(graph)
     producer = {node.output: node for node in graph.nodes}

@@ -7,7 +7,7 @@ import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
 
 Array = np.ndarray
-Calibration = Union[Array, Mapping[str, Array], None]
+Calibration = Array | Mapping[str, Array] | None
 
 TRUST = ("non-interactive", "client-aided", "two-party")
 ENGINES = ("auto", "batch", "packed")

@@ -52,7 +52,10 @@ class Activation:
 
 @dataclass(frozen=True)
 class Parameters:
-    """A linear layer's modulus 2^k, scale 2^d, dropped bits u of c0 and v of c1, and log2 of its noise bound before dropping."""
+    """A linear layer's modulus 2^k, scale 2^d, dropped bits u of c0 and v of c1, and log2 of its noise bound.
+
+    The noise bound holds before bits are dropped.
+    """
 
     modulus_bits: int
     delta_bits: int

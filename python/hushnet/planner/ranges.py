@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .rules import RULES, Pair, magnitude
 
 Array = np.ndarray
 Range = tuple[float, float]
-InputRanges = Union[Range, Mapping[str, Range], None]
+InputRanges = Range | Mapping[str, Range] | None
 
 CALIBRATION_BYTES = 256 << 20
 # random inputs of which outputs are looked at where there is no calibration data; one of a network with more
@@ -161,10 +161,10 @@ def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
 
 
 def typical_outputs(graph: Graph, inputs: Mapping[str, Range]) -> dict[str, float]:
-    """Largest outputs by name on random inputs of the declared ranges: how large outputs usually are, where no data
-    tells.
+    """Largest outputs by name on random inputs of the declared ranges.
 
-    Interval arithmetic only tells how large they could be. Outputs that are not finite are left out.
+    They say how large outputs usually are, where no data tells. Interval arithmetic only tells how large they could be.
+    Outputs that are not finite are left out.
     """
     from ..reference.float import evaluate
 

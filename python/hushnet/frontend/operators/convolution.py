@@ -107,7 +107,7 @@ def _volume(build: Builder, x: Value, layer: tuple[np.ndarray, np.ndarray | None
 
 @operator("ConvTranspose")
 def conv_transpose(call: Call, build: Builder) -> Value:
-    """A convolution without strides for every remainder of output positions by the stride, and their results interleaved.
+    """A convolution without strides for every remainder of output positions by the stride, results interleaved.
 
     Output position ``o = q stride + r - pad`` sums ``x[q - j] w[k]`` over the taps k with ``k dilation = r + j
     stride``.

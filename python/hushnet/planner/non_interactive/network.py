@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import polynomial as poly
@@ -37,7 +37,7 @@ ALONE = (
     "of its run. One number travels, so that the plan is like any other."
 )
 # of the one input, or by name
-Images = Union[Array, Mapping[str, Array]]
+Images = Array | Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,9 @@ class Network:
         clamp: float | None = None,
         balance: bool = True,
     ) -> Network:
-        """Folds a graph whose activations are polynomials (see :func:`hushnet.planner.non_interactive.replace_activations`).
+        """Folds a graph whose activations are polynomials.
+
+        See :func:`hushnet.planner.non_interactive.replace_activations`.
 
         Args:
             graph: several inputs are encrypted as one tensor, several outputs decrypted as one
@@ -213,7 +215,7 @@ class Network:
         return y.reshape(len(y), *self.tensors[0].shape)
 
     def opened(self, y: Array) -> Array:
-        """The first output that is not the client's own, from what the client decrypts (B, elements of the output tensor)."""
+        """The first output that is not the client's own, from what the client decrypts: (B, elements of the output)."""
         if self.tail is None:
             return y.reshape(len(y), *self.tensors[self.output].shape)
         name = self.tail.inputs[0]
