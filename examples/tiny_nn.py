@@ -45,11 +45,13 @@ class Dense(Layer):
             self.parameters[f"{name}.bias"] = np.zeros(outputs, np.float32)
 
     def forward(self, x: Array, training: bool) -> Array:
+        """The outputs of a batch ``x``; keeps what :meth:`backward` needs."""
         self.shape = x.shape
         self.x = x.reshape(len(x), -1)
         return self.x @ self.parameters[f"{self.name}.weight"].T + self.parameters.get(f"{self.name}.bias", 0)
 
     def backward(self, dy: Array) -> Array:
+        """Stores the gradients of the parameters, and returns that of the input, from the output's ``dy``."""
         self.gradients[f"{self.name}.weight"] = dy.T @ self.x
         if f"{self.name}.bias" in self.parameters:
             self.gradients[f"{self.name}.bias"] = dy.sum(axis=0)
@@ -79,6 +81,7 @@ class Conv(Layer):
             self.parameters[f"{name}.bias"] = np.zeros(maps, np.float32)
 
     def forward(self, x: Array, training: bool) -> Array:
+        """The outputs of a batch ``x``; keeps what :meth:`backward` needs."""
         top, left, bottom, right = self.pads
         x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
         self.padded = x.shape
@@ -92,6 +95,7 @@ class Conv(Layer):
         return y.reshape(n, oh, ow, -1).transpose(0, 3, 1, 2)
 
     def backward(self, dy: Array) -> Array:
+        """Stores the gradients of the parameters, and returns that of the input, from the output's ``dy``."""
         weight = self.parameters[f"{self.name}.weight"]
         n, maps, oh, ow = dy.shape
         rows = dy.transpose(0, 2, 3, 1).reshape(-1, maps)
@@ -122,6 +126,7 @@ class BatchNorm(Layer):
         }
 
     def forward(self, x: Array, training: bool) -> Array:
+        """The outputs of a batch ``x``; keeps what :meth:`backward` needs."""
         mean, variance = self.statistics[f"{self.name}.mean"], self.statistics[f"{self.name}.variance"]
         if training:
             fresh = x.mean(axis=(0, 2, 3)), x.var(axis=(0, 2, 3))
@@ -136,6 +141,7 @@ class BatchNorm(Layer):
         )
 
     def backward(self, dy: Array) -> Array:
+        """Stores the gradients of the parameters, and returns that of the input, from the output's ``dy``."""
         self.gradients[f"{self.name}.shift"] = dy.sum(axis=(0, 2, 3))
         self.gradients[f"{self.name}.scale"] = (dy * self.normal).sum(axis=(0, 2, 3))
         count = dy.size // dy.shape[1]
@@ -160,11 +166,13 @@ class Activation(Layer):
         self.largest = 0.0
 
     def forward(self, x: Array, training: bool) -> Array:
+        """The outputs of a batch ``x``; keeps what :meth:`backward` needs."""
         self.x = x
         self.largest = max(self.largest, float(np.abs(x).max()))
         return np.maximum(x, 0) if self.kind == "relu" else polynomial(self.coefficients, x)
 
     def backward(self, dy: Array) -> Array:
+        """Stores the gradients of the parameters, and returns that of the input, from the output's ``dy``."""
         dx = dy * ((self.x > 0) if self.kind == "relu" else polynomial(self.slope, self.x))
         if self.strength:
             excess = self.x - np.clip(self.x, -self.limit, self.limit)

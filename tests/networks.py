@@ -81,8 +81,8 @@ def single_operators() -> dict[str, onnx.ModelProto]:
     for kind in ("Add", "Sub", "Mul", "Div"):
         scalar = np.float32(1.7)
         channels = np.linspace(0.5, 2.0, 4, dtype=np.float32).reshape(4, 1, 1)
-        add(f"{kind}-scalar", image, lambda n, k=kind: n.op(k, n.last, n.constant(scalar)))
-        add(f"{kind}-channels", image, lambda n, k=kind: n.op(k, n.last, n.constant(channels)))
+        add(f"{kind}-scalar", image, lambda n, k=kind, c=scalar: n.op(k, n.last, n.constant(c)))
+        add(f"{kind}-channels", image, lambda n, k=kind, c=channels: n.op(k, n.last, n.constant(c)))
     add("Sub-left", image, lambda n: n.op("Sub", n.constant(np.float32(1.0)), n.last))
     add("Add-elements", image, lambda n: n.op("Add", n.last, n.weight(*image)))
     add("Mul-elements", image, lambda n: n.op("Mul", n.last, n.weight(*image)))

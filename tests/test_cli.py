@@ -202,10 +202,7 @@ def test_options_that_one_trust_model_has_stand_in_its_panel_and_the_others_do_n
         "nonlinear",
         "queries",
     }
-    assert {k for k, v in panels["compile"].items() if v == NON_INTERACTIVE} == {
-        "activation",
-        "hide_weights",
-    }
+    assert {k for k, v in panels["compile"].items() if v == NON_INTERACTIVE} == {"activation", "hide_weights"}
     assert {k for k, v in panels["infer"].items() if v} == {"setups", "setups_quota", "setups_days", "plan_digest"}
     assert {k for k, v in panels["serve"].items() if v} == {"trace", "weight_memory"}
     for name, options in panels.items():

@@ -185,7 +185,8 @@ def test_a_module_that_uses_one_above_it_is_reported(tree: Path, planted: str) -
 @pytest.mark.parametrize(
     ("file", "planted", "target"),
     [
-        # Transport knows the traits of sessions, and no trust model; a trust model knows no other one, and no connection.
+        # Transport knows the traits of sessions, and no trust model; a trust model knows no other one, and no
+        # connection.
         ("transport/server.rs", "use crate::two_party::TwoPartyModel;\n", "two_party"),
         ("transport/bridge.rs", "use crate::ServerPlan;\n", "client_aided"),
         ("two_party/client.rs", "use crate::client_aided::Client as _;\n", "client_aided"),
@@ -200,7 +201,10 @@ def test_a_transport_that_names_a_trust_model_and_trust_models_that_name_others_
 
 
 def test_modules_in_comments_strings_and_tests_are_none(tree: Path) -> None:
-    planted = '// crate::one_poly\n/* crate::one_poly */\nconst P: &str = "crate::one_poly::X";\n#[cfg(test)]\nmod more { use crate::one_poly::OnePolySpec; }\n'
+    planted = (
+        '// crate::one_poly\n/* crate::one_poly */\nconst P: &str = "crate::one_poly::X";\n#[cfg(test)]\nmod more { '
+        "use crate::one_poly::OnePolySpec; }\n"
+    )
     append(tree, "crates/rlwe/src/security.rs", planted)
     assert modules.problems(tree) == []
 
@@ -381,7 +385,8 @@ def test_every_secret_of_a_client_is_reported_where_a_server_names_it(tree: Path
         ("rlwe/src/bfv/noise.rs", "pub struct NovelKey(Vec<u64>);\n", "whose secret NovelKey is"),
         (
             "runtime/src/compute.rs",
-            "struct Wiped(Vec<u8>);\nimpl Drop for Wiped {\n    fn drop(&mut self) {\n        self.0.zeroize();\n    }\n}\n",
+            "struct Wiped(Vec<u8>);\nimpl Drop for Wiped {\n    fn drop(&mut self) {\n       "
+            " self.0.zeroize();\n    }\n}\n",
             "whose secret Wiped is",
         ),
         ("mpc/src/ring.rs", "#[derive(Clone, ZeroizeOnDrop)]\npub struct Wiped(Vec<u8>);\n", "whose secret Wiped is"),
@@ -633,7 +638,8 @@ def test_every_dependency_of_the_package_is_judged_and_an_absent_one_is_reported
         ("#!/bin/sh\nexit 3\n", ""),
         ("#!/bin/sh\necho []\n", "names no benchmark"),
         (
-            '#!/bin/sh\ncase "$*" in *--list*) echo \'[{"name": "a"}, {"name": "b"}]\';; *a*) exit 0;; *) exit 4;; esac\n',
+            '#!/bin/sh\ncase "$*" in *--list*) echo \'[{"name": "a"}, {"name": "b"}]\';; '
+            "*a*) exit 0;; *) exit 4;; esac\n",
             "== bench b --quick",
         ),
     ],
@@ -657,8 +663,8 @@ def test_bench_quick_fails_when_there_is_no_list_or_a_benchmark_fails(tmp_path: 
 def test_lint_reads_every_crate_and_runs_the_gates() -> None:
     makefile = (ROOT / "Makefile").read_text()
     lint = makefile.split("\nlint:", 1)[1].split("\n\n", 1)[0]
-    # Examples, benches and tests of all members, the Python extension included; the workspace excludes fuzz only, and the masks are apart,
-    # because nothing of the product is built with their ledger.
+    # Examples, benches and tests of all members, the Python extension included; the workspace excludes fuzz only, and
+    # the masks are apart, because nothing of the product is built with their ledger.
     clippy = re.findall(r"cargo clippy (.*)", lint)
     assert any(
         "--workspace --exclude hushnet-masks --all-targets" in c and "-D warnings" in c and c.count("--exclude") == 1

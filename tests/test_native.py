@@ -215,15 +215,13 @@ def test_waiting_ends_on_interrupt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as quiet:
         environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         command = [sys.executable, "-c", code, str(quiet.getsockname()[1])]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=hear_interrupts
-        ) as process:
-            # Held open: a server that has hung up is an error, not a wait.
-            with quiet.accept()[0]:
-                time.sleep(0.3)
-                process.send_signal(signal.SIGINT)
-                assert process.stdout.readline().strip() in ("KeyboardInterrupt", "TransportError")
-                assert process.wait(timeout=20) == 0
+        pipes = {"stdout": subprocess.PIPE, "text": True, "env": environment}
+        # Held open: a server that has hung up is an error, not a wait.
+        with subprocess.Popen(command, **pipes, preexec_fn=hear_interrupts) as process, quiet.accept()[0]:
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline().strip() in ("KeyboardInterrupt", "TransportError")
+            assert process.wait(timeout=20) == 0
 
 
 def test_simd_and_threads(plan: _native.Plan) -> None:

@@ -1,5 +1,7 @@
-"""What leaves the server of a plan tells no more of weights than docs/two-party.md lists: attacks that used to work, and plans whose weights differ
-within the classes that are told."""
+"""What leaves the server of a plan tells no more of weights than docs/two-party.md lists.
+
+Attacks that used to work, and plans whose weights differ within the classes that are told.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +188,10 @@ def test_weights_of_one_class_have_one_public_part_by_every_method(options) -> N
 
 
 def test_clients_of_other_weights_see_the_same_plan_and_the_same_digest() -> None:
-    """What a served session carries: the plan's frame, and the digest of the greeting, which is that of the public part's JSON."""
+    """What a served session carries.
+
+    The plan's frame, and the digest of the greeting, which is that of the public part's JSON.
+    """
     b = Builder((2, 6, 6), seed=7)
     b.conv(4).op("relu").dense(3)
     graph = b.done()

@@ -23,7 +23,10 @@ def network(request: pytest.FixtureRequest) -> tuple[hushnet.Model, np.ndarray]:
 
 
 def close(measure: Callable[[], tuple[float, float]]) -> None:
-    """Seconds within 30 % of the predicted ones, in one of a few tries; links are so slow that the machine's own pace hardly counts."""
+    """Seconds within 30 % of the predicted ones, in one of a few tries.
+
+    Links are so slow that the machine's own pace hardly counts.
+    """
     seen = []
     for _ in range(TRIES):
         seen.append(measure())
@@ -47,7 +50,10 @@ def test_a_throttled_connection_takes_the_predicted_time(network: tuple[hushnet.
 def test_clocks_that_messages_carry_give_the_predicted_time(
     network: tuple[hushnet.Model, np.ndarray], link: str
 ) -> None:
-    """The real protocol, its time put together from processor time and the link's: nothing waits, so no other load disturbs it."""
+    """The real protocol, its time put together from processor time and the link's.
+
+    Nothing waits, so no other load disturbs it.
+    """
     model, x = network
     far = cost.link(link)
     run = json.loads(

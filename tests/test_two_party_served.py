@@ -193,7 +193,10 @@ class Peer:
     def __init__(self, port: int):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
         key = base64.b64encode(os.urandom(16)).decode()
-        head = f"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        head = (
+            "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "
+            f"{key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
         self.socket.sendall(head.encode())
         self.file = self.socket.makefile("rb")
         while self.file.readline() not in (b"\r\n", b""):
@@ -351,9 +354,9 @@ def test_connections_that_break_in_any_layer_end_in_typed_errors(
     server: Server, images: tuple, folder: Path, down: bool, after: int, spoil: bool
 ) -> None:
     proxy = Proxy(server.port, after, down=down, spoil=spoil)
-    with pytest.raises((hushnet.TransportError, hushnet.ProtocolError, hushnet.PlanError)):
-        with hushnet.connect(f"ws://127.0.0.1:{proxy.port}") as connection:
-            connection.infer(np.concatenate([images[1]] * 2))
+    ends = (hushnet.TransportError, hushnet.ProtocolError, hushnet.PlanError)
+    with pytest.raises(ends), hushnet.connect(f"ws://127.0.0.1:{proxy.port}") as connection:
+        connection.infer(np.concatenate([images[1]] * 2))
     if spoil and down and after == 120_000:
         with hushnet.connect(server.url) as connection:
             within_reach(

@@ -48,7 +48,10 @@ MODELS = ("core", "bdgl16", "matzov")
 
 @dataclass(frozen=True)
 class Lwe:
-    """n, log2 q, deviations of a secret's and an error's coefficient, largest magnitude of the secret where it is small and uniform (else 0)."""
+    """An LWE instance: n, log2 q, and the standard deviations of a coefficient of secret and error.
+
+    The last number is the largest magnitude of a secret that is small and uniform, and 0 for any other secret.
+    """
 
     n: int
     log2_q: float
@@ -59,6 +62,7 @@ class Lwe:
 
     @property
     def ln_q(self) -> float:
+        """Natural logarithm of the modulus."""
         return self.log2_q * math.log(2)
 
     @property
@@ -92,6 +96,7 @@ def sieve_cost(dimension: float) -> float:
 
 
 def bkz_cost(model: str, beta: int, d: int) -> float:
+    """log2 of the operations of BKZ with block size ``beta`` on a lattice of dimension ``d``, by a cost model."""
     if model == "core":
         return 0.292 * beta
     lll = 3 * math.log2(d)
@@ -163,6 +168,7 @@ def usvp(lwe: Lwe, model: str) -> tuple[float, int, int]:
 
 
 def ln_ball(n: int) -> float:
+    """Natural logarithm of the volume of the unit ball in n dimensions."""
     return n / 2 * math.log(math.pi) - math.lgamma(n / 2 + 1)
 
 
@@ -182,11 +188,12 @@ def final_dimension(lwe: Lwe, beta: int, d: int, guessed: int) -> int:
 
 
 def ln_choose(n: float, k: float) -> float:
+    """Natural logarithm of the binomial coefficient of n over k, for real n and k."""
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def guesses(lwe: Lwe, zeta: int, weight: int) -> tuple[float, float]:
-    """log2 of the vectors of at most `weight` non-zeros among zeta ternary coordinates, and of the probability of one."""
+    """log2 of the ternary vectors (zeta coordinates, at most `weight` non-zeros), and of their probability."""
     space = add(*[(ln_choose(zeta, h)) / math.log(2) + h for h in range(weight + 1)])
     hit = add(
         *[
@@ -313,6 +320,7 @@ def instance(ring_degree: int, log2_q: float, secret: str, error_variance: float
 
 
 def shown(bits: float) -> str:
+    """Bits of security with one decimal, as the tables write them."""
     return f"{bits:.1f}" if bits < MOST else f">{MOST:.0f}"
 
 
@@ -337,6 +345,7 @@ def lwe_row(key: tuple[str, str, str, str], cheap: bool = False) -> dict[str, st
 
 
 def read(name: str) -> list[dict[str, str]]:
+    """The rows of a CSV file beside this script, by column names."""
     with (HERE / name).open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -348,6 +357,7 @@ def instances(sets: Iterable[Mapping[str, str]]) -> list[tuple[str, str, str, st
 
 
 def text(rows: list[dict[str, str]]) -> str:
+    """Rows as CSV text, with the columns of the first row."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -365,6 +375,7 @@ def lpn_rows() -> list[dict[str, str]]:
 
 
 def main() -> int:
+    """Recomputes both tables, and writes them with ``--write``; 1 where a stored table differs."""
     parser = argparse.ArgumentParser(description="Recomputes lwe.csv and lpn.csv from sets.csv and lpn-sets.csv.")
     parser.add_argument("--write", action="store_true", help="write the files")
     write = parser.parse_args().write

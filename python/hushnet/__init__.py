@@ -8,7 +8,8 @@ from hushnet.machine import measure_machine
 
 __all__ = [
     "Connection", "HushnetError", "InputError", "Model", "ModelError", "PlanError", "ProtocolError", "RangeError",
-    "Result", "TransportError", "UnsupportedModel", "check", "compare", "compile", "connect", "from_sklearn", "from_torch",
+    "Result", "TransportError", "UnsupportedModel", "check", "compare", "compile", "connect", "from_sklearn",
+    "from_torch",
     "measure_machine", "run", "serve",
 ]  # fmt: skip
 
@@ -16,6 +17,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name == "calibrate":
         raise AttributeError(
-            "hushnet.calibrate is now hushnet.measure_machine: it measures unit costs, while `calibration` names sample inputs."
+            "hushnet.calibrate is now hushnet.measure_machine: it measures unit costs, while `calibration` names "
+            "sample inputs."
         )
     raise AttributeError(f"module 'hushnet' has no attribute {name!r}")

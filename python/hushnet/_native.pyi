@@ -7,7 +7,7 @@ Records of the run time go to :mod:`logging`, under ``hushnet_runtime``.
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, Literal, Union, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from .errors import TransportError as TransportError
 
 __version__: str
 
-Path = Union[str, PathLike[str]]
+Path = str | PathLike[str]
 Inputs = Mapping[str, NDArray[np.float32] | NDArray[np.float64]]
 Outputs = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], Any]

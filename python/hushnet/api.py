@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from hushnet.graph import Graph
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
 
-Inputs = Union[np.ndarray, Mapping[str, np.ndarray]]
+Inputs = np.ndarray | Mapping[str, np.ndarray]
 Progress = Callable[[str, int, int], None]
 
 
@@ -163,8 +163,9 @@ def _filled(x: np.ndarray, missing: Sequence[float] | None) -> np.ndarray:
 class Model:
     """A compiled network: a checked plan with its weights (server) or its public part (client).
 
-    A plan's file is read, hashed and checked once; ``run``, ``serve``, ``explain`` and ``public_part`` share what the run time then holds, and
-    ``run`` and ``serve`` the prepared weights (kept as long as the model is, for the threads and memory of the last call).
+    A plan's file is read, hashed and checked once; ``run``, ``serve``, ``explain`` and ``public_part`` share what the
+    run time then holds, and ``run`` and ``serve`` the prepared weights (kept as long as the model is, for the threads
+    and memory of the last call).
     """
 
     def __init__(self, plan: Plan):
@@ -213,7 +214,10 @@ class Model:
         return _named_inputs(self.plan.document, x)
 
     def native(self, *, allow_insecure: bool = False) -> _native.Plan:
-        """The plan as the run time holds it, the same object for all calls; PlanError below 128 bits, unless that is allowed."""
+        """The plan as the run time holds it, the same object for all calls.
+
+        PlanError below 128 bits, unless that is allowed.
+        """
         handle = self.plan.handle()
         handle.allowed(allow_insecure)
         return handle
@@ -225,7 +229,9 @@ Shapes = Mapping[str, Sequence[int]]
 def check(
     model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None, example: Any = None
 ) -> list[frontend.Issue]:
-    """All nodes of an ONNX model that the front end cannot read, each with what to do about it; empty when it reads the whole model.
+    """All nodes of an ONNX model that the front end cannot read, each with what to do about it.
+
+    Empty when it reads the whole model.
 
     Args:
         model: a path, the bytes of a file, a ``ModelProto``, or a ``torch.nn.Module``.
@@ -237,7 +243,9 @@ def check(
 
 
 def read(model: Any, example: Any = None) -> Any:
-    """What the front end reads: modules of PyTorch and estimators of scikit-learn become a ``ModelProto``, all else stays.
+    """What the front end reads.
+
+    Modules of PyTorch and estimators of scikit-learn become a ``ModelProto``, all else stays.
 
     Raises:
         ModelError: PyTorch is not installed or refuses the module; an example without a module.
@@ -270,13 +278,15 @@ def compile(
     """Turns a trained model into a plan: path or bytes of ONNX, ``ModelProto``, PyTorch module, scikit-learn estimator.
 
     Args:
-        batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive`` 4096); any number of images can be run.
+        batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive``
+            4096); any number of images can be run.
         trust: ``client-aided``, ``two-party`` or ``non-interactive`` (who learns what: ``Model.explain``).
         calibration: sample inputs ``[images, ...]`` (some dozens) from which the ranges of all tensors are taken;
             without them ranges come from interval arithmetic over ``input_range``, which is safe but wide.
-        shapes: full shapes of inputs, the batch first, where the model leaves axes open: ``{"x": (1, 3, 48, 192)}``. Axes that are
-            not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time, where the
-            model does not treat it as a batch.
+        shapes: full shapes of inputs, the batch first, where the model leaves axes open: ``{"x": (1, 3, 48, 192)}``.
+            Axes that are
+            not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time,
+            where the model does not treat it as a batch.
         until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
         outputs: names of the model's outputs that stay. By default all, without labels of a classifier that follow
             from the scores of another output: ``Result.labels`` has them all the same.
@@ -327,7 +337,10 @@ def from_sklearn(estimator: Any, **options: Any) -> Model:
 def lowered(
     model: Any, *, calibration: Inputs | None, shapes: Shapes | None, until: Sequence[str], outputs: Sequence[str] = ()
 ) -> tuple[Graph, frontend.Ports]:
-    """The graph that :func:`compile` plans, and what is known of its ports. The arguments are those of :func:`compile`."""
+    """The graph that :func:`compile` plans, and what is known of its ports.
+
+    The arguments are those of :func:`compile`.
+    """
     samples = sample_shapes(model, calibration)
     graph, ports = frontend.read(model, shapes, samples=samples, until=until, outputs=outputs)
     return passes.default(graph), ports
@@ -408,12 +421,13 @@ def run(
 ) -> Result:
     """Both parties on this machine, the real protocol over a loopback socket (``transport="pipe"``: in memory).
 
-    Two-party plans run over memory, one thread pool a party; ``network`` ("lan", "wan", or bandwidth and round trip like
-    "200mbit,5ms") slows the connection down to that.
+    Two-party plans run over memory, one thread pool a party; ``network`` ("lan", "wan", or bandwidth and round trip
+    like "200mbit,5ms") slows the connection down to that.
 
     Args:
         model: a compiled network, or the path of its ``.hush`` file.
-        check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every polynomial went
+        check: non-interactive: runs the network in NumPy as well and adds to the trace how far the operand of every
+            polynomial went
             (``polynomials``), and which left the range that the polynomial is planned for (``out_of_range``).
 
     A value outside of its planned range is clamped, and ``Result.out_of_range`` names its row.
@@ -461,7 +475,10 @@ def _link(network: str | None) -> tuple[float, float] | None:
 
 
 def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
-    """How far the operand of every polynomial goes in the clear: this machine has weights and inputs, so it can look where no party can."""
+    """How far the operand of every polynomial goes in the clear.
+
+    This machine has weights and inputs, so it can look where no party can.
+    """
     tensors = {t["id"]: t for t in plan.tensors}
     plain = reference_run(plan, inputs)
     return [
@@ -491,7 +508,10 @@ class Connection:
         self.plan_digest: str | None = client.plan_digest()
 
     def infer(self, x: Inputs, *, progress: Progress | None = None) -> Result:
-        """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``. Two-party: the trace is this party's own."""
+        """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``.
+
+        Two-party: the trace is this party's own.
+        """
         named = _named_inputs(self.plan, x)
         marks: list[RangeError] = []
         outputs, text = self._client.infer(named, progress=progress, marks=marks)
@@ -525,15 +545,20 @@ def connect(
     max_memory: int | None = None,
     plan_digest: str | None = None,
 ) -> Connection:
-    """Connects to ``hush://host:port`` (``hushs://`` with TLS; ``ws://`` and ``wss://`` through proxies) and receives the public part of the plan.
+    """Connects to ``hush://host:port`` (``hushs://`` with TLS.
+
+    ``ws://`` and ``wss://`` through proxies) and receives the public part of the plan.
 
     Args:
         images: how many will be sent, as far as known (two-party: the OT extension is chosen for it).
-        setups: folder that set-ups of rotation-free layers are kept in, so that the next session with this server needs none (two-party).
+        setups: folder that set-ups of rotation-free layers are kept in, so that the next session with this server needs
+            none (two-party).
         setups_quota: bytes of all set-ups in the folder (default 16 GiB); a plan that needs more is refused.
         setups_days: set-ups that no session has used for so many days are removed (default 30).
-        max_memory: bytes that the client may take for the server's plan (default 32 GiB); a plan that needs more is refused.
-        plan_digest: what `Connection.plan_digest` must be (two-party): learnt elsewhere, it shows that the plan is not made for this client alone.
+        max_memory: bytes that the client may take for the server's plan (default 32 GiB); a plan that needs more is
+            refused.
+        plan_digest: what `Connection.plan_digest` must be (two-party): learnt elsewhere, it shows that the plan is not
+            made for this client alone.
     """
     folder = Path(setups) if setups is not None else None
     return Connection(

@@ -278,7 +278,10 @@ def grouped(issues: Iterable[frontend.Issue]) -> tuple[Group, ...]:
 
 
 def last_cut(candidates: Sequence[str], compiles: Callable[[list[str]], bool]) -> str | None:
-    """The last tensor at which the network compiles when it ends there: whatever ends earlier is a part of what ends later."""
+    """The last tensor at which the network compiles when it ends there.
+
+    Whatever ends earlier is a part of what ends later.
+    """
     low, high = 0, len(candidates)
     # what is near the end is tried first: mostly it is the one
     middle = high - 1

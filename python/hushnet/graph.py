@@ -7,7 +7,7 @@ Shapes are per image (no batch axis), channels first. Op names and attributes ar
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Conv2d:
     groups: int = 1
 
 
-Geometry = Union[Dense, Conv2d]
+Geometry = Dense | Conv2d
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Op:
     attrs: dict[str, Any] = field(default_factory=dict)
 
 
-Node = Union[Linear, Op]
+Node = Linear | Op
 
 
 @dataclass

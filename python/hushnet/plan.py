@@ -32,7 +32,8 @@ _NAMES = {np.dtype(v).newbyteorder("="): k for k, v in _DTYPES.items()}
 class Plan:
     """A plan: the JSON document and, on the server's side, integer weights and biases by name.
 
-    What the run time holds of it (:meth:`handle`) is made once: change a copy (``copy.deepcopy``), not a plan that has run.
+    What the run time holds of it (:meth:`handle`) is made once: change a copy (``copy.deepcopy``), not a plan that has
+    run.
     """
 
     document: dict[str, Any]
@@ -158,10 +159,13 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, allow_insecure: bool = False) -> Plan:
-        """Reads a file once and has the run time compare its digest and check it, once each; weights are views of the bytes that were read.
+        """Reads a file once and has the run time compare its digest and check it, once each.
+
+        Weights are views of the bytes that were read.
 
         Raises:
-            PlanError: for every way in which the file can be wrong, and below 128 bits without ``allow_insecure``. OSError: the file cannot be read.
+            PlanError: for every way in which the file can be wrong, and below 128 bits without ``allow_insecure``.
+                OSError: the file cannot be read.
         """
         from . import _native
 
@@ -176,7 +180,9 @@ class Plan:
 
     @classmethod
     def parse(cls, data: bytes) -> Plan:
-        """Reads a file's bytes: format, version, digest, tensors. Nothing in the document is checked: :func:`hushnet.planner.read` does that too.
+        """Reads a file's bytes: format, version, digest, tensors.
+
+        Nothing in the document is checked: :func:`hushnet.planner.read` does that too.
 
         Raises:
             PlanError: not a plan, another version, truncated, or changed after it was written.
@@ -184,7 +190,8 @@ class Plan:
         plan, text, stated = cls._open(data)
         if _digest(text.encode("utf-8"), plan.weights) != stated:
             raise PlanError(
-                "the plan's digest does not match its contents: the file was damaged or edited; copy or compile it again"
+                "the plan's digest does not match its contents: the file was damaged or "
+                "edited; copy or compile it again"
             )
         return plan
 
@@ -229,7 +236,10 @@ def _is_onnx(data: bytes) -> str:
 
 def _other_version(found: str) -> str:
     age = "another" if not found.isdecimal() else "an older" if int(found) < VERSION else "a newer"
-    return f"the plan was compiled by {age} version of this program (plan format {found}, this one reads {VERSION}); compile the model again"
+    return (
+        f"the plan was compiled by {age} version of this program (plan format {found}, this one reads {VERSION}); "
+        "compile the model again"
+    )
 
 
 def _encode(document: dict[str, Any]) -> bytes:

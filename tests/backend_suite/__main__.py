@@ -50,7 +50,10 @@ def refusals(verdicts: list[Verdict]) -> str:
 
 
 def main() -> int:
-    """Runs the suite; the exit code is 1 where a case is wrong or crashed, or fewer passed than :data:`MINIMUMS` has."""
+    """Runs the suite.
+
+    The exit code is 1 where a case is wrong or crashed, or fewer passed than :data:`MINIMUMS` has.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.backend_suite", description=__doc__)
     parser.add_argument("--trust", default="client-aided", choices=["client-aided", "two-party", "non-interactive"])
     parser.add_argument(
@@ -69,7 +72,8 @@ def main() -> int:
     def progress(done: int, verdict: Verdict) -> None:
         if done % 50 == 0 or verdict.verdict in (WRONG, CRASHED):
             print(
-                f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s {verdict.reason[:300]}",
+                f"{done}/{len(found)} {verdict.name} {verdict.verdict} {time.monotonic() - started:.0f} s "
+                f"{verdict.reason[:300]}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -128,7 +128,8 @@ EXCEPTIONS = {
     "test_slice_start_out_of_bounds": "a tensor without elements",
     "test_batchnorm_*_training_mode": "training: statistics of the batch, which would mix images",
     "test_maxpool_with_argmax_*": "positions of maxima as an output",
-    "test_nonmaxsuppression_*": "a result whose size depends on private data: choose on the client, on what it decrypts",
+    "test_nonmaxsuppression_*": "a result whose size depends on private data: choose on "
+    "the client, on what it decrypts",
     "test_pow": "the case's own result overflows: 59 to the power of 59",
     "test_operator_pow": "a private exponent of a base that may be negative",
     "test_operator_sqrt": "the case's own result is no number: roots of negative values",

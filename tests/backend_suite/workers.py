@@ -51,7 +51,7 @@ def judge_all(
     progress: Callable[[int, Any], Any] | None = None,
     judge_one: Callable[[Any, str], Any] | None = None,
 ) -> list[Any]:
-    """The verdicts of all cases (what has ``name`` and ``kind``), in their order, by the suite's own judge or another."""
+    """The verdicts of all cases (with ``name`` and ``kind``), in their order, by the suite's own judge or another."""
     judge_one = judge_one or judge
     waiting = list(range(len(found)))[::-1]
     verdicts: dict[int, Any] = {}

@@ -239,10 +239,10 @@ def test_ckks_binding_refuses_what_the_library_refuses() -> None:
     c = measuring.Ckks(4096, [36, 30], [36], 30, [1])
     plain = c.encode(np.zeros(2048), 1.0)
     ciphertext = c.encrypt(plain, symmetric=True)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError):  # noqa: PT011
         c.rotate(ciphertext, 2)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError):  # noqa: PT011
         c.drop_to(ciphertext, 3)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError):  # noqa: PT011
         c.encode(np.full(2048, 2.0), 1.0)
     assert "Ckks" in repr(c) and not hasattr(c, "secret")

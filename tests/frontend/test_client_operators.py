@@ -15,8 +15,10 @@ shapes = st.lists(small, min_size=1, max_size=4)
 quick = settings(max_examples=80, deadline=None)
 
 UNARY = [
-    ("Relu", {}), ("Sigmoid", {}), ("Tanh", {}), ("Erf", {}), ("Exp", {}), ("Abs", {}), ("Neg", {}), ("LeakyRelu", {"alpha": 0.2}),
-    ("LeakyRelu", {}), ("Elu", {"alpha": 0.6}), ("Elu", {}), ("HardSigmoid", {}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
+    ("Relu", {}), ("Sigmoid", {}), ("Tanh", {}), ("Erf", {}), ("Exp", {}), ("Abs", {}), ("Neg", {}), ("LeakyRelu",
+    {"alpha": 0.2}),
+    ("LeakyRelu", {}), ("Elu", {"alpha": 0.6}), ("Elu", {}), ("HardSigmoid", {}), ("HardSigmoid", {"alpha": 0.3,
+    "beta": 0.4}),
     ("Selu", {}), ("Celu", {"alpha": 0.7}), ("Softsign", {}), ("Identity", {}), ("Dropout", {}), ("Reciprocal", {}),
 ]  # fmt: skip
 
@@ -32,7 +34,8 @@ def test_unary(kind, attributes, version):
 
 
 @pytest.mark.parametrize(("kind", "attributes", "version"), [
-    ("HardSwish", {}, 14), ("HardSwish", {}, 21), ("Mish", {}, 18), ("Gelu", {}, 20), ("Gelu", {"approximate": "tanh"}, 20),
+    ("HardSwish", {}, 14), ("HardSwish", {}, 21), ("Mish", {}, 18), ("Gelu", {}, 20), ("Gelu", {"approximate": "tanh"},
+    20),
 ])  # fmt: skip
 def test_newer_unary(kind, attributes, version):
     net = Net((3, 5, 2), opset=version)

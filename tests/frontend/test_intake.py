@@ -538,7 +538,8 @@ def test_values_of_a_run_are_finite():
 
 def test_constants_that_hold_large_numbers_are_not_large():
     model = network(
-        [helper.make_node("Expand", ["numbers", "shape"], ["wide"]), helper.make_node("Cast", ["wide"], ["c"], to=1), helper.make_node("Add", ["x", "c"], ["y"])],
+        [helper.make_node("Expand", ["numbers", "shape"], ["wide"]), helper.make_node("Cast", ["wide"], ["c"], to=1),
+        helper.make_node("Add", ["x", "c"], ["y"])],
         {"x": [2, 4]}, ["y"], {"numbers": np.array([1 << 40, 1 << 41, 3, 4]), "shape": np.array([2, 4])},
     )  # fmt: skip
     agrees(model, {"x": normal(2, 4)})

@@ -97,8 +97,10 @@ def test_cells_that_are_not_known_are_refused():
 
 
 EQUATIONS = [
-    ("bij,bjk->bik", (2, 3), (3, 4)), ("bij,bkj->bik", (2, 3), (4, 3)), ("bij,bij->bi", (2, 3), (2, 3)), ("bi,bj->bij", (2,), (3,)),
-    ("bhqd,bhkd->bhqk", (2, 3, 4), (2, 5, 4)), ("bii->bi", (3, 3), None), ("bij->bj", (2, 3), None), ("bijk->bkj", (2, 3, 4), None),
+    ("bij,bjk->bik", (2, 3), (3, 4)), ("bij,bkj->bik", (2, 3), (4, 3)), ("bij,bij->bi", (2, 3), (2, 3)), ("bi,bj->bij",
+    (2,), (3,)),
+    ("bhqd,bhkd->bhqk", (2, 3, 4), (2, 5, 4)), ("bii->bi", (3, 3), None), ("bij->bj", (2, 3), None), ("bijk->bkj", (2,
+    3, 4), None),
     ("b...ij,b...jk->b...ik", (2, 2, 3), (2, 3, 2)),
 ]  # fmt: skip
 
@@ -112,7 +114,8 @@ def test_sums_over_labels_of_private_tensors(equation, first, second):
 
 @pytest.mark.parametrize(
     ("equation", "shape", "constant"),
-    [("bij,jk->bik", (2, 3), (3, 4)), ("bchw,co->bohw", (3, 2, 2), (3, 5)), ("bgi,gio->bgo", (2, 3), (2, 3, 4)), ("bij,ij->bij", (2, 3), (2, 3)),
+    [("bij,jk->bik", (2, 3), (3, 4)), ("bchw,co->bohw", (3, 2, 2), (3, 5)), ("bgi,gio->bgo", (2, 3), (2, 3, 4)),
+    ("bij,ij->bij", (2, 3), (2, 3)),
      ("ij,bjk->bik", (3, 2), (4, 3)), ("bij,bjk->bik", (2, 3), None)],
 )  # fmt: skip
 def test_sums_over_labels_with_a_constant_are_layers(equation, shape, constant):
@@ -168,8 +171,10 @@ def test_attention(model):
 
 
 @pytest.mark.parametrize(("kind", "attributes", "shape", "opset"), [
-    ("GroupNormalization", {"num_groups": 2}, (4, 3, 2), 21), ("InstanceNormalization", {}, (3, 4, 2), 17), ("RMSNormalization", {}, (3, 4), 23),
-    ("RMSNormalization", {"axis": 1}, (3, 4), 23), ("LayerNormalization", {"axis": 1}, (3, 4), 17), ("MeanVarianceNormalization", {"axes": [2]}, (3, 4), 13),
+    ("GroupNormalization", {"num_groups": 2}, (4, 3, 2), 21), ("InstanceNormalization", {}, (3, 4, 2), 17),
+    ("RMSNormalization", {}, (3, 4), 23),
+    ("RMSNormalization", {"axis": 1}, (3, 4), 23), ("LayerNormalization", {"axis": 1}, (3, 4), 17),
+    ("MeanVarianceNormalization", {"axes": [2]}, (3, 4), 13),
     ("LpNormalization", {"axis": 2, "p": 1}, (3, 4), 13), ("LpNormalization", {}, (3, 4), 13),
 ])  # fmt: skip
 def test_normalisations(kind, attributes, shape, opset):

@@ -12,7 +12,8 @@ from pathlib import Path
 
 # Documents that others, and this gate, rely on.
 REQUIRED = (
-    "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/two-party.md", "docs/non-interactive.md",
+    "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/two-party.md",
+    "docs/non-interactive.md",
     "docs/plan-format.md", "docs/wire-protocol.md",
 )  # fmt: skip
 FOLDERS = ("crates", "python", "tests", "docs", "bench", "fuzz", "examples")

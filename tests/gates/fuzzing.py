@@ -1,4 +1,6 @@
-"""What exists for the fuzz targets alone (``cfg(fuzzing)``) stays where the table says, and no build of the product turns it on.
+"""What exists for the fuzz targets alone (``cfg(fuzzing)``) stays where the table says.
+
+No build of the product turns it on.
 
 A hook skips base OTs, which is the end of all privacy where it runs. So it needs a flag of the compiler that only
 ``fuzz/run.sh`` and the lint of the fuzz targets pass, and a call besides.
@@ -47,7 +49,8 @@ def problems(root: Path) -> list[str]:
     }
     for path in sorted(set(hooked) - HOOKS):
         found.append(
-            f"{path}:{hooked[path]}: an item of fuzz builds outside of the files that may have them; see tests/gates/fuzzing.py"
+            f"{path}:{hooked[path]}: an item of fuzz builds outside of the files that may have them; see "
+            "tests/gates/fuzzing.py"
         )
     found += [
         f"{path}: no item of fuzz builds is there any more; take its row out of tests/gates/fuzzing.py"

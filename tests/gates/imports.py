@@ -1,4 +1,6 @@
-"""Python modules import downward only (docs/architecture.md), wherever in a file the import stands, and hold no cryptography.
+"""Python modules import downward only (docs/architecture.md) and hold no cryptography.
+
+An import counts wherever in a file it stands.
 
 The product is one package, the benchmarks are another; only the command line of the product names the benchmarks.
 """
@@ -10,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = "hushnet"
-# Every module of python/hushnet with those that it may import; `__init__` is the package itself, `_native` the compiled extension.
+# Every module of python/hushnet with those that it may import; `__init__` is the package itself, `_native` the compiled
+# extension.
 ALLOWED: dict[str, set[str]] = {
     "_native": set(),
     "errors": set(),
@@ -93,12 +96,14 @@ def problems(root: Path) -> list[str]:
                 out += _foreign(name, where, line)
                 if name[0] == BENCHMARKS and parts[0] != BENCHMARKS_FROM:
                     out.append(
-                        f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {BENCHMARKS}, which is no part of the product"
+                        f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {BENCHMARKS}, "
+                        "which is no part of the product"
                     )
             elif parts[0] in ALLOWED and target != parts[0] and target not in ALLOWED[parts[0]] | told:
                 told.add(target)
                 out.append(
-                    f"{where}:{line}: {PACKAGE}.{parts[0]} must not import {PACKAGE if target == '__init__' else f'{PACKAGE}.{target}'}"
+                    f"{where}:{line}: {PACKAGE}.{parts[0]} must not import "
+                    f"{PACKAGE if target == '__init__' else f'{PACKAGE}.{target}'}"
                 )
     return out + _benchmarks(root, modules)
 
@@ -115,7 +120,8 @@ def _benchmarks(root: Path, modules: set[str]) -> list[str]:
             out += _foreign(name, where, line)
             if target is not None and (target not in BENCHMARKED or where.startswith(RIVALS)):
                 out.append(
-                    f"{where}:{line}: {BENCHMARKS} must not import {PACKAGE}{'' if target == '__init__' else f'.{target}'} here"
+                    f"{where}:{line}: {BENCHMARKS} must not import "
+                    f"{PACKAGE}{'' if target == '__init__' else f'.{target}'} here"
                 )
     return sorted(set(out))
 
@@ -127,14 +133,20 @@ def _foreign(name: tuple[str, ...], where: str, line: int) -> list[str]:
 
 
 def _target(name: tuple[str, ...], modules: set[str]) -> str | None:
-    """The module of the package that an import reaches, `__init__` for the package and what it exports; ``None`` for other packages."""
+    """The module of the package that an import reaches, `__init__` for the package and what it exports.
+
+    ``None`` for other packages.
+    """
     if name[0] != PACKAGE:
         return None
     return name[1] if len(name) > 1 and name[1] in modules else "__init__"
 
 
 def _imports(text: str, module: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Absolute names that a module imports, with lines: relative imports resolved, and `importlib.import_module("...")`."""
+    """Absolute names that a module imports, with lines.
+
+    Relative imports resolved, and `importlib.import_module("...")`.
+    """
     # The package that relative names start from: a package's own `__init__` counts as inside of it.
     package = module[:-1]
     for node in ast.walk(ast.parse(text)):

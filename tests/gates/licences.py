@@ -55,7 +55,8 @@ def required(root: Path) -> tuple[set[str], list[str]]:
             needs = metadata.requires(requirement.name) or []
         except metadata.PackageNotFoundError:
             problems.append(
-                f"{name}: pyproject.toml needs this package, and it is not installed, so its licence is unknown; install it"
+                f"{name}: pyproject.toml needs this package, and it is not installed, so its "
+                "licence is unknown; install it"
             )
             continue
         waiting += [

@@ -1,7 +1,8 @@
-"""The server's side cannot name what holds a client's secret, nor the client's side what holds the server's (SECURITY.md).
+"""The server's side cannot name what holds a client's secret, nor the client's side the server's (SECURITY.md).
 
-A side is a list of files, or, where both halves of a method stand in one file, the types of that side: their definitions and `impl` blocks. Every type whose
-name or `Drop` says that it may hold a secret is classified here; one that is not has failed.
+A side is a list of files, or, where both halves of a method stand in one file, the types of that side: their
+definitions and `impl` blocks. Every type whose name or `Drop` says that it may hold a secret is classified here; one
+that is not has failed.
 """
 
 from __future__ import annotations
@@ -161,8 +162,9 @@ CLIENT_FILES: dict[str, tuple[str, ...]] = {
         "runtime/src/non_interactive/engine/client.rs",
     ),
 }
-# Folders of two-party linear methods go by path: in every folder below, `client.rs` is the client's and all its types are a client's secrets,
-# `server.rs` is the server's and its types a server's, and every other file is of both sides and names no secret of either.
+# Folders of two-party linear methods go by path: in every folder below, `client.rs` is the client's and all its types
+# are a client's secrets, `server.rs` is the server's and its types a server's, and every other file is of both sides
+# and names no secret of either.
 METHODS = "runtime/src/two_party/methods/"
 # Files of both sides, such as the loopback run in one process, whose name says otherwise.
 NEITHER: set[str] = set()
@@ -249,7 +251,9 @@ def _missing(sources: dict[str, Source]) -> Iterator[str]:
             yield f"crates/{name}: the table of tests/gates/secrets.py names this file, and there is none"
             continue
         for kind in sorted(set().union(*(table.get(name, set()) for table in tables)) - set(rust.types(sources[name]))):
-            yield f"crates/{name}: the table of tests/gates/secrets.py names type {kind}, and there is none in this file"
+            yield (
+                f"crates/{name}: the table of tests/gates/secrets.py names type {kind}, and there is none in this file"
+            )
     for name in sorted(set(sources) - listed - by_path - NEITHER):
         if re.search(r"(^|[/_])(client|server)(\.rs|/)", name):
             yield f"crates/{name}: tests/gates/secrets.py does not say which side this file belongs to"
@@ -267,13 +271,19 @@ def _unclassified(sources: dict[str, Source]) -> Iterator[str]:
         } | set(re.findall(r"ZeroizeOnDrop[^;{]*?\bstruct\s+(\w+)", source.code))
         for kind, start in rust.types(source).items():
             if (_SUSPECT.search(kind) or kind in wiped) and kind not in known:
-                yield f"crates/{name}:{source.line(start)}: tests/gates/secrets.py does not say whose secret {kind} is, or that it is public"
+                yield (
+                    f"crates/{name}:{source.line(start)}: tests/gates/secrets.py does not say whose secret {kind} is, "
+                    "or that it is public"
+                )
 
 
 def _named(
     source: Source, spans: list[tuple[int, int]], secrets: dict[str, set[str]], plain: set[str], side: str
 ) -> Iterator[str]:
-    """Mentions of secrets in parts of a file: of the name where every type of that name is one (`plain`), else of paths to it."""
+    """Mentions of secrets in parts of a file.
+
+    Of the name where every type of that name is one (`plain`), else of paths to it.
+    """
     own = rust.types(source)
     lines = [(source.line(a), source.line(b)) for a, b in spans]
     for place, kinds in secrets.items():

@@ -54,7 +54,8 @@ def problems(root: Path) -> list[str]:
     for source in rust.sources(root, EXTENSION):
         if found := re.search(r"\bInsecure\w*", source.code):
             out.append(
-                f"{source.path}:{source.line(found.start())}: the users' extension must not name {found.group()}: parameters below 128 bits are for benchmarks"
+                f"{source.path}:{source.line(found.start())}: the users' extension must not name {found.group()}: "
+                "parameters below 128 bits are for benchmarks"
             )
     folders = sorted(p.name for p in (root / "python").iterdir() if p.is_dir() and p.name != "__pycache__")
     out += [f"python/{name}: the wheel's sources are python/{PACKAGE} alone" for name in folders if name != PACKAGE]

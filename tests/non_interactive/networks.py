@@ -1,4 +1,7 @@
-"""Random ONNX networks of convolutions, batch norms, means, dense layers and residual sums with polynomial activations."""
+"""Random ONNX networks with polynomial activations.
+
+They have convolutions, batch norms, means, dense layers and residual sums.
+"""
 
 from __future__ import annotations
 

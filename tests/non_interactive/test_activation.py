@@ -38,8 +38,10 @@ def test_published_coefficients() -> None:
         assert np.abs(poly.polyval(x, chosen.coefficients) - swish).max() < 0.3
 
 
-@pytest.mark.parametrize("text", ["relu", "poly", "poly:", "poly:degree=x", "poly:range=3", "poly:degree=1", "poly:degree=17", "poly:degree=3,range=0",
-                                  "poly:degree=3,range=nan", "poly:degree=3,foo=1", "swish:degree=3", "poly:degree=3,range=inf"])  # fmt: skip
+@pytest.mark.parametrize("text", ["relu", "poly", "poly:", "poly:degree=x", "poly:range=3", "poly:degree=1",
+"poly:degree=17", "poly:degree=3,range=0",
+                                  "poly:degree=3,range=nan", "poly:degree=3,foo=1", "swish:degree=3",
+                                  "poly:degree=3,range=inf"])  # fmt: skip
 def test_what_is_no_activation_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="activation"):
         parse(text)

@@ -1,4 +1,7 @@
-"""Non-interactive networks whose operators move elements anywhere: each through an encrypted run, within the predicted error."""
+"""Non-interactive networks whose operators move elements anywhere.
+
+Each through an encrypted run, within the predicted error.
+"""
 
 import hushnet
 import numpy as np
@@ -70,7 +73,8 @@ def activated_concatenation(net):
 
 
 MOVES = [
-    transposed, sliced, pooled_behind_concatenation, uneven_means, sum_of_orders, enlarged, reflected, padded_with_a_value, gathered,
+    transposed, sliced, pooled_behind_concatenation, uneven_means, sum_of_orders, enlarged, reflected,
+    padded_with_a_value, gathered,
     activated_concatenation,
 ]  # fmt: skip
 

@@ -51,7 +51,10 @@ def test_calibrated_plans_hold_their_calibration_data(graph, seed):
 def test_margin_and_declared_ranges():
     graph = Builder((4,)).dense(3).op("relu").dense(2).done()
     x = np.random.default_rng(0).uniform(-1, 1, (50, 4))
-    limit = lambda plan: plan.tensors[1]["bound"] * plan.tensors[1]["scale"]
+
+    def limit(plan):
+        return plan.tensors[1]["bound"] * plan.tensors[1]["scale"]
+
     assert limit(compile(graph, calibration=x)) == pytest.approx(1.25 * np.abs(x).max())
     assert limit(compile(graph, calibration=x, margin=2)) == pytest.approx(2 * np.abs(x).max())
     assert limit(compile(graph, calibration=x, input_range=(-1, 1))) == pytest.approx(1)

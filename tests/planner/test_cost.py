@@ -1,5 +1,6 @@
 """Tiles, bytes, work, memory and parameters."""
 
+import io
 import json
 import math
 
@@ -253,7 +254,10 @@ def test_memory_is_kept_by_narrower_tiles():
     graph = Builder((2, 400, 12), seed=1).conv(2).op("relu").pool("max_pool", (4, 4), (4, 4)).conv(2).done()
     options = {"mask": "fresh"}
     free, tight = compile(graph, **options), compile(graph, max_memory=150 * MIB, **options)
-    total = lambda p: p.predicted["client_peak_memory_bytes"] + p.predicted["server_peak_memory_bytes"]
+
+    def total(p):
+        return p.predicted["client_peak_memory_bytes"] + p.predicted["server_peak_memory_bytes"]
+
     assert total(tight) <= 150 * MIB < total(free)
     assert sum(len(s["tiles"]) for _, s in tight.linear_stages()) > sum(
         len(s["tiles"]) for _, s in free.linear_stages()
@@ -334,7 +338,7 @@ def test_explanation_says_everything_and_renders():
     assert report["totals"]["bytes_up"] >= sum(
         layer["bytes_up"] for layer in report["layers"] if layer["kind"] == "linear"
     )
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))
+    console = Console(width=200, record=True, file=io.StringIO())
     console.print(render(report))
     text = console.export_text()
     for needle in (
@@ -351,8 +355,8 @@ def test_explanation_says_everything_and_renders():
         assert needle in text
     assert "The client learns" in trust_text(plan).plain and "weights" in trust_text(plan.public_part()).plain
     public = explain(plan.public_part())
-    assert public["public_part"] and [l.get("noise_margin_bits") for l in public["layers"]] == [
-        l.get("noise_margin_bits") for l in report["layers"]
+    assert public["public_part"] and [r.get("noise_margin_bits") for r in public["layers"]] == [
+        r.get("noise_margin_bits") for r in report["layers"]
     ]
 
 

@@ -237,11 +237,12 @@ def test_what_convfhe_answers_with_costs_merged_or_not(shape, outputs, kernel, m
 def test_the_planner_has_the_memory_that_a_forced_method_has():
     graph = network()
     options = {"trust": "two-party", "calibration": images(graph, 2), "queries": 10**6}
-    needed = lambda p: (
-        p.predicted["client_peak_memory_bytes"]
-        + p.predicted["server_peak_memory_bytes"]
-        - p.predicted["server_prepared_weight_bytes"]
-    )
+
+    def needed(p):
+        told = p.predicted
+        prepared = told["server_prepared_weight_bytes"]
+        return told["client_peak_memory_bytes"] + told["server_peak_memory_bytes"] - prepared
+
     free = lambda p: sum(s.get("method") == "rotation-free" for s in p.stages)  # noqa: E731
     sent = lambda p: p.predicted["bytes_up"] + p.predicted["bytes_down"]  # noqa: E731
     forced = compile(graph, method="rotation-free", **options)

@@ -1,6 +1,7 @@
 """What cannot be planned is refused with advice; a changed plan is refused with the stage."""
 
 import copy
+import io
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ def test_images_outside_of_the_calibrated_range_are_refused_by_the_client():
 def text_of(printable):
     from rich.console import Console
 
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))
+    console = Console(width=200, record=True, file=io.StringIO())
     console.print(printable)
     return console.export_text()
 

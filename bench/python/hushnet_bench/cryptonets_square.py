@@ -92,7 +92,8 @@ def _float(onnx_model: Any, x: np.ndarray) -> np.ndarray:
 
 BENCHMARK = Benchmark(
     name="cryptonets-square",
-    about="CryptoNets with squares, non-interactive, batches of 8192 and of 4096: trained network on the held-out digits, repeated to fill the batch",
+    about="CryptoNets with squares, non-interactive, batches of 8192 and of 4096: trained network on the held-out "
+    "digits, repeated to fill the batch",
     source="nGraph-HE2, Table 3: 29.62 s a batch of 4,096 on one thread (138 images/s), 2.05 s on 24 (1,998)",
     run=rows,
 )

@@ -87,7 +87,8 @@ _TABLE_5 = {
     },
 }
 _WHY_EXTENDED = (
-    "two copies of the input in 2048 slots leave two partial sums: log2(n / n_i) = 1 rotate-and-sum step (0 and 4 in the other two rows, as "
+    "two copies of the input in 2048 slots leave two partial sums: log2(n / n_i) = 1 rotate-and-sum step (0 and 4 in "
+    "the other two rows, as "
     "published); 9 = log2(n_i / n_o) fits neither of them, and 520 = 511 + 9 follows from it"
 )
 
@@ -99,7 +100,8 @@ _TABLE_7 = {
     (2048, 64, 5): ((14592, 20480, 409600, 409592), (312, 6200, 409600, 409592)),
 }
 _WHY_WIDE = (
-    "a 1x1 kernel has no input rotations, so there is no common DecPerm (the published row counts c_i/c_n = 256 of them, the row above none); "
+    "a 1x1 kernel has no input rotations, so there is no common DecPerm (the published row counts c_i/c_n = 256 of "
+    "them, the row above none); "
     "GALA's 1792 is c_i (c_n-1)/c_n with input and output channels exchanged, Table III gives c_o (c_n-1)/c_n = 448; "
     "Add is one less for each of 64 outputs than Table III's c_o (c_i-1)/c_n = 131008"
 )
@@ -152,7 +154,8 @@ def _counter_rows(quick: bool) -> list[Row]:
         for method in ("gazelle", "gala"):
             r = measure(geometry, method, repeats=1, insecure_ring_degree=SLOTS)
             rows.append({
-                "table": "counters, encrypted", "case": case, "method": method, "counted": r["counted"], "formula": r["formula"],
+                "table": "counters, encrypted", "case": case, "method": method, "counted": r["counted"],
+                "formula": r["formula"],
                 "match": r["counted"] == r["formula"], "correct": r["correct"], "secure": r["parameters"]["secure"],
             })  # fmt: skip
     return rows
@@ -172,11 +175,15 @@ _TABLE_9 = {
 }
 _FC = "the difference of GAZELLE and GALA in Add, 7, is the rotate-and-sum log2(2048/16) of the last layer, as ours"
 _WHY_9 = {
-    "MLP": "published Perm and Add are (784*128 + 128*128 + 128*16)/2048 - 3 = 55 with the 784 inputs not padded (+15 rotate-and-sum steps); the same rule "
-    "gives 58 ScMult, not 56. No layout of one input ciphertext reaches 49 products for 784x128: every slot meets 49 weights, but an input "
+    "MLP": "published Perm and Add are (784*128 + 128*128 + 128*16)/2048 - 3 = 55 with the 784 inputs not padded (+15 "
+    "rotate-and-sum steps); the same rule "
+    "gives 58 ScMult, not 56. No layout of one input ciphertext reaches 49 products for 784x128: every slot meets 49 "
+    "weights, but an input "
     "needs 128, so 128/49 slots. Padded to 1024 it takes 64.",
-    "AlexNet": "published counts are Tables II and III, divisions not rounded, for (3->96, 11x11, c_n = 2), then (96->256, 5x5), (256->384, 3x3), "
-    "(384->384, 3x3), (384->256, 3x3) all with c_n = 8, and FC 256->16: maps are never smaller than 16x16 (row 'as the paper counts'). Ours "
+    "AlexNet": "published counts are Tables II and III, divisions not rounded, for (3->96, 11x11, c_n = 2), then "
+    "(96->256, 5x5), (256->384, 3x3), "
+    "(384->384, 3x3), (384->256, 3x3) all with c_n = 8, and FC 256->16: maps are never smaller than 16x16 (row 'as the "
+    "paper counts'). Ours "
     "follows the shapes of AlexNet on 32x32 images, whose maps shrink to 8x8, 4x4, 2x2.",
     "VGG": "maps of VGG-16 shrink to 2x2 (c_n up to 512); no packing by the shapes gives the published sums. " + _FC,
     "ResNet-18": "no packing by the shapes gives the published sums. " + _FC,
@@ -240,7 +247,10 @@ def _alexnet_as_published() -> list[Row]:
             "formula": total,
             "match": match,
         }
-        why = "the first layer has c_o (c_n-1)/c_n = 48 Perm; published are 36, its 72 of GAZELLE divided by two ciphertexts instead of 3/2"
+        why = (
+            "the first layer has c_o (c_n-1)/c_n = 48 Perm; published are 36, its 72 of GAZELLE divided by two "
+            "ciphertexts instead of 3/2"
+        )
         rows.append(row | ({} if match else {"why": why}))
     return rows
 
@@ -272,7 +282,8 @@ def rows(*, quick: bool, threads: int, progress: Any, cases: Sequence[str] | Non
 
 BENCHMARK = Benchmark(
     name="gala",
-    about="slot-packed linear layers: operation counts and seconds of GAZELLE, DELPHI-style, GALA and Cheetah; --cases counts,counters,noise,VI,VIII,networks,MLP,...",
+    about="slot-packed linear layers: operation counts and seconds of GAZELLE, DELPHI-style, GALA and Cheetah; --cases "
+    "counts,counters,noise,VI,VIII,networks,MLP,...",
     source="GALA, Tables II to XI: GALA over GAZELLE 59x/13x/19x (dense), 9x/14x/2.6x/1.7x (convolutions)",
     run=rows,
 )

@@ -41,7 +41,8 @@ def layers_of(name: str) -> list[str]:
         if node.op_type == "Conv":
             weights = sizes[node.input[1]]
             out.append(json.dumps({
-                "type": "conv2d", "input": shapes[node.input[0]][1:], "output": shapes[node.output[0]][1:], "kernel": weights[2:],
+                "type": "conv2d", "input": shapes[node.input[0]][1:], "output": shapes[node.output[0]][1:],
+                "kernel": weights[2:],
                 "stride": list(options.get("strides", [1, 1])), "pads": list(options.get("pads", [0] * 4)),
                 "dilation": list(options.get("dilations", [1, 1])), "groups": options.get("group", 1),
             }))  # fmt: skip

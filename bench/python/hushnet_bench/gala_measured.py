@@ -9,6 +9,7 @@ not fit (``weights``).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -51,16 +52,16 @@ def measure(geometry: str, method: str, **options: Any) -> Row:
 
 
 def fastest(geometry: str, method: str, rival: str, **options: Any) -> Row:
-    """A layer by a method under the parameters with the least counted work and, where they differ and hold its noise, those of another method: the faster run,
-    so that a comparison does not hang on how well parameters were predicted.
+    """The faster run of a layer by a method, under the method's own parameters and under those of its rival.
+
+    The method's own parameters have the least counted work. The rival's run only where they differ and hold the
+    noise, so that a comparison does not hang on how well parameters were predicted.
     """
     chosen = {m: json.loads(_native.slot_layer_cost(geometry, m))["parameters"] for m in (method, rival)}
     runs = [measure(geometry, method, **options)]
     if chosen[method] != chosen[rival]:
-        try:
+        with contextlib.suppress(ValueError):  # noise that those parameters do not hold
             runs.append(measure(geometry, method, parameters_for=rival, **options))
-        except ValueError:  # noise that those parameters do not hold
-            pass
     return min(runs, key=linear)
 
 
@@ -83,18 +84,25 @@ def slot_row(table: str, case: str, method: str, r: Row) -> Row:
     """What is told of a measured layer."""
     p = r["parameters"]
     return {
-        "table": table, "case": case, "method": method, "linear_seconds": linear(r), "seconds": served(r), "both_seconds": both(r),
-        "product_seconds": r["product_seconds"], "switching_seconds": r["switching_seconds"], "protect_seconds": r["answer_seconds"],
+        "table": table, "case": case, "method": method, "linear_seconds": linear(r), "seconds": served(r),
+        "both_seconds": both(r),
+        "product_seconds": r["product_seconds"], "switching_seconds": r["switching_seconds"],
+        "protect_seconds": r["answer_seconds"],
         "weights": "prepared" if r["prepared"] else f"streamed, {r['encode_seconds']:.2f} s apart",
         "bytes_up": r["bytes_up"], "bytes_down": r["bytes_down"], "key_bytes": r["key_bytes"], "keys": r["keys"],
         "public_key_bytes": r["public_key_bytes"], "correct": r["correct"],
-        "counters_match_formula": r["counted"] == r["formula"], "ring_degree": p["ring_degree"], "modulus_bits": p["modulus_bits"],
-        "primes": f"{p['primes']} x {p['prime_bits']} bits", "noise_within": (r["noise"] or {}).get("within"), "counted": r["counted"],
+        "counters_match_formula": r["counted"] == r["formula"], "ring_degree": p["ring_degree"],
+        "modulus_bits": p["modulus_bits"],
+        "primes": f"{p['primes']} x {p['prime_bits']} bits", "noise_within": (r["noise"] or {}).get("within"),
+        "counted": r["counted"],
     }  # fmt: skip
 
 
 def ratios(gazelle: Row, gala: Row, published: float) -> Row:
-    """GALA over GAZELLE, bare and with what both add to hide weights, and what the time goes to where that is below the published ratio."""
+    """GALA over GAZELLE, bare and with what both add to hide weights.
+
+    The row says what the time goes to where the ratio is below the published one.
+    """
     ratio = linear(gazelle) / linear(gala)
     protected = (linear(gazelle) + gazelle["answer_seconds"]) / (linear(gala) + gala["answer_seconds"])
     row: Row = {"ratio": ratio, "ratio_protected": protected, "published": published, "reached": ratio >= published}
@@ -102,10 +110,14 @@ def ratios(gazelle: Row, gala: Row, published: float) -> Row:
         return row
     a, b = gazelle["counted"], gala["counted"]
     return row | {
-        "why": f"of GALA's {linear(gala):.3g} s products take {gala['product_seconds']:.3g} and key switches {gala['switching_seconds']:.3g}, of GAZELLE's {linear(gazelle):.3g} s "
-        f"{gazelle['product_seconds']:.3g} and {gazelle['switching_seconds']:.3g}: {b['sc_mult']} products and {b['perm'] + b['hst_perm']} key switches against {a['sc_mult']} and "
-        f"{a['perm'] + a['hst_perm']}, N = {gala['parameters']['ring_degree']} against {gazelle['parameters']['ring_degree']}; at 128 bits a ciphertext has "
-        f"{gala['parameters']['ring_degree'] // SLOTS} times the paper's {SLOTS} slots, and c_i/c_n, GALA's gain, is as much smaller"
+        "why": f"of GALA's {linear(gala):.3g} s products take {gala['product_seconds']:.3g} and key switches "
+        f"{gala['switching_seconds']:.3g}, of GAZELLE's {linear(gazelle):.3g} s "
+        f"{gazelle['product_seconds']:.3g} and {gazelle['switching_seconds']:.3g}: {b['sc_mult']} products and "
+        f"{b['perm'] + b['hst_perm']} key switches against {a['sc_mult']} and "
+        f"{a['perm'] + a['hst_perm']}, N = {gala['parameters']['ring_degree']} against "
+        f"{gazelle['parameters']['ring_degree']}; at 128 bits a ciphertext has "
+        f"{gala['parameters']['ring_degree'] // SLOTS} times the paper's {SLOTS} slots, and c_i/c_n, GALA's gain, is "
+        "as much smaller"
     }
 
 
@@ -115,7 +127,8 @@ def _cheetah(geometry: str, repeats: int) -> Row:
     return {
         "method": "cheetah", "seconds": r["server_seconds"], "both_seconds": client + r["server_seconds"],
         "chain_seconds": gala_choice.cheetah(geometry, r["server_seconds"], client),
-        "bytes_up": r["bytes_up"], "bytes_down": r["bytes_down"], "correct": r["off"] <= 1, "ring_degree": r["ring_degree"],
+        "bytes_up": r["bytes_up"], "bytes_down": r["bytes_down"], "correct": r["off"] <= 1,
+        "ring_degree": r["ring_degree"],
         "weights": "prepared" if r["prepared"] else "streamed",
     }  # fmt: skip
 
@@ -127,10 +140,13 @@ def _published_slots(table: str, case: str, geometry: str, published: float) -> 
     """
     runs = {m: measure(geometry, m, repeats=3, insecure_ring_degree=SLOTS) for m in ("gazelle", "gala")}
     return {
-        "table": table, "case": case, "method": f"gala over gazelle at {SLOTS} slots", "insecure": True, **ratios(runs["gazelle"], runs["gala"], published),
-        "correct": all(r["correct"] for r in runs.values()), "gazelle_seconds": linear(runs["gazelle"]), "linear_seconds": linear(runs["gala"]),
+        "table": table, "case": case, "method": "gala over gazelle "
+            f"at {SLOTS} slots", "insecure": True, **ratios(runs["gazelle"], runs["gala"], published),
+        "correct": all(r["correct"] for r in runs.values()), "gazelle_seconds": linear(runs["gazelle"]),
+        "linear_seconds": linear(runs["gala"]),
         "counted": {m: r["counted"] for m, r in runs.items()},
-        "note": "the paper's number of slots, insecure by today's tables: channels a ciphertext, and so permutations, as the paper counts them",
+        "note": "the paper's number of slots, insecure by today's tables: channels a ciphertext, and so permutations, "
+            "as the paper counts them",
     }  # fmt: skip
 
 
@@ -152,7 +168,10 @@ def case_rows(
     rows.append(slot_row(table, case, "gala", gala) | ratios(gazelle, gala, published))
     if not dense_layer:
         steps = measure(geometry, "gala-steps", repeats=repeats)
-        note = "ours: kernel grouping with some of the c_n - 1 steps done to the inputs, hoisted together with the kernel's own rotations (docs/slots.md)"
+        note = (
+            "ours: kernel grouping with some of the c_n - 1 steps done to the inputs, hoisted together with the "
+            "kernel's own rotations (docs/slots.md)"
+        )
         rows.append(slot_row(table, case, "gala-steps", steps) | ratios(gazelle, steps, published) | {"note": note})
         if not quick and not large:
             rows.append(_published_slots(table, case, geometry, published))
@@ -251,8 +270,10 @@ def network_rows(network: str, layers: Layers, progress: Any) -> list[Row]:
     alone = {m: s for m, s in single.items() if covered[m] == covered["cheetah"]}
     best = min(alone, key=alone.__getitem__)
     rows.append({
-        "table": table, "case": network, "method": "planner", "picks": dict(picks), "chain_seconds": planned, "best_method": best,
-        "best_seconds": alone[best], "within_5_percent": planned <= 1.05 * alone[best], "total_seconds": alone, "bench_seconds": time.monotonic() - start,
+        "table": table, "case": network, "method": "planner", "picks": dict(picks), "chain_seconds": planned,
+        "best_method": best,
+        "best_seconds": alone[best], "within_5_percent": planned <= 1.05 * alone[best], "total_seconds": alone,
+        "bench_seconds": time.monotonic() - start,
     })  # fmt: skip
     return rows
 
@@ -265,12 +286,14 @@ def _network_ratio(gazelle: Row, gala: Row, published: float) -> Row:
     row: Row = {"ratio": ratio, "ratio_protected": protected, "published": published, "reached": ratio >= published}
     if ratio < published:
         shares = {
-            m: f"{r['linear_seconds']:.3g} s: products {r['product_seconds']:.3g}, key switches {r['switching_seconds']:.3g}"
+            m: f"{r['linear_seconds']:.3g} s: products {r['product_seconds']:.3g}, key switches "
+            f"{r['switching_seconds']:.3g}"
             for m, r in (("GAZELLE", gazelle), ("GALA", gala))
         }
         row["why"] = (
             "; ".join(f"{m} {s}" for m, s in shares.items())
-            + f"; at 128 bits a ciphertext has two to four times the paper's {SLOTS} slots, so that c_i/c_n is as much smaller"
+            + f"; at 128 bits a ciphertext has two to four times the paper's {SLOTS} slots, so "
+            "that c_i/c_n is as much smaller"
         )
     return row
 

@@ -1,4 +1,6 @@
-"""Two network namespaces joined by a pair of virtual interfaces with limited bandwidth and, where the kernel has netem, delay.
+"""Two network namespaces joined by a pair of virtual interfaces with limited bandwidth and delay.
+
+The delay needs a kernel with netem.
 
 Needs Linux, root, and ``ip`` and ``tc``; what is missing is said by :class:`Unavailable`.
 """

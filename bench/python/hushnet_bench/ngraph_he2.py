@@ -55,7 +55,8 @@ def _primitives(index: int, degree: int, levels: int, trials: int) -> list[dict[
             native["encode_filled"],
             native["encode_scalar"],
             ENCODING[index],
-            f"against the word written {degree} times a prime, as the paper has it, at {1e-9 * native['full_bytes'] / native['encode_filled']:.0f} GB/s; "
+            f"against the word written {degree} times a prime, as the paper has it, at "
+            f"{1e-9 * native['full_bytes'] / native['encode_filled']:.0f} GB/s; "
             f"against encoding through the FFT: {native['encode_full'] / native['encode_scalar']:.0f}x",
         ),
         {
@@ -115,7 +116,8 @@ def _primitives(index: int, degree: int, levels: int, trials: int) -> list[dict[
             narrow["mul_general"],
             wide["mul_general"],
             None,
-            f"{narrow['levels']} primes of 30 bits without / {wide['levels']} of 50 bits with: our kernels multiply 50-bit residues as fast as 30-bit ones, so wide primes win",
+            f"{narrow['levels']} primes of 30 bits without / {wide['levels']} of 50 bits with: our kernels multiply "
+            "50-bit residues as fast as 30-bit ones, so wide primes win",
         )
     )
     out.append(
@@ -125,7 +127,8 @@ def _primitives(index: int, degree: int, levels: int, trials: int) -> list[dict[
             encodings["encode_high"],
             encodings["encode_low"],
             None,
-            f"encoding at level {levels} against level 1: {encodings['high_bytes']} against {encodings['low_bytes']} bytes",
+            f"encoding at level {levels} against level 1: {encodings['high_bytes']} against "
+            f"{encodings['low_bytes']} bytes",
         )
     )
     out.append(
@@ -135,7 +138,8 @@ def _primitives(index: int, degree: int, levels: int, trials: int) -> list[dict[
             encodings["real_value"],
             encodings["complex_value"],
             COMPLEX,
-            f"ours encodes two real vectors with one transform, as complex packing does: encoded one at a time the ratio is {_unpaired(degree, levels, trials // 4):.2f}; "
+            "ours encodes two real vectors with one transform, as complex packing does: encoded one at a time the "
+            f"ratio is {_unpaired(degree, levels, trials // 4):.2f}; "
             "what is left to gain is one ciphertext instead of two",
         )
     )
@@ -156,14 +160,19 @@ def _bound(seconds: tuple[float, float], published: float | None, portable: floa
     if published is None or general / scalar >= published:
         return text
     rates = [8e-9 * count * words / t for count, t in ((3, general), (2, scalar), (3, _plain_sum(words)))]
-    text += f"; the general operation moves three words a residue at {rates[0]:.0f} GB/s, the scalar one two at {rates[1]:.0f} GB/s, sums of as many words without any modulus (NumPy) three at {rates[2]:.0f} GB/s: "
+    text += (
+        f"; the general operation moves three words a residue at {rates[0]:.0f} GB/s, the scalar one two at "
+        f"{rates[1]:.0f} GB/s, sums of as many words without any modulus (NumPy) three at {rates[2]:.0f} GB/s: "
+    )
     if rates[0] >= _MEMORY * rates[2]:
         return (
             text
-            + "the general one is as fast as memory lets it be, and the one operand that it reads more is all that a scalar saves"
+            + "the general one is as fast as memory lets it be, and the one operand that it reads more is all that a "
+            "scalar saves"
         )
     return text + (
-        f"both spend their time on products and reductions ({1e9 * general / words:.2f} and {1e9 * scalar / words:.2f} ns a residue), which are the same instructions for a scalar. "
+        f"both spend their time on products and reductions ({1e9 * general / words:.2f} and {1e9 * scalar / words:.2f} "
+        "ns a residue), which are the same instructions for a scalar. "
         "Layers do not use this operation: see the row of a term within a matrix product"
     )
 
@@ -232,8 +241,10 @@ def _dot(quick: bool) -> dict[str, Any]:
         naive,
         layer + rescaling / _TERMS,
         LAZY,
-        f"rescaled after every product, operation by operation ({_TERMS} rescalings, {_TERMS * transforms} transforms) against a term of a layer as we compute it, "
-        f"rescaled once ({transforms} transforms): a sum without divisions between is a product of matrices. With separate scalar products and additions, rescaled "
+        f"rescaled after every product, operation by operation ({_TERMS} rescalings, {_TERMS * transforms} transforms) "
+        "against a term of a layer as we compute it, "
+        f"rescaled once ({transforms} transforms): a sum without divisions between is a product of matrices. With "
+        "separate scalar products and additions, rescaled "
         f"once: {1e6 * once:.0f} microseconds a term, {naive / once:.1f}x",
     )
 
@@ -294,11 +305,16 @@ def _lazy(quick: bool, threads: int, batch: int) -> dict[str, Any]:
         "ratio": per_image[0] / per_image[1],
         "published_ratio": LAZY,
         "note": (
-            f"rescalings {counts[0]['rescalings']} / {counts[1]['rescalings']}, relinearisations {counts[0]['relinearisations']} / "
-            f"{counts[1]['relinearisations']} a block at N = {degrees[0]} / {degrees[1]}. The paper's naive scheme rescales after every product with a scalar: "
-            f"{products} rescalings here, {products * 2 * levels} transforms at {levels} primes, {products * one:.0f} s a block at {1e3 * one:.2f} ms each as measured now, "
-            f"against {seconds[0]:.2f} s for all of our block without lazy rescaling ({(seconds[0] + products * one) / seconds[1]:.0f}x with them). We never had these: "
-            "exact products are summed before any reduction, so at most one rescaling a result is left to save; the row of a term measures the others"
+            f"rescalings {counts[0]['rescalings']} / {counts[1]['rescalings']}, relinearisations "
+            f"{counts[0]['relinearisations']} / "
+            f"{counts[1]['relinearisations']} a block at N = {degrees[0]} / {degrees[1]}. The paper's naive scheme "
+            "rescales after every product with a scalar: "
+            f"{products} rescalings here, {products * 2 * levels} transforms at {levels} primes, {products * one:.0f} "
+            f"s a block at {1e3 * one:.2f} ms each as measured now, "
+            f"against {seconds[0]:.2f} s for all of our block without lazy rescaling "
+            f"({(seconds[0] + products * one) / seconds[1]:.0f}x with them). We never had these: "
+            "exact products are summed before any reduction, so at most one rescaling a result is left to save; the "
+            "row of a term measures the others"
         ),
     }
 
@@ -321,7 +337,8 @@ def _complex(quick: bool, threads: int) -> dict[str, Any]:
         "with": 1 / runs[1]["images_per_second"],
         "ratio": runs[1]["images_per_second"] / runs[0]["images_per_second"],
         "published_ratio": COMPLEX,
-        "note": "whole sessions; real packing encodes two features with one transform, which complex packing cannot better",
+        "note": "whole sessions; real packing encodes two features with one transform, "
+        "which complex packing cannot better",
     }
 
 
@@ -351,7 +368,8 @@ def _linear() -> Any:
 
 BENCHMARK = Benchmark(
     name="ngraph-he2",
-    about="every optimisation of nGraph-HE2 beside what it replaces: scalar encoding, scalar operations, prime widths, lazy rescaling, complex packing",
+    about="every optimisation of nGraph-HE2 beside what it replaces: scalar encoding, scalar operations, prime widths, "
+    "lazy rescaling, complex packing",
     source="nGraph-HE2, Tables 2 to 6",
     run=rows,
 )

@@ -16,7 +16,10 @@ from hushnet import _native
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark: ``run(quick=..., threads=..., progress=..., **options) -> rows``; ``plot(result, path)`` where bars do not do."""
+    """One benchmark: ``run(quick=..., threads=..., progress=..., **options) -> rows``.
+
+    ``plot(result, path)`` where bars do not do.
+    """
 
     name: str
     about: str

@@ -54,7 +54,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Case:
-    """A network of the paper's, with its published seconds (1 thread) and accuracies (%) for SEAL and OpenFHE (Table 6)."""
+    """A network of the paper's with its published seconds (1 thread) and accuracies (%) for SEAL and OpenFHE."""
 
     network: str
     activation: str
@@ -116,7 +116,8 @@ def rows(
     unknown = sorted(set(chosen) - {*CASES, "primitives"}) + sorted(set(peers or ()) - set(PEERS))
     if unknown:
         raise hushnet.InputError(
-            f"no case or peer {', '.join(unknown)}: cases are {', '.join(CASES)}, primitives; peers are {', '.join(PEERS)}"
+            f"no case or peer {', '.join(unknown)}: cases are {', '.join(CASES)}, primitives; peers are "
+            f"{', '.join(PEERS)}"
         )
     wanted = _available(peers, quick=quick)
     out: list[dict[str, Any]] = []
@@ -229,7 +230,10 @@ def against_bars(bars: Bars, mine: dict[str, Any], faster: dict[str, float]) -> 
 
 
 def scaling(net: Network, x: np.ndarray, whole: dict[str, Any]) -> dict[str, Any]:
-    """How far the estimate from a sample of channels, which the CIFAR-10 rows of the peers are, is from a whole run of the same peer on a network that fits."""
+    """How far the estimate from a sample of channels is from a whole run of the same peer on a network that fits.
+
+    The CIFAR-10 rows of the peers are such estimates.
+    """
     if "seconds" not in whole:
         return {"method": "SEAL, scaled up from a sample", "error": "no whole run to compare with"}
     row = run_peer("seal", net, x, np.empty(0), sample=SAMPLE)
@@ -331,8 +335,10 @@ def run_peer(peer: str, net: Network, x: np.ndarray, truth: np.ndarray, *, sampl
     }
     if sample is not None:
         row["estimate"] = (
-            f"{sample} input and {sample} output channels of every layer were computed; seconds of rotations are multiplied by inputs/{sample}, of products by "
-            f"inputs x outputs/{sample}^2, of rescalings and activations by channels/{sample}, of dense rows by rows/{sample}. "
+            f"{sample} input and {sample} output channels of every layer were computed; seconds of rotations are "
+            f"multiplied by inputs/{sample}, of products by "
+            f"inputs x outputs/{sample}^2, of rescalings and activations by channels/{sample}, of dense rows by "
+            f"rows/{sample}. "
             "The whole circuit's weights as plaintexts do not fit in memory"
         )
     if outputs is not None:
@@ -477,8 +483,10 @@ def plot(result: dict[str, Any], path: Path) -> None:
 
 BENCHMARK = Benchmark(
     name="seal-openfhe",
-    about="CNNs on one encrypted image beside SEAL and OpenFHE on the channel-wise circuit (make peers); primitives; memory over time",
-    source="SEAL/OpenFHE comparison, Tables 6-10 (1 thread): MNIST 11-15 s and 23-29 s, CIFAR-10 200-250 s and 374-477 s",
+    about="CNNs on one encrypted image beside SEAL and OpenFHE on the channel-wise circuit (make peers); primitives; "
+    "memory over time",
+    source="SEAL/OpenFHE comparison, Tables 6-10 (1 thread): MNIST 11-15 s and 23-29 s, "
+    "CIFAR-10 200-250 s and 374-477 s",
     run=rows,
     plot=plot,
 )

@@ -148,11 +148,13 @@ def checked(model: hushnet.Model, x: np.ndarray, got: np.ndarray) -> dict[str, A
     error = float(np.abs(got - stated.planned).max())
     if stated.beyond(got) > 1.0 or error > _reach(model):
         raise hushnet.HushnetError(
-            f"{model.plan.name}: the result is {error:.3g} from the planned run, {stated.beyond(got):.2f} times the stated error"
+            f"{model.plan.name}: the result is {error:.3g} from the planned run, {stated.beyond(got):.2f} times the "
+            "stated error"
         )
     if not equal[clear].all():
         raise hushnet.HushnetError(
-            f"{model.plan.name}: the label of image {np.flatnonzero(clear & ~equal)[0]} is not the planned one, which is no near tie"
+            f"{model.plan.name}: the label of image {np.flatnonzero(clear & ~equal)[0]} is not the planned one, which "
+            "is no near tie"
         )
     return {
         "images_checked": len(x),
@@ -193,7 +195,8 @@ def _reach(model: hushnet.Model) -> float:
 BENCHMARKS = [
     Benchmark(
         name=name,
-        about=f"{network.name} with both sides private (two-party), one image, two processes with a core each (--threads: cores a party)",
+        about=f"{network.name} with both sides private (two-party), one image, two processes with a core each "
+        "(--threads: cores a party)",
         source=network.published,
         run=partial(rows, name),
     )

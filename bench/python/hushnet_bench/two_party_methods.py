@@ -1,5 +1,6 @@
-"""Whole networks with both sides private, the planner free to choose a method for every layer against each single method: two processes, one
-image, seconds and bytes after the set-up of a session and with it.
+"""Whole networks with both sides private: the planner's choice of a method for every layer against each single method.
+
+Two processes run one image; seconds and bytes are told after the set-up of a session and with it.
 
 The planner's own choice stands twice: for sessions of one image, whose set-up counts in full, and for many images
 behind a set-up (``queries``), where it hardly counts. The first is compared with all single methods by figures with the
@@ -247,7 +248,10 @@ def _measured(
 
 
 def compared(rows: list[dict[str, Any]]) -> None:
-    """Writes to the planner's rows how they stand against the best single method of their network, by the figures they were planned for."""
+    """Writes to the planner's rows how they stand against the best single method of their network.
+
+    What counts are the figures that the rows were planned for.
+    """
     for row in rows:
         figures = FIGURES.get(row["method"])
         if figures is None or "not_run" in row:
@@ -298,7 +302,8 @@ def rows(*, quick: bool, threads: int, progress: Any, cases: Sequence[str] | Non
 
 BENCHMARK = Benchmark(
     name="two-party-methods",
-    about="whole networks with both sides private, the planner free against every single method; --cases plain20, resnet50:cheetah, ...",
+    about="whole networks with both sides private, the planner free against every single method; --cases plain20, "
+    "resnet50:cheetah, ...",
     source="rotation-free CNN, Table IV: Cheetah 1258 s and 10970 MB, rotation-free 292 + 295 s and 641 MB (ResNet-50)",
     run=rows,
 )

@@ -56,7 +56,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
                     model,
                     x,
                     unit,
-                    lambda: (throttled(model, x, link, threads), link),
+                    lambda model=model, x=x, link=link: (throttled(model, x, link, threads), link),
                 )
             )
             try:
@@ -67,7 +67,7 @@ def rows(*, quick: bool, threads: int, progress: Any) -> list[dict[str, Any]]:
                         model,
                         x,
                         unit,
-                        lambda: in_namespaces(model, x, link, threads),
+                        lambda model=model, x=x, link=link: in_namespaces(model, x, link, threads),
                     )
                 )
             except namespaces.Unavailable as error:

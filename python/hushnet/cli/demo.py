@@ -27,7 +27,8 @@ def run_demo(folder: Path, count: int, *, quiet: bool) -> dict[str, Any]:
     train_x, _, test_x, test_y = data.digits()
     test_x, test_y = test_x[:count], test_y[:count]
     say(
-        f"[bold]1.[/bold] {len(test_x)} held-out handwritten digits (8x8 scans enlarged to 28x28) and CryptoNets-ReLU, trained on {len(train_x)} others."
+        f"[bold]1.[/bold] {len(test_x)} held-out handwritten digits (8x8 scans enlarged to 28x28) and CryptoNets-ReLU, "
+        f"trained on {len(train_x)} others."
     )
     model = hushnet.compile(
         zoo.trained("cryptonets-relu"), batch=2048, calibration=train_x[:256], name="cryptonets-relu"
@@ -118,12 +119,16 @@ def summarise(
 def text_summary(s: dict[str, Any]) -> str:
     """The figures in words."""
     return (
-        f"[bold]4.[/bold] {s['images']} digits in {s['seconds']:.2f} s with set-up ({s['images_per_second']:.0f} images/s; "
+        f"[bold]4.[/bold] {s['images']} digits in {s['seconds']:.2f} s with set-up "
+        f"({s['images_per_second']:.0f} images/s; "
         f"one block carries up to 2048 in nearly the same time), {s['megabytes_per_image']:.3f} MB an image "
         f"({s['megabytes_per_image_full_block']:.4f} MB in a full block).\n"
-        f"   Accuracy: encrypted {s['accuracy_encrypted']:.2%}, plaintext fixed point {s['accuracy_plaintext_fixed_point']:.2%}, "
-        f"float {s['accuracy_float']:.2%}. Encrypted outputs equal the fixed-point ones exactly: {s['equal_to_plaintext_fixed_point']}.\n"
-        f"   Largest logit error against float: {s['max_error_against_float']:.4f} (predicted: below {s['predicted_error']:.4f}).\n"
+        f"   Accuracy: encrypted {s['accuracy_encrypted']:.2%}, plaintext fixed point "
+        f"{s['accuracy_plaintext_fixed_point']:.2%}, "
+        f"float {s['accuracy_float']:.2%}. Encrypted outputs equal the fixed-point ones exactly: "
+        f"{s['equal_to_plaintext_fixed_point']}.\n"
+        f"   Largest logit error against float: {s['max_error_against_float']:.4f} (predicted: below "
+        f"{s['predicted_error']:.4f}).\n"
         f"   Picture: {s['picture']}"
     )
 

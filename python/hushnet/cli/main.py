@@ -33,7 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Run a trained neural network on inputs that the server never sees.",
     epilog=(
-        "Exit status: 0: done; 1: an error, or no trust model takes the network (check, compare); 2: the command line is "
+        "Exit status: 0: done; 1: an error, or no trust model takes the network (check, "
+        "compare); 2: the command line is "
         "wrong; 3: a plan that falls short (compile --strict); 130: interrupted."
     ),
 )
@@ -102,7 +103,8 @@ def compile_(
     ),
     method: str | None = typer.Option(
         None,
-        help=f"One for all layers: {', '.join(name for name, _ in _native.linear_methods())} (default: the cheapest of each).",
+        help=f"One for all layers: {', '.join(name for name, _ in _native.linear_methods())} "
+        "(default: the cheapest of each).",
         rich_help_panel=TWO_PARTY,
     ),
     nonlinear: str | None = typer.Option(
@@ -115,7 +117,8 @@ def compile_(
     ),
     activation: str | None = typer.Option(
         None,
-        help="What takes the place of other activations: square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r.",
+        help="What takes the place of other activations: square, swish-rg5-deg2, swish-rg7-deg4 or "
+        "poly:degree=d,range=r.",
         rich_help_panel=NON_INTERACTIVE,
     ),
     hide_weights: bool = typer.Option(
@@ -211,7 +214,10 @@ def check(
     ),
     as_json: bool = Json,
 ) -> None:
-    """For each trust model: the predicted cost, or every node that stands in the way with what to do, and where to cut the network."""
+    """For each trust model.
+
+    The predicted cost, or every node that stands in the way with what to do, and where to cut the network.
+    """
     from hushnet.cli.check import run_check
 
     found = run_check(
@@ -329,7 +335,8 @@ def _finish(
     )
     for reach in summary.get("out_of_range", []):
         out.print(
-            f"The operand of the polynomial at '{reach['tensor']}' reaches {reach['largest']:.4g}, beyond its range of {reach['range']:.4g}, "
+            f"The operand of the polynomial at '{reach['tensor']}' reaches {reach['largest']:.4g}, beyond its range of "
+            f"{reach['range']:.4g}, "
             f"in {reach['outside']} values: the answers of these images may be wrong."
         )
     if summary.get("out_of_range") == []:
@@ -522,7 +529,10 @@ def infer(
 
 
 def _benchmarks() -> Any:
-    """The package of the benchmarks: it stands apart, so that users' wheels hold no rivals and no insecure stand-ins."""
+    """The package of the benchmarks.
+
+    It stands apart, so that users' wheels hold no rivals and no insecure stand-ins.
+    """
     try:
         return importlib.import_module("hushnet_bench")
     except ModuleNotFoundError as missing:
@@ -598,7 +608,8 @@ def demo(
 def _calibrate() -> None:
     """The former name of measure-machine."""
     raise hushnet.InputError(
-        "`hushnet calibrate` is now `hushnet measure-machine`: it measures unit costs, while --calibration names sample inputs."
+        "`hushnet calibrate` is now `hushnet measure-machine`: it measures unit costs, while --calibration names "
+        "sample inputs."
     )
 
 

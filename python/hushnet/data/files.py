@@ -11,13 +11,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Union, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 
 from hushnet.data.errors import DataError
 
-PathLike = Union[str, Path]
+PathLike = str | Path
 
 MAX_BYTES = 4 << 30
 _PIECE = 1 << 20
@@ -137,7 +137,8 @@ def _read_exactly(stream: BinaryIO, count: int, path: Path, limit: int) -> bytes
     """The rest of the stream, which must be ``count`` bytes; memory grows with what is there, not with ``count``."""
     if count > limit:
         raise DataError(
-            f"{path}: announces {count} bytes, more than the limit of {limit}: the header is damaged, or raise max_bytes"
+            f"{path}: announces {count} bytes, more than the limit of {limit}: the header "
+            "is damaged, or raise max_bytes"
         )
     body = _gather(stream, count + 1, path)
     if len(body) < count:

@@ -288,7 +288,8 @@ TASKS: dict[str, Task] = {
             _made_sentences,
             _read_sentences,
             _closest,
-            # some features of every layer's input are forty times larger than the others: bits of activations count most
+            # some features of every layer's input are forty times larger than the others: bits of activations count
+            # most
             options={"client-aided": {"weight_bits": 9, "most_bits": 16, "margin": 1.5}},
         ),
     )

@@ -1,8 +1,8 @@
 """ONNX to :class:`hushnet.graph.Graph`.
 
-The first axis of every input is the batch where the graph treats it as one, symbolic or fixed; the graph is then per image. Where it does
-not, an image is what the model takes at once (``whole.py``). Server weights become ``Linear`` layers, everything else client ops with
-public attributes. Nothing of a model is executed but its graph.
+The first axis of every input is the batch where the graph treats it as one, symbolic or fixed; the graph is then per
+image. Where it does not, an image is what the model takes at once (``whole.py``). Server weights become ``Linear``
+layers, everything else client ops with public attributes. Nothing of a model is executed but its graph.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def load(
     Args:
         source: path of a .onnx file (external data beside it), its bytes, or a ``ModelProto``.
         shapes: full shapes of inputs, the batch first, where the model leaves axes open: ``{"x": (1, 3, 48, 192)}``.
-        samples: shapes of sample data (images, ...), from which axes are taken that neither the model nor ``shapes`` gives.
+        samples: shapes of sample data (images, ...), from which axes are taken that neither the model nor ``shapes``
+            gives.
         until: names of tensors or nodes at which the network ends; by default at its own outputs.
 
     Raises:
@@ -107,7 +108,8 @@ def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue],
         model.validate(prepared.proto)
     except ModelError as error:
         invalid = error
-    # what ONNX Runtime takes is taken, whether the checker likes it or not; broken models have outputs that nothing computes
+    # what ONNX Runtime takes is taken, whether the checker likes it or not; broken models have outputs that nothing
+    # computes
     slim = simplify.simplify(prepared) if invalid is None else None
     for candidate in (slim, prepared):
         if candidate is None:

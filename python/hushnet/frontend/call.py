@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +11,7 @@ import onnx
 from .builder import Value
 from .errors import Unsupported
 
-Input = Union[Value, np.ndarray, None]
+Input = Value | np.ndarray | None
 
 
 class Call:
@@ -52,7 +52,7 @@ class Call:
         return self._inputs
 
     def unasked(self, inert: frozenset[str | int]) -> list[str]:
-        """Attributes that differ from ONNX's defaults, and inputs, that the lowering did not ask for, except ``inert`` ones."""
+        """Inputs and attributes (but ONNX's defaults) that the lowering did not ask for, except ``inert`` ones."""
         try:
             schema = onnx.defs.get_schema(self.op_type, self.opset, "")
             defaults = {

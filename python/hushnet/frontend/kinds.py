@@ -1,8 +1,9 @@
 """Element types: which operators may read integers and booleans of the network.
 
-A tensor of a plan holds real numbers. Integers are real numbers too, as long as an operator gives on real numbers what ONNX defines on
-integers: moves, comparisons and casts to wider types always do, sums and products where the type does not wrap around in practice
-(32 bits and more). Division, shifts, and casts that cut do not; they are refused.
+A tensor of a plan holds real numbers. Integers are real numbers too, as long as an operator gives on real numbers what
+ONNX defines on
+integers: moves, comparisons and casts to wider types always do, sums and products where the type does not wrap around
+in practice (32 bits and more). Division, shifts, and casts that cut do not; they are refused.
 """
 
 from __future__ import annotations

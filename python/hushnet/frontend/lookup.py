@@ -1,7 +1,10 @@
-"""Private look-ups: ``Gather`` from a constant table at indices that depend on the network's input, and ``OneHot``; questions of finite values.
+"""Private look-ups: ``Gather`` from a constant table at indices that depend on the network's input, and ``OneHot``.
 
-The owner of the input writes an index as a vector of zeros with a one at its place; the table is then the matrix of a linear layer, whose
-weights stay the server's and whose cost is that of any layer. An index outside of the table gives zeros.
+Questions of finite values.
+
+The owner of the input writes an index as a vector of zeros with a one at its place; the table is then the matrix of a
+linear layer, whose weights stay the server's and whose cost is that of any layer. An index outside of the table gives
+zeros.
 """
 
 from __future__ import annotations

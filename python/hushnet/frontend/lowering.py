@@ -1,9 +1,11 @@
-"""The driver: walks the ONNX nodes in order, folds constants, takes control flow apart, calls the lowerings, collects all issues."""
+"""The driver.
+
+Walks the ONNX nodes in order, folds constants, takes control flow apart, calls the lowerings, collects all issues.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
 
 import numpy as np
 import onnx
@@ -24,8 +26,8 @@ class Unknown:
     """The result of a node that could not be lowered; nodes that read it are checked by name only."""
 
 
-Known = Union[Value, np.ndarray]
-Result = Union[Known, Unknown]
+Known = Value | np.ndarray
+Result = Known | Unknown
 
 _COMPARISONS = {
     "Equal",
@@ -227,7 +229,10 @@ class Driver:
         return results if isinstance(results, list) else [results]
 
     def _function(self, node: onnx.NodeProto, inputs: Sequence[Input], refusal: Unsupported) -> list[Result]:
-        """A node by ONNX's definition of its operator as a function of others; raises the refusal where there is none."""
+        """A node by ONNX's definition of its operator as a function of others.
+
+        Raises the refusal where there is none.
+        """
         if node.domain not in ("", "ai.onnx"):
             raise refusal
         expansion = expand.function(
@@ -307,7 +312,10 @@ class Driver:
         return tuple(full)
 
     def _compare(self, name: str, value: Value, *, rounded_up: bool) -> None:
-        """Our shape against ONNX's inference, which is wrong behind a pooling whose last window would start in the padding."""
+        """Compares our shape with ONNX's inference.
+
+        The inference is wrong behind a pooling whose last window would start in the padding.
+        """
         expected, full = self.inferred.get(name), self._full(value)
         if any(n < 1 for n in full):
             raise Unsupported(f"the result has an empty axis: {full}", "Use a larger input or a smaller window.")

@@ -1,7 +1,7 @@
 """Reading an ONNX model: old forms upgraded, input shapes fixed, weights lifted out, shapes inferred.
 
-Float constants are replaced by typed graph inputs before any tool runs, so that no tool re-rounds a weight and none meets
-the 2 GiB limit of protobuf. Integer constants stay: they are shapes, axes and indices.
+Float constants are replaced by typed graph inputs before any tool runs, so that no tool re-rounds a weight and none
+meets the 2 GiB limit of protobuf. Integer constants stay: they are shapes, axes and indices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Prepared:
         stackable: whether all inputs have a first axis of one size: it may be a batch.
         batch: that size.
         fixed_batch: whether the model fixes it.
-        whole: whether an image may be what the model takes at once: no input leaves its first axis open, or the caller has given it.
+        whole: whether an image may be what the model takes at once: no input leaves its first axis open, or the caller
+            has given it.
         problems: what cannot be read of inputs, opset or old forms.
         ports: what the model says of its inputs and outputs beside their tensors.
     """
@@ -122,7 +123,8 @@ def read(source: Source, request: Request = Request()) -> Prepared:
 def cuts(prepared: Prepared) -> list[str]:
     """Tensors behind the inputs through which everything goes that the outputs need, in the order of the graph.
 
-    A tensor is one when no edge from a node up to it leads to a node behind it, or to an output, but from itself. Constants do not count.
+    A tensor is one when no edge from a node up to it leads to a node behind it, or to an output, but from itself.
+    Constants do not count.
     """
     graph = prepared.proto.graph
     private = {port.name for port in graph.input if port.name not in prepared.weights}
@@ -167,7 +169,8 @@ def _open(source: Source) -> tuple[onnx.ModelProto, str]:
         return _nonempty(model, "what was given"), ""
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(
-            f"a {type(source).__name__} is no trained model. Give the path or the bytes of an ONNX file, a ModelProto, a "
+            f"a {type(source).__name__} is no trained model. Give the path or the bytes of "
+            "an ONNX file, a ModelProto, a "
             "PyTorch module or a fitted scikit-learn estimator."
         )
     path = Path(source)
@@ -230,7 +233,8 @@ def _dense(sparse: onnx.SparseTensorProto, folder: str) -> np.ndarray:
     values, indices, shape = _array(sparse.values, folder), _array(sparse.indices, folder), tuple(sparse.dims)
     if math.prod(shape) > MAX_ELEMENTS:
         raise ValueError(
-            f"the sparse initializer {sparse.values.name!r} has {math.prod(shape)} elements, {MAX_ELEMENTS} at most are taken"
+            f"the sparse initializer {sparse.values.name!r} has {math.prod(shape)} elements, "
+            f"{MAX_ELEMENTS} at most are taken"
         )
     flat = np.ravel_multi_index(tuple(indices.T), shape) if indices.ndim == 2 else indices
     dense = np.zeros(math.prod(shape), dtype=values.dtype)
@@ -383,7 +387,8 @@ def _input_dims(prepared: Prepared, port: onnx.ValueInfoProto, request: Request)
         return _given(port.name, [int(n) for n in given], [d for d, _ in dims] if has_shape else None)
     example = ",".join(["1", *(str(d) if d else "64" for d, _ in dims[1:])]) if has_shape else "1,3,224,224"
     advice = (
-        f"Give --shape {port.name}={example} (in Python shapes={{{port.name!r}: ({example.replace(',', ', ')})}}) with the sizes that "
+        f"Give --shape {port.name}={example} (in Python shapes={{{port.name!r}: ({example.replace(',', ', ')})}}) with "
+        "the sizes that "
         "you will use, or calibration data of that shape."
     )
     if not has_shape:
@@ -409,7 +414,8 @@ def _given(name: str, given: list[int], sizes: list[int] | None) -> tuple[int, .
         raise ModelError(f"shape {tuple(given)} for input {name!r} does not fit. Give {count}.")
     if sizes is not None and any(d > 0 and d != g for d, g in zip(sizes, given)):
         raise ModelError(
-            f"shape {tuple(given)} for input {name!r} does not fit: the model says {[d or '?' for d in sizes]}. Give these sizes."
+            f"shape {tuple(given)} for input {name!r} does not fit: the model says {[d or '?' for d in sizes]}. Give "
+            "these sizes."
         )
     if given and given[0] == 1 and (sizes is None or sizes[0] == 0):
         return (0, *given[1:])
@@ -417,7 +423,10 @@ def _given(name: str, given: list[int], sizes: list[int] | None) -> tuple[int, .
 
 
 def infer(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the shapes that ONNX's inference finds (data propagation included); as it is where inference refuses it."""
+    """The model with the shapes that ONNX's inference finds (data propagation included).
+
+    As it is where inference refuses it.
+    """
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except Exception:

@@ -24,15 +24,21 @@ Lower = Callable[[onnx.NodeProto, Sequence[Input]], list[Value]]
 Form = Callable[[onnx.NodeProto, list[Input], Builder, Lower], list[Value]]
 
 _SAME = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh Dropout DynamicQuantizeLinear Elu Erf Exp "
-    "Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh "
+    "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh Dropout "
+    "DynamicQuantizeLinear Elu Erf Exp "
+    "Floor Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu "
+    "Shrink Sigmoid Sign Sin Sinh "
     "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"
 )
-_BROADCAST = "Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum SwiGLU Where Xor"
+_BROADCAST = (
+    "Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or "
+    "PRelu Pow Sub Sum SwiGLU Where Xor"
+)
 # operators of one axis, with its default
 _AXIS = {
     "ArgMax": 0, "ArgMin": 0, "Concat": None, "Gather": 0, "GatherElements": 0, "Hardmax": -1, "LayerNormalization": -1,
-    "LogSoftmax": -1, "LpNormalization": -1, "RMSNormalization": -1, "ScatterElements": 0, "Softmax": -1, "Split": 0, "TopK": -1,
+    "LogSoftmax": -1, "LpNormalization": -1, "RMSNormalization": -1, "ScatterElements": 0, "Softmax": -1, "Split": 0,
+    "TopK": -1,
 }  # fmt: skip
 _REDUCTIONS = (
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"

@@ -91,9 +91,10 @@ def measure(seconds: float, progress: Callable[[str], None] | None = None) -> di
 
 
 def fit(samples: Iterable[tuple[Row, float]], prior: Row | None = None) -> Row:
-    """Non-negative costs x that minimise the sum of squares of (a x - b)/b over samples (a, b), and, with ``PRIOR`` the weight of a sample, of
-    (x - p)/p: what the samples do not tell apart stays in the proportions of the ``prior`` costs p, scaled to the
-    samples' size.
+    """Non-negative costs x that minimise the sum of squares of (a x - b)/b over samples (a, b).
+
+    The sum holds (x - p)/p as well, with ``PRIOR`` times the weight of a sample. What the samples do not tell apart
+    stays in the proportions of the ``prior`` costs p, scaled to the samples' size.
     """
     rows = [(row, b) for row, b in samples if b > 0.0]
     names = sorted({name for row, _ in rows for name in row})

@@ -25,7 +25,8 @@ ORDER: tuple[Pass, ...] = (dead_code, fuse_activations, merge_moves, fold_affine
 ROUNDS = 8
 
 __all__ = [
-    "ACTIVATIONS", "ORDER", "Ends", "activations", "dead_code", "default", "fold_affine", "fold_diagonal", "fuse_activations",
+    "ACTIVATIONS", "ORDER", "Ends", "activations", "dead_code", "default", "fold_affine", "fold_diagonal",
+    "fuse_activations",
     "fuse_diagonals", "merge_moves", "replace_activations", "split_ends",
 ]  # fmt: skip
 

@@ -42,7 +42,7 @@ class Links:
         return found[0] if len(found) == 1 and tensor not in self.graph.outputs else None
 
     def back(self, node: Node, through: Through) -> tuple[Linear | None, list[Op]]:
-        """The layer that feeds ``node`` alone, through ops that satisfy ``through``, and these ops in order of execution."""
+        """The layer that feeds ``node`` alone, through ops that satisfy ``through``; and these ops, in order."""
         chain: list[Op] = []
         tensor = reads(node)[0]
         while self.only_reader(tensor) is not None:

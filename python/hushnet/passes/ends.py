@@ -1,14 +1,17 @@
 """What the owner of the inputs can do alone: ops before the first layer, and ops behind the last.
 
-- *Head*: with one input and one output the chain of ops of one operand from the input on; with several, or where other ops that depend
-  on inputs only are no sums, products and moves (look-ups: one-hot vectors), all ops that depend on inputs only. The client computes
-  them in the clear and encrypts the result.
-- *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it through ops. The
-  client decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that tensor, not only the output.
+- *Head*: with one input and one output the chain of ops of one operand from the input on; with several, or where other
+  ops that depend
+  on inputs only are no sums, products and moves (look-ups: one-hot vectors), all ops that depend on inputs only. The
+  client computes them in the clear and encrypts the result.
+- *Tail*: of every output everything behind the tensor that is furthest from it among those that alone lead to it
+  through ops. The
+  client decrypts that tensor and computes the rest (softmax, a last activation, reshapes): it learns that tensor, not
+  only the output.
 
-The body between them always has one input and one output. Where several tensors cross, they cross as one: behind each other along the
-first axis where their other axes agree, element behind element otherwise. Ops of the head join them, ops of the body take them apart,
-and the same the other way round at the end.
+The body between them always has one input and one output. Where several tensors cross, they cross as one: behind each
+other along the first axis where their other axes agree, element behind element otherwise. Ops of the head join them,
+ops of the body take them apart, and the same the other way round at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from .edit import Links, copy, fresh, reads
 
 SUMS_PRODUCTS_AND_MOVES = frozenset(
     {
-        "reshape", "transpose", "slice", "concat", "pad", "broadcast", "gather", "interpolate", "affine", "neg", "square", "add", "sub",
+        "reshape", "transpose", "slice", "concat", "pad", "broadcast", "gather", "interpolate", "affine", "neg",
+        "square", "add", "sub",
         "mul", "matmul", "reduce_sum", "reduce_mean", "reduce_prod", "average_pool",
     }
 )  # fmt: skip
@@ -33,7 +37,8 @@ class Ends:
     """The three parts of a graph; ``head`` and ``tail`` are None where there are no ops.
 
     Attributes:
-        head: from the graph's inputs to the input of the body; of a graph with several outputs also to those that need no layer.
+        head: from the graph's inputs to the input of the body; of a graph with several outputs also to those that need
+            no layer.
         body: one input, one output; without nodes where they are the same.
         tail: from the output of the body to the graph's outputs that the head does not have.
     """
@@ -69,7 +74,10 @@ def split_ends(graph: Graph) -> Ends:
 
 
 def _bends_an_input(graph: Graph) -> bool:
-    """Whether a layer follows on ops that depend on the input only, are no chain, and are not all sums, products and moves."""
+    """Whether a layer follows on ops that depend on the input only, are no chain, and are more than linear.
+
+    Linear here are sums, products and moves.
+    """
     clear = _clear(graph)
     chain, tensor = {graph.inputs[0]}, _first(graph)
     producer = {node.output: node for node in graph.nodes}

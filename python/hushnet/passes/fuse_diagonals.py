@@ -1,4 +1,6 @@
-"""Two diagonal layers in a row whose channels do not match (one varies over rows, the other over columns) become one per element.
+"""Two diagonal layers in a row whose channels do not match become one with a factor for every element.
+
+They do not match where one varies over rows and the other over columns.
 
 Exact over the reals: ``s2 (s1 x + c1) + c2 = (s1 s2) x + (s2 c1 + c2)``. Matching channels are :mod:`fold_diagonal`'s.
 """

@@ -12,7 +12,8 @@ from ..graph import Dense, Graph, Linear, Op
 from .edit import Links, bypass, copy, fresh, moves, rename_reads
 
 UNARY = {
-    "affine", "relu", "leaky_relu", "clip", "abs", "neg", "sqrt", "square", "sigmoid", "tanh", "exp", "erf", "hard_sigmoid",
+    "affine", "relu", "leaky_relu", "clip", "abs", "neg", "sqrt", "square", "sigmoid", "tanh", "exp", "erf",
+    "hard_sigmoid",
     "hard_swish", "silu", "gelu", "gelu_tanh", "elu", "log", "sin", "cos", "atan", "floor", "round",
 }  # fmt: skip
 BINARY = {"add", "sub", "mul", "div", "minimum", "maximum", "less", "equal"}

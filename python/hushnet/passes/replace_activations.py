@@ -16,7 +16,8 @@ from .ends import split_ends
 # elementwise functions of one operand that are no polynomials
 ACTIVATIONS = frozenset(
     {
-        "relu", "leaky_relu", "prelu", "clip", "abs", "sqrt", "sigmoid", "tanh", "exp", "erf", "hard_sigmoid", "hard_swish", "silu",
+        "relu", "leaky_relu", "prelu", "clip", "abs", "sqrt", "sigmoid", "tanh", "exp", "erf", "hard_sigmoid",
+        "hard_swish", "silu",
         "gelu", "gelu_tanh", "elu", "log", "sin", "cos", "atan", "floor", "round",
     }
 )  # fmt: skip

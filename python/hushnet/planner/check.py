@@ -58,7 +58,8 @@ def _check_linear(graph: Graph, node: Linear) -> None:
         raise PlanError(f"layer {node.name!r} gives {result}, its output {node.output!r} has shape {out}")
     if node.weight.shape != weight or node.bias.shape != weight[:1]:
         raise PlanError(
-            f"layer {node.name!r}: weights {node.weight.shape} and bias {node.bias.shape}, expected {weight} and {weight[:1]}"
+            f"layer {node.name!r}: weights {node.weight.shape} and bias {node.bias.shape}, expected {weight} and "
+            f"{weight[:1]}"
         )
     if not (np.isfinite(node.weight).all() and np.isfinite(node.bias).all()):
         raise PlanError(f"layer {node.name!r}: weights or bias hold NaN or infinite values; export the model again")
@@ -82,7 +83,10 @@ def conv_problem(geometry: dict) -> str | None:
         extent = (geometry["kernel"][axis] - 1) * geometry["dilation"][axis] + 1
         span = spatial[axis] + geometry["pads"][axis] + geometry["pads"][2 + axis] - extent
         if span < 0 or span // geometry["stride"][axis] + 1 != out[axis]:
-            return f"{out[axis]} positions on spatial axis {axis}, expected {max(span, -1) // geometry['stride'][axis] + 1}"
+            return (
+                f"{out[axis]} positions on spatial axis {axis}, expected "
+                f"{max(span, -1) // geometry['stride'][axis] + 1}"
+            )
     return None
 
 

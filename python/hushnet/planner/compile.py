@@ -7,7 +7,7 @@ import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
 
 Array = np.ndarray
-Calibration = Union[Array, Mapping[str, Array], None]
+Calibration = Array | Mapping[str, Array] | None
 
 TRUST = ("non-interactive", "client-aided", "two-party")
 ENGINES = ("auto", "batch", "packed")
@@ -45,7 +45,8 @@ class Options:
     Attributes:
         margin: planned range over the largest calibrated value.
         ring_degree: 2048 or 4096; None for the smallest that fits.
-        engine: "batch" (one feature of many images in a ciphertext), "packed" (many features of one image), or "auto": whichever is
+        engine: "batch" (one feature of many images in a ciphertext), "packed" (many features of one image), or "auto":
+            whichever is
             predicted to be faster for ``batch`` images. mask, drop and tiles are of "batch" only, and choose it.
         mask: "auto", "shared", "fresh" or "sent" (docs/plan-format.md).
         mask_memory: bytes that a client may keep for shared masks.
@@ -95,12 +96,14 @@ def compile(
     """A plan that runs ``graph`` on encrypted batches.
 
     Args:
-        batch: images that the plan is for (any number runs): cost is predicted for them, and client-aided plans take the engine that is cheaper
+        batch: images that the plan is for (any number runs): cost is predicted for them, and client-aided plans take
+            the engine that is cheaper
             for them; 2048 by default, with "two-party" 1.
         trust: "client-aided", "two-party" (with a batch of several images, layers may work on all of them at once), or
             "non-interactive".
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
-        input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow from
+        input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow
+            from
             (default: [0, 1]); with calibration data it replaces the margin at the inputs.
         weight_bits: 2 to 16 (non-interactive: 2 to 15). By default the fewest that reach ``precision``, and 8
             without calibration data.
@@ -401,7 +404,8 @@ class _Planner:
 def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
     """Sentences that a user of the plan must know."""
     said = [
-        "Client-aided: the client sees every linear layer's result in the clear and can solve for the weights; weights are not private.",
+        "Client-aided: the client sees every linear layer's result in the clear and can solve for the weights; weights "
+        "are not private.",
         "The server learns shapes only: neither inputs nor results.",
     ]
     ops = {op["op"] for s in lowered.stages if s["kind"] == "client" for op in s["ops"]}
@@ -411,7 +415,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         said.append("PRelu slopes are public: they are part of what every client receives.")
     if ops & {"interpolate", "gather"}:
         said.append(
-            "Positions and weights of selections, interpolations and masks (Resize, Gather, Where, Attention) are public."
+            "Positions and weights of selections, interpolations and masks (Resize, "
+            "Gather, Where, Attention) are public."
         )
     if "affine" in ops:
         said.append("Scalar factors and offsets outside linear layers are public.")
@@ -419,7 +424,8 @@ def notes(graph: Graph, ranges: Ranges, lowered: Lowered) -> list[str]:
         said.append(ranges.grown.sentence())
     if ranges.source == "intervals":
         said.append(
-            "Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. Calibration data gives better precision."
+            "Ranges follow from interval arithmetic over the declared input ranges: safe, but wide in deep networks. "
+            "Calibration data gives better precision."
         )
     return said
 
@@ -475,7 +481,8 @@ def _finish(
 
 
 _UNBOUNDED = (
-    "The model divides, or takes a root or logarithm, of values that could be zero: no worst error follows from the ranges. "
+    "The model divides, or takes a root or logarithm, of values that could be zero: no worst "
+    "error follows from the ranges. "
     "The likely error is that of the calibration data."
 )
 

@@ -89,7 +89,8 @@ def predict(
         estimate[port["name"]] = min(6.0 * float(spread.deviation.max(initial=0.0)), worst[port["name"]])
         if not np.isfinite(worst[port["name"]]) and ranges.source == "intervals":
             raise PlanError(
-                f"output {port['name']!r}: the worst error is not finite (a division, logarithm or square root near zero); "
+                f"output {port['name']!r}: the worst error is not finite (a division, "
+                "logarithm or square root near zero); "
                 "give calibration data, rewrite the model without it, or use more activation_bits"
             )
     return Prediction(worst, estimate, reach)

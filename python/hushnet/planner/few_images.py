@@ -76,7 +76,8 @@ class FewImages:
         """Parameters, sizes and work of a layer for one image."""
         if bound >= 1 << 63:
             raise PlanError(
-                f"layer {name!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits"
+                f"layer {name!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight "
+                "or activation bits"
             )
         flat = np.ascontiguousarray(self.weights[stage["weights"]], dtype=np.int16).reshape(-1)
         try:

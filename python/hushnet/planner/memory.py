@@ -155,8 +155,10 @@ def client_stage(stage: dict[str, Any], ring_degree: int) -> int:
 
 
 def peaks(document: Document, weight_bytes: int, blocks: int) -> tuple[int, int]:
-    """Peak bytes of client and server for blocks of N images, kept masks and weights included, inputs and outputs of the
-    caller not. Input masks are kept only when there is a second block.
+    """Peak bytes of client and server for blocks of N images.
+
+    Kept masks and weights count, inputs and outputs of the caller do not. Input masks are kept only when there is a
+    second block.
     """
     degree = document["params"]["ring_degree"]
     linear = [s for s in document["stages"] if s["kind"] == "linear"]

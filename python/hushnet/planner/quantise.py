@@ -52,7 +52,10 @@ class Activation:
 
 @dataclass(frozen=True)
 class Parameters:
-    """A linear layer's modulus 2^k, scale 2^d, dropped bits u of c0 and v of c1, and log2 of its noise bound before dropping."""
+    """A linear layer's modulus 2^k, scale 2^d, dropped bits u of c0 and v of c1, and log2 of its noise bound.
+
+    The noise bound holds before bits are dropped.
+    """
 
     modulus_bits: int
     delta_bits: int
@@ -104,10 +107,12 @@ def activation(limit: float, bits: int) -> Activation:
 
 
 def bias_correction(node: Linear, weights: Weights, mean: Array) -> Array:
-    """What rounded weights do to the mean of every output, taken away: ``(W - W') E[x]``, averaged over output positions.
+    """What rounded weights do to the mean of every output, taken away.
 
-    Where inputs have a mean (behind a ReLU), much of the weights' rounding error is this constant; a bias removes it for nothing
-    (Nagel et al., Data-Free Quantization, ICCV 2019, section 4.2, with means from calibration).
+    ``(W - W') E[x]``, averaged over output positions.
+
+    Where inputs have a mean (behind a ReLU), much of the weights' rounding error is this constant; a bias removes it
+    for nothing (Nagel et al., Data-Free Quantization, ICCV 2019, section 4.2, with means from calibration).
     """
     off = np.asarray(node.weight, dtype=np.float64) - weights.weight.astype(np.float64) * weights.scale
     shifted = apply(plan_geometry(node.geometry), off, mean[None])[0]
@@ -119,7 +124,8 @@ def quantise_bias(node: Linear, scale: float, correction: Array | float = 0.0) -
     v = np.rint((np.asarray(node.bias, dtype=np.float64) + correction) / scale)
     if (np.abs(v) >= 2.0**62).any():
         raise PlanError(
-            f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model"
+            f"layer {node.name!r}: its bias is more than 2^62 output units; its input range or weights are close to "
+            "zero, check the model"
         )
     return v.astype(np.int64)
 
@@ -132,7 +138,8 @@ def stage_parameters(layer: str, ring_degree: int, l2: float, bound: int, shared
     """
     if bound >= 1 << 63:
         raise PlanError(
-            f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or activation bits"
+            f"layer {layer!r}: results need {bound.bit_length() + 1} bits, at most 64 are allowed; use fewer weight or "
+            "activation bits"
         )
     try:
         # a layer of zeros has a result too: one bit
@@ -155,7 +162,9 @@ def choose(
     most_bits: int = AUTO_BITS[0],
     packed: bool = False,
 ) -> Quantisation:
-    """Weights, scales, bits and the ring degree of the whole plan; biases are corrected where ``mean`` has a layer's input.
+    """Weights, scales, bits and the ring degree of the whole plan.
+
+    Biases are corrected where ``mean`` has a layer's input.
 
     Args:
         most_bits: the most activation bits that "auto" takes.

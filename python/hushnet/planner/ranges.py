@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .rules import RULES, Pair, magnitude
 
 Array = np.ndarray
 Range = tuple[float, float]
-InputRanges = Union[Range, Mapping[str, Range], None]
+InputRanges = Range | Mapping[str, Range] | None
 
 CALIBRATION_BYTES = 256 << 20
 # random inputs of which outputs are looked at where there is no calibration data; one of a network with more
@@ -149,7 +149,8 @@ def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
         largest = float(magnitude(values[node.output]).max(initial=0.0))
         if not math.isfinite(largest):
             raise PlanError(
-                f"node {node.name!r}: no finite range for {node.output!r} follows from the input ranges; give calibration data"
+                f"node {node.name!r}: no finite range for {node.output!r} follows from the input ranges; give "
+                "calibration data"
             )
         limit[node.output] = largest
         for tensor in sources:
@@ -160,10 +161,10 @@ def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
 
 
 def typical_outputs(graph: Graph, inputs: Mapping[str, Range]) -> dict[str, float]:
-    """Largest outputs by name on random inputs of the declared ranges: how large outputs usually are, where no data
-    tells.
+    """Largest outputs by name on random inputs of the declared ranges.
 
-    Interval arithmetic only tells how large they could be. Outputs that are not finite are left out.
+    They say how large outputs usually are, where no data tells. Interval arithmetic only tells how large they could be.
+    Outputs that are not finite are left out.
     """
     from ..reference.float import evaluate
 
@@ -216,7 +217,8 @@ def from_calibration(
             top = float(np.abs(value).max(initial=0.0))
             if not math.isfinite(top):
                 raise PlanError(
-                    f"the float run over the calibration data gives a value that is not finite in {name!r}; check the model and the data"
+                    f"the float run over the calibration data gives a value that is not finite in {name!r}; check the "
+                    "model and the data"
                 )
             largest[name] = max(largest.get(name, 0.0), top)
             if start < count // 2:
@@ -244,7 +246,8 @@ def from_calibration(
         least, most = float(samples[name].min()), float(samples[name].max())
         if least < low - slack or most > high + slack:
             raise PlanError(
-                f"the calibration data of {name!r} lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})"
+                f"the calibration data of {name!r} lies in [{least:.6g}, {most:.6g}], outside the declared input_range "
+                f"({low}, {high})"
             )
         limit[name], inputs[name] = max(abs(low), abs(high)), (low, high)
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}

@@ -30,7 +30,7 @@ def rewrite(graph: Graph) -> Graph:
 
 
 def equalise_rows(graph: Graph) -> Graph:
-    """Gives every output row of a layer the same largest weight, and the client a factor for every row to multiply back.
+    """Gives every output row of a layer the same largest weight, and the client a factor for every row to undo it.
 
     One scale for a whole layer costs rows of small weights their precision, above all where batch normalisation was
     folded in or a row is a single channel (depthwise). The factors are public; in this mode the client can solve for

@@ -41,7 +41,9 @@ class Run:
 
 
 def run(plan: Plan, inputs: Any, *, chunk: int = 256) -> Run:
-    """Runs a plan with weights on ``inputs`` (an array for the only input, or arrays by name), ``chunk`` images at a time.
+    """Runs a plan with weights on ``inputs``, ``chunk`` images at a time.
+
+    ``inputs`` is an array for the only input, or arrays by name.
 
     Raises:
         PlanError: a public part.

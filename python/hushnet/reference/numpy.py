@@ -1,7 +1,7 @@
 """Runs a plan on NumPy in exact integers and ordered binary64: the answer that every executor must give, bit for bit.
 
-Nothing is encrypted here. Linear stages are exact integer sums (binary64 matrix products while sums stay below 2^53, int64
-above); client ops are those of :mod:`hushnet.reference.ops`.
+Nothing is encrypted here. Linear stages are exact integer sums (binary64 matrix products while sums stay below 2^53,
+int64 above); client ops are those of :mod:`hushnet.reference.ops`.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def _client(
 def _check_finite(x: Array, tensor: dict[str, Any], stage: str) -> None:
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         raise RangeError(
-            f"tensor {tensor['name']!r} (stage {stage!r}) holds a value that is no finite number; check the input and the layers "
+            f"tensor {tensor['name']!r} (stage {stage!r}) holds a value that is no finite number; "
+            "check the input and the layers "
             "before (division by zero, root of a negative number, overflow)",
             tensor["name"],
             finite=False,
@@ -172,7 +173,8 @@ def quantize(x: Array, tensor: dict[str, Any], stage: str) -> Array:
         worst = np.abs(x[~(np.abs(v) <= bound)]).max()
         raise RangeError(
             f"tensor {tensor['name']!r} (stage {stage!r}): |{worst:.6g}| is outside the planned range of "
-            f"{bound * tensor['scale']:.6g}; compile again with calibration samples that cover it, or with an input range alone",
+            f"{bound * tensor['scale']:.6g}; compile again with calibration samples that cover "
+            "it, or with an input range alone",
             tensor["name"],
             finite=bool(np.isfinite(x).all()),
             stage=stage,

@@ -201,7 +201,7 @@ class Stated:
         return float((distance / self.error).max(initial=0.0))
 
     def ties(self) -> Array:
-        """Images whose two largest values are so near that units may exchange them (both may move by the stated error)."""
+        """Images whose two largest values may change places, because each may move by the stated error."""
         values = np.sort(self.planned.reshape(len(self.planned), -1), axis=1)
         if values.shape[1] < 2:
             return np.zeros(len(values), dtype=bool)
@@ -211,8 +211,9 @@ class Stated:
 def stated(
     plan: Plan, inputs: Array | dict[str, Array], *, draws: int = 8, seconds: float = math.inf, seed: int = 0
 ) -> Stated:
-    """The planned run of a plan's first output and the error that its units come to, from ``draws`` runs with units drawn (two at
-    least, none after ``seconds`` of them).
+    """The planned run of a plan's first output, and the error that its units come to.
+
+    The error comes from ``draws`` runs with units drawn: two at least, and no new one after ``seconds``.
 
     ``unit_reach`` bounds the same for all inputs and the worst units at once, which after some layers says nothing:
     units of many elements do not conspire. Here their variance goes through the network as it is, activations' masks
@@ -231,8 +232,9 @@ def stated(
 
 
 def unit_reach(plan: Plan) -> dict[str, Array]:
-    """Most units that every shared and opened tensor can be away from ``run``'s, by name and element, for inputs whose values keep
-    to the planned ranges (all inputs, for a plan without calibration).
+    """Most units that every shared and opened tensor can be away from ``run``'s, by name and element.
+
+    It holds for inputs whose values keep to the planned ranges: all inputs, for a plan without calibration.
     """
     reach: dict[int, Array] = {}
     for stage in plan.stages:

@@ -20,7 +20,8 @@ TRUST = {
     "client-aided": {
         "who_computes_nonlinear_layers": "the client, in the clear",
         "server_learns": "shapes only: no inputs, no intermediate values, no results",
-        "client_learns": "its results and every pre-activation (each linear layer's result), from which the weights can be solved for",
+        "client_learns": "its results and every pre-activation (each linear layer's result), from which the weights "
+        "can be solved for",
         "warning": "Weights are not private in this mode. Do not use it to protect a model from its users.",
     }
 }

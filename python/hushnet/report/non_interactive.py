@@ -24,8 +24,17 @@ LEARNS = {
     "server_learns": "shapes and the number of images only: no inputs, no intermediate values, no results",
 }
 OPEN = "its results; and ciphertexts and their noise, from which weights can be solved for"
-PACKED_HIDDEN = "its results, where inputs and outputs stand in slots, rotations, levels, primes and scales, bits of noise (which follow from layer shapes, pooling windows and norms of weights), and the bound of its results rounded up to a power of two; of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds up to c times that)"
-HIDDEN = "its results, layer shapes, levels, primes and scales, bits of noise, and the bound of its results rounded up to a power of two; of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds up to c times that)"
+PACKED_HIDDEN = (
+    "its results, where inputs and outputs stand in slots, rotations, levels, primes and scales, bits of noise (which "
+    "follow from layer shapes, pooling windows and norms of weights), and the bound of its results rounded up to a "
+    "power of two; of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds "
+    "up to c times that)"
+)
+HIDDEN = (
+    "its results, layer shapes, levels, primes and scales, bits of noise, and the bound of its results rounded up to a "
+    "power of two; of weights nothing beyond them (but for 2^-40 a ciphertext of results; a session of c of them adds "
+    "up to c times that)"
+)
 OPEN_WARNING = "Weights are not private in this plan. Compile with hide_weights to protect a model from its users."
 HIDDEN_WARNING = "Holds for parties that keep to the protocol (semi-honest)."
 
@@ -283,6 +292,7 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     )
     table.add_row(
         "Operations",
-        f"{linear}, {counted['products']} products, {counted['relinearisations']} relinearisations, {counted['rescalings']} rescalings a block",
+        f"{linear}, {counted['products']} products, {counted['relinearisations']} relinearisations, "
+        f"{counted['rescalings']} rescalings a block",
     )
     return table

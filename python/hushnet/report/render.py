@@ -113,7 +113,10 @@ def _parameters(report: Report) -> Table:
 
 
 def _layers(report: Report) -> Group:
-    """Two tables that fit a narrow terminal: what every layer costs, and with which parameters and precision it runs."""
+    """Two tables that fit a narrow terminal.
+
+    What every layer costs, and with which parameters and precision it runs.
+    """
     costs = Table(title="Layers, for the whole batch", title_justify="left", header_style="bold")
     for column in ("layer", "what", "up", "down", "client", "server", "tiles"):
         costs.add_column(column, justify="left" if column in ("layer", "what") else "right")
@@ -138,9 +141,15 @@ def _layers(report: Report) -> Group:
             f"{layer['noise_margin_bits']:.2f} bits",
             f"{size(layer['client_memory_bytes'])} / {size(layer['server_memory_bytes'])}",
         )
-    caption = "k: modulus 2^k, d: scale 2^d, u: low bits not sent back; margin: bits between the noise bound and a wrong result"
+    caption = (
+        "k: modulus 2^k, d: scale 2^d, u: low bits not sent back; margin: bits between the "
+        "noise bound and a wrong result"
+    )
     if few:
-        caption = "up, down, sum: bits of the words of requests, responses and sums of masks; margin: bits between the noise bound and a wrong result"
+        caption = (
+            "up, down, sum: bits of the words of requests, responses and sums of masks; margin: bits between the noise "
+            "bound and a wrong result"
+        )
     precision.caption, precision.caption_justify = caption, "left"
     return Group(costs, precision)
 

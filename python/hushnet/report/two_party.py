@@ -28,11 +28,15 @@ LEARNS = {
 }
 # statistical security of one flooded answer whose noise is at its limit (``crates/rlwe/src/bfv/noise.rs``)
 ANSWER_BITS = 40
-TOLD = "shapes, protocols and fraction bits, slopes of activations and scalar factors, and of weights norms and bounds of values, rounded up to powers of two"
+TOLD = (
+    "shapes, protocols and fraction bits, slopes of activations and scalar factors, and of weights norms and bounds of "
+    "values, rounded up to powers of two"
+)
 OUTPUT = f"its results, {TOLD}"
 ARGMAX = f"the index of the largest output, {TOLD}"
 RANGES = {
-    "calibrated": "Ranges come from calibration data: the answer to an input that leaves them may be wrong without notice.",
+    "calibrated": "Ranges come from calibration data: the answer to an input that leaves "
+    "them may be wrong without notice.",
     "proven": "Every range is proven for all inputs of the declared intervals.",
 }
 
@@ -207,7 +211,10 @@ def _what(plan: Plan, stage: dict[str, Any]) -> str:
         g = stage["geometry"]
         if g["type"] == "dense":
             return f"dense {g['inputs']} -> {g['outputs']}"
-        return f"conv {g['kernel'][0]}x{g['kernel'][1]}, {'x'.join(map(str, g['input']))} -> {'x'.join(map(str, g['output']))}"
+        return (
+            f"conv {g['kernel'][0]}x{g['kernel'][1]}, {'x'.join(map(str, g['input']))} -> "
+            f"{'x'.join(map(str, g['output']))}"
+        )
     if kind == "truncate":
         return f"{'exactly ' if stage.get('exact') else ''}by {stage['bits']} bits, {stage['sign']}"
     if kind in {"max_pool", "sum_pool"}:
@@ -223,7 +230,8 @@ def _masks(told: Mapping[str, float] | None) -> str:
     if told is None:
         return "masks of answers are perfect"
     return (
-        f"weights stay hidden but for 2^-{told['bits_per_image']:.1f} an image ({told['answers_per_image']} flooded answers of at most 2^-{ANSWER_BITS} each); "
+        f"weights stay hidden but for 2^-{told['bits_per_image']:.1f} an image ({told['answers_per_image']} flooded "
+        f"answers of at most 2^-{ANSWER_BITS} each); "
         "m images of a session add up to m times that"
     )
 
@@ -235,11 +243,13 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     grid.add_row("Shares", f"modulo 2^{p['ring_bits']}")
     grid.add_row(
         "Ciphertexts",
-        f"N = {p['ring_degree']}, moduli of {', '.join(map(str, p['modulus_bits']))} bits, answers of {p['response_bits']} bits",
+        f"N = {p['ring_degree']}, moduli of {', '.join(map(str, p['modulus_bits']))} bits, answers of "
+        f"{p['response_bits']} bits",
     )
     grid.add_row(
         "Security",
-        f"{p['security_bits']} bits (the table allows {p['modulus_bits_limit']} bits of modulus); {_masks(p['statistical'])}",
+        f"{p['security_bits']} bits (the table allows {p['modulus_bits_limit']} bits of modulus); "
+        f"{_masks(p['statistical'])}",
     )
     speed = "unlimited" if n["bits_per_second"] is None else f"{n['bits_per_second'] / 1e6:.0f} Mbit/s"
     grid.add_row("Network", f"{n['name']}: {speed}, round trip {seconds(n['round_trip_seconds'])}")
@@ -302,7 +312,8 @@ def totals(report: Report, size: Any, seconds: Any) -> Table:
     table.add_row("Time, one core a party", by_network)
     table.add_row(
         "Bytes",
-        f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down: {size(t['he_bytes'])} ciphertexts, {size(t['ot_bytes'])} protocols",
+        f"{size(t['bytes_up'])} up, {size(t['bytes_down'])} down: {size(t['he_bytes'])} ciphertexts, "
+        f"{size(t['ot_bytes'])} protocols",
     )
     table.add_row("Once a session", f"{size(t['setup_bytes'])} ({t['extension']})")
     table.add_row("Rounds", f"{t['rounds']} messages that depend on each other")

@@ -316,7 +316,8 @@ class Net:
         h, w = ((s + 2 * pad - kernel + (stride - 1 if ceil else 0)) // stride + 1 for s in x.shape[1:])
         if h < 1 or w < 1:
             raise ZooError(
-                f"{name}: a {kernel}x{kernel} window does not fit its {x.shape[1]}x{x.shape[2]} input: choose a larger image"
+                f"{name}: a {kernel}x{kernel} window does not fit its "
+                f"{x.shape[1]}x{x.shape[2]} input: choose a larger image"
             )
         return h, w
 

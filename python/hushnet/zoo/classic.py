@@ -42,7 +42,10 @@ def vgg16(net: Net, classes: int = 10) -> Tensor:
 
 
 def _plain(name: str, kernel: int, depth: int, width: int) -> None:
-    about = f"32x32 images: plain network, {kernel}x{kernel} filters, depth {depth}, width factor {width} (rotation-free CNN, Table IV)"
+    about = (
+        f"32x32 images: plain network, {kernel}x{kernel} filters, depth {depth}, width factor {width} (rotation-free "
+        "CNN, Table IV)"
+    )
     architecture(name, about, kernel=kernel, depth=depth, width=width)(plain)
 
 

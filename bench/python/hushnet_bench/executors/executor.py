@@ -64,7 +64,8 @@ def interpreter(library: str) -> Path:
     python = peers.folder() / library / "bin" / "python"
     if not python.exists():
         raise PeerMissing(
-            f"{library} is not installed for comparisons: run `make peers`, or name the folder of its environments in HUSHNET_PEERS"
+            f"{library} is not installed for comparisons: run `make peers`, or name the folder of its environments in "
+            "HUSHNET_PEERS"
         )
     return python
 

@@ -148,7 +148,8 @@ class Circuit:
         for tensor, layout in found.items():
             if layout.span() > self.slots:
                 raise ValueError(
-                    f"tensor {tensor} takes {layout.span()} slots a channel and there are {self.slots}: use a larger ring degree"
+                    f"tensor {tensor} takes {layout.span()} slots a channel and there are "
+                    f"{self.slots}: use a larger ring degree"
                 )
         return found
 

@@ -24,7 +24,8 @@ class Seal(Counter):
         self.context = seal.SEALContext(parameters, True, seal.sec_level_type.tc128)
         if not self.context.parameters_set():
             raise ValueError(
-                f"SEAL refuses {self.bits} at N = {request['ring_degree']} for 128 bits: {self.context.parameter_error_message()}"
+                f"SEAL refuses {self.bits} at N = {request['ring_degree']} for 128 bits: "
+                f"{self.context.parameter_error_message()}"
             )
         keys = seal.KeyGenerator(self.context)
         self.secret, public = keys.secret_key(), keys.create_public_key()

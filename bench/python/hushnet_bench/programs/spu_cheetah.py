@@ -46,7 +46,7 @@ def cases():
 
 
 def socket_bytes() -> int:
-    """Bytes acknowledged on this process's own TCP connections (`ss`, which reads the kernel's tcp_info); -1 without it."""
+    """Bytes acknowledged on this process's own TCP connections; -1 without `ss`, which reads the kernel's tcp_info."""
     try:
         listing = subprocess.run(["ss", "-tinpH"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -179,7 +179,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             ports = free_ports(2)
 
-            def start(rank: int) -> subprocess.Popen:
+            def start(rank: int, case: str = case, ports: list[int] = ports, folder: str = folder) -> subprocess.Popen:
                 order = json.dumps([rank, ports, folder])
                 pin = (lambda: os.sched_setaffinity(0, {cores[rank % len(cores)]})) if cores else None
                 command = [sys.executable, __file__, case, "--runs", str(options.runs), "--party", order]

@@ -38,7 +38,8 @@ def setup(state, request, make):
     start = time.thread_time()
     backend = make({**request, "depth": circuit.depth(), "steps": steps})
     state.update(circuit=circuit, backend=backend)
-    return {"depth": circuit.depth(), "counts": counts, "rotation_keys": len(steps), "keygen_seconds": time.thread_time() - start,
+    return {"depth": circuit.depth(), "counts": counts, "rotation_keys": len(steps),
+    "keygen_seconds": time.thread_time() - start,
             "key_bytes": backend.key_bytes(), **backend.parameters()}  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from . import (
 from .unsupported import Skipped, advice
 
 __all__ = [
-    "Skipped", "activation", "advice", "arithmetic", "attention", "convolution", "einsum", "logic", "matmul", "movement", "normalization",
+    "Skipped", "activation", "advice", "arithmetic", "attention", "convolution", "einsum", "logic", "matmul",
+    "movement", "normalization",
     "pooling", "quantised", "recurrent", "reduction", "resize", "shaping",
 ]  # fmt: skip

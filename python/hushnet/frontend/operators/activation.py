@@ -77,7 +77,10 @@ def softsign(call: Call, build: Builder) -> Value:
 
 @operator("Mish", batch_anywhere=True)
 def mish(call: Call, build: Builder) -> Value:
-    """``x tanh(log(1 + e^x)) = x n / (n + 2)`` with ``n = e^x (e^x + 2)``, e^x cut at e^20, where the quotient is 1 in binary64."""
+    """``x tanh(log(1 + e^x)) = x n / (n + 2)`` with ``n = e^x (e^x + 2)``.
+
+    x is cut at 20 in e^x: from there on the quotient is 1 in binary64.
+    """
     x = call.tensor()
     e = build.client("exp", build.client("clip", x, min=None, max=20.0))
     n = build.client("mul", e, build.affine(e, 1.0, 2.0))

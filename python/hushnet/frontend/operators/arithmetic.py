@@ -64,7 +64,8 @@ def pair(call: Call, build: Builder, op: str, a: Value, b: Value) -> Value:
         raise Unsupported("the batch is a different axis in the two operands", "Keep the batch axis in front.")
     if len(a.shape) != len(b.shape) and not (call.fixed_batch and call.batch == 1):
         raise Unsupported(
-            f"activations with {len(a.shape) + 1} and {len(b.shape) + 1} axes: the batch axis of one meets another axis of the other",
+            f"activations with {len(a.shape) + 1} and {len(b.shape) + 1} axes: the batch axis of one meets another "
+            "axis of the other",
             "Unsqueeze the smaller one to as many axes, behind the batch.",
         )
     try:

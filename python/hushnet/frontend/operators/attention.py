@@ -120,7 +120,10 @@ def _guarded(build: Builder, scores: Value, mask: Value | None, axis: int) -> Va
 
 
 def _operands(call: Call, build: Builder) -> tuple[list[Value], int, bool]:
-    """Queries, keys and values as (..., heads, positions, size), how often every head of keys is read, and whether heads were joined."""
+    """Queries, keys and values as (..., heads, positions, size).
+
+    Also how often every head of keys is read, and whether heads were joined in the input.
+    """
     like = next(i for i in call.inputs if isinstance(i, Value))
     given = [_tensor(call, build, i, like) for i in range(3)]
     heads, shared = call.attribute("q_num_heads"), call.attribute("kv_num_heads")

@@ -83,7 +83,8 @@ def _volume(build: Builder, x: Value, layer: tuple[np.ndarray, np.ndarray | None
     depth, planes = x.shape[1], w.output[0]
     if outputs * planes * inside * depth * math.prod(weight.shape[3:]) > LARGEST_WEIGHTS:
         raise Unsupported(
-            f"a convolution over three axes, of {depth} planes into {planes}, whose weights as one over two axes are more than {LARGEST_WEIGHTS}",
+            f"a convolution over three axes, of {depth} planes into {planes}, whose weights as one over two axes are "
+            f"more than {LARGEST_WEIGHTS}",
             "Use a shallower volume, or fewer channels.",
         )
     full = np.zeros((outputs, planes, inside, depth, *weight.shape[3:]))
@@ -106,7 +107,7 @@ def _volume(build: Builder, x: Value, layer: tuple[np.ndarray, np.ndarray | None
 
 @operator("ConvTranspose")
 def conv_transpose(call: Call, build: Builder) -> Value:
-    """A convolution without strides for every remainder of output positions by the stride, and their results interleaved.
+    """A convolution without strides for every remainder of output positions by the stride, results interleaved.
 
     Output position ``o = q stride + r - pad`` sums ``x[q - j] w[k]`` over the taps k with ``k dilation = r + j
     stride``.

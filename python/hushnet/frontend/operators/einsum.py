@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Union
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ..registry import operator
 from . import pieces
 from .matmul import contract
 
-Tensor = Union[Value, np.ndarray]
+Tensor = Value | np.ndarray
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ def operands(call: Call, build: Builder, first: int = 0) -> tuple[Value, Value]:
     ]
     if None not in given and len(values[0].shape) != len(values[1].shape):
         raise Unsupported(
-            f"activations with {len(values[0].shape) + 1} and {len(values[1].shape) + 1} axes: the batch axis of one meets another axis of the other",
+            f"activations with {len(values[0].shape) + 1} and {len(values[1].shape) + 1} axes: the batch axis of one "
+            "meets another axis of the other",
             "Unsqueeze the smaller one to as many axes, behind the batch.",
         )
     a, b = pieces.common(build, *values)

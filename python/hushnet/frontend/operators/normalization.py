@@ -109,7 +109,10 @@ def instance_normalization(call: Call, build: Builder) -> Value:
 
 @operator("GroupNormalization")
 def group_normalization(call: Call, build: Builder) -> Value:
-    """Normalised over groups of channels and the spatial axes, then scaled and shifted per channel (before opset 21 per group)."""
+    """Normalised over groups of channels and the spatial axes, then scaled and shifted per channel.
+
+    Before opset 21 scales and shifts are per group.
+    """
     x = call.tensor(0)
     groups, channels = int(call.attribute("num_groups", 1)), x.shape[0]
     if groups < 1 or channels % groups:

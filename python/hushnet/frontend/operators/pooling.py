@@ -52,7 +52,10 @@ def max_pool(call: Call, build: Builder) -> Value:
 
 @operator("AveragePool")
 def average_pool(call: Call, build: Builder) -> Value:
-    """Divides by the elements inside the input, or with count_include_pad inside the padded input (never by the overhang)."""
+    """Divides by the elements inside the input, or with count_include_pad inside the padded input.
+
+    The overhang behind the padding never counts.
+    """
     x, w, rank = _image(call, build)
     include = bool(call.attribute("count_include_pad", 0))
     if any(d != 1 for d, k in zip(w.dilation, w.kernel) if k > 1):

@@ -110,7 +110,8 @@ def _cells(call: Call, directions: int) -> list[Cell]:
     coupled = bool(call.attribute("input_forget", 0)) if call.op_type == "LSTM" else False
     return [
         Cell(
-            call.op_type, hidden, weight[d], recurrent[d], bias[d, : gates * hidden], bias[d, gates * hidden :], peepholes[d], activations,
+            call.op_type, hidden, weight[d], recurrent[d], bias[d, : gates * hidden], bias[d, gates * hidden :],
+            peepholes[d], activations,
             None if clip is None else float(clip), before_reset, coupled,
         )
         for d, activations in enumerate(_activations(call, directions))

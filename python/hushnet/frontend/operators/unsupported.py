@@ -36,5 +36,6 @@ def advice(node: onnx.NodeProto) -> str:
         return f"Export with standard ONNX operators only; {node.domain} has its own, which no two tools read alike."
     return ADVICE.get(
         node.op_type,
-        "Write it with Conv, Gemm, MatMul, arithmetic, activations, pooling, reductions and moves, or compute this part on the client.",
+        "Write it with Conv, Gemm, MatMul, arithmetic, activations, pooling, reductions and moves, or compute this "
+        "part on the client.",
     )

@@ -106,7 +106,10 @@ class Replacement:
         said = []
         for a in self.activations:
             reach = a.range if math.isfinite(a.range) else 1.0
-            text = f"{a.node}: {a.function} became {formula(a.coefficients)}; on [-{reach:g}, {reach:g}] it differs by at most {a.max_error:.3g}, "
+            text = (
+                f"{a.node}: {a.function} became {formula(a.coefficients)}; on [-{reach:g}, {reach:g}] it differs by at "
+                f"most {a.max_error:.3g}, "
+            )
             text += f"{a.rms_error:.3g} in the root mean square"
             said.append(
                 text
@@ -115,11 +118,13 @@ class Replacement:
             )
         if self.agreement is not None:
             said.append(
-                f"With these activations {100 * self.agreement:.2f} % of the calibration images keep their largest output."
+                f"With these activations {100 * self.agreement:.2f} % of the calibration "
+                "images keep their largest output."
             )
         if self.accuracy_before is not None and self.accuracy_after is not None:
             said.append(
-                f"Accuracy on the calibration images: {100 * self.accuracy_before:.2f} % before, {100 * self.accuracy_after:.2f} % after."
+                f"Accuracy on the calibration images: {100 * self.accuracy_before:.2f} % before, "
+                f"{100 * self.accuracy_after:.2f} % after."
             )
         return said
 
@@ -211,7 +216,8 @@ def _one(node: Op, chosen: Activation, seen: Array | None, safety: float) -> Rep
     if reach is None:
         if chosen.coefficients is None:
             raise PlanError(
-                f"node {node.name!r}: activation {chosen.name!r} names no range and there is no calibration data; add range=r"
+                f"node {node.name!r}: activation {chosen.name!r} names no range and there is "
+                "no calibration data; add range=r"
             )
         reach = math.inf
     points = np.linspace(-1.0, 1.0, POINTS) * (reach if math.isfinite(reach) else 1.0)
@@ -219,7 +225,8 @@ def _one(node: Op, chosen: Activation, seen: Array | None, safety: float) -> Rep
     if len(slopes) > 1:
         if chosen.coefficients is None:
             raise PlanError(
-                f"node {node.name!r}: PRelu with a slope for every channel has no single polynomial; use one slope, or a fixed activation"
+                f"node {node.name!r}: PRelu with a slope for every channel has no single polynomial; use one slope, or "
+                "a fixed activation"
             )
         # errors are those against the mean slope
         attrs = {"slope": [float(np.mean(slopes))]}

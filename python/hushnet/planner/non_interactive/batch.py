@@ -53,12 +53,15 @@ class Options:
         ring_degree: None for the smallest that holds.
         weight_bits: None for what is cheapest.
         lazy: rescale before the next product instead of after every layer.
-        packing: "auto": two values a slot where no two ciphertexts are multiplied, else one, in the conjugate-invariant ring where it holds more of the
+        packing: "auto": two values a slot where no two ciphertexts are multiplied, else one, in the conjugate-invariant
+            ring where it holds more of the
             batch at once; "real": one, in the cyclotomic ring; "conjugate-invariant".
-        merge: which pairs of linear layers become one ("auto", "always", "never"); packed plans take "auto" for "always".
+        merge: which pairs of linear layers become one ("auto", "always", "never"); packed plans take "auto" for
+            "always".
         clamp: threshold to which smaller weights are moved.
         max_memory: bytes for both parties.
-        engine: "batch" (a feature of many images a ciphertext), "packed" (many features of one image), or "auto": packed for a batch of 1.
+        engine: "batch" (a feature of many images a ciphertext), "packed" (many features of one image), or "auto":
+            packed for a batch of 1.
         key_bytes: largest evaluation keys of the packed engine.
         producer: what the plan says it was made by.
     """
@@ -156,7 +159,8 @@ def _check(settings: Options) -> None:
         raise PlanError(f"precision_bits is {settings.precision_bits}; give 0 to 40 bits below the largest output")
     if settings.weight_bits is not None and not 2 <= settings.weight_bits <= 15:
         raise PlanError(
-            f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 (integers of 16 bits with their sign)"
+            f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 "
+            "(integers of 16 bits with their sign)"
         )
     if settings.engine not in ("auto", "batch", "packed"):
         raise PlanError(f"engine is {settings.engine!r}; choose 'auto', 'batch' or 'packed'")
@@ -181,7 +185,10 @@ class Planner:
         self.degrees = prime_table.RING_DEGREES if settings.ring_degree is None else (settings.ring_degree,)
 
     def drift(self, schedule: Schedule) -> float:
-        """What rounding weights does to the output: measured on calibration images where there are any, else estimated."""
+        """What rounding weights does to the output.
+
+        Measured on calibration images where there are any, else estimated.
+        """
         if self.samples is None:
             return SEEN_FACTOR * schedule.tensors[schedule.output].drift[0]
         bits = tuple(sorted(weight_bits(self.network, schedule.scales).items()))
@@ -198,7 +205,10 @@ class Planner:
         return self.drifts[bits]
 
     def rings(self, scales: Scales) -> Iterator[Schedule]:
-        """The schedules of scales that the security table allows: in the cyclotomic ring, and in the other one where that does more images at once."""
+        """The schedules of scales that the security table allows.
+
+        In the cyclotomic ring, and in the other one where that does more images at once.
+        """
         other = replace(scales, invariant=True)
         if self.settings.packing == "conjugate-invariant":
             found = [self.fitted(other)]
@@ -268,7 +278,10 @@ class Planner:
         raise self.too_deep(shallow, drifted=True)
 
     def around(self, scales: Scales) -> Iterator[Scales]:
-        """Scales between those of the grid, and fewer bits for the last layer: a bit or two decide how many digits words have."""
+        """Scales between those of the grid, and fewer bits for the last layer.
+
+        a bit or two decide how many digits words have.
+        """
         for step in (-2.0, -1.0, 0.0, 1.0):
             for fewer in (0, 1, 2) if self.settings.weight_bits is None else (0,):
                 if step or fewer:
@@ -281,8 +294,10 @@ class Planner:
         return [c for schedule in schedules for c in (schedule, self.narrow(schedule)) if c is not None]
 
     def narrow(self, schedule: Schedule) -> Schedule | None:
-        """The schedule on primes so narrow that every layer's sums of words stay below 2^63; None where that is not 128-bit secure or its primes do
-        not exist. What is dropped in one division by a wide prime takes several narrower ones, so the bits of modulus stay about the same.
+        """The schedule on primes so narrow that every layer's sums of words stay below 2^63.
+
+        None where that is not 128-bit secure or its primes do not exist. What is dropped in one division by a wide
+        prime takes several narrower ones, so the bits of modulus stay about the same.
         """
         most = min(self.room(schedule), schedule.scales.most)
         for _ in range(4):
@@ -405,7 +420,8 @@ class Planner:
             )
         hidden = " (hiding weights costs about 60 bits a product)" if self.settings.hide_weights else ""
         return PlanError(
-            f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs {needs}{hidden}, but ring degree {largest} "
+            f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs "
+            f"{needs}{hidden}, but ring degree {largest} "
             f"is 128-bit secure up to {limit}: "
             + ", ".join(shown)
             + ". Use fewer or shallower activations (--activation square is one level), "
@@ -485,17 +501,21 @@ class Writer:
     def notes(self, flood: int | None) -> list[str]:
         """Sentences for ``explain``; ``flood``: bits, where weights are hidden."""
         said = [
-            "Non-interactive: nobody but the server computes, on ciphertexts; it learns shapes and the number of images."
+            "Non-interactive: nobody but the server computes, on ciphertexts; it learns "
+            "shapes and the number of images."
         ]
         if flood is None:
             said.append(
-                "Weights are not private: ciphertexts and their noise tell of them, and whoever asks enough can solve for them. "
+                "Weights are not private: ciphertexts and their noise tell of them, and whoever "
+                "asks enough can solve for them. "
                 "Compile with hide_weights to re-randomise and flood the results."
             )
         else:
             said.append(
-                f"Results are re-randomised and flooded with {flood} bits: beyond its results, layer shapes, scales and predicted errors "
-                "the client learns nothing but with probability 2^-40 a ciphertext (against a client that encrypts as it should)."
+                f"Results are re-randomised and flooded with {flood} bits: beyond its results, layer shapes, scales "
+                "and predicted errors "
+                "the client learns nothing but with probability 2^-40 a ciphertext (against a "
+                "client that encrypts as it should)."
             )
         if self.replaced is not None:
             said += self.replaced.sentences()
@@ -575,7 +595,10 @@ class _Writer(Writer):
 def _finish(
     plan: Plan, network: Network, schedule: Schedule, samples: Images | None, settings: Options, batch: int
 ) -> Plan:
-    """What follows exactly from the plan: noise, bytes, operations, memory; and what a rehearsal on calibration data shows."""
+    """What follows exactly from the plan: noise, bytes, operations, memory.
+
+    And what a rehearsal on calibration data shows.
+    """
     document = plan.document
     for step in network.steps:
         if isinstance(step, Polynomial) and math.isfinite(step.range):
@@ -623,12 +646,14 @@ def _finish(
     memory = predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"]
     if memory > settings.max_memory:
         raise PlanError(
-            f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; raise max_memory, "
+            f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; "
+            "raise max_memory, "
             "or use a smaller ring degree or smaller images"
         )
     if estimate > 2.0**-settings.precision_bits * out.bound * 1.01:
         document["notes"].append(
-            f"The predicted error is {estimate:.3g} of outputs up to {out.bound:.3g}: more than the {settings.precision_bits:g} bits that were asked for."
+            f"The predicted error is {estimate:.3g} of outputs up to {out.bound:.3g}: more than the "
+            f"{settings.precision_bits:g} bits that were asked for."
         )
     validate(plan)
     return plan

@@ -156,13 +156,13 @@ def _kernel(a: Geometry, b: Geometry, first: Array, second: Array, dilation: lis
         channels = np.broadcast_to(channels, (b["groups"], b["output"][0] // b["groups"], channels.shape[2]))
         inner = first[channels.reshape(b["output"][0], -1), 0]
         out = np.zeros((*second.shape[:2], *size))
-        product = lambda k, l: inner * second[:, :, k, l][:, :, None, None]  # noqa: E731
+        product = lambda k, j: inner * second[:, :, k, j][:, :, None, None]  # noqa: E731
     elif _depthwise(b):
         out = np.zeros((*first.shape[:2], *size))
-        product = lambda k, l: first * second[:, :, k, l][:, :, None, None]  # noqa: E731
+        product = lambda k, j: first * second[:, :, k, j][:, :, None, None]  # noqa: E731
     else:
         out = np.zeros((second.shape[0], first.shape[1], *size))
-        product = lambda k, l: np.einsum("om,mcij->ocij", second[:, :, k, l], first, optimize=True)  # noqa: E731
+        product = lambda k, j: np.einsum("om,mcij->ocij", second[:, :, k, j], first, optimize=True)  # noqa: E731
     for k in range(b["kernel"][0]):
         for l in range(b["kernel"][1]):  # noqa: E741
             start = [n * a["stride"][x] * b["dilation"][x] // dilation[x] for x, n in enumerate((k, l))]

@@ -152,7 +152,7 @@ def _shift_bearer(steps: Steps, step: Polynomial) -> Linear | None:
 
 
 def constants_forward(steps: Steps) -> None:
-    """Constants of polynomials go into the biases of the layers that read them, unless a padding or a sum reads them too."""
+    """Adds constants of polynomials to the biases of the layers that read them, unless a padding or a sum does too."""
     for step in steps.steps:
         if not isinstance(step, Polynomial) or step.coefficients[0] == 0.0 or step.target == steps.output:
             continue
@@ -179,8 +179,12 @@ def _absorb(layer: Linear, constant: float) -> None:
 
 
 def clamp(steps: Steps, threshold: float) -> int:
-    """``0 <= w < threshold`` becomes threshold and ``-threshold < w < 0`` becomes -threshold, as the SEAL/OpenFHE comparison does
-    (section 4.5) so that no plaintext is zero; returns how many weights changed. Layers that only add stay.
+    """Moves weights away from zero: ``0 <= w < threshold`` to threshold, ``-threshold < w < 0`` to -threshold.
+
+    The SEAL/OpenFHE comparison does so (section 4.5), so that no plaintext is zero. Layers that only add stay.
+
+    Returns:
+        How many weights changed.
     """
     changed = 0
     for layer in steps.linears():

@@ -32,7 +32,10 @@ MAX_MATRIX = 1 << 24
 # weights of a dense layer from which a join of channels is a convolution instead
 MANY = 1 << 20
 
-_ACTIVATE = "give --activation square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r (and train the network again with it)"
+_ACTIVATE = (
+    "give --activation square, swish-rg5-deg2, swish-rg7-deg4 or poly:degree=d,range=r (and "
+    "train the network again with it)"
+)
 _ADVICE = {
     **dict.fromkeys(ACTIVATIONS, _ACTIVATE),
     "max_pool": "use average pooling (and train the network again with it)",
@@ -341,7 +344,8 @@ class _Lowering:
         if step is not None:
             old = self.out.tensors[tensor].shape
             raise PlanError(
-                f"layer {place!r} reads {old} as {shape}, and layer {step.name!r} has it as an image: only dense layers can reshape"
+                f"layer {place!r} reads {old} as {shape}, and layer {step.name!r} has it as an image: only dense "
+                "layers can reshape"
             )
         for key in self.linked(tensor):
             self.out.tensors[key].shape = shape
@@ -408,7 +412,8 @@ class _Lowering:
             return self.with_polynomial(node, self.ordered(view, view.shape, node.name), coefficients)
         if len(trimmed) - 1 > MAX_DEGREE:
             raise PlanError(
-                f"node {node.name!r}: a polynomial of degree {len(trimmed) - 1}, more than {MAX_DEGREE}; use a lower power"
+                f"node {node.name!r}: a polynomial of degree {len(trimmed) - 1}, more than "
+                f"{MAX_DEGREE}; use a lower power"
             )
         padded = (*map(float, trimmed), 0.0) if len(trimmed) == 1 else tuple(map(float, trimmed))
         return replace(view, coefficients=padded)
@@ -567,7 +572,8 @@ def _matrix(geometry: dict, weights: Array) -> Array:
 def _matrix_fits(name: str, rows: int, columns: int) -> None:
     if rows * columns > MAX_MATRIX:
         raise PlanError(
-            f"node {name!r} needs a matrix of {rows} x {columns}; use a smaller image, or a layer that keeps the order of elements"
+            f"node {name!r} needs a matrix of {rows} x {columns}; use a smaller image, or a layer "
+            "that keeps the order of elements"
         )
 
 

@@ -1,4 +1,7 @@
-"""A network as encrypted evaluation sees it: folded steps over real numbers, its float reference, and what the engines read."""
+"""A network as encrypted evaluation sees it.
+
+Folded steps over real numbers, its float reference, and what the engines read.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import polynomial as poly
@@ -34,7 +37,7 @@ ALONE = (
     "of its run. One number travels, so that the plan is like any other."
 )
 # of the one input, or by name
-Images = Union[Array, Mapping[str, Array]]
+Images = Array | Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -111,13 +114,18 @@ class Network:
         clamp: float | None = None,
         balance: bool = True,
     ) -> Network:
-        """Folds a graph whose activations are polynomials (see :func:`hushnet.planner.non_interactive.replace_activations`).
+        """Folds a graph whose activations are polynomials.
+
+        See :func:`hushnet.planner.non_interactive.replace_activations`.
 
         Args:
-            graph: several inputs are encrypted as one tensor, several outputs decrypted as one (:mod:`hushnet.passes.ends`).
-            calibration: images (B, *shape), by input where there are several, from which bounds are taken; without them bounds are
+            graph: several inputs are encrypted as one tensor, several outputs decrypted as one
+                (:mod:`hushnet.passes.ends`).
+            calibration: images (B, *shape), by input where there are several, from which bounds are taken; without them
+                bounds are
                 those of interval arithmetic.
-            input_range: (low, high) of the inputs, for all or by name (default: [0, 1], or what calibration shows times ``safety``
+            input_range: (low, high) of the inputs, for all or by name (default: [0, 1], or what calibration shows times
+                ``safety``
                 where it leaves that).
             ranges: planned range of pre-activations by tensor name; the calibrated bound where none is given.
             safety: bound over the largest calibrated magnitude.
@@ -169,7 +177,8 @@ class Network:
             notes.append(ALONE)
         if calibration is None:
             notes.append(
-                "Bounds follow from interval arithmetic over the input range: safe, but wide. Calibration data gives better precision."
+                "Bounds follow from interval arithmetic over the input range: safe, but wide. Calibration data gives "
+                "better precision."
             )
         tensors = [steps.tensors[key] for key in range(len(steps.tensors))]
         return cls(
@@ -206,7 +215,7 @@ class Network:
         return y.reshape(len(y), *self.tensors[0].shape)
 
     def opened(self, y: Array) -> Array:
-        """The first output that is not the client's own, from what the client decrypts (B, elements of the output tensor)."""
+        """The first output that is not the client's own, from what the client decrypts: (B, elements of the output)."""
         if self.tail is None:
             return y.reshape(len(y), *self.tensors[self.output].shape)
         name = self.tail.inputs[0]
@@ -261,7 +270,8 @@ class Network:
         for name, shape in self.inputs.items():
             if name not in found or found[name].shape[1:] != shape:
                 raise PlanError(
-                    f"input {name!r}: images of shape {np.shape(given.get(name))}; the network reads (images, {', '.join(map(str, shape))})"
+                    f"input {name!r}: images of shape {np.shape(given.get(name))}; the network reads (images, "
+                    f"{', '.join(map(str, shape))})"
                 )
         return found
 
@@ -269,7 +279,10 @@ class Network:
 
     @property
     def depth(self) -> int:
-        """Levels on the longest path: 1 a layer that multiplies, 0 a sum, ceil(log2 degree) a polynomial with leading coefficient +-1."""
+        """Levels on the longest path.
+
+        1 a layer that multiplies, 0 a sum, ceil(log2 degree) a polynomial with leading coefficient +-1.
+        """
         level = {0: 0}
         for step in self.steps:
             level[step.target] = max(level[t] for t in _sources(step)) + step_depth(step)
@@ -280,8 +293,10 @@ class Network:
 
         ``{"input": id, "output": id, "tensors": [{"id", "name", "shape", "bound"}], "steps": [...]}`` with steps
 
-        - ``{"kind": "linear", "name", "in", "out", "geometry", "weights": NAME, "bias": NAME}``; a bias has one value per output row or
-          channel, or one per output element (then it has the output's shape); where all weights are 1 no multiplication is needed;
+        - ``{"kind": "linear", "name", "in", "out", "geometry", "weights": NAME, "bias": NAME}``; a bias has one value
+          per output row or
+          channel, or one per output element (then it has the output's shape); where all weights are 1 no multiplication
+          is needed;
         - ``{"kind": "polynomial", "name", "in", "out", "coefficients": [lowest first], "range": r}``;
         - ``{"kind": "add", "name", "in": [ids], "out"}``.
 
@@ -415,7 +430,8 @@ class _Inputs:
             low, high = (-reach if least < 0 else 0.0), reach
         elif least < low or most > high:
             raise PlanError(
-                f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the declared input_range ({low}, {high})"
+                f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the "
+                f"declared input_range ({low}, {high})"
             )
         return float(low), float(high)
 
@@ -424,7 +440,8 @@ class _Inputs:
         samples = np.asarray(calibration, dtype=np.float64)
         if samples.shape[1:] != tuple(shape) or len(samples) == 0 or not np.isfinite(samples).all():
             raise PlanError(
-                f"calibration data has shape {samples.shape}; give finite numbers of shape (images, {', '.join(map(str, shape))})"
+                f"calibration data has shape {samples.shape}; give finite numbers of shape (images, "
+                f"{', '.join(map(str, shape))})"
             )
         return samples
 
@@ -476,7 +493,8 @@ class _Inputs:
                 top = float(np.abs(value).max())
                 if not math.isfinite(top):
                     raise PlanError(
-                        f"the float run over the calibration data leaves binary64 in {steps.tensors[key].name!r}; check the activation's range"
+                        f"the float run over the calibration data leaves binary64 in {steps.tensors[key].name!r}; "
+                        "check the activation's range"
                     )
                 largest[key] = max(largest.get(key, 0.0), top)
         return largest
@@ -501,7 +519,9 @@ def _read_as(step: Linear, value: Array) -> Array:
 
 
 def sign_changes(coefficients: Array, low: float, high: float) -> list[float]:
-    """Where a polynomial changes its sign in (low, high): between the sign changes of its slope it is monotone, so that halving finds them.
+    """Where a polynomial changes its sign in (low, high).
+
+    Between the sign changes of its slope it is monotone, so that halving finds them.
 
     Companion matrices would lose them where a leading coefficient is tiny beside the others.
     """

@@ -38,7 +38,8 @@ def compile_packed(
     """
     if settings.weight_bits is not None or settings.packing != "auto" or not settings.lazy:
         raise PlanError(
-            "weight_bits, packing and lazy are choices of the batch engine; leave them out for one image, or give engine='batch'"
+            "weight_bits, packing and lazy are choices of the batch engine; leave them out for one image, or give "
+            "engine='batch'"
         )
     spec, arrays = specification(network, images)
     options = {
@@ -157,13 +158,15 @@ def _finish(plan: Plan, network: Network, images: Images | None, batch: int, set
     memory = client + report["memory_bytes"]
     if memory > settings.max_memory:
         raise PlanError(
-            f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; raise max_memory, "
+            f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; "
+            "raise max_memory, "
             "or use activations of a lower degree"
         )
     limit = prime_table.limit_bits(document["params"]["ring_degree"])
     if report["modulus_bits"] > limit:
         raise PlanError(
-            f"the circuit has {report['modulus_bits']:.0f} bits of modulus, 128-bit security allows {limit}; that is a mistake of the planner"
+            f"the circuit has {report['modulus_bits']:.0f} bits of modulus, 128-bit security allows {limit}; that is a "
+            "mistake of the planner"
         )
     validate(plan)
     return plan

@@ -59,7 +59,10 @@ def _near(step: int, bits: int, rank: int) -> int:
 
 
 def choose(order: int, bits: list[float]) -> list[int] | None:
-    """Distinct primes = 1 mod ``order`` nearest to 2^bits each (bits rounded to whole ones), below it for multiples of :data:`DIGIT_BITS`; None when there are too few."""
+    """Distinct primes = 1 mod ``order``, each nearest to its 2^bits; None when there are too few.
+
+    Bits are rounded to whole ones. For multiples of :data:`DIGIT_BITS` the prime lies below 2^bits.
+    """
     taken: set[int] = set()
     out = []
     for b in bits:

@@ -259,9 +259,11 @@ class Scheduler:
     # tensors and stages
 
     def t(self, index: int) -> Cipher:
+        """The ciphertext tensor of an index."""
         return self.out.tensors[index]
 
     def tensor(self, c: Cipher) -> int:
+        """Adds a tensor under a name that no other has, and returns its index."""
         name, number = c.name, 2
         while name in self.names:
             name, number = f"{c.name}.{number}", number + 1
@@ -270,6 +272,7 @@ class Scheduler:
         return len(self.out.tensors) - 1
 
     def stage(self, kind: str, sources: tuple[int, ...], out: Cipher, **more: object) -> int:
+        """Adds a stage with its result, and returns the index of the result."""
         target = self.tensor(out)
         # A stage is called as its result, whose name is unique.
         self.out.stages.append(Stage(kind, self.t(target).name, sources, target, **more))  # type: ignore[arg-type]
@@ -282,6 +285,7 @@ class Scheduler:
         return 2.0 ** self.out.drops[dropped]
 
     def linear(self, step: Linear) -> int:
+        """Multiplies by a layer's weights, and tells the result's bound, scale, drift and noise; returns its index."""
         x, q = self.t(self.at[step.source]), self.weights.get(step, self.bits[step.target])
         target = self.network.tensors[step.target]
         bound = max(target.bound, 1e-6)
@@ -373,6 +377,7 @@ class Scheduler:
     # polynomials and sums
 
     def product(self, a: int, b: int, name: str, bound: float) -> int:
+        """The product of two tensors of two parts each, at a common level; returns the result's index."""
         a = self.settle(a)
         b = a if b == a else self.settle(b)
         x, y = self.t(a), self.t(b)
@@ -399,6 +404,7 @@ class Scheduler:
         return index if self.scales.lazy else self.settle(index)
 
     def polynomial(self, step: Polynomial) -> int:
+        """Evaluates an activation's polynomial from the powers of its input; returns the result's index."""
         target = self.network.tensors[step.target]
         powers = {1: self.at[step.source]}
         x = self.t(powers[1])
@@ -428,17 +434,27 @@ class Scheduler:
         )
 
     def settled(self, powers: dict[int, int], power: object, k: int) -> int:
+        """The index of the k-th power, relinearised and rescaled, and kept so for its next use."""
         index = power(k)  # type: ignore[operator]
         powers[k] = self.settle(index)
         return powers[k]
 
     def add(self, step: Add) -> int:
+        """The sum of several tensors; returns the result's index."""
         target = self.network.tensors[step.target]
         return self.combine(
             [(self.at[s], 1.0) for s in step.sources], 0.0, step.name, max(target.bound, 1e-6), self.usual[step.target]
         )
 
     def combine(self, terms: list[tuple[int, float]], constant: float, name: str, bound: float, usual: float) -> int:
+        """The sum of tensors times real factors and a constant, at one scale.
+
+        Returns:
+            The index of the result.
+
+        Raises:
+            TooDeep: there are no terms, or no level is left for the common scale.
+        """
         if not terms:
             raise TooDeep
         tensors = [self.t(i) for i, _ in terms]
@@ -492,6 +508,7 @@ class Scheduler:
             raise TooDeep
 
     def special(self) -> None:
+        """Chooses the size of the key-switching prime in bits, where a stage relinearises."""
         if any(s.kind == "relinearise" for s in self.out.stages):
             self.out.special = [min(MOST_BITS, max(self.out.prime_bits) + SPECIAL_MARGIN)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +121,7 @@ class Add:
     target: int
 
 
-Step = Union[Linear, Polynomial, Add]
+Step = Linear | Polynomial | Add
 
 
 def sources(step: Step) -> tuple[int, ...]:

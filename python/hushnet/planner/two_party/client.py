@@ -36,11 +36,13 @@ class Writer:
         return self.out
 
     def op(self, node: Op) -> dict[str, Any]:
+        """A step of the client on real numbers, as the plan writes it; its result becomes a tensor of the plan."""
         ins = [self.real[t] for t in node.inputs]
         self.real[node.output] = self.out.tensor(node.output, self.graph.shapes[node.output])
         return {"op": node.op, "in": ins, "out": self.real[node.output], **node.attrs}
 
     def before(self) -> None:
+        """Writes the client's first stage: its own ops on the input, and the fixed-point values that it shares."""
         ops = [self.op(node) for node in self.regions.head]
         shares = []
         for name, version in self.fixed.entering.items():
@@ -54,6 +56,7 @@ class Writer:
             self.out.stage("share", name, source, tensor)
 
     def after(self) -> None:
+        """Writes the client's last stage: opened values back to real numbers, and its own ops on them."""
         ops = []
         for name, version in self.fixed.opened.items():
             shape = self.graph.shapes[name]
@@ -69,6 +72,7 @@ class Writer:
         self.out.client("decode", ops)
 
     def decode(self, name: str, version: Version, opened: int, shape: tuple[int, ...]) -> list[dict[str, Any]]:
+        """The ops that turn an opened tensor of a version into the real tensor ``name``."""
         scaled = self.reveal == "output" and version.gain != 1.0
         real = self.out.tensor(f"{name}.unscaled" if scaled else name, shape)
         ops: list[dict[str, Any]] = [{"op": "dequantize", "in": [opened], "out": real}]

@@ -50,10 +50,12 @@ class Options:
         ring_degree: 2048 or 4096; None for the smallest that holds.
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
-        batch: images that come at once: with several, layers for which that is cheaper work on all of them in one ciphertext.
+        batch: images that come at once: with several, layers for which that is cheaper work on all of them in one
+            ciphertext.
         method: of all linear layers, a name of `reference.methods.METHODS`; None for the cheapest of each.
         nonlinear: of ReLU, clip, max-pool and argmax, "ot" or "garbled"; None for the cheaper of each.
-        queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers are divided by.
+        queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers
+            are divided by.
         unit_costs: path of a JSON file with unit costs.
         producer: what the plan says it was made by.
     """
@@ -172,7 +174,10 @@ def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
 def _ranges(
     graph: Graph, regions: Regions, samples: dict[str, Array] | None, margin: float, declared: InputRanges
 ) -> Ranges:
-    """Calibrated ranges; or, without data, intervals of what enters (everything else then follows from integer bounds)."""
+    """Calibrated ranges.
+
+    Or, without data, intervals of what enters (everything else then follows from integer bounds).
+    """
     if samples is not None:
         return from_calibration(graph, samples, margin, declared)
     inputs = input_intervals(graph, declared)
@@ -272,7 +277,8 @@ class _Planner:
         }
         if batched:
             document["notes"].append(
-                f"Layers {', '.join(batched)} work on up to {chosen.ring_degree} images in one ciphertext: figures are for {images} images together, "
+                f"Layers {', '.join(batched)} work on up to {chosen.ring_degree} images in one ciphertext: figures are "
+                f"for {images} images together, "
                 "and fewer cost more each."
             )
         return document, chosen
@@ -282,7 +288,8 @@ class _Planner:
         if not fewer:
             return []
         return [
-            f"{len(fewer)} layers have weights of fewer than {self.weight_bits} bits (at least {min(fewer.values())}: {min(fewer, key=lambda n: fewer[n])!r}), "
+            f"{len(fewer)} layers have weights of fewer than {self.weight_bits} bits (at least {min(fewer.values())}: "
+            f"{min(fewer, key=lambda n: fewer[n])!r}), "
             "so that they fit the ring together with fine activations."
         ]
 
@@ -303,12 +310,14 @@ class _Planner:
         )
         if self.beside_prepared(predicted) > most:
             raise PlanError(
-                f"client and server need {client / GIB:.2f} and {(server - ready) / GIB:.2f} GiB beside prepared weights, max_memory is "
+                f"client and server need {client / GIB:.2f} and {(server - ready) / GIB:.2f} GiB beside prepared "
+                "weights, max_memory is "
                 f"{most / GIB:.2f} GiB; raise max_memory, or use smaller images"
             )
         if client + server > most:
             document["notes"].append(
-                f"The server's prepared weights take {ready / GIB:.1f} GiB: together more than max_memory ({most / GIB:.1f} GiB)."
+                f"The server's prepared weights take {ready / GIB:.1f} GiB: together more than max_memory "
+                f"({most / GIB:.1f} GiB)."
             )
 
     def rehearse(
@@ -337,12 +346,14 @@ class _Planner:
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""
         said = [
-            "Two-party, semi-honest: the server learns shapes only; the client learns what is opened, ring and layer shapes, protocols and fraction "
+            "Two-party, semi-honest: the server learns shapes only; the client learns what is opened, ring and layer "
+            "shapes, protocols and fraction "
             "bits, and of weights norms and bounds of values, rounded up to powers of two."
         ]
         if not self.steps:
             said.append(
-                "The network has no layer with weights: the client computes all of it by itself, and the server learns nothing of its run."
+                "The network has no layer with weights: the client computes all of it by itself, and the server learns "
+                "nothing of its run."
             )
         if self.settings.reveal == "argmax":
             said.append("Only the index of the largest score is opened.")
@@ -357,8 +368,10 @@ class _Planner:
             said.append(ranges.grown.sentence())
         if ranges.source == "calibration":
             said.append(
-                "Ranges come from calibration data times a margin. Nobody can see a value that leaves its range: the answer to such an "
-                "input may be wrong without notice. Without calibration data every range is proven, and values are coarser."
+                "Ranges come from calibration data times a margin. Nobody can see a value that leaves its range: the "
+                "answer to such an "
+                "input may be wrong without notice. Without calibration data every range is "
+                "proven, and values are coarser."
             )
         else:
             said.append("Every range is proven for all inputs of the declared intervals.")

@@ -1,4 +1,6 @@
-"""Predicted bytes, rounds, seconds and memory of a two-party plan, for the images that run together first in a new session.
+"""Predicted bytes, rounds, seconds and memory of a two-party plan.
+
+They hold for the images that run together first in a new session.
 
 Bytes and rounds are the executor's own prediction, exact; rounds are messages on the longest chain of dependent ones.
 Seconds are the work on the longest chain of dependent work, on one core a party, transfers and one-way delays; unit
@@ -119,7 +121,8 @@ def link(network: str, unit: dict[str, Any] | None = None) -> dict[str, Any]:
     found = _SPEC.fullmatch(network.strip().lower())
     if found is None or float(found[1]) == 0.0:
         raise PlanError(
-            f"there is no network {network!r}; choose one of {', '.join(named)}, or bandwidth and round trip like '200mbit,5ms'"
+            f"there is no network {network!r}; choose one of {', '.join(named)}, or bandwidth and round trip like "
+            "'200mbit,5ms'"
         )
     return {
         "bits_per_second": float(found[1]) * _RATE[found[2]],
@@ -134,7 +137,7 @@ def elements(tensor: dict[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class Account:
-    """Costs of all stages, of the session's set-up, and in all, of ``images`` images together, with one OT extension."""
+    """Costs of ``images`` images together with one OT extension: of all stages, of the session's set-up, and in all."""
 
     images: int
     extension: str

@@ -72,6 +72,7 @@ class Propagation:
         return Doubt(np.minimum(doubt.worst, most), np.minimum(doubt.variance, most * most))
 
     def stage(self, stage: Stage, ins: list[Doubt]) -> Doubt:
+        """What a stage leaves of the doubts of its inputs, in units of its result."""
         kind = stage["kind"]
         if kind == "linear":
             return self.linear(stage, ins[0])
@@ -105,9 +106,11 @@ class Propagation:
         return min(1.0, after / before) if after > 0 and before > 0 else 1.0
 
     def slope(self, stage: Stage) -> float:
+        """The largest slope of a stage's activation between two inputs of its range."""
         return float(self.fixed.slopes[stage["name"]])
 
     def truncate(self, stage: Stage, x: Doubt) -> Doubt:
+        """The doubt of a truncated value: the input's part, and the unit that the truncation itself may be off."""
         part = 2.0 ** -stage["bits"]
         opened = stage["out"] in {v.tensor for v in self.fixed.opened.values()}
         half = any(s["out"] == stage["in"] and s["name"] in self.fixed.offsets for s in self.fixed.stages)
@@ -115,6 +118,7 @@ class Propagation:
         return Doubt(x.worst * part + unit, x.variance * part**2 + spread)
 
     def linear(self, stage: Stage, x: Doubt) -> Doubt:
+        """The doubt of a layer's result: of its input through the weights, and of the weights' own rounding."""
         layer = self.fixed.layers[stage["name"]]
         source, out = self.fixed.tensors[stage["in"]], self.fixed.tensors[stage["out"]]
         planned = self.fixed.weights[stage["weights"]].astype(np.float64)
@@ -144,6 +148,7 @@ class Propagation:
         return Doubt(worst, variance)
 
     def move(self, stage: Stage, arrays: list[Array]) -> Array:
+        """The elements of ``arrays`` where a stage without arithmetic (a reshape, a pad, a concatenation) puts them."""
         shape = tuple(self.fixed.tensors[stage["out"]]["shape"])
         sources = [tuple(self.fixed.tensors[t]["shape"]) for t in _inputs(stage)]
         kind = stage["kind"]

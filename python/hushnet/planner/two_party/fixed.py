@@ -204,6 +204,7 @@ class Builder:
         return replace(version, tensor=index)
 
     def stage(self, kind: str, name: str, source: int | list[int], out: int, **fields: Any) -> str:
+        """Adds a stage to the plan and returns its name."""
         return self.out.stage(kind, name, source, out, **fields)["name"]
 
     def keep(self, name: str, version: Version) -> None:
@@ -218,9 +219,15 @@ class Builder:
         return (self.limit >> room) * 63 // 64 - 4 if room else (self.limit - 2) * 256 // 257
 
     def fits(self, bound: int) -> bool:
+        """Whether values up to ``bound`` units, with their errors, fit the ring."""
         return with_errors(bound) <= self.limit
 
     def demand(self, bound: int, name: str) -> None:
+        """Refuses a bound, in units, that does not fit the ring.
+
+        Raises:
+            DoesNotFit: with the name of the step.
+        """
         if not self.fits(bound):
             raise DoesNotFit(name)
 
@@ -321,7 +328,7 @@ class Builder:
         return self.rough[key]
 
     def fitted(self, name: str, version: Version, factor: int, result: str = "") -> Version:
-        """The version, truncated where ``factor`` times its bound would not fit, with what happens to ``result`` next."""
+        """The version, truncated where ``factor`` times its bound would not fit what happens to ``result`` next."""
         limit = self.most(result)
         if version.bound * factor <= limit:
             return version
@@ -359,6 +366,7 @@ class Builder:
     # -- steps
 
     def enter(self, name: str, shape: tuple[int, ...]) -> None:
+        """Shares an input of a shape with as many fraction bits as its range and readers allow."""
         top = max(map(abs, self.request.inputs[name]))
         fine = self.target_bits(name, Version(-1, 0, 0, False, 1.0))
         if fine is None:
@@ -368,6 +376,7 @@ class Builder:
         self.out.entering[name] = made
 
     def linear(self, step: Step) -> None:
+        """Writes a layer: its integer weights and bias, its result's fraction bits, and the truncation behind it."""
         layer = step.layer
         assert layer is not None
         source = self.read(step.inputs[0])
@@ -378,7 +387,8 @@ class Builder:
         scaled = np.rint(np.ldexp(np.asarray(layer.bias, dtype=np.float64) / gain, fine))
         if (np.abs(scaled) >= 2.0**62).any():
             raise PlanError(
-                f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close to zero, check the model"
+                f"layer {layer.name!r}: its bias is more than 2^62 output units; its input range or weights are close "
+                "to zero, check the model"
             )
         bias = scaled.astype(np.int64)
         # one unit for the masking of the shares
@@ -404,10 +414,12 @@ class Builder:
         self.keep(step.output, made)
 
     def relu(self, step: Step) -> None:
+        """Writes a ReLU, which keeps fraction bits and leaves no negative value."""
         source = self.natural[step.inputs[0]]
         self.emit(step, source, self.calibrated(step.output, replace(source, positive=True)))
 
     def leaky_relu(self, step: Step) -> None:
+        """Writes a leaky ReLU; its slope is a fraction of a power of two."""
         source = self.natural[step.inputs[0]]
         shift = SLOPE_BITS
         numerator = round(step.attrs["alpha"] * 2**shift)
@@ -420,6 +432,7 @@ class Builder:
         self.out.slopes[self.out.stages[-1]["name"]] = step.attrs["alpha"]
 
     def clip(self, step: Step) -> None:
+        """Writes a clip; its ends are in units of its input, and an end that no value reaches is dropped."""
         source = self.natural[step.inputs[0]]
         low, high = step.attrs["low"], step.attrs["high"]
         # an end that no value reaches clips nothing
@@ -433,16 +446,19 @@ class Builder:
         self.emit(step, source, made, low=low, high=high)
 
     def max_pool(self, step: Step) -> None:
+        """Writes the largest value of every window; the ring must hold differences of two values."""
         source = self.read(step.inputs[0])
         self.demand_twice(source.bound, step.name)
         self.emit(step, source, self.calibrated(step.output, source), **step.attrs)
 
     def sum_pool(self, step: Step) -> None:
+        """Writes the sum of every window, on an input truncated until the sum fits."""
         taps = math.prod(step.attrs["kernel"])
         source = self.fitted(step.inputs[0], self.read(step.inputs[0]), taps, step.output)
         self.emit(step, source, replace(source, bound=source.bound * taps), **step.attrs)
 
     def scale(self, step: Step) -> None:
+        """Writes a product with a public whole number, on an input truncated until the product fits."""
         factor = step.attrs["factor"]
         source = self.fitted(step.inputs[0], self.natural[step.inputs[0]], factor, step.output)
         self.emit(step, source, replace(source, bound=source.bound * factor, gain=source.gain), factor=factor)
@@ -467,6 +483,7 @@ class Builder:
         self.keep(step.output, version)
 
     def add(self, step: Step) -> None:
+        """Writes a sum, with both operands brought to the same gain and fraction bits."""
         operands = [self.read(t) if self.root(t) in self.layers else self.natural[t] for t in step.inputs]
         if operands[0].gain != operands[1].gain:
             operands = [self.without_gain(t, v) for t, v in zip(step.inputs, operands)]
@@ -490,6 +507,7 @@ class Builder:
         return version.bound << step if step >= 0 else (version.bound >> -step) + 1
 
     def aligned(self, name: str, version: Version, fine: int) -> Version:
+        """The version of ``name`` with ``fine`` fraction bits, by a truncation or a product with a power of two."""
         step = fine - version.frac_bits
         if step == 0:
             return version
@@ -502,24 +520,30 @@ class Builder:
         return made
 
     def move(self, step: Step, **fields: Any) -> None:
+        """Writes a step that moves values and computes nothing."""
         source = self.read(step.inputs[0])
         made = self.tensor(step.output, step.shape, source)
         self.stage(step.kind, step.name, [source.tensor], made.tensor, **fields)
         self.keep(step.output, made)
 
     def reshape(self, step: Step) -> None:
+        """Writes a reshape."""
         self.move(step)
 
     def transpose(self, step: Step) -> None:
+        """Writes a permutation of axes."""
         self.move(step, perm=step.attrs["perm"])
 
     def slice(self, step: Step) -> None:
+        """Writes a slice, by starts, ends and steps of axes."""
         self.move(step, **{k: step.attrs[k] for k in ("starts", "ends", "steps", "axes")})
 
     def pad(self, step: Step) -> None:
+        """Writes a padding with zeros."""
         self.move(step, pads=step.attrs["pads"])
 
     def concat(self, step: Step) -> None:
+        """Writes a concatenation, with all parts brought to the same gain and fraction bits."""
         parts = [self.read(t) for t in step.inputs]
         if len({v.gain for v in parts}) > 1:
             parts = [self.without_gain(t, v) for t, v in zip(step.inputs, parts)]
@@ -537,6 +561,7 @@ class Builder:
     # -- the end
 
     def open(self, name: str) -> None:
+        """Opens a tensor to the client with the fraction bits that its bound leaves, or for a later argmax."""
         version = self.natural[name]
         if self.request.argmax:
             self.demand_twice(version.bound, name)

@@ -281,6 +281,7 @@ class Chooser:
         return max(1, min(self.batch, _native.two_party_group(ring_degree, self.peak)))
 
     def __call__(self, layer: Linear, ring_degree: int) -> str:
+        """The name of the method for a layer at a ring degree: the forced one, or the cheapest path's."""
         if self.forced is not None:
             return self.forced
         return self.picks(ring_degree)[layer.name].way.name
@@ -362,7 +363,7 @@ class Chooser:
         return told[0][0]
 
     def totals(self, picks: Mapping[str, Pick], layers: Iterable[str]) -> tuple[float, float]:
-        """Seconds and bytes of all layers, with the conversions of slot-packed ones and the keys of methods that have their own."""
+        """Seconds and bytes of all layers, with conversions of slot-packed ones and the keys that some methods have."""
         chosen = {name: picks[name].way for name in layers}
         seconds, sent = sum(w.seconds for w in chosen.values()), sum(w.bytes for w in chosen.values())
         for name, way in chosen.items():
@@ -386,8 +387,10 @@ class Chooser:
         return {what: max(0, over) for what, over in told.items()}
 
     def fitted(self, given: Mapping[str, list[Way]], kept: Mapping[tuple[str, str], Kept]) -> dict[str, Pick]:
-        """The cheapest path. Layers whose weights and set-ups do not fit the room together give up those ways that save
-        least for their bytes.
+        """The cheapest path that fits the memory.
+
+        Layers whose weights and set-ups do not fit the room together give up those ways that save least for their
+        bytes.
         """
         ways = dict(given)
         while True:
@@ -462,7 +465,10 @@ class Chooser:
 
 
 def frugal(found: list[Way]) -> list[Way]:
-    """The ways, those that send more than another one which takes as long, as far as unit costs can tell, put behind it."""
+    """The ways, with those put behind that send more than another one which takes as long.
+
+    Seconds are alike where unit costs cannot tell them apart.
+    """
     known = [w for w in found if w.enters == RING]
     wasteful = {w.name for w in known if any(v.bytes < w.bytes and v.seconds <= ACCURACY * w.seconds for v in known)}
     return [replace(w, seconds=ACCURACY * w.seconds * (1 + 1e-9)) if w.name in wasteful else w for w in found]

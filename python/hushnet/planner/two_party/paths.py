@@ -1,4 +1,4 @@
-"""The cheapest way through a network whose steps can run in several ways, and whose values can be encoded in several ways.
+"""The cheapest way through a network whose steps can run, and whose values can be encoded, in several ways.
 
 A tensor of shares is held in an encoding (modulo 2^l, modulo a prime); a way of running a step reads one and leaves
 one, and between them stand conversions. The cheapest way of every step by itself need not be the cheapest way through
@@ -88,7 +88,11 @@ def shortest(
     layers: list[list[_Move]] = []
     reached = [ahead]
     for index, node in enumerate(nodes):
-        moves = [m for state in ahead for m in _moves(state, node, conversion, lambda t: last.get(t, -1) > index)]
+        moves = [
+            m
+            for state in ahead
+            for m in _moves(state, node, conversion, lambda t, index=index: last.get(t, -1) > index)
+        ]
         following: dict[State, float] = {}
         for move in moves:
             total = ahead[move.before] + move.seconds

@@ -34,7 +34,8 @@ def write_reaches(document: dict[str, Any]) -> None:
             out["reach_bits"] = converted(stage["name"], out["bound"], out["reach_bits"])
             if out["reach_bits"] >= ring:
                 raise PlanError(
-                    f"layer {stage['name']!r}: its results need a ring of {ring + 1} bits in slots; give ring_bits, or use another method"
+                    f"layer {stage['name']!r}: its results need a ring of {ring + 1} bits in slots; give ring_bits, or "
+                    "use another method"
                 )
 
 

@@ -118,8 +118,10 @@ class Search:
             fixed, blocking = self.at_degree(most, ring_bits)
             if fixed is None:
                 raise PlanError(
-                    f"the values of {blocking!r} do not fit a ring of {ring_bits or most} bits (layer {layer!r} carries {most} at ring degree "
-                    f"{degree}); use fewer activation_bits or weight_bits, give calibration data, or scale the network's weights down"
+                    f"the values of {blocking!r} do not fit a ring of {ring_bits or most} bits (layer {layer!r} "
+                    f"carries {most} at ring degree "
+                    f"{degree}); use fewer activation_bits or weight_bits, give calibration data, or scale the "
+                    "network's weights down"
                 )
             try:
                 return Chosen(self.normed(fixed, degree), degree)
@@ -150,6 +152,11 @@ class Search:
         return widest_ring(method, degree, norm(method, layer, self.weights(layer, 1.0).weight, degree))
 
     def at_degree(self, most: int, ring_bits: int | None) -> tuple[Fixed | None, str]:
+        """The best fixed-point plan at a ring degree, in a ring of ``ring_bits`` or of at most ``most`` bits.
+
+        Returns:
+            The plan, or None where none fits, and then the name of the step whose values do not fit.
+        """
         blocking = ""
         found: list[Fixed] = []
         for bits in range(LEAST_RING, most + 1) if ring_bits is None else [ring_bits]:
@@ -176,6 +183,7 @@ class Search:
         )
 
     def floor(self, ring_bits: int | None) -> int:
+        """Fewest fraction bits for which a smaller ring is taken; 0 where the caller gave ring or activation bits."""
         return 0 if ring_bits is not None or self.request.activation_bits is not None else LEAST_GOOD_BITS
 
     def normed(self, fixed: Fixed, degree: int) -> Fixed:

@@ -96,6 +96,7 @@ class Writer:
             self.put(node.op, node.name, node.inputs, out, node.output)
 
     def leaky(self, node: Op, out: Shape, alpha: float) -> None:
+        """Writes a leaky ReLU of slope ``alpha``; slope 0 is a ReLU, slope 1 changes nothing."""
         if alpha == 0:
             self.put("relu", node.name, node.inputs, out, node.output)
         elif alpha == 1:
@@ -104,6 +105,7 @@ class Writer:
             self.put("leaky_relu", node.name, node.inputs, out, node.output, alpha=alpha)
 
     def clip(self, node: Op, out: Shape) -> None:
+        """Writes a clip; one from 0 without an upper end is a ReLU, one without ends changes nothing."""
         low, high = node.attrs.get("min"), node.attrs.get("max")
         if low == 0 and high is None:
             self.put("relu", node.name, node.inputs, out, node.output)
@@ -202,6 +204,7 @@ class Writer:
         return self.put("gain", name, tensor, shape, output, factor=1.0 / float(common))
 
     def scaled_runs(self, name: str, tensor: str, shape: Shape, axis: int, factors: np.ndarray) -> str:
+        """Scales slices of ``axis`` with equal factors, and concatenates them; returns the result's name."""
         edges = [0, *(i for i in range(1, len(factors)) if factors[i] != factors[i - 1]), len(factors)]
         if len(edges) == 2:
             return tensor

@@ -19,7 +19,10 @@ MOST_FRACTION = 40
 
 @dataclass(frozen=True)
 class Quantised:
-    """Integer weights of a layer that reads a version with some gain, ``weight * 2^-frac_bits`` near ``gain * float weights``."""
+    """Integer weights of a layer that reads a version with some gain.
+
+    ``weight * 2^-frac_bits`` is near ``gain * float weights``.
+    """
 
     weight: Array
     frac_bits: int
