@@ -5,7 +5,7 @@
 pub enum Function {
     /// 1 / (1 + e^-x).
     Sigmoid,
-    /// tanh x.
+    /// tanh x, between -1 and 1.
     Tanh,
     /// x / (1 + e^-x), SiLU or swish.
     Silu,
@@ -13,24 +13,24 @@ pub enum Function {
     Gelu,
     /// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
     GeluTanh,
-    /// x tanh(ln(1 + e^x)).
+    /// x tanh(ln(1 + e^x)), bounded below by -0.31.
     Mish,
-    /// e^x.
+    /// e^x, of arguments up to zero as a rule.
     Exp,
-    /// ln(1 + e^x).
+    /// ln(1 + e^x), a smooth maximum with zero.
     Softplus,
-    /// The error function.
+    /// The error function, erf x, between -1 and 1.
     Erf,
     /// x for x >= 0, e^x - 1 below.
     Elu,
-    /// 1 / x.
+    /// 1 / x, of positive arguments only.
     Reciprocal,
-    /// 1 / sqrt x.
+    /// 1 / sqrt x, of positive arguments only.
     InverseRoot,
 }
 
 impl Function {
-    /// All functions that a spline may stand for.
+    /// All functions, in the order of the variants.
     pub const ALL: [Self; 12] = [
         Self::Sigmoid,
         Self::Tanh,
@@ -47,6 +47,7 @@ impl Function {
     ];
 
     /// The value at x, in floating point.
+    #[must_use]
     pub fn at(self, x: f64) -> f64 {
         match self {
             Self::Sigmoid => sigmoid(x),
@@ -110,7 +111,7 @@ mod tests {
         for i in -60..=60 {
             let x = f64::from(i) / 4.0;
             let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12 * (1.0 + b.abs()), "{x}: {a} {b}");
-            near(Function::Sigmoid.at(x), (1.0 + (x / 2.0).tanh()) / 2.0);
+            near(Function::Sigmoid.at(x), 0.5 + 0.5 * (x / 2.0).tanh());
             near(Function::Softplus.at(x) - Function::Softplus.at(-x), x);
             near(Function::Silu.at(x) - Function::Silu.at(-x), x);
             near(Function::Gelu.at(x) - Function::Gelu.at(-x), x);
