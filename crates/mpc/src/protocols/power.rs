@@ -35,7 +35,7 @@ pub struct Power {
     shift: u32,
     /// The result is within `relative` * f(x) + `absolute` of f(x).
     pub relative: f64,
-    /// See `relative`.
+    /// The part of the error that does not grow with f(x), in units of the result.
     pub absolute: f64,
 }
 
@@ -182,7 +182,7 @@ pub fn power(s: &mut Session, (x, ring): (&[u64], Ring), power: &Power, out: Rin
     rescale(s, &products, (power.product, power.shift), out)
 }
 
-/// Adds the exact traffic and rounds of [`power`] to the model, both directions.
+/// Cost of [`power`] of n elements: its OTs, messages and rounds, exactly.
 pub fn power_cost(m: &mut CostModel, n: usize, power: &Power, out: Ring) {
     let Ok([normalise, scale]) = power.multipliers() else { return };
     if power.octaves() > 0 {

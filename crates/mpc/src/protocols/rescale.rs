@@ -39,7 +39,7 @@ pub fn rescale(s: &mut Session, x: &[u64], (from, shift): (Ring, u32), out: Ring
     Ok(x.iter().zip(&wraps).map(each).collect())
 }
 
-/// Adds the exact traffic and rounds of [`rescale`] to the model, both directions.
+/// Cost of [`rescale`] of n elements: its OTs, messages and rounds, exactly.
 pub fn rescale_cost(m: &mut CostModel, n: usize, from: (Ring, u32), out: Ring) {
     if let Some(ring) = excess(from, out) {
         product::cost(m, n, [true, false], &[ring]);

@@ -407,7 +407,7 @@ pub fn saturating_spline(
     spline(s, (&clipped, ring), shape, pieces, holder, out)
 }
 
-/// Adds the exact traffic and rounds of [`saturating_spline`] to the model, both directions.
+/// Cost of [`saturating_spline`] of n elements: its OTs, messages and rounds, exactly.
 pub fn saturating_spline_cost(
     m: &mut CostModel,
     n: usize,

@@ -27,7 +27,7 @@ pub struct BasisSpec {
 pub struct ShapeSpec {
     /// Least argument, in units of the argument.
     pub low: i64,
-    /// Greatest argument.
+    /// Greatest argument, in units of the argument.
     pub high: i64,
     /// Shares of the argument are multiplied by this first, so that the interval fills the segments; at least one.
     pub multiplier: u32,
@@ -51,7 +51,7 @@ pub struct ShapeSpec {
     pub basis: Vec<BasisSpec>,
 }
 
-/// A [`ShapeSpec`] that was checked, with the rings it leads to.
+/// A [`ShapeSpec`] whose numbers fit together and into the rings; both parties hold it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shape {
     spec: ShapeSpec,
