@@ -324,7 +324,7 @@ def _finish(
         if not output:
             # JSON has no NaN
             summary["values"] = {
-                name: np.where(np.isnan(value), None, value).tolist() for name, value in outputs.items()
+                name: np.where(np.isnan(value), np.array(None), value).tolist() for name, value in outputs.items()
             }
         emit(summary)
         return
@@ -508,7 +508,7 @@ def infer(
     check_output(trace)
     x = read_arrays(images)
     count = len(next(iter(x.values())) if isinstance(x, dict) else x)
-    options = {
+    options: dict[str, Any] = {
         "ca": str(ca) if ca else None,
         "insecure_tls": insecure_tls,
         "threads": threads,
@@ -521,7 +521,7 @@ def infer(
         for name, gib in (("setups_quota", setups_quota), ("max_memory", max_memory))
         if gib is not None
     }
-    with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
+    with hushnet.connect(url, **options) as connection:
         check_output(output, ARRAYS, [port["name"] for port in connection.plan["outputs"]])
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
@@ -668,7 +668,7 @@ def zoo_(
         raise hushnet.InputError(f"{name} is a trained network. `hushnet zoo get {name}` fetches it.")
     if name not in zoo.names():
         raise hushnet.InputError(f"no architecture {name!r}: choose one of {', '.join(zoo.names())}")
-    options = {k: v for k, v in {"size": size, "width": width}.items() if v is not None}
+    options: dict[str, Any] = {k: v for k, v in {"size": size, "width": width}.items() if v is not None}
     model = zoo.build(name, seed=seed, **options)
     path = output or Path(f"{name}.onnx")
     path.write_bytes(model.SerializeToString())

@@ -170,7 +170,8 @@ class _Lowering:
             rows = columns * scale
         else:
             rows = np.zeros((len(weights), size))
-            np.add.at(rows, (slice(None), index[index >= 0]), scale * columns[:, index >= 0])
+            # transposed, because the rows of an index array need no slice beside them
+            np.add.at(rows.T, index[index >= 0], (scale * columns[:, index >= 0]).T)
         # a constant zero of a padding stays zero
         total = bias + shift * columns[:, index >= 0].sum(axis=1)
         geometry = {"type": "dense", "inputs": size, "outputs": len(weights)}
@@ -457,7 +458,9 @@ class _Lowering:
         if value != 0.0:
             below = self.with_polynomial(node, x, poly.polyadd(x.coefficients, [-value]))
             return self.with_polynomial(
-                node, self._move(replace(node, attrs={**node.attrs, "value": 0.0}), shape, below), [value, 1.0]
+                node,
+                self._move(replace(node, attrs={**node.attrs, "value": 0.0}), shape, below),
+                np.array([value, 1.0]),
             )
         if node.op == "pad" and (x.coefficients[0] != 0.0):
             # a polynomial with a constant must be computed before zeros come in

@@ -270,7 +270,7 @@ class Network:
         for name, shape in self.inputs.items():
             if name not in found or found[name].shape[1:] != shape:
                 raise PlanError(
-                    f"input {name!r}: images of shape {np.shape(given.get(name))}; the network reads (images, "
+                    f"input {name!r}: images of shape {np.shape(given[name]) if name in given else ()}; the network reads (images, "
                     f"{', '.join(map(str, shape))})"
                 )
         return found
