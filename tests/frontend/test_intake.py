@@ -493,7 +493,7 @@ def test_until_ends_the_network_and_cuts_are_where_everything_goes_through():
     joined = net.op("Add", left, right)
     net.op("MatMul", joined, net.weight(4, 2))
     model = net.model()
-    assert frontend.cuts(model) == [first, joined, net.last]
+    assert frontend.outline(model)[0].cuts == [first, joined, net.last]
     graph = load(model, until=[joined])
     assert graph.outputs == [joined] and len(graph.nodes) < len(load(model).nodes)
     assert load(model, until=[left, right]).outputs == [left, right]

@@ -113,7 +113,7 @@ ONES = np.ones((3, 2, 4, 4))
         ({"mask": "none"}, "mask is"),
         ({"tiles": 3}, "tiles is"),
         ({"margin": 0.5}, "margin"),
-        ({"no_such": 1}, r"unknown options \['no_such'\]"),
+        ({"no_such": 1}, "There is no option 'no_such'"),
         ({"input_range": (1, 0)}, "smaller first"),
         ({"input_range": (0, float("inf"))}, "finite"),
         ({"input_range": {"y": (0, 1)}}, "inputs are"),

@@ -54,7 +54,7 @@ def test_the_same_operators_at_the_end_are_the_clients():
         ({"activation_bits": 17}, "activation_bits"),
         ({"network": "moon"}, "network"),
         ({"margin": 0.5}, "margin"),
-        ({"tiles": "auto"}, "unknown options"),
+        ({"tiles": "auto"}, "There is no option 'tiles'"),
         ({"max_memory": 1 << 20}, "max_memory"),
         ({"activation_bits": 16, "weight_bits": 16, "ring_bits": 18}, "activation_bits or weight_bits"),
     ],

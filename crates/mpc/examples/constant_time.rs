@@ -9,14 +9,14 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use hushnet_mpc::garble::{self, Factor, Modulus, OddModulus};
+use hushnet_mpc::garble::{self, Modulus, OddModulus};
 use hushnet_mpc::ot::{chosen, one_of_n};
 use hushnet_mpc::{
     argmax, average_pool, bit_to_arithmetic, clip, divide, drelu, leaky_relu, less_than, max_pool, maximum,
     memory_pair, multiply, mux, mux_odd, open, power, relu, relu_dropping, relu_within, reveal, softmax,
-    spline, square, to_odd, to_odd_small, to_ring, to_ring_small, truncate, Channel, Factor, Function,
-    Interval, MemoryChannel, OtKind, Party, PoolShape, Power, Prg, Quotient, Range, Result, Ring, Rounding,
-    Session, SilentSize, Slope, Softmax, Spline, Stats,
+    spline, square, to_odd, to_odd_small, to_ring, to_ring_small, truncate, Channel, Function, Interval,
+    MemoryChannel, OtKind, Party, PoolShape, Power, Prg, Quotient, Range, Result, Ring, Rounding, Session,
+    SilentSize, Slope, Softmax, Spline, Stats,
 };
 use hushnet_ring::secret::{errors, poison, publish, watched};
 
@@ -196,7 +196,10 @@ const PROTOCOLS: &[Case] = &[
 const FUNCTIONS: &[Case] = &[
     ("products", |s| {
         for range in [Range::Any, Range::NonNegative, Range::Small] {
-            let (a, b) = (Factor::new(Ring::new(12)?, range)?, Factor::new(Ring::new(16)?, range)?);
+            let (a, b) = (
+                hushnet_mpc::Factor::new(Ring::new(12)?, range)?,
+                hushnet_mpc::Factor::new(Ring::new(16)?, range)?,
+            );
             drop(multiply(s, (&shares(s, N, 12), a), (&shares(s, N, 16), b), Ring::new(20)?)?);
             drop(square(s, &shares(s, N, 16), b, Ring::new(20)?)?);
         }
@@ -277,7 +280,8 @@ fn planted(kind: &str) -> Case {
 
 /// Reductions of secrets, not inlined: timed here, and disassembled by `tests/constant_time.py`.
 mod probe {
-    use super::{Factor, OddModulus};
+    use super::garble::Factor;
+    use super::OddModulus;
 
     #[inline(never)]
     pub(crate) fn reduce_wide(words: &[u64], p: OddModulus, _: Factor) -> u64 {
@@ -302,7 +306,7 @@ mod probe {
 }
 
 /// A probe.
-type Reduction = fn(&[u64], OddModulus, Factor) -> u64;
+type Reduction = fn(&[u64], OddModulus, garble::Factor) -> u64;
 
 /// Welch's t of the times of `f` on fixed and on random words (Reparaz, Balasch, Verbauwhede, "Dude, is my code constant time?",
 /// DATE 2017): the classes are mixed at random, the slowest tenth of all is left out, since it waited for something else.

@@ -78,6 +78,7 @@ fn softmax_of_rows() {
         (128, 37, 18, 12, 14, 2f64.powi(-16), 37),
         (128, 37, 17, 12, 12, 2f64.powi(-11), 37),
     ];
+    let mut used = 0f64;
     for (classes, l, narrow, fraction, scale, error, w) in cases {
         let (input, out) = (ring(l), ring(w));
         let fit = Softmax::fit(classes, (input, ring(narrow), fraction), scale, error).unwrap();
@@ -120,9 +121,10 @@ fn softmax_of_rows() {
                 );
             }
         }
-        // The bound takes all exponentials of a row to be wrong alike; what comes is near the error of one.
-        assert!(worst < 3.0 * error + 2f64.powi(1 - scale as i32), "{classes}: {worst}");
+        // Exponentials of a row may be wrong alike, as where one value is far above the others: the bound is no idle one.
+        used = used.max(worst / fit.error);
     }
+    assert!(used > 0.1, "{used}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ import numpy as np
 from ..graph import Linear
 from ..plan import PlanError
 from ..reference.linear import apply
+from .forms import whole_result
 from .quantise import Quantisation
 from .ranges import Ranges, linear_interval
 from .rules import RULES, Pair, magnitude
@@ -69,6 +70,7 @@ def predict(
         spreads[port["tensor"]] = Spread((np.full(shape, low), np.full(shape, high)), np.zeros(shape), np.zeros(shape))
     last = _last_reads(document)
     reach: dict[int, float] = {}
+    whole: dict[int, int] = {}
     for index, stage in enumerate(document["stages"]):
         if stage["kind"] == "linear":
             spreads[stage["out"]] = _linear(stage, origin[index], quantisation, ranges, spreads[stage["in"]], tensors)
@@ -76,7 +78,8 @@ def predict(
             for op in stage["ops"]:
                 if op["op"] == "quantize":
                     reach[op["out"]] = float(magnitude(spreads[op["in"][0]].interval).max(initial=0.0))
-                spreads[op["out"]] = _client(op, [spreads[t] for t in op["in"]], tensors)
+                whole[op["out"]] = _whole(op, [whole.get(t, 0) for t in op["in"]], tensors)
+                spreads[op["out"]] = _client(op, [spreads[t] for t in op["in"]], tensors, whole[op["out"]] > 0)
         for tensor in [t for t in spreads if last.get(t, -1) <= index]:
             del spreads[tensor]
     worst, estimate = {}, {}
@@ -107,11 +110,20 @@ def _last_reads(document: dict[str, Any]) -> dict[int, int]:
     return last
 
 
-def _client(op: dict[str, Any], ins: list[Spread], tensors: list[dict[str, Any]]) -> Spread:
+def _whole(op: dict[str, Any], sizes: list[int], tensors: list[dict[str, Any]]) -> int:
+    """The largest of the whole numbers that an op makes; 0 where it may make others."""
+    if op["op"] == "quantize":
+        out = tensors[op["out"]]
+        return sizes[0] if out["scale"] == 1.0 and sizes[0] <= out["bound"] else 0
+    return sizes[0] if op["op"] == "dequantize" else whole_result(op["op"], op, sizes)
+
+
+def _client(op: dict[str, Any], ins: list[Spread], tensors: list[dict[str, Any]], whole: bool) -> Spread:
     out = tensors[op["out"]]
     shape = tuple(out["shape"])
     if op["op"] == "quantize":
-        return _quantize(ins[0], out)
+        # whole numbers stand as they are
+        return ins[0] if whole else _quantize(ins[0], out)
     if op["op"] == "dequantize":
         return ins[0]
     rule = RULES[op["op"]]

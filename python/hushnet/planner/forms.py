@@ -6,7 +6,9 @@ it moves before them: what is stored between stages is then small integers. Tens
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..graph import Dense, Graph, Linear, Op
 from ..reference.ops import FIXED_OPS
@@ -90,18 +92,23 @@ def whole_numbers(graph: Graph) -> dict[str, int]:
     for node in graph.nodes:
         if not isinstance(node, Op):
             continue
-        sizes = [found.get(name, 0) for name in node.inputs]
-        if node.op in _COMPARISONS:
-            found[node.output] = 1
-        elif not sizes or min(sizes) == 0:
-            continue
-        elif node.op in _SAME_VALUES or (node.op == "pad" and node.attrs.get("value", 0) == 0):
-            found[node.output] = max(sizes)
-        elif node.op in ("add", "sub"):
-            found[node.output] = sum(sizes)
-        elif node.op == "mul":
-            found[node.output] = sizes[0] * sizes[1]
+        size = whole_result(node.op, node.attrs, [found.get(name, 0) for name in node.inputs])
+        if size > 0:
+            found[node.output] = size
     return found
+
+
+def whole_result(op: str, attrs: Mapping[str, Any], sizes: Sequence[int]) -> int:
+    """The largest of the whole numbers that an op makes of whole numbers up to ``sizes``; 0 where it may make others."""
+    if op in _COMPARISONS:
+        return 1
+    if not sizes or min(sizes) == 0:
+        return 0
+    if op in _SAME_VALUES or (op == "pad" and attrs.get("value", 0) == 0):
+        return max(sizes)
+    if op in ("add", "sub"):
+        return sum(sizes)
+    return sizes[0] * sizes[1] if op == "mul" else 0
 
 
 def _before_reshapes(producers: dict[str, Op | Linear], tensor: str) -> str:

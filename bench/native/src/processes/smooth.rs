@@ -155,7 +155,7 @@ fn party(
 #[pyfunction]
 #[pyo3(signature = (address=None, announce=None, *, function, values, interval=[-8.0, 8.0], error=0.0009765625, repeat=3))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-pub fn measure_smooth(
+pub(super) fn measure_smooth(
     py: Python<'_>,
     address: Option<&str>,
     announce: Option<Py<PyAny>>,

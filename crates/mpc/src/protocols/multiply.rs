@@ -201,11 +201,8 @@ pub fn square(s: &mut Session, x: &[u64], of: Factor, out: Ring) -> Result<Vec<u
 }
 
 /// 2 X_0 X_1 modulo 2^w: the second party's bits choose among multiples of the first one's number.
-fn square_terms(of: Factor, out: Ring) -> Result<Vec<Term>> {
-    Ok(match Ring::new(out.bits() - 1) {
-        Ok(half) => ladder(of.ring.bits(), half),
-        Err(_) => Vec::new(),
-    })
+fn square_terms(of: Factor, out: Ring) -> Vec<Term> {
+    Ring::new(out.bits() - 1).map_or_else(|_| Vec::new(), |half| ladder(of.ring.bits(), half))
 }
 
 fn square_pass(s: &mut Session, x: &[u64], of: Factor, out: Ring) -> Result<Vec<u64>> {
@@ -219,7 +216,7 @@ fn square_pass(s: &mut Session, x: &[u64], of: Factor, out: Ring) -> Result<Vec<
         squares.iter_mut().zip(taken).for_each(|(p, t)| *p = out.sub(*p, t << (of.ring.bits() + 1)));
     }
     let Ok(half) = Ring::new(out.bits() - 1) else { return Ok(squares) };
-    let terms = square_terms(of, out)?;
+    let terms = square_terms(of, out);
     let demand = cross::demand(terms.len(), n);
     s.ensure([demand, 0])?;
     let mut twice = vec![0; n];
@@ -243,9 +240,8 @@ fn twice_excess(of: Factor, out: Ring) -> Option<Ring> {
 
 /// Adds the exact traffic and rounds of [`square`] to the model, both directions.
 pub fn square_cost(m: &mut CostModel, n: usize, of: Factor, out: Ring) {
-    let (Ok(()), Ok(terms), Ok(one)) = (check(of, of, out), square_terms(of, out), Ring::new(1)) else {
-        return;
-    };
+    let (Ok(()), Ok(one)) = (check(of, of, out), Ring::new(1)) else { return };
+    let terms = square_terms(of, out);
     for (_, n) in chunks(n, pass_length(m.chunk)) {
         if let Some(ring) = twice_excess(of, out) {
             match of.range {

@@ -47,6 +47,7 @@ impl Function {
     ];
 
     /// The value at x, in floating point.
+    #[must_use]
     pub fn at(self, x: f64) -> f64 {
         match self {
             Self::Sigmoid => sigmoid(x),
@@ -110,7 +111,7 @@ mod tests {
         for i in -60..=60 {
             let x = f64::from(i) / 4.0;
             let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12 * (1.0 + b.abs()), "{x}: {a} {b}");
-            near(Function::Sigmoid.at(x), (1.0 + (x / 2.0).tanh()) / 2.0);
+            near(Function::Sigmoid.at(x), f64::midpoint(1.0, (x / 2.0).tanh()));
             near(Function::Softplus.at(x) - Function::Softplus.at(-x), x);
             near(Function::Silu.at(x) - Function::Silu.at(-x), x);
             near(Function::Gelu.at(x) - Function::Gelu.at(-x), x);

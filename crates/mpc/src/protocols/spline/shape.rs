@@ -151,6 +151,7 @@ impl Shape {
     }
 
     /// What it was made of.
+    #[must_use]
     pub fn spec(&self) -> &ShapeSpec {
         &self.spec
     }

@@ -33,7 +33,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    pub fn new(rings: &[Ring]) -> Self {
+    pub(super) fn new(rings: &[Ring]) -> Self {
         let bits: Vec<u32> = rings.iter().map(|r| r.bits()).collect();
         let (mut tops, mut at) = (0, 0);
         for b in &bits {
@@ -44,26 +44,26 @@ impl Fields {
     }
 
     /// The number of bits of a whole word.
-    pub fn total(&self) -> u32 {
+    pub(super) fn total(&self) -> u32 {
         self.bits.iter().sum()
     }
 
-    pub fn add(&self, a: u64, b: u64) -> u64 {
+    pub(super) fn add(&self, a: u64, b: u64) -> u64 {
         (((a & !self.tops).wrapping_add(b & !self.tops)) ^ ((a ^ b) & self.tops)) & self.mask
     }
 
-    pub fn sub(&self, a: u64, b: u64) -> u64 {
+    pub(super) fn sub(&self, a: u64, b: u64) -> u64 {
         (((a | self.tops).wrapping_sub(b & !self.tops)) ^ ((a ^ !b) & self.tops)) & self.mask
     }
 
     /// Field `which` of a word.
-    pub fn get(&self, word: u64, which: usize) -> u64 {
+    pub(super) fn get(&self, word: u64, which: usize) -> u64 {
         let at: u32 = self.bits[..which].iter().sum();
         word >> at & (u64::MAX >> (64 - self.bits[which]))
     }
 
     /// The word with `value`, reduced, in field `which`, which is zero.
-    pub fn put(&self, word: u64, which: usize, value: u64) -> u64 {
+    pub(super) fn put(&self, word: u64, which: usize, value: u64) -> u64 {
         let at: u32 = self.bits[..which].iter().sum();
         word | (value & (u64::MAX >> (64 - self.bits[which]))) << at
     }
