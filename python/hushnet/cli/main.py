@@ -7,7 +7,7 @@ import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import typer
@@ -399,7 +399,7 @@ def run(
             inputs,
             threads=threads,
             progress=bar,
-            transport=transport,
+            transport=cast(Literal["pipe", "loopback"], transport),  # others are refused by the run itself
             network=network,
             check=check,
             allow_insecure=insecure,
@@ -628,12 +628,14 @@ def measure_machine(
     if as_json:
         emit({"path": str(path), "unit_costs": found})
         return
+    # every entry but the machine's name is a number
+    costs = {name: value for name, value in found.items() if isinstance(value, float | int)}
     for row in rows():
-        out.print(f"{row.name:16} {found[row.name] * 1e9:9.4f} ns  {row.about}", highlight=False)
+        out.print(f"{row.name:16} {costs[row.name] * 1e9:9.4f} ns  {row.about}", highlight=False)
     listed = {"machine", *(row.name for row in rows())}
     out.print("Two-party plans (docs/two-party.md has their terms):")
-    for name in sorted(set(found) - listed):
-        out.print(f"{name:28} {found[name] * 1e9:14.4f} ns", highlight=False)
+    for name in sorted(set(costs) - listed):
+        out.print(f"{name:28} {costs[name] * 1e9:14.4f} ns", highlight=False)
     out.print(f"Wrote {path}; HUSHNET_UNIT_COSTS names another file.", highlight=False)
 
 
