@@ -99,10 +99,7 @@ def whole_numbers(graph: Graph) -> dict[str, int]:
 
 
 def whole_result(op: str, attrs: Mapping[str, Any], sizes: Sequence[int]) -> int:
-    """The largest of the whole numbers that an op makes of whole numbers up to ``sizes``.
-
-    0 where it may make others.
-    """
+    """The largest of the whole numbers that an op makes of those up to ``sizes``; 0 where it may make others."""
     if op in _COMPARISONS:
         return 1
     if not sizes or min(sizes) == 0:
