@@ -75,6 +75,7 @@ lint: setup
 	@$(BIN)/pip install -q --disable-pip-version-check "ruff==0.17.*" "mypy==2.*"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/mypy
 	$(BIN)/python -m tests.gates
 
 # No branch, address or division of the compiled code depends on a secret: valgrind, disassembly and times (docs/mpc.md).

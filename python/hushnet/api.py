@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -414,7 +414,7 @@ def run(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
-    transport: str = "loopback",
+    transport: Literal["pipe", "loopback"] = "loopback",
     network: str | None = None,
     check: bool = False,
     allow_insecure: bool = False,

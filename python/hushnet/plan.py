@@ -24,8 +24,13 @@ VERSION = _native.PLAN_VERSION
 MAX_HEADER_BYTES = 100 << 20
 # what names a linear stage's arrays
 WEIGHTS = ("weights", "bias")
-_DTYPES = {"I8": np.dtype("<i1"), "I16": np.dtype("<i2"), "I64": np.dtype("<i8"), "F64": np.dtype("<f8")}
-_NAMES = {np.dtype(v).newbyteorder("="): k for k, v in _DTYPES.items()}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "I8": np.dtype("<i1"),
+    "I16": np.dtype("<i2"),
+    "I64": np.dtype("<i8"),
+    "F64": np.dtype("<f8"),
+}
+_NAMES = {v.newbyteorder("="): k for k, v in _DTYPES.items()}
 
 
 @dataclass

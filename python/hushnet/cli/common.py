@@ -139,4 +139,5 @@ def write_outputs(path: Path, outputs: dict[str, np.ndarray]) -> None:
     if path.suffix == ".npy" and len(outputs) == 1:
         np.save(path, next(iter(outputs.values())))
     else:
-        np.savez(path, **outputs)
+        arrays: dict[str, Any] = dict(outputs)
+        np.savez(path, **arrays)

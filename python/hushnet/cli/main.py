@@ -7,7 +7,7 @@ import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import typer
@@ -324,7 +324,7 @@ def _finish(
         if not output:
             # JSON has no NaN
             summary["values"] = {
-                name: np.where(np.isnan(value), None, value).tolist() for name, value in outputs.items()
+                name: np.where(np.isnan(value), np.array(None), value).tolist() for name, value in outputs.items()
             }
         emit(summary)
         return
@@ -399,7 +399,7 @@ def run(
             inputs,
             threads=threads,
             progress=bar,
-            transport=transport,
+            transport=cast(Literal["pipe", "loopback"], transport),  # others are refused by the run itself
             network=network,
             check=check,
             allow_insecure=insecure,
@@ -508,7 +508,7 @@ def infer(
     check_output(trace)
     x = read_arrays(images)
     count = len(next(iter(x.values())) if isinstance(x, dict) else x)
-    options = {
+    options: dict[str, Any] = {
         "ca": str(ca) if ca else None,
         "insecure_tls": insecure_tls,
         "threads": threads,
@@ -521,7 +521,7 @@ def infer(
         for name, gib in (("setups_quota", setups_quota), ("max_memory", max_memory))
         if gib is not None
     }
-    with hushnet.connect(url, **options) as connection:  # type: ignore[arg-type]
+    with hushnet.connect(url, **options) as connection:
         check_output(output, ARRAYS, [port["name"] for port in connection.plan["outputs"]])
         with progress_bar(as_json) as bar:
             result = connection.infer(x, progress=bar)
@@ -628,12 +628,14 @@ def measure_machine(
     if as_json:
         emit({"path": str(path), "unit_costs": found})
         return
+    # every entry but the machine's name is a number
+    costs = {name: value for name, value in found.items() if isinstance(value, float | int)}
     for row in rows():
-        out.print(f"{row.name:16} {found[row.name] * 1e9:9.4f} ns  {row.about}", highlight=False)
+        out.print(f"{row.name:16} {costs[row.name] * 1e9:9.4f} ns  {row.about}", highlight=False)
     listed = {"machine", *(row.name for row in rows())}
     out.print("Two-party plans (docs/two-party.md has their terms):")
-    for name in sorted(set(found) - listed):
-        out.print(f"{name:28} {found[name] * 1e9:14.4f} ns", highlight=False)
+    for name in sorted(set(costs) - listed):
+        out.print(f"{name:28} {costs[name] * 1e9:14.4f} ns", highlight=False)
     out.print(f"Wrote {path}; HUSHNET_UNIT_COSTS names another file.", highlight=False)
 
 
@@ -668,7 +670,7 @@ def zoo_(
         raise hushnet.InputError(f"{name} is a trained network. `hushnet zoo get {name}` fetches it.")
     if name not in zoo.names():
         raise hushnet.InputError(f"no architecture {name!r}: choose one of {', '.join(zoo.names())}")
-    options = {k: v for k, v in {"size": size, "width": width}.items() if v is not None}
+    options: dict[str, Any] = {k: v for k, v in {"size": size, "width": width}.items() if v is not None}
     model = zoo.build(name, seed=seed, **options)
     path = output or Path(f"{name}.onnx")
     path.write_bytes(model.SerializeToString())

@@ -205,7 +205,8 @@ def is_function(node: onnx.NodeProto, opset: int) -> bool:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:
         return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    # ONNX's type stubs lack both
+    return any(getattr(schema, kind) for kind in ("has_function", "has_context_dependent_function"))
 
 
 def _with_defaults(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:

@@ -13,11 +13,16 @@ from onnx import TensorProto
 
 from .errors import Unsupported
 
-FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
-_SIGNED = {TensorProto.INT8: 8, TensorProto.INT16: 16, TensorProto.INT32: 32, TensorProto.INT64: 64}
-_UNSIGNED = {TensorProto.UINT8: 8, TensorProto.UINT16: 16, TensorProto.UINT32: 32, TensorProto.UINT64: 64}
-INTEGERS = {**_SIGNED, **_UNSIGNED}
-INPUTS = {*FLOATS, *INTEGERS, TensorProto.BOOL}
+FLOATS: set[int] = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
+_SIGNED: dict[int, int] = {TensorProto.INT8: 8, TensorProto.INT16: 16, TensorProto.INT32: 32, TensorProto.INT64: 64}
+_UNSIGNED: dict[int, int] = {
+    TensorProto.UINT8: 8,
+    TensorProto.UINT16: 16,
+    TensorProto.UINT32: 32,
+    TensorProto.UINT64: 64,
+}
+INTEGERS: dict[int, int] = {**_SIGNED, **_UNSIGNED}
+INPUTS: set[int] = {*FLOATS, *INTEGERS, TensorProto.BOOL}
 
 _MOVES = {
     "Identity",

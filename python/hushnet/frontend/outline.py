@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -106,17 +107,17 @@ class Outline:
 def integers(prepared: Prepared) -> set[str]:
     """Names of the inputs that hold integers or booleans."""
     kinds = {
-        port.name: np.dtype(_dtype(port.type.tensor_type.elem_type)).kind
+        port.name: _dtype(port.type.tensor_type.elem_type).kind
         for port in prepared.proto.graph.input
         if port.name not in prepared.weights
     }
     return {name for name, kind in kinds.items() if kind in "iub"}
 
 
-def _dtype(elem_type: int) -> object:
+def _dtype(elem_type: int) -> np.dtype[Any]:
     from onnx import helper
 
-    return helper.tensor_dtype_to_np_dtype(elem_type) if elem_type else np.float32
+    return helper.tensor_dtype_to_np_dtype(elem_type) if elem_type else np.dtype(np.float32)
 
 
 def _label(domain: str, op_type: str) -> str:

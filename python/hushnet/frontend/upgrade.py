@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -64,7 +65,7 @@ class _Scope:
         )
         return name
 
-    def before(self, node: onnx.NodeProto, kind: str, inputs: Sequence[str], **attributes: object) -> str:
+    def before(self, node: onnx.NodeProto, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
         """Another node in front of the node; the name of its result."""
         name = self.fresh(f"{node.output[0]}.{kind.lower()}")
         self.made.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -65,7 +66,7 @@ def changed(node: onnx.NodeProto, drop: Sequence[str] = (), **attributes: object
     return copy
 
 
-def _attribute(node: onnx.NodeProto, name: str) -> object:
+def _attribute(node: onnx.NodeProto, name: str) -> Any:
     return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), None)
 
 
@@ -117,7 +118,7 @@ def _axis(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Low
     if node.op_type in ("Concat", "GatherElements", "ScatterElements"):
         # constants that join tensors, or number their elements, have the batch too
         inputs = [i[None] if isinstance(i, np.ndarray) else i for i in inputs]
-    return lower(changed(node, axis=_from_end(int(given), rank)), inputs)  # type: ignore[call-overload]
+    return lower(changed(node, axis=_from_end(int(given), rank)), inputs)
 
 
 def _reduction(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
@@ -161,7 +162,7 @@ def _reshape(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: 
 def _flatten(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
     shape = _shape(inputs[0])
     given = _attribute(node, "axis")
-    axis = 1 if given is None else int(given)  # type: ignore[call-overload]
+    axis = 1 if given is None else int(given)
     axis = axis + len(shape) if axis < 0 else axis
     full = [1, math.prod(shape[:axis]), math.prod(shape[axis:])]
     return lower(
@@ -211,13 +212,13 @@ def _cumulative(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lowe
 
 def _one_hot(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
     given = _attribute(node, "axis")
-    return lower(changed(node, axis=_from_end(-1 if given is None else int(given), len(_shape(inputs[0])) + 1)), inputs)  # type: ignore[call-overload]
+    return lower(changed(node, axis=_from_end(-1 if given is None else int(given), len(_shape(inputs[0])) + 1)), inputs)
 
 
 def _gather_nd(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
     given = _attribute(node, "batch_dims")
     indices = inputs[1][None] if isinstance(inputs[1], np.ndarray) else inputs[1]
-    return lower(changed(node, batch_dims=1 + (0 if given is None else int(given))), [inputs[0], indices])  # type: ignore[call-overload]
+    return lower(changed(node, batch_dims=1 + (0 if given is None else int(given))), [inputs[0], indices])
 
 
 def _scatter_nd(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
@@ -238,15 +239,15 @@ def _compress(node: onnx.NodeProto, inputs: list[Input], build: Builder, lower: 
     x, given = inputs[0], _attribute(node, "axis")
     if given is None and isinstance(x, Value):
         x = build.reshape(x, (math.prod(x.shape),))
-    return lower(changed(node, axis=_from_end(0 if given is None else int(given), len(_shape(x)))), [x, *inputs[1:]])  # type: ignore[call-overload]
+    return lower(changed(node, axis=_from_end(0 if given is None else int(given), len(_shape(x)))), [x, *inputs[1:]])
 
 
 def _reversed(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:
     given = {name: _attribute(node, name) for name in ("batch_axis", "time_axis")}
-    axes = {
+    axes: dict[str, Any] = {
         name: (default if given[name] is None else int(given[name])) + 1
         for name, default in (("batch_axis", 1), ("time_axis", 0))
-    }  # type: ignore[call-overload]
+    }
     return lower(changed(node, **axes), inputs)
 
 
@@ -260,7 +261,7 @@ def _quantisation(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lo
     if math.prod(_shape(inputs[1])) == 1:
         return lower(node, inputs)
     given = _attribute(node, "axis")
-    return lower(changed(node, axis=_from_end(1 if given is None else int(given), len(_shape(inputs[0])))), inputs)  # type: ignore[call-overload]
+    return lower(changed(node, axis=_from_end(1 if given is None else int(given), len(_shape(inputs[0])))), inputs)
 
 
 def _einsum(node: onnx.NodeProto, inputs: list[Input], _build: Builder, lower: Lower) -> list[Value]:

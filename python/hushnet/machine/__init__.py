@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def _few_op_element(seconds: float) -> float:
     return _ops(seconds, 1, 64, engine="packed")
 
 
-def _ops(seconds: float, images: int, side: int, **options: str) -> float:
+def _ops(seconds: float, images: int, side: int, **options: Any) -> float:
     """Client seconds of a layer's activation in the real protocol, over the elements that the planner counts for it."""
     import onnx
     from onnx import helper, numpy_helper
@@ -82,7 +83,7 @@ def _ops(seconds: float, images: int, side: int, **options: str) -> float:
         helper.make_node("Conv", ["b", "w"], ["y"], kernel_shape=[1, 1]),
     ]
     constants = {"w": weight, "low": np.float32(0), "high": np.float32(6)}
-    shape = ["N", 16, side, side]
+    shape: list[str | int | None] = ["N", 16, side, side]
     graph = helper.make_graph(
         nodes,
         "ops",

@@ -299,7 +299,8 @@ def messages(seconds: float, unit: Row) -> float:
     """
     model, x = plan((64,), 32, None, "cheetah", extra="Relu")
     _, _, least = clocked(model, x, 5)
-    runs, limit = [], time.monotonic() + max(seconds, 0.1)
+    runs: list[dict[str, Any]] = []
+    limit = time.monotonic() + max(seconds, 0.1)
     handle = api.serve(model, threads=1)
     try:
         with api.connect(f"hush://127.0.0.1:{handle.port}", threads=1) as connection:

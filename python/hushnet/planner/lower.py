@@ -156,6 +156,7 @@ class _Lowering:
             return self.stored[name]
         else:
             producer = self.producers[name]
+            assert isinstance(producer, Op), "layers run on the server"
             sources = [self.real(stage, t) for t in producer.inputs]
             stage.local[name] = self.emit(stage, producer, sources, self.out.tensor(name, shape))
         return stage.local[name]

@@ -192,7 +192,7 @@ def choose(
                 linears,
                 forms,
                 (weights, corrections),
-                automatic if activation_bits == "auto" else activation_bits,
+                automatic if isinstance(activation_bits, str) else activation_bits,
             )
         except PlanError:
             if degree == degrees[-1]:

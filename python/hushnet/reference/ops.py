@@ -226,8 +226,9 @@ def _pad(attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
 def _broadcast(_attrs: Attrs, xs: list[Array], shape: Shape) -> Array:
     x = xs[0]
     missing = len(shape) - (x.ndim - 1)
-    x = x.reshape((x.shape[0],) + (1,) * missing + x.shape[1:])
-    return np.ascontiguousarray(np.broadcast_to(x, (x.shape[0], *shape)))
+    images = x.shape[0]
+    x = x.reshape((images, *(1,) * missing, *x.shape[1:]))
+    return np.ascontiguousarray(np.broadcast_to(x, (images, *shape)))
 
 
 OPS: dict[str, Evaluate] = {

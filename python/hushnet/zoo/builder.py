@@ -124,7 +124,6 @@ class Net:
 
     def batch_norm(self, name: str, x: Tensor, *, gain: float = 1.0, shift: float = 0.0) -> Tensor:
         """BatchNormalization over the channels, scale near ``gain`` and shift near ``shift``."""
-        middle = shift
         channels = x.shape[0]
         mean = variance = np.zeros(0)
         if x.value is not None:
@@ -133,8 +132,8 @@ class Net:
         scale = self._parameter(
             f"{name}.scale", (channels,), lambda: gain * (1 + self._bell(f"{name}.scale", (channels,), 0.1))
         )
-        shift = self._parameter(
-            f"{name}.shift", (channels,), lambda: middle + self._bell(f"{name}.shift", (channels,), 0.1)
+        shifts = self._parameter(
+            f"{name}.shift", (channels,), lambda: shift + self._bell(f"{name}.shift", (channels,), 0.1)
         )
         mean = self._parameter(f"{name}.mean", (channels,), lambda: mean)
         variance = self._parameter(f"{name}.variance", (channels,), lambda: variance)
@@ -142,7 +141,7 @@ class Net:
         if x.value is not None:
             factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + EPSILON)
             centred = x.value - exact.per_channel(mean.astype(np.float64), x.value)
-            value = centred * exact.per_channel(factor, x.value) + exact.per_channel(shift.astype(np.float64), x.value)
+            value = centred * exact.per_channel(factor, x.value) + exact.per_channel(shifts.astype(np.float64), x.value)
         names = [f"{name}.{p}" for p in ("scale", "shift", "mean", "variance")]
         return self._node("BatchNormalization", name, [x.name, *names], x.shape, value, epsilon=EPSILON)
 

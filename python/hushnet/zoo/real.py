@@ -87,7 +87,8 @@ def _row(path: Path, entry: Any) -> RealModel:
             PackagedFile(*(str(f[k]) for k in ("package", "version", "path", "sha256"))) for f in entry["files"]
         )
         shapes = {str(name): tuple(int(n) for n in sizes) for name, sizes in entry.get("shapes", {}).items()}
-        row = RealModel(*(str(entry[k]) for k in ("name", "about", "licence", "input")), files=files, shapes=shapes)
+        name, about, licence, said = (str(entry[k]) for k in ("name", "about", "licence", "input"))
+        row = RealModel(name, about, licence, said, files=files, shapes=shapes)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ZooError(
             f"{path} has a row that cannot be read ({error!r}). A row needs name, about, licence, input and files; "

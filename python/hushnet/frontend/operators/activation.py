@@ -140,12 +140,12 @@ def prelu(call: Call, build: Builder) -> Value:
         slope = call.tensor(1)
         positive, negative = build.client("relu", x), build.client("neg", build.client("relu", build.client("neg", x)))
         return pair(call, build, "add", positive, pair(call, build, "mul", negative, slope))
-    slope = per_image(call, 1, x)
-    if slope.size == 1:
-        return build.client("prelu", x, slope=[float(slope.reshape(()))])
-    full = np.broadcast_to(slope, x.shape)
-    if slope.ndim == len(x.shape) and slope.size == slope.shape[0]:
-        return build.client("prelu", x, slope=[float(v) for v in slope.reshape(-1)])
+    slopes = per_image(call, 1, x)
+    if slopes.size == 1:
+        return build.client("prelu", x, slope=[float(slopes.reshape(()))])
+    full = np.broadcast_to(slopes, x.shape)
+    if slopes.ndim == len(x.shape) and slopes.size == slopes.shape[0]:
+        return build.client("prelu", x, slope=[float(v) for v in slopes.reshape(-1)])
     negative = build.client("relu", build.client("neg", x))
     return build.client("add", build.client("relu", x), build.diagonal(negative, -full, np.zeros_like(full)))
 

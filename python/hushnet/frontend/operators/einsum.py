@@ -64,14 +64,14 @@ def _inner(call: Call, terms: list[str], result: str) -> tuple[list[Term], str]:
                 )
             found.append(Term(value, labels[1:]))
             continue
-        constant = call.constant(index).astype(np.float64)
+        constant: np.ndarray = call.constant(index).astype(np.float64)
         if batch in labels:
             axis = labels.index(batch)
             if np.any(constant != constant.take([0], axis=axis)):
                 raise Unsupported(
                     "a constant that differs from image to image of the batch", "Use the same constant for all images."
                 )
-            constant, labels = constant.take(0, axis=axis), labels.replace(batch, "")
+            constant, labels = np.asarray(constant.take(0, axis=axis)), labels.replace(batch, "")
         found.append(Term(constant, labels))
     return found, result[1:]
 

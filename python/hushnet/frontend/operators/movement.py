@@ -222,9 +222,9 @@ def gather_elements(call: Call, build: Builder) -> Value:
     x = call.tensor(0)
     axis = call.axis(int(call.attribute("axis", 0)), len(x.shape))
     indices = _positions(_same_for_all(call, call.constant(1)), x.shape[axis])
-    grid = list(np.indices(indices.shape))
+    grid: list[np.ndarray] = list(np.indices(indices.shape))
     grid[axis] = indices
-    return pieces.take_flat(build, x, np.ravel_multi_index(tuple(grid), x.shape))
+    return pieces.take_flat(build, x, np.asarray(np.ravel_multi_index(tuple(grid), x.shape)))
 
 
 def _tuples(indices: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -261,9 +261,9 @@ def scatter_elements(call: Call, build: Builder) -> Value:
     x, updates = _scattered(call, build)
     axis = call.axis(axis, len(x.shape))
     indices = _positions(_same_for_all(call, call.constant(1)), x.shape[axis])
-    grid = list(np.indices(indices.shape))
+    grid: list[np.ndarray] = list(np.indices(indices.shape))
     grid[axis] = indices
-    return _replaced(build, x, updates, np.ravel_multi_index(tuple(grid), x.shape))
+    return _replaced(build, x, updates, np.asarray(np.ravel_multi_index(tuple(grid), x.shape)))
 
 
 def _scattered(call: Call, build: Builder) -> tuple[Value, Value]:

@@ -20,7 +20,7 @@ from .arithmetic import scaled, strip_batch
 from .convolution import convolve
 from .matmul import two_activations, with_constant
 
-_RANGES = {
+_RANGES: dict[int, tuple[float, float]] = {
     TensorProto.UINT8: (0, 255),
     TensorProto.INT8: (-128, 127),
     TensorProto.UINT16: (0, 65535),

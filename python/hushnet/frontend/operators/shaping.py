@@ -60,7 +60,7 @@ def _behind(call: Call, build: Builder, x: Value, given: Sequence[int], new: Seq
     ]
     # of several axes of that size the one that the model copies
     copied = [a for a in found if given[a] in (0, -1)]
-    chosen = x.batch_axis if x.batch_axis in found else (copied or found or [None])[0]
+    chosen = x.batch_axis if x.batch_axis in found else next(iter(copied or found), None)
     if chosen is None:
         raise Unsupported(
             f"a reshape from {_full(call, x)} to {tuple(new)} moves values across the batch, "

@@ -199,7 +199,7 @@ def replace_activations(
     before = None if calibration is None else evaluate(graph, calibration, keep_all=True)
     replaced = [_one(node, chosen, None if before is None else before[node.inputs[0]], safety) for node in nodes]
     after = dead_code(rewritten(graph, {r.node: _trimmed(r.coefficients) for r in replaced}))
-    if before is None:
+    if before is None or calibration is None:
         return Replacement(after, replaced)
     name = graph.outputs[0]
     old = before[name].reshape(len(before[name]), -1).argmax(axis=1)

@@ -272,15 +272,16 @@ class Planner:
             for s in map(self.fitted, near)
             if s is not None and self.secure(s) and s.error[0] + self.drift(s) <= self.target
         )
-        for schedule in [*sorted(several, key=self.price), precise[1], self.narrow(precise[1])]:
-            if schedule is not None and (exact := self.exact(schedule)) is not None:
+        last = [s for s in (precise[1], self.narrow(precise[1])) if s is not None]
+        for schedule in [*sorted(several, key=self.price), *last]:
+            if (exact := self.exact(schedule)) is not None:
                 return exact
         raise self.too_deep(shallow, drifted=True)
 
     def around(self, scales: Scales) -> Iterator[Scales]:
         """Scales between those of the grid, and fewer bits for the last layer.
 
-        a bit or two decide how many digits words have.
+        A bit or two decide how many digits words have.
         """
         for step in (-2.0, -1.0, 0.0, 1.0):
             for fewer in (0, 1, 2) if self.settings.weight_bits is None else (0,):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import polynomial as poly
@@ -97,7 +98,7 @@ def linear_polynomials(steps: Steps) -> None:
             shift, scale = step.coefficients
             if len(tensor.shape) == 3:
                 channels, image = tensor.shape[0], list(tensor.shape)
-                geometry = {
+                geometry: dict[str, Any] = {
                     "type": "conv2d",
                     "input": image,
                     "output": image,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.polynomial import polynomial as poly
@@ -26,6 +27,9 @@ from .compose import collapsed
 from .products import MatrixProduct, product, product_of_all
 from .steps import Add, Array, Linear, Polynomial, Steps, sources
 from .views import IDENTITY, Parts, View, channel_order, moved, pieces, same
+
+# channels, rows and columns
+Image = tuple[int, int, int]
 
 MAX_DEGREE = 64
 MAX_MATRIX = 1 << 24
@@ -170,7 +174,8 @@ class _Lowering:
             rows = columns * scale
         else:
             rows = np.zeros((len(weights), size))
-            np.add.at(rows, (slice(None), index[index >= 0]), scale * columns[:, index >= 0])
+            # transposed, because the rows of an index array need no slice beside them
+            np.add.at(rows.T, index[index >= 0], (scale * columns[:, index >= 0]).T)
         # a constant zero of a padding stays zero
         total = bias + shift * columns[:, index >= 0].sum(axis=1)
         geometry = {"type": "dense", "inputs": size, "outputs": len(weights)}
@@ -457,7 +462,9 @@ class _Lowering:
         if value != 0.0:
             below = self.with_polynomial(node, x, poly.polyadd(x.coefficients, [-value]))
             return self.with_polynomial(
-                node, self._move(replace(node, attrs={**node.attrs, "value": 0.0}), shape, below), [value, 1.0]
+                node,
+                self._move(replace(node, attrs={**node.attrs, "value": 0.0}), shape, below),
+                np.array([value, 1.0]),
             )
         if node.op == "pad" and (x.coefficients[0] != 0.0):
             # a polynomial with a constant must be computed before zeros come in
@@ -482,7 +489,13 @@ class _Lowering:
         if len(kernel) == 3:
             return self.pool_of_space(node, shape, x)
         geometry = g.Conv2d(
-            source, shape, tuple(kernel), tuple(node.attrs["stride"]), tuple(node.attrs["pads"]), (1, 1), source[0]
+            cast(Image, source),
+            cast(Image, shape),
+            tuple(kernel),
+            tuple(node.attrs["stride"]),
+            tuple(node.attrs["pads"]),
+            (1, 1),
+            source[0],
         )
         ones, zeros = np.ones((source[0], 1, *kernel)), np.zeros(source[0])
         if node.attrs["count_include_pad"]:
@@ -525,7 +538,8 @@ class _Lowering:
         source, axes = x.shape, sorted(over)
         if len(source) == 3 and axes in ([1, 2], [1], [2]):
             image = tuple(1 if a in axes else n for a, n in enumerate(source))
-            geometry = g.Conv2d(source, image, tuple(source[a] if a in axes else 1 for a in (1, 2)), groups=source[0])
+            rows, columns = (source[a] if a in axes else 1 for a in (1, 2))
+            geometry = g.Conv2d(cast(Image, source), cast(Image, image), (rows, columns), groups=source[0])
             weight = np.full((source[0], 1, *geometry.kernel), factor)
             view = self.one_linear(
                 g.Linear(node.name, "", node.output, geometry, weight, np.zeros(source[0])), (x, None), image

@@ -269,9 +269,9 @@ class Network:
         found = {name: np.asarray(given[name], dtype=np.float64) for name in self.inputs if name in given}
         for name, shape in self.inputs.items():
             if name not in found or found[name].shape[1:] != shape:
+                came = np.shape(given[name]) if name in given else ()
                 raise PlanError(
-                    f"input {name!r}: images of shape {np.shape(given.get(name))}; the network reads (images, "
-                    f"{', '.join(map(str, shape))})"
+                    f"input {name!r}: images of shape {came}; the network reads (images, {', '.join(map(str, shape))})"
                 )
         return found
 

@@ -522,10 +522,10 @@ class Scheduler:
             natural = count - c.dropped
             least.append(next((k + 1 for k in range(natural) if sums[k] > self.need(i)), natural))
         for stage in reversed(self.out.stages):
-            natural = [count - self.t(t).dropped for t in (stage.sources[0], stage.target)]
-            if natural[0] != natural[1] and stage.kind in ("relinearise", "rescale"):
+            before, after = (count - self.t(t).dropped for t in (stage.sources[0], stage.target))
+            if before != after and stage.kind in ("relinearise", "rescale"):
                 # What is rescaled stands exactly where its primes are.
-                least[stage.sources[0]], least[stage.target] = natural
+                least[stage.sources[0]], least[stage.target] = before, after
             else:
                 for s in stage.sources:
                     least[s] = max(least[s], least[stage.target])

@@ -78,8 +78,8 @@ class Tail:
                 shape = self.graph.shapes[name]
                 zero = Doubt(np.zeros(()), np.zeros(()))
                 doubt = doubts.get(name, zero)
-                parts = (np.broadcast_to(v, shape) for v in (doubt.worst, np.sqrt(doubt.variance)))
-                spread[name] = (self.interval(name), *parts)
+                worst, deviation = (np.broadcast_to(v, shape) for v in (doubt.worst, np.sqrt(doubt.variance)))
+                spread[name] = (self.interval(name), worst, deviation)
             return spread[name]
 
         # of a network without layers the client computes everything: a float32 reference rounds in its first op
@@ -95,10 +95,8 @@ class Tail:
                 ) + FLOAT32_UNIT * 4 * magnitude(interval)
                 deviation = rule.spread(node.attrs, pairs, [i[2] for i in ins], shape, True)
             width = rule.width(node.attrs)
-            spread[node.output] = (
-                interval,
-                *(np.minimum(np.where(np.isnan(v), np.inf, v), width) for v in (error, deviation)),
-            )
+            error, deviation = (np.minimum(np.where(np.isnan(v), np.inf, v), width) for v in (error, deviation))
+            spread[node.output] = (interval, error, deviation)
         if alone:
             # what has no bound is left out
             errors = {p: entry(float(known(n)[1].max(initial=0.0)), 0.0) for p, n in zip(names, self.graph.outputs)}

@@ -88,11 +88,8 @@ def shortest(
     layers: list[list[_Move]] = []
     reached = [ahead]
     for index, node in enumerate(nodes):
-        moves = [
-            m
-            for state in ahead
-            for m in _moves(state, node, conversion, lambda t, index=index: last.get(t, -1) > index)
-        ]
+        later = frozenset(t for t, i in last.items() if i > index)
+        moves = [m for state in ahead for m in _moves(state, node, conversion, later.__contains__)]
         following: dict[State, float] = {}
         for move in moves:
             total = ahead[move.before] + move.seconds

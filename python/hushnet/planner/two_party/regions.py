@@ -95,7 +95,7 @@ def split(graph: Graph) -> Regions:
         raise _refusal(graph, refused)
     shared = [n for n in rest if n not in tail]
     made = {n.output for n in shared}
-    opened = list(dict.fromkeys(t for n in tail for t in n.inputs if t in made))
+    opened = list(dict.fromkeys(t for n in tail for t in _reads(n) if t in made))
     opened += [t for t in graph.outputs if t in made and t not in opened]
     entering = list(dict.fromkeys(t for n in shared for t in _reads(n) if t in known))
     return Regions(head, shared, [n for n in rest if isinstance(n, Op) and n in tail], entering, opened)

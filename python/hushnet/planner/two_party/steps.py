@@ -143,7 +143,7 @@ class Writer:
             source = self.put("transpose", f"{node.name}.order", source, tuple(shape[a] for a in perm), perm=perm)
         rows = math.prod(shape[a] for a in kept)
         source = self.put("reshape", f"{node.name}.rows", source, (rows, 1, count))
-        window = {"kernel": [1, count], "stride": [1, count], "pads": [0, 0, 0, 0], "dilation": [1, 1]}
+        window: dict[str, Any] = {"kernel": [1, count], "stride": [1, count], "pads": [0, 0, 0, 0], "dilation": [1, 1]}
         kind = "max_pool" if node.op == "reduce_max" else "sum_pool"
         pooled = self.put(
             kind, f"{node.name}.pool" if kind == "max_pool" else f"{node.name}.sum", source, (rows, 1, 1), **window
@@ -165,7 +165,7 @@ class Writer:
                 "dilation": [1, *attrs["dilation"]],
             }
             attrs["pads"] = [0, attrs["pads"][0], 0, attrs["pads"][1]]
-        window = {k: list(attrs[k]) for k in ("kernel", "stride", "pads", "dilation")}
+        window: dict[str, Any] = {k: list(attrs[k]) for k in ("kernel", "stride", "pads", "dilation")}
         window["pads"] = [
             *window["pads"][:2],
             *(self.overhang(window, a, image[1 + a], result[1 + a]) for a in range(2)),
