@@ -1,5 +1,6 @@
 //! The checked two-party plan.
 
+use super::elementwise::{Function, Product};
 use super::methods::{Method, Placed};
 use crate::plan::spec::{PlanSpec, Protocol, Reveal, Trust};
 use crate::plan::{self, Checked, Files, GeometrySpec, LinearWeights, Model, Plan, PlanError, PlanOptions};
@@ -51,6 +52,12 @@ pub enum Kind {
     Scale(u64),
     /// Sum of two tensors.
     Add,
+    /// A constant is added to the server's share: absent in a public part.
+    Shift(Option<i64>),
+    /// A function of one variable, of every element.
+    Function(Box<Function>),
+    /// Product of two tensors, or a square.
+    Product(Box<Product>),
     /// Elements elsewhere; `None`: all stay where they are.
     Move(Option<Arc<Moves>>),
     /// Opened to the client.
