@@ -51,7 +51,7 @@ fn computed(kind: &StageKind, open: bool) -> StageKind {
         StageKind::SumPool(w) => StageKind::SumPool(window(w)),
         StageKind::Scale { factor } => StageKind::Scale { factor },
         StageKind::Add {} => StageKind::Add {},
-        StageKind::Shift { by: _ } => StageKind::Shift { by: None },
+        StageKind::Shift { by: _, negated } => StageKind::Shift { by: None, negated },
         StageKind::Function(f) => StageKind::Function(Box::new(function(*f))),
         StageKind::Product { bits } => StageKind::Product { bits },
         StageKind::Reshape {} => StageKind::Reshape {},

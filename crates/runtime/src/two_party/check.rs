@@ -235,10 +235,10 @@ impl<'a> Checker<'a> {
                 holds(&to, bound.map(|b| b * u128::from(*factor)))?;
                 Ok(Kind::Scale(*factor))
             }
-            StageKind::Shift { by } => {
+            StageKind::Shift { by, negated } => {
                 same_f(&x, &to)?;
                 holds(&to, bound.zip(*by).map(|(b, by)| b + u128::from(by.unsigned_abs())))?;
-                Ok(Kind::Shift(*by))
+                Ok(Kind::Shift { by: *by, negated: *negated })
             }
             StageKind::Add {} => {
                 let y = from[1];

@@ -52,8 +52,13 @@ pub enum Kind {
     Scale(u64),
     /// Sum of two tensors.
     Add,
-    /// A constant is added to the server's share: absent in a public part.
-    Shift(Option<i64>),
+    /// `by + x` or `by - x`: the server adds the constant to its share.
+    Shift {
+        /// The constant, absent in a public part.
+        by: Option<i64>,
+        /// Whether x changes its sign.
+        negated: bool,
+    },
     /// A function of one variable, of every element.
     Function(Box<Function>),
     /// Product of two tensors, or a square.

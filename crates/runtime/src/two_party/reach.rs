@@ -100,7 +100,7 @@ pub(super) fn complete(spec: &PlanSpec, stages: &[Stage]) -> Result<bool, PlanEr
         _ => None,
     });
     let shifts = stages.iter().filter_map(|s| match &s.kind {
-        Kind::Shift(by) => Some(by.is_some()),
+        Kind::Shift { by, .. } => Some(by.is_some()),
         _ => None,
     });
     let whole = |what: &str, (with, all): (usize, usize)| {

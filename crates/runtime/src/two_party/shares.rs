@@ -85,11 +85,12 @@ impl Shares {
                 x.iter_mut().for_each(|v| *v = ring.reduce(v.wrapping_mul(*factor)));
                 std::mem::take(&mut *x)
             }
-            Kind::Shift(by) => {
+            Kind::Shift { by, negated } => {
                 let mut x = self.take(stage, input)?;
                 // Only the server knows what is added, and only its share moves.
                 let by = if session.is_first() { by.unwrap_or(0) as u64 } else { 0 };
-                x.iter_mut().for_each(|v| *v = ring.add(*v, by));
+                let each = |v: u64| if *negated { ring.sub(by, v) } else { ring.add(v, by) };
+                x.iter_mut().for_each(|v| *v = each(*v));
                 std::mem::take(&mut *x)
             }
             Kind::Add => {

@@ -67,6 +67,7 @@ class Request:
         argmax: whether only an index is opened.
         weight_bits, output_bits: bits of weights and of opened values, sign included.
         activation_bits: bits of every tensor that a layer reads; None: the most up to 12 that the ring allows.
+        least: least value by graph tensor, where calibration showed none below it.
     """
 
     limits: Mapping[str, float]
@@ -76,6 +77,7 @@ class Request:
     weight_bits: int
     activation_bits: int | None
     output_bits: int
+    least: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -166,11 +168,11 @@ class Builder:
         room = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
         for step in reversed(self.steps):
             after = room.get(step.output, 0)
-            if step.kind == "add":
+            if step.kind in {"add", "shift"}:
                 after += 1
             elif step.kind == "relu":
                 after = 0
-            elif step.kind in {"linear", "clip", "leaky_relu"}:
+            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product"}:
                 after = 1
             elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
                 after = max(after, 1)

@@ -82,10 +82,12 @@ pub enum StageKind {
     Scale { factor: u64 },
     /// Sum of two tensors.
     Add {},
-    /// A constant added to every element; server only.
+    /// `by + x`, or `by - x`; the constant is server only.
     Shift {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<i64>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        negated: bool,
     },
     /// A function of one variable, of every element.
     Function(Box<FunctionSpec>),

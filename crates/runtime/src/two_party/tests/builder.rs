@@ -203,9 +203,15 @@ impl Net {
         self.stage(json!({"kind": "add", "in": [x, y], "out": out}));
         out
     }
-    pub fn shift(&mut self, x: usize, by: i64) -> usize {
+    pub fn shift(&mut self, x: usize, by: i64, negated: bool) -> usize {
         let bound = self.bound(x) + by.unsigned_abs();
-        self.unary(json!({"kind": "shift", "by": by}), x, &self.shape(x), self.f(x), bound)
+        self.unary(
+            json!({"kind": "shift", "by": by, "negated": negated}),
+            x,
+            &self.shape(x),
+            self.f(x),
+            bound,
+        )
     }
     /// The product of two tensors, broadcast to a shape, less `bits` bits.
     pub fn product(&mut self, x: usize, y: usize, shape: &[usize], bits: u32) -> usize {

@@ -77,10 +77,11 @@ fn gated(seed: u64) -> Net {
     let squared = net.product(excited, excited, &[4, 4, 5], 12);
     let positive = net.relu(means);
     let both = net.product(squared, positive, &[4, 4, 5], 12);
-    let shifted = net.shift(means, -300);
+    let shifted = net.shift(means, -300, false);
     let gate = net.clip(shifted, 0, 2000);
     let both_gated = net.product(both, gate, &[4, 4, 5], 12);
-    let both = net.relu(both_gated);
+    let less = net.shift(both_gated, 50, true);
+    let both = net.relu(less);
     let o = net.truncate(both, 2, "non-negative", true);
     net.open("out", o);
     net

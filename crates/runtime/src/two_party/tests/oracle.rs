@@ -44,7 +44,10 @@ pub(super) fn evaluate(
         "clip" => (each(&|v| v.clamp(number("low"), number("high"))), 0..=0),
         "truncate" => (each(&|v| v >> number("bits")), 0..=i64::from(!exact)),
         "scale" => (each(&|v| v * number("factor")), 0..=0),
-        "shift" => (each(&|v| v + number("by")), 0..=0),
+        "shift" => {
+            let sign = if stage["negated"] == true { -1 } else { 1 };
+            (each(&|v| sign * v + number("by")), 0..=0)
+        }
         "add" => (a.iter().zip(x[1]).map(|(a, b)| a + b).collect(), 0..=0),
         "product" => {
             let bits = number("bits");
