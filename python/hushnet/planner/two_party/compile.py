@@ -99,8 +99,10 @@ def compile_two_party(
     output_names = list(graph.outputs)
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
-    graph = constants_from_inputs(fused(graph))
-    graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
+    whole = fused(graph)
+    graph = constants_from_inputs(whole)
+    shapes = {**whole.shapes, **graph.shapes}
+    graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, list(graph.nodes))
     _prune(graph)
     regions = split(graph)
     # in the clear a function is the ops that it was made of, and so is a network that is measured
