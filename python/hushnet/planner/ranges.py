@@ -210,7 +210,7 @@ def from_calibration(
     step = max(1, CALIBRATION_BYTES // max(1, 8 * sum(math.prod(s) for s in graph.shapes.values())))
     largest: dict[str, float] = {}
     half: dict[str, float] = {}
-    least: dict[str, float] = {}
+    lowest: dict[str, float] = {}
     square: dict[str, float] = {}
     mean: dict[str, Array] = {n.input: np.zeros(graph.shapes[n.input]) for n in graph.nodes if isinstance(n, Linear)}
     floats: dict[str, list[Array]] = {name: [] for name in (*graph.outputs, *also)}
@@ -224,7 +224,7 @@ def from_calibration(
                     "model and the data"
                 )
             largest[name] = max(largest.get(name, 0.0), top)
-            least[name] = min(least.get(name, math.inf), float(value.min(initial=math.inf)))
+            lowest[name] = min(lowest.get(name, math.inf), float(value.min(initial=math.inf)))
             if start < count // 2:
                 early = np.abs(value[: count // 2 - start]).max(initial=0.0)
                 half[name] = max(half.get(name, 0.0), float(early))
@@ -257,5 +257,5 @@ def from_calibration(
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
     grown = max(((largest[n] / v, n) for n, v in half.items() if v > 0), default=None)
     growth = None if grown is None else Growth(count, grown[0], grown[1], margin)
-    least = {n: v / margin if v > 0 else v * margin for n, v in least.items()}
-    return Ranges(limit, inputs, "calibration", square, mean, outputs, declared, growth, least)
+    lowest = {n: v / margin if v > 0 else v * margin for n, v in lowest.items()}
+    return Ranges(limit, inputs, "calibration", square, mean, outputs, declared, growth, lowest)

@@ -95,12 +95,12 @@ def _reads(node: Node) -> list[str]:
 
 
 def _reciprocals(graph: Graph) -> Graph:
-    """Quotients of two different functions as products, where no one variable gives both."""
+    """Quotients that are no function of one variable as products."""
     sources = _Sources(graph)
     graph = replace(graph, shapes=dict(graph.shapes), nodes=list(graph.nodes))
     nodes: list[Node] = []
     for node in graph.nodes:
-        if isinstance(node, Op) and node.op == "div" and sources.soft[node.output] == node.output:
+        if isinstance(node, Op) and node.op == "div" and sources.curve(node) is None:
             shape = graph.shapes[node.output]
             one, inverse = (fresh(graph, f"{node.output}.{what}", shape) for what in ("one", "reciprocal"))
             divisor = node.inputs[1]

@@ -11,16 +11,13 @@ from ... import _native
 from ...reference.two_party import with_errors
 from . import functions
 from .curves import Curve
-from .fixed import Builder, DoesNotFit, Version, fraction
+from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Version, fraction
 from .steps import Step
 
 Array = np.ndarray
 
-# the error of a function is 2^-PRECISION of its largest result with weights of as many bits or fewer, and finer with more
-PRECISION, MOST_PRECISION = 10, 14
-# bits that a result has below its error, and a product below those of its reader
-BELOW = 2
-PRODUCT_BITS = 16
+# bits that a product has beyond those of its factors
+FINER_PRODUCT = 3
 # the narrowest ring that a product's larger factor may have
 LEAST_REACH = 3
 MOST_FRACTION = 40
@@ -31,9 +28,9 @@ class Full(Builder):
     """The builder with every kind of step."""
 
     @property
-    def precision(self) -> int:
-        """Bits of a function's result above its error."""
-        return min(max(self.request.weight_bits, PRECISION), MOST_PRECISION)
+    def bits(self) -> int:
+        """Bits of factors, and of results of functions, whose errors are two of them."""
+        return self.request.activation_bits or MOST_ACTIVATION_BITS
 
     def function(self, step: Step) -> None:
         """Writes a function of one variable: its argument as coarse as its error allows, and the fitted pieces."""
@@ -41,7 +38,7 @@ class Full(Builder):
         source = self.natural[step.inputs[0]]
         top, slope = self.shape_of(curve, source, self.request.limits.get(step.output))
         # of the result in units of the argument's gain, so that slope one is a shift
-        fine = self.precision + BELOW - math.ceil(math.log2(max(top / source.gain, 1e-9)))
+        fine = self.bits - math.ceil(math.log2(max(top / source.gain, 1e-9)))
         fine = min(max(fine, 0), MOST_FRACTION)
         wanted = fine + math.ceil(math.log2(max(slope, 2.0**-10)))
         made_by = next((s["kind"] for s in reversed(self.out.stages) if s["out"] == source.tensor), None)
@@ -118,7 +115,7 @@ class Full(Builder):
         top = x.bound * y.bound
         limit = self.request.limits.get(step.output, math.inf)
         reach = min(math.ldexp(top, -fine), limit / gain)
-        drop = max(fine - fraction(max(reach, 1e-9), PRODUCT_BITS), 0)
+        drop = max(fine - fraction(max(reach, 1e-9), self.bits + FINER_PRODUCT), 0)
         while with_errors((top >> drop) + 1) > self.most(step.output):
             drop += 1
         wide = sum(_native.reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
@@ -135,9 +132,13 @@ class Full(Builder):
         """A factor of a product, in as many bits as its precision asks for."""
         version = self.natural[name]
         reach = min(version.bound * version.unit, self.request.limits.get(name, math.inf)) / version.gain
-        drop = version.frac_bits - fraction(max(reach, 1e-9), self.precision + BELOW)
+        drop = version.frac_bits - fraction(max(reach, 1e-9), self.bits)
         drop = min(drop, version.bound.bit_length() - LEAST_REACH)
         return self.truncated(name, version, drop) if drop > 0 else version
+
+    def coarse(self, step: Step) -> None:
+        """A value in as many bits as a factor, for comparisons that need no more: no stage of its own."""
+        self.keep(step.output, self.factor(step.inputs[0]))
 
     def shift(self, step: Step) -> None:
         """Writes a constant added to a value or to its negative, on a value truncated until the sum fits."""
@@ -152,7 +153,7 @@ class Full(Builder):
             source = self.truncated(name, source, drop)
         units = round(by / source.unit)
         version = Version(-1, source.frac_bits, source.bound + abs(units), False, source.gain)
-        made = self.tensor(step.output, step.shape, self.calibrated(step.output, version))
+        made = self.tensor(step.output, step.shape, version)
         fields = {"negated": True} if step.attrs["negated"] else {}
         self.stage("shift", step.name, source.tensor, made.tensor, by=units, **fields)
         self.keep(step.output, made)

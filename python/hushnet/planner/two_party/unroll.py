@@ -237,16 +237,18 @@ def product(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
 def hard_sigmoid(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     """``min(max(alpha x + beta, 0), 1)``: for positive alpha ``alpha min(max(x + beta / alpha, 0), 1 / alpha)``."""
     alpha, beta = node.attrs["alpha"], node.attrs["beta"]
-    moved = write.affine(f"{node.name}.moved", node.inputs[0], out, math.copysign(1.0, alpha), beta / abs(alpha), None)
+    rough = write.put("coarse", f"{node.name}.rough", node.inputs[0], out)
+    moved = write.affine(f"{node.name}.moved", rough, out, math.copysign(1.0, alpha), beta / abs(alpha), None)
     cut = write.put("clip", f"{node.name}.clip", moved, out, low=0.0, high=1.0 / abs(alpha))
     write.put("gain", node.name, cut, out, node.output, factor=abs(alpha))
 
 
 def hard_swish(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     """``x min(max(x + 3, 0), 6) / 6``."""
-    moved = write.affine(f"{node.name}.moved", node.inputs[0], out, 1.0, 3.0, None)
+    rough = write.put("coarse", f"{node.name}.rough", node.inputs[0], out)
+    moved = write.affine(f"{node.name}.moved", rough, out, 1.0, 3.0, None)
     cut = write.put("clip", f"{node.name}.clip", moved, out, low=0.0, high=6.0)
-    whole = write.put("product", f"{node.name}.product", [node.inputs[0], cut], out)
+    whole = write.put("product", f"{node.name}.product", [rough, cut], out)
     write.put("gain", node.name, whole, out, node.output, factor=1.0 / 6.0)
 
 
