@@ -120,9 +120,7 @@ class Full(Builder):
             drop += 1
         wide = sum(_native.reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
         drop = min(drop, wide - 2)
-        made = Version(
-            -1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain
-        )
+        made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)
         self.demand(made.bound, step.name)
         made = self.tensor(step.output, step.shape, self.calibrated(step.output, made))
         self.stage("product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop)

@@ -177,9 +177,7 @@ def _ends(values: Callable[[Array], Array], asked: Asked, tolerance: float) -> t
     return below, above, low, high
 
 
-def _flat(
-    values: Callable[[Array], Array], end: int, reach: int, tolerance: float, finer: int | None
-) -> str | None:
+def _flat(values: Callable[[Array], Array], end: int, reach: int, tolerance: float, finer: int | None) -> str | None:
     """What the function does from an end to the reach, within a tolerance: it stands still, or has slope one."""
     x = np.unique(np.rint(np.concatenate([np.linspace(end, reach, 513), end * np.geomspace(1.0, reach / end, 513)])))
     y = values(x)
