@@ -32,7 +32,6 @@ OPERATORS = {
     "HardSigmoid, falling": lambda n: n.op("HardSigmoid", n.last, alpha=-0.3),
     "HardSwish": lambda n: n.op("HardSwish", n.last),
     "SiLU": lambda n: n.op("Mul", n.last, n.op("Sigmoid", n.last)),
-    "Mish": lambda n: n.op("Mish", n.last),
     "Softplus": lambda n: n.op("Softplus", n.last),
     "Softsign": lambda n: n.op("Softsign", n.last),
     "Sqrt": lambda n: n.op("Sqrt", n.op("Add", n.op("Abs", n.last), n.constant(0.3))),

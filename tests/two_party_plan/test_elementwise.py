@@ -14,6 +14,7 @@ from hushnet.planner.two_party import functions
 from hushnet.planner.two_party.curves import Curve, corners, fused, opened_up
 from hushnet.reference import spline
 from hushnet.reference import two_party as reference
+from hushnet.reference.float import evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
@@ -165,6 +166,21 @@ def test_constants_and_signs_need_no_layer():
     assert shift["negated"] and shift["by"] > 0
     (told,) = (s for s in plan.public_part().stages if s["kind"] == "shift")
     assert told["negated"] and "by" not in told
+
+
+@pytest.mark.parametrize("scale", [1.0, 60.0, 0.02])
+def test_hard_swish_is_within_its_error_at_every_size(scale: float):
+    b = Builder((2, 5, 5))
+    b.conv(3, gain=1.5 * scale).op("hard_swish").conv(2)
+    x = np.random.default_rng(2).uniform(0, 1, (12, 2, 5, 5))
+    plan = planned(b.done(), x)
+    assert kinds(plan).count("hard_swish") == 1 and "product" not in kinds(plan)
+    exact = evaluate(b.done(), {"x": x})
+    (name,) = exact
+    got = reference.run(plan, x, units=np.random.default_rng(1))[name]
+    errors = plan.predicted["output_errors"][name]
+    assert np.abs(got - exact[name]).max() <= errors["worst_error"]
+    assert errors["max_error"] <= 0.05 * np.abs(exact[name]).max()
 
 
 def squeeze_and_excite() -> Net:

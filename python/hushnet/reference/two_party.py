@@ -142,6 +142,9 @@ def _stage(plan: Plan, stage: Stage, xs: list[Array], units: np.random.Generator
         return xs[0] + xs[1]
     if kind == "shift":
         return stage["by"] - x if stage.get("negated") else stage["by"] + x
+    if kind == "hard_swish":
+        end = 2 * stage["quarter"]
+        return _shift(x * np.clip(x + end, 0, 2 * end), stage["bits"], units)
     if kind == "product":
         return _shift(multiplied(xs, shape), stage["bits"], units)
     if kind == "function":
@@ -289,6 +292,8 @@ def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) 
         return r * stage["factor"]
     if kind == "add":
         return rs[0] + rs[1]
+    if kind == "hard_swish":
+        return np.ceil((6 * stage["quarter"] * r + r * r) / 2 ** stage["bits"]) + 1
     if kind == "product":
         a, b = (plan.tensors[t]["bound"] for t in inputs_of(stage))
         moved = multiplied([rs[0][None] + a, rs[1][None] + b], shape)[0] - a * b

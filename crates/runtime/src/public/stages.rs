@@ -52,6 +52,7 @@ fn computed(kind: &StageKind, open: bool) -> StageKind {
         StageKind::Scale { factor } => StageKind::Scale { factor },
         StageKind::Add {} => StageKind::Add {},
         StageKind::Shift { by: _, negated } => StageKind::Shift { by: None, negated },
+        StageKind::HardSwish { quarter, bits } => StageKind::HardSwish { quarter, bits },
         StageKind::Function(f) => StageKind::Function(Box::new(function(*f))),
         StageKind::Product { bits } => StageKind::Product { bits },
         StageKind::Reshape {} => StageKind::Reshape {},

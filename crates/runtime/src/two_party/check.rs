@@ -6,6 +6,7 @@
 use super::check_local::{moves, sum_pool, window};
 use super::elementwise::{Function, Product};
 use super::flow::{exact_before_opening, liveness};
+use super::hard_swish::HardSwish;
 use super::memory::{self, Steps};
 use super::methods::{self, Wanted};
 use super::nonlinear;
@@ -209,6 +210,9 @@ impl<'a> Checker<'a> {
             StageKind::Relu { .. } => {
                 same_f(&x, &to)?;
                 Ok(Kind::Relu)
+            }
+            StageKind::HardSwish { quarter, bits } => {
+                Ok(Kind::HardSwish(HardSwish::check((*quarter, *bits), &x, &to, self.ring)?))
             }
             StageKind::Function(f) => {
                 let function = Function::check(&mut self.scope, &spec.name, f, (&x, &to), self.ring)?;

@@ -12,6 +12,7 @@ mod elementwise;
 mod flow;
 pub(crate) mod frames;
 mod handshake;
+mod hard_swish;
 mod memory;
 mod meter;
 mod methods;

@@ -57,6 +57,7 @@ fn protocol(kind: &Kind, protocol: Protocol) -> Option<Box<dyn OnShares>> {
         (Kind::Truncate { bits, range, rounding }, Ot) => {
             Box::new(Truncate { bits: *bits, range: *range, rounding: *rounding })
         }
+        (Kind::HardSwish(function), Ot) => Box::new(function.clone()),
         (Kind::Function(function), Ot) => function.clone(),
         (Kind::Product(product), Ot) => product.clone(),
         (Kind::Reveal(Reveal::Argmax), Ot) => Box::new(Argmax),

@@ -1,6 +1,7 @@
 //! The checked two-party plan.
 
 use super::elementwise::{Function, Product};
+use super::hard_swish::HardSwish;
 use super::methods::{Method, Placed};
 use crate::plan::spec::{PlanSpec, Protocol, Reveal, Trust};
 use crate::plan::{self, Checked, Files, GeometrySpec, LinearWeights, Model, Plan, PlanError, PlanOptions};
@@ -59,6 +60,8 @@ pub enum Kind {
         /// Whether x changes its sign.
         negated: bool,
     },
+    /// x min(max(x + T, 0), 2 T).
+    HardSwish(HardSwish),
     /// A function of one variable, of every element.
     Function(Box<Function>),
     /// Product of two tensors, or a square.

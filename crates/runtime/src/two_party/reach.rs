@@ -48,6 +48,7 @@ pub(super) fn compared(kind: &Kind, k: u32, ring: Ring) -> Result<Ring, String> 
     let bits = match kind {
         Kind::Relu => k + 1,
         Kind::Clip { reach, .. } => reach.saturating_add(1),
+        Kind::HardSwish(h) => h.compared_bits(k),
         Kind::Function(f) => match f.compared_bits(k) {
             Some(bits) => bits,
             None => return Ok(ring),

@@ -64,6 +64,9 @@ fn of(plan: &TwoPartyPlan, stage: &Stage) -> Work {
             let (entries, terms) = (1 << f.shape.spec().segments, f.shape.products() as u64);
             Work { multiplied: values * terms, looked_up: values * entries, ..compared(values, ends) }
         }
+        Kind::HardSwish(h) => {
+            Work { truncated: values, multiplied: values * h.terms(), ..compared(values, 2) }
+        }
         Kind::Product(p) => {
             let values = p.elements();
             Work { truncated: values, multiplied: values * p.terms(), ..Work::default() }

@@ -113,6 +113,9 @@ fn elementwise() -> Net {
     let means = net.pool("sum_pool", made[0], [3, 5], [1, 1], [0; 4]);
     let excited = net.product(made[1], means, &[2, 3, 5], 16);
     let squared = net.product(excited, excited, &[2, 3, 5], 12);
+    let hard = net.hard_swish(t, 384, 9);
+    let hard = net.truncate(hard, 2, "any", true);
+    net.open("hard", hard);
     let shifted = net.shift(squared, -77, true);
     let o = net.truncate(shifted, 2, "any", true);
     net.open("out", o);

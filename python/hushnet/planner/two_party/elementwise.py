@@ -18,8 +18,9 @@ Array = np.ndarray
 
 # bits that a product has beyond those of its factors
 FINER_PRODUCT = 3
-# the narrowest ring that a product's larger factor may have
+# the narrowest ring that a product's larger factor may have, and the fewest bits behind the point of a hard-swish
 LEAST_REACH = 3
+LEAST_FRACTION = 3
 MOST_FRACTION = 40
 GRID = 4097
 
@@ -133,6 +134,31 @@ class Full(Builder):
         drop = version.frac_bits - fraction(max(reach, 1e-9), self.bits)
         drop = min(drop, version.bound.bit_length() - LEAST_REACH)
         return self.truncated(name, version, drop) if drop > 0 else version
+
+    def hard_swish(self, step: Step) -> None:
+        """Writes a hard-swish, ``e^2 - q^2 + 4 q b`` of ``docs/two-party.md``: 3 is ``2 q`` units, a whole number."""
+        name = step.inputs[0]
+        source = self.factor(name)
+        if source.gain != 1:
+            source = self.without_gain(name, self.natural[name])
+        reach = min(source.bound * source.unit, self.request.limits.get(name, math.inf))
+        drop = source.frac_bits - max(fraction(max(reach, 1e-9), self.bits), LEAST_FRACTION)
+        if drop > 0:
+            source = self.truncated(name, source, min(drop, self.out.ring_bits - 2))
+        fine = source.frac_bits
+        if fine < LEAST_FRACTION:
+            source = self.aligned(name, source, LEAST_FRACTION)
+            fine = LEAST_FRACTION
+        quarter = 3 << (fine - 1)
+        top = 8 * quarter**2 + 4 * quarter * max(source.bound - 2 * quarter, 0)
+        bits = min(max(2 * fine - fraction(max(reach, 1e-9), self.bits + FINER_PRODUCT), 0), fine + 1, 2 * fine - 2)
+        most = _native.reach_bits(source.bound)
+        wide = max(most + (4 * quarter >> bits).bit_length(), ((1 << most) + 2 * quarter).bit_length()) + 1
+        if max(wide, (3 * quarter).bit_length() + 2) > self.out.ring_bits:
+            raise DoesNotFit(step.name)
+        made = Version(-1, 2 * fine - bits, (top >> bits) + 1, False, 1.0 / 6.0)
+        self.demand(made.bound, step.name)
+        self.emit(step, source, self.calibrated(step.output, made), quarter=quarter, bits=bits)
 
     def coarse(self, step: Step) -> None:
         """A value in as many bits as a factor, for comparisons that need no more: no stage of its own."""

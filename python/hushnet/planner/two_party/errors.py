@@ -98,6 +98,10 @@ class Propagation:
             return Doubt(ins[0].worst + ins[1].worst, ins[0].variance + ins[1].variance)
         if kind == "shift":
             return Doubt(ins[0].worst + 0.5, ins[0].variance + 1 / 12)
+        if kind == "hard_swish":
+            # steepest right below the upper end
+            slope = 6 * stage["quarter"] / 2 ** stage["bits"]
+            return Doubt(ins[0].worst * slope + 1.0, ins[0].variance * slope**2 + FAITHFUL)
         if kind == "product":
             return self.product(stage, ins)
         if kind == "function":

@@ -17,6 +17,7 @@ import numpy as np
 
 from ... import _native
 from ...plan import PlanError
+from ...reference import spline
 from .curves import Curve
 
 Array = np.ndarray
@@ -132,8 +133,10 @@ def _fit(shared: _Shared, asked: Asked) -> Fit:
         raise ValueError("it has values that are not finite")
     slope = float(np.abs(np.diff(y)).max(initial=0.0)) / max((high - low) / (GRID - 1), 1.0)
 
+    whole = _extended(values, low, high)
+
     def told(data: bytes) -> bytes:
-        return (values(np.frombuffer(data, dtype=np.float64)) * math.ldexp(1.0, -asked.fraction)).tobytes()
+        return (whole(np.frombuffer(data, dtype=np.float64)) * math.ldexp(1.0, -asked.fraction)).tobytes()
 
     for attempt in range(COARSER + 1):
         target = math.ldexp(ERROR * (1 - TAIL) * 2**attempt, -asked.fraction)
@@ -152,7 +155,43 @@ def _fit(shared: _Shared, asked: Asked) -> Fit:
         largest += math.ldexp(max(asked.high - high, low - asked.low), asked.finer)
         slope = max(slope, math.ldexp(1.0, asked.finer))
     rows = np.frombuffer(data, dtype=np.int64).reshape(1 << json.loads(form)["segments"], -1)
-    return Fit(json.loads(form), list(orders), rows, below, above, units, slope, math.ceil(largest + units) + 2)
+    found = Fit(json.loads(form), list(orders), rows, below, above, units, slope, math.ceil(largest + units) + 2)
+    _check(found, values, asked)
+    return found
+
+
+def _extended(values: Callable[[Array], Array], low: int, high: int) -> Callable[[Array], Array]:
+    """The function, with a parabola beyond an end behind which it is not defined: pieces reach over the ends."""
+    step, ends = max((high - low) / 512, 1e-3), {}
+    for end, sign in ((low, 1.0), (high, -1.0)):
+        around = values(end - sign * np.linspace(0.0, high - low, 65))
+        if not np.isfinite(around).all():
+            first, second, third = values(end + sign * step * np.arange(3.0))
+            ends[sign] = (end, first, (4 * second - third - 3 * first) / 2, (third - 2 * second + first) / 2)
+
+    def whole(x: Array) -> Array:
+        y = values(x)
+        for sign, (end, first, slope, bend) in ends.items():
+            t = sign * (x - end) / step
+            y = np.where(t < 0, first + slope * t + bend * t * t, y)
+        return y
+
+    return whole
+
+
+def _check(fit: Fit, values: Callable[[Array], Array], asked: Asked) -> None:
+    """Holds the pieces against the function, at arguments of the range and places of the server.
+
+    Raises:
+        ValueError: they are further apart than stated.
+    """
+    first = asked.low if asked.least is None else max(asked.low, math.ceil(asked.least / asked.unit))
+    x = np.unique(np.linspace(min(first, asked.high), asked.high, GRID).astype(np.int64))
+    stage = {"form": fit.form, "orders": fit.orders, "below": fit.below, "above": fit.above}
+    got = spline.function(stage, fit.coefficients, x, asked.finer or 0, np.random.default_rng(0))
+    off = float(np.abs(got - values(x.astype(np.float64))).max())
+    if not off <= fit.error:
+        raise ValueError(f"its pieces are off by {off:.3g} units where {fit.error:.3g} are stated")
 
 
 def _ends(values: Callable[[Array], Array], asked: Asked, tolerance: float) -> tuple[str, str, int, int]:

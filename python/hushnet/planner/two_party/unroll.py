@@ -244,12 +244,8 @@ def hard_sigmoid(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> No
 
 
 def hard_swish(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
-    """``x min(max(x + 3, 0), 6) / 6``."""
-    rough = write.put("coarse", f"{node.name}.rough", node.inputs[0], out)
-    moved = write.affine(f"{node.name}.moved", rough, out, 1.0, 3.0, None)
-    cut = write.put("clip", f"{node.name}.clip", moved, out, low=0.0, high=6.0)
-    whole = write.put("product", f"{node.name}.product", [rough, cut], out)
-    write.put("gain", node.name, whole, out, node.output, factor=1.0 / 6.0)
+    """``x min(max(x + 3, 0), 6) / 6``, a stage of its own."""
+    write.put("hard_swish", node.name, node.inputs, out, node.output)
 
 
 UNROLLED = {

@@ -173,6 +173,7 @@ impl Piecewise {
         for end in [f(low), f(high)] {
             this.values = (this.values.0.min(end), this.values.1.max(end));
         }
+        let mut sound = true;
         for piece in 0..1usize << segments {
             let at = |y: f64, t: f64| piece as f64 + y + f64::midpoint(t, 1.0);
             if point(at(0.0, -1.0)) > high || point(at(1.0, 1.0)) < low {
@@ -185,6 +186,8 @@ impl Piecewise {
                     powers(&interpolate(degree + 2 - m.min(1), |t| coefficient(m, f64::midpoint(t, 1.0))))
                 })
                 .collect();
+            // A function that is not defined two segments beyond the interval has no such polynomial.
+            sound &= polynomials.iter().flatten().all(|c| c.is_finite());
             for i in 0..=SAMPLES.0 {
                 let y = i as f64 / SAMPLES.0 as f64;
                 let here: Vec<f64> = polynomials.iter().map(|p| value(p, y)).collect();
@@ -208,7 +211,7 @@ impl Piecewise {
             this.pieces.push(polynomials);
         }
         this.error *= BETWEEN;
-        let finite = this.error.is_finite() && this.slope.is_finite() && this.values.0.is_finite();
+        let finite = sound && this.error.is_finite() && this.slope.is_finite() && this.values.0.is_finite();
         finite.then_some(this)
     }
 }
@@ -345,7 +348,7 @@ fn price(shape: &Shape) -> u64 {
 
 impl Spline {
     /// The cheapest form of f on `at`, for shares modulo `input` or any wider ring, whose result has `scale` fractional bits and an error of at most `error`, which counts all of it: fit,
-    /// coefficients, dropped bits of the argument and roundings. f must be defined on the interval; where it has a corner, the fit needs shorter
+    /// coefficients, dropped bits of the argument and roundings. f must be defined on the interval and two segments beyond; where it has a corner, the fit needs shorter
     /// segments.
     ///
     /// # Errors
@@ -403,5 +406,20 @@ impl Spline {
             got: 1 << 9,
             limit: 1 << 8,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces reach over the ends of the interval: a function that stops there has none, and no coefficient that is no number becomes zero.
+    #[test]
+    fn a_function_that_stops_at_the_interval_is_refused() {
+        let at = (Interval { low: 1, high: 1000, scale: 10 }, Ring::new(20).unwrap());
+        let from = |end: f64| Spline::fit(&|x: f64| (x - end).sqrt(), at, 10, 1e-2);
+        assert!(from(0.0).is_err());
+        assert!(from(-2.0).is_ok());
+        assert!(Spline::fit_batched(&|x| vec![1.0; x.len() / 2], at, 10, 1e-2).is_err());
     }
 }

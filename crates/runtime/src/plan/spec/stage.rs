@@ -89,6 +89,8 @@ pub enum StageKind {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         negated: bool,
     },
+    /// `x min(max(x + 2 quarter, 0), 4 quarter) / 2^bits`, in units of x.
+    HardSwish { quarter: u64, bits: u32 },
     /// A function of one variable, of every element.
     Function(Box<FunctionSpec>),
     /// Product of two tensors, element by element and broadcast to the result's shape, divided by 2^bits; twice the same: a square.
@@ -249,6 +251,7 @@ impl StageKind {
             Self::Scale { .. } => "scale",
             Self::Add {} => "add",
             Self::Shift { .. } => "shift",
+            Self::HardSwish { .. } => "hard_swish",
             Self::Function(_) => "function",
             Self::Product { .. } => "product",
             Self::Reshape {} => "reshape",

@@ -213,6 +213,12 @@ impl Net {
             bound,
         )
     }
+    /// x min(max(x + 2 quarter, 0), 4 quarter), less `bits` bits.
+    pub fn hard_swish(&mut self, x: usize, quarter: u64, bits: u32) -> usize {
+        let bound = ((9 * quarter * quarter + 4 * quarter * self.bound(x)) >> bits) + 1;
+        let stage = json!({"kind": "hard_swish", "quarter": quarter, "bits": bits});
+        self.unary(stage, x, &self.shape(x), 2 * self.f(x) - i64::from(bits), bound)
+    }
     /// The product of two tensors, broadcast to a shape, less `bits` bits.
     pub fn product(&mut self, x: usize, y: usize, shape: &[usize], bits: u32) -> usize {
         let bound = ((self.bound(x) * self.bound(y)) >> bits) + 1;

@@ -99,6 +99,55 @@ fn functions_and_products_are_right_and_cost_what_is_predicted() {
     }
 }
 
+/// Hard-swish below, between and above its ends, to the unit of the division, and with no product of two values.
+#[test]
+fn hard_swish_is_one_square() {
+    let (mut net, t) = wide(7);
+    let h = net.hard_swish(t, 384, 9);
+    let o = net.truncate(h, 2, "any", true);
+    net.open("out", o);
+    let plan = plan_of(&net).unwrap();
+    let inputs = random_inputs(&mut net, &plan, 3);
+    let run = run(&plan, &inputs, 3, TwoPartyOptions::default()).unwrap();
+    verify(&net, &plan, &inputs, 3, &run);
+    let bytes = |net: &Net, kind: &str| {
+        let plan = plan_of(net).unwrap();
+        let layers = Layers::new(&plan).unwrap();
+        let stages = predict(&plan, &layers, OtKind::SoftSpoken, 1).stages;
+        let of = plan.stages().iter().zip(&stages).filter(|(s, _)| s.label == kind);
+        of.map(|(_, t)| t.bytes()).sum::<u64>()
+    };
+    let (mut other, t) = wide(7);
+    let shifted = other.shift(t, 768, false);
+    let cut = other.clip(shifted, 0, 1536);
+    let p = other.product(t, cut, &[4, 4, 5], 9);
+    let o = other.truncate(p, 2, "any", true);
+    other.open("out", o);
+    let (one, two) = (bytes(&net, "hard_swish"), bytes(&other, "clip") + bytes(&other, "product"));
+    assert!(one * 5 < two * 4, "{one} of {two}");
+    for (quarter, bits, words) in [
+        (0u64, 0u64, "a quarter is from 1"),
+        (1 << 40, 3, "a quarter is from 1"),
+        (384, 10, "no multiple of 2^10"),
+        (384, 0, "the shares have 34 bits"),
+    ] {
+        let mut net = Net::new(22, 7);
+        let x = net.input("image", &[3, 4, 5], 4, 63);
+        let c = net.conv(x, 4, 3, 1, 1, 1, 6);
+        let t = net.truncate_to(c, 1, "any", false, 30 << 8);
+        net.hard_swish(t, 384, 9);
+        let stage = net.stages.last_mut().unwrap();
+        (stage["quarter"], stage["bits"]) = (quarter.into(), bits.into());
+        let h = net.tensors.len() - 1;
+        net.tensors[h]["frac_bits"] = (16 - bits as i64).into();
+        net.tensors[h]["bound"] = 1000.into();
+        let o = net.truncate(h, 2, "any", true);
+        net.open("out", o);
+        let said = plan_of(&net).err().unwrap().to_string();
+        assert!(said.contains(&words.replace("34", "22")), "{said}");
+    }
+}
+
 /// Arguments beyond both ends occur, and the exact function is within the error there: constant ends, a rising end.
 #[test]
 fn arguments_beyond_the_ends_are_clipped_or_go_on() {

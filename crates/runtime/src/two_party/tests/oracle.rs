@@ -49,6 +49,10 @@ pub(super) fn evaluate(
             (each(&|v| sign * v + number("by")), 0..=0)
         }
         "add" => (a.iter().zip(x[1]).map(|(a, b)| a + b).collect(), 0..=0),
+        "hard_swish" => {
+            let (end, bits) = (2 * number("quarter"), number("bits"));
+            (each(&|v| (v * (v + end).clamp(0, 2 * end)) >> bits), 0..=1)
+        }
         "product" => {
             let bits = number("bits");
             let shapes = [net.shape(inputs[0]), net.shape(inputs[1])];
@@ -229,6 +233,9 @@ pub(super) fn spread(net: &Net, stage: &Value, x: &[i64], exact: bool) -> i64 {
         }
         "scale" => x[0] * stage["factor"].as_i64().unwrap(),
         "add" => x[0] + x[1],
+        "hard_swish" => {
+            ((x[0] * 6 * stage["quarter"].as_i64().unwrap()) >> stage["bits"].as_i64().unwrap()) + 2
+        }
         "product" => {
             let t = ids(&stage["in"]);
             let most = net.bound(t[0]) as i64 * x[1] + net.bound(t[1]) as i64 * x[0] + x[0] * x[1];
