@@ -13,7 +13,7 @@ const PASS: u64 = 1 << 17;
 /// Bytes that a term keeps between two messages.
 const BYTES_PER_TERM: u64 = 9;
 
-/// The function, checked.
+/// Hard-swish of every element of a tensor of shares, checked: where its ends are, what it divides by, and the rings that follow.
 #[derive(Clone, Debug)]
 pub struct HardSwish {
     /// q: half of T, in units of the operand.

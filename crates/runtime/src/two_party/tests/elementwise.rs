@@ -2,6 +2,7 @@
 
 use super::super::plan::Kind;
 use super::networks::verify;
+use super::views::{byte, correlation, deviation, options, received};
 use super::*;
 use crate::plan::spec::End;
 use crate::two_party::{fit, predict};
@@ -184,6 +185,60 @@ fn ends_inside_need_no_comparison() {
     let inside = bytes([End::Inside; 2]);
     let [one, both] = [[End::Inside, End::Constant], [End::Constant; 2]].map(bytes);
     assert!(inside < one && one < both, "{inside} {one} {both}");
+}
+
+/// What either party receives in these stages is uniform, and no share follows its value, whether inputs are all equal or random.
+#[test]
+fn views_of_functions_and_products_are_uniform_and_follow_no_value() {
+    let mut net = Net::new(34, 8);
+    let x = net.input("image", &[3, 16, 16], 4, 63);
+    let c = net.conv(x, 4, 3, 1, 1, 1, 6);
+    let t = net.truncate_to(c, 1, "any", false, 30 << 8);
+    let s = apply(&mut net, t, &SIGMOID);
+    let u = apply(&mut net, t, &SILU);
+    let gate = net.product(s, u, &[4, 16, 16], 16);
+    let hard = net.hard_swish(t, 384, 9);
+    let squared = net.product(gate, gate, &[4, 16, 16], 10);
+    for (name, tensor) in [("hard", hard), ("squared", squared)] {
+        let o = net.truncate(tensor, 2, "any", true);
+        net.open(name, o);
+    }
+    let plan = plan_of(&net).unwrap();
+    let equal = vec![vec![0.9; 4 * 3 * 16 * 16]];
+    for inputs in [equal, random_inputs(&mut net, &plan, 4)] {
+        let result = run(&plan, &inputs, 4, options()).unwrap();
+        let mut seen = 0;
+        for client in [false, true] {
+            for (stage, bytes) in plan.stages().iter().zip(received(&result, &plan, client)) {
+                if ["function", "product", "hard_swish"].contains(&stage.label) {
+                    let d = deviation(bytes);
+                    assert!(
+                        bytes.len() >= 4096 && d.abs() < 6.0,
+                        "{} received by the client: {client}: {d}",
+                        stage.name
+                    );
+                    seen += 1;
+                }
+            }
+        }
+        assert_eq!(seen, 2 * 5);
+        for tensor in [s, u, gate, hard, squared] {
+            let [ours, theirs] =
+                [0, 1].map(|p: usize| &result.shares[p].iter().find(|(id, _)| *id == tensor).unwrap().1);
+            let ring = plan.ring();
+            let values: Vec<u64> = ours
+                .iter()
+                .zip(theirs)
+                .map(|(a, b)| ring.add(ring.add(*a, *b), 1 << (ring.bits() - 1)))
+                .collect();
+            for share in [ours, theirs] {
+                let bytes: Vec<u8> = share.iter().map(|v| byte(*v, &plan)).collect();
+                assert!(deviation(&bytes).abs() < 6.0, "tensor {tensor}: {}", deviation(&bytes));
+                let c = correlation(share, &values);
+                assert!(c.abs() < 6.0 / (share.len() as f64).sqrt(), "tensor {tensor}: {c}");
+            }
+        }
+    }
 }
 
 /// What leaves a server of a function: its form and its ends.
