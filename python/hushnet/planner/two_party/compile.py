@@ -12,7 +12,7 @@ from ...plan import Plan, PlanError, RangeError
 from ...reference.methods import METHODS
 from ..check import check_graph
 from ..inputs import scale_inputs
-from ..quality import Quality, measure, said, squashed
+from ..quality import Quality, measure, places, said, squashed
 from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
 from ..read import validate
 from ..rewrite import _prune
@@ -85,6 +85,7 @@ def compile_two_party(
     name: str,
     settings: Options,
     labels: Any = None,
+    classes: tuple[str, ...] = (),
 ) -> Plan:
     """See :func:`hushnet.planner.compile`; ``samples`` are checked calibration inputs by name.
 
@@ -121,7 +122,7 @@ def compile_two_party(
                 for port, tensor in zip(output_names, graph.outputs):
                     if tensor in guessed:
                         plan.predicted["output_errors"][port]["random_output_range"] = guessed[tensor]
-            return _finish(plan, None)
+            return _finish(plan, None, classes)
         try:
             seen, wider = planner.rehearse(plan, names, samples, ranges, labels)
         except RangeError as error:
@@ -129,7 +130,7 @@ def compile_two_party(
                 raise PlanError(f"the planned run over the calibration data fails: {error}") from None
             seen, wider = {}, {error.tensor.removesuffix(".q"): 1.2 * _reach(plan, error.tensor)}
         if not wider:
-            return _finish(plan, seen)
+            return _finish(plan, seen, classes)
         ranges = replace(
             ranges, limit={**ranges.limit, **{k: max(v, ranges.limit.get(k, 0.0)) for k, v in wider.items()}}
         )
@@ -341,7 +342,8 @@ class _Planner:
             return {k: measure(v, floats[k], labels) for k, v in scores.items()}, wider
         kinds = squashed(self.graph)
         squash = {k: kinds.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        return {k: measure(v, floats[k], labels, squash[k]) for k, v in outputs.items()}, wider
+        index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
+        return {k: measure(v, floats[k], labels, squash[k], place=k in index) for k, v in outputs.items()}, wider
 
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""
@@ -378,7 +380,7 @@ class _Planner:
         return said
 
 
-def _finish(plan: Plan, seen: dict[str, Quality] | None) -> Plan:
+def _finish(plan: Plan, seen: dict[str, Quality] | None, classes: tuple[str, ...]) -> Plan:
     errors = plan.predicted["output_errors"]
     for name, entry in errors.items():
         # scores whose index alone is opened have no errors that anyone could see
@@ -390,6 +392,6 @@ def _finish(plan: Plan, seen: dict[str, Quality] | None) -> Plan:
                 entry["max_error"] = max(entry["max_error"], entry["propagated_error"])
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     if seen:
-        plan.predicted.update(said(seen))
+        plan.predicted.update(said(seen, classes))
     validate(plan)
     return plan
