@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from .judge import BROKEN, HELD, KEPT, VERDICTS, Found, judge
+from .judge import BROKEN, CRASHED, HELD, KEPT, VERDICTS, Found, judge
 from .sources import KINDS, TRUST, sources
 
 
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"{', '.join(f'{counts[v]} {v}' for v in VERDICTS)}; {beyond} of {rows} rows are beyond what is stated, "
             f"1 in {KEPT} may be."
         )
-    return 1 if counts[BROKEN] or not counts[HELD] else 0
+    return 1 if counts[BROKEN] or counts[CRASHED] or not counts[HELD] else 0
 
 
 def told(row: Found, *, as_json: bool) -> None:

@@ -19,8 +19,8 @@ from hushnet.reference.float import evaluate
 
 from .sources import Rows, Source
 
-HELD, BROKEN, REFUSED, UNUSABLE = "held", "broken", "refused", "unusable"
-VERDICTS = (HELD, BROKEN, REFUSED, UNUSABLE)
+HELD, BROKEN, REFUSED, UNUSABLE, CRASHED = "held", "broken", "refused", "unusable", "crashed"
+VERDICTS = (HELD, BROKEN, REFUSED, UNUSABLE, CRASHED)
 # of so many rows one may have a larger error
 KEPT = 1000
 MARGIN, BYTES, MOST_BLOCK = 2.0, 64 << 20, 500
@@ -75,6 +75,9 @@ def judge(source: Source, trust: str, *, rows: int, seconds: float, calibration:
         plan = planned(graph, trust, samples)
     except HushnetError as error:
         found.verdict, found.reason = REFUSED, " ".join(str(error).split())[:300]
+        return found
+    except Exception as error:
+        found.verdict, found.reason = CRASHED, f"{type(error).__name__}: {error}"[:300]
         return found
     names = {p["name"] for p in plan.document["outputs"]}
     block = max(1, min(MOST_BLOCK, rows, BYTES // (8 * sum(math.prod(s) for s in graph.shapes.values()) + 1)))
@@ -147,11 +150,9 @@ def compare(plan: Plan, errors: Rows, found: Found) -> None:
         found.verdict, found.reason = UNUSABLE, "no row keeps to its ranges"
         return
     predicted = plan.predicted
-    noise = predicted.get("noise_error", 0.0) if plan.document["trust"] == _CIPHERS else 0.0
     for name, off in errors.items():
         stated = predicted["output_errors"][name]
-        # noise of ciphertexts is no part of planned runs: what is stated for it is no room for other errors
-        most = max(stated["max_error"] - noise, 0.0) if noise < stated["max_error"] else stated["max_error"]
+        most = stated["max_error"]
         found.beyond = max(found.beyond, int((off > most).sum()))
         if most > 0:
             found.worst = max(found.worst, float(off.max(initial=0.0)) / most)

@@ -34,7 +34,7 @@ from .precision import (
 )
 from .quality import Quality, likely, measure, places, said, squashed
 from .quantise import AUTO_BITS, RING_DEGREES, Quantisation, choose
-from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
+from .ranges import InputRanges, Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
@@ -114,8 +114,8 @@ def compile(
             "non-interactive".
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
         input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow
-            from
-            (default: [0, 1]); with calibration data it replaces the margin at the inputs.
+            from (default: [0, 1]); with calibration data it replaces the margin at the inputs. Arrays with a number
+            for every feature give features of different size scales of their own.
         weight_bits: 2 to 16 (non-interactive: 2 to 15). By default the fewest that reach ``precision``, and 8
             without calibration data.
         activation_bits: 2 to 16, or "auto": per layer the most of 8 to 12 that keep the modulus cheap.
@@ -401,8 +401,8 @@ class _Planner:
         )
         lowered = lower(self.graph, forms, quantisation)
         degree = quantisation.ring_degree
-        for port, (low, high) in ranges.declared.items():
-            lowered.limit(port, low, high)
+        for port, pair in ranges.declared.items():
+            lowered.limit(port, *hull(pair))
         said = notes(self.graph, ranges, lowered)
         drafted = lowered.plan(
             "client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said

@@ -372,7 +372,8 @@ class Planner:
         """The schedule at a ring degree, with the sizes of primes; None where no primes of at most 50 bits do it."""
         try:
             return self.scheduler(scales, degree).run()
-        except TooDeep:
+        except (TooDeep, OverflowError):
+            # noise of very deep networks is beyond binary64
             return None
 
     def scheduler(self, scales: Scales, degree: int, planned: Schedule | None = None) -> Scheduler:

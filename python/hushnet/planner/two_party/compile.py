@@ -13,7 +13,7 @@ from ...reference.methods import METHODS
 from ..check import check_graph
 from ..inputs import scale_inputs
 from ..quality import Quality, measure, places, said, squashed
-from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
+from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from ..read import validate
 from ..rewrite import _prune
 from . import cost, nonlinear
@@ -251,8 +251,8 @@ class _Planner:
             self.settings.ring_bits, self.settings.ring_degree
         )
         draft = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs).run()
-        for port, (low, high) in ranges.declared.items():
-            draft.limit(port, low, high)
+        for port, pair in ranges.declared.items():
+            draft.limit(port, *hull(pair))
         ranged = "calibrated" if calibrated else "proven"
         plan = draft.plan(
             "two-party",
