@@ -201,3 +201,24 @@ def test_softmax_and_sigmoid_count_as_if_every_row_stood_at_the_steepest_place()
     assert sum(kept) >= 75 > 50 > sum(plain)
     assert all(decayed(normal[rows]) == 0 for rows in few)
     assert likely(np.zeros(5)) == 0 and likely(np.array([1.0])) == 4.5 and likely(np.ones(100)) == 4.0
+
+
+def test_wide_rings_leave_biases_their_bits() -> None:
+    """Features far from zero have large biases, which once left inputs of wide rings fewer bits than of narrow ones."""
+    x, deviation, mean = table(5, 600, off=3.0)
+    graph = standardised(deviation / 4, mean, 1)
+    plans = [
+        compile(
+            graph, trust="two-party", calibration=x[:200], margin=2.0, weight_bits=bits, activation_bits=coarse, **more
+        )
+        for bits, coarse, more in ((14, "auto", {}), (16, 16, {"method": "rotation-free"}))
+    ]
+    assert plans[1].predicted["precision"]["reached"] > plans[0].predicted["precision"]["reached"] + 2
+    # and the default goes there where narrow rings do not reach what is asked
+    asked = plans[1].predicted["precision"]["reached"] - 0.5
+    chosen = compile(graph, trust="two-party", calibration=x[:200], margin=2.0, precision=asked)
+    assert chosen.predicted["precision"]["reached"] >= asked
+    assert all(s["method"] == "rotation-free" for s in chosen.stages if s["kind"] == "linear")
+    want = evaluate(graph, {"x": x[200:]})[graph.outputs[0]]
+    off = np.abs(planned(chosen, x[200:]) - want).reshape(400, -1).max(axis=1)
+    assert (off > chosen.predicted["max_error"]).mean() <= 0.001

@@ -205,7 +205,7 @@ def compile_(
         out.print(report.render(explained))
         out.print(f"Wrote {output} (with weights: it stays on the server).")
     for sentence in compiled.shortfalls:
-        err.print(f"Warning: {sentence}", style="bold red", markup=False, highlight=False)
+        err.print(f"Warning: {in_flags(sentence)}", style="bold red", markup=False, highlight=False)
     if strict and compiled.shortfalls:
         raise typer.Exit(3)
 

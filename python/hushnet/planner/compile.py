@@ -176,7 +176,7 @@ def compile(
     if weight_bits is not None or calibration is None:
         return make(8 if weight_bits is None else weight_bits, activation_bits)
     if activation_bits != "auto":
-        rungs = tuple(dict.fromkeys((rung[0], activation_bits) for rung in rungs))
+        rungs = tuple(dict.fromkeys((rung[0], activation_bits) for rung in rungs if len(rung) == 2))
     return cheapest(make, rungs, DEFAULT_BITS if precision is None else precision)
 
 

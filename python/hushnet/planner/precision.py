@@ -22,13 +22,23 @@ MOST_BITS = 40.0
 # without calibration data: an error that is this share of outputs of random inputs is told
 COARSE = 0.5
 
+# fewer bits than these are none
+LEAST_TOLD = 0.5
 # of so many labels of a classifier one may be expected to change
 LABELS = 4000
 
 # bits of weights and of activations, and further choices; cheap first
 Rung = tuple[Any, ...]
 CLIENT_AIDED: tuple[Rung, ...] = ((8, "auto"), (10, "auto"), (12, 12), (14, 14), (16, 16))
-TWO_PARTY: tuple[Rung, ...] = ((8, "auto"), (10, "auto"), (12, "auto"), (14, "auto"))
+TWO_PARTY: tuple[Rung, ...] = (
+    (8, "auto"),
+    (10, "auto"),
+    (12, "auto"),
+    (14, "auto"),
+    # activations of more bits where the ring of all layers has room: it is as wide as the layer needs that sums most
+    (12, "auto", {"most_bits": 14}),
+    (13, "auto", {"most_bits": 16}),
+)
 # of networks with few weights: rings as wide as the bits need. Rotation-free layers carry them, whose set-up sends
 # polynomials for all weights; for many images at once, batches at the larger ring degree.
 TWO_PARTY_WIDE: tuple[Rung, ...] = ((14, 14, {"method": "rotation-free"}), (16, 16, {"method": "rotation-free"}))
@@ -95,7 +105,8 @@ def _shortage(plan: Plan) -> tuple[bool, float, float, float]:
     predicted = plan.predicted
     return (
         _falls(plan),
-        -float(predicted.get("expected_agreement", 0.0)),
+        # enough is enough
+        -min(float(predicted.get("expected_agreement", 1.0)), 1 - 1 / LABELS),
         -float(predicted.get("precision", {}).get("reached", 0.0)),
         -float(predicted.get("agreement", 0.0)),
     )
@@ -133,11 +144,11 @@ def shortfalls(predicted: dict[str, Any]) -> list[str]:
             )
     precision, accuracy = predicted.get("precision", {}), predicted.get("accuracy")
     if "asked" in precision and precision["reached"] < precision["asked"]:
+        share = f"stay below 2^-{precision['reached']:.2g} of the output's range in 999 rows of 1000"
         found.append(
-            f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers stay below "
-            f"2^-{precision['reached']:.2g} of the "
-            "output's range in 999 rows of 1000. Give more calibration data or more weight_bits and activation_bits, "
-            "or ask for less."
+            f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers "
+            f"{share if precision['reached'] >= LEAST_TOLD else 'may be as large as the answers themselves'}. Give "
+            "more calibration data or more weight_bits and activation_bits, or ask for less."
         )
     if accuracy is not None and accuracy["planned"] < accuracy["float"] - ACCURACY_FALL:
         found.append(

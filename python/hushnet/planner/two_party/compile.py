@@ -20,7 +20,7 @@ from . import cost, nonlinear
 from .client import Writer
 from .constants import constants_from_inputs
 from .errors import Propagation
-from .fixed import Request
+from .fixed import MOST_ACTIVATION_BITS, Request
 from .methods import Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .reach import write_reaches
@@ -48,6 +48,7 @@ class Options:
         input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`..inputs`).
         ring_bits: width of the shares; None for the narrowest that holds.
         ring_degree: 2048 or 4096; None for the smallest that holds.
+        most_bits: the most activation bits that "auto" takes where the ring has room, 8 to 16.
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
         batch: images that come at once: with several, layers for which that is cheaper work on all of them in one
@@ -66,6 +67,7 @@ class Options:
     input_scales: bool = True
     ring_bits: int | None = None
     ring_degree: int | None = None
+    most_bits: int = MOST_ACTIVATION_BITS
     output_bits: int = 16
     max_memory: int = 8 * GIB
     batch: int = 1
@@ -149,6 +151,7 @@ def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
         ("weight_bits", weight_bits),
         ("activation_bits", activation_bits),
         ("output_bits", settings.output_bits),
+        ("most_bits", settings.most_bits),
     ):
         if what == "activation_bits" and bits == "auto":
             continue
@@ -246,6 +249,7 @@ class _Planner:
             weight_bits=self.weight_bits,
             activation_bits=self.activation_bits,
             output_bits=self.settings.output_bits,
+            most_bits=self.settings.most_bits,
         )
         chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(
             self.settings.ring_bits, self.settings.ring_degree
