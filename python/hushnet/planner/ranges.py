@@ -67,6 +67,7 @@ class Ranges:
         mean: elementwise mean over the images, by input tensor of a linear layer (known with calibration only).
         inputs: interval of every graph input.
         grown: how the largest values grew with samples (known with calibration only).
+        least: least value, by tensor, divided by the margin where it is positive (known with calibration only).
         declared: intervals that clients clamp inputs to: those that the caller gave, and without calibration data all.
         source: "calibration" or "intervals".
         floats: outputs (and what else was asked for) of the float execution on the calibration data, by name.
@@ -80,6 +81,7 @@ class Ranges:
     floats: dict[str, Array] = field(default_factory=dict)
     declared: dict[str, Range] = field(default_factory=dict)
     grown: Growth | None = None
+    least: dict[str, float] = field(default_factory=dict)
 
 
 def plan_geometry(geometry: Geometry) -> dict[str, Any]:
@@ -273,6 +275,7 @@ def from_calibration(
     step = max(1, CALIBRATION_BYTES // max(1, 8 * sum(math.prod(s) for s in graph.shapes.values())))
     largest: dict[str, float] = {}
     half: dict[str, float] = {}
+    lowest: dict[str, float] = {}
     square: dict[str, float] = {}
     mean: dict[str, Array] = {n.input: np.zeros(graph.shapes[n.input]) for n in graph.nodes if isinstance(n, Linear)}
     floats: dict[str, list[Array]] = {name: [] for name in (*graph.outputs, *also)}
@@ -286,6 +289,7 @@ def from_calibration(
                     "model and the data"
                 )
             largest[name] = max(largest.get(name, 0.0), top)
+            lowest[name] = min(lowest.get(name, math.inf), float(value.min(initial=math.inf)))
             if start < count // 2:
                 early = np.abs(value[: count // 2 - start]).max(initial=0.0)
                 half[name] = max(half.get(name, 0.0), float(early))
@@ -314,7 +318,8 @@ def from_calibration(
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
     grown = max(((largest[n] / v, n) for n, v in half.items() if v > 0), default=None)
     growth = None if grown is None else Growth(count, grown[0], grown[1], margin)
-    return Ranges(limit, inputs, "calibration", square, mean, outputs, declared, growth)
+    lowest = {n: v / margin if v > 0 else v * margin for n, v in lowest.items()}
+    return Ranges(limit, inputs, "calibration", square, mean, outputs, declared, growth, lowest)
 
 
 def check_inside(name: str, samples: Array, pair: Range) -> None:

@@ -8,6 +8,7 @@ mod check;
 mod check_local;
 pub mod client;
 pub mod cost;
+mod elementwise;
 mod flow;
 pub(crate) mod frames;
 mod handshake;
@@ -26,6 +27,7 @@ mod work;
 
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Prediction};
+pub use elementwise::{fit, Fitted};
 pub use frames::connect;
 pub use methods::{
     find as linear_method, largest_batch, slot_plain, Layers, LinearMethod, Method, METHODS as LINEAR_METHODS,

@@ -19,6 +19,7 @@ from ..rewrite import _prune
 from . import cost, nonlinear
 from .client import Writer
 from .constants import constants_from_inputs
+from .curves import fused, opened_up
 from .errors import Propagation
 from .fixed import MOST_ACTIVATION_BITS, Request
 from .methods import Chooser
@@ -98,18 +99,23 @@ def compile_two_party(
     graph = check_graph(graph)
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, input_range)
-    graph = constants_from_inputs(graph)
-    graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
     output_names = list(graph.outputs)
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
+    whole = fused(graph)
+    graph = constants_from_inputs(whole)
+    shapes = {**whole.shapes, **graph.shapes}
+    graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, list(graph.nodes))
     _prune(graph)
     regions = split(graph)
+    # in the clear a function is the ops that it was made of, and so is a network that is measured
+    regions = replace(regions, head=opened_up(regions.head), tail=opened_up(regions.tail))
+    shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
     if settings.reveal == "argmax" and (regions.tail or len(regions.opened) != 1):
         raise PlanError("reveal='argmax' needs one output that is computed on shares; end the network in its scores")
     ranges = _ranges(graph, regions, samples, settings.margin, input_range)
     planner = _Planner(
-        graph,
+        (graph, shared),
         regions,
         settings,
         (name, output_names),
@@ -192,17 +198,18 @@ def _ranges(
 class _Planner:
     def __init__(
         self,
-        graph: Graph,
+        graphs: tuple[Graph, Graph],
         regions: Regions,
         settings: Options,
         names: tuple[str, list[str]],
         weight_bits: int,
         activation_bits: int | None,
     ) -> None:
+        graph, shared = graphs
         self.graph, self.regions, self.settings = graph, regions, settings
         self.name, self.outputs = names
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
-        self.steps: list[Step] = to_steps(graph, regions)
+        self.steps: list[Step] = to_steps(shared, regions)
         self.weights = Weights(weight_bits)
         self.unit = cost.unit_costs(settings.unit_costs)
         entering = {t: graph.shapes[t] for t in regions.entering}
@@ -250,6 +257,7 @@ class _Planner:
             activation_bits=self.activation_bits,
             output_bits=self.settings.output_bits,
             most_bits=self.settings.most_bits,
+            least=ranges.least,
         )
         chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(
             self.settings.ring_bits, self.settings.ring_degree

@@ -71,6 +71,7 @@ class Request:
         activation_bits: bits of every tensor that a layer reads; None: the most up to ``most_bits`` that the ring
             allows.
         most_bits: the most of these.
+        least: least value by graph tensor, where calibration showed none below it.
     """
 
     limits: Mapping[str, float]
@@ -81,6 +82,7 @@ class Request:
     activation_bits: int | None
     output_bits: int
     most_bits: int = MOST_ACTIVATION_BITS
+    least: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -171,11 +173,11 @@ class Builder:
         room = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
         for step in reversed(self.steps):
             after = room.get(step.output, 0)
-            if step.kind == "add":
+            if step.kind in {"add", "shift"}:
                 after += 1
             elif step.kind == "relu":
                 after = 0
-            elif step.kind in {"linear", "clip", "leaky_relu"}:
+            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product"}:
                 after = 1
             elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
                 after = max(after, 1)

@@ -4,6 +4,7 @@ use super::shape::{BasisSpec, Shape, ShapeSpec};
 use super::{Pieces, FINE};
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
+use std::cell::RefCell;
 
 /// Where a function is evaluated: integers from `low` to `high`, in units of 2^-scale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +114,28 @@ struct Piecewise {
     error: f64,
 }
 
+/// A function of many arguments at once: as many values.
+type Batched<'a> = &'a dyn Fn(&[f64]) -> Vec<f64>;
+
 impl Piecewise {
+    /// With a function that is called once for all arguments: they do not depend on its values, so a first pass lists them.
+    fn batched(f: Batched<'_>, at: (Interval, Ring), degree: usize, segments: u32) -> Option<Self> {
+        let asked = RefCell::new(Vec::new());
+        Self::new(
+            &|x| {
+                asked.borrow_mut().push(x);
+                0.0
+            },
+            at,
+            degree,
+            segments,
+        )?;
+        let values = f(&asked.into_inner()).into_iter();
+        let values = RefCell::new(values);
+        // Fewer values than arguments leave the rest without one: the fit is refused.
+        Self::new(&|_| values.borrow_mut().next().unwrap_or(f64::NAN), at, degree, segments)
+    }
+
     fn new(
         f: &dyn Fn(f64) -> f64,
         (at, input): (Interval, Ring),
@@ -334,6 +356,19 @@ impl Spline {
         scale: u32,
         error: f64,
     ) -> Result<Self> {
+        Self::fit_batched(&|x| x.iter().map(|x| f(*x)).collect(), (at, input), scale, error)
+    }
+
+    /// As [`Self::fit`], with a function of many arguments at once, in order: a planner's, which is quick for vectors.
+    ///
+    /// # Errors
+    /// As [`Self::fit`]; also when it gives fewer values than arguments.
+    pub fn fit_batched(
+        f: Batched<'_>,
+        (at, input): (Interval, Ring),
+        scale: u32,
+        error: f64,
+    ) -> Result<Self> {
         if scale > 40
             || at.scale > 40
             || at.low > at.high
@@ -353,7 +388,7 @@ impl Spline {
                 if best.as_ref().is_some_and(|(price, _)| *price <= least) {
                     break;
                 }
-                let Some(fit) = Piecewise::new(f, (at, input), degree, segments) else { continue };
+                let Some(fit) = Piecewise::batched(f, (at, input), degree, segments) else { continue };
                 if fit.error < error {
                     fit.cheapest((at, scale, error), wanted, &mut best)?;
                 }
