@@ -358,6 +358,8 @@ def planned(
         batch = {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
     if options.get("labels") is not None:
         options["labels"] = _places(options["labels"], ports.classes.get(graph.outputs[0]))
+    # the largest of "values" need not be the answer
+    options["classes"] = tuple(name for name, found in ports.classes.items() if found.of != "values")
     plan = planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options)
     if ports.describe(plan.document):
         # what was checked and hashed is the plan without them

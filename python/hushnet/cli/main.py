@@ -17,6 +17,7 @@ import hushnet
 from hushnet import _native, report, zoo
 from hushnet.cli.common import (
     check_output,
+    declared_ranges,
     emit,
     err,
     in_flags,
@@ -135,6 +136,11 @@ def compile_(
         help="Least and largest input value (without calibration: 0 1). Values outside are clamped, and their "
         "rows are named.",
     ),
+    feature_ranges: Path | None = typer.Option(
+        None,
+        help="The same for every feature (.npy): an array [2, ...] of the input's shape with least and largest values, "
+        "of table columns or of an image's channels.",
+    ),
     precision: float | None = typer.Option(
         None,
         help="Bits: 999 rows of 1000 have errors below 2^-this of the output's range (default: 7). The cheapest "
@@ -149,13 +155,15 @@ def compile_(
     margin: float | None = typer.Option(
         None, min=1.0, help="Planned range over the largest value of the calibration data (default: 1.25)."
     ),
-    weight_bits: int | None = typer.Option(None, min=2, max=16, help="Default: 8; non-interactive: what is cheapest."),
+    weight_bits: int | None = typer.Option(
+        None, min=2, max=16, help="Default: the fewest that reach the precision; 8 without calibration."
+    ),
     activation_bits: str = typer.Option("auto", help="'auto' or a number of bits."),
     max_memory: float | None = typer.Option(None, help="GiB that client and server together may use."),
     as_json: bool = Json,
 ) -> None:
     """Choose packing, parameters and protocol for a network, and write the plan."""
-    options: dict[str, Any] = {"input_range": input_range}
+    options: dict[str, Any] = {"input_range": declared_ranges(input_range, feature_ranges)}
     options |= {} if weight_bits is None else {"weight_bits": weight_bits}
     if trust != "non-interactive" or activation_bits != "auto":
         options["activation_bits"] = activation_bits if activation_bits == "auto" else int(activation_bits)
@@ -197,7 +205,7 @@ def compile_(
         out.print(report.render(explained))
         out.print(f"Wrote {output} (with weights: it stays on the server).")
     for sentence in compiled.shortfalls:
-        err.print(f"Warning: {sentence}", style="bold red", markup=False, highlight=False)
+        err.print(f"Warning: {in_flags(sentence)}", style="bold red", markup=False, highlight=False)
     if strict and compiled.shortfalls:
         raise typer.Exit(3)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..graph import Graph
+from ..graph import Graph, Linear
 from ..plan import Plan, PlanError, RangeError
 from .assemble import Assembly, Request
 from .check import check_graph
@@ -21,10 +21,20 @@ from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .inputs import scale_inputs
 from .lower import Lowered, lower
-from .precision import CLIENT_AIDED, DEFAULT_BITS, TWO_PARTY, cheapest, check_precision, state
-from .quality import Quality, likely, measure, said, squashed
+from .precision import (
+    CLIENT_AIDED,
+    DEFAULT_BITS,
+    FEW_WEIGHTS,
+    TWO_PARTY,
+    TWO_PARTY_BATCHES,
+    TWO_PARTY_WIDE,
+    cheapest,
+    check_precision,
+    state,
+)
+from .quality import Quality, likely, measure, places, said, squashed
 from .quantise import AUTO_BITS, RING_DEGREES, Quantisation, choose
-from .ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
+from .ranges import InputRanges, Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
@@ -89,6 +99,7 @@ def compile(
     activation_bits: int | str = "auto",
     precision: float | None = None,
     labels: Any = None,
+    classes: Collection[str] = (),
     max_memory: int = 8 * GIB,
     name: str | None = None,
     **options: Any,
@@ -103,8 +114,8 @@ def compile(
             "non-interactive".
         calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
         input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow
-            from
-            (default: [0, 1]); with calibration data it replaces the margin at the inputs.
+            from (default: [0, 1]); with calibration data it replaces the margin at the inputs. Arrays with a number
+            for every feature give features of different size scales of their own.
         weight_bits: 2 to 16 (non-interactive: 2 to 15). By default the fewest that reach ``precision``, and 8
             without calibration data.
         activation_bits: 2 to 16, or "auto": per layer the most of 8 to 12 that keep the modulus cheap.
@@ -113,6 +124,7 @@ def compile(
             ``predicted["precision"]`` and a note say so.
         labels: the right answer of every calibration row, as whole numbers: the plan then says the accuracy of the
             original network and its own.
+        classes: outputs whose labels are the answers: the cheapest plan is then one whose labels are expected to stay.
         max_memory: bytes for client and server together.
         name: model name; the graph's by default.
         options: fields of :class:`Options`, of :class:`hushnet.planner.two_party.Options`, or of
@@ -123,7 +135,7 @@ def compile(
     """
     if trust == "non-interactive":
         batch = 4096 if batch is None else batch
-        own = {**options, "weight_bits": weight_bits, "labels": labels}
+        own = {**options, "weight_bits": weight_bits, "labels": labels, "classes": tuple(classes)}
         own |= {} if precision is None else {"precision_bits": precision}
         return _non_interactive(graph, calibration, input_range, max_memory, name, batch, own)
     check_precision(precision, calibrated=calibration is not None)
@@ -131,28 +143,47 @@ def compile(
         raise PlanError(
             "labels are right answers of the calibration data, and there is none; give calibration data too"
         )
-    asked = Wanted(precision, labels)
+    asked = Wanted(precision, labels, tuple(classes))
+    rungs = CLIENT_AIDED
     if trust == "two-party":
         options = {**options, "batch": 1 if batch is None else batch}
-
-        def make(bits: int, coarse: int | str) -> Plan:
-            return _two_party(graph, calibration, input_range, bits, coarse, max_memory, name, asked, options)
-
         rungs = TWO_PARTY
+
+        def make(bits: int, coarse: int | str, more: Mapping[str, Any] | None = None) -> Plan:
+            own = {**options, **(more or {})}
+            return _two_party(graph, calibration, input_range, bits, coarse, max_memory, name, asked, own)
+
+        if activation_bits == "auto" and _widened(graph, options):
+            rungs += TWO_PARTY_WIDE if options["batch"] == 1 else TWO_PARTY_BATCHES
     else:
 
-        def make(bits: int, coarse: int | str) -> Plan:
+        def make(bits: int, coarse: int | str, more: Mapping[str, Any] | None = None) -> Plan:
             images = 2048 if batch is None else batch
             return _client_aided(
-                graph, images, trust, calibration, input_range, bits, coarse, max_memory, name, asked, options
+                graph,
+                images,
+                trust,
+                calibration,
+                input_range,
+                bits,
+                coarse,
+                max_memory,
+                name,
+                asked,
+                {**options, **(more or {})},
             )
 
-        rungs = CLIENT_AIDED
     if weight_bits is not None or calibration is None:
         return make(8 if weight_bits is None else weight_bits, activation_bits)
     if activation_bits != "auto":
-        rungs = tuple(dict.fromkeys((bits, activation_bits) for bits, _ in rungs))
+        rungs = tuple(dict.fromkeys((rung[0], activation_bits) for rung in rungs if len(rung) == 2))
     return cheapest(make, rungs, DEFAULT_BITS if precision is None else precision)
+
+
+def _widened(graph: Graph, options: dict[str, Any]) -> bool:
+    """Whether a two-party plan may have wide rings: of few weights, with methods of the planner's choice."""
+    weights = sum(node.weight.size for node in graph.nodes if isinstance(node, Linear))
+    return weights <= FEW_WEIGHTS and all(options.get(n) is None for n in ("method", "ring_bits", "ring_degree"))
 
 
 @dataclass(frozen=True)
@@ -162,10 +193,12 @@ class Wanted:
     Attributes:
         precision: bits; None for the default.
         labels: right answers of the calibration rows.
+        classes: outputs whose labels are the answers.
     """
 
     precision: float | None = None
     labels: Any = None
+    classes: tuple[str, ...] = ()
 
 
 def _client_aided(
@@ -209,7 +242,7 @@ def _client_aided(
                 wider = _wider(plan, lowered, error)
         if not wider:
             guessed = typical_outputs(graph, ranges.inputs) if seen is None else {}
-            return _finish(plan, prediction, seen, guessed, wanted.precision)
+            return _finish(plan, prediction, seen, guessed, wanted)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
@@ -251,7 +284,15 @@ def _two_party(
     settings = _options({**options, "max_memory": max_memory}, two_party.Options)
     samples = _samples(check_graph(graph), calibration)
     plan = two_party.compile_two_party(
-        graph, samples, input_range, weight_bits, activation_bits, name or graph.name, settings, wanted.labels
+        graph,
+        samples,
+        input_range,
+        weight_bits,
+        activation_bits,
+        name or graph.name,
+        settings,
+        wanted.labels,
+        wanted.classes,
     )
     state(plan.document, wanted.precision)
     return Plan(_plain(plan.document), plan.weights)
@@ -360,8 +401,8 @@ class _Planner:
         )
         lowered = lower(self.graph, forms, quantisation)
         degree = quantisation.ring_degree
-        for port, (low, high) in ranges.declared.items():
-            lowered.limit(port, low, high)
+        for port, pair in ranges.declared.items():
+            lowered.limit(port, *hull(pair))
         said = notes(self.graph, ranges, lowered)
         drafted = lowered.plan(
             "client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said
@@ -440,11 +481,11 @@ def _seen(
     wanted = {source for tail in behind.values() for source in tail.sources}
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
     values = run(plan, samples, also=tuple(results.values()))
-    squash = squashed(graph)
+    squash, index = squashed(graph), places(graph)
     found = {}
     for port in plan.document["outputs"]:
         name = port["name"]
-        found[name] = measure(values[name], ranges.floats[name], labels, squash.get(name))
+        found[name] = measure(values[name], ranges.floats[name], labels, squash.get(name), place=name in index)
     errors = {}
     for name, tensor in results.items():
         entry = plan.tensors[tensor]
@@ -457,7 +498,7 @@ def _seen(
 
 
 def _finish(
-    plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, guessed: dict[str, float], asked: float | None
+    plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, guessed: dict[str, float], wanted: Wanted
 ) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
@@ -474,8 +515,8 @@ def _finish(
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
     if seen:
-        plan.predicted.update(said(seen))
-    state(plan.document, asked)
+        plan.predicted.update(said(seen, wanted.classes))
+    state(plan.document, wanted.precision)
     validate(plan)
     return plan
 

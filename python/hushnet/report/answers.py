@@ -10,7 +10,7 @@ from rich.table import Table
 Report = Mapping[str, Any]
 
 # of ``predicted``, what is said of answers; a public part has none of it, but that of client-aided plans
-FIELDS = ("agreement", "accuracy", "calibration_rows", "precision")
+FIELDS = ("agreement", "expected_agreement", "accuracy", "calibration_rows", "precision")
 
 
 def answers(predicted: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,6 +37,10 @@ def table(report: Report, *, verbose: bool) -> Table:
         rows.add_row(
             "Agreement",
             f"{100 * found['agreement']:.4g} % of {count} calibration rows have the original network's label",
+        )
+    if "expected_agreement" in found:
+        rows.add_row(
+            "Labels", f"{100 * found['expected_agreement']:.4g} % of other such rows are expected to keep theirs"
         )
     if "accuracy" in found:
         accuracy = found["accuracy"]

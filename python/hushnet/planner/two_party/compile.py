@@ -12,8 +12,8 @@ from ...plan import Plan, PlanError, RangeError
 from ...reference.methods import METHODS
 from ..check import check_graph
 from ..inputs import scale_inputs
-from ..quality import Quality, measure, said, squashed
-from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
+from ..quality import Quality, measure, places, said, squashed
+from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from ..read import validate
 from ..rewrite import _prune
 from . import cost, nonlinear
@@ -21,7 +21,7 @@ from .client import Writer
 from .constants import constants_from_inputs
 from .curves import fused, opened_up
 from .errors import Propagation
-from .fixed import Request
+from .fixed import MOST_ACTIVATION_BITS, Request
 from .methods import Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .reach import write_reaches
@@ -49,6 +49,7 @@ class Options:
         input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`..inputs`).
         ring_bits: width of the shares; None for the narrowest that holds.
         ring_degree: 2048 or 4096; None for the smallest that holds.
+        most_bits: the most activation bits that "auto" takes where the ring has room, 8 to 16.
         output_bits: bits of opened values.
         max_memory: bytes for both parties.
         batch: images that come at once: with several, layers for which that is cheaper work on all of them in one
@@ -67,6 +68,7 @@ class Options:
     input_scales: bool = True
     ring_bits: int | None = None
     ring_degree: int | None = None
+    most_bits: int = MOST_ACTIVATION_BITS
     output_bits: int = 16
     max_memory: int = 8 * GIB
     batch: int = 1
@@ -86,6 +88,7 @@ def compile_two_party(
     name: str,
     settings: Options,
     labels: Any = None,
+    classes: tuple[str, ...] = (),
 ) -> Plan:
     """See :func:`hushnet.planner.compile`; ``samples`` are checked calibration inputs by name.
 
@@ -127,7 +130,7 @@ def compile_two_party(
                 for port, tensor in zip(output_names, graph.outputs):
                     if tensor in guessed:
                         plan.predicted["output_errors"][port]["random_output_range"] = guessed[tensor]
-            return _finish(plan, None)
+            return _finish(plan, None, classes)
         try:
             seen, wider = planner.rehearse(plan, names, samples, ranges, labels)
         except RangeError as error:
@@ -135,7 +138,7 @@ def compile_two_party(
                 raise PlanError(f"the planned run over the calibration data fails: {error}") from None
             seen, wider = {}, {error.tensor.removesuffix(".q"): 1.2 * _reach(plan, error.tensor)}
         if not wider:
-            return _finish(plan, seen)
+            return _finish(plan, seen, classes)
         ranges = replace(
             ranges, limit={**ranges.limit, **{k: max(v, ranges.limit.get(k, 0.0)) for k, v in wider.items()}}
         )
@@ -154,6 +157,7 @@ def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
         ("weight_bits", weight_bits),
         ("activation_bits", activation_bits),
         ("output_bits", settings.output_bits),
+        ("most_bits", settings.most_bits),
     ):
         if what == "activation_bits" and bits == "auto":
             continue
@@ -252,14 +256,15 @@ class _Planner:
             weight_bits=self.weight_bits,
             activation_bits=self.activation_bits,
             output_bits=self.settings.output_bits,
+            most_bits=self.settings.most_bits,
             least=ranges.least,
         )
         chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(
             self.settings.ring_bits, self.settings.ring_degree
         )
         draft = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs).run()
-        for port, (low, high) in ranges.declared.items():
-            draft.limit(port, low, high)
+        for port, pair in ranges.declared.items():
+            draft.limit(port, *hull(pair))
         ranged = "calibrated" if calibrated else "proven"
         plan = draft.plan(
             "two-party",
@@ -349,7 +354,8 @@ class _Planner:
             return {k: measure(v, floats[k], labels) for k, v in scores.items()}, wider
         kinds = squashed(self.graph)
         squash = {k: kinds.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        return {k: measure(v, floats[k], labels, squash[k]) for k, v in outputs.items()}, wider
+        index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
+        return {k: measure(v, floats[k], labels, squash[k], place=k in index) for k, v in outputs.items()}, wider
 
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""
@@ -386,7 +392,7 @@ class _Planner:
         return said
 
 
-def _finish(plan: Plan, seen: dict[str, Quality] | None) -> Plan:
+def _finish(plan: Plan, seen: dict[str, Quality] | None, classes: tuple[str, ...]) -> Plan:
     errors = plan.predicted["output_errors"]
     for name, entry in errors.items():
         # scores whose index alone is opened have no errors that anyone could see
@@ -398,6 +404,6 @@ def _finish(plan: Plan, seen: dict[str, Quality] | None) -> Plan:
                 entry["max_error"] = max(entry["max_error"], entry["propagated_error"])
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     if seen:
-        plan.predicted.update(said(seen))
+        plan.predicted.update(said(seen, classes))
     validate(plan)
     return plan

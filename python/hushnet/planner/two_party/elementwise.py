@@ -119,6 +119,9 @@ class Full(Builder):
         drop = max(fine - fraction(max(reach, 1e-9), self.bits + FINER_PRODUCT), 0)
         while with_errors((top >> drop) + 1) > self.most(step.output):
             drop += 1
+            if drop > top.bit_length():
+                # what follows leaves no room in this ring, however coarse the product is
+                raise DoesNotFit(step.name)
         wide = sum(_native.reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
         drop = min(drop, wide - 2)
         made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)

@@ -13,7 +13,7 @@ from ...plan import PlanError
 from ...reference import methods
 from ..ranges import plan_geometry
 from .elementwise import Full
-from .fixed import MOST_ACTIVATION_BITS, DoesNotFit, Fixed, Request
+from .fixed import DoesNotFit, Fixed, Request
 from .steps import Step
 from .weights import LEAST_WEIGHT_BITS, Weights
 
@@ -171,7 +171,7 @@ class Search:
             if (
                 self.request.activation_bits is not None
                 or ring_bits is not None
-                or fixed.least_bits == MOST_ACTIVATION_BITS
+                or fixed.least_bits == self.request.most_bits
             ):
                 found.append(fixed)
                 break
