@@ -13,7 +13,7 @@ pub struct WideClient {
     context: WideContext,
     coefficients: Zeroizing<Vec<i8>>,
     secret_hat: RnsPoly<Eval>,
-    secret: SmallHat,
+    pub(super) secret: SmallHat,
 }
 
 impl Drop for WideClient {

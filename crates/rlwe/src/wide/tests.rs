@@ -143,3 +143,28 @@ fn answers_are_made_anew_each_time() {
         assert!(a.iter().zip(&b).filter(|(a, b)| a == b).count() < 4);
     }
 }
+
+/// Fact 2 of `docs/two-party.md`: the client sees whole phases, noise included, so R covers every bit of them. The product is zero here, and what is
+/// left is a mask's low bits.
+#[test]
+fn the_noise_of_an_answer_is_masked() {
+    let context = WideContext::new().unwrap();
+    let mut prg = Prg::from_seed([6; 16]);
+    let client = WideClient::generate(&context, &mut prg).unwrap();
+    let server = WideServer::new(&context, &client.public_key(&[7; 32], &mut prg).unwrap()).unwrap();
+    let params = WideSpec { ring_bits: 24, terms: 1, spacing: 1 }.choose().unwrap();
+    let places: Vec<usize> = (0..RING_DEGREE).collect();
+    let sum = [context.merge.zero().unwrap(), context.merge.zero().unwrap()];
+    let [c1, c0, _] = server.answer(&params, &mut prg, sum, &places).unwrap();
+    let (exact, r) = (&context.inner.exact, params.response_bits());
+    let mut phase = vec![0; RING_DEGREE];
+    let hat = exact.words_hat(&c1, r).unwrap();
+    exact.multiply_into(&hat, &client.secret, &mut phase, &mut exact.scratch()).unwrap();
+    let (unit, half) = (1u64 << RESPONSE_EXTRA_BITS, RING_DEGREE / 2);
+    let far = phase.iter().zip(&c0).filter(|(p, c)| {
+        let low = p.wrapping_add(**c) & (unit - 1);
+        (unit / 4..3 * unit / 4).contains(&low)
+    });
+    // Six deviations of fair coins.
+    assert!(far.count().abs_diff(half) < 3 * 91);
+}
