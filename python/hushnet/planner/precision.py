@@ -114,11 +114,12 @@ def shortfalls(predicted: dict[str, Any]) -> list[str]:
             )
     precision, accuracy = predicted.get("precision", {}), predicted.get("accuracy")
     if "asked" in precision and precision["reached"] < precision["asked"]:
+        reached = precision["reached"]
+        share = f"2^-{reached:.2g} of" if reached > 0 else f"{2.0**-reached:.3g} times"
         found.append(
             f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers stay below "
-            f"2^-{precision['reached']:.2g} of the "
-            "output's range in 999 rows of 1000. Give more calibration data or more weight_bits and activation_bits, "
-            "or ask for less."
+            f"{share} the output's range in 999 rows of 1000. Give more calibration data or more weight_bits and "
+            "activation_bits, or ask for less."
         )
     if accuracy is not None and accuracy["planned"] < accuracy["float"] - ACCURACY_FALL:
         found.append(
