@@ -7,6 +7,7 @@ import pytest
 from hushnet import PlanError
 from hushnet.graph import Op
 from hushnet.planner import compile
+from hushnet.planner.precision import shortfalls
 from hushnet.planner.quality import likely, measure, squashed, steepest
 from hushnet.reference import non_interactive as ciphers
 from hushnet.reference import numpy as fixed
@@ -190,3 +191,14 @@ def test_softmax_and_sigmoid_count_as_if_every_row_stood_at_the_steepest_place()
     assert squashed(b.done()) == {b.at: "softmax"}
     assert isinstance(b.graph.nodes[-1], Op) and squashed(Builder((3,)).dense(2).done()) == {}
     assert likely(np.zeros(5)) == 0 and likely(np.array([1.0])) == 4.5 and likely(np.ones(100)) == 4.0
+
+
+def test_errors_as_large_as_the_outputs_are_said_as_a_multiple_of_them() -> None:
+    def said(reached: float) -> str:
+        (sentence,) = shortfalls({"precision": {"asked": 7.0, "reached": reached}})
+        return sentence
+
+    assert "below 2^-6.1 of the output's range" in said(6.081)
+    assert "below 4.59 times the output's range" in said(-2.2)
+    for reached in (0.0, -0.027, -2.2):
+        assert "2^-" not in said(reached)
