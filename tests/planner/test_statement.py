@@ -7,6 +7,7 @@ import pytest
 from hushnet import PlanError
 from hushnet.graph import Op
 from hushnet.planner import compile
+from hushnet.planner.precision import shortfalls
 from hushnet.planner.quality import decayed, likely, measure, squashed, steepest
 from hushnet.reference import non_interactive as ciphers
 from hushnet.reference import numpy as fixed
@@ -222,3 +223,14 @@ def test_wide_rings_leave_biases_their_bits() -> None:
     want = evaluate(graph, {"x": x[200:]})[graph.outputs[0]]
     off = np.abs(planned(chosen, x[200:]) - want).reshape(400, -1).max(axis=1)
     assert (off > chosen.predicted["max_error"]).mean() <= 0.001
+
+
+def test_errors_as_large_as_the_outputs_are_said_as_a_multiple_of_them() -> None:
+    def said(reached: float) -> str:
+        (sentence,) = shortfalls({"precision": {"asked": 7.0, "reached": reached}})
+        return sentence
+
+    assert "below 2^-6.1 of the output's range" in said(6.081)
+    assert "below 4.59 times the output's range" in said(-2.2)
+    for reached in (0.0, -0.027, -2.2):
+        assert "2^-" not in said(reached)

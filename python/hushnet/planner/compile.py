@@ -514,6 +514,7 @@ def _finish(
     plan.predicted.pop("worst_error", None)
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
+    plan.predicted["layer_errors"] = prediction.layers
     if seen:
         plan.predicted.update(said(seen, wanted.classes))
     state(plan.document, wanted.precision)

@@ -50,12 +50,14 @@ class Spread:
 class Prediction:
     """Largest error of each output by name: ``worst`` rigorous, ``estimate`` six standard deviations.
 
-    ``reach`` says, by quantised tensor, how large the planned run's values can get.
+    ``reach`` says, by quantised tensor, how large the planned run's values can get. ``layers`` says, by stage, how
+    large six standard deviations are beside the largest value: how errors grow through the network.
     """
 
     worst: dict[str, float]
     estimate: dict[str, float]
     reach: dict[int, float]
+    layers: dict[str, float]
 
 
 def predict(
@@ -78,6 +80,7 @@ def predict(
         spreads[port["tensor"]] = Spread(pair, np.zeros(shape), np.zeros(shape), own=True)
     last = _last_reads(document)
     reach: dict[int, float] = {}
+    layers: dict[str, float] = {}
     whole: dict[int, int] = {}
     for index, stage in enumerate(document["stages"]):
         if stage["kind"] == "linear":
@@ -88,6 +91,9 @@ def predict(
                     reach[op["out"]] = float(magnitude(spreads[op["in"][0]].interval).max(initial=0.0))
                 whole[op["out"]] = _whole(op, [whole.get(t, 0) for t in op["in"]], tensors)
                 spreads[op["out"]] = _client(op, [spreads[t] for t in op["in"]], tensors, whole[op["out"]] > 0)
+        out = tensors[stage["out"] if stage["kind"] == "linear" else stage["ops"][-1]["out"]]
+        name = origin[index].output if stage["kind"] == "linear" else out["name"]
+        layers[stage["name"]] = _share(spreads[out["id"]], out, ranges.limit.get(name))
         for tensor in [t for t in spreads if last.get(t, -1) <= index]:
             del spreads[tensor]
     worst, estimate = {}, {}
@@ -101,7 +107,15 @@ def predict(
                 "logarithm or square root near zero); "
                 "give calibration data, rewrite the model without it, or use more activation_bits"
             )
-    return Prediction(worst, estimate, reach)
+    return Prediction(worst, estimate, reach, {k: v for k, v in layers.items() if np.isfinite(v)})
+
+
+def _share(spread: Spread, tensor: dict[str, Any], limit: float | None) -> float:
+    """Six standard deviations of a stage's result, as a share of the largest value that is planned for."""
+    if limit is None:
+        limit = tensor["bound"] * tensor["scale"] if tensor["kind"] == "fixed" else magnitude(spread.interval).max()
+    most = 6.0 * float(spread.deviation.max(initial=0.0))
+    return most / float(limit) if limit else 0.0
 
 
 def _last_reads(document: dict[str, Any]) -> dict[int, int]:

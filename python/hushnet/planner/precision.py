@@ -144,11 +144,12 @@ def shortfalls(predicted: dict[str, Any]) -> list[str]:
             )
     precision, accuracy = predicted.get("precision", {}), predicted.get("accuracy")
     if "asked" in precision and precision["reached"] < precision["asked"]:
-        share = f"stay below 2^-{precision['reached']:.2g} of the output's range in 999 rows of 1000"
+        reached = precision["reached"]
+        share = f"2^-{reached:.2g} of" if reached >= LEAST_TOLD else f"{2.0**-reached:.3g} times"
         found.append(
-            f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers "
-            f"{share if precision['reached'] >= LEAST_TOLD else 'may be as large as the answers themselves'}. Give "
-            "more calibration data or more weight_bits and activation_bits, or ask for less."
+            f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers stay below "
+            f"{share} the output's range in 999 rows of 1000. Give more calibration data or more weight_bits and "
+            "activation_bits, or ask for less."
         )
     if accuracy is not None and accuracy["planned"] < accuracy["float"] - ACCURACY_FALL:
         found.append(

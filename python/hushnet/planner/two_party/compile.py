@@ -233,12 +233,14 @@ class _Planner:
             if over <= 0 or not self.chooser.give_up(predicted["client_set_up_memory_bytes"], over):
                 break
         self.check_memory(document)
-        doubts = Propagation(chosen.fixed, chosen.ring_degree, ranges).run()
+        propagation = Propagation(chosen.fixed, chosen.ring_degree, ranges)
+        doubts = propagation.run()
         if self.settings.reveal == "output":
             errors = Tail(self.graph, self.regions, ranges, chosen.fixed).errors(doubts, self.outputs)
         else:
             errors = carry(doubts, self.outputs)
         document["predicted"]["output_errors"] = errors
+        document["predicted"]["layer_errors"] = propagation.layers
         return Plan(document, dict(chosen.fixed.weights)), {
             t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors
         }

@@ -41,6 +41,8 @@ class Propagation:
     def __init__(self, fixed: Fixed, ring_degree: int, ranges: Ranges) -> None:
         self.fixed, self.degree, self.ranges = fixed, ring_degree, ranges
         self.doubts: dict[int, Doubt] = {}
+        # by stage: six standard deviations as a share of the largest value that is planned for
+        self.layers: dict[str, float] = {}
 
     def run(self) -> dict[str, Doubt]:
         """Doubts of the opened tensors in real units, by name."""
@@ -52,7 +54,9 @@ class Propagation:
         kept = {v.tensor for v in self.fixed.opened.values()}
         for index, stage in enumerate(self.fixed.stages):
             ins = [self.doubts[t] for t in _inputs(stage)]
-            self.doubts[stage["out"]] = self.capped(stage["out"], self.stage(stage, ins))
+            doubt = self.doubts[stage["out"]] = self.capped(stage["out"], self.stage(stage, ins))
+            most = 6.0 * math.sqrt(float(doubt.variance.max(initial=0.0)))
+            self.layers[stage["name"]] = most / self.largest(stage["out"])
             for tensor in [t for t in self.doubts if last.get(t, -1) <= index and t not in kept]:
                 del self.doubts[tensor]
         found = {}
@@ -60,6 +64,13 @@ class Propagation:
             doubt = self.doubts[version.tensor]
             found[name] = Doubt(doubt.worst * version.unit, doubt.variance * version.unit**2)
         return found
+
+    def largest(self, tensor: int) -> float:
+        """The largest value that is planned for, in the tensor's units; without calibration the proven one."""
+        entry = self.fixed.tensors[tensor]
+        limit = self.ranges.limit.get(self.fixed.names[tensor])
+        planned = entry["bound"] if limit is None else min(entry["bound"], math.ldexp(limit, entry["frac_bits"]))
+        return max(1.0, float(planned))
 
     def capped(self, tensor: int, doubt: Doubt) -> Doubt:
         """Neither value leaves its range, so neither does their difference."""
