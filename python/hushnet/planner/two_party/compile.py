@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +23,12 @@ from .constants import constants_from_inputs
 from .curves import fused, opened_up
 from .errors import Propagation
 from .fixed import MOST_ACTIVATION_BITS, Request
+from .masking import bounded_masks
 from .methods import Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .reach import write_reaches
 from .regions import Regions, split
+from .rows import settled
 from .search import RING_DEGREES, Chosen, Search
 from .steps import Step, to_steps
 from .weights import Weights
@@ -102,7 +105,8 @@ def compile_two_party(
     output_names = list(graph.outputs)
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
-    whole = fused(graph)
+    graph, masks = bounded_masks(graph, lambda g: _reach(g, samples, settings.margin, input_range))
+    whole = settled(fused(graph))
     graph = constants_from_inputs(whole)
     shapes = {**whole.shapes, **graph.shapes}
     graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, list(graph.nodes))
@@ -114,6 +118,7 @@ def compile_two_party(
     if settings.reveal == "argmax" and (regions.tail or len(regions.opened) != 1):
         raise PlanError("reveal='argmax' needs one output that is computed on shares; end the network in its scores")
     ranges = _ranges(graph, regions, samples, settings.margin, input_range)
+    ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
     planner = _Planner(
         (graph, shared),
         regions,
@@ -136,7 +141,7 @@ def compile_two_party(
         except RangeError as error:
             if not error.finite:
                 raise PlanError(f"the planned run over the calibration data fails: {error}") from None
-            seen, wider = {}, {error.tensor.removesuffix(".q"): 1.2 * _reach(plan, error.tensor)}
+            seen, wider = {}, {error.tensor.removesuffix(".q"): 1.2 * _planned(plan, error.tensor)}
         if not wider:
             return _finish(plan, seen, classes)
         ranges = replace(
@@ -147,7 +152,17 @@ def compile_two_party(
     )
 
 
-def _reach(plan: Plan, tensor: str) -> float:
+def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declared: InputRanges) -> Mapping[str, float]:
+    """The largest absolute value of every tensor; nothing where neither data nor declared ranges bound them all."""
+    if samples is not None:
+        return from_calibration(graph, samples, margin, declared).limit
+    try:
+        return from_intervals(graph, input_intervals(graph, declared)).limit
+    except PlanError:
+        return {}
+
+
+def _planned(plan: Plan, tensor: str) -> float:
     entry = next(t for t in plan.tensors if t["name"] == tensor)
     return entry["bound"] * entry["scale"]
 

@@ -29,6 +29,10 @@ EXACT = frozenset(
     {"relu", "clip", "abs", "leaky_relu", "prelu", "hard_sigmoid", "hard_swish", "minimum", "maximum", "square"}
 )
 CHEAP = frozenset({"affine", "neg"})
+# what says with how many bits shares read a tensor
+SETTLED = frozenset({"settle", "match"})
+# what copies elements without a look at them
+COPIES = frozenset({"broadcast", "reshape"})
 ELEMENTWISE = SMOOTH | EXACT | CHEAP | {"add", "sub", "mul"}
 
 
@@ -84,10 +88,23 @@ def opened_up(nodes: Sequence[N]) -> list[N]:
     """The nodes with the ops that functions are made of in their place, for a party that computes in the clear."""
     made: dict[str, Any] = {}
     for node in nodes:
-        ops = node.attrs["curve"].body if isinstance(node, Op) and node.op == "function" else (node,)
-        for op in ops:
+        for op in _in_the_clear(node):
             made.setdefault(op.output, op)
     return list(made.values())
+
+
+def _in_the_clear(node: N) -> Sequence[Node]:
+    if isinstance(node, Linear):
+        return (node,)
+    if node.op == "function":
+        body: Sequence[Node] = node.attrs["curve"].body
+        return body
+    if node.op in SETTLED:
+        # how many bits shares have says nothing about numbers
+        return (Op(node.name, "reshape", node.inputs[:1], node.output),)
+    if node.op in {"mul", "square"}:
+        return (replace(node, attrs={}),)
+    return (node,)
 
 
 def _reads(node: Node) -> list[str]:
@@ -95,17 +112,27 @@ def _reads(node: Node) -> list[str]:
 
 
 def _reciprocals(graph: Graph) -> Graph:
-    """Quotients that are no function of one variable as products."""
+    """Quotients that are no function of one variable as products.
+
+    A reciprocal is taken before its divisor is copied: once a row of a normalisation, not once a value.
+    """
     sources = _Sources(graph)
     graph = replace(graph, shapes=dict(graph.shapes), nodes=list(graph.nodes))
     nodes: list[Node] = []
     for node in graph.nodes:
         if isinstance(node, Op) and node.op == "div" and sources.curve(node) is None:
-            shape = graph.shapes[node.output]
+            divisor, copies = node.inputs[1], list[Op]()
+            while isinstance(made := sources.producer.get(divisor), Op) and made.op in COPIES:
+                divisor = made.inputs[0]
+                copies.insert(0, made)
+            shape = graph.shapes[divisor]
             one, inverse = (fresh(graph, f"{node.output}.{what}", shape) for what in ("one", "reciprocal"))
-            divisor = node.inputs[1]
             nodes.append(Op(f"{node.name}.one", "affine", [divisor], one, {"mul": 0.0, "add": 1.0}))
             nodes.append(Op(f"{node.name}.reciprocal", "div", [one, divisor], inverse))
+            for copy in copies:
+                again = fresh(graph, f"{node.output}.{copy.op}", graph.shapes[copy.output])
+                nodes.append(replace(copy, name=f"{node.name}.{copy.op}", inputs=[inverse], output=again))
+                inverse = again
             node = Op(node.name, "mul", [node.inputs[0], inverse], node.output)
         nodes.append(node)
     graph.nodes = nodes

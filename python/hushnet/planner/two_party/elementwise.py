@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,11 @@ import numpy as np
 from ... import _native
 from ...reference.two_party import with_errors
 from . import functions
+from .bands import ARGUMENT_OCTAVES, Band, bands, is_quotient
 from .curves import Curve
-from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Version, fraction
+from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Request, Version, fraction
 from .steps import Step
+from .weights import Weights
 
 Array = np.ndarray
 
@@ -23,20 +26,38 @@ LEAST_REACH = 3
 LEAST_FRACTION = 3
 MOST_FRACTION = 40
 GRID = 4097
+# of a quotient's argument: units that are told apart at least, units of calibration's least value for which wider rings
+# are taken, and what that value is divided by
+LEAST_UNITS = 4
+FINE_UNITS = 1 << 9
+LEAST_AIR = 4.0
+# bits behind the point that a value may lack before a wider ring is looked for
+COARSEST = 2
+# bits beyond those of factors that a value has at most that is multiplied by numbers of different size
+MOST_WIDER = 4
 
 
 class Full(Builder):
     """The builder with every kind of step."""
 
+    def __init__(
+        self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]
+    ) -> None:
+        super().__init__(steps, request, weights, ring_bits, reach)
+        # octaves that a quotient of rows spans
+        self.spread: dict[str, int] = {}
+
     @property
     def bits(self) -> int:
         """Bits of factors, and of results of functions, whose errors are two of them."""
-        return self.request.activation_bits or MOST_ACTIVATION_BITS
+        return self.request.activation_bits or max(self.request.most_bits, MOST_ACTIVATION_BITS)
 
     def function(self, step: Step) -> None:
         """Writes a function of one variable: its argument as coarse as its error allows, and the fitted pieces."""
         curve: Curve = step.attrs["curve"]
         source = self.natural[step.inputs[0]]
+        if source.positive and is_quotient(curve) and self.quotient(step, curve, source):
+            return
         top, slope = self.shape_of(curve, source, self.request.limits.get(step.output))
         # of the result in units of the argument's gain, so that slope one is a shift
         fine = self.bits - math.ceil(math.log2(max(top / source.gain, 1e-9)))
@@ -61,19 +82,32 @@ class Full(Builder):
             # without a gain to keep
             fine = min(max(fine - math.frexp(source.gain)[1] + 1, 0), MOST_FRACTION)
             asked = replace(asked, gain=1.0, fraction=fine, finer=None)
+        made = self.pieces((step.name, step.output), step.shape, source, curve, asked)
+        self.keep(step.output, made)
+
+    def pieces(
+        self, names: tuple[str, str], shape: tuple[int, ...], source: Version, curve: Curve, asked: functions.Asked
+    ) -> Version:
+        """A stage with the fitted pieces of a curve; names are its own and its result's.
+
+        Raises:
+            DoesNotFit: the argument, or what its ends are compared with, needs a wider ring.
+        """
+        stage, output = names
         if functions.ring_bits(asked) > self.out.ring_bits:
-            raise DoesNotFit(step.name)
+            raise DoesNotFit(stage)
         fitted = functions.fit(curve, asked)
         ends = [(fitted.below, fitted.form["low"]), (fitted.above, fitted.form["high"])]
         farther = max((abs(end) for kind, end in ends if kind != functions.INSIDE), default=0)
-        if (reach + farther).bit_length() + 1 > self.out.ring_bits or fitted.form["lift"] + 1 > self.out.ring_bits:
-            raise DoesNotFit(step.name)
-        made = Version(-1, fine, fitted.largest, False, asked.gain)
-        made = self.tensor(step.output, step.shape, self.calibrated(step.output, made))
-        name = f"{step.name}.pieces"
+        if (asked.high + farther).bit_length() + 1 > self.out.ring_bits or fitted.form["lift"] + 1 > self.out.ring_bits:
+            raise DoesNotFit(stage)
+        fine = asked.fraction
+        made = self.calibrated(output, Version(-1, fine, fitted.largest, False, asked.gain))
+        made = self.tensor(output, shape, made)
+        name = f"{stage}.pieces"
         self.stage(
             "function",
-            step.name,
+            stage,
             source.tensor,
             made.tensor,
             function=curve.name,
@@ -88,7 +122,73 @@ class Full(Builder):
             },
         )
         self.out.weights[name] = fitted.coefficients
-        self.keep(step.output, made)
+        return made
+
+    def quotient(self, step: Step, curve: Curve, source: Version) -> bool:
+        """Writes a reciprocal of what is never negative with a small relative error, as a product of bands.
+
+        False where one function serves: a range of few powers of two.
+        """
+        name = step.inputs[0]
+        least, proven = self.request.least.get(name, 0.0), name in self.proven
+        # clients are told the ends, so without a proof they are powers of two
+        limit = self.request.limits.get(name, math.inf)
+        bound = self.calibrated(name, source).bound
+        high = limit if proven else math.ldexp(source.unit, _native.reach_bits(bound))
+        low = 0.0
+        if least > 0 or not _finite_at_zero(curve):
+            if 0 < least < FINE_UNITS * source.unit and self.out.ring_bits < self.request.roomy:
+                # a wider ring tells small rows apart
+                raise DoesNotFit(step.name)
+            units = max((least if proven else least / LEAST_AIR) / source.unit, LEAST_UNITS)
+            low = source.unit * (units if proven else 2.0 ** math.floor(math.log2(units)))
+        factors = bands(curve, low, high)
+        if not factors:
+            return False
+        spread = math.ceil(math.log2(float(factors[0](np.full(1, low))[0] / curve(np.full(1, high))[0])))
+        whole = self.band(step, source, factors[0], 0)
+        for number, factor in enumerate(factors[1:], 1):
+            other = self.band(step, source, factor, number)
+            # as precise as a factor where the quotient is smallest
+            fine = self.bits + math.ceil(-math.log2(float(curve(np.full(1, factor.high))[0])))
+            fine = min(fine, MOST_FRACTION, self.out.ring_bits - 3 - math.frexp(whole.bound * whole.unit)[1])
+            drop = max(whole.frac_bits + other.frac_bits - fine, 0)
+            bound = (whole.bound * other.bound >> drop) + 1
+            self.demand(bound, step.name)
+            product = Version(-1, whole.frac_bits + other.frac_bits - drop, bound, False, 1.0)
+            last = number == len(factors) - 1
+            name = step.output if last else f"{step.output}.to{number}"
+            product = self.tensor(name, step.shape, product)
+            factors_of = [whole.tensor, other.tensor]
+            self.stage("product", f"{step.name}.to{number}", factors_of, product.tensor, bits=drop)
+            whole = product
+        self.spread[step.output] = max(spread, 0)
+        self.keep(step.output, whole)
+        return True
+
+    def band(self, step: Step, source: Version, band: Band, number: int) -> Version:
+        """Writes a factor of a quotient, as precise as a product's factor where it is smallest."""
+        start = band.low or math.ldexp(band.high, -ARGUMENT_OCTAVES)
+        drop = math.floor(math.log2(math.ldexp(start, 1 - self.bits) / source.unit))
+        if drop > 0:
+            source = self.truncated(step.inputs[0], source, min(drop, max(source.bound.bit_length() - 3, 1)))
+        reach = (1 << _native.reach_bits(source.bound)) - 1
+        low, high = math.floor(band.low / source.unit), max(math.ceil(band.high / source.unit), 1)
+        above = functions.INSIDE if 2 * reach <= 3 * high else functions.CONSTANT
+        high = reach if above == functions.INSIDE else high
+        smallest = float(band(np.full(1, band.high))[0])
+        asked = functions.Asked(
+            unit=source.unit,
+            low=0,
+            high=reach,
+            least=None,
+            gain=1.0,
+            fraction=min(max(self.bits + math.ceil(-math.log2(smallest)), 0), MOST_FRACTION),
+            finer=None,
+            ends=(functions.CONSTANT if low > 0 else functions.INSIDE, above, max(low, 0), high),
+        )
+        names = (f"{step.name}.band{number}", f"{step.output}.band{number}")
+        return self.pieces(names, step.shape, source, band, asked)
 
     def shape_of(self, curve: Curve, source: Version, limit: float | None) -> tuple[float, float]:
         """The largest result that is planned for, and the steepest slope, on the argument's range."""
@@ -109,15 +209,23 @@ class Full(Builder):
         return max(top, 1e-9), float(steps[planned].max(initial=0.0)) or 1.0
 
     def product(self, step: Step) -> None:
-        """Writes a product or a square: its factors in few bits, its result without the bits that nobody reads."""
-        operands = [self.factor(t) for t in step.inputs]
+        """Writes a product or a square: its factors in few bits, its result without the bits that nobody reads.
+
+        A sum of products (``sums`` of a step) is as fine as the ring takes it: its terms are rounded without a bias.
+        """
+        operands = self.factors(step)
         x, y = operands[0], operands[-1]
         fine, gain = x.frac_bits + y.frac_bits, x.gain * y.gain
         top = x.bound * y.bound
-        limit = self.request.limits.get(step.output, math.inf)
+        limits = self.request.limits
+        limit = min(limits.get(t, math.inf) for t in (step.output, step.attrs.get("like", step.output)))
+        terms = step.attrs.get("sums", 1)
+        if terms > 1:
+            top = min(top, math.floor(min(math.ldexp(limit / gain, fine), 2.0**62)) + 1)
         reach = min(math.ldexp(top, -fine), limit / gain)
-        drop = max(fine - fraction(max(reach, 1e-9), self.bits + FINER_PRODUCT), 0)
-        while with_errors((top >> drop) + 1) > self.most(step.output):
+        finer = step.attrs.get("finer", FINER_PRODUCT + (2 * MOST_WIDER if terms > 1 else 0))
+        drop = max(fine - fraction(max(reach, 1e-9), self.bits + finer), 0)
+        while with_errors(((top >> drop) + 1) * terms) > self.most(step.output):
             drop += 1
             if drop > top.bit_length():
                 # what follows leaves no room in this ring, however coarse the product is
@@ -130,11 +238,22 @@ class Full(Builder):
         self.stage("product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop)
         self.keep(step.output, made)
 
-    def factor(self, name: str) -> Version:
-        """A factor of a product, in as many bits as its precision asks for."""
+    def factors(self, step: Step) -> list[Version]:
+        """The factors of a product, each in as many bits as the other one's range of sizes asks for."""
+        if step.attrs.get("whole"):
+            return [self.natural[t] for t in step.inputs]
+        spread = [self.spread.get(t, 0) for t in step.inputs]
+        own = self.widens(step.attrs["of"]) if "of" in step.attrs else 0
+        return [
+            self.factor(t, s + min(max([own, *(o for k, o in enumerate(spread) if k != i)]), MOST_WIDER))
+            for i, (t, s) in enumerate(zip(step.inputs, spread))
+        ]
+
+    def factor(self, name: str, wider: int = 0) -> Version:
+        """A factor of a product, in as many bits as its precision asks for, and some more."""
         version = self.natural[name]
         reach = min(version.bound * version.unit, self.request.limits.get(name, math.inf)) / version.gain
-        drop = version.frac_bits - fraction(max(reach, 1e-9), self.bits)
+        drop = version.frac_bits - fraction(max(reach, 1e-9), self.bits + wider)
         drop = min(drop, version.bound.bit_length() - LEAST_REACH)
         return self.truncated(name, version, drop) if drop > 0 else version
 
@@ -163,6 +282,39 @@ class Full(Builder):
         self.demand(made.bound, step.name)
         self.emit(step, source, self.calibrated(step.output, made), quarter=quarter, bits=bits)
 
+    def settle(self, step: Step) -> None:
+        """A value as everybody reads it from here on: with so many bits behind the point, or relative to its range.
+
+        No stage of its own where it has no more.
+        """
+        name = step.inputs[0]
+        version = self.natural[name]
+        if "fraction" in step.attrs:
+            drop = math.floor(math.log2(math.ldexp(1.0, -step.attrs["fraction"]) / version.unit))
+            if drop > 0:
+                version = self.truncated(name, version, min(drop, version.bound.bit_length() - LEAST_REACH))
+            if drop < -COARSEST:
+                self.out.least_bits = min(self.out.least_bits, self.bits + drop)
+        else:
+            version = self.factor(name, min(self.widens(step.attrs["of"]), MOST_WIDER))
+        self.keep(step.output, version)
+
+    def widens(self, name: str) -> int:
+        """Octaves that the root of a sum of squares spans over the calibration data."""
+        high, low = self.request.limits.get(name, 0.0), self.request.least.get(name, 0.0)
+        return math.ceil(math.log2(high / low) / 2) if 0 < low < high else MOST_WIDER // 2
+
+    def match(self, step: Step) -> None:
+        """A mean as it is taken off values: a number without a factor, as fine as they are."""
+        name, like = step.inputs
+        version, other = self.natural[name], self.natural[like]
+        if version.gain != other.gain:
+            version = self.without_gain(name, version)
+        drop = version.frac_bits - other.frac_bits
+        self.keep(
+            step.output, self.truncated(name, version, drop) if drop > 0 and other.gain == version.gain else version
+        )
+
     def coarse(self, step: Step) -> None:
         """A value in as many bits as a factor, for comparisons that need no more: no stage of its own."""
         self.keep(step.output, self.factor(step.inputs[0]))
@@ -184,3 +336,7 @@ class Full(Builder):
         fields = {"negated": True} if step.attrs["negated"] else {}
         self.stage("shift", step.name, source.tensor, made.tensor, by=units, **fields)
         self.keep(step.output, made)
+
+
+def _finite_at_zero(curve: Curve) -> bool:
+    return bool(np.isfinite(curve(np.zeros(1))).all())

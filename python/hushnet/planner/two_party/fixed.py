@@ -72,6 +72,7 @@ class Request:
             allows.
         most_bits: the most of these.
         least: least value by graph tensor, where calibration showed none below it.
+        roomy: rings narrower than this one are not taken where quotients of small values would be coarse.
     """
 
     limits: Mapping[str, float]
@@ -83,6 +84,7 @@ class Request:
     output_bits: int
     most_bits: int = MOST_ACTIVATION_BITS
     least: Mapping[str, float] = field(default_factory=dict)
+    roomy: int = 0
 
 
 @dataclass
@@ -152,7 +154,14 @@ class Builder:
     def __init__(
         self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]
     ) -> None:
-        self.steps, self.request, self.weights, self.known = steps, request, weights.fork(), reach
+        self.steps, self.weights, self.known = steps, weights.fork(), reach
+        # what steps prove of their results stands beside what calibration showed
+        self.proven = {s.output for s in steps if s.most is not None}
+        self.request = replace(
+            request,
+            limits={**request.limits, **{s.output: s.most for s in steps if s.most is not None}},
+            least={**request.least, **{s.output: s.least for s in steps if s.least is not None}},
+        )
         self.limit = (1 << (ring_bits - 1)) - 1
         names: set[str] = set()
         self.out = Fixed(ring_bits=ring_bits, tensor_names=names, stage_names=names, least_bits=request.most_bits)
@@ -177,7 +186,7 @@ class Builder:
                 after += 1
             elif step.kind == "relu":
                 after = 0
-            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product", "hard_swish"}:
+            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product", "hard_swish", "settle", "match"}:
                 after = 1
             elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
                 after = max(after, 1)

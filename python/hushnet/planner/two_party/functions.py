@@ -67,6 +67,7 @@ class Asked:
             it on, and keep their value below.
         gain, fraction: a result v stands for ``v 2^-fraction gain``.
         finer: fractional bits that the result has beyond the argument; None where they have different gains.
+        ends: what happens below and above the interval, and its ends, where the caller knows; None to look for them.
     """
 
     unit: float
@@ -76,11 +77,13 @@ class Asked:
     gain: float
     fraction: int
     finer: int | None
+    ends: tuple[str, str, int, int] | None = None
 
 
 def ring_bits(asked: Asked) -> int:
     """Bits that shares need for the argument."""
-    return (asked.high - asked.low).bit_length() + SPARE_BITS
+    low, high = (asked.low, asked.high) if asked.ends is None else asked.ends[2:]
+    return (high - low).bit_length() + SPARE_BITS
 
 
 def fit(curve: Curve, asked: Asked) -> Fit:
@@ -126,7 +129,7 @@ class _Shared:
 @functools.lru_cache(maxsize=1024)
 def _fit(shared: _Shared, asked: Asked) -> Fit:
     values = _values(shared.curve, asked)
-    below, above, low, high = _ends(values, asked, ERROR * TAIL)
+    below, above, low, high = asked.ends or _ends(values, asked, ERROR * TAIL)
     grid = np.linspace(low, high, GRID)
     y = values(grid)
     if not np.isfinite(y).all():
@@ -186,7 +189,9 @@ def _check(fit: Fit, values: Callable[[Array], Array], asked: Asked) -> None:
         ValueError: they are further apart than stated.
     """
     first = asked.low if asked.least is None else max(asked.low, math.ceil(asked.least / asked.unit))
-    x = np.unique(np.linspace(min(first, asked.high), asked.high, GRID).astype(np.int64))
+    # beyond ends that the caller gave the curve is not what the pieces stand for
+    first, last = asked.ends[2:] if asked.ends else (min(first, asked.high), asked.high)
+    x = np.unique(np.linspace(first, last, GRID).astype(np.int64))
     stage = {"form": fit.form, "orders": fit.orders, "below": fit.below, "above": fit.above}
     got = spline.function(stage, fit.coefficients, x, asked.finer or 0, np.random.default_rng(0))
     off = float(np.abs(got - values(x.astype(np.float64))).max())

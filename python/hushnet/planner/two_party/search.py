@@ -158,6 +158,17 @@ class Search:
         Returns:
             The plan, or None where none fits, and then the name of the step whose values do not fit.
         """
+        if ring_bits is None:
+            # first with room where small values are divided by
+            self.request = replace(self.request, roomy=min(CHEAP_RING, most))
+            found = self.narrowest(most, ring_bits)
+            self.request = replace(self.request, roomy=0)
+            if found[0] is not None:
+                return found
+        return self.narrowest(most, ring_bits)
+
+    def narrowest(self, most: int, ring_bits: int | None) -> tuple[Fixed | None, str]:
+        """:meth:`at_degree`, with as much room as the request asks for."""
         blocking = ""
         found: list[Fixed] = []
         for bits in range(LEAST_RING, most + 1) if ring_bits is None else [ring_bits]:

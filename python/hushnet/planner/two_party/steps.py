@@ -26,7 +26,10 @@ COMMUTES_WITH_MAXIMUM = frozenset({"relu", "clip", "leaky_relu"})
 
 @dataclass(frozen=True)
 class Step:
-    """One operation on shares; ``layer`` for linear ones. ``shape`` is the output's."""
+    """One operation on shares; ``layer`` for linear ones. ``shape`` is the output's.
+
+    ``most`` and ``least`` bound the result's absolute value and its value, where that is proven.
+    """
 
     kind: str
     name: str
@@ -35,6 +38,8 @@ class Step:
     shape: Shape
     attrs: dict[str, Any] = field(default_factory=dict)
     layer: Linear | None = None
+    most: float | None = None
+    least: float | None = None
 
 
 class Writer:
@@ -62,6 +67,12 @@ class Writer:
         out = output or self.fresh(f"{name}.out")
         self.steps.append(Step(kind, name, inputs, out, tuple(shape), attrs))
         return out
+
+    def bounded(self, tensor: str, *, most: float, least: float | None = None) -> str:
+        """The tensor of the last step, whose range is proven."""
+        assert self.steps[-1].output == tensor
+        self.steps[-1] = replace(self.steps[-1], most=most, least=least)
+        return tensor
 
     def layer(self, layer: Linear, shape: Shape) -> None:
         """A linear step."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...graph import Conv2d, Graph, Linear, Op, Shape
 from .curves import factors
+from .rows import softmax
 
 if TYPE_CHECKING:
     from .steps import Writer
@@ -231,7 +232,7 @@ def function(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
 def product(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     """A product, which broadcasts its factors itself; of a tensor with itself, a square."""
     operands = node.inputs * 2 if node.op == "square" else factors(write.graph, node, write.producer)
-    write.put("product", node.name, operands, out, node.output)
+    write.put("product", node.name, operands, out, node.output, **node.attrs)
 
 
 def hard_sigmoid(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
@@ -248,6 +249,11 @@ def hard_swish(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None
     write.put("hard_swish", node.name, node.inputs, out, node.output)
 
 
+def settle(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """A tensor that several steps read with the same bits (:mod:`.rows`)."""
+    write.put(node.op, node.name, node.inputs, out, node.output, **node.attrs)
+
+
 UNROLLED = {
     "abs": absolute,
     "average_pool": pool,
@@ -259,10 +265,13 @@ UNROLLED = {
     "interpolate": interpolate,
     "leaky_relu": leaky,
     "max_pool": pool,
+    "match": settle,
     "maximum": extremum,
     "minimum": extremum,
     "mul": product,
     "pad": pad,
     "prelu": leaky,
+    "settle": settle,
+    "softmax": softmax,
     "square": product,
 }

@@ -1,0 +1,237 @@
+"""Softmax, masks and normalisations on shares, against ONNX Runtime and within the errors that plans state."""
+
+from __future__ import annotations
+
+import math
+
+import hushnet
+import numpy as np
+import pytest
+from hushnet.graph import Op
+from hushnet.planner.two_party import bands
+from hushnet.planner.two_party.curves import Curve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.frontend.harness import Net, expected
+
+RNG = np.random.default_rng(0)
+
+
+def compiled(net: Net, data: dict[str, np.ndarray], **options):
+    # without the search for bits that reach a precision
+    return hushnet.compile(net.model(), trust="two-party", calibration=data, **{"weight_bits": 10, **options})
+
+
+def off(net: Net, model, data: dict[str, np.ndarray]) -> tuple[float, float]:
+    """The largest difference of an encrypted run from ONNX Runtime, and the stated error."""
+    want = expected(net.model(), {k: v.astype(np.float32) for k, v in data.items()})[0]
+    got = hushnet.run(model, data).output
+    (errors,) = model.plan.predicted["output_errors"].values()
+    return float(np.abs(got.reshape(want.shape) - want).max()), errors["max_error"]
+
+
+def stages(model, kind: str) -> list[dict]:
+    return [s for s in model.plan.stages if s["kind"] == kind]
+
+
+def size(model, stage: dict) -> int:
+    return math.prod(model.plan.tensors[stage["out"]]["shape"])
+
+
+def rows(count: int, number: int, rng) -> np.ndarray:
+    """Ordinary rows, flat ones, and some with one logit far above."""
+    x = rng.normal(size=(number, 2, count)) * 2
+    x[::4] *= 0.01
+    x[1::4, :, rng.integers(count)] = 9.0
+    return x.astype(np.float32)
+
+
+def softmax_net(count: int) -> Net:
+    n = Net((2, count))
+    n.op("Softmax", n.op("MatMul", "x0", n.constant(np.eye(count))), axis=-1)
+    n.op("MatMul", n.last, n.constant(np.eye(count)))
+    return n
+
+
+@pytest.mark.parametrize("count", [2, 7, 10, 128])
+def test_softmax_of_ordinary_sharp_and_flat_rows_is_within_the_stated_error(count: int):
+    net, x = softmax_net(count), rows(count, 24, np.random.default_rng(count))
+    model = compiled(net, {"x0": x})
+    error, stated = off(net, model, {"x0": x[:8]})
+    assert error <= stated <= 2.0**-6
+    # flat rows of 128 have numbers of 2^-7: the error of a row falls with it
+    flat = hushnet.run(model, x[:1]).output
+    want = expected(net.model(), {"x0": x[:1]})[0]
+    assert np.abs(flat.reshape(want.shape) - want).max() <= 0.06 * want.max() + 2.0**-10
+    # one reciprocal a row, one exponential a value
+    half, *inverse = stages(model, "function")
+    assert size(model, half) == 2 * count and inverse and all(size(model, s) == 2 for s in inverse)
+
+
+def test_rows_that_calibration_never_showed_keep_their_sum():
+    """The reciprocal of a row's sum has a proven range: sharp rows after flat ones."""
+    net, count = softmax_net(16), 16
+    flat = np.random.default_rng(1).normal(size=(24, 2, count)).astype(np.float32) * 0.1
+    flat[:, 0, 0], flat[:, 1, 1:] = 8.0, 8.0
+    sharp = np.zeros((2, 2, count), dtype=np.float32)
+    sharp[:, :, 3] = 8.0
+    model = compiled(net, {"x0": flat})
+    got = hushnet.run(model, sharp).output
+    assert np.abs(got - expected(net.model(), {"x0": sharp})[0]).max() <= 2.0**-6
+
+
+@pytest.mark.parametrize(("axis", "opset"), [(1, 13), (2, 17), (3, 13), (1, 11), (2, 11), (-1, 7)])
+def test_softmax_over_any_axis_and_the_old_flattening_meaning(axis: int, opset: int):
+    n = Net((3, 4, 5), opset=opset)
+    n.op("Conv", "x0", n.weight(3, 3, 1, 1))
+    n.op("Softmax", n.last, axis=axis)
+    n.op("Conv", n.last, n.weight(2, 3, 1, 1))
+    x = np.random.default_rng(3).normal(size=(12, 3, 4, 5)) * 2
+    model = compiled(n, {"x0": x})
+    error, stated = off(n, model, {"x0": x[:2]})
+    assert error <= stated <= 0.05
+
+
+COUNT = 6
+CAUSAL = np.triu(np.ones((COUNT, COUNT)), 1)
+
+
+def masked(kind: str) -> tuple[Net, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(5)
+    data = {"x0": rng.normal(size=(16, COUNT, 4)).astype(np.float32)}
+    n = Net((COUNT, 4), (1, COUNT)) if kind == "input" else Net((COUNT, 4))
+    scores = n.op("Mul", n.op("MatMul", "x0", n.weight(4, COUNT)), n.constant(3.0))
+    if kind == "input":
+        n.op("Add", scores, "x1")
+        data["x1"] = np.zeros((16, 1, COUNT), dtype=np.float32)
+        for row in range(16):
+            data["x1"][row, :, 1 + row % COUNT :] = -10000.0
+    elif kind == "select":
+        n.op("Where", n.constant(CAUSAL, bool), n.constant(-np.inf), scores)
+    else:
+        large = {"added": -10000.0, "largest": np.finfo(np.float32).min, "infinite": -np.inf}[kind]
+        n.op("Add", scores, n.constant(np.where(CAUSAL > 0, large, 0.0)))
+    n.op("Softmax", n.last, axis=-1)
+    n.op("MatMul", n.last, n.weight(COUNT, 3))
+    return n, data
+
+
+@pytest.mark.parametrize("kind", ["input", "added", "largest", "infinite", "select"])
+def test_masks_cost_no_wide_ring_and_hide_what_they_hide(kind: str):
+    net, data = masked(kind)
+    model = compiled(net, data)
+    error, stated = off(net, model, {k: v[:4] for k, v in data.items()})
+    assert error <= stated <= 0.02
+    # a mask of -10000 with scores of ten bits behind the point would need 24 bits and two more
+    (top,) = stages(model, "max_pool")
+    assert model.plan.tensors[top["out"]]["reach_bits"] <= 18
+
+
+def test_a_bias_beside_a_mask_stays_the_servers():
+    """Of a constant that is added to scores, clients are told which elements vanish, and nothing else."""
+    rng = np.random.default_rng(6)
+    trained = rng.normal(size=(COUNT, COUNT))
+    n = Net((COUNT, 4))
+    scores = n.op("MatMul", "x0", n.weight(4, COUNT))
+    n.op("Add", scores, n.constant(np.where(CAUSAL > 0, -10000.0, trained)))
+    n.op("MatMul", n.op("Softmax", n.last, axis=-1), n.weight(COUNT, 3))
+    x = rng.normal(size=(16, COUNT, 4)).astype(np.float32)
+    model = compiled(n, {"x0": x})
+    error, stated = off(n, model, {"x0": x[:4]})
+    assert error <= stated <= 0.05
+    told = [op for s in model.plan.public_part().stages if s["kind"] == "client" for op in s["ops"]]
+    (pattern,) = (op for op in told if op["op"] == "interpolate")
+    assert set(np.unique(pattern["weights"])) == {-10000.0, 0.0}
+
+
+NORMALISED = {
+    "layer": lambda n: n.op(
+        "LayerNormalization", n.last, n.constant(1 + 0.1 * RNG.normal(size=12)), n.constant(np.zeros(12))
+    ),
+    "instance": lambda n: n.op(
+        "InstanceNormalization", n.last, n.constant([1.0, 0.5, 2.0, 1.5]), n.constant([0.0, 0.1, 0.2, 0.3])
+    ),
+    "RMS, written out": lambda n: n.op(
+        "Div",
+        n.last,
+        n.op(
+            "Sqrt", n.op("Add", n.op("ReduceMean", n.op("Pow", n.last, n.constant(2.0)), axes=[-1]), n.constant(1e-5))
+        ),
+    ),
+}
+
+
+def written_out(n: Net) -> None:
+    """A layer normalisation as exporters without the operator write it."""
+    source = n.last
+    centred = n.op("Sub", source, n.op("ReduceMean", source, axes=[-1], keepdims=1))
+    variance = n.op("ReduceMean", n.op("Pow", centred, n.constant(2.0)), axes=[-1], keepdims=1)
+    root = n.op("Sqrt", n.op("Add", variance, n.constant(1e-5)))
+    n.op("Add", n.op("Mul", n.op("Div", centred, root), n.constant(np.ones(12))), n.constant(np.zeros(12)))
+
+
+def group(n: Net) -> None:
+    """A group normalisation as exporters before opset 18 write it."""
+    shape = n.ints(-1, 2, 24)
+    flat = n.op("Reshape", n.last, shape)
+    n.op("InstanceNormalization", flat, n.constant([1.0, 1.0]), n.constant([0.0, 0.0]))
+    n.op("Reshape", n.last, n.ints(-1, 4, 1, 12))
+
+
+@pytest.mark.parametrize("kind", [*NORMALISED, "written out", "group"])
+def test_normalisations_take_one_root_a_row_and_keep_to_the_stated_error(kind: str):
+    n = Net((4, 1, 12))
+    n.op("Conv", "x0", n.weight(4, 4, 1, 1))
+    {**NORMALISED, "written out": written_out, "group": group}[kind](n)
+    n.op("Conv", n.last, n.weight(2, 4, 1, 1))
+    x = np.random.default_rng(7).normal(size=(24, 4, 1, 12)) * 2
+    model = compiled(n, {"x0": x})
+    error, stated = off(n, model, {"x0": x[:4]})
+    assert error <= stated <= 0.12
+    groups = 2 if kind == "group" else 4
+    assert {size(model, s) for s in stages(model, "function")} == {groups}
+
+
+def test_rows_whose_variances_differ_by_ten_thousand_are_normalised_alike():
+    n = Net((4, 32))
+    n.op("MatMul", "x0", n.constant(np.eye(32)))
+    n.op("LayerNormalization", n.last, n.constant(np.ones(32)), n.constant(np.zeros(32)))
+    n.op("MatMul", n.last, n.constant(np.eye(32)))
+    x = np.random.default_rng(8).normal(size=(24, 4, 32)) * np.array([1.0, 0.1, 0.03, 0.01]).reshape(1, 4, 1)
+    model = compiled(n, {"x0": x}, most_bits=16)
+    error, stated = off(n, model, {"x0": x[:4]})
+    want = expected(n.model(), {"x0": x[:4].astype(np.float32)})[0]
+    assert error <= stated <= 0.05 * np.abs(want).max()
+    # several bands, and a small relative error in each of them
+    assert len(stages(model, "function")) > 2
+
+
+CURVES = {
+    "1/x": (Op("q", "div", ["one", "x"], "q"),),
+    "1/sqrt(x)": (Op("r", "sqrt", ["x"], "r"), Op("q", "div", ["one", "r"], "q")),
+    "1/sqrt(x + e)": (
+        Op("a", "affine", ["x"], "a", {"mul": 1.0, "add": 1e-3}),
+        Op("r", "sqrt", ["a"], "r"),
+        Op("q", "div", ["one", "r"], "q"),
+    ),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(name=st.sampled_from(sorted(CURVES)), low=st.floats(-12, 2), octaves=st.floats(1.5, 24))
+def test_bands_are_the_curve_and_change_one_at_a_time(name: str, low: float, octaves: float):
+    one = Op("one", "affine", ["x"], "one", {"mul": 0.0, "add": 1.0})
+    curve = Curve("x", "q", (one, *CURVES[name]))
+    assert bands.is_quotient(curve)
+    low, high = 2.0**low, 2.0 ** (low + octaves)
+    found = bands.bands(curve, low, high)
+    x = np.geomspace(low, high, 1000)
+    if not found:
+        # one function serves
+        assert curve(x).max() <= 2 * curve(x).min() * (1 + 1e-9)
+        return
+    parts = [band(np.clip(x, band.low, band.high)) for band in found]
+    assert np.allclose(np.prod(parts, axis=0), curve(x), rtol=1e-9)
+    assert (np.sum([np.diff(p) != 0 for p in parts], axis=0) <= 2).all()
+    assert all(band.high <= 1.5 * 2**bands.ARGUMENT_OCTAVES * band.low * (1 + 1e-9) for band in found)
