@@ -31,6 +31,8 @@ GRID = 4097
 LEAST_UNITS = 4
 FINE_UNITS = 1 << 9
 LEAST_AIR = 4.0
+# bits that a quotient's smallest value has less than activations have: rounding has no bias
+COARSER_QUOTIENT = 2
 # bits behind the point that a value may lack before a wider ring is looked for
 COARSEST = 2
 # bits beyond those of factors that a value has at most that is multiplied by numbers of different size
@@ -60,7 +62,7 @@ class Full(Builder):
             return
         top, slope = self.shape_of(curve, source, self.request.limits.get(step.output))
         # of the result in units of the argument's gain, so that slope one is a shift
-        fine = self.bits - math.ceil(math.log2(max(top / source.gain, 1e-9)))
+        fine = self.bits - step.attrs.get("coarser", 0) - math.ceil(math.log2(max(top / source.gain, 1e-9)))
         fine = min(max(fine, 0), MOST_FRACTION)
         wanted = fine + math.ceil(math.log2(max(slope, 2.0**-10)))
         made_by = next((s["kind"] for s in reversed(self.out.stages) if s["out"] == source.tensor), None)
@@ -150,8 +152,7 @@ class Full(Builder):
         for number, factor in enumerate(factors[1:], 1):
             other = self.band(step, source, factor, number)
             # as precise as a factor where the quotient is smallest
-            fine = self.bits + math.ceil(-math.log2(float(curve(np.full(1, factor.high))[0])))
-            fine = min(fine, MOST_FRACTION, self.out.ring_bits - 3 - math.frexp(whole.bound * whole.unit)[1])
+            fine = self.relative(float(curve(np.full(1, factor.high))[0]), whole, COARSER_QUOTIENT)
             drop = max(whole.frac_bits + other.frac_bits - fine, 0)
             bound = (whole.bound * other.bound >> drop) + 1
             self.demand(bound, step.name)
@@ -162,9 +163,16 @@ class Full(Builder):
             factors_of = [whole.tensor, other.tensor]
             self.stage("product", f"{step.name}.to{number}", factors_of, product.tensor, bits=drop)
             whole = product
+        coarser = step.attrs.get("coarser", COARSER_QUOTIENT)
+        drop = whole.frac_bits - self.relative(float(curve(np.full(1, high))[0]), whole, coarser)
         self.spread[step.output] = max(spread, 0)
-        self.keep(step.output, whole)
+        self.keep(step.output, self.truncated(step.output, whole, drop) if drop > 0 else whole)
         return True
+
+    def relative(self, smallest: float, made: Version, coarser: int) -> int:
+        """Bits behind the point of a quotient: a unit is small beside its smallest value, and the largest one fits."""
+        fine = self.bits - coarser + math.ceil(-math.log2(smallest))
+        return min(fine, MOST_FRACTION, self.out.ring_bits - 3 - math.frexp(made.bound * made.unit)[1])
 
     def band(self, step: Step, source: Version, band: Band, number: int) -> Version:
         """Writes a factor of a quotient, as precise as a product's factor where it is smallest."""
@@ -289,8 +297,8 @@ class Full(Builder):
         """
         name = step.inputs[0]
         version = self.natural[name]
-        if "fraction" in step.attrs:
-            drop = math.floor(math.log2(math.ldexp(1.0, -step.attrs["fraction"]) / version.unit))
+        if "coarser" in step.attrs:
+            drop = math.floor(math.log2(math.ldexp(1.0, step.attrs["coarser"] - self.bits) / version.unit))
             if drop > 0:
                 version = self.truncated(name, version, min(drop, version.bound.bit_length() - LEAST_REACH))
             if drop < -COARSEST:

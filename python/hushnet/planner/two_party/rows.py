@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 # differences to a row's maximum below this one count as this one; e^-15.9 is less than 2^-22
 DEPTH = 15.9
-# bits behind the point of a difference
-DIFFERENCE_BITS = 10
+# bits that differences have behind the point less than activations have bits, and the exponential's square root
+COARSER_DIFFERENCE, COARSER_ROOT = 3, 1
+# and the smallest reciprocal: an error of it is one of a whole row
+COARSER_RECIPROCAL = 4
 # what exponentials are multiplied by, so that the largest takes no bit more; the sum's reciprocal takes it back
-SCALE = 0.98
+SCALE = 0.975
 # room for the error of an exponential, and for errors of their sum
-ROOM, AIR = 1.0015, 1.02
+ROOM, AIR = 1.003, 1.02
 
 
 def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
@@ -34,7 +36,7 @@ def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     count = shape[axis]
     rows = math.prod(shape) // count
     order = [a for a in range(len(shape)) if a != axis] + [axis]
-    source = write.put("settle", f"{name}.settled", node.inputs[0], shape, fraction=DIFFERENCE_BITS)
+    source = write.put("settle", f"{name}.settled", node.inputs[0], shape, coarser=COARSER_DIFFERENCE)
     if order != list(range(len(shape))):
         source = write.put("transpose", f"{name}.order", source, tuple(shape[a] for a in order), perm=order)
     whole, each = (rows, 1, count), (rows, 1, 1)
@@ -47,13 +49,13 @@ def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     above = write.put("add", f"{name}.differences", [source, raised], whole)
     above = write.bounded(write.put("relu", f"{name}.depth", above, whole), most=DEPTH)
     root = math.sqrt(SCALE)
-    half = write.put("function", f"{name}.half", above, whole, curve=_half_exponential(above, root))
+    half = write.put("function", f"{name}.half", above, whole, curve=_half_exponential(above, root), coarser=COARSER_ROOT)
     half = write.bounded(half, most=root * ROOM)
-    power = write.put("product", f"{name}.exp", [half, half], whole, whole=True, finer=1, sums=count)
+    power = write.put("product", f"{name}.exp", [half, half], whole, whole=True, finer=0, sums=count)
     power = write.bounded(power, most=SCALE * ROOM**2)
     total = write.put("sum_pool", f"{name}.sum", power, each, **window)
     total = write.bounded(total, most=SCALE * AIR * count, least=SCALE / AIR)
-    inverse = write.put("function", f"{name}.reciprocal", total, each, curve=_reciprocal(total))
+    inverse = write.put("function", f"{name}.reciprocal", total, each, curve=_reciprocal(total), coarser=COARSER_RECIPROCAL)
     inverse = write.bounded(inverse, most=AIR * AIR / SCALE)
     result = write.put("product", f"{name}.product", [power, inverse], whole, whole=True, like=node.output)
     result = write.bounded(result, most=AIR)
