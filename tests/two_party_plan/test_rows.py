@@ -69,6 +69,28 @@ def test_softmax_of_ordinary_sharp_and_flat_rows_is_within_the_stated_error(coun
     assert size(model, half) == 2 * count and inverse and all(size(model, s) == 2 for s in inverse)
 
 
+def test_attention_of_rows_over_a_socket_has_every_predicted_byte():
+    """Softmax behind a mask, a normalisation and layers between: bytes counted, errors stated."""
+    net, data = masked("added")
+    n = Net((COUNT, 4), seed=3)
+    n.nodes, n.constants, n.last = net.nodes, net.constants, net.last
+    n.op("LayerNormalization", n.last, n.constant([1.0, 0.5, 2.0]), n.constant([0.0, 0.1, -0.1]))
+    n.op("MatMul", n.last, n.weight(3, 2))
+    model = compiled(n, data)
+    want = expected(n.model(), {"x0": data["x0"][:2]})[0]
+    handle = hushnet.serve(model, threads=1)
+    try:
+        with hushnet.connect(f"hush://127.0.0.1:{handle.port}", threads=1) as connection:
+            result = connection.infer(data["x0"][:2])
+    finally:
+        handle.stop()
+    (errors,) = model.plan.predicted["output_errors"].values()
+    assert np.abs(result.output.reshape(want.shape) - want).max() <= errors["max_error"]
+    total = result.trace["total"]
+    for way in ("bytes_up", "bytes_down"):
+        assert total[way] == total["predicted"][way] > 0
+
+
 def test_rows_that_calibration_never_showed_keep_their_sum():
     """The reciprocal of a row's sum has a proven range: sharp rows after flat ones."""
     net, count = softmax_net(16), 16
@@ -91,6 +113,42 @@ def test_softmax_over_any_axis_and_the_old_flattening_meaning(axis: int, opset: 
     model = compiled(n, {"x0": x})
     error, stated = off(n, model, {"x0": x[:2]})
     assert error <= stated <= 0.05
+
+
+def exponentials(n: Net, *, largest: bool) -> None:
+    """Softmax as exporters without the operator write it."""
+    source = n.last
+    power = n.op("Exp", n.op("Sub", source, n.op("ReduceMax", source, axes=[-1])) if largest else source)
+    n.op("Div", power, n.op("ReduceSum", power, n.ints(-1)))
+
+
+@pytest.mark.parametrize("kind", ["with the maximum", "without it", "logarithm"])
+def test_softmax_that_is_written_out_is_softmax(kind: str):
+    n = Net((3, 8))
+    n.op("MatMul", "x0", n.weight(8, 8))
+    if kind == "logarithm":
+        n.op("LogSoftmax", n.last, axis=-1)
+    else:
+        exponentials(n, largest=kind == "with the maximum")
+    n.op("MatMul", n.last, n.weight(8, 3))
+    x = np.random.default_rng(4).normal(size=(16, 3, 8)) * 3
+    model = compiled(n, {"x0": x})
+    error, stated = off(n, model, {"x0": x[:4]})
+    assert error <= stated <= (0.35 if kind == "logarithm" else 0.05)
+    assert len(stages(model, "max_pool")) == 1
+
+
+@pytest.mark.parametrize("kind", ["with the maximum", "without it", "masked"])
+def test_a_softmax_at_the_end_stays_the_clients(kind: str):
+    n = Net((3, 8))
+    n.op("MatMul", "x0", n.weight(8, 8))
+    if kind == "masked":
+        n.op("Softmax", n.op("Add", n.last, n.constant(np.triu(np.full((3, 8), -1e4), 6))), axis=-1)
+    else:
+        exponentials(n, largest=kind == "with the maximum")
+    x = np.random.default_rng(4).normal(size=(16, 3, 8))
+    model = compiled(n, {"x0": x})
+    assert not stages(model, "function") and not any("bounded" in t["name"] for t in model.plan.tensors)
 
 
 COUNT = 6
@@ -125,7 +183,10 @@ def test_masks_cost_no_wide_ring_and_hide_what_they_hide(kind: str):
     assert error <= stated <= 0.02
     # a mask of -10000 with scores of ten bits behind the point would need 24 bits and two more
     (top,) = stages(model, "max_pool")
-    assert model.plan.tensors[top["out"]]["reach_bits"] <= 18
+    assert model.plan.tensors[top["out"]]["reach_bits"] <= 17
+    # clients are told a power of two
+    told = [op for s in stages(model, "client") for op in s["ops"] if op["op"] == "clip"]
+    assert told and all(math.frexp(-op["min"])[0] == 0.5 for op in told)
 
 
 def test_a_bias_beside_a_mask_stays_the_servers():
@@ -203,8 +264,12 @@ def test_rows_whose_variances_differ_by_ten_thousand_are_normalised_alike():
     error, stated = off(n, model, {"x0": x[:4]})
     want = expected(n.model(), {"x0": x[:4].astype(np.float32)})[0]
     assert error <= stated <= 0.05 * np.abs(want).max()
-    # several bands, and a small relative error in each of them
-    assert len(stages(model, "function")) > 2
+    # several bands, whose ends are powers of two in units of the argument
+    bands_of = stages(model, "function")
+    assert len(bands_of) > 2
+    for stage in bands_of:
+        ends = [abs(stage["form"][k]) for k in ("low", "high")]
+        assert all(end & (end - 1) == 0 or end & (end + 1) == 0 for end in ends)
 
 
 CURVES = {

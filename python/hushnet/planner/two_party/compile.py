@@ -28,7 +28,7 @@ from .methods import Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .reach import write_reaches
 from .regions import Regions, split
-from .rows import settled
+from .rows import recognised, settled
 from .search import RING_DEGREES, Chosen, Search
 from .steps import Step, to_steps
 from .weights import Weights
@@ -105,7 +105,7 @@ def compile_two_party(
     output_names = list(graph.outputs)
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
-    graph, masks = bounded_masks(graph, lambda g: _reach(g, samples, settings.margin, input_range))
+    graph, masks = bounded_masks(recognised(graph), lambda g: _reach(g, samples, settings.margin, input_range))
     whole = settled(fused(graph))
     graph = constants_from_inputs(whole)
     shapes = {**whole.shapes, **graph.shapes}

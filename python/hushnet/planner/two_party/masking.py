@@ -12,6 +12,7 @@ holds stays the server's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ import numpy as np
 from ...graph import Conv2d, Graph, Linear, Node, Op
 from ...passes.edit import fresh
 from .curves import COPIES
-from .rows import DEPTH
+from .rows import DEPTH, before_layers
 
 # a number added to a score that is below this one is a mask
 MASKING = -1000.0
@@ -34,14 +35,15 @@ def bounded_masks(graph: Graph, reach: Callable[[Graph], Mapping[str, float]]) -
     Args:
         reach: largest absolute values of a graph's tensors, or nothing; called only for a graph with masks.
     """
-    graph = _public_patterns(graph)
+    inner = before_layers(graph)
+    graph = _public_patterns(graph, inner)
     known, made = set(graph.inputs), {n.output: n for n in graph.nodes}
     for node in graph.nodes:
         if isinstance(node, Op) and (all(t in known for t in node.inputs) or _constant(node)):
             known.add(node.output)
     found, chosen = {}, dict[str, tuple[list[str], list[str]]]()
     for node in graph.nodes:
-        if isinstance(node, Op) and node.op == "softmax" and node.inputs[0] not in known:
+        if isinstance(node, Op) and node.op == "softmax" and node.output in inner and node.inputs[0] not in known:
             scores, masks = _terms(node.inputs[0], made, known)
             if masks:
                 found[node.output] = (scores, masks)
@@ -61,7 +63,7 @@ def bounded_masks(graph: Graph, reach: Callable[[Graph], Mapping[str, float]]) -
             node = _bounded(graph, nodes, node, (scores, masks), size, proven)
         elif isinstance(node, Op) and node.output in chosen:
             scores, masks = chosen[node.output]
-            depth = 2.0 * max(limits[t] for t in scores) + DEPTH + 1.0
+            depth = _depth(max(limits[t] for t in scores))
             cut = {t: fresh(graph, f"{t}.bounded", graph.shapes[t]) for t in masks}
             nodes += [Op(f"{t}.bounded", "clip", [t], c, {"min": -depth, "max": None}) for t, c in cut.items()]
             node = replace(node, inputs=[cut.get(t, t) for t in node.inputs])
@@ -91,6 +93,14 @@ def _terms(tensor: str, made: Mapping[str, Node], known: set[str]) -> tuple[list
     return scores, masks
 
 
+def _depth(size: float) -> float:
+    """How far a mask reaches down: twice the scores' size below a row's largest mask an element is below any score.
+
+    Clients are told this number, so it is a power of two.
+    """
+    return 2.0 ** math.ceil(math.log2(2.0 * size + DEPTH + 1.0))
+
+
 def _is_sum(tensor: str, made: Mapping[str, Node]) -> bool:
     while isinstance(node := made.get(tensor), Op) and node.op == "reshape":
         tensor = node.inputs[0]
@@ -117,8 +127,7 @@ def _bounded(
     row = tuple(1 if a == node.attrs["axis"] % len(shape) else n for a, n in enumerate(shape))
     top = put("reduce_max", [mask], "mask.top", row, axes=[node.attrs["axis"] % len(shape)])
     below = put("sub", [mask, put("broadcast", [top], "mask.tops")], "mask.below")
-    # 2 size below the largest mask of a row, an element is below its largest score
-    depth = 2.0 * size + DEPTH + 1.0
+    depth = _depth(size)
     mask = put("clip", [below], "mask.bounded", min=-depth, max=0.0)
     total = scores[0]
     for other in scores[1:]:
@@ -146,7 +155,7 @@ def _uniform(tensor: str, made: Mapping[str, Node]) -> bool:
     return isinstance(node, Op) and _constant(node)
 
 
-def _public_patterns(graph: Graph) -> Graph:
+def _public_patterns(graph: Graph, inner: set[str]) -> Graph:
     """The graph with masks that layers add as public constants."""
     made: dict[str, Node] = {n.output: n for n in graph.nodes}
     readers: dict[str, int] = {}
@@ -155,7 +164,7 @@ def _public_patterns(graph: Graph) -> Graph:
             readers[tensor] = readers.get(tensor, 0) + 1
     masking = set()
     for node in graph.nodes:
-        if isinstance(node, Op) and node.op == "softmax":
+        if isinstance(node, Op) and node.op == "softmax" and node.output in inner:
             tensor = node.inputs[0]
             while isinstance(maker := made.get(tensor), Op) and maker.op == "reshape" and readers[tensor] == 1:
                 tensor = maker.inputs[0]

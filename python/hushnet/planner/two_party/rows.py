@@ -8,10 +8,10 @@ The reciprocal of a row's sum has a proven range.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...graph import Graph, Node, Op, Shape
+from ...graph import Graph, Linear, Node, Op, Shape
 from ...passes.edit import fresh
 from .curves import COPIES, Curve
 
@@ -26,13 +26,27 @@ COARSER_DIFFERENCE, COARSER_ROOT = 3, 1
 COARSER_RECIPROCAL = 4
 # what exponentials are multiplied by, so that the largest takes no bit more; the sum's reciprocal takes it back
 SCALE = 0.975
+# moves between an exponential and its sum
+MOVED = frozenset({"reshape", "transpose"})
 # room for the error of an exponential, and for errors of their sum
 ROOM, AIR = 1.003, 1.02
 
 
-def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
-    """``e^(x - m) / sum e^(x - m)`` with a row's largest value m."""
-    (shape,), axis, name = shapes, node.attrs["axis"] % len(out), node.name
+@dataclass(frozen=True)
+class _Rows:
+    """Exponentials of rows: the tensors' shapes, the order of axes that makes rows, and the tensors."""
+
+    whole: Shape
+    each: Shape
+    order: list[int]
+    most: str
+    power: str
+    total: str
+
+
+def _exponentials(write: Writer, node: Op, shape: Shape) -> _Rows:
+    """Writes ``e^(x - m)`` and its sum, with a row's largest value m."""
+    axis, name = node.attrs["axis"] % len(shape), node.name
     count = shape[axis]
     rows = math.prod(shape) // count
     order = [a for a in range(len(shape)) if a != axis] + [axis]
@@ -49,22 +63,148 @@ def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     above = write.put("add", f"{name}.differences", [source, raised], whole)
     above = write.bounded(write.put("relu", f"{name}.depth", above, whole), most=DEPTH)
     root = math.sqrt(SCALE)
-    half = write.put("function", f"{name}.half", above, whole, curve=_half_exponential(above, root), coarser=COARSER_ROOT)
+    half = write.put(
+        "function", f"{name}.half", above, whole, curve=_half_exponential(above, root), coarser=COARSER_ROOT
+    )
     half = write.bounded(half, most=root * ROOM)
     power = write.put("product", f"{name}.exp", [half, half], whole, whole=True, finer=0, sums=count)
     power = write.bounded(power, most=SCALE * ROOM**2)
     total = write.put("sum_pool", f"{name}.sum", power, each, **window)
     total = write.bounded(total, most=SCALE * AIR * count, least=SCALE / AIR)
-    inverse = write.put("function", f"{name}.reciprocal", total, each, curve=_reciprocal(total), coarser=COARSER_RECIPROCAL)
+    return _Rows(whole, each, order, most, power, total)
+
+
+def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """``e^(x - m) / sum e^(x - m)`` with a row's largest value m."""
+    (shape,), name = shapes, node.name
+    made = _exponentials(write, node, shape)
+    inverse = write.put(
+        "function",
+        f"{name}.reciprocal",
+        made.total,
+        made.each,
+        curve=_reciprocal(made.total),
+        coarser=COARSER_RECIPROCAL,
+    )
     inverse = write.bounded(inverse, most=AIR * AIR / SCALE)
-    result = write.put("product", f"{name}.product", [power, inverse], whole, whole=True, like=node.output)
+    result = write.put("product", f"{name}.product", [made.power, inverse], made.whole, whole=True, like=node.output)
     result = write.bounded(result, most=AIR)
-    last = tuple(shape[a] for a in order)
+    order = made.order
     if order == list(range(len(shape))):
         write.put("reshape", name, result, out, node.output)
     else:
-        result = write.put("reshape", f"{name}.shape", result, last)
+        result = write.put("reshape", f"{name}.shape", result, tuple(shape[a] for a in order))
         write.put("transpose", name, result, out, node.output, perm=[order.index(a) for a in range(len(out))])
+
+
+def log_sum_exp(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """``m + log sum e^(x - m)`` of every row, with its largest value m."""
+    (shape,), name = shapes, node.name
+    made = _exponentials(write, node, shape)
+    scaled = Op("scaled", "affine", [made.total], "scaled", {"mul": 1.0 / SCALE, "add": 0.0})
+    curve = Curve(made.total, "log", (scaled, Op("log", "log", ["scaled"], "log")))
+    logarithm = write.put("function", f"{name}.log", made.total, made.each, curve=curve)
+    logarithm = write.bounded(logarithm, most=math.log(AIR * shape[node.attrs["axis"] % len(shape)]) + ROOM - 1.0)
+    total = write.put("add", f"{name}.total", [made.most, logarithm], made.each)
+    write.put("reshape", name, total, out, node.output)
+
+
+def recognised(graph: Graph) -> Graph:
+    """The graph with softmax and its logarithm as one op where they are written out in front of a layer."""
+    made: dict[str, Node] = {n.output: n for n in graph.nodes}
+    inner = before_layers(graph)
+    graph = replace(graph, shapes=dict(graph.shapes))
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        found = _written_out(graph, node, made) if isinstance(node, Op) and node.output in inner else None
+        nodes += found or [node]
+    return replace(graph, nodes=nodes)
+
+
+def before_layers(graph: Graph) -> set[str]:
+    """Tensors that a layer, or a product of private matrices, follows from."""
+    inner: set[str] = set()
+    for node in reversed(graph.nodes):
+        if isinstance(node, Linear):
+            inner.add(node.input)
+        elif node.op == "matmul" or node.output in inner:
+            inner.update(node.inputs)
+    return inner
+
+
+def _written_out(graph: Graph, node: Op, made: dict[str, Node]) -> list[Node] | None:
+    """What stands for the last op of a softmax that is written out, or of its logarithm."""
+    if node.op == "div":
+        # e^(x - a) / sum e^(x - a), whatever a row's a is
+        total = made.get(_copied(node.inputs[1], made)[0])
+        row = _row_sum(graph, total, node.inputs[0])
+        if row is None:
+            return None
+        # moves may stand between the exponential and its sum
+        power, moves = made.get(node.inputs[0]), list[Op]()
+        while isinstance(power, Op) and power.op in MOVED:
+            moves.insert(0, power)
+            power = made.get(power.inputs[0])
+        if not isinstance(power, Op) or power.op != "exp":
+            return None
+        source, nodes = power.inputs[0] if moves else _without_maximum(power.inputs[0], row, made), list[Node]()
+        for move in moves:
+            moved = fresh(graph, f"{node.output}.{move.op}", graph.shapes[move.output])
+            nodes.append(replace(move, name=f"{node.name}.{move.op}", inputs=[source], output=moved))
+            source = moved
+        return [*nodes, Op(node.name, "softmax", [source], node.output, {"axis": row})]
+    if node.op == "sub":
+        # (x - a) - log sum e^(x - a)
+        logarithm = made.get(_copied(node.inputs[1], made)[0])
+        total = made.get(logarithm.inputs[0]) if isinstance(logarithm, Op) and logarithm.op == "log" else None
+        power = made.get(total.inputs[0]) if isinstance(total, Op) and total.op == "reduce_sum" else None
+        if not isinstance(power, Op) or power.op != "exp" or power.inputs[0] != node.inputs[0]:
+            return None
+        row = _row_sum(graph, total, power.output)
+        if row is None:
+            return None
+        source = _without_maximum(power.inputs[0], row, made)
+        return _logarithm(graph, node, source, row)
+    return None
+
+
+def _logarithm(graph: Graph, node: Op, source: str, axis: int) -> list[Node]:
+    """``x - (m + log sum e^(x - m))``, with what a party in the clear computes for the second term."""
+    shape, out = graph.shapes[node.output], node.output
+    each = tuple(1 if a == axis else n for a, n in enumerate(shape))
+    body: list[Op] = []
+
+    def put(op: str, inputs: list[str], what: str, to: Shape, **attrs: Any) -> str:
+        body.append(Op(f"{node.name}.{what}", op, inputs, fresh(graph, f"{out}.{what}", to), attrs))
+        return body[-1].output
+
+    top = put("reduce_max", [source], "top", each, axes=[axis])
+    below = put("sub", [source, put("broadcast", [top], "tops", shape)], "below", shape)
+    total = put("reduce_sum", [put("exp", [below], "exp", shape)], "sum", each, axes=[axis])
+    total = put("add", [top, put("log", [total], "log", each)], "log_sum", each)
+    copies = fresh(graph, f"{out}.log_sums", shape)
+    return [
+        Op(f"{node.name}.log_sum", "log_sum_exp", [source], total, {"axis": axis, "body": tuple(body)}),
+        Op(f"{node.name}.log_sums", "broadcast", [total], copies),
+        Op(node.name, "sub", [source, copies], out),
+    ]
+
+
+def _row_sum(graph: Graph, node: Node | None, of: str) -> int | None:
+    """The one axis over which a node sums a tensor; None where it does something else."""
+    if not isinstance(node, Op) or node.op != "reduce_sum" or node.inputs[0] != of or len(node.attrs["axes"]) != 1:
+        return None
+    return int(node.attrs["axes"][0]) % len(graph.shapes[of])
+
+
+def _without_maximum(tensor: str, axis: int, made: dict[str, Node]) -> str:
+    """What the largest value of rows was taken off, or the tensor itself."""
+    node = made.get(tensor)
+    if not isinstance(node, Op) or node.op != "sub":
+        return tensor
+    top = made.get(_copied(node.inputs[1], made)[0])
+    largest = isinstance(top, Op) and top.op == "reduce_max" and top.inputs[0] == node.inputs[0]
+    return node.inputs[0] if largest and list(top.attrs["axes"]) == [axis] else tensor  # type: ignore[union-attr]
 
 
 def _half_exponential(source: str, factor: float) -> Curve:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...graph import Conv2d, Graph, Linear, Op, Shape
 from .curves import factors
-from .rows import softmax
+from .rows import log_sum_exp, softmax
 
 if TYPE_CHECKING:
     from .steps import Writer
@@ -264,6 +264,7 @@ UNROLLED = {
     "hard_swish": hard_swish,
     "interpolate": interpolate,
     "leaky_relu": leaky,
+    "log_sum_exp": log_sum_exp,
     "max_pool": pool,
     "match": settle,
     "maximum": extremum,
