@@ -149,6 +149,7 @@ def test_a_softmax_at_the_end_stays_the_clients(kind: str):
     x = np.random.default_rng(4).normal(size=(16, 3, 8))
     model = compiled(n, {"x0": x})
     assert not stages(model, "function") and not any("bounded" in t["name"] for t in model.plan.tensors)
+    assert [op["op"] for op in model.plan.stages[-1]["ops"]][-1] == "softmax"
 
 
 COUNT = 6

@@ -110,13 +110,20 @@ def log_sum_exp(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> Non
 
 
 def recognised(graph: Graph) -> Graph:
-    """The graph with softmax and its logarithm as one op where they are written out in front of a layer."""
+    """The graph with softmax as one op where it is written out, and its logarithm in front of a layer.
+
+    At the end of a network the client computes both, of what is opened to it.
+    """
     made: dict[str, Node] = {n.output: n for n in graph.nodes}
     inner = before_layers(graph)
     graph = replace(graph, shapes=dict(graph.shapes))
     nodes: list[Node] = []
     for node in graph.nodes:
-        found = _written_out(graph, node, made) if isinstance(node, Op) and node.output in inner else None
+        found = (
+            _written_out(graph, node, made)
+            if isinstance(node, Op) and (node.op == "div" or node.output in inner)
+            else None
+        )
         nodes += found or [node]
     return replace(graph, nodes=nodes)
 
