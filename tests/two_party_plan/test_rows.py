@@ -69,6 +69,16 @@ def test_softmax_of_ordinary_sharp_and_flat_rows_is_within_the_stated_error(coun
     assert size(model, half) == 2 * count and inverse and all(size(model, s) == 2 for s in inverse)
 
 
+def test_a_value_of_softmax_in_rows_of_128_takes_370_bytes():
+    """With all transfers of a session's first stages; 311 where these serve 2^16 values (docs/two-party.md)."""
+    n = Net((64, 128))
+    n.op("MatMul", "x0", n.constant(np.eye(128)))
+    n.op("MatMul", n.op("Softmax", n.last, axis=-1), n.constant(np.eye(128)[:, :2]))
+    x = np.random.default_rng(2).normal(size=(4, 64, 128)) * 2
+    layers = compiled(n, {"x0": x}, weight_bits=8).explain()["layers"]
+    assert sum(layer["ot_bytes"] for layer in layers) <= 370 * 64 * 128
+
+
 def test_attention_of_rows_over_a_socket_has_every_predicted_byte():
     """Softmax behind a mask, a normalisation and layers between: bytes counted, errors stated."""
     net, data = masked("added")
