@@ -214,3 +214,38 @@ def test_options_that_one_trust_model_has_stand_in_its_panel_and_the_others_do_n
 
 def test_the_version_is_the_packages() -> None:
     assert hush("--version").stdout == f"hushnet {version('hushnet')}\n"
+
+
+def test_a_range_for_every_feature_comes_from_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process: ``[2, features]`` of least and largest values; anything else is a sentence."""
+    from hushnet import frontend
+    from hushnet.cli.main import main
+    from sklearn.datasets import load_wine
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    x, y = load_wine(return_X_y=True)
+    fitted = make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y)
+    (tmp_path / "m.onnx").write_bytes(frontend.sklearn_model(fitted).SerializeToString())
+    for name, array in (("ranges", np.stack([x.min(0), x.max(0)])), ("rows", x[:5])):
+        np.save(tmp_path / f"{name}.npy", array)
+
+    def compiled(*more: str) -> int:
+        words = ["hushnet", "compile", f"{tmp_path}/m.onnx", "-o", f"{tmp_path}/m.hush", *more]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    assert compiled("--feature-ranges", str(tmp_path / "ranges.npy")) == 0
+    plan = hushnet.Model.load(tmp_path / "m.hush")
+    assert plan.plan.document["inputs"][0]["range"] == [x.min(), x.max()]
+    assert (hushnet.run(plan, x).label == fitted.predict(x)).all()
+    capsys.readouterr()
+    assert compiled("--feature-ranges", str(tmp_path / "rows.npy")) == 1
+    assert "Give numbers of shape [2, features]" in capsys.readouterr().err
+    assert compiled("--feature-ranges", str(tmp_path / "ranges.npy"), "--input-range", "0", "1") == 1
+    assert "Give one of them" in capsys.readouterr().err

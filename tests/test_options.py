@@ -109,7 +109,7 @@ def test_help_and_completion_list_every_option() -> None:
 def test_the_command_line_has_the_flags_that_options_name() -> None:
     parameters = {p.name: p for p in typer.main.get_command(app).commands["compile"].params}
     flags = {f.name: f.option.flag for _, f in ALL if f.option.flag}
-    fixed = {"model", "output", "trust", "strict", "as_json"}
+    fixed = {"model", "output", "trust", "strict", "feature_ranges", "as_json"}
     assert {n: p.opts[0] for n, p in parameters.items() if n not in fixed} == flags
     assert {"engine", "reveal", "hide_weights", "max_memory"} <= set(flags)
     for name in flags:

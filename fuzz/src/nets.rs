@@ -5,7 +5,7 @@ use hushnet_layers::packed::{Circuit, GraphSpec, Options};
 use hushnet_rlwe::BatchStageSpec;
 use hushnet_runtime::non_interactive::NonInteractivePlan;
 use hushnet_runtime::plan::{GeometrySpec, Limits, PlanOptions, TensorBytes};
-use hushnet_runtime::two_party::TwoPartyPlan;
+use hushnet_runtime::two_party::{fit, TwoPartyPlan};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
@@ -308,7 +308,31 @@ pub fn two_party(method: &str, argmax: bool) -> Net {
     net
 }
 
-/// Every kind of stage that the builder knows, in two networks.
+/// A function that is clipped at both ends, one within its interval, a product with broadcasting, a square and a constant.
+fn gated() -> Net {
+    let mut net = Net::new(34, 5);
+    let x = net.input("image", &[2, 2, 3], 4, 63);
+    let c = net.conv(x, 2, 1, 1, 0, 1, 6);
+    let t = net.truncate_to(c, 1, "any", false, 30 << 8);
+    let silu = |x: &[f64]| x.iter().map(|x| x / (1.0 + (-x).exp())).collect();
+    let mut made = Vec::new();
+    for (limit, below, above) in [(8 << 8, "constant", "rising"), (1 << 13, "inside", "inside")] {
+        // Fitting these two takes milliseconds and cannot fail: the interval and the error are constants.
+        let Ok(fitted) = fit(&silu, (-limit, limit, 8), 34, (12, 4e-3)) else { continue };
+        let stage = json!({"function": "silu", "form": fitted.form, "below": below, "above": above,
+            "orders": fitted.orders, "predicted": {"error": fitted.error}});
+        made.push(net.function(t, stage, &fitted.coefficients, (12, 36 << 12)));
+    }
+    let means = net.pool("sum_pool", made[0], [2, 3], [1, 1], [0; 4]);
+    let excited = net.product(made[1], means, &[2, 2, 3], 16);
+    let squared = net.product(excited, excited, &[2, 2, 3], 12);
+    let shifted = net.shift(squared, -77, true);
+    let t = net.truncate(shifted, 2, "any", true);
+    net.open("y", t);
+    net
+}
+
+/// Every kind of stage that the builder knows, in three networks.
 #[must_use]
 pub fn two_party_stages() -> Vec<Net> {
     let mut net = Net::new(32, 3);
@@ -336,7 +360,7 @@ pub fn two_party_stages() -> Vec<Net> {
     let f = moves.moves(json!({"kind": "reshape"}), &[c], &[24]);
     moves.reveal = "argmax";
     moves.open("label", f);
-    vec![net, moves]
+    vec![net, moves, gated()]
 }
 
 /// Reads a non-interactive plan of this module.

@@ -108,7 +108,7 @@ const NUMBERS: [i64; 30] = [
     i64::MAX,
 ];
 /// Words that plans know.
-const WORDS: [&str; 64] = [
+const WORDS: [&str; 70] = [
     "client-aided",
     "two-party",
     "non-interactive",
@@ -131,6 +131,12 @@ const WORDS: [&str; 64] = [
     "sum_pool",
     "scale",
     "add",
+    "shift",
+    "function",
+    "product",
+    "inside",
+    "constant",
+    "rising",
     "reshape",
     "transpose",
     "concat",

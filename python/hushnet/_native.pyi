@@ -240,6 +240,21 @@ def single_part_bits(ring_degree: int) -> int:
 def batch_stage_noise(ring_degree: int, weight_l2: float, dropped: tuple[int, int], shared_mask: bool) -> float:
     """Noise of a batch layer's result after dropping bits of c0 and c1, exceeded with probability below 2^-40."""
 
+def fit_function(
+    values: Callable[[bytes], bytes], interval: tuple[int, int, int], ring_bits: int, fraction: int, error: float
+) -> tuple[str, list[int], bytes, float]:
+    """``(form_json, orders, coefficients, error)`` of the cheapest piecewise polynomial of a function.
+
+    Args:
+        values: arguments to values, both as bytes of float64 numbers.
+        interval: least and greatest argument in units of ``2^-scale``, and ``scale``.
+        ring_bits: of the shares.
+        fraction, error: fractional bits of the result, and what it may be off by.
+
+    Raises:
+        ValueError: no form reaches the error.
+    """
+
 def reach_bits(bound: int) -> int:
     """The least k such that values up to ``bound``, units of errors included, are below ``2^k``."""
 

@@ -393,7 +393,9 @@ def planned(graph: Graph, ports: frontend.Ports, asked: Options) -> Model:
         labels = _places(labels, ports.classes.get(graph.outputs[0]))
     # the model was read by the other options
     changes: dict[str, Any] = {"calibration": calibration, "labels": labels, **dict.fromkeys(READING)}
-    plan = planner.plan(graph, replace(asked, **changes))
+    # the largest of "values" need not be the answer
+    classes = tuple(name for name, found in ports.classes.items() if found.of != "values")
+    plan = planner.plan(graph, replace(asked, **changes), classes)
     if ports.describe(plan.document):
         # what was checked and hashed is the plan without them
         plan = Plan(plan.document, plan.weights)

@@ -23,7 +23,7 @@ FORMAT = "hushnet-plan"
 VERSION = _native.PLAN_VERSION
 MAX_HEADER_BYTES = 100 << 20
 # what names a linear stage's arrays
-WEIGHTS = ("weights", "bias")
+WEIGHTS = ("weights", "bias", "function", "coefficients", "orders")
 _DTYPES: dict[str, np.dtype[Any]] = {
     "I8": np.dtype("<i1"),
     "I16": np.dtype("<i2"),

@@ -18,7 +18,17 @@ def test_rows_tell_accuracy_beside_floats_and_why_a_trust_model_refuses() -> Non
             assert "polynomials" in row["refused"] and "accuracy" not in row
             continue
         assert row["accuracy"] == row["accuracy_float"] and row["within_half_percent"] and row["rows_lost"] == 0
+        assert row["rows_out_of_range"] == 0
         assert row["seconds_per_row"] > 0 and row["bytes_per_row"] > 1000
+
+
+def test_labels_of_a_raw_table_are_those_of_the_float_model() -> None:
+    """Scores reach 33 and are decided near 0: with errors of 2^-7 of that range a row changed its side."""
+    (one,) = tabular.fitted(["breast-cancer, raw, linear-svm"], quick=False)
+    for trust in tabular.TRUST:
+        row = tabular.ours(one, trust, None, 1)
+        assert row["rows"] == 143 and row["same_label_as_float"] == 1.0 and row["loss_percent"] == 0.0, row
+        assert row["rows_lost"] == row["rows_out_of_range"] == 0
 
 
 def test_unknown_cases_are_refused() -> None:

@@ -50,6 +50,8 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "one_poly": {"batch", "error", "security", "uses"},
         "batch_shares": {"batch", "batch_cipher", "error", "mask", "packed", "security", "uses"},
         "pack_lwe": {"batch", "error", "one_poly", "packed", "uses"},
+        # Products of shares: packed encryption of a wider modulus, with merging.
+        "wide": {"batch", "error", "pack_lwe", "security", "uses"},
         "ckks": {"batch", "security", "uses"},
         "bfv": {"batch", "ckks", "security", "uses"},
     },
@@ -66,6 +68,7 @@ MODULES: dict[str, dict[str, set[str]]] = {
         "coefficients": {"batch", "layout"},
         "rotation_free": {"batch", "layout", "phases"},
         "convfhe": {"batch", "cheetah", "layout", "rotation_free"},
+        "matrix_product": {"batch", "layout"},
         # The base of the slot methods and, as files of it, the methods themselves.
         "slots": {"batch", "phases"},
     },

@@ -12,6 +12,9 @@ from hushnet.api import Model
 from hushnet.graph import Conv2d, Dense, Graph, Linear, Op
 from hushnet.planner import compile
 from hushnet.planner.inputs import scale_inputs
+from hushnet.reference import non_interactive as ciphers
+from hushnet.reference import numpy as fixed
+from hushnet.reference import two_party as shares
 from hushnet.reference.float import evaluate
 
 from tests.planner.planner_graphs import Builder
@@ -79,6 +82,62 @@ def test_images_keep_one_scale_and_so_do_declared_ranges() -> None:
     graph = standardised(deviation, mean, 2)
     assert scale_inputs(graph, {"x": table_}, 1.25, (-1e5, 1e5)).nodes == graph.nodes
     assert scale_inputs(graph, None, 1.25, None) is graph
+
+
+@pytest.mark.parametrize("trust", TRUST)
+def test_ranges_declared_for_every_feature_give_scales_as_calibration_does(trust: str) -> None:
+    x, deviation, mean = table(3, 480, off=60.0)
+    low, high = mean - 1.7 * deviation, mean + 1.7 * deviation
+    graph = standardised(deviation, mean, 5, "square" if trust == "non-interactive" else "relu")
+    runs = {
+        "client-aided": fixed.run,
+        "two-party": shares.run,
+        "non-interactive": lambda p, x: ciphers.run(p, x).outputs,
+    }
+    rows = x[80:]
+    plan = compile(graph, trust=trust, input_range=(low, high), batch=40)
+    assert plan.document["inputs"][0]["range"] == [low.min(), high.max()]
+    (got,) = runs[trust](plan, rows).values()
+    assert share(graph, rows, got) < 0.02
+    # a statement that holds for all inputs of the ranges, at their ends too
+    ends = np.where(np.random.default_rng(0).random((400, len(low))) < 0.5, low, high)
+    (got,) = runs[trust](plan, ends).values()
+    assert np.abs(got - evaluate(graph, {"x": ends})[graph.outputs[0]]).max() <= plan.predicted["worst_error"]
+    # with calibration data, whose rows need not reach the ends, inputs are planned for the whole ranges
+    both = compile(graph, trust=trust, input_range=(low, high), calibration=x[:80], batch=40, margin=8.0)
+    (got,) = runs[trust](both, rows).values()
+    assert share(graph, rows, got) < 0.02
+    # one range for all features leaves small ones no step
+    try:
+        one = compile(graph, trust=trust, input_range=(float(low.min()), float(high.max())), batch=40)
+    except PlanError:
+        return
+    assert one.predicted["max_error"] > 100 * plan.predicted["max_error"]
+
+
+def test_declared_ranges_that_are_none_are_refused_by_feature() -> None:
+    x, deviation, mean = table(3, 60)
+    graph, low, high = standardised(deviation, mean, 5), mean - 2 * deviation, mean + 2 * deviation
+    odd = high.copy()
+    odd[4] = -np.inf
+    for ranges, words in (
+        ((low, odd), "input_range of feature 4 of 'x' is .* 1 features have no such range"),
+        ((low[:3], high[:3]), r"arrays of shape \(3,\).*of which there are 12"),
+        (("a", "b"), "no pair of numbers"),
+        ((low, high, low), "no pair of numbers"),
+    ):
+        for trust in TRUST:
+            with pytest.raises(PlanError, match=words):
+                compile(graph, trust=trust, input_range=ranges)
+    narrow = high.copy()
+    narrow[7] = mean[7]
+    for trust in TRUST:
+        with pytest.raises(PlanError, match="feature 7 of the calibration data of 'x' lies in .* widen these"):
+            compile(graph, trust=trust, input_range=(low, narrow), calibration=x)
+    channels = Builder((3, 6, 6), seed=1).conv(4).op("relu").done()
+    wide = np.array([1e-3, 1.0, 500.0])
+    plan = compile(channels, input_range=(-wide, wide), calibration=wide[:, None, None] * np.ones((9, 3, 6, 6)))
+    assert plan.document["inputs"][0]["range"] == [-500.0, 500.0]
 
 
 def test_channels_of_an_image_and_flattened_tables_have_scales_too() -> None:

@@ -7,7 +7,8 @@ import pytest
 from hushnet import PlanError
 from hushnet.graph import Op
 from hushnet.planner import compile
-from hushnet.planner.quality import likely, measure, squashed, steepest
+from hushnet.planner.precision import shortfalls
+from hushnet.planner.quality import decayed, likely, measure, squashed, steepest
 from hushnet.reference import non_interactive as ciphers
 from hushnet.reference import numpy as fixed
 from hushnet.reference import two_party as shares
@@ -166,6 +167,10 @@ def test_what_is_known_of_answers_stays_with_a_two_party_server() -> None:
     assert not private & set(told)
 
 
+def _largest(off: np.ndarray) -> float:
+    return 1.75 * float(off.max())
+
+
 def test_softmax_and_sigmoid_count_as_if_every_row_stood_at_the_steepest_place() -> None:
     rng = np.random.default_rng(0)
     for squash in ("softmax", "sigmoid"):
@@ -189,4 +194,43 @@ def test_softmax_and_sigmoid_count_as_if_every_row_stood_at_the_steepest_place()
     b = Builder((3,), seed=1).dense(2).op("softmax", axis=0)
     assert squashed(b.done()) == {b.at: "softmax"}
     assert isinstance(b.graph.nodes[-1], Op) and squashed(Builder((3,)).dense(2).done()) == {}
+    # errors of products have heavier tails than sums of roundings, and few rows show little of them
+    heavy, normal = np.abs(rng.normal(size=(2, 100_000, 4)))
+    heavy, normal = heavy.prod(axis=1) ** 2, normal[:, 0]
+    few = [slice(start, start + 150) for start in range(0, 15_000, 150)]
+    kept, plain = ([(heavy > most(heavy[rows])).mean() <= 0.001 for rows in few] for most in (likely, _largest))
+    assert sum(kept) >= 75 > 50 > sum(plain)
+    assert all(decayed(normal[rows]) == 0 for rows in few)
     assert likely(np.zeros(5)) == 0 and likely(np.array([1.0])) == 4.5 and likely(np.ones(100)) == 4.0
+
+
+def test_wide_rings_leave_biases_their_bits() -> None:
+    """Features far from zero have large biases, which once left inputs of wide rings fewer bits than of narrow ones."""
+    x, deviation, mean = table(5, 600, off=3.0)
+    graph = standardised(deviation / 4, mean, 1)
+    plans = [
+        compile(
+            graph, trust="two-party", calibration=x[:200], margin=2.0, weight_bits=bits, activation_bits=coarse, **more
+        )
+        for bits, coarse, more in ((14, "auto", {}), (16, 16, {"method": "rotation-free"}))
+    ]
+    assert plans[1].predicted["precision"]["reached"] > plans[0].predicted["precision"]["reached"] + 2
+    # and the default goes there where narrow rings do not reach what is asked
+    asked = plans[1].predicted["precision"]["reached"] - 0.5
+    chosen = compile(graph, trust="two-party", calibration=x[:200], margin=2.0, precision=asked)
+    assert chosen.predicted["precision"]["reached"] >= asked
+    assert all(s["method"] == "rotation-free" for s in chosen.stages if s["kind"] == "linear")
+    want = evaluate(graph, {"x": x[200:]})[graph.outputs[0]]
+    off = np.abs(planned(chosen, x[200:]) - want).reshape(400, -1).max(axis=1)
+    assert (off > chosen.predicted["max_error"]).mean() <= 0.001
+
+
+def test_errors_as_large_as_the_outputs_are_said_as_a_multiple_of_them() -> None:
+    def said(reached: float) -> str:
+        (sentence,) = shortfalls({"precision": {"asked": 7.0, "reached": reached}})
+        return sentence
+
+    assert "below 2^-6.1 of the output's range" in said(6.081)
+    assert "below 4.59 times the output's range" in said(-2.2)
+    for reached in (0.0, -0.027, -2.2):
+        assert "2^-" not in said(reached)

@@ -26,13 +26,13 @@ def small(seed=0):
 
 def test_all_operators_that_cannot_run_are_listed_with_advice():
     b = Builder((2, 6, 6))
-    b.conv(3).op("sigmoid").conv(3).op("gelu").op("floor")
+    b.conv(3).op("floor").conv(3).op("round")
     source = b.at
-    b.conv(3).op("mul", others=(source,)).dense(2)
+    b.conv(3).op("less", others=(source,)).dense(2)
     with pytest.raises(PlanError) as error:
         plan_of(b.done())
     text = str(error.value)
-    for name in ("sigmoid2", "gelu4", "floor5", "mul7", "Relu", "comparisons and roundings", "client-aided"):
+    for name in ("floor2", "round4", "less6", "Relu", "comparisons and roundings", "client-aided"):
         assert name in text
 
 

@@ -11,6 +11,7 @@ pub mod convfhe;
 #[cfg(test)]
 mod geometries;
 pub mod layout;
+pub mod matrix_product;
 pub mod packed;
 mod phases;
 pub mod rotation_free;

@@ -7,10 +7,11 @@ use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
 use hushnet_layers::layout::Layout;
 use hushnet_rlwe::packed::PackedContext;
 use hushnet_rlwe::BatchContext;
-use hushnet_runtime::two_party::{linear_method, Method, LINEAR_METHODS};
+use hushnet_runtime::two_party::{self, linear_method, Method, LINEAR_METHODS};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
+use std::cell::RefCell;
 
 fn method(name: &str) -> PyResult<&'static Method> {
     let names = || LINEAR_METHODS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
@@ -115,6 +116,45 @@ fn two_party_group(ring_degree: usize, peak_elements: usize) -> usize {
     hushnet_runtime::two_party::largest_batch(ring_degree, peak_elements)
 }
 
+/// The cheapest piecewise polynomial of a function: `(form_json, orders, coefficients, error)`, as a two-party plan carries it.
+///
+/// `values` takes and returns arguments and values as bytes of binary64 numbers in native byte order. `interval` is the least and the greatest
+/// argument in units of 2^-scale, and scale; the result has `fraction` fractional bits and is off by `error` at most; `coefficients` are bytes of 64-bit integers.
+///
+/// ValueError when no form reaches the error, or the interval is too large for shares of `ring_bits`.
+#[pyfunction]
+fn fit_function<'py>(
+    py: Python<'py>,
+    values: &Bound<'py, PyAny>,
+    interval: (i64, i64, u32),
+    ring_bits: u32,
+    fraction: u32,
+    error: f64,
+) -> PyResult<(String, Vec<usize>, Bound<'py, PyBytes>, f64)> {
+    let failure = RefCell::new(None);
+    let call = |x: &[f64]| -> PyResult<Vec<f64>> {
+        let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_ne_bytes()).collect();
+        let told = values.call1((PyBytes::new(py, &bytes),))?;
+        let told = told.downcast::<PyBytes>()?.as_bytes();
+        let number = |c: &[u8]| f64::from_ne_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
+        Ok(told.chunks_exact(8).map(number).collect())
+    };
+    let of = |x: &[f64]| {
+        call(x).unwrap_or_else(|e| {
+            failure.replace(Some(e));
+            Vec::new()
+        })
+    };
+    let fitted = two_party::fit(&of, interval, ring_bits, (fraction, error));
+    if let Some(e) = failure.take() {
+        return Err(e);
+    }
+    let fitted = fitted.map_err(refused)?;
+    let coefficients: Vec<u8> = fitted.coefficients.iter().flat_map(|c| c.to_ne_bytes()).collect();
+    let form = serde_json::to_string(&fitted.form).map_err(refused)?;
+    Ok((form, fitted.orders, PyBytes::new(py, &coefficients), fitted.error))
+}
+
 /// Adds these functions to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(linear_methods, m)?)?;
@@ -122,5 +162,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(linear_norm, m)?)?;
     m.add_function(wrap_pyfunction!(packed_layer_cost, m)?)?;
     m.add_function(wrap_pyfunction!(batch_share_layer_cost, m)?)?;
+    m.add_function(wrap_pyfunction!(fit_function, m)?)?;
     m.add_function(wrap_pyfunction!(two_party_group, m)?)
 }

@@ -8,6 +8,8 @@
 //!
 //! [`coefficients`]: many features of one image in a ciphertext, for a client that may see every result.
 //!
+//! [`wide`]: shares times shares, where both factors are as wide as the ring.
+//!
 //! [`ckks`]: approximate arithmetic on encrypted slots, for polynomial networks without interaction.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -26,6 +28,7 @@ pub mod pack_lwe;
 pub mod packed;
 pub mod security;
 pub mod uses;
+pub mod wide;
 
 pub use batch::{BatchStageParams, BatchStageSpec};
 pub use batch_cipher::{BatchContext, CipherScratch, ClientKey, MaskSum, NoiseSample};

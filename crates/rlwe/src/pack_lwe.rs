@@ -25,7 +25,7 @@ use zeroize::Zeroize;
 /// A ciphertext over the data primes: phase `c0 + c1 s`.
 pub type Pair = [RnsPoly<Eval>; 2];
 
-fn ring(e: RnsError) -> CipherError {
+pub(crate) fn ring(e: RnsError) -> CipherError {
     match e {
         RnsError::Ring(e) => e.into(),
         RnsError::Degree { expected, got } | RnsError::Count { expected, got, .. } => {
@@ -144,7 +144,7 @@ impl MergeContext {
         self.inner.basis.zero(0..self.inner.data).map_err(ring)
     }
 
-    fn small(&self, small: &[i8], all: bool) -> Result<RnsPoly<Eval>, CipherError> {
+    pub(crate) fn small(&self, small: &[i8], all: bool) -> Result<RnsPoly<Eval>, CipherError> {
         let mut words: Vec<u64> = small.iter().map(|v| i64::from(*v) as u64).collect();
         let range = 0..self.inner.data + usize::from(all);
         let poly: Result<RnsPoly<Coef>, RnsError> = self.inner.basis.from_signed(&words, range);

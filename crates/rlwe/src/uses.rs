@@ -23,7 +23,13 @@ pub const PACKED_MASK: Kind = Kind("a of a packed ciphertext");
 pub const PACKED_RERANDOMISER: Kind = Kind("re-randomiser of a packed answer");
 /// Coefficient-packed: the words of R.
 pub const PACKED_R: Kind = Kind("R of a packed answer");
-/// ConvFHE: `a` of merging keys.
+/// Products of shares: limbs of `a` of requests and of the public key.
+pub const WIDE_MASK: Kind = Kind("a of a wide ciphertext");
+/// Products of shares: u of an answer.
+pub const WIDE_RERANDOMISER: Kind = Kind("re-randomiser of a wide answer");
+/// Products of shares: the words of R.
+pub const WIDE_R: Kind = Kind("R of a wide answer");
+/// ConvFHE, products of shares: `a` of merging keys.
 pub const MERGE_MASK: Kind = Kind("a of a merging key");
 /// Rotation-free: v of a query, the secret that meets the public b.
 pub const ONE_POLY_SECRET: Kind = Kind("v of a rotation-free query");

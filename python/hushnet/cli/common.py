@@ -96,6 +96,24 @@ def read_arrays(path: Path) -> Any:
     raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files)")
 
 
+def declared_ranges(together: Any, by_feature: Path) -> Any:
+    """What ``--input-range`` or ``--feature-ranges`` declare: a pair, or a pair of arrays (by input in ``.npz`` files).
+
+    Raises:
+        InputError: both are given, or a file does not hold least and largest values.
+    """
+    if together is not None:
+        raise InputError("--input-range and --feature-ranges both declare the inputs' ranges. Give one of them.")
+    found = read_arrays(by_feature)
+    for array in found.values() if isinstance(found, dict) else [found]:
+        if array.ndim < 2 or len(array) != 2 or array.dtype.kind not in "fiu":
+            raise InputError(
+                f"{by_feature}: an array of shape {array.shape} and type {array.dtype} holds no least and largest "
+                "values. Give numbers of shape [2, features]."
+            )
+    return {name: tuple(array) for name, array in found.items()} if isinstance(found, dict) else tuple(found)
+
+
 def read_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
     """``x=1,3,48,192`` for each input, as shapes by name."""
     shapes = {}

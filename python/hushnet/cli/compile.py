@@ -9,7 +9,7 @@ import typer
 
 import hushnet
 from hushnet import report
-from hushnet.cli.common import check_output, emit, err, onnx_file, out
+from hushnet.cli.common import check_output, declared_ranges, emit, err, in_flags, onnx_file, out
 from hushnet.cli.options import Json, read_options, taking_options
 
 
@@ -24,12 +24,19 @@ def compile_(
     strict: bool = typer.Option(
         False, "--strict", help="Exit with status 3 where the precision is not reached or accuracy falls."
     ),
+    feature_ranges: Path | None = typer.Option(
+        None,
+        help="As --input-range, for every feature (.npy): an array [2, ...] of the input's shape with least and "
+        "largest values, of table columns or of an image's channels.",
+    ),
     as_json: bool = Json,
     **given: Any,
 ) -> None:
     """Choose packing, parameters and protocol for a network, and write the plan."""
     check_output(output)
     options: dict[str, Any] = {"trust": trust, **read_options(given)}
+    if feature_ranges is not None:
+        options["input_range"] = declared_ranges(options.get("input_range"), feature_ranges)
     compiled = hushnet.compile(onnx_file(model), **options)
     compiled.save(output)
     explained = compiled.explain()
@@ -39,6 +46,6 @@ def compile_(
         out.print(report.render(explained))
         out.print(f"Wrote {output} (with weights: it stays on the server).")
     for sentence in compiled.shortfalls:
-        err.print(f"Warning: {sentence}", style="bold red", markup=False, highlight=False)
+        err.print(f"Warning: {in_flags(sentence)}", style="bold red", markup=False, highlight=False)
     if strict and compiled.shortfalls:
         raise typer.Exit(3)

@@ -10,7 +10,7 @@ import typer
 
 import hushnet
 from hushnet import report
-from hushnet.cli.common import emit, out
+from hushnet.cli.common import check_output, emit, out
 from hushnet.cli.options import NETWORKS, TWO_PARTY, Insecure, Json
 
 
@@ -21,13 +21,22 @@ def explain(
         None, help=f"What time is predicted for, loopback, {NETWORKS}.", rich_help_panel=TWO_PARTY
     ),
     verbose: bool = typer.Option(False, "--verbose", help="Rigorous bounds of errors too."),
+    html: Path | None = typer.Option(None, "--html", help="Write one self-contained page with pictures instead."),
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
     """Per layer: method, parameters, time, bytes, precision, and who learns what."""
+    check_output(html)
     measured = _trace(trace) if trace else None
     explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured, network=network)
-    emit(explained) if as_json else out.print(report.render(explained, verbose=verbose))
+    if html is not None:
+        html.write_text(report.page(explained), encoding="utf-8")
+    if as_json:
+        emit(explained)
+    elif html is None:
+        out.print(report.render(explained, verbose=verbose))
+    else:
+        out.print(f"Wrote {html}.")
 
 
 def _trace(path: Path) -> dict[str, Any]:

@@ -146,6 +146,8 @@ def protocols(seconds: float, told: Callable[[str], None]) -> Row:
                 "compared_bit": s["compared_bits"],
                 "selected_value": s["selected"],
                 "truncated_value": s["truncated"],
+                "product_term": s["multiplied"],
+                "table_entry": s["looked_up"],
                 "round": s["rounds"],
                 "garbled_gate": s["gates"],
             }

@@ -20,7 +20,8 @@ Trust = Literal["client-aided", "two-party", "non-interactive"]
 Inputs = np.ndarray | Mapping[str, np.ndarray]
 Shapes = Mapping[str, Sequence[int]]
 Names = str | Sequence[str]
-Interval = tuple[float, float]
+# numbers, or arrays with a number for every feature
+Interval = tuple[float | np.ndarray, float | np.ndarray]
 
 GIB = 1 << 30
 # bits of precision where none are asked for
@@ -90,7 +91,8 @@ class Options:
         Interval | Mapping[str, Interval] | None,
         Option(
             "Least and largest input value, for all inputs or by name. With calibration data it replaces the margin "
-            "at the inputs. Values outside are clamped, and their rows are named.",
+            "at the inputs. Values outside are clamped, and their rows are named. Arrays with a number for every "
+            "feature give features of different size scales of their own.",
             without="0 to 1, or what the calibration data shows",
             flag="--input-range",
         ),
@@ -265,6 +267,16 @@ class TwoParty(FixedPoint):
             flag="--queries",
         ),
     ] = 1
+    most_bits: Annotated[
+        int,
+        Option(
+            "The most activation bits that 'auto' takes where the ring has room. Plans that need more for the "
+            "precision may take more.",
+            unit="bits",
+            least=8,
+            most=16,
+        ),
+    ] = 12
     ring_bits: Annotated[
         int | None,
         Option("Width of the ring of shares.", unit="bits", least=8, most=40, without="the narrowest that holds"),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..graph import Graph
+from ..graph import Graph, Linear
 from ..options import READING, ClientAided, FixedPoint, Inputs, NonInteractive, Options, TwoParty, made
 from ..plan import Plan, PlanError, RangeError
 from .assemble import Assembly, Request
@@ -21,10 +20,20 @@ from .few_images import FewImages, bytes_sent, price
 from .forms import choose_forms
 from .inputs import scale_inputs
 from .lower import Lowered, lower
-from .precision import CLIENT_AIDED, TWO_PARTY, cheapest, check_precision, state
-from .quality import Quality, likely, measure, said, squashed
+from .precision import (
+    CLIENT_AIDED,
+    FEW_WEIGHTS,
+    TWO_PARTY,
+    TWO_PARTY_BATCHES,
+    TWO_PARTY_WIDE,
+    Rung,
+    cheapest,
+    check_precision,
+    state,
+)
+from .quality import Quality, likely, measure, places, said, squashed
 from .quantise import AUTO_BITS, Quantisation, choose
-from .ranges import Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
+from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
@@ -33,58 +42,83 @@ Array = np.ndarray
 RANGE_ATTEMPTS = 12
 
 
-def compile(graph: Graph, *, trust: str = "client-aided", **given: Any) -> Plan:
+def compile(graph: Graph, *, trust: str = "client-aided", classes: Collection[str] = (), **given: Any) -> Plan:
     """A plan that runs ``graph`` on encrypted batches.
 
     Args:
         trust: "client-aided", "two-party" or "non-interactive".
+        classes: see :func:`plan`.
         given: options of the trust model (:mod:`hushnet.options`, docs/options.md), without those that say how a model
             is read.
 
     Raises:
         PlanError: an option or network that cannot be planned, with the layer and what to do.
     """
-    return plan(graph, made(trust, given))
+    return plan(graph, made(trust, given), classes)
 
 
-def plan(graph: Graph, asked: Options) -> Plan:
+def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
     """The plan of a graph by checked options.
+
+    Args:
+        classes: outputs whose labels are the answers: the cheapest plan is then one whose labels are expected to stay.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
     """
     if reading := [name for name in READING if getattr(asked, name) is not None]:
         raise PlanError(f"{', '.join(reading)}: a planner gets a graph; give such options to hushnet.compile.")
+    labelled = tuple(classes)
     if isinstance(asked, NonInteractive):
         from .non_interactive.batch import compile_batch
 
-        return _written(compile_batch(graph, _samples(check_graph(graph), asked.calibration), asked))
+        return _written(compile_batch(graph, _samples(check_graph(graph), asked.calibration), asked, labelled))
     check_precision(asked.precision, calibrated=asked.calibration is not None)
     if asked.labels is not None and asked.calibration is None:
         raise PlanError(
             "labels are right answers of the calibration data, and there is none; give calibration data too"
         )
     assert isinstance(asked, FixedPoint)
-    make = partial(_fixed_point, graph, asked)
+
+    def make(weight_bits: int, activation_bits: int | str, more: Mapping[str, Any] | None = None) -> Plan:
+        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled)
+
     if asked.weight_bits is not None or asked.calibration is None:
         return make(8 if asked.weight_bits is None else asked.weight_bits, asked.activation_bits)
-    rungs = TWO_PARTY if isinstance(asked, TwoParty) else CLIENT_AIDED
+    return cheapest(make, _rungs(graph, asked), asked.precision_bits)
+
+
+def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
+    """Bits, and further choices, that are tried for the precision; cheap first."""
+    rungs = CLIENT_AIDED
+    if isinstance(asked, TwoParty):
+        rungs = TWO_PARTY
+        if asked.activation_bits == "auto" and _widened(graph, asked):
+            rungs += TWO_PARTY_WIDE if asked.images == 1 else TWO_PARTY_BATCHES
     if asked.activation_bits != "auto":
-        rungs = tuple(dict.fromkeys((bits, asked.activation_bits) for bits, _ in rungs))
-    return cheapest(make, rungs, asked.precision_bits)
+        rungs = tuple(dict.fromkeys((rung[0], asked.activation_bits) for rung in rungs if len(rung) == 2))
+    return rungs
 
 
-def _fixed_point(graph: Graph, asked: FixedPoint, weight_bits: int, activation_bits: int | str) -> Plan:
+def _widened(graph: Graph, asked: TwoParty) -> bool:
+    """Whether a plan may have wide rings: of few weights, with methods of the planner's choice."""
+    weights = sum(node.weight.size for node in graph.nodes if isinstance(node, Linear))
+    return weights <= FEW_WEIGHTS and asked.method is None and asked.ring_bits is None and asked.ring_degree is None
+
+
+def _fixed_point(
+    graph: Graph, asked: FixedPoint, weight_bits: int, activation_bits: int | str, classes: tuple[str, ...]
+) -> Plan:
     """The plan with so many bits."""
     if isinstance(asked, TwoParty):
         from .two_party import compile_two_party
 
         samples = _samples(check_graph(graph), asked.calibration)
-        made = compile_two_party(graph, samples, weight_bits, activation_bits, asked)
+        made = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes)
         state(made.document, asked.precision)
         return _written(made)
     assert isinstance(asked, ClientAided)
-    return _client_aided(graph, weight_bits, activation_bits, asked)
+    return _client_aided(graph, weight_bits, activation_bits, asked, classes)
 
 
 def _written(plan: Plan) -> Plan:
@@ -92,7 +126,9 @@ def _written(plan: Plan) -> Plan:
     return Plan(_plain(plan.document), plan.weights)
 
 
-def _client_aided(graph: Graph, weight_bits: int, activation_bits: int | str, settings: ClientAided) -> Plan:
+def _client_aided(
+    graph: Graph, weight_bits: int, activation_bits: int | str, settings: ClientAided, classes: tuple[str, ...]
+) -> Plan:
     if settings.engine == "packed" and settings.batch_only():
         raise PlanError("mask, drop and tiles are options of engine 'batch'; leave them out, or choose engine='batch'")
     graph = check_graph(graph)
@@ -121,7 +157,7 @@ def _client_aided(graph: Graph, weight_bits: int, activation_bits: int | str, se
                 wider = _wider(plan, lowered, error)
         if not wider:
             guessed = typical_outputs(graph, ranges.inputs) if seen is None else {}
-            return _finish(plan, prediction, seen, guessed, settings.precision)
+            return _finish(plan, prediction, seen, guessed, settings, classes)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
@@ -199,8 +235,8 @@ class _Planner:
         )
         lowered = lower(self.graph, forms, quantisation)
         degree = quantisation.ring_degree
-        for port, (low, high) in ranges.declared.items():
-            lowered.limit(port, low, high)
+        for port, pair in ranges.declared.items():
+            lowered.limit(port, *hull(pair))
         said = notes(self.graph, ranges, lowered)
         drafted = lowered.plan(
             "client-aided", "batch", name=self.name, producer=self.settings.producer, ring_degree=degree, notes=said
@@ -279,11 +315,11 @@ def _seen(
     wanted = {source for tail in behind.values() for source in tail.sources}
     results = {node.output: plan.stages[i]["out"] for i, node in lowered.origin.items() if node.output in wanted}
     values = run(plan, samples, also=tuple(results.values()))
-    squash = squashed(graph)
+    squash, index = squashed(graph), places(graph)
     found = {}
     for port in plan.document["outputs"]:
         name = port["name"]
-        found[name] = measure(values[name], ranges.floats[name], labels, squash.get(name))
+        found[name] = measure(values[name], ranges.floats[name], labels, squash.get(name), place=name in index)
     errors = {}
     for name, tensor in results.items():
         entry = plan.tensors[tensor]
@@ -296,7 +332,12 @@ def _seen(
 
 
 def _finish(
-    plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, guessed: dict[str, float], asked: float | None
+    plan: Plan,
+    prediction: Prediction,
+    seen: dict[str, Quality] | None,
+    guessed: dict[str, float],
+    settings: ClientAided,
+    classes: tuple[str, ...],
 ) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
@@ -312,9 +353,10 @@ def _finish(
     plan.predicted.pop("worst_error", None)
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     plan.predicted["output_errors"] = errors
+    plan.predicted["layer_errors"] = prediction.layers
     if seen:
-        plan.predicted.update(said(seen))
-    state(plan.document, asked)
+        plan.predicted.update(said(seen, classes))
+    state(plan.document, settings.precision)
     validate(plan)
     return plan
 

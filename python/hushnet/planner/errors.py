@@ -4,7 +4,8 @@ Every tensor carries, elementwise, the interval that its planned value lies in, 
 deviation. With ``W'`` the quantised and ``W`` the float weights, ``y' - y = W (x' - x) + (W' - W) x' + (b' - b)``, so a
 linear layer adds ``|W| e + |W' - W| max|x'| + |b' - b|``; quantisation adds half a unit. Deviations take the roundings
 as independent: a quantisation adds scale^2/12, a layer ``sum W^2 v + sum (W' - W)^2 E[x^2]``. Both include the rounding
-of a float32 reference.
+of a float32 reference, but for decisions (comparisons, roundings, places) on what the client computes from its inputs
+alone: it decides on the same numbers as the network does, so it decides the same.
 """
 
 from __future__ import annotations
@@ -28,27 +29,35 @@ FLOAT32_UNIT = 2.0**-23
 _SUMS = frozenset({"average_pool", "reduce_mean", "reduce_sum", "reduce_prod", "softmax", "matmul", "interpolate"})
 # elementwise ops whose results float32 holds
 _EXACT = frozenset({"floor", "round", "less", "equal"})
+# ops whose results jump: however small an error of an operand is, it may lead to another result
+DECIDING = _EXACT | {"top_k"}
 
 
 @dataclass
 class Spread:
-    """Planned value's interval, error bound and standard deviation, elementwise."""
+    """Planned value's interval, error bound and standard deviation, elementwise.
+
+    ``own`` says that nothing planned is in it: the client computes it from its inputs as the network does.
+    """
 
     interval: Pair
     error: Array
     deviation: Array
+    own: bool = False
 
 
 @dataclass(frozen=True)
 class Prediction:
     """Largest error of each output by name: ``worst`` rigorous, ``estimate`` six standard deviations.
 
-    ``reach`` says, by quantised tensor, how large the planned run's values can get.
+    ``reach`` says, by quantised tensor, how large the planned run's values can get. ``layers`` says, by stage, how
+    large six standard deviations are beside the largest value: how errors grow through the network.
     """
 
     worst: dict[str, float]
     estimate: dict[str, float]
     reach: dict[int, float]
+    layers: dict[str, float]
 
 
 def predict(
@@ -67,9 +76,11 @@ def predict(
     for port in document["inputs"]:
         low, high = ranges.inputs[port["name"]]
         shape = tensors[port["tensor"]]["shape"]
-        spreads[port["tensor"]] = Spread((np.full(shape, low), np.full(shape, high)), np.zeros(shape), np.zeros(shape))
+        pair = (np.full(shape, low), np.full(shape, high))
+        spreads[port["tensor"]] = Spread(pair, np.zeros(shape), np.zeros(shape), own=True)
     last = _last_reads(document)
     reach: dict[int, float] = {}
+    layers: dict[str, float] = {}
     whole: dict[int, int] = {}
     for index, stage in enumerate(document["stages"]):
         if stage["kind"] == "linear":
@@ -80,6 +91,9 @@ def predict(
                     reach[op["out"]] = float(magnitude(spreads[op["in"][0]].interval).max(initial=0.0))
                 whole[op["out"]] = _whole(op, [whole.get(t, 0) for t in op["in"]], tensors)
                 spreads[op["out"]] = _client(op, [spreads[t] for t in op["in"]], tensors, whole[op["out"]] > 0)
+        out = tensors[stage["out"] if stage["kind"] == "linear" else stage["ops"][-1]["out"]]
+        name = origin[index].output if stage["kind"] == "linear" else out["name"]
+        layers[stage["name"]] = _share(spreads[out["id"]], out, ranges.limit.get(name))
         for tensor in [t for t in spreads if last.get(t, -1) <= index]:
             del spreads[tensor]
     worst, estimate = {}, {}
@@ -93,7 +107,15 @@ def predict(
                 "logarithm or square root near zero); "
                 "give calibration data, rewrite the model without it, or use more activation_bits"
             )
-    return Prediction(worst, estimate, reach)
+    return Prediction(worst, estimate, reach, {k: v for k, v in layers.items() if np.isfinite(v)})
+
+
+def _share(spread: Spread, tensor: dict[str, Any], limit: float | None) -> float:
+    """Six standard deviations of a stage's result, as a share of the largest value that is planned for."""
+    if limit is None:
+        limit = tensor["bound"] * tensor["scale"] if tensor["kind"] == "fixed" else magnitude(spread.interval).max()
+    most = 6.0 * float(spread.deviation.max(initial=0.0))
+    return most / float(limit) if limit else 0.0
 
 
 def _last_reads(document: dict[str, Any]) -> dict[int, int]:
@@ -135,6 +157,9 @@ def _client(op: dict[str, Any], ins: list[Spread], tensors: list[dict[str, Any]]
             np.where(np.isnan(interval[0]), -np.inf, interval[0]),
             np.where(np.isnan(interval[1]), np.inf, interval[1]),
         )
+        own = all(s.own for s in ins)
+        if own and op["op"] in DECIDING:
+            return Spread(interval, np.zeros(shape), np.zeros(shape), own)
         error = _known(rule.spread(op, pairs, [s.error for s in ins], shape, False))
         deviation = _known(rule.spread(op, pairs, [s.deviation for s in ins], shape, True))
         if (rule.elementwise or op["op"] in _SUMS) and op["op"] not in _EXACT:
@@ -146,7 +171,7 @@ def _client(op: dict[str, Any], ins: list[Spread], tensors: list[dict[str, Any]]
             unit = FLOAT32_UNIT * (4 + terms) * magnitude(interval)
             error, deviation = error + unit, np.hypot(deviation, unit / 6)
     width = rule.width(op)
-    return Spread(interval, np.minimum(error, width), np.minimum(deviation, width))
+    return Spread(interval, np.minimum(error, width), np.minimum(deviation, width), own)
 
 
 def _known(spread: Array) -> Array:

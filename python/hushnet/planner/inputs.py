@@ -5,7 +5,8 @@ before anything is quantised or encrypted (and moves it by a centre c_k where it
 layers read ``W / f``. That is exact over the reals: ``W x + b = (W / f) (f (x - c)) + (b + W c)``.
 
 Factors are powers of two, and follow from the calibration data alone: they leave the smallest features two to four
-times the room that the margin gives the largest. Weights decide one thing, whether an input has factors at all: only
+times the room that the margin gives the largest. Where the caller declares a range for every feature, they follow from
+these ranges, and no value of a range saturates. Weights decide one thing, whether an input has factors at all: only
 where one scale costs a layer its precision (:data:`WORTH`). Images, whose pixels are alike, keep one scale, so that a
 pixel that the calibration data never lit keeps the range of the others.
 """
@@ -21,7 +22,7 @@ import numpy as np
 from ..graph import Conv2d, Dense, Graph, Linear, Node, Op
 from ..passes.edit import fresh, input_scaled
 from ..reference.float import linear
-from .ranges import InputRanges
+from .ranges import InputRanges, by_feature, input_intervals
 
 Array = np.ndarray
 
@@ -35,6 +36,8 @@ ROOM = 2.0
 # a feature is centred where that makes its range so many times smaller
 CENTRED = 4.0
 LOOKED_AT = 512
+# what factors of declared ranges leave: nothing lies outside
+DECLARED_ROOM = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,22 +52,40 @@ def scale_inputs(graph: Graph, samples: Mapping[str, Array] | None, margin: floa
     """The graph with factors for the features of inputs that need them; the given one is left as it is.
 
     Args:
-        samples: calibration inputs by name; without them nothing is known of single features, and the graph stays.
+        samples: calibration inputs by name; without them, and without ranges for every feature, nothing is known of
+            single features, and the graph stays.
         margin: planned range over the largest calibrated value.
-        declared: ranges that the caller gave: such an input keeps one scale, since every feature may fill the range.
+        declared: ranges that the caller gave. An input with one range for all keeps one scale, since every feature may
+            fill it.
+
+    Raises:
+        PlanError: a declared range that is none.
     """
-    if samples is None or next(iter(samples.values())).shape[0] == 0:
+    given = {} if declared is None else input_intervals(graph, declared)
+    own = {name: pair for name, pair in given.items() if by_feature(pair)}
+    empty = samples is None or next(iter(samples.values())).shape[0] == 0
+    if empty and not own:
         return graph
     graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
     for name in graph.inputs:
-        if declared is not None and (not isinstance(declared, Mapping) or name in declared):
-            continue
+        said = declared is not None and (not isinstance(declared, Mapping) or name in declared)
         readers = _readers(graph, name)
-        if not readers:
+        if not readers or (name not in own and (said or empty)):
             continue
-        parts = _features(samples[name], readers)
-        scales = _scales(parts, margin, centres=all(not _padded(node) for node in readers))
-        if _needed(samples[name], readers, scales, margin):
+        rows = None if empty or samples is None else samples[name]
+        if name in own:
+            low, high = own[name]
+            ends = np.stack([low, high])
+            # the ends of every range, and rows between them
+            rng = np.random.default_rng(0)
+            rows = rng.uniform(low, high, (LOOKED_AT, *graph.shapes[name])) if rows is None else rows
+            room, reach = DECLARED_ROOM, 1.0
+        else:
+            assert rows is not None, "an input without data and ranges is left out"
+            ends, room, reach = rows, ROOM, margin
+        centred = all(not _padded(node) for node in readers)
+        scales = _scales(_features(ends, readers), room, centres=centred)
+        if _needed(rows, ends, readers, scales, reach):
             _write(graph, name, readers, scales)
     return graph
 
@@ -102,7 +123,7 @@ def _features(x: Array, readers: list[Linear]) -> Array:
     return x.reshape(x.shape[0], -1, 1)
 
 
-def _scales(parts: Array, margin: float, *, centres: bool) -> _Scales:
+def _scales(parts: Array, room: float, *, centres: bool) -> _Scales:
     low, high = parts.min(axis=(0, 2)), parts.max(axis=(0, 2))
     top = np.maximum(np.abs(low), np.abs(high))
     half = (high - low) / 2
@@ -119,16 +140,19 @@ def _scales(parts: Array, margin: float, *, centres: bool) -> _Scales:
     largest = reach.max(initial=0.0)
     factor = np.ones_like(top)
     for k in np.flatnonzero(reach > 0):
-        more = math.floor(math.log2(largest / (ROOM * reach[k])))
+        more = math.floor(math.log2(largest / (room * reach[k])))
         if more > 0 and reach[k] > largest * 2.0**-200:
             factor[k] = 2.0**more
     return _Scales(factor, centre)
 
 
-def _needed(x: Array, readers: list[Linear], scales: _Scales, margin: float) -> bool:
-    """Whether one scale for all features costs some layer its precision, and factors give it back."""
-    step = margin * float(np.abs(x).max(initial=0.0)) / STEPS
-    scaled = (_features(x, readers) - scales.centre[:, None]) * scales.factor[:, None]
+def _needed(x: Array, ends: Array, readers: list[Linear], scales: _Scales, margin: float) -> bool:
+    """Whether one scale for all features costs some layer its precision, and factors give it back.
+
+    ``x`` are usual rows, ``ends`` rows with the largest values.
+    """
+    step = margin * float(np.abs(ends).max(initial=0.0)) / STEPS
+    scaled = (_features(ends, readers) - scales.centre[:, None]) * scales.factor[:, None]
     fine = margin * float(np.abs(scaled).max(initial=0.0)) / STEPS
     before = after = 0.0
     for node in readers:

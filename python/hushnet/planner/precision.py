@@ -1,7 +1,9 @@
 """The cheapest plan whose answers are as precise as was asked for.
 
 Precision is in bits: what 999 rows of 1000 keep (:mod:`.quality`) is at most 2^-bits of the output's range, for every
-output. With labels the plan's accuracy on the calibration data must not fall either. Bits of weights and of
+output. Where classes are the answers, at most one label of :data:`LABELS` may be expected to change: a few large rows
+widen an output's range, and errors that are small against it are large against the distance to the next label. With
+labels the plan's accuracy on the calibration data must not fall either. Bits of weights and of
 activations are tried from few to many; the first plan that is precise enough is taken. Where none is, the most
 precise one is, and the plan says by how much it falls short.
 """
@@ -19,9 +21,28 @@ from .quality import ACCURACY_FALL, AGREEMENT_FALL
 # without calibration data: an error that is this share of outputs of random inputs is told
 COARSE = 0.5
 
-# bits of weights and of activations, cheap first
-CLIENT_AIDED: tuple[tuple[int, int | str], ...] = ((8, "auto"), (10, "auto"), (12, 12), (14, 14), (16, 16))
-TWO_PARTY: tuple[tuple[int, int | str], ...] = ((8, "auto"), (10, "auto"), (12, "auto"), (14, "auto"))
+# fewer bits than these are none
+LEAST_TOLD = 0.5
+# of so many labels of a classifier one may be expected to change
+LABELS = 4000
+
+# bits of weights and of activations, and further choices; cheap first
+Rung = tuple[Any, ...]
+CLIENT_AIDED: tuple[Rung, ...] = ((8, "auto"), (10, "auto"), (12, 12), (14, 14), (16, 16))
+TWO_PARTY: tuple[Rung, ...] = (
+    (8, "auto"),
+    (10, "auto"),
+    (12, "auto"),
+    (14, "auto"),
+    # activations of more bits where the ring of all layers has room: it is as wide as the layer needs that sums most
+    (12, "auto", {"most_bits": 14}),
+    (13, "auto", {"most_bits": 16}),
+)
+# of networks with few weights: rings as wide as the bits need. Rotation-free layers carry them, whose set-up sends
+# polynomials for all weights; for many images at once, batches at the larger ring degree.
+TWO_PARTY_WIDE: tuple[Rung, ...] = ((14, 14, {"method": "rotation-free"}), (16, 16, {"method": "rotation-free"}))
+TWO_PARTY_BATCHES: tuple[Rung, ...] = tuple((bits, bits, {"method": "batch", "ring_degree": 4096}) for bits in (14, 16))
+FEW_WEIGHTS = 1 << 18
 
 
 def check_precision(precision: float | None, *, calibrated: bool) -> None:
@@ -37,7 +58,7 @@ def check_precision(precision: float | None, *, calibrated: bool) -> None:
         )
 
 
-def cheapest(make: Callable[[int, int | str], Plan], rungs: Sequence[tuple[int, int | str]], asked: float) -> Plan:
+def cheapest(make: Callable[..., Plan], rungs: Sequence[Rung], asked: float) -> Plan:
     """The first of the plans that reaches ``asked`` bits; else the most precise.
 
     Raises:
@@ -45,9 +66,9 @@ def cheapest(make: Callable[[int, int | str], Plan], rungs: Sequence[tuple[int, 
     """
     best: Plan | None = None
     refused: PlanError | None = None
-    for weight_bits, activation_bits in rungs:
+    for rung in rungs:
         try:
-            plan = make(weight_bits, activation_bits)
+            plan = make(*rung)
         except PlanError as error:
             refused = refused or error
             continue
@@ -62,16 +83,25 @@ def cheapest(make: Callable[[int, int | str], Plan], rungs: Sequence[tuple[int, 
 
 def _enough(plan: Plan, asked: float) -> bool:
     """Whether a plan is as precise as asked for; where labels alone are opened, whether they are the right ones."""
+    if _falls(plan) or not labels_stay(plan.predicted):
+        return False
     if "precision" in plan.predicted:
-        return plan.predicted["precision"]["reached"] >= asked and not _falls(plan)
-    return plan.predicted.get("agreement", 1.0) >= 1 - ACCURACY_FALL and not _falls(plan)
+        return bool(plan.predicted["precision"]["reached"] >= asked)
+    return bool(plan.predicted.get("agreement", 1.0) >= 1 - ACCURACY_FALL)
 
 
-def _shortage(plan: Plan) -> tuple[bool, float, float]:
+def labels_stay(predicted: dict[str, Any]) -> bool:
+    """Whether labels are expected to stay, where they are the answers."""
+    return bool(predicted.get("expected_agreement", 1.0) >= 1 - 1 / LABELS)
+
+
+def _shortage(plan: Plan) -> tuple[bool, float, float, float]:
     """Less is better."""
     predicted = plan.predicted
     return (
         _falls(plan),
+        # enough is enough
+        -min(float(predicted.get("expected_agreement", 1.0)), 1 - 1 / LABELS),
         -float(predicted.get("precision", {}).get("reached", 0.0)),
         -float(predicted.get("agreement", 0.0)),
     )
@@ -109,11 +139,12 @@ def shortfalls(predicted: dict[str, Any]) -> list[str]:
             )
     precision, accuracy = predicted.get("precision", {}), predicted.get("accuracy")
     if "asked" in precision and precision["reached"] < precision["asked"]:
+        reached = precision["reached"]
+        share = f"2^-{reached:.2g} of" if reached >= LEAST_TOLD else f"{2.0**-reached:.3g} times"
         found.append(
             f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers stay below "
-            f"2^-{precision['reached']:.2g} of the "
-            "output's range in 999 rows of 1000. Give more calibration data or more weight_bits and activation_bits, "
-            "or ask for less."
+            f"{share} the output's range in 999 rows of 1000. Give more calibration data or more weight_bits and "
+            "activation_bits, or ask for less."
         )
     if accuracy is not None and accuracy["planned"] < accuracy["float"] - ACCURACY_FALL:
         found.append(

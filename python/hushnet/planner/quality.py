@@ -9,12 +9,16 @@ activations. A row is one image.
 An output that is a softmax or a sigmoid has small errors wherever the calibration rows are sure of themselves, and
 large ones where another row is not. Such an output's error therefore counts as if every row stood where the function
 is steepest (:func:`steepest`).
+
+A label has no error that grows: it is right or wrong. Few rows show few wrong ones, so the share of labels that stay is
+expected from all rows: each has a distance to its next label, and errors are as likely to bridge it as their size says
+(:func:`kept`). Outputs that are places themselves (:func:`places`) are compared as such.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +32,18 @@ Array = np.ndarray
 # max_error: so many times the largest error of n rows, FACTOR + MORE / sqrt(n), and at least so many times their
 # root mean square
 FACTOR, MORE, DEVIATIONS = 1.5, 3.0, 4.0
+# where the largest errors, of a share of the rows, fall off more slowly than an exponential, max_error follows them
+TOP, LEAST_TOP, HEAVY = 0.1, 5, 0.5
 # probabilities below this are as good as none
 NO_CHANCE = 1e-3
 # accuracy and agreement may fall by this much before anyone is warned
 ACCURACY_FALL, AGREEMENT_FALL = 0.005, 0.02
 SQUASHED = ("softmax", "sigmoid")
+_MOVES = frozenset({"reshape", "transpose"})
+# rows whose distances to their next labels are least, of which the size of errors is taken: these decide labels
+NEAREST, LEAST_NEAREST = 0.5, 16
+# rows that tell how densely rows lie around the border between two labels, and the share of all that may tell it
+FEW, NEAR = 8, 0.03
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,10 @@ class Quality:
         expected, likely, largest: errors: the mean over rows, what 999 rows of 1000 keep, and the largest seen.
         span: largest absolute value of the original network's output.
         rows: calibration rows.
-        agreement: share of rows whose label is that of the original network.
+        agreement: share of rows whose label is that of the original network; of places, share of equal ones.
         accuracy: shares of right labels of the original network and of the plan, where labels were given.
+        expected_agreement: the share of other rows whose label is expected to stay (:func:`kept`).
+        place: whether the output holds places: differences of these say nothing of how precise a plan is.
     """
 
     expected: float
@@ -54,6 +67,8 @@ class Quality:
     rows: int
     agreement: float
     accuracy: tuple[float, float] | None = None
+    expected_agreement: float = 1.0
+    place: bool = False
 
     @property
     def bits(self) -> float:
@@ -63,6 +78,11 @@ class Quality:
     def errors(self, worst: float | None) -> dict[str, float]:
         """The fields of ``output_errors`` that calibration data gives."""
         most = math.inf if worst is None else worst
+        if self.place:
+            # any place may come in the stead of the right one; how often is what agreement says
+            return {"expected_error": self.expected, "seen_error": self.largest} | (
+                {} if worst is None else {"max_error": worst}
+            )
         return {
             "expected_error": min(self.expected, most),
             "max_error": min(self.likely, most),
@@ -77,15 +97,42 @@ def squashed(graph: Graph) -> dict[str, str]:
     found = {}
     for name in graph.outputs:
         node = producers.get(name)
-        while isinstance(node, Op) and node.op in {"reshape", "transpose"}:
+        while isinstance(node, Op) and node.op in _MOVES:
             node = producers.get(node.inputs[0])
         if isinstance(node, Op) and node.op in SQUASHED:
             found[name] = node.op
     return found
 
 
-def measure(planned: Array, exact: Array, labels: Any = None, squash: str | None = None) -> Quality:
-    """The quality of an output: planned and original values ``[rows, ...]``; ``squash`` as :func:`squashed` has it.
+def places(graph: Graph) -> frozenset[str]:
+    """The outputs that are places of largest or least elements (ArgMax, indices of TopK), directly or behind moves."""
+    producers = {n.output: n for n in graph.nodes}
+    found = set()
+    for name in graph.outputs:
+        node = producers.get(name)
+        while isinstance(node, Op) and node.op in _MOVES:
+            node = producers.get(node.inputs[0])
+        if isinstance(node, Op) and node.op == "top_k" and node.attrs["what"] != "values":
+            found.add(name)
+    return frozenset(found)
+
+
+def measure(
+    planned: Array,
+    exact: Array,
+    labels: Any = None,
+    squash: str | None = None,
+    *,
+    place: bool = False,
+    noise: float = 0.0,
+) -> Quality:
+    """The quality of an output: planned and original values ``[rows, ...]``.
+
+    Args:
+        labels: right answers.
+        squash: as :func:`squashed` has it.
+        place: whether the output is one of :func:`places`.
+        noise: deviation of errors that the planned values do not have.
 
     Raises:
         PlanError: labels for other rows, or that are no whole numbers.
@@ -94,26 +141,93 @@ def measure(planned: Array, exact: Array, labels: Any = None, squash: str | None
     exact, planned = exact.reshape(rows, -1), planned.reshape(rows, -1)
     off = np.abs(planned - exact).max(axis=1, initial=0.0)
     far = off if squash is None else np.maximum(off, steepest(planned, exact, squash))
-    mine, wanted = label_of(planned, exact), label_of(exact, exact)
+    mine, wanted = (
+        np.rint(v[:, 0]).astype(np.int64) if place and v.shape[1] else label_of(v, exact) for v in (planned, exact)
+    )
     accuracy = None
     if labels is not None:
         right = check_labels(labels, rows)
         accuracy = (float((wanted == right).mean()), float((mine == right).mean()))
     span = float(np.abs(exact).max(initial=0.0))
-    agreement = float((mine == wanted).mean())
-    return Quality(float(off.mean()), likely(far), float(off.max(initial=0.0)), span, rows, agreement, accuracy)
+    if place:
+        # every place is an answer
+        agreement = float((np.rint(planned) == np.rint(exact)).mean()) if exact.size else 1.0
+        expected = agreement
+    else:
+        agreement, expected = float((mine == wanted).mean()), kept(planned, exact, noise)
+    return Quality(
+        float(off.mean()),
+        likely(far),
+        float(off.max(initial=0.0)),
+        span,
+        rows,
+        agreement,
+        accuracy,
+        min(max(expected, 0.0), 1.0),
+        place,
+    )
+
+
+def kept(planned: Array, exact: Array, noise: float = 0.0) -> float:
+    """The share of rows like these ``[rows, elements]`` whose label is expected to stay.
+
+    A row's label changes when the error of its distance to the next label is larger than that distance. These errors
+    are taken as Gaussian, with the deviation s that the rows nearest to their next labels show. Where s is so small
+    that hardly a row is as near, as many rows as :data:`FEW` tell how densely rows lie there: with a density f,
+    f s / sqrt(2 pi) of all labels change.
+
+    Args:
+        noise: deviation of further errors of every element.
+    """
+    if exact.shape[1] == 0:
+        return 1.0
+    if exact.shape[1] == 1:
+        border = 0.5 if _probabilities(exact) else 0.0
+        distance, off, elements = np.abs(exact[:, 0] - border), planned[:, 0] - exact[:, 0], 1
+    else:
+        order = np.argpartition(-exact, 1, axis=1)[:, :2]
+        first, second = np.take_along_axis(exact, order, axis=1).T
+        distance, moved = np.abs(first - second), np.take_along_axis(planned - exact, order, axis=1)
+        off, elements = moved[:, 0] - moved[:, 1], 2
+    near = np.argsort(distance)[: max(LEAST_NEAREST, math.ceil(NEAREST * len(distance)))]
+    deviation = math.sqrt(float(np.square(off[near]).mean()) + elements * noise * noise)
+    if deviation == 0.0:
+        return 1.0
+    seen = float(np.mean([0.5 * math.erfc(d / (deviation * math.sqrt(2.0))) for d in distance]))
+    few = min(max(FEW, math.ceil(NEAR * len(distance))), len(distance))
+    reach = float(np.sort(distance)[few - 1])
+    dense = few / len(distance) / reach * deviation / math.sqrt(2.0 * math.pi) if reach > 3.0 * deviation else 0.0
+    return 1.0 - max(seen, dense)
 
 
 def likely(off: Array) -> float:
     """What 999 of 1000 rows stay below, from the largest errors of some rows.
 
     Errors are sums of many roundings: near normal in a row, of sizes that differ between rows. The largest of few rows
-    says less than that of many.
+    says less than that of many. Products of inputs have errors with heavier tails (:func:`decayed`).
     """
     largest = float(off.max(initial=0.0))
     return max(
-        (FACTOR + MORE / math.sqrt(max(len(off), 1))) * largest, DEVIATIONS * math.sqrt(float(np.square(off).mean()))
+        (FACTOR + MORE / math.sqrt(max(len(off), 1))) * largest,
+        DEVIATIONS * math.sqrt(float(np.square(off).mean())),
+        decayed(off),
     )
+
+
+def decayed(off: Array) -> float:
+    """Where errors decay as a power, what 999 rows of 1000 stay below by that power; else 0.
+
+    The exponent is Hill's estimate ("A Simple General Approach to Inference About the Tail of a Distribution", Annals
+    of Statistics 1975) over the largest tenth.
+    """
+    count = math.ceil(TOP * len(off))
+    if count < LEAST_TOP:
+        return 0.0
+    top = np.sort(off)[-count:]
+    if top[0] <= 0:
+        return 0.0
+    exponent = float(np.log(top / top[0]).mean())
+    return float(top[0]) * (1000.0 * count / len(off)) ** exponent if exponent > HEAVY else 0.0
 
 
 def steepest(planned: Array, exact: Array, squash: str) -> Array:
@@ -139,8 +253,12 @@ def label_of(values: Array, exact: Array) -> Array:
     flat = np.asarray(values).reshape(len(values), -1)
     if flat.shape[1] != 1:
         return flat.argmax(axis=1) if flat.shape[1] else np.zeros(len(flat), np.int64)
-    probability = float(exact.min(initial=0.0)) >= 0 and float(exact.max(initial=0.0)) <= 1
-    return (flat[:, 0] > (0.5 if probability else 0.0)).astype(np.int64)
+    return (flat[:, 0] > (0.5 if _probabilities(exact) else 0.0)).astype(np.int64)
+
+
+def _probabilities(exact: Array) -> bool:
+    """Whether the original outputs may be probabilities."""
+    return float(exact.min(initial=0.0)) >= 0 and float(exact.max(initial=0.0)) <= 1
 
 
 def check_labels(labels: Any, rows: int) -> Array:
@@ -158,10 +276,17 @@ def check_labels(labels: Any, rows: int) -> Array:
     return found.reshape(-1).astype(np.int64)
 
 
-def said(found: Mapping[str, Quality]) -> dict[str, Any]:
-    """What ``predicted`` says of agreement and accuracy: of the first output."""
+def said(found: Mapping[str, Quality], classes: Collection[str] = ()) -> dict[str, Any]:
+    """What ``predicted`` says of agreement and accuracy: of the first output.
+
+    Args:
+        classes: outputs whose labels are the answers. What is expected of labels is said of the one that keeps fewest.
+    """
     first = next(iter(found.values()))
     entry: dict[str, Any] = {"calibration_rows": first.rows, "agreement": first.agreement}
+    labelled = [quality.expected_agreement for name, quality in found.items() if name in classes]
+    if labelled:
+        entry["expected_agreement"] = min(labelled)
     if first.accuracy is not None:
         entry["accuracy"] = {"float": first.accuracy[0], "planned": first.accuracy[1]}
     return entry

@@ -15,7 +15,8 @@ from ..reference.linear import add_bias, apply
 from .rules import RULES, Pair, magnitude
 
 Array = np.ndarray
-Range = tuple[float, float]
+Range = tuple[Any, Any]
+"""Least and largest value: numbers, or arrays with a number for every feature."""
 InputRanges = Range | Mapping[str, Range] | None
 
 CALIBRATION_BYTES = 256 << 20
@@ -24,6 +25,8 @@ CALIBRATION_BYTES = 256 << 20
 RANDOM_ROWS, MANY_ELEMENTS = 4, 1_000_000
 # ops whose results stay in an interval of their own, whatever comes in: no margin is needed beyond it
 _SATURATING = frozenset({"clip", "sigmoid", "tanh", "hard_sigmoid"})
+# ops by which clients give features scales of their own
+_OWN = frozenset({"reshape", "channel_scale", "pad", "interpolate"})
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Ranges:
         mean: elementwise mean over the images, by input tensor of a linear layer (known with calibration only).
         inputs: interval of every graph input.
         grown: how the largest values grew with samples (known with calibration only).
+        least: least value, by tensor, divided by the margin where it is positive (known with calibration only).
         declared: intervals that clients clamp inputs to: those that the caller gave, and without calibration data all.
         source: "calibration" or "intervals".
         floats: outputs (and what else was asked for) of the float execution on the calibration data, by name.
@@ -77,6 +81,7 @@ class Ranges:
     floats: dict[str, Array] = field(default_factory=dict)
     declared: dict[str, Range] = field(default_factory=dict)
     grown: Growth | None = None
+    least: dict[str, float] = field(default_factory=dict)
 
 
 def plan_geometry(geometry: Geometry) -> dict[str, Any]:
@@ -98,8 +103,10 @@ def plan_geometry(geometry: Geometry) -> dict[str, Any]:
 def input_intervals(graph: Graph, input_range: InputRanges) -> dict[str, Range]:
     """The declared interval of every graph input; [0, 1] where nothing is declared.
 
+    Ends are numbers where all features have the same ones, else arrays of the input's shape.
+
     Raises:
-        PlanError: an unknown input, or an interval that is empty or not finite.
+        PlanError: an unknown input, an interval that is empty or not finite, or one of other features.
     """
     if isinstance(input_range, Mapping):
         unknown = sorted(set(input_range) - set(graph.inputs))
@@ -107,11 +114,71 @@ def input_intervals(graph: Graph, input_range: InputRanges) -> dict[str, Range]:
             raise PlanError(f"input_range names {unknown}, the model's inputs are {graph.inputs}")
         given = {name: input_range.get(name, (0.0, 1.0)) for name in graph.inputs}
     else:
-        given = dict.fromkeys(graph.inputs, input_range or (0.0, 1.0))
-    for name, (low, high) in given.items():
-        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        given = dict.fromkeys(graph.inputs, (0.0, 1.0) if input_range is None else input_range)
+    return {name: _interval(name, pair, graph.shapes[name]) for name, pair in given.items()}
+
+
+def _interval(name: str, pair: Any, shape: tuple[int, ...]) -> Range:
+    """A declared interval, checked.
+
+    Raises:
+        PlanError: it is no pair of finite numbers, or of one for each feature.
+    """
+    try:
+        low, high = (np.asarray(end, dtype=np.float64) for end in pair)
+    except (TypeError, ValueError):
+        raise PlanError(
+            f"input_range of {name!r} is no pair of numbers; give the least and the largest value, or an array of each"
+        ) from None
+    if low.ndim == high.ndim == 0:
+        if not (np.isfinite(low) and np.isfinite(high) and low <= high):
             raise PlanError(f"input_range of {name!r} is ({low}, {high}); give finite numbers, the smaller first")
-    return {name: (float(low), float(high)) for name, (low, high) in given.items()}
+        return float(low), float(high)
+    ends = []
+    for end in (low, high):
+        if end.ndim == 1 and len(shape) > 1 and len(end) == shape[0]:
+            # a number for every channel
+            end = end.reshape(-1, *(1,) * (len(shape) - 1))
+        try:
+            ends.append(np.broadcast_to(end, shape).astype(np.float64))
+        except ValueError:
+            raise PlanError(
+                f"input_range of {name!r} has arrays of shape {end.shape}; give a number for each of its features, of "
+                f"which there are {', '.join(map(str, shape))}"
+            ) from None
+    wrong = np.flatnonzero(~(np.isfinite(ends[0]) & np.isfinite(ends[1]) & (ends[0] <= ends[1])).reshape(-1))
+    if len(wrong):
+        k = int(wrong[0])
+        raise PlanError(
+            f"input_range of feature {k} of {name!r} is ({ends[0].reshape(-1)[k]}, {ends[1].reshape(-1)[k]}); give "
+            f"finite numbers, the smaller first. {len(wrong)} features have no such range"
+        )
+    return ends[0], ends[1]
+
+
+def by_feature(pair: Range) -> bool:
+    """Whether an interval has ends for every feature."""
+    return np.ndim(pair[0]) > 0
+
+
+def hull(pair: Range) -> tuple[float, float]:
+    """The least and the largest value of all features."""
+    return float(np.min(pair[0])), float(np.max(pair[1]))
+
+
+def own_intervals(graph: Graph, declared: Mapping[str, Range]) -> dict[str, Pair]:
+    """Intervals of what clients make of inputs whose features have ranges of their own, by moves and scales.
+
+    These hold for all inputs of the declared ranges; calibration data need not reach their ends.
+    """
+    known: dict[str, Pair] = {
+        name: (np.asarray(pair[0]), np.asarray(pair[1])) for name, pair in declared.items() if by_feature(pair)
+    }
+    for node in graph.nodes:
+        if not isinstance(node, Linear) and node.op in _OWN and all(name in known for name in node.inputs):
+            pairs = [known[name] for name in node.inputs]
+            known[node.output] = RULES[node.op].interval(node.attrs, pairs, graph.shapes[node.output])
+    return known
 
 
 def linear_interval(geometry: dict[str, Any], weight: Array, bias: Array, interval: Pair) -> Pair:
@@ -134,7 +201,7 @@ def from_intervals(graph: Graph, inputs: dict[str, Range]) -> Ranges:
         for name, (low, high) in inputs.items()
     }
     uses = _uses(graph)
-    limit = {name: float(max(abs(low), abs(high))) for name, (low, high) in inputs.items()}
+    limit = {name: max(map(abs, hull(pair))) for name, pair in inputs.items()}
     for node in graph.nodes:
         if isinstance(node, Linear):
             shaped = values[node.input]
@@ -208,6 +275,7 @@ def from_calibration(
     step = max(1, CALIBRATION_BYTES // max(1, 8 * sum(math.prod(s) for s in graph.shapes.values())))
     largest: dict[str, float] = {}
     half: dict[str, float] = {}
+    lowest: dict[str, float] = {}
     square: dict[str, float] = {}
     mean: dict[str, Array] = {n.input: np.zeros(graph.shapes[n.input]) for n in graph.nodes if isinstance(n, Linear)}
     floats: dict[str, list[Array]] = {name: [] for name in (*graph.outputs, *also)}
@@ -221,6 +289,7 @@ def from_calibration(
                     "model and the data"
                 )
             largest[name] = max(largest.get(name, 0.0), top)
+            lowest[name] = min(lowest.get(name, math.inf), float(value.min(initial=math.inf)))
             if start < count // 2:
                 early = np.abs(value[: count // 2 - start]).max(initial=0.0)
                 half[name] = max(half.get(name, 0.0), float(early))
@@ -241,16 +310,38 @@ def from_calibration(
     declared = input_intervals(graph, input_range) if input_range is not None else {}
     if isinstance(input_range, Mapping):
         declared = {name: r for name, r in declared.items() if name in input_range}
-    for name, (low, high) in declared.items():
-        slack = 1e-9 * (high - low)
-        least, most = float(samples[name].min()), float(samples[name].max())
-        if least < low - slack or most > high + slack:
-            raise PlanError(
-                f"the calibration data of {name!r} lies in [{least:.6g}, {most:.6g}], outside the declared input_range "
-                f"({low}, {high})"
-            )
-        limit[name], inputs[name] = max(abs(low), abs(high)), (low, high)
+    for name, pair in declared.items():
+        check_inside(name, samples[name], pair)
+        limit[name], inputs[name] = max(map(abs, hull(pair))), pair
+    for name, interval in own_intervals(graph, declared).items():
+        limit[name] = float(magnitude(interval).max(initial=0.0))
     outputs = {name: np.concatenate(parts) for name, parts in floats.items()}
     grown = max(((largest[n] / v, n) for n, v in half.items() if v > 0), default=None)
     growth = None if grown is None else Growth(count, grown[0], grown[1], margin)
-    return Ranges(limit, inputs, "calibration", square, mean, outputs, declared, growth)
+    lowest = {n: v / margin if v > 0 else v * margin for n, v in lowest.items()}
+    return Ranges(limit, inputs, "calibration", square, mean, outputs, declared, growth, lowest)
+
+
+def check_inside(name: str, samples: Array, pair: Range) -> None:
+    """Calibration data keep to what is declared.
+
+    Raises:
+        PlanError: with the range of the data, and of the first feature outside where features have ranges.
+    """
+    low, high = pair
+    slack = 1e-9 * (np.asarray(high) - np.asarray(low))
+    outside = (samples < low - slack) | (samples > high + slack)
+    if not outside.any():
+        return
+    if not by_feature(pair):
+        raise PlanError(
+            f"the calibration data of {name!r} lies in [{samples.min():.6g}, {samples.max():.6g}], outside the "
+            f"declared input_range ({low}, {high})"
+        )
+    places = np.flatnonzero(outside.any(axis=0).reshape(-1))
+    k = int(places[0])
+    values, low, high = samples.reshape(len(samples), -1)[:, k], low.reshape(-1)[k], high.reshape(-1)[k]
+    raise PlanError(
+        f"feature {k} of the calibration data of {name!r} lies in [{values.min():.6g}, {values.max():.6g}], outside "
+        f"its declared input_range ({low:g}, {high:g}). {len(places)} features leave theirs; widen these"
+    )

@@ -22,6 +22,7 @@ from . import methods
 from .linear import add_bias, apply, row_norms
 from .numpy import _client, check_inputs, linear
 from .ops import OPS, _windows
+from .spline import function
 
 Array = np.ndarray
 Stage = dict[str, Any]
@@ -50,7 +51,7 @@ def run(
         PlanError: the plan has no weights. RangeError: an input outside of its planned range. InputError: not the
             plan's inputs.
     """
-    if plan.is_public:
+    if plan.is_public and plan.linear_stages():
         raise PlanError("this is the public part of a plan, it has no weights; run the server's plan file")
     arrays = check_inputs(plan, inputs)
     batch = next(iter(arrays.values())).shape[0]
@@ -139,11 +140,32 @@ def _stage(plan: Plan, stage: Stage, xs: list[Array], units: np.random.Generator
         return x * stage["factor"]
     if kind == "add":
         return xs[0] + xs[1]
+    if kind == "shift":
+        return stage["by"] - x if stage.get("negated") else stage["by"] + x
+    if kind == "hard_swish":
+        end = 2 * stage["quarter"]
+        return _shift(x * np.clip(x + end, 0, 2 * end), stage["bits"], units)
+    if kind == "product":
+        return _shift(multiplied(xs, shape), stage["bits"], units)
+    if kind == "function":
+        return function(stage, plan.weights[stage["coefficients"]], x, finer(plan, stage), units)
     if kind in MOVES or kind == "max_pool":
         return OPS[kind]({**stage, "value": 0}, xs, shape)
     if kind == "reveal" and stage["what"] == "argmax":
         return x.reshape(x.shape[0], -1).argmax(axis=1).reshape(x.shape[0], *shape)
     return x
+
+
+def multiplied(xs: list[Array], shape: tuple[int, ...]) -> Array:
+    """Products of two tensors of a batch, each broadcast to a result's shape."""
+    batch, rank = xs[0].shape[0], len(shape)
+    a, b = (x.reshape(batch, *(1,) * (rank + 1 - x.ndim), *x.shape[1:]) for x in xs)
+    return a * b
+
+
+def finer(plan: Plan, stage: Stage) -> int:
+    """Fractional bits that a stage's result has beyond its operand."""
+    return plan.tensors[stage["out"]]["frac_bits"] - plan.tensors[stage["in"]]["frac_bits"]
 
 
 def sums(stage: Stage, x: Array, shape: tuple[int, ...]) -> Array:
@@ -270,6 +292,15 @@ def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) 
         return r * stage["factor"]
     if kind == "add":
         return rs[0] + rs[1]
+    if kind == "hard_swish":
+        return np.ceil((6 * stage["quarter"] * r + r * r) / 2 ** stage["bits"]) + 1
+    if kind == "product":
+        a, b = (plan.tensors[t]["bound"] for t in inputs_of(stage))
+        moved = multiplied([rs[0][None] + a, rs[1][None] + b], shape)[0] - a * b
+        return np.ceil(moved / 2 ** stage["bits"]) + 1
+    if kind == "function":
+        figures, unit = stage["predicted"], [2.0 ** -plan.tensors[stage[k]]["frac_bits"] for k in ("in", "out")]
+        return np.ceil((r * unit[0] * figures["slope"] + 2 * figures["error"]) / unit[1])
     if kind == "reveal" and stage["what"] == "argmax":
         return np.full(shape, np.inf if r.max(initial=0) > 0 else 0.0)
     if kind in MOVES or kind == "max_pool":

@@ -2,6 +2,7 @@
 
 from .explain import explain
 from .explanation import Explanation
+from .pages import page
 from .render import render, trust_text
 
-__all__ = ["Explanation", "explain", "render", "trust_text"]
+__all__ = ["Explanation", "explain", "page", "render", "trust_text"]

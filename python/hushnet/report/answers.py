@@ -10,7 +10,7 @@ from rich.table import Table
 Report = Mapping[str, Any]
 
 # of ``predicted``, what is said of answers; a public part has none of it, but that of client-aided plans
-FIELDS = ("agreement", "accuracy", "calibration_rows", "precision")
+FIELDS = ("agreement", "expected_agreement", "accuracy", "calibration_rows", "precision")
 
 
 def answers(predicted: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,6 +38,10 @@ def table(report: Report, *, verbose: bool) -> Table:
             "Agreement",
             f"{100 * found['agreement']:.4g} % of {count} calibration rows have the original network's label",
         )
+    if "expected_agreement" in found:
+        rows.add_row(
+            "Labels", f"{100 * found['expected_agreement']:.4g} % of other such rows are expected to keep theirs"
+        )
     if "accuracy" in found:
         accuracy = found["accuracy"]
         rows.add_row(
@@ -56,11 +60,16 @@ def table(report: Report, *, verbose: bool) -> Table:
     else:
         rows.add_row("Error", f"about {error['likely']:.3g}, propagated; calibration data would tell")
     if "precision" in found:
-        precision = found["precision"]
-        rows.add_row("Precision", f"{precision['reached']:.3g} bits; {precision['asked']:g} were asked for")
+        rows.add_row("Precision", precision_text(found["precision"]))
     if verbose:
         if error["rounding_and_noise"] is not None:
             rows.add_row("Of it", f"{error['rounding_and_noise']:.3g} from roundings and noise")
         rigorous = "none is known" if error["rigorous"] is None else f"{error['rigorous']:.3g}"
         rows.add_row("Rigorous bound", f"{rigorous}, of roundings and noise, for every input within the ranges")
     return rows
+
+
+def precision_text(precision: Mapping[str, float]) -> str:
+    """The bits that a plan reaches beside those that were asked for."""
+    reached, asked = precision["reached"], f"{precision['asked']:g} bits were asked for"
+    return f"{reached:.3g} bits; {asked}" if reached > 0 else f"none: errors may be as large as the outputs; {asked}"

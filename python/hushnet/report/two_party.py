@@ -29,8 +29,8 @@ LEARNS = {
 # statistical security of one flooded answer whose noise is at its limit (``crates/rlwe/src/bfv/noise.rs``)
 ANSWER_BITS = 40
 TOLD = (
-    "shapes, protocols and fraction bits, slopes of activations and scalar factors, and of weights norms and bounds of "
-    "values, rounded up to powers of two"
+    "shapes, protocols and fraction bits, slopes and forms of activations, scalar factors, and of weights norms and "
+    "bounds of values, rounded up to powers of two"
 )
 OUTPUT = f"its results, {TOLD}"
 ARGMAX = f"the index of the largest output, {TOLD}"
@@ -221,6 +221,13 @@ def _what(plan: Plan, stage: dict[str, Any]) -> str:
         return f"{stage['kernel'][0]}x{stage['kernel'][1]} by {stage['stride'][0]},{stage['stride'][1]}"
     if kind == "scale":
         return f"by {stage['factor']}"
+    if kind == "function":
+        return str(stage.get("function", ""))
+    if kind == "product":
+        square = stage["in"][0] == stage["in"][1]
+        return f"{'square' if square else 'product'}, by {stage['bits']} bits"
+    if kind == "shift":
+        return "negated" if stage.get("negated") else ""
     if kind == "clip" and "high" not in stage:
         return "from 0" if stage.get("low") == 0 else ""
     return {"reveal": stage.get("what", ""), "clip": f"{stage.get('low')} to {stage.get('high')}"}.get(kind, "")
@@ -292,7 +299,10 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
             else layer.get("choice", "")
             if layer.get("choice") == "forced"
             else "",
-            style="" if layer["kind"] in {"linear", "relu", "max_pool", "clip", "leaky_relu"} else "dim",
+            style=""
+            if layer["kind"]
+            in {"linear", "relu", "max_pool", "clip", "leaky_relu", "function", "product", "hard_swish"}
+            else "dim",
         )
     return Group(grid, table)
 

@@ -123,6 +123,19 @@ impl Layout {
     /// # Errors
     /// [`LayerError::TooLarge`] when not even one pixel's receptive field fits in `n` coefficients.
     pub fn choose(geometry: &Geometry, n: usize, prices: &LayoutPrices) -> Result<Self, LayerError> {
+        Self::choose_within(geometry, n, prices, n)
+    }
+
+    /// As [`Self::choose`], with a spacing s of at most `most`.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn choose_within(
+        geometry: &Geometry,
+        n: usize,
+        prices: &LayoutPrices,
+        most: usize,
+    ) -> Result<Self, LayerError> {
         let mut layout = Self::unplaced(geometry, n, Order::Interleaved);
         let channels = layout.virtual_channels();
         let mut best = Best::new(|layout: &Self| layout.seconds(prices));
@@ -131,7 +144,7 @@ impl Layout {
                 layout.tile = (th, tw);
                 let pixels = layout.pixels().0;
                 let mut spacing = 1;
-                while spacing * pixels <= n && spacing < 2 * channels {
+                while spacing * pixels <= n && spacing < 2 * channels && spacing <= most {
                     layout.spacing = spacing;
                     layout.channels_per_poly = spacing.min(channels);
                     layout.outputs_per_poly = (n / spacing / pixels).min(layout.shape.1);
@@ -467,6 +480,14 @@ impl Layout {
             elements.push(e);
         });
         (places, elements)
+    }
+
+    /// Weights that meet in output polynomials of block `j`, whatever their values.
+    #[must_use]
+    pub fn weights_of(&self, j: usize) -> usize {
+        let mut count = 0;
+        self.inputs_of(j).for_each(|i| self.for_each_weight(i, j, |_, _, _| count += 1));
+        count
     }
 
     /// Square of the largest Euclidean norm of all weights that meet in one output polynomial.

@@ -11,6 +11,7 @@ mod client_aided;
 mod features;
 mod nets;
 mod non_interactive;
+mod products;
 mod recorder;
 mod two_party;
 mod wire;

@@ -5,7 +5,7 @@ use hushnet_layers::packed::{Circuit, GraphSpec, Options};
 use hushnet_mpc::{memory_pair, ot::one_of_n, OtKind, Party, Session};
 use hushnet_runtime::non_interactive::NonInteractivePlan;
 use hushnet_runtime::plan::{PlanError, PlanOptions, TensorBytes};
-use hushnet_runtime::two_party::TwoPartyPlan;
+use hushnet_runtime::two_party::{fit, TwoPartyPlan};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
@@ -98,6 +98,28 @@ pub(crate) fn dense_batch() -> Net {
     let t = net.truncate(d, 2, "any", false);
     net.open("logits", t);
     with_methods(&mut net, &["batch"], "ot");
+    net
+}
+
+/// A function with both ends clipped, a function within its interval, a product and a square.
+pub(crate) fn gated() -> Net {
+    let mut net = Net::new(34, 9);
+    let x = net.input("image", &[2, 6, 5], 4, 63);
+    let c = net.conv(x, 2, 3, 1, 1, 1, 6);
+    let t = net.truncate_to(c, 1, "any", false, 30 << 8);
+    let silu = |x: &[f64]| x.iter().map(|x| x / (1.0 + (-x).exp())).collect();
+    let made =
+        [(8 << 8, "constant", "rising"), (1 << 13, "inside", "inside")].map(|(limit, below, above)| {
+            let fitted = fit(&silu, (-limit, limit, 8), 34, (12, 4e-3)).unwrap();
+            let stage = json!({"function": "silu", "form": fitted.form, "below": below, "above": above,
+            "orders": fitted.orders, "predicted": {"error": fitted.error}});
+            net.function(t, stage, &fitted.coefficients, (12, 36 << 12))
+        });
+    let excited = net.product(made[0], made[1], &[2, 6, 5], 16);
+    let squared = net.product(excited, excited, &[2, 6, 5], 12);
+    let t = net.truncate(squared, 2, "non-negative", true);
+    net.open("gated", t);
+    with_methods(&mut net, &["cheetah"], "ot");
     net
 }
 

@@ -156,6 +156,20 @@ fn garbled_layers_use_every_tweak_and_label_once() {
     }
 }
 
+/// Ladders of products and tables of functions: every pad and every key of a label once, and a key that is used twice is found.
+#[test]
+fn functions_and_products_use_every_pad_once() {
+    let net = nets::gated();
+    let keys = [(ot::SENT_TABLE_KEY, 500), (ot::RECEIVED_TABLE_KEY, 100), (ot::SENT_PAD, 4000)];
+    check("functions and products", &net, OtKind::SoftSpoken, &[&keys]);
+    let run = || {
+        let recording = Recording::start().plant(ot::SENT_TABLE_KEY, 1..2);
+        session(&model(&net), &[1], options(OtKind::SoftSpoken, 1));
+        recording.finish()
+    };
+    assert_found("functions and products", &run(), &[ot::SENT_TABLE_KEY]);
+}
+
 /// Two images, one after the other, through layers of several tiles, ciphertexts and weight polynomials.
 #[test]
 fn tiles_and_polynomials_have_masks_of_their_own() {
@@ -179,7 +193,7 @@ fn blocks_of_a_batch_have_masks_of_their_own() {
     assert_once("blocks of a batch", &report, &all(&[OTS, &[(uses::SHARE_MASK, 13), (uses::SHARE_R, 4000)]]));
 }
 
-/// 1-of-2^k OT, which no layer of a plan uses.
+/// 1-of-2^k OT of chosen messages, which no layer of a plan uses: tables of functions have pads of their own.
 #[test]
 fn keys_of_one_of_n_transfers_are_used_once() {
     let run = |repeat: bool| -> Report {

@@ -11,11 +11,14 @@ use crate::two_party::cost::Extensions;
 use crate::two_party::network::Network;
 use crate::two_party::{TwoPartyClient, TwoPartyModel, TwoPartyOptions};
 use hushnet_mpc::garble::{self, Modulus};
-use hushnet_mpc::{self as mpc, CostModel, OtKind, Party, Range, Ring, Rounding, Session};
+use hushnet_mpc::{
+    self as mpc, CostModel, Factor, Interval, OtKind, Party, Range, Ring, Rounding, Session, Spline,
+};
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// One protocol on shares.
@@ -31,6 +34,10 @@ enum Protocol {
     Garbled,
     /// Exact truncation of any sign: compares the ring's bits and the bits cut off.
     Exact { shift: u32 },
+    /// Products of two values of so many bits, modulo as many.
+    Multiply { bits: u32 },
+    /// A sigmoid on [-8, 8].
+    Function,
 }
 
 /// Bits of the shares of all samples: what image networks take.
@@ -55,7 +62,24 @@ const SCRIPT: &[(usize, Protocol)] = &[
     (8192, Protocol::Truncate),
     (8192, Protocol::Relu { bits: 16 }),
     (4096, Protocol::Exact { shift: 8 }),
+    (512, Protocol::Multiply { bits: 12 }),
+    (4096, Protocol::Multiply { bits: 24 }),
+    (512, Protocol::Function),
+    (8192, Protocol::Function),
 ];
+/// Fractional bits of a function's argument and result.
+const FRACTION: u32 = 12;
+
+/// The pieces of the sigmoid; fitted once, which is compile time.
+fn sigmoid() -> Result<&'static Spline, mpc::MpcError> {
+    static PIECES: OnceLock<Spline> = OnceLock::new();
+    if let Some(pieces) = PIECES.get() {
+        return Ok(pieces);
+    }
+    let at = (Interval::between(-8.0, 8.0, FRACTION)?, Ring::new(RING)?);
+    let fitted = Spline::fit(&|x| mpc::Function::Sigmoid.at(x), at, FRACTION, 2f64.powi(-10))?;
+    Ok(PIECES.get_or_init(|| fitted))
+}
 
 /// One protocol on shares, measured.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -66,6 +90,10 @@ pub struct Sample {
     pub selected: u64,
     /// Values that were truncated.
     pub truncated: u64,
+    /// Terms of products, both directions together.
+    pub multiplied: u64,
+    /// Entries of the tables of functions.
+    pub looked_up: u64,
     /// AND gates that were garbled.
     pub gates: u64,
     /// Messages on the longest chain.
@@ -85,12 +113,23 @@ impl Protocol {
             Self::Garbled => garble::relu(s, x, Modulus::PowerOfTwo(ring), Party::Zero)?,
             Self::Truncate => mpc::truncate(s, x, 8, ring, Range::Small, Rounding::Faithful)?,
             Self::Exact { shift } => mpc::truncate(s, x, shift, ring, Range::Any, Rounding::Floor)?,
+            Self::Multiply { bits } => {
+                let (own, of) = (Ring::new(bits)?, Factor::new(Ring::new(bits)?, Range::Any)?);
+                let x: Vec<u64> = x.iter().map(|v| own.reduce(*v)).collect();
+                mpc::multiply(s, (&x, of), (&x, of), own)?
+            }
+            Self::Function => {
+                let fit = sigmoid()?;
+                let pieces = (s.party() == Party::Zero).then_some(&fit.pieces);
+                mpc::spline(s, (x, ring), &fit.shape, pieces, Party::Zero, ring)?
+            }
         };
         Ok(())
     }
 
     fn cost(self, m: &mut CostModel, n: usize, ring: Ring) -> Result<Sample, mpc::MpcError> {
         let (rounds, gates, before) = (m.cost().rounds, m.gates(), Extensions::of(m));
+        let (mut multiplied, mut looked_up) = (0, 0);
         let (compared, selected, truncated) = match self {
             Self::Stock => {
                 m.ensure([n as u64; 2]);
@@ -112,12 +151,26 @@ impl Protocol {
                 mpc::truncate_cost(m, n, shift, ring, Range::Any, Rounding::Floor);
                 (ring.bits() + shift, 0, 1)
             }
+            Self::Multiply { bits } => {
+                let of = Factor::new(Ring::new(bits)?, Range::Any)?;
+                mpc::multiply_cost(m, n, of, of, Ring::new(bits)?);
+                multiplied = 2 * u64::from(bits);
+                (0, 0, 0)
+            }
+            Self::Function => {
+                let shape = &sigmoid()?.shape;
+                mpc::spline_cost(m, n, shape, Party::Zero, ring);
+                (multiplied, looked_up) = (shape.products() as u64, 1 << shape.spec().segments);
+                (0, 0, 0)
+            }
         };
         let values = n as u64;
         Ok(Sample {
             compared_bits: values * u64::from(compared),
             selected: values * selected,
             truncated: values * truncated,
+            multiplied: values * multiplied,
+            looked_up: values * looked_up,
             gates: m.gates() - gates,
             rounds: m.cost().rounds - rounds,
             extensions: Extensions::of(m).since(&before),

@@ -172,6 +172,21 @@ impl Plan {
     }
 }
 
+/// Reads a tensor of 64-bit integers of this shape.
+pub(crate) fn numbers(
+    name: &str,
+    shape: &[usize],
+    tensors: &BTreeMap<String, TensorBytes<'_>>,
+) -> Result<Vec<i64>, PlanError> {
+    let fail = |detail: String| PlanError::Weights { tensor: name.to_owned(), detail };
+    let found = tensors.get(name).ok_or_else(|| fail("not in the file".into()))?;
+    if found.dtype != "I64" || found.shape != shape {
+        return Err(fail(format!("{} {:?}, expected I64 {shape:?}", found.dtype, found.shape)));
+    }
+    let word = |c: &[u8]| i64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
+    Ok(found.data.chunks_exact(8).map(word).collect())
+}
+
 /// Reads the weights of one linear stage.
 pub(crate) fn weights(
     (weight_name, bias_name): (&str, &str),
@@ -180,7 +195,7 @@ pub(crate) fn weights(
 ) -> Result<Arc<LinearWeights>, PlanError> {
     let fail = |tensor: &str, detail: String| PlanError::Weights { tensor: tensor.to_owned(), detail };
     let find = |name: &str| tensors.get(name).ok_or_else(|| fail(name, "not in the file".into()));
-    let (w, b) = (find(weight_name)?, find(bias_name)?);
+    let w = find(weight_name)?;
     if w.shape != shape {
         return Err(fail(weight_name, format!("shape {:?}, expected {shape:?}", w.shape)));
     }
@@ -189,14 +204,7 @@ pub(crate) fn weights(
         "I16" => WeightData::I16(w.data.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect()),
         other => return Err(fail(weight_name, format!("type {other}, expected I8 or I16"))),
     };
-    if b.dtype != "I64" || b.shape != &shape[..1] {
-        return Err(fail(bias_name, format!("{} {:?}, expected I64 {:?}", b.dtype, b.shape, &shape[..1])));
-    }
-    let bias: Vec<i64> = b
-        .data
-        .chunks_exact(8)
-        .map(|c| i64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
-        .collect();
+    let bias = numbers(bias_name, &shape[..1], tensors)?;
     let count = super::elements(shape);
     if count != Some(weights.len()) || bias.len() != shape[0] {
         return Err(fail(weight_name, "the bytes do not fill the shape".into()));

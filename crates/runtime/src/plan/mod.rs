@@ -23,7 +23,7 @@ pub use coefficients::CoefficientLayer;
 pub use cost::{Cost, Sent};
 pub use error::PlanError;
 pub use file::{digest, TensorBytes};
-pub(crate) use file::{encode, open, weights};
+pub(crate) use file::{encode, numbers, open, weights};
 pub use limits::Limits;
 pub(crate) use memory::product;
 pub use memory::Need;

@@ -3,7 +3,8 @@
 use super::names::Names;
 use super::operations;
 use crate::plan::spec::{
-    BatchSpec, BitsSpec, LinearSpec, NetworkSpec, StageKind, StageSpec, UploadSpec, WindowSpec,
+    BasisFields, BatchSpec, BitsSpec, FormSpec, FunctionSpec, LinearSpec, NetworkSpec, StageKind, StageSpec,
+    UploadSpec, WindowSpec,
 };
 use serde_json::Map;
 
@@ -50,6 +51,10 @@ fn computed(kind: &StageKind, open: bool) -> StageKind {
         StageKind::SumPool(w) => StageKind::SumPool(window(w)),
         StageKind::Scale { factor } => StageKind::Scale { factor },
         StageKind::Add {} => StageKind::Add {},
+        StageKind::Shift { by: _, negated } => StageKind::Shift { by: None, negated },
+        StageKind::HardSwish { quarter, bits } => StageKind::HardSwish { quarter, bits },
+        StageKind::Function(f) => StageKind::Function(Box::new(function(*f))),
+        StageKind::Product { bits } => StageKind::Product { bits },
         StageKind::Reshape {} => StageKind::Reshape {},
         StageKind::Transpose { perm } => StageKind::Transpose { perm },
         StageKind::Concat { axis } => StageKind::Concat { axis },
@@ -82,6 +87,49 @@ fn streamed(batch: BatchSpec) -> BatchSpec {
 fn bits(bits: BitsSpec) -> BitsSpec {
     let BitsSpec { upload_bits, body_bits, mask_bits } = bits;
     BitsSpec { upload_bits, body_bits, mask_bits }
+}
+
+/// The form leaves: both parties compute in its rings. What is computed in it stays, its name included.
+fn function(stage: FunctionSpec) -> FunctionSpec {
+    let FunctionSpec { function: _, form, below, above, orders: _, coefficients: _, predicted: _ } = stage;
+    let FormSpec {
+        low,
+        high,
+        multiplier,
+        argument_bits,
+        segments,
+        dropped,
+        inner_bits,
+        guard,
+        offset,
+        shed,
+        lift,
+        basis,
+    } = form;
+    let one = |BasisFields { bits, precision, shift, low }| BasisFields { bits, precision, shift, low };
+    let form = FormSpec {
+        low,
+        high,
+        multiplier,
+        argument_bits,
+        segments,
+        dropped,
+        inner_bits,
+        guard,
+        offset,
+        shed,
+        lift,
+        basis: basis.into_iter().map(one).collect(),
+    };
+    FunctionSpec {
+        function: None,
+        form,
+        below,
+        above,
+        orders: None,
+        coefficients: None,
+        predicted: Map::new(),
+    }
 }
 
 fn window(window: WindowSpec) -> WindowSpec {

@@ -4,7 +4,9 @@
 //! state a smaller bound than their operand's: that is where a planner's knowledge of activations enters.
 
 use super::check_local::{moves, sum_pool, window};
+use super::elementwise::{Function, Product};
 use super::flow::{exact_before_opening, liveness};
+use super::hard_swish::HardSwish;
 use super::memory::{self, Steps};
 use super::methods::{self, Wanted};
 use super::nonlinear;
@@ -128,6 +130,7 @@ impl<'a> Checker<'a> {
         self.non_negative[output] = match &kind {
             Kind::Relu => true,
             Kind::Clip { from_zero, .. } => *from_zero,
+            Kind::Product(product) => product.non_negative(),
             Kind::Truncate { .. }
             | Kind::MaxPool(_)
             | Kind::SumPool(_)
@@ -196,12 +199,24 @@ impl<'a> Checker<'a> {
                 return max_pool(&spec.name, w, &x, &to);
             }
             StageKind::SumPool(w) => return sum_pool(&spec.name, w, &x, &to),
+            StageKind::Product { bits } => {
+                let same = inputs[0] == inputs[1];
+                let product = Product::check(*bits, (&x, &from[1]), &to, (same, self.ring))?;
+                return Ok(Kind::Product(Box::new(product)));
+            }
             _ => same_shape(x.tensor, to.tensor)?,
         }
         match &spec.kind {
             StageKind::Relu { .. } => {
                 same_f(&x, &to)?;
                 Ok(Kind::Relu)
+            }
+            StageKind::HardSwish { quarter, bits } => {
+                Ok(Kind::HardSwish(HardSwish::check((*quarter, *bits), &x, &to, self.ring)?))
+            }
+            StageKind::Function(f) => {
+                let function = Function::check(&mut self.scope, &spec.name, f, (&x, &to), self.ring)?;
+                Ok(Kind::Function(Box::new(function)))
             }
             StageKind::LeakyRelu { numerator, log_denominator } => {
                 same_f(&x, &to)?;
@@ -216,27 +231,18 @@ impl<'a> Checker<'a> {
                 holds(&to, ends.map(|(low, high)| low.unsigned_abs().max(high.unsigned_abs()).into()))?;
                 Ok(Kind::Clip { from_zero: *low == Some(0), ends, reach: *reach_bits })
             }
-            StageKind::Truncate { bits, sign, exact } => {
-                if to.f > x.f || i64::from(to.f) < i64::from(x.f) - i64::from(*bits) {
-                    return fault(format!("{} fraction bits cannot become {} by dropping {bits}", x.f, to.f));
-                }
-                let range = match sign {
-                    Sign::NonNegative if x.non_negative => Range::NonNegative,
-                    Sign::NonNegative => {
-                        return fault(format!("nothing says that tensor '{}' is not negative", x.tensor.name))
-                    }
-                    Sign::Any => self.range(x.reach)?,
-                };
-                self.shift(*bits, range)?;
-                let rounding = if *exact { Rounding::Floor } else { Rounding::Faithful };
-                Ok(Kind::Truncate { bits: *bits, range, rounding })
-            }
+            StageKind::Truncate { bits, sign, exact } => self.truncate((*bits, *sign, *exact), &x, &to),
             StageKind::Scale { factor } => {
                 if *factor == 0 || to.f < x.f {
                     return fault(format!("factor {factor} takes {} fraction bits to {}", x.f, to.f));
                 }
                 holds(&to, bound.map(|b| b * u128::from(*factor)))?;
                 Ok(Kind::Scale(*factor))
+            }
+            StageKind::Shift { by, negated } => {
+                same_f(&x, &to)?;
+                holds(&to, bound.zip(*by).map(|(b, by)| b + u128::from(by.unsigned_abs())))?;
+                Ok(Kind::Shift { by: *by, negated: *negated })
             }
             StageKind::Add {} => {
                 let y = from[1];
@@ -248,6 +254,27 @@ impl<'a> Checker<'a> {
             }
             _ => fault("no such stage".into()),
         }
+    }
+
+    fn truncate(
+        &self,
+        (bits, sign, exact): (u32, Sign, bool),
+        x: &Shared<'_>,
+        to: &Shared<'_>,
+    ) -> Result<Kind, Fault> {
+        if to.f > x.f || i64::from(to.f) < i64::from(x.f) - i64::from(bits) {
+            return fault(format!("{} fraction bits cannot become {} by dropping {bits}", x.f, to.f));
+        }
+        let range = match sign {
+            Sign::NonNegative if x.non_negative => Range::NonNegative,
+            Sign::NonNegative => {
+                return fault(format!("nothing says that tensor '{}' is not negative", x.tensor.name))
+            }
+            Sign::Any => self.range(x.reach)?,
+        };
+        self.shift(bits, range)?;
+        let rounding = if exact { Rounding::Floor } else { Rounding::Faithful };
+        Ok(Kind::Truncate { bits, range, rounding })
     }
 
     /// The narrowest ring that holds what a stage compares.
@@ -356,7 +383,7 @@ impl<'a> Checker<'a> {
         let exact = reach::complete(self.scope.spec, stages)?;
         if with != 0 && !exact {
             return Err(PlanError::Structure(
-                "a plan with weights states the bound of every shared tensor and both ends of every clip; compile the model again"
+                "a plan with weights states the bound of every shared tensor, both ends of every clip and what every shift adds; compile the model again"
                     .into(),
             ));
         }

@@ -348,7 +348,7 @@ fn open(
         }
         Reveal::Argmax => {
             let classes = share.len() / images;
-            let index = nonlinear::run(session, stage, share, ring, images)?.ok_or_else(fail)?;
+            let index = nonlinear::run(session, stage, &[share], ring, images)?.ok_or_else(fail)?;
             let opened =
                 mpc::reveal(session, &index, mpc::index_ring(classes)?, Party::One)?.ok_or_else(fail)?;
             Ok(opened.iter().map(|v| *v as i64).collect())

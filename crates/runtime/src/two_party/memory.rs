@@ -81,6 +81,9 @@ fn protocol(stage: &Stage, tensors: &[Tensor], ring: Ring) -> u64 {
         {
             plain.saturating_add(values.min(PASS).saturating_mul(64 * u64::from(ring.bits())))
         }
+        Kind::HardSwish(h) => plain.saturating_add(h.held(values)),
+        Kind::Function(f) => plain.saturating_add(f.held(values)),
+        Kind::Product(p) => plain.saturating_add(p.held(values)),
         Kind::Client(_) => 0,
         _ => plain,
     }

@@ -8,9 +8,11 @@ mod check;
 mod check_local;
 pub mod client;
 pub mod cost;
+mod elementwise;
 mod flow;
 pub(crate) mod frames;
 mod handshake;
+mod hard_swish;
 mod memory;
 mod meter;
 mod methods;
@@ -26,6 +28,7 @@ mod work;
 
 pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Prediction};
+pub use elementwise::{fit, Fitted};
 pub use frames::connect;
 pub use methods::{
     find as linear_method, largest_batch, slot_plain, Layers, LinearMethod, Method, METHODS as LINEAR_METHODS,

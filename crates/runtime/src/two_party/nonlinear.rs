@@ -13,21 +13,22 @@ use hushnet_mpc::{self as mpc, CostModel, Party, PoolShape, Range, Result, Ring,
 const GARBLER: Party = Party::Zero;
 
 /// A protocol of a non-linear stage: what both parties run, and exactly what it costs.
-trait OnShares {
-    /// This party's share of the result, from its share of the operand.
-    fn run(&self, session: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>>;
+pub(super) trait OnShares {
+    /// This party's share of the result, from its shares of the operands.
+    fn run(&self, session: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>>;
 
     /// Traffic and rounds of [`Self::run`] on so many elements of an image.
     fn cost(&self, model: &mut CostModel, elements: usize, at: &At);
 }
 
 /// Where a protocol runs.
-struct At {
+pub(super) struct At {
     /// Of the shares.
-    ring: Ring,
+    pub ring: Ring,
     /// The narrowest ring that holds what is compared.
-    compared: Ring,
-    images: usize,
+    pub compared: Ring,
+    /// That lie side by side in each operand.
+    pub images: usize,
 }
 
 impl At {
@@ -56,6 +57,9 @@ fn protocol(kind: &Kind, protocol: Protocol) -> Option<Box<dyn OnShares>> {
         (Kind::Truncate { bits, range, rounding }, Ot) => {
             Box::new(Truncate { bits: *bits, range: *range, rounding: *rounding })
         }
+        (Kind::HardSwish(function), Ot) => Box::new(function.clone()),
+        (Kind::Function(function), Ot) => function.clone(),
+        (Kind::Product(product), Ot) => product.clone(),
         (Kind::Reveal(Reveal::Argmax), Ot) => Box::new(Argmax),
         (Kind::Reveal(Reveal::Argmax), Garbled) => Box::new(GarbledArgmax),
         _ => return None,
@@ -72,7 +76,7 @@ pub(super) fn garbles(kind: &Kind) -> bool {
 pub(super) fn run(
     s: &mut Session,
     stage: &Stage,
-    x: &[u64],
+    x: &[&[u64]],
     ring: Ring,
     images: usize,
 ) -> Result<Option<Vec<u64>>> {
@@ -80,7 +84,7 @@ pub(super) fn run(
     found.map(|p| p.run(s, x, &At::new(stage, ring, images))).transpose()
 }
 
-/// Cost of [`run`] and of opening on so many elements of an image; nothing for other stages.
+/// Cost of [`run`] and of opening on so many elements of an image of the first operand; nothing for other stages.
 pub(super) fn cost(m: &mut CostModel, stage: &Stage, elements: usize, ring: Ring, images: usize) {
     if let Some(p) = protocol(&stage.kind, stage.protocol) {
         p.cost(m, elements, &At::new(stage, ring, images));
@@ -99,8 +103,8 @@ pub(super) fn cost(m: &mut CostModel, stage: &Stage, elements: usize, ring: Ring
 struct Relu;
 
 impl OnShares for Relu {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        mpc::relu_within(s, x, at.ring, at.compared)
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        mpc::relu_within(s, x[0], at.ring, at.compared)
     }
 
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
@@ -111,8 +115,8 @@ impl OnShares for Relu {
 struct GarbledRelu;
 
 impl OnShares for GarbledRelu {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        garble::relu(s, x, at.modulus(), GARBLER)
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        garble::relu(s, x[0], at.modulus(), GARBLER)
     }
 
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
@@ -125,8 +129,8 @@ struct Clip {
 }
 
 impl OnShares for Clip {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        mpc::clip(s, x, at.ring, at.compared, self.ends)
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        mpc::clip(s, x[0], at.ring, at.compared, self.ends)
     }
 
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
@@ -140,8 +144,8 @@ struct GarbledClip {
 }
 
 impl OnShares for GarbledClip {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        garble::clip(s, x, at.modulus(), self.from_zero, self.ends, GARBLER)
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        garble::clip(s, x[0], at.modulus(), self.from_zero, self.ends, GARBLER)
     }
 
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
@@ -152,8 +156,8 @@ impl OnShares for GarbledClip {
 struct MaxPool(PoolShape);
 
 impl OnShares for MaxPool {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        mpc::max_pool(s, x, at.ring, at.compared, of_images(&self.0, at.images))
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        mpc::max_pool(s, x[0], at.ring, at.compared, of_images(&self.0, at.images))
     }
 
     fn cost(&self, m: &mut CostModel, _: usize, at: &At) {
@@ -164,8 +168,8 @@ impl OnShares for MaxPool {
 struct GarbledMaxPool(PoolShape);
 
 impl OnShares for GarbledMaxPool {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        garble::max_pool(s, x, at.modulus(), of_images(&self.0, at.images), GARBLER)
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        garble::max_pool(s, x[0], at.modulus(), of_images(&self.0, at.images), GARBLER)
     }
 
     fn cost(&self, m: &mut CostModel, _: usize, at: &At) {
@@ -180,8 +184,8 @@ struct LeakyRelu {
 }
 
 impl OnShares for LeakyRelu {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        mpc::leaky_relu(s, x, at.ring, self.slope, self.range, Rounding::Faithful)
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        mpc::leaky_relu(s, x[0], at.ring, self.slope, self.range, Rounding::Faithful)
     }
 
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
@@ -197,8 +201,8 @@ struct Truncate {
 }
 
 impl OnShares for Truncate {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        mpc::truncate(s, x, self.bits, at.ring, self.range, self.rounding)
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        mpc::truncate(s, x[0], self.bits, at.ring, self.range, self.rounding)
     }
 
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
@@ -209,8 +213,8 @@ impl OnShares for Truncate {
 struct Argmax;
 
 impl OnShares for Argmax {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        mpc::argmax(s, x, x.len() / at.images, at.ring, at.compared)
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        mpc::argmax(s, x[0], x[0].len() / at.images, at.ring, at.compared)
     }
 
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
@@ -221,8 +225,8 @@ impl OnShares for Argmax {
 struct GarbledArgmax;
 
 impl OnShares for GarbledArgmax {
-    fn run(&self, s: &mut Session, x: &[u64], at: &At) -> Result<Vec<u64>> {
-        garble::argmax(s, x, x.len() / at.images, at.modulus(), GARBLER)
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Result<Vec<u64>> {
+        garble::argmax(s, x[0], x[0].len() / at.images, at.modulus(), GARBLER)
     }
 
     fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {

@@ -1,5 +1,7 @@
 //! The checked two-party plan.
 
+use super::elementwise::{Function, Product};
+use super::hard_swish::HardSwish;
 use super::methods::{Method, Placed};
 use crate::plan::spec::{PlanSpec, Protocol, Reveal, Trust};
 use crate::plan::{self, Checked, Files, GeometrySpec, LinearWeights, Model, Plan, PlanError, PlanOptions};
@@ -51,6 +53,19 @@ pub enum Kind {
     Scale(u64),
     /// Sum of two tensors.
     Add,
+    /// `by + x` or `by - x`: the server adds the constant to its share.
+    Shift {
+        /// The constant, absent in a public part.
+        by: Option<i64>,
+        /// Whether x changes its sign.
+        negated: bool,
+    },
+    /// x min(max(x + T, 0), 2 T).
+    HardSwish(HardSwish),
+    /// A function of one variable, of every element.
+    Function(Box<Function>),
+    /// Product of two tensors, or a square.
+    Product(Box<Product>),
     /// Elements elsewhere; `None`: all stay where they are.
     Move(Option<Arc<Moves>>),
     /// Opened to the client.

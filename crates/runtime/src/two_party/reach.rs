@@ -43,11 +43,16 @@ pub(super) fn check(reach: u32, bound: Option<u64>, ring: Ring) -> Result<(), St
 }
 
 /// The narrowest ring that holds what a stage compares of values below 2^k: a value (relu), a value less an end (clip, with a reach of its
-/// own), or the difference of two values (max_pool, argmax).
+/// own), or the difference of two values (max_pool, argmax). A function compares values less an end of its interval.
 pub(super) fn compared(kind: &Kind, k: u32, ring: Ring) -> Result<Ring, String> {
     let bits = match kind {
         Kind::Relu => k + 1,
         Kind::Clip { reach, .. } => reach.saturating_add(1),
+        Kind::HardSwish(h) => h.compared_bits(k),
+        Kind::Function(f) => match f.compared_bits(k) {
+            Some(bits) => bits,
+            None => return Ok(ring),
+        },
         Kind::MaxPool(_) | Kind::Reveal(Reveal::Argmax) => k + 2,
         _ => return Ok(ring),
     };
@@ -87,11 +92,16 @@ pub(super) fn ends(
     Ok(Some((low, high)))
 }
 
-/// Whether a plan has what only the server knows beside weights: the exact bound of every shared tensor, and both ends of every clip. All or none.
+/// Whether a plan has what only the server knows beside weights: the exact bound of every shared tensor, both ends of every clip, and what
+/// every shift adds. All or none.
 pub(super) fn complete(spec: &PlanSpec, stages: &[Stage]) -> Result<bool, PlanError> {
     let bounds = spec.tensors.iter().filter(|t| t.kind == KindSpec::Shared).map(|t| t.bound.is_some());
     let clips = stages.iter().filter_map(|s| match &s.kind {
         Kind::Clip { ends, .. } => Some(ends.is_some()),
+        _ => None,
+    });
+    let shifts = stages.iter().filter_map(|s| match &s.kind {
+        Kind::Shift { by, .. } => Some(by.is_some()),
         _ => None,
     });
     let whole = |what: &str, (with, all): (usize, usize)| {
@@ -106,7 +116,8 @@ pub(super) fn complete(spec: &PlanSpec, stages: &[Stage]) -> Result<bool, PlanEr
         of.fold((0, 0), |(with, all), given| (with + usize::from(given), all + 1))
     };
     let bounds = whole("shared tensors have a bound", count(&mut { bounds }))?;
-    Ok(whole("clips have ends", count(&mut { clips }))? && bounds)
+    let shifts = whole("shifts say what they add", count(&mut { shifts }))?;
+    Ok(whole("clips have ends", count(&mut { clips }))? && shifts && bounds)
 }
 
 #[cfg(test)]

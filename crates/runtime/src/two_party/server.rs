@@ -226,7 +226,7 @@ impl TwoPartyModel {
                 match what {
                     Reveal::Output => mpc::reveal(session, share, ring, Party::One)?,
                     Reveal::Argmax => {
-                        let index = nonlinear::run(session, stage, share, ring, seeds.len())?;
+                        let index = nonlinear::run(session, stage, &[share], ring, seeds.len())?;
                         let index =
                             index.ok_or_else(|| Error::Internal("no protocol finds a label".into()))?;
                         mpc::reveal(session, &index, mpc::index_ring(elements(input))?, Party::One)?

@@ -73,7 +73,8 @@ impl Shares {
         let Some(output) = stage.output else { return Ok(()) };
         let ring = plan.ring();
         let input = stage.inputs[0];
-        if let Some(share) = nonlinear::run(session, stage, self.get(input)?, ring, self.images)? {
+        let operands = stage.inputs.iter().map(|&t| self.get(t)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(share) = nonlinear::run(session, stage, &operands, ring, self.images)? {
             self.put(output, share);
             return Ok(());
         }
@@ -82,6 +83,14 @@ impl Shares {
             Kind::Scale(factor) => {
                 let mut x = self.take(stage, input)?;
                 x.iter_mut().for_each(|v| *v = ring.reduce(v.wrapping_mul(*factor)));
+                std::mem::take(&mut *x)
+            }
+            Kind::Shift { by, negated } => {
+                let mut x = self.take(stage, input)?;
+                // Only the server knows what is added, and only its share moves.
+                let by = if session.is_first() { by.unwrap_or(0) as u64 } else { 0 };
+                let each = |v: u64| if *negated { ring.sub(by, v) } else { ring.add(v, by) };
+                x.iter_mut().for_each(|v| *v = each(*v));
                 std::mem::take(&mut *x)
             }
             Kind::Add => {
@@ -110,7 +119,8 @@ pub(super) fn of_images(shape: &PoolShape, images: usize) -> PoolShape {
     PoolShape { channels: shape.channels * images, ..*shape }
 }
 
-fn gather(operands: &[&[u64]], moves: &Moves, images: usize) -> Vec<u64> {
+/// The elements that a move puts side by side, image by image.
+pub(super) fn gather(operands: &[&[u64]], moves: &Moves, images: usize) -> Vec<u64> {
     let mut out = Vec::with_capacity(moves.elements() * images);
     for image in 0..images {
         let parts: Vec<&[u64]> = operands

@@ -1,5 +1,5 @@
 //! How much of each kind of work the non-linear stages of a plan are, of which processor time follows: bits compared, values selected, values
-//! truncated.
+//! truncated, terms of products, entries of tables.
 
 use super::plan::{Kind, Stage, TwoPartyPlan};
 use crate::plan::spec::{Protocol, Reveal};
@@ -15,6 +15,10 @@ pub struct Work {
     pub selected: u64,
     /// Values truncated.
     pub truncated: u64,
+    /// Terms of products: of a bit and a number, both directions together.
+    pub multiplied: u64,
+    /// Entries of the tables of functions.
+    pub looked_up: u64,
 }
 
 /// The work of every stage; garbled, linear and local stages have none of these kinds.
@@ -40,18 +44,32 @@ fn of(plan: &TwoPartyPlan, stage: &Stage) -> Work {
     let compared = |count: u64, times: u64| Work {
         compared: count * bits * times,
         selected: count * times,
-        truncated: 0,
+        ..Work::default()
     };
     match &stage.kind {
         Kind::Relu => compared(values, 1),
         Kind::LeakyRelu { .. } => Work { truncated: values, ..compared(values, 1) },
         Kind::Clip { .. } => compared(values, 2),
         Kind::MaxPool(shape) => compared(maxima(shape), 1),
-        Kind::Reveal(Reveal::Argmax) => Work { compared: values * bits, selected: 2 * values, truncated: 0 },
+        Kind::Reveal(Reveal::Argmax) => {
+            Work { compared: values * bits, selected: 2 * values, ..Work::default() }
+        }
         Kind::Truncate { bits, range, rounding } => {
             let sign = if *range == Range::Any { ring } else { 0 };
             let carry = if *rounding == Rounding::Floor { u64::from(*bits) } else { 0 };
-            Work { compared: values * (sign + carry), selected: 0, truncated: values }
+            Work { compared: values * (sign + carry), truncated: values, ..Work::default() }
+        }
+        Kind::Function(f) => {
+            let ends = f.clips().into_iter().filter(|clips| *clips).count() as u64;
+            let (entries, terms) = (1 << f.shape.spec().segments, f.shape.products() as u64);
+            Work { multiplied: values * terms, looked_up: values * entries, ..compared(values, ends) }
+        }
+        Kind::HardSwish(h) => {
+            Work { truncated: values, multiplied: values * h.terms(), ..compared(values, 2) }
+        }
+        Kind::Product(p) => {
+            let values = p.elements();
+            Work { truncated: values, multiplied: values * p.terms(), ..Work::default() }
         }
         _ => Work::default(),
     }

@@ -5,7 +5,7 @@ use crate::builder::Net;
 use crate::common::{conv, op, op_with, small_net, Builder, Linear};
 use hushnet_runtime::non_interactive::NonInteractivePlan;
 use hushnet_runtime::plan::{Plan, PlanOptions, TensorBytes};
-use hushnet_runtime::two_party::{TwoPartyPlan, LINEAR_METHODS};
+use hushnet_runtime::two_party::{fit, TwoPartyPlan, LINEAR_METHODS};
 use safetensors::tensor::Dtype;
 use safetensors::SafeTensors;
 use serde_json::{json, Value};
@@ -96,6 +96,32 @@ fn stages() -> Net {
     net
 }
 
+/// Functions with each kind of end, products of equal and of broadcast shapes, a square.
+fn elementwise() -> Net {
+    let mut net = Net::new(34, 3);
+    let x = net.input("image", &[2, 3, 5], 4, 63);
+    let c = net.conv(x, 2, 3, 1, 1, 1, 6);
+    let t = net.truncate_to(c, 1, "any", false, 30 << 8);
+    let silu = |x: &[f64]| x.iter().map(|x| x / (1.0 + (-x).exp())).collect();
+    let mut made = Vec::new();
+    for (limit, below, above) in [(8 << 8, "constant", "rising"), (1 << 13, "inside", "inside")] {
+        let fitted = fit(&silu, (-limit, limit, 8), 34, (12, 4e-3)).unwrap();
+        let stage = json!({"function": "silu", "form": fitted.form, "below": below, "above": above,
+            "orders": fitted.orders, "predicted": {"error": fitted.error}});
+        made.push(net.function(t, stage, &fitted.coefficients, (12, 36 << 12)));
+    }
+    let means = net.pool("sum_pool", made[0], [3, 5], [1, 1], [0; 4]);
+    let excited = net.product(made[1], means, &[2, 3, 5], 16);
+    let squared = net.product(excited, excited, &[2, 3, 5], 12);
+    let hard = net.hard_swish(t, 384, 9);
+    let hard = net.truncate(hard, 2, "any", true);
+    net.open("hard", hard);
+    let shifted = net.shift(squared, -77, true);
+    let o = net.truncate(shifted, 2, "any", true);
+    net.open("out", o);
+    net
+}
+
 /// A convolution and a dense layer of one method; two dense layers where the method is for dense layers only.
 fn layers(method: &str) -> Net {
     let net = layers_behind(method, |net, x| net.conv(x, 4, 3, 2, 1, 2, 5));
@@ -125,6 +151,7 @@ fn layers_behind(method: &str, first: impl Fn(&mut Net, usize) -> usize) -> Net 
 pub(crate) fn two_party() -> Vec<Case> {
     let mut cases = two_party_case("fixture", include_bytes!("../fixtures/two_party.hush"));
     cases.extend(two_party_case("every stage", &file_of(&stages())));
+    cases.extend(two_party_case("functions and products", &file_of(&elementwise())));
     // The fixture has layers of `cheetah`.
     for method in LINEAR_METHODS.iter().map(|m| m.name).filter(|name| *name != "cheetah") {
         // Full and public parts of the same layers differ in weights alone: the public one is what clients read.

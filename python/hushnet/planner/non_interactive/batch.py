@@ -16,8 +16,8 @@ from ...options import NonInteractive
 from ...plan import Plan, PlanError
 from ..document import Draft
 from ..inputs import scale_inputs
-from ..precision import state
-from ..quality import measure, said, squashed
+from ..precision import cheapest, state
+from ..quality import measure, places, said, squashed
 from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
@@ -37,10 +37,18 @@ USUAL_IMAGES = 128
 JUDGED = 1024
 # of the wished error, what the search grants: it looks at USUAL_IMAGES images, the prediction at all
 GRANTED = 0.9
+# bits that are aimed at beyond those asked for, where calibration data shows that a plan falls short of these, or that
+# its labels do not stay; not where polynomials stand for activations, whose error no bits take away
+AIMS = ((0,), (2,), (4,), (6,), (9,))
 
 
-def compile_batch(graph: Graph, samples: dict[str, Array] | None, settings: NonInteractive) -> Plan:
+def compile_batch(
+    graph: Graph, samples: dict[str, Array] | None, settings: NonInteractive, classes: tuple[str, ...] = ()
+) -> Plan:
     """The plan of a graph; ``samples`` are checked calibration inputs by name.
+
+    Args:
+        classes: outputs whose labels are the answers.
 
     Raises:
         PlanError: what cannot be planned, with the layers and what to do.
@@ -64,20 +72,30 @@ def compile_batch(graph: Graph, samples: dict[str, Array] | None, settings: NonI
         merge="always" if packed and settings.merge == "auto" else settings.merge,
         clamp=settings.clamp,
     )
-    if packed:
-        from .packed import compile_packed  # which uses this module
 
-        plan = compile_packed(network, graph, images, name, batch, settings, replaced)
-        return judged(plan, network, original, samples, settings)
-    planner = Planner(network, settings, images, batch)
-    schedule = planner.search()
-    plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
-    plan = _finish(plan, network, schedule, images, settings, batch)
-    return judged(plan, network, original, samples, settings)
+    def make(more: int) -> Plan:
+        aim = settings.precision_bits + more
+        if packed:
+            from .packed import compile_packed  # which uses this module
+
+            plan = compile_packed(network, graph, images, name, batch, settings, replaced, aim)
+        else:
+            schedule = Planner(network, settings, images, batch, aim).search()
+            plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
+            plan = _finish(plan, network, schedule, images, settings, batch)
+        return judged(plan, network, original, samples, settings, classes)
+
+    once = samples is None or replaced is not None or settings.weight_bits is not None
+    return make(*AIMS[0]) if once else cheapest(make, AIMS, settings.precision_bits)
 
 
 def judged(
-    plan: Plan, network: Network, original: Graph, samples: dict[str, Array] | None, settings: NonInteractive
+    plan: Plan,
+    network: Network,
+    original: Graph,
+    samples: dict[str, Array] | None,
+    settings: NonInteractive,
+    classes: tuple[str, ...],
 ) -> Plan:
     """The plan with its errors against the network as it was given, polynomials in the place of activations included.
 
@@ -92,15 +110,24 @@ def judged(
         rows = {k: v[:JUDGED] for k, v in samples.items()}
         labels = None if settings.labels is None else np.asarray(settings.labels)[:JUDGED]
         planned, exact = run(plan, rows).outputs, evaluate(original, rows)
-        found = {k: measure(v, exact[k], labels, squashed(original).get(k)) for k, v in planned.items() if k in exact}
         noise = predicted["noise_error"]
         passed = output_errors(network, noise, noise, samples)
-        errors = {k: q.errors(None) for k, q in found.items()}
-        for name, entry in errors.items():
-            entry["max_error"] += passed[name].get("max_error", noise)
-            entry |= {k: v for k, v in predicted["output_errors"][name].items() if k == "worst_error"}
+        squash, index = squashed(original), places(original)
+        found = {
+            k: measure(
+                v, exact[k], labels, squash.get(k), place=k in index, noise=passed[k].get("max_error", noise) / TAIL
+            )
+            for k, v in planned.items()
+            if k in exact
+        }
+        errors = {}
+        for name, quality in found.items():
+            worst = {k: v for k, v in predicted["output_errors"][name].items() if k == "worst_error"}
+            errors[name] = entry = quality.errors(worst.get("worst_error")) | worst
+            if not quality.place:
+                entry["max_error"] = quality.likely + passed[name].get("max_error", noise)
         predicted["output_errors"] = errors
-        predicted |= next(iter(errors.values())) | said(found)
+        predicted |= next(iter(errors.values())) | said(found, classes)
     state(plan.document, settings.precision_bits)
     validate(plan)
     return plan
@@ -110,16 +137,22 @@ class Planner:
     """Searches scales: the cheapest schedule that is precise enough and fits the security table."""
 
     def __init__(
-        self, network: Network, settings: NonInteractive, samples: Images | None = None, batch: int = 4096
+        self,
+        network: Network,
+        settings: NonInteractive,
+        samples: Images | None = None,
+        batch: int = 4096,
+        aim: float | None = None,
     ) -> None:
         self.network, self.settings, self.batch = network, settings, batch
+        aim = settings.precision_bits if aim is None else aim
         self.weights = Weights()
         self.usual = None if samples is None else usual_magnitudes(network, samples)
         self.samples = None if samples is None else some(samples, USUAL_IMAGES)
         self.drifts: dict[tuple[tuple[int, int], ...], float] = {}
         if self.samples is not None:
             self.exact_output = network.values(self.samples)[network.output]
-        self.target = GRANTED * 2.0**-settings.precision_bits * max(network.tensors[network.output].bound, 1e-6)
+        self.target = GRANTED * 2.0**-aim * max(network.tensors[network.output].bound, 1e-6)
         self.degrees = prime_table.RING_DEGREES if settings.ring_degree is None else (settings.ring_degree,)
 
     def drift(self, schedule: Schedule) -> float:
@@ -283,7 +316,8 @@ class Planner:
         """The schedule at a ring degree, with the sizes of primes; None where no primes of at most 50 bits do it."""
         try:
             return self.scheduler(scales, degree).run()
-        except TooDeep:
+        except (TooDeep, OverflowError):
+            # noise of very deep networks is beyond binary64
             return None
 
     def scheduler(self, scales: Scales, degree: int, planned: Schedule | None = None) -> Scheduler:

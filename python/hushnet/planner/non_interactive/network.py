@@ -20,7 +20,7 @@ from ...passes import Ends, split_ends
 from ...passes.edit import copy, fresh
 from ...reference.float import evaluate
 from ...reference.linear import add_bias, apply
-from ..ranges import InputRanges, linear_interval, plan_geometry
+from ..ranges import InputRanges, Range, check_inside, hull, input_intervals, linear_interval, plan_geometry
 from ..rules import RULES
 from . import fold
 from .lower import lower
@@ -344,10 +344,14 @@ def _sources(step: Step) -> tuple[int, ...]:
 
 def _declared(graph: Graph, input_range: InputRanges, *, calibrated: bool) -> dict[str, tuple[float, float]]:
     """Intervals that the caller gave; [0, 1] where nothing else says how far inputs go."""
-    given = {n: input_range.get(n) if isinstance(input_range, Mapping) else input_range for n in graph.inputs}
     usual = None if calibrated else (0.0, 1.0)
-    found = {n: usual if pair is None else (float(pair[0]), float(pair[1])) for n, pair in given.items()}
+    found = {n: usual if pair is None else hull(pair) for n, pair in _given(graph, input_range).items()}
     return {n: pair for n, pair in found.items() if pair is not None}
+
+
+def _given(graph: Graph, input_range: InputRanges) -> dict[str, Range | None]:
+    """What the caller gave for every input."""
+    return {n: input_range.get(n) if isinstance(input_range, Mapping) else input_range for n in graph.inputs}
 
 
 def some(images: Images, count: int) -> Images:
@@ -403,9 +407,10 @@ class _Inputs:
             given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
             samples = {name: self._checked(given.get(name, ()), graph.shapes[name]) for name in graph.inputs}
         pairs = {}
+        said = {name for name, pair in _given(graph, input_range).items() if pair is not None}
+        known = input_intervals(graph, input_range)
         for name in graph.inputs:
-            declared = input_range.get(name) if isinstance(input_range, Mapping) else input_range
-            low, high = self._interval(declared, samples.get(name))
+            low, high = self._interval(name, known[name] if name in said else None, samples.get(name))
             pairs[name] = (np.full(graph.shapes[name], low), np.full(graph.shapes[name], high))
         if samples:
             self.samples = samples[first] if head is None else evaluate(head, samples)[first]
@@ -418,22 +423,18 @@ class _Inputs:
             most = safety * float(np.abs(self.samples).max(initial=0.0))
             self.interval = (np.clip(self.interval[0], -most, most), np.clip(self.interval[1], -most, most))
 
-    def _interval(self, declared: tuple[float, float] | None, samples: Array | None) -> tuple[float, float]:
-        low, high = declared if declared is not None else (0.0, 1.0)
-        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise PlanError(f"input_range is ({low}, {high}); give finite numbers, the smaller first")
+    def _interval(self, name: str, declared: Range | None, samples: Array | None) -> Range:
+        if declared is not None:
+            if samples is not None:
+                check_inside(name, samples, declared)
+            return declared
         if samples is None:
-            return float(low), float(high)
+            return 0.0, 1.0
         least, most = float(samples.min()), float(samples.max())
-        if declared is None and (least < low or most > high):
-            reach = self.safety * max(abs(least), abs(most))
-            low, high = (-reach if least < 0 else 0.0), reach
-        elif least < low or most > high:
-            raise PlanError(
-                f"the calibration data lies in [{least:.6g}, {most:.6g}], outside the "
-                f"declared input_range ({low}, {high})"
-            )
-        return float(low), float(high)
+        if least >= 0.0 and most <= 1.0:
+            return 0.0, 1.0
+        reach = self.safety * max(abs(least), abs(most))
+        return (-reach if least < 0 else 0.0), reach
 
     @staticmethod
     def _checked(calibration: Any, shape: tuple[int, ...]) -> Array:

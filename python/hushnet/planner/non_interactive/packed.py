@@ -31,8 +31,9 @@ def compile_packed(
     batch: int,
     settings: NonInteractive,
     replaced: Replacement | None,
+    aim: float | None = None,
 ) -> Plan:
-    """A plan of the packed engine; images are served one after the other.
+    """A plan of the packed engine; images are served one after the other. ``aim``: bits, where not as asked for.
 
     Raises:
         PlanError: no secure parameters carry the network (with layers and levels), or more memory than allowed.
@@ -44,7 +45,7 @@ def compile_packed(
         )
     spec, arrays = specification(network, images)
     options = {
-        "precision_bits": math.ceil(settings.precision_bits),
+        "precision_bits": math.ceil(settings.precision_bits if aim is None else aim),
         "hide_weights": settings.hide_weights,
         "ring_degree": settings.ring_degree or 0,
         "key_bytes": settings.key_bytes,

@@ -12,13 +12,14 @@ from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
 from ..check import check_graph
 from ..inputs import scale_inputs
-from ..quality import Quality, measure, said, squashed
-from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, input_intervals, typical_outputs
+from ..quality import Quality, measure, places, said, squashed
+from ..ranges import InputRanges, Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from ..read import validate
 from ..rewrite import _prune
 from . import cost, nonlinear
 from .client import Writer
 from .constants import constants_from_inputs
+from .curves import fused, opened_up
 from .errors import Propagation
 from .fixed import Request
 from .methods import Chooser
@@ -37,7 +38,12 @@ GIB = 1 << 30
 
 
 def compile_two_party(
-    graph: Graph, samples: dict[str, Array] | None, weight_bits: int, activation_bits: int | str, settings: TwoParty
+    graph: Graph,
+    samples: dict[str, Array] | None,
+    weight_bits: int,
+    activation_bits: int | str,
+    settings: TwoParty,
+    classes: tuple[str, ...] = (),
 ) -> Plan:
     """The plan with so many bits; ``samples`` are checked calibration inputs by name.
 
@@ -48,18 +54,23 @@ def compile_two_party(
     input_range, name = settings.input_range, settings.name or graph.name
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, input_range)
-    graph = constants_from_inputs(graph)
-    graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), dict(graph.shapes), list(graph.nodes))
     output_names = list(graph.outputs)
     if settings.reveal == "argmax":
         graph = strip_for_argmax(graph)
+    whole = fused(graph)
+    graph = constants_from_inputs(whole)
+    shapes = {**whole.shapes, **graph.shapes}
+    graph = Graph(graph.name, list(graph.inputs), list(graph.outputs), shapes, list(graph.nodes))
     _prune(graph)
     regions = split(graph)
+    # in the clear a function is the ops that it was made of, and so is a network that is measured
+    regions = replace(regions, head=opened_up(regions.head), tail=opened_up(regions.tail))
+    shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
     if settings.reveal == "argmax" and (regions.tail or len(regions.opened) != 1):
         raise PlanError("reveal='argmax' needs one output that is computed on shares; end the network in its scores")
     ranges = _ranges(graph, regions, samples, settings.margin, input_range)
     planner = _Planner(
-        graph,
+        (graph, shared),
         regions,
         settings,
         (name, output_names),
@@ -74,7 +85,7 @@ def compile_two_party(
                 for port, tensor in zip(output_names, graph.outputs):
                     if tensor in guessed:
                         plan.predicted["output_errors"][port]["random_output_range"] = guessed[tensor]
-            return _finish(plan, None)
+            return _finish(plan, None, classes)
         try:
             seen, wider = planner.rehearse(plan, names, samples, ranges, settings.labels)
         except RangeError as error:
@@ -82,7 +93,7 @@ def compile_two_party(
                 raise PlanError(f"the planned run over the calibration data fails: {error}") from None
             seen, wider = {}, {error.tensor.removesuffix(".q"): 1.2 * _reach(plan, error.tensor)}
         if not wider:
-            return _finish(plan, seen)
+            return _finish(plan, seen, classes)
         ranges = replace(
             ranges, limit={**ranges.limit, **{k: max(v, ranges.limit.get(k, 0.0)) for k, v in wider.items()}}
         )
@@ -113,17 +124,18 @@ def _ranges(
 class _Planner:
     def __init__(
         self,
-        graph: Graph,
+        graphs: tuple[Graph, Graph],
         regions: Regions,
         settings: TwoParty,
         names: tuple[str, list[str]],
         weight_bits: int,
         activation_bits: int | None,
     ) -> None:
+        graph, shared = graphs
         self.graph, self.regions, self.settings = graph, regions, settings
         self.name, self.outputs = names
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
-        self.steps: list[Step] = to_steps(graph, regions)
+        self.steps: list[Step] = to_steps(shared, regions)
         self.weights = Weights(weight_bits)
         self.unit = cost.unit_costs(None if settings.unit_costs is None else str(settings.unit_costs))
         entering = {t: graph.shapes[t] for t in regions.entering}
@@ -147,12 +159,14 @@ class _Planner:
             if over <= 0 or not self.chooser.give_up(predicted["client_set_up_memory_bytes"], over):
                 break
         self.check_memory(document)
-        doubts = Propagation(chosen.fixed, chosen.ring_degree, ranges).run()
+        propagation = Propagation(chosen.fixed, chosen.ring_degree, ranges)
+        doubts = propagation.run()
         if self.settings.reveal == "output":
             errors = Tail(self.graph, self.regions, ranges, chosen.fixed).errors(doubts, self.outputs)
         else:
             errors = carry(doubts, self.outputs)
         document["predicted"]["output_errors"] = errors
+        document["predicted"]["layer_errors"] = propagation.layers
         return Plan(document, dict(chosen.fixed.weights)), {
             t["name"]: chosen.fixed.names[t["id"]] for t in chosen.fixed.tensors
         }
@@ -170,13 +184,15 @@ class _Planner:
             weight_bits=self.weight_bits,
             activation_bits=self.activation_bits,
             output_bits=self.settings.output_bits,
+            most_bits=self.settings.most_bits,
+            least=ranges.least,
         )
         chosen = Search(self.steps, request, shapes, self.weights, self.chooser).run(
             self.settings.ring_bits, self.settings.ring_degree
         )
         draft = Writer(self.graph, self.regions, chosen.fixed, self.settings.reveal, self.outputs).run()
-        for port, (low, high) in ranges.declared.items():
-            draft.limit(port, low, high)
+        for port, pair in ranges.declared.items():
+            draft.limit(port, *hull(pair))
         ranged = "calibrated" if calibrated else "proven"
         plan = draft.plan(
             "two-party",
@@ -266,7 +282,8 @@ class _Planner:
             return {k: measure(v, floats[k], labels) for k, v in scores.items()}, wider
         kinds = squashed(self.graph)
         squash = {k: kinds.get(t) for k, t in zip(self.outputs, self.graph.outputs)}
-        return {k: measure(v, floats[k], labels, squash[k]) for k, v in outputs.items()}, wider
+        index = {k for k, t in zip(self.outputs, self.graph.outputs) if t in places(self.graph)}
+        return {k: measure(v, floats[k], labels, squash[k], place=k in index) for k, v in outputs.items()}, wider
 
     def notes(self, ranges: Ranges) -> list[str]:
         """Sentences that a user of the plan must know."""
@@ -303,7 +320,7 @@ class _Planner:
         return said
 
 
-def _finish(plan: Plan, seen: dict[str, Quality] | None) -> Plan:
+def _finish(plan: Plan, seen: dict[str, Quality] | None, classes: tuple[str, ...]) -> Plan:
     errors = plan.predicted["output_errors"]
     for name, entry in errors.items():
         # scores whose index alone is opened have no errors that anyone could see
@@ -315,6 +332,6 @@ def _finish(plan: Plan, seen: dict[str, Quality] | None) -> Plan:
                 entry["max_error"] = max(entry["max_error"], entry["propagated_error"])
     plan.predicted.update(errors[plan.document["outputs"][0]["name"]])
     if seen:
-        plan.predicted.update(said(seen))
+        plan.predicted.update(said(seen, classes))
     validate(plan)
     return plan

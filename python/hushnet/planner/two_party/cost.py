@@ -57,7 +57,8 @@ class Traffic:
 class StageCost:
     """One stage: ciphertexts, protocol messages, seconds of computing; ``packing`` of linear stages.
 
-    ``work`` of others, for one image: bits ``compared``, values ``selected`` and ``truncated`` by oblivious transfer.
+    ``work`` of others, for one image, by oblivious transfer: bits ``compared``, values ``selected`` and ``truncated``,
+    terms of products ``multiplied``, entries of tables ``looked_up``.
     """
 
     he: Traffic
@@ -267,6 +268,8 @@ def _compute(
         work["compared"] * unit["compared_bit"]
         + work["selected"] * unit["selected_value"]
         + work["truncated"] * unit["truncated_value"]
+        + work["multiplied"] * unit["product_term"]
+        + work["looked_up"] * unit["table_entry"]
     )
     return seconds + images * own
 

@@ -41,6 +41,8 @@ class Propagation:
     def __init__(self, fixed: Fixed, ring_degree: int, ranges: Ranges) -> None:
         self.fixed, self.degree, self.ranges = fixed, ring_degree, ranges
         self.doubts: dict[int, Doubt] = {}
+        # by stage: six standard deviations as a share of the largest value that is planned for
+        self.layers: dict[str, float] = {}
 
     def run(self) -> dict[str, Doubt]:
         """Doubts of the opened tensors in real units, by name."""
@@ -52,7 +54,9 @@ class Propagation:
         kept = {v.tensor for v in self.fixed.opened.values()}
         for index, stage in enumerate(self.fixed.stages):
             ins = [self.doubts[t] for t in _inputs(stage)]
-            self.doubts[stage["out"]] = self.capped(stage["out"], self.stage(stage, ins))
+            doubt = self.doubts[stage["out"]] = self.capped(stage["out"], self.stage(stage, ins))
+            most = 6.0 * math.sqrt(float(doubt.variance.max(initial=0.0)))
+            self.layers[stage["name"]] = most / self.largest(stage["out"])
             for tensor in [t for t in self.doubts if last.get(t, -1) <= index and t not in kept]:
                 del self.doubts[tensor]
         found = {}
@@ -60,6 +64,13 @@ class Propagation:
             doubt = self.doubts[version.tensor]
             found[name] = Doubt(doubt.worst * version.unit, doubt.variance * version.unit**2)
         return found
+
+    def largest(self, tensor: int) -> float:
+        """The largest value that is planned for, in the tensor's units; without calibration the proven one."""
+        entry = self.fixed.tensors[tensor]
+        limit = self.ranges.limit.get(self.fixed.names[tensor])
+        planned = entry["bound"] if limit is None else min(entry["bound"], math.ldexp(limit, entry["frac_bits"]))
+        return max(1.0, float(planned))
 
     def capped(self, tensor: int, doubt: Doubt) -> Doubt:
         """Neither value leaves its range, so neither does their difference."""
@@ -96,6 +107,16 @@ class Propagation:
             return Doubt(_peak(ins[0].worst), _peak(ins[0].variance))
         if kind == "add":
             return Doubt(ins[0].worst + ins[1].worst, ins[0].variance + ins[1].variance)
+        if kind == "shift":
+            return Doubt(ins[0].worst + 0.5, ins[0].variance + 1 / 12)
+        if kind == "hard_swish":
+            # steepest right below the upper end
+            slope = 6 * stage["quarter"] / 2 ** stage["bits"]
+            return Doubt(ins[0].worst * slope + 1.0, ins[0].variance * slope**2 + FAITHFUL)
+        if kind == "product":
+            return self.product(stage, ins)
+        if kind == "function":
+            return self.function(stage, ins[0])
         if kind == "relu":
             return Doubt(ins[0].worst, ins[0].variance * self.passed(stage))
         return Doubt(self.move(stage, [d.worst for d in ins]), self.move(stage, [d.variance for d in ins]))
@@ -104,6 +125,35 @@ class Propagation:
         """Share of a tensor's power that an activation lets through: of its deviations as well, on average."""
         before, after = (self.ranges.square.get(self.fixed.names[t], 0.0) for t in (stage["in"], stage["out"]))
         return min(1.0, after / before) if after > 0 and before > 0 else 1.0
+
+    def product(self, stage: Stage, ins: list[Doubt]) -> Doubt:
+        """The doubt of a product: of each factor by the other one's size, and a unit of the division."""
+        a, b = (self.fixed.tensors[t] for t in stage["in"])
+        tops, parts = [float(a["bound"]), float(b["bound"])], 2.0 ** -stage["bits"]
+        powers = [self.power(t, top) for t, top in zip(stage["in"], tops)]
+        x, y = (_raised(d, len(self.fixed.tensors[stage["out"]]["shape"])) for d in ins)
+        worst = x.worst * tops[1] + y.worst * tops[0] + x.worst * y.worst
+        variance = x.variance * powers[1] + y.variance * powers[0] + x.variance * y.variance
+        if stage["in"][0] == stage["in"][1]:
+            variance = 2 * variance
+        unit = (1.0, FAITHFUL) if stage["bits"] else (0.0, 0.0)
+        return Doubt(worst * parts + unit[0], variance * parts**2 + unit[1])
+
+    def power(self, tensor: int, top: float) -> float:
+        """The mean square of a tensor's integers."""
+        square = self.ranges.square.get(self.fixed.names[tensor])
+        if square is None:
+            return top * top / 3.0
+        entry = self.fixed.tensors[tensor]
+        return float(min(math.ldexp(square, 2 * entry["frac_bits"]), top * top))
+
+    def function(self, stage: Stage, x: Doubt) -> Doubt:
+        """The doubt of a function's result: of its argument by the steepest slope, and the error of the pieces."""
+        source, out = (self.fixed.tensors[stage[k]]["frac_bits"] for k in ("in", "out"))
+        slope = math.ldexp(stage["predicted"]["slope"], out - source)
+        error = math.ldexp(stage["predicted"]["error"], out)
+        # a bound of three standard deviations of what pieces and roundings come to
+        return Doubt(x.worst * slope + error, x.variance * slope**2 + error**2 / 9)
 
     def slope(self, stage: Stage) -> float:
         """The largest slope of a stage's activation between two inputs of its range."""
@@ -163,6 +213,12 @@ class Propagation:
             return arrays[0]
         full = [np.broadcast_to(a, s)[None] for a, s in zip(arrays, sources)]
         return OPS[kind]({**stage, "value": 0}, full, shape)[0]
+
+
+def _raised(doubt: Doubt, rank: int) -> Doubt:
+    """A doubt with so many axes, new ones in front."""
+    arrays = (a.reshape((1,) * (rank - a.ndim) + a.shape) for a in (doubt.worst, doubt.variance))
+    return Doubt(*arrays)
 
 
 def _inputs(stage: Stage) -> list[int]:

@@ -32,8 +32,10 @@ GAIN_BITS = 10
 SLOPE_BITS = 7
 MOST_ACTIVATION_BITS = 12
 EXTRA_UNITS = 2
-# of a layer's largest bias: far more than any result needs
+# of a layer's largest bias: far more than any result needs in the rings that are taken first. Wider ones, up to the
+# widest, are taken for precision, and leave biases all bits but these
 BIAS_BITS = 23
+WIDEST_RING, BESIDE_BIAS = 40, 5
 
 
 class DoesNotFit(Exception):
@@ -66,7 +68,10 @@ class Request:
         opened: tensors that are opened.
         argmax: whether only an index is opened.
         weight_bits, output_bits: bits of weights and of opened values, sign included.
-        activation_bits: bits of every tensor that a layer reads; None: the most up to 12 that the ring allows.
+        activation_bits: bits of every tensor that a layer reads; None: the most up to ``most_bits`` that the ring
+            allows.
+        most_bits: the most of these.
+        least: least value by graph tensor, where calibration showed none below it.
     """
 
     limits: Mapping[str, float]
@@ -76,6 +81,8 @@ class Request:
     weight_bits: int
     activation_bits: int | None
     output_bits: int
+    most_bits: int = MOST_ACTIVATION_BITS
+    least: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -148,7 +155,7 @@ class Builder:
         self.steps, self.request, self.weights, self.known = steps, request, weights.fork(), reach
         self.limit = (1 << (ring_bits - 1)) - 1
         names: set[str] = set()
-        self.out = Fixed(ring_bits=ring_bits, tensor_names=names, stage_names=names)
+        self.out = Fixed(ring_bits=ring_bits, tensor_names=names, stage_names=names, least_bits=request.most_bits)
         self.root, self.layers, self.members = groups(steps)
         self.joined = {self.root(s.output) for s in steps if s.kind == "concat"}
         self.readers = [t for s in steps for t in s.inputs] + request.opened
@@ -166,11 +173,11 @@ class Builder:
         room = dict.fromkeys(self.request.opened, 1 if self.request.argmax else 0)
         for step in reversed(self.steps):
             after = room.get(step.output, 0)
-            if step.kind == "add":
+            if step.kind in {"add", "shift"}:
                 after += 1
             elif step.kind == "relu":
                 after = 0
-            elif step.kind in {"linear", "clip", "leaky_relu"}:
+            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product", "hard_swish"}:
                 after = 1
             elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
                 after = max(after, 1)
@@ -263,7 +270,7 @@ class Builder:
         if group not in self.target and layers:
             reach = self.group_reach(group, version)
             given = self.request.activation_bits
-            bits = given if given is not None else MOST_ACTIVATION_BITS
+            bits = given if given is not None else self.request.most_bits
             while given is None and bits > 2:
                 fine = self.fraction(layers, version.gain, reach, bits)
                 tight = [n for n in layers if not self.holds(n, version.gain, reach, fine)]
@@ -287,10 +294,12 @@ class Builder:
         Fewer where inputs are so small that biases alone would fill the ring.
         """
         fine = fraction(reach, bits)
+        ring = self.out.ring_bits
+        most = max(BIAS_BITS, ring - BESIDE_BIAS) if ring <= WIDEST_RING else BIAS_BITS
         for layer in layers:
             bias = float(np.abs(layer.bias).max(initial=0.0))
             if bias > 0:
-                fine = min(fine, BIAS_BITS - math.frexp(bias)[1] - self.weights(layer, gain).frac_bits)
+                fine = min(fine, most - math.frexp(bias)[1] - self.weights(layer, gain).frac_bits)
         return fine
 
     def holds(self, layer: Linear, gain: float, reach: float, fine: int) -> bool:
@@ -370,7 +379,7 @@ class Builder:
         top = max(map(abs, self.request.inputs[name]))
         fine = self.target_bits(name, Version(-1, 0, 0, False, 1.0))
         if fine is None:
-            fine = fraction(top, self.request.activation_bits or MOST_ACTIVATION_BITS)
+            fine = fraction(top, self.request.activation_bits or self.request.most_bits)
         made = self.tensor(name, shape, Version(-1, fine, max(1, math.ceil(math.ldexp(top, fine))), False, 1.0))
         self.keep(name, made)
         self.out.entering[name] = made

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...graph import Graph, Linear
 from ...plan import PlanError
-from ..errors import FLOAT32_UNIT
+from ..errors import DECIDING, FLOAT32_UNIT
 from ..ranges import Ranges
 from ..rules import RULES, Pair, magnitude
 from .errors import Doubt
@@ -84,6 +84,7 @@ class Tail:
 
         # of a network without layers the client computes everything: a float32 reference rounds in its first op
         alone = not self.regions.shared
+        planned = set(self.regions.opened)
         for node in self.regions.head if alone else self.regions.tail:
             ins = [known(t) for t in node.inputs]
             shape, rule = self.graph.shapes[node.output], RULES[node.op]
@@ -94,6 +95,11 @@ class Tail:
                     node.attrs, pairs, [i[1] for i in ins], shape, False
                 ) + FLOAT32_UNIT * 4 * magnitude(interval)
                 deviation = rule.spread(node.attrs, pairs, [i[2] for i in ins], shape, True)
+            if not planned.isdisjoint(node.inputs):
+                planned.add(node.output)
+            elif node.op in DECIDING:
+                # on what the client computes from its inputs alone it decides as the network does
+                error, deviation = np.zeros(shape), np.zeros(shape)
             width = rule.width(node.attrs)
             error, deviation = (np.minimum(np.where(np.isnan(v), np.inf, v), width) for v in (error, deviation))
             spread[node.output] = (interval, error, deviation)

@@ -12,7 +12,8 @@ from ...graph import Linear
 from ...plan import PlanError
 from ...reference import methods
 from ..ranges import plan_geometry
-from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Fixed, Request
+from .elementwise import Full
+from .fixed import DoesNotFit, Fixed, Request
 from .steps import Step
 from .weights import LEAST_WEIGHT_BITS, Weights
 
@@ -87,7 +88,7 @@ class Search:
         Raises:
             DoesNotFit: a value needs a wider ring.
         """
-        return Builder(self.steps, self.request, self.weights, ring_bits, self.reach if reach is None else reach).run(
+        return Full(self.steps, self.request, self.weights, ring_bits, self.reach if reach is None else reach).run(
             self.entering
         )
 
@@ -170,7 +171,7 @@ class Search:
             if (
                 self.request.activation_bits is not None
                 or ring_bits is not None
-                or fixed.least_bits == MOST_ACTIVATION_BITS
+                or fixed.least_bits == self.request.most_bits
             ):
                 found.append(fixed)
                 break

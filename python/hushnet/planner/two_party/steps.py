@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Conv2d, Graph, Linear, Op, Shape
+from ...graph import Graph, Linear, Node, Op, Shape
 from ...reference.ops import pool_counts
 from .regions import MOVES, REDUCTIONS, Regions, obstacle
 from .unroll import UNROLLED
@@ -43,6 +43,7 @@ class Writer:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.steps: list[Step] = []
+        self.producer: dict[str, Node] = {n.output: n for n in graph.nodes}
         self.taken = set(graph.shapes)
 
     def fresh(self, name: str) -> str:
@@ -119,18 +120,12 @@ class Writer:
             )
 
     def affine(self, name: str, source: str, shape: Shape, mul: float, add: float, output: str | None) -> str:
-        """``x * mul + add``: a gain, or a layer of one weight."""
+        """``x * mul + add``: a gain, and a constant added to the value or to its negative."""
         if add == 0 and mul > 0:
             return self.put("gain", name, source, shape, output, factor=float(mul))
-        size = math.prod(shape)
-        image = (1, 1, size)
-        flat = self.put("reshape", f"{name}.flat", source, image)
-        scaled = self.fresh(f"{name}.scaled")
-        layer = Linear(
-            name, flat, scaled, Conv2d(image, image, (1, 1)), np.full((1, 1, 1, 1), float(mul)), np.full(1, float(add))
-        )
-        self.steps.append(Step("linear", name, [flat], scaled, image, layer=layer))
-        return self.put("reshape", f"{name}.shape", scaled, shape, output)
+        if abs(mul) != 1:
+            source = self.put("gain", f"{name}.gain", source, shape, factor=abs(float(mul)))
+        return self.put("shift", name, source, shape, output, by=float(add), negated=mul < 0)
 
     def reduction(self, node: Op, shape: Shape, out: Shape) -> None:
         """As a pool over one axis: the reduced axes last, merged."""
@@ -236,7 +231,17 @@ def to_steps(graph: Graph, regions: Regions) -> list[Step]:
     writer = Writer(graph)
     for node in regions.shared:
         writer.node(node)
-    return _pool_first(writer.steps, set(regions.opened))
+    return _pool_first(_read(writer.steps, set(regions.opened)), set(regions.opened))
+
+
+def _read(steps: list[Step], opened: set[str]) -> list[Step]:
+    """The steps whose results somebody reads: a product takes the place of copies that broadcast its factors."""
+    read, kept = set(opened), []
+    for step in reversed(steps):
+        if step.output in read or step.layer is not None:
+            kept.append(step)
+            read.update(step.inputs)
+    return kept[::-1]
 
 
 def _pool_first(steps: list[Step], opened: set[str]) -> list[Step]:

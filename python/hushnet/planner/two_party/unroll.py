@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...graph import Conv2d, Graph, Linear, Op, Shape
+from .curves import factors
 
 if TYPE_CHECKING:
     from .steps import Writer
@@ -30,6 +31,8 @@ def unrolled(graph: Graph, node: Op) -> bool:
     if node.op == "interpolate":
         axis = node.attrs["axis"]
         return graph.shapes[node.inputs[0]][axis] * graph.shapes[node.output][axis] <= LARGEST_WEIGHTS
+    if node.op == "hard_sigmoid":
+        return bool(node.attrs["alpha"] != 0)
     if node.op in {"max_pool", "average_pool"}:
         return len(graph.shapes[node.inputs[0]]) == 4 and set(node.attrs.get("dilation", [1])) == {1}
     return node.op in UNROLLED
@@ -220,16 +223,46 @@ def pool(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     write.put("reshape", node.name, made, out, node.output)
 
 
+def function(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """A function of one variable."""
+    write.put("function", node.name, node.inputs, out, node.output, curve=node.attrs["curve"])
+
+
+def product(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """A product, which broadcasts its factors itself; of a tensor with itself, a square."""
+    operands = node.inputs * 2 if node.op == "square" else factors(write.graph, node, write.producer)
+    write.put("product", node.name, operands, out, node.output)
+
+
+def hard_sigmoid(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """``min(max(alpha x + beta, 0), 1)``: for positive alpha ``alpha min(max(x + beta / alpha, 0), 1 / alpha)``."""
+    alpha, beta = node.attrs["alpha"], node.attrs["beta"]
+    rough = write.put("coarse", f"{node.name}.rough", node.inputs[0], out)
+    moved = write.affine(f"{node.name}.moved", rough, out, math.copysign(1.0, alpha), beta / abs(alpha), None)
+    cut = write.put("clip", f"{node.name}.clip", moved, out, low=0.0, high=1.0 / abs(alpha))
+    write.put("gain", node.name, cut, out, node.output, factor=abs(alpha))
+
+
+def hard_swish(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """``x min(max(x + 3, 0), 6) / 6``, a stage of its own."""
+    write.put("hard_swish", node.name, node.inputs, out, node.output)
+
+
 UNROLLED = {
     "abs": absolute,
     "average_pool": pool,
     "broadcast": broadcast,
+    "function": function,
     "gather": gather,
+    "hard_sigmoid": hard_sigmoid,
+    "hard_swish": hard_swish,
     "interpolate": interpolate,
     "leaky_relu": leaky,
     "max_pool": pool,
     "maximum": extremum,
     "minimum": extremum,
+    "mul": product,
     "pad": pad,
     "prelu": leaky,
+    "square": product,
 }

@@ -4,6 +4,7 @@ use super::shape::{BasisSpec, Shape, ShapeSpec};
 use super::{Pieces, FINE};
 use crate::error::{MpcError, Result};
 use crate::ring::Ring;
+use std::cell::RefCell;
 
 /// Where a function is evaluated: integers from `low` to `high`, in units of 2^-scale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +114,28 @@ struct Piecewise {
     error: f64,
 }
 
+/// A function of many arguments at once: as many values.
+type Batched<'a> = &'a dyn Fn(&[f64]) -> Vec<f64>;
+
 impl Piecewise {
+    /// With a function that is called once for all arguments: they do not depend on its values, so a first pass lists them.
+    fn batched(f: Batched<'_>, at: (Interval, Ring), degree: usize, segments: u32) -> Option<Self> {
+        let asked = RefCell::new(Vec::new());
+        Self::new(
+            &|x| {
+                asked.borrow_mut().push(x);
+                0.0
+            },
+            at,
+            degree,
+            segments,
+        )?;
+        let values = f(&asked.into_inner()).into_iter();
+        let values = RefCell::new(values);
+        // Fewer values than arguments leave the rest without one: the fit is refused.
+        Self::new(&|_| values.borrow_mut().next().unwrap_or(f64::NAN), at, degree, segments)
+    }
+
     fn new(
         f: &dyn Fn(f64) -> f64,
         (at, input): (Interval, Ring),
@@ -151,6 +173,7 @@ impl Piecewise {
         for end in [f(low), f(high)] {
             this.values = (this.values.0.min(end), this.values.1.max(end));
         }
+        let mut sound = true;
         for piece in 0..1usize << segments {
             let at = |y: f64, t: f64| piece as f64 + y + f64::midpoint(t, 1.0);
             if point(at(0.0, -1.0)) > high || point(at(1.0, 1.0)) < low {
@@ -163,6 +186,8 @@ impl Piecewise {
                     powers(&interpolate(degree + 2 - m.min(1), |t| coefficient(m, f64::midpoint(t, 1.0))))
                 })
                 .collect();
+            // A function that is not defined two segments beyond the interval has no such polynomial.
+            sound &= polynomials.iter().flatten().all(|c| c.is_finite());
             for i in 0..=SAMPLES.0 {
                 let y = i as f64 / SAMPLES.0 as f64;
                 let here: Vec<f64> = polynomials.iter().map(|p| value(p, y)).collect();
@@ -186,7 +211,7 @@ impl Piecewise {
             this.pieces.push(polynomials);
         }
         this.error *= BETWEEN;
-        let finite = this.error.is_finite() && this.slope.is_finite() && this.values.0.is_finite();
+        let finite = sound && this.error.is_finite() && this.slope.is_finite() && this.values.0.is_finite();
         finite.then_some(this)
     }
 }
@@ -323,13 +348,26 @@ fn price(shape: &Shape) -> u64 {
 
 impl Spline {
     /// The cheapest form of f on `at`, for shares modulo `input` or any wider ring, whose result has `scale` fractional bits and an error of at most `error`, which counts all of it: fit,
-    /// coefficients, dropped bits of the argument and roundings. f must be defined on the interval; where it has a corner, the fit needs shorter
+    /// coefficients, dropped bits of the argument and roundings. f must be defined on the interval and two segments beyond; where it has a corner, the fit needs shorter
     /// segments.
     ///
     /// # Errors
     /// `Parameter` when no form of at most 2^8 segments reaches the error, or the interval or scale is too large.
     pub fn fit(
         f: &dyn Fn(f64) -> f64,
+        (at, input): (Interval, Ring),
+        scale: u32,
+        error: f64,
+    ) -> Result<Self> {
+        Self::fit_batched(&|x| x.iter().map(|x| f(*x)).collect(), (at, input), scale, error)
+    }
+
+    /// As [`Self::fit`], with a function of many arguments at once, in order: a planner's, which is quick for vectors.
+    ///
+    /// # Errors
+    /// As [`Self::fit`]; also when it gives fewer values than arguments.
+    pub fn fit_batched(
+        f: Batched<'_>,
         (at, input): (Interval, Ring),
         scale: u32,
         error: f64,
@@ -353,7 +391,7 @@ impl Spline {
                 if best.as_ref().is_some_and(|(price, _)| *price <= least) {
                     break;
                 }
-                let Some(fit) = Piecewise::new(f, (at, input), degree, segments) else { continue };
+                let Some(fit) = Piecewise::batched(f, (at, input), degree, segments) else { continue };
                 if fit.error < error {
                     fit.cheapest((at, scale, error), wanted, &mut best)?;
                 }
@@ -368,5 +406,20 @@ impl Spline {
             got: 1 << 9,
             limit: 1 << 8,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces reach over the ends of the interval: a function that stops there has none, and no coefficient that is no number becomes zero.
+    #[test]
+    fn a_function_that_stops_at_the_interval_is_refused() {
+        let at = (Interval { low: 1, high: 1000, scale: 10 }, Ring::new(20).unwrap());
+        let from = |end: f64| Spline::fit(&|x: f64| (x - end).sqrt(), at, 10, 1e-2);
+        assert!(from(0.0).is_err());
+        assert!(from(-2.0).is_ok());
+        assert!(Spline::fit_batched(&|x| vec![1.0; x.len() / 2], at, 10, 1e-2).is_err());
     }
 }

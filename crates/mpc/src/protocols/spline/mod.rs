@@ -63,6 +63,18 @@ impl Pieces {
         Ok(this)
     }
 
+    /// Of every degree's polynomials in the holder's place, the order.
+    #[must_use]
+    pub fn orders(&self) -> &[usize] {
+        &self.orders
+    }
+
+    /// All polynomials, segment by segment and in each degree by degree, as [`Self::new`] takes them.
+    #[must_use]
+    pub fn coefficients(&self) -> &[i64] {
+        &self.coefficients
+    }
+
     /// Itself, if it is as long as the shape needs.
     fn of(&self, shape: &Shape) -> Result<&Self> {
         check_len("orders of pieces", shape.fields.len(), self.orders.len())?;

@@ -156,6 +156,12 @@ impl Shape {
         &self.spec
     }
 
+    /// Terms of the ladders and wrap-arounds of a value, in both directions: products of a bit and a number, one correlated OT each.
+    #[must_use]
+    pub fn products(&self) -> usize {
+        self.terms.len() + self.wraps.len() + 1
+    }
+
     /// Segments.
     pub(super) fn pieces(&self) -> usize {
         1 << self.spec.segments

@@ -245,24 +245,25 @@ impl<'a> Scope<'a> {
     ///
     /// # Errors
     /// [`PlanError::Structure`] when only one is given.
-    pub(crate) fn arrays<'b>(
+    pub(crate) fn arrays<'b, const N: usize>(
         &mut self,
         stage: &str,
-        [first, second]: [(&str, &'b Option<String>); 2],
-    ) -> Result<Option<[&'b str; 2]>, PlanError> {
+        fields: [(&str, &'b Option<String>); N],
+    ) -> Result<Option<[&'b str; N]>, PlanError> {
         self.weighted.1 += 1;
-        match (first.1, second.1) {
-            (None, None) => Ok(None),
-            (Some(a), Some(b)) => {
-                self.weighted.0 += 1;
-                self.used_files.extend([a.clone(), b.clone()]);
-                Ok(Some([a, b]))
-            }
-            _ => Err(PlanError::Structure(format!(
-                "stage '{stage}' has only one of {} and {}",
-                first.0, second.0
-            ))),
+        let given = fields.iter().filter(|(_, name)| name.is_some()).count();
+        if given == 0 {
+            return Ok(None);
         }
+        if given < N {
+            let names: Vec<&str> = fields.iter().map(|(field, _)| *field).collect();
+            let detail = format!("stage '{stage}' has only one of {}", names.join(" and "));
+            return Err(PlanError::Structure(detail));
+        }
+        self.weighted.0 += 1;
+        let names = fields.map(|(_, name)| name.as_deref().unwrap_or_default());
+        self.used_files.extend(names.iter().map(|n| (*n).to_owned()));
+        Ok(Some(names))
     }
 
     /// Marks arrays that a stage reads.
@@ -284,7 +285,9 @@ impl<'a> Scope<'a> {
         }
         let (with, all) = self.weighted;
         if with != 0 && with != all {
-            return Err(PlanError::Structure(format!("{with} of {all} linear stages have weights")));
+            return Err(PlanError::Structure(format!(
+                "{with} of {all} linear layers and functions have weights"
+            )));
         }
         Ok((with, all))
     }

@@ -90,7 +90,7 @@ const ON_SHARES: (Option<KindSpec>, Option<KindSpec>) = (Some(KindSpec::Shared),
 const ON_CIPHERS: (Option<KindSpec>, Option<KindSpec>) = (Some(KindSpec::Cipher), Some(KindSpec::Cipher));
 
 /// The kinds of stages of all trust models.
-pub const STAGES: [StageRule; 24] = [
+pub const STAGES: [StageRule; 28] = [
     row("client", Operands::None, ALL, LAYER),
     row("linear", Operands::One, ALL, LAYER),
     row("share", Operands::One, SHARES, (Some(KindSpec::Fixed), Some(KindSpec::Shared))),
@@ -102,6 +102,10 @@ pub const STAGES: [StageRule; 24] = [
     row("sum_pool", Operands::One, SHARES, ON_SHARES),
     row("scale", Operands::One, SHARES, ON_SHARES),
     row("add", Operands::Two, SHARES, ON_SHARES),
+    row("shift", Operands::One, SHARES, ON_SHARES),
+    row("hard_swish", Operands::One, SHARES, ON_SHARES),
+    row("function", Operands::One, SHARES, ON_SHARES),
+    row("product", Operands::Two, SHARES, ON_SHARES),
     row("reshape", Operands::Many, SHARES, ON_SHARES),
     row("transpose", Operands::Many, SHARES, ON_SHARES),
     row("concat", Operands::Many, SHARES, ON_SHARES),

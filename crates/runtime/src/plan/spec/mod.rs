@@ -3,11 +3,13 @@
 //! What differs between trust models is data: a part of [`ParamsSpec`] for each, and the tables of the module `grammar`, which say which tensors, stages,
 //! engines and methods a trust model allows.
 
+mod function;
 mod grammar;
 mod layer;
 mod op;
 mod stage;
 
+pub use function::{BasisFields, End, FormSpec, FunctionSpec};
 pub use grammar::{Grammar, LayerFields, MethodRule, Operands, StageRule, GRAMMARS, STAGES};
 pub use layer::{BatchSpec, BitsSpec, GeometrySpec, LinearSpec, MaskMode, TileSpec};
 pub use op::{OpKind, OpSpec, TopKResult};

@@ -1,7 +1,7 @@
 //! Stages as they stand in the file: a name, operands (`in`), a result (`out`), and what is computed.
 
 use super::grammar::{rule, Operands};
-use super::{LinearSpec, OpSpec};
+use super::{FunctionSpec, LinearSpec, OpSpec};
 use hushnet_layers::packed::{Choices, GraphSpec, Options};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -82,6 +82,19 @@ pub enum StageKind {
     Scale { factor: u64 },
     /// Sum of two tensors.
     Add {},
+    /// `by + x`, or `by - x`; the constant is server only.
+    Shift {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<i64>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        negated: bool,
+    },
+    /// `x min(max(x + 2 quarter, 0), 4 quarter) / 2^bits`, in units of x.
+    HardSwish { quarter: u64, bits: u32 },
+    /// A function of one variable, of every element.
+    Function(Box<FunctionSpec>),
+    /// Product of two tensors, element by element and broadcast to the result's shape, divided by 2^bits; twice the same: a square.
+    Product { bits: u32 },
     /// The same elements in another shape.
     Reshape {},
     /// Axes in another order.
@@ -237,6 +250,10 @@ impl StageKind {
             Self::SumPool(_) => "sum_pool",
             Self::Scale { .. } => "scale",
             Self::Add {} => "add",
+            Self::Shift { .. } => "shift",
+            Self::HardSwish { .. } => "hard_swish",
+            Self::Function(_) => "function",
+            Self::Product { .. } => "product",
             Self::Reshape {} => "reshape",
             Self::Transpose { .. } => "transpose",
             Self::Concat { .. } => "concat",

@@ -203,6 +203,45 @@ impl Net {
         self.stage(json!({"kind": "add", "in": [x, y], "out": out}));
         out
     }
+    pub fn shift(&mut self, x: usize, by: i64, negated: bool) -> usize {
+        let bound = self.bound(x) + by.unsigned_abs();
+        self.unary(
+            json!({"kind": "shift", "by": by, "negated": negated}),
+            x,
+            &self.shape(x),
+            self.f(x),
+            bound,
+        )
+    }
+    /// x min(max(x + 2 quarter, 0), 4 quarter), less `bits` bits.
+    pub fn hard_swish(&mut self, x: usize, quarter: u64, bits: u32) -> usize {
+        let bound = ((9 * quarter * quarter + 4 * quarter * self.bound(x)) >> bits) + 1;
+        let stage = json!({"kind": "hard_swish", "quarter": quarter, "bits": bits});
+        self.unary(stage, x, &self.shape(x), 2 * self.f(x) - i64::from(bits), bound)
+    }
+    /// The product of two tensors, broadcast to a shape, less `bits` bits.
+    pub fn product(&mut self, x: usize, y: usize, shape: &[usize], bits: u32) -> usize {
+        let bound = ((self.bound(x) * self.bound(y)) >> bits) + 1;
+        let out = self.shared(shape, self.f(x) + self.f(y) - i64::from(bits), bound);
+        self.stage(json!({"kind": "product", "in": [x, y], "out": out, "bits": bits}));
+        out
+    }
+    /// A function of every element: a stage with `form`, `below`, `above`, `function`, `orders` and `predicted`, and its coefficients.
+    pub fn function(
+        &mut self,
+        x: usize,
+        mut stage: Value,
+        coefficients: &[i64],
+        (f, bound): (i64, u64),
+    ) -> usize {
+        let name = format!("pieces{}", self.stages.len());
+        let segments = 1_usize << stage["form"]["segments"].as_u64().unwrap_or(0);
+        let bytes = coefficients.iter().flat_map(|c| c.to_le_bytes()).collect();
+        self.files.insert(name.clone(), ("I64", vec![segments, coefficients.len() / segments], bytes));
+        stage["kind"] = "function".into();
+        stage["coefficients"] = name.into();
+        self.unary(stage, x, &self.shape(x), f, bound)
+    }
     /// reshape, transpose, concat, slice or pad to a given shape.
     pub fn moves(&mut self, mut stage: Value, x: &[usize], shape: &[usize]) -> usize {
         let bound = x.iter().map(|t| self.bound(*t)).max().unwrap_or(0);

@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 mod coefficients;
+mod elementwise;
 mod hostile;
 mod methods;
 mod networks;

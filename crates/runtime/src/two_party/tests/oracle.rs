@@ -2,6 +2,7 @@
 
 use super::super::methods::find;
 use super::builder::Net;
+use hushnet_mpc::Function;
 use serde_json::Value;
 
 pub(super) fn ids(v: &Value) -> Vec<usize> {
@@ -43,7 +44,29 @@ pub(super) fn evaluate(
         "clip" => (each(&|v| v.clamp(number("low"), number("high"))), 0..=0),
         "truncate" => (each(&|v| v >> number("bits")), 0..=i64::from(!exact)),
         "scale" => (each(&|v| v * number("factor")), 0..=0),
+        "shift" => {
+            let sign = if stage["negated"] == true { -1 } else { 1 };
+            (each(&|v| sign * v + number("by")), 0..=0)
+        }
         "add" => (a.iter().zip(x[1]).map(|(a, b)| a + b).collect(), 0..=0),
+        "hard_swish" => {
+            let (end, bits) = (2 * number("quarter"), number("bits"));
+            (each(&|v| (v * (v + end).clamp(0, 2 * end)) >> bits), 0..=1)
+        }
+        "product" => {
+            let bits = number("bits");
+            let shapes = [net.shape(inputs[0]), net.shape(inputs[1])];
+            let place = |which: usize, e: usize| broadcast(&shapes[which], &at(&to, e));
+            let product = |e: usize| a[place(0, e)] * x[1][place(1, e)];
+            ((0..to.iter().product()).map(|e| product(e) >> bits).collect(), 0..=i64::from(bits > 0))
+        }
+        "function" => {
+            let f = named(stage["function"].as_str().unwrap());
+            let unit = |id: usize| (-net.f(id) as f64).exp2();
+            let (from, to) = (unit(inputs[0]), unit(ids(&stage["out"])[0]));
+            let error = (stage["predicted"]["error"].as_f64().unwrap() / to + 0.5).ceil() as i64;
+            (each(&|v| (f.at(v as f64 * from) / to).round() as i64), -error..=error)
+        }
         "max_pool" => (pool(stage, &from, &to, a, i64::MIN, i64::max), 0..=0),
         "sum_pool" => (pool(stage, &from, &to, a, 0, |a, b| a + b), 0..=0),
         "reshape" => (a.to_vec(), 0..=0),
@@ -181,6 +204,20 @@ fn moved(net: &Net, stage: &Value, inputs: &[usize], to: &[usize], x: &[&[i64]])
         .collect()
 }
 
+/// A function by the name that a plan gives it.
+fn named(name: &str) -> Function {
+    let names = ["sigmoid", "tanh", "silu", "exp"];
+    let functions = [Function::Sigmoid, Function::Tanh, Function::Silu, Function::Exp];
+    functions[names.iter().position(|n| *n == name).unwrap()]
+}
+
+/// The element of a tensor of this shape that stands at a place of a larger one.
+fn broadcast(shape: &[usize], place: &[i64]) -> usize {
+    let skip = place.len() - shape.len();
+    let own = |(size, c): (&usize, &i64)| if *size == 1 { 0 } else { *c as usize };
+    shape.iter().zip(&place[skip..]).fold(0, |index, (size, c)| index * size + own((size, c)))
+}
+
 /// How far an output may lie from the planned value when every operand lies up to `x` away: one unit a linear or truncating stage.
 pub(super) fn spread(net: &Net, stage: &Value, x: &[i64], exact: bool) -> i64 {
     match stage["kind"].as_str().unwrap() {
@@ -196,6 +233,20 @@ pub(super) fn spread(net: &Net, stage: &Value, x: &[i64], exact: bool) -> i64 {
         }
         "scale" => x[0] * stage["factor"].as_i64().unwrap(),
         "add" => x[0] + x[1],
+        "hard_swish" => {
+            ((x[0] * 6 * stage["quarter"].as_i64().unwrap()) >> stage["bits"].as_i64().unwrap()) + 2
+        }
+        "product" => {
+            let t = ids(&stage["in"]);
+            let most = net.bound(t[0]) as i64 * x[1] + net.bound(t[1]) as i64 * x[0] + x[0] * x[1];
+            (most >> stage["bits"].as_i64().unwrap()) + 2
+        }
+        "function" => {
+            let predicted = |k: &str| stage["predicted"][k].as_f64().unwrap();
+            let unit = |id: usize| (-net.f(id) as f64).exp2();
+            let (from, to) = (unit(ids(&stage["in"])[0]), unit(ids(&stage["out"])[0]));
+            ((predicted("error") + predicted("slope") * from * x[0] as f64) / to).ceil() as i64 + 2
+        }
         "sum_pool" => x[0] * list(&stage["kernel"]).iter().product::<i64>(),
         "concat" => *x.iter().max().unwrap(),
         _ => x[0],

@@ -37,7 +37,7 @@ fn first_result(plan: &TwoPartyPlan) -> usize {
 }
 
 /// A byte of a share, below its uppermost bits.
-fn byte(share: u64, plan: &TwoPartyPlan) -> u8 {
+pub(super) fn byte(share: u64, plan: &TwoPartyPlan) -> u8 {
     (share >> (plan.ring().bits() - 12)) as u8
 }
 
@@ -74,7 +74,7 @@ fn first_linear<'a>(run: &'a Run, plan: &TwoPartyPlan, client: bool) -> &'a [u8]
     &run.heard[usize::from(client)].0[before..before + stage]
 }
 
-fn options() -> TwoPartyOptions {
+pub(super) fn options() -> TwoPartyOptions {
     TwoPartyOptions { ot: Some(OtKind::Iknp), group: Some(4), ..TwoPartyOptions::default() }
 }
 
@@ -133,7 +133,7 @@ fn requests_and_masked_shares_are_uniform_whatever_the_input() {
 }
 
 /// What a party received in every stage.
-fn received<'a>(run: &'a Run, plan: &TwoPartyPlan, client: bool) -> Vec<&'a [u8]> {
+pub(super) fn received<'a>(run: &'a Run, plan: &TwoPartyPlan, client: bool) -> Vec<&'a [u8]> {
     let p = predict(plan, &Layers::new(plan).unwrap(), OtKind::Iknp, run.client.images);
     let mut at = if client {
         8 + plan.public_part().unwrap().len() + p.setup.bytes_down as usize
@@ -218,7 +218,7 @@ fn the_measures_notice_what_they_are_for() {
     assert!(correlation(&words, &follows).abs() > 6.0 / 8192f64.sqrt());
 }
 
-fn correlation(a: &[u64], b: &[u64]) -> f64 {
+pub(super) fn correlation(a: &[u64], b: &[u64]) -> f64 {
     let mean = |v: &[u64]| v.iter().map(|x| *x as f64).sum::<f64>() / v.len() as f64;
     let (ma, mb) = (mean(a), mean(b));
     let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);

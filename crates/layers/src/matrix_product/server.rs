@@ -1,0 +1,161 @@
+//! The server's half of a product: its own shares times the client's encrypted ones, merged, re-randomised, masked.
+
+use super::{transposed, MatrixProduct, OutputPoly, Term};
+use crate::batch::{expect, LayerError};
+use hushnet_ring::{low_mask, pack, Prg};
+use hushnet_rlwe::one_poly::{Tally, TallyCounts};
+use hushnet_rlwe::pack_lwe::{MergeKeys, Pair};
+use hushnet_rlwe::wide::{WideCipher, WideContext, WidePlain, WidePublicKey, WideServer, RING_DEGREE};
+use rayon::prelude::*;
+use zeroize::Zeroizing;
+
+/// What a server holds of a session: the client's public key and merging keys.
+pub struct MatrixSession {
+    context: WideContext,
+    server: WideServer,
+    keys: MergeKeys,
+}
+
+impl MatrixSession {
+    /// Reads and checks a client's message of keys for products up to a spacing.
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] unless it has [`MatrixProduct::key_len`] bytes; [`LayerError::Cipher`] for words that are not below their primes.
+    pub fn read(context: &WideContext, spacing: usize, message: &[u8]) -> Result<Self, LayerError> {
+        expect("keys of matrix products", MatrixProduct::key_len(context, spacing), message.len())?;
+        let (public, merging) = message.split_at(WidePublicKey::byte_len());
+        let server = WideServer::new(context, &WidePublicKey::from_bytes(context, public)?)?;
+        let keys = MergeKeys::from_bytes(context.merge(), spacing, merging)?;
+        Ok(Self { context: context.clone(), server, keys })
+    }
+}
+
+/// Answers products of shares; counts its operations. No `Debug`.
+#[derive(Default)]
+pub struct MatrixServer {
+    tally: Tally,
+}
+
+/// A merged ciphertext: its bytes, the elements that it holds, the server's shares of them.
+type Part = (Vec<u8>, Vec<usize>, Vec<u64>);
+
+/// The server's share of a cross term's plain factor, as weights.
+struct Plain<'a> {
+    term: &'a Term,
+    weights: &'a [u64],
+    ring_bits: u32,
+}
+
+impl Plain<'_> {
+    /// The plain polynomials that meet in an output block, one an input block.
+    fn polys(&self, context: &WideContext, block: usize) -> Result<Vec<WidePlain>, LayerError> {
+        let layout = &self.term.layout;
+        let shift = 64 - self.ring_bits;
+        let poly = |i| {
+            let mut coefficients = Zeroizing::new(vec![0i64; RING_DEGREE]);
+            layout.for_each_weight(i, block, |at, w, negative| {
+                let v = ((self.weights[w] << shift) as i64) >> shift;
+                coefficients[at] = if negative { -v } else { v };
+            });
+            Ok(WidePlain::new(context, &coefficients, layout.spacing())?)
+        };
+        layout.inputs_of(block).map(poly).collect()
+    }
+}
+
+impl MatrixServer {
+    /// Operations so far: `ntt` are transformed plain polynomials and requests, `products` those with a ciphertext, `rotations` merges, `intt` answers.
+    #[must_use]
+    pub fn tally(&self) -> TallyCounts {
+        self.tally.counts()
+    }
+
+    /// Answers a request with the server's shares a (h, n, k) and b (h, k, m); returns the message and the server's share of the result (h, n, m).
+    ///
+    /// # Errors
+    /// [`LayerError::Length`] for a request of the wrong length, or unless shares are whole operands; [`LayerError::Cipher`] for words that are
+    /// not below their primes.
+    pub fn answer(
+        &self,
+        session: &MatrixSession,
+        product: &MatrixProduct,
+        (seed, stage): (&[u8; 32], u32),
+        request: &[u8],
+        (a, b): (&[u64], &[u64]),
+    ) -> Result<(Vec<u8>, Vec<u64>), LayerError> {
+        let [len_a, len_b, _] = product.shape.elements();
+        expect("request", product.request_len(), request.len())?;
+        expect("first operand's share", len_a, a.len())?;
+        expect("second operand's share", len_b, b.len())?;
+        let columns = Zeroizing::new(transposed(b, product.shape.inner, product.shape.columns));
+        let mut own = product.local(a, b);
+        let mask = low_mask(product.ring_bits);
+        let mut message = Vec::with_capacity(product.answer_len());
+        let each = WideContext::poly_len();
+        let (mut rest, mut first) = (request, 0);
+        for (number, (term, weights)) in product.terms.iter().zip([columns.as_slice(), a]).enumerate() {
+            let (part, after) = rest.split_at(term.input_polys() * each);
+            rest = after;
+            let read =
+                |(i, bytes): (usize, &[u8])| session.server.read((seed, stage, (first + i) as u32), bytes);
+            let ciphers = part.par_chunks_exact(each).enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+            first += ciphers.len();
+            self.tally.add(TallyCounts { ntt: ciphers.len() as u64, ..TallyCounts::default() });
+            let plain = Plain { term, weights, ring_bits: product.ring_bits };
+            for (bytes, elements, shares) in self.cross(session, &plain, &ciphers)? {
+                message.extend_from_slice(&bytes);
+                for (e, share) in elements.into_iter().zip(shares) {
+                    let at = product.result_element(number, e);
+                    own[at] = own[at].wrapping_add(share) & mask;
+                }
+            }
+        }
+        Ok((message, own))
+    }
+
+    /// Every merged ciphertext of a cross term: bytes, elements, own shares. Plain polynomials are made for one
+    /// group at a time, and serve all tiles of their block there.
+    fn cross(
+        &self,
+        session: &MatrixSession,
+        plain: &Plain<'_>,
+        ciphers: &[WideCipher],
+    ) -> Result<Vec<Part>, LayerError> {
+        let groups: Vec<Vec<OutputPoly>> = plain.term.groups().collect();
+        groups.into_par_iter().map(|group| self.group(session, plain, ciphers, &group)).collect()
+    }
+
+    fn group(
+        &self,
+        session: &MatrixSession,
+        plain: &Plain<'_>,
+        ciphers: &[WideCipher],
+        group: &[OutputPoly],
+    ) -> Result<Part, LayerError> {
+        let (term, layout) = (plain.term, &plain.term.layout);
+        let blocks = Term::blocks(group);
+        let made = blocks.clone().map(|j| plain.polys(&session.context, j)).collect::<Result<Vec<_>, _>>()?;
+        let count: usize = made.iter().map(Vec::len).sum();
+        self.tally.add(TallyCounts { ntt: count as u64, ..TallyCounts::default() });
+        let combine = |(tile, block): &OutputPoly| -> Result<Pair, LayerError> {
+            let first = tile * layout.input_blocks();
+            let range = layout.inputs_of(*block);
+            let inputs: Vec<&WideCipher> = ciphers[first + range.start..first + range.end].iter().collect();
+            self.tally.add(TallyCounts { products: inputs.len() as u64, ..TallyCounts::default() });
+            Ok(session.server.combine(&inputs, &made[block - blocks.start])?)
+        };
+        let list = group.iter().map(combine).collect::<Result<Vec<_>, _>>()?;
+        let merged = session.keys.merge(list, layout.spacing(), &self.tally)?;
+        let (places, elements) = term.places(group);
+        let [c1, mut c0, shares] =
+            session.server.answer(&term.params, &mut Prg::from_os()?, merged, &places)?;
+        self.tally.add(TallyCounts { intt: 1, ..TallyCounts::default() });
+        c0.resize(places.len().next_multiple_of(8), 0);
+        let r = term.params.response_bits();
+        let mut bytes = vec![0; term.part_len(places.len())];
+        let (first, second) = bytes.split_at_mut(pack::packed_len(RING_DEGREE, r));
+        pack::pack(&c1, r, first)?;
+        pack::pack(&c0, r, second)?;
+        Ok((bytes, elements, shares))
+    }
+}

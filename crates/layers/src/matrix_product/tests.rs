@@ -1,0 +1,148 @@
+use super::*;
+use hushnet_ring::Prg;
+use proptest::prelude::*;
+
+struct World {
+    spacing: usize,
+    client: MatrixClient,
+    session: MatrixSession,
+}
+
+fn world(spacing: usize) -> World {
+    let context = WideContext::new().unwrap();
+    let (client, keys) = MatrixClient::generate(&context, spacing, &mut Prg::from_os().unwrap()).unwrap();
+    assert_eq!(keys.len(), MatrixProduct::key_len(&context, spacing));
+    let session = MatrixSession::read(&context, spacing, &keys).unwrap();
+    assert!(MatrixSession::read(&context, spacing, &keys[1..]).is_err());
+    assert!(MatrixSession::read(&context, spacing, &vec![0xff; keys.len()]).is_err());
+    World { spacing, client, session }
+}
+
+fn random(prg: &mut Prg, len: usize, bits: u32) -> Vec<u64> {
+    let mut v = vec![0; len];
+    prg.fill_words(&mut v);
+    v.iter_mut().for_each(|x| *x &= low_mask(bits));
+    v
+}
+
+/// The products by definition, modulo 2^64.
+fn oracle(shape: &MatrixShape, a: &[u64], b: &[u64]) -> Vec<u64> {
+    let mut out = Vec::new();
+    for h in 0..shape.heads {
+        for i in 0..shape.rows {
+            for c in 0..shape.columns {
+                let at = |j: usize| {
+                    let (x, y) =
+                        ((h * shape.rows + i) * shape.inner + j, (h * shape.inner + j) * shape.columns + c);
+                    a[x].wrapping_mul(b[y])
+                };
+                out.push((0..shape.inner).map(at).fold(0u64, u64::wrapping_add));
+            }
+        }
+    }
+    out
+}
+
+/// Both halves against the definition, with bytes and operations as stated; shares are extreme in places.
+fn check(world: &World, shape: MatrixShape, bits: u32, seed: u8) {
+    let product = MatrixProduct::new(shape, bits).unwrap();
+    assert!(product.spacing() <= world.spacing);
+    let mut prg = Prg::from_seed([seed; 16]);
+    let [len_a, len_b, len_c] = shape.elements();
+    let mut shares = |len| {
+        let mut v = random(&mut prg, len, bits);
+        for (i, v) in v.iter_mut().enumerate() {
+            *v = match i % 11 {
+                0 => low_mask(bits),
+                3 => 1 << (bits - 1),
+                5 => 0,
+                _ => *v,
+            };
+        }
+        v
+    };
+    let (a0, a1, b0, b1) = (shares(len_a), shares(len_a), shares(len_b), shares(len_b));
+    let number = (&[9; 32], u32::from(seed));
+    let request = world.client.request(&product, number, &a1, &b1).unwrap();
+    let server = MatrixServer::default();
+    let (answer, own) = server.answer(&world.session, &product, number, &request, (&a0, &b0)).unwrap();
+    let got = world.client.open(&product, &answer, &a1, &b1).unwrap();
+    assert_eq!((request.len(), answer.len()), (product.request_len(), product.answer_len()));
+    let (cost, counted) = (product.cost(), server.tally());
+    assert_eq!(request.len(), cost.requests * WideContext::poly_len());
+    assert_eq!(counted.ntt as usize, cost.requests + cost.plain, "{shape:?}");
+    assert_eq!(counted.products as usize, cost.products, "{shape:?}");
+    assert_eq!(counted.rotations as usize, cost.merges, "{shape:?}");
+    assert_eq!(counted.intt as usize, cost.answers, "{shape:?}");
+    let sum =
+        |x: &[u64], y: &[u64]| -> Vec<u64> { x.iter().zip(y).map(|(x, y)| x.wrapping_add(*y)).collect() };
+    let want = oracle(&shape, &sum(&a0, &a1), &sum(&b0, &b1));
+    let mut off = 0;
+    for (e, w) in want.iter().enumerate() {
+        let shift = 64 - bits;
+        let error = ((own[e].wrapping_add(got[e]).wrapping_sub(*w) << shift) as i64) >> shift;
+        assert!(error.unsigned_abs() <= MOST_UNITS, "{shape:?} element {e}: {error}");
+        off += usize::from(error != 0);
+    }
+    let stated = product.off_fraction().unwrap() * len_c as f64;
+    assert!(off as f64 <= 1.5 * stated + 6.0 * stated.sqrt() + 4.0, "{shape:?}: {off}, {stated} stated");
+    // Lengths and words that an honest peer never sends.
+    assert!(server.answer(&world.session, &product, number, &request[1..], (&a0, &b0)).is_err());
+    assert!(server.answer(&world.session, &product, number, &vec![0xff; request.len()], (&a0, &b0)).is_err());
+    assert!(server.answer(&world.session, &product, number, &request, (&a0[1..], &b0)).is_err());
+    assert!(world.client.open(&product, &answer[1..], &a1, &b1).is_err());
+    assert!(world.client.open(&product, &answer, &a1, &b1[1..]).is_err());
+    assert!(world.client.request(&product, number, &a1[1..], &b1).is_err());
+}
+
+#[test]
+fn products_of_heads_as_they_come_in_attention() {
+    let world = world(256);
+    for (heads, rows, inner, columns) in
+        [(2, 16, 32, 16), (3, 24, 8, 5), (1, 1, 1, 1), (1, 7, 300, 3), (1, 2, 3, 700), (5, 1, 64, 1)]
+    {
+        check(&world, MatrixShape { heads, rows, inner, columns }, 37, 1);
+    }
+    // More pixels than a polynomial holds: tiles.
+    check(&world, MatrixShape { heads: 1, rows: 9000, inner: 2, columns: 2 }, 30, 2);
+    check(&world, MatrixShape { heads: 2, rows: 3, inner: 5, columns: 4 }, 4, 3);
+    check(&world, MatrixShape { heads: 1, rows: 4, inner: 16, columns: 4 }, 43, 4);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+    #[test]
+    fn any_product_is_right(
+        heads in 1usize..5, rows in 1usize..40, inner in 1usize..40, columns in 1usize..40, bits in 3u32..44,
+    ) {
+        let shape = MatrixShape { heads, rows, inner, columns };
+        let spacing = MatrixProduct::new(shape, bits).unwrap().spacing();
+        check(&world(spacing), shape, bits, 5);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let shape = MatrixShape { heads: 2, rows: 3, inner: 4, columns: 5 };
+    for wrong in [
+        MatrixShape { heads: 0, ..shape },
+        MatrixShape { inner: 0, ..shape },
+        MatrixShape { rows: usize::MAX, ..shape },
+        MatrixShape { columns: 1 << 26, ..shape },
+    ] {
+        assert!(matches!(MatrixProduct::new(wrong, 30), Err(LayerError::Size { .. })), "{wrong:?}");
+    }
+    assert!(matches!(MatrixProduct::new(shape, 50), Err(LayerError::Cipher(_))));
+}
+
+/// What `docs/mpc.md` states of attention in MiniLM's shape, and of one head of 64.
+#[test]
+fn bytes_of_attention_are_as_stated() {
+    let of = |heads, rows, inner, columns| {
+        let product = MatrixProduct::new(MatrixShape { heads, rows, inner, columns }, 37).unwrap();
+        (product.request_len(), product.answer_len(), product.cost().merges)
+    };
+    assert_eq!(of(12, 128, 32, 128), (9_830_400, 4_620_288, 336));
+    assert_eq!(of(12, 128, 128, 32), (9_830_400, 1_155_072, 372));
+    assert_eq!(of(1, 128, 64, 128), (819_200, 385_024, 60));
+}

@@ -1,0 +1,155 @@
+//! The server of a product of shares: multiplies by its own share, re-randomises, masks.
+
+use super::key::{read, PUBLIC_KEY_STAGE};
+use super::{round_to_share, signed_mod, WideContext, WideParams, WidePublicKey, DATA_PRIMES, RING_DEGREE};
+use crate::pack_lwe::{ring, Pair};
+use crate::{uses, CipherError};
+use hushnet_ring::rns::{Eval, RnsPoly};
+use hushnet_ring::{ledger, low_mask, mac, sample, simd, Prg, RingError};
+use zeroize::Zeroize;
+
+/// Products of one limb that are summed before they are added to the rest.
+const TERMS: usize = 2048;
+
+/// A polynomial of the server's own share, in evaluation form. No `Debug`; wiped on drop.
+pub struct WidePlain(RnsPoly<Eval>);
+
+impl Drop for WidePlain {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// A ciphertext of a request in evaluation form.
+pub struct WideCipher(Pair);
+
+/// What a server holds of a session: the client's public key, in evaluation form. No `Debug`.
+pub struct WideServer {
+    context: WideContext,
+    key: [RnsPoly<Eval>; 2],
+}
+
+impl WidePlain {
+    /// From N signed coefficients below 2^50 in absolute value, divided by `spacing`, which merging multiplies by.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] unless there are N coefficients.
+    pub fn new(context: &WideContext, coefficients: &[i64], spacing: usize) -> Result<Self, CipherError> {
+        let basis = context.basis();
+        let mut words: Vec<u64> = coefficients.iter().map(|c| *c as u64).collect();
+        let poly = basis.from_signed(&words, 0..DATA_PRIMES);
+        words.zeroize();
+        let mut poly = basis.forward(poly.map_err(ring)?).map_err(ring)?;
+        let inverses: Vec<u64> =
+            basis.moduli()[..DATA_PRIMES].iter().map(|m| m.inv(spacing as u64)).collect();
+        basis.scale_assign(&mut poly, &inverses).map_err(ring)?;
+        Ok(Self(poly))
+    }
+}
+
+impl WideServer {
+    /// Transforms a client's public key.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] when the ring refuses an operand.
+    pub fn new(context: &WideContext, key: &WidePublicKey) -> Result<Self, CipherError> {
+        let pk0 = context.basis().forward(key.pk0.clone()).map_err(ring)?;
+        let pk1 = context.mask(&key.seed, PUBLIC_KEY_STAGE, 0)?;
+        Ok(Self { context: context.clone(), key: [pk0, pk1] })
+    }
+
+    /// Reads a ciphertext of a request; c1 follows from `seed`, `stage` and `index`.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] for a wrong length, [`CipherError::NotReduced`] when a word is not below its prime.
+    pub fn read(
+        &self,
+        (seed, stage, index): (&[u8; 32], u32, u32),
+        message: &[u8],
+    ) -> Result<WideCipher, CipherError> {
+        let c0 = self.context.basis().forward(read(&self.context, message)?).map_err(ring)?;
+        Ok(WideCipher([c0, self.context.mask(seed, stage, index)?]))
+    }
+
+    /// `sum_i w_i (c0_i, c1_i)` in evaluation form.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] unless there are as many polynomials as ciphertexts, and at least one.
+    pub fn combine(&self, ciphers: &[&WideCipher], plain: &[WidePlain]) -> Result<Pair, CipherError> {
+        if ciphers.len() != plain.len() || plain.is_empty() {
+            let (what, expected, got) = ("plain polynomials", ciphers.len().max(1), plain.len());
+            return Err(RingError::Length { what, expected, got }.into());
+        }
+        let basis = self.context.basis();
+        let mut sums = [self.context.merge.zero()?, self.context.merge.zero()?];
+        let mut part = sums.clone();
+        for (ciphers, plain) in ciphers.chunks(TERMS).zip(plain.chunks(TERMS)) {
+            for i in 0..DATA_PRIMES {
+                let x: [Vec<&[u64]>; 2] = [0, 1].map(|k| ciphers.iter().map(|c| c.0[k].limb(i)).collect());
+                let w: Vec<&[u64]> = plain.iter().map(|w| w.0.limb(i)).collect();
+                let [p0, p1] = &mut part;
+                let (isa, dot) = (simd::isa(), &self.context.inner.dot[i]);
+                mac::dot(isa, dot, &[&x[0], &x[1]], &w, &mut [p0.limb_mut(i), p1.limb_mut(i)])?;
+            }
+            for (sum, part) in sums.iter_mut().zip(&part) {
+                basis.add_assign(sum, part).map_err(ring)?;
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Turns a combined ciphertext into an answer: re-randomised, switched to 2^r, c0 masked by R at `places`. Returns the N words of c1, one of c0
+    /// for every place, and the server's own shares of the same places.
+    ///
+    /// # Errors
+    /// [`CipherError::Ring`] when a place is not below N.
+    pub fn answer(
+        &self,
+        params: &WideParams,
+        prg: &mut Prg,
+        mut sum: Pair,
+        places: &[usize],
+    ) -> Result<[Vec<u64>; 3], CipherError> {
+        let (n, r) = (RING_DEGREE, params.response_bits());
+        if let Some(place) = places.iter().find(|place| **place >= n) {
+            let (what, expected, got) = ("coefficient of an answer (below)", n, *place);
+            return Err(RingError::Length { what, expected, got }.into());
+        }
+        let basis = self.context.basis();
+        let mut small = vec![0i8; n];
+        sample::ternary(prg, &mut small);
+        ledger::small(uses::WIDE_RERANDOMISER, &mut small);
+        let mut u = self.context.merge.small(&small, false)?;
+        for (part, key) in sum.iter_mut().zip(&self.key) {
+            basis.mul_add(part, &u, key).map_err(ring)?;
+        }
+        u.zeroize();
+        let [mut s0, mut s1] = sum.map(|part| basis.inverse(part));
+        let (s0, s1) = (s0.as_mut().map_err(|e| ring(e.clone()))?, s1.as_mut().map_err(|e| ring(e.clone()))?);
+        // c0 needs no error: the mask hides it whole.
+        sample::centred_binomial(prg, &mut small);
+        for i in 0..DATA_PRIMES {
+            let m = &basis.moduli()[i];
+            for (c, e) in s1.limb_mut(i).iter_mut().zip(&small) {
+                *c = m.add(*c, signed_mod(i64::from(*e), m.value()));
+            }
+        }
+        small.zeroize();
+        let switch = &self.context.inner.switch;
+        let at = |poly: &RnsPoly<_>, place: usize| {
+            switch.apply(basis, std::array::from_fn(|i| poly.limb(i)[place]), r)
+        };
+        let c1 = (0..n).map(|place| at(s1, place)).collect();
+        let mut own = vec![0; places.len()];
+        prg.fill_words(&mut own);
+        ledger::words(uses::WIDE_R, &mut own);
+        let mut c0 = Vec::with_capacity(places.len());
+        for (own, place) in own.iter_mut().zip(places) {
+            let mask = *own & low_mask(r);
+            c0.push(at(s0, *place).wrapping_sub(mask) & low_mask(r));
+            *own = round_to_share(mask, r, params.ring_bits());
+        }
+        s0.zeroize();
+        Ok([c1, c0, own])
+    }
+}

@@ -1,0 +1,405 @@
+//! Functions of one variable and products of two tensors on shares: their check, their run and their cost.
+//!
+//! A function is a piecewise polynomial whose integers stand in the plan ([`hushnet_mpc::spline`]); the server holds its pieces. In front of it,
+//! arguments beyond an end that is not `inside` are clipped to it, which also gives what a rising end adds. A product is computed in the
+//! narrowest ring that holds it, by the bits of its narrower factor, and leaves for the ring of the shares as it is divided.
+
+use super::check::{fault, holds, Fault, Shared};
+use super::nonlinear::{At, OnShares};
+use super::reach;
+use super::shares::gather;
+use crate::plan::spec::{BasisFields, End, FormSpec, FunctionSpec};
+use crate::plan::{numbers, OpKind, Scope};
+use crate::program::Moves;
+use hushnet_mpc::{
+    self as mpc, BasisSpec, CostModel, Factor, Party, Pieces, Range, Result as Ran, Ring, Session, Shape,
+    ShapeSpec,
+};
+use std::sync::Arc;
+
+/// Who holds the pieces of a function: the server.
+const HOLDER: Party = Party::Zero;
+/// Values of a function, and of a product, in one pass of its protocol.
+const PASSES: [u64; 2] = [1 << 18, 1 << 17];
+/// Bytes that a term keeps between two messages.
+const BYTES_PER_TERM: u64 = 9;
+
+/// A function of one variable, checked.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Its form.
+    pub shape: Shape,
+    /// Its pieces, absent in a public part.
+    pub pieces: Option<Arc<Pieces>>,
+    /// What happens below and above the interval.
+    pub ends: [End; 2],
+    /// Fractional bits that the result has beyond the argument.
+    pub finer: u32,
+}
+
+/// A product of two tensors, checked.
+#[derive(Clone, Debug)]
+pub struct Product {
+    /// Its factors, each in the ring in which the product takes it; one of a square.
+    factors: Vec<Factor>,
+    rings: Vec<Ring>,
+    /// How the factors become as large as the result.
+    spread: Vec<Option<Arc<Moves>>>,
+    /// The ring that holds the product.
+    ring: Ring,
+    /// Whether no product is negative.
+    non_negative: bool,
+    /// Bits that are dropped.
+    bits: u32,
+    /// Elements of the result.
+    elements: usize,
+}
+
+fn shape_of(form: &FormSpec) -> Ran<Shape> {
+    let one =
+        |b: &BasisFields| BasisSpec { bits: b.bits, precision: b.precision, shift: b.shift, low: b.low };
+    Shape::new(ShapeSpec {
+        low: form.low,
+        high: form.high,
+        multiplier: form.multiplier,
+        argument_bits: form.argument_bits,
+        segments: form.segments,
+        dropped: form.dropped,
+        inner_bits: form.inner_bits,
+        guard: form.guard,
+        offset: form.offset,
+        shed: form.shed,
+        lift: form.lift,
+        basis: form.basis.iter().map(one).collect(),
+    })
+}
+
+fn spec_of(shape: &ShapeSpec) -> FormSpec {
+    let one =
+        |b: &BasisSpec| BasisFields { bits: b.bits, precision: b.precision, shift: b.shift, low: b.low };
+    FormSpec {
+        low: shape.low,
+        high: shape.high,
+        multiplier: shape.multiplier,
+        argument_bits: shape.argument_bits,
+        segments: shape.segments,
+        dropped: shape.dropped,
+        inner_bits: shape.inner_bits,
+        guard: shape.guard,
+        offset: shape.offset,
+        shed: shape.shed,
+        lift: shape.lift,
+        basis: shape.basis.iter().map(one).collect(),
+    }
+}
+
+/// A fitted function as a plan carries it: the form, the orders, the coefficients with their two axes, and the bound of its error.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The form that both parties know.
+    pub form: FormSpec,
+    /// Orders of the polynomials, degree by degree.
+    pub orders: Vec<usize>,
+    /// Coefficients `[segments, sum of orders + 1]`.
+    pub coefficients: Vec<i64>,
+    /// Bound of the difference to the function, in real units.
+    pub error: f64,
+}
+
+/// The cheapest form of `f`, a function of many arguments at once, for arguments `low` to `high` in units of 2^-scale, held in shares of
+/// `ring_bits` bits, whose result has `fraction` fractional bits and an error of at most `error`.
+///
+/// # Errors
+/// [`hushnet_mpc::MpcError`] when no form reaches the error, or the interval is too large for the ring.
+pub fn fit(
+    f: &dyn Fn(&[f64]) -> Vec<f64>,
+    (low, high, scale): (i64, i64, u32),
+    ring_bits: u32,
+    (fraction, error): (u32, f64),
+) -> Ran<Fitted> {
+    let interval = mpc::Interval { low, high, scale };
+    let fitted = mpc::Spline::fit_batched(f, (interval, Ring::new(ring_bits)?), fraction, error)?;
+    Ok(Fitted {
+        form: spec_of(fitted.shape.spec()),
+        orders: fitted.pieces.orders().to_vec(),
+        coefficients: fitted.pieces.coefficients().to_vec(),
+        error: fitted.error,
+    })
+}
+
+impl Function {
+    pub(super) fn check(
+        scope: &mut Scope<'_>,
+        stage: &str,
+        spec: &FunctionSpec,
+        (x, to): (&Shared<'_>, &Shared<'_>),
+        ring: Ring,
+    ) -> Result<Self, Fault> {
+        let shape = shape_of(&spec.form).or_else(|e| fault(e.to_string()))?;
+        let (most, form) = (reach::largest(x.reach), &spec.form);
+        let least = if x.non_negative { 0 } else { most };
+        let holds = [i128::from(form.low) <= -i128::from(least), i128::from(form.high) >= i128::from(most)];
+        for (end, (side, holds)) in
+            [spec.below, spec.above].into_iter().zip(["below", "above"].into_iter().zip(holds))
+        {
+            if end == End::Inside && !holds {
+                return fault(format!(
+                    "its interval is {} to {}, but values up to 2^{} may lie {side} it; clip them there",
+                    form.low, form.high, x.reach
+                ));
+            }
+        }
+        let rises = [spec.below, spec.above].contains(&End::Rising);
+        if rises && to.f < x.f {
+            return fault(format!("a rising end takes {} fraction bits to no fewer, not to {}", x.f, to.f));
+        }
+        let finer = if rises { to.f.abs_diff(x.f) } else { 0 };
+        for (what, bits) in [
+            ("its argument has", shape.spec().argument_bits),
+            ("its lifted result has", shape.spec().lift.saturating_add(1)),
+            ("its rising end's result has", x.reach.saturating_add(finer).saturating_add(1)),
+        ] {
+            if bits > ring.bits() {
+                return fault(format!("{what} {bits} bits, the shares have {}", ring.bits()));
+            }
+        }
+        let names =
+            scope.arrays(stage, [("coefficients", &spec.coefficients), ("function", &spec.function)])?;
+        let pieces = match (names, &spec.orders) {
+            (Some([name, _]), Some(orders)) => {
+                let each = orders.iter().try_fold(0_usize, |n, o| o.checked_add(1)?.checked_add(n));
+                let shape_of_file = [1_usize << shape.spec().segments, each.unwrap_or(usize::MAX)];
+                let values = numbers(name, &shape_of_file, scope.files)?;
+                let pieces = Pieces::new(&shape, orders.clone(), values);
+                Some(Arc::new(pieces.or_else(|e| fault(e.to_string()))?))
+            }
+            (None, None) => None,
+            _ => return fault("it has only one of 'orders' and 'coefficients'".into()),
+        };
+        Ok(Self { shape, pieces, ends: [spec.below, spec.above], finer })
+    }
+
+    /// Whether arguments are compared with the ends of the interval.
+    pub(super) fn clips(&self) -> [bool; 2] {
+        self.ends.map(|e| e != End::Inside)
+    }
+
+    /// Bits of what is compared of arguments below 2^k: an argument less an end.
+    pub(super) fn compared_bits(&self, k: u32) -> Option<u32> {
+        let (spec, [low, high]) = (self.shape.spec(), self.clips());
+        let end = |clips: bool, end: i64| if clips { end.unsigned_abs() } else { 0 };
+        let farther = end(low, spec.low).max(end(high, spec.high));
+        let most = reach::largest(k).saturating_add(farther);
+        (low || high).then(|| 65 - most.leading_zeros())
+    }
+
+    /// Bytes that its protocol keeps of so many values.
+    pub(super) fn held(&self, values: u64) -> u64 {
+        let terms = self.shape.products() as u64 + 8;
+        values.min(PASSES[0]).saturating_mul(terms * BYTES_PER_TERM)
+    }
+}
+
+impl OnShares for Function {
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Ran<Vec<u64>> {
+        let (x, spec) = (x[0], self.shape.spec());
+        let first = s.party() == Party::Zero;
+        let [below, above] = self.clips();
+        let at_end = |end: i64| if first { end as u64 } else { 0 };
+        let mut differences = Vec::new();
+        for (_, end) in [(below, spec.low), (above, spec.high)].into_iter().filter(|(clips, _)| *clips) {
+            differences.extend(x.iter().map(|v| at.ring.sub(*v, at_end(end))));
+        }
+        let over = mpc::relu_within(s, &differences, at.ring, at.compared)?;
+        // max(x - low, 0) and max(x - high, 0), each where it is asked for.
+        let mut parts = over.chunks_exact(x.len().max(1));
+        let from_low = if below { parts.next() } else { None };
+        let from_high = if above { parts.next() } else { None };
+        let mut clipped = x.to_vec();
+        let mut beyond = vec![0; x.len()];
+        if let Some(part) = from_low {
+            for ((c, b), v) in clipped.iter_mut().zip(&mut beyond).zip(part) {
+                let kept = v.wrapping_add(at_end(spec.low));
+                if self.ends[0] == End::Rising {
+                    *b = c.wrapping_sub(kept);
+                }
+                *c = kept;
+            }
+        }
+        if let Some(part) = from_high {
+            for ((c, b), v) in clipped.iter_mut().zip(&mut beyond).zip(part) {
+                if self.ends[1] == End::Rising {
+                    *b = b.wrapping_add(*v);
+                }
+                *c = c.wrapping_sub(*v);
+            }
+        }
+        let clipped: Vec<u64> = clipped.into_iter().map(|v| at.ring.reduce(v)).collect();
+        let pieces = self.pieces.as_deref().filter(|_| s.party() == HOLDER);
+        let values = mpc::spline(s, (&clipped, at.ring), &self.shape, pieces, HOLDER, at.ring)?;
+        let lifted = |(v, b): (u64, &u64)| at.ring.reduce(v.wrapping_add(b << self.finer));
+        Ok(values.into_iter().zip(&beyond).map(lifted).collect())
+    }
+
+    fn cost(&self, m: &mut CostModel, elements: usize, at: &At) {
+        let n = elements * at.images;
+        let ends = self.clips().into_iter().filter(|clips| *clips).count();
+        if ends > 0 {
+            mpc::relu_within_cost(m, n * ends, at.ring, at.compared);
+        }
+        mpc::spline_cost(m, n, &self.shape, HOLDER, at.ring);
+    }
+}
+
+/// The shape in which two shapes meet, axis by axis from the last one on: of one size, or one of them has a single element there.
+fn broadcast([a, b]: [&Vec<usize>; 2]) -> Option<Vec<usize>> {
+    let rank = a.len().max(b.len());
+    let size =
+        |shape: &Vec<usize>, axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
+    let meet = |axis: usize| match (size(a, axis), size(b, axis)) {
+        (n, m) if n == m || m == 1 => Some(n),
+        (1, m) => Some(m),
+        _ => None,
+    };
+    (0..rank).map(meet).collect()
+}
+
+impl Product {
+    pub(super) fn check(
+        bits: u32,
+        (x, y): (&Shared<'_>, &Shared<'_>),
+        to: &Shared<'_>,
+        (same, ring): (bool, Ring),
+    ) -> Result<Self, Fault> {
+        let fractions = i64::from(x.f) + i64::from(y.f);
+        if i64::from(to.f) > fractions || i64::from(to.f) < fractions - i64::from(bits) {
+            return fault(format!(
+                "{} and {} fraction bits cannot become {} by dropping {bits}",
+                x.f, y.f, to.f
+            ));
+        }
+        let operands = if same { vec![x] } else { vec![x, y] };
+        let shapes = [&x.tensor.shape, &y.tensor.shape];
+        if broadcast(shapes).as_ref() != Some(&to.tensor.shape) {
+            let detail = format!(
+                "shapes {:?} and {:?} do not meet in {:?} (axes from the last on, of one size or of one element)",
+                shapes[0], shapes[1], to.tensor.shape
+            );
+            return fault(detail);
+        }
+        let mut spread = Vec::new();
+        for operand in &operands {
+            let moves = || Moves::new(&OpKind::Broadcast {}, &[operand.tensor], to.tensor);
+            let alike = operand.tensor.elements == to.tensor.elements;
+            spread.push(if alike {
+                None
+            } else {
+                Some(Arc::new(moves().or_else(|e| fault(e.to_string()))?))
+            });
+        }
+        let non_negative = same || (x.non_negative && y.non_negative);
+        let wide = (x.reach + y.reach + if non_negative { 1 } else { 2 }).max(3);
+        let Ok(own) = Ring::new(wide) else {
+            return fault(format!(
+                "the product of values below 2^{} and 2^{} takes {wide} bits, rings have 64; give it fewer fraction bits",
+                x.reach, y.reach
+            ));
+        };
+        if bits == 0 {
+            holds(to, x.exact().zip(y.exact()).map(|(a, b)| a.saturating_mul(b)))?;
+        }
+        // Half of the ring is added where products may be negative, and leaves again divided.
+        let limit = own.bits() - 2;
+        if bits > limit {
+            return fault(format!(
+                "{bits} bits cannot be dropped from a product of {} (at most {limit})",
+                own.bits()
+            ));
+        }
+        let narrow = usize::from(!same && y.reach < x.reach);
+        let mut this = Self {
+            factors: Vec::new(),
+            rings: Vec::new(),
+            spread,
+            ring: own,
+            non_negative,
+            bits,
+            elements: to.tensor.elements,
+        };
+        for (index, operand) in operands.into_iter().enumerate() {
+            this.add(operand, index == narrow, ring)?;
+        }
+        Ok(this)
+    }
+
+    /// Adds a factor: the narrow one, whose bits choose, in as few bits as hold it, the other one in those of the product.
+    fn add(&mut self, of: &Shared<'_>, narrow: bool, ring: Ring) -> Result<(), Fault> {
+        let most = ring.bits().min(self.ring.bits());
+        let (spare, range) = if of.non_negative { (1, Range::NonNegative) } else { (2, Range::Small) };
+        let bits = if narrow { (of.reach + spare).clamp(3, most.max(3)) } else { most };
+        // A ring that is as wide as the shares may be half full.
+        let range =
+            if bits < of.reach + spare { reach::range(of.reach, ring).or_else(fault)? } else { range };
+        let held = Ring::new(bits).or_else(|e| fault(e.to_string()))?;
+        self.factors.push(Factor::new(held, range).or_else(|e| fault(e.to_string()))?);
+        self.rings.push(held);
+        Ok(())
+    }
+
+    /// Terms of its ladders, both directions together.
+    pub(super) fn terms(&self) -> u64 {
+        let bits = self.rings.iter().map(|r| u64::from(r.bits())).min().unwrap_or(0);
+        bits * self.rings.len() as u64
+    }
+
+    /// Elements of the result.
+    pub(super) fn elements(&self) -> u64 {
+        self.elements as u64
+    }
+
+    /// Whether no product is negative.
+    pub(super) fn non_negative(&self) -> bool {
+        self.non_negative
+    }
+
+    /// Bytes that its protocol keeps of so many values: copies of both factors, and the pass.
+    pub(super) fn held(&self, values: u64) -> u64 {
+        let pass = values.min(PASSES[1]).saturating_mul((self.terms() + 8) * BYTES_PER_TERM);
+        values.saturating_mul(32).saturating_add(pass)
+    }
+}
+
+impl OnShares for Product {
+    fn run(&self, s: &mut Session, x: &[&[u64]], at: &At) -> Ran<Vec<u64>> {
+        let first = s.party() == Party::Zero;
+        let factor = |index: usize| -> Vec<u64> {
+            let reduce = |v: &u64| self.rings[index].reduce(*v);
+            match &self.spread[index] {
+                None => x[index].iter().map(reduce).collect(),
+                Some(moves) => gather(&[x[index]], moves, at.images).iter().map(reduce).collect(),
+            }
+        };
+        let a = factor(0);
+        let mut product = match self.factors[..] {
+            [of] => mpc::square(s, &a, of, self.ring)?,
+            [of_a, of_b, ..] => mpc::multiply(s, (&a, of_a), (&factor(1), of_b), self.ring)?,
+            [] => Vec::new(),
+        };
+        let raised = if first && !self.non_negative { 1u64 << (self.ring.bits() - 2) } else { 0 };
+        product.iter_mut().for_each(|p| *p = self.ring.add(*p, raised));
+        let mut result = mpc::rescale(s, &product, (self.ring, self.bits), at.ring)?;
+        let back = raised >> self.bits;
+        result.iter_mut().for_each(|r| *r = at.ring.sub(*r, back));
+        Ok(result)
+    }
+
+    fn cost(&self, m: &mut CostModel, _: usize, at: &At) {
+        let n = self.elements * at.images;
+        match self.factors[..] {
+            [of] => mpc::square_cost(m, n, of, self.ring),
+            [a, b, ..] => mpc::multiply_cost(m, n, a, b, self.ring),
+            [] => {}
+        }
+        mpc::rescale_cost(m, n, (self.ring, self.bits), at.ring);
+    }
+}

@@ -1,0 +1,230 @@
+"""Which piecewise polynomial stands for a function of one variable: interval, ends, error, and the fit.
+
+All of it follows from the function and from what clients are told: the operand's reach and fractional bits, and those
+of the result. Only the fit's integers go into the plan, so both parties compute with the same ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import _native
+from ...plan import PlanError
+from ...reference import spline
+from .curves import Curve
+
+Array = np.ndarray
+
+# arguments at which a function is looked at
+GRID = 4097
+# the fit's ring: bits of the interval, of filling its segments, and one for the sign
+SPARE_BITS = 6
+# doublings of the error that are tried where the segments of a table do not reach it
+COARSER = 6
+# units of the result that a function may be off by
+ERROR = 4.0
+# part of the error that arguments beyond the interval may have
+TAIL = 0.25
+INSIDE, CONSTANT, RISING = "inside", "constant", "rising"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A function as a stage carries it.
+
+    Attributes:
+        form, orders, coefficients: of the pieces.
+        below, above: what happens beyond the interval.
+        error, slope: bound of the error and the steepest slope, in units of result and operand.
+        largest: largest absolute value of the result, the error included, in its units.
+    """
+
+    form: dict[str, Any]
+    orders: list[int]
+    coefficients: Array
+    below: str
+    above: str
+    error: float
+    slope: float
+    largest: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a fit follows from.
+
+    Attributes:
+        unit: what a unit of the argument is worth.
+        low, high: least and greatest argument, in its units.
+        least: an argument below which there is none that counts: functions that end there (a logarithm) are fitted from
+            it on, and keep their value below.
+        gain, fraction: a result v stands for ``v 2^-fraction gain``.
+        finer: fractional bits that the result has beyond the argument; None where they have different gains.
+    """
+
+    unit: float
+    low: int
+    high: int
+    least: float | None
+    gain: float
+    fraction: int
+    finer: int | None
+
+
+def ring_bits(asked: Asked) -> int:
+    """Bits that shares need for the argument."""
+    return (asked.high - asked.low).bit_length() + SPARE_BITS
+
+
+def fit(curve: Curve, asked: Asked) -> Fit:
+    """The cheapest form of a function.
+
+    Raises:
+        PlanError: it is not finite on its range, or needs more segments than a table has.
+    """
+    try:
+        return _fit(_Shared(curve), asked)
+    except ValueError as error:
+        low, high = asked.low * asked.unit, asked.high * asked.unit
+        raise PlanError(
+            f"the function {curve.name!r} that gives {curve.output!r} has no approximation by at most 256 pieces on "
+            f"[{low:.4g}, {high:.4g}] ({error}); "
+            "give calibration data that shows a smaller range, or use trust='client-aided'"
+        ) from None
+
+
+def rises(curve: Curve, asked: Asked) -> bool:
+    """Whether the function goes on with slope one beyond an end."""
+    return RISING in _ends(_values(curve, asked), asked, ERROR * TAIL)[:2]
+
+
+def _values(curve: Curve, asked: Asked) -> Callable[[Array], Array]:
+    """Results in units, of arguments in units."""
+    return lambda x: curve(x * asked.unit) * math.ldexp(1.0 / asked.gain, asked.fraction)
+
+
+class _Shared:
+    """A curve by what it computes: equal functions of several layers are fitted once."""
+
+    def __init__(self, curve: Curve) -> None:
+        self.curve = curve
+
+    def __hash__(self) -> int:
+        return hash(self.curve.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Shared) and self.curve.key == other.curve.key
+
+
+@functools.lru_cache(maxsize=1024)
+def _fit(shared: _Shared, asked: Asked) -> Fit:
+    values = _values(shared.curve, asked)
+    below, above, low, high = _ends(values, asked, ERROR * TAIL)
+    grid = np.linspace(low, high, GRID)
+    y = values(grid)
+    if not np.isfinite(y).all():
+        raise ValueError("it has values that are not finite")
+    slope = float(np.abs(np.diff(y)).max(initial=0.0)) / max((high - low) / (GRID - 1), 1.0)
+
+    whole = _extended(values, low, high)
+
+    def told(data: bytes) -> bytes:
+        return (whole(np.frombuffer(data, dtype=np.float64)) * math.ldexp(1.0, -asked.fraction)).tobytes()
+
+    for attempt in range(COARSER + 1):
+        target = math.ldexp(ERROR * (1 - TAIL) * 2**attempt, -asked.fraction)
+        try:
+            form, orders, data, reached = _native.fit_function(
+                told, (low, high, 0), min(ring_bits(asked), 64), asked.fraction, target
+            )
+            break
+        except ValueError:
+            if attempt == COARSER:
+                raise
+    units = math.ldexp(reached, asked.fraction) + ERROR * TAIL
+    largest = float(np.abs(y).max())
+    if RISING in (below, above):
+        assert asked.finer is not None
+        largest += math.ldexp(max(asked.high - high, low - asked.low), asked.finer)
+        slope = max(slope, math.ldexp(1.0, asked.finer))
+    rows = np.frombuffer(data, dtype=np.int64).reshape(1 << json.loads(form)["segments"], -1)
+    found = Fit(json.loads(form), list(orders), rows, below, above, units, slope, math.ceil(largest + units) + 2)
+    _check(found, values, asked)
+    return found
+
+
+def _extended(values: Callable[[Array], Array], low: int, high: int) -> Callable[[Array], Array]:
+    """The function, with a parabola beyond an end behind which it is not defined: pieces reach over the ends."""
+    step, ends = max((high - low) / 512, 1e-3), {}
+    for end, sign in ((low, 1.0), (high, -1.0)):
+        around = values(end - sign * np.linspace(0.0, high - low, 65))
+        if not np.isfinite(around).all():
+            first, second, third = values(end + sign * step * np.arange(3.0))
+            ends[sign] = (end, first, (4 * second - third - 3 * first) / 2, (third - 2 * second + first) / 2)
+
+    def whole(x: Array) -> Array:
+        y = values(x)
+        for sign, (end, first, slope, bend) in ends.items():
+            t = sign * (x - end) / step
+            y = np.where(t < 0, first + slope * t + bend * t * t, y)
+        return y
+
+    return whole
+
+
+def _check(fit: Fit, values: Callable[[Array], Array], asked: Asked) -> None:
+    """Holds the pieces against the function, at arguments of the range and places of the server.
+
+    Raises:
+        ValueError: they are further apart than stated.
+    """
+    first = asked.low if asked.least is None else max(asked.low, math.ceil(asked.least / asked.unit))
+    x = np.unique(np.linspace(min(first, asked.high), asked.high, GRID).astype(np.int64))
+    stage = {"form": fit.form, "orders": fit.orders, "below": fit.below, "above": fit.above}
+    got = spline.function(stage, fit.coefficients, x, asked.finer or 0, np.random.default_rng(0))
+    off = float(np.abs(got - values(x.astype(np.float64))).max())
+    if not off <= fit.error:
+        raise ValueError(f"its pieces are off by {off:.3g} units where {fit.error:.3g} are stated")
+
+
+def _ends(values: Callable[[Array], Array], asked: Asked, tolerance: float) -> tuple[str, str, int, int]:
+    """The interval, and what happens beyond it: ends are powers of two, or the range's own.
+
+    An end is clipped where that takes the range to less than half.
+    """
+    ends = []
+    for sign, reach in ((-1, -asked.low), (1, asked.high)):
+        kind, at = INSIDE, reach
+        for exponent in range(3, max(reach, 1).bit_length() - 1):
+            found = _flat(values, sign * (1 << exponent), sign * reach, tolerance, asked.finer)
+            if found:
+                kind, at = found, 1 << exponent
+                break
+        ends.append((kind, sign * at))
+    (below, low), (above, high) = ends
+    if asked.least is not None and not np.isfinite(values(np.linspace(low, high, GRID))).all():
+        # from the power of two below the least argument on
+        first = math.floor(math.log2(max(asked.least / asked.unit, 1.0)))
+        below, low = CONSTANT, 1 << first
+    return below, above, low, high
+
+
+def _flat(values: Callable[[Array], Array], end: int, reach: int, tolerance: float, finer: int | None) -> str | None:
+    """What the function does from an end to the reach, within a tolerance: it stands still, or has slope one."""
+    x = np.unique(np.rint(np.concatenate([np.linspace(end, reach, 513), end * np.geomspace(1.0, reach / end, 513)])))
+    y = values(x)
+    first = y[0] if end > 0 else y[-1]
+    if not np.isfinite(y).all():
+        return None
+    if np.abs(y - first).max() <= tolerance:
+        return CONSTANT
+    if finer is not None and np.abs(y - first - np.ldexp(x - end, finer)).max() <= tolerance:
+        return RISING
+    return None

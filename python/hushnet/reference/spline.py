@@ -1,0 +1,92 @@
+"""Functions of one variable as the protocol evaluates them (``docs/mpc.md``), in exact integers, without shares.
+
+The protocol splits an argument in two places, its result depends on both, and the stated error holds for every split.
+Here the server's place is the middle of a segment, or drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+# bits of the server's place that it computes with, and of its polynomials below the coefficient's unit
+PLACE_BITS, FINE = 20, 14
+
+
+def function(
+    stage: dict[str, Any], coefficients: Array, x: Array, finer: int, units: np.random.Generator | None
+) -> Array:
+    """Results of a function's stage.
+
+    Args:
+        coefficients: as the plan has them.
+        finer: fractional bits that the result has beyond the argument.
+        units: draws the places that shares give; None for the middle.
+    """
+    form = stage["form"]
+    low = form["low"] if stage["below"] != "inside" else None
+    high = form["high"] if stage["above"] != "inside" else None
+    inside = x if low is None and high is None else np.clip(x, low, high)
+    beyond = np.zeros_like(x)
+    if stage["below"] == "rising":
+        beyond += np.minimum(x - form["low"], 0)
+    if stage["above"] == "rising":
+        beyond += np.maximum(x - form["high"], 0)
+    return spline(form, stage["orders"], coefficients, inside, units) + (beyond << max(finer, 0))
+
+
+def spline(
+    form: dict[str, Any], orders: list[int], coefficients: Array, x: Array, units: np.random.Generator | None
+) -> Array:
+    """Values of the piecewise polynomial at arguments of its interval."""
+    segment = form["argument_bits"] - form["segments"]
+    fine, size = min(segment, PLACE_BITS), 1 << form["argument_bits"]
+    whole = (x - form["low"]) * form["multiplier"] + (1 << segment)
+    # the server's share of it
+    held: Any = (1 << segment) >> 1 if units is None else units.integers(0, size, size=x.shape)
+    asked = (whole - held) % size
+    place = (held & ((1 << segment) - 1)) >> (segment - fine)
+    piece = ((held >> segment) + (asked >> segment)) % (1 << form["segments"])
+    within = (asked & ((1 << segment) - 1)) >> form["dropped"]
+    total = np.full_like(x, form["offset"])
+    start = 0
+    for degree, order in enumerate(orders):
+        value = np.zeros_like(x)
+        for column in range(start + order, start - 1, -1):
+            value = ((value * place) >> fine) + coefficients[piece, column]
+        start += order + 1
+        value = (value + (1 << (FINE - 1))) >> FINE
+        if degree == 0:
+            total += value << form["guard"]
+            continue
+        basis = form["basis"][degree - 1]
+        factor = 2 * polynomial(form, degree, basis["precision"], within) + 1 - (1 << basis["precision"])
+        total += nearest((value + basis["low"]) * factor, basis["shift"])
+    return (shed(total, form["shed"], units) - (form["offset"] >> form["shed"])) << form["lift"]
+
+
+def polynomial(form: dict[str, Any], degree: int, precision: int, within: Array) -> Array:
+    """``(T_m + 1) / 2`` of a place in its segment, in units of ``2^-precision``."""
+    bits = form["argument_bits"] - form["segments"] - form["dropped"]
+    if degree == 1:
+        return within
+    centred = 2 * within + 1 - (1 << bits)
+    if degree == 2:
+        return (centred * centred) >> (2 * bits - precision)
+    value = 4 * centred**3 - 3 * (centred << (2 * bits)) + (1 << (3 * bits))
+    rounded = value >> (3 * bits + 1 - precision)
+    return rounded - (rounded >> precision)
+
+
+def nearest(value: Array, shift: int) -> Array:
+    """``value / 2^shift``, rounded to the nearest."""
+    return (value + (1 << shift >> 1)) >> shift
+
+
+def shed(value: Array, bits: int, units: np.random.Generator | None) -> Array:
+    """The result without its low bits: to the nearest, or up with the probability of what is dropped."""
+    if units is None or not bits:
+        return nearest(value, bits)
+    return (value + units.integers(0, 1 << bits, size=value.shape) + 1) >> bits
