@@ -15,10 +15,10 @@ from ...plan import Plan, PlanError
 from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement
-from .batch import Writer, usual_magnitudes
-from .network import Images, Network
+from .network import Images, Network, usual_magnitudes
 from .outputs import output_errors
 from .steps import Array
+from .write import Writer
 
 INPUT, OUTPUT = "input", "result"
 
