@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ... import _native
+from ...errors import LimitError
 from ...graph import Graph
 from ...options import NonInteractive
-from ...plan import Plan, PlanError
+from ...plan import Plan
 from ..inputs import scale_inputs
 from ..precision import cheapest, state
 from ..quality import measure, places, said, squashed
@@ -209,7 +210,7 @@ class Planner:
         """The cheapest schedule.
 
         Raises:
-            PlanError: no parameters of 128 bits carry the network, with the layers and their depth.
+            LimitError: no parameters of 128 bits carry the network, with the layers and their depth.
         """
         found: list[tuple[float, float, Schedule]] = []
         precise: tuple[float, Schedule] | None = None
@@ -367,7 +368,7 @@ class Planner:
                     return False
         return True
 
-    def too_deep(self, shallow: float, *, drifted: bool = False) -> PlanError:
+    def too_deep(self, shallow: float, *, drifted: bool = False) -> LimitError:
         """What is too deep, by layers; ``drifted``: the bits would suffice, but true primes do not."""
         largest = max(self.degrees)
         limit = prime_table.limit_bits(largest)
@@ -390,13 +391,17 @@ class Planner:
                 " of primes nearer to powers of two than there are (every product doubles how far its scale is off)"
             )
         hidden = " (hiding weights costs about 60 bits a product)" if self.settings.hide_weights else ""
-        return PlanError(
+        return LimitError(
             f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs "
             f"{needs}{hidden}, but ring degree {largest} "
             f"is 128-bit secure up to {limit}: "
             + ", ".join(shown)
             + ". Use fewer or shallower activations (--activation square is one level), "
-            "merge layers, or trust 'two-party' or 'client-aided', where depth costs nothing"
+            "merge layers, or trust 'two-party' or 'client-aided', where depth costs nothing",
+            "modulus",
+            needed=shallow if math.isfinite(shallow) else None,
+            limit=limit,
+            unit="bits",
         )
 
 
@@ -516,10 +521,14 @@ def _finish(
     predicted["output_errors"] = output_errors(network, predicted["max_error"], predicted["worst_error"], samples)
     memory = predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"]
     if memory > settings.max_memory:
-        raise PlanError(
+        raise LimitError(
             f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; "
             "raise max_memory, "
-            "or use a smaller ring degree or smaller images"
+            "or use a smaller ring degree or smaller images",
+            "memory",
+            needed=memory,
+            limit=settings.max_memory,
+            unit="bytes",
         )
     if estimate > 2.0**-settings.precision_bits * out.bound * 1.01:
         document["notes"].append(
