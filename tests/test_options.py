@@ -116,6 +116,17 @@ def test_the_command_line_has_the_flags_that_options_name() -> None:
         assert table(KINDS[options.takers(name)[0]])[name].option.about.split(".")[0] in parameters[name].help, name
 
 
+def test_other_commands_say_the_same_of_an_option() -> None:
+    commands = typer.main.get_command(app).commands
+    known = {p.name: p.help for p in commands["compile"].params}
+    for verb, names in (("check", ("shape", "until", "batch", "calibration")), ("compare", ("labels", "outputs"))):
+        found = {p.name: p for p in commands[verb].params}
+        for name in names:
+            assert found[name].help == known["shapes" if name == "shape" else name], (verb, name)
+    needed = {p.name: p for p in commands["compare"].params}["calibration"]
+    assert needed.required and known["calibration"].startswith(needed.help)
+
+
 def test_a_server_has_the_run_times_defaults() -> None:
     known = inspect.signature(hushnet._native.serve).parameters
     for name, parameter in inspect.signature(hushnet.serve).parameters.items():

@@ -12,7 +12,7 @@ from rich.table import Table
 from hushnet import InputError
 from hushnet.assess import TRUST, Assessment, Group, assess_all
 from hushnet.cli.common import emit, names, onnx_file, out, read_arrays, read_shapes
-from hushnet.cli.options import Json, Shape, Until
+from hushnet.cli.options import Batch, Calibration, Json, Shape, Until
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,8 @@ def check(
     trust: str = typer.Option("all", help="client-aided, two-party, non-interactive or all."),
     shape: list[str] = Shape,
     until: str | None = Until,
-    batch: int | None = typer.Option(None, min=1, help="Images that cost is predicted for (default: as compile)."),
-    calibration: Path | None = typer.Option(
-        None, help="Sample inputs (.npy/.npz): ranges, and axes that the model leaves open."
-    ),
+    batch: int | None = Batch,
+    calibration: Path | None = Calibration,
     as_json: bool = Json,
 ) -> None:
     """For each trust model.
