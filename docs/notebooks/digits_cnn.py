@@ -1,6 +1,6 @@
-"""Trains the network of ``pytorch.ipynb`` with NumPy and writes it as PyTorch's exporter would: no PyTorch is needed.
+"""Trains the network of ``pytorch.ipynb`` with NumPy and writes it as ONNX: no PyTorch is needed.
 
-``python docs/notebooks/digits_cnn.py docs/notebooks/digits-cnn.onnx`` takes some seconds. Its module is
+``python docs/notebooks/digits_cnn.py docs/notebooks/digits-cnn.onnx`` takes some seconds. In PyTorch its module is
 
     nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
 """
@@ -78,7 +78,7 @@ def train(x: Array, y: Array) -> dict[str, Array]:
 
 
 def exported(weights: dict[str, Array]) -> onnx.ModelProto:
-    """The ONNX model, with the exporter's names of nodes and tensors."""
+    """The ONNX model, an operator for every part of the module."""
     named = [numpy_helper.from_array(v.astype(np.float32), k) for k, v in weights.items()]
     nodes = [
         helper.make_node(
