@@ -106,7 +106,7 @@ def softmax(*, quick: bool) -> dict[str, Any]:
 
 BENCHMARK = Benchmark(
     name="smooth",
-    about="sigmoid, SiLU, GELU, exp and others, products, squares on shares (2^16 values), two processes; softmax in a plan",
+    about="sigmoid, SiLU, GELU, exp, products, squares on shares (2^16 values), two processes; softmax in a plan",
     source=SPU,
     run=rows,
 )

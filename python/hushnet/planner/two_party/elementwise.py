@@ -104,8 +104,12 @@ class Full(Builder):
         if (asked.high + farther).bit_length() + 1 > self.out.ring_bits or fitted.form["lift"] + 1 > self.out.ring_bits:
             raise DoesNotFit(stage)
         fine = asked.fraction
-        made = self.calibrated(output, Version(-1, fine, fitted.largest, False, asked.gain))
-        made = self.tensor(output, shape, made)
+        made = Version(-1, fine, fitted.largest, False, asked.gain)
+        limited = self.calibrated(output, made)
+        if output in self.proven:
+            # what is proven of the function holds for its pieces up to their error
+            limited = replace(made, bound=min(made.bound, limited.bound + math.ceil(fitted.error)))
+        made = self.tensor(output, shape, limited)
         name = f"{stage}.pieces"
         self.stage(
             "function",

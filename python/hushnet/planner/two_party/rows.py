@@ -28,8 +28,8 @@ COARSER_RECIPROCAL = 4
 SCALE = 0.975
 # moves between an exponential and its sum
 MOVED = frozenset({"reshape", "transpose"})
-# room for the error of an exponential, and for errors of their sum
-ROOM, AIR = 1.003, 1.02
+# room for errors of a sum, as a factor, and of a result
+AIR, ROOM = 1.02, 0.1
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,8 @@ def _exponentials(write: Writer, node: Op, shape: Shape) -> _Rows:
     half = write.put(
         "function", f"{name}.half", above, whole, curve=_half_exponential(above, root), coarser=COARSER_ROOT
     )
-    half = write.bounded(half, most=root * ROOM)
+    half = write.bounded(half, most=root)
     power = write.put("product", f"{name}.exp", [half, half], whole, whole=True, finer=0, sums=count)
-    power = write.bounded(power, most=SCALE * ROOM**2)
     total = write.put("sum_pool", f"{name}.sum", power, each, **window)
     total = write.bounded(total, most=SCALE * AIR * count, least=SCALE / AIR)
     return _Rows(whole, each, order, most, power, total)
@@ -86,9 +85,8 @@ def softmax(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
         curve=_reciprocal(made.total),
         coarser=COARSER_RECIPROCAL,
     )
-    inverse = write.bounded(inverse, most=AIR * AIR / SCALE)
     result = write.put("product", f"{name}.product", [made.power, inverse], made.whole, whole=True, like=node.output)
-    result = write.bounded(result, most=AIR)
+    result = write.bounded(result, most=1.0 + ROOM)
     order = made.order
     if order == list(range(len(shape))):
         write.put("reshape", name, result, out, node.output)
@@ -104,7 +102,6 @@ def log_sum_exp(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> Non
     scaled = Op("scaled", "affine", [made.total], "scaled", {"mul": 1.0 / SCALE, "add": 0.0})
     curve = Curve(made.total, "log", (scaled, Op("log", "log", ["scaled"], "log")))
     logarithm = write.put("function", f"{name}.log", made.total, made.each, curve=curve)
-    logarithm = write.bounded(logarithm, most=math.log(AIR * shape[node.attrs["axis"] % len(shape)]) + ROOM - 1.0)
     total = write.put("add", f"{name}.total", [made.most, logarithm], made.each)
     write.put("reshape", name, total, out, node.output)
 
