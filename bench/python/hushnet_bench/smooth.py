@@ -7,7 +7,7 @@ from typing import Any
 
 import hushnet
 import numpy as np
-from hushnet.api import Model
+from hushnet import Model
 from hushnet.graph import Conv2d, Graph, Linear, Op
 from hushnet.planner import compile
 
