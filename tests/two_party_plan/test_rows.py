@@ -101,6 +101,21 @@ def test_attention_of_rows_over_a_socket_has_every_predicted_byte():
         assert total[way] == total["predicted"][way] > 0
 
 
+@pytest.mark.parametrize("reach", [0.7, 1.3])
+def test_logits_of_a_narrow_range_need_no_maximum_and_the_plan_says_so(reach: float):
+    net, count = softmax_net(10), 10
+    x = np.random.default_rng(1).uniform(-reach, reach, size=(24, 2, count)).astype(np.float32)
+    # a row far below the others, and one far above
+    x[0, 0], x[0, 1] = -reach, reach
+    model = compiled(net, {"x0": x}, margin=1.0)
+    error, stated = off(net, model, {"x0": x[:4]})
+    assert error <= stated <= 2.0**-6
+    narrow = reach < 1.0
+    assert len(stages(model, "max_pool")) == (0 if narrow else 1)
+    told = [note for note in model.plan.document["notes"] if "takes no maximum" in note]
+    assert bool(told) is narrow and all("Softmax_1" in note for note in told)
+
+
 def test_rows_that_calibration_never_showed_keep_their_sum():
     """The reciprocal of a row's sum has a proven range: sharp rows after flat ones."""
     net, count = softmax_net(16), 16

@@ -29,7 +29,7 @@ from .methods import Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .reach import write_reaches
 from .regions import Regions, split
-from .rows import recognised, settled
+from .rows import narrow_rows, recognised, settled
 from .search import Chosen, Search
 from .steps import Step, to_steps
 from .weights import Weights
@@ -75,6 +75,7 @@ def compile_two_party(
         raise PlanError("reveal='argmax' needs one output that is computed on shares; end the network in its scores")
     ranges = _ranges(graph, regions, samples, settings.margin, input_range)
     ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
+    regions = replace(regions, shared=narrow_rows(regions.shared, ranges.limit))
     planner = _Planner(
         (graph, shared),
         regions,
@@ -326,6 +327,15 @@ class _Planner:
                 said.append(
                     f"The client computes {', '.join(ops)} at the end by itself, so it learns {', '.join(hidden)}."
                 )
+        narrow = [n for n in self.regions.shared if isinstance(n, Op) and "narrow" in n.attrs]
+        if narrow:
+            most = max(n.attrs["narrow"] for n in narrow)
+            said.append(
+                f"{len(narrow)} softmax take no maximum, because their logits are small: {narrow[0].name!r} and others "
+                f"within {most:g} of zero."
+                if len(narrow) > 1
+                else f"Softmax {narrow[0].name!r} takes no maximum, because its logits are within {most:g} of zero."
+            )
         if ranges.grown is not None:
             said.append(ranges.grown.sentence())
         if ranges.source == "calibration":

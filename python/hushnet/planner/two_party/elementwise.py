@@ -257,17 +257,21 @@ class Full(Builder):
         spread = [self.spread.get(t, 0) for t in step.inputs]
         own = self.widens(step.attrs["of"]) if "of" in step.attrs else 0
         return [
-            self.factor(t, s + min(max([own, *(o for k, o in enumerate(spread) if k != i)]), MOST_WIDER))
+            self.factor(t, self.bits + s + min(max([own, *(o for k, o in enumerate(spread) if k != i)]), MOST_WIDER))
             for i, (t, s) in enumerate(zip(step.inputs, spread))
         ]
 
-    def factor(self, name: str, wider: int = 0) -> Version:
-        """A factor of a product, in as many bits as its precision asks for, and some more."""
+    def factor(self, name: str, bits: int | None = None) -> Version:
+        """A factor of a product, in as many bits as its precision asks for."""
+        version, drop = self.natural[name], self.spare(name, bits or self.bits)
+        return self.truncated(name, version, drop) if drop else version
+
+    def spare(self, name: str, bits: int) -> int:
+        """Bits of a tensor behind those of a factor of so many."""
         version = self.natural[name]
         reach = min(version.bound * version.unit, self.request.limits.get(name, math.inf)) / version.gain
-        drop = version.frac_bits - fraction(max(reach, 1e-9), self.bits + wider)
-        drop = min(drop, version.bound.bit_length() - LEAST_REACH)
-        return self.truncated(name, version, drop) if drop > 0 else version
+        drop = version.frac_bits - fraction(max(reach, 1e-9), bits)
+        return max(min(drop, version.bound.bit_length() - LEAST_REACH, self.out.ring_bits - 2), 0)
 
     def hard_swish(self, step: Step) -> None:
         """Writes a hard-swish, ``e^2 - q^2 + 4 q b`` of ``docs/two-party.md``: 3 is ``2 q`` units, a whole number."""
@@ -308,7 +312,7 @@ class Full(Builder):
             if drop < -COARSEST:
                 self.out.least_bits = min(self.out.least_bits, self.bits + drop)
         else:
-            version = self.factor(name, min(self.widens(step.attrs["of"]), MOST_WIDER))
+            version = self.factor(name, self.bits + min(self.widens(step.attrs["of"]), MOST_WIDER))
         self.keep(step.output, version)
 
     def widens(self, name: str) -> int:

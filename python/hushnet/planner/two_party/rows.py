@@ -8,6 +8,7 @@ The reciprocal of a row's sum has a proven range.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ COARSER_DIFFERENCE, COARSER_ROOT = 3, 1
 COARSER_RECIPROCAL = 4
 # what exponentials are multiplied by, so that the largest takes no bit more; the sum's reciprocal takes it back
 SCALE = 0.975
+# logits up to this one need no maximum: the least exponential is e^-2 of the largest
+NARROW = 1.0
 # moves between an exponential and its sum
 MOVED = frozenset({"reshape", "transpose"})
 # room for errors of a sum, as a factor, and of a result
@@ -34,12 +37,15 @@ AIR, ROOM = 1.02, 0.1
 
 @dataclass(frozen=True)
 class _Rows:
-    """Exponentials of rows: the tensors' shapes, the order of axes that makes rows, and the tensors."""
+    """Exponentials of rows: the tensors' shapes, the order of axes that makes rows, and the tensors.
+
+    ``most`` is the rows' maxima; None where a number stands for all of them.
+    """
 
     whole: Shape
     each: Shape
     order: list[int]
-    most: str
+    most: str | None
     power: str
     total: str
 
@@ -56,20 +62,21 @@ def _exponentials(write: Writer, node: Op, shape: Shape) -> _Rows:
     whole, each = (rows, 1, count), (rows, 1, 1)
     source = write.put("reshape", f"{name}.rows", source, whole)
     window: dict[str, Any] = {"kernel": [1, count], "stride": [1, count], "pads": [0, 0, 0, 0], "dilation": [1, 1]}
-    most = write.put("max_pool", f"{name}.maximum", source, each, **window)
-    # the depth less the maximum, so that what is below the depth is negative
-    raised = write.put("shift", f"{name}.raised", most, each, by=DEPTH, negated=True)
-    raised = write.put("concat", f"{name}.copies", [raised] * count, whole, axis=2)
-    above = write.put("add", f"{name}.differences", [source, raised], whole)
-    above = write.bounded(write.put("relu", f"{name}.depth", above, whole), most=DEPTH)
-    root = math.sqrt(SCALE)
-    half = write.put(
-        "function", f"{name}.half", above, whole, curve=_half_exponential(above, root), coarser=COARSER_ROOT
-    )
+    most, narrow, root = None, node.attrs.get("narrow"), math.sqrt(SCALE)
+    if narrow is None:
+        most = write.put("max_pool", f"{name}.maximum", source, each, **window)
+        # the depth less the maximum, so that what is below the depth is negative
+        raised = write.put("shift", f"{name}.raised", most, each, by=DEPTH, negated=True)
+        raised = write.put("concat", f"{name}.copies", [raised] * count, whole, axis=2)
+        above = write.put("add", f"{name}.differences", [source, raised], whole)
+        source = write.bounded(write.put("relu", f"{name}.depth", above, whole), most=DEPTH)
+    curve = _half_exponential(source, root, narrow or DEPTH)
+    half = write.put("function", f"{name}.half", source, whole, curve=curve, coarser=COARSER_ROOT)
     half = write.bounded(half, most=root)
     power = write.put("product", f"{name}.exp", [half, half], whole, whole=True, finer=0, sums=count)
     total = write.put("sum_pool", f"{name}.sum", power, each, **window)
-    total = write.bounded(total, most=SCALE * AIR * count, least=SCALE / AIR)
+    smallest = 1.0 if narrow is None else count * math.exp(-2.0 * narrow)
+    total = write.bounded(total, most=SCALE * AIR * count, least=SCALE * smallest / AIR)
     return _Rows(whole, each, order, most, power, total)
 
 
@@ -102,7 +109,10 @@ def log_sum_exp(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> Non
     scaled = Op("scaled", "affine", [made.total], "scaled", {"mul": 1.0 / SCALE, "add": 0.0})
     curve = Curve(made.total, "log", (scaled, Op("log", "log", ["scaled"], "log")))
     logarithm = write.put("function", f"{name}.log", made.total, made.each, curve=curve)
-    total = write.put("add", f"{name}.total", [made.most, logarithm], made.each)
+    if made.most is None:
+        total = write.put("shift", f"{name}.total", logarithm, made.each, by=node.attrs["narrow"], negated=False)
+    else:
+        total = write.put("add", f"{name}.total", [made.most, logarithm], made.each)
     write.put("reshape", name, total, out, node.output)
 
 
@@ -211,9 +221,23 @@ def _without_maximum(tensor: str, axis: int, made: dict[str, Node]) -> str:
     return node.inputs[0] if largest and list(top.attrs["axes"]) == [axis] else tensor  # type: ignore[union-attr]
 
 
-def _half_exponential(source: str, factor: float) -> Curve:
-    """``factor e^((c - DEPTH) / 2)``."""
-    moved = Op("half", "affine", [source], "half", {"mul": 0.5, "add": math.log(factor) - DEPTH / 2})
+def narrow_rows(nodes: list[Node], limits: Mapping[str, float]) -> list[Node]:
+    """Nodes with a number in the place of the maximum where logits are so small that no exponential gets lost."""
+    found: list[Node] = []
+    for node in nodes:
+        limit = limits.get(node.inputs[0]) if isinstance(node, Op) and node.op in {"softmax", "log_sum_exp"} else None
+        if limit is not None and limit <= NARROW:
+            assert isinstance(node, Op)
+            # clients may conclude it from the function's interval, so it is a power of two
+            bound = 2.0 ** math.ceil(math.log2(max(limit, 2.0**-6)))
+            node = replace(node, attrs={**node.attrs, "narrow": bound})
+        found.append(node)
+    return found
+
+
+def _half_exponential(source: str, factor: float, top: float) -> Curve:
+    """``factor e^((c - top) / 2)``."""
+    moved = Op("half", "affine", [source], "half", {"mul": 0.5, "add": math.log(factor) - top / 2})
     return Curve(source, "exp", (moved, Op("exp", "exp", ["half"], "exp")))
 
 
