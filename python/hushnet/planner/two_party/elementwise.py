@@ -148,6 +148,11 @@ class Full(Builder):
                 raise DoesNotFit(step.name)
             units = max((least if proven else least / LEAST_AIR) / source.unit, LEAST_UNITS)
             low = source.unit * (units if proven else 2.0 ** math.floor(math.log2(units)))
+        coarse = LEAST_UNITS * source.unit
+        if low == 0 and float(curve(np.full(1, coarse))[0]) < 0.9 * float(curve(np.zeros(1))[0]):
+            if self.out.ring_bits < self.request.roomy:
+                raise DoesNotFit(step.name)
+            low = coarse
         factors = bands(curve, low, high)
         if not factors:
             return False
