@@ -436,6 +436,7 @@ fn session(shared: &Arc<Shared>, bridge: Bridge, place: &Place, peer: SocketAddr
         None => Box::new(bridge),
     };
     let mut on_event = |event| match event {
+        SessionEvent::Begin => {}
         SessionEvent::Block { images } => {
             metrics.blocks.fetch_add(1, Ordering::Relaxed);
             metrics.images.fetch_add(images, Ordering::Relaxed);

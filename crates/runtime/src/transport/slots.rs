@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How much longer than its own work a session may keep a full server waiting.
 const PER_WORK: u32 = 10;
 /// The part of a session's patience that a long line leaves: one in so many.
-const LEAST: u32 = 4;
+const LEAST: u32 = 8;
 
 /// Times and numbers of [`Slots`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub(super) struct Rules {
     pub guests: usize,
     /// Longest wait in line.
     pub line: Duration,
-    /// A session keeps its slot so long without a frame when nobody waits behind the first in line, a quarter of it when more do, and longer by
-    /// ten times what the server worked for it.
+    /// A session keeps its slot so long without a frame, divided by one more than there are in line, by eight at most, when others wait; and longer
+    /// by ten times what the server worked for it.
     pub patience: Duration,
     /// Age at which a session gives its slot between two blocks, and twice that within one, when others wait.
     pub session: Duration,
@@ -134,7 +134,8 @@ impl Slots {
     fn make_room(&self) {
         let now = Instant::now();
         let mut state = self.state();
-        let patience = self.rules.patience / u32::try_from(state.in_line).unwrap_or(LEAST).clamp(1, LEAST);
+        let patience =
+            self.rules.patience / u32::try_from(state.in_line).unwrap_or(LEAST).saturating_add(1).min(LEAST);
         let beyond = |h: &Holder| {
             let (since, resting) = h.waits?;
             let idle = now.saturating_duration_since(since);
@@ -311,7 +312,7 @@ mod tests {
         let (start, next) = (Instant::now(), slots.enter().unwrap());
         let (got, ()) = tokio::join!(next.work(), async {
             silent.given().await;
-            assert!(start.elapsed() >= RULES.patience);
+            assert!(start.elapsed() >= RULES.patience / 2);
             drop(silent);
         });
         got.unwrap();
