@@ -434,6 +434,11 @@ def serve(
     threads: int | None = None,
     record: str | Path | None = None,
     weight_memory: int | None = None,
+    max_connections: int = 1024,
+    line: float = 10.0,
+    patience: float = 1.0,
+    session_time: float = 3600.0,
+    origins: Sequence[str] = (),
     allow_insecure: bool = False,
 ) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
@@ -444,7 +449,7 @@ def serve(
         model: a compiled network, or the path of its ``.hush`` file.
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
-        max_sessions: at the same time.
+        max_sessions: in work at once. A client takes a slot when it sends something to work on, not when it connects.
         memory_limit: bytes of all sessions together; lowers the number of sessions.
         idle_timeout: seconds to wait for a frame that is due.
         handshake_timeout: seconds for TLS, HTTP and the greeting.
@@ -452,6 +457,13 @@ def serve(
         threads: None for all cores.
         record: file to which everything that clients encrypt is appended as it came.
         weight_memory: two-party: bytes for weights in evaluation form; None for 2 GiB.
+        max_connections: at once; more are closed as they come.
+        line: seconds that a client waits for a slot of a full server at most.
+        patience: seconds that a session may keep a full server waiting while others stand in line, beside ten times
+            what the server worked for it.
+        session_time: age in seconds at which a session of a full server gives its slot to the next in line, between
+            two blocks.
+        origins: origins (``https://host``) whose web pages may open ``/ws``, beside the server's own.
         allow_insecure: serve a plan below 128 bits.
 
     Raises:
@@ -472,6 +484,11 @@ def serve(
         threads=threads,
         record=record,
         weight_memory=weight_memory,
+        max_connections=max_connections,
+        line=line,
+        patience=patience,
+        session_time=session_time,
+        origins=list(origins),
     )
 
 
