@@ -280,6 +280,20 @@ def test_normalisations_take_one_root_a_row_and_keep_to_the_stated_error(kind: s
     assert {size(model, s) for s in stages(model, "function")} == {groups}
 
 
+def test_without_calibration_a_normalised_value_is_at_most_the_root_of_their_number():
+    n = Net((3, 8))
+    n.op("MatMul", "x0", n.weight(8, 8))
+    n.op("LayerNormalization", n.last, n.constant(np.ones(8)), n.constant(np.zeros(8)))
+    n.op("MatMul", n.last, n.weight(8, 3))
+    model = hushnet.compile(n.model(), trust="two-party", input_range=(-1, 1), weight_bits=8)
+    x = np.random.default_rng(0).uniform(-1, 1, (4, 3, 8)).astype(np.float32)
+    want = expected(n.model(), {"x0": x})[0]
+    assert np.abs(hushnet.run(model, x).output.reshape(want.shape) - want).max() <= 0.05 * np.abs(want).max()
+    result = max(stages(model, "product"), key=lambda s: s["out"])
+    entry = model.plan.tensors[result["out"]]
+    assert entry["bound"] * 2.0 ** -entry["frac_bits"] <= 1.03 * math.sqrt(8)
+
+
 def test_rows_whose_variances_differ_by_ten_thousand_are_normalised_alike():
     n = Net((4, 32))
     n.op("MatMul", "x0", n.constant(np.eye(32)))

@@ -75,8 +75,9 @@ class Propagation:
     def capped(self, tensor: int, doubt: Doubt) -> Doubt:
         """Neither value leaves its range, so neither does their difference."""
         name = self.fixed.names[tensor]
-        limit = self.ranges.limit.get(name)
-        if limit is None or self.ranges.source != "calibration":
+        limit = self.ranges.limit.get(name) if self.ranges.source == "calibration" else None
+        limit = self.fixed.proven.get(name, limit)
+        if limit is None:
             return doubt
         entry = self.fixed.tensors[tensor]
         most = entry["bound"] + math.ldexp(limit, entry["frac_bits"]) * 2

@@ -103,6 +103,7 @@ class Fixed(Draft):
         gains, results: gain of what a linear stage reads, and units of its result by 2^-frac_bits.
         reach: largest real value by tensor.
         least_bits: fewest bits of a tensor that a layer reads.
+        proven: largest real value by tensor, where steps prove it.
         fewer: bits of the weights of layers that have fewer than asked for, by name.
     """
 
@@ -119,6 +120,7 @@ class Fixed(Draft):
     reach: dict[str, float] = field(default_factory=dict)
     least_bits: int = MOST_ACTIVATION_BITS
     fewer: dict[str, int] = field(default_factory=dict)
+    proven: dict[str, float] = field(default_factory=dict)
 
 
 class Builder:
@@ -128,16 +130,17 @@ class Builder:
         self, steps: list[Step], request: Request, weights: Weights, ring_bits: int, reach: Mapping[str, float]
     ) -> None:
         self.steps, self.weights, self.known = steps, weights.fork(), reach
-        # what steps prove of their results stands beside what calibration showed
-        self.proven = {s.output for s in steps if s.most is not None}
+        self.proven = {s.output: s.most for s in steps if s.most is not None}
+        # beside what calibration showed
         self.request = replace(
             request,
-            limits={**request.limits, **{s.output: s.most for s in steps if s.most is not None}},
+            limits={**request.limits, **{t: min(m, request.limits.get(t, m)) for t, m in self.proven.items()}},
             least={**request.least, **{s.output: s.least for s in steps if s.least is not None}},
         )
         self.limit = (1 << (ring_bits - 1)) - 1
         names: set[str] = set()
         self.out = Fixed(ring_bits=ring_bits, tensor_names=names, stage_names=names, least_bits=request.most_bits)
+        self.out.proven = self.proven
         self.root, self.layers, self.members = groups(steps)
         self.joined = {self.root(s.output) for s in steps if s.kind == "concat"}
         self.readers = [t for s in steps for t in s.inputs] + request.opened

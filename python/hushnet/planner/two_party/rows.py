@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...graph import Graph, Linear, Node, Op, Shape
 from ...passes.edit import fresh
 from .curves import COPIES, Curve
@@ -287,6 +289,8 @@ def settled(graph: Graph) -> Graph:
             ]
             matched[node.output] = (read, mean)
             continue
+        if isinstance(node, Op) and node.op == "mul":
+            node = _normalised(node, made, squares)
         if node.output in squares:
             assert isinstance(node, Op)
             terms, of = squares[node.output]
@@ -303,6 +307,24 @@ def settled(graph: Graph) -> Graph:
         nodes.append(node)
     graph.nodes = nodes
     return graph
+
+
+def _normalised(node: Op, made: dict[str, Node], squares: Mapping[str, tuple[int, str]]) -> Op:
+    """A product of values with a reciprocal root of their own mean square, at most the root of their number."""
+    for values, factor in (node.inputs, node.inputs[::-1]):
+        maker = made.get(_copied(factor, made)[0])
+        if not isinstance(maker, Op) or maker.op != "function":
+            continue
+        of = made.get(maker.inputs[0])
+        square = made.get(of.inputs[0]) if isinstance(of, Op) and of.op == "reduce_mean" else None
+        if not isinstance(square, Op) or square.output not in squares or square.inputs[0] != values:
+            continue
+        v = np.geomspace(1e-12, 1e12, 4097)
+        # a value is at most the root of n times the mean square
+        most = float(np.max(np.sqrt(v) * np.abs(maker.attrs["curve"](v))))
+        if most <= AIR:
+            return replace(node, attrs={**node.attrs, "most": most * AIR * math.sqrt(squares[square.output][0])})
+    return node
 
 
 def _is_square(node: Op) -> bool:

@@ -232,7 +232,11 @@ def function(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
 def product(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     """A product, which broadcasts its factors itself; of a tensor with itself, a square."""
     operands = node.inputs * 2 if node.op == "square" else factors(write.graph, node, write.producer)
-    write.put("product", node.name, operands, out, node.output, **node.attrs)
+    attrs = dict(node.attrs)
+    most = attrs.pop("most", None)
+    made = write.put("product", node.name, operands, out, node.output, **attrs)
+    if most is not None:
+        write.bounded(made, most=most)
 
 
 def hard_sigmoid(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
