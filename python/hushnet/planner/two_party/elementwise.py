@@ -175,6 +175,8 @@ class Full(Builder):
         coarser = step.attrs.get("coarser", COARSER_QUOTIENT)
         drop = whole.frac_bits - self.relative(float(curve(np.full(1, high))[0]), whole, coarser)
         self.spread[step.output] = max(spread, 0)
+        # the ends prove the range, also of rows that calibration never showed
+        self.request = replace(self.request, limits={**self.request.limits, step.output: whole.bound * whole.unit})
         self.keep(step.output, self.truncated(step.output, whole, drop) if drop > 0 else whole)
         return True
 
