@@ -318,12 +318,14 @@ def test_rows_of_less_variance_than_calibration_showed_come_out_smaller_and_neve
     n.op("LayerNormalization", n.last, n.constant(np.ones(16)), n.constant(np.zeros(16)))
     n.op("MatMul", n.last, n.constant(np.eye(16)))
     x = np.random.default_rng(9).normal(size=(24, 4, 16))
-    model = compiled(n, {"x0": x})
-    for scale in (0.7, 0.3, 0.05, 0.0):
+    # a root of 1 / 1.2 with its errors is just below a power of two, and there is no margin
+    x *= 1.2 / x.std(axis=2, keepdims=True)
+    model = compiled(n, {"x0": x}, margin=1.0)
+    for scale in (0.7, 0.5, 0.3, 0.05, 0.0):
         want = expected(n.model(), {"x0": (x[:3] * scale).astype(np.float32)})[0]
         got = hushnet.run(model, x[:3] * scale).output.reshape(want.shape)
         assert (np.abs(got) <= np.abs(want) + 0.15).all()
-        assert scale < 0.5 or np.abs(got - want).max() <= 0.15
+        assert scale < 0.6 or np.abs(got - want).max() <= 0.15
 
 
 CURVES = {
