@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -15,10 +15,23 @@ from hushnet import _native, frontend, passes, planner, report
 from hushnet.errors import InputError, RangeError
 from hushnet.frontend.labels import plain_name
 from hushnet.graph import Graph
+from hushnet.options import (
+    READING,
+    ClientAided,
+    Inputs,
+    NonInteractive,
+    Options,
+    Shapes,
+    TwoParty,
+    help_text,
+    made,
+    signature,
+    taking,
+    taking_example,
+)
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
 
-Inputs = np.ndarray | Mapping[str, np.ndarray]
 Progress = Callable[[str, int, int], None]
 
 
@@ -223,9 +236,6 @@ class Model:
         return handle
 
 
-Shapes = Mapping[str, Sequence[int]]
-
-
 def check(
     model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None, example: Any = None
 ) -> list[frontend.Issue]:
@@ -263,46 +273,56 @@ def _names(until: str | Sequence[str] | None) -> Sequence[str]:
     return until.split(",") if isinstance(until, str) else until or ()
 
 
-def compile(
-    model: Any,
-    *,
-    batch: int | None = None,
-    trust: str = "client-aided",
-    calibration: Inputs | None = None,
-    shapes: Shapes | None = None,
-    until: str | Sequence[str] | None = None,
-    outputs: str | Sequence[str] | None = None,
-    example: Any = None,
-    **options: Any,
-) -> Model:
+@overload
+@taking(ClientAided)
+def compile(model: Any, **options: Any) -> Model: ...
+@overload
+@taking(TwoParty)
+def compile(model: Any, **options: Any) -> Model: ...
+@overload
+@taking(NonInteractive)
+def compile(model: Any, **options: Any) -> Model: ...
+def compile(model: Any, *, trust: str = "client-aided", **options: Any) -> Model:
     """Turns a trained model into a plan: path or bytes of ONNX, ``ModelProto``, PyTorch module, scikit-learn estimator.
 
     Args:
-        batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive``
-            4096); any number of images can be run.
+        model: the trained model.
         trust: ``client-aided``, ``two-party`` or ``non-interactive`` (who learns what: ``Model.explain``).
-        calibration: sample inputs ``[images, ...]`` (some dozens) from which the ranges of all tensors are taken;
-            without them ranges come from interval arithmetic over ``input_range``, which is safe but wide.
-        shapes: full shapes of inputs, the batch first, where the model leaves axes open: ``{"x": (1, 3, 48, 192)}``.
-            Axes that are
-            not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time,
-            where the model does not treat it as a batch.
-        until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
-        outputs: names of the model's outputs that stay. By default all, without labels of a classifier that follow
-            from the scores of another output: ``Result.labels`` has them all the same.
-        example: inputs of a ``torch.nn.Module`` (see :func:`from_torch`).
-        options: see :func:`hushnet.planner.compile`.
+        options: keyword arguments of the trust model: the fields of :class:`hushnet.options.ClientAided`,
+            :class:`hushnet.options.TwoParty` or :class:`hushnet.options.NonInteractive`, listed below and in
+            docs/options.md.
+
+    Raises:
+        ModelError: no readable ONNX model.
+        UnsupportedModel: nodes that the front end cannot read, each with what to do about it.
+        PlanError: an option that the trust model does not have, with the nearest one; a network or option that cannot
+            be planned, with the layer and what to do.
     """
+    asked = made(trust, options)
     graph, ports = lowered(
-        read(model, example), calibration=calibration, shapes=shapes, until=_names(until), outputs=_names(outputs)
+        read(model, asked.example),
+        calibration=asked.calibration,
+        shapes=asked.shapes,
+        until=_names(asked.until),
+        outputs=_names(asked.outputs),
     )
-    return planned(graph, ports, batch=batch, trust=trust, calibration=calibration, **options)
+    return planned(graph, ports, asked)
 
 
-def from_torch(module: Any, example: Any, **options: Any) -> Model:
+@overload
+@taking_example(ClientAided)
+def from_torch(module: Any, example: Any, **options: Any) -> Model: ...
+@overload
+@taking_example(TwoParty)
+def from_torch(module: Any, example: Any, **options: Any) -> Model: ...
+@overload
+@taking_example(NonInteractive)
+def from_torch(module: Any, example: Any, **options: Any) -> Model: ...
+def from_torch(module: Any, example: Any, **options: Any) -> Model:  # type: ignore[misc]  # one example, not two
     """Turns a ``torch.nn.Module`` into a plan: PyTorch's exporter, then :func:`compile`.
 
     Args:
+        module: the trained module.
         example: inputs that the module takes: a tensor or array, several in a tuple, or a mapping from names of
             ``forward``. Their first axis is the batch where they share it; any number of images can be run.
         options: see :func:`compile`.
@@ -318,6 +338,15 @@ def from_torch(module: Any, example: Any, **options: Any) -> Model:
     return compile(module, example=example, **options)
 
 
+@overload
+@taking(ClientAided)
+def from_sklearn(estimator: Any, **options: Any) -> Model: ...
+@overload
+@taking(TwoParty)
+def from_sklearn(estimator: Any, **options: Any) -> Model: ...
+@overload
+@taking(NonInteractive)
+def from_sklearn(estimator: Any, **options: Any) -> Model: ...
 def from_sklearn(estimator: Any, **options: Any) -> Model:
     """Turns a fitted scikit-learn estimator or pipeline into a plan: its ONNX model, then :func:`compile`.
 
@@ -334,6 +363,13 @@ def from_sklearn(estimator: Any, **options: Any) -> Model:
     return compile(frontend.sklearn_model(estimator), **options)
 
 
+# what `help` and notebooks show
+compile.__doc__ = f"{compile.__doc__}\n{help_text()}"
+compile.__signature__ = signature(compile)  # type: ignore[attr-defined]
+from_torch.__signature__ = signature(from_torch)  # type: ignore[attr-defined]
+from_sklearn.__signature__ = signature(from_sklearn)  # type: ignore[attr-defined]
+
+
 def lowered(
     model: Any, *, calibration: Inputs | None, shapes: Shapes | None, until: Sequence[str], outputs: Sequence[str] = ()
 ) -> tuple[Graph, frontend.Ports]:
@@ -346,21 +382,20 @@ def lowered(
     return passes.default(graph), ports
 
 
-def planned(
-    graph: Graph, ports: frontend.Ports, *, batch: int | None, trust: str, calibration: Inputs | None, **options: Any
-) -> Model:
-    """The plan of a graph. The arguments are those of :func:`compile`."""
+def planned(graph: Graph, ports: frontend.Ports, asked: Options) -> Model:
+    """The plan of a graph that was read already."""
+    calibration, labels = asked.calibration, asked.labels
     if calibration is not None:
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
-        calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
-        calibration = {name: _filled(value, ports.missing.get(name)) for name, value in calibration.items()}
-    if batch is None:
-        batch = {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
-    if options.get("labels") is not None:
-        options["labels"] = _places(options["labels"], ports.classes.get(graph.outputs[0]))
+        stacked = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
+        calibration = {name: _filled(value, ports.missing.get(name)) for name, value in stacked.items()}
+    if labels is not None:
+        labels = _places(labels, ports.classes.get(graph.outputs[0]))
+    # the model was read by the other options
+    changes: dict[str, Any] = {"calibration": calibration, "labels": labels, **dict.fromkeys(READING)}
     # the largest of "values" need not be the answer
-    options["classes"] = tuple(name for name, found in ports.classes.items() if found.of != "values")
-    plan = planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options)
+    classes = tuple(name for name, found in ports.classes.items() if found.of != "values")
+    plan = planner.plan(graph, replace(asked, **changes), classes)
     if ports.describe(plan.document):
         # what was checked and hashed is the plan without them
         plan = Plan(plan.document, plan.weights)
@@ -489,15 +524,60 @@ def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     ] + plain.reaches
 
 
-def serve(model: Model | str | Path, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> _native.ServerHandle:
+def serve(
+    model: Model | str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls_cert: str | Path | None = None,
+    tls_key: str | Path | None = None,
+    max_sessions: int = 64,
+    memory_limit: int = 16 << 30,
+    idle_timeout: float = 120.0,
+    handshake_timeout: float = 10.0,
+    grace: float = 10.0,
+    threads: int | None = None,
+    record: str | Path | None = None,
+    weight_memory: int | None = None,
+    allow_insecure: bool = False,
+) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
+
+    Traces of two-party sessions: ``handle.traces()``.
 
     Args:
         model: a compiled network, or the path of its ``.hush`` file.
-        options: of :func:`hushnet._native.serve`. Traces of two-party sessions: ``handle.traces()``.
+        port: 0 for any free one.
+        tls_cert: PEM file with the certificate chain; with ``tls_key``.
+        max_sessions: at the same time.
+        memory_limit: bytes of all sessions together; lowers the number of sessions.
+        idle_timeout: seconds to wait for a frame that is due.
+        handshake_timeout: seconds for TLS, HTTP and the greeting.
+        grace: seconds that blocks in work have when the server stops.
+        threads: None for all cores.
+        record: file to which everything that clients encrypt is appended as it came.
+        weight_memory: two-party: bytes for weights in evaluation form; None for 2 GiB.
+        allow_insecure: serve a plan below 128 bits.
+
+    Raises:
+        PlanError: the plan has no weights, or one session needs more than ``memory_limit``.
+        TransportError: the port or the certificate cannot be used.
     """
-    insecure = options.pop("allow_insecure", False)
-    return _native.serve(_loaded(model, insecure).native(allow_insecure=insecure), host, port, **options)
+    return _native.serve(
+        _loaded(model, allow_insecure).native(allow_insecure=allow_insecure),
+        host,
+        port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        max_sessions=max_sessions,
+        memory_limit=memory_limit,
+        idle_timeout=idle_timeout,
+        handshake_timeout=handshake_timeout,
+        grace=grace,
+        threads=threads,
+        record=record,
+        weight_memory=weight_memory,
+    )
 
 
 class Connection:

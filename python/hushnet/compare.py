@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hushnet import _native, frontend
-from hushnet.api import Inputs, Shapes, compile, read
+from hushnet.api import compile, read
 from hushnet.errors import HushnetError
+from hushnet.options import Inputs, Shapes, Trust
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Way:
     """
 
     name: str
-    trust: str
+    trust: Trust
     options: Mapping[str, Any] = field(default_factory=dict)
     weights_private: bool = True
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ... import _native
 from ...graph import Graph, Op
+from ...options import NonInteractive
 from ...plan import Plan, PlanError
 from ..document import Draft
 from ..inputs import scale_inputs
@@ -39,68 +40,22 @@ GRANTED = 0.9
 # bits that are aimed at beyond those asked for, where calibration data shows that a plan falls short of these, or that
 # its labels do not stay; not where polynomials stand for activations, whose error no bits take away
 AIMS = ((0,), (2,), (4,), (6,), (9,))
-PACKINGS = ("auto", "real", "conjugate-invariant")
-
-
-@dataclass(frozen=True)
-class Options:
-    """Choices of the non-interactive planner.
-
-    Attributes:
-        activation: what takes the place of activations that are no polynomials; None: they are refused.
-        labels: the right answers of the calibration images, to tell what the activation and the plan cost.
-        classes: outputs whose labels are the answers.
-        hide_weights: results are re-randomised and flooded: 40 bits statistical.
-        precision_bits: the error aimed at is 2^-this of the largest output.
-        margin: planned range over the largest calibrated value.
-        input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`..inputs`).
-        ring_degree: None for the smallest that holds.
-        weight_bits: None for what is cheapest.
-        lazy: rescale before the next product instead of after every layer.
-        packing: "auto": two values a slot where no two ciphertexts are multiplied, else one, in the conjugate-invariant
-            ring where it holds more of the
-            batch at once; "real": one, in the cyclotomic ring; "conjugate-invariant".
-        merge: which pairs of linear layers become one ("auto", "always", "never"); packed plans take "auto" for
-            "always".
-        clamp: threshold to which smaller weights are moved.
-        max_memory: bytes for both parties.
-        engine: "batch" (a feature of many images a ciphertext), "packed" (many features of one image), or "auto":
-            packed for a batch of 1.
-        key_bytes: largest evaluation keys of the packed engine.
-        producer: what the plan says it was made by.
-    """
-
-    activation: str | None = None
-    labels: Array | None = None
-    classes: tuple[str, ...] = ()
-    hide_weights: bool = False
-    precision_bits: float = 7.0
-    margin: float = 1.25
-    input_scales: bool = True
-    ring_degree: int | None = None
-    weight_bits: int | None = None
-    lazy: bool = True
-    packing: str = "auto"
-    merge: str = "auto"
-    clamp: float | None = None
-    max_memory: int = 8 << 30
-    engine: str = "auto"
-    key_bytes: int = 150_000_000
-    producer: str = "hushnet 0.1.0"
 
 
 def compile_batch(
-    graph: Graph, samples: dict[str, Array] | None, input_range: Any, name: str, batch: int, settings: Options
+    graph: Graph, samples: dict[str, Array] | None, settings: NonInteractive, classes: tuple[str, ...] = ()
 ) -> Plan:
-    """See :func:`hushnet.planner.compile`; ``samples`` are checked calibration inputs by name.
+    """The plan of a graph; ``samples`` are checked calibration inputs by name.
+
+    Args:
+        classes: outputs whose labels are the answers.
 
     Raises:
         PlanError: what cannot be planned, with the layers and what to do.
     """
-    _check(settings)
-    original = graph
+    original, name, batch = graph, settings.name or graph.name, settings.images
     if settings.input_scales:
-        graph = scale_inputs(graph, samples, settings.margin, input_range)
+        graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
     images = samples
     replaced: Replacement | None = None
     if settings.activation is not None:
@@ -110,7 +65,7 @@ def compile_batch(
     network = Network.from_graph(
         graph,
         calibration=images,
-        input_range=input_range,
+        input_range=settings.input_range,
         ranges={k: v for k, v in replaced.ranges.items() if math.isfinite(v)} if replaced else None,
         safety=settings.margin,
         # A level less is worth more than the products that merging costs where many features share a ciphertext.
@@ -128,13 +83,20 @@ def compile_batch(
             schedule = Planner(network, settings, images, batch, aim).search()
             plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
             plan = _finish(plan, network, schedule, images, settings, batch)
-        return judged(plan, network, original, samples, settings)
+        return judged(plan, network, original, samples, settings, classes)
 
     once = samples is None or replaced is not None or settings.weight_bits is not None
     return make(*AIMS[0]) if once else cheapest(make, AIMS, settings.precision_bits)
 
 
-def judged(plan: Plan, network: Network, original: Graph, samples: dict[str, Array] | None, settings: Options) -> Plan:
+def judged(
+    plan: Plan,
+    network: Network,
+    original: Graph,
+    samples: dict[str, Array] | None,
+    settings: NonInteractive,
+    classes: tuple[str, ...],
+) -> Plan:
     """The plan with its errors against the network as it was given, polynomials in the place of activations included.
 
     ``planned_error`` and ``worst_error`` are of roundings and noise alone.
@@ -165,28 +127,10 @@ def judged(plan: Plan, network: Network, original: Graph, samples: dict[str, Arr
             if not quality.place:
                 entry["max_error"] = quality.likely + passed[name].get("max_error", noise)
         predicted["output_errors"] = errors
-        predicted |= next(iter(errors.values())) | said(found, settings.classes)
+        predicted |= next(iter(errors.values())) | said(found, classes)
     state(plan.document, settings.precision_bits)
     validate(plan)
     return plan
-
-
-def _check(settings: Options) -> None:
-    if settings.ring_degree not in (None, *prime_table.RING_DEGREES):
-        raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {prime_table.RING_DEGREES} or None")
-    if not 0 < settings.precision_bits <= 40:
-        raise PlanError(f"precision_bits is {settings.precision_bits}; give 0 to 40 bits below the largest output")
-    if settings.weight_bits is not None and not 2 <= settings.weight_bits <= 15:
-        raise PlanError(
-            f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 "
-            "(integers of 16 bits with their sign)"
-        )
-    if settings.engine not in ("auto", "batch", "packed"):
-        raise PlanError(f"engine is {settings.engine!r}; choose 'auto', 'batch' or 'packed'")
-    if settings.packing not in PACKINGS:
-        raise PlanError(f"packing is {settings.packing!r}; choose one of {', '.join(PACKINGS)}")
-    if not 1.0 <= settings.margin <= 1e6:
-        raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
 
 
 class Planner:
@@ -195,7 +139,7 @@ class Planner:
     def __init__(
         self,
         network: Network,
-        settings: Options,
+        settings: NonInteractive,
         samples: Images | None = None,
         batch: int = 4096,
         aim: float | None = None,
@@ -468,7 +412,7 @@ class Writer:
     """What the plan documents of both engines share."""
 
     def __init__(
-        self, graph: Graph, network: Network, name: str, settings: Options, replaced: Replacement | None
+        self, graph: Graph, network: Network, name: str, settings: NonInteractive, replaced: Replacement | None
     ) -> None:
         self.graph, self.network, self.name = graph, network, name
         self.settings, self.replaced = settings, replaced
@@ -567,7 +511,7 @@ class _Writer(Writer):
         network: Network,
         schedule: Schedule,
         name: str,
-        settings: Options,
+        settings: NonInteractive,
         replaced: Replacement | None,
     ) -> None:
         super().__init__(graph, network, name, settings, replaced)
@@ -622,7 +566,7 @@ class _Writer(Writer):
 
 
 def _finish(
-    plan: Plan, network: Network, schedule: Schedule, samples: Images | None, settings: Options, batch: int
+    plan: Plan, network: Network, schedule: Schedule, samples: Images | None, settings: NonInteractive, batch: int
 ) -> Plan:
     """What follows exactly from the plan: noise, bytes, operations, memory.
 
@@ -704,4 +648,4 @@ def _client_bytes(document: dict[str, Any], images: int) -> int:
     return 8 * images * up * 2 + (64 << 20)
 
 
-__all__ = ["TAIL", "Options", "Planner", "compile_batch"]
+__all__ = ["TAIL", "Planner", "compile_batch"]

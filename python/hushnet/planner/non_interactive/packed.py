@@ -10,11 +10,12 @@ import numpy as np
 
 from ... import _native
 from ...graph import Graph
+from ...options import NonInteractive
 from ...plan import Plan, PlanError
 from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement
-from .batch import Options, Writer, usual_magnitudes
+from .batch import Writer, usual_magnitudes
 from .network import Images, Network
 from .outputs import output_errors
 from .steps import Array
@@ -28,7 +29,7 @@ def compile_packed(
     images: Images | None,
     name: str,
     batch: int,
-    settings: Options,
+    settings: NonInteractive,
     replaced: Replacement | None,
     aim: float | None = None,
 ) -> Plan:
@@ -131,7 +132,7 @@ def network_ends(network: Network) -> tuple[Any, Any]:
     return network.tensors[0], network.tensors[network.output]
 
 
-def _finish(plan: Plan, network: Network, images: Images | None, batch: int, settings: Options) -> Plan:
+def _finish(plan: Plan, network: Network, images: Images | None, batch: int, settings: NonInteractive) -> Plan:
     """What follows exactly from the plan: bytes, operations, memory, errors."""
     facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     report, traffic, document = facts["packed"], facts["traffic"], plan.document
