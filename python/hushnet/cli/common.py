@@ -96,6 +96,12 @@ def read_arrays(path: Path) -> Any:
     raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files)")
 
 
+def count(inputs: Any) -> int:
+    """Images of inputs that :func:`read_arrays` has read; one where the array has no axis for them."""
+    first = next(iter(inputs.values()), np.zeros(0)) if isinstance(inputs, dict) else inputs
+    return len(first) if np.ndim(first) else 1
+
+
 def declared_ranges(together: Any, by_feature: Path) -> Any:
     """What ``--input-range`` or ``--feature-ranges`` declare: a pair, or a pair of arrays (by input in ``.npz`` files).
 

@@ -9,8 +9,10 @@ import typer
 
 import hushnet
 from hushnet.cli.answers import finish
-from hushnet.cli.common import ARRAYS, check_output, progress_bar, read_arrays
+from hushnet.cli.common import ARRAYS, check_output, count, read_arrays
 from hushnet.cli.options import TWO_PARTY, Json, Labels, StrictRows, Threads, Trace
+from hushnet.cli.progress import layer_bars
+from hushnet.report import expected
 
 
 def infer(
@@ -18,7 +20,7 @@ def infer(
         ..., help="hush://host:port or hushs://host:port (TLS); ws:// and wss:// through proxies"
     ),
     images: Path = typer.Argument(..., help="Inputs (.npy, .npz, or MNIST IDX)."),
-    output: Path | None = typer.Option(None, "-o", "--output"),
+    output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the outputs (.npz or .npy)."),
     ca: Path | None = typer.Option(None, help="Trust this CA or self-signed certificate (PEM)."),
     insecure_tls: bool = typer.Option(False, help="Do not check the server's certificate."),
     setups: Path | None = typer.Option(
@@ -46,12 +48,12 @@ def infer(
     check_output(output, ARRAYS)
     check_output(trace)
     x = read_arrays(images)
-    count = len(next(iter(x.values())) if isinstance(x, dict) else x)
+    images_sent = count(x)
     options: dict[str, Any] = {
         "ca": str(ca) if ca else None,
         "insecure_tls": insecure_tls,
         "threads": threads,
-        "images": count or None,
+        "images": images_sent or None,
         "setups": setups,
     }
     options |= {"setups_days": setups_days, "plan_digest": plan_digest}
@@ -62,6 +64,6 @@ def infer(
     }
     with hushnet.connect(url, **options) as connection:
         check_output(output, ARRAYS, [port["name"] for port in connection.plan["outputs"]])
-        with progress_bar(as_json) as bar:
+        with layer_bars(lambda: expected(connection.public_part(), images_sent), quiet=as_json) as bar:
             result = connection.infer(x, progress=bar)
     finish(result, output, trace, as_json, strict=strict_rows, labels=labels)
