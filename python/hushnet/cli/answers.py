@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import hushnet
-from hushnet.cli.common import emit, out, read_arrays, write_outputs
+from hushnet.cli.common import counted, emit, out, read_arrays, write_outputs
 
 
 def _summary(result: hushnet.Result) -> dict[str, Any]:
@@ -57,7 +57,8 @@ def finish(
         return
     up, down = (summary[k] / summary["images"] / 1e6 for k in ("bytes_up", "bytes_down"))
     out.print(
-        f"{summary['images']} images in {summary['seconds']:.3f} s ({summary['images_per_second']:.0f} images/s), "
+        f"{counted(summary['images'], 'image')} in {summary['seconds']:.3f} s "
+        f"({summary['images_per_second']:.0f} images/s), "
         f"{up:.4f} MB up and {down:.4f} MB down an image."
     )
     for reach in summary.get("out_of_range", []):

@@ -11,8 +11,9 @@ from rich.table import Table
 
 from hushnet import InputError
 from hushnet.assess import TRUST, Assessment, Group, assess_all
-from hushnet.cli.common import emit, names, onnx_file, out, read_arrays, read_shapes
+from hushnet.cli.common import emit, in_flags, names, onnx_file, out, read_arrays, read_shapes, sentence
 from hushnet.cli.options import Json, Shape, Until
+from hushnet.cli.progress import working
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Checked:
 
 def check(
     model: Path = typer.Argument(..., help="ONNX file."),
-    trust: str = typer.Option("all", help="client-aided, two-party, non-interactive or all."),
+    trust: str = typer.Option(
+        "all", help="client-aided, two-party, non-interactive or all.", autocompletion=lambda: ["all", *TRUST]
+    ),
     shape: list[str] = Shape,
     until: str | None = Until,
     batch: int | None = typer.Option(None, min=1, help="Images that cost is predicted for (default: as compile)."),
@@ -52,18 +55,19 @@ def check(
     ),
     as_json: bool = Json,
 ) -> None:
-    """For each trust model.
+    """Whether each trust model takes a network: its cost, or every node in the way with what to do.
 
-    The predicted cost, or every node that stands in the way with what to do, and where to cut the network.
+    Where a network is not taken, the place is named where it could end, so that the client computes the rest.
     """
-    found = run_check(
-        onnx_file(model),
-        trust,
-        batch=batch,
-        calibration=read_arrays(calibration) if calibration else None,
-        shapes=read_shapes(shape),
-        until=names(until),
-    )
+    with working("Planning for each trust model", quiet=as_json):
+        found = run_check(
+            onnx_file(model),
+            trust,
+            batch=batch,
+            calibration=read_arrays(calibration) if calibration else None,
+            shapes=read_shapes(shape),
+            until=names(until),
+        )
     emit(found.as_json(str(model))) if as_json else found.print()
     if not found.compiles:
         raise typer.Exit(1)
@@ -89,6 +93,7 @@ def _remarks(a: Assessment) -> list[str]:
 
 def _costs(assessments: tuple[Assessment, ...]) -> Table:
     table = Table("trust model", "compiles", "images", "seconds", "MB up", "MB down")
+    table.title = "Predicted for the images of the third column, sent at once (--batch)"
     for a in assessments:
         table.add_row(
             a.trust,
@@ -121,5 +126,6 @@ def _blocking(groups: tuple[Group, ...], trusts: list[str]) -> Table:
     )
     for group in groups:
         names = ", ".join(group.nodes[:2]) + (f" and {group.count - 2} more" if group.count > 2 else "")
-        table.add_row(group.op_type, f"{group.count}: {names}", f"{group.problem.rstrip('.')}.", group.advice)
+        problem, advice = in_flags(group.problem), in_flags(group.advice)
+        table.add_row(group.op_type, f"{group.count}: {names}", sentence(problem), sentence(advice) if advice else "")
     return table

@@ -37,7 +37,10 @@ def in_flags(message: str) -> str:
 
     message = re.sub(r"^()(\w+)(?= is )", flag, message)
     message = re.sub(r"(no option |you mean )'(\w+)'", flag, message)
-    message = re.sub(r"\btrust='([\w-]+)'", r"--trust \1", message)
+    message = re.sub(r"\b(trust|reveal|method|engine|nonlinear)='([\w-]+)'", r"--\1 \2", message)
+    message = message.replace("with a CA file", "with --ca FILE").replace(
+        "explicitly (insecure TLS)", "with --insecure-tls"
+    )
     return re.sub(rf"(?<![\w-])()({_NAMES})\b(?!['\"(])", flag, message)
 
 
@@ -54,6 +57,16 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} in JSON output")
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: ``1 image``, ``2 images``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def sentence(text: str) -> str:
+    """Words with a full stop behind them."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 @contextmanager

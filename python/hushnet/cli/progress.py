@@ -1,4 +1,4 @@
-"""Progress on a terminal: a bar for every layer of a run with its bytes and the time that is left, and a clock for planning.
+"""Progress on a terminal: a bar for every layer of a run, its bytes and the time left, and a clock for planning.
 
 Nothing is written where standard error is no terminal.
 """
@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 from hushnet.cli.common import err
@@ -144,7 +153,12 @@ def layer_bars(steps: Callable[[], Sequence[Step]], *, quiet: bool, console: Con
     if quiet or not console.is_terminal:
         yield None
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(24), TextColumn("{task.fields[sent]}"), _Left())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(24),
+        TextColumn("{task.fields[sent]}"),
+        _Left(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         bars = Bars(progress, steps())
         yield bars

@@ -15,11 +15,13 @@ from hushnet.cli.options import TWO_PARTY, Insecure, Json, Threads
 
 
 def serve(
-    plan: Path,
-    listen: str = typer.Option("127.0.0.1:8765", help="host:port"),
-    tls: tuple[Path, Path] | None = typer.Option(None, help="Certificate chain and key (PEM)."),
+    plan: Path = typer.Argument(..., help="The plan with weights (.hush), as compile wrote it."),
+    listen: str = typer.Option("127.0.0.1:8765", help="host:port; 0.0.0.0 for all interfaces, port 0 for any free."),
+    tls: tuple[Path, Path] | None = typer.Option(
+        None, help="Certificate chain and key (PEM); docs/command-line.md tells how to make them."
+    ),
     threads: int | None = Threads,
-    max_sessions: int = typer.Option(16, min=1),
+    max_sessions: int = typer.Option(16, min=1, help="Clients at a time; more are refused."),
     idle_timeout: float = typer.Option(60.0, help="Seconds without a message after which a session is closed."),
     record: Path | None = typer.Option(
         None, help="Append everything that clients send to this file: all that the server sees of it."
@@ -36,7 +38,10 @@ def serve(
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
-    """Serve a plan. /ws speaks the protocol, /healthz and /metrics tell how the server is."""
+    """Serve a plan to clients, until Ctrl-C.
+
+    /ws speaks the protocol, /healthz and /metrics tell how the server is.
+    """
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise hushnet.InputError(f"--listen {listen}: give host:port, for example 0.0.0.0:8765")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.table import Table
 
 import hushnet
 from hushnet import zoo
@@ -14,11 +15,18 @@ from hushnet.cli.options import Json
 
 
 def zoo_(
-    name: str | None = typer.Argument(None, help="An architecture, or `get`."),
-    real_name: str | None = typer.Argument(None, metavar="[MODEL]", help="After `get`: the trained network to fetch."),
+    name: str | None = typer.Argument(
+        None, help="An architecture, or `get`.", autocompletion=lambda: ["get", *zoo.names()]
+    ),
+    real_name: str | None = typer.Argument(
+        None,
+        metavar="[MODEL]",
+        help="After `get`: the trained network to fetch.",
+        autocompletion=lambda: list(zoo.real_models()),
+    ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the ONNX file."),
     table: Path | None = typer.Option(None, help="A JSON table with further networks for `get` (docs/models.md)."),
-    seed: int = 0,
+    seed: int = typer.Option(0, min=0, help="Of the weights: a seed gives the same file on every machine."),
     size: int | None = typer.Option(None, help="Image side (mobilenetv2)."),
     width: float | None = typer.Option(None, help="Width multiplier (mobilenetv2)."),
     as_json: bool = Json,
@@ -32,7 +40,7 @@ def zoo_(
     if name is None and as_json:
         emit([*zoo.names(), *zoo.real_models(table)])
     elif name is None:
-        out.print("\n".join(zoo.names()))
+        out.print(_architectures())
         out.print(real.listing(table))
     if name == "get":
         found = real.get(real_name, output, table)
@@ -48,3 +56,12 @@ def zoo_(
     path = output or Path(f"{name}.onnx")
     path.write_bytes(model.SerializeToString())
     emit({"model": str(path)}) if as_json else out.print(f"Wrote {path}")
+
+
+def _architectures() -> Table:
+    """The table of architectures."""
+    shown = Table("name", "what it is", "options", title="Architectures with seeded weights: hushnet zoo NAME")
+    for name in zoo.names():
+        row = zoo.get(name)
+        shown.add_row(name, row.about, ", ".join(f"--{option}" for option in row.options))
+    return shown
