@@ -64,6 +64,18 @@ def test_requests_that_make_no_sense(options, words):
         plan_of(small(), **options)
 
 
+def test_argmax_of_a_single_score_would_always_be_zero():
+    with pytest.raises(PlanError, match="needs several scores, and .* is one, whose sign is the label"):
+        plan_of(Builder((2, 6, 6)).conv(3).op("relu").dense(1).done(), reveal="argmax")
+    # where the label follows from one score behind the opening, the name of the tensor is no help either
+    with pytest.raises(PlanError, match="needs several scores"):
+        plan_of(Builder((2, 6, 6)).conv(3).op("relu").dense(1).op("sigmoid").done(), reveal="argmax")
+    b = Builder((2, 6, 6)).conv(3).op("relu").dense(4)
+    scores = b.at
+    with pytest.raises(PlanError, match=f"end the network in its scores: until='{scores}' does"):
+        plan_of(b.op("softmax", axis=0).op("floor").done(), reveal="argmax")
+
+
 def test_argmax_needs_one_output_of_scores():
     b = Builder((2, 6, 6))
     b.conv(3).op("relu")

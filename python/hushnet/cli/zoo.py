@@ -29,6 +29,8 @@ def zoo_(
     seed: int = typer.Option(0, min=0, help="Of the weights: a seed gives the same file on every machine."),
     size: int | None = typer.Option(None, help="Image side (mobilenetv2)."),
     width: float | None = typer.Option(None, help="Width multiplier (mobilenetv2)."),
+    classes: int | None = typer.Option(None, min=1, help="Outputs, where an architecture leaves them open."),
+    activation: str | None = typer.Option(None, help="What follows the layers, where an architecture leaves it open."),
     as_json: bool = Json,
 ) -> None:
     """Write an architecture of the papers as ONNX with seeded weights, or fetch a trained network (`get NAME`).
@@ -51,7 +53,11 @@ def zoo_(
         raise hushnet.InputError(f"{name} is a trained network. `hushnet zoo get {name}` fetches it.")
     if name not in zoo.names():
         raise hushnet.InputError(f"no architecture {name!r}: choose one of {', '.join(zoo.names())}")
-    options: dict[str, Any] = {k: v for k, v in {"size": size, "width": width}.items() if v is not None}
+    options: dict[str, Any] = {
+        k: v
+        for k, v in {"size": size, "width": width, "classes": classes, "activation": activation}.items()
+        if v is not None
+    }
     model = zoo.build(name, seed=seed, **options)
     path = output or Path(f"{name}.onnx")
     path.write_bytes(model.SerializeToString())
