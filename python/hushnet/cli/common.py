@@ -95,7 +95,7 @@ def progress_bar(quiet: bool) -> Iterator[Any | None]:
 def read_arrays(path: Path) -> Any:
     """Inputs from ``.npy`` (one array), ``.npz`` (one array per input name), or MNIST IDX files."""
     if not path.exists():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: there is no such file. Give a .npy or .npz file of inputs.")
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
@@ -105,8 +105,10 @@ def read_arrays(path: Path) -> Any:
         if "idx" in path.name:
             return data.as_images(data.load_idx(path))
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path}: not a readable array file: {error}") from error
-    raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files)")
+        raise InputError(
+            f"{path} is no readable array file: {error}. Write it with numpy.save or numpy.savez."
+        ) from error
+    raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files).")
 
 
 def count(inputs: Any) -> int:
@@ -158,9 +160,20 @@ def onnx_file(path: Path) -> str:
     Raises:
         InputError: there is no such file.
     """
-    if not path.exists():
+    if not path.is_file():
         raise InputError(f"{path}: there is no such file. Give the path of an ONNX model.")
     return str(path)
+
+
+def plan_file(path: Path) -> Path:
+    """The path of a plan.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file. Give a plan that `hushnet compile` has written (.hush).")
+    return path
 
 
 def check_output(path: Path | None, suffixes: tuple[str, ...] = (), outputs: Sequence[str] = ()) -> None:

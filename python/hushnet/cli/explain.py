@@ -10,7 +10,7 @@ import typer
 
 import hushnet
 from hushnet import report
-from hushnet.cli.common import check_output, emit, in_flags, out
+from hushnet.cli.common import check_output, emit, in_flags, out, plan_file
 from hushnet.cli.options import NETWORKS, TWO_PARTY, Insecure, Json
 
 
@@ -28,7 +28,7 @@ def explain(
     """Per layer: method, parameters, time, bytes, precision, and who learns what."""
     check_output(html)
     measured = _trace(trace) if trace else None
-    explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured, network=network)
+    explained = hushnet.Model.load(plan_file(plan), allow_insecure=insecure).explain(measured, network=network)
     if html is not None:
         html.write_text(report.page(explained), encoding="utf-8")
     if as_json:

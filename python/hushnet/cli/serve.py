@@ -10,7 +10,7 @@ import typer
 
 import hushnet
 from hushnet import _native, report
-from hushnet.cli.common import check_output, out
+from hushnet.cli.common import check_output, out, plan_file
 from hushnet.cli.options import TWO_PARTY, Insecure, Json, Threads
 
 
@@ -47,7 +47,7 @@ def serve(
         raise hushnet.InputError(f"--listen {listen}: give host:port, for example 0.0.0.0:8765")
     check_output(record)
     check_output(trace)
-    model = hushnet.Model.load(plan, allow_insecure=insecure)
+    model = hushnet.Model.load(plan_file(plan), allow_insecure=insecure)
     options: dict[str, Any] = {"max_sessions": max_sessions, "idle_timeout": idle_timeout, "allow_insecure": insecure}
     if record:
         options["record"] = str(record)
