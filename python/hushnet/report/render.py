@@ -42,6 +42,7 @@ def render(report: Report, *, verbose: bool = False) -> Group:
     """
     first = [answers.table(report, verbose=verbose)] if report["answers"] else []
     mode = report["trust"]["mode"]
+    parts: list[Any]
     if mode == "two-party":
         parts = [*first, two_party.tables(report, size, seconds), two_party.totals(report, size, seconds)]
     elif mode == "non-interactive":
