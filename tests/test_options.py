@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -116,6 +117,17 @@ def test_the_command_line_has_the_flags_that_options_name() -> None:
         assert table(KINDS[options.takers(name)[0]])[name].option.about.split(".")[0] in parameters[name].help, name
 
 
+def test_other_commands_say_the_same_of_an_option() -> None:
+    commands = typer.main.get_command(app).commands
+    known = {p.name: p.help for p in commands["compile"].params}
+    for verb, names in (("check", ("shape", "until", "batch", "calibration")), ("compare", ("labels", "outputs"))):
+        found = {p.name: p for p in commands[verb].params}
+        for name in names:
+            assert found[name].help == known["shapes" if name == "shape" else name], (verb, name)
+    needed = {p.name: p for p in commands["compare"].params}["calibration"]
+    assert needed.required and known["calibration"].startswith(needed.help)
+
+
 def test_a_server_has_the_run_times_defaults() -> None:
     known = inspect.signature(hushnet._native.serve).parameters
     for name, parameter in inspect.signature(hushnet.serve).parameters.items():
@@ -152,3 +164,47 @@ def test_options_reach_the_planner(tmp_path: Path) -> None:
         assert (plan.document["engine"], plan.name) == (engine, engine)
     assert not [f.name for f in fields(ClientAided) if f.name not in (*table(ClientAided), "trust")]
     assert replace(made("two-party", {"batch": None})).images == 1 and made("client-aided", {}).images == 2048
+
+
+def test_outputs_that_tell_classes_reach_the_planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.linear_model import LinearRegression, LogisticRegression
+
+    seen: list[tuple[str, ...]] = []
+
+    def stop(graph: Graph, asked: options.Options, classes: tuple[str, ...]) -> None:
+        seen.append(tuple(classes))
+        raise hushnet.PlanError("stop")
+
+    monkeypatch.setattr(planner, "plan", stop)
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    for estimator in (LogisticRegression(), LinearRegression()):
+        with pytest.raises(hushnet.PlanError, match="stop"):
+            hushnet.from_sklearn(estimator.fit(x, (x[:, 0] > 0).astype(int)), trust="two-party")
+    assert seen == [("probabilities",), ()]
+
+
+def test_bits_that_are_tried_depend_on_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int | None, int | str, str | None, int]] = []
+
+    def stop(
+        graph: Graph, given: TwoParty, weight_bits: int, activation_bits: int | str, classes: tuple[str, ...]
+    ) -> None:
+        asked.append((weight_bits, activation_bits, given.method, given.most_bits))
+        raise hushnet.PlanError("stop")
+
+    monkeypatch.setattr(sys.modules["hushnet.planner.compile"], "_fixed_point", stop)
+    graph = Graph("g", ["x"], ["x"], {"x": (4,)}, [])
+    x = np.zeros((3, 4))
+
+    def tried(**given: object) -> list[tuple[int | None, int | str, str | None, int]]:
+        asked.clear()
+        with pytest.raises(hushnet.PlanError, match="stop"):
+            planner.compile(graph, trust="two-party", calibration=x, **given)
+        return list(asked)
+
+    usual = [(bits, "auto", None, 12) for bits in (8, 10, 12, 14)] + [(12, "auto", None, 14), (13, "auto", None, 16)]
+    assert tried() == [*usual, (14, 14, "rotation-free", 12), (16, 16, "rotation-free", 12)]
+    assert tried(batch=8) == [*usual, (14, 14, "batch", 12), (16, 16, "batch", 12)]
+    assert tried(method="cheetah") == [(*row[:2], "cheetah", row[3]) for row in usual]
+    assert tried(activation_bits=10) == [(bits, 10, None, 12) for bits in (8, 10, 12, 14)]
+    assert tried(weight_bits=9) == [(9, "auto", None, 12)]

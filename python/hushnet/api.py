@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -31,114 +31,9 @@ from hushnet.options import (
 )
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
+from hushnet.result import Result
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run returns.
-
-    Attributes:
-        outputs: output name -> float64 array ``[images, ...]``.
-        trace: per-stage seconds, bytes each way, rounds, noise margin and largest value, as JSON-able data.
-        classes: of classifiers, by output: how its values speak of classes (``of``), and what these are called
-            (``names``).
-        out_of_range: rows (images) of which a value left the range that the plan was made for, in rising order. The
-            value was clamped to its range, and the answer may be wrong. The other rows stand. Which values the client
-            can see depends on the trust model (docs/wire-protocol.md, "What errors tell").
-        labelled: the output is the index of the largest score (two-party plans that reveal "argmax").
-        range_error: the first such value, with tensor, stage, image, element, value and bound; None where there is
-            none. It is not raised.
-    """
-
-    outputs: dict[str, np.ndarray]
-    trace: dict[str, Any]
-    classes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    out_of_range: tuple[int, ...] = ()
-    range_error: RangeError | None = None
-    labelled: bool = False
-
-    def accuracy(self, labels: np.ndarray) -> float:
-        """Share of rows whose label is the given one.
-
-        The label is the first output's largest element, or of a single element its sign (for probabilities: above
-        one half).
-        """
-        value = next(iter(self.outputs.values()))
-        if self.labels and any(entry["names"] for entry in self.classes.values()):
-            given = np.asarray(labels).reshape(-1)
-            if len(given) != len(value):
-                raise InputError(f"{len(given)} labels are given for {len(value)} rows; give one for each row.")
-            found = [str(name) for name in next(iter(self.labels.values())).tolist()]
-            return float(np.mean([a == str(plain_name(b)) for a, b in zip(found, given.tolist())]))
-        right = planner.quality.check_labels(labels, len(value))
-        # the output of a plan that opens nothing but the label is the label
-        whole = value.reshape(len(value), -1)
-        label = whole[:, 0].astype(np.int64) if self.labelled else planner.quality.label_of(whole, whole)
-        return float((label == right).mean())
-
-    def strict(self) -> dict[str, np.ndarray]:
-        """The outputs with NaN in every row that is out of range."""
-        rows = list(self.out_of_range)
-        strict = {name: value.copy() for name, value in self.outputs.items()}
-        for value in strict.values():
-            value[rows] = np.nan
-        return strict
-
-    @property
-    def output(self) -> np.ndarray:
-        """The only output of a network that has one."""
-        if len(self.outputs) != 1:
-            raise ValueError(
-                f"the network has {len(self.outputs)} outputs ({', '.join(self.outputs)}): use .outputs[name]"
-            )
-        return next(iter(self.outputs.values()))
-
-    @property
-    def labels(self) -> dict[str, np.ndarray]:
-        """Of classifiers: by output the class of every image, ``[images]``, where the output tells it."""
-        found = {}
-        for name, classes in self.classes.items():
-            value = self.outputs[name].reshape(len(self.outputs[name]), -1)
-            names = np.asarray(classes["names"])
-            if classes["of"] == "columns":
-                found[name] = names[value.argmax(axis=1)]
-            elif classes["of"] == "sign":
-                found[name] = names[(value[:, 0] > 0).astype(int)]
-            elif classes["of"] == "index":
-                places = np.rint(value[:, 0]).astype(int)
-                found[name] = names[np.clip(places, 0, len(names) - 1)] if len(names) else places
-        return found
-
-    @property
-    def label(self) -> np.ndarray:
-        """The class of every image, ``[images]``, of a classifier that has one label."""
-        if len(self.labels) != 1:
-            raise ValueError(
-                f"the network has {len(self.labels)} outputs that tell a class; its outputs are "
-                f"{', '.join(self.outputs)}: use .outputs[name]."
-            )
-        return next(iter(self.labels.values()))
-
-    def by_class(self, output: str | None = None) -> dict[Any, np.ndarray]:
-        """Scores or probabilities by the name of the class, each ``[images]``, as ONNX's ``ZipMap`` names them.
-
-        Args:
-            output: name of the output; the only one with a value for each class by default.
-        """
-        known = [n for n, c in self.classes.items() if c["of"] in ("columns", "values")]
-        name = output if output is not None else (known[0] if len(known) == 1 else "")
-        if name not in known:
-            raise ValueError(
-                f"outputs with a value for each class are {known or 'none'}; {name or 'no name'} was given."
-            )
-        value = self.outputs[name].reshape(len(self.outputs[name]), -1)
-        return {cls: value[:, place] for place, cls in enumerate(self.classes[name]["names"])}
-
-    def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in self.outputs.items())
-        return f"Result({shapes}; {self.trace.get('seconds', 0.0):.3g} s)"
 
 
 def _classes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -539,6 +434,11 @@ def serve(
     threads: int | None = None,
     record: str | Path | None = None,
     weight_memory: int | None = None,
+    max_connections: int = 1024,
+    line: float = 10.0,
+    patience: float = 1.0,
+    session_time: float = 3600.0,
+    origins: Sequence[str] = (),
     allow_insecure: bool = False,
 ) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
@@ -549,7 +449,7 @@ def serve(
         model: a compiled network, or the path of its ``.hush`` file.
         port: 0 for any free one.
         tls_cert: PEM file with the certificate chain; with ``tls_key``.
-        max_sessions: at the same time.
+        max_sessions: in work at once. A client takes a slot when it sends something to work on, not when it connects.
         memory_limit: bytes of all sessions together; lowers the number of sessions.
         idle_timeout: seconds to wait for a frame that is due.
         handshake_timeout: seconds for TLS, HTTP and the greeting.
@@ -557,6 +457,13 @@ def serve(
         threads: None for all cores.
         record: file to which everything that clients encrypt is appended as it came.
         weight_memory: two-party: bytes for weights in evaluation form; None for 2 GiB.
+        max_connections: at once; more are closed as they come.
+        line: seconds that a client waits for a slot of a full server at most.
+        patience: seconds that a session may keep a full server waiting while others stand in line, beside ten times
+            what the server worked for it.
+        session_time: age in seconds at which a session of a full server gives its slot to the next in line, between
+            two blocks.
+        origins: origins (``https://host``) whose web pages may open ``/ws``, beside the server's own.
         allow_insecure: serve a plan below 128 bits.
 
     Raises:
@@ -577,6 +484,11 @@ def serve(
         threads=threads,
         record=record,
         weight_memory=weight_memory,
+        max_connections=max_connections,
+        line=line,
+        patience=patience,
+        session_time=session_time,
+        origins=list(origins),
     )
 
 

@@ -91,6 +91,11 @@ class Comparison:
         """One JSON object."""
         return {"rows": [row.as_json() for row in self.rows], "recommendation": self.recommendation}
 
+    def __repr__(self) -> str:
+        refused = sum(bool(row.refused) for row in self.rows)
+        ways = ", ".join(row.way.name for row in self.rows if not row.refused)
+        return f"Comparison({ways}; {refused} refused)"
+
 
 def compare(
     model: Any,

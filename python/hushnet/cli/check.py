@@ -12,7 +12,7 @@ from rich.table import Table
 from hushnet import InputError
 from hushnet.assess import TRUST, Assessment, Group, assess_all
 from hushnet.cli.common import emit, in_flags, names, onnx_file, out, read_arrays, read_shapes, sentence
-from hushnet.cli.options import Json, Shape, Until
+from hushnet.cli.options import Batch, Calibration, Json, Shape, Until
 from hushnet.cli.progress import working
 
 
@@ -49,10 +49,8 @@ def check(
     ),
     shape: list[str] = Shape,
     until: str | None = Until,
-    batch: int | None = typer.Option(None, min=1, help="Images that cost is predicted for (default: as compile)."),
-    calibration: Path | None = typer.Option(
-        None, help="Sample inputs (.npy/.npz): ranges, and axes that the model leaves open."
-    ),
+    batch: int | None = Batch,
+    calibration: Path | None = Calibration,
     as_json: bool = Json,
 ) -> None:
     """Whether each trust model takes a network: its cost, or every node in the way with what to do.

@@ -38,6 +38,7 @@ def in_flags(message: str) -> str:
     message = re.sub(r"^()(\w+)(?= is )", flag, message)
     message = re.sub(r"(no option |you mean )'(\w+)'", flag, message)
     message = re.sub(r"\b(trust|reveal|method|engine|nonlinear|until)='([^']+)'", r"--\1 \2", message)
+    message = message.replace("naming its file as the CA file", "naming its file with --ca")
     message = message.replace("with a CA file", "with --ca FILE").replace(
         "explicitly (insecure TLS)", "with --insecure-tls"
     )

@@ -9,7 +9,7 @@ from rich.table import Table
 
 import hushnet
 from hushnet.cli.common import counted, emit, in_flags, names, onnx_file, out, read_arrays, read_shapes, sentence
-from hushnet.cli.options import Json, Outputs, Shape, Until
+from hushnet.cli.options import CalibrationLabels, CalibrationNeeded, Json, Outputs, Shape, Until
 from hushnet.cli.progress import working
 from hushnet.compare import Compared, Comparison
 from hushnet.report.render import seconds, size
@@ -17,8 +17,8 @@ from hushnet.report.render import seconds, size
 
 def compare(
     model: Path = typer.Argument(..., help="ONNX file."),
-    calibration: Path = typer.Option(..., help="Sample inputs (.npy/.npz): ranges, errors and agreement."),
-    labels: Path | None = typer.Option(None, help="Right answers of the calibration data (.npy): accuracy."),
+    calibration: Path = CalibrationNeeded,
+    labels: Path | None = CalibrationLabels,
     batch: int = typer.Option(1, min=1, help="Images sent at once, the same for all ways."),
     methods: bool = typer.Option(False, "--methods", help="Single methods and engines too."),
     shape: list[str] = Shape,

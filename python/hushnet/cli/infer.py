@@ -77,16 +77,6 @@ _HINTS = (
     ("ws", "closed the connection", "If the server was started with --tls, its address begins with wss://."),
     ("hushs", "InvalidContentType", "The server speaks no TLS: its address begins with hush://."),
     ("wss", "InvalidContentType", "The server speaks no TLS: its address begins with ws://."),
-    (
-        "hushs",
-        "CaUsedAsEndEntity",
-        "Its certificate is that of an authority. Make one with CA:FALSE (docs/command-line.md).",
-    ),
-    (
-        "wss",
-        "CaUsedAsEndEntity",
-        "Its certificate is that of an authority. Make one with CA:FALSE (docs/command-line.md).",
-    ),
 )
 
 

@@ -37,6 +37,7 @@ _WRITTEN = {
     "outputs": "Several: comma-separated.",
     "calibration": "A .npy or .npz file.",
     "labels": "A .npy file.",
+    "input_range": "Arrays: --feature-ranges.",
 }
 # characters of values that are shown beside a name
 _LONG = 30
@@ -52,20 +53,25 @@ def panel(name: str) -> str | None:
     return _PANELS[whose[0]] if len(whose) == 1 else f"{' and '.join(whose).capitalize()} plans"
 
 
-def parameter(name: str) -> Any:
-    """The command line's parameter for an option of ``compile``."""
+def parameter(name: str, *, required: bool = False) -> Any:
+    """The command line's parameter for an option of ``compile``.
+
+    Args:
+        required: the command does not run without it.
+    """
     fields = [table(KINDS[trust])[name] for trust in takers(name)]
     option, values = fields[0].option, [str(v) for v in (*fields[0].values, *fields[0].option.choices)]
     about = merged(name, lambda f: f.option.about)
     listed = "|".join(values)
     if len(listed) > _LONG:
         about, listed = f"{about} One of {', '.join(values)}.", ""
-    told = [about, _WRITTEN.get(name, ""), f"Default: {merged(name, lambda f: f.default_said)}."]
+    told = [about, _WRITTEN.get(name, "")]
+    told += [] if required else [f"Default: {merged(name, lambda f: f.default_said)}."]
     limits: dict[str, Any] = {}
     if not option.there and option.above is None and _kind(fields[0]) in (int, float):
         limits = {"min": _end(min, [f.option.least for f in fields]), "max": _end(max, [f.option.most for f in fields])}
     return typer.Option(
-        [] if name == "shapes" else None,
+        ... if required else [] if name == "shapes" else None,
         option.flag,
         help=" ".join(text for text in told if text),
         metavar=option.there[0] if option.there else None if fields[0].numbers else listed or None,
@@ -145,3 +151,7 @@ StrictRows = typer.Option(False, "--strict-rows", help="NaN for every row of whi
 Shape = parameter("shapes")
 Until = parameter("until")
 Outputs = parameter("outputs")
+Batch = parameter("batch")
+Calibration = parameter("calibration")
+CalibrationNeeded = parameter("calibration", required=True)
+CalibrationLabels = parameter("labels")

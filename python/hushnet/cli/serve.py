@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import json
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import typer
 
 import hushnet
-from hushnet import _native, report
+from hushnet import report
 from hushnet.cli.common import check_output, out, plan_file
+from hushnet.cli.operate import descriptors, log, operate, start_log
 from hushnet.cli.options import TWO_PARTY, Insecure, Json, Threads
+
+
+class LogFormat(str, Enum):
+    """Forms of the server's log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(str, Enum):
+    """Levels of the server's log."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def serve(
@@ -21,8 +39,26 @@ def serve(
         None, help="Certificate chain and key (PEM); docs/command-line.md tells how to make them."
     ),
     threads: int | None = Threads,
-    max_sessions: int = typer.Option(16, min=1, help="Clients at a time; more are refused."),
+    max_sessions: int = typer.Option(
+        16, min=1, help="Sessions in work at once; fewer where --memory does not hold them."
+    ),
+    memory: float = typer.Option(16.0, min=0.001, help="GiB for all sessions together."),
+    max_connections: int = typer.Option(1024, min=1, help="Connections at once; more are closed as they come."),
     idle_timeout: float = typer.Option(60.0, help="Seconds without a message after which a session is closed."),
+    line: float = typer.Option(10.0, help="Seconds that a client waits for a slot of a full server at most."),
+    patience: float = typer.Option(
+        1.0, help="Seconds that a session may keep a full server waiting while others stand in line."
+    ),
+    session_time: float = typer.Option(
+        3600.0, help="Age in seconds at which a session of a full server gives its slot to the next in line."
+    ),
+    grace: float = typer.Option(10.0, help="Seconds that blocks in work have to finish when the server is stopped."),
+    origin: list[str] = typer.Option(
+        [],
+        help="Origin (https://host) whose web pages may connect, beside the server's own; may be given more than once.",
+    ),
+    log_format: LogFormat = typer.Option(LogFormat.TEXT, help="Lines of the log on standard error."),
+    log_level: LogLevel = typer.Option(LogLevel.INFO, help="Least level that is logged."),
     record: Path | None = typer.Option(
         None, help="Append everything that clients send to this file: all that the server sees of it."
     ),
@@ -38,9 +74,11 @@ def serve(
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
-    """Serve a plan to clients, until Ctrl-C.
+    """Serve a plan to clients.
 
-    /ws speaks the protocol, /healthz and /metrics tell how the server is.
+    /ws speaks the protocol; /livez, /healthz and /metrics tell how the server is.
+
+    SIGTERM and Ctrl-C let blocks in work finish; SIGHUP reads the certificate again.
     """
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
@@ -48,7 +86,24 @@ def serve(
     check_output(record)
     check_output(trace)
     model = hushnet.Model.load(plan_file(plan), allow_insecure=insecure)
-    options: dict[str, Any] = {"max_sessions": max_sessions, "idle_timeout": idle_timeout, "allow_insecure": insecure}
+    start_log(log_format.value, log_level.value)
+    connections = descriptors(max_connections)
+    if connections < max_connections:
+        log.warning(
+            "%d connections at once, not %d: raise the limit of open files (ulimit -n)", connections, max_connections
+        )
+    options: dict[str, Any] = {
+        "max_sessions": max_sessions,
+        "memory_limit": int(memory * 2**30),
+        "max_connections": connections,
+        "idle_timeout": idle_timeout,
+        "line": line,
+        "patience": patience,
+        "session_time": session_time,
+        "grace": grace,
+        "origins": origin,
+        "allow_insecure": insecure,
+    }
     if record:
         options["record"] = str(record)
     if tls:
@@ -58,27 +113,22 @@ def serve(
     if weight_memory is not None:
         options["weight_memory"] = int(weight_memory * 2**30)
     handle = hushnet.serve(model, host=host.strip("[]"), port=int(port), **options)
+    if handle.sessions < max_sessions:
+        log.warning(
+            "%d sessions at once, not %d: each may need %.3g GiB of --memory %g",
+            handle.sessions,
+            max_sessions,
+            memory / handle.sessions,
+            memory,
+        )
     scheme = "hushs" if tls else "hush"
     url = f"{scheme}://{host}:{handle.port}"
     websocket = f"{'wss' if tls else 'ws'}://{host}:{handle.port}/ws"
     if as_json:
-        print(json.dumps({"url": url, "websocket": websocket, "port": handle.port}), flush=True)
+        said = {"url": url, "websocket": websocket, "port": handle.port, "sessions": handle.sessions}
+        print(json.dumps(said), flush=True)
     else:
         out.print(report.trust_text(model.plan))
-        out.print(f"Serving {model.plan.document['name']} at {url} and {websocket} (Ctrl-C ends).")
-    _until_interrupted(handle, trace)
-
-
-def _until_interrupted(handle: _native.ServerHandle, trace: Path | None) -> None:
-    try:
-        while not handle.join(None if trace is None else 0.2):
-            _append(trace, handle.traces())
-    except KeyboardInterrupt:
-        handle.stop()
-    _append(trace, handle.traces())
-
-
-def _append(path: Path | None, traces: list[str]) -> None:
-    if path is not None and traces:
-        with path.open("a") as file:
-            file.writelines(f"{t}\n" for t in traces)
+        name = model.plan.document["name"]
+        out.print(f"Serving {name} at {url} and {websocket}, {handle.sessions} sessions at once (Ctrl-C ends).")
+    operate(handle, trace)

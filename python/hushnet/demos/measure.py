@@ -12,8 +12,8 @@ import numpy as np
 
 import hushnet
 from hushnet import zoo
-from hushnet.demos.errors import DemoError
 from hushnet.demos.tasks import TASKS, Samples, Task
+from hushnet.errors import DemoError
 from hushnet.options import Trust
 
 CALIBRATION = 64

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from hushnet.errors import PlanError
+from hushnet.errors import OptionError
 
 from .option import table
 from .trust import KINDS, ClientAided, Options
@@ -37,20 +37,25 @@ def made(trust: str, given: Mapping[str, Any]) -> Options:
     """The options of a trust model, checked one by one.
 
     Raises:
-        PlanError: a name that the trust model does not have, with the nearest one and whose it is; a value of another
+        OptionError: a name that the trust model does not have, with the nearest one and whose it is; a value of another
             type, or outside of its range.
     """
     kind = KINDS.get(trust) if isinstance(trust, str) else None
     if kind is None:
-        raise PlanError(f"trust is {trust!r}; choose one of {', '.join(KINDS)}.")
+        raise OptionError(f"trust is {trust!r}; choose one of {', '.join(KINDS)}.", "trust", trust)
     known = table(kind)
-    unknown = [name for name in given if name not in known]
+    unknown = sorted(name for name in given if name not in known)
     if unknown:
-        raise PlanError(
-            " ".join([*(_unknown(n, trust) for n in sorted(unknown)), f"The options are {_listed(known)}."])
-        )
+        said = " ".join([*(_unknown(n, trust) for n in unknown), f"The options are {_listed(known)}."])
+        first, near = unknown[0], _nearest(unknown[0], trust)
+        whose = takers(near or first)
+        raise OptionError(said, first, given[first], trust=trust, takes=whose, nearest=near)
     for name, value in given.items():
-        known[name].check(value)
+        try:
+            known[name].check(value)
+        except OptionError as error:
+            error.trust, error.takes = trust, tuple(takers(name))
+            raise
     make: Any = kind
     return make(trust=trust, **given)
 
@@ -63,11 +68,20 @@ def _unknown(name: str, trust: str) -> str:
     """What to do about a name that the trust model does not have."""
     if whose := takers(name):
         return f"There is no option {name!r} with trust={trust!r}. {_taken(whose)}"
+    if near := _nearest(name, trust):
+        return f"There is no option {name!r}: did you mean {near!r}? {_taken(takers(near))}"
+    return f"There is no option {name!r}."
+
+
+def _nearest(name: str, trust: str) -> str:
+    """The option that was probably meant, of the trust model before all others; "" where the name exists or none is."""
+    if takers(name):
+        return ""
     everywhere = dict.fromkeys(n for kind in (KINDS[trust], *KINDS.values()) for n in table(kind))
     for names in (table(KINDS[trust]), everywhere):
         if near := difflib.get_close_matches(name, names, n=1):
-            return f"There is no option {name!r}: did you mean {near[0]!r}? {_taken(takers(near[0]))}"
-    return f"There is no option {name!r}."
+            return near[0]
+    return ""
 
 
 def _taken(whose: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import get_type_hints as type_hints
 
 import numpy as np
 
-from hushnet.errors import PlanError
+from hushnet.errors import OptionError
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Field:
         return str(self.default)
 
     def check(self, value: Any) -> None:
-        """PlanError where the value is of another type or outside of its range."""
+        """OptionError where the value is of another type or outside of its range."""
         if value is None and self.default is None:
             return
         names = [v for v in (*self.values, *self.option.choices) if v is not None]
@@ -109,11 +109,14 @@ class Field:
         if numbers and plain and (float in numbers or isinstance(value, Integral)) and self.option.holds(float(value)):
             return
         if numbers or names:
-            raise PlanError(f"{self.name} is {value!r}; {self.option.wanted(names, numbers)}.")
+            raise self._wrong(value, self.option.wanted(names, numbers))
         if self.kinds == (bool,) and not isinstance(value, bool):
-            raise PlanError(f"{self.name} is {value!r}; give True or False.")
+            raise self._wrong(value, "give True or False")
         if self.kinds == (str,) and not isinstance(value, str):
-            raise PlanError(f"{self.name} is {value!r}; give a string.")
+            raise self._wrong(value, "give a string")
+
+    def _wrong(self, value: Any, wanted: str) -> OptionError:
+        return OptionError(f"{self.name} is {value!r}; {wanted}.", self.name, value)
 
 
 # of the classes that were asked for

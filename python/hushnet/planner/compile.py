@@ -114,9 +114,9 @@ def _fixed_point(
         from .two_party import compile_two_party
 
         samples = _samples(check_graph(graph), asked.calibration)
-        made = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes)
-        state(made.document, asked.precision)
-        return _written(made)
+        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes)
+        state(found.document, asked.precision)
+        return _written(found)
     assert isinstance(asked, ClientAided)
     return _client_aided(graph, weight_bits, activation_bits, asked, classes)
 

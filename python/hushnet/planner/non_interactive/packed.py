@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 
 from ... import _native
+from ...errors import LimitError
 from ...graph import Graph
 from ...options import NonInteractive
 from ...plan import Plan, PlanError
 from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement
-from .batch import Writer, usual_magnitudes
-from .network import Images, Network
+from .network import Images, Network, usual_magnitudes
 from .outputs import output_errors
 from .steps import Array
+from .write import Writer
 
 INPUT, OUTPUT = "input", "result"
 
@@ -159,10 +160,14 @@ def _finish(plan: Plan, network: Network, images: Images | None, batch: int, set
     }
     memory = client + report["memory_bytes"]
     if memory > settings.max_memory:
-        raise PlanError(
+        raise LimitError(
             f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; "
             "raise max_memory, "
-            "or use activations of a lower degree"
+            "or use activations of a lower degree",
+            "memory",
+            needed=memory,
+            limit=settings.max_memory,
+            unit="bytes",
         )
     limit = prime_table.limit_bits(document["params"]["ring_degree"])
     if report["modulus_bits"] > limit:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import LimitError
 from ...graph import Graph, Op
 from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
@@ -269,10 +270,14 @@ class _Planner:
             predicted[f"{k}_bytes"] for k in ("client_peak_memory", "server_peak_memory", "server_prepared_weight")
         )
         if self.beside_prepared(predicted) > most:
-            raise PlanError(
+            raise LimitError(
                 f"client and server need {client / GIB:.2f} and {(server - ready) / GIB:.2f} GiB beside prepared "
                 "weights, max_memory is "
-                f"{most / GIB:.2f} GiB; raise max_memory, or use smaller images"
+                f"{most / GIB:.2f} GiB; raise max_memory, or use smaller images",
+                "memory",
+                needed=self.beside_prepared(predicted),
+                limit=most,
+                unit="bytes",
             )
         if client + server > most:
             document["notes"].append(
