@@ -74,7 +74,7 @@ def serve(
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
-    """Serve a plan to clients.
+    """Serve a plan to clients, over TCP and WebSocket.
 
     /ws speaks the protocol; /livez, /healthz and /metrics tell how the server is.
 
