@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -71,8 +72,8 @@ def compile_two_party(
     # in the clear a function is the ops that it was made of, and so is a network that is measured
     regions = replace(regions, head=opened_up(regions.head), tail=opened_up(regions.tail))
     shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
-    if settings.reveal == "argmax" and (regions.tail or len(regions.opened) != 1):
-        raise PlanError("reveal='argmax' needs one output that is computed on shares; end the network in its scores")
+    if settings.reveal == "argmax":
+        _check_scores(graph, regions)
     ranges = _ranges(graph, regions, samples, settings.margin, input_range)
     ranges.limit.update({t: max(most, ranges.limit.get(t, 0.0)) for t, most in masks.items()})
     regions = replace(regions, shared=narrow_rows(regions.shared, ranges.limit))
@@ -117,6 +118,24 @@ def _reach(graph: Graph, samples: dict[str, Array] | None, margin: float, declar
         return from_intervals(graph, input_intervals(graph, declared)).limit
     except PlanError:
         return {}
+
+
+def _check_scores(graph: Graph, regions: Regions) -> None:
+    """What is opened as the index of the largest score.
+
+    Raises:
+        PlanError: it is not one output of several scores that is computed on shares.
+    """
+    found = ", ".join(regions.opened)
+    if len(regions.opened) == 1 and math.prod(graph.shapes[found]) == 1:
+        raise PlanError(
+            f"reveal='argmax' needs several scores, and {found!r} is one, whose sign is the label; use reveal='output'"
+        )
+    if regions.tail or len(regions.opened) != 1:
+        advice = f"until={found!r} does" if len(regions.opened) == 1 else f"{found} are computed on shares"
+        raise PlanError(
+            "reveal='argmax' needs one output that is computed on shares; end the network in its scores: " + advice
+        )
 
 
 def _planned(plan: Plan, tensor: str) -> float:
