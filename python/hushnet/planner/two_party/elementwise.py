@@ -139,7 +139,7 @@ class Full(Builder):
         # clients are told the ends, so without a proof they are powers of two
         limit = self.request.limits.get(name, math.inf)
         bound = self.calibrated(name, source).bound
-        high = limit if proven else math.ldexp(source.unit, _native.reach_bits(bound))
+        high = limit if proven else math.ldexp(source.unit, reach_bits(bound))
         low = 0.0
         if least > 0 or not _finite_at_zero(curve):
             if 0 < least < FINE_UNITS * source.unit and self.out.ring_bits < self.request.roomy:
@@ -190,7 +190,7 @@ class Full(Builder):
         drop = math.floor(math.log2(math.ldexp(start, 1 - self.bits) / source.unit))
         if drop > 0:
             source = self.truncated(step.inputs[0], source, min(drop, max(source.bound.bit_length() - 3, 1)))
-        reach = (1 << _native.reach_bits(source.bound)) - 1
+        reach = (1 << reach_bits(source.bound)) - 1
         low, high = math.floor(band.low / source.unit), max(math.ceil(band.high / source.unit), 1)
         above = functions.INSIDE if 2 * reach <= 3 * high else functions.CONSTANT
         high = reach if above == functions.INSIDE else high
