@@ -7,6 +7,7 @@ use super::check_local::{moves, sum_pool, window};
 use super::elementwise::{Function, Product};
 use super::flow::{exact_before_opening, liveness};
 use super::hard_swish::HardSwish;
+use super::matrix_product::Matrices;
 use super::memory::{self, Steps};
 use super::methods::{self, Wanted};
 use super::nonlinear;
@@ -203,6 +204,12 @@ impl<'a> Checker<'a> {
                 let same = inputs[0] == inputs[1];
                 let product = Product::check(*bits, (&x, &from[1]), &to, (same, self.ring))?;
                 return Ok(Kind::Product(Box::new(product)));
+            }
+            StageKind::MatrixProduct { bits } => {
+                let shape = Matrices::shape(&x, &from[1], &to)?;
+                self.steps.add_product(&spec.name, &shape, self.scope.limits())?;
+                let product = Matrices::check((shape, *bits), (&x, &from[1]), &to, self.ring)?;
+                return Ok(Kind::MatrixProduct(Box::new(product)));
             }
             _ => same_shape(x.tensor, to.tensor)?,
         }
