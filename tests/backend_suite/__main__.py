@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from .between import framed
 from .cases import QUICK, cases
 from .judge import CRASHED, PASSED, REFUSED, VERDICTS, WRONG, Verdict
 from .listed import unexplained, unused
@@ -61,12 +62,15 @@ def main() -> int:
     )
     parser.add_argument("--match", default="", help="only cases whose name holds this")
     parser.add_argument("--every", type=int, default=1, help="only every n-th case")
+    parser.add_argument("--between", action="store_true", help="every case between two layers of the server's")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=CASE_SECONDS, help="limit of one case")
     parser.add_argument("--refused", action="store_true", help="count the refused cases by operator")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = [c for c in cases(tuple(options.kinds.split(","))) if options.match in c.name][:: options.every]
+    if options.between:
+        found = [f for f in map(framed, found) if f is not None]
     started = time.monotonic()
 
     def progress(done: int, verdict: Verdict) -> None:
@@ -81,8 +85,9 @@ def main() -> int:
     verdicts = judge_all(found, options.trust, processes=options.processes, seconds=options.seconds, progress=progress)
     counts = Counter(v.verdict for v in verdicts)
     everything = not options.match and options.every == 1
-    short = below(verdicts, json.loads(MINIMUMS.read_text()).get(options.trust, {})) if everything else []
-    if options.trust == "client-aided":
+    least = json.loads(MINIMUMS.read_text()).get(options.trust + (" between" if options.between else ""), {})
+    short = below(verdicts, least) if everything else []
+    if options.trust == "client-aided" and not options.between:
         short += [
             f"{v.name}: refused, and {LISTING} does not name it ({v.reason[:200]})" for v in unexplained(verdicts)
         ]
