@@ -108,6 +108,17 @@ def test_networks_without_weights_run():
     assert np.abs(got - want).max() < 1e-6
 
 
+@pytest.mark.parametrize("kind", ["Mul", "Div", "Add", "Max"])
+def test_an_input_that_no_layer_reads_broadcasts_with_shares(kind):
+    """A gate or a mask that the client gives: its copies are made before it enters."""
+    net = Net((3, 4, 4), (1, 4, 1))
+    net.op("Conv", "x0", net.weight(2, 3, 1, 1))
+    gate = net.op("Add", net.op("Mul", "x1", "x1"), net.constant(0.5))
+    net.op(kind, net.nodes[0].output[0], gate)
+    net.op("Conv", net.last, net.weight(2, 2, 2, 2))
+    close(*run(net))
+
+
 def test_masks_and_constants():
     net = Net((3, 4, 4))
     net.op("Relu", net.op("Conv", "x0", net.weight(2, 3, 1, 1)))
