@@ -9,9 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from .between import framed
 from .cases import QUICK, cases
-from .judge import CRASHED, PASSED, REFUSED, VERDICTS, WRONG, Verdict
+from .judge import CRASHED, PASSED, REFUSED, VERDICTS, WRONG, Verdict, fits_between, judge, judge_between
 from .listed import unexplained, unused
 from .workers import CASE_SECONDS, judge_all
 
@@ -70,7 +69,7 @@ def main() -> int:
     options = parser.parse_args()
     found = [c for c in cases(tuple(options.kinds.split(","))) if options.match in c.name][:: options.every]
     if options.between:
-        found = [f for f in map(framed, found) if f is not None]
+        found = [case for case in found if fits_between(case)]
     started = time.monotonic()
 
     def progress(done: int, verdict: Verdict) -> None:
@@ -82,7 +81,14 @@ def main() -> int:
                 flush=True,
             )
 
-    verdicts = judge_all(found, options.trust, processes=options.processes, seconds=options.seconds, progress=progress)
+    verdicts = judge_all(
+        found,
+        options.trust,
+        processes=options.processes,
+        seconds=options.seconds,
+        progress=progress,
+        judge_one=judge_between if options.between else judge,
+    )
     counts = Counter(v.verdict for v in verdicts)
     everything = not options.match and options.every == 1
     least = json.loads(MINIMUMS.read_text()).get(options.trust + (" between" if options.between else ""), {})
