@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 LIMITS = (
     "modulus", "levels", "ring of", "worst error is not finite", "input_range", "needs a matrix", "bits of modulus",
     "not finite", "max_memory",
-    "output units", "products of private values", "no range holds", "weight",
+    "output units", "products of private values", "no range holds", "weight", "256 pieces",
 )  # fmt: skip
 ort.set_default_logger_severity(4)
 

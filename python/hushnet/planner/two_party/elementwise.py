@@ -126,7 +126,10 @@ class Full(Builder):
         drop = min(drop, wide - 2)
         made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)
         self.demand(made.bound, step.name)
-        made = self.tensor(step.output, step.shape, self.calibrated(step.output, made))
+        if drop:
+            # a product that keeps all its bits is exact: what its factors can reach is its bound
+            made = self.calibrated(step.output, made)
+        made = self.tensor(step.output, step.shape, made)
         self.stage("product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop)
         self.keep(step.output, made)
 
