@@ -117,6 +117,13 @@ def test_products_of_private_tensors_are_refused_in_one_sentence():
     close(*run(net, trust="client-aided"))
 
 
+@pytest.mark.parametrize("kind", ["Mish", "Softplus", "Softsign"])
+def test_the_client_computes_the_last_function_within_a_bound(kind):
+    net = Net((3, 6, 6), opset=18)
+    net.op(kind, net.op("Conv", "x0", net.weight(4, 3, 3, 3)))
+    close(*run(net))
+
+
 def test_networks_without_weights_run():
     net = Net((3, 4))
     net.op("Softmax", net.op("Relu", "x0"))

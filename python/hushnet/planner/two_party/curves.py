@@ -1,7 +1,7 @@
 """Functions of one variable in a graph.
 
-Exporters write them as chains: softplus is a ReLU and a logarithm, Mish has two quotients. What follows from one tensor
-element by element is one function of it, and costs shares one look-up however long the chain is.
+Exporters write them as chains: softplus is a ReLU and a logarithm, Mish a product with a tanh of that. What follows
+from one tensor element by element is one function of it, and costs shares one look-up however long the chain is.
 """
 
 from __future__ import annotations
