@@ -87,5 +87,8 @@ def test_predicted_seconds_are_the_sum_of_their_parts(network: tuple[hushnet.Mod
         apart = b["rounds"] * (0.04 - 2e-5) / 2 + 8 * (b["bytes_up"] + b["bytes_down"]) / 1e8
         assert b["seconds"] - a["seconds"] == pytest.approx(apart, rel=1e-9)
         assert b["bytes_up"] + b["bytes_down"] == b["he_bytes"] + b["ot_bytes"]
-    assert far["totals"]["seconds"] == pytest.approx(sum(layer["seconds"] for layer in far["layers"]))
+    # beside the layers there is the message that begins the images
+    begin = far["totals"]["seconds"] - sum(layer["seconds"] for layer in far["layers"])
+    late = far["totals"]["rounds"] - sum(layer["rounds"] for layer in far["layers"])
+    assert late * 0.02 <= begin < late * 0.02 + 1e-4
     assert far["totals"]["server_peak_memory_bytes"] > far["totals"]["client_peak_memory_bytes"] > 50e6

@@ -94,7 +94,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         "layers": layers,
         "totals": {
             **predicted,
-            "seconds": sum(layer["seconds"] for layer in layers),
+            "seconds": cost.seconds(found.total, found.compute, network_of),
             "bytes_per_image": (found.total.up + found.total.down) / images,
         },
         "answers": answers(predicted),

@@ -37,13 +37,13 @@ const MOST_ELEMENTS: usize = 1 << 26;
 /// Sizes of a product of shared matrices, all heads alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixShape {
-    /// Pairs of matrices.
+    /// Pairs of matrices: the heads of an attention, for one.
     pub heads: usize,
-    /// n: rows of A.
+    /// Rows of the left matrix (n).
     pub rows: usize,
-    /// k: columns of A, rows of B.
+    /// Columns of the left matrix and rows of the right one (k).
     pub inner: usize,
-    /// m: columns of B.
+    /// Columns of the right matrix (m).
     pub columns: usize,
 }
 
@@ -105,7 +105,7 @@ pub struct MatrixCost {
     pub products: usize,
     /// Plain polynomials that are transformed.
     pub plain: usize,
-    /// Automorphisms that merge.
+    /// Automorphisms that merge answers into fewer ciphertexts.
     pub merges: usize,
     /// Ciphertexts of an answer: re-randomised by the server, opened by the client.
     pub answers: usize,

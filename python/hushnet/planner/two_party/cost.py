@@ -138,7 +138,10 @@ def elements(tensor: dict[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class Account:
-    """Costs of ``images`` images together with one OT extension: of all stages, of the session's set-up, and in all."""
+    """Costs of ``images`` images together with one OT extension: of all stages, of the session's set-up, and in all.
+
+    ``total`` and ``compute`` have the message that begins the images beside all stages.
+    """
 
     images: int
     extension: str
@@ -147,6 +150,7 @@ class Account:
     total: Traffic
     peak_elements: int
     setup_compute: float
+    compute: float
 
 
 def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _native.Plan | None = None) -> Account:
@@ -189,15 +193,18 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
         stages.append(
             StageCost(traffic if linear else Traffic(), Traffic() if linear else traffic, compute, packing, work)
         )
-    setup = _traffic(told["setup"])
+    setup, total = _traffic(told["setup"]), _traffic(told["total"])
+    spent = [t for s in stages for t in (s.he, s.ot)]
+    begin = Traffic(*(getattr(total, f) - sum(getattr(t, f) for t in spent) for f in ("up", "down", "rounds")))
     return Account(
         images,
         told["extension"],
         setup,
         stages,
-        _traffic(told["total"]),
+        total,
         told["peak_elements"],
         _setup(document, stages, unit) + passage(setup, unit),
+        passage(begin, unit) + sum(s.compute for s in stages),
     )
 
 
@@ -364,7 +371,7 @@ def predicted(
     """
     chosen = link(network, unit)
     found = account(document, unit, images)
-    traffic, compute = found.total, sum(s.compute for s in found.stages)
+    traffic, compute = found.total, found.compute
     client, server = memory(document, found, weight_bytes, unit)
     return {
         "batch": images,
