@@ -472,7 +472,14 @@ def lowered(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("net", [repeating_net, shaped_net])
+def unread_net():
+    """An input that nothing reads but a node that no output needs."""
+    net = Net((3, 6, 6), (4,))
+    net.op("Neg", "x1")
+    return net.model(net.op("Relu", "x0"))
+
+
+@pytest.mark.parametrize("net", [repeating_net, shaped_net, unread_net])
 def test_a_simplified_model_is_taken(lowered, net):
     load(net())
     assert lowered == [True]
@@ -495,6 +502,10 @@ def test_a_model_that_does_not_lower_as_it_is_gets_simplified(monkeypatch, lower
     monkeypatch.setattr(frontend, "_forms", refused_at_first)
     load(repeating_net())
     assert lowered == [True]
+
+
+def test_inputs_that_no_output_needs_are_none():
+    assert load(unread_net()).inputs == ["x0"]
 
 
 def test_repeated_nodes_cost_one_product():

@@ -123,7 +123,7 @@ def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue],
 
 def _candidates(prepared: Prepared, *, valid: bool) -> Iterator[Prepared]:
     """What to lower, in the order of trial: simplified first where that can help, otherwise where nothing else does."""
-    promising = valid and simplify.worthwhile(prepared.proto)
+    promising = valid and simplify.worthwhile(prepared)
     if not promising:
         yield prepared
     slim = simplify.simplify(prepared) if valid else None

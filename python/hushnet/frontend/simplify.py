@@ -27,15 +27,20 @@ FOLDED_BYTES = 64 << 20
 SECONDS = 60.0
 
 
-def worthwhile(proto: onnx.ModelProto) -> bool:
-    """Whether there is something that only onnxslim does: shapes are computed, or a node repeats another one.
+def worthwhile(prepared: Prepared) -> bool:
+    """Whether there is something that only onnxslim does.
 
-    What is constant or does nothing is no reason: the lowering and the passes behind it see to that.
+    It computes shapes, merges a node with another one that it repeats, and drops inputs that no output needs. What is
+    constant or does nothing is no reason: the lowering and the passes behind it see to that.
     """
+    graph = prepared.proto.graph
     seen: set[tuple[object, ...]] = set()
-    for node in proto.graph.node:
+    needed = set(_names(graph.output))
+    for node in reversed(graph.node):
         if node.op_type in ARITHMETIC:
             return True
+        if needed.intersection(node.output):
+            needed.update(node.input)
         if node.op_type == "Constant":
             continue
         attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
@@ -43,7 +48,7 @@ def worthwhile(proto: onnx.ModelProto) -> bool:
         if key in seen:
             return True
         seen.add(key)
-    return False
+    return not needed.issuperset(prepared.inputs)
 
 
 def simplify(prepared: Prepared, *, seconds: float = SECONDS) -> Prepared | None:
