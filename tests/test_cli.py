@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import typer
 from hushnet import data, zoo
-from hushnet.cli.main import NON_INTERACTIVE, TWO_PARTY, app
+from hushnet.cli.main import app
+from hushnet.cli.options import NON_INTERACTIVE, TWO_PARTY
 from hushnet.reference import numpy as fixed_point
 
 

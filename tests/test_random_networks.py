@@ -98,6 +98,16 @@ def test_slips_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.verdict == WRONG and "the graph's" in found.reason
 
 
+def test_a_network_that_takes_too_long_is_a_crash() -> None:
+    command = [sys.executable, "-m", "tests.random_networks", "--trust", "client-aided", "--count", "1", "--json"]
+    done = subprocess.run(
+        [*command, "--seconds", "0"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500
+    )
+    document = json.loads(done.stdout)
+    assert done.returncode == 1 and document[CRASHED] == 1 and document["beyond"] == 0
+    assert "no result within" in document["verdicts"][0]["reason"]
+
+
 def test_a_refusal_that_names_nothing_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     good = drawn()
 

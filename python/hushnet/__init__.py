@@ -2,14 +2,27 @@
 
 from hushnet.api import Connection, Model, Result, check, compile, connect, from_sklearn, from_torch, run, serve
 from hushnet.compare import compare
-from hushnet.errors import HushnetError, InputError, PlanError, ProtocolError, RangeError, TransportError
+from hushnet.errors import (
+    BlockedPlan,
+    DataError,
+    DemoError,
+    HushnetError,
+    InputError,
+    LimitError,
+    OptionError,
+    PlanError,
+    ProtocolError,
+    RangeError,
+    TransportError,
+    ZooError,
+)
 from hushnet.frontend import ModelError, UnsupportedModel
 from hushnet.machine import measure_machine
 
 __all__ = [
-    "Connection", "HushnetError", "InputError", "Model", "ModelError", "PlanError", "ProtocolError", "RangeError",
-    "Result", "TransportError", "UnsupportedModel", "check", "compare", "compile", "connect", "from_sklearn",
-    "from_torch",
+    "BlockedPlan", "Connection", "DataError", "DemoError", "HushnetError", "InputError", "LimitError", "Model",
+    "ModelError", "OptionError", "PlanError", "ProtocolError", "RangeError", "Result", "TransportError",
+    "UnsupportedModel", "ZooError", "check", "compare", "compile", "connect", "from_sklearn", "from_torch",
     "measure_machine", "run", "serve",
 ]  # fmt: skip
 

@@ -120,7 +120,16 @@ class ServerHandle:
     def address(self) -> str:
         """``host:port`` that the server listens on."""
     @property
+    def sessions(self) -> int:
+        """Sessions that may be in work at once: ``max_sessions``, or fewer where ``memory_limit`` does not hold so many."""
+    @property
     def running(self) -> bool: ...
+    def reload_certificate(self) -> None:
+        """Reads the certificate and its key again, for connections from now on.
+
+        Raises:
+            TransportError: the files cannot be used; the certificate that the server has stays.
+        """
     def stop(self) -> None:
         """Refuses new sessions, lets blocks in work finish within the grace period; returns at once."""
     def join(self, timeout: float | None = None) -> bool:
@@ -171,6 +180,11 @@ def serve(
     threads: int | None = None,
     record: Path | None = None,
     weight_memory: int | None = None,
+    max_connections: int = 1024,
+    line: float = 10.0,
+    patience: float = 1.0,
+    session_time: float = 3600.0,
+    origins: list[str] = ...,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 
@@ -183,6 +197,12 @@ def serve(
         handshake_timeout: seconds for TLS, HTTP and the greeting.
         record: file to which everything that clients encrypt is appended as it came.
         grace: seconds that blocks in work have when the server stops.
+        max_sessions: sessions in work at once. A client takes a slot when it sends something to work on, not when it connects.
+        max_connections: connections at once; more are closed as they come.
+        line: seconds that a client waits for a slot at most.
+        patience: seconds that a session may keep a full server waiting while others stand in line, beside ten times what the server worked for it.
+        session_time: age in seconds at which a session of a full server gives its slot to the next in line, between two blocks.
+        origins: origins (``https://host``) whose web pages may open ``/ws``, beside the server's own.
 
     Raises:
         PlanError: the plan has no weights, or one session needs more than ``memory_limit``.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -15,117 +15,25 @@ from hushnet import _native, frontend, passes, planner, report
 from hushnet.errors import InputError, RangeError
 from hushnet.frontend.labels import plain_name
 from hushnet.graph import Graph
+from hushnet.options import (
+    READING,
+    ClientAided,
+    Inputs,
+    NonInteractive,
+    Options,
+    Shapes,
+    TwoParty,
+    help_text,
+    made,
+    signature,
+    taking,
+    taking_example,
+)
 from hushnet.plan import Plan
 from hushnet.reference.non_interactive import run as reference_run
+from hushnet.result import Result
 
-Inputs = np.ndarray | Mapping[str, np.ndarray]
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run returns.
-
-    Attributes:
-        outputs: output name -> float64 array ``[images, ...]``.
-        trace: per-stage seconds, bytes each way, rounds, noise margin and largest value, as JSON-able data.
-        classes: of classifiers, by output: how its values speak of classes (``of``), and what these are called
-            (``names``).
-        out_of_range: rows (images) of which a value left the range that the plan was made for, in rising order. The
-            value was clamped to its range, and the answer may be wrong. The other rows stand. Which values the client
-            can see depends on the trust model (docs/wire-protocol.md, "What errors tell").
-        labelled: the output is the index of the largest score (two-party plans that reveal "argmax").
-        range_error: the first such value, with tensor, stage, image, element, value and bound; None where there is
-            none. It is not raised.
-    """
-
-    outputs: dict[str, np.ndarray]
-    trace: dict[str, Any]
-    classes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    out_of_range: tuple[int, ...] = ()
-    range_error: RangeError | None = None
-    labelled: bool = False
-
-    def accuracy(self, labels: np.ndarray) -> float:
-        """Share of rows whose label is the given one.
-
-        The label is the first output's largest element, or of a single element its sign (for probabilities: above
-        one half).
-        """
-        value = next(iter(self.outputs.values()))
-        if self.labels and any(entry["names"] for entry in self.classes.values()):
-            given = np.asarray(labels).reshape(-1)
-            if len(given) != len(value):
-                raise InputError(f"{len(given)} labels are given for {len(value)} rows; give one for each row.")
-            found = [str(name) for name in next(iter(self.labels.values())).tolist()]
-            return float(np.mean([a == str(plain_name(b)) for a, b in zip(found, given.tolist())]))
-        right = planner.quality.check_labels(labels, len(value))
-        # the output of a plan that opens nothing but the label is the label
-        whole = value.reshape(len(value), -1)
-        label = whole[:, 0].astype(np.int64) if self.labelled else planner.quality.label_of(whole, whole)
-        return float((label == right).mean())
-
-    def strict(self) -> dict[str, np.ndarray]:
-        """The outputs with NaN in every row that is out of range."""
-        rows = list(self.out_of_range)
-        strict = {name: value.copy() for name, value in self.outputs.items()}
-        for value in strict.values():
-            value[rows] = np.nan
-        return strict
-
-    @property
-    def output(self) -> np.ndarray:
-        """The only output of a network that has one."""
-        if len(self.outputs) != 1:
-            raise ValueError(
-                f"the network has {len(self.outputs)} outputs ({', '.join(self.outputs)}): use .outputs[name]"
-            )
-        return next(iter(self.outputs.values()))
-
-    @property
-    def labels(self) -> dict[str, np.ndarray]:
-        """Of classifiers: by output the class of every image, ``[images]``, where the output tells it."""
-        found = {}
-        for name, classes in self.classes.items():
-            value = self.outputs[name].reshape(len(self.outputs[name]), -1)
-            names = np.asarray(classes["names"])
-            if classes["of"] == "columns":
-                found[name] = names[value.argmax(axis=1)]
-            elif classes["of"] == "sign":
-                found[name] = names[(value[:, 0] > 0).astype(int)]
-            elif classes["of"] == "index":
-                places = np.rint(value[:, 0]).astype(int)
-                found[name] = names[np.clip(places, 0, len(names) - 1)] if len(names) else places
-        return found
-
-    @property
-    def label(self) -> np.ndarray:
-        """The class of every image, ``[images]``, of a classifier that has one label."""
-        if len(self.labels) != 1:
-            raise ValueError(
-                f"the network has {len(self.labels)} outputs that tell a class; its outputs are "
-                f"{', '.join(self.outputs)}: use .outputs[name]."
-            )
-        return next(iter(self.labels.values()))
-
-    def by_class(self, output: str | None = None) -> dict[Any, np.ndarray]:
-        """Scores or probabilities by the name of the class, each ``[images]``, as ONNX's ``ZipMap`` names them.
-
-        Args:
-            output: name of the output; the only one with a value for each class by default.
-        """
-        known = [n for n, c in self.classes.items() if c["of"] in ("columns", "values")]
-        name = output if output is not None else (known[0] if len(known) == 1 else "")
-        if name not in known:
-            raise ValueError(
-                f"outputs with a value for each class are {known or 'none'}; {name or 'no name'} was given."
-            )
-        value = self.outputs[name].reshape(len(self.outputs[name]), -1)
-        return {cls: value[:, place] for place, cls in enumerate(self.classes[name]["names"])}
-
-    def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in self.outputs.items())
-        return f"Result({shapes}; {self.trace.get('seconds', 0.0):.3g} s)"
 
 
 def _classes(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -223,9 +131,6 @@ class Model:
         return handle
 
 
-Shapes = Mapping[str, Sequence[int]]
-
-
 def check(
     model: Any, *, shapes: Shapes | None = None, until: str | Sequence[str] | None = None, example: Any = None
 ) -> list[frontend.Issue]:
@@ -263,46 +168,56 @@ def _names(until: str | Sequence[str] | None) -> Sequence[str]:
     return until.split(",") if isinstance(until, str) else until or ()
 
 
-def compile(
-    model: Any,
-    *,
-    batch: int | None = None,
-    trust: str = "client-aided",
-    calibration: Inputs | None = None,
-    shapes: Shapes | None = None,
-    until: str | Sequence[str] | None = None,
-    outputs: str | Sequence[str] | None = None,
-    example: Any = None,
-    **options: Any,
-) -> Model:
+@overload
+@taking(ClientAided)
+def compile(model: Any, **options: Any) -> Model: ...
+@overload
+@taking(TwoParty)
+def compile(model: Any, **options: Any) -> Model: ...
+@overload
+@taking(NonInteractive)
+def compile(model: Any, **options: Any) -> Model: ...
+def compile(model: Any, *, trust: str = "client-aided", **options: Any) -> Model:
     """Turns a trained model into a plan: path or bytes of ONNX, ``ModelProto``, PyTorch module, scikit-learn estimator.
 
     Args:
-        batch: images that will usually be sent at once (default: 2048, with ``two-party`` 1, with ``non-interactive``
-            4096); any number of images can be run.
+        model: the trained model.
         trust: ``client-aided``, ``two-party`` or ``non-interactive`` (who learns what: ``Model.explain``).
-        calibration: sample inputs ``[images, ...]`` (some dozens) from which the ranges of all tensors are taken;
-            without them ranges come from interval arithmetic over ``input_range``, which is safe but wide.
-        shapes: full shapes of inputs, the batch first, where the model leaves axes open: ``{"x": (1, 3, 48, 192)}``.
-            Axes that are
-            not given here are taken from the calibration data. A first axis of 1 says that one image is run at a time,
-            where the model does not treat it as a batch.
-        until: names of tensors or nodes at which the encrypted network ends; the client computes the rest as it likes.
-        outputs: names of the model's outputs that stay. By default all, without labels of a classifier that follow
-            from the scores of another output: ``Result.labels`` has them all the same.
-        example: inputs of a ``torch.nn.Module`` (see :func:`from_torch`).
-        options: see :func:`hushnet.planner.compile`.
+        options: keyword arguments of the trust model: the fields of :class:`hushnet.options.ClientAided`,
+            :class:`hushnet.options.TwoParty` or :class:`hushnet.options.NonInteractive`, listed below and in
+            docs/options.md.
+
+    Raises:
+        ModelError: no readable ONNX model.
+        UnsupportedModel: nodes that the front end cannot read, each with what to do about it.
+        PlanError: an option that the trust model does not have, with the nearest one; a network or option that cannot
+            be planned, with the layer and what to do.
     """
+    asked = made(trust, options)
     graph, ports = lowered(
-        read(model, example), calibration=calibration, shapes=shapes, until=_names(until), outputs=_names(outputs)
+        read(model, asked.example),
+        calibration=asked.calibration,
+        shapes=asked.shapes,
+        until=_names(asked.until),
+        outputs=_names(asked.outputs),
     )
-    return planned(graph, ports, batch=batch, trust=trust, calibration=calibration, **options)
+    return planned(graph, ports, asked)
 
 
-def from_torch(module: Any, example: Any, **options: Any) -> Model:
+@overload
+@taking_example(ClientAided)
+def from_torch(module: Any, example: Any, **options: Any) -> Model: ...
+@overload
+@taking_example(TwoParty)
+def from_torch(module: Any, example: Any, **options: Any) -> Model: ...
+@overload
+@taking_example(NonInteractive)
+def from_torch(module: Any, example: Any, **options: Any) -> Model: ...
+def from_torch(module: Any, example: Any, **options: Any) -> Model:  # type: ignore[misc]  # one example, not two
     """Turns a ``torch.nn.Module`` into a plan: PyTorch's exporter, then :func:`compile`.
 
     Args:
+        module: the trained module.
         example: inputs that the module takes: a tensor or array, several in a tuple, or a mapping from names of
             ``forward``. Their first axis is the batch where they share it; any number of images can be run.
         options: see :func:`compile`.
@@ -318,6 +233,15 @@ def from_torch(module: Any, example: Any, **options: Any) -> Model:
     return compile(module, example=example, **options)
 
 
+@overload
+@taking(ClientAided)
+def from_sklearn(estimator: Any, **options: Any) -> Model: ...
+@overload
+@taking(TwoParty)
+def from_sklearn(estimator: Any, **options: Any) -> Model: ...
+@overload
+@taking(NonInteractive)
+def from_sklearn(estimator: Any, **options: Any) -> Model: ...
 def from_sklearn(estimator: Any, **options: Any) -> Model:
     """Turns a fitted scikit-learn estimator or pipeline into a plan: its ONNX model, then :func:`compile`.
 
@@ -334,6 +258,13 @@ def from_sklearn(estimator: Any, **options: Any) -> Model:
     return compile(frontend.sklearn_model(estimator), **options)
 
 
+# what `help` and notebooks show
+compile.__doc__ = f"{compile.__doc__}\n{help_text()}"
+compile.__signature__ = signature(compile)  # type: ignore[attr-defined]
+from_torch.__signature__ = signature(from_torch)  # type: ignore[attr-defined]
+from_sklearn.__signature__ = signature(from_sklearn)  # type: ignore[attr-defined]
+
+
 def lowered(
     model: Any, *, calibration: Inputs | None, shapes: Shapes | None, until: Sequence[str], outputs: Sequence[str] = ()
 ) -> tuple[Graph, frontend.Ports]:
@@ -346,21 +277,20 @@ def lowered(
     return passes.default(graph), ports
 
 
-def planned(
-    graph: Graph, ports: frontend.Ports, *, batch: int | None, trust: str, calibration: Inputs | None, **options: Any
-) -> Model:
-    """The plan of a graph. The arguments are those of :func:`compile`."""
+def planned(graph: Graph, ports: frontend.Ports, asked: Options) -> Model:
+    """The plan of a graph that was read already."""
+    calibration, labels = asked.calibration, asked.labels
     if calibration is not None:
         given = calibration if isinstance(calibration, Mapping) else {graph.inputs[0]: calibration}
-        calibration = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
-        calibration = {name: _filled(value, ports.missing.get(name)) for name, value in calibration.items()}
-    if batch is None:
-        batch = {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
-    if options.get("labels") is not None:
-        options["labels"] = _places(options["labels"], ports.classes.get(graph.outputs[0]))
+        stacked = {name: _stacked(np.asarray(value), graph.shapes.get(name, ())) for name, value in given.items()}
+        calibration = {name: _filled(value, ports.missing.get(name)) for name, value in stacked.items()}
+    if labels is not None:
+        labels = _places(labels, ports.classes.get(graph.outputs[0]))
+    # the model was read by the other options
+    changes: dict[str, Any] = {"calibration": calibration, "labels": labels, **dict.fromkeys(READING)}
     # the largest of "values" need not be the answer
-    options["classes"] = tuple(name for name, found in ports.classes.items() if found.of != "values")
-    plan = planner.compile(graph, batch=batch, trust=trust, calibration=calibration, **options)
+    classes = tuple(name for name, found in ports.classes.items() if found.of != "values")
+    plan = planner.plan(graph, replace(asked, **changes), classes)
     if ports.describe(plan.document):
         # what was checked and hashed is the plan without them
         plan = Plan(plan.document, plan.weights)
@@ -489,15 +419,77 @@ def _reaches(plan: Plan, inputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     ] + plain.reaches
 
 
-def serve(model: Model | str | Path, *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> _native.ServerHandle:
+def serve(
+    model: Model | str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls_cert: str | Path | None = None,
+    tls_key: str | Path | None = None,
+    max_sessions: int = 64,
+    memory_limit: int = 16 << 30,
+    idle_timeout: float = 120.0,
+    handshake_timeout: float = 10.0,
+    grace: float = 10.0,
+    threads: int | None = None,
+    record: str | Path | None = None,
+    weight_memory: int | None = None,
+    max_connections: int = 1024,
+    line: float = 10.0,
+    patience: float = 1.0,
+    session_time: float = 3600.0,
+    origins: Sequence[str] = (),
+    allow_insecure: bool = False,
+) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
+
+    Traces of two-party sessions: ``handle.traces()``.
 
     Args:
         model: a compiled network, or the path of its ``.hush`` file.
-        options: of :func:`hushnet._native.serve`. Traces of two-party sessions: ``handle.traces()``.
+        port: 0 for any free one.
+        tls_cert: PEM file with the certificate chain; with ``tls_key``.
+        max_sessions: in work at once. A client takes a slot when it sends something to work on, not when it connects.
+        memory_limit: bytes of all sessions together; lowers the number of sessions.
+        idle_timeout: seconds to wait for a frame that is due.
+        handshake_timeout: seconds for TLS, HTTP and the greeting.
+        grace: seconds that blocks in work have when the server stops.
+        threads: None for all cores.
+        record: file to which everything that clients encrypt is appended as it came.
+        weight_memory: two-party: bytes for weights in evaluation form; None for 2 GiB.
+        max_connections: at once; more are closed as they come.
+        line: seconds that a client waits for a slot of a full server at most.
+        patience: seconds that a session may keep a full server waiting while others stand in line, beside ten times
+            what the server worked for it.
+        session_time: age in seconds at which a session of a full server gives its slot to the next in line, between
+            two blocks.
+        origins: origins (``https://host``) whose web pages may open ``/ws``, beside the server's own.
+        allow_insecure: serve a plan below 128 bits.
+
+    Raises:
+        PlanError: the plan has no weights, or one session needs more than ``memory_limit``.
+        TransportError: the port or the certificate cannot be used.
     """
-    insecure = options.pop("allow_insecure", False)
-    return _native.serve(_loaded(model, insecure).native(allow_insecure=insecure), host, port, **options)
+    return _native.serve(
+        _loaded(model, allow_insecure).native(allow_insecure=allow_insecure),
+        host,
+        port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        max_sessions=max_sessions,
+        memory_limit=memory_limit,
+        idle_timeout=idle_timeout,
+        handshake_timeout=handshake_timeout,
+        grace=grace,
+        threads=threads,
+        record=record,
+        weight_memory=weight_memory,
+        max_connections=max_connections,
+        line=line,
+        patience=patience,
+        session_time=session_time,
+        origins=list(origins),
+    )
 
 
 class Connection:

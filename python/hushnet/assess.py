@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from hushnet import frontend
-from hushnet.api import Inputs, Model, Shapes, lowered, planned, read, sample_shapes
+from hushnet.api import Model, lowered, planned, read, sample_shapes
 from hushnet.errors import BlockedPlan, HushnetError
 from hushnet.graph import Graph, Linear
+from hushnet.options import KINDS, Inputs, Shapes, made
 
-TRUST = ("client-aided", "two-party", "non-interactive")
+TRUST = tuple(KINDS)
 # images of made-up calibration data, and how many tensors a cut may open
 MADE_UP = 2
 MOST_ENDS = 4
@@ -163,7 +164,7 @@ class _Task:
         """
         ports = next((p for end, p in self._ports.items() if self._graphs[end] is graph), frontend.Ports())
         try:
-            return planned(graph, ports, batch=batch, trust=trust, calibration=self.calibration), False
+            return planned(graph, ports, made(trust, {"batch": batch, "calibration": self.calibration})), False
         except BlockedPlan:
             raise
         except HushnetError:
@@ -171,7 +172,8 @@ class _Task:
                 raise
         # random inputs tell nothing of the bits that the network needs
         bits = {} if trust == "non-interactive" else {"weight_bits": 8}
-        return planned(graph, ports, batch=batch, trust=trust, calibration=self.made_up(graph), **bits), True
+        asked = made(trust, {"batch": batch, "calibration": self.made_up(graph), **bits})
+        return planned(graph, ports, asked), True
 
     def made_up(self, graph: Graph) -> dict[str, np.ndarray]:
         """Random inputs: numbers from 0 to 1, integers 0 and 1."""
@@ -185,7 +187,7 @@ class _Task:
 
     def assess(self, trust: str, batch: int | None, cuts: bool) -> Assessment:
         """One trust model's answer."""
-        images = batch or {"two-party": 1, "non-interactive": 4096}.get(trust, 2048)
+        images = batch or KINDS[trust].usual_batch
         try:
             plan, made_up = self.plan(self.graph(self.until), trust, images)
         except frontend.UnsupportedModel as error:

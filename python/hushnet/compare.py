@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hushnet import _native, frontend
-from hushnet.api import Inputs, Shapes, compile, read
+from hushnet.api import compile, read
 from hushnet.errors import HushnetError
+from hushnet.options import Inputs, Shapes, Trust
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Way:
     """
 
     name: str
-    trust: str
+    trust: Trust
     options: Mapping[str, Any] = field(default_factory=dict)
     weights_private: bool = True
 
@@ -89,6 +90,11 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {"rows": [row.as_json() for row in self.rows], "recommendation": self.recommendation}
+
+    def __repr__(self) -> str:
+        refused = sum(bool(row.refused) for row in self.rows)
+        ways = ", ".join(row.way.name for row in self.rows if not row.refused)
+        return f"Comparison({ways}; {refused} refused)"
 
 
 def compare(

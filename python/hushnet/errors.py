@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class HushnetError(Exception):
@@ -44,6 +45,40 @@ class BlockedPlan(PlanError):
     def __init__(self, message: str, blocked: Sequence[Blocked]) -> None:
         super().__init__(message)
         self.blocked = tuple(blocked)
+
+
+class OptionError(PlanError):
+    """An option that the trust model does not have, or a value that it does not take.
+
+    Attributes:
+        option: its name as it was given; of several unknown ones the first.
+        value: what was given.
+        trust: the trust model that was asked for.
+        takes: the trust models that have the option, or the one that was probably meant.
+        nearest: that one's name; "" where there is none, or the name exists.
+    """
+
+    def __init__(
+        self, message: str, option: str, value: Any, *, trust: str = "", takes: Sequence[str] = (), nearest: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.option, self.value, self.trust = option, value, trust
+        self.takes, self.nearest = tuple(takes), nearest
+
+
+class LimitError(PlanError):
+    """A network that needs more than there may be.
+
+    Attributes:
+        what: "memory", of client and server together, or "modulus", of a ciphertext.
+        needed: what the network needs at least; None where nothing that was tried is enough.
+        limit: what there may be: ``max_memory``, or what 128 bits of security allow.
+        unit: of both: "bytes" or "bits".
+    """
+
+    def __init__(self, message: str, what: str, *, needed: float | None, limit: float, unit: str) -> None:
+        super().__init__(message)
+        self.what, self.needed, self.limit, self.unit = what, needed, limit, unit
 
 
 class RangeError(HushnetError, ValueError):
@@ -87,3 +122,15 @@ class ProtocolError(HushnetError):
 
 class TransportError(HushnetError):
     """No connection, or one that broke."""
+
+
+class DataError(HushnetError, ValueError):
+    """A data file is not what it must be, or a data set cannot be made; the message says what to do."""
+
+
+class ZooError(HushnetError, ValueError):
+    """An architecture cannot be built as asked; the message says what is possible."""
+
+
+class DemoError(HushnetError, ValueError):
+    """A demo cannot run as asked; the message says what to do."""

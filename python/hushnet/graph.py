@@ -6,6 +6,7 @@ Shapes are per image (no batch axis), channels first. Op names and attributes ar
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,3 +77,12 @@ class Graph:
     outputs: list[str]
     shapes: dict[str, Shape]
     nodes: list[Node]
+
+
+def unused(hint: str, taken: Container[str]) -> str:
+    """A name of a tensor that is not taken: the hint, or the hint with a number behind it."""
+    name, number = hint, 0
+    while name in taken:
+        number += 1
+        name = f"{hint}.{number}"
+    return name

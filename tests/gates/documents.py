@@ -19,7 +19,7 @@ REQUIRED = (
 FOLDERS = ("crates", "python", "tests", "docs", "bench", "fuzz", "examples")
 SKIPPED = {"target", ".venv", ".git", "__pycache__", ".pytest_cache", ".hypothesis", "node_modules", "out", "shared"}
 # These plant false citations, or name what must not be cited.
-OWN = ("tests/gates/", "tests/test_gates.py")
+OWN = ("tests/gates/", "tests/test_gates.py", "tests/test_gates_of_files.py")
 FACTS = "docs/two-party.md"
 # Names of pages that stand outside of the repository.
 ELSEWHERE = re.compile(r"\bpapers/\w|\bprotocols'? page\b|`protocols`|\bprotocols, section\b")

@@ -90,6 +90,8 @@ PUBLIC: dict[str, set[str]] = {
     "runtime/src/client_aided/coefficients/client.rs": {"TileClient"},
     "runtime/src/non_interactive/engine/mod.rs": {"EvaluationKeys", "KeysNeeded"},
     "runtime/src/non_interactive/messages.rs": {"KeyFrame", "KeyKind"},
+    # Who is served and who waits: numbers and times.
+    "runtime/src/transport/slots.rs": {"State"},
 }
 
 # The server's files, by trust model; first those that all trust models share.

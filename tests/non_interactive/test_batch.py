@@ -147,7 +147,7 @@ def test_switches_change_the_circuit_and_not_the_answer() -> None:
     assert eager.plan.predicted["counted"]["relinearisations"] > lazy.plan.predicted["counted"]["relinearisations"]
     result = hushnet.run(eager, x, transport="pipe")
     assert np.abs(result.output - answer(model, x)).max() <= eager.plan.predicted["max_error"]
-    finer = compiled(model, x, precision_bits=14.0)
+    finer = compiled(model, x, precision=14.0)
     assert finer.plan.predicted["max_error"] < lazy.plan.predicted["max_error"] / 8
     result = hushnet.run(finer, x, transport="pipe")
     assert np.abs(result.output - answer(model, x)).max() <= finer.plan.predicted["max_error"]

@@ -90,7 +90,7 @@ def test_random_networks_equal_onnx_runtime_within_the_predicted_error(model: on
 
 def test_the_public_part_is_all_that_a_client_gets_and_sessions_over_a_socket_work() -> None:
     model = small()
-    plan = compiled(model, hide_weights=True, precision_bits=5)
+    plan = compiled(model, hide_weights=True, precision=5)
     public = plan.plan.public_part()
     validate(public)
     assert public.is_public and not plan.plan.is_public

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from hushnet import data, zoo
 from hushnet.frontend import load
+from hushnet.options import NonInteractive
 from hushnet.planner.non_interactive import cost
-from hushnet.planner.non_interactive.batch import Options, Planner
+from hushnet.planner.non_interactive.batch import Planner
 from hushnet.planner.non_interactive.network import Network
 
 
@@ -30,7 +31,7 @@ def planner(batch: int, units: cost.Units, monkeypatch: pytest.MonkeyPatch) -> P
         merge="auto",
         clamp=None,
     )
-    return Planner(network, Options(ring_degree=8192), samples, batch)
+    return Planner(network, NonInteractive(trust="non-interactive", ring_degree=8192), samples, batch)
 
 
 def test_words_cost_by_their_digits_or_by_their_sums() -> None:

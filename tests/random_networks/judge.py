@@ -112,6 +112,11 @@ def judge(drawn: Drawn, trust: str) -> Verdict:
     return found
 
 
+def no_result(drawn: Drawn, reason: str) -> Verdict:
+    """The verdict of a network whose process died, or did not end."""
+    return Verdict(drawn.name, CRASHED, reason=reason)
+
+
 def images(model: onnx.ModelProto, drawn: Drawn) -> dict[str, np.ndarray]:
     """Inputs of the calibration; the first are those of the run."""
     rng = np.random.default_rng([drawn.seed, drawn.index, 1])

@@ -43,7 +43,7 @@ def rows(*, quick: bool, threads: int, progress: Any, batch: int = BATCH) -> lis
             (f"batches of {PUBLISHED_BATCH}", {"ring_degree": 8192, "images": PUBLISHED_BATCH}),
             ("cyclotomic ring, two blocks", {"ring_degree": 8192, "packing": "real"}),
             ("eager rescaling (after every layer)", {"lazy": False}),
-            ("three bits more precision", {"precision_bits": 10.0}),
+            ("three bits more precision", {"precision": 10.0}),
             ("weights hidden (flooded, N by the planner)", {"hide_weights": True}),
         ]
     out = []

@@ -35,7 +35,8 @@ impl Drop for ServerHandle {
 /// Starts a server on threads of its own and returns at once.
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
-                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None))]
+                    idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None,
+                    max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=Vec::new()))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn serve(
     py: Python<'_>,
@@ -52,6 +53,11 @@ pub(crate) fn serve(
     threads: Option<usize>,
     record: Option<PathBuf>,
     weight_memory: Option<usize>,
+    max_connections: usize,
+    line: f64,
+    patience: f64,
+    session_time: f64,
+    origins: Vec<String>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -65,6 +71,11 @@ pub(crate) fn serve(
         handshake_timeout: seconds(handshake_timeout)?,
         grace: Duration::try_from_secs_f64(grace)
             .map_err(|e| PyValueError::new_err(format!("grace: {e}")))?,
+        connections: max_connections,
+        line: seconds(line)?,
+        patience: seconds(patience)?,
+        session_time: seconds(session_time)?,
+        ..ServerLimits::default()
     };
     let traces = Traces::default();
     let kept = traces.clone();
@@ -76,8 +87,8 @@ pub(crate) fn serve(
         }
         kept.push_back(own.clone());
     });
-    let options =
-        ServerOptions { host: host.to_owned(), port, tls, limits, on_session: Some(on_session), record };
+    let on_session = Some(on_session);
+    let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session, record, origins };
     let started = py.detach(|| {
         let (model, _) = plan.model(threads, weight_memory)?;
         Server::start_shared(model.served(), &options)
@@ -102,6 +113,18 @@ impl ServerHandle {
     #[getter]
     fn address(&self) -> PyResult<String> {
         Ok(self.server()?.address().to_string())
+    }
+
+    /// Sessions that may be in work at once: `max_sessions`, or fewer where `memory_limit` does not hold so many.
+    #[getter]
+    fn sessions(&self) -> PyResult<usize> {
+        Ok(self.server()?.sessions())
+    }
+
+    /// Reads the certificate and its key again, for connections from now on.
+    fn reload_certificate(&self, py: Python<'_>) -> PyResult<()> {
+        let server = self.server()?;
+        py.detach(|| server.reload_certificate()).map_err(|e| raise(e.into()))
     }
 
     /// Whether the server still runs.

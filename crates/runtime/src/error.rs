@@ -252,6 +252,7 @@ impl Error {
             Self::Transport(TransportError::Shutdown) => {
                 (code::SHUTDOWN, "the server is shutting down".into())
             }
+            Self::Transport(e @ TransportError::Busy { .. }) => (code::BUSY, e.to_string()),
             Self::Transport(_) | Self::Internal(_) | Self::Environment(_) => {
                 (code::INTERNAL, "internal error".into())
             }
@@ -278,6 +279,12 @@ pub enum TransportError {
     /// This side is shutting down.
     #[error("this side is shutting down")]
     Shutdown,
+    /// There is no room for the session.
+    #[error("the server is full; try again in {seconds} seconds")]
+    Busy {
+        /// When it is worth trying again.
+        seconds: u64,
+    },
     /// An address that cannot be used.
     #[error("address '{url}': {detail}; use hush://host:port, hushs://host:port, ws://host:port or wss://host:port")]
     Address {

@@ -53,6 +53,12 @@ fn works(server: &Server, seed: u64) {
     client.close().unwrap();
 }
 
+fn infer_fails(server: &Server, carrier: &str) -> Error {
+    let mut client = open(&url_over(carrier, server), &ConnectOptions::default()).unwrap();
+    let batches = Batch::random(client.plan(), 2, &mut Rng(1), 1.0);
+    client.infer(&inputs(&batches), &mut |_| ControlFlow::Continue(())).unwrap_err()
+}
+
 fn http(server: &Server, path: &str) -> String {
     let mut tcp = TcpStream::connect(server.address()).unwrap();
     write!(tcp, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -137,6 +143,26 @@ fn tls_with_a_certificate_of_ones_own() {
         let mut client = open(&url, &unchecked).unwrap();
         infer_exactly(&mut client, 1, 6);
     }
+    // What `openssl req -x509` makes says of itself that it is an authority. In the client's own file it is trusted as it stands.
+    let names = vec!["localhost".to_owned()];
+    let key_pair = rcgen::KeyPair::generate().unwrap();
+    let mut request = rcgen::CertificateParams::new(names).unwrap();
+    request.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    std::fs::write(&certificate, request.self_signed(&key_pair).unwrap().pem()).unwrap();
+    std::fs::write(&key, key_pair.serialize_pem()).unwrap();
+    let url = format!("hushs://localhost:{}", server.address().port());
+    let own = ConnectOptions { ca: Some(certificate.clone()), ..ConnectOptions::default() };
+    let error = open(&url, &own).err().unwrap().to_string();
+    assert!(error.contains("not signed by an authority"), "{error}");
+    server.reload_certificate().unwrap();
+    infer_exactly(&mut open(&url, &own).unwrap(), 1, 8);
+    let elsewhere = format!("hushs://127.0.0.1:{}", server.address().port());
+    let error = open(&elsewhere, &own).err().unwrap().to_string();
+    assert!(error.contains("another name"), "{error}");
+    std::fs::write(&certificate, "nothing").unwrap();
+    assert!(server.reload_certificate().is_err());
+    infer_exactly(&mut open(&url, &unchecked).unwrap(), 1, 9);
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
     let wrong = Some(TlsFiles { certificate: key, key: certificate });
     let plan = ServerPlan::new(&builder().plan(), Compute::default()).unwrap();
     let error = Server::start(plan, &ServerOptions { tls: wrong, ..ServerOptions::default() }).err().unwrap();
@@ -209,6 +235,11 @@ impl Raw {
     fn greet(&mut self) {
         self.hello();
         self.control(Kind::Begin, &Begin { seed: vec![1; 32], images: 0 });
+    }
+
+    /// Something to work on: asks for the set-up.
+    fn set_up(&mut self) {
+        self.send(FrameBuilder::reuse(vec![], Kind::Setup, 1, 0, 0).unwrap().finish().bytes());
     }
 
     /// The code of the Error frame that the server sends before it closes, if it does.
@@ -301,9 +332,8 @@ fn misbehave_over(carrier: &str) {
     }
     check("two set-ups", protocol, &mut |s| {
         s.greet();
-        for _ in 0..2 {
-            s.send(FrameBuilder::reuse(vec![], Kind::Setup, 1, 0, 0).unwrap().finish().bytes());
-        }
+        s.set_up();
+        s.set_up();
     });
     let plan = builder().plan();
     let right = plan.stages()[1].linear().unwrap().request_bytes(0);
@@ -341,6 +371,7 @@ fn silent_clients_time_out_and_full_servers_refuse() {
         sessions: 1,
         idle_timeout: Duration::from_millis(700),
         handshake_timeout: Duration::from_millis(300),
+        line: Duration::from_millis(100),
         ..ServerLimits::default()
     };
     let server = start(ServerOptions { limits, ..ServerOptions::default() });
@@ -354,8 +385,14 @@ fn silent_clients_time_out_and_full_servers_refuse() {
         eventually("the slot is free", || server.stats().active == 0);
         let mut held = Raw::connect(carrier, &server);
         held.greet();
+        eventually("a guest takes no slot", || (server.stats().active, server.stats().guests) == (0, 1));
+        assert!(http(&server, "/healthz").starts_with("HTTP/1.1 200"));
+        held.set_up();
         eventually("the slot is taken", || server.stats().active == 1);
-        let error = open(&url_over(carrier, &server), &ConnectOptions::default()).err().unwrap();
+        let health = http(&server, "/healthz");
+        assert!(health.starts_with("HTTP/1.1 503") && health.ends_with("full\n"), "{health}");
+        assert!(http(&server, "/livez").ends_with("ok\n"));
+        let error = infer_fails(&server, carrier);
         assert!(matches!(&error, Error::Protocol(ProtocolError::Peer { code: code::BUSY, .. })), "{error:?}");
         assert_eq!(server.stats().refused, refused as u64 + 1);
         assert_eq!(held.answer(), Some(code::TIMEOUT));
@@ -385,6 +422,92 @@ fn silent_clients_time_out_and_full_servers_refuse() {
     let plan = ServerPlan::new(&builder().plan(), Compute::default()).unwrap();
     let error = Server::start(plan, &taken).err().unwrap();
     assert!(matches!(error, Error::Transport(TransportError::Listen { .. })), "{error:?}");
+}
+
+/// A client's seconds beside peers that keep what they can take: places, slots, connections.
+#[test]
+fn a_good_client_is_served_beside_two_hundred_bad_ones() {
+    let limits = ServerLimits { sessions: 4, ..ServerLimits::default() };
+    let server = start(ServerOptions { limits, ..ServerOptions::default() });
+    works(&server, 0);
+    let start = Instant::now();
+    works(&server, 1);
+    let alone = start.elapsed();
+    // Silent ones, HTTP/2 without a request, requests that never end, greetings, greetings with a byte of more, and set-ups
+    // that nobody reads on.
+    let mut bad: Vec<Raw> =
+        (0..200).map(|_| Raw::Bare(TcpStream::connect(server.address()).unwrap())).collect();
+    for (i, peer) in bad.iter_mut().enumerate() {
+        match i % 6 {
+            0 => {}
+            1 => peer.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"),
+            2 => peer.send(b"GET /ws HTTP/1.1\r\nHost:"),
+            3 => peer.greet(),
+            4 => {
+                peer.greet();
+                peer.send(b"H");
+            }
+            _ => {
+                peer.greet();
+                peer.set_up();
+            }
+        }
+    }
+    eventually("all slots are taken", || server.stats().active == 4);
+    let start = Instant::now();
+    assert!(http(&server, "/livez").ends_with("ok\n"));
+    assert!(start.elapsed() < Duration::from_secs(1));
+    drop(bad.split_off(198 / 6 * 3));
+    let start = Instant::now();
+    works(&server, 2);
+    let beside = start.elapsed();
+    assert!(beside < alone + Duration::from_secs(2), "{beside:?}, alone {alone:?}");
+}
+
+#[test]
+fn descriptors_do_not_run_out() {
+    let limits = ServerLimits { connections: 20, ..ServerLimits::default() };
+    let server = start(ServerOptions { limits, ..ServerOptions::default() });
+    let mut idle: Vec<_> = (0..40).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let mut closed = 0;
+    for tcp in &mut idle {
+        tcp.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        closed += usize::from(matches!(tcp.read(&mut [0]), Ok(0)));
+    }
+    assert_eq!(closed, 20);
+    drop(idle);
+    eventually("connections are free again", || {
+        TcpStream::connect(server.address())
+            .and_then(|mut tcp| {
+                tcp.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")?;
+                let mut text = String::new();
+                tcp.read_to_string(&mut text)
+            })
+            .is_ok_and(|read| read > 0)
+    });
+    works(&server, 1);
+}
+
+#[test]
+fn pages_of_other_origins_are_refused() {
+    let server =
+        start(ServerOptions { origins: vec!["https://known.example".into()], ..ServerOptions::default() });
+    let own = format!("http://{}", server.address());
+    for (origin, taken) in [
+        (own.as_str(), true),
+        ("https://known.example", true),
+        ("https://other.example", false),
+        ("null", false),
+    ] {
+        let mut request = tungstenite::client::IntoClientRequest::into_client_request(format!(
+            "ws://{}/ws",
+            server.address()
+        ))
+        .unwrap();
+        request.headers_mut().insert("Origin", origin.parse().unwrap());
+        let tcp = TcpStream::connect(server.address()).unwrap();
+        assert_eq!(tungstenite::client(request, tcp).is_ok(), taken, "{origin}");
+    }
 }
 
 #[test]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.table import Table
 
 from hushnet import InputError
 from hushnet.assess import TRUST, Assessment, Group, assess_all
-from hushnet.cli.common import out
+from hushnet.cli.common import emit, names, onnx_file, out, read_arrays, read_shapes
+from hushnet.cli.options import Batch, Calibration, Json, Shape, Until
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,32 @@ class Checked:
         for a in self.assessments:
             for line in _remarks(a):
                 out.print(line, highlight=False)
+
+
+def check(
+    model: Path = typer.Argument(..., help="ONNX file."),
+    trust: str = typer.Option("all", help="client-aided, two-party, non-interactive or all."),
+    shape: list[str] = Shape,
+    until: str | None = Until,
+    batch: int | None = Batch,
+    calibration: Path | None = Calibration,
+    as_json: bool = Json,
+) -> None:
+    """For each trust model.
+
+    The predicted cost, or every node that stands in the way with what to do, and where to cut the network.
+    """
+    found = run_check(
+        onnx_file(model),
+        trust,
+        batch=batch,
+        calibration=read_arrays(calibration) if calibration else None,
+        shapes=read_shapes(shape),
+        until=names(until),
+    )
+    emit(found.as_json(str(model))) if as_json else found.print()
+    if not found.compiles:
+        raise typer.Exit(1)
 
 
 def run_check(model: str, trust: str, **options: Any) -> Checked:

@@ -15,26 +15,30 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hushnet import InputError, data
+from hushnet.options import KINDS, table
 
 # names, paths and messages are printed as they are: brackets are no markup, and :1234 is no emoji
 out = Console(width=None if Console().is_terminal else 120, markup=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, markup=False, emoji=False)
-# names of Python's options in messages of the planner -> those of the command line
+ARRAYS = (".npy", ".npz")
+# names of Python's options in messages -> those of the command line
 FLAGS = {
-    "activation_bits": "--activation-bits",
-    "hide_weights": "--hide-weights",
-    "input_range": "--input-range",
-    "max_memory": "--max-memory",
-    "precision_bits": "--precision",
-    "setups_days": "--setups-days",
-    "setups_quota": "--setups-quota",
-    "weight_bits": "--weight-bits",
-}
+    name: field.option.flag for kind in KINDS.values() for name, field in table(kind).items() if field.option.flag
+} | {"setups_days": "--setups-days", "setups_quota": "--setups-quota", "trust": "--trust"}
+# names that are no words of prose
+_NAMES = "|".join(name for name in FLAGS if "_" in name)
 
 
 def in_flags(message: str) -> str:
     """A message for the command line: names of options as they are written there."""
-    return re.sub(r"(?<![\w-])(" + "|".join(FLAGS) + r")\b(?!['\"(])", lambda found: FLAGS[found[1]], message)
+
+    def flag(found: re.Match[str]) -> str:
+        return found[1] + FLAGS.get(found[2], found[2]) if found[2] in FLAGS else found[0]
+
+    message = re.sub(r"^()(\w+)(?= is )", flag, message)
+    message = re.sub(r"(no option |you mean )'(\w+)'", flag, message)
+    message = re.sub(r"\btrust='([\w-]+)'", r"--trust \1", message)
+    return re.sub(rf"(?<![\w-])()({_NAMES})\b(?!['\"(])", flag, message)
 
 
 def emit(value: Any) -> None:
@@ -92,14 +96,12 @@ def read_arrays(path: Path) -> Any:
     raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files)")
 
 
-def declared_ranges(together: tuple[float, float] | None, by_feature: Path | None) -> Any:
+def declared_ranges(together: Any, by_feature: Path) -> Any:
     """What ``--input-range`` or ``--feature-ranges`` declare: a pair, or a pair of arrays (by input in ``.npz`` files).
 
     Raises:
         InputError: both are given, or a file does not hold least and largest values.
     """
-    if by_feature is None:
-        return together
     if together is not None:
         raise InputError("--input-range and --feature-ranges both declare the inputs' ranges. Give one of them.")
     found = read_arrays(by_feature)
@@ -124,6 +126,22 @@ def read_shapes(given: list[str]) -> dict[str, tuple[int, ...]]:
             )
         shapes[name] = tuple(int(part) for part in parts)
     return shapes
+
+
+def names(text: str | None) -> list[str]:
+    """Names with commas between them."""
+    return text.split(",") if text else []
+
+
+def onnx_file(path: Path) -> str:
+    """The path of a model.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file. Give the path of an ONNX model.")
+    return str(path)
 
 
 def check_output(path: Path | None, suffixes: tuple[str, ...] = (), outputs: Sequence[str] = ()) -> None:

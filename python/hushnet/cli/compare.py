@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import typer
 from rich.table import Table
 
-from hushnet.cli.common import out
+import hushnet
+from hushnet.cli.common import emit, names, onnx_file, out, read_arrays, read_shapes
+from hushnet.cli.options import CalibrationLabels, CalibrationNeeded, Json, Outputs, Shape, Until
 from hushnet.compare import Compared, Comparison
 from hushnet.report.render import seconds, size
+
+
+def compare(
+    model: Path = typer.Argument(..., help="ONNX file."),
+    calibration: Path = CalibrationNeeded,
+    labels: Path | None = CalibrationLabels,
+    batch: int = typer.Option(1, min=1, help="Images sent at once, the same for all ways."),
+    methods: bool = typer.Option(False, "--methods", help="Single methods and engines too."),
+    shape: list[str] = Shape,
+    until: str | None = Until,
+    outputs: str | None = Outputs,
+    as_json: bool = Json,
+) -> None:
+    """All trust models side by side: who learns what, accuracy, error, cost, and a recommendation."""
+    found = hushnet.compare(
+        onnx_file(model),
+        calibration=read_arrays(calibration),
+        labels=None if labels is None else read_arrays(labels),
+        batch=batch,
+        methods=methods,
+        shapes=read_shapes(shape),
+        until=names(until),
+        outputs=names(outputs),
+    )
+    emit(found.as_json()) if as_json else show(found)
+    if all(row.refused for row in found.rows):
+        raise typer.Exit(1)
 
 
 def show(found: Comparison) -> None:

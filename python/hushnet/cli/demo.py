@@ -1,168 +1,35 @@
-"""``hushnet demo``: trained CryptoNets-ReLU on held-out handwritten digits, server and client in two processes."""
+"""``hushnet demo``: encrypted answers beside those in the clear."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+import typer
 
-import hushnet
-from hushnet import data, report, zoo
-from hushnet.cli.common import out, progress_bar
-from hushnet.reference import numpy as fixed_point
+from hushnet.cli.common import emit
+from hushnet.cli.options import Json, Threads
 
 
-def run_demo(folder: Path, count: int, *, quiet: bool) -> dict[str, Any]:
-    """Compiles, serves, infers, compares, draws; returns what it printed."""
-    say = (lambda *_: None) if quiet else partial(out.print, markup=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    train_x, _, test_x, test_y = data.digits()
-    test_x, test_y = test_x[:count], test_y[:count]
-    say(
-        f"[bold]1.[/bold] {len(test_x)} held-out handwritten digits (8x8 scans enlarged to 28x28) and CryptoNets-ReLU, "
-        f"trained on {len(train_x)} others."
-    )
-    model = hushnet.compile(
-        zoo.trained("cryptonets-relu"), batch=2048, calibration=train_x[:256], name="cryptonets-relu"
-    )
-    plan_path = folder / "cryptonets-relu.hush"
-    model.save(plan_path)
-    say("[bold]2.[/bold] Compiled:")
-    say(report.render(model.explain()))
-    seen = folder / "what-the-server-saw.bin"
-    with server(plan_path, seen) as url:
-        say(f"[bold]3.[/bold] A server process holds the weights at {url}; this process holds the images and the key.")
-        with hushnet.connect(url) as connection, progress_bar(quiet) as bar:
-            started = time.perf_counter()
-            result = connection.infer(test_x, progress=bar)
-            seconds = time.perf_counter() - started
-    encrypted = result.output
-    planned = next(iter(fixed_point.run(model.plan, {model.input_names[0]: test_x}).values()))
-    plain = float_logits(test_x)
-    summary = summarise(model, result, encrypted, planned, plain, test_y, seconds)
-    picture = draw(folder / "demo.png", test_x, test_y, encrypted, seen.read_bytes())
-    summary |= {"picture": str(picture), "plan": str(plan_path)}
-    say(text_summary(summary))
-    say(report.trust_text(model.plan))
-    if not summary["equal_to_plaintext_fixed_point"]:
-        raise hushnet.HushnetError(
-            "the encrypted outputs differ from the plaintext fixed-point ones: please report this"
-        )
-    return summary
+def demo(
+    name: str = typer.Argument("digits", help="digits, or a real trained network: ocr, photo, file-type, embedding."),
+    inputs: list[Path] = typer.Argument(
+        None, help="Files to run on: pictures, any files, or text with a sentence a line (default: inputs are made)."
+    ),
+    out_dir: Path = typer.Option(Path("hushnet-demo"), "--out", help="Folder for pictures, tables and plans."),
+    images: int = typer.Option(360, min=1, help="Held-out digits to classify."),
+    count: int = typer.Option(8, min=1, max=1000, help="Inputs to make for a real network."),
+    trust: str = typer.Option("client-aided", help="client-aided or two-party (real networks)."),
+    threads: int | None = Threads,
+    as_json: bool = Json,
+) -> None:
+    """Encrypted answers beside those in the clear: handwritten digits, or a real network that `zoo get` fetches."""
+    if name == "digits":
+        from hushnet.cli.digits import run_demo
 
+        result = run_demo(out_dir, images, quiet=as_json)
+    else:
+        from hushnet.cli import real
 
-@contextmanager
-def server(plan: Path, record: Path) -> Iterator[str]:
-    """``hushnet serve`` in a process of its own, on a free port; the URL."""
-    command = [
-        sys.executable,
-        "-m",
-        "hushnet",
-        "serve",
-        str(plan),
-        "--listen",
-        "127.0.0.1:0",
-        "--json",
-        "--record",
-        str(record),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        line = process.stdout.readline() if process.stdout else ""
-        if not line:
-            raise hushnet.TransportError("the server process ended before it listened")
-        yield json.loads(line)["url"]
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
-
-
-def float_logits(x: np.ndarray) -> np.ndarray:
-    """The network in binary64, without any quantisation."""
-    from hushnet import frontend, passes
-    from hushnet.reference import float as float_reference
-
-    graph = passes.default(frontend.load(zoo.trained("cryptonets-relu")))
-    return float_reference.evaluate(graph, {graph.inputs[0]: x})[graph.outputs[0]]
-
-
-def summarise(
-    model: Any, result: Any, encrypted: Any, planned: Any, plain: Any, labels: Any, seconds: float
-) -> dict[str, Any]:
-    """The figures of the demo."""
-    n = len(labels)
-    accuracy = lambda logits: float((logits.argmax(axis=1) == labels).mean())  # noqa: E731
-    predicted = model.plan.predicted
-    return {
-        "images": n,
-        "seconds": seconds,
-        "images_per_second": n / seconds,
-        "megabytes_per_image": (result.trace["bytes_up"] + result.trace["bytes_down"]) / n / 1e6,
-        "megabytes_per_image_full_block": (predicted["bytes_up"] + predicted["bytes_down"]) / predicted["batch"] / 1e6,
-        "accuracy_encrypted": accuracy(encrypted),
-        "accuracy_plaintext_fixed_point": accuracy(planned),
-        "accuracy_float": accuracy(plain),
-        "equal_to_plaintext_fixed_point": bool(np.array_equal(encrypted, planned)),
-        "max_error_against_float": float(np.abs(encrypted - plain).max()),
-        "predicted_error": predicted["max_error"],
-    }
-
-
-def text_summary(s: dict[str, Any]) -> str:
-    """The figures in words."""
-    return (
-        f"[bold]4.[/bold] {s['images']} digits in {s['seconds']:.2f} s with set-up "
-        f"({s['images_per_second']:.0f} images/s; "
-        f"one block carries up to 2048 in nearly the same time), {s['megabytes_per_image']:.3f} MB an image "
-        f"({s['megabytes_per_image_full_block']:.4f} MB in a full block).\n"
-        f"   Accuracy: encrypted {s['accuracy_encrypted']:.2%}, plaintext fixed point "
-        f"{s['accuracy_plaintext_fixed_point']:.2%}, "
-        f"float {s['accuracy_float']:.2%}. Encrypted outputs equal the fixed-point ones exactly: "
-        f"{s['equal_to_plaintext_fixed_point']}.\n"
-        f"   Largest logit error against float: {s['max_error_against_float']:.4f} (predicted: below "
-        f"{s['predicted_error']:.4f}).\n"
-        f"   Picture: {s['picture']}"
-    )
-
-
-def draw(path: Path, images: np.ndarray, labels: np.ndarray, logits: np.ndarray, seen: bytes) -> Path:
-    """Digits with predictions as the client sees them, and as many bytes of what the server received instead."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    columns, rows, side = 12, 4, 28
-    count = min(len(images), columns * rows)
-
-    def mosaic(tiles: np.ndarray) -> np.ndarray:
-        grid = np.zeros((rows * columns, side, side))
-        grid[: len(tiles)] = tiles
-        return grid.reshape(rows, columns, side, side).swapaxes(1, 2).reshape(rows * side, columns * side)
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(15, 3.6), layout="constrained")
-    left.imshow(1 - mosaic(images[:count].reshape(-1, side, side)), cmap="gray", vmin=0, vmax=1)
-    for i in range(count):
-        predicted = int(logits[i].argmax())
-        colour = "#1b7837" if predicted == labels[i] else "#b2182b"
-        left.text(
-            i % columns * side + 1, i // columns * side + 8, str(predicted), color=colour, fontsize=11, weight="bold"
-        )
-    left.set_title("The client: digits and decrypted predictions (green: right)")
-    received = np.frombuffer(seen, dtype=np.uint8)[: count * side * side]
-    if len(received) == count * side * side:
-        right.imshow(mosaic(received.reshape(count, side, side)), cmap="gray", vmin=0, vmax=255)
-    right.set_title("The server: the bytes that it received")
-    for axis in (left, right):
-        axis.axis("off")
-    figure.savefig(path, dpi=90)
-    pyplot.close(figure)
-    return path
+        result = real.run_demo(name, list(inputs or []), out_dir, count, trust, threads, quiet=as_json)
+    if as_json:
+        emit(result)

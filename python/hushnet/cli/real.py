@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.table import Table
 
 from hushnet import InputError, demos, zoo
 from hushnet.cli.common import out, progress_bar
+from hushnet.options import Trust
 
 _SHOWN = 20
 _COLUMNS = 4
@@ -72,7 +73,14 @@ def run_demo(
     rows = []
     for model in demos.DEMOS[name]:
         with progress_bar(quiet) as bar:
-            found = demos.compare(model, count=count, paths=inputs, trust=trust, threads=threads, progress=bar)
+            found = demos.compare(
+                model,
+                count=count,
+                paths=inputs,
+                trust=cast(Trust, trust),  # another one is refused by the compilation
+                threads=threads,
+                progress=bar,
+            )
         row = found.figures() | {"question": demos.TASKS[model].question, "answers": _answers(found)}
         row["written"] = str(write(folder, found))
         rows.append(row)

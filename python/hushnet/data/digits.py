@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hushnet.data.errors import DataError
 from hushnet.data.synthetic import words
+from hushnet.errors import DataError
 
 HELD_OUT = 360
 _LEVELS = 16.0

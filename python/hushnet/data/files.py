@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from hushnet.data.errors import DataError
+from hushnet.errors import DataError
 
 PathLike = str | Path
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hushnet.data.errors import DataError
+from hushnet.errors import DataError
 
 MAX_PIXELS = 1 << 28
 # Photos and scans in the wheels of scikit-learn and scikit-image; a library that is not installed gives none.

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hushnet.data.errors import DataError
+from hushnet.errors import DataError
 
 # Kinds of files that Python installations hold; a machine that lacks some gives more of the others.
 SUFFIXES = (

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from hushnet.data.errors import DataError
+from hushnet.errors import DataError
 
 _CELLS = 4
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hushnet.data.errors import DataError
+from hushnet.errors import DataError
 
 LONGEST_WORD = 100
 

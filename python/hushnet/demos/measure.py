@@ -12,8 +12,9 @@ import numpy as np
 
 import hushnet
 from hushnet import zoo
-from hushnet.demos.errors import DemoError
 from hushnet.demos.tasks import TASKS, Samples, Task
+from hushnet.errors import DemoError
+from hushnet.options import Trust
 
 CALIBRATION = 64
 _CALIBRATION_SEED = 1
@@ -89,7 +90,7 @@ def compare(
     count: int = 4,
     seed: int = 0,
     paths: Sequence[Path] = (),
-    trust: str = "client-aided",
+    trust: Trust = "client-aided",
     batch: int | None = None,
     threads: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from hushnet import data
-from hushnet.demos.errors import DemoError
+from hushnet.errors import DemoError
 
 Outputs = Mapping[str, np.ndarray]
 Plain = Callable[[Mapping[str, np.ndarray]], Outputs]

@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from ..graph import unused
+
 DOMAIN = "ai.onnx.ml"
 # operators whose newest known form is this one are added to models that import no standard operators at all
 OPSET = 17
@@ -103,10 +105,7 @@ class Rewriter:
 
     def fresh(self, hint: str) -> str:
         """A tensor name that the model does not have."""
-        number, name = 0, hint
-        while name in self._taken:
-            number += 1
-            name = f"{hint}_{number}"
+        name = unused(hint, self._taken)
         self._taken.add(name)
         return name
 

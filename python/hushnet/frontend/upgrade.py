@@ -18,6 +18,7 @@ import onnx
 import onnx.version_converter
 from onnx import TensorProto, helper, numpy_helper
 
+from ..graph import unused
 from .errors import Issue
 
 CANONICAL_OPSET = 13
@@ -50,10 +51,7 @@ class _Scope:
 
     def fresh(self, hint: str) -> str:
         """A tensor name that the model does not have."""
-        number, name = 0, hint
-        while name in self.names:
-            number += 1
-            name = f"{hint}_{number}"
+        name = unused(hint, self.names)
         self.names.add(name)
         return name
 

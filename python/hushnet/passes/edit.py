@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..graph import Conv2d, Dense, Graph, Linear, Node, Op, Shape
+from ..graph import Conv2d, Dense, Graph, Linear, Node, Op, Shape, unused
 
 Through = Callable[[Op], bool]
 
@@ -153,9 +153,6 @@ def rename_reads(node: Node, old: str, new: str) -> None:
 
 def fresh(graph: Graph, hint: str, shape: Shape) -> str:
     """A new tensor."""
-    name, index = hint, 0
-    while name in graph.shapes:
-        index += 1
-        name = f"{hint}.{index}"
+    name = unused(hint, graph.shapes)
     graph.shapes[name] = shape
     return name

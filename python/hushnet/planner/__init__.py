@@ -1,7 +1,7 @@
 """Graph and calibration data to plan: ranges, fixed point, parameters, tiles, cost and predicted error."""
 
-from .compile import Calibration, Options, compile
+from .compile import compile, plan
 from .cost import UnitCosts
 from .read import load, read, validate
 
-__all__ = ["Calibration", "Options", "UnitCosts", "compile", "load", "read", "validate"]
+__all__ = ["UnitCosts", "compile", "load", "plan", "read", "validate"]

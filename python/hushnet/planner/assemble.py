@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..plan import Plan, PlanError
+from ..errors import LimitError
+from ..plan import Plan
 from . import cost, memory
 from .cost import UnitCosts
 from .masks import choose_masks
@@ -46,7 +47,8 @@ class Assembly:
         """Fills the linear stages and the prediction of the document.
 
         Raises:
-            PlanError: client and server do not fit the memory limit, or a row of features no message.
+            LimitError: client and server do not fit the memory limit.
+            PlanError: a row of features fits no message.
         """
         self.document = self.plan.document
         self.weight_bytes = sum(w.nbytes for w in self.plan.weights.values())
@@ -58,9 +60,13 @@ class Assembly:
                 break
         else:
             client, server = self.peaks()
-            raise PlanError(
+            raise LimitError(
                 f"client and server need {client / GIB:.2f} and {server / GIB:.2f} GiB, max_memory is "
-                f"{self.request.max_memory / GIB:.2f} GiB; raise max_memory, or use smaller images"
+                f"{self.request.max_memory / GIB:.2f} GiB; raise max_memory, or use smaller images",
+                "memory",
+                needed=client + server,
+                limit=self.request.max_memory,
+                unit="bytes",
             )
         self.predict(noise)
 

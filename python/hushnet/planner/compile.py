@@ -1,17 +1,16 @@
-"""From a graph to a plan of the client-aided batch engine."""
+"""From a graph to a plan: every trust model's way in, and the client-aided planner."""
 
 from __future__ import annotations
 
 import copy
-import difflib
-import inspect
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..graph import Graph, Linear
+from ..options import READING, ClientAided, FixedPoint, Inputs, NonInteractive, Options, TwoParty, made
 from ..plan import Plan, PlanError, RangeError
 from .assemble import Assembly, Request
 from .check import check_graph
@@ -23,213 +22,129 @@ from .inputs import scale_inputs
 from .lower import Lowered, lower
 from .precision import (
     CLIENT_AIDED,
-    DEFAULT_BITS,
     FEW_WEIGHTS,
     TWO_PARTY,
     TWO_PARTY_BATCHES,
     TWO_PARTY_WIDE,
+    Rung,
     cheapest,
     check_precision,
     state,
 )
 from .quality import Quality, likely, measure, places, said, squashed
-from .quantise import AUTO_BITS, RING_DEGREES, Quantisation, choose
-from .ranges import InputRanges, Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
+from .quantise import AUTO_BITS, Quantisation, choose
+from .ranges import Ranges, from_calibration, from_intervals, hull, input_intervals, typical_outputs
 from .read import validate
 from .rewrite import equalise_rows, rewrite
 from .tail import carried, tails
 
 Array = np.ndarray
-Calibration = Array | Mapping[str, Array] | None
-
-TRUST = ("non-interactive", "client-aided", "two-party")
-ENGINES = ("auto", "batch", "packed")
-GIB = 1 << 30
 RANGE_ATTEMPTS = 12
 
 
-@dataclass(frozen=True)
-class Options:
-    """Choices that ``compile`` leaves to its caller; the defaults are what users want, the others are for ablations.
-
-    Attributes:
-        margin: planned range over the largest calibrated value.
-        ring_degree: 2048 or 4096; None for the smallest that fits.
-        engine: "batch" (one feature of many images in a ciphertext), "packed" (many features of one image), or "auto":
-            whichever is
-            predicted to be faster for ``batch`` images. mask, drop and tiles are of "batch" only, and choose it.
-        mask: "auto", "shared", "fresh" or "sent" (docs/plan-format.md).
-        mask_memory: bytes that a client may keep for shared masks.
-        drop: whether low bits of results are dropped before they travel.
-        tiles: "auto", or "one" tile a layer.
-        most_bits: the most activation bits that "auto" takes, 8 to 16. Above 12, errors fall and a plan of engine
-            "packed" sends a little more: its own modulus is then the limit of every layer.
-        row_scales: whether output rows get scales of their own (``equalise_rows``).
-        input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`.inputs`).
-        unit_costs: path of a file made by ``hushnet measure-machine``.
-        producer: what the plan says it was made by.
-    """
-
-    margin: float = 1.25
-    ring_degree: int | None = None
-    engine: str = "auto"
-    mask: str = "auto"
-    mask_memory: int = GIB
-    drop: bool = True
-    tiles: str = "auto"
-    most_bits: int = AUTO_BITS[0]
-    row_scales: bool = True
-    input_scales: bool = True
-    unit_costs: str | None = None
-    producer: str = "hushnet 0.1.0"
-
-    def batch_only(self) -> bool:
-        """Whether something is asked for that only the batch engine has."""
-        return (self.mask, self.drop, self.tiles) != ("auto", True, "auto")
-
-
-def compile(
-    graph: Graph,
-    *,
-    batch: int | None = None,
-    trust: str = "client-aided",
-    calibration: Calibration = None,
-    input_range: InputRanges = None,
-    weight_bits: int | None = None,
-    activation_bits: int | str = "auto",
-    precision: float | None = None,
-    labels: Any = None,
-    classes: Collection[str] = (),
-    max_memory: int = 8 * GIB,
-    name: str | None = None,
-    **options: Any,
-) -> Plan:
+def compile(graph: Graph, *, trust: str = "client-aided", classes: Collection[str] = (), **given: Any) -> Plan:
     """A plan that runs ``graph`` on encrypted batches.
 
     Args:
-        batch: images that the plan is for (any number runs): cost is predicted for them, and client-aided plans take
-            the engine that is cheaper
-            for them; 2048 by default, with "two-party" 1.
-        trust: "client-aided", "two-party" (with a batch of several images, layers may work on all of them at once), or
-            "non-interactive".
-        calibration: sample inputs (images, *shape), by input name when there are several; some hundred are enough.
-        input_range: (low, high) of the inputs, for all or by name. Without calibration data it is what ranges follow
-            from (default: [0, 1]); with calibration data it replaces the margin at the inputs. Arrays with a number
-            for every feature give features of different size scales of their own.
-        weight_bits: 2 to 16 (non-interactive: 2 to 15). By default the fewest that reach ``precision``, and 8
-            without calibration data.
-        activation_bits: 2 to 16, or "auto": per layer the most of 8 to 12 that keep the modulus cheap.
-        precision: bits: 999 rows of 1000 have errors below 2^-precision of the output's range, against the original
-            network (default: 7). The cheapest plan that reaches it on the calibration data is taken. Where none does,
-            ``predicted["precision"]`` and a note say so.
-        labels: the right answer of every calibration row, as whole numbers: the plan then says the accuracy of the
-            original network and its own.
+        trust: "client-aided", "two-party" or "non-interactive".
+        classes: see :func:`plan`.
+        given: options of the trust model (:mod:`hushnet.options`, docs/options.md), without those that say how a model
+            is read.
+
+    Raises:
+        PlanError: an option or network that cannot be planned, with the layer and what to do.
+    """
+    return plan(graph, made(trust, given), classes)
+
+
+def plan(graph: Graph, asked: Options, classes: Collection[str] = ()) -> Plan:
+    """The plan of a graph by checked options.
+
+    Args:
         classes: outputs whose labels are the answers: the cheapest plan is then one whose labels are expected to stay.
-        max_memory: bytes for client and server together.
-        name: model name; the graph's by default.
-        options: fields of :class:`Options`, of :class:`hushnet.planner.two_party.Options`, or of
-            :class:`hushnet.planner.non_interactive.batch.Options`.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
     """
-    if trust == "non-interactive":
-        batch = 4096 if batch is None else batch
-        own = {**options, "weight_bits": weight_bits, "labels": labels, "classes": tuple(classes)}
-        own |= {} if precision is None else {"precision_bits": precision}
-        return _non_interactive(graph, calibration, input_range, max_memory, name, batch, own)
-    check_precision(precision, calibrated=calibration is not None)
-    if labels is not None and calibration is None:
+    if reading := [name for name in READING if getattr(asked, name) is not None]:
+        raise PlanError(f"{', '.join(reading)}: a planner gets a graph; give such options to hushnet.compile.")
+    labelled = tuple(classes)
+    if isinstance(asked, NonInteractive):
+        from .non_interactive.batch import compile_batch
+
+        return _written(compile_batch(graph, _samples(check_graph(graph), asked.calibration), asked, labelled))
+    check_precision(asked.precision, calibrated=asked.calibration is not None)
+    if asked.labels is not None and asked.calibration is None:
         raise PlanError(
             "labels are right answers of the calibration data, and there is none; give calibration data too"
         )
-    asked = Wanted(precision, labels, tuple(classes))
+    assert isinstance(asked, FixedPoint)
+
+    def make(weight_bits: int, activation_bits: int | str, more: Mapping[str, Any] | None = None) -> Plan:
+        return _fixed_point(graph, replace(asked, **(more or {})), weight_bits, activation_bits, labelled)
+
+    if asked.weight_bits is not None or asked.calibration is None:
+        return make(8 if asked.weight_bits is None else asked.weight_bits, asked.activation_bits)
+    return cheapest(make, _rungs(graph, asked), asked.precision_bits)
+
+
+def _rungs(graph: Graph, asked: FixedPoint) -> tuple[Rung, ...]:
+    """Bits, and further choices, that are tried for the precision; cheap first."""
     rungs = CLIENT_AIDED
-    if trust == "two-party":
-        options = {**options, "batch": 1 if batch is None else batch}
+    if isinstance(asked, TwoParty):
         rungs = TWO_PARTY
-
-        def make(bits: int, coarse: int | str, more: Mapping[str, Any] | None = None) -> Plan:
-            own = {**options, **(more or {})}
-            return _two_party(graph, calibration, input_range, bits, coarse, max_memory, name, asked, own)
-
-        if activation_bits == "auto" and _widened(graph, options):
-            rungs += TWO_PARTY_WIDE if options["batch"] == 1 else TWO_PARTY_BATCHES
-    else:
-
-        def make(bits: int, coarse: int | str, more: Mapping[str, Any] | None = None) -> Plan:
-            images = 2048 if batch is None else batch
-            return _client_aided(
-                graph,
-                images,
-                trust,
-                calibration,
-                input_range,
-                bits,
-                coarse,
-                max_memory,
-                name,
-                asked,
-                {**options, **(more or {})},
-            )
-
-    if weight_bits is not None or calibration is None:
-        return make(8 if weight_bits is None else weight_bits, activation_bits)
-    if activation_bits != "auto":
-        rungs = tuple(dict.fromkeys((rung[0], activation_bits) for rung in rungs if len(rung) == 2))
-    return cheapest(make, rungs, DEFAULT_BITS if precision is None else precision)
+        if asked.activation_bits == "auto" and _widened(graph, asked):
+            rungs += TWO_PARTY_WIDE if asked.images == 1 else TWO_PARTY_BATCHES
+    if asked.activation_bits != "auto":
+        rungs = tuple(dict.fromkeys((rung[0], asked.activation_bits) for rung in rungs if len(rung) == 2))
+    return rungs
 
 
-def _widened(graph: Graph, options: dict[str, Any]) -> bool:
-    """Whether a two-party plan may have wide rings: of few weights, with methods of the planner's choice."""
+def _widened(graph: Graph, asked: TwoParty) -> bool:
+    """Whether a plan may have wide rings: of few weights, with methods of the planner's choice."""
     weights = sum(node.weight.size for node in graph.nodes if isinstance(node, Linear))
-    return weights <= FEW_WEIGHTS and all(options.get(n) is None for n in ("method", "ring_bits", "ring_degree"))
+    return weights <= FEW_WEIGHTS and asked.method is None and asked.ring_bits is None and asked.ring_degree is None
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the caller asks of a plan's answers.
+def _fixed_point(
+    graph: Graph, asked: FixedPoint, weight_bits: int, activation_bits: int | str, classes: tuple[str, ...]
+) -> Plan:
+    """The plan with so many bits."""
+    if isinstance(asked, TwoParty):
+        from .two_party import compile_two_party
 
-    Attributes:
-        precision: bits; None for the default.
-        labels: right answers of the calibration rows.
-        classes: outputs whose labels are the answers.
-    """
+        samples = _samples(check_graph(graph), asked.calibration)
+        found = compile_two_party(graph, samples, weight_bits, activation_bits, asked, classes)
+        state(found.document, asked.precision)
+        return _written(found)
+    assert isinstance(asked, ClientAided)
+    return _client_aided(graph, weight_bits, activation_bits, asked, classes)
 
-    precision: float | None = None
-    labels: Any = None
-    classes: tuple[str, ...] = ()
+
+def _written(plan: Plan) -> Plan:
+    """The plan with what JSON has."""
+    return Plan(_plain(plan.document), plan.weights)
 
 
 def _client_aided(
-    graph: Graph,
-    batch: int,
-    trust: str,
-    calibration: Calibration,
-    input_range: InputRanges,
-    weight_bits: int,
-    activation_bits: int | str,
-    max_memory: int,
-    name: str | None,
-    wanted: Wanted,
-    options: dict[str, Any],
+    graph: Graph, weight_bits: int, activation_bits: int | str, settings: ClientAided, classes: tuple[str, ...]
 ) -> Plan:
-    settings = _options(options, Options)
-    _check_request(batch, trust, settings)
+    if settings.engine == "packed" and settings.batch_only():
+        raise PlanError("mask, drop and tiles are options of engine 'batch'; leave them out, or choose engine='batch'")
     graph = check_graph(graph)
-    samples = _samples(graph, calibration)
+    samples = _samples(graph, settings.calibration)
     if settings.input_scales:
-        graph = scale_inputs(graph, samples, settings.margin, input_range)
+        graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
     graph = rewrite(graph)
     if settings.row_scales:
         graph = equalise_rows(graph)
     if samples is None:
-        ranges = from_intervals(graph, input_intervals(graph, input_range))
+        ranges = from_intervals(graph, input_intervals(graph, settings.input_range))
     else:
         behind = tails(graph)
         sources = {source for tail in behind.values() for source in tail.sources}
-        ranges = from_calibration(graph, samples, settings.margin, input_range, sources)
-    planner = _Planner(graph, settings, batch, max_memory, name or graph.name)
+        ranges = from_calibration(graph, samples, settings.margin, settings.input_range, sources)
+    planner = _Planner(graph, settings)
     for _ in range(RANGE_ATTEMPTS):
         plan, lowered, prediction = planner.plan(ranges, weight_bits, activation_bits)
         seen, wider = None, {}
@@ -237,12 +152,12 @@ def _client_aided(
             wider = _overflows(plan, lowered, prediction)
         else:
             try:
-                seen = _seen(graph, plan, lowered, samples, ranges, wanted.labels)
+                seen = _seen(graph, plan, lowered, samples, ranges, settings.labels)
             except RangeError as error:
                 wider = _wider(plan, lowered, error)
         if not wider:
             guessed = typical_outputs(graph, ranges.inputs) if seen is None else {}
-            return _finish(plan, prediction, seen, guessed, wanted)
+            return _finish(plan, prediction, seen, guessed, settings, classes)
         ranges = replace(ranges, limit={**ranges.limit, **wider})
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
@@ -268,88 +183,7 @@ def _wider(plan: Plan, lowered: Lowered, error: RangeError) -> dict[str, float]:
     return {name: 1.2 * entry["bound"] * entry["scale"]}
 
 
-def _two_party(
-    graph: Graph,
-    calibration: Calibration,
-    input_range: InputRanges,
-    weight_bits: int,
-    activation_bits: int | str,
-    max_memory: int,
-    name: str | None,
-    wanted: Wanted,
-    options: dict[str, Any],
-) -> Plan:
-    from . import two_party
-
-    settings = _options({**options, "max_memory": max_memory}, two_party.Options)
-    samples = _samples(check_graph(graph), calibration)
-    plan = two_party.compile_two_party(
-        graph,
-        samples,
-        input_range,
-        weight_bits,
-        activation_bits,
-        name or graph.name,
-        settings,
-        wanted.labels,
-        wanted.classes,
-    )
-    state(plan.document, wanted.precision)
-    return Plan(_plain(plan.document), plan.weights)
-
-
-def _non_interactive(
-    graph: Graph,
-    calibration: Calibration,
-    input_range: InputRanges,
-    max_memory: int,
-    name: str | None,
-    batch: int,
-    options: dict[str, Any],
-) -> Plan:
-    from .non_interactive import batch as engine
-
-    settings = _options({**options, "max_memory": max_memory}, engine.Options)
-    samples = _samples(check_graph(graph), calibration)
-    plan = engine.compile_batch(graph, samples, input_range, name or graph.name, batch, settings)
-    return Plan(_plain(plan.document), plan.weights)
-
-
-def _options(options: dict[str, Any], kind: Any) -> Any:
-    try:
-        return kind(**options)
-    except TypeError:
-        known = {*kind.__dataclass_fields__, *inspect.signature(compile).parameters} - {"graph", "options"}
-        raise PlanError(_unknown(sorted(set(options) - known), sorted(known))) from None
-
-
-def _unknown(given: Sequence[str], known: Sequence[str]) -> str:
-    """A sentence for every option that does not exist, with the one that was probably meant."""
-    said = []
-    for name in given:
-        near = difflib.get_close_matches(name, known, n=1)
-        said.append(f"There is no option {name!r}{f': did you mean {near[0]!r}?' if near else '.'}")
-    return f"{' '.join(said)} The options are {', '.join(known)}."
-
-
-def _check_request(batch: int, trust: str, settings: Options) -> None:
-    if trust not in TRUST:
-        raise PlanError(f"trust is {trust!r}; choose one of {', '.join(TRUST)}")
-    if not isinstance(batch, int) or batch < 1:
-        raise PlanError(f"batch is {batch!r}; give a positive number of images")
-    if settings.ring_degree not in (None, *RING_DEGREES):
-        raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
-    if settings.engine not in ENGINES:
-        raise PlanError(f"engine is {settings.engine!r}; choose one of {', '.join(ENGINES)}")
-    if settings.engine == "packed" and settings.batch_only():
-        raise PlanError("mask, drop and tiles are options of engine 'batch'; leave them out, or choose engine='batch'")
-    if settings.tiles not in ("auto", "one"):
-        raise PlanError(f"tiles is {settings.tiles!r}; give 'auto' or 'one'")
-    if not 1.0 <= settings.margin <= 1e6:
-        raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
-
-
-def _samples(graph: Graph, calibration: Calibration) -> dict[str, Array] | None:
+def _samples(graph: Graph, calibration: Inputs | None) -> dict[str, Array] | None:
     if calibration is None:
         return None
     if not isinstance(calibration, Mapping):
@@ -375,11 +209,11 @@ def _samples(graph: Graph, calibration: Calibration) -> dict[str, Array] | None:
 
 
 class _Planner:
-    def __init__(self, graph: Graph, settings: Options, batch: int, max_memory: int, name: str) -> None:
-        self.graph, self.settings, self.name = graph, settings, name
+    def __init__(self, graph: Graph, settings: ClientAided) -> None:
+        self.graph, self.settings, self.name = graph, settings, settings.name or graph.name
         self.request = Request(
-            batch=batch,
-            max_memory=max_memory,
+            batch=settings.images,
+            max_memory=settings.max_memory,
             mask=settings.mask,
             mask_memory=settings.mask_memory,
             drop=settings.drop,
@@ -498,7 +332,12 @@ def _seen(
 
 
 def _finish(
-    plan: Plan, prediction: Prediction, seen: dict[str, Quality] | None, guessed: dict[str, float], wanted: Wanted
+    plan: Plan,
+    prediction: Prediction,
+    seen: dict[str, Quality] | None,
+    guessed: dict[str, float],
+    settings: ClientAided,
+    classes: tuple[str, ...],
 ) -> Plan:
     errors: dict[str, dict[str, float]] = {}
     for name, worst in prediction.worst.items():
@@ -516,8 +355,8 @@ def _finish(
     plan.predicted["output_errors"] = errors
     plan.predicted["layer_errors"] = prediction.layers
     if seen:
-        plan.predicted.update(said(seen, wanted.classes))
-    state(plan.document, wanted.precision)
+        plan.predicted.update(said(seen, classes))
+    state(plan.document, settings.precision)
     validate(plan)
     return plan
 

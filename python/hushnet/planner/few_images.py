@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import _native
+from ..errors import LimitError
 from ..plan import Plan, PlanError
 from . import cost, memory
 from .assemble import GIB, Request
@@ -53,7 +54,8 @@ class FewImages:
         """Fills the linear stages and the prediction of the document.
 
         Raises:
-            PlanError: a layer that does not fit, with its name, or client and server that do not fit the memory limit.
+            PlanError: a layer that does not fit, with its name.
+            LimitError: client and server do not fit the memory limit.
         """
         self.document, self.weights = self.plan.document, self.plan.weights
         self.document["engine"] = "packed"
@@ -67,9 +69,13 @@ class FewImages:
         predicted = self.document["predicted"]
         client, server = predicted["client_peak_memory_bytes"], predicted["server_peak_memory_bytes"]
         if client + server > self.request.max_memory:
-            raise PlanError(
+            raise LimitError(
                 f"client and server need {client / GIB:.2f} and {server / GIB:.2f} GiB, max_memory is "
-                f"{self.request.max_memory / GIB:.2f} GiB; raise max_memory, or use smaller images"
+                f"{self.request.max_memory / GIB:.2f} GiB; raise max_memory, or use smaller images",
+                "memory",
+                needed=client + server,
+                limit=self.request.max_memory,
+                unit="bytes",
             )
 
     def layer(self, name: str, stage: dict[str, Any], bound: int) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Architectures of the papers with seeded weights, networks trained on digits, real networks out of PyPI packages."""
 
+from hushnet.errors import ZooError
 from hushnet.zoo import classic, residual, small
 from hushnet.zoo.builder import ACTIVATIONS, Net, Tensor
 from hushnet.zoo.describe import Description, Layer, describe
-from hushnet.zoo.errors import ZooError
 from hushnet.zoo.real import PackagedFile, RealModel, cache_folder, cached, fetch, real_models
 from hushnet.zoo.registry import Architecture, architecture, build, get, names
 from hushnet.zoo.trained import trained, trained_names

@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hushnet.data import synthetic
 from hushnet.data.synthetic import uniform_bytes
+from hushnet.errors import ZooError
 from hushnet.zoo import exact
-from hushnet.zoo.errors import ZooError
 
 OPSET = 17
 IR_VERSION = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hushnet.errors import ZooError
 from hushnet.zoo.builder import Net, Tensor
-from hushnet.zoo.errors import ZooError
 from hushnet.zoo.registry import architecture
 
 # Of deep networks without shortcuts. Around 0, a normalised ReLU layer with random weights magnifies small differences

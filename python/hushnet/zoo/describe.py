@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import shape_inference
 
-from hushnet.zoo.errors import ZooError
+from hushnet.errors import ZooError
 
 _SMALL = 64
 _STATISTICS = (3, 4)  # inputs of BatchNormalization that are measured, not trained

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hushnet.zoo.errors import ZooError
+from hushnet.errors import ZooError
 
 TABLE = Path(__file__).parent / "real.json"
 # bytes of one file out of a package

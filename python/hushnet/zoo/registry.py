@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from hushnet.errors import ZooError
 from hushnet.zoo.builder import Net, Tensor
-from hushnet.zoo.errors import ZooError
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hushnet.errors import ZooError
 from hushnet.zoo.builder import Net, Tensor
-from hushnet.zoo.errors import ZooError
 from hushnet.zoo.registry import architecture
 
 _MAPS = (64, 128, 256, 512)

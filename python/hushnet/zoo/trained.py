@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from hushnet.zoo.errors import ZooError
+from hushnet.errors import ZooError
 
 FOLDER = Path(__file__).parent / "models"
 

@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// What a session reports as it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionEvent {
+    /// A two-party group of images has begun.
+    Begin,
     /// A block (two-party: a group) of images was answered.
     Block {
         /// Images in it.

@@ -1,8 +1,9 @@
 //! Between a carrier on tokio (WebSocket or raw) and a session's blocking thread.
 
+use super::slots::{Place, Refused};
 use crate::channel::{check_limit, Channel, Traffic};
 use crate::error::{Error, TransportError};
-use crate::wire::Frame;
+use crate::wire::{Frame, Kind, HEADER};
 use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;
@@ -78,7 +79,14 @@ pub(super) struct Bridge {
     traffic: Traffic,
     limit: usize,
     resting: bool,
+    place: Arc<Place>,
 }
+
+/// Frames that are read before a client has a slot: as many as bring the first work.
+const GUEST_FRAMES: usize = 4;
+
+/// Largest payload that is a greeting, and nothing to work on.
+const GREETING: usize = 64;
 
 /// Longest wait for the last words to be heard.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -89,6 +97,7 @@ pub(super) async fn run(
     phase: watch::Receiver<Phase>,
     (handshake, idle): (Duration, Duration),
     queue: Queue,
+    place: Arc<Place>,
     session: impl FnOnce(Bridge) + Send + 'static,
 ) {
     let (to_session, incoming) = mpsc::channel(queue.frames);
@@ -97,11 +106,16 @@ pub(super) async fn run(
     let waiting = Arc::new(Semaphore::new(most as usize));
     let (outgoing, mut from_session) = mpsc::channel::<Bytes>(DEPTH);
     let runtime = Handle::current();
-    let (traffic, limit) = (Traffic::default(), usize::MAX);
+    let (traffic, limit, mut begun) = (Traffic::default(), usize::MAX, place.begun());
     let bridge =
-        Bridge { incoming, outgoing, phase, runtime, handshake, idle, traffic, limit, resting: false };
+        Bridge { incoming, outgoing, phase, runtime, handshake, idle, traffic, limit, resting: false, place };
     let reader = tokio::spawn(async move {
-        while let Some(arrival) = source.next().await {
+        for number in 0.. {
+            // Whoever holds no slot cannot have more than a few frames kept.
+            if number == GUEST_FRAMES && begun.wait_for(|b| *b).await.is_err() {
+                break;
+            }
+            let Some(arrival) = source.next().await else { break };
             let message = match arrival {
                 Arrival::Frame(bytes) => {
                     let grains = (bytes.len() as u64).div_ceil(GRAIN).clamp(1, u64::from(most)) as u32;
@@ -151,6 +165,22 @@ pub(super) async fn refuse(mut source: impl Source, sink: &mut impl Sink, why: B
     let _ = tokio::time::timeout(GOODBYE, goodbye).await;
 }
 
+/// Whether a frame brings work: keys, set-ups, data. Greetings and what only announces are small, and a slot is not taken for them.
+fn is_work(frame: &Frame) -> bool {
+    match frame.kind() {
+        Kind::Setup | Kind::Request => true,
+        Kind::Bytes => frame.bytes().len() > HEADER + GREETING,
+        _ => false,
+    }
+}
+
+fn refused(why: Refused, place: &Place) -> TransportError {
+    match why {
+        Refused::Busy => TransportError::Busy { seconds: place.later() },
+        Refused::Stopping => TransportError::Shutdown,
+    }
+}
+
 impl Channel for Bridge {
     fn send(&mut self, frame: Frame) -> Result<(), TransportError> {
         let bytes = frame.into_bytes();
@@ -169,25 +199,31 @@ impl Channel for Bridge {
         // Only the greeting may be received before anything was sent.
         let limit = if self.traffic.sent == 0 { self.handshake } else { self.idle };
         let ends = if self.resting { Phase::Draining } else { Phase::Stopping };
-        let (incoming, phase) = (&mut self.incoming, &mut self.phase);
+        let (incoming, phase, place) = (&mut self.incoming, &mut self.phase, &self.place);
+        place.waits(self.resting);
         let message = self.runtime.block_on(async {
             tokio::select! {
                 // What has come is answered first.
                 biased;
-                message = tokio::time::timeout(limit, incoming.recv()) => Some(message),
-                _ = phase.wait_for(|p| *p == Phase::Stopping || *p == ends) => None,
+                message = tokio::time::timeout(limit, incoming.recv()) => Ok(message),
+                _ = phase.wait_for(|p| *p == Phase::Stopping || *p == ends) => Err(Refused::Stopping),
+                () = place.given() => Err(Refused::Busy),
             }
         });
-        match message {
-            None => Err(TransportError::Shutdown.into()),
-            Some(Err(_)) => Err(TransportError::Timeout { seconds: limit.as_secs() }.into()),
-            Some(Ok(None)) => Err(TransportError::Closed.into()),
-            Some(Ok(Some(Incoming::Failed(e)))) => Err(e),
-            Some(Ok(Some(Incoming::Frame(bytes, permit)))) => {
+        place.heard();
+        match message.map_err(|why| refused(why, place))? {
+            Err(_) => Err(TransportError::Timeout { seconds: limit.as_secs() }.into()),
+            Ok(None) => Err(TransportError::Closed.into()),
+            Ok(Some(Incoming::Failed(e))) => Err(e),
+            Ok(Some(Incoming::Frame(bytes, permit))) => {
                 drop(permit);
                 self.traffic.received += bytes.len() as u64;
                 check_limit(bytes.len(), self.limit)?;
-                Ok(Frame::parse(bytes)?)
+                let frame = Frame::parse(bytes)?;
+                if !place.works() && is_work(&frame) {
+                    self.runtime.block_on(place.work()).map_err(|why| refused(why, place))?;
+                }
+                Ok(frame)
             }
         }
     }

@@ -227,8 +227,10 @@ fn dial(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Transport
 }
 
 fn tls_error(e: &std::io::Error) -> TransportError {
+    let why = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let why = why.map_or_else(|| e.to_string(), tls::explain);
     TransportError::Tls(format!(
-        "{e}; trust the server's authority with a CA file, or accept any certificate explicitly (insecure TLS)"
+        "{why}; trust the server's authority with a CA file, or accept any certificate explicitly (insecure TLS)"
     ))
 }
 

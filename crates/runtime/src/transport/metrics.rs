@@ -1,14 +1,13 @@
 //! Counters of a server, as numbers and as Prometheus text.
 
-use crate::error::Error;
+use super::slots::Count;
+use crate::error::{Error, TransportError};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters; atomic, shared by all sessions.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
-    pub sessions: AtomicU64,
-    pub active: AtomicU64,
     pub refused: AtomicU64,
     pub blocks: AtomicU64,
     pub images: AtomicU64,
@@ -24,9 +23,13 @@ pub(super) struct Metrics {
 pub struct Stats {
     /// Sessions begun.
     pub sessions: u64,
-    /// Sessions open now.
+    /// Sessions in work now: they hold a slot.
     pub active: u64,
-    /// Sessions refused because the server was full or stopping.
+    /// Clients that are connected and have sent nothing to work on.
+    pub guests: u64,
+    /// Clients that wait for a slot.
+    pub waiting: u64,
+    /// Clients refused because the server was full or stopping.
     pub refused: u64,
     /// Blocks answered.
     pub blocks: u64,
@@ -50,6 +53,7 @@ impl Metrics {
             Error::Protocol(_) | Error::Input(_) | Error::Range(_) | Error::Cancelled => {
                 &self.protocol_errors
             }
+            Error::Transport(TransportError::Busy { .. }) => &self.refused,
             Error::Transport(_) => &self.transport_errors,
             Error::Plan(_) | Error::Internal(_) | Error::Environment(_) | Error::Store(_) => {
                 &self.internal_errors
@@ -58,11 +62,13 @@ impl Metrics {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn stats(&self) -> Stats {
+    pub(super) fn stats(&self, places: &Count) -> Stats {
         let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
         Stats {
-            sessions: get(&self.sessions),
-            active: get(&self.active),
+            sessions: places.begun,
+            active: places.active as u64,
+            guests: places.guests as u64,
+            waiting: places.in_line as u64,
             refused: get(&self.refused),
             blocks: get(&self.blocks),
             images: get(&self.images),
@@ -75,8 +81,8 @@ impl Metrics {
     }
 
     /// Prometheus text, exposition format 0.0.4.
-    pub(super) fn text(&self) -> String {
-        let s = self.stats();
+    pub(super) fn text(&self, places: &Count) -> String {
+        let s = self.stats(places);
         let mut out = String::new();
         let mut family = |name: &str, kind: &str, help: &str, values: &[(&str, u64)]| {
             // Writing to a string cannot fail.
@@ -86,8 +92,10 @@ impl Metrics {
             }
         };
         family("sessions_total", "counter", "Sessions begun.", &[("", s.sessions)]);
-        family("sessions_active", "gauge", "Sessions open now.", &[("", s.active)]);
-        family("sessions_refused_total", "counter", "Sessions refused.", &[("", s.refused)]);
+        family("sessions_active", "gauge", "Sessions in work now.", &[("", s.active)]);
+        family("clients_guests", "gauge", "Clients that have sent nothing to work on.", &[("", s.guests)]);
+        family("clients_waiting", "gauge", "Clients that wait for a slot.", &[("", s.waiting)]);
+        family("sessions_refused_total", "counter", "Clients refused.", &[("", s.refused)]);
         family("blocks_total", "counter", "Blocks of images answered.", &[("", s.blocks)]);
         family("images_total", "counter", "Images answered.", &[("", s.images)]);
         let bytes = [("{direction=\"received\"}", s.bytes_received), ("{direction=\"sent\"}", s.bytes_sent)];

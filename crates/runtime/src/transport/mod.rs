@@ -7,6 +7,7 @@ mod raw;
 mod raw_server;
 mod record;
 pub mod server;
+mod slots;
 mod tls;
 mod websocket;
 mod websocket_server;

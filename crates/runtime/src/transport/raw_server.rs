@@ -1,7 +1,7 @@
 //! The server's end of a connection without WebSocket, and how it is told from HTTP on the same port.
 
 use super::bridge::{Arrival, Sink, Source};
-use super::server::{serve_raw, Shared};
+use super::server::{serve_raw, Acceptor, Shared};
 use super::tls;
 use crate::error::{Error, TransportError};
 use crate::wire::{announced, Pool, HEADER, MAGIC};
@@ -10,11 +10,12 @@ use bytes::{BufMut, Bytes};
 use std::future::Future;
 use std::io::{Error as IoError, ErrorKind, Result as IoResult};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Bytes that are read and forgotten after the last words.
 const DISCARDED: u64 = 64 << 20;
@@ -23,7 +24,7 @@ const DISCARDED: u64 = 64 << 20;
 #[derive(Clone)]
 pub(super) struct Door {
     pub(super) shared: Arc<Shared>,
-    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) tls: Option<Acceptor>,
     pub(super) handshake: Duration,
 }
 
@@ -46,26 +47,61 @@ impl Door {
     /// Gives back a connection that speaks HTTP; the error of all others says that they are over.
     async fn enter(self, stream: TcpStream) -> IoResult<Box<dyn Carrier>> {
         let late = |_| IoError::from(ErrorKind::TimedOut);
+        let full = |_| IoError::from(ErrorKind::ResourceBusy);
+        let permit = self.shared.connections.clone().try_acquire_owned().map_err(full)?;
+        let peer = stream.peer_addr()?;
         stream.set_nodelay(true)?;
         match &self.tls {
             None => {
                 if !tokio::time::timeout(self.handshake, begins_a_frame(&stream)).await.map_err(late)?? {
-                    return Ok(Box::new(stream));
+                    return Ok(Box::new(Counted(stream, permit)));
                 }
                 let (read, write) = stream.into_split();
-                serve_raw(&self.shared, read, write).await;
+                serve_raw(&self.shared, read, write, peer).await;
             }
             Some(tls) => {
+                let tls = tls.read().unwrap_or_else(PoisonError::into_inner).clone();
                 let stream =
                     tokio::time::timeout(self.handshake, tls.accept(stream)).await.map_err(late)??;
                 if stream.get_ref().1.alpn_protocol() != Some(tls::RAW_PROTOCOL) {
-                    return Ok(Box::new(stream));
+                    return Ok(Box::new(Counted(stream, permit)));
                 }
                 let (read, write) = tokio::io::split(stream);
-                serve_raw(&self.shared, read, write).await;
+                serve_raw(&self.shared, read, write, peer).await;
             }
         }
         Err(ErrorKind::ConnectionAborted.into())
+    }
+}
+
+/// A connection that counts among all of the server's until it is dropped.
+struct Counted<S>(S, #[expect(dead_code, reason = "held until the connection ends")] OwnedSemaphorePermit);
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<IoResult<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
 

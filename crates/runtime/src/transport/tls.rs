@@ -2,9 +2,11 @@
 
 use crate::error::TransportError;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_name, WebPkiServerVerifier};
 use rustls::crypto::{ring, verify_tls12_signature, verify_tls13_signature, CryptoProvider};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 use std::path::Path;
 use std::sync::Arc;
@@ -57,30 +59,109 @@ pub(super) fn client(
         tracing::warn!("the server's certificate is not verified");
         let verifier = Arc::new(NoVerification(provider()));
         builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+    } else if let Some(path) = ca {
+        let trusted = certificates(path)?;
+        let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(&trusted)?), provider());
+        let authorities = authorities.build().map_err(|e| fail("CA certificate", e))?;
+        let verifier = Arc::new(Trusted { authorities, trusted });
+        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
     } else {
-        builder.with_root_certificates(roots(ca)?).with_no_client_auth()
+        builder.with_root_certificates(system_roots()?).with_no_client_auth()
     };
     config.alpn_protocols.extend(protocol.map(<[u8]>::to_vec));
     Ok(Arc::new(config))
 }
 
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, TransportError> {
+fn roots(trusted: &[CertificateDer<'static>]) -> Result<RootCertStore, TransportError> {
     let mut roots = RootCertStore::empty();
-    match ca {
-        Some(path) => {
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|e| fail("CA certificate", e))?;
-            }
-        }
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(found.certs);
-            if roots.is_empty() {
-                return Err(fail("the system's certificates", "none found; name a CA file"));
-            }
-        }
+    for certificate in trusted {
+        roots.add(certificate.clone()).map_err(|e| fail("CA certificate", e))?;
     }
     Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore, TransportError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err(fail("the system's certificates", "none found; name a CA file"));
+    }
+    Ok(roots)
+}
+
+/// What a failed handshake means to a user.
+pub(super) fn explain(error: &rustls::Error) -> String {
+    use rustls::CertificateError as Bad;
+    let rustls::Error::InvalidCertificate(bad) = error else { return error.to_string() };
+    match bad {
+        Bad::Expired | Bad::ExpiredContext { .. } => "the server's certificate has expired".into(),
+        Bad::NotValidYet | Bad::NotValidYetContext { .. } => "the server's certificate is not valid yet".into(),
+        Bad::NotValidForName | Bad::NotValidForNameContext { .. } => {
+            "the server's certificate is for another name than the one in the URL".into()
+        }
+        Bad::UnknownIssuer | Bad::BadSignature => "the server's certificate is not signed by an authority that this client trusts".into(),
+        _ if is_authority(bad) => {
+            "the server's certificate is one of an authority, as `openssl req -x509` makes them; trust this very certificate by naming its file as the CA file".into()
+        }
+        _ => "the server's certificate cannot be used".into(),
+    }
+}
+
+/// Whether a certificate was refused because it says of itself that it is an authority.
+fn is_authority(error: &rustls::CertificateError) -> bool {
+    matches!(error, rustls::CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity"))
+}
+
+/// Trusts what authorities of a file have signed, and the certificates in that file themselves: a self-signed certificate is trusted when the
+/// client names it, whatever it says about its use and its dates. Its names count.
+#[derive(Debug)]
+struct Trusted {
+    authorities: Arc<WebPkiServerVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Trusted {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let signed = self.authorities.verify_server_cert(end_entity, intermediates, name, ocsp, now);
+        match signed {
+            Err(rustls::Error::InvalidCertificate(e))
+                if is_authority(&e) && self.trusted.iter().any(|t| t == end_entity) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities.supported_verify_schemes()
+    }
 }
 
 /// Accepts every certificate (but checks that the server owns it): for tests against self-signed servers.

@@ -170,6 +170,7 @@ impl TwoPartyModel {
                 add(&mut trace.total, &phase);
                 seeds
             };
+            on_event(SessionEvent::Begin);
             self.group(&mut session, &keys, &seeds, &waited, &mut account, &mut trace)?;
             trace.images += seeds.len();
             trace.groups += 1;

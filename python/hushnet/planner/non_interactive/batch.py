@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ... import _native
-from ...graph import Graph, Op
-from ...plan import Plan, PlanError
-from ..document import Draft
+from ...errors import LimitError
+from ...graph import Graph
+from ...options import NonInteractive
+from ...plan import Plan
 from ..inputs import scale_inputs
 from ..precision import cheapest, state
 from ..quality import measure, places, said, squashed
@@ -21,17 +22,18 @@ from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement, replace_activations
 from .cost import predicted_seconds
-from .network import Images, Network, some
+from .network import USUAL_IMAGES, Images, Network, some, usual_magnitudes
 from .noise import TAIL
 from .outputs import output_errors
+from .packed import compile_packed
 from .schedule import Cipher, Scales, Schedule, Scheduler, Stage, TooDeep, Weights, weight_bits
 from .steps import Array, Linear, Polynomial
+from .write import Writer
 
 SEEN_FACTOR = 1.5
 WEIGHT_BITS = (7, 8, 9, 10, 12, 14)
 # cheapest schedules that are tried on narrower primes too, and of all these those whose neighbours are tried
 KEEP, REFINED = 12, 24
-USUAL_IMAGES = 128
 # calibration rows that errors against the original network are measured on
 JUDGED = 1024
 # of the wished error, what the search grants: it looks at USUAL_IMAGES images, the prediction at all
@@ -39,68 +41,22 @@ GRANTED = 0.9
 # bits that are aimed at beyond those asked for, where calibration data shows that a plan falls short of these, or that
 # its labels do not stay; not where polynomials stand for activations, whose error no bits take away
 AIMS = ((0,), (2,), (4,), (6,), (9,))
-PACKINGS = ("auto", "real", "conjugate-invariant")
-
-
-@dataclass(frozen=True)
-class Options:
-    """Choices of the non-interactive planner.
-
-    Attributes:
-        activation: what takes the place of activations that are no polynomials; None: they are refused.
-        labels: the right answers of the calibration images, to tell what the activation and the plan cost.
-        classes: outputs whose labels are the answers.
-        hide_weights: results are re-randomised and flooded: 40 bits statistical.
-        precision_bits: the error aimed at is 2^-this of the largest output.
-        margin: planned range over the largest calibrated value.
-        input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`..inputs`).
-        ring_degree: None for the smallest that holds.
-        weight_bits: None for what is cheapest.
-        lazy: rescale before the next product instead of after every layer.
-        packing: "auto": two values a slot where no two ciphertexts are multiplied, else one, in the conjugate-invariant
-            ring where it holds more of the
-            batch at once; "real": one, in the cyclotomic ring; "conjugate-invariant".
-        merge: which pairs of linear layers become one ("auto", "always", "never"); packed plans take "auto" for
-            "always".
-        clamp: threshold to which smaller weights are moved.
-        max_memory: bytes for both parties.
-        engine: "batch" (a feature of many images a ciphertext), "packed" (many features of one image), or "auto":
-            packed for a batch of 1.
-        key_bytes: largest evaluation keys of the packed engine.
-        producer: what the plan says it was made by.
-    """
-
-    activation: str | None = None
-    labels: Array | None = None
-    classes: tuple[str, ...] = ()
-    hide_weights: bool = False
-    precision_bits: float = 7.0
-    margin: float = 1.25
-    input_scales: bool = True
-    ring_degree: int | None = None
-    weight_bits: int | None = None
-    lazy: bool = True
-    packing: str = "auto"
-    merge: str = "auto"
-    clamp: float | None = None
-    max_memory: int = 8 << 30
-    engine: str = "auto"
-    key_bytes: int = 150_000_000
-    producer: str = "hushnet 0.1.0"
 
 
 def compile_batch(
-    graph: Graph, samples: dict[str, Array] | None, input_range: Any, name: str, batch: int, settings: Options
+    graph: Graph, samples: dict[str, Array] | None, settings: NonInteractive, classes: tuple[str, ...] = ()
 ) -> Plan:
-    """See :func:`hushnet.planner.compile`; ``samples`` are checked calibration inputs by name.
+    """The plan of a graph; ``samples`` are checked calibration inputs by name.
+
+    Args:
+        classes: outputs whose labels are the answers.
 
     Raises:
         PlanError: what cannot be planned, with the layers and what to do.
     """
-    _check(settings)
-    original = graph
+    original, name, batch = graph, settings.name or graph.name, settings.images
     if settings.input_scales:
-        graph = scale_inputs(graph, samples, settings.margin, input_range)
+        graph = scale_inputs(graph, samples, settings.margin, settings.input_range)
     images = samples
     replaced: Replacement | None = None
     if settings.activation is not None:
@@ -110,7 +66,7 @@ def compile_batch(
     network = Network.from_graph(
         graph,
         calibration=images,
-        input_range=input_range,
+        input_range=settings.input_range,
         ranges={k: v for k, v in replaced.ranges.items() if math.isfinite(v)} if replaced else None,
         safety=settings.margin,
         # A level less is worth more than the products that merging costs where many features share a ciphertext.
@@ -121,20 +77,25 @@ def compile_batch(
     def make(more: int) -> Plan:
         aim = settings.precision_bits + more
         if packed:
-            from .packed import compile_packed  # which uses this module
-
             plan = compile_packed(network, graph, images, name, batch, settings, replaced, aim)
         else:
             schedule = Planner(network, settings, images, batch, aim).search()
             plan = _Writer(graph, network, schedule, name, settings, replaced).plan(batch)
             plan = _finish(plan, network, schedule, images, settings, batch)
-        return judged(plan, network, original, samples, settings)
+        return judged(plan, network, original, samples, settings, classes)
 
     once = samples is None or replaced is not None or settings.weight_bits is not None
     return make(*AIMS[0]) if once else cheapest(make, AIMS, settings.precision_bits)
 
 
-def judged(plan: Plan, network: Network, original: Graph, samples: dict[str, Array] | None, settings: Options) -> Plan:
+def judged(
+    plan: Plan,
+    network: Network,
+    original: Graph,
+    samples: dict[str, Array] | None,
+    settings: NonInteractive,
+    classes: tuple[str, ...],
+) -> Plan:
     """The plan with its errors against the network as it was given, polynomials in the place of activations included.
 
     ``planned_error`` and ``worst_error`` are of roundings and noise alone.
@@ -165,28 +126,10 @@ def judged(plan: Plan, network: Network, original: Graph, samples: dict[str, Arr
             if not quality.place:
                 entry["max_error"] = quality.likely + passed[name].get("max_error", noise)
         predicted["output_errors"] = errors
-        predicted |= next(iter(errors.values())) | said(found, settings.classes)
+        predicted |= next(iter(errors.values())) | said(found, classes)
     state(plan.document, settings.precision_bits)
     validate(plan)
     return plan
-
-
-def _check(settings: Options) -> None:
-    if settings.ring_degree not in (None, *prime_table.RING_DEGREES):
-        raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {prime_table.RING_DEGREES} or None")
-    if not 0 < settings.precision_bits <= 40:
-        raise PlanError(f"precision_bits is {settings.precision_bits}; give 0 to 40 bits below the largest output")
-    if settings.weight_bits is not None and not 2 <= settings.weight_bits <= 15:
-        raise PlanError(
-            f"weight_bits is {settings.weight_bits}; non-interactive plans take 2 to 15 "
-            "(integers of 16 bits with their sign)"
-        )
-    if settings.engine not in ("auto", "batch", "packed"):
-        raise PlanError(f"engine is {settings.engine!r}; choose 'auto', 'batch' or 'packed'")
-    if settings.packing not in PACKINGS:
-        raise PlanError(f"packing is {settings.packing!r}; choose one of {', '.join(PACKINGS)}")
-    if not 1.0 <= settings.margin <= 1e6:
-        raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
 
 
 class Planner:
@@ -195,7 +138,7 @@ class Planner:
     def __init__(
         self,
         network: Network,
-        settings: Options,
+        settings: NonInteractive,
         samples: Images | None = None,
         batch: int = 4096,
         aim: float | None = None,
@@ -267,7 +210,7 @@ class Planner:
         """The cheapest schedule.
 
         Raises:
-            PlanError: no parameters of 128 bits carry the network, with the layers and their depth.
+            LimitError: no parameters of 128 bits carry the network, with the layers and their depth.
         """
         found: list[tuple[float, float, Schedule]] = []
         precise: tuple[float, Schedule] | None = None
@@ -425,7 +368,7 @@ class Planner:
                     return False
         return True
 
-    def too_deep(self, shallow: float, *, drifted: bool = False) -> PlanError:
+    def too_deep(self, shallow: float, *, drifted: bool = False) -> LimitError:
         """What is too deep, by layers; ``drifted``: the bits would suffice, but true primes do not."""
         largest = max(self.degrees)
         limit = prime_table.limit_bits(largest)
@@ -448,114 +391,18 @@ class Planner:
                 " of primes nearer to powers of two than there are (every product doubles how far its scale is off)"
             )
         hidden = " (hiding weights costs about 60 bits a product)" if self.settings.hide_weights else ""
-        return PlanError(
+        return LimitError(
             f"the network has depth {self.network.depth} ({depth} levels in {len(rows)} layers) and needs "
             f"{needs}{hidden}, but ring degree {largest} "
             f"is 128-bit secure up to {limit}: "
             + ", ".join(shown)
             + ". Use fewer or shallower activations (--activation square is one level), "
-            "merge layers, or trust 'two-party' or 'client-aided', where depth costs nothing"
+            "merge layers, or trust 'two-party' or 'client-aided', where depth costs nothing",
+            "modulus",
+            needed=shallow if math.isfinite(shallow) else None,
+            limit=limit,
+            unit="bits",
         )
-
-
-def usual_magnitudes(network: Network, samples: Images) -> dict[int, float]:
-    """By tensor the largest root mean square of an element over calibration images."""
-    values = network.values(some(samples, USUAL_IMAGES))
-    return {key: float(np.sqrt((v**2).mean(axis=0)).max(initial=0.0)) for key, v in values.items()}
-
-
-class Writer:
-    """What the plan documents of both engines share."""
-
-    def __init__(
-        self, graph: Graph, network: Network, name: str, settings: Options, replaced: Replacement | None
-    ) -> None:
-        self.graph, self.network, self.name = graph, network, name
-        self.settings, self.replaced = settings, replaced
-        self.out = Draft()
-        self.known: dict[str, int] = {}
-
-    def head(self) -> int:
-        """The inputs and the client's part before encryption: what is encrypted."""
-        at = {name: self.out.tensor(name, shape) for name, shape in self.network.inputs.items()}
-        for name, real in at.items():
-            self.out.input(name, real)
-        for name, interval in self.network.declared.items():
-            self.out.limit(name, *interval)
-        if self.network.head is not None:
-            self.ops("encode", self.network.head, at)
-        self.known = {name: at[name] for name in self.network.own}
-        return at[self.network.first]
-
-    def tail(self, encrypted: int) -> None:
-        """Decryption, the client's part after it, and the outputs."""
-        tail, names = self.network.tail, self.network.outputs
-        # of a network without layers nothing is wanted from the server
-        first = next((n for n in names if n not in self.known), "returned") if tail is None else tail.inputs[0]
-        # steps may have it in another shape than the graph
-        shapes = self.graph.shapes if tail is None else tail.shapes
-        at = {first: self.out.tensor(first, shapes.get(first, self.network.tensors[self.network.output].shape))}
-        self.out.stage("decrypt", "decrypt", encrypted, at[first])
-        if tail is not None:
-            self.ops("decode", tail, at)
-        for name in names:
-            self.out.output(name, self.known[name] if name in self.known else at[name])
-
-    def written(self, engine: str, ring_degree: int, part: dict[str, Any], flood: int | None, batch: int) -> Plan:
-        """The plan; ``part``: its own parameters, ``flood``: bits, where weights are hidden."""
-        hidden = {} if flood is None else {"hide_weights": {"flood_bits": flood}}
-        return self.out.plan(
-            "non-interactive",
-            engine,
-            name=self.name,
-            producer=self.settings.producer,
-            ring_degree=ring_degree,
-            part={**part, **hidden},
-            notes=self.notes(flood),
-            predicted={"batch": batch},
-        )
-
-    def ops(self, stage: str, part: Graph, at: dict[str, int]) -> None:
-        """A head or tail as a client stage; its tensors go to those that are there."""
-        ops = []
-        for node in part.nodes:
-            if not isinstance(node, Op):
-                raise PlanError(f"layer {node.name!r} is left to the client; that is a mistake of the planner")
-            ins = [at[t] for t in node.inputs]
-            at[node.output] = self.out.tensor(node.output, part.shapes[node.output])
-            ops.append({"op": node.op, "in": ins, "out": at[node.output], **node.attrs})
-        if ops:
-            self.out.client(stage, ops)
-
-    def notes(self, flood: int | None) -> list[str]:
-        """Sentences for ``explain``; ``flood``: bits, where weights are hidden."""
-        said = [
-            "Non-interactive: nobody but the server computes, on ciphertexts; it learns "
-            "shapes and the number of images."
-        ]
-        if flood is None:
-            said.append(
-                "Weights are not private: ciphertexts and their noise tell of them, and whoever "
-                "asks enough can solve for them. "
-                "Compile with hide_weights to re-randomise and flood the results."
-            )
-        else:
-            said.append(
-                f"Results are re-randomised and flooded with {flood} bits: beyond its results, layer shapes, scales "
-                "and predicted errors "
-                "the client learns nothing but with probability 2^-40 a ciphertext (against a "
-                "client that encrypts as it should)."
-            )
-        if self.replaced is not None:
-            said += self.replaced.sentences()
-        said += self.network.notes
-        said.append(
-            "The server cannot see a value that leaves a polynomial's range: the answer to such an input may be "
-            "wrong. The client clamps inputs outside "
-            "the planned interval and results beyond the planned bound, and names their rows; `run` shows how far "
-            "every polynomial's operand went."
-        )
-        return said
 
 
 class _Writer(Writer):
@@ -567,7 +414,7 @@ class _Writer(Writer):
         network: Network,
         schedule: Schedule,
         name: str,
-        settings: Options,
+        settings: NonInteractive,
         replaced: Replacement | None,
     ) -> None:
         super().__init__(graph, network, name, settings, replaced)
@@ -622,7 +469,7 @@ class _Writer(Writer):
 
 
 def _finish(
-    plan: Plan, network: Network, schedule: Schedule, samples: Images | None, settings: Options, batch: int
+    plan: Plan, network: Network, schedule: Schedule, samples: Images | None, settings: NonInteractive, batch: int
 ) -> Plan:
     """What follows exactly from the plan: noise, bytes, operations, memory.
 
@@ -674,10 +521,14 @@ def _finish(
     predicted["output_errors"] = output_errors(network, predicted["max_error"], predicted["worst_error"], samples)
     memory = predicted["client_peak_memory_bytes"] + predicted["server_peak_memory_bytes"]
     if memory > settings.max_memory:
-        raise PlanError(
+        raise LimitError(
             f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; "
             "raise max_memory, "
-            "or use a smaller ring degree or smaller images"
+            "or use a smaller ring degree or smaller images",
+            "memory",
+            needed=memory,
+            limit=settings.max_memory,
+            unit="bytes",
         )
     if estimate > 2.0**-settings.precision_bits * out.bound * 1.01:
         document["notes"].append(
@@ -704,4 +555,4 @@ def _client_bytes(document: dict[str, Any], images: int) -> int:
     return 8 * images * up * 2 + (64 << 20)
 
 
-__all__ = ["TAIL", "Options", "Planner", "compile_batch"]
+__all__ = ["TAIL", "Planner", "compile_batch"]

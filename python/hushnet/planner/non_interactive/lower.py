@@ -23,7 +23,7 @@ from ...passes.replace_activations import ACTIVATIONS
 from ...reference.linear import apply
 from ...reference.ops import OPS
 from ..ranges import plan_geometry
-from .compose import collapsed
+from .matrices import behind_affine, channels_back, check_matrix, matrix_fits, matrix_of, restricted, restricts
 from .products import MatrixProduct, product, product_of_all
 from .steps import Add, Array, Linear, Polynomial, Steps, sources
 from .views import IDENTITY, Parts, View, channel_order, moved, pieces, same
@@ -32,7 +32,6 @@ from .views import IDENTITY, Parts, View, channel_order, moved, pieces, same
 Image = tuple[int, int, int]
 
 MAX_DEGREE = 64
-MAX_MATRIX = 1 << 24
 # weights of a dense layer from which a join of channels is a convolution instead
 MANY = 1 << 20
 
@@ -125,7 +124,7 @@ class _Lowering:
     def linear(self, node: g.Linear) -> View:
         source = self.views[node.input]
         shape = self.graph.shapes[node.output]
-        if isinstance(source, Parts) and all(_restricts(node, where, view.shape) for view, where in pieces(source)):
+        if isinstance(source, Parts) and all(restricts(node, where, view.shape) for view, where in pieces(source)):
             parts = [
                 self.one_linear(replace(node, name=f"{node.name}.part{i}"), view, shape)
                 for i, view in enumerate(pieces(source))
@@ -140,28 +139,28 @@ class _Lowering:
         geometry = plan_geometry(node.geometry)
         weights = np.asarray(node.weight, dtype=np.float64)
         if where is not None:
-            geometry, weights = _restricted(node, geometry, weights, where)
+            geometry, weights = restricted(node, geometry, weights, where)
         if isinstance(node.geometry, g.Dense):
             return self.dense(node.name, node.output, weights, bias, view)
-        if not self.is_image(view, tuple(geometry["input"]), node) and _fits(
+        if not self.is_image(view, tuple(geometry["input"]), node) and matrix_fits(
             math.prod(geometry["output"]), math.prod(geometry["input"])
         ):
             # as a matrix, a convolution reads elements in any order
             made = self.dense(
                 node.name,
                 node.output,
-                _matrix(geometry, weights),
+                matrix_of(geometry, weights),
                 np.repeat(bias, math.prod(geometry["output"][1:])),
                 view,
             )
             self.out.tensors[made.base].shape = shape
             return View(made.base, shape)
         view = self.as_image(view, tuple(geometry["input"]), node, weights)
-        geometry, weights = _channels_back(view, geometry, weights, self.out.tensors[view.base].shape)
+        geometry, weights = channels_back(view, geometry, weights, self.out.tensors[view.base].shape)
         base, (shift, scale) = self.affine_of(view)
         image = np.asarray(bias, dtype=np.float64)
         if (shift, scale) != IDENTITY:
-            weights, image = _behind_affine(geometry, weights, image, scale, shift)
+            weights, image = behind_affine(geometry, weights, image, scale, shift)
         return View(self.append(node.name, node.output, geometry, weights, image, base, shape), shape)
 
     def dense(self, name: str, output: str, weights: Array, bias: Array, view: View) -> View:
@@ -221,7 +220,7 @@ class _Lowering:
             weights = np.full((shape[0], 1, 1, 1), scale)
             return self.append(f"{name}.scale", name, geometry, weights, np.full(shape[0], shift), base, shape)
         size = math.prod(shape)
-        _matrix_fits(name, size, size)
+        check_matrix(name, size, size)
         geometry = {"type": "dense", "inputs": size, "outputs": size}
         return self.append(f"{name}.scale", name, geometry, scale * np.eye(size), np.full(size, shift), base, shape)
 
@@ -242,7 +241,7 @@ class _Lowering:
             if view.axis == 0 and len(view.shape) == 3 and size * len(where) > MANY:
                 made.append(self.channels_placed(place, part, where, view.shape))
                 continue
-            _matrix_fits(name, size, len(where))
+            check_matrix(name, size, len(where))
             rows = np.zeros((size, len(where)))
             rows[where, np.arange(len(where))] = 1.0
             made.append(self.dense(place, place, rows, np.zeros(size), part).base)
@@ -261,7 +260,7 @@ class _Lowering:
     def ordered(self, view: View, shape: tuple[int, ...], name: str) -> View:
         """The elements of a view, weights included, as a tensor of their own: a layer that picks them."""
         size = math.prod(shape)
-        _matrix_fits(name, size, size)
+        check_matrix(name, size, size)
         made = self.dense(f"{name}.order", f"{name}.order", np.eye(size), np.zeros(size), view)
         self.out.tensors[made.base].shape = shape
         return View(made.base, shape)
@@ -478,7 +477,7 @@ class _Lowering:
     def op_interpolate(self, node: g.Op, shape: tuple[int, ...], x: View) -> View:
         """A layer with the op's weights."""
         rows, columns = math.prod(shape), math.prod(x.shape)
-        _matrix_fits(node.name, rows, columns)
+        check_matrix(node.name, rows, columns)
         matrix = OPS[node.op](node.attrs, [np.eye(columns).reshape(columns, *x.shape)], shape).reshape(columns, rows).T
         return moved(self.dense(node.name, node.output, matrix, np.zeros(rows), x), "reshape", {}, shape)
 
@@ -546,7 +545,7 @@ class _Lowering:
             )
             return view if shape == image else moved(view, "reshape", {}, shape)
         rows, columns = math.prod(shape), math.prod(source)
-        _matrix_fits(node.name, rows, columns)
+        check_matrix(node.name, rows, columns)
         where = np.zeros(source, dtype=np.int64) + np.arange(rows).reshape(
             [1 if a in axes else n for a, n in enumerate(source)]
         )
@@ -567,65 +566,3 @@ def _told(node: g.Node, error: PlanError) -> Blocked:
 
 # ops of one operand that every part of a concatenation goes through by itself
 _ELEMENTWISE = frozenset({"affine", "neg", "square"})
-
-
-def _fits(rows: int, columns: int) -> bool:
-    return rows * columns <= MAX_MATRIX
-
-
-def _matrix(geometry: dict, weights: Array) -> Array:
-    """The matrix of a convolution, (outputs, inputs)."""
-    size = math.prod(geometry["input"])
-    columns = [
-        apply(geometry, weights, part.reshape(-1, *geometry["input"]))
-        for part in np.array_split(np.eye(size), max(1, size // 256))
-    ]
-    return np.concatenate(columns).reshape(size, -1).T
-
-
-def _matrix_fits(name: str, rows: int, columns: int) -> None:
-    if rows * columns > MAX_MATRIX:
-        raise PlanError(
-            f"node {name!r} needs a matrix of {rows} x {columns}; use a smaller image, or a layer "
-            "that keeps the order of elements"
-        )
-
-
-def _channels_back(view: View, geometry: dict, weights: Array, base: tuple[int, ...]) -> tuple[dict, Array]:
-    """A convolution for the channels in the order of the base, with zeros for those that the view does not have."""
-    if view.index is None:
-        return geometry, weights
-    order = channel_order(view.index, tuple(geometry["input"]), base)
-    assert order is not None
-    placed = np.zeros((len(weights), base[0], *weights.shape[2:]))
-    placed[:, order] = weights
-    return {**geometry, "input": list(base)}, placed
-
-
-def _behind_affine(geometry: dict, weights: Array, bias: Array, scale: float, shift: float) -> tuple[Array, Array]:
-    """Weights and bias of a convolution of ``scale x + shift``."""
-    if shift == 0.0:
-        return weights * scale, bias
-    ones = np.full((1, *geometry["input"]), shift)
-    image = apply(geometry, weights, ones)[0] + bias.reshape(-1, 1, 1)
-    return weights * scale, collapsed(geometry, image)
-
-
-def _restricts(node: g.Linear, where: Array, shape: tuple[int, ...]) -> bool:
-    """Whether a layer can read a part of its input alone.
-
-    Any elements of a dense one, whole channels of a convolution without groups.
-    """
-    if isinstance(node.geometry, g.Dense):
-        return True
-    area = math.prod(node.geometry.input[1:])
-    whole = len(where) == len(np.unique(where // area)) * area and len(shape) == 3
-    return node.geometry.groups == 1 and whole
-
-
-def _restricted(node: g.Linear, geometry: dict, weights: Array, where: Array) -> tuple[dict, Array]:
-    """The layer on a part of its input."""
-    if isinstance(node.geometry, g.Dense):
-        return {**geometry, "inputs": len(where)}, weights[:, where]
-    order = np.unique(where // math.prod(node.geometry.input[1:]))
-    return {**geometry, "input": [len(order), *geometry["input"][1:]]}, weights[:, order]

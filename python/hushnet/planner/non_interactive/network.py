@@ -32,6 +32,7 @@ SAFETY = 1.25
 CHUNK_BYTES = 256 << 20
 MERGE = ("auto", "always", "never")
 MAGNITUDE_IMAGES = 32
+USUAL_IMAGES = 128
 ALONE = (
     "The network has no layer with weights: the client computes all of it by itself, and the server learns nothing "
     "of its run. One number travels, so that the plan is like any other."
@@ -553,3 +554,9 @@ def polynomial_interval(coefficients: tuple[float, ...], low: Array, high: Array
         least, most = np.where(inside, np.minimum(least, value), least), np.where(inside, np.maximum(most, value), most)
     slack = 1e-12 * np.maximum(np.abs(least), np.abs(most))
     return least - slack, most + slack
+
+
+def usual_magnitudes(network: Network, samples: Images) -> dict[int, float]:
+    """By tensor the largest root mean square of an element over calibration images."""
+    values = network.values(some(samples, USUAL_IMAGES))
+    return {key: float(np.sqrt((v**2).mean(axis=0)).max(initial=0.0)) for key, v in values.items()}

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 
 from ... import _native
+from ...errors import LimitError
 from ...graph import Graph
+from ...options import NonInteractive
 from ...plan import Plan, PlanError
 from ..read import validate
 from . import primes as prime_table
 from .activation import Replacement
-from .batch import Options, Writer, usual_magnitudes
-from .network import Images, Network
+from .network import Images, Network, usual_magnitudes
 from .outputs import output_errors
 from .steps import Array
+from .write import Writer
 
 INPUT, OUTPUT = "input", "result"
 
@@ -28,7 +30,7 @@ def compile_packed(
     images: Images | None,
     name: str,
     batch: int,
-    settings: Options,
+    settings: NonInteractive,
     replaced: Replacement | None,
     aim: float | None = None,
 ) -> Plan:
@@ -131,7 +133,7 @@ def network_ends(network: Network) -> tuple[Any, Any]:
     return network.tensors[0], network.tensors[network.output]
 
 
-def _finish(plan: Plan, network: Network, images: Images | None, batch: int, settings: Options) -> Plan:
+def _finish(plan: Plan, network: Network, images: Images | None, batch: int, settings: NonInteractive) -> Plan:
     """What follows exactly from the plan: bytes, operations, memory, errors."""
     facts = json.loads(_native.Plan.load(plan.to_bytes()).facts())["non_interactive"]
     report, traffic, document = facts["packed"], facts["traffic"], plan.document
@@ -158,10 +160,14 @@ def _finish(plan: Plan, network: Network, images: Images | None, batch: int, set
     }
     memory = client + report["memory_bytes"]
     if memory > settings.max_memory:
-        raise PlanError(
+        raise LimitError(
             f"client and server need {memory / 2**30:.2f} GiB, max_memory is {settings.max_memory / 2**30:.2f} GiB; "
             "raise max_memory, "
-            "or use activations of a lower degree"
+            "or use activations of a lower degree",
+            "memory",
+            needed=memory,
+            limit=settings.max_memory,
+            unit="bytes",
         )
     limit = prime_table.limit_bits(document["params"]["ring_degree"])
     if report["modulus_bits"] > limit:

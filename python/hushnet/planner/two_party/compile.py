@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ...errors import LimitError
 from ...graph import Graph, Op
+from ...options import TwoParty
 from ...plan import Plan, PlanError, RangeError
-from ...reference.methods import METHODS
 from ..check import check_graph
 from ..inputs import scale_inputs
 from ..quality import Quality, measure, places, said, squashed
@@ -21,12 +22,12 @@ from .client import Writer
 from .constants import constants_from_inputs
 from .curves import fused, opened_up
 from .errors import Propagation
-from .fixed import MOST_ACTIVATION_BITS, Request
+from .fixed import Request
 from .methods import Chooser
 from .opened import Tail, carry, strip_for_argmax
 from .reach import write_reaches
 from .regions import Regions, split
-from .search import RING_DEGREES, Chosen, Search
+from .search import Chosen, Search
 from .steps import Step, to_steps
 from .weights import Weights
 
@@ -35,68 +36,23 @@ RANGE_ATTEMPTS = 12
 # fewer calibration rows say too little of what units of masking and truncation do
 FEW_ROWS = 8
 GIB = 1 << 30
-LEAST_BITS, MOST_BITS = 2, 16
-
-
-@dataclass(frozen=True)
-class Options:
-    """Choices of the two-party planner.
-
-    Attributes:
-        reveal: "output", or "argmax": the client learns nothing but the index of the largest element.
-        network: "loopback", "lan" or "wan": what ``predicted`` seconds are for.
-        margin: planned range over the largest calibrated value.
-        input_scales: whether features of inputs get scales of their own where they differ in size (:mod:`..inputs`).
-        ring_bits: width of the shares; None for the narrowest that holds.
-        ring_degree: 2048 or 4096; None for the smallest that holds.
-        most_bits: the most activation bits that "auto" takes where the ring has room, 8 to 16.
-        output_bits: bits of opened values.
-        max_memory: bytes for both parties.
-        batch: images that come at once: with several, layers for which that is cheaper work on all of them in one
-            ciphertext.
-        method: of all linear layers, a name of `reference.methods.METHODS`; None for the cheapest of each.
-        nonlinear: of ReLU, clip, max-pool and argmax, "ot" or "garbled"; None for the cheaper of each.
-        queries: images that a set-up serves (a client keeps it between sessions): what set-ups of rotation-free layers
-            are divided by.
-        unit_costs: path of a JSON file with unit costs.
-        producer: what the plan says it was made by.
-    """
-
-    reveal: str = "output"
-    network: str = "loopback"
-    margin: float = 1.25
-    input_scales: bool = True
-    ring_bits: int | None = None
-    ring_degree: int | None = None
-    most_bits: int = MOST_ACTIVATION_BITS
-    output_bits: int = 16
-    max_memory: int = 8 * GIB
-    batch: int = 1
-    method: str | None = None
-    nonlinear: str | None = None
-    queries: int = 1
-    unit_costs: str | None = None
-    producer: str = "hushnet 0.1.0"
 
 
 def compile_two_party(
     graph: Graph,
     samples: dict[str, Array] | None,
-    input_range: InputRanges,
     weight_bits: int,
     activation_bits: int | str,
-    name: str,
-    settings: Options,
-    labels: Any = None,
+    settings: TwoParty,
     classes: tuple[str, ...] = (),
 ) -> Plan:
-    """See :func:`hushnet.planner.compile`; ``samples`` are checked calibration inputs by name.
+    """The plan with so many bits; ``samples`` are checked calibration inputs by name.
 
     Raises:
         PlanError: what cannot be planned, with the layer and what to do.
     """
-    _check(settings, weight_bits, activation_bits)
     graph = check_graph(graph)
+    input_range, name = settings.input_range, settings.name or graph.name
     if settings.input_scales:
         graph = scale_inputs(graph, samples, settings.margin, input_range)
     output_names = list(graph.outputs)
@@ -132,7 +88,7 @@ def compile_two_party(
                         plan.predicted["output_errors"][port]["random_output_range"] = guessed[tensor]
             return _finish(plan, None, classes)
         try:
-            seen, wider = planner.rehearse(plan, names, samples, ranges, labels)
+            seen, wider = planner.rehearse(plan, names, samples, ranges, settings.labels)
         except RangeError as error:
             if not error.finite:
                 raise PlanError(f"the planned run over the calibration data fails: {error}") from None
@@ -150,35 +106,6 @@ def compile_two_party(
 def _reach(plan: Plan, tensor: str) -> float:
     entry = next(t for t in plan.tensors if t["name"] == tensor)
     return entry["bound"] * entry["scale"]
-
-
-def _check(settings: Options, weight_bits: Any, activation_bits: Any) -> None:
-    for what, bits in (
-        ("weight_bits", weight_bits),
-        ("activation_bits", activation_bits),
-        ("output_bits", settings.output_bits),
-        ("most_bits", settings.most_bits),
-    ):
-        if what == "activation_bits" and bits == "auto":
-            continue
-        if not isinstance(bits, int) or not LEAST_BITS <= bits <= MOST_BITS:
-            raise PlanError(f"{what} is {bits!r}; give a whole number from {LEAST_BITS} to {MOST_BITS}")
-    if settings.reveal not in ("output", "argmax"):
-        raise PlanError(f"reveal is {settings.reveal!r}; choose 'output' or 'argmax'")
-    if settings.ring_degree not in (None, *RING_DEGREES):
-        raise PlanError(f"ring_degree is {settings.ring_degree}; choose one of {RING_DEGREES} or None")
-    if settings.ring_bits is not None and not 8 <= settings.ring_bits <= 40:
-        raise PlanError(f"ring_bits is {settings.ring_bits}; give 8 to 40 or None")
-    if not isinstance(settings.batch, int) or settings.batch < 1:
-        raise PlanError(f"batch is {settings.batch!r}; give a positive number of images")
-    if settings.method not in (None, *METHODS):
-        raise PlanError(f"method is {settings.method!r}; choose one of {', '.join(METHODS)} or None")
-    if settings.nonlinear not in (None, *nonlinear.PROTOCOLS):
-        raise PlanError(f"nonlinear is {settings.nonlinear!r}; choose one of {', '.join(nonlinear.PROTOCOLS)} or None")
-    if not isinstance(settings.queries, int) or settings.queries < 1:
-        raise PlanError(f"queries is {settings.queries!r}; give a positive number")
-    if not 1.0 <= settings.margin <= 1e6:
-        raise PlanError(f"margin is {settings.margin}; give a factor of at least 1")
 
 
 def _ranges(
@@ -200,7 +127,7 @@ class _Planner:
         self,
         graphs: tuple[Graph, Graph],
         regions: Regions,
-        settings: Options,
+        settings: TwoParty,
         names: tuple[str, list[str]],
         weight_bits: int,
         activation_bits: int | None,
@@ -211,10 +138,10 @@ class _Planner:
         self.weight_bits, self.activation_bits = weight_bits, activation_bits
         self.steps: list[Step] = to_steps(shared, regions)
         self.weights = Weights(weight_bits)
-        self.unit = cost.unit_costs(settings.unit_costs)
+        self.unit = cost.unit_costs(None if settings.unit_costs is None else str(settings.unit_costs))
         entering = {t: graph.shapes[t] for t in regions.entering}
         self.chooser = Chooser(
-            settings.batch,
+            settings.images,
             self.steps,
             entering,
             self.unit,
@@ -325,10 +252,14 @@ class _Planner:
             predicted[f"{k}_bytes"] for k in ("client_peak_memory", "server_peak_memory", "server_prepared_weight")
         )
         if self.beside_prepared(predicted) > most:
-            raise PlanError(
+            raise LimitError(
                 f"client and server need {client / GIB:.2f} and {(server - ready) / GIB:.2f} GiB beside prepared "
                 "weights, max_memory is "
-                f"{most / GIB:.2f} GiB; raise max_memory, or use smaller images"
+                f"{most / GIB:.2f} GiB; raise max_memory, or use smaller images",
+                "memory",
+                needed=self.beside_prepared(predicted),
+                limit=most,
+                unit="bytes",
             )
         if client + server > most:
             document["notes"].append(

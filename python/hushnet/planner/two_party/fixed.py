@@ -9,7 +9,7 @@ are counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from ...plan import PlanError
 from ...reference.two_party import with_errors
 from ..document import Draft
 from ..ranges import plan_geometry
-from .regions import MOVES
+from .groups import groups
 from .steps import Step
 from .weights import LEAST_WEIGHT_BITS, Weights
 
@@ -117,33 +117,6 @@ class Fixed(Draft):
     reach: dict[str, float] = field(default_factory=dict)
     least_bits: int = MOST_ACTIVATION_BITS
     fewer: dict[str, int] = field(default_factory=dict)
-
-
-def groups(steps: list[Step]) -> tuple[Callable[[str], str], dict[str, list[Linear]], dict[str, set[str]]]:
-    """Tensors joined by moves: a root for each, the layers that read a group, and its members."""
-    parent: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        parent.setdefault(name, name)
-        while parent[name] != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
-
-    for step in steps:
-        for tensor in step.inputs:
-            if step.kind in MOVES:
-                parent[root(tensor)] = root(step.output)
-            root(tensor)
-        root(step.output)
-    layers: dict[str, list[Linear]] = {}
-    for step in steps:
-        if step.layer is not None:
-            layers.setdefault(root(step.inputs[0]), []).append(step.layer)
-    members: dict[str, set[str]] = {}
-    for name in list(parent):
-        members.setdefault(root(name), set()).add(name)
-    return root, layers, members
 
 
 class Builder:

@@ -78,6 +78,4 @@ def _with(document: Document, chosen: set[int]) -> Document:
 
 
 def _whole(account: cost.Account, link: dict[str, Any]) -> float:
-    return cost.seconds(account.total, account.compute, link) + cost.seconds(
-        account.setup, account.setup_compute, link
-    )
+    return cost.seconds(account.total, account.compute, link) + cost.seconds(account.setup, account.setup_compute, link)

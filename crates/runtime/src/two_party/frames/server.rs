@@ -40,7 +40,12 @@ impl Served for TwoPartyModel {
             return (Err(e), frames.traffic());
         }
         let shared = Arc::new(Mutex::new(frames));
-        let result = self.serve(Box::new(channel_over(shared.clone())), on_event);
+        let rest = |resting| shared.lock().unwrap_or_else(PoisonError::into_inner).rest(resting);
+        let mut noted = |event| {
+            rest(matches!(event, SessionEvent::Block { .. }));
+            on_event(event);
+        };
+        let result = self.serve(Box::new(channel_over(shared.clone())), &mut noted);
         let mut frames = shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(e) = &result {
             send_failure(frames.as_mut(), e);

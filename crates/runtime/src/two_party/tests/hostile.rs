@@ -145,7 +145,9 @@ fn a_server_outlives_clients_that_break_off_or_lie() {
     server.stop();
     server.join().unwrap();
     let stats = server.stats();
-    assert_eq!(stats.sessions, 2 * (AT.len() * ALL.len()) as u64);
+    // Clients that break off before they have sent something to work on are no sessions.
+    let good = (AT.len() * ALL.len()) as u64;
+    assert!((good + 1..=2 * good).contains(&stats.sessions), "{stats:?}");
     assert_eq!(stats.internal_errors, 0);
     assert!(stats.protocol_errors >= AT.len() as u64 && stats.transport_errors >= AT.len() as u64);
 }

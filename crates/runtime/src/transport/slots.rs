@@ -1,0 +1,358 @@
+//! Who is served, and who waits: places of connected clients.
+//!
+//! A client that greets takes no slot. It is a *guest* until it sends something to work on; then it waits in line for a slot, first come, first
+//! served. Guests are many and cheap. When there are too many, the one that came first gives its place. A session that keeps the server
+//! waiting while others stand in line gives its slot, as [`Rules`] say.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{watch, Notify, OwnedSemaphorePermit, Semaphore};
+
+/// How often somebody in line looks for a session that has to give its slot.
+const LOOK: Duration = Duration::from_millis(50);
+/// How much longer than its own work a session may keep a full server waiting.
+const PER_WORK: u32 = 10;
+/// The part of a session's patience that a long line leaves: one in so many.
+const LEAST: u32 = 8;
+
+/// Times and numbers of [`Slots`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    /// Sessions in work at once.
+    pub slots: usize,
+    /// Clients at once that have sent nothing to work on.
+    pub guests: usize,
+    /// Longest wait in line.
+    pub line: Duration,
+    /// A session keeps its slot so long without a frame, divided by one more than there are in line, by eight at most, when others wait; and longer
+    /// by ten times what the server worked for it.
+    pub patience: Duration,
+    /// Age at which a session gives its slot between two blocks, and twice that within one, when others wait.
+    pub session: Duration,
+}
+
+/// Why there is no slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The line did not move in time, or the place went to another client.
+    Busy,
+    /// The server is being stopped.
+    Stopping,
+}
+
+/// Numbers of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count {
+    /// That have got a slot since the start.
+    pub begun: u64,
+    /// That hold one now.
+    pub active: usize,
+    /// That are connected and have sent nothing to work on.
+    pub guests: usize,
+    /// That wait for a slot.
+    pub in_line: usize,
+}
+
+/// A session that holds a slot.
+struct Holder {
+    since: Instant,
+    worked: Duration,
+    /// Since when the server waits for its client; whether between two blocks.
+    waits: Option<(Instant, bool)>,
+    gives: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    guests: BTreeMap<u64, Arc<Notify>>,
+    holders: BTreeMap<u64, Holder>,
+    in_line: usize,
+    begun: u64,
+}
+
+/// All places of a server.
+pub(super) struct Slots {
+    rules: Rules,
+    free: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+impl Slots {
+    pub(super) fn new(rules: Rules) -> Arc<Self> {
+        let free = Arc::new(Semaphore::new(rules.slots));
+        Arc::new(Self { rules, free, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a client that has connected; `None` when the server is being stopped.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
+        if self.free.is_closed() {
+            return None;
+        }
+        let mut state = self.state();
+        if state.guests.len() >= self.rules.guests {
+            if let Some((_, gives)) = state.guests.pop_first() {
+                gives.notify_one();
+            }
+        }
+        let (number, gives) = (state.next, Arc::new(Notify::new()));
+        state.next += 1;
+        state.guests.insert(number, gives.clone());
+        drop(state);
+        let (slots, turned) = (self.clone(), Mutex::new(Instant::now()));
+        Some(Place { slots, number, gives, slot: OnceLock::new(), begun: watch::Sender::new(false), turned })
+    }
+
+    /// No more places.
+    pub(super) fn close(&self) {
+        self.free.close();
+    }
+
+    /// Whether a client that comes now would stand in line.
+    pub(super) fn full(&self) -> bool {
+        self.free.available_permits() == 0
+    }
+
+    /// Whether the server takes nobody any more.
+    pub(super) fn closed(&self) -> bool {
+        self.free.is_closed()
+    }
+
+    /// What is told of the places.
+    pub(super) fn count(&self) -> Count {
+        let state = self.state();
+        let active = self.rules.slots - self.free.available_permits().min(self.rules.slots);
+        Count { begun: state.begun, active, guests: state.guests.len(), in_line: state.in_line }
+    }
+
+    /// Tells the session that has kept the server waiting for longest beyond what it may to give its slot.
+    fn make_room(&self) {
+        let now = Instant::now();
+        let mut state = self.state();
+        let patience =
+            self.rules.patience / u32::try_from(state.in_line).unwrap_or(LEAST).saturating_add(1).min(LEAST);
+        let beyond = |h: &Holder| {
+            let (since, resting) = h.waits?;
+            let idle = now.saturating_duration_since(since);
+            let stalled = idle.checked_sub(patience + PER_WORK * h.worked);
+            let age = now.saturating_duration_since(h.since);
+            let old = age.checked_sub(if resting { self.rules.session } else { 2 * self.rules.session });
+            stalled.max(old)
+        };
+        let most = state.holders.iter().filter_map(|(n, h)| Some((beyond(h)?, *n))).max();
+        if let Some(holder) = most.and_then(|(_, number)| state.holders.remove(&number)) {
+            holder.gives.notify_one();
+        }
+    }
+}
+
+/// A client's place: a guest's, then a slot. Dropping it gives it back.
+pub(super) struct Place {
+    slots: Arc<Slots>,
+    number: u64,
+    gives: Arc<Notify>,
+    slot: OnceLock<OwnedSemaphorePermit>,
+    /// Whether there is a slot, for those that wait for it.
+    begun: watch::Sender<bool>,
+    /// When the server last began or ended waiting for the client.
+    turned: Mutex<Instant>,
+}
+
+impl Place {
+    /// Whether the client holds a slot.
+    pub(super) fn works(&self) -> bool {
+        self.slot.get().is_some()
+    }
+
+    /// Tells whether the client has got its slot, and when the place is gone.
+    pub(super) fn begun(&self) -> watch::Receiver<bool> {
+        self.begun.subscribe()
+    }
+
+    /// The server's number of this client.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Seconds after which a client that was refused may try again.
+    pub(super) fn later(&self) -> u64 {
+        self.slots.rules.line.as_secs().max(1)
+    }
+
+    /// How long ago the server last began or ended waiting for the client; from now on it counts anew.
+    fn turn(&self) -> Duration {
+        let mut turned = self.turned.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        now.saturating_duration_since(std::mem::replace(&mut *turned, now))
+    }
+
+    /// Done when the place goes to another client.
+    pub(super) async fn given(&self) {
+        self.gives.notified().await;
+    }
+
+    /// Stands in line for a slot.
+    ///
+    /// # Errors
+    /// [`Refused`] when none came free in time, or none will.
+    pub(super) async fn work(&self) -> Result<(), Refused> {
+        if self.works() {
+            return Ok(());
+        }
+        let (slots, start) = (self.slots.clone(), Instant::now());
+        {
+            let mut state = slots.state();
+            // It was another's turn before this one came to stand in line.
+            state.guests.remove(&self.number).ok_or(Refused::Busy)?;
+            state.in_line += 1;
+        }
+        let mut acquire = std::pin::pin!(slots.free.clone().acquire_owned());
+        let found = loop {
+            tokio::select! {
+                biased;
+                slot = &mut acquire => break slot.map_err(|_| Refused::Stopping),
+                () = tokio::time::sleep(LOOK) => {
+                    if start.elapsed() > slots.rules.line {
+                        break Err(Refused::Busy);
+                    }
+                    slots.make_room();
+                }
+            }
+        };
+        let mut state = slots.state();
+        state.in_line -= 1;
+        let now = Instant::now();
+        let holder = Holder { since: now, worked: Duration::ZERO, waits: None, gives: self.gives.clone() };
+        let slot = found?;
+        state.holders.insert(self.number, holder);
+        state.begun += 1;
+        drop(state);
+        self.turn();
+        // Empty until now: one session asks for one slot after the other.
+        let _ = self.slot.set(slot);
+        self.begun.send_replace(true);
+        Ok(())
+    }
+
+    /// The server waits for the client from now on; `resting` between two blocks.
+    pub(super) fn waits(&self, resting: bool) {
+        let worked = self.turn();
+        if let Some(holder) = self.slots.state().holders.get_mut(&self.number) {
+            holder.worked += worked;
+            holder.waits = Some((Instant::now(), resting));
+        }
+    }
+
+    /// The server has heard from the client, and works for it from now on.
+    pub(super) fn heard(&self) {
+        self.turn();
+        if let Some(holder) = self.slots.state().holders.get_mut(&self.number) {
+            holder.waits = None;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.slots.state();
+        state.guests.remove(&self.number);
+        state.holders.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules = Rules {
+        slots: 1,
+        guests: 2,
+        line: Duration::from_secs(5),
+        patience: Duration::from_millis(200),
+        session: Duration::from_secs(3600),
+    };
+
+    async fn taken(slots: &Arc<Slots>) -> Place {
+        let place = slots.enter().unwrap();
+        place.work().await.unwrap();
+        place
+    }
+
+    #[tokio::test]
+    async fn guests_take_no_slot_and_the_oldest_gives_its_place() {
+        let slots = Slots::new(RULES);
+        let [first, second, third] = [(); 3].map(|()| slots.enter().unwrap());
+        first.given().await;
+        assert!(!slots.full() && slots.count().guests == 2);
+        third.work().await.unwrap();
+        let now = Count { begun: 1, active: 1, guests: 1, in_line: 0 };
+        assert!(slots.full() && slots.count() == now);
+        drop(third);
+        second.work().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_place_that_was_given_away_gets_no_slot() {
+        let slots = Slots::new(RULES);
+        let first = slots.enter().unwrap();
+        let _others = [slots.enter(), slots.enter()];
+        assert_eq!(first.work().await, Err(Refused::Busy));
+    }
+
+    #[tokio::test]
+    async fn who_keeps_a_full_server_waiting_gives_its_slot() {
+        let slots = Slots::new(RULES);
+        let silent = taken(&slots).await;
+        silent.waits(false);
+        let (start, next) = (Instant::now(), slots.enter().unwrap());
+        let (got, ()) = tokio::join!(next.work(), async {
+            silent.given().await;
+            assert!(start.elapsed() >= RULES.patience / 2);
+            drop(silent);
+        });
+        got.unwrap();
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn a_session_in_work_and_an_empty_line_keep_their_slots() {
+        let rules = Rules { line: Duration::from_millis(500), ..RULES };
+        let slots = Slots::new(rules);
+        let working = taken(&slots).await;
+        let next = slots.enter().unwrap();
+        assert_eq!(next.work().await, Err(Refused::Busy));
+        // Nobody waits any more: silence costs nothing.
+        working.waits(true);
+        assert!(tokio::time::timeout(Duration::from_millis(500), working.given()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn old_sessions_give_their_slot_between_blocks() {
+        let rules = Rules { patience: Duration::from_secs(60), session: Duration::from_millis(300), ..RULES };
+        let slots = Slots::new(rules);
+        let old = taken(&slots).await;
+        old.waits(true);
+        let (start, next) = (Instant::now(), slots.enter().unwrap());
+        let (got, ()) = tokio::join!(next.work(), async {
+            old.given().await;
+            drop(old);
+        });
+        got.unwrap();
+        assert!((300..2000).contains(&start.elapsed().as_millis()));
+    }
+
+    #[tokio::test]
+    async fn nobody_enters_a_stopping_server() {
+        let slots = Slots::new(RULES);
+        let (working, next) = (taken(&slots).await, slots.enter().unwrap());
+        slots.close();
+        assert_eq!(next.work().await, Err(Refused::Stopping));
+        assert!(slots.enter().is_none() && slots.closed());
+        drop(working);
+    }
+}

@@ -1,0 +1,63 @@
+"""``hushnet bench``: published tables beside our own figures (package hushnet-bench)."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.text import Text
+
+import hushnet
+from hushnet.cli.common import emit, out, progress_bar
+from hushnet.cli.options import Json, Threads
+
+
+def _benchmarks() -> Any:
+    """The package of the benchmarks.
+
+    It stands apart, so that users' wheels hold no rivals and no insecure stand-ins.
+    """
+    try:
+        return importlib.import_module("hushnet_bench")
+    except ModuleNotFoundError as missing:
+        if missing.name != "hushnet_bench":
+            raise
+        raise hushnet.HushnetError(
+            "The benchmarks are a package of their own, hushnet-bench, which is not installed. "
+            "Install it from a checkout of the repository: run `pip install ./bench` there, or `make setup`."
+        ) from None
+
+
+def bench(
+    name: str | None = typer.Argument(None, help="Which benchmark; --list names them."),
+    list_: bool = typer.Option(False, "--list", help="Name the benchmarks."),
+    quick: bool = typer.Option(False, "--quick", help="The smallest size."),
+    threads: int | None = Threads,
+    size: int | None = typer.Option(None, help="Image side, where a benchmark has sizes."),
+    batch: int | None = typer.Option(None, min=1, help="Images."),
+    cases: str | None = typer.Option(None, help="Only these cases, comma-separated, where a benchmark has several."),
+    peers: str | None = typer.Option(None, help="Only these other libraries, comma-separated; 'none' for ours alone."),
+    plot: Path | None = typer.Option(None, help="Write a picture (PNG)."),
+    as_json: bool = Json,
+) -> None:
+    """Reproduce a published table beside our own figures (package hushnet-bench)."""
+    benches = _benchmarks()
+    if list_ or name is None:
+        rows = [{"name": b.name, "about": b.about, "source": b.source} for b in benches.registry().values()]
+        if as_json:
+            emit(rows)
+        else:
+            for row in rows:
+                out.print(Text.assemble((row["name"], "bold"), f": {row['about']} ({row['source']})"))
+        return
+    options = {k: v for k, v in {"threads": threads, "size": size, "batch": batch}.items() if v is not None}
+    for key, text in (("cases", cases), ("peers", peers)):
+        if text is not None:
+            options[key] = [] if text == "none" else text.split(",")  # type: ignore[assignment]
+    with progress_bar(as_json) as bar:
+        result = benches.run(name, quick=quick, progress=bar, **options)
+    emit(result) if as_json else out.print(benches.render(result))
+    if plot:
+        benches.plot(result, plot)

@@ -1,0 +1,51 @@
+"""``hushnet compile``: from an ONNX file to a plan. Its options are those of :mod:`hushnet.options`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import hushnet
+from hushnet import report
+from hushnet.cli.common import check_output, declared_ranges, emit, err, in_flags, onnx_file, out
+from hushnet.cli.options import Json, read_options, taking_options
+
+
+@taking_options
+def compile_(
+    model: Path = typer.Argument(..., help="ONNX file."),
+    output: Path = typer.Option(..., "-o", "--output", help="The plan to write (.hush). It holds the weights."),
+    trust: str = typer.Option(
+        "client-aided",
+        help="Who computes the non-linear layers: client-aided, two-party or non-interactive (nobody: polynomials).",
+    ),
+    strict: bool = typer.Option(
+        False, "--strict", help="Exit with status 3 where the precision is not reached or accuracy falls."
+    ),
+    feature_ranges: Path | None = typer.Option(
+        None,
+        help="As --input-range, for every feature (.npy): an array [2, ...] of the input's shape with least and "
+        "largest values, of table columns or of an image's channels.",
+    ),
+    as_json: bool = Json,
+    **given: Any,
+) -> None:
+    """Choose packing, parameters and protocol for a network, and write the plan."""
+    check_output(output)
+    options: dict[str, Any] = {"trust": trust, **read_options(given)}
+    if feature_ranges is not None:
+        options["input_range"] = declared_ranges(options.get("input_range"), feature_ranges)
+    compiled = hushnet.compile(onnx_file(model), **options)
+    compiled.save(output)
+    explained = compiled.explain()
+    if as_json:
+        emit({"plan": str(output), "shortfalls": compiled.shortfalls, "explain": explained})
+    else:
+        out.print(report.render(explained))
+        out.print(f"Wrote {output} (with weights: it stays on the server).")
+    for sentence in compiled.shortfalls:
+        err.print(f"Warning: {in_flags(sentence)}", style="bold red", markup=False, highlight=False)
+    if strict and compiled.shortfalls:
+        raise typer.Exit(3)

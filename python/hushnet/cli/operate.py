@@ -1,0 +1,156 @@
+"""What ``hushnet serve`` does while it serves: signals, logs, traces, memory."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hushnet import HushnetError, _native
+
+log = logging.getLogger("hushnet.serve")
+# Seconds between two looks at the server.
+LOOK = 0.2
+# Descriptors beside those of connections: files, the runtime's own, the interpreter's.
+OWN_DESCRIPTORS = 64
+# What the server's records say behind their text.
+_FIELDS = re.compile(r" (\w+)=(\"[^\"]*\"|\S+)")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message and the record's fields (session, peer, ...)."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON."""
+        text, _, error = record.getMessage().partition(" error=")
+        said: dict[str, Any] = {
+            "time": stamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _FIELDS.sub("", text),
+        }
+        said |= {key: _value(value) for key, value in _FIELDS.findall(text)}
+        if error:
+            said["error"] = error
+        return json.dumps(said)
+
+
+class TextLines(logging.Formatter):
+    """One line a record: time, level, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line."""
+        return f"{stamp(record)} {record.levelname.lower():7} {record.getMessage()}"
+
+
+def stamp(record: logging.LogRecord) -> str:
+    """A record's time: UTC, ISO 8601, milliseconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
+
+
+def _value(text: str) -> str | int | float:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text.strip('"')
+
+
+def start_log(form: str, level: str) -> None:
+    """Sends records of the server to standard error, as lines of text or of JSON."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    for name in ("hushnet", "hushnet_runtime"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level.upper())
+
+
+def descriptors(connections: int) -> int:
+    """Raises the process's limit of open files for so many connections; returns how many it allows."""
+    try:
+        import resource
+    except ImportError:  # no such limit on this system
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + OWN_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = allowed
+    return max(1, min(connections, soft - OWN_DESCRIPTORS))
+
+
+def operate(handle: _native.ServerHandle, trace: Path | None) -> None:
+    """Serves until the server has stopped.
+
+    SIGTERM and the first SIGINT: blocks in work finish, nothing new begins. A second SIGINT ends at once. SIGHUP:
+    certificates are read again.
+    """
+    trim, ended = _trim(), 0
+    with _signals(handle):
+        while not handle.join(LOOK):
+            _append(trace, handle.traces())
+            stats = handle.stats()
+            if stats["active"] == 0 and stats["sessions"] > ended:
+                ended = stats["sessions"]
+                trim()
+    _append(trace, handle.traces())
+    log.info("the server has stopped")
+
+
+@contextmanager
+def _signals(handle: _native.ServerHandle) -> Iterator[None]:
+    stopping = False
+
+    def stop(number: int, _: FrameType | None) -> None:
+        nonlocal stopping
+        if stopping and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stopping = True
+        log.info("%s: blocks in work finish, nothing new begins", signal.Signals(number).name)
+        handle.stop()
+
+    def reload(_: int, __: FrameType | None) -> None:
+        try:
+            handle.reload_certificate()
+        except HushnetError as error:
+            log.warning("SIGHUP: the certificate that the server has stays: %s", error)
+
+    wanted: dict[str, Callable[[int, FrameType | None], None]] = {"SIGTERM": stop, "SIGINT": stop, "SIGHUP": reload}
+    known = {getattr(signal, name): act for name, act in wanted.items() if hasattr(signal, name)}
+    before = {number: signal.signal(number, act) for number, act in known.items()}
+    try:
+        yield
+    finally:
+        for number, act in before.items():
+            signal.signal(number, act)
+
+
+def _trim() -> Callable[[], None]:
+    """Gives memory of ended sessions back to the system, where the C library can."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return lambda: None
+    return lambda: trim(ctypes.c_size_t(0)) and None
+
+
+def _append(path: Path | None, traces: list[str]) -> None:
+    if path is None or not traces:
+        return
+    try:
+        with path.open("a") as file:
+            file.writelines(f"{t}\n" for t in traces)
+    except OSError as error:
+        log.warning("%d traces are lost: %s", len(traces), error)
