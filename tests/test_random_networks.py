@@ -55,8 +55,15 @@ def test_networks_have_what_they_are_for() -> None:
     assert operators >= {
         "Conv", "ConvTranspose", "AveragePool", "MaxPool", "Pad", "Slice", "Split", "Transpose", "Reshape", "Concat",
         "Resize", "Add", "Mul",
-        "ReduceMean", "ReduceSum", "Tile", "Expand", "Gather", "Where",
+        "ReduceMean", "ReduceSum", "Tile", "Expand", "Gather", "Where", "Softplus", "Gelu",
     }  # fmt: skip
+    # squeeze-and-excite: a gate of one element a channel scales a tensor
+    assert any(
+        {"Sigmoid", "HardSigmoid"} & {m.op_type for m in model.graph.node if m.output[0] in n.input}
+        for model in found
+        for n in model.graph.node
+        if n.op_type == "Mul"
+    )
     attributes = {(n.op_type, a.name) for model in found for n in model.graph.node for a in n.attribute}
     assert attributes >= {
         ("Conv", "dilations"), ("Conv", "auto_pad"), ("Conv", "strides"), ("AveragePool", "count_include_pad"),
