@@ -126,8 +126,10 @@ class Full(Builder):
         drop = min(drop, wide - 2)
         made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)
         self.demand(made.bound, step.name)
-        # of an exact product the run time derives the bound itself
-        made = self.tensor(step.output, step.shape, self.calibrated(step.output, made) if drop else made)
+        if drop:
+            # a product that keeps all its bits is exact: what its factors can reach is its bound
+            made = self.calibrated(step.output, made)
+        made = self.tensor(step.output, step.shape, made)
         self.stage("product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop)
         self.keep(step.output, made)
 
