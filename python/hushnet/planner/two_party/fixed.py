@@ -40,6 +40,12 @@ WIDEST_RING, BESIDE_BIAS = 40, 5
 COARSEST = -64
 
 
+# steps whose operands need a bit of room, for a comparison or a truncation
+ONE_MORE = frozenset(
+    {"linear", "clip", "leaky_relu", "function", "product", "matrix_product", "hard_swish", "settle", "match"}
+)
+
+
 class DoesNotFit(Exception):
     """Some value needs a wider ring; carries the step's name."""
 
@@ -172,7 +178,7 @@ class Builder:
                 after += 1
             elif step.kind == "relu":
                 after = 0
-            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product", "hard_swish", "settle", "match"}:
+            elif step.kind in ONE_MORE:
                 after = 1
             elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
                 after = max(after, 1)
