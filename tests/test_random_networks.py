@@ -55,8 +55,15 @@ def test_networks_have_what_they_are_for() -> None:
     assert operators >= {
         "Conv", "ConvTranspose", "AveragePool", "MaxPool", "Pad", "Slice", "Split", "Transpose", "Reshape", "Concat",
         "Resize", "Add", "Mul",
-        "ReduceMean", "ReduceSum", "Tile", "Expand", "Gather", "Where",
+        "ReduceMean", "ReduceSum", "Tile", "Expand", "Gather", "Where", "Softplus", "Gelu",
     }  # fmt: skip
+    # squeeze-and-excite: a gate of one element a channel scales a tensor
+    assert any(
+        {"Sigmoid", "HardSigmoid"} & {m.op_type for m in model.graph.node if m.output[0] in n.input}
+        for model in found
+        for n in model.graph.node
+        if n.op_type == "Mul"
+    )
     attributes = {(n.op_type, a.name) for model in found for n in model.graph.node for a in n.attribute}
     assert attributes >= {
         ("Conv", "dilations"), ("Conv", "auto_pad"), ("Conv", "strides"), ("AveragePool", "count_include_pad"),
@@ -98,6 +105,16 @@ def test_slips_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.verdict == WRONG and "the graph's" in found.reason
 
 
+def test_a_network_that_takes_too_long_is_a_crash() -> None:
+    command = [sys.executable, "-m", "tests.random_networks", "--trust", "client-aided", "--count", "1", "--json"]
+    done = subprocess.run(
+        [*command, "--seconds", "0"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500
+    )
+    document = json.loads(done.stdout)
+    assert done.returncode == 1 and document[CRASHED] == 1 and document["beyond"] == 0
+    assert "no result within" in document["verdicts"][0]["reason"]
+
+
 def test_a_refusal_that_names_nothing_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     good = drawn()
 
@@ -107,11 +124,11 @@ def test_a_refusal_that_names_nothing_is_a_crash(monkeypatch: pytest.MonkeyPatch
 
         return compile_
 
-    named = BlockedPlan("no", [Blocked("a", "matmul", "it multiplies", "Leave it out.")])
+    named = BlockedPlan("no", [Blocked("a", "reduce_prod", "it multiplies", "Leave it out.")])
     monkeypatch.setattr(hushnet, "compile", refuse(named))
     found = judging.Verdict("a", RIGHT)
     judging.refused(found, named, "two-party")
-    assert found.verdict == REFUSED and found.refused == ["matmul"]
+    assert found.verdict == REFUSED and found.refused == ["reduce_prod"]
     judging.refused(found, BlockedPlan("no", [Blocked("a", "add", "it adds", "Leave it out.")]), "two-party")
     assert found.verdict == CRASHED
     monkeypatch.setattr(hushnet, "compile", refuse(PlanError("it does not work")))
@@ -124,7 +141,8 @@ def test_the_table_names_every_op_of_plans() -> None:
     names = {name.strip() for row in rows(DOCUMENT.read_text(encoding="utf-8")) for name in row[1].split(",")}
     # the planner alone writes channel_scale
     assert names >= set(OPS) - {"channel_scale"}
-    assert {"matmul", "sigmoid", "max_pool"} <= refused_by("two-party") and "conv" not in refused_by("two-party")
+    assert {"reduce_prod", "sigmoid", "max_pool"} <= refused_by("two-party") and "conv" not in refused_by("two-party")
+    assert "matmul" not in refused_by("two-party")
     assert {"relu", "div"} <= refused_by("non-interactive") and not refused_by("client-aided")
 
 

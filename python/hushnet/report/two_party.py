@@ -16,6 +16,7 @@ from .. import _native
 from ..plan import Plan
 from ..planner.two_party import cost, nonlinear
 from ..reference import methods
+from ..reference.matrices import Sizes
 from ..reference.two_party import off_fraction
 from .answers import answers
 
@@ -200,6 +201,9 @@ def _stage(
             "weight_polys", 0
         )
         entry |= {"bytes_up": traffic.up, "bytes_down": traffic.down}
+    if stage["kind"] == "matrix_product":
+        entry["unit_fraction"] = off_fraction(plan, stage)
+        entry["memory_bytes"] += spent.packing["window_bytes"]
     if nonlinear.garbles(stage):
         entry["method"] = stage.get("protocol", "ot")
         entry |= plan.predicted.get("nonlinear", {}).get(stage["name"], {})
@@ -231,6 +235,10 @@ def _what(plan: Plan, stage: dict[str, Any]) -> str:
     if kind == "product":
         square = stage["in"][0] == stage["in"][1]
         return f"{'square' if square else 'product'}, by {stage['bits']} bits"
+    if kind == "matrix_product":
+        sizes = Sizes.of(*(plan.tensors[t]["shape"] for t in stage["in"]))
+        heads = f"{sizes.heads} heads, " if sizes.heads > 1 else ""
+        return f"{heads}{sizes.rows}x{sizes.inner} times {sizes.inner}x{sizes.columns}, by {stage['bits']} bits"
     if kind == "shift":
         return "negated" if stage.get("negated") else ""
     if kind == "clip" and "high" not in stage:
@@ -267,7 +275,7 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     return Group(grid, _costs(report, size, seconds), _ranges(report, size, seconds))
 
 
-HEAVY = {"linear", "relu", "max_pool", "clip", "leaky_relu", "function", "product", "hard_swish"}
+HEAVY = {"linear", "relu", "max_pool", "clip", "leaky_relu", "function", "product", "matrix_product", "hard_swish"}
 LEFT = ("stage", "kind", "what", "method", "runner-up")
 
 

@@ -195,7 +195,8 @@ class _Planner:
         """A plan's document, errors left out, and what it was written from."""
         calibrated = ranges.source == "calibration"
         shapes = {t: self.graph.shapes[t] for t in self.regions.entering}
-        limits = {k: v for k, v in ranges.limit.items() if k not in shapes} if calibrated else {}
+        # what is zero in all rows of the data says nothing of other rows: its bound follows from what it is made of
+        limits = {k: v for k, v in ranges.limit.items() if k not in shapes and v > 0} if calibrated else {}
         request = Request(
             limits=limits,
             inputs={t: (-ranges.limit[t], ranges.limit[t]) for t in shapes},

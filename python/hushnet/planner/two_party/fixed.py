@@ -160,7 +160,7 @@ class Builder:
                 after += 1
             elif step.kind == "relu":
                 after = 0
-            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product", "hard_swish"}:
+            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product", "matrix_product", "hard_swish"}:
                 after = 1
             elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
                 after = max(after, 1)
