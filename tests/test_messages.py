@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import typer
 from hushnet.cli.common import FLAGS, in_flags
+from hushnet.cli.compile import heavy
 from hushnet.cli.main import app, main
 from onnx import TensorProto, helper, numpy_helper
 
@@ -201,3 +202,9 @@ def test_the_help_and_the_documents_tell_exit_codes() -> None:
         assert f"{code}:" in said
         assert f"| {code} |" in document
     assert hush("run").returncode == 2
+
+
+def test_an_image_of_gigabytes_is_warned_of() -> None:
+    assert heavy({"bytes_up": 2**30, "bytes_down": 2**30, "batch": 2048}) == []
+    (said,) = heavy({"bytes_up": 3 * 2**30, "bytes_down": 2**30, "batch": 1})
+    assert said.startswith("An image sends 4 GiB. Ask for fewer bits (--precision)") and "--engine packed" in said

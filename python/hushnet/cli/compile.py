@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,22 @@ def compile_(
     else:
         out.print(report.render({**explained, "notes": [in_flags(n) for n in explained["notes"]]}))
         out.print(f"Wrote {output} (with weights: it stays on the server).")
-    for sentence in compiled.shortfalls:
+    for sentence in [*compiled.shortfalls, *heavy(compiled.plan.predicted)]:
         err.print(f"Warning: {in_flags(sentence)}", style="bold red", markup=False, highlight=False)
     if strict and compiled.shortfalls:
         raise typer.Exit(3)
+
+
+# of one image, above which nobody would start a run without knowing
+HEAVY_BYTES = 2**30
+
+
+def heavy(predicted: Mapping[str, Any]) -> list[str]:
+    """A sentence where an image takes gigabytes: there may be a plan with fewer bits that takes megabytes."""
+    each = (predicted["bytes_up"] + predicted["bytes_down"]) / predicted.get("batch", 1)
+    if each <= HEAVY_BYTES:
+        return []
+    return [
+        f"An image sends {each / 2**30:.3g} GiB. Ask for fewer bits (--precision), choose the engine for few images "
+        "(--engine packed), or send many images at once (--batch), and compare."
+    ]
