@@ -55,8 +55,15 @@ def test_networks_have_what_they_are_for() -> None:
     assert operators >= {
         "Conv", "ConvTranspose", "AveragePool", "MaxPool", "Pad", "Slice", "Split", "Transpose", "Reshape", "Concat",
         "Resize", "Add", "Mul",
-        "ReduceMean", "ReduceSum", "Tile", "Expand", "Gather", "Where",
+        "ReduceMean", "ReduceSum", "Tile", "Expand", "Gather", "Where", "Softplus", "Gelu",
     }  # fmt: skip
+    # squeeze-and-excite: a gate of one element a channel scales a tensor
+    assert any(
+        {"Sigmoid", "HardSigmoid"} & {m.op_type for m in model.graph.node if m.output[0] in n.input}
+        for model in found
+        for n in model.graph.node
+        if n.op_type == "Mul"
+    )
     attributes = {(n.op_type, a.name) for model in found for n in model.graph.node for a in n.attribute}
     assert attributes >= {
         ("Conv", "dilations"), ("Conv", "auto_pad"), ("Conv", "strides"), ("AveragePool", "count_include_pad"),
@@ -96,6 +103,16 @@ def test_slips_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "evaluate", lambda *a: {k: v + 0.1 for k, v in evaluate(*a).items()})
     found = judge(good, "client-aided")
     assert found.verdict == WRONG and "the graph's" in found.reason
+
+
+def test_a_network_that_takes_too_long_is_a_crash() -> None:
+    command = [sys.executable, "-m", "tests.random_networks", "--trust", "client-aided", "--count", "1", "--json"]
+    done = subprocess.run(
+        [*command, "--seconds", "0"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500
+    )
+    document = json.loads(done.stdout)
+    assert done.returncode == 1 and document[CRASHED] == 1 and document["beyond"] == 0
+    assert "no result within" in document["verdicts"][0]["reason"]
 
 
 def test_a_refusal_that_names_nothing_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,22 @@ from hushnet.errors import HushnetError
 
 from tests.frontend.harness import Net, expected
 
+
+def mish(n, x):
+    """As exporters of old opsets write it."""
+    return n.op("Mul", n.op("Tanh", n.op("Softplus", x)), x)
+
+
+def dead(n):
+    """A branch that is zero in all calibration data, twice in a product."""
+    x = n.nodes[0].output[0]
+    zero = n.op("Relu", n.op("Sub", n.op("Relu", n.op("Conv", "x0", n.weight(4, 3, 1, 1))), n.constant(50.0)))
+    gated = n.op("Mul", n.op("HardSigmoid", zero), zero)
+    return n.op("Add", n.op("Mul", n.op("Sigmoid", x), gated), x)
+
+
 OPERATORS = {
+    "a branch that is zero": dead,
     "Abs": lambda n: n.op("Abs"),
     "Max": lambda n: n.op("Max", n.last, n.op("Conv", "x0", n.weight(4, 3, 1, 1))),
     "Min": lambda n: n.op("Min", n.last, n.op("Conv", "x0", n.weight(4, 3, 1, 1))),
@@ -33,6 +48,7 @@ OPERATORS = {
     "HardSwish": lambda n: n.op("HardSwish", n.last),
     "SiLU": lambda n: n.op("Mul", n.last, n.op("Sigmoid", n.last)),
     "Softplus": lambda n: n.op("Softplus", n.last),
+    "Mish of a LeakyRelu": lambda n: mish(n, n.op("LeakyRelu", n.last, alpha=0.4)),
     "Softsign": lambda n: n.op("Softsign", n.last),
     "Sqrt": lambda n: n.op("Sqrt", n.op("Add", n.op("Abs", n.last), n.constant(0.3))),
     "Log": lambda n: n.op("Log", n.op("Add", n.op("Abs", n.last), n.constant(0.3))),
@@ -47,11 +63,11 @@ OPERATORS = {
 }
 
 
-def run(net, *, trust="two-party"):
+def run(net, *, trust="two-party", **options):
     """Outputs of an encrypted run, ONNX Runtime's, and the plan's error."""
     rng = np.random.default_rng(0)
     x = {f"x{i}": rng.normal(size=(6, *shape)) for i, shape in enumerate(net.shapes)}
-    model = hushnet.compile(net.model(), trust=trust, calibration=x, weight_bits=8)
+    model = hushnet.compile(net.model(), trust=trust, calibration=x, weight_bits=8, **options)
     some = {k: v[:2] for k, v in x.items()}
     result = hushnet.run(model, some)
     want = expected(net.model(), {k: v.astype(np.float32) for k, v in some.items()})[0]
@@ -108,11 +124,38 @@ def test_products_along_an_axis_are_refused_in_one_sentence():
         run(net)
 
 
+@pytest.mark.parametrize("kind", ["Mish", "Softplus", "Softsign"])
+def test_the_client_computes_the_last_function_within_a_bound(kind):
+    net = Net((3, 6, 6), opset=18)
+    net.op(kind, net.op("Conv", "x0", net.weight(4, 3, 3, 3)))
+    close(*run(net))
+
+
 def test_networks_without_weights_run():
     net = Net((3, 4))
     net.op("Softmax", net.op("Relu", "x0"))
     got, want, _ = run(net)
     assert np.abs(got - want).max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["Mul", "Div", "Add", "Max"])
+def test_an_input_that_no_layer_reads_broadcasts_with_shares(kind):
+    """A gate or a mask that the client gives: its copies are made before it enters."""
+    net = Net((3, 4, 4), (1, 4, 1))
+    net.op("Conv", "x0", net.weight(2, 3, 1, 1))
+    gate = net.op("Add", net.op("Mul", "x1", "x1"), net.constant(0.5))
+    net.op(kind, net.nodes[0].output[0], gate)
+    net.op("Conv", net.last, net.weight(2, 2, 2, 2))
+    close(*run(net))
+
+
+def test_a_product_far_below_what_its_factors_reach():
+    """Of factors that exclude each other; with few bits the product keeps all of its own."""
+    net = Net((3, 4, 4))
+    x = net.op("Conv", "x0", net.weight(2, 3, 1, 1))
+    product = net.op("Mul", net.op("Relu", x), net.op("Relu", net.op("Sub", net.constant(0.01), x)))
+    net.op("Conv", net.op("Add", product, x), net.weight(2, 2, 2, 2))
+    close(*run(net, activation_bits=9))
 
 
 def test_masks_and_constants():

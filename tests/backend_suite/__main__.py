@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from .cases import QUICK, cases
-from .judge import CRASHED, PASSED, REFUSED, VERDICTS, WRONG, Verdict
+from .judge import CRASHED, PASSED, REFUSED, VERDICTS, WRONG, Verdict, fits_between, judge, judge_between
 from .listed import unexplained, unused
 from .workers import CASE_SECONDS, judge_all
 
@@ -61,12 +61,15 @@ def main() -> int:
     )
     parser.add_argument("--match", default="", help="only cases whose name holds this")
     parser.add_argument("--every", type=int, default=1, help="only every n-th case")
+    parser.add_argument("--between", action="store_true", help="every case between two layers of the server's")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=CASE_SECONDS, help="limit of one case")
     parser.add_argument("--refused", action="store_true", help="count the refused cases by operator")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = [c for c in cases(tuple(options.kinds.split(","))) if options.match in c.name][:: options.every]
+    if options.between:
+        found = [case for case in found if fits_between(case)]
     started = time.monotonic()
 
     def progress(done: int, verdict: Verdict) -> None:
@@ -78,11 +81,19 @@ def main() -> int:
                 flush=True,
             )
 
-    verdicts = judge_all(found, options.trust, processes=options.processes, seconds=options.seconds, progress=progress)
+    verdicts = judge_all(
+        found,
+        options.trust,
+        processes=options.processes,
+        seconds=options.seconds,
+        progress=progress,
+        judge_one=judge_between if options.between else judge,
+    )
     counts = Counter(v.verdict for v in verdicts)
     everything = not options.match and options.every == 1
-    short = below(verdicts, json.loads(MINIMUMS.read_text()).get(options.trust, {})) if everything else []
-    if options.trust == "client-aided":
+    least = json.loads(MINIMUMS.read_text()).get(options.trust + (" between" if options.between else ""), {})
+    short = below(verdicts, least) if everything else []
+    if options.trust == "client-aided" and not options.between:
         short += [
             f"{v.name}: refused, and {LISTING} does not name it ({v.reason[:200]})" for v in unexplained(verdicts)
         ]

@@ -19,6 +19,7 @@ import onnx
 from hushnet.errors import HushnetError
 from onnx import numpy_helper
 
+from .between import fits, framed
 from .cases import Case
 
 PASSED, REFUSED, WRONG, CRASHED = "passed", "refused", "wrong", "crashed"
@@ -60,19 +61,29 @@ class Verdict:
         return asdict(self)
 
 
-def judge(case: Case, trust: str) -> Verdict:
-    """Tries a case until it passes or is wrong."""
+def judge(case: Case, trust: str, *, between: bool = False) -> Verdict:
+    """Tries a case until it passes or is wrong; ``between`` puts it between two layers of the server's."""
     operators = sorted({node.op_type for node in case.model.graph.node})
     real = any(map(_floating, case.inputs.values())) and all(_floating(np.asarray(v)) for v in case.outputs)
     refusals = []
     for private in _choices(case):
-        verdict, reason, error = _attempt(case, trust, private)
+        verdict, reason, error = _attempt(case, trust, private, between=between)
         found = Verdict(case.name, case.kind, verdict, operators, private, reason, error, real)
         if verdict != REFUSED:
             return found
         refusals.append(found)
     # the most is known of the network that leaves the least open
     return refusals[-1]
+
+
+def judge_between(case: Case, trust: str) -> Verdict:
+    """:func:`judge` of the case between two layers of the server's."""
+    return judge(case, trust, between=True)
+
+
+def fits_between(case: Case) -> bool:
+    """Whether the case has an input and an output that a layer can read or give."""
+    return any(map(fits, case.inputs.values())) and any(fits(np.asarray(v)) for v in case.outputs)
 
 
 def _choices(case: Case) -> Iterator[list[str]]:
@@ -100,12 +111,18 @@ def bound(case: Case, private: list[str]) -> onnx.ModelProto:
     return model
 
 
-def _attempt(case: Case, trust: str, private: list[str]) -> tuple[str, str, float | None]:
-    feeds = {name: np.asarray(case.inputs[name]) for name in private}
+def _attempt(case: Case, trust: str, private: list[str], *, between: bool) -> tuple[str, str, float | None]:
+    network, feeds = bound(case, private), {name: np.asarray(case.inputs[name]) for name in private}
+    wanted = [np.asarray(value) for value in case.outputs]
+    if between:
+        frame = framed(network, feeds, wanted)
+        if frame is None:
+            return REFUSED, "no private input of real numbers that a layer can give", None
+        network, feeds, wanted = frame
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = _compiled(bound(case, private), trust, feeds)
+            model = _compiled(network, trust, feeds)
     except HushnetError as error:
         return _refusal(error)
     except BaseException as error:
@@ -114,7 +131,7 @@ def _attempt(case: Case, trust: str, private: list[str]) -> tuple[str, str, floa
         result = hushnet.run(model, _images(model, feeds), threads=1)
     except BaseException as error:
         return CRASHED, f"run: {type(error).__name__}: {error}", None
-    return _compare(case, model, result)
+    return _compare([port.name for port in case.model.graph.output], wanted, model, result)
 
 
 def _refusal(error: HushnetError) -> tuple[str, str, float | None]:
@@ -138,14 +155,16 @@ def _images(model: hushnet.Model, feeds: dict[str, np.ndarray]) -> dict[str, np.
     return {name: _numbers(value) for name, value in feeds.items()}
 
 
-def _compare(case: Case, model: hushnet.Model, result: hushnet.Result) -> tuple[str, str, float | None]:
+def _compare(
+    ports: list[str], outputs: list[np.ndarray], model: hushnet.Model, result: hushnet.Result
+) -> tuple[str, str, float | None]:
     predicted = model.plan.document["predicted"].get("output_errors", {})
-    names = [port.name for port in case.model.graph.output if port.name in result.outputs]
-    if len(names) != len(case.outputs):
-        return WRONG, f"outputs {list(result.outputs)} where {len(case.outputs)} are expected", None
+    names = [name for name in ports if name in result.outputs]
+    if len(names) != len(outputs):
+        return WRONG, f"outputs {list(result.outputs)} where {len(outputs)} are expected", None
     largest = 0.0
-    for name, raw in zip(names, case.outputs):
-        want, got = np.asarray(raw).astype(np.float64), np.asarray(result.outputs[name])
+    for name, raw in zip(names, outputs):
+        want, got = raw.astype(np.float64), np.asarray(result.outputs[name])
         if got.shape == (1, *want.shape):
             got = got[0]
         if got.shape != want.shape:
@@ -157,7 +176,7 @@ def _compare(case: Case, model: hushnet.Model, result: hushnet.Result) -> tuple[
         off = float(np.abs(got - want).max(initial=0.0))
         errors = predicted.get(name, model.plan.document["predicted"])
         # results of 16 bits are rounded at every step of the case's own computation
-        rounding = COARSE_ROUNDING if np.asarray(raw).dtype.itemsize == 2 else ROUNDING
+        rounding = COARSE_ROUNDING if raw.dtype.itemsize == 2 else ROUNDING
         allowed = min(PRECISION * scale, rounding * scale + float(errors.get("worst_error", np.inf)))
         largest = max(largest, off / scale)
         if not off <= allowed:

@@ -42,6 +42,11 @@ def _work(found: Sequence[Any], trust: str, pipe: Connection, judge_one: Callabl
         pipe.send(judge_one(found[index], trust))
 
 
+def no_result(case: Any, reason: str) -> Verdict:
+    """The verdict of a case whose process died, or did not end."""
+    return Verdict(case.name, case.kind, CRASHED, reason=reason)
+
+
 def judge_all(
     found: Sequence[Any],
     trust: str,
@@ -50,8 +55,9 @@ def judge_all(
     seconds: float = CASE_SECONDS,
     progress: Callable[[int, Any], Any] | None = None,
     judge_one: Callable[[Any, str], Any] | None = None,
+    failed: Callable[[Any, str], Any] = no_result,
 ) -> list[Any]:
-    """The verdicts of all cases (with ``name`` and ``kind``), in their order, by the suite's own judge or another."""
+    """The verdicts of all cases, in their order, by the suite's own judge or another; ``failed``: of those without."""
     judge_one = judge_one or judge
     waiting = list(range(len(found)))[::-1]
     verdicts: dict[int, Any] = {}
@@ -81,7 +87,7 @@ def judge_all(
             except (EOFError, OSError):
                 late, reason = True, f"the process ended (exit code {worker.process.exitcode})"
             if late:
-                keep(worker.index, Verdict(case.name, case.kind, CRASHED, reason=reason))
+                keep(worker.index, failed(case, reason))
                 worker.end()
                 workers[place] = _Worker(found, trust, judge_one)
     for worker in workers:

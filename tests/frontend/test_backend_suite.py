@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from tests.backend_suite import judge as judging
 from tests.backend_suite.__main__ import below
 from tests.backend_suite.cases import Case
-from tests.backend_suite.judge import CRASHED, PASSED, REFUSED, WRONG, judge
+from tests.backend_suite.judge import CRASHED, PASSED, REFUSED, WRONG, fits_between, judge, judge_between
 from tests.backend_suite.workers import judge_all
 
 # models that PyTorch exported load at once; node cases are made anew, which takes ten seconds
@@ -69,6 +69,24 @@ GOOD = np.array([[0, 2, 3], [4, 0, 6]], np.float32)
 
 def test_a_right_case_passes() -> None:
     assert judge(_case(GOOD), "client-aided").verdict == PASSED
+
+
+def test_between_layers_the_operator_runs_on_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, compile_ = [], hushnet.compile
+
+    def noted(*given: object, **options: object) -> hushnet.Model:
+        plans.append(compile_(*given, **options))
+        return plans[-1]
+
+    monkeypatch.setattr(hushnet, "compile", noted)
+    assert judge_between(_case(GOOD), "two-party").verdict == PASSED
+    kinds = [stage["kind"] for stage in plans[-1].plan.stages]
+    assert kinds.index("linear") < kinds.index("relu") < len(kinds) - 1 - kinds[::-1].index("linear")
+    assert judge_between(_case(GOOD + np.eye(2, 3, dtype=np.float32)), "two-party").verdict == WRONG
+
+
+def test_what_no_layer_can_read_or_give_is_left_out() -> None:
+    assert fits_between(_case(GOOD)) and not fits_between(_case(np.array([[0, np.inf]], np.float32)))
 
 
 @pytest.mark.parametrize("wanted", [GOOD + 1, GOOD[:1], np.full((2, 3), np.inf), GOOD[None]])

@@ -7,7 +7,7 @@ import pytest
 from hushnet import PlanError
 from hushnet.graph import Op
 from hushnet.planner import compile
-from hushnet.planner.precision import shortfalls
+from hushnet.planner.precision import shortfalls, state
 from hushnet.planner.quality import decayed, likely, measure, squashed, steepest
 from hushnet.reference import non_interactive as ciphers
 from hushnet.reference import numpy as fixed
@@ -232,5 +232,12 @@ def test_errors_as_large_as_the_outputs_are_said_as_a_multiple_of_them() -> None
 
     assert "below 2^-6.1 of the output's range" in said(6.081)
     assert "below 4.59 times the output's range" in said(-2.2)
-    for reached in (0.0, -0.027, -2.2):
+    # outputs next to nothing: no power of two is left in binary64
+    for reached in (0.0, -0.027, -2.2, -1100.0):
         assert "2^-" not in said(reached)
+
+
+def test_outputs_next_to_nothing_have_a_precision() -> None:
+    document = {"notes": [], "predicted": {"output_errors": {"y": {"output_range": 1e-310, "max_error": 1e20}}}}
+    state(document, 7.0)
+    assert document["predicted"]["precision"]["reached"] < -1000 and len(document["notes"]) == 1

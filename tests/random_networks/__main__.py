@@ -10,7 +10,7 @@ from collections import Counter
 
 from tests.backend_suite.workers import judge_all
 
-from .judge import CRASHED, REFUSED, RIGHT, VERDICTS, WRONG, Drawn, Verdict, judge
+from .judge import CRASHED, REFUSED, RIGHT, VERDICTS, WRONG, Drawn, Verdict, judge, no_result
 
 SECONDS = 120.0
 # share of networks of which a row may be off by more than max_error
@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="index of the first network")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="limit of one network")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = [Drawn(options.seed, options.first + index) for index in range(options.count)]
@@ -37,7 +38,13 @@ def main() -> int:
             print(text, file=sys.stderr, flush=True)
 
     verdicts = judge_all(
-        found, options.trust, processes=options.processes, seconds=SECONDS, progress=progress, judge_one=judge
+        found,
+        options.trust,
+        processes=options.processes,
+        seconds=options.seconds,
+        progress=progress,
+        judge_one=judge,
+        failed=no_result,
     )
     counts = Counter(v.verdict for v in verdicts)
     beyond, coarse = sum(v.beyond for v in verdicts), sum(v.coarse for v in verdicts)

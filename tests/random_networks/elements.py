@@ -110,6 +110,47 @@ def clip(d: Draft, x: str) -> str | None:
     return d.one("Clip", x, *("" if e is None else d.constant(e) for e in ends))
 
 
+def swish(d: Draft, x: str) -> str | None:
+    """A tensor times a bounded function of it, as exporters write SiLU, hard-swish and Mish."""
+    kind = d.pick(["Sigmoid", "HardSigmoid", "Tanh", "Softplus"])
+    y = d.one(kind, x)
+    if y is not None and kind == "Softplus":
+        y = d.one("Tanh", y)
+    return None if y is None else d.one("Mul", *((x, y) if d.chance(0.5) else (y, x)))
+
+
+def _layer(d: Draft, x: str, outputs: int) -> str | None:
+    """A layer over channels, or over the last axis where there are no channels; the other axes stay."""
+    shape = d.shapes[x]
+    if len(shape) < 2:
+        return d.one("MatMul", x, d.weight(shape[-1], outputs, fan_in=shape[-1]))
+    ones = [1] * (len(shape) - 1)
+    return d.one("Conv", x, d.weight(outputs, shape[0], *ones), d.weight(outputs))
+
+
+def branches(d: Draft, x: str) -> str | None:
+    """The product of two layers, of which one may be a gate."""
+    width = d.draw(1, 6)
+    value, gate = _layer(d, x, width), _layer(d, x, width)
+    if gate is not None and d.chance(0.7):
+        gate = d.one(d.pick(["Sigmoid", "Tanh", "Gelu", "Relu", "HardSigmoid"]), gate)
+    return None if value is None or gate is None else d.one("Mul", value, gate)
+
+
+def squeeze_and_excite(d: Draft, x: str) -> str | None:
+    """Channels scaled by what follows from their means, written with a pool or a mean."""
+    shape = d.shapes[x]
+    if len(shape) < 2:
+        return None
+    axes = d.ints(range(2, len(shape) + 1))
+    mean = d.one("GlobalAveragePool", x) if d.chance(0.5) else d.one("ReduceMean", x, axes, keepdims=1)
+    inner = None if mean is None else _layer(d, mean, d.draw(1, 4))
+    inner = None if inner is None else d.one(d.pick(["Relu", "HardSwish", "Sigmoid"]), inner)
+    scale = None if inner is None else _layer(d, inner, shape[0])
+    scale = None if scale is None else d.one(d.pick(["Sigmoid", "HardSigmoid"]), scale)
+    return None if scale is None else d.one("Mul", *((x, scale) if d.chance(0.5) else (scale, x)))
+
+
 def polynomial(d: Draft, x: str) -> str | None:
     """A square, a power, or a polynomial by Horner's rule."""
     kind = d.draw(0, 2)

@@ -43,6 +43,12 @@ PRODUCTS: tuple[Rule, ...] = (
 SMOOTH: tuple[Rule, ...] = (
     elements.unary("Sigmoid", "Tanh", "Elu", "Gelu", "HardSwish", "HardSigmoid", "Mish"),
     elements.unary("Softplus", "Softsign", "Selu", "Erf", "Exp", "Sin", "Cos", "Celu", "ThresholdedRelu"),
+)  # fmt: skip
+GATES: tuple[Rule, ...] = (
+    elements.swish, elements.branches, elements.branches, elements.squeeze_and_excite, elements.squeeze_and_excite,
+    elements.pair(("Mul",)),
+)  # fmt: skip
+STATISTICS: tuple[Rule, ...] = (
     elements.softmax,
     elements.normalise,
     windows.lp_pool,
@@ -60,9 +66,13 @@ class Profile:
 
 
 PROFILES = {
-    "client-aided": Profile((LAYERS, LAYERS, MOVES, MOVES, SUMS, MAXIMA, POLYNOMIALS, PRODUCTS, SMOOTH), (), 0.0),
-    "two-party": Profile((LAYERS, LAYERS, MOVES, MOVES, SUMS, MAXIMA), (POLYNOMIALS, PRODUCTS, SMOOTH), 0.1),
-    "non-interactive": Profile((LAYERS, LAYERS, MOVES, MOVES, SUMS), (MAXIMA, SMOOTH), 0.1),
+    "client-aided": Profile(
+        (LAYERS, LAYERS, MOVES, MOVES, SUMS, MAXIMA, POLYNOMIALS, PRODUCTS, SMOOTH, GATES, STATISTICS), (), 0.0
+    ),
+    "two-party": Profile(
+        (LAYERS, LAYERS, MOVES, MOVES, SUMS, MAXIMA, SMOOTH, GATES), (POLYNOMIALS, PRODUCTS, STATISTICS), 0.1
+    ),
+    "non-interactive": Profile((LAYERS, LAYERS, MOVES, MOVES, SUMS), (MAXIMA, SMOOTH + STATISTICS), 0.1),
 }
 # squares and products in front of others: every one doubles the degree
 DEEP = {"non-interactive": 2}

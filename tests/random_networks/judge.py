@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 LIMITS = (
     "modulus", "levels", "ring of", "worst error is not finite", "input_range", "needs a matrix", "bits of modulus",
     "not finite", "max_memory",
-    "output units", "products of private values", "no range holds", "weight",
+    "output units", "products of private values", "no range holds", "weight", "256 pieces",
 )  # fmt: skip
 ort.set_default_logger_severity(4)
 
@@ -110,6 +110,11 @@ def judge(drawn: Drawn, trust: str) -> Verdict:
         attempt(model, trust, inputs, want, found, drawn)
     found.seconds = round(time.monotonic() - started, 3)
     return found
+
+
+def no_result(drawn: Drawn, reason: str) -> Verdict:
+    """The verdict of a network whose process died, or did not end."""
+    return Verdict(drawn.name, CRASHED, reason=reason)
 
 
 def images(model: onnx.ModelProto, drawn: Drawn) -> dict[str, np.ndarray]:

@@ -273,7 +273,16 @@ TASKS: dict[str, Task] = {
             _named(lambda found: _lines(found, LINE)),
             _angle,
         ),
-        Task("pp-ocr-detector", "where text stands in a picture", _made_pages, _named(_pages), _places, _same_places),
+        Task(
+            "pp-ocr-detector",
+            "where text stands in a picture",
+            _made_pages,
+            _named(_pages),
+            _places,
+            _same_places,
+            # edges of regions lie where a probability crosses 0.3: half the error moves fewer of them by a pixel
+            options={"client-aided": {"weight_bits": 11, "most_bits": 16, "margin": 1.5}},
+        ),
         Task("pp-ocr-recogniser", "what a line says", _made_lines, _named(lambda found: _lines(found, TEXT)), _says),
         Task(
             "magika",

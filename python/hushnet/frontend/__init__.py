@@ -7,7 +7,7 @@ layers, everything else client ops with public attributes. Nothing of a model is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..graph import Graph
@@ -110,16 +110,27 @@ def _lower(source: Source, request: Request) -> tuple[Graph | None, list[Issue],
         invalid = error
     # what ONNX Runtime takes is taken, whether the checker likes it or not; broken models have outputs that nothing
     # computes
-    slim = simplify.simplify(prepared) if invalid is None else None
-    for candidate in (slim, prepared):
-        if candidate is None:
-            continue
-        graph, issues = _forms(candidate, simplified=candidate is slim)
+    issues: list[Issue] = []
+    for candidate in _candidates(prepared, valid=invalid is None):
+        graph, found = _forms(candidate, simplified=candidate is not prepared)
         if graph is not None:
             return graph, [], prepared.ports
+        issues = found if candidate is prepared else issues
     if not issues:
         raise invalid or ModelError("an output of the model is computed by no node. Export the model again.")
     return None, issues, prepared.ports
+
+
+def _candidates(prepared: Prepared, *, valid: bool) -> Iterator[Prepared]:
+    """What to lower, in the order of trial: simplified first where that can help, otherwise where nothing else does."""
+    promising = valid and simplify.worthwhile(prepared)
+    if not promising:
+        yield prepared
+    slim = simplify.simplify(prepared) if valid else None
+    if slim is not None:
+        yield slim
+    if promising:
+        yield prepared
 
 
 def _forms(prepared: Prepared, *, simplified: bool) -> tuple[Graph | None, list[Issue]]:

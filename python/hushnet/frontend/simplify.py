@@ -2,7 +2,8 @@
 
 The lowering folds constants itself. What onnxslim adds is merging of repeated nodes and shape arithmetic that it knows
 patterns for. Fusions stay off: they re-round weights and hide the node names that a user knows. Random numbers are left
-alone: they would become constants.
+alone: they would become constants. A graph without either (:func:`worthwhile`) is lowered as it is: importing onnxslim
+and comparing its result take longer than all the rest of a small network's compilation.
 """
 
 from __future__ import annotations
@@ -14,14 +15,40 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .constants import RANDOM
+from .constants import CONTROL, RANDOM
 from .model import Prepared, infer
 from .verify import same, within
 
+# what computes shapes, or has graphs inside
+ARITHMETIC = CONTROL | {"Shape", "Size", "NonZero", "ConstantOfShape", "Range"}
 # the simplifier makes no larger constants
 FOLDED_BYTES = 64 << 20
 # seconds that simplification, and its verification, may take; the model is taken as it came otherwise
 SECONDS = 60.0
+
+
+def worthwhile(prepared: Prepared) -> bool:
+    """Whether there is something that only onnxslim does.
+
+    It computes shapes, merges a node with another one that it repeats, and drops inputs that no output needs. What is
+    constant or does nothing is no reason: the lowering and the passes behind it see to that.
+    """
+    graph = prepared.proto.graph
+    seen: set[tuple[object, ...]] = set()
+    needed = set(_names(graph.output))
+    for node in reversed(graph.node):
+        if node.op_type in ARITHMETIC:
+            return True
+        if needed.intersection(node.output):
+            needed.update(node.input)
+        if node.op_type == "Constant":
+            continue
+        attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
+        key = (node.domain, node.op_type, *node.input, *attributes)
+        if key in seen:
+            return True
+        seen.add(key)
+    return not needed.issuperset(prepared.inputs)
 
 
 def simplify(prepared: Prepared, *, seconds: float = SECONDS) -> Prepared | None:

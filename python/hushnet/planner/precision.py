@@ -23,6 +23,8 @@ COARSE = 0.5
 
 # fewer bits than these are none
 LEAST_TOLD = 0.5
+# more bits than these have no power of two in binary64
+MOST_TOLD = 1023.0
 # of so many labels of a classifier one may be expected to change
 LABELS = 4000
 
@@ -113,7 +115,7 @@ def state(document: dict[str, Any], asked: float | None) -> None:
     found = [e for e in predicted.get("output_errors", {}).values() if "output_range" in e]
     if found:
         bits = [
-            math.log2(e["output_range"] / e["max_error"]) if e["output_range"] and e["max_error"] else 64.0
+            math.log2(e["output_range"]) - math.log2(e["max_error"]) if e["output_range"] and e["max_error"] else 64.0
             for e in found
         ]
         predicted["precision"] = {"asked": DEFAULT_BITS if asked is None else float(asked), "reached": min(bits)}
@@ -140,7 +142,7 @@ def shortfalls(predicted: dict[str, Any]) -> list[str]:
     precision, accuracy = predicted.get("precision", {}), predicted.get("accuracy")
     if "asked" in precision and precision["reached"] < precision["asked"]:
         reached = precision["reached"]
-        share = f"2^-{reached:.2g} of" if reached >= LEAST_TOLD else f"{2.0**-reached:.3g} times"
+        share = f"2^-{reached:.2g} of" if reached >= LEAST_TOLD else f"{2.0 ** min(-reached, MOST_TOLD):.3g} times"
         found.append(
             f"The plan does not reach the precision of {precision['asked']:g} bits: errors of its answers stay below "
             f"{share} the output's range in 999 rows of 1000. Give more calibration data or more weight_bits and "

@@ -8,6 +8,7 @@ from . import (
     attention,
     convolution,
     einsum,
+    fourier,
     logic,
     matmul,
     movement,
@@ -22,7 +23,7 @@ from . import (
 from .unsupported import Skipped, advice
 
 __all__ = [
-    "Skipped", "activation", "advice", "arithmetic", "attention", "convolution", "einsum", "logic", "matmul",
+    "Skipped", "activation", "advice", "arithmetic", "attention", "convolution", "einsum", "fourier", "logic", "matmul",
     "movement", "normalization",
     "pooling", "quantised", "recurrent", "reduction", "resize", "shaping",
 ]  # fmt: skip

@@ -77,14 +77,9 @@ def softsign(call: Call, build: Builder) -> Value:
 
 @operator("Mish", batch_anywhere=True)
 def mish(call: Call, build: Builder) -> Value:
-    """``x tanh(log(1 + e^x)) = x n / (n + 2)`` with ``n = e^x (e^x + 2)``.
-
-    x is cut at 20 in e^x: from there on the quotient is 1 in binary64.
-    """
+    """``x tanh(log(1 + e^x))``: as a quotient of exponentials no error of x would leave it a bound."""
     x = call.tensor()
-    e = build.client("exp", build.client("clip", x, min=None, max=20.0))
-    n = build.client("mul", e, build.affine(e, 1.0, 2.0))
-    return build.client("mul", x, build.client("div", n, build.affine(n, 1.0, 2.0)))
+    return build.client("mul", x, build.client("tanh", _softplus(build, x)))
 
 
 @operator("HardSigmoid", batch_anywhere=True)
@@ -228,7 +223,10 @@ def hardmax(call: Call, build: Builder) -> Value:
 @operator("Softplus", batch_anywhere=True)
 def softplus(call: Call, build: Builder) -> Value:
     """``log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)``."""
-    x = call.tensor()
+    return _softplus(build, call.tensor())
+
+
+def _softplus(build: Builder, x: Value) -> Value:
     small = build.client("exp", build.client("neg", build.client("abs", x)))
     return build.client("add", build.client("relu", x), build.client("log", build.affine(small, 1.0, 1.0)))
 

@@ -1,7 +1,7 @@
 """Functions of one variable in a graph.
 
-Exporters write them as chains: softplus is a ReLU and a logarithm, Mish has two quotients. What follows from one tensor
-element by element is one function of it, and costs shares one look-up however long the chain is.
+Exporters write them as chains: softplus is a ReLU and a logarithm, Mish a product with a tanh of that. What follows
+from one tensor element by element is one function of it, and costs shares one look-up however long the chain is.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ class _Sources:
     Attributes:
         hard: the farthest; None for constants.
         soft: the nearest behind which no exact op lies, where one serves.
+        chain: all tensors that it follows from alone, from the farthest on, itself the last.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -131,8 +132,10 @@ class _Sources:
             self.readers[tensor] = self.readers.get(tensor, 0) + 1
         self.hard: dict[str, str | None] = {t: t for t in graph.inputs}
         self.soft: dict[str, str | None] = {t: t for t in graph.inputs}
+        self.chain: dict[str, list[str]] = {t: [t] for t in graph.inputs}
         for node in graph.nodes:
             self.hard[node.output], self.soft[node.output] = self.of(node)
+            self.chain[node.output] = self.chain_of(node)
 
     def of(self, node: Node) -> tuple[str | None, str | None]:
         """Both sources of a node's result."""
@@ -154,6 +157,14 @@ class _Sources:
             return hard, own
         return hard, softs.pop() if len(softs) == 1 else hard
 
+    def chain_of(self, node: Node) -> list[str]:
+        """What every operand of a node follows from, and its result."""
+        hard = self.hard[node.output]
+        if hard in (None, node.output):
+            return [node.output]
+        chains = [self.chain[t] for t in _reads(node) if self.hard[t] is not None]
+        return [t for t in chains[0] if all(t in c for c in chains[1:])] + [node.output]
+
     @staticmethod
     def plain(op: str, attrs: dict[str, Any]) -> bool:
         """Whether all elements have the same function."""
@@ -164,13 +175,21 @@ class _Sources:
         source = self.soft[node.output]
         if source in (None, node.output):
             return None
+        found = self.between(str(source), node)
+        if found is None or not bent(found):
+            return found
+        # a corner far behind: the function begins nearer, at the farthest tensor from which it has none
+        nearer = (t for t in self.chain[node.output][:-1] if t != source)
+        smooth = (c for c in (self.between(t, node) for t in nearer) if c is not None and not bent(c))
+        return next(smooth, None)
+
+    def between(self, source: str, node: Op) -> Curve | None:
+        """The function of a source that gives a node's result; None where shares compute all its ops exactly."""
         body: dict[str, Op] = {}
-        self.collect(node.output, str(source), body)
+        self.collect(node.output, source, body)
         if not any(n.op in SMOOTH for n in body.values()):
             return None
-        found = Curve(str(source), node.output, tuple(body.values()))
-        bent = any(n.op in EXACT - {"square"} for n in body.values())
-        return None if bent and corners(found) else found
+        return Curve(source, node.output, tuple(body.values()))
 
     def collect(self, tensor: str, source: str, body: dict[str, Op]) -> None:
         """Adds the ops between a source and a tensor, in order."""
@@ -188,6 +207,11 @@ class _Sources:
             else:
                 pending.append((name, True))
                 pending += [(t, False) for t in reversed(node.inputs)]
+
+
+def bent(curve: Curve) -> bool:
+    """Whether an op with a corner leaves the function one."""
+    return any(n.op in EXACT - {"square"} for n in curve.body) and corners(curve)
 
 
 def corners(curve: Curve) -> bool:

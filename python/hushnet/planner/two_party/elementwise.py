@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import _native
 from ...reference import matrices
-from ...reference.two_party import with_errors
+from ...reference.two_party import reach_bits, with_errors
 from . import functions
 from .curves import Curve
 from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Version, fraction
@@ -48,7 +47,7 @@ class Full(Builder):
         drop = max(source.frac_bits - min(wanted, fine), 1 if made_by == "linear" else 0)
         if drop > 0:
             source = self.truncated(step.inputs[0], source, min(drop, max(source.bound.bit_length() - 3, 1)))
-        reach = (1 << _native.reach_bits(source.bound)) - 1
+        reach = (1 << reach_bits(source.bound)) - 1
         asked = functions.Asked(
             unit=source.unit,
             low=0 if source.positive else -reach,
@@ -123,12 +122,14 @@ class Full(Builder):
             if drop > top.bit_length():
                 # what follows leaves no room in this ring, however coarse the product is
                 raise DoesNotFit(step.name)
-        wide = sum(_native.reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
+        wide = sum(reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
         drop = min(drop, wide - 2)
         made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)
         self.demand(made.bound, step.name)
-        # of an exact product the run time derives the bound itself
-        made = self.tensor(step.output, step.shape, self.calibrated(step.output, made) if drop else made)
+        if drop:
+            # a product that keeps all its bits is exact: what its factors can reach is its bound
+            made = self.calibrated(step.output, made)
+        made = self.tensor(step.output, step.shape, made)
         self.stage("product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop)
         self.keep(step.output, made)
 
@@ -161,7 +162,7 @@ class Full(Builder):
         quarter = 3 << (fine - 1)
         top = 8 * quarter**2 + 4 * quarter * max(source.bound - 2 * quarter, 0)
         bits = min(max(2 * fine - fraction(max(reach, 1e-9), self.bits + FINER_PRODUCT), 0), fine + 1, 2 * fine - 2)
-        most = _native.reach_bits(source.bound)
+        most = reach_bits(source.bound)
         wide = max(most + (4 * quarter >> bits).bit_length(), ((1 << most) + 2 * quarter).bit_length()) + 1
         if max(wide, (3 * quarter).bit_length() + 2) > self.out.ring_bits:
             raise DoesNotFit(step.name)
@@ -198,7 +199,7 @@ class Full(Builder):
         while figures is None:
             x, y = (self.coarser(t, wider) for t in step.inputs)
             try:
-                figures = matrices.figures(sizes, (_native.reach_bits(x.bound), _native.reach_bits(y.bound)))
+                figures = matrices.figures(sizes, (reach_bits(x.bound), reach_bits(y.bound)))
             except ValueError:
                 wider -= 1
                 if self.bits + wider < LEAST_REACH:

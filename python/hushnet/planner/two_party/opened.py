@@ -112,7 +112,11 @@ class Tail:
             _, worst, deviation = known(name)
             found[port] = entry(float(worst.max(initial=0.0)), float(deviation.max(initial=0.0)))
             if not math.isfinite(found[port]["worst_error"]):
-                raise PlanError(f"output {port!r}: the worst error is not finite; use more activation_bits")
+                raise PlanError(
+                    f"output {port!r}: the worst error is not finite (the client divides by, or takes a logarithm or "
+                    "root of, a value that may come near zero). Give calibration data, rewrite the model without it, "
+                    "or use more activation_bits."
+                )
         return found
 
 

@@ -40,10 +40,11 @@ class Step:
 class Writer:
     """Writes the steps of a graph's nodes."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, shared: list[Node]) -> None:
         self.graph = graph
         self.steps: list[Step] = []
-        self.producer: dict[str, Node] = {n.output: n for n in graph.nodes}
+        # what the client has made before is no step: its result enters as it is
+        self.producer: dict[str, Node] = {n.output: n for n in shared}
         self.taken = set(graph.shapes)
 
     def fresh(self, name: str) -> str:
@@ -228,7 +229,7 @@ def _unit(line: np.ndarray) -> int:
 
 def to_steps(graph: Graph, regions: Regions) -> list[Step]:
     """Steps of the shared region, maxima before the activations that they commute with."""
-    writer = Writer(graph)
+    writer = Writer(graph, regions.shared)
     for node in regions.shared:
         writer.node(node)
     return _pool_first(_read(writer.steps, set(regions.opened)), set(regions.opened))
