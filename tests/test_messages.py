@@ -194,10 +194,10 @@ def test_errors_stand_at_the_top_with_their_fields(folder: Path) -> None:
     assert (outside.image, outside.element, outside.value, outside.bound) == (1, 2, 9.0, 1.0)
 
 
-def test_the_help_and_the_readme_tell_exit_codes() -> None:
+def test_the_help_and_the_documents_tell_exit_codes() -> None:
     said = words(hush("--help").stdout)
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    document = (Path(__file__).parent.parent / "docs" / "command-line.md").read_text()
     for code in ("0", "1", "2", "3", "130"):
         assert f"{code}:" in said
-        assert f"| {code} |" in readme
+        assert f"| {code} |" in document
     assert hush("run").returncode == 2

@@ -124,11 +124,11 @@ def test_a_refusal_that_names_nothing_is_a_crash(monkeypatch: pytest.MonkeyPatch
 
         return compile_
 
-    named = BlockedPlan("no", [Blocked("a", "matmul", "it multiplies", "Leave it out.")])
+    named = BlockedPlan("no", [Blocked("a", "reduce_prod", "it multiplies", "Leave it out.")])
     monkeypatch.setattr(hushnet, "compile", refuse(named))
     found = judging.Verdict("a", RIGHT)
     judging.refused(found, named, "two-party")
-    assert found.verdict == REFUSED and found.refused == ["matmul"]
+    assert found.verdict == REFUSED and found.refused == ["reduce_prod"]
     judging.refused(found, BlockedPlan("no", [Blocked("a", "add", "it adds", "Leave it out.")]), "two-party")
     assert found.verdict == CRASHED
     monkeypatch.setattr(hushnet, "compile", refuse(PlanError("it does not work")))
@@ -141,7 +141,8 @@ def test_the_table_names_every_op_of_plans() -> None:
     names = {name.strip() for row in rows(DOCUMENT.read_text(encoding="utf-8")) for name in row[1].split(",")}
     # the planner alone writes channel_scale
     assert names >= set(OPS) - {"channel_scale"}
-    assert {"matmul", "sigmoid", "max_pool"} <= refused_by("two-party") and "conv" not in refused_by("two-party")
+    assert {"reduce_prod", "sigmoid", "max_pool"} <= refused_by("two-party") and "conv" not in refused_by("two-party")
+    assert "matmul" not in refused_by("two-party")
     assert {"relu", "div"} <= refused_by("non-interactive") and not refused_by("client-aided")
 
 

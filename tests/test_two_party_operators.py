@@ -107,14 +107,21 @@ def test_one_axis():
     close(*run(net))
 
 
-def test_products_of_private_tensors_are_refused_in_one_sentence():
+def test_products_of_private_matrices():
     net = Net((3, 4))
     net.op("MatMul", "x0", net.weight(4, 5))
     net.op("MatMul", net.last, net.op("Transpose", net.last, perm=[0, 2, 1]))
     net.op("MatMul", net.last, net.weight(3, 2))
-    with pytest.raises(HushnetError, match="products of two private tensors are not offered"):
-        run(net)
+    close(*run(net))
     close(*run(net, trust="client-aided"))
+
+
+def test_products_along_an_axis_are_refused_in_one_sentence():
+    net = Net((3, 4))
+    net.op("MatMul", "x0", net.weight(4, 5))
+    net.op("MatMul", net.op("ReduceProd", net.last, axes=[2]), net.weight(1, 2))
+    with pytest.raises(HushnetError, match="write them as products of two tensors"):
+        run(net)
 
 
 @pytest.mark.parametrize("kind", ["Mish", "Softplus", "Softsign"])

@@ -332,7 +332,21 @@ fn gated() -> Net {
     net
 }
 
-/// Every kind of stage that the builder knows, in three networks.
+/// A tensor times its own transpose, and the result times it: products of matrices in two rings.
+fn matrices() -> Net {
+    let mut net = Net::new(20, 6);
+    let x = net.input("image", &[2, 3, 2], 4, 31);
+    let c = net.conv(x, 2, 1, 1, 0, 1, 4);
+    let t = net.truncate_to(c, 2, "any", false, 120);
+    let turned = net.moves(json!({"kind": "transpose", "perm": [0, 2, 1]}), &[t], &[2, 2, 3]);
+    let scores = net.matrix_product(t, turned, 8);
+    let mixed = net.matrix_product(scores, t, 4);
+    let o = net.truncate(mixed, 2, "any", true);
+    net.open("y", o);
+    net
+}
+
+/// Every kind of stage that the builder knows, in four networks.
 #[must_use]
 pub fn two_party_stages() -> Vec<Net> {
     let mut net = Net::new(32, 3);
@@ -360,7 +374,7 @@ pub fn two_party_stages() -> Vec<Net> {
     let f = moves.moves(json!({"kind": "reshape"}), &[c], &[24]);
     moves.reveal = "argmax";
     moves.open("label", f);
-    vec![net, moves, gated()]
+    vec![net, moves, gated(), matrices()]
 }
 
 /// Reads a non-interactive plan of this module.

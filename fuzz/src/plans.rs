@@ -108,7 +108,7 @@ const NUMBERS: [i64; 30] = [
     i64::MAX,
 ];
 /// Words that plans know.
-const WORDS: [&str; 70] = [
+const WORDS: [&str; 71] = [
     "client-aided",
     "two-party",
     "non-interactive",
@@ -134,6 +134,7 @@ const WORDS: [&str; 70] = [
     "shift",
     "function",
     "product",
+    "matrix_product",
     "inside",
     "constant",
     "rising",

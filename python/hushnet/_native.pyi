@@ -307,6 +307,11 @@ def packed_layer_cost(geometry_json: str, ring_degree: int, ring_bits: int) -> d
     """``tiles``, ``input_polys``, ``output_polys``, ``products``, ``weight_polys``, ``outputs``, ``bytes_up`` and ``bytes_down`` of a
     packed layer for one image; ValueError when it does not fit."""
 
+def matrix_product_cost(sizes: tuple[int, int, int, int], reaches: tuple[int, int]) -> tuple[dict[str, int], float]:
+    """Of a product of shared matrices (heads, rows, inner axis, columns), operands below ``2^reach``: ``ring_bits``, ``requests``,
+    ``products``, ``plain``, ``merges``, ``answers``, ``bytes_up``, ``bytes_down`` and ``server_bytes`` for one image, and the fraction of
+    results that is a unit or two off before they are divided; ValueError when there are no parameters."""
+
 def batch_share_layer_cost(
     geometry_json: str, ring_degree: int, ring_bits: int, weight_l2: float, images: int
 ) -> dict[str, int]:

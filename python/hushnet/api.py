@@ -501,6 +501,10 @@ class Connection:
         # two-party: SHA-256 of the public plan, equal for all clients of an honest server
         self.plan_digest: str | None = client.plan_digest()
 
+    def public_part(self) -> Plan:
+        """The server's plan without weights, as this client has received and checked it."""
+        return Plan.parse(self._client.plan.public_part())
+
     def infer(self, x: Inputs, *, progress: Progress | None = None) -> Result:
         """Encrypts, computes with the server, decrypts; arrays ``[images, ...]``.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hushnet_bench import peers
+from hushnet_bench import matrix_products, peers
 from hushnet_bench.protocol_processes import measure
 
 
@@ -26,6 +26,11 @@ def test_relu_between_two_processes(options: dict) -> None:
 def test_functions_between_two_processes(function: str) -> None:
     first, second = measure("measure_smooth", function=function, values=300, repeat=2)
     assert first["correct"] and first["bytes_as_predicted"] and len(first["runs"]) == len(second["runs"]) == 2
+
+
+def test_products_of_matrices_between_two_processes() -> None:
+    (row,) = matrix_products.rows(quick=True, threads=1, progress=None)
+    assert row["bytes_as_predicted"] and row["off_by_stated_errors"] <= 1 and row["bytes_up"] > 200_000
 
 
 def test_layers_between_two_processes() -> None:

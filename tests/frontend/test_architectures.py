@@ -6,6 +6,7 @@ import hushnet
 import numpy as np
 import onnx
 import pytest
+from hushnet.api import lowered
 from hushnet.assess import Assessment, assess_all
 
 from tests.architectures import ARCHITECTURES, recurrent_with_states
@@ -64,6 +65,15 @@ def nodes_once(found: Assessment) -> list[str]:
     return [node for group in found.groups for node in group.nodes]
 
 
+def asked_for(model: onnx.ModelProto, found: Assessment) -> dict[str, object]:
+    """Options that a cut compiles with: data for the inputs that it reads, where the check had to make them up."""
+    if not found.made_up:
+        return {}
+    graph, _ = lowered(model, calibration=None, shapes=None, until=found.until.split(","))
+    x = inputs(model)
+    return {"calibration": {name: x[name] for name in graph.inputs}, "weight_bits": 8}
+
+
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_check_says_costs_or_every_node_in_the_way_once_and_cuts_that_compile(name):
     model = ARCHITECTURES[name].small()
@@ -80,5 +90,5 @@ def test_check_says_costs_or_every_node_in_the_way_once_and_cuts_that_compile(na
             assert group.count == len(group.nodes) and group.problem and ";" not in group.problem
             assert group.advice[:1].isupper() and group.advice.endswith("."), group
         if found.until is not None:
-            plan = hushnet.compile(model, trust=found.trust, until=found.until)
+            plan = hushnet.compile(model, trust=found.trust, until=found.until, **asked_for(model, found))
             assert any(stage["kind"] != "client" for stage in plan.plan.stages)

@@ -64,6 +64,18 @@ def test_requests_that_make_no_sense(options, words):
         plan_of(small(), **options)
 
 
+def test_argmax_of_a_single_score_would_always_be_zero():
+    with pytest.raises(PlanError, match="needs several scores, and .* is one, whose sign is the label"):
+        plan_of(Builder((2, 6, 6)).conv(3).op("relu").dense(1).done(), reveal="argmax")
+    # where the label follows from one score behind the opening, the name of the tensor is no help either
+    with pytest.raises(PlanError, match="needs several scores"):
+        plan_of(Builder((2, 6, 6)).conv(3).op("relu").dense(1).op("sigmoid").done(), reveal="argmax")
+    b = Builder((2, 6, 6)).conv(3).op("relu").dense(4)
+    scores = b.at
+    with pytest.raises(PlanError, match=f"end the network in its scores: until='{scores}' does"):
+        plan_of(b.op("softmax", axis=0).op("floor").done(), reveal="argmax")
+
+
 def test_argmax_needs_one_output_of_scores():
     b = Builder((2, 6, 6))
     b.conv(3).op("relu")
@@ -189,3 +201,22 @@ def test_explain_says_per_stage_what_it_costs_and_who_learns_what():
     scores = b.at
     b.op("softmax", axis=0)
     assert scores in text_of(trust_text(plan_of(b.done())))
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "layers", "gain"),
+    [
+        ("hard_swish", {}, 9, 1e6),
+        ("square", {}, 8, 40.0),
+        ("relu", {}, 16, 1e4),
+        ("abs", {}, 60, 1e8),
+        ("affine", {"mul": 3.0, "add": 0.5}, 60, 1e8),
+    ],
+)
+def test_ranges_beyond_all_numbers_are_a_sentence(op: str, attrs: dict, layers: int, gain: float) -> None:
+    # without calibration, ranges of intervals grow from layer to layer
+    b = Builder((1, 2, 2))
+    for _ in range(layers):
+        b.conv(1, gain=gain).op(op, **attrs)
+    with pytest.raises(PlanError, match="no known range that numbers of a plan could hold; give calibration data"):
+        compile(b.conv(1).done(), trust="two-party")

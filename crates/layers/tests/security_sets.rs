@@ -9,6 +9,7 @@ use hushnet_rlwe::bfv::{candidates, plain_modulus, DEFAULT_PLAIN_BITS};
 use hushnet_rlwe::one_poly::{OnePolySpec, Profile};
 use hushnet_rlwe::packed::{PackedSpec, PRIME_BITS};
 use hushnet_rlwe::security::TABLE_128;
+use hushnet_rlwe::wide;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -64,6 +65,8 @@ fn sets() -> String {
         }
     }
     add("convfhe, merging keys", convfhe::RING_DEGREE, 2 * PRIME_BITS, TERNARY);
+    let widest = (wide::DATA_PRIMES as u32 + 1) * wide::PRIME_BITS;
+    add("products of shared matrices, merging keys", wide::RING_DEGREE, widest, TERNARY);
     let t = plain_modulus(DEFAULT_PLAIN_BITS).unwrap();
     for spec in [true, false].into_iter().flat_map(|rotations| candidates(t, rotations)) {
         let bits = spec.check().unwrap().modulus_bits();

@@ -5,6 +5,7 @@ use crate::json::{geometry, refused};
 use hushnet_layers::batch_shares::BatchShareClient;
 use hushnet_layers::cheetah::{CheetahClient, DEFAULT_PRICES};
 use hushnet_layers::layout::Layout;
+use hushnet_layers::matrix_product::MatrixShape;
 use hushnet_rlwe::packed::PackedContext;
 use hushnet_rlwe::BatchContext;
 use hushnet_runtime::two_party::{self, linear_method, Method, LINEAR_METHODS};
@@ -110,6 +111,35 @@ fn batch_share_layer_cost<'py>(
     Ok(figures)
 }
 
+/// What a product of two shared tensors of matrices (heads, rows, inner axis, columns) of operands below `2^reach` each costs for one image:
+/// `ring_bits` of the ring in which it is computed, `requests`, `products`, `plain`, `merges`, `answers`, `bytes_up`, `bytes_down`, `server_bytes`,
+/// and the fraction of results that is a unit or two off before they are divided; ValueError when there are no parameters.
+#[pyfunction]
+fn matrix_product_cost<'py>(
+    py: Python<'py>,
+    sizes: (usize, usize, usize, usize),
+    reaches: (u32, u32),
+) -> PyResult<(Bound<'py, PyDict>, f64)> {
+    let (heads, rows, inner, columns) = sizes;
+    let shape = MatrixShape { heads, rows, inner, columns };
+    let found = two_party::matrix_figures(shape, [reaches.0, reaches.1]).map_err(refused)?;
+    let figures = PyDict::new(py);
+    for (name, value) in [
+        ("ring_bits", found.ring_bits as usize),
+        ("requests", found.cost.requests),
+        ("products", found.cost.products),
+        ("plain", found.cost.plain),
+        ("merges", found.cost.merges),
+        ("answers", found.cost.answers),
+        ("bytes_up", found.bytes_up),
+        ("bytes_down", found.bytes_down),
+        ("server_bytes", found.server_bytes),
+    ] {
+        figures.set_item(name, value)?;
+    }
+    Ok((figures, found.unit_fraction))
+}
+
 /// Images that a session runs together by default when the plan has batch stages and `peak_elements` shared elements of an image at once.
 #[pyfunction]
 fn two_party_group(ring_degree: usize, peak_elements: usize) -> usize {
@@ -163,5 +193,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(packed_layer_cost, m)?)?;
     m.add_function(wrap_pyfunction!(batch_share_layer_cost, m)?)?;
     m.add_function(wrap_pyfunction!(fit_function, m)?)?;
+    m.add_function(wrap_pyfunction!(matrix_product_cost, m)?)?;
     m.add_function(wrap_pyfunction!(two_party_group, m)?)
 }

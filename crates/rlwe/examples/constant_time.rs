@@ -10,7 +10,9 @@ use hushnet_rlwe::batch_shares::{BatchShareSpec, ShareKey, ShareServer};
 use hushnet_rlwe::bfv::{self, Turn};
 use hushnet_rlwe::ckks::{self, CkksSpec, EncodeAt};
 use hushnet_rlwe::one_poly::{OnePolyClient, OnePolyContext, OnePolyServer, OnePolySpec, Profile, Tally};
+use hushnet_rlwe::pack_lwe::MergeKeys;
 use hushnet_rlwe::packed::{PackedClient, PackedContext, PackedServer, PackedSpec, WeightPoly};
+use hushnet_rlwe::wide::{self, WideClient, WideContext, WidePlain, WidePublicKey, WideServer, WideSpec};
 use hushnet_rlwe::{mask_words, BatchContext, BatchStageSpec, ClientKey, MaskId, MaskSum};
 
 /// Ring degree of the schemes that have one in the security table there.
@@ -111,6 +113,32 @@ fn packed() {
     client.open(&p, &s1, &answer, &places, &mut out).unwrap();
 }
 
+/// Products of shares: key, public and merging keys, encryption, plain polynomials, merging, the server's answer, opening.
+fn wide() {
+    let p = WideSpec { ring_bits: 30, terms: 1, spacing: 2 }.choose().unwrap();
+    let context = WideContext::new().unwrap();
+    let (mut prg, tally) = (prg(8), Tally::default());
+    let client = WideClient::generate(&context, &mut prg).unwrap();
+    let public = client.public_key(&[4; 32], &mut prg).unwrap().to_bytes().unwrap();
+    let merging = client.merging_keys(2, &[6; 32], &mut prg).unwrap().to_bytes().unwrap();
+    let request = client.encrypt(30, (&[5; 32], 3, 0), &secrets(wide::RING_DEGREE, 30), &mut prg).unwrap();
+    // The keys and the ciphertext travel.
+    [&public, &merging, &request].into_iter().for_each(|message| publish(message));
+    let server = WideServer::new(&context, &WidePublicKey::from_bytes(&context, &public).unwrap()).unwrap();
+    let keys = MergeKeys::from_bytes(context.merge(), 2, &merging).unwrap();
+    let cipher = server.read((&[5; 32], 3, 0), &request).unwrap();
+    let plain: Vec<i64> = secrets(wide::RING_DEGREE, 30).iter().map(|w| *w as i64 - (1 << 29)).collect();
+    let plain = [WidePlain::new(&context, &plain, 2).unwrap()];
+    let sums = [(); 2].map(|()| server.combine(&[&cipher], &plain).unwrap()).to_vec();
+    let merged = keys.merge(sums, 2, &tally).unwrap();
+    let places: Vec<usize> = (0..wide::RING_DEGREE).step_by(5).collect();
+    let [c1, c0, _] = server.answer(&p, &mut prg, merged, &places).unwrap();
+    // The answer travels.
+    publish(&c1);
+    publish(&c0);
+    client.open(&p, &c1, &c0, &places).unwrap();
+}
+
 /// Rotation-free layers, both profiles: set-up, request, answer, opening.
 fn one_poly() {
     for profile in [Profile::Compact, Profile::Flooded] {
@@ -199,10 +227,11 @@ fn main() {
         println!("Nobody watches: run `make constant-time`, which builds this with the feature memcheck and starts valgrind.");
         std::process::exit(2);
     }
-    let cases: [(&str, fn()); 6] = [
+    let cases: [(&str, fn()); 7] = [
         ("batches", batch),
         ("batches on shares", batch_shares),
         ("packed coefficients", packed),
+        ("products of shares", wide),
         ("rotation-free", one_poly),
         ("BFV", bfv_slots),
         ("CKKS", ckks_slots),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import hushnet
-from hushnet.cli.common import emit, out, read_arrays, write_outputs
+from hushnet.cli.common import counted, emit, out, read_arrays, write_outputs
 
 
 def _summary(result: hushnet.Result) -> dict[str, Any]:
@@ -57,7 +57,8 @@ def finish(
         return
     up, down = (summary[k] / summary["images"] / 1e6 for k in ("bytes_up", "bytes_down"))
     out.print(
-        f"{summary['images']} images in {summary['seconds']:.3f} s ({summary['images_per_second']:.0f} images/s), "
+        f"{counted(summary['images'], 'image')} in {summary['seconds']:.3f} s "
+        f"({_pace(summary['images_per_second'])}), "
         f"{up:.4f} MB up and {down:.4f} MB down an image."
     )
     for reach in summary.get("out_of_range", []):
@@ -78,6 +79,13 @@ def finish(
     for name, value in result.labels.items():
         listed = ", ".join(str(v) for v in value[:10]) + (", ..." if len(value) > 10 else "")
         out.print(f"Classes by {name}: {listed}.", highlight=False, markup=False)
+
+
+def _pace(images: float | None) -> str:
+    """Images a second; seconds an image where these are fewer than one."""
+    if not images:
+        return "in no time"
+    return f"{images:.0f} images/s" if images >= 10 else f"{1 / images:.3g} s an image"
 
 
 def _left(result: hushnet.Result) -> str:

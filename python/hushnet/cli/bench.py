@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.text import Text
+from rich.table import Table
 
 import hushnet
 from hushnet.cli.common import emit, out, progress_bar
@@ -30,8 +30,16 @@ def _benchmarks() -> Any:
         ) from None
 
 
+def _names() -> list[str]:
+    """For shell completion; none where the package is missing."""
+    try:
+        return list(_benchmarks().registry())
+    except hushnet.HushnetError:
+        return []
+
+
 def bench(
-    name: str | None = typer.Argument(None, help="Which benchmark; --list names them."),
+    name: str | None = typer.Argument(None, help="Which benchmark; --list names them.", autocompletion=_names),
     list_: bool = typer.Option(False, "--list", help="Name the benchmarks."),
     quick: bool = typer.Option(False, "--quick", help="The smallest size."),
     threads: int | None = Threads,
@@ -49,8 +57,10 @@ def bench(
         if as_json:
             emit(rows)
         else:
+            table = Table("name", "what it measures", "beside", title="Benchmarks: hushnet bench NAME", show_lines=True)
             for row in rows:
-                out.print(Text.assemble((row["name"], "bold"), f": {row['about']} ({row['source']})"))
+                table.add_row(row["name"], row["about"], "" if row["source"] == "-" else row["source"])
+            out.print(table)
         return
     options = {k: v for k, v in {"threads": threads, "size": size, "batch": batch}.items() if v is not None}
     for key, text in (("cases", cases), ("peers", peers)):

@@ -11,8 +11,9 @@ from rich.table import Table
 
 from hushnet import InputError
 from hushnet.assess import TRUST, Assessment, Group, assess_all
-from hushnet.cli.common import emit, names, onnx_file, out, read_arrays, read_shapes
+from hushnet.cli.common import emit, in_flags, names, onnx_file, out, read_arrays, read_shapes, sentence
 from hushnet.cli.options import Batch, Calibration, Json, Shape, Until
+from hushnet.cli.progress import working
 
 
 @dataclass(frozen=True)
@@ -43,25 +44,28 @@ class Checked:
 
 def check(
     model: Path = typer.Argument(..., help="ONNX file."),
-    trust: str = typer.Option("all", help="client-aided, two-party, non-interactive or all."),
+    trust: str = typer.Option(
+        "all", help="client-aided, two-party, non-interactive or all.", autocompletion=lambda: ["all", *TRUST]
+    ),
     shape: list[str] = Shape,
     until: str | None = Until,
     batch: int | None = Batch,
     calibration: Path | None = Calibration,
     as_json: bool = Json,
 ) -> None:
-    """For each trust model.
+    """Whether each trust model takes a network: its cost, or every node in the way with what to do.
 
-    The predicted cost, or every node that stands in the way with what to do, and where to cut the network.
+    Where a network is not taken, the place is named where it could end, so that the client computes the rest.
     """
-    found = run_check(
-        onnx_file(model),
-        trust,
-        batch=batch,
-        calibration=read_arrays(calibration) if calibration else None,
-        shapes=read_shapes(shape),
-        until=names(until),
-    )
+    with working("Planning for each trust model", quiet=as_json):
+        found = run_check(
+            onnx_file(model),
+            trust,
+            batch=batch,
+            calibration=read_arrays(calibration) if calibration else None,
+            shapes=read_shapes(shape),
+            until=names(until),
+        )
     emit(found.as_json(str(model))) if as_json else found.print()
     if not found.compiles:
         raise typer.Exit(1)
@@ -87,6 +91,7 @@ def _remarks(a: Assessment) -> list[str]:
 
 def _costs(assessments: tuple[Assessment, ...]) -> Table:
     table = Table("trust model", "compiles", "images", "seconds", "MB up", "MB down")
+    table.title = "Predicted for the images of the third column, sent at once (--batch)"
     for a in assessments:
         table.add_row(
             a.trust,
@@ -119,5 +124,6 @@ def _blocking(groups: tuple[Group, ...], trusts: list[str]) -> Table:
     )
     for group in groups:
         names = ", ".join(group.nodes[:2]) + (f" and {group.count - 2} more" if group.count > 2 else "")
-        table.add_row(group.op_type, f"{group.count}: {names}", f"{group.problem.rstrip('.')}.", group.advice)
+        problem, advice = in_flags(group.problem), in_flags(group.advice)
+        table.add_row(group.op_type, f"{group.count}: {names}", sentence(problem), sentence(advice) if advice else "")
     return table

@@ -37,7 +37,11 @@ def in_flags(message: str) -> str:
 
     message = re.sub(r"^()(\w+)(?= is )", flag, message)
     message = re.sub(r"(no option |you mean )'(\w+)'", flag, message)
-    message = re.sub(r"\btrust='([\w-]+)'", r"--trust \1", message)
+    message = re.sub(r"\b(trust|reveal|method|engine|nonlinear|until)='([^']+)'", r"--\1 \2", message)
+    message = message.replace("naming its file as the CA file", "naming its file with --ca")
+    message = message.replace("with a CA file", "with --ca FILE").replace(
+        "explicitly (insecure TLS)", "with --insecure-tls"
+    )
     return re.sub(rf"(?<![\w-])()({_NAMES})\b(?!['\"(])", flag, message)
 
 
@@ -54,6 +58,16 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} in JSON output")
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: ``1 image``, ``2 images``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def sentence(text: str) -> str:
+    """Words with a full stop behind them."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 @contextmanager
@@ -82,7 +96,7 @@ def progress_bar(quiet: bool) -> Iterator[Any | None]:
 def read_arrays(path: Path) -> Any:
     """Inputs from ``.npy`` (one array), ``.npz`` (one array per input name), or MNIST IDX files."""
     if not path.exists():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: there is no such file. Give a .npy or .npz file of inputs.")
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
@@ -92,8 +106,16 @@ def read_arrays(path: Path) -> Any:
         if "idx" in path.name:
             return data.as_images(data.load_idx(path))
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path}: not a readable array file: {error}") from error
-    raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files)")
+        raise InputError(
+            f"{path} is no readable array file: {error}. Write it with numpy.save or numpy.savez."
+        ) from error
+    raise InputError(f"{path}: give a .npy or .npz file (or MNIST's IDX files).")
+
+
+def count(inputs: Any) -> int:
+    """Images of inputs that :func:`read_arrays` has read; one where the array has no axis for them."""
+    first = next(iter(inputs.values()), np.zeros(0)) if isinstance(inputs, dict) else inputs
+    return len(first) if np.ndim(first) else 1
 
 
 def declared_ranges(together: Any, by_feature: Path) -> Any:
@@ -139,9 +161,20 @@ def onnx_file(path: Path) -> str:
     Raises:
         InputError: there is no such file.
     """
-    if not path.exists():
+    if not path.is_file():
         raise InputError(f"{path}: there is no such file. Give the path of an ONNX model.")
     return str(path)
+
+
+def plan_file(path: Path) -> Path:
+    """The path of a plan.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file. Give a plan that `hushnet compile` has written (.hush).")
+    return path
 
 
 def check_output(path: Path | None, suffixes: tuple[str, ...] = (), outputs: Sequence[str] = ()) -> None:

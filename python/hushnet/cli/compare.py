@@ -8,8 +8,9 @@ import typer
 from rich.table import Table
 
 import hushnet
-from hushnet.cli.common import emit, names, onnx_file, out, read_arrays, read_shapes
+from hushnet.cli.common import counted, emit, in_flags, names, onnx_file, out, read_arrays, read_shapes, sentence
 from hushnet.cli.options import CalibrationLabels, CalibrationNeeded, Json, Outputs, Shape, Until
+from hushnet.cli.progress import working
 from hushnet.compare import Compared, Comparison
 from hushnet.report.render import seconds, size
 
@@ -26,16 +27,17 @@ def compare(
     as_json: bool = Json,
 ) -> None:
     """All trust models side by side: who learns what, accuracy, error, cost, and a recommendation."""
-    found = hushnet.compare(
-        onnx_file(model),
-        calibration=read_arrays(calibration),
-        labels=None if labels is None else read_arrays(labels),
-        batch=batch,
-        methods=methods,
-        shapes=read_shapes(shape),
-        until=names(until),
-        outputs=names(outputs),
-    )
+    with working("Planning for each trust model", quiet=as_json):
+        found = hushnet.compare(
+            onnx_file(model),
+            calibration=read_arrays(calibration),
+            labels=None if labels is None else read_arrays(labels),
+            batch=batch,
+            methods=methods,
+            shapes=read_shapes(shape),
+            until=names(until),
+            outputs=names(outputs),
+        )
     emit(found.as_json()) if as_json else show(found)
     if all(row.refused for row in found.rows):
         raise typer.Exit(1)
@@ -46,7 +48,7 @@ def show(found: Comparison) -> None:
     made = [row for row in found.rows if not row.refused]
     if made:
         table = Table("way", "weights", "accuracy", "agreement", "error", "seconds", "bytes", "memory", "rounds")
-        table.title = f"An image, of {made[0].batch} sent at once (set-up counts)"
+        table.title = f"For one image, {counted(made[0].batch, 'image')} sent at once (set-up counts)"
         for row in made:
             table.add_row(*_cells(row))
         out.print(table)
@@ -56,9 +58,9 @@ def show(found: Comparison) -> None:
         out.print(learns)
     for row in found.rows:
         if row.refused:
-            out.print(f"{row.way.name}: {row.refused}", highlight=False)
-        for sentence in row.shortfalls:
-            out.print(f"{row.way.name}: {sentence}", highlight=False)
+            out.print(f"{row.way.name}: {sentence(in_flags(row.refused))}", highlight=False)
+        for shortfall in row.shortfalls:
+            out.print(f"{row.way.name}: {in_flags(shortfall)}", highlight=False)
     out.print(found.recommendation, highlight=False, style="bold")
 
 

@@ -11,6 +11,8 @@ import hushnet
 from hushnet import report
 from hushnet.cli.common import check_output, declared_ranges, emit, err, in_flags, onnx_file, out
 from hushnet.cli.options import Json, read_options, taking_options
+from hushnet.cli.progress import working
+from hushnet.options import KINDS
 
 
 @taking_options
@@ -20,6 +22,7 @@ def compile_(
     trust: str = typer.Option(
         "client-aided",
         help="Who computes the non-linear layers: client-aided, two-party or non-interactive (nobody: polynomials).",
+        autocompletion=lambda: list(KINDS),
     ),
     strict: bool = typer.Option(
         False, "--strict", help="Exit with status 3 where the precision is not reached or accuracy falls."
@@ -37,13 +40,14 @@ def compile_(
     options: dict[str, Any] = {"trust": trust, **read_options(given)}
     if feature_ranges is not None:
         options["input_range"] = declared_ranges(options.get("input_range"), feature_ranges)
-    compiled = hushnet.compile(onnx_file(model), **options)
+    with working("Planning: ranges, parameters, cost", quiet=as_json):
+        compiled = hushnet.compile(onnx_file(model), **options)
     compiled.save(output)
     explained = compiled.explain()
     if as_json:
         emit({"plan": str(output), "shortfalls": compiled.shortfalls, "explain": explained})
     else:
-        out.print(report.render(explained))
+        out.print(report.render({**explained, "notes": [in_flags(n) for n in explained["notes"]]}))
         out.print(f"Wrote {output} (with weights: it stays on the server).")
     for sentence in compiled.shortfalls:
         err.print(f"Warning: {in_flags(sentence)}", style="bold red", markup=False, highlight=False)

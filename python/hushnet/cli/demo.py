@@ -11,7 +11,11 @@ from hushnet.cli.options import Json, Threads
 
 
 def demo(
-    name: str = typer.Argument("digits", help="digits, or a real trained network: ocr, photo, file-type, embedding."),
+    name: str = typer.Argument(
+        "digits",
+        help="digits, or a real trained network: ocr, photo, file-type, embedding.",
+        autocompletion=lambda: ["digits", "ocr", "photo", "file-type", "embedding"],
+    ),
     inputs: list[Path] = typer.Argument(
         None, help="Files to run on: pictures, any files, or text with a sentence a line (default: inputs are made)."
     ),

@@ -10,17 +10,17 @@ import typer
 
 import hushnet
 from hushnet import report
-from hushnet.cli.common import check_output, emit, out
+from hushnet.cli.common import check_output, emit, in_flags, out, plan_file
 from hushnet.cli.options import NETWORKS, TWO_PARTY, Insecure, Json
 
 
 def explain(
-    plan: Path,
+    plan: Path = typer.Argument(..., help="The plan (.hush), as compile wrote it."),
     trace: Path | None = typer.Option(None, help="A trace written by run or infer: measured beside predicted."),
     network: str | None = typer.Option(
         None, help=f"What time is predicted for, loopback, {NETWORKS}.", rich_help_panel=TWO_PARTY
     ),
-    verbose: bool = typer.Option(False, "--verbose", help="Rigorous bounds of errors too."),
+    verbose: bool = typer.Option(False, "--verbose", help="Rigorous bounds of errors, and what every column says."),
     html: Path | None = typer.Option(None, "--html", help="Write one self-contained page with pictures instead."),
     as_json: bool = Json,
     insecure: bool = Insecure,
@@ -28,13 +28,13 @@ def explain(
     """Per layer: method, parameters, time, bytes, precision, and who learns what."""
     check_output(html)
     measured = _trace(trace) if trace else None
-    explained = hushnet.Model.load(plan, allow_insecure=insecure).explain(measured, network=network)
+    explained = hushnet.Model.load(plan_file(plan), allow_insecure=insecure).explain(measured, network=network)
     if html is not None:
         html.write_text(report.page(explained), encoding="utf-8")
     if as_json:
         emit(explained)
     elif html is None:
-        out.print(report.render(explained, verbose=verbose))
+        out.print(report.render({**explained, "notes": [in_flags(n) for n in explained["notes"]]}, verbose=verbose))
     else:
         out.print(f"Wrote {html}.")
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 
+import numpy as np
 import typer
 from rich.text import Text
 
@@ -25,7 +26,6 @@ from hushnet.cli.serve import serve
 from hushnet.cli.zoo import zoo_
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Run a trained neural network on inputs that the server never sees.",
@@ -74,7 +74,9 @@ app.command("calibrate", hidden=True, context_settings={"allow_extra_args": True
 def main() -> None:
     """Entry point: typed errors become one line on standard error (an object with ``--json``) and exit code 1."""
     try:
-        app()
+        # numbers beyond a range are told in sentences; NumPy's warnings would name lines of the source
+        with np.errstate(all="ignore"):
+            app(prog_name="hushnet")
     except (hushnet.HushnetError, ValueError, OSError) as error:
         if "--json" in sys.argv:
             print(json.dumps({"error": {"type": type(error).__name__, "message": in_flags(str(error))}}))

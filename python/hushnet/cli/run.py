@@ -9,12 +9,14 @@ import typer
 
 import hushnet
 from hushnet.cli.answers import finish
-from hushnet.cli.common import ARRAYS, check_output, progress_bar, read_arrays
+from hushnet.cli.common import ARRAYS, check_output, count, plan_file, read_arrays
 from hushnet.cli.options import NETWORKS, NON_INTERACTIVE, TWO_PARTY, Insecure, Json, Labels, StrictRows, Threads, Trace
+from hushnet.cli.progress import layer_bars
+from hushnet.report import expected
 
 
 def run(
-    plan: Path,
+    plan: Path = typer.Argument(..., help="The plan with weights (.hush), as compile wrote it."),
     images: Path = typer.Argument(..., help="Inputs (.npy, .npz, or MNIST IDX)."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the outputs (.npz or .npy)."),
     threads: int | None = Threads,
@@ -38,9 +40,9 @@ def run(
     check_output(output, ARRAYS)
     check_output(trace)
     inputs = read_arrays(images)
-    model = hushnet.Model.load(plan, allow_insecure=insecure)
+    model = hushnet.Model.load(plan_file(plan), allow_insecure=insecure)
     check_output(output, ARRAYS, [port["name"] for port in model.plan.document["outputs"]])
-    with progress_bar(as_json) as bar:
+    with layer_bars(lambda: expected(model.plan, count(inputs)), quiet=as_json) as bar:
         result = hushnet.run(
             model,
             inputs,

@@ -11,7 +11,7 @@ import typer
 
 import hushnet
 from hushnet import report
-from hushnet.cli.common import check_output, out
+from hushnet.cli.common import check_output, out, plan_file
 from hushnet.cli.operate import descriptors, log, operate, start_log
 from hushnet.cli.options import TWO_PARTY, Insecure, Json, Threads
 
@@ -33,9 +33,11 @@ class LogLevel(str, Enum):
 
 
 def serve(
-    plan: Path,
-    listen: str = typer.Option("127.0.0.1:8765", help="host:port"),
-    tls: tuple[Path, Path] | None = typer.Option(None, help="Certificate chain and key (PEM)."),
+    plan: Path = typer.Argument(..., help="The plan with weights (.hush), as compile wrote it."),
+    listen: str = typer.Option("127.0.0.1:8765", help="host:port; 0.0.0.0 for all interfaces, port 0 for any free."),
+    tls: tuple[Path, Path] | None = typer.Option(
+        None, help="Certificate chain and key (PEM); docs/command-line.md tells how to make them."
+    ),
     threads: int | None = Threads,
     max_sessions: int = typer.Option(
         16, min=1, help="Sessions in work at once; fewer where --memory does not hold them."
@@ -72,7 +74,9 @@ def serve(
     as_json: bool = Json,
     insecure: bool = Insecure,
 ) -> None:
-    """Serve a plan. /ws speaks the protocol; /livez, /healthz and /metrics tell how the server is.
+    """Serve a plan to clients, over TCP and WebSocket.
+
+    /ws speaks the protocol; /livez, /healthz and /metrics tell how the server is.
 
     SIGTERM and Ctrl-C let blocks in work finish; SIGHUP reads the certificate again.
     """
@@ -81,7 +85,7 @@ def serve(
         raise hushnet.InputError(f"--listen {listen}: give host:port, for example 0.0.0.0:8765")
     check_output(record)
     check_output(trace)
-    model = hushnet.Model.load(plan, allow_insecure=insecure)
+    model = hushnet.Model.load(plan_file(plan), allow_insecure=insecure)
     start_log(log_format.value, log_level.value)
     connections = descriptors(max_connections)
     if connections < max_connections:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.table import Table
 
 import hushnet
 from hushnet import zoo
@@ -14,13 +15,22 @@ from hushnet.cli.options import Json
 
 
 def zoo_(
-    name: str | None = typer.Argument(None, help="An architecture, or `get`."),
-    real_name: str | None = typer.Argument(None, metavar="[MODEL]", help="After `get`: the trained network to fetch."),
+    name: str | None = typer.Argument(
+        None, help="An architecture, or `get`.", autocompletion=lambda: ["get", *zoo.names()]
+    ),
+    real_name: str | None = typer.Argument(
+        None,
+        metavar="[MODEL]",
+        help="After `get`: the trained network to fetch.",
+        autocompletion=lambda: list(zoo.real_models()),
+    ),
     output: Path | None = typer.Option(None, "-o", "--output", help="Where to write the ONNX file."),
     table: Path | None = typer.Option(None, help="A JSON table with further networks for `get` (docs/models.md)."),
-    seed: int = 0,
+    seed: int = typer.Option(0, min=0, help="Of the weights: a seed gives the same file on every machine."),
     size: int | None = typer.Option(None, help="Image side (mobilenetv2)."),
     width: float | None = typer.Option(None, help="Width multiplier (mobilenetv2)."),
+    classes: int | None = typer.Option(None, min=1, help="Outputs, where an architecture leaves them open."),
+    activation: str | None = typer.Option(None, help="What follows the layers, where an architecture leaves it open."),
     as_json: bool = Json,
 ) -> None:
     """Write an architecture of the papers as ONNX with seeded weights, or fetch a trained network (`get NAME`).
@@ -32,7 +42,7 @@ def zoo_(
     if name is None and as_json:
         emit([*zoo.names(), *zoo.real_models(table)])
     elif name is None:
-        out.print("\n".join(zoo.names()))
+        out.print(_architectures())
         out.print(real.listing(table))
     if name == "get":
         found = real.get(real_name, output, table)
@@ -43,8 +53,21 @@ def zoo_(
         raise hushnet.InputError(f"{name} is a trained network. `hushnet zoo get {name}` fetches it.")
     if name not in zoo.names():
         raise hushnet.InputError(f"no architecture {name!r}: choose one of {', '.join(zoo.names())}")
-    options: dict[str, Any] = {k: v for k, v in {"size": size, "width": width}.items() if v is not None}
+    options: dict[str, Any] = {
+        k: v
+        for k, v in {"size": size, "width": width, "classes": classes, "activation": activation}.items()
+        if v is not None
+    }
     model = zoo.build(name, seed=seed, **options)
     path = output or Path(f"{name}.onnx")
     path.write_bytes(model.SerializeToString())
     emit({"model": str(path)}) if as_json else out.print(f"Wrote {path}")
+
+
+def _architectures() -> Table:
+    """The table of architectures."""
+    shown = Table("name", "what it is", "options", title="Architectures with seeded weights: hushnet zoo NAME")
+    for name in zoo.names():
+        row = zoo.get(name)
+        shown.add_row(name, row.about, ", ".join(f"--{option}" for option in row.options))
+    return shown

@@ -5,6 +5,7 @@ Walks the ONNX nodes in order, folds constants, takes control flow apart, calls 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -259,7 +260,7 @@ class Driver:
         """``If``, ``Loop`` and ``Scan`` whose course is constant."""
         if node.op_type == "If":
             if not isinstance(inputs[0], np.ndarray):
-                raise Unsupported("the condition depends on the data", operators.advice(node))
+                raise Unsupported("the condition depends on the data", self._settled(node) or operators.advice(node))
             return self._expanded(expand.branch(node, inputs[0]))
         if node.op_type == "Scan":
             return self._expanded(expand.scan(node, self._length))
@@ -270,6 +271,28 @@ class Driver:
         while (step := loop.next()) is not None:
             loop.done(step, self._expanded(step)[0])
         return self._expanded(loop.finish())
+
+    def _settled(self, node: onnx.NodeProto) -> str:
+        """What to do about a condition that follows from single whole numbers alone (a sampling rate); "" of others."""
+        made = {name: n for n in self.prepared.proto.graph.node for name in n.output}
+        found, waiting, seen = set[str](), [node.input[0]], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in self.prepared.inputs:
+                found.add(name)
+            elif name in made and name not in seen:
+                seen.add(name)
+                waiting.extend(made[name].input)
+        one = all(
+            math.prod(self.prepared.inputs[n]) == 1 and self._kind(n) in {*kinds.INTEGERS, TensorProto.BOOL}
+            for n in found
+        )
+        if not found or not one:
+            return ""
+        return (
+            f"It follows from {' and '.join(sorted(found))} alone. Fix that in the file, if its value is no secret: "
+            "docs/models.md has the lines (Fixed inputs)."
+        )
 
     def _expanded(self, expansion: expand.Expansion) -> list[Result]:
         self.values |= expansion.constants

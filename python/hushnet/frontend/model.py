@@ -350,7 +350,9 @@ def _fix_inputs(prepared: Prepared, request: Request) -> None:
     fixed = sorted(b for b in batches if b)
     prepared.fixed_batch = bool(fixed) and 0 not in batches
     prepared.batch = fixed[0] if fixed else 1
-    prepared.stackable = None not in batches and len(fixed) < 2
+    # whoever gives an axis of 1 does not mean that of another input, which has another size
+    one = any(dims[:1] == (0,) and name in request.shapes for name, dims in found.items())
+    prepared.stackable = None not in batches and len(fixed) < 2 and not (one and prepared.batch > 1)
     prepared.whole = all(dims[:1] != (0,) or name in request.shapes for name, dims in found.items())
     for name, dims in found.items():
         first = prepared.batch if prepared.stackable else 1

@@ -72,6 +72,9 @@ LAYERS: dict[str, list[tuple[tuple[int, ...], int, int | None]]] = {
     ],
     "batch": [((64,), 32, None), ((256,), 256, None), ((4, 8, 8), 8, 3), ((16,), 128, None)],
 }
+# heads, rows, inner axis, columns of products of two shared matrices: heads of attention both ways, few and many
+# polynomials
+MATRICES = [(1, 16, 16, 16), (2, 32, 16, 32), (4, 64, 16, 64), (4, 64, 64, 16), (6, 64, 32, 64), (1, 128, 64, 128)]
 BATCH = 64
 # weight of a usual cost beside a sample's
 PRIOR = 0.1
@@ -85,6 +88,8 @@ def measure(seconds: float, progress: Callable[[str], None] | None = None) -> di
     for method in LAYERS:
         told(method)
         found |= layers(method, seconds)
+    told("products of matrices")
+    found |= products(seconds)
     told("message")
     found["message"] = messages(seconds, found)
     return found
@@ -283,6 +288,60 @@ def layers(method: str, seconds: float) -> Row:
             # a first slot-packed layer starts the OT extension too, which is counted by itself
             found[f"{ROWS[method].keys}_first_layer"] = max(0.0, float(np.median(late)))
     return found
+
+
+def product(sizes: tuple[int, int, int, int]) -> tuple[api.Model, Array]:
+    """A plan of one product of two shared tensors of matrices, parts of a small layer's result, and inputs."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    heads, rows, inner, columns = sizes
+    whole = rows + columns
+    constants = {
+        "weight": np.eye(inner, dtype=np.float32) * 0.5,
+        "first": np.array([0]),
+        "middle": np.array([rows]),
+        "last": np.array([whole]),
+        "axis": np.array([2]),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["both"], name="layer"),
+        helper.make_node("Slice", ["both", "first", "middle", "axis"], ["a"], name="a"),
+        helper.make_node("Slice", ["both", "middle", "last", "axis"], ["turned"], name="b"),
+        helper.make_node("Transpose", ["turned"], ["b"], name="turn", perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["a", "b"], ["y"], name="product"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "one product",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", heads, whole, inner])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(v, name) for name, v in constants.items()],
+    )
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.random.default_rng(1).uniform(-1, 1, (4, heads, whole, inner)).astype(np.float32)
+    return api.compile(network, trust="two-party", calibration=x, method="cheetah"), x[:1]
+
+
+def products(seconds: float) -> Row:
+    """Costs of products of two shared matrices, and of their keys."""
+    usual, samples, late, setups = cost.packaged(), [], [], []
+    for sizes in MATRICES:
+        model, x = product(sizes)
+        document = model.plan.document
+        index = next(i for i, s in enumerate(document["stages"]) if s["kind"] == cost.PRODUCTS)
+        spent = cost.account(document, usual).stages[index]
+        setup, first, least = clocked(model, x, 2)
+        limit = time.monotonic() + seconds / len(MATRICES)
+        while time.monotonic() < limit:
+            again = clocked(model, x, 2)
+            setup, first, least = min(setup, again[0]), np.minimum(first, again[1]), np.minimum(least, again[2])
+        chain = least[index][0]
+        known = spent.work["truncated"] * usual["truncated_value"]
+        samples.append((ones(cost.matrix_seconds, spent.packing), max(0.5 * chain, chain - known)))
+        late.append(first[index][0] - chain)
+        setups.append(setup)
+    return fit(samples, usual) | {"matrix_keys": min(setups), "matrix_first_layer": max(0.0, float(np.median(late)))}
 
 
 def local(seconds: float) -> float:

@@ -191,7 +191,11 @@ def _samples(graph: Graph, calibration: Inputs | None) -> dict[str, Array] | Non
             raise PlanError(f"the model has inputs {graph.inputs}; give calibration data as a dict by name")
         calibration = {graph.inputs[0]: calibration}
     if set(calibration) != set(graph.inputs):
-        raise PlanError(f"calibration data is for {sorted(calibration)}, the model's inputs are {graph.inputs}")
+        wanted = ", ".join(f"{name} [images{''.join(f', {n}' for n in graph.shapes[name])}]" for name in graph.inputs)
+        raise PlanError(
+            f"calibration data is for {', '.join(sorted(calibration))}, and the model's inputs are {wanted}; "
+            "give an array for each of them, by name"
+        )
     samples = {}
     for name, value in calibration.items():
         array = np.asarray(value)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import PlanError
 from ..plan import Plan
-from . import methods
+from . import matrices, methods
 from .linear import add_bias, apply, row_norms
 from .numpy import _client, check_inputs, linear
 from .ops import OPS, _windows
@@ -147,6 +147,11 @@ def _stage(plan: Plan, stage: Stage, xs: list[Array], units: np.random.Generator
         return _shift(x * np.clip(x + end, 0, 2 * end), stage["bits"], units)
     if kind == "product":
         return _shift(multiplied(xs, shape), stage["bits"], units)
+    if kind == "matrix_product":
+        total = matrices.sums(xs, shape)
+        if units is not None:
+            total += matrices.masking(off_fraction(plan, stage), total.shape, units)
+        return _shift(total, stage["bits"], units)
     if kind == "function":
         return function(stage, plan.weights[stage["coefficients"]], x, finer(plan, stage), units)
     if kind in MOVES or kind == "max_pool":
@@ -184,15 +189,16 @@ def _shift(x: Array, bits: int, units: np.random.Generator | None) -> Array:
 
 
 def off_fraction(plan: Plan, stage: Stage) -> float:
-    """Fraction of a linear stage's results that masking puts a unit off."""
+    """Fraction of the results of a linear stage, or of a product of matrices, that masking puts a unit off."""
+    if stage["kind"] == "matrix_product":
+        return matrices.of_stage(plan.tensors, stage)[1].unit_fraction
     return methods.ciphertexts(
         stage["method"], plan.ring_degree, plan.part["ring_bits"], stage["weight_l2"]
     ).unit_fraction
 
 
 def _masking(plan: Plan, stage: Stage, shape: tuple[int, ...], units: np.random.Generator) -> Array:
-    off = units.random(shape) < off_fraction(plan, stage)
-    return np.where(off, units.integers(0, 2, size=shape) * 2 - 1, 0)
+    return matrices.masking(off_fraction(plan, stage), shape, units)
 
 
 # standard deviations that real runs keep to: of sums of many small units, passed about once in 10^9 values
@@ -298,6 +304,11 @@ def _reached(plan: Plan, stage: Stage, rs: list[Array], shape: tuple[int, ...]) 
         a, b = (plan.tensors[t]["bound"] for t in inputs_of(stage))
         moved = multiplied([rs[0][None] + a, rs[1][None] + b], shape)[0] - a * b
         return np.ceil(moved / 2 ** stage["bits"]) + 1
+    if kind == "matrix_product":
+        ends = [plan.tensors[t] for t in inputs_of(stage)]
+        a, b = (t["bound"] for t in ends)
+        moved = np.matmul(rs[0] + a, rs[1] + b) - a * b * ends[0]["shape"][-1]
+        return np.ceil((moved.reshape(shape) + matrices.UNITS) / 2 ** stage["bits"]) + 1
     if kind == "function":
         figures, unit = stage["predicted"], [2.0 ** -plan.tensors[stage[k]]["frac_bits"] for k in ("in", "out")]
         return np.ceil((r * unit[0] * figures["slope"] + 2 * figures["error"]) / unit[1])

@@ -13,6 +13,7 @@ from rich.text import Text
 from ..plan import Plan
 from . import answers, non_interactive, two_party
 from .explain import TRUST
+from .glossary import GLOSSARY, glossary
 
 Report = Mapping[str, Any]
 
@@ -35,29 +36,22 @@ def seconds(value: float) -> str:
 
 
 def render(report: Report, *, verbose: bool = False) -> Group:
-    """A printable of :func:`hushnet.report.explain`'s dict; ``verbose`` adds rigorous bounds of errors."""
+    """A printable of :func:`hushnet.report.explain`'s dict.
+
+    ``verbose`` adds rigorous bounds of errors, and what every column and row says.
+    """
     first = [answers.table(report, verbose=verbose)] if report["answers"] else []
-    if report["trust"]["mode"] == "two-party":
-        return Group(
-            _trust(report),
-            *first,
-            two_party.tables(report, size, seconds),
-            two_party.totals(report, size, seconds),
-            _notes(report),
-        )
-    if report["trust"]["mode"] == "non-interactive":
-        return Group(
-            _trust(report),
-            *first,
-            non_interactive.tables(report, size, seconds),
-            non_interactive.totals(report, size, seconds),
-            _notes(report),
-        )
-    parts: list[Any] = [_trust(report), *first, _parameters(report), _layers(report)]
-    if any("measured" in layer for layer in report["layers"]):
-        parts.append(_measured(report))
-    parts += [_totals(report), _notes(report)]
-    return Group(*parts)
+    mode = report["trust"]["mode"]
+    parts: list[Any]
+    if mode == "two-party":
+        parts = [*first, two_party.tables(report, size, seconds), two_party.totals(report, size, seconds)]
+    elif mode == "non-interactive":
+        parts = [*first, non_interactive.tables(report, size, seconds), non_interactive.totals(report, size, seconds)]
+    else:
+        measured = [_measured(report)] if any("measured" in layer for layer in report["layers"]) else []
+        parts = [*first, _parameters(report), _layers(report), *measured, _totals(report)]
+    explained = [glossary(Group(*parts), mode)] if verbose else []
+    return Group(_trust(report), *parts, _notes(report), *explained)
 
 
 def trust_text(plan: Plan) -> Text:
@@ -141,16 +135,9 @@ def _layers(report: Report) -> Group:
             f"{layer['noise_margin_bits']:.2f} bits",
             f"{size(layer['client_memory_bytes'])} / {size(layer['server_memory_bytes'])}",
         )
-    caption = (
-        "k: modulus 2^k, d: scale 2^d, u: low bits not sent back; margin: bits between the "
-        "noise bound and a wrong result"
-    )
-    if few:
-        caption = (
-            "up, down, sum: bits of the words of requests, responses and sums of masks; margin: bits between the noise "
-            "bound and a wrong result"
-        )
-    precision.caption, precision.caption_justify = caption, "left"
+    said = (precision.columns[1].header, "margin")
+    precision.caption = "\n".join(f"{name}: {GLOSSARY['client-aided'][str(name)]}" for name in said)
+    precision.caption_justify = "left"
     return Group(costs, precision)
 
 

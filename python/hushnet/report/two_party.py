@@ -6,7 +6,7 @@ Who learns what, and per stage ciphertext and protocol bytes, rounds, time, ring
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -16,6 +16,7 @@ from .. import _native
 from ..plan import Plan
 from ..planner.two_party import cost, nonlinear
 from ..reference import methods
+from ..reference.matrices import Sizes
 from ..reference.two_party import off_fraction
 from .answers import answers
 
@@ -85,7 +86,7 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
         "engine": document["engine"],
         "trust": trust(plan),
         "reveal": plan.part["reveal"],
-        "parameters": {**_parameters(plan), "statistical": statistical(found)},
+        "parameters": {**_parameters(plan, layers), "statistical": statistical(found)},
         "network": {"name": name, **network_of},
         "inputs": [{"name": p["name"], "shape": list(plan.tensors[p["tensor"]]["shape"])} for p in document["inputs"]],
         "outputs": [
@@ -115,18 +116,23 @@ def explain(plan: Plan, trace: Mapping[str, Any] | None = None, network: str | N
     return report
 
 
-def _parameters(plan: Plan) -> dict[str, Any]:
+def _parameters(plan: Plan, layers: Sequence[Report]) -> dict[str, Any]:
     degree, ring = plan.ring_degree, plan.part["ring_bits"]
     # slot-packed layers have parameters of their own, which their rows tell
-    of = [
-        methods.ciphertexts(s["method"], degree, ring, s["weight_l2"])
-        for _, s in plan.linear_stages()
-        if s["method"] not in methods.SLOTS
-    ]
+    packed = [(i, s) for i, s in plan.linear_stages() if s["method"] not in methods.SLOTS]
+    of = [methods.ciphertexts(s["method"], degree, ring, s["weight_l2"]) for _, s in packed]
+    moduli: dict[int, set[int]] = {}
+    for (index, _), found in zip(packed, of):
+        # some methods have a ring degree of their own
+        moduli.setdefault(layers[index].get("ring_degree", degree), set()).add(found.modulus_bits)
     return {
         "ring_degree": degree,
         "ring_bits": ring,
         "modulus_bits": sorted({c.modulus_bits for c in of}),
+        "rings": [
+            {"ring_degree": n, "modulus_bits": sorted(bits), "modulus_bits_limit": _native.max_modulus_bits(n)}
+            for n, bits in sorted(moduli.items())
+        ],
         "response_bits": max((c.response_bits for c in of), default=0),
         "noise_bits": max((c.noise_bits for c in of), default=0.0),
         "modulus_bits_limit": _native.max_modulus_bits(degree),
@@ -195,6 +201,9 @@ def _stage(
             "weight_polys", 0
         )
         entry |= {"bytes_up": traffic.up, "bytes_down": traffic.down}
+    if stage["kind"] == "matrix_product":
+        entry["unit_fraction"] = off_fraction(plan, stage)
+        entry["memory_bytes"] += spent.packing["window_bytes"]
     if nonlinear.garbles(stage):
         entry["method"] = stage.get("protocol", "ot")
         entry |= plan.predicted.get("nonlinear", {}).get(stage["name"], {})
@@ -226,6 +235,10 @@ def _what(plan: Plan, stage: dict[str, Any]) -> str:
     if kind == "product":
         square = stage["in"][0] == stage["in"][1]
         return f"{'square' if square else 'product'}, by {stage['bits']} bits"
+    if kind == "matrix_product":
+        sizes = Sizes.of(*(plan.tensors[t]["shape"] for t in stage["in"]))
+        heads = f"{sizes.heads} heads, " if sizes.heads > 1 else ""
+        return f"{heads}{sizes.rows}x{sizes.inner} times {sizes.inner}x{sizes.columns}, by {stage['bits']} bits"
     if kind == "shift":
         return "negated" if stage.get("negated") else ""
     if kind == "clip" and "high" not in stage:
@@ -248,40 +261,35 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
     p, n = report["parameters"], report["network"]
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     grid.add_row("Shares", f"modulo 2^{p['ring_bits']}")
-    grid.add_row(
-        "Ciphertexts",
-        f"N = {p['ring_degree']}, moduli of {', '.join(map(str, p['modulus_bits']))} bits, answers of "
-        f"{p['response_bits']} bits",
-    )
-    grid.add_row(
-        "Security",
-        f"{p['security_bits']} bits (the table allows {p['modulus_bits_limit']} bits of modulus); "
-        f"{_masks(p['statistical'])}",
-    )
+    for ring in p["rings"]:
+        grid.add_row(
+            "Ciphertexts",
+            f"N = {ring['ring_degree']}, moduli of {', '.join(map(str, ring['modulus_bits']))} bits; the table allows "
+            f"{ring['modulus_bits_limit']} for 128-bit security",
+        )
+    if p["rings"]:
+        grid.add_row("Answers", f"{p['response_bits']} bits a word")
+    grid.add_row("Security", f"{p['security_bits']} bits; {_masks(p['statistical'])}")
     speed = "unlimited" if n["bits_per_second"] is None else f"{n['bits_per_second'] / 1e6:.0f} Mbit/s"
     grid.add_row("Network", f"{n['name']}: {speed}, round trip {seconds(n['round_trip_seconds'])}")
+    return Group(grid, _costs(report, size, seconds), _ranges(report, size, seconds))
+
+
+HEAVY = {"linear", "relu", "max_pool", "clip", "leaky_relu", "function", "product", "matrix_product", "hard_swish"}
+LEFT = ("stage", "kind", "what", "method", "runner-up")
+
+
+def _columns(table: Table, names: Sequence[str]) -> Table:
+    for name in names:
+        table.add_column(name, justify="left" if name in LEFT else "right", overflow="fold")
+    return table
+
+
+def _costs(report: Report, size: Any, seconds: Any) -> Table:
+    """What every stage is and costs."""
     table = Table(title=f"Stages, for {_images(report)}", title_justify="left", header_style="bold")
-    for column in (
-        "stage",
-        "kind",
-        "what",
-        "ciphertexts",
-        "protocols",
-        "rounds",
-        "time",
-        "units off",
-        "range",
-        "memory",
-        "method",
-        "runner-up",
-    ):
-        table.add_column(
-            column,
-            justify="left" if column in ("stage", "kind", "what", "method", "runner-up") else "right",
-            overflow="fold",
-        )
+    _columns(table, ("stage", "kind", "what", "ciphertexts", "protocols", "rounds", "time"))
     for layer in report["layers"]:
-        span = layer.get("range")
         table.add_row(
             layer["name"],
             layer["kind"],
@@ -290,21 +298,30 @@ def tables(report: Report, size: Any, seconds: Any) -> Group:
             size(layer["ot_bytes"]) if layer["ot_bytes"] else "",
             str(layer["rounds"] or ""),
             seconds(layer["seconds"]),
-            f"{100 * layer['unit_fraction']:.1f} %" if "unit_fraction" in layer else "",
-            f"±{span['largest']:.4g} in {span['bits']} bits" if span else "",
-            size(layer["memory_bytes"]) if "memory_bytes" in layer else "",
-            layer.get("method", ""),
-            f"{layer['runner_up']} +{seconds(layer['gap_seconds'])}"
-            if "runner_up" in layer
-            else layer.get("choice", "")
-            if layer.get("choice") == "forced"
-            else "",
-            style=""
-            if layer["kind"]
-            in {"linear", "relu", "max_pool", "clip", "leaky_relu", "function", "product", "hard_swish"}
-            else "dim",
+            style="" if layer["kind"] in HEAVY else "dim",
         )
-    return Group(grid, table)
+    return table
+
+
+def _ranges(report: Report, size: Any, seconds: Any) -> Table:
+    """How every stage on shares is computed, and with which values."""
+    table = Table(title="Methods, ranges and memory", title_justify="left", header_style="bold")
+    _columns(table, ("stage", "method", "runner-up", "range", "units off", "memory"))
+    for layer in report["layers"]:
+        if layer["kind"] in ("client", "reveal"):
+            continue
+        span = layer.get("range")
+        other = "none compared" if layer.get("choice") == "forced" else ""
+        table.add_row(
+            layer["name"],
+            layer.get("method", ""),
+            f"{layer['runner_up']} +{seconds(layer['gap_seconds'])}" if "runner_up" in layer else other,
+            f"±{span['largest']:.4g} in {span['bits']} bits" if span else "",
+            f"{100 * layer['unit_fraction']:.1f} %" if "unit_fraction" in layer else "",
+            size(layer["memory_bytes"]) if "memory_bytes" in layer else "",
+            style="" if layer["kind"] in HEAVY else "dim",
+        )
+    return table
 
 
 def _images(report: Report) -> str:

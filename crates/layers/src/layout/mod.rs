@@ -482,6 +482,12 @@ impl Layout {
         (places, elements)
     }
 
+    /// Most output channels of an output polynomial.
+    #[must_use]
+    pub fn outputs_per_poly(&self) -> usize {
+        self.outputs_per_poly
+    }
+
     /// Weights that meet in output polynomials of block `j`, whatever their values.
     #[must_use]
     pub fn weights_of(&self, j: usize) -> usize {

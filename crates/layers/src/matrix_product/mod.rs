@@ -22,7 +22,7 @@ use crate::batch::{Conv2d, Geometry, LayerError};
 use crate::layout::{Layout, LayoutPrices};
 use hushnet_ring::{low_mask, pack};
 use hushnet_rlwe::pack_lwe::{merge_offset, merge_steps};
-use hushnet_rlwe::wide::{WideContext, WideParams, WidePublicKey, WideSpec, RING_DEGREE};
+use hushnet_rlwe::wide::{WideContext, WideParams, WidePublicKey, WideSpec, DATA_PRIMES, RING_DEGREE};
 
 /// Units that a result may be off by: one for each cross term.
 pub const MOST_UNITS: u64 = 2;
@@ -81,6 +81,20 @@ impl MatrixShape {
         Ok(())
     }
 
+    /// Upper bound of the steps that places and counts take ([`MatrixProduct::new`], [`MatrixProduct::answer_len`], [`MatrixProduct::cost`]): sizes of
+    /// tiles and spacings that are tried, with the channels that each walks over, and output polynomials.
+    #[must_use]
+    pub fn layout_steps(&self) -> u64 {
+        let product = |sizes: &[usize]| sizes.iter().fold(1_u64, |p, n| p.saturating_mul(*n as u64));
+        let spacings = u64::from(MOST_SPACING.ilog2()) + 1;
+        let term = |pixels: usize, outputs: usize| {
+            let walked = product(&[self.heads, self.inner]).saturating_add(product(&[self.heads, outputs]));
+            (2 * (pixels as u64).isqrt() + 1).saturating_mul(spacings).saturating_mul(walked)
+        };
+        let tried = term(self.rows, self.columns).saturating_add(term(self.columns, self.rows));
+        tried.saturating_mul(4).saturating_add(product(&[self.heads, self.rows, self.columns]))
+    }
+
     /// The convolution of a cross term: channels h k, as many pixels as the encrypted factor has rows, outputs h times those of the plain factor.
     fn geometry(&self, term: usize) -> Result<Geometry, LayerError> {
         let (pixels, outputs) = if term == 0 { (self.rows, self.columns) } else { (self.columns, self.rows) };
@@ -125,7 +139,8 @@ impl Term {
     fn new(shape: &MatrixShape, term: usize, ring_bits: u32) -> Result<Self, LayerError> {
         let geometry = shape.geometry(term)?;
         let layout = Layout::choose_within(&geometry, RING_DEGREE, &PRICES, MOST_SPACING)?;
-        let terms = (0..layout.output_blocks()).map(|j| layout.weights_of(j)).max().unwrap_or(1);
+        // Every output channel of a block meets the whole inner axis of its head.
+        let terms = layout.outputs_per_poly() * shape.inner;
         let params = WideSpec { ring_bits, terms, spacing: layout.spacing() }.choose()?;
         Ok(Self { layout, params })
     }
@@ -167,6 +182,11 @@ impl Term {
     fn blocks(group: &[OutputPoly]) -> std::ops::Range<usize> {
         let block = |at: Option<&OutputPoly>| at.map_or(0, |(_, block)| *block);
         block(group.first())..block(group.last()) + 1
+    }
+
+    /// Plain polynomials that a group needs.
+    fn plain_polys(&self, group: &[OutputPoly]) -> usize {
+        Self::blocks(group).map(|j| self.layout.inputs_of(j).len()).sum()
     }
 
     fn useful(&self, group: &[OutputPoly]) -> usize {
@@ -212,6 +232,14 @@ impl MatrixProduct {
         self.terms.iter().map(of).sum()
     }
 
+    /// Most bytes that a server holds beside messages and shares: ciphertexts of a cross term, plain polynomials of all its groups.
+    #[must_use]
+    pub fn server_bytes(&self) -> usize {
+        let polynomial = DATA_PRIMES * RING_DEGREE * size_of::<u64>();
+        let of = |t: &Term| 2 * t.input_polys() + t.groups().map(|g| t.plain_polys(&g)).sum::<usize>();
+        polynomial * self.terms.iter().map(of).max().unwrap_or(0)
+    }
+
     /// Spacing that the client's merging keys must reach, a power of two.
     #[must_use]
     pub fn spacing(&self) -> usize {
@@ -230,12 +258,10 @@ impl MatrixProduct {
         self.terms.iter().fold(MatrixCost::default(), |sum, t| {
             let cost = t.layout.cost();
             let merges: usize = t.groups().map(|g| merge_steps(g.len(), t.layout.spacing())).sum();
-            let plain =
-                |g: Vec<OutputPoly>| Term::blocks(&g).map(|j| t.layout.inputs_of(j).len()).sum::<usize>();
             MatrixCost {
                 requests: sum.requests + cost.input_polys,
                 products: sum.products + cost.products,
-                plain: sum.plain + t.groups().map(plain).sum::<usize>(),
+                plain: sum.plain + t.groups().map(|g| t.plain_polys(&g)).sum::<usize>(),
                 merges: sum.merges + merges,
                 answers: sum.answers + t.groups().len(),
             }

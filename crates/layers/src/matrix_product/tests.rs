@@ -43,6 +43,20 @@ fn oracle(shape: &MatrixShape, a: &[u64], b: &[u64]) -> Vec<u64> {
     out
 }
 
+/// What the noise rests on, without a walk over all weights.
+#[test]
+fn terms_are_the_weights_that_meet_in_a_polynomial() {
+    for (heads, rows, inner, columns) in
+        [(1, 1, 1, 1), (3, 3, 5, 7), (12, 16, 4, 9), (1, 100, 70, 130), (2, 9, 300, 3)]
+    {
+        let product = MatrixProduct::new(MatrixShape { heads, rows, inner, columns }, 30).unwrap();
+        for term in &product.terms {
+            let counted = (0..term.layout.output_blocks()).map(|j| term.layout.weights_of(j)).max();
+            assert_eq!(Some(term.params.spec().terms), counted, "{heads} {rows} {inner} {columns}");
+        }
+    }
+}
+
 /// Both halves against the definition, with bytes and operations as stated; shares are extreme in places.
 fn check(world: &World, shape: MatrixShape, bits: u32, seed: u8) {
     let product = MatrixProduct::new(shape, bits).unwrap();

@@ -314,48 +314,56 @@ impl ConvLayout {
         first * ipg / self.per_cipher..((last + 1) * ipg - 1) / self.per_cipher + 1
     }
 
-    /// The channel block to which step d brings block b: the inverse of [`Self::source`].
-    fn target(&self, block: usize, step: usize) -> usize {
-        let swapped = (block / self.per_row) ^ (step / self.per_row);
-        swapped * self.per_row + (block % self.per_row + self.per_row - step % self.per_row) % self.per_row
+    /// The step that brings block `to` of an output ciphertext together with block `from` of an input ciphertext.
+    fn step_between(&self, to: usize, from: usize) -> usize {
+        let swapped = (to / self.per_row) ^ (from / self.per_row);
+        swapped * self.per_row + (from % self.per_row + self.per_row - to % self.per_row) % self.per_row
     }
 
-    /// Bit set of the kernel offsets in use between channel blocks `output`, `input` of a step.
+    /// By step and phase: whether channels of one group meet between two ciphertexts. `visited` counts the pairs that are looked at.
     ///
-    /// Pairs of channels are named by the ciphertext that holds fewer: small images leave most of a ciphertext empty.
-    fn offsets_of(&self, output: usize, input: usize, step: usize) -> Vec<usize> {
-        let (phases, mut used) = (self.phases.len(), vec![false; self.offsets.len()]);
-        let held =
-            |all: usize, block: usize| all.saturating_sub(block * self.per_cipher).min(self.per_cipher);
+    /// Only pairs within a group are visited, from the ciphertext that holds fewer channels: small images leave most of a ciphertext
+    /// empty, and a depthwise layer has one pair a channel.
+    fn meetings(&self, output: usize, input: usize, visited: &mut usize) -> Vec<bool> {
+        let (phases, per) = (self.phases.len(), self.per_cipher);
+        let held = |all: usize, block: usize| (block * per).min(all)..((block + 1) * per).min(all);
         let (outputs, inputs) = (held(self.conv.output[0], output), held(self.channels(), input));
-        for block in 0..outputs.min(inputs) {
-            let (to, from) = if inputs < outputs {
-                (self.target(block, step), block)
-            } else {
-                (block, self.source(block, step))
-            };
-            let (o, v) = (output * self.per_cipher + to, input * self.per_cipher + from);
-            if o >= self.conv.output[0] || v >= self.channels() {
-                continue;
-            }
-            if v / phases / self.conv.group_inputs() != o / self.conv.group_outputs() {
-                continue;
-            }
-            if phases == 1 {
-                return (0..self.offsets.len()).collect();
-            }
-            self.taps.iter().filter(|t| t.phase == v % phases).for_each(|t| used[t.offset] = true);
-        }
-        (0..used.len()).filter(|i| used[*i]).collect()
+        let (group_outputs, group_inputs) = (self.conv.group_outputs(), self.conv.group_inputs() * phases);
+        let within = |all: &Range<usize>, group: usize, of: usize| {
+            (group * of).max(all.start)..((group + 1) * of).min(all.end)
+        };
+        let mut met = vec![false; per * phases];
+        let mut missing = met.len();
+        let mut meet = |o: usize, v: usize| {
+            *visited += 1;
+            let at = self.step_between(o - output * per, v - input * per) * phases + v % phases;
+            missing -= usize::from(!std::mem::replace(&mut met[at], true));
+            missing == 0
+        };
+        let full = if inputs.len() < outputs.len() {
+            inputs.clone().any(|v| within(&outputs, v / group_inputs, group_outputs).any(|o| meet(o, v)))
+        } else {
+            outputs.clone().any(|o| within(&inputs, o / group_outputs, group_inputs).any(|v| meet(o, v)))
+        };
+        debug_assert!(!full || met.iter().all(|m| *m));
+        met
     }
 
     /// Steps with a weight between two ciphertexts, and the terms of each.
     pub(crate) fn steps_of(&self, output: usize, input: usize) -> Vec<(usize, Vec<Term>)> {
-        let steps = (0..self.per_cipher).map(|step| {
-            let term =
-                |tap| Term { output: output as u32, input: input as u32, step: step as u32, tap: tap as u32 };
-            (step, self.offsets_of(output, input, step).into_iter().map(term).collect::<Vec<_>>())
-        });
+        let (phases, met) = (self.phases.len(), self.meetings(output, input, &mut 0));
+        let steps =
+            met.chunks_exact(phases).enumerate().filter(|(_, m)| m.contains(&true)).map(|(step, m)| {
+                let mut used = vec![phases == 1; self.offsets.len()];
+                self.taps.iter().filter(|t| m[t.phase]).for_each(|t| used[t.offset] = true);
+                let term = |tap| Term {
+                    output: output as u32,
+                    input: input as u32,
+                    step: step as u32,
+                    tap: tap as u32,
+                };
+                (step, (0..used.len()).filter(|tap| used[*tap]).map(term).collect::<Vec<_>>())
+            });
         steps.filter(|(_, terms)| !terms.is_empty()).collect()
     }
 
@@ -582,3 +590,6 @@ impl ConvLayout {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,6 +123,22 @@ pub(crate) fn gated() -> Net {
     net
 }
 
+/// Products of a layer's result with its own transpose, and of these with it: one whose shares are extended, one whose shares are cut.
+pub(crate) fn attention() -> Net {
+    let mut net = Net::new(24, 9);
+    let x = net.input("image", &[3, 4, 4], 4, 31);
+    let c = net.conv(x, 4, 3, 1, 1, 1, 4);
+    let t = net.truncate_to(c, 3, "any", false, 60);
+    let heads = net.moves(json!({"kind": "reshape"}), &[t], &[2, 2, 16]);
+    let keys = net.moves(json!({"kind": "transpose", "perm": [0, 2, 1]}), &[heads], &[2, 16, 2]);
+    let scores = net.matrix_product(keys, heads, 2);
+    let mixed = net.matrix_product(scores, keys, 8);
+    let t = net.truncate(mixed, 2, "any", true);
+    net.open("mixed", t);
+    with_methods(&mut net, &["cheetah"], "ot");
+    net
+}
+
 /// Forty 1-of-16 transfers.
 pub(crate) fn one_of_n() {
     let (a, b) = memory_pair();

@@ -55,6 +55,7 @@ fn computed(kind: &StageKind, open: bool) -> StageKind {
         StageKind::HardSwish { quarter, bits } => StageKind::HardSwish { quarter, bits },
         StageKind::Function(f) => StageKind::Function(Box::new(function(*f))),
         StageKind::Product { bits } => StageKind::Product { bits },
+        StageKind::MatrixProduct { bits } => StageKind::MatrixProduct { bits },
         StageKind::Reshape {} => StageKind::Reshape {},
         StageKind::Transpose { perm } => StageKind::Transpose { perm },
         StageKind::Concat { axis } => StageKind::Concat { axis },

@@ -7,6 +7,7 @@ use super::check_local::{moves, sum_pool, window};
 use super::elementwise::{Function, Product};
 use super::flow::{exact_before_opening, liveness};
 use super::hard_swish::HardSwish;
+use super::matrix_product::Matrices;
 use super::memory::{self, Steps};
 use super::methods::{self, Wanted};
 use super::nonlinear;
@@ -192,6 +193,9 @@ impl<'a> Checker<'a> {
         if let Some(kind) = moves(&spec.kind, &from, &to)? {
             return Ok(kind);
         }
+        if let Some(kind) = self.products(spec, inputs, (&from, &to))? {
+            return Ok(kind);
+        }
         let (x, bound) = (from[0], from[0].exact());
         match &spec.kind {
             StageKind::MaxPool(w) => {
@@ -199,11 +203,6 @@ impl<'a> Checker<'a> {
                 return max_pool(&spec.name, w, &x, &to);
             }
             StageKind::SumPool(w) => return sum_pool(&spec.name, w, &x, &to),
-            StageKind::Product { bits } => {
-                let same = inputs[0] == inputs[1];
-                let product = Product::check(*bits, (&x, &from[1]), &to, (same, self.ring))?;
-                return Ok(Kind::Product(Box::new(product)));
-            }
             _ => same_shape(x.tensor, to.tensor)?,
         }
         match &spec.kind {
@@ -254,6 +253,29 @@ impl<'a> Checker<'a> {
             }
             _ => fault("no such stage".into()),
         }
+    }
+
+    /// Products of two tensors, element by element or of their matrices.
+    fn products(
+        &mut self,
+        spec: &StageSpec,
+        inputs: &[usize],
+        (from, to): (&[Shared<'_>], &Shared<'_>),
+    ) -> Result<Option<Kind>, Fault> {
+        Ok(match (&spec.kind, from) {
+            (StageKind::Product { bits }, [x, y]) => {
+                let same = inputs[0] == inputs[1];
+                let product = Product::check(*bits, (x, y), to, (same, self.ring))?;
+                Some(Kind::Product(Box::new(product)))
+            }
+            (StageKind::MatrixProduct { bits }, [x, y]) => {
+                let shape = Matrices::shape(x, y, to)?;
+                self.steps.add_product(&spec.name, &shape, self.scope.limits())?;
+                let product = Matrices::check((shape, *bits), (x, y), to, self.ring)?;
+                Some(Kind::MatrixProduct(Box::new(product)))
+            }
+            _ => None,
+        })
     }
 
     fn truncate(

@@ -225,6 +225,12 @@ impl TwoPartyClient {
                 let own = self.layers.half(&self.keys, index)?.ask(session, &job)?;
                 work.shares.put(output, own);
             }
+            (Kind::MatrixProduct(_), Some(_), Some(output)) => {
+                let (share, seeds) = (work.shares.side_by_side(stage)?, &work.seeds);
+                let job = Job { stage: index, share: &share, seeds, compute: &self.options.compute };
+                let own = self.layers.half(&self.keys, index)?.ask(session, &job)?;
+                work.shares.put(output, own);
+            }
             (Kind::Reveal(what), Some(&input), Some(output)) => {
                 let opened =
                     open(session, plan, (stage, *what), work.shares.get(input)?, work.shares.images())?;

@@ -3,7 +3,7 @@
 use super::handshake::{begin_len, HELLO};
 use super::methods::Layers;
 use super::nonlinear;
-use super::plan::{Kind, Stage, TwoPartyPlan};
+use super::plan::TwoPartyPlan;
 use crate::error::Error;
 use crate::plan::{self, Sent};
 use hushnet_mpc::{self as mpc, Cost, CostModel, OtKind, Party, SilentSize};
@@ -98,7 +98,7 @@ pub struct Prediction {
     pub extensions: Vec<Extensions>,
     /// AND gates garbled in every stage.
     pub gates: Vec<u64>,
-    /// Bytes of ciphertexts in it.
+    /// Bytes of stages with ciphertexts in it: linear layers, products of matrices.
     pub he_bytes: u64,
     /// Bytes of everything else in it.
     pub ot_bytes: u64,
@@ -123,8 +123,7 @@ pub fn predict(plan: &TwoPartyPlan, layers: &Layers, kind: OtKind, images: usize
         .collect();
     let mut total = begin;
     stages.iter().for_each(|s| total += *s);
-    let he = |(s, t): (&Stage, &Traffic)| if matches!(s.kind, Kind::Linear(_)) { t.bytes() } else { 0 };
-    let he_bytes = plan.stages().iter().zip(&stages).map(he).sum();
+    let he_bytes = layers.shapes().map(|(index, _)| stages[index].bytes()).sum();
     Prediction { setup, stages, total, extensions, gates, he_bytes, ot_bytes: total.bytes() - he_bytes }
 }
 

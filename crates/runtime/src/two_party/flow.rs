@@ -20,8 +20,8 @@ pub(super) fn exact_before_opening(stages: &mut [Stage]) -> Result<(), PlanError
         }
         match &mut stage.kind {
             Kind::Truncate { rounding, .. } => *rounding = Rounding::Floor,
-            Kind::Linear(_) => {
-                let detail = "its result is opened without an exact truncation after it; units of noise would tell about weights";
+            Kind::Linear(_) | Kind::MatrixProduct(_) => {
+                let detail = "its result is opened without an exact truncation after it; units of noise would tell about weights and values";
                 return Err(PlanError::Linear { stage: stage.name.clone(), detail: detail.into() });
             }
             _ => raw.extend(&stage.inputs),

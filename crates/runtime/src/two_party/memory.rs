@@ -10,6 +10,7 @@ use super::TwoPartyPlan;
 use crate::plan::spec::{Protocol, Reveal};
 use crate::plan::{product, GeometrySpec, Limits, Need, Plan, PlanError, Tensor};
 use hushnet_layers::batch::Geometry;
+use hushnet_layers::matrix_product::MatrixShape;
 use hushnet_mpc::{PoolShape, Ring};
 
 /// Bytes that the protocols need for each element of a tensor in work.
@@ -50,6 +51,25 @@ impl Steps {
     }
 }
 
+impl Steps {
+    /// Adds a product of matrices, before its places are chosen.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub(super) fn add_product(
+        &mut self,
+        name: &str,
+        shape: &MatrixShape,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        self.0 = self.0.saturating_add(shape.layout_steps());
+        let what = format!(
+            "the number of steps to lay out the linear layers and matrix products up to stage '{name}'"
+        );
+        Limits::check(&what, self.0, limits.layout_steps)
+    }
+}
+
 fn elements(tensors: &[Tensor], tensor: Option<usize>) -> u64 {
     tensor.map_or(0, |t| tensors[t].elements as u64)
 }
@@ -84,6 +104,7 @@ fn protocol(stage: &Stage, tensors: &[Tensor], ring: Ring) -> u64 {
         Kind::HardSwish(h) => plain.saturating_add(h.held(values)),
         Kind::Function(f) => plain.saturating_add(f.held(values)),
         Kind::Product(p) => plain.saturating_add(p.held(values)),
+        Kind::MatrixProduct(m) => plain.saturating_add(m.held()),
         Kind::Client(_) => 0,
         _ => plain,
     }

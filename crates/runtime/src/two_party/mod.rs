@@ -13,6 +13,7 @@ mod flow;
 pub(crate) mod frames;
 mod handshake;
 mod hard_swish;
+mod matrix_product;
 mod memory;
 mod meter;
 mod methods;
@@ -30,6 +31,7 @@ pub use client::{TwoPartyClient, TwoPartyOptions};
 pub use cost::{predict, Prediction};
 pub use elementwise::{fit, Fitted};
 pub use frames::connect;
+pub use matrix_product::{matrix_figures, MatrixFigures};
 pub use methods::{
     find as linear_method, largest_batch, slot_plain, Layers, LinearMethod, Method, METHODS as LINEAR_METHODS,
 };

@@ -2,6 +2,7 @@
 
 use super::elementwise::{Function, Product};
 use super::hard_swish::HardSwish;
+use super::matrix_product::Matrices;
 use super::methods::{Method, Placed};
 use crate::plan::spec::{PlanSpec, Protocol, Reveal, Trust};
 use crate::plan::{self, Checked, Files, GeometrySpec, LinearWeights, Model, Plan, PlanError, PlanOptions};
@@ -66,6 +67,8 @@ pub enum Kind {
     Function(Box<Function>),
     /// Product of two tensors, or a square.
     Product(Box<Product>),
+    /// Products of two tensors of matrices, both shared.
+    MatrixProduct(Box<Matrices>),
     /// Elements elsewhere; `None`: all stay where they are.
     Move(Option<Arc<Moves>>),
     /// Opened to the client.

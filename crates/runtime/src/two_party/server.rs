@@ -222,6 +222,12 @@ impl TwoPartyModel {
                 let own = self.layers.half(keys, index)?.answer(session, &job)?;
                 shares.put(output, own);
             }
+            (Kind::MatrixProduct(_), Some(_), Some(output)) => {
+                let share = shares.side_by_side(stage)?;
+                let job = Job { stage: index, share: &share, seeds, compute: &self.compute };
+                let own = self.layers.half(keys, index)?.answer(session, &job)?;
+                shares.put(output, own);
+            }
             (Kind::Reveal(what), Some(&input), _) => {
                 let (share, ring) = (shares.get(input)?, self.plan.ring());
                 match what {

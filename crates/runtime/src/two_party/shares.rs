@@ -49,6 +49,19 @@ impl Shares {
         }
     }
 
+    /// The shares of all operands of a stage, one after the other for every image.
+    pub(super) fn side_by_side(&self, stage: &Stage) -> Result<Zeroizing<Vec<u64>>, Error> {
+        let operands = stage.inputs.iter().map(|&t| self.get(t)).collect::<Result<Vec<_>, _>>()?;
+        let mut out = Zeroizing::new(Vec::with_capacity(operands.iter().map(|o| o.len()).sum()));
+        for image in 0..self.images {
+            for operand in &operands {
+                let elements = operand.len() / self.images;
+                out.extend_from_slice(&operand[image * elements..][..elements]);
+            }
+        }
+        Ok(out)
+    }
+
     /// The share itself where nobody needs it after `stage`, a copy otherwise.
     fn take(&mut self, stage: &Stage, tensor: usize) -> Result<Zeroizing<Vec<u64>>, Error> {
         let only = stage.free.contains(&tensor) && stage.inputs.iter().filter(|&&t| t == tensor).count() == 1;

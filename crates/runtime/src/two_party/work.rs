@@ -71,6 +71,7 @@ fn of(plan: &TwoPartyPlan, stage: &Stage) -> Work {
             let values = p.elements();
             Work { truncated: values, multiplied: values * p.terms(), ..Work::default() }
         }
+        Kind::MatrixProduct(m) => Work { truncated: m.converted(), ..Work::default() },
         _ => Work::default(),
     }
 }

@@ -122,6 +122,21 @@ fn elementwise() -> Net {
     net
 }
 
+/// A product of heads with their own transposes behind a layer, in a ring beyond the shares'; a product in a narrower one.
+fn matrices() -> Net {
+    let mut net = Net::new(24, 4);
+    let x = net.input("image", &[2, 3, 4], 4, 31);
+    let c = net.conv(x, 4, 1, 1, 0, 1, 4);
+    let t = net.truncate_to(c, 3, "any", false, 300);
+    let heads = net.moves(json!({"kind": "reshape"}), &[t], &[2, 6, 4]);
+    let keys = net.moves(json!({"kind": "transpose", "perm": [0, 2, 1]}), &[heads], &[2, 4, 6]);
+    let scores = net.matrix_product(heads, keys, 10);
+    let mixed = net.matrix_product(scores, heads, 8);
+    let o = net.truncate(mixed, 2, "any", true);
+    net.open("out", o);
+    net
+}
+
 /// A convolution and a dense layer of one method; two dense layers where the method is for dense layers only.
 fn layers(method: &str) -> Net {
     let net = layers_behind(method, |net, x| net.conv(x, 4, 3, 2, 1, 2, 5));
@@ -152,6 +167,7 @@ pub(crate) fn two_party() -> Vec<Case> {
     let mut cases = two_party_case("fixture", include_bytes!("../fixtures/two_party.hush"));
     cases.extend(two_party_case("every stage", &file_of(&stages())));
     cases.extend(two_party_case("functions and products", &file_of(&elementwise())));
+    cases.extend(two_party_case("matrix products", &file_of(&matrices())));
     // The fixture has layers of `cheetah`.
     for method in LINEAR_METHODS.iter().map(|m| m.name).filter(|name| *name != "cheetah") {
         // Full and public parts of the same layers differ in weights alone: the public one is what clients read.
@@ -298,6 +314,19 @@ pub(crate) fn greedy() -> Vec<(Case, &'static str)> {
     let moves = || (json!({"kind": "transpose", "perm": [1, 0]}), vec![1 << 11, 1 << 11]);
     let many = (0..1000).map(|_| moves()).collect();
     cases.push((chain("moves", &[1 << 11, 1 << 11], many), "--max-memory"));
+    // Products of matrices with many elements, and with as many heads as take long to lay out.
+    for (heads, n, said) in [(1, 1 << 14, "elements of a matrix product"), (1 << 16, 32, "steps to lay out")]
+    {
+        let shape = [heads, n, n];
+        let mut case = chain("products", &shape, vec![(json!({"kind": "relu"}), shape.to_vec()); 12]);
+        let mut json: Value = serde_json::from_str(&case.json).unwrap();
+        for stage in json["stages"].as_array_mut().unwrap().iter_mut().filter(|s| s["kind"] == "relu") {
+            let x = stage["in"].clone();
+            *stage = json!({"kind": "matrix_product", "name": stage["name"], "in": [x, x], "out": stage["out"], "bits": 1});
+        }
+        case.json = json.to_string();
+        cases.push((case, said));
+    }
     // A set-up that is larger than the client may hold.
     let dense = json!({"kind": "linear", "method": "rotation-free", "weight_l2": 1024.0,
         "geometry": {"type": "dense", "inputs": 1 << 14, "outputs": 1 << 14}});

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -67,8 +68,8 @@ def compile_two_party(
     # in the clear a function is the ops that it was made of, and so is a network that is measured
     regions = replace(regions, head=opened_up(regions.head), tail=opened_up(regions.tail))
     shared, graph = graph, replace(graph, nodes=opened_up(graph.nodes))
-    if settings.reveal == "argmax" and (regions.tail or len(regions.opened) != 1):
-        raise PlanError("reveal='argmax' needs one output that is computed on shares; end the network in its scores")
+    if settings.reveal == "argmax":
+        _check_scores(graph, regions)
     ranges = _ranges(graph, regions, samples, settings.margin, input_range)
     planner = _Planner(
         (graph, shared),
@@ -101,6 +102,24 @@ def compile_two_party(
     raise PlanError(
         "no range holds the values: rounding errors grow from layer to layer; use more weight_bits and activation_bits"
     )
+
+
+def _check_scores(graph: Graph, regions: Regions) -> None:
+    """What is opened as the index of the largest score.
+
+    Raises:
+        PlanError: it is not one output of several scores that is computed on shares.
+    """
+    found = ", ".join(regions.opened)
+    if len(regions.opened) == 1 and math.prod(graph.shapes[found]) == 1:
+        raise PlanError(
+            f"reveal='argmax' needs several scores, and {found!r} is one, whose sign is the label; use reveal='output'"
+        )
+    if regions.tail or len(regions.opened) != 1:
+        advice = f"until={found!r} does" if len(regions.opened) == 1 else f"{found} are computed on shares"
+        raise PlanError(
+            "reveal='argmax' needs one output that is computed on shares; end the network in its scores: " + advice
+        )
 
 
 def _reach(plan: Plan, tensor: str) -> float:

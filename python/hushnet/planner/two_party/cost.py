@@ -13,16 +13,30 @@ import json
 import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from ... import _native
 from ...plan import Plan, PlanError
+from ...reference import matrices
 from ...reference.methods import SLOTS, slot_bits
 from ..cost import ENVIRONMENT, UnitCosts, of_package, user_file, without_weights
 from .methods import PRIME, ROWS, Asked, layer_seconds
 
 Document = dict[str, Any]
+# stages with ciphertexts, and those of them whose operands are both shared
+PRODUCTS = "matrix_product"
+ENCRYPTED = frozenset({"linear", PRODUCTS})
+# unit costs of products of matrices, and the figures that they count with
+MATRIX_UNITS = {
+    "matrix_request": "requests",
+    "matrix_plain": "plain",
+    "matrix_product": "products",
+    "matrix_rotation": "merges",
+    "matrix_answer": "answers",
+    "matrix_term": "terms",
+}
 Stage = dict[str, Any]
 
 SHARE_BYTES = 8
@@ -176,9 +190,11 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
     for stage, phase, extensions, gates, work in zip(
         document["stages"], told["stages"], told["extensions"], told["gates"], told["work"]
     ):
-        linear = stage["kind"] == "linear"
+        linear = stage["kind"] in ENCRYPTED
         traffic, packing = _traffic(phase), {}
-        if linear:
+        if stage["kind"] == PRODUCTS:
+            packing = matrix_figures(document, stage)
+        elif linear:
             plain = slot_bits(slotted) if slotted else 0
             packing = ROWS[stage["method"]].figures(
                 Asked(stage["geometry"], degree, ring, stage["weight_l2"], plain, min(images, degree))
@@ -208,6 +224,17 @@ def account(document: Document, unit: dict[str, Any], images: int = 1, handle: _
     )
 
 
+def matrix_figures(document: Document, stage: Stage) -> dict[str, int]:
+    """What a product of matrices costs for one image: operations, and bytes of ciphertexts that the server holds."""
+    sizes, found = matrices.of_stage(document["tensors"], stage)
+    return {**found.counts, "terms": sizes.terms, "window_bytes": found.counts["server_bytes"], "tiles": 1}
+
+
+def matrix_seconds(figures: Mapping[str, int], unit: dict[str, Any]) -> float:
+    """Both parties' computing on a product of matrices, for one image."""
+    return sum(unit[name] * figures[what] for name, what in MATRIX_UNITS.items())
+
+
 def passage(traffic: Traffic, unit: dict[str, Any]) -> float:
     """What messages cost beside transfers and delays.
 
@@ -232,14 +259,16 @@ def _keys(document: Document) -> set[str]:
 
 def _first_layer(document: Document, unit: dict[str, Any]) -> float:
     """The server's reading of keys, for which a session's first linear layer waits."""
-    return unit["first_layer"] + sum(
-        max(0.0, unit.get(f"{k}_first_layer", 0.0) - unit["first_layer"]) for k in _keys(document)
-    )
+    products = any(s["kind"] == PRODUCTS for s in document["stages"])
+    names = [f"{k}_first_layer" for k in _keys(document)] + (["matrix_first_layer"] if products else [])
+    return unit["first_layer"] + sum(max(0.0, unit.get(name, 0.0) - unit["first_layer"]) for name in names)
 
 
 def _setup(document: Document, stages: list[StageCost], unit: dict[str, Any]) -> float:
     """Seconds of computing of a session's set-up: base OTs, keys, and what layers do once."""
     seconds = unit["session_keys"] + sum(max(0.0, unit[f"{k}_keys"] - unit["session_keys"]) for k in _keys(document))
+    if any(s["kind"] == PRODUCTS for s in document["stages"]):
+        seconds += max(0.0, unit["matrix_keys"] - unit["session_keys"])
     return seconds + sum(
         ROWS[s["method"]].layer_seconds(c.packing, unit)
         for s, c in zip(document["stages"], stages)
@@ -264,6 +293,8 @@ def _compute(
         outs = [op["out"] for op in stage["ops"]]
         return images * sum(elements(document["tensors"][t]) for t in outs) * unit["client_element"]
     seconds = count * unit["local_element"]
+    if stage["kind"] == PRODUCTS:
+        return seconds + images * (matrix_seconds(packing, unit) + work["truncated"] * unit["truncated_value"])
     if packing:
         row = ROWS[stage["method"]]
         if row.modulo == PRIME:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import _native
-from ...reference.two_party import with_errors
+from ...reference import matrices
+from ...reference.two_party import reach_bits, with_errors
 from . import functions
 from .curves import Curve
 from .fixed import MOST_ACTIVATION_BITS, Builder, DoesNotFit, Version, fraction
@@ -47,7 +47,7 @@ class Full(Builder):
         drop = max(source.frac_bits - min(wanted, fine), 1 if made_by == "linear" else 0)
         if drop > 0:
             source = self.truncated(step.inputs[0], source, min(drop, max(source.bound.bit_length() - 3, 1)))
-        reach = (1 << _native.reach_bits(source.bound)) - 1
+        reach = (1 << reach_bits(source.bound)) - 1
         asked = functions.Asked(
             unit=source.unit,
             low=0 if source.positive else -reach,
@@ -122,7 +122,7 @@ class Full(Builder):
             if drop > top.bit_length():
                 # what follows leaves no room in this ring, however coarse the product is
                 raise DoesNotFit(step.name)
-        wide = sum(_native.reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
+        wide = sum(reach_bits(v.bound) for v in (x, y)) + (1 if x.positive and y.positive else 2)
         drop = min(drop, wide - 2)
         made = Version(-1, fine - drop, (top >> drop) + 1, (x.positive and y.positive) or x.tensor == y.tensor, gain)
         self.demand(made.bound, step.name)
@@ -133,13 +133,17 @@ class Full(Builder):
         self.stage("product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop)
         self.keep(step.output, made)
 
-    def factor(self, name: str) -> Version:
-        """A factor of a product, in as many bits as its precision asks for."""
+    def factor(self, name: str, wider: int = 0) -> Version:
+        """A factor of a product, in as many bits as its precision asks for, and some more."""
+        version, drop = self.natural[name], self.spare(name, wider)
+        return self.truncated(name, version, drop) if drop > 0 else version
+
+    def spare(self, name: str, wider: int) -> int:
+        """Bits of a tensor that a factor does without."""
         version = self.natural[name]
         reach = min(version.bound * version.unit, self.request.limits.get(name, math.inf)) / version.gain
-        drop = version.frac_bits - fraction(max(reach, 1e-9), self.bits)
-        drop = min(drop, version.bound.bit_length() - LEAST_REACH)
-        return self.truncated(name, version, drop) if drop > 0 else version
+        drop = version.frac_bits - fraction(max(reach, 1e-9), self.bits + wider)
+        return min(drop, version.bound.bit_length() - LEAST_REACH)
 
     def hard_swish(self, step: Step) -> None:
         """Writes a hard-swish, ``e^2 - q^2 + 4 q b`` of ``docs/two-party.md``: 3 is ``2 q`` units, a whole number."""
@@ -158,7 +162,7 @@ class Full(Builder):
         quarter = 3 << (fine - 1)
         top = 8 * quarter**2 + 4 * quarter * max(source.bound - 2 * quarter, 0)
         bits = min(max(2 * fine - fraction(max(reach, 1e-9), self.bits + FINER_PRODUCT), 0), fine + 1, 2 * fine - 2)
-        most = _native.reach_bits(source.bound)
+        most = reach_bits(source.bound)
         wide = max(most + (4 * quarter >> bits).bit_length(), ((1 << most) + 2 * quarter).bit_length()) + 1
         if max(wide, (3 * quarter).bit_length() + 2) > self.out.ring_bits:
             raise DoesNotFit(step.name)
@@ -187,3 +191,44 @@ class Full(Builder):
         fields = {"negated": True} if step.attrs["negated"] else {}
         self.stage("shift", step.name, source.tensor, made.tensor, by=units, **fields)
         self.keep(step.output, made)
+
+    def matrix_product(self, step: Step) -> None:
+        """Writes a product of matrices: its factors in as few bits as their sums need to fit ciphertexts."""
+        sizes = matrices.Sizes.of(*(self.shapes[self.natural[t].tensor] for t in step.inputs))
+        wider, figures = 0, None
+        while figures is None:
+            x, y = (self.coarser(t, wider) for t in step.inputs)
+            try:
+                figures = matrices.figures(sizes, (reach_bits(x.bound), reach_bits(y.bound)))
+            except ValueError:
+                wider -= 1
+                if self.bits + wider < LEAST_REACH:
+                    raise DoesNotFit(step.name) from None
+        x, y = (self.factor(t, wider) for t in step.inputs)
+        if figures.ring_bits > self.out.ring_bits:
+            # shares are extended, which takes values below a quarter of the ring
+            self.demand(2 * max(with_errors(v.bound) for v in (x, y)), step.name)
+        fine, gain = x.frac_bits + y.frac_bits, x.gain * y.gain
+        top = sizes.inner * x.bound * y.bound
+        reach = min(math.ldexp(top, -fine), self.request.limits.get(step.output, math.inf) / gain)
+        drop = max(fine - fraction(max(reach, 1e-9), self.bits + FINER_PRODUCT), 0)
+        while with_errors((top >> drop) + matrices.UNITS) > self.most(step.output):
+            drop += 1
+            if drop > top.bit_length():
+                raise DoesNotFit(step.name)
+        drop = min(drop, figures.ring_bits - 2)
+        made = Version(-1, fine - drop, (top >> drop) + matrices.UNITS, False, gain)
+        self.demand(made.bound, step.name)
+        if drop:
+            made = self.calibrated(step.output, made)
+        made = self.tensor(step.output, step.shape, made)
+        self.stage("matrix_product", step.name, [x.tensor, y.tensor], made.tensor, bits=drop)
+        self.keep(step.output, made)
+
+    def coarser(self, name: str, wider: int) -> Version:
+        """What :meth:`factor` makes of a tensor, without a stage."""
+        version, drop = self.natural[name], self.spare(name, wider)
+        if drop <= 0:
+            return version
+        coarse = replace(version, frac_bits=version.frac_bits - drop, bound=(version.bound >> drop) + 1)
+        return self.calibrated(name, coarse)

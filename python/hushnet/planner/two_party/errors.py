@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...reference import methods
+from ...reference import matrices, methods
 from ...reference.linear import apply
 from ...reference.ops import OPS
 from ..ranges import Ranges
@@ -115,6 +115,8 @@ class Propagation:
             return Doubt(ins[0].worst * slope + 1.0, ins[0].variance * slope**2 + FAITHFUL)
         if kind == "product":
             return self.product(stage, ins)
+        if kind == "matrix_product":
+            return self.matrix_product(stage, ins)
         if kind == "function":
             return self.function(stage, ins[0])
         if kind == "relu":
@@ -138,6 +140,33 @@ class Propagation:
             variance = 2 * variance
         unit = (1.0, FAITHFUL) if stage["bits"] else (0.0, 0.0)
         return Doubt(worst * parts + unit[0], variance * parts**2 + unit[1])
+
+    def matrix_product(self, stage: Stage, ins: list[Doubt]) -> Doubt:
+        """The doubt of sums of products: as of products, with units of masking in front of the division."""
+        a, b = (self.fixed.tensors[t] for t in stage["in"])
+        sizes, figures = matrices.of_stage(self.fixed.tensors, stage)
+        tops, parts = [float(a["bound"]), float(b["bound"])], 2.0 ** -stage["bits"]
+        powers = [self.power(t, top) for t, top in zip(stage["in"], tops)]
+        worst = [_peak_all(d.worst) for d in ins]
+        variance = [_peak_all(d.variance) for d in ins]
+        off = sizes.inner * (worst[0] * tops[1] + worst[1] * tops[0] + worst[0] * worst[1])
+        spread = sizes.inner * (variance[0] * powers[1] + variance[1] * powers[0] + variance[0] * variance[1])
+        if len({self.moved_from(t) for t in stage["in"]}) == 1:
+            # an element's error may meet itself
+            spread *= 2
+        unit = (1.0, FAITHFUL) if stage["bits"] else (0.0, 0.0)
+        shape = (1,) * len(self.fixed.tensors[stage["out"]]["shape"])
+        return Doubt(
+            np.full(shape, (off + matrices.UNITS) * parts + unit[0]),
+            np.full(shape, (spread + figures.unit_fraction) * parts**2 + unit[1]),
+        )
+
+    def moved_from(self, tensor: int) -> int:
+        """The tensor whose elements a tensor has, in another order or with fewer bits."""
+        made = {s["out"]: s for s in self.fixed.stages}
+        while tensor in made and made[tensor]["kind"] in {"reshape", "transpose", "truncate"}:
+            tensor = _inputs(made[tensor])[0]
+        return tensor
 
     def power(self, tensor: int, top: float) -> float:
         """The mean square of a tensor's integers."""

@@ -36,10 +36,20 @@ EXTRA_UNITS = 2
 # widest, are taken for precision, and leave biases all bits but these
 BIAS_BITS = 23
 WIDEST_RING, BESIDE_BIAS = 40, 5
+# a unit of a value that no plan has: 2^64
+COARSEST = -64
 
 
 class DoesNotFit(Exception):
     """Some value needs a wider ring; carries the step's name."""
+
+
+def too_wide(name: str) -> PlanError:
+    """The refusal of values for which there are no numbers: ranges of intervals grow from layer to layer."""
+    return PlanError(
+        f"layer {name!r}: its values have no known range that numbers of a plan could hold; "
+        "give calibration data, which shows the range that is needed"
+    )
 
 
 @dataclass(frozen=True)
@@ -150,7 +160,7 @@ class Builder:
                 after += 1
             elif step.kind == "relu":
                 after = 0
-            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product", "hard_swish"}:
+            elif step.kind in {"linear", "clip", "leaky_relu", "function", "product", "matrix_product", "hard_swish"}:
                 after = 1
             elif step.kind in {"max_pool", "sum_pool", "scale", "gain", "concat"}:
                 after = max(after, 1)
@@ -163,11 +173,15 @@ class Builder:
 
         Raises:
             DoesNotFit: a value needs a wider ring.
+            PlanError: a value's range is beyond all numbers.
         """
         for name, shape in entering.items():
             self.enter(name, shape)
         for step in self.steps:
-            getattr(self, step.kind)(step)
+            try:
+                getattr(self, step.kind)(step)
+            except OverflowError:
+                raise too_wide(step.name) from None
         for name in self.request.opened:
             self.open(name)
         for tensor in self.out.tensors:
@@ -178,6 +192,8 @@ class Builder:
 
     def tensor(self, name: str, shape: tuple[int, ...], version: Version, suffix: str = "s") -> Version:
         """A new shared tensor with a version's figures."""
+        if version.frac_bits < COARSEST:
+            raise too_wide(name)
         index = self.out.tensor(f"{name}.{suffix}", shape, "shared", frac_bits=version.frac_bits, bound=version.bound)
         self.shapes[index] = tuple(shape)
         self.out.names[index] = name
@@ -578,4 +594,6 @@ class Builder:
 def fraction(reach: float, bits: int) -> int:
     """frac_bits at which values up to ``reach``, and units of truncation beside them, take so many bits."""
     most = max(2 ** (bits - 1) - 1 - EXTRA_UNITS, 1)
+    if math.isinf(reach):
+        raise OverflowError("a range without an end")
     return math.floor(math.log2(most / reach)) if reach > 1e-290 else 0

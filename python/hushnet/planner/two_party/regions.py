@@ -23,8 +23,11 @@ INVERTIBLE = frozenset({"reshape", "transpose", "affine", "neg"})
 # increasing functions of every element, which leave the index of the largest where it is
 INCREASING = frozenset({"sigmoid", "tanh", "erf", "exp"})
 
+# ops that run on shares at the end of a network, too: opening what they read would tell much more than their result
+AT_ENDS = frozenset({"matmul"})
+
 _RELU = "replace it by Relu, LeakyRelu or a clip and train the network again with it"
-_PRODUCT = "products of two private tensors are not offered; leave the branch out"
+_PRODUCT = "products of all elements along an axis are not offered; write them as products of two tensors"
 _COMPARED = "comparisons and roundings of private values are not offered; write it with Relu, Min, Max or Clip"
 _LAST = "only the end of the network may select; move it behind the last layer"
 _NORMALISED = "only the end of the network may normalise; move it behind the last layer"
@@ -33,7 +36,7 @@ ADVICE = {
         ("sigmoid", "tanh", "erf", "exp", "log", "sin", "cos", "atan", "hard_sigmoid", "elu", "sqrt"), _RELU
     ),
     **dict.fromkeys(("silu", "hard_swish", "gelu", "gelu_tanh"), _RELU),
-    **dict.fromkeys(("mul", "div", "square", "matmul", "reduce_prod"), _PRODUCT),
+    **dict.fromkeys(("mul", "div", "square", "reduce_prod"), _PRODUCT),
     **dict.fromkeys(("less", "equal", "floor", "round"), _COMPARED),
     "top_k": _LAST,
     "softmax": _NORMALISED,
@@ -118,7 +121,7 @@ def _tail(graph: Graph, rest: list[Node]) -> list[Node]:
         if (
             isinstance(node, Op)
             and node.output not in weighted
-            and (obstacle(graph, node) or any(t in forced for t in node.inputs))
+            and ((node.op not in AT_ENDS and obstacle(graph, node)) or any(t in forced for t in node.inputs))
         ):
             forced.add(node.output)
     tail = set(forced)

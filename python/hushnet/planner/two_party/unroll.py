@@ -234,6 +234,51 @@ def product(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     write.put("product", node.name, operands, out, node.output)
 
 
+def matrices(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
+    """A product of matrices; axes along which one factor is the same for all become rows or columns of the other."""
+    (a, b), lead = node.inputs, out[:-2]
+    (rows, inner), columns = shapes[0][-2:], shapes[1][-1]
+    for factor, tensor in enumerate((a, b)):
+        made = write.producer.get(tensor)
+        if not (isinstance(made, Op) and made.op == "broadcast"):
+            continue
+        shape = write.graph.shapes[made.inputs[0]]
+        shape = (1,) * (len(out) - len(shape)) + tuple(shape)
+        kept = len(lead)
+        while kept and shape[kept - 1] == 1:
+            kept -= 1
+        front, same = lead[:kept], lead[kept:]
+        if shape[:kept] != front or shape[-2:] != shapes[factor][-2:] or math.prod(same) == 1:
+            continue
+        if factor:
+            tall = write.put("reshape", f"{node.name}.rows", a, (*front, math.prod(same) * rows, inner))
+            flat = write.put("reshape", f"{node.name}.factor", made.inputs[0], (*front, inner, columns))
+            whole = (*front, math.prod(same) * rows, columns)
+            product = write.put("matrix_product", node.name, [tall, flat], whole)
+            write.put("reshape", f"{node.name}.shape", product, out, node.output)
+            return
+        _beside(write, node, (made.inputs[0], b), (front, same), (rows, inner, columns))
+        return
+    write.put("matrix_product", node.name, [a, b], out, node.output)
+
+
+def _beside(
+    write: Writer, node: Op, factors: tuple[str, str], axes: tuple[Shape, Shape], sizes: tuple[int, int, int]
+) -> None:
+    """One left factor times many right ones: their columns stand side by side."""
+    (front, same), (rows, inner, columns) = axes, sizes
+    first, last = len(front), len(front) + len(same)
+    order = [*range(first), last, *range(first, last), last + 1]
+    turned = write.put("transpose", f"{node.name}.order", factors[1], (*front, inner, *same, columns), perm=order)
+    wide = math.prod(same) * columns
+    right = write.put("reshape", f"{node.name}.columns", turned, (*front, inner, wide))
+    left = write.put("reshape", f"{node.name}.factor", factors[0], (*front, rows, inner))
+    product = write.put("matrix_product", node.name, [left, right], (*front, rows, wide))
+    parts = write.put("reshape", f"{node.name}.parts", product, (*front, rows, *same, columns))
+    back = [*range(first), *range(first + 1, last + 1), first, last + 1]
+    write.put("transpose", f"{node.name}.back", parts, (*front, *same, rows, columns), node.output, perm=back)
+
+
 def hard_sigmoid(write: Writer, node: Op, shapes: list[Shape], out: Shape) -> None:
     """``min(max(alpha x + beta, 0), 1)``: for positive alpha ``alpha min(max(x + beta / alpha, 0), 1 / alpha)``."""
     alpha, beta = node.attrs["alpha"], node.attrs["beta"]
@@ -258,6 +303,7 @@ UNROLLED = {
     "hard_swish": hard_swish,
     "interpolate": interpolate,
     "leaky_relu": leaky,
+    "matmul": matrices,
     "max_pool": pool,
     "maximum": extremum,
     "minimum": extremum,

@@ -90,7 +90,7 @@ const ON_SHARES: (Option<KindSpec>, Option<KindSpec>) = (Some(KindSpec::Shared),
 const ON_CIPHERS: (Option<KindSpec>, Option<KindSpec>) = (Some(KindSpec::Cipher), Some(KindSpec::Cipher));
 
 /// The kinds of stages of all trust models.
-pub const STAGES: [StageRule; 28] = [
+pub const STAGES: [StageRule; 29] = [
     row("client", Operands::None, ALL, LAYER),
     row("linear", Operands::One, ALL, LAYER),
     row("share", Operands::One, SHARES, (Some(KindSpec::Fixed), Some(KindSpec::Shared))),
@@ -106,6 +106,7 @@ pub const STAGES: [StageRule; 28] = [
     row("hard_swish", Operands::One, SHARES, ON_SHARES),
     row("function", Operands::One, SHARES, ON_SHARES),
     row("product", Operands::Two, SHARES, ON_SHARES),
+    row("matrix_product", Operands::Two, SHARES, ON_SHARES),
     row("reshape", Operands::Many, SHARES, ON_SHARES),
     row("transpose", Operands::Many, SHARES, ON_SHARES),
     row("concat", Operands::Many, SHARES, ON_SHARES),

@@ -95,6 +95,8 @@ pub enum StageKind {
     Function(Box<FunctionSpec>),
     /// Product of two tensors, element by element and broadcast to the result's shape, divided by 2^bits; twice the same: a square.
     Product { bits: u32 },
+    /// Products of two tensors of matrices, `[..., n, k]` and `[..., k, m]`, divided by 2^bits.
+    MatrixProduct { bits: u32 },
     /// The same elements in another shape.
     Reshape {},
     /// Axes in another order.
@@ -254,6 +256,7 @@ impl StageKind {
             Self::HardSwish { .. } => "hard_swish",
             Self::Function(_) => "function",
             Self::Product { .. } => "product",
+            Self::MatrixProduct { .. } => "matrix_product",
             Self::Reshape {} => "reshape",
             Self::Transpose { .. } => "transpose",
             Self::Concat { .. } => "concat",

@@ -3,15 +3,17 @@
 //! A method is a folder: `mod.rs` has what both parties derive from the public part of a plan ([`LinearMethod`], [`Places`], [`Shape`]),
 //! `client.rs` the client's half ([`ClientHalf`]), `server.rs` the server's half ([`ServerHalf`], [`ServerSession`]). The run loops, the cost
 //! and the account of memory ask these traits and know no method by name. `docs/add-a-linear-method.md` adds one step by step. The folder
-//! `coefficients` is no method: it has what `cheetah` and `convfhe` share.
+//! `coefficients` is no method: it has what `cheetah` and `convfhe` share. Nor is `matrix_product`, which has stages of a kind of their own:
+//! products of two shared operands, with keys, requests and answers as linear layers have them.
 //!
-//! A session opens the methods of a plan in the order of [`METHODS`]; this order is the order of their keys on the wire. Dispatch is dynamic once a
-//! stage, never inside of a kernel.
+//! A session opens the methods of a plan in the order of [`METHODS`], then products of matrices; this order is the order of their keys on the wire.
+//! Dispatch is dynamic once a stage, never inside of a kernel.
 
 mod batch;
 mod cheetah;
 mod coefficients;
 mod convfhe;
+mod matrix_product;
 mod rotation_free;
 mod slots;
 mod tiles;
@@ -263,7 +265,7 @@ pub struct Preparing<'a> {
 pub struct Job<'a> {
     /// Index of the stage.
     pub stage: usize,
-    /// The party's share of the input tensors, image by image.
+    /// The party's share of the input tensors, image by image; of a product of matrices both operands of an image, one after the other.
     pub share: &'a [u64],
     /// A fresh seed for every image, the same at both parties.
     pub seeds: &'a [[u8; 32]],
@@ -399,10 +401,10 @@ fn internal(detail: &str) -> Error {
     Error::Internal(detail.into())
 }
 
-/// The linear stages of a plan, as both parties derive them from its public part.
+/// The linear stages of a plan and its products of matrices, as both parties derive them from its public part.
 pub struct Layers {
     families: Vec<Arc<dyn Places>>,
-    /// The family of every linear stage.
+    /// The family of every linear stage and product of matrices.
     of: BTreeMap<usize, usize>,
 }
 
@@ -426,6 +428,10 @@ impl Layers {
                 families.push(places);
             }
         }
+        if let Some(places) = matrix_product::places(plan)? {
+            of.extend(matrix_product::stages(plan).map(|(index, _)| (index, families.len())));
+            families.push(places);
+        }
         Ok(Self { families, of })
     }
 
@@ -440,17 +446,17 @@ impl Layers {
         half.map(|h| &**h).ok_or_else(|| internal("a linear stage has no layout"))
     }
 
-    /// The shape of a linear stage; `None` for others.
+    /// The shape of a linear stage or a product of matrices; `None` for others.
     pub(super) fn shape(&self, stage: usize) -> Option<&dyn Shape> {
         self.families[*self.of.get(&stage)?].shape(stage)
     }
 
-    /// The shapes of all linear stages with their indices.
+    /// The shapes of all linear stages and products of matrices with their indices.
     pub(super) fn shapes(&self) -> impl Iterator<Item = (usize, &dyn Shape)> {
         self.of.keys().filter_map(|&index| Some((index, self.shape(index)?)))
     }
 
-    /// Tiles of a stage; 0 where it is not linear.
+    /// Tiles of a stage; 0 where it is neither linear nor a product of matrices.
     pub(super) fn tiles(&self, stage: usize) -> usize {
         self.shape(stage).map_or(0, Shape::tiles)
     }

@@ -226,6 +226,17 @@ impl Net {
         self.stage(json!({"kind": "product", "in": [x, y], "out": out, "bits": bits}));
         out
     }
+    /// The product of two tensors of matrices, less `bits` bits.
+    pub fn matrix_product(&mut self, x: usize, y: usize, bits: u32) -> usize {
+        let (mut shape, of_y) = (self.shape(x), self.shape(y));
+        let (last, inner) = (shape.len() - 1, of_y[of_y.len() - 2] as u64);
+        shape[last] = of_y[of_y.len() - 1];
+        let units = if bits == 0 { 2 } else { 1 };
+        let bound = ((inner * self.bound(x) * self.bound(y)) >> bits) + units;
+        let out = self.shared(&shape, self.f(x) + self.f(y) - i64::from(bits), bound);
+        self.stage(json!({"kind": "matrix_product", "in": [x, y], "out": out, "bits": bits}));
+        out
+    }
     /// A function of every element: a stage with `form`, `below`, `above`, `function`, `orders` and `predicted`, and its coefficients.
     pub fn function(
         &mut self,

@@ -5,6 +5,7 @@ mod builder;
 mod coefficients;
 mod elementwise;
 mod hostile;
+mod matrices;
 mod methods;
 mod networks;
 mod oracle;

@@ -60,6 +60,13 @@ pub(super) fn evaluate(
             let product = |e: usize| a[place(0, e)] * x[1][place(1, e)];
             ((0..to.iter().product()).map(|e| product(e) >> bits).collect(), 0..=i64::from(bits > 0))
         }
+        "matrix_product" => {
+            let bits = number("bits");
+            let sums = matrices(&from, &net.shape(inputs[1]), a, x[1]);
+            // One unit of each cross term before the division, one of the division.
+            let units = (2 + (1 << bits) - 1) >> bits;
+            (sums.into_iter().map(|v| v >> bits).collect(), -units..=units + i64::from(bits > 0))
+        }
         "function" => {
             let f = named(stage["function"].as_str().unwrap());
             let unit = |id: usize| (-net.f(id) as f64).exp2();
@@ -72,6 +79,17 @@ pub(super) fn evaluate(
         "reshape" => (a.to_vec(), 0..=0),
         _ => (moved(net, stage, &inputs, &to, x), 0..=0),
     }
+}
+
+/// Products of matrices `[..., n, k]` and `[..., k, m]` by definition.
+fn matrices(of_a: &[usize], of_b: &[usize], a: &[i64], b: &[i64]) -> Vec<i64> {
+    let (n, k, m) = (of_a[of_a.len() - 2], of_a[of_a.len() - 1], of_b[of_b.len() - 1]);
+    let heads = a.len() / (n * k);
+    let element = |e: usize| {
+        let (h, i, j) = (e / (n * m), e / m % n, e % m);
+        (0..k).map(|t| a[(h * n + i) * k + t] * b[(h * k + t) * m + j]).sum()
+    };
+    (0..heads * n * m).map(element).collect()
 }
 
 fn pool(
@@ -240,6 +258,12 @@ pub(super) fn spread(net: &Net, stage: &Value, x: &[i64], exact: bool) -> i64 {
             let t = ids(&stage["in"]);
             let most = net.bound(t[0]) as i64 * x[1] + net.bound(t[1]) as i64 * x[0] + x[0] * x[1];
             (most >> stage["bits"].as_i64().unwrap()) + 2
+        }
+        "matrix_product" => {
+            let (t, shape) = (ids(&stage["in"]), net.shape(ids(&stage["in"])[0]));
+            let most = net.bound(t[0]) as i64 * x[1] + net.bound(t[1]) as i64 * x[0] + x[0] * x[1];
+            let inner = shape[shape.len() - 1] as i64;
+            ((inner * most) >> stage["bits"].as_i64().unwrap()) + 3
         }
         "function" => {
             let predicted = |k: &str| stage["predicted"][k].as_f64().unwrap();

@@ -1,0 +1,244 @@
+"""Every command that a document shows exists as it is written; those of the README and of docs/command-line.md run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import hushnet
+import numpy as np
+import pytest
+import typer
+from hushnet import demos, zoo
+from hushnet.cli.main import app
+from sklearn.datasets import load_breast_cancer
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from tests.test_messages import Done, hush
+
+ROOT = Path(__file__).parent.parent
+# what a changelog tells was so once
+DOCUMENTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "fuzz/README.md"} - {ROOT / "CHANGELOG.md"})
+RUN = ("README.md", "docs/command-line.md")
+# what a shell would do with the rest of a line is not the command's
+_END = re.compile(r"\s[|;&>]\s?|\s#")
+_GROUP = typer.main.get_command(app)
+
+
+def spans(text: str) -> Iterator[tuple[str, bool]]:
+    """Lines of code blocks, and code inside of sentences (which may leave out arguments)."""
+    for place, part in enumerate(re.split(r"^```.*$", text, flags=re.MULTILINE)):
+        if place % 2:
+            yield from ((line, True) for line in part.splitlines())
+        else:
+            yield from ((span, False) for span in re.findall(r"`([^`\n]+)`", part))
+
+
+def commands(text: str) -> Iterator[tuple[list[str], bool]]:
+    """Command lines of ``hushnet``, ``make`` and ``python -m``, as words; whether they stand in a block."""
+    for line, whole in spans(text):
+        line = re.sub(r"^(\$ |taskset -c \S+ |([A-Z_]+=\S+ )+)", "", line.strip())
+        line = re.sub(r"^(\S*/)?(hushnet|make|python)(?= )", r"\2", line)
+        # "hushnet ckks ..." is what a hash begins with (docs/ckks.md)
+        if re.match(r"hushnet (?!ckks )[a-z-]|make [a-z]|python -m", line):
+            yield shlex.split(_END.split(line)[0]), whole
+
+
+def problem(words: list[str], *, whole: bool) -> str:
+    """What is wrong with a command line; "" where nothing is."""
+    if words[0] == "make":
+        rules = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return "" if set(words[1:]) <= set(rules) else f"no such rule: {words[1:]}"
+    if words[0] == "python":
+        found = importlib.util.find_spec(words[2])
+        return "" if found is not None else f"no module {words[2]}"
+    return _of_hushnet(words[1:], whole=whole)
+
+
+def _of_hushnet(words: list[str], *, whole: bool) -> str:
+    if words[0].startswith("--"):
+        known = {option for p in _GROUP.params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
+        return "" if words[0] in known else f"no option {words[0]}"
+    if words[0] == "COMMAND":
+        return "" if words[1:] == ["--help"] else "what is COMMAND?"
+    command = _GROUP.commands.get(words[0])
+    if command is None:
+        return f"no command {words[0]}"
+    given = [word for word in words[1:] if word != "--help"]
+    try:
+        # a span in a sentence may be a part of a command: options are parsed, missing arguments are not asked for
+        context = command.make_context(words[0], given, resilient_parsing=not whole)
+    except Exception as error:
+        said = getattr(error, "format_message", error.__str__)()
+        return f"{type(error).__name__}: {said}"
+    return _unknown(words[0], context.params)
+
+
+def _unknown(verb: str, given: dict[str, object]) -> str:
+    """A name of a benchmark, demo or network that there is not. Names in capitals stand for any."""
+    name = given.get("name")
+    if not isinstance(name, str) or name.isupper():
+        return ""
+    known: set[str] = {"bench": set(_benchmarks()), "demo": {"digits", *demos.DEMOS}, "zoo": {"get", *zoo.names()}}.get(
+        verb, {name}
+    )
+    real = given.get("real_name")
+    if isinstance(real, str) and not real.isupper() and real not in zoo.real_models():
+        return f"no network {real}"
+    wrong = set(name.split("|")) - known
+    return f"{verb}: no {', '.join(sorted(wrong))}" if wrong else ""
+
+
+def _benchmarks() -> list[str]:
+    import hushnet_bench
+
+    return list(hushnet_bench.registry())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_command_of_a_document_exists(document: Path) -> None:
+    wrong = [
+        f"{shlex.join(words)}: {said}"
+        for words, whole in commands(document.read_text())
+        if (said := problem(words, whole=whole))
+    ]
+    assert not wrong, wrong
+
+
+def test_the_documents_have_commands_and_wrong_ones_are_found() -> None:
+    found = [words for document in DOCUMENTS for words, _ in commands(document.read_text())]
+    verbs = {words[1] for words in found if words[0] == "hushnet"}
+    assert verbs >= set(_GROUP.commands) - {"calibrate"}, set(_GROUP.commands) - verbs
+    assert len(found) > 90 and {"make", "python", "hushnet"} == {words[0] for words in found}
+    planted = """
+```
+hushnet compile model.onnx --calibration x.npy
+hushnet run model.hush x.npy --colour red   # no such option
+HUSHNET_SIMD=avx2 .venv/bin/hushnet infre hush://host:1 x.npy
+make tee | cat
+```
+`hushnet bench no-such-bench`, `python -m tests.absent`, `hushnet zoo get no-such-net`,
+`make test`, `hushnet run --check`, `hushnet demo ocr|photo`.
+"""
+    said = [problem(words, whole=whole) for words, whole in commands(planted)]
+    assert [bool(s) for s in said] == [True] * 7 + [False] * 3, said
+    assert "--output" in said[0] and "--colour" in said[1] and "infre" in said[2]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90
+
+
+def test_every_parameter_of_every_command_is_described_and_summaries_are_sentences() -> None:
+    for name, command in _GROUP.commands.items():
+        for p in command.params:
+            assert getattr(p, "help", None), f"{name}: {p.name} has no help"
+        summary = (command.help or "").split("\n\n")[0]
+        assert summary.endswith(".") and len(summary) > 30, (name, summary)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a reader of the README has: a model, samples with labels, inputs, a certificate."""
+    path = tmp_path_factory.mktemp("readme")
+    x, y = load_breast_cancer(return_X_y=True)
+    fitted = make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=60, random_state=0)).fit(x[:300], y[:300])
+    (path / "model.onnx").write_bytes(hushnet.frontend.sklearn_model(fitted).SerializeToString())
+    for name, array in {"x": x[:200], "y": y[:200], "images": x[300:340], "image": x[300:301]}.items():
+        np.save(path / f"{name}.npy", array)
+    return path
+
+
+def runnable(document: str) -> list[list[str]]:
+    """Commands of blocks that need no network, no package of others, and no minutes."""
+    text = (ROOT / document).read_text()
+    left_out = {"bench", "demo", "infer", "serve"}
+    found = [words for words, whole in commands(text) if whole and words[0] == "hushnet"]
+    return [
+        words[1:] for words in found if words[1] not in left_out and words[1:3] != ["zoo", "get"] and words[1][0] != "-"
+    ]
+
+
+def test_the_commands_of_the_readme_run_in_their_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    ran = []
+    for words in runnable("README.md"):
+        done = hush(*words)
+        ran.append(words[0])
+        assert done.returncode == 0, (words, done.stderr)
+    assert ran.count("compile") == 3 and {"check", "compare", "explain", "run", "zoo"} <= set(ran)
+
+
+def test_a_server_with_a_certificate_as_the_document_makes_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    monkeypatch.chdir(folder)
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    (make,) = re.findall(r"^openssl .*$", text, re.MULTILINE)
+    subprocess.run(shlex.split(make), check=True, capture_output=True, timeout=60)
+    told = {words[1]: words[2:] for words, whole in commands(text) if whole}
+    assert told["serve"][-3:] == ["--tls", "cert.pem", "key.pem"] and told["infer"][-2:] == ["--ca", "cert.pem"]
+    hushnet.compile("model.onnx", calibration=np.load("x.npy"), batch=64).save("model.hush")
+    server = hushnet.serve("model.hush", tls_cert="cert.pem", tls_key="key.pem")
+    plain = hushnet.serve("model.hush")
+    try:
+        url = re.sub(r":\d+$", f":{server.port}", told["infer"][0])
+        done = hush("infer", url, *told["infer"][1:])
+        assert done.returncode == 0 and "40 images in" in done.stdout, done.stderr
+        refused(hush("infer", url, "images.npy"), "--ca FILE", "--insecure-tls")
+        refused(hush("infer", url.replace("hushs", "hush"), "images.npy"), "begins with hushs://")
+        refused(hush("infer", f"hushs://localhost:{plain.port}", "images.npy"), "speaks no TLS", "begins with hush://")
+    finally:
+        server.stop()
+        plain.stop()
+
+
+def refused(done: Done, *said: str) -> None:
+    text = " ".join(done.stderr.split())
+    assert done.returncode == 1 and all(s in text for s in said), text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_options_and_names(shell: str) -> None:
+    def completed(*words: str) -> str:
+        line = " ".join(("hushnet", *words))
+        asked = {
+            "_HUSHNET_COMPLETE": f"complete_{shell}",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words)),
+            "_TYPER_COMPLETE_ARGS": line,
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        }
+        program = "from hushnet.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | asked,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.stdout
+
+    told = completed("com")
+    assert "compile" in told and "compare" in told and "serve" not in told
+    if shell == "bash":
+        assert "two-party" in completed("check", "m.onnx", "--trust", "tw")
+        assert "--calibration" in completed("compile", "--cal")
+        assert "file-type" in completed("demo", "fi") and "minilm" in completed("zoo", "get", "min")
+
+
+def test_the_scripts_of_shells_can_be_shown() -> None:
+    environment = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = [sys.executable, "-m", "hushnet", "--show-completion", "bash"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert "_HUSHNET_COMPLETE=complete_bash" in done.stdout and "complete -o" in done.stdout, done.stdout + done.stderr
