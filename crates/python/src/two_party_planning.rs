@@ -115,11 +115,11 @@ fn batch_share_layer_cost<'py>(
 /// `ring_bits` of the ring in which it is computed, `requests`, `products`, `plain`, `merges`, `answers`, `bytes_up`, `bytes_down`, `server_bytes`,
 /// and the fraction of results that is a unit or two off before they are divided; ValueError when there are no parameters.
 #[pyfunction]
-fn matrix_product_cost<'py>(
-    py: Python<'py>,
+fn matrix_product_cost(
+    py: Python<'_>,
     sizes: (usize, usize, usize, usize),
     reaches: (u32, u32),
-) -> PyResult<(Bound<'py, PyDict>, f64)> {
+) -> PyResult<(Bound<'_, PyDict>, f64)> {
     let (heads, rows, inner, columns) = sizes;
     let shape = MatrixShape { heads, rows, inner, columns };
     let found = two_party::matrix_figures(shape, [reaches.0, reaches.1]).map_err(refused)?;
