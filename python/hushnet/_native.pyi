@@ -184,7 +184,7 @@ def serve(
     line: float = 10.0,
     patience: float = 1.0,
     session_time: float = 3600.0,
-    origins: list[str] = ...,
+    origins: list[str] | None = None,
 ) -> ServerHandle:
     """Starts a server (``/ws``, ``/healthz``, ``/metrics``) on threads of its own and returns at once.
 

@@ -438,7 +438,7 @@ def serve(
     line: float = 10.0,
     patience: float = 1.0,
     session_time: float = 3600.0,
-    origins: Sequence[str] = (),
+    origins: Sequence[str] | None = None,
     allow_insecure: bool = False,
 ) -> _native.ServerHandle:
     """Starts a server in the background; ``handle.port`` tells the port, ``handle.stop()`` ends it.
@@ -488,7 +488,7 @@ def serve(
         line=line,
         patience=patience,
         session_time=session_time,
-        origins=list(origins),
+        origins=None if origins is None else list(origins),
     )
 
 

@@ -36,7 +36,7 @@ impl Drop for ServerHandle {
 #[pyfunction]
 #[pyo3(signature = (plan, host="127.0.0.1", port=0, tls_cert=None, tls_key=None, max_sessions=64, memory_limit=17_179_869_184,
                     idle_timeout=120.0, handshake_timeout=10.0, grace=10.0, threads=None, record=None, weight_memory=None,
-                    max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=Vec::new()))]
+                    max_connections=1024, line=10.0, patience=1.0, session_time=3600.0, origins=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn serve(
     py: Python<'_>,
@@ -57,7 +57,7 @@ pub(crate) fn serve(
     line: f64,
     patience: f64,
     session_time: f64,
-    origins: Vec<String>,
+    origins: Option<Vec<String>>,
 ) -> PyResult<ServerHandle> {
     let tls = match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
@@ -87,7 +87,7 @@ pub(crate) fn serve(
         }
         kept.push_back(own.clone());
     });
-    let on_session = Some(on_session);
+    let (on_session, origins) = (Some(on_session), origins.unwrap_or_default());
     let options = ServerOptions { host: host.to_owned(), port, tls, limits, on_session, record, origins };
     let started = py.detach(|| {
         let (model, _) = plan.model(threads, weight_memory)?;
